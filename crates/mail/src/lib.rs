@@ -1,0 +1,14 @@
+//! Mail as bytes: addresses, commands, replies, headers and the SMTP/LMTP sessions of both sides.
+//!
+//! Nothing here opens a socket or a file, and nothing reads a clock: bytes and `now` go in, events and bytes come out.
+
+pub mod address;
+pub mod client;
+pub mod dsn;
+pub mod headers;
+pub mod reply;
+pub mod seven_bit;
+pub mod server;
+
+/// Milliseconds since the Unix epoch, from the caller's clock (which never runs backwards within a process).
+pub type Ms = u64;
