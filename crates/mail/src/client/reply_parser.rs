@@ -1,0 +1,255 @@
+//! Replies of a server that may be hostile: read at linear cost, in bounded memory, whatever it sends (RFC 5321 4.2).
+//!
+//! Promise: a reply is given out only when its last line is complete; the same bytes give the same replies however they
+//! were split. Text is data: it is copied, without control characters, only when someone asks for it.
+//!
+//! Failure answers: a line over [`LINE_BYTES_MAX`], more than [`LINES_MAX`] lines or [`REPLY_BYTES_MAX`] octets, a line
+//! that is no reply line, or codes that differ within one reply end the session with a [`ReplyError`]; nothing that
+//! follows is looked at.
+
+use std::fmt;
+use std::sync::Arc;
+
+use memchr::memchr;
+
+use crate::reply::Enhanced;
+
+/// Longest reply line, with its line end. RFC 5321 4.5.3.1.5 says 512; servers in the wild go beyond.
+pub const LINE_BYTES_MAX: usize = 2048;
+/// Most lines of one reply.
+pub const LINES_MAX: usize = 100;
+/// Most octets of one reply, all lines together.
+pub const REPLY_BYTES_MAX: usize = 16 * 1024;
+/// How much text of a reply is kept (for the log, the queue and RFC 3464 reports).
+pub const TEXT_BYTES_MAX: usize = 1000;
+
+/// Why what a server sent is not a reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ReplyError {
+    /// A line is over [`LINE_BYTES_MAX`].
+    #[error("reply line too long")]
+    LineTooLong,
+    /// The reply has more than [`LINES_MAX`] lines.
+    #[error("reply with too many lines")]
+    TooManyLines,
+    /// The reply is over [`REPLY_BYTES_MAX`].
+    #[error("reply too large")]
+    TooLarge,
+    /// A line does not begin with a code of three digits from 200 to 599.
+    #[error("not an SMTP reply")]
+    Malformed,
+    /// The lines of one reply have different codes.
+    #[error("reply lines with different codes")]
+    CodesDiffer,
+}
+
+/// A reply, kept: what the log, the retry clocks and the reports need of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ParsedReply {
+    /// 200 to 599.
+    pub code: u16,
+    /// The enhanced code, where the server gave one whose class agrees with `code`.
+    pub enhanced: Option<Enhanced>,
+    /// The text of all lines, joined by spaces, without enhanced codes and without control characters. At most
+    /// [`TEXT_BYTES_MAX`] octets. Shared: recipients of one transaction point at one text.
+    pub text: Arc<str>,
+}
+
+impl ParsedReply {
+    /// A reply that no server gave: what we report where a connection was lost, or a host lacks what a message needs.
+    pub fn made_here(code: u16, enhanced: Enhanced, text: &str) -> Self {
+        Self { code, enhanced: Some(enhanced), text: Arc::from(text) }
+    }
+
+    /// 2xx.
+    pub fn is_success(&self) -> bool {
+        self.code / 100 == 2
+    }
+
+    /// 4xx.
+    pub fn is_temporary(&self) -> bool {
+        self.code / 100 == 4
+    }
+
+    /// 5xx.
+    pub fn is_permanent(&self) -> bool {
+        self.code / 100 == 5
+    }
+}
+
+/// `550 5.1.1 No such user`
+impl fmt::Display for ParsedReply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.code)?;
+        if let Some(status) = self.enhanced {
+            write!(f, " {status}")?;
+        }
+        if self.text.is_empty() { Ok(()) } else { write!(f, " {}", self.text) }
+    }
+}
+
+/// A complete reply that still lies in the parser's buffer.
+#[derive(Debug, Clone, Copy)]
+pub struct ReplyView<'a> {
+    /// 200 to 599.
+    pub code: u16,
+    raw: &'a [u8],
+}
+
+impl<'a> ReplyView<'a> {
+    /// The text of each line, without code, separator and line end.
+    pub fn lines(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        let raw = self.raw.strip_suffix(b"\n").unwrap_or(self.raw);
+        raw.split(|&b| b == b'\n').map(|line| {
+            let line = line.strip_suffix(b"\r").unwrap_or(line);
+            line.get(4..).unwrap_or_default()
+        })
+    }
+
+    /// The enhanced code of the first line.
+    pub fn enhanced(&self) -> Option<Enhanced> {
+        let line = self.lines().next()?;
+        split_status(line, self.code).map(|(status, _)| status)
+    }
+
+    /// Appends the text of all lines to `out`: joined by spaces, control characters replaced, at most
+    /// [`TEXT_BYTES_MAX`] octets. What is not UTF-8 is shown as U+FFFD.
+    pub fn text_into(&self, out: &mut String) {
+        let limit = out.len() + TEXT_BYTES_MAX;
+        for (index, line) in self.lines().enumerate() {
+            let text = split_status(line, self.code).map_or(line, |(_, rest)| rest);
+            if index > 0 && !text.is_empty() && !out.is_empty() {
+                out.push(' ');
+            }
+            for chunk in text.utf8_chunks() {
+                out.extend(chunk.valid().chars().map(|c| if c.is_control() { ' ' } else { c }));
+                if !chunk.invalid().is_empty() {
+                    out.push(char::REPLACEMENT_CHARACTER);
+                }
+            }
+            if out.len() >= limit {
+                break;
+            }
+        }
+        if out.len() > limit {
+            out.truncate(out.floor_char_boundary(limit));
+        }
+    }
+
+    /// Keeps the reply.
+    pub fn to_reply(&self) -> ParsedReply {
+        let mut text = String::new();
+        self.text_into(&mut text);
+        ParsedReply { code: self.code, enhanced: self.enhanced(), text: Arc::from(text) }
+    }
+}
+
+/// Cuts servers' bytes into replies. Keeps its buffer over the session.
+#[derive(Debug, Default)]
+pub struct ReplyParser {
+    buffer: Vec<u8>,
+    /// Where the reply being read begins.
+    start: usize,
+    /// Where the line being read begins.
+    line_start: usize,
+    /// Up to here no line end was found.
+    scanned: usize,
+    /// Complete lines of the reply being read.
+    lines: usize,
+    /// The code of these lines.
+    code: u16,
+}
+
+impl ReplyParser {
+    /// An empty parser.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes what came from the server. Call [`Self::next_reply`] until it has none before pushing more: the buffer
+    /// then never holds more than one unfinished reply.
+    pub fn push(&mut self, bytes: &[u8]) {
+        if self.start > 0 {
+            self.buffer.drain(..self.start);
+            self.line_start -= self.start;
+            self.scanned -= self.start;
+            self.start = 0;
+        }
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// Whether an unfinished reply, or one not yet asked for, is in the buffer.
+    pub fn is_empty(&self) -> bool {
+        self.start == self.buffer.len()
+    }
+
+    /// The next complete reply. After an error the connection is of no use.
+    pub fn next_reply(&mut self) -> Result<Option<ReplyView<'_>>, ReplyError> {
+        loop {
+            let Some(at) = memchr(b'\n', &self.buffer[self.scanned..]) else {
+                self.scanned = self.buffer.len();
+                return self.check_sizes(self.buffer.len()).map(|()| None);
+            };
+            let end = self.scanned + at + 1;
+            self.check_sizes(end)?;
+            let (code, last) = parse_line(&self.buffer[self.line_start..end])?;
+            if self.lines > 0 && code != self.code {
+                return Err(ReplyError::CodesDiffer);
+            }
+            self.code = code;
+            self.lines += 1;
+            self.line_start = end;
+            self.scanned = end;
+            if last {
+                let raw = self.start..end;
+                self.start = end;
+                self.lines = 0;
+                return Ok(Some(ReplyView { code, raw: &self.buffer[raw] }));
+            }
+            if self.lines >= LINES_MAX {
+                return Err(ReplyError::TooManyLines);
+            }
+        }
+    }
+
+    /// Holds the reply, and its line that ends (so far) at `end`, to the limits.
+    fn check_sizes(&self, end: usize) -> Result<(), ReplyError> {
+        if end - self.line_start > LINE_BYTES_MAX {
+            return Err(ReplyError::LineTooLong);
+        }
+        if end - self.start > REPLY_BYTES_MAX { Err(ReplyError::TooLarge) } else { Ok(()) }
+    }
+}
+
+/// Code of a reply line, and whether it is the last. A lone LF is taken for a line end, since servers exist that send
+/// it and nothing is at stake; a lone CR is text.
+fn parse_line(line: &[u8]) -> Result<(u16, bool), ReplyError> {
+    let [a @ b'2'..=b'5', b @ b'0'..=b'9', c @ b'0'..=b'9', separator, ..] = *line else {
+        return Err(ReplyError::Malformed);
+    };
+    let code = u16::from(a - b'0') * 100 + u16::from(b - b'0') * 10 + u16::from(c - b'0');
+    match separator {
+        b'-' => Ok((code, false)),
+        b' ' | b'\r' | b'\n' => Ok((code, true)),
+        _ => Err(ReplyError::Malformed),
+    }
+}
+
+/// The enhanced code that `line` begins with, if its class is that of `code` (RFC 2034 section 4), and what follows.
+fn split_status(line: &[u8], code: u16) -> Option<(Enhanced, &[u8])> {
+    let end = memchr(b' ', line).unwrap_or(line.len());
+    let mut numbers = line[..end].split(|&b| b == b'.');
+    let mut number = || {
+        let digits = numbers.next()?;
+        if digits.is_empty() || digits.len() > 3 || !digits.iter().all(u8::is_ascii_digit) {
+            return None;
+        }
+        Some(digits.iter().fold(0, |n: u16, d| n * 10 + u16::from(d - b'0')))
+    };
+    let (class, subject, detail) = (number()?, number()?, number()?);
+    if numbers.next().is_some() || class != code / 100 {
+        return None;
+    }
+    let rest = line.get(end + 1..).unwrap_or_default();
+    Some((Enhanced::new(class as u8, subject, detail), rest))
+}

@@ -1,0 +1,1 @@
+//! Delivery status notifications: RFC 3464 reports.
