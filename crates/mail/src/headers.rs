@@ -1,0 +1,458 @@
+//! Facts of a message's header section, gathered while the body streams by.
+//!
+//! [`HeaderScan`] takes the unstuffed octets of a message in pieces of any size; what it finds does not depend on where
+//! the pieces are cut. Promise: linear time, memory bounded by the constants below, no field interpreted beyond what
+//! [`HeaderFacts`] names. Nothing here is a full RFC 5322 parser, on purpose: the facts serve loop protection, the rules
+//! for posts and the log, and what they ignore is passed on untouched.
+//!
+//! States: start of a line, in a field's name, in its value, behind the CR of an empty line, in the body. The header
+//! section ends at the first empty line, or at the first line that is not a field (such mail exists; what follows is
+//! body). A leading mbox `From ` line is stepped over.
+//!
+//! Failure answer: over a cap, [`HeaderScan::overflow`] says which; the session drops the transaction with 552.
+
+/// Longest header section in octets.
+pub const HEADER_BYTES_MAX: u64 = 1024 * 1024;
+/// Most fields in a header section.
+pub const HEADER_FIELDS_MAX: u32 = 10_000;
+/// Most `List-Id` and `Delivered-To` fields each: what loop protection must look at.
+pub const LOOP_FIELDS_MAX: usize = 1_000;
+/// Octets of one field's value that are looked at.
+const VALUE_BYTES_MAX: usize = 2_048;
+/// Octets of a fact that is kept (an address, an identifier).
+const FACT_BYTES_MAX: usize = 512;
+/// Longest field name of interest.
+const NAME_BYTES_MAX: usize = 32;
+
+/// What is known of a message when its last octet has come.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct HeaderFacts {
+    /// Number of `Received` fields (our own is not among them).
+    pub received_count: u32,
+    /// Identifiers of all `List-Id` fields, lower-cased, without angle brackets and phrase (RFC 2919).
+    pub list_ids: Vec<String>,
+    /// Values of all `Delivered-To` fields, trimmed.
+    pub delivered_to: Vec<String>,
+    /// `Precedence`, first word, lower-cased.
+    pub precedence: Option<String>,
+    /// `Auto-Submitted` keyword, lower-cased, without parameters and comments (RFC 3834 section 5).
+    pub auto_submitted: Option<String>,
+    /// The first `Message-ID`, with its angle brackets if it has them.
+    pub message_id: Option<String>,
+    /// Whether any `List-*` field occurs.
+    pub has_list_headers: bool,
+    /// The addr-spec of the first mailbox of the first `From`.
+    pub from: Option<String>,
+    /// Whether any octet over 127 occurs in the header section or in the body.
+    pub eight_bit: bool,
+    /// Octets of the header section, without the empty line that ends it.
+    pub header_bytes: u64,
+    /// Number of fields.
+    pub fields: u32,
+    /// The cap that was overstepped, if one was: the message must be refused.
+    pub overflow: Option<&'static str>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    LineStart,
+    Name,
+    Value,
+    EmptyLine,
+    Body,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Field {
+    Received,
+    ListId,
+    DeliveredTo,
+    Precedence,
+    AutoSubmitted,
+    MessageId,
+    From,
+}
+
+/// Incremental scan of one message.
+#[derive(Debug, Clone)]
+pub struct HeaderScan {
+    facts: HeaderFacts,
+    state: State,
+    name: [u8; NAME_BYTES_MAX],
+    /// Length of the name so far; counts on to one over the size of `name`.
+    name_bytes: usize,
+    /// Whether all octets of the name may be in one; white space only at its end.
+    name_valid: bool,
+    name_space: bool,
+    /// The interesting field whose value is being gathered.
+    field: Option<Field>,
+    value: Vec<u8>,
+}
+
+impl Default for HeaderScan {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl HeaderScan {
+    /// A scan before the first octet; allocates nothing.
+    pub fn new() -> Self {
+        Self {
+            facts: HeaderFacts::default(),
+            state: State::LineStart,
+            name: [0; NAME_BYTES_MAX],
+            name_bytes: 0,
+            name_valid: true,
+            name_space: false,
+            field: None,
+            value: Vec::new(),
+        }
+    }
+
+    /// Takes the next octets.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.facts.eight_bit = self.facts.eight_bit || !bytes.is_ascii();
+        let mut rest = bytes;
+        while self.state != State::Body && !rest.is_empty() {
+            let taken = self.header(rest);
+            self.facts.header_bytes += taken as u64;
+            rest = &rest[taken..];
+            if self.facts.header_bytes > HEADER_BYTES_MAX && self.state != State::Body {
+                self.overflow_at("header section too large");
+            }
+        }
+    }
+
+    /// The cap that was overstepped so far, if one was.
+    pub fn overflow(&self) -> Option<&'static str> {
+        self.facts.overflow
+    }
+
+    /// The facts, after the last octet.
+    pub fn finish(mut self) -> HeaderFacts {
+        match self.state {
+            State::Value | State::LineStart => self.end_field(),
+            State::Name | State::EmptyLine | State::Body => {}
+        }
+        self.facts
+    }
+
+    /// Takes some octets of the header section (`rest` is not empty) and says how many.
+    fn header(&mut self, rest: &[u8]) -> usize {
+        match self.state {
+            State::LineStart => self.line_start(rest[0]),
+            State::Name => {
+                let end = memchr::memchr2(b':', b'\n', rest);
+                self.keep_name(&rest[..end.unwrap_or(rest.len())]);
+                let Some(end) = end else { return rest.len() };
+                if rest[end] == b':' && self.name_valid && self.name_bytes > 0 {
+                    self.begin_field();
+                } else if rest[end] == b'\n' && self.facts.fields == 1 && self.is_mbox_line() {
+                    self.facts.fields = 0;
+                    self.state = State::LineStart;
+                } else if rest[end] == b':' && self.facts.fields == 1 && self.is_mbox_line() {
+                    self.name_valid = false;
+                } else {
+                    self.facts.fields -= 1;
+                    self.state = State::Body;
+                }
+                end + 1
+            }
+            State::Value => {
+                let end = memchr::memchr(b'\n', rest);
+                self.keep_value(&rest[..end.unwrap_or(rest.len())]);
+                if end.is_some() {
+                    self.state = State::LineStart;
+                }
+                end.map_or(rest.len(), |end| end + 1)
+            }
+            State::EmptyLine => {
+                self.state = State::Body;
+                self.facts.header_bytes -= 1;
+                // The LF is not the header's either; whatever else came is body.
+                0
+            }
+            State::Body => 0,
+        }
+    }
+
+    fn line_start(&mut self, byte: u8) -> usize {
+        match byte {
+            b' ' | b'\t' if self.facts.fields > 0 => {
+                self.state = State::Value;
+                return 0;
+            }
+            b'\r' => {
+                self.end_field();
+                self.state = State::EmptyLine;
+                return 1;
+            }
+            b'\n' => {
+                self.end_field();
+                self.state = State::Body;
+                return 0;
+            }
+            _ => {}
+        }
+        self.end_field();
+        if self.facts.fields == HEADER_FIELDS_MAX {
+            self.overflow_at("too many header fields");
+            return 0;
+        }
+        self.facts.fields += 1;
+        self.name_bytes = 0;
+        self.name_valid = true;
+        self.name_space = false;
+        self.state = State::Name;
+        0
+    }
+
+    fn keep_name(&mut self, part: &[u8]) {
+        for &byte in part {
+            match byte {
+                b' ' | b'\t' if self.name_bytes > 0 => self.name_space = true,
+                b'!'..=b'~' if !self.name_space => {}
+                _ => self.name_valid = false,
+            }
+            if self.name_bytes < NAME_BYTES_MAX {
+                self.name[self.name_bytes] = byte;
+            }
+            self.name_bytes = (self.name_bytes + 1).min(NAME_BYTES_MAX + 1);
+        }
+    }
+
+    fn is_mbox_line(&self) -> bool {
+        self.name.starts_with(b"From ") || self.name.starts_with(b">From ")
+    }
+
+    fn begin_field(&mut self) {
+        self.state = State::Value;
+        self.field = None;
+        if self.name_bytes > NAME_BYTES_MAX {
+            return;
+        }
+        let name = self.name[..self.name_bytes].trim_ascii_end();
+        if name.len() >= 5 && name[..5].eq_ignore_ascii_case(b"List-") {
+            self.facts.has_list_headers = true;
+        }
+        let is = |wanted: &str| name.eq_ignore_ascii_case(wanted.as_bytes());
+        self.field = match name.len() {
+            4 if is("From") && self.facts.from.is_none() => Some(Field::From),
+            7 if is("List-Id") => Some(Field::ListId),
+            8 if is("Received") => Some(Field::Received),
+            10 if is("Precedence") => Some(Field::Precedence),
+            10 if is("Message-ID") && self.facts.message_id.is_none() => Some(Field::MessageId),
+            12 if is("Delivered-To") => Some(Field::DeliveredTo),
+            14 if is("Auto-Submitted") => Some(Field::AutoSubmitted),
+            _ => None,
+        };
+    }
+
+    fn keep_value(&mut self, part: &[u8]) {
+        if !matches!(self.field, None | Some(Field::Received)) {
+            let room = VALUE_BYTES_MAX - self.value.len();
+            self.value.extend_from_slice(&part[..part.len().min(room)]);
+        }
+    }
+
+    /// Turns the gathered value into a fact.
+    fn end_field(&mut self) {
+        let Some(field) = self.field.take() else { return };
+        let value: String =
+            String::from_utf8_lossy(&self.value).chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        self.value.clear();
+        let value = value.trim();
+        let facts = &mut self.facts;
+        match field {
+            Field::Received => facts.received_count += 1,
+            Field::ListId => {
+                let id = value.rsplit_once('<').map_or(value, |(_, id)| id.split('>').next().unwrap_or(id));
+                facts.list_ids.push(clip(id.trim()).to_lowercase());
+            }
+            Field::DeliveredTo => facts.delivered_to.push(clip(value)),
+            Field::Precedence => facts.precedence = Some(keyword(value)),
+            Field::AutoSubmitted => facts.auto_submitted = Some(keyword(value)),
+            Field::MessageId => facts.message_id = Some(clip(value)).filter(|id| !id.is_empty()),
+            Field::From => facts.from = first_addr_spec(value),
+        }
+        if facts.list_ids.len() > LOOP_FIELDS_MAX || facts.delivered_to.len() > LOOP_FIELDS_MAX {
+            self.overflow_at("too many List-Id or Delivered-To fields");
+        }
+    }
+
+    /// The message will be refused: stop looking.
+    fn overflow_at(&mut self, why: &'static str) {
+        self.facts.overflow.get_or_insert(why);
+        self.field = None;
+        self.state = State::Body;
+    }
+}
+
+fn clip(text: &str) -> String {
+    text[..text.floor_char_boundary(FACT_BYTES_MAX)].to_owned()
+}
+
+fn keyword(value: &str) -> String {
+    let end = value.find(|c: char| c.is_whitespace() || matches!(c, ';' | '(')).unwrap_or(value.len());
+    clip(&value[..end]).to_lowercase()
+}
+
+/// The addr-spec of the first mailbox in an unfolded address list (RFC 5322 section 3.4): what is between the first
+/// angle brackets outside quotes and comments, else the first list item without its comments. `None` without an `@`.
+fn first_addr_spec(value: &str) -> Option<String> {
+    let mut item = String::new();
+    let mut comment_depth = 0_u32;
+    let mut quoted = false;
+    let mut in_angle = false;
+    let mut chars = value.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' if quoted || comment_depth > 0 => {
+                let escaped = chars.next();
+                if comment_depth == 0 {
+                    item.push(c);
+                    item.extend(escaped);
+                }
+            }
+            '(' if !quoted => comment_depth += 1,
+            ')' if !quoted && comment_depth > 0 => comment_depth -= 1,
+            _ if comment_depth > 0 => {}
+            '"' => {
+                quoted = !quoted;
+                item.push(c);
+            }
+            _ if quoted => item.push(c),
+            '<' => {
+                in_angle = true;
+                item.clear();
+            }
+            '>' | ',' | ';' => {
+                if in_angle || item.contains('@') {
+                    break;
+                }
+                item.clear();
+            }
+            // The name of a group, `Friends: a@x.org;`.
+            ':' if !in_angle => item.clear(),
+            c if c.is_whitespace() && in_angle => {}
+            c => item.push(c),
+        }
+    }
+    let item = item.trim();
+    (item.contains('@') && !item.is_empty()).then(|| clip(item))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn scan(bytes: &[u8]) -> HeaderFacts {
+        let mut scan = HeaderScan::new();
+        scan.push(bytes);
+        scan.finish()
+    }
+
+    #[test]
+    fn gathers_the_facts() {
+        let facts = scan(
+            b"Received: from a\r\n\tby b; date\r\nreceived : from c\r\nList-Id: The \"list\"\r\n <Dev.Example.org>\r\n\
+              Delivered-To:  dev@x.org \r\nPRECEDENCE: Bulk\r\nAuto-Submitted: auto-replied; owner=x (away)\r\n\
+              Message-Id: <1@x.org>\r\nFrom: \"Doe, J. <j>\" (hi <no@no>) <j.doe@x.org>\r\nTo: a@b\r\n\r\n\
+              Received: body\r\nFrom: other@x\r\n",
+        );
+        assert_eq!((facts.received_count, facts.fields), (2, 9));
+        assert_eq!(facts.list_ids, ["dev.example.org"]);
+        assert_eq!(facts.delivered_to, ["dev@x.org"]);
+        assert_eq!(facts.precedence.as_deref(), Some("bulk"));
+        assert_eq!(facts.auto_submitted.as_deref(), Some("auto-replied"));
+        assert_eq!(facts.message_id.as_deref(), Some("<1@x.org>"));
+        assert_eq!(facts.from.as_deref(), Some("j.doe@x.org"));
+        assert!(facts.has_list_headers && !facts.eight_bit && facts.overflow.is_none());
+        assert!(scan(b"List-Unsubscribe: <x>\r\n\r\n").has_list_headers);
+    }
+
+    #[test]
+    fn header_bytes_are_those_before_the_empty_line() {
+        assert_eq!(scan(b"A: b\r\n\r\nbody").header_bytes, 6);
+        assert_eq!(scan(b"\r\nbody").header_bytes, 0);
+        assert_eq!(scan(b"A: b\r\n").header_bytes, 6);
+    }
+
+    #[test]
+    fn eight_bit_anywhere() {
+        assert!(scan(b"Subject: \xc3\xa9\r\n\r\n").eight_bit);
+        assert!(scan(b"A: b\r\n\r\nbody \xe9").eight_bit);
+        assert!(!scan(b"A: b\r\n\r\nbody").eight_bit);
+    }
+
+    #[test]
+    fn a_line_that_is_no_field_ends_the_section() {
+        let facts = scan(b"A: b\r\nHello there\r\nReceived: x\r\n\r\n");
+        assert_eq!((facts.fields, facts.received_count), (1, 0));
+        assert_eq!(scan(b"Hello you: x\r\nReceived: x\r\n").received_count, 0);
+        let facts = scan(b"From a@b Mon Jan 1 10:00:00 2024\r\nReceived: x\r\n\r\n");
+        assert_eq!((facts.fields, facts.received_count), (1, 1));
+    }
+
+    #[test]
+    fn senders() {
+        for (value, wanted) in [
+            ("a@x.org", Some("a@x.org")),
+            ("a@x.org (Jo)", Some("a@x.org")),
+            ("Jo <a@x.org>, b@x.org", Some("a@x.org")),
+            ("a@x.org, b@x.org", Some("a@x.org")),
+            ("\"b@y.org\" <a@x.org>", Some("a@x.org")),
+            ("\"\\\"<b@y.org>\" <a@x.org>", Some("a@x.org")),
+            ("Friends: Jo <a@x.org>;", Some("a@x.org")),
+            ("\"j o\"@x.org", Some("\"j o\"@x.org")),
+            ("nobody", None),
+            ("<>", None),
+            ("(((((", None),
+        ] {
+            assert_eq!(first_addr_spec(value).as_deref(), wanted, "{value}");
+        }
+    }
+
+    #[test]
+    fn caps() {
+        assert!(scan(&b"To: a@b\r\n".repeat(10_000)).overflow.is_none());
+        assert_eq!(scan(&b"To: a@b\r\n".repeat(100_000)).overflow, Some("too many header fields"));
+        let folded = [b"To: ".to_vec(), b"a@b,\r\n ".repeat(200_000)].concat();
+        assert_eq!(scan(&folded).overflow, Some("header section too large"));
+        assert_eq!(scan(&vec![b'a'; 2 << 20]).overflow, Some("header section too large"));
+        assert!(scan(&[&b"A: b\r\n\r\n"[..], &vec![b'a'; 2 << 20]].concat()).overflow.is_none());
+        assert!(scan(&b"Delivered-To: a@b\r\n".repeat(1_001)).overflow.is_some());
+        let long = [b"Message-ID: <".to_vec(), vec![b'x'; 100_000], b">\r\n\r\n".to_vec()].concat();
+        assert_eq!(scan(&long).message_id.unwrap().len(), FACT_BYTES_MAX);
+    }
+
+    proptest! {
+        #[test]
+        fn segmentation_does_not_matter(
+            lines in proptest::collection::vec(
+                "(From|List-Id|Received|X|From |Message-ID ?|\u{e9}):? ?[a-z<>@(\"\u{e9}]{0,8}(\r\n|\r\n |\r\n\t|\r|\n|\r\n\r\n)", 0..8),
+            cuts in proptest::collection::vec(1usize..9, 1..20),
+        ) {
+            let bytes = lines.concat().into_bytes();
+            let whole = scan(&bytes);
+            let mut parts = HeaderScan::new();
+            let mut rest = bytes.as_slice();
+            for cut in cuts.iter().cycle() {
+                if rest.is_empty() {
+                    break;
+                }
+                let (head, tail) = rest.split_at((*cut).min(rest.len()));
+                parts.push(head);
+                rest = tail;
+            }
+            prop_assert_eq!(parts.finish(), whole);
+        }
+
+        #[test]
+        fn never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+            scan(&bytes);
+        }
+    }
+}
