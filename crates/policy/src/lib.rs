@@ -1,0 +1,21 @@
+//! Who may send what where: local domains, lists, aliases, relaying and static routes.
+//!
+//! What it does: a [`Policy`] is built once from a [`PolicyInput`] and is immutable from then on; a reload builds a new
+//! one. It answers two questions by look-ups alone, without I/O and without a clock: what becomes of a recipient that a
+//! client names ([`Policy::decide`]), and over which hosts a domain is reached ([`Policy::route`]).
+//!
+//! What it promises: a client outside the client networks never gets [`Verdict::Relay`]; an address in a local domain
+//! is a list, an alias, a bounce address or refused in the session (no backscatter); aliases are expanded when the
+//! policy is built, so that a loop is a configuration error and never a run-time one. Every answer has a [`Why`].
+//!
+//! How it fails: [`Policy::new`] reports all errors at once, each naming the list, alias or route that caused it.
+
+mod expand;
+mod route;
+mod rules;
+#[cfg(test)]
+mod tests;
+
+pub use expand::{ALIAS_DEPTH_MAX, ALIAS_TARGETS_MAX, Expansion, TARGETS_TOTAL_MAX};
+pub use route::{Host, Route, RouteHost, RouteHostError, RouteInput, RoutePattern};
+pub use rules::{AliasInput, Decision, ListInput, Policy, PolicyError, PolicyInput, Subject, Verdict, Why};

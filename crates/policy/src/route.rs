@@ -1,0 +1,299 @@
+//! Static routes: over which hosts a domain is reached instead of its MX records.
+//!
+//! A pattern is an exact domain (`example.org`), the subdomains of one (`.example.org`, at any depth, without the domain
+//! itself) or everything else (`*`). The most specific one wins: exact, then the longest suffix, then `*`. The hosts of a
+//! route are tried in the order given; no MX look-up is made for a host that is named here.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
+
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+use stentor_mail::address::normalise_domain;
+
+/// Port of LMTP where a route names none (RFC 2033 leaves it open; 24 is the registered `lmtp`).
+const LMTP_PORT: u16 = 24;
+
+/// Where a connection goes: an address, or a name that the resolver turns into addresses (A and AAAA only).
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Host {
+    Ip(IpAddr),
+    Name(Box<str>),
+}
+
+/// One host of a route, with its port and protocol.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct RouteHost {
+    pub host: Host,
+    pub port: u16,
+    pub lmtp: bool,
+}
+
+/// Why the text of a route host is not one.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RouteHostError {
+    #[error("the host is missing")]
+    Empty,
+    #[error("`{0}` is not a host name or an address")]
+    Host(String),
+    #[error("`{0}` is not a port (1 to 65535)")]
+    Port(String),
+    #[error("`[` has no matching `]` around an IPv6 address")]
+    Bracket,
+}
+
+impl RouteHost {
+    /// Reads `host`, `host:port`, `10.0.0.5:25`, `[2001:db8::1]:25` or a bare IPv6 address, each optionally behind
+    /// `lmtp:`. `smtp_port` is used where the text names no port (24 behind `lmtp:`).
+    pub fn parse(text: &str, smtp_port: u16) -> Result<Self, RouteHostError> {
+        let (lmtp, rest) = match text.get(..5) {
+            Some(prefix) if prefix.eq_ignore_ascii_case("lmtp:") => (true, &text[5..]),
+            _ => (false, text),
+        };
+        let port_default = if lmtp { LMTP_PORT } else { smtp_port };
+        if rest.is_empty() {
+            return Err(RouteHostError::Empty);
+        }
+        if let Ok(address) = rest.parse::<Ipv6Addr>() {
+            return Ok(Self { host: Host::Ip(address.into()), port: port_default, lmtp });
+        }
+        if let Some(inner) = rest.strip_prefix('[') {
+            let (address, behind) = inner.split_once(']').ok_or(RouteHostError::Bracket)?;
+            let host = address.parse::<IpAddr>().map_err(|_| RouteHostError::Host(address.to_owned()))?;
+            let port = match behind.strip_prefix(':') {
+                Some(port) => parse_port(port)?,
+                None if behind.is_empty() => port_default,
+                None => return Err(RouteHostError::Host(rest.to_owned())),
+            };
+            return Ok(Self { host: Host::Ip(host), port, lmtp });
+        }
+        let (name, port) = match rest.rsplit_once(':') {
+            Some((name, port)) => (name, parse_port(port)?),
+            None => (rest, port_default),
+        };
+        if name.is_empty() {
+            return Err(RouteHostError::Empty);
+        }
+        let host = match name.parse::<IpAddr>() {
+            Ok(address) => Host::Ip(address),
+            Err(_) => Host::Name(parse_name(name)?),
+        };
+        Ok(Self { host, port, lmtp })
+    }
+}
+
+/// A host name in its A-label form. All-numeric names are mistyped addresses (`10.0.0.256`), not names.
+fn parse_name(name: &str) -> Result<Box<str>, RouteHostError> {
+    let wrong = || RouteHostError::Host(name.to_owned());
+    let last = name.trim_end_matches('.').rsplit('.').next().unwrap_or("");
+    if name.starts_with('[') || last.is_empty() || last.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(wrong());
+    }
+    normalise_domain(name).map(Into::into).map_err(|_| wrong())
+}
+
+fn parse_port(text: &str) -> Result<u16, RouteHostError> {
+    match text.parse::<u16>() {
+        Ok(port) if port > 0 && text.bytes().all(|byte| byte.is_ascii_digit()) => Ok(port),
+        _ => Err(RouteHostError::Port(text.to_owned())),
+    }
+}
+
+impl fmt::Display for RouteHost {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let prefix = if self.lmtp { "lmtp:" } else { "" };
+        match &self.host {
+            Host::Ip(IpAddr::V6(address)) => write!(out, "{prefix}[{address}]:{}", self.port),
+            Host::Ip(address) => write!(out, "{prefix}{address}:{}", self.port),
+            Host::Name(name) => write!(out, "{prefix}{name}:{}", self.port),
+        }
+    }
+}
+
+/// The left side of a route.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum RoutePattern {
+    /// This domain alone, in A-label form, lower case.
+    Exact(Box<str>),
+    /// Every subdomain; the text keeps its leading dot.
+    Subdomains(Box<str>),
+    /// Whatever no other route matches.
+    Any,
+}
+
+impl RoutePattern {
+    /// Reads `example.org`, `.example.org` or `*`; `None` when it is none of them.
+    pub fn parse(text: &str) -> Option<Self> {
+        if text == "*" {
+            return Some(Self::Any);
+        }
+        if let Some(domain) = text.strip_prefix('.') {
+            if domain.starts_with('[') {
+                return None;
+            }
+            return normalise_domain(domain).ok().map(|domain| Self::Subdomains(format!(".{domain}").into()));
+        }
+        normalise_domain(text).ok().map(|domain| Self::Exact(domain.into()))
+    }
+}
+
+impl fmt::Display for RoutePattern {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::Exact(text) | Self::Subdomains(text) => text,
+            Self::Any => "*",
+        })
+    }
+}
+
+/// A route as it is configured.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RouteInput {
+    pub pattern: RoutePattern,
+    pub hosts: Vec<RouteHost>,
+}
+
+/// A route as it is looked up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Route {
+    /// What matched.
+    pub pattern: RoutePattern,
+    /// The hosts as one text, in order: two domains with the same text are one site.
+    pub site: Box<str>,
+    /// Never empty; tried in this order.
+    pub hosts: Vec<RouteHost>,
+}
+
+/// All routes, by what they match.
+#[derive(Debug, Default)]
+pub(crate) struct RouteTable {
+    exact: HashMap<Box<str>, Arc<Route>, FixedState>,
+    subdomains: HashMap<Box<str>, Arc<Route>, FixedState>,
+    any: Option<Arc<Route>>,
+}
+
+impl RouteTable {
+    /// Adds a route; `false` when its pattern is there already or it has no hosts.
+    pub(crate) fn insert(&mut self, input: RouteInput) -> bool {
+        if input.hosts.is_empty() {
+            return false;
+        }
+        let mut site = String::new();
+        for host in &input.hosts {
+            if !site.is_empty() {
+                site.push(' ');
+            }
+            site.push_str(&host.to_string());
+        }
+        let RouteInput { pattern, hosts } = input;
+        let route = Arc::new(Route { pattern: pattern.clone(), site: site.into(), hosts });
+        match pattern {
+            RoutePattern::Exact(domain) => self.exact.insert(domain, route).is_none(),
+            RoutePattern::Subdomains(suffix) => self.subdomains.insert(suffix, route).is_none(),
+            RoutePattern::Any => self.any.replace(route).is_none(),
+        }
+    }
+
+    pub(crate) fn lookup(&self, domain: &str) -> Option<&Arc<Route>> {
+        if let Some(route) = self.exact.get(domain) {
+            return Some(route);
+        }
+        if !self.subdomains.is_empty() && !domain.starts_with('[') {
+            // The first dot gives the longest suffix, and so the most specific route.
+            for (dot, _) in domain.match_indices('.') {
+                if let Some(route) = self.subdomains.get(&domain[dot..]) {
+                    return Some(route);
+                }
+            }
+        }
+        self.any.as_ref()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn host(text: &str) -> String {
+        RouteHost::parse(text, 25).map_or_else(|error| format!("! {error}"), |host| host.to_string())
+    }
+
+    fn table(routes: &[(&str, &str)]) -> RouteTable {
+        let mut table = RouteTable::default();
+        for (pattern, to) in routes {
+            let hosts = vec![RouteHost::parse(to, 25).unwrap()];
+            assert!(table.insert(RouteInput { pattern: RoutePattern::parse(pattern).unwrap(), hosts }));
+        }
+        table
+    }
+
+    #[test]
+    fn hosts_in_every_form() {
+        assert_eq!(host("10.0.0.5:2525"), "10.0.0.5:2525");
+        assert_eq!(host("10.0.0.6"), "10.0.0.6:25");
+        assert_eq!(host("Relay.Example.ORG"), "relay.example.org:25");
+        assert_eq!(host("[2001:db8::1]:26"), "[2001:db8::1]:26");
+        assert_eq!(host("[2001:db8::1]"), "[2001:db8::1]:25");
+        assert_eq!(host("2001:db8::1"), "[2001:db8::1]:25");
+        assert_eq!(host("lmtp:127.0.0.1:8024"), "lmtp:127.0.0.1:8024");
+        assert_eq!(host("LMTP:[::1]:8024"), "lmtp:[::1]:8024");
+        assert_eq!(host("lmtp:mailman"), "lmtp:mailman:24");
+    }
+
+    #[test]
+    fn hosts_that_are_none() {
+        assert_eq!(host(""), "! the host is missing");
+        assert_eq!(host("lmtp:"), "! the host is missing");
+        assert_eq!(host(":25"), "! the host is missing");
+        assert_eq!(host("a.example:0"), "! `0` is not a port (1 to 65535)");
+        assert_eq!(host("a.example:+25"), "! `+25` is not a port (1 to 65535)");
+        assert_eq!(host("a.example:99999"), "! `99999` is not a port (1 to 65535)");
+        assert_eq!(host("[::1"), "! `[` has no matching `]` around an IPv6 address");
+        assert!(host("[::1]25").starts_with('!'));
+        assert_eq!(host("10.0.0.256"), "! `10.0.0.256` is not a host name or an address");
+        assert!(host("a b").starts_with('!'));
+    }
+
+    #[test]
+    fn the_most_specific_route_wins() {
+        let table = table(&[("example.org", "1.1.1.1"), (".example.org", "2.2.2.2"), (".deep.example.org", "3.3.3.3")]);
+        let site = |domain: &str| table.lookup(domain).map(|route| route.site.to_string());
+        assert_eq!(site("example.org").as_deref(), Some("1.1.1.1:25"));
+        assert_eq!(site("a.example.org").as_deref(), Some("2.2.2.2:25"));
+        assert_eq!(site("a.b.example.org").as_deref(), Some("2.2.2.2:25"));
+        assert_eq!(site("deep.example.org").as_deref(), Some("2.2.2.2:25"));
+        assert_eq!(site("x.deep.example.org").as_deref(), Some("3.3.3.3:25"));
+        assert_eq!(site("badexample.org"), None);
+        assert_eq!(site("org"), None);
+    }
+
+    #[test]
+    fn the_default_takes_the_rest_and_literals() {
+        let table = table(&[("*", "9.9.9.9"), (".0.0.1]", "8.8.8.8")][..1]);
+        assert!(table.lookup("other.example").is_some());
+        assert!(table.lookup("[127.0.0.1]").is_some());
+    }
+
+    #[test]
+    fn a_pattern_twice_is_noticed() {
+        let mut table = table(&[("*", "9.9.9.9")]);
+        let hosts = vec![RouteHost::parse("8.8.8.8", 25).unwrap()];
+        assert!(!table.insert(RouteInput { pattern: RoutePattern::Any, hosts }));
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics(text in "\\PC{0,40}") {
+            let _ = RouteHost::parse(&text, 25);
+            let _ = RoutePattern::parse(&text);
+        }
+
+        #[test]
+        fn what_is_printed_is_read_again(text in "(lmtp:)?([a-z]{1,8}\\.[a-z]{2,5}|10\\.[1-9]{1,2}\\.0\\.1|\\[::[1-9]\\])(:[1-9][0-9]{0,3})?") {
+            let first = RouteHost::parse(&text, 25).unwrap();
+            prop_assert_eq!(RouteHost::parse(&first.to_string(), 99).unwrap(), first);
+        }
+    }
+}

@@ -1,0 +1,333 @@
+//! The policy as a whole: verdicts, implied addresses, expansion, errors, and that it is never an open relay.
+
+use std::net::IpAddr;
+
+use proptest::prelude::*;
+use stentor_mail::address::Address;
+
+use crate::{
+    ALIAS_DEPTH_MAX, AliasInput, ListInput, Policy, PolicyInput, RouteHost, RouteInput, RoutePattern, Verdict, Why,
+};
+
+const INSIDE: &str = "127.0.0.1";
+const OUTSIDE: &str = "192.0.2.7";
+
+fn address(text: &str) -> Address {
+    text.parse().unwrap()
+}
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+fn alias(from: &str, to: &[&str]) -> AliasInput {
+    AliasInput { address: address(from), targets: to.iter().map(|text| address(text)).collect() }
+}
+
+fn list(name: &str, at: &str, owner: Option<&str>) -> ListInput {
+    let (local, domain) = at.split_once('@').unwrap();
+    let bounces = address(&format!("{local}-bounces@{domain}"));
+    ListInput { name: name.into(), address: address(at), bounces, owner: owner.map(address) }
+}
+
+fn input() -> PolicyInput {
+    PolicyInput {
+        hostname: "mx.example.org".into(),
+        client_networks: vec!["127.0.0.0/8".parse().unwrap(), "::1/128".parse().unwrap()],
+        local_domains: vec!["example.org".into()],
+        postmaster: Some(address("root@admin.example")),
+        lists: vec![list("news", "news@lists.example.org", Some("ann@people.example"))],
+        aliases: vec![
+            alias("team@example.org", &["ann@people.example", "inner@example.org", "news@lists.example.org"]),
+            alias("inner@example.org", &["bob@people.example", "ann@people.example"]),
+        ],
+        routes: Vec::new(),
+    }
+}
+
+fn verdict(client: &str, recipient: &str) -> String {
+    let policy = Policy::new(input()).unwrap();
+    match policy.rcpt(ip(client), &address(recipient)) {
+        Verdict::List(name) => format!("list {name}"),
+        Verdict::Bounces(name) => format!("bounces {name}"),
+        Verdict::Relay => "relay".into(),
+        Verdict::Refuse(reply) => reply.to_string(),
+        Verdict::Alias(to) => {
+            let mut all: Vec<String> = to.addresses.iter().map(ToString::to_string).collect();
+            all.extend(to.lists.iter().map(|name| format!("list {name}")));
+            all.join(", ")
+        }
+    }
+}
+
+fn errors(change: impl FnOnce(&mut PolicyInput)) -> Vec<String> {
+    let mut input = input();
+    change(&mut input);
+    Policy::new(input).err().unwrap_or_default().iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn lists_and_aliases_are_for_everyone() {
+    for client in [INSIDE, OUTSIDE] {
+        assert_eq!(verdict(client, "news@lists.example.org"), "list news");
+        assert_eq!(verdict(client, "NEWS@LISTS.example.ORG"), "list news");
+        assert_eq!(verdict(client, "Team@example.org"), "ann@people.example, bob@people.example, list news");
+        assert_eq!(verdict(client, "news-bounces@lists.example.org"), "bounces news");
+        assert_eq!(verdict(client, "news-owner@lists.example.org"), "ann@people.example");
+        assert_eq!(verdict(client, "owner-news@lists.example.org"), "ann@people.example");
+    }
+}
+
+#[test]
+fn postmaster_is_there_in_every_local_domain() {
+    for domain in ["example.org", "lists.example.org", "mx.example.org"] {
+        assert_eq!(verdict(OUTSIDE, &format!("Postmaster@{domain}")), "root@admin.example");
+    }
+}
+
+#[test]
+fn without_a_postmaster_the_first_owner_is_one() {
+    let mut input = input();
+    input.postmaster = None;
+    let policy = Policy::new(input).unwrap();
+    let Verdict::Alias(to) = policy.rcpt(ip(OUTSIDE), &address("postmaster@example.org")) else { panic!() };
+    assert_eq!(to.addresses, [address("ann@people.example")]);
+}
+
+#[test]
+fn unknown_local_addresses_are_refused_even_to_trusted_clients() {
+    for client in [INSIDE, OUTSIDE] {
+        for recipient in ["nobody@example.org", "nobody@lists.example.org", "nobody@mx.example.org"] {
+            assert!(verdict(client, recipient).starts_with("550 5.1.1"), "{client} {recipient}");
+        }
+    }
+}
+
+#[test]
+fn only_client_networks_relay() {
+    assert_eq!(verdict(INSIDE, "x@elsewhere.example"), "relay");
+    assert_eq!(verdict("::1", "x@elsewhere.example"), "relay");
+    assert_eq!(verdict("::ffff:127.0.0.1", "x@elsewhere.example"), "relay");
+    assert!(verdict(OUTSIDE, "x@elsewhere.example").starts_with("550 5.7.1"));
+    assert!(verdict("::ffff:192.0.2.7", "x@elsewhere.example").starts_with("550 5.7.1"));
+    assert!(verdict(OUTSIDE, "x@[127.0.0.1]").starts_with("550 5.7.1"));
+    assert!(verdict(OUTSIDE, "x@sub.example.org").starts_with("550 5.7.1"));
+}
+
+#[test]
+fn relay_forms_are_refused_to_everyone() {
+    for client in [INSIDE, OUTSIDE] {
+        for recipient in ["a%elsewhere.example@example.org", "elsewhere!a@example.org", "\"a@b.example\"@c.example"] {
+            assert!(verdict(client, recipient).starts_with("550 5.7.1"), "{client} {recipient}");
+        }
+    }
+}
+
+#[test]
+fn an_alias_or_list_beats_what_is_implied() {
+    let mut input = input();
+    input.aliases.push(alias("news-bounces@lists.example.org", &["verp@bounces.example"]));
+    input.aliases.push(alias("postmaster@example.org", &["pm@people.example"]));
+    let policy = Policy::new(input).unwrap();
+    for (recipient, target) in
+        [("news-bounces@lists.example.org", "verp@bounces.example"), ("postmaster@example.org", "pm@people.example")]
+    {
+        let Verdict::Alias(to) = policy.rcpt(ip(OUTSIDE), &address(recipient)) else { panic!() };
+        assert_eq!(to.addresses, [address(target)]);
+    }
+}
+
+#[test]
+fn a_decision_explains_itself() {
+    let policy = Policy::new(input()).unwrap();
+    let decision = policy.decide(ip(INSIDE), &address("x@elsewhere.example"));
+    assert_eq!(decision.to_string(), "relay: its domain is not local, and the client is in client network 127.0.0.0/8");
+    assert_eq!(policy.decide(ip(OUTSIDE), &address("x@elsewhere.example")).why, Why::ClientOutside);
+    let decision = policy.decide(ip(OUTSIDE), &address("team@example.org"));
+    assert_eq!(decision.to_string(), "alias of 2 addresses and 1 lists: it is an alias");
+}
+
+#[test]
+fn alias_loops_are_found() {
+    let found = errors(|input| {
+        input.aliases.push(alias("a@example.org", &["b@example.org", "out@people.example"]));
+        input.aliases.push(alias("b@example.org", &["C@example.org"]));
+        input.aliases.push(alias("c@example.org", &["a@example.org"]));
+        input.aliases.push(alias("self@example.org", &["self@example.org"]));
+    });
+    assert_eq!(
+        found,
+        [
+            "alias loop: `a@example.org` -> `b@example.org` -> `c@example.org` -> `a@example.org`",
+            "alias loop: `self@example.org` -> `self@example.org`"
+        ]
+    );
+}
+
+#[test]
+fn wrong_targets_are_found() {
+    let found = errors(|input| {
+        input.aliases.push(alias("a@example.org", &["nobody@example.org"]));
+        input.aliases.push(alias("b@example.org", &["news-bounces@lists.example.org"]));
+        input.aliases.push(alias("c@elsewhere.example", &["x@people.example"]));
+        input.aliases.push(alias("d@example.org", &[]));
+        input.aliases.push(alias("News@lists.example.org", &["x@people.example"]));
+        input.aliases.push(alias("TEAM@example.org", &["x@people.example"]));
+        input.lists.push(list("same", "news@lists.example.org", None));
+    });
+    assert_eq!(
+        found,
+        [
+            "`news@lists.example.org` is already the address of list `news` (case does not matter)",
+            "domain `elsewhere.example` of alias `c@elsewhere.example` is not local",
+            "alias `d@example.org` has no targets",
+            "`News@lists.example.org` is already the address of list `news` (case does not matter)",
+            "`TEAM@example.org` is already an alias (case does not matter)",
+            "no list or alias has the address `nobody@example.org`, and its domain is local",
+            "`news-bounces@lists.example.org` takes the bounces of list `news` and cannot be a target",
+        ]
+    );
+}
+
+#[test]
+fn an_owner_or_postmaster_that_nobody_reads_is_an_error_said_once() {
+    let found = errors(|input| input.lists[0].owner = Some(address("ghost@example.org")));
+    assert_eq!(found, ["no list or alias has the address `ghost@example.org`, and its domain is local"]);
+    let found = errors(|input| input.postmaster = Some(address("postmaster@example.org")));
+    assert_eq!(found, ["alias loop: `postmaster@example.org` -> `postmaster@example.org`"]);
+}
+
+#[test]
+fn aliases_nest_to_a_limit() {
+    let chain = |length: usize| {
+        errors(|input| {
+            for step in 0..length {
+                let next = format!("a{:03}@example.org", step + 1);
+                input.aliases.push(alias(&format!("a{step:03}@example.org"), &[&next]));
+            }
+            input.aliases.push(alias(&format!("a{length:03}@example.org"), &["x@people.example"]));
+        })
+    };
+    assert_eq!(chain(ALIAS_DEPTH_MAX - 1), [""; 0]);
+    assert!(chain(ALIAS_DEPTH_MAX)[0].starts_with("aliases nest deeper than 50"));
+    assert!(!chain(2_000).is_empty(), "bounded stack");
+}
+
+#[test]
+fn an_expansion_that_doubles_at_each_step_stays_small() {
+    let mut input = input();
+    for step in 0..40 {
+        let next = format!("a{:03}@example.org", step + 1);
+        input.aliases.push(alias(&format!("a{step:03}@example.org"), &[&next, &next]));
+    }
+    input.aliases.push(alias("a040@example.org", &["x@people.example", "y@people.example"]));
+    let policy = Policy::new(input).unwrap();
+    let Verdict::Alias(to) = policy.rcpt(ip(OUTSIDE), &address("a000@example.org")) else { panic!() };
+    assert_eq!(to.addresses.len(), 2);
+}
+
+#[test]
+fn routes_and_the_own_name() {
+    let mut input = input();
+    for (pattern, host) in [("mx.example.org", "10.0.0.5"), ("*", "10.0.0.6:2525")] {
+        let hosts = vec![RouteHost::parse(host, 25).unwrap()];
+        input.routes.push(RouteInput { pattern: RoutePattern::parse(pattern).unwrap(), hosts });
+    }
+    let policy = Policy::new(input).unwrap();
+    assert_eq!(&*policy.route("other.example").unwrap().site, "10.0.0.6:2525");
+    // A host with a route of its own name passes its mail on: the name is not local.
+    assert!(!policy.is_local_domain("mx.example.org"));
+    assert_eq!(policy.rcpt(ip(INSIDE), &address("x@mx.example.org")), Verdict::Relay);
+}
+
+#[test]
+fn local_parts_beyond_ascii_ignore_case_too() {
+    let mut input = input();
+    input.aliases.push(alias("büro@example.org", &["x@people.example"]));
+    let policy = Policy::new(input).unwrap();
+    assert!(matches!(policy.rcpt(ip(OUTSIDE), &address("BÜRO@example.org")), Verdict::Alias(_)));
+}
+
+fn any_address() -> impl Strategy<Value = Address> {
+    let local = prop_oneof![
+        "[a-zA-Z0-9.!%+=_-]{1,20}",
+        Just("news".to_owned()),
+        Just("postmaster".to_owned()),
+        "\"[a-z@ %!\\\\]{0,10}\"",
+    ];
+    let domain = prop_oneof![
+        Just("example.org".to_owned()),
+        Just("lists.example.org".to_owned()),
+        Just("mx.example.org".to_owned()),
+        "([a-z]{1,5}\\.){1,3}(example|org)",
+        Just("[127.0.0.1]".to_owned()),
+        Just("[IPv6:::1]".to_owned()),
+    ];
+    (local, domain).prop_filter_map("not an address", |(local, domain)| format!("{local}@{domain}").parse().ok())
+}
+
+proptest! {
+    #[test]
+    fn an_untrusted_client_never_gets_relay(recipient in any_address(), bits in any::<u32>(), six in any::<u128>()) {
+        let policy = Policy::new(input()).unwrap();
+        let four = IpAddr::from(bits.to_be_bytes());
+        for client in [four, IpAddr::from(six.to_be_bytes())] {
+            if client.to_canonical().is_loopback() {
+                continue;
+            }
+            prop_assert!(!policy.is_trusted(client));
+            let verdict = policy.rcpt(client, &recipient);
+            prop_assert!(!matches!(verdict, Verdict::Relay), "{} {}", client, recipient);
+        }
+    }
+
+    #[test]
+    fn a_local_domain_is_never_relayed(recipient in any_address()) {
+        let policy = Policy::new(input()).unwrap();
+        if policy.is_local_domain(recipient.domain()) {
+            prop_assert_ne!(policy.rcpt(ip(INSIDE), &recipient), Verdict::Relay);
+        }
+    }
+
+    #[test]
+    fn any_alias_graph_ends(edges in prop::collection::vec((0_u8..12, 0_u8..12), 0..40)) {
+        let mut input = input();
+        let mut targets = vec![Vec::new(); 12];
+        for (from, to) in &edges {
+            targets[usize::from(*from)].push(address(&format!("n{to}@example.org")));
+        }
+        for (number, mut targets) in targets.into_iter().enumerate() {
+            targets.push(address(&format!("out{number}@people.example")));
+            input.aliases.push(AliasInput { address: address(&format!("n{number}@example.org")), targets });
+        }
+        let cyclic = is_cyclic(&edges);
+        match Policy::new(input) {
+            Ok(policy) => {
+                prop_assert!(!cyclic);
+                let Verdict::Alias(to) = policy.rcpt(ip(OUTSIDE), &address("n0@example.org")) else { panic!() };
+                let reach = reachable(&edges, 0);
+                prop_assert_eq!(to.addresses.len(), reach.len());
+            }
+            Err(errors) => prop_assert!(cyclic, "{:?}", errors),
+        }
+    }
+}
+
+fn reachable(edges: &[(u8, u8)], from: u8) -> Vec<u8> {
+    let mut found = vec![from];
+    let mut next = 0;
+    while next < found.len() {
+        let here = found[next];
+        for (_, to) in edges.iter().filter(|(start, _)| *start == here) {
+            if !found.contains(to) {
+                found.push(*to);
+            }
+        }
+        next += 1;
+    }
+    found
+}
+
+fn is_cyclic(edges: &[(u8, u8)]) -> bool {
+    edges.iter().any(|(from, to)| reachable(edges, *to).contains(from))
+}
