@@ -1,0 +1,155 @@
+//! From hickory's look-ups and errors to [`MxAnswer`] and [`AddressAnswer`].
+//!
+//! Only records that the question's name leads to (itself, or through CNAMEs) count: a stray record under another name
+//! is not an answer. What is neither "no such name" nor "no such data", said with authority, is a
+//! failure, and a failure is temporary.
+
+use std::net::IpAddr;
+use std::time::Instant;
+
+use hickory_resolver::lookup::Lookup;
+use hickory_resolver::net::{DnsError, NetError};
+use hickory_resolver::proto::op::ResponseCode;
+use hickory_resolver::proto::rr::{Name, RData, RecordType};
+
+use super::select::{AddressAnswer, MX_HOSTS_MAX, MxAnswer, MxRecord};
+
+/// CNAMEs followed for one name, as in hickory's own chase.
+const CNAMES_MAX: usize = 16;
+/// MX records looked at: all that fits into a DNS message of 64 KiB, so that the best are among them.
+const MX_RECORDS_MAX: usize = 200 * MX_HOSTS_MAX;
+
+/// Why a question has no records.
+pub enum Empty {
+    NoData,
+    NoDomain,
+    Failed(String),
+}
+
+pub fn mx_answer(name: &Name, result: Result<Lookup, NetError>) -> MxAnswer {
+    match usable(name, RecordType::MX, result) {
+        Ok((lookup, owners)) => {
+            let records: Vec<_> = lookup
+                .answers()
+                .iter()
+                .filter(|r| owners.contains(&r.name))
+                .filter_map(|r| if let RData::MX(mx) = &r.data { Some(mx) } else { None })
+                .take(MX_RECORDS_MAX)
+                .map(|mx| MxRecord { preference: mx.preference, host: text(&mx.exchange) })
+                .collect();
+            if records.is_empty() {
+                return MxAnswer::NoData;
+            }
+            MxAnswer::Records { records, ttl_s: ttl_s(&lookup) }
+        }
+        Err(Empty::NoData) => MxAnswer::NoData,
+        Err(Empty::NoDomain) => MxAnswer::NoDomain,
+        Err(Empty::Failed(why)) => MxAnswer::Failed(why),
+    }
+}
+
+/// The addresses of one family and how long they hold.
+pub fn addresses(name: &Name, kind: RecordType, result: Result<Lookup, NetError>) -> Result<(Vec<IpAddr>, u32), Empty> {
+    let (lookup, owners) = usable(name, kind, result)?;
+    let ips: Vec<IpAddr> = lookup
+        .answers()
+        .iter()
+        .filter(|r| owners.contains(&r.name))
+        .filter_map(|r| match &r.data {
+            RData::A(a) => Some(IpAddr::V4(a.0)),
+            RData::AAAA(aaaa) => Some(IpAddr::V6(aaaa.0)),
+            _ => None,
+        })
+        .collect();
+    if ips.is_empty() { Err(Empty::NoData) } else { Ok((ips, ttl_s(&lookup))) }
+}
+
+/// Both families together: one that works is enough, and one that failed keeps the other's "nothing" from being final.
+pub fn both(v4: Result<(Vec<IpAddr>, u32), Empty>, v6: Result<(Vec<IpAddr>, u32), Empty>) -> AddressAnswer {
+    match (v4, v6) {
+        (Ok((v4, a)), Ok((v6, b))) => AddressAnswer::Found { v4, v6, ttl_s: a.min(b) },
+        (Ok((v4, ttl_s)), Err(_)) => AddressAnswer::Found { v4, v6: Vec::new(), ttl_s },
+        (Err(_), Ok((v6, ttl_s))) => AddressAnswer::Found { v4: Vec::new(), v6, ttl_s },
+        (Err(Empty::Failed(why)), _) | (_, Err(Empty::Failed(why))) => AddressAnswer::Failed(why),
+        (Err(Empty::NoDomain), Err(Empty::NoDomain)) => AddressAnswer::NoDomain,
+        _ => AddressAnswer::NoData,
+    }
+}
+
+/// The target of a CNAME record of exactly `name`, if the answer has one.
+pub fn cname_target(name: &Name, result: Result<Lookup, NetError>) -> Option<Name> {
+    let lookup = result.ok()?;
+    lookup.answers().iter().find_map(|r| match &r.data {
+        RData::CNAME(target) if r.name == *name => Some(target.0.clone()),
+        _ => None,
+    })
+}
+
+fn usable(name: &Name, kind: RecordType, result: Result<Lookup, NetError>) -> Result<(Lookup, Vec<Name>), Empty> {
+    match result {
+        Ok(lookup) => {
+            let owners = owners(name, kind, &lookup);
+            Ok((lookup, owners))
+        }
+        Err(error) => Err(empty(&error)),
+    }
+}
+
+/// `name` and what the answer's CNAMEs make of it.
+///
+/// When hickory's cache had the end of a chain, the answer comes without the CNAMEs that led there. Hickory followed
+/// them itself, so the records are those of the chain's end: the owner of the first one.
+fn owners(name: &Name, kind: RecordType, lookup: &Lookup) -> Vec<Name> {
+    let answers = lookup.answers();
+    let mut owners = vec![name.clone()];
+    while owners.len() <= CNAMES_MAX {
+        let last = &owners[owners.len() - 1];
+        let next = answers.iter().find_map(|r| match &r.data {
+            RData::CNAME(target) if r.name == *last => Some(target.0.clone()),
+            _ => None,
+        });
+        match next {
+            Some(next) if !owners.contains(&next) => owners.push(next),
+            _ => break,
+        }
+    }
+    let mut of_kind = answers.iter().filter(|r| r.record_type() == kind).map(|r| &r.name).peekable();
+    if let Some(first) = of_kind.peek().copied()
+        && !of_kind.any(|owner| owners.contains(owner))
+    {
+        owners = vec![first.clone()];
+    }
+    owners
+}
+
+fn empty(error: &NetError) -> Empty {
+    match error {
+        NetError::Dns(DnsError::NoRecordsFound(none)) => match none.response_code {
+            ResponseCode::NXDomain => Empty::NoDomain,
+            // A referral instead of an answer: that server knows nothing about the name (a lame delegation).
+            ResponseCode::NoError if none.soa.is_none() && none.ns.is_some() => {
+                Empty::Failed("the name server answered with a referral".to_owned())
+            }
+            ResponseCode::NoError => Empty::NoData,
+            code => Empty::Failed(format!("the name server answered {code}")),
+        },
+        NetError::Dns(DnsError::ResponseCode(code)) => Empty::Failed(format!("the name server answered {code}")),
+        NetError::Timeout => Empty::Failed("no answer from the name servers".to_owned()),
+        other => Empty::Failed(other.to_string()),
+    }
+}
+
+fn ttl_s(lookup: &Lookup) -> u32 {
+    let left = lookup.valid_until().saturating_duration_since(Instant::now());
+    u32::try_from(left.as_secs()).unwrap_or(u32::MAX)
+}
+
+/// Lower-case without the final dot; escapes of strange octets stay escapes, which no host name check lets through.
+fn text(name: &Name) -> String {
+    let mut text = name.to_ascii();
+    text.make_ascii_lowercase();
+    if text.ends_with('.') {
+        text.pop();
+    }
+    text
+}

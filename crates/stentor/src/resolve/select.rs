@@ -1,0 +1,267 @@
+//! From DNS answers to a [`Resolution`]: pure, so that every rule of RFC 5321 5.1 is tested by table.
+//!
+//! Two steps, since addresses are looked up between them: [`candidates`] orders, cleans and caps the MX hosts;
+//! [`plan`] puts their addresses into a [`SitePlan`] or says why nobody can take the mail.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use stentor_queue::site::{Resolution, SitePlan, Target};
+
+/// Hosts of one domain that are looked up and tried; the rest of a longer MX set is left alone.
+pub const MX_HOSTS_MAX: usize = 20;
+/// Addresses of one host that are tried, both families taken in turn.
+pub const HOST_ADDRESSES_MAX: usize = 8;
+/// Bounds of [`SitePlan::ttl_s`]: a zone with TTL 0 must not make us ask for every message.
+pub const TTL_S_MIN: u32 = 10;
+pub const TTL_S_MAX: u32 = 86_400;
+
+/// One MX record as it came: any names, any order.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MxRecord {
+    pub preference: u16,
+    /// Without the final dot, lower-case; empty for the root (RFC 7505).
+    pub host: String,
+}
+
+/// What the MX look-up of a domain gave.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum MxAnswer {
+    Records {
+        records: Vec<MxRecord>,
+        ttl_s: u32,
+    },
+    /// The domain exists and has no MX: the domain itself is the host (RFC 5321 5.1, "implicit MX").
+    NoData,
+    NoDomain,
+    Failed(String),
+}
+
+/// What the address look-ups (A and AAAA together) of a host gave.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum AddressAnswer {
+    Found {
+        v4: Vec<IpAddr>,
+        v6: Vec<IpAddr>,
+        ttl_s: u32,
+    },
+    NoData,
+    NoDomain,
+    /// A chain of CNAMEs that bites its own tail or does not end.
+    CnameLoop,
+    Failed(String),
+}
+
+/// A host to look up, in the order to be tried.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Host {
+    pub preference: u16,
+    pub name: Arc<str>,
+}
+
+/// How this server knows itself, and which addresses it refuses.
+pub struct Identity<'a> {
+    /// Lower-case, without the final dot.
+    pub hostname: &'a str,
+    /// Whether mail sent there would come back to one of our listeners.
+    pub is_own: &'a dyn Fn(SocketAddr) -> bool,
+    /// Loopback addresses out of the DNS are targets (lab, tests) rather than a trap.
+    pub loopback_allowed: bool,
+    /// The port that MX hosts are reached at, 25 outside the lab.
+    pub port: u16,
+}
+
+/// The MX hosts of `domain` to look up, best first, equal preferences in order of name (the scheduler spreads them).
+///
+/// # Errors
+/// The resolution that needs no look-up: null MX, or a set in which nothing may be tried.
+pub fn candidates(domain: &str, records: Vec<MxRecord>, own_name: &str) -> Result<Vec<Host>, Resolution> {
+    if let [only] = records.as_slice()
+        && only.host.is_empty()
+    {
+        return Err(permanent("5.1.10", format!("{domain} does not accept mail (null MX)")));
+    }
+    let mut records: Vec<_> = records.into_iter().filter(|r| is_host_name(&r.host)).collect();
+    if records.is_empty() {
+        return Err(permanent("5.4.4", format!("the MX records of {domain} name no usable host")));
+    }
+    records.sort_unstable_by(|a, b| (a.preference, &a.host).cmp(&(b.preference, &b.host)));
+    // RFC 5321 5.1: ourselves, and all that is as far from the destination as we are or farther, is dropped.
+    let own = records.iter().find(|r| r.host == own_name).map(|r| r.preference);
+    records.retain(|r| own.is_none_or(|own| r.preference < own));
+    if records.is_empty() {
+        return Err(loops(domain));
+    }
+    let mut hosts: Vec<Host> = Vec::new();
+    for r in records {
+        if hosts.len() == MX_HOSTS_MAX {
+            break;
+        }
+        // A host named twice keeps its best preference.
+        if hosts.iter().all(|h| *h.name != *r.host) {
+            hosts.push(Host { preference: r.preference, name: r.host.into() });
+        }
+    }
+    Ok(hosts)
+}
+
+/// The plan for `hosts` (in order) with their addresses; `ttl_s` is that of the MX answer.
+pub fn plan(domain: &str, hosts: &[(Host, AddressAnswer)], ttl_s: u32, us: &Identity<'_>) -> Resolution {
+    let mut targets = Vec::new();
+    let mut ttl_s = ttl_s;
+    let mut own: Option<u16> = None;
+    let (mut bad, mut looped, mut no_domain) = (false, false, true);
+    let mut failure: Option<String> = None;
+    for (host, answer) in hosts {
+        no_domain &= *answer == AddressAnswer::NoDomain;
+        if *host.name == *us.hostname {
+            own = Some(own.map_or(host.preference, |p| p.min(host.preference)));
+            continue;
+        }
+        match answer {
+            AddressAnswer::Found { v4, v6, ttl_s: ttl } => {
+                ttl_s = ttl_s.min(*ttl);
+                for ip in interleave(v4, v6) {
+                    let addr = SocketAddr::new(ip, us.port);
+                    if (us.is_own)(addr) {
+                        own = Some(own.map_or(host.preference, |p| p.min(host.preference)));
+                    } else if is_target(ip, us.loopback_allowed) {
+                        targets.push(Target { preference: host.preference, host: host.name.clone(), addr });
+                    } else {
+                        bad = true;
+                    }
+                }
+            }
+            AddressAnswer::NoData | AddressAnswer::NoDomain => {}
+            AddressAnswer::CnameLoop => looped = true,
+            AddressAnswer::Failed(why) => failure = Some(format!("{}: {why}", host.name)),
+        }
+    }
+    if let Some(own) = own {
+        targets.retain(|t| t.preference < own);
+    }
+    if !targets.is_empty() {
+        return Resolution::Site(site(key(hosts), targets, ttl_s));
+    }
+    if let Some(why) = failure {
+        // A host that could not be looked up may be a good one: never bounce for it.
+        return temporary("4.4.3", format!("address look-up of {why}"));
+    }
+    match () {
+        () if own.is_some() => loops(domain),
+        () if looped => permanent("5.4.6", format!("the CNAME records of {domain} form a loop")),
+        () if bad => permanent("5.4.6", format!("mail for {domain} is directed to a loopback or unusable address")),
+        () if no_domain && hosts.len() == 1 && *hosts[0].0.name == *domain => no_such_domain(domain),
+        () => permanent("5.4.4", format!("no host for {domain} has an address")),
+    }
+}
+
+/// The plan of a static route: `hosts` in the order to be tried, each with its port.
+///
+/// An operator's route never bounces mail: whatever is wrong with it is temporary until the lifetime is over.
+pub fn route_plan(hosts: &[(Arc<str>, u16, AddressAnswer)], is_own: &dyn Fn(SocketAddr) -> bool) -> Resolution {
+    let mut key = String::from("route:");
+    let mut targets = Vec::new();
+    let mut ttl_s = TTL_S_MAX;
+    let mut why = String::from("the route names no host");
+    for (position, (name, port, answer)) in hosts.iter().enumerate() {
+        if position > 0 {
+            key.push(',');
+        }
+        key.push_str(&host_port(name, *port));
+        match answer {
+            AddressAnswer::Found { v4, v6, ttl_s: ttl } => {
+                ttl_s = ttl_s.min(*ttl);
+                let preference = u16::try_from(position).unwrap_or(u16::MAX);
+                for ip in interleave(v4, v6) {
+                    let addr = SocketAddr::new(ip, *port);
+                    if is_own(addr) {
+                        why = format!("the route to {addr} leads back to this server");
+                    } else {
+                        targets.push(Target { preference, host: name.clone(), addr });
+                    }
+                }
+            }
+            AddressAnswer::NoData | AddressAnswer::NoDomain => why = format!("the route's host {name} has no address"),
+            AddressAnswer::CnameLoop => why = format!("the CNAME records of the route's host {name} form a loop"),
+            AddressAnswer::Failed(error) => why = format!("address look-up of the route's host {name}: {error}"),
+        }
+    }
+    if targets.is_empty() {
+        return temporary("4.4.4", why);
+    }
+    let mut plan = site(key, targets, ttl_s);
+    plan.mixes_domains = true;
+    Resolution::Site(plan)
+}
+
+/// A domain written as an address, `[192.0.2.1]` or `[IPv6:2001:db8::1]` (RFC 5321 4.1.3); `None` for an ordinary name.
+pub fn address_literal(domain: &str) -> Option<Result<IpAddr, Resolution>> {
+    let inner = domain.strip_prefix('[')?;
+    let parsed = inner.strip_suffix(']').and_then(|inner| match inner.get(..5) {
+        Some(tag) if tag.eq_ignore_ascii_case("IPv6:") => inner[5..].parse().ok().map(IpAddr::V6),
+        _ => inner.parse().ok().map(IpAddr::V4),
+    });
+    Some(parsed.ok_or_else(|| permanent("5.1.2", format!("{domain} is not an address literal that can be reached"))))
+}
+
+/// Whether `name` can be a host: the characters of RFC 1123 and the underscore, no empty label, not too long. What
+/// the DNS holds beyond that (commas, control characters, spaces) is nobody's mail host and must reach no log.
+pub fn is_host_name(name: &str) -> bool {
+    let label = |l: &str| {
+        !l.is_empty() && l.len() <= 63 && l.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+    };
+    name.len() <= 253 && name.split('.').all(label)
+}
+
+/// The domain does not exist (RFC 3463 X.1.2).
+pub fn no_such_domain(domain: &str) -> Resolution {
+    permanent("5.1.2", format!("the domain {domain} does not exist"))
+}
+
+/// Not now; the queue asks again.
+pub fn temporary(dsn: &'static str, text: String) -> Resolution {
+    Resolution::Temporary { dsn, text }
+}
+
+pub(super) fn permanent(dsn: &'static str, text: String) -> Resolution {
+    Resolution::Permanent { dsn, text }
+}
+
+fn loops(domain: &str) -> Resolution {
+    permanent("5.4.6", format!("mail for {domain} loops back to this server"))
+}
+
+fn site(key: String, targets: Vec<Target>, ttl_s: u32) -> SitePlan {
+    SitePlan { key: key.into(), targets, mixes_domains: false, ttl_s: ttl_s.clamp(TTL_S_MIN, TTL_S_MAX) }
+}
+
+/// All candidates, also those without an address just now: a site keeps its identity when one of its hosts is away.
+fn key(hosts: &[(Host, AddressAnswer)]) -> String {
+    let mut names: Vec<&str> = hosts.iter().map(|(h, _)| &*h.name).collect();
+    names.sort_unstable();
+    names.join(",")
+}
+
+fn host_port(name: &str, port: u16) -> String {
+    if name.contains(':') { format!("[{name}]:{port}") } else { format!("{name}:{port}") }
+}
+
+/// Both families in turn, IPv4 first, so that a host's many addresses of one family do not hide the other.
+fn interleave(v4: &[IpAddr], v6: &[IpAddr]) -> Vec<IpAddr> {
+    let mut ips: Vec<IpAddr> = Vec::with_capacity((v4.len() + v6.len()).min(HOST_ADDRESSES_MAX));
+    for i in 0..v4.len().max(v6.len()) {
+        for ip in [v4.get(i), v6.get(i)].into_iter().flatten() {
+            if ips.len() < HOST_ADDRESSES_MAX && !ips.contains(ip) {
+                ips.push(*ip);
+            }
+        }
+    }
+    ips
+}
+
+fn is_target(ip: IpAddr, loopback_allowed: bool) -> bool {
+    let ip = ip.to_canonical();
+    let broadcast = matches!(ip, IpAddr::V4(v4) if v4.is_broadcast() || v4.octets()[0] == 0);
+    !ip.is_unspecified() && !ip.is_multicast() && !broadcast && (loopback_allowed || !ip.is_loopback())
+}
