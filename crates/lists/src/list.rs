@@ -1,0 +1,183 @@
+//! One list's settings, checked once.
+
+use std::sync::Arc;
+
+use stentor_mail::address::Address;
+
+use crate::fields::{append, is_archive_url, is_list_id, mailto, phrase};
+
+/// Longest description of a list.
+pub const DESCRIPTION_CHARS_MAX: usize = 500;
+
+/// Who may post.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Post {
+    Anyone,
+    /// Whoever is subscribed.
+    Members,
+    /// These addresses alone.
+    Named(Vec<Address>),
+}
+
+/// A list's settings before they are checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListSettings {
+    pub name: Arc<str>,
+    pub address: Address,
+    /// Envelope sender of every copy: where reports go.
+    pub bounces: Address,
+    pub owner: Option<Address>,
+    pub post: Post,
+    /// RFC 2919 identifier without angle brackets.
+    pub list_id: String,
+    /// Value of `Precedence`; `None` leaves the field out.
+    pub precedence: Option<String>,
+    /// Phrase of `List-Id`; may be empty.
+    pub description: String,
+    /// URL of `List-Archive`.
+    pub archive: Option<String>,
+}
+
+/// A setting that cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct ListError {
+    /// The setting's name, as in [`ListSettings`].
+    pub setting: &'static str,
+    pub message: String,
+}
+
+/// A list whose settings are sound, with its header fields ready.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct List {
+    settings: ListSettings,
+    fields: Vec<u8>,
+}
+
+impl List {
+    /// Checks the settings and builds the header fields; reports every error.
+    pub fn new(mut settings: ListSettings) -> Result<Self, Vec<ListError>> {
+        let mut errors = Vec::new();
+        let mut fail = |setting, message: String| errors.push(ListError { setting, message });
+        if !is_list_id(&settings.list_id) {
+            let message = format!(
+                "`{}` is not a list identifier (RFC 2919), such as `news.example.org`",
+                settings.list_id.escape_debug()
+            );
+            fail("list_id", message);
+        }
+        if let Some(word) = &settings.precedence
+            && (word.is_empty()
+                || word.len() > 30
+                || !word.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-'))
+        {
+            fail("precedence", format!("`{}` is not one word of letters", word.escape_debug()));
+        }
+        if settings.description.chars().count() > DESCRIPTION_CHARS_MAX {
+            fail("description", format!("the description is longer than {DESCRIPTION_CHARS_MAX} characters"));
+        }
+        if settings.description.chars().any(char::is_control) {
+            fail("description", "the description holds a line end or another control character".to_owned());
+        }
+        if let Some(url) = settings.archive.as_ref().filter(|url| !is_archive_url(url)) {
+            fail("archive", format!("`{}` is not an http, https or ftp URL", url.escape_debug()));
+        }
+        if settings.post == Post::Named(Vec::new()) {
+            fail("post", "nobody may post: name at least one address, or use \"members\" or \"anyone\"".to_owned());
+        }
+        if !errors.is_empty() {
+            return Err(errors);
+        }
+        settings.list_id.make_ascii_lowercase();
+        let fields = fields_of(&settings);
+        Ok(Self { settings, fields })
+    }
+
+    pub fn settings(&self) -> &ListSettings {
+        &self.settings
+    }
+
+    pub fn name(&self) -> &Arc<str> {
+        &self.settings.name
+    }
+
+    /// The header fields that go before every copy of a post: whole lines with CRLF, folded.
+    pub fn header_fields(&self) -> &[u8] {
+        &self.fields
+    }
+}
+
+fn fields_of(list: &ListSettings) -> Vec<u8> {
+    let mut out = Vec::with_capacity(512);
+    let mut id = if list.description.trim().is_empty() { Vec::new() } else { phrase(&list.description) };
+    id.push(format!("<{}>", list.list_id));
+    append(&mut out, "List-Id", &id);
+    append(&mut out, "List-Post", &[mailto(&list.address)]);
+    if let Some(owner) = &list.owner {
+        append(&mut out, "List-Owner", &[mailto(owner)]);
+    }
+    if let Some(url) = &list.archive {
+        append(&mut out, "List-Archive", &[format!("<{url}>")]);
+    }
+    if let Some(word) = &list.precedence {
+        append(&mut out, "Precedence", std::slice::from_ref(word));
+    }
+    out
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) fn settings() -> ListSettings {
+        ListSettings {
+            name: "news".into(),
+            address: "news@lists.example.org".parse().unwrap(),
+            bounces: "news-bounces@lists.example.org".parse().unwrap(),
+            owner: Some("ann@people.example".parse().unwrap()),
+            post: Post::Anyone,
+            list_id: "News.lists.example.org".into(),
+            precedence: Some("list".into()),
+            description: "All the news".into(),
+            archive: Some("https://lists.example.org/news/".into()),
+        }
+    }
+
+    #[test]
+    fn header_fields_of_a_list() {
+        let list = List::new(settings()).unwrap();
+        let expected = "List-Id: \"All the news\" <news.lists.example.org>\r\n\
+                        List-Post: <mailto:news@lists.example.org>\r\n\
+                        List-Owner: <mailto:ann@people.example>\r\n\
+                        List-Archive: <https://lists.example.org/news/>\r\n\
+                        Precedence: list\r\n";
+        assert_eq!(std::str::from_utf8(list.header_fields()).unwrap(), expected);
+    }
+
+    #[test]
+    fn the_fewest_fields() {
+        let settings =
+            ListSettings { owner: None, precedence: None, description: " ".into(), archive: None, ..settings() };
+        let list = List::new(settings).unwrap();
+        assert_eq!(
+            list.header_fields(),
+            b"List-Id: <news.lists.example.org>\r\nList-Post: <mailto:news@lists.example.org>\r\n"
+        );
+    }
+
+    #[test]
+    fn every_wrong_setting_is_reported() {
+        let wrong = ListSettings {
+            list_id: "news\r\nBcc: x".into(),
+            precedence: Some("a b".into()),
+            description: "a\r\nBcc: x@y".into(),
+            archive: Some("news".into()),
+            post: Post::Named(Vec::new()),
+            ..settings()
+        };
+        let errors = List::new(wrong).unwrap_err();
+        let settings: Vec<&str> = errors.iter().map(|error| error.setting).collect();
+        assert_eq!(settings, ["list_id", "precedence", "description", "archive", "post"]);
+        assert!(errors[0].message.starts_with("`news\\r\\nBcc: x` is not a list identifier"));
+    }
+}

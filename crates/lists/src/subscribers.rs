@@ -1,0 +1,393 @@
+//! Subscribers files: one address or `Name <address>` a line, `#` for comments.
+//!
+//! What it does: [`Parser`] takes the file in pieces of any size and calls the visitor once per good line, with the
+//! address in canonical form; it holds one unfinished line at most. [`read`] drives it over a reader.
+//!
+//! The grammar of a line, after white space at both ends and a byte order mark at the file's start are taken off:
+//! nothing; `#` and anything; or an address, bare or behind an optional name in angle brackets, with an optional comment
+//! behind it that begins with white space and `#`. A name may be in any character set, an address is UTF-8.
+//!
+//! How it fails: a bad line is skipped, counted and (the first [`BAD_LINES_MAX`]) kept with its number, its text
+//! shortened and escaped, and the reason. Only the reader's own error ends the reading.
+
+use std::io::{self, Read};
+
+use stentor_mail::address::{Address, AddressError};
+
+/// Longest line in octets; a longer one is bad and read in constant memory.
+pub const LINE_BYTES_MAX: usize = 4_096;
+/// Bad lines that a report keeps in full; all are counted.
+pub const BAD_LINES_MAX: usize = 100;
+/// Characters of a bad line that a report shows.
+const SHOWN_CHARS_MAX: usize = 80;
+/// Octets read at once.
+const READ_BYTES: usize = 256 * 1024;
+
+/// One good line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Subscriber<'a> {
+    /// Counted from 1.
+    pub line: u64,
+    /// In the form of [`Address::as_str`].
+    pub address: &'a str,
+    /// What stands before the angle brackets, as it is in the file; empty without them.
+    pub name: &'a [u8],
+}
+
+/// The visitor's answer: whether it knew the address. Duplicates are merged by whoever holds the addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Seen {
+    First,
+    Again,
+}
+
+/// Why a line is bad.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Problem {
+    #[error("{0}")]
+    Address(#[from] AddressError),
+    #[error("`<` without `>`")]
+    NoBracket,
+    #[error("text behind the address (a comment begins with ` #`)")]
+    Behind,
+    #[error("line is longer than {LINE_BYTES_MAX} octets")]
+    TooLong,
+}
+
+/// One bad line.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {problem}: {text}")]
+pub struct BadLine {
+    /// Counted from 1.
+    pub line: u64,
+    /// Shortened, and escaped for a log.
+    pub text: String,
+    pub problem: Problem,
+}
+
+/// What was in a file.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Report {
+    /// All lines, comments and empty ones too.
+    pub lines: u64,
+    /// Addresses that the visitor had not seen.
+    pub accepted: u64,
+    /// Addresses that it had.
+    pub duplicates: u64,
+    /// Bad lines in all.
+    pub bad: u64,
+    /// The first of them.
+    pub bad_lines: Vec<BadLine>,
+}
+
+/// Reads a whole file. The visitor is called in the file's order.
+pub fn read(input: &mut dyn Read, visit: &mut dyn FnMut(Subscriber<'_>) -> Seen) -> io::Result<Report> {
+    let mut parser = Parser::default();
+    let mut buffer = vec![0; READ_BYTES];
+    loop {
+        match input.read(&mut buffer) {
+            Ok(0) => return Ok(parser.finish(visit)),
+            Ok(count) => parser.push(&buffer[..count], visit),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Takes a file in pieces; the result does not depend on where they are cut.
+#[derive(Debug, Default)]
+pub struct Parser {
+    report: Report,
+    /// The beginning of a line whose end has not come yet, at most one octet over [`LINE_BYTES_MAX`].
+    unfinished: Vec<u8>,
+}
+
+impl Parser {
+    /// Takes the next piece.
+    pub fn push(&mut self, mut bytes: &[u8], visit: &mut dyn FnMut(Subscriber<'_>) -> Seen) {
+        while let Some(end) = bytes.iter().position(|byte| *byte == b'\n') {
+            let (line, rest) = (&bytes[..end], &bytes[end + 1..]);
+            if self.unfinished.is_empty() {
+                self.line(line, visit);
+            } else {
+                self.keep(line);
+                let whole = std::mem::take(&mut self.unfinished);
+                self.line(&whole, visit);
+                self.unfinished = whole;
+                self.unfinished.clear();
+            }
+            bytes = rest;
+        }
+        self.keep(bytes);
+    }
+
+    /// Takes the last line, if it has no line end, and gives the report.
+    pub fn finish(mut self, visit: &mut dyn FnMut(Subscriber<'_>) -> Seen) -> Report {
+        if !self.unfinished.is_empty() {
+            let line = std::mem::take(&mut self.unfinished);
+            self.line(&line, visit);
+        }
+        self.report
+    }
+
+    fn keep(&mut self, bytes: &[u8]) {
+        let room = (LINE_BYTES_MAX + 1).saturating_sub(self.unfinished.len());
+        self.unfinished.extend_from_slice(&bytes[..bytes.len().min(room)]);
+    }
+
+    fn line(&mut self, line: &[u8], visit: &mut dyn FnMut(Subscriber<'_>) -> Seen) {
+        self.report.lines += 1;
+        let number = self.report.lines;
+        let line = if number == 1 { line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line) } else { line };
+        let text = line.trim_ascii();
+        if line.len() > LINE_BYTES_MAX {
+            return self.bad(text, Problem::TooLong);
+        }
+        if text.is_empty() || text[0] == b'#' {
+            return;
+        }
+        let (name, address) = match split(text) {
+            Ok(parts) => parts,
+            Err(problem) => return self.bad(text, problem),
+        };
+        let parsed;
+        let address = if let Some(plain) = plain_address(address) {
+            plain
+        } else {
+            match Address::parse(address, true) {
+                Ok(address) => parsed = address,
+                Err(error) => return self.bad(text, error.into()),
+            }
+            parsed.as_str()
+        };
+        match visit(Subscriber { line: number, address, name }) {
+            Seen::First => self.report.accepted += 1,
+            Seen::Again => self.report.duplicates += 1,
+        }
+    }
+
+    fn bad(&mut self, text: &[u8], problem: Problem) {
+        self.report.bad += 1;
+        if self.report.bad_lines.len() < BAD_LINES_MAX {
+            let head = &text[..text.len().min(4 * SHOWN_CHARS_MAX)];
+            let mut shown = String::new();
+            for (place, c) in String::from_utf8_lossy(head).chars().enumerate() {
+                if place == SHOWN_CHARS_MAX {
+                    shown.push_str("...");
+                    break;
+                }
+                shown.extend(c.escape_debug());
+            }
+            self.report.bad_lines.push(BadLine { line: self.report.lines, text: shown, problem });
+        }
+    }
+}
+
+/// Divides a line into name and address, without its comment.
+fn split(text: &[u8]) -> Result<(&[u8], &[u8]), Problem> {
+    let (name, rest, closed_by) = match outside_quotes(text, |byte| byte == b'<') {
+        Some(open) => (text[..open].trim_ascii(), &text[open + 1..], Some(b'>')),
+        None => (&text[..0], text, None),
+    };
+    let (address, behind) = if let Some(close) = closed_by {
+        let end = outside_quotes(rest, |byte| byte == close).ok_or(Problem::NoBracket)?;
+        (&rest[..end], &rest[end + 1..])
+    } else {
+        let end = outside_quotes(rest, |byte| byte == b' ' || byte == b'\t').unwrap_or(rest.len());
+        (&rest[..end], &rest[end..])
+    };
+    match behind.trim_ascii() {
+        [] | [b'#', ..] => Ok((name, address)),
+        _ => Err(Problem::Behind),
+    }
+}
+
+/// The first place of a wanted octet that is not inside quotes; a quote that is never closed hides nothing.
+fn outside_quotes(text: &[u8], wanted: impl Fn(u8) -> bool) -> Option<usize> {
+    let mut place = 0;
+    while place < text.len() {
+        match text[place] {
+            b'"' => place += closing_quote(&text[place + 1..]).map_or(1, |length| length + 2),
+            byte if wanted(byte) => return Some(place),
+            _ => place += 1,
+        }
+    }
+    None
+}
+
+fn closing_quote(text: &[u8]) -> Option<usize> {
+    let mut place = 0;
+    while place < text.len() {
+        match text[place] {
+            b'"' => return Some(place),
+            b'\\' => place += 2,
+            _ => place += 1,
+        }
+    }
+    None
+}
+
+/// The address itself if it is plainly in canonical form already, as nearly all are: spares [`Address::parse`] its
+/// allocation. `None` decides nothing.
+fn plain_address(bytes: &[u8]) -> Option<&str> {
+    let text = std::str::from_utf8(bytes).ok()?;
+    let (local, domain) = text.split_once('@')?;
+    let atom = |part: &str| {
+        !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_+=".contains(&byte))
+    };
+    let label = |part: &str| {
+        !part.is_empty()
+            && part.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
+            && part.as_bytes()[0].is_ascii_lowercase()
+    };
+    // Well under every limit; hyphens, digits in front and A-labels are left to the parser.
+    let short = local.len() <= 60 && domain.len() <= 60;
+    (short && domain.contains('.') && local.split('.').all(atom) && domain.split('.').all(label)).then_some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn collect(input: &[u8], cut: usize) -> (Vec<String>, Report) {
+        let mut found: Vec<String> = Vec::new();
+        let mut visit = |subscriber: Subscriber<'_>| {
+            if found.iter().any(|address| address == subscriber.address) {
+                return Seen::Again;
+            }
+            found.push(subscriber.address.to_owned());
+            Seen::First
+        };
+        let mut parser = Parser::default();
+        for piece in input.chunks(cut.max(1)) {
+            parser.push(piece, &mut visit);
+        }
+        let report = parser.finish(&mut visit);
+        (found, report)
+    }
+
+    fn one(line: &str) -> String {
+        let (found, report) = collect(line.as_bytes(), 4_096);
+        match (found.as_slice(), report.bad_lines.as_slice()) {
+            ([address], []) => address.clone(),
+            ([], [bad]) => format!("! {}", bad.problem),
+            _ => "-".to_owned(),
+        }
+    }
+
+    #[test]
+    fn lines_in_every_form() {
+        assert_eq!(one("ann@example.org"), "ann@example.org");
+        assert_eq!(one("  Ann@Example.ORG \t\r"), "Ann@example.org");
+        assert_eq!(one("Ann Other <ann@example.org>"), "ann@example.org");
+        assert_eq!(one("\"Other, Ann <x>\" <ann@example.org>"), "ann@example.org");
+        assert_eq!(one("<ann@example.org>"), "ann@example.org");
+        assert_eq!(one("Ann #1 <ann@example.org> # left in May"), "ann@example.org");
+        assert_eq!(one("ann@example.org # left in May"), "ann@example.org");
+        assert_eq!(one("an#n@example.org"), "an#n@example.org");
+        assert_eq!(one("\"a b\"@example.org"), "\"a b\"@example.org");
+        assert_eq!(one("\"a>b\"@example.org"), "\"a>b\"@example.org");
+        assert_eq!(one("Tim \"5' 4 <tim@example.org>"), "tim@example.org");
+        assert_eq!(one("ann@bücher.example"), "ann@xn--bcher-kva.example");
+        assert_eq!(one("jürgen@example.org"), "jürgen@example.org");
+        assert_eq!(one("\u{feff}ann@example.org"), "ann@example.org");
+        assert_eq!(one("# ann@example.org"), "-");
+        assert_eq!(one("   "), "-");
+    }
+
+    #[test]
+    fn names_may_be_in_any_character_set() {
+        assert_eq!(collect(b"J\xfcrgen <j@example.org>\n", 4_096).0, ["j@example.org"]);
+    }
+
+    #[test]
+    fn bad_lines_in_every_form() {
+        assert_eq!(one("ann"), "! address has no domain");
+        assert_eq!(one("ann at example.org"), "! text behind the address (a comment begins with ` #`)");
+        assert_eq!(one("ann@example.org, bob@example.org"), "! text behind the address (a comment begins with ` #`)");
+        assert_eq!(one("Ann <ann@example.org"), "! `<` without `>`");
+        assert_eq!(one("Ann <ann@example.org> Bob"), "! text behind the address (a comment begins with ` #`)");
+        assert_eq!(one("<>"), "! empty address");
+        assert_eq!(one("ann@exa\0mple.org"), "! control character in address");
+        assert_eq!(one(&format!("{}@example.org", "x".repeat(5_000))), "! line is longer than 4096 octets");
+    }
+
+    #[test]
+    fn a_report_counts_all_and_shows_some() {
+        let mut file = "# subscribers\nann@example.org\nAnn <ann@EXAMPLE.org>\n\n".to_owned();
+        file.push_str(&"no\x1b[2J\n".repeat(150));
+        file.push_str("bob@example.org");
+        let (found, report) = collect(file.as_bytes(), 7);
+        assert_eq!(found, ["ann@example.org", "bob@example.org"]);
+        assert_eq!((report.lines, report.accepted, report.duplicates, report.bad), (155, 2, 1, 150));
+        assert_eq!(report.bad_lines.len(), BAD_LINES_MAX);
+        assert_eq!(report.bad_lines[0].to_string(), "line 5: control character in address: no\\u{1b}[2J");
+    }
+
+    #[test]
+    fn a_bad_line_is_shown_short() {
+        let (_, report) = collect("ü".repeat(3_000).as_bytes(), 4_096);
+        assert_eq!(report.bad_lines[0].text, "ü".repeat(80) + "...");
+    }
+
+    #[test]
+    fn an_endless_line_takes_constant_memory() {
+        let mut parser = Parser::default();
+        for _ in 0..1_000 {
+            parser.push(&[b'x'; 10_000], &mut |_| Seen::First);
+        }
+        assert!(parser.unfinished.capacity() < 4 * LINE_BYTES_MAX);
+        parser.push(b"\nann@example.org\n", &mut |_| Seen::First);
+        let report = parser.finish(&mut |_| Seen::First);
+        assert_eq!((report.lines, report.accepted, report.bad), (2, 1, 1));
+    }
+
+    #[test]
+    fn a_million_lines_stream() {
+        let mut file = Vec::new();
+        for number in 0..1_000_000 {
+            file.extend_from_slice(format!("user{number}@site{}.example\n", number % 2_000).as_bytes());
+        }
+        let mut sum = 0;
+        let mut visit = |subscriber: Subscriber<'_>| {
+            sum += subscriber.address.len();
+            Seen::First
+        };
+        let report = read(&mut file.as_slice(), &mut visit).unwrap();
+        assert_eq!((report.accepted, report.bad), (1_000_000, 0));
+        assert_eq!(sum, file.len() - 1_000_000);
+    }
+
+    fn canonical(address: &str) -> String {
+        Address::parse(address.as_bytes(), true).unwrap().to_string()
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_in_any_pieces_give_the_same(input in any::<Vec<u8>>(), cut in 1_usize..50) {
+            let whole = collect(&input, usize::MAX);
+            prop_assert_eq!(&collect(&input, cut), &whole);
+            for address in &whole.0 {
+                prop_assert_eq!(&canonical(address), address);
+            }
+        }
+
+        #[test]
+        fn lines_like_real_ones_agree_with_the_parser(text in "[a-zA-Z0-9.<>@\" #+_-]{0,30}@?[a-z0-9.-]{0,20}") {
+            let (found, report) = collect(text.as_bytes(), 4_096);
+            prop_assert!(found.len() + report.bad as usize <= 1);
+            for address in found {
+                prop_assert_eq!(canonical(&address), address);
+            }
+        }
+
+        #[test]
+        fn the_short_cut_is_the_parser(text in "[a-zA-Z0-9._+=-]{0,12}@[a-z0-9.-]{0,16}") {
+            if let Some(plain) = plain_address(text.as_bytes()) {
+                let address = Address::parse(text.as_bytes(), true).unwrap();
+                prop_assert_eq!(address.as_str(), plain);
+            }
+        }
+    }
+}
