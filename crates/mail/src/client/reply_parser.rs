@@ -253,3 +253,82 @@ fn split_status(line: &[u8], code: u16) -> Option<(Enhanced, &[u8])> {
     let rest = line.get(end + 1..).unwrap_or_default();
     Some((Enhanced::new(class as u8, subject, detail), rest))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn all(pieces: &[&[u8]]) -> Result<Vec<ParsedReply>, ReplyError> {
+        let (mut parser, mut replies) = (ReplyParser::new(), Vec::new());
+        for piece in pieces {
+            parser.push(piece);
+            while let Some(reply) = parser.next_reply()? {
+                replies.push(reply.to_reply());
+            }
+        }
+        Ok(replies)
+    }
+
+    fn one(bytes: &[u8]) -> String {
+        let replies = all(&[bytes]).unwrap();
+        assert_eq!(replies.len(), 1);
+        replies[0].to_string()
+    }
+
+    #[test]
+    fn lines_are_joined_and_enhanced_codes_taken_off() {
+        assert_eq!(one(b"250 ok\r\n"), "250 ok");
+        assert_eq!(one(b"250\r\n"), "250");
+        assert_eq!(one(b"550-5.1.1 No such\r\n550 5.1.1 user\r\n"), "550 5.1.1 No such user");
+        assert_eq!(one(b"550 5.1.1\r\n"), "550 5.1.1");
+        // The class must agree, and three numbers are three numbers.
+        for text in ["450 5.1.1 a", "450 4.1 a", "450 4.1.1.1 a", "450 4.1.1000 a", "450 4..1 a"] {
+            let reply = &all(&[format!("{text}\r\n").as_bytes()]).unwrap()[0];
+            assert_eq!((reply.enhanced, reply.to_string().as_str()), (None, text));
+        }
+    }
+
+    #[test]
+    fn text_is_harmless_and_short() {
+        assert_eq!(one(b"250 a\x00b\x1b[1m\tc\rd\r\n"), "250 a b [1m c d");
+        assert_eq!(one(b"250 \xff\xc3\xa9\r\n"), "250 \u{fffd}\u{e9}");
+        let long = [b"250-".as_slice(), "é".repeat(900).as_bytes(), b"\r\n250 x\r\n"].concat();
+        assert_eq!(all(&[&long]).unwrap()[0].text.len(), TEXT_BYTES_MAX);
+    }
+
+    #[test]
+    fn hostile_replies_are_cut_off() {
+        let line = |length: usize| [b"250-".as_slice(), &vec![b'x'; length - 6], b"\r\n"].concat();
+        assert_eq!(all(&[&line(LINE_BYTES_MAX)]), Ok(vec![]));
+        assert_eq!(all(&[&line(LINE_BYTES_MAX + 1)]), Err(ReplyError::LineTooLong));
+        assert_eq!(all(&[&vec![b'2'; LINE_BYTES_MAX + 1]]), Err(ReplyError::LineTooLong));
+        assert_eq!(all(&[&b"250-\r\n".repeat(LINES_MAX)]), Err(ReplyError::TooManyLines));
+        assert!(all(&[&b"250-\r\n".repeat(LINES_MAX - 1), b"250 \r\n"]).is_ok());
+        assert_eq!(all(&[&line(2000).repeat(9)]), Err(ReplyError::TooLarge));
+        for bad in ["", "x", "25", "2500", "150 x", "600 x", "250_x", " 250 x", "2 0 x"] {
+            assert_eq!(all(&[format!("{bad}\r\n").as_bytes()]), Err(ReplyError::Malformed), "{bad:?}");
+        }
+        assert_eq!(all(&[b"250-a\r\n251 b\r\n"]), Err(ReplyError::CodesDiffer));
+    }
+
+    proptest! {
+        #[test]
+        fn splits_do_not_matter(text in "([245][0-9]{2}[ -][a-z0-9. ]{0,8}\r?\n){0,6}[ -~]{0,5}", cuts in proptest::collection::vec(0usize..80, 0..8)) {
+            let bytes = text.as_bytes();
+            let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut.min(bytes.len())).collect();
+            cuts.extend([0, bytes.len()]);
+            cuts.sort_unstable();
+            let pieces: Vec<&[u8]> = cuts.windows(2).map(|pair| &bytes[pair[0]..pair[1]]).collect();
+            prop_assert_eq!(all(&[bytes]), all(&pieces));
+        }
+
+        #[test]
+        fn kept_text_holds_no_controls(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let line = [b"250 ".as_slice(), &bytes, b"\r\n250 \r\n"].concat();
+            for reply in all(&[&line]).unwrap_or_default() {
+                prop_assert!(!reply.text.chars().any(char::is_control) && reply.text.len() <= TEXT_BYTES_MAX);
+            }
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! What a server offers: its reply to EHLO or LHLO (RFC 5321 4.1.1.1).
+
+use super::reply_parser::ReplyView;
+
+/// The service extensions of a server. After HELO there are none.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Caps {
+    /// The name that the server gives itself in its reply to EHLO (printable ASCII, at most 255 octets; may be empty).
+    pub peer_name: Box<str>,
+    /// RFC 2920.
+    pub pipelining: bool,
+    /// RFC 1870: `Some(0)` says that there is no fixed limit.
+    pub size: Option<u64>,
+    /// RFC 6152.
+    pub eight_bit_mime: bool,
+    /// RFC 6531.
+    pub smtputf8: bool,
+    /// RFC 3030.
+    pub chunking: bool,
+    /// RFC 3461.
+    pub dsn: bool,
+    /// RFC 2034.
+    pub enhanced: bool,
+    /// RFC 9422 RCPTMAX: most recipients of one transaction.
+    pub rcpts_max: Option<u32>,
+    /// RFC 9422 MAILMAX: most transactions of one session.
+    pub transactions_max: Option<u32>,
+}
+
+/// Octets of the peer's name that are kept.
+const PEER_NAME_BYTES_MAX: usize = 255;
+
+impl Caps {
+    /// Reads the keywords. What is not known or ill-formed is not offered.
+    pub(super) fn parse(reply: ReplyView<'_>, extended: bool) -> Self {
+        let mut lines = reply.lines();
+        let first = lines.next().unwrap_or_default();
+        let name = first.split(|&b| b == b' ').next().unwrap_or_default();
+        let name = name.iter().take(PEER_NAME_BYTES_MAX).filter(|b| b.is_ascii_graphic());
+        let mut caps = Self { peer_name: name.map(|&b| char::from(b)).collect(), ..Self::default() };
+        if extended {
+            for line in lines {
+                caps.keyword(line);
+            }
+        }
+        caps
+    }
+
+    fn keyword(&mut self, line: &[u8]) {
+        // "250-AUTH=LOGIN" and the like are old forms of nothing that is used here.
+        let mut words = line.split(|&b| b == b' ').filter(|word| !word.is_empty());
+        let Some(keyword) = words.next() else { return };
+        match keyword.to_ascii_uppercase().as_slice() {
+            b"PIPELINING" => self.pipelining = true,
+            b"SIZE" => self.size = Some(words.next().map_or(0, |word| number(word).unwrap_or(0))),
+            b"8BITMIME" => self.eight_bit_mime = true,
+            b"SMTPUTF8" => self.smtputf8 = true,
+            b"CHUNKING" => self.chunking = true,
+            b"DSN" => self.dsn = true,
+            b"ENHANCEDSTATUSCODES" => self.enhanced = true,
+            b"LIMITS" => {
+                for word in words {
+                    self.limit(word);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn limit(&mut self, word: &[u8]) {
+        let Some(at) = memchr::memchr(b'=', word) else { return };
+        // RFC 9422 section 3: 1 to 6 digits, not zero.
+        let Some(value) = number(&word[at + 1..]).filter(|&n| n > 0 && n < 1_000_000) else { return };
+        match word[..at].to_ascii_uppercase().as_slice() {
+            b"RCPTMAX" => self.rcpts_max = Some(value as u32),
+            b"MAILMAX" => self.transactions_max = Some(value as u32),
+            _ => {}
+        }
+    }
+}
+
+fn number(digits: &[u8]) -> Option<u64> {
+    let digits = std::str::from_utf8(digits).ok()?;
+    if digits.bytes().all(|b| b.is_ascii_digit()) { digits.parse().ok() } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::reply_parser::ReplyParser;
+    use super::*;
+
+    fn caps(text: &str, extended: bool) -> Caps {
+        let mut parser = ReplyParser::new();
+        parser.push(text.as_bytes());
+        Caps::parse(parser.next_reply().unwrap().unwrap(), extended)
+    }
+
+    #[test]
+    fn keywords_are_read_in_any_case() {
+        let caps = caps(
+            "250-mx.a.org hi\r\n250-pipelining\r\n250-SIZE 1000\r\n250-8BITMIME\r\n250-SMTPUTF8\r\n250-Chunking\r\n\
+             250-DSN\r\n250-LIMITS RCPTMAX=20 MAILMAX=5 X=1\r\n250 ENHANCEDSTATUSCODES\r\n",
+            true,
+        );
+        assert_eq!(&*caps.peer_name, "mx.a.org");
+        assert!(caps.pipelining && caps.eight_bit_mime && caps.smtputf8 && caps.chunking && caps.dsn && caps.enhanced);
+        assert_eq!((caps.size, caps.rcpts_max, caps.transactions_max), (Some(1000), Some(20), Some(5)));
+    }
+
+    #[test]
+    fn odd_values_are_not_believed() {
+        assert_eq!(caps("250-a\r\n250 SIZE\r\n", true).size, Some(0));
+        assert_eq!(caps("250-a\r\n250 SIZE -5\r\n", true).size, Some(0));
+        assert_eq!(caps("250-a\r\n250 SIZE 99999999999999999999999\r\n", true).size, Some(0));
+        assert_eq!(caps("250-a\r\n250 LIMITS RCPTMAX=0 MAILMAX=+3\r\n", true), caps("250 a\r\n", true));
+        assert_eq!(caps("250-a\r\n250 PIPELINING\r\n", false), caps("250 a\r\n", false));
+        // The first line is a greeting, never a keyword.
+        assert!(!caps("250 PIPELINING\r\n", true).pipelining);
+    }
+}

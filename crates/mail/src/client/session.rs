@@ -1,0 +1,515 @@
+//! The session: which replies are awaited, and what each of them sets off.
+//!
+//! Awaited replies stand in one queue in the order of the commands. Those from `Mail` to `Content` belong to the
+//! transaction in front; a transaction leaves the front with its last reply. So several transactions can be under way:
+//! the one at the back is being written while the one in front is being answered.
+
+mod replies;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::caps::Caps;
+use super::command::{write_mail, write_rcpt};
+use super::reply_parser::{ParsedReply, ReplyParser, ReplyView};
+use super::transaction::{Content, Flow, Transaction};
+use super::types::{ClientConfig, ClientError, ClientEvent, RcptResult, Stage, TxRcpt, TxSpec};
+use crate::Ms;
+use crate::reply::Enhanced;
+
+/// Result vectors kept for reuse.
+const SPARE_RESULTS_MAX: usize = 4;
+/// Results above which a vector is not kept.
+const SPARE_RESULTS_CAPACITY_MAX: usize = 4096;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// Greeting, EHLO, HELO.
+    Opening,
+    Ready,
+    Quitting,
+    Closed,
+}
+
+/// A reply that is awaited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Await {
+    Greeting,
+    Ehlo,
+    Helo,
+    /// The server's side of a failed transaction is cleared before the next MAIL.
+    Reset,
+    Mail,
+    /// So many more replies to RCPT.
+    Rcpt(u32),
+    Data,
+    /// The reply to the content: after the dot, or to BDAT LAST.
+    Content,
+    Quit,
+}
+
+impl Await {
+    /// For the log: "timed out while ...".
+    fn doing(self) -> &'static str {
+        match self {
+            Self::Greeting => "waiting for the greeting",
+            Self::Ehlo => "sending EHLO",
+            Self::Helo => "sending HELO",
+            Self::Reset => "sending RSET",
+            Self::Mail => "sending MAIL FROM",
+            Self::Rcpt(_) => "sending RCPT TO",
+            Self::Data => "sending DATA",
+            Self::Content => "waiting for the reply to the message",
+            Self::Quit => "sending QUIT",
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Greeting => "greeting",
+            Self::Ehlo => "EHLO",
+            Self::Helo => "HELO",
+            Self::Reset => "RSET",
+            Self::Mail => "MAIL",
+            Self::Rcpt(_) => "RCPT",
+            Self::Data => "DATA",
+            Self::Content => "end of data",
+            Self::Quit => "QUIT",
+        }
+    }
+
+    fn stage(self) -> Stage {
+        match self {
+            Self::Rcpt(_) => Stage::Rcpt,
+            Self::Data => Stage::Data,
+            Self::Content => Stage::Final,
+            _ => Stage::Mail,
+        }
+    }
+}
+
+/// The client side of one connection. See the page of [`super`].
+#[derive(Debug)]
+pub struct ClientSession {
+    config: Arc<ClientConfig>,
+    caps: Caps,
+    phase: Phase,
+    parser: ReplyParser,
+    output: Vec<u8>,
+    /// Without PIPELINING: commands that wait for the reply to the one before, and where the next begins.
+    held: Vec<u8>,
+    held_at: usize,
+    awaited: VecDeque<Await>,
+    transactions: VecDeque<Transaction>,
+    events: VecDeque<ClientEvent>,
+    /// When the wait for the front of `awaited`, or for the next push, began.
+    since: Ms,
+    /// The last transaction did not end with its content taken: RSET before the next.
+    dirty: bool,
+    spare: Vec<Vec<RcptResult>>,
+    /// The text of the last reply kept: the same refusal of many recipients is stored once.
+    text: String,
+    last_text: Arc<str>,
+}
+
+impl ClientSession {
+    /// A session on a connection just made; waits for the greeting.
+    pub fn new(config: Arc<ClientConfig>, now: Ms) -> Self {
+        Self {
+            config,
+            caps: Caps::default(),
+            phase: Phase::Opening,
+            parser: ReplyParser::new(),
+            output: Vec::new(),
+            held: Vec::new(),
+            held_at: 0,
+            awaited: VecDeque::from([Await::Greeting]),
+            transactions: VecDeque::new(),
+            events: VecDeque::new(),
+            since: now,
+            dirty: false,
+            spare: Vec::new(),
+            text: String::new(),
+            last_text: Arc::default(),
+        }
+    }
+
+    /// Bytes for the server. The caller writes them and clears the buffer.
+    pub fn output(&mut self) -> &mut Vec<u8> {
+        &mut self.output
+    }
+
+    /// The next event, oldest first.
+    pub fn poll_event(&mut self) -> Option<ClientEvent> {
+        self.events.pop_front()
+    }
+
+    /// What the server offers; empty before [`ClientEvent::Ready`].
+    pub fn caps(&self) -> &Caps {
+        &self.caps
+    }
+
+    /// After [`ClientEvent::Closed`] nothing happens any more.
+    pub fn is_closed(&self) -> bool {
+        self.phase == Phase::Closed
+    }
+
+    /// Transactions begun and not yet done.
+    pub fn in_flight(&self) -> usize {
+        self.transactions.len()
+    }
+
+    /// Whether a transaction may begin with none open.
+    pub fn can_begin(&self) -> bool {
+        self.phase == Phase::Ready && self.transactions.is_empty() && self.awaited.is_empty()
+    }
+
+    /// Whether a transaction with content of `size` octets may begin now, be it while replies to earlier ones are
+    /// outstanding: that needs PIPELINING and CHUNKING, and content small enough to follow in one write.
+    pub fn can_pipeline(&self, size: u64) -> bool {
+        self.can_begin()
+            || (self.phase == Phase::Ready
+                && self.flow(size, true) == Flow::ChunkNow
+                && self.transactions.len() < self.config.transactions_in_flight_max
+                && self.transactions.back().is_none_or(|t| t.flow == Flow::ChunkNow && t.content == Content::Ended))
+    }
+
+    /// Begins a transaction: MAIL, RCPT and what may follow at once go to the output.
+    ///
+    /// On an error nothing was written and the session is as before. Where the server lacks what the message needs
+    /// (SIZE, 8BITMIME, SMTPUTF8) nothing is written either: `Done` with [`Stage::Local`] results is the answer.
+    pub fn begin<'a>(
+        &mut self,
+        spec: &TxSpec<'_>,
+        rcpts: impl IntoIterator<Item = TxRcpt<'a>>,
+        now: Ms,
+    ) -> Result<(), ClientError> {
+        if !self.can_begin() && !(spec.size_exact && self.can_pipeline(spec.size)) {
+            return Err(ClientError::NotReady);
+        }
+        let pipelined = self.pipelines();
+        let reset = self.dirty || !self.transactions.is_empty();
+        let flow = self.flow(spec.size, spec.size_exact);
+        let mut transaction = Transaction::new(spec, flow, self.spare.pop().unwrap_or_default());
+        if let Some(refusal) = self.refusal(spec) {
+            let count = rcpts.into_iter().map(|_| transaction.add_decided(refusal.clone())).count();
+            return if count == 0 { Err(ClientError::NoRecipients) } else { Ok(self.done(transaction)) };
+        }
+        debug_assert!(pipelined || self.held_at == self.held.len(), "a transaction begun while commands are held");
+        let out = if pipelined { &mut self.output } else { &mut self.held };
+        if !pipelined {
+            out.clear();
+            self.held_at = 0;
+        }
+        let mark = out.len();
+        if reset {
+            out.extend_from_slice(b"RSET\r\n");
+        }
+        let sent = write_envelope(spec, rcpts, &self.caps, &mut transaction, out);
+        let sent = match sent {
+            Ok(0) => {
+                out.truncate(mark);
+                return Ok(self.done(transaction));
+            }
+            Ok(sent) => sent,
+            Err(error) => {
+                out.truncate(mark);
+                return Err(error);
+            }
+        };
+        if self.awaited.is_empty() {
+            self.since = now;
+        }
+        if reset {
+            self.awaited.push_back(Await::Reset);
+        }
+        self.awaited.extend([Await::Mail, Await::Rcpt(sent)]);
+        self.dirty = true;
+        match flow {
+            Flow::ChunkNow => self.write_bdat(&mut transaction),
+            Flow::DataNow => self.write_data(),
+            Flow::ChunkLater | Flow::DataLater => {}
+        }
+        self.transactions.push_back(transaction);
+        self.release();
+        Ok(())
+    }
+
+    /// Whether the newest transaction waits for (more of) its content.
+    pub fn wants_body(&self) -> bool {
+        self.transactions.back().is_some_and(|t| t.content == Content::Open)
+    }
+
+    /// Takes a piece of the content into the output. An error ends the session: the message must not go out.
+    pub fn push_body(&mut self, bytes: &[u8], now: Ms) -> Result<(), ClientError> {
+        let Some(transaction) = self.transactions.back_mut().filter(|t| t.content == Content::Open) else {
+            return Err(ClientError::NotReady);
+        };
+        self.since = now;
+        let chunk = transaction.flow.is_chunk();
+        if chunk {
+            let Some(left) = transaction.left.checked_sub(bytes.len() as u64) else {
+                return self.fail(ClientError::SizeMismatch);
+            };
+            transaction.left = left;
+        }
+        if transaction.writer.push(bytes, !chunk, &mut self.output).is_err() {
+            return self.fail(ClientError::BareNewline);
+        }
+        Ok(())
+    }
+
+    /// The content is complete.
+    pub fn end_body(&mut self, now: Ms) -> Result<(), ClientError> {
+        let Some(transaction) = self.transactions.back_mut().filter(|t| t.content == Content::Open) else {
+            return Err(ClientError::NotReady);
+        };
+        if transaction.writer.check_end().is_err() {
+            return self.fail(ClientError::BareNewline);
+        }
+        if transaction.flow.is_chunk() {
+            if transaction.left > 0 {
+                return self.fail(ClientError::SizeMismatch);
+            }
+        } else {
+            if !transaction.writer.at_line_start() {
+                self.output.extend_from_slice(b"\r\n");
+            }
+            self.output.extend_from_slice(b".\r\n");
+        }
+        transaction.content = Content::Ended;
+        // Only the last of the awaited replies is one to this content: earlier ones keep their clock.
+        if self.awaited.len() <= 1 {
+            self.since = now;
+        }
+        if transaction.answered {
+            self.finish_front();
+        }
+        Ok(())
+    }
+
+    /// Takes bytes from the server. An error is also in the [`ClientEvent::Closed`] that ends the events.
+    pub fn receive(&mut self, bytes: &[u8], now: Ms) -> Result<(), ClientError> {
+        if self.phase == Phase::Closed {
+            return Ok(());
+        }
+        let mut parser = std::mem::take(&mut self.parser);
+        parser.push(bytes);
+        let result = loop {
+            match parser.next_reply() {
+                Ok(Some(reply)) => {
+                    if let Err(error) = self.reply(reply, now) {
+                        break self.fail(error);
+                    }
+                    if self.phase == Phase::Closed {
+                        break Ok(());
+                    }
+                }
+                Ok(None) => break Ok(()),
+                Err(error) => break self.fail(error.into()),
+            }
+        };
+        self.parser = parser;
+        result
+    }
+
+    /// When [`Self::timed_out`] is to be called; [`Ms::MAX`] while nothing is awaited.
+    pub fn deadline(&self) -> Ms {
+        let config = &self.config;
+        let wait = match self.awaited.front() {
+            _ if self.phase == Phase::Closed => return Ms::MAX,
+            _ if self.wants_body() => config.data_block_ms,
+            None => return Ms::MAX,
+            Some(Await::Greeting) => config.greeting_ms,
+            Some(Await::Ehlo | Await::Helo) => config.ehlo_ms,
+            Some(Await::Reset | Await::Mail) => config.mail_ms,
+            Some(Await::Rcpt(_)) => config.rcpt_ms,
+            Some(Await::Data) => config.data_init_ms,
+            Some(Await::Content) => config.data_done_ms,
+            Some(Await::Quit) => config.quit_ms,
+        };
+        self.since.saturating_add(wait)
+    }
+
+    /// Ends the session if its deadline has passed; says whether it did.
+    pub fn timed_out(&mut self, now: Ms) -> bool {
+        let late = self.phase != Phase::Closed && now >= self.deadline();
+        if late {
+            self.lost(ClientError::TimedOut(self.doing()));
+        }
+        late
+    }
+
+    /// The connection is gone: end of file, reset, or an error on writing.
+    pub fn disconnected(&mut self) {
+        self.lost(ClientError::Disconnected(self.doing()));
+    }
+
+    /// Says QUIT. With transactions open it gives them up instead: the connection is to be closed at once.
+    pub fn quit(&mut self, now: Ms) {
+        if self.phase == Phase::Closed || self.phase == Phase::Quitting {
+            return;
+        }
+        if self.phase == Phase::Opening || !self.transactions.is_empty() {
+            return self.lost(ClientError::GivenUp(self.doing()));
+        }
+        self.output.extend_from_slice(b"QUIT\r\n");
+        self.awaited.push_back(Await::Quit);
+        self.phase = Phase::Quitting;
+        self.since = now;
+    }
+
+    /// Gives a vector of results back for reuse.
+    pub fn recycle(&mut self, mut results: Vec<RcptResult>) {
+        if self.spare.len() < SPARE_RESULTS_MAX && results.capacity() <= SPARE_RESULTS_CAPACITY_MAX {
+            results.clear();
+            self.spare.push(results);
+        }
+    }
+
+    fn pipelines(&self) -> bool {
+        self.config.pipelining && self.caps.pipelining
+    }
+
+    fn flow(&self, size: u64, exact: bool) -> Flow {
+        let now = self.pipelines();
+        if !(self.config.use_chunking && self.caps.chunking && exact) {
+            return if now { Flow::DataNow } else { Flow::DataLater };
+        }
+        if now && size <= self.config.pipelined_body_bytes_max { Flow::ChunkNow } else { Flow::ChunkLater }
+    }
+
+    /// Why this server cannot be given this message at all.
+    fn refusal(&self, spec: &TxSpec<'_>) -> Option<ParsedReply> {
+        let made = |code, (class, subject, detail), text| {
+            Some(ParsedReply::made_here(code, Enhanced::new(class, subject, detail), text))
+        };
+        if (spec.smtputf8 && !self.caps.smtputf8) || (!spec.smtputf8 && !spec.sender.is_ascii()) {
+            return made(550, (5, 6, 7), "SMTPUTF8 is needed, and the host does not offer it");
+        }
+        if spec.eight_bit && !self.caps.eight_bit_mime {
+            return made(554, (5, 6, 3), "8BITMIME is needed, and the host does not offer it");
+        }
+        match self.caps.size {
+            Some(max) if max > 0 && spec.size > max => {
+                made(552, (5, 3, 4), "message is larger than the host says it takes")
+            }
+            _ => None,
+        }
+    }
+
+    fn write_bdat(&mut self, transaction: &mut Transaction) {
+        use std::io::Write as _;
+        let _ = write!(self.output, "BDAT {} LAST\r\n", transaction.size);
+        self.awaited.push_back(Await::Content);
+        transaction.content = Content::Open;
+    }
+
+    fn write_data(&mut self) {
+        self.output.extend_from_slice(b"DATA\r\n");
+        self.awaited.push_back(Await::Data);
+    }
+
+    /// Without PIPELINING: lets the next command go.
+    fn release(&mut self) {
+        let rest = &self.held[self.held_at..];
+        if let Some(end) = memchr::memchr(b'\n', rest) {
+            self.output.extend_from_slice(&rest[..=end]);
+            self.held_at += end + 1;
+        }
+    }
+
+    /// What the session is about, for an error's text.
+    fn doing(&self) -> &'static str {
+        match self.awaited.front() {
+            _ if self.wants_body() => "sending the message",
+            Some(awaited) => awaited.doing(),
+            None => "idle",
+        }
+    }
+
+    /// Keeps a reply; the text is shared with the one before if it is the same.
+    fn keep(&mut self, reply: ReplyView<'_>) -> ParsedReply {
+        self.text.clear();
+        reply.text_into(&mut self.text);
+        if *self.last_text != *self.text {
+            self.last_text = Arc::from(self.text.as_str());
+        }
+        ParsedReply { code: reply.code, enhanced: reply.enhanced(), text: Arc::clone(&self.last_text) }
+    }
+
+    /// The transaction in front has its last reply.
+    fn finish_front(&mut self) {
+        if let Some(transaction) = self.transactions.pop_front() {
+            self.dirty = !transaction.delivered;
+            self.done(transaction);
+        }
+    }
+
+    fn done(&mut self, transaction: Transaction) {
+        let tx = transaction.tx;
+        self.events.push_back(ClientEvent::Done { tx, results: transaction.into_results() });
+    }
+
+    fn fail(&mut self, error: ClientError) -> Result<(), ClientError> {
+        self.lost(error.clone());
+        Err(error)
+    }
+
+    /// Ends the session: every open transaction gets its results, then comes `Closed`.
+    fn lost(&mut self, error: ClientError) {
+        if self.phase == Phase::Closed {
+            return;
+        }
+        let stage = self.awaited.front().map_or(Stage::Mail, |awaited| awaited.stage());
+        let mut front = true;
+        while let Some(mut transaction) = self.transactions.pop_front() {
+            let newest = self.transactions.is_empty();
+            match &error {
+                ClientError::ServerClosing { reply, .. } => {
+                    // What stands behind the one in front was not looked at by the server.
+                    transaction.decide_rest(reply, if front { stage } else { Stage::Mail });
+                }
+                ClientError::BareNewline | ClientError::SizeMismatch if newest => {
+                    let reply = ParsedReply::made_here(554, Enhanced::new(5, 6, 0), &error.to_string());
+                    transaction.decide_rest(&reply, Stage::Local);
+                }
+                _ => {
+                    let reply = ParsedReply::made_here(421, Enhanced::new(4, 4, 2), &error.to_string());
+                    let out = transaction.content_is_out();
+                    transaction.decide_rest(&reply, if out { Stage::AfterDot } else { Stage::Lost });
+                }
+            }
+            front = false;
+            self.done(transaction);
+        }
+        let quitting = self.phase == Phase::Quitting;
+        self.phase = Phase::Closed;
+        self.awaited.clear();
+        self.events.push_back(ClientEvent::Closed { error: if quitting { None } else { Some(error) } });
+    }
+}
+
+/// Writes MAIL and RCPT; how many RCPT there are on the wire.
+fn write_envelope<'a>(
+    spec: &TxSpec<'_>,
+    rcpts: impl IntoIterator<Item = TxRcpt<'a>>,
+    caps: &Caps,
+    transaction: &mut Transaction,
+    out: &mut Vec<u8>,
+) -> Result<u32, ClientError> {
+    write_mail(spec, caps, out)?;
+    let (mut sent, mut any) = (0, false);
+    for rcpt in rcpts {
+        any = true;
+        if spec.smtputf8 || rcpt.address.is_ascii() {
+            write_rcpt(&rcpt, spec.smtputf8, caps, out)?;
+            transaction.add();
+            sent += 1;
+        } else {
+            let text = "the address needs SMTPUTF8, which the message was not sent with";
+            transaction.add_decided(ParsedReply::made_here(553, Enhanced::new(5, 6, 7), text));
+        }
+    }
+    if any { Ok(sent) } else { Err(ClientError::NoRecipients) }
+}

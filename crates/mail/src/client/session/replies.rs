@@ -1,0 +1,199 @@
+//! What each reply sets off.
+
+use super::{Await, ClientSession, Phase};
+use crate::Ms;
+use crate::client::caps::Caps;
+use crate::client::reply_parser::ReplyView;
+use crate::client::transaction::{Content, Flow};
+use crate::client::types::{ClientError, ClientEvent, Stage};
+
+impl ClientSession {
+    /// A complete reply.
+    pub(super) fn reply(&mut self, reply: ReplyView<'_>, now: Ms) -> Result<(), ClientError> {
+        let Some(&awaited) = self.awaited.front() else {
+            let reply = self.keep(reply);
+            let closing = reply.code == 421;
+            return Err(if closing {
+                ClientError::ServerClosing { at: "idle", reply }
+            } else {
+                ClientError::Unsolicited(reply)
+            });
+        };
+        if awaited == Await::Quit {
+            self.awaited.clear();
+            self.phase = Phase::Closed;
+            self.events.push_back(ClientEvent::Closed { error: None });
+            return Ok(());
+        }
+        if reply.code == 421 {
+            let reply = self.keep(reply);
+            return Err(ClientError::ServerClosing { at: awaited.name(), reply });
+        }
+        self.since = now;
+        match awaited {
+            Await::Greeting | Await::Ehlo | Await::Helo => self.opening_reply(awaited, reply),
+            Await::Reset => {
+                // Whatever it says, the reply to the MAIL that follows decides.
+                self.awaited.pop_front();
+                self.release();
+                Ok(())
+            }
+            Await::Mail => self.mail_reply(reply),
+            Await::Rcpt(left) => self.rcpt_reply(reply, left),
+            Await::Data => self.data_reply(reply),
+            Await::Content => self.content_reply(reply),
+            Await::Quit => Ok(()),
+        }
+    }
+
+    fn opening_reply(&mut self, awaited: Await, reply: ReplyView<'_>) -> Result<(), ClientError> {
+        let success = reply.code / 100 == 2;
+        self.awaited.pop_front();
+        match awaited {
+            Await::Greeting if success => {
+                let verb: &[u8] = if self.config.lmtp { b"LHLO " } else { b"EHLO " };
+                self.say_hello(verb, Await::Ehlo);
+            }
+            // RFC 5321 3.2: a server that does not know EHLO is old, not broken. LMTP has no HELO.
+            Await::Ehlo if reply.code / 100 == 5 && !self.config.lmtp => self.say_hello(b"HELO ", Await::Helo),
+            Await::Ehlo | Await::Helo if success => {
+                self.caps = Caps::parse(reply, awaited == Await::Ehlo);
+                self.phase = Phase::Ready;
+                self.events.push_back(ClientEvent::Ready(self.caps.clone()));
+            }
+            _ => {
+                self.output.extend_from_slice(b"QUIT\r\n");
+                let reply = self.keep(reply);
+                return Err(ClientError::Refused { at: awaited.name(), reply });
+            }
+        }
+        Ok(())
+    }
+
+    fn say_hello(&mut self, verb: &[u8], awaited: Await) {
+        self.output.extend_from_slice(verb);
+        self.output.extend_from_slice(self.config.ehlo_name.as_bytes());
+        self.output.extend_from_slice(b"\r\n");
+        self.awaited.push_back(awaited);
+    }
+
+    fn mail_reply(&mut self, reply: ReplyView<'_>) -> Result<(), ClientError> {
+        match reply.code / 100 {
+            2 => {}
+            3 => return Err(self.unexpected(Await::Mail, reply)),
+            _ => {
+                let reply = self.keep(reply);
+                if let Some(transaction) = self.transactions.front_mut() {
+                    transaction.decide_rest(&reply, Stage::Mail);
+                }
+                if !self.pipelines() {
+                    // The recipients were never sent.
+                    self.held_at = self.held.len();
+                    self.awaited.clear();
+                    self.finish_front();
+                    return Ok(());
+                }
+            }
+        }
+        self.awaited.pop_front();
+        self.release();
+        Ok(())
+    }
+
+    fn rcpt_reply(&mut self, reply: ReplyView<'_>, left: u32) -> Result<(), ClientError> {
+        let kept = match reply.code / 100 {
+            2 => None,
+            3 => return Err(self.unexpected(Await::Rcpt(left), reply)),
+            _ => Some(self.keep(reply)),
+        };
+        let Some(transaction) = self.transactions.front_mut() else { return Ok(()) };
+        match kept {
+            None => transaction.rcpt_accepted(reply.code),
+            Some(kept) => transaction.rcpt_refused(kept),
+        }
+        if left > 1 {
+            self.awaited[0] = Await::Rcpt(left - 1);
+        } else {
+            transaction.rcpts_done();
+            let (flow, accepted) = (transaction.flow, transaction.accepted);
+            self.awaited.pop_front();
+            match flow {
+                Flow::ChunkNow | Flow::DataNow => {}
+                _ if accepted == 0 => self.finish_front(),
+                Flow::DataLater => self.write_data(),
+                Flow::ChunkLater => {
+                    if let Some(mut transaction) = self.transactions.pop_front() {
+                        self.write_bdat(&mut transaction);
+                        self.transactions.push_front(transaction);
+                    }
+                }
+            }
+        }
+        self.release();
+        Ok(())
+    }
+
+    fn data_reply(&mut self, reply: ReplyView<'_>) -> Result<(), ClientError> {
+        let refused = matches!(reply.code / 100, 4 | 5);
+        let none_accepted = self.transactions.front().is_none_or(|t| t.accepted == 0);
+        // RFC 2033 4.2: without a recipient LMTP's DATA fails, and no reply follows the dot that could be awaited.
+        if !refused && (reply.code / 100 != 3 || (none_accepted && self.config.lmtp)) {
+            return Err(self.unexpected(Await::Data, reply));
+        }
+        self.awaited.pop_front();
+        if refused {
+            let reply = self.keep(reply);
+            if let Some(transaction) = self.transactions.front_mut() {
+                transaction.decide_rest(&reply, Stage::Data);
+            }
+            self.finish_front();
+            return Ok(());
+        }
+        self.awaited.push_front(Await::Content);
+        if let Some(transaction) = self.transactions.front_mut() {
+            transaction.content = if none_accepted { Content::Ended } else { Content::Open };
+        }
+        if none_accepted {
+            // RFC 2920 3.1: the server asks for content although it refused everyone; there is none.
+            self.output.extend_from_slice(b".\r\n");
+        }
+        Ok(())
+    }
+
+    fn content_reply(&mut self, reply: ReplyView<'_>) -> Result<(), ClientError> {
+        let Some(transaction) = self.transactions.front() else { return Ok(()) };
+        let open = transaction.content == Content::Open;
+        if reply.code / 100 == 3 || (open && reply.code / 100 == 2) {
+            return Err(self.unexpected(Await::Content, reply));
+        }
+        if open && transaction.flow != Flow::ChunkNow {
+            let reply = self.keep(reply);
+            if let Some(transaction) = self.transactions.front_mut() {
+                transaction.decide_rest(&reply, Stage::Final);
+            }
+            return Err(ClientError::RefusedInBody(reply));
+        }
+        let reply = self.keep(reply);
+        let lmtp = self.config.lmtp;
+        let Some(transaction) = self.transactions.front_mut() else { return Ok(()) };
+        if lmtp && transaction.accepted > 0 {
+            transaction.lmtp_final(reply);
+            if transaction.accepted > 0 {
+                return Ok(());
+            }
+        } else {
+            transaction.decide_rest(&reply, Stage::Final);
+        }
+        self.awaited.pop_front();
+        if open {
+            transaction.answered = true;
+        } else {
+            self.finish_front();
+        }
+        Ok(())
+    }
+
+    fn unexpected(&mut self, awaited: Await, reply: ReplyView<'_>) -> ClientError {
+        ClientError::Unexpected { to: awaited.name(), reply: self.keep(reply) }
+    }
+}

@@ -1,0 +1,159 @@
+//! One transaction under way: what each recipient's reply was, and how far the content has gone.
+
+use std::sync::Arc;
+
+use super::body::BodyWriter;
+use super::reply_parser::ParsedReply;
+use super::types::{RcptResult, Stage, TxSpec};
+
+/// In what order commands and content go out; the module page of [`super`] shows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Flow {
+    /// MAIL, RCPT and BDAT with its content without waiting.
+    ChunkNow,
+    /// BDAT once a recipient is accepted.
+    ChunkLater,
+    /// DATA in one group with MAIL and RCPT.
+    DataNow,
+    /// DATA once a recipient is accepted.
+    DataLater,
+}
+
+impl Flow {
+    pub(super) fn is_chunk(self) -> bool {
+        matches!(self, Self::ChunkNow | Self::ChunkLater)
+    }
+}
+
+/// Where the content is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Content {
+    /// Not yet asked for, or never.
+    Waiting,
+    /// Being pushed.
+    Open,
+    /// All of it, and its end, is in the output.
+    Ended,
+}
+
+#[derive(Debug)]
+pub(super) struct Transaction {
+    pub(super) tx: u64,
+    pub(super) flow: Flow,
+    pub(super) content: Content,
+    pub(super) writer: BodyWriter,
+    /// Octets of the content declared.
+    pub(super) size: u64,
+    /// Octets of the content still to be pushed (BDAT).
+    pub(super) left: u64,
+    /// Recipients accepted at RCPT and not refused since.
+    pub(super) accepted: u32,
+    /// A recipient's content was taken: the server's side of the transaction is over as it should be.
+    pub(super) delivered: bool,
+    /// The reply to the content came while it was still being pushed; the transaction ends with its last octet.
+    pub(super) answered: bool,
+    /// One per recipient; see [`undecided`] and [`is_accepted`] for those without a last word.
+    results: Vec<RcptResult>,
+    /// The recipient that the next reply to RCPT is for, then the one that LMTP's next reply to the content is for.
+    cursor: usize,
+}
+
+/// No reply yet.
+fn undecided(result: &RcptResult) -> bool {
+    result.reply.code == 0
+}
+
+/// Accepted at RCPT, waits for the reply to the content.
+fn is_accepted(result: &RcptResult) -> bool {
+    result.stage == Stage::Rcpt && result.reply.is_success()
+}
+
+impl Transaction {
+    pub(super) fn new(spec: &TxSpec<'_>, flow: Flow, results: Vec<RcptResult>) -> Self {
+        debug_assert!(results.is_empty(), "buffers are recycled empty");
+        Self {
+            tx: spec.tx,
+            flow,
+            content: Content::Waiting,
+            writer: BodyWriter::default(),
+            size: spec.size,
+            left: spec.size,
+            accepted: 0,
+            delivered: false,
+            answered: false,
+            results,
+            cursor: 0,
+        }
+    }
+
+    /// A recipient that goes on the wire.
+    pub(super) fn add(&mut self) {
+        let reply = ParsedReply { code: 0, enhanced: None, text: Arc::default() };
+        self.results.push(RcptResult { reply, stage: Stage::Lost });
+    }
+
+    /// A recipient that does not.
+    pub(super) fn add_decided(&mut self, reply: ParsedReply) {
+        self.results.push(RcptResult { reply, stage: Stage::Local });
+    }
+
+    /// Whether the content has gone out whole, so that the server may have taken it.
+    pub(super) fn content_is_out(&self) -> bool {
+        self.content == Content::Ended
+    }
+
+    /// The next recipient's reply to RCPT was 2xx.
+    pub(super) fn rcpt_accepted(&mut self, code: u16) {
+        if let Some(result) = self.next(undecided) {
+            result.reply.code = code;
+            result.stage = Stage::Rcpt;
+            self.accepted += 1;
+        }
+    }
+
+    /// The next recipient's reply to RCPT was a refusal.
+    pub(super) fn rcpt_refused(&mut self, reply: ParsedReply) {
+        if let Some(result) = self.next(undecided) {
+            *result = RcptResult { reply, stage: Stage::Rcpt };
+        }
+    }
+
+    /// All recipients have their reply to RCPT: LMTP's replies to the content start at the first again.
+    pub(super) fn rcpts_done(&mut self) {
+        self.cursor = 0;
+    }
+
+    /// LMTP: the reply to the content for the next accepted recipient (RFC 2033 4.2).
+    pub(super) fn lmtp_final(&mut self, reply: ParsedReply) {
+        let success = reply.is_success();
+        if let Some(result) = self.next(is_accepted) {
+            *result = RcptResult { reply, stage: Stage::Final };
+            self.accepted -= 1;
+            self.delivered |= success;
+        }
+    }
+
+    /// One reply for all that have no last word yet.
+    pub(super) fn decide_rest(&mut self, reply: &ParsedReply, stage: Stage) {
+        self.delivered |= self.accepted > 0 && stage == Stage::Final && reply.is_success();
+        for result in &mut self.results {
+            if undecided(result) || is_accepted(result) {
+                *result = RcptResult { reply: reply.clone(), stage };
+            }
+        }
+        self.accepted = 0;
+    }
+
+    /// The results, all decided.
+    pub(super) fn into_results(self) -> Vec<RcptResult> {
+        debug_assert!(self.results.iter().all(|result| !undecided(result) && !is_accepted(result)));
+        self.results
+    }
+
+    /// The next result from the cursor on that `wanted` holds for; the cursor moves behind it.
+    fn next(&mut self, wanted: fn(&RcptResult) -> bool) -> Option<&mut RcptResult> {
+        let at = self.cursor + self.results[self.cursor..].iter().position(wanted)?;
+        self.cursor = at + 1;
+        self.results.get_mut(at)
+    }
+}

@@ -1,0 +1,224 @@
+//! What goes into a client session and what comes out of it.
+
+use super::caps::Caps;
+use super::reply_parser::{ParsedReply, ReplyError};
+
+/// Settings of client sessions; shared by many.
+#[derive(Debug, Clone)]
+pub struct ClientConfig {
+    /// Our name in EHLO: a domain or an address literal (RFC 5321 4.1.1.1).
+    pub ehlo_name: String,
+    /// Speak LMTP (RFC 2033): LHLO, and one reply per accepted recipient after the content.
+    pub lmtp: bool,
+    /// Send content by BDAT where CHUNKING is offered (RFC 3030).
+    pub use_chunking: bool,
+    /// Send commands in groups where PIPELINING is offered (RFC 2920).
+    pub pipelining: bool,
+    /// Content up to this size follows MAIL and RCPT in one write where BDAT can be used.
+    pub pipelined_body_bytes_max: u64,
+    /// Most transactions under way at a time (see [`super::ClientSession::can_pipeline`]).
+    pub transactions_in_flight_max: usize,
+    /// Time for the 220 greeting, from the start of the session.
+    pub greeting_ms: u64,
+    /// Time for the reply to EHLO, LHLO or HELO.
+    pub ehlo_ms: u64,
+    /// Time for the reply to MAIL, and to RSET.
+    pub mail_ms: u64,
+    /// Time for the reply to each RCPT.
+    pub rcpt_ms: u64,
+    /// Time for the 354 to DATA.
+    pub data_init_ms: u64,
+    /// Time for each piece of the content to be taken, from one push to the next.
+    pub data_block_ms: u64,
+    /// Time for the reply after the content.
+    pub data_done_ms: u64,
+    /// Time for the reply to QUIT.
+    pub quit_ms: u64,
+}
+
+/// The times are those of RFC 5321 4.5.3.2.
+impl Default for ClientConfig {
+    fn default() -> Self {
+        Self {
+            ehlo_name: "localhost".to_owned(),
+            lmtp: false,
+            use_chunking: true,
+            pipelining: true,
+            pipelined_body_bytes_max: 64 * 1024,
+            transactions_in_flight_max: 16,
+            greeting_ms: 300_000,
+            ehlo_ms: 300_000,
+            mail_ms: 300_000,
+            rcpt_ms: 300_000,
+            data_init_ms: 120_000,
+            data_block_ms: 180_000,
+            data_done_ms: 600_000,
+            quit_ms: 5_000,
+        }
+    }
+}
+
+/// How much of the message a failure report is to return (RFC 3461 4.3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Ret {
+    /// The whole message.
+    Full,
+    /// The header section.
+    Headers,
+}
+
+/// A transaction to begin; borrows, since all that the session must remember is counts.
+#[derive(Debug, Clone, Copy)]
+pub struct TxSpec<'a> {
+    /// The caller's number for it, given back in [`ClientEvent::Done`].
+    pub tx: u64,
+    /// Reverse-path without angle brackets; empty for the null reverse-path.
+    pub sender: &'a str,
+    /// Octets of the content as pushed (RFC 1870 counts the same way: CRLF is two, stuffed dots are not counted).
+    pub size: u64,
+    /// Whether `size` is exact. An estimate (say, of content converted while it is sent) rules BDAT out.
+    pub size_exact: bool,
+    /// The content holds octets over 127: BODY=8BITMIME. A server without it gets no such transaction: convert first.
+    pub eight_bit: bool,
+    /// The message or an address of it needs SMTPUTF8 (RFC 6531).
+    pub smtputf8: bool,
+    /// RFC 3461 RET, passed on where DSN is offered.
+    pub ret: Option<Ret>,
+    /// RFC 3461 ENVID as xtext, passed on where DSN is offered.
+    pub envid: Option<&'a str>,
+}
+
+/// A recipient of a transaction to begin.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct TxRcpt<'a> {
+    /// Forward-path without angle brackets.
+    pub address: &'a str,
+    /// RFC 3461 NOTIFY as bits: 1 NEVER, 2 SUCCESS, 4 FAILURE, 8 DELAY. Passed on where DSN is offered.
+    pub notify: Option<u8>,
+    /// RFC 3461 ORCPT as it is on the wire (`rfc822;xtext`), passed on where DSN is offered.
+    pub orcpt: Option<&'a str>,
+}
+
+impl<'a> TxRcpt<'a> {
+    /// A recipient without parameters.
+    pub fn new(address: &'a str) -> Self {
+        Self { address, ..Self::default() }
+    }
+}
+
+/// How far a recipient came: what its deciding reply was a reply to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Stage {
+    /// Nothing was sent: the server lacks what the message needs. The reply is made here (5xx).
+    Local,
+    /// The reply to MAIL; or 421 before that.
+    Mail,
+    /// The reply to RCPT.
+    Rcpt,
+    /// The reply to DATA.
+    Data,
+    /// The reply after the content. 2xx: delivered.
+    Final,
+    /// The connection was lost before the content was out whole: surely not delivered. The reply is made here (4xx).
+    Lost,
+    /// The content went out whole, its reply never came: perhaps delivered (RFC 1047). The reply is made here (4xx).
+    AfterDot,
+}
+
+/// What became of one recipient.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RcptResult {
+    /// The reply that decided.
+    pub reply: ParsedReply,
+    /// What it was a reply to.
+    pub stage: Stage,
+}
+
+impl RcptResult {
+    /// The server took the responsibility for this recipient's copy.
+    pub fn is_delivered(&self) -> bool {
+        self.stage == Stage::Final && self.reply.is_success()
+    }
+}
+
+/// What the session has to say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ClientEvent {
+    /// Greeted; transactions may begin.
+    Ready(Caps),
+    /// A transaction is over.
+    Done {
+        /// [`TxSpec::tx`].
+        tx: u64,
+        /// One per recipient, in the order in which they were given. Hand the vector back to
+        /// [`super::ClientSession::recycle`] to save an allocation.
+        results: Vec<RcptResult>,
+    },
+    /// The last event. The socket is to be closed.
+    Closed {
+        /// None after QUIT.
+        error: Option<ClientError>,
+    },
+}
+
+/// Why a session ended or refused a call.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ClientError {
+    /// What came is not a reply.
+    #[error("{0}")]
+    Reply(#[from] ReplyError),
+    /// A reply to nothing.
+    #[error("unsolicited reply: {0}")]
+    Unsolicited(ParsedReply),
+    /// A reply whose code has no meaning where it came.
+    #[error("unexpected reply to {to}: {reply}")]
+    Unexpected {
+        /// What it answered.
+        to: &'static str,
+        /// The reply.
+        reply: ParsedReply,
+    },
+    /// Greeting, EHLO or HELO refused.
+    #[error("refused at {at}: {reply}")]
+    Refused {
+        /// Where.
+        at: &'static str,
+        /// The reply.
+        reply: ParsedReply,
+    },
+    /// 421: the server closes the connection (RFC 5321 3.8).
+    #[error("server closes at {at}: {reply}")]
+    ServerClosing {
+        /// Where.
+        at: &'static str,
+        /// The reply.
+        reply: ParsedReply,
+    },
+    /// A refusal that came before the content was out: there is no way back to a command from there.
+    #[error("refused in the middle of the content: {0}")]
+    RefusedInBody(ParsedReply),
+    /// No reply, or no progress, for as long as RFC 5321 4.5.3.2 allows.
+    #[error("timed out while {0}")]
+    TimedOut(&'static str),
+    /// The connection was lost.
+    #[error("lost connection while {0}")]
+    Disconnected(&'static str),
+    /// The caller gave up with transactions open.
+    #[error("given up while {0}")]
+    GivenUp(&'static str),
+    /// An address or parameter that cannot be written without risk. Nothing was sent, the session goes on.
+    #[error("address or parameter with forbidden characters")]
+    BadAddress,
+    /// A transaction without recipients. Nothing was sent, the session goes on.
+    #[error("no recipients")]
+    NoRecipients,
+    /// The call does not fit the state. Nothing was sent, the session goes on.
+    #[error("not possible now")]
+    NotReady,
+    /// Content with a CR or LF alone; it must not be sent.
+    #[error("content with a bare CR or LF")]
+    BareNewline,
+    /// The content is not as long as was declared.
+    #[error("content does not have the size declared")]
+    SizeMismatch,
+}
