@@ -1,0 +1,196 @@
+//! The acceptance of a message: what SMTP and expansion fixed at 250, and its bytes.
+
+use super::codec::{Reader, put_option, put_varint};
+use super::{EventError, kind, put_part, take_part};
+use crate::ids::{AddressId, ContentId, MessageId, Ms};
+use crate::idset::IdSet;
+use crate::message::Envelope;
+
+/// Ordinary mail and bulk have shares of their own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+pub enum Class {
+    #[default]
+    Ordinary,
+    Bulk,
+}
+
+/// RET of RFC 3461, 4.3.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum Ret {
+    Full,
+    Headers,
+}
+
+/// What only few recipients have (RFC 3461, 4.1 and 4.2).
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct RcptParams {
+    /// NEVER = 1, SUCCESS = 2, FAILURE = 4, DELAY = 8.
+    pub notify: Option<u8>,
+    /// As given, `type;address` in xtext.
+    pub orcpt: Option<String>,
+}
+
+/// A message enters the queue: one envelope of a transaction.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Accept {
+    pub id: MessageId,
+    pub content: ContentId,
+    /// Octets at the wire, `prefix` included.
+    pub size: u64,
+    pub accepted: Ms,
+    /// Reverse path; empty for the null sender.
+    pub sender: String,
+    pub class: Class,
+    pub list: Option<String>,
+    pub recipients: IdSet,
+    /// Header fields that go before the content at the wire, CRLF lines. Kept in memory per message: put what every
+    /// message has (Received) into the content instead.
+    pub prefix: Vec<u8>,
+    pub eight_bit: bool,
+    pub smtputf8: bool,
+    pub ret: Option<Ret>,
+    pub envid: Option<String>,
+    /// In any order; at most one per recipient.
+    pub params: Vec<(AddressId, RcptParams)>,
+    /// The client's IP address, or `local`.
+    pub origin: String,
+    /// The Message-ID field, or empty.
+    pub message_id: String,
+    /// A report (DSN) of ours: never reported about.
+    pub is_report: bool,
+}
+
+/// The yes-or-no part of an acceptance, as one byte.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Flags(pub u8);
+
+impl Flags {
+    const BULK: u8 = 1;
+    const EIGHT_BIT: u8 = 2;
+    const SMTPUTF8: u8 = 4;
+    const REPORT: u8 = 8;
+    const RET_FULL: u8 = 16;
+    const RET_HEADERS: u8 = 32;
+
+    pub fn of(a: &Accept) -> Flags {
+        let bit = |yes: bool, bit: u8| if yes { bit } else { 0 };
+        Flags(
+            bit(a.class == Class::Bulk, Self::BULK)
+                | bit(a.eight_bit, Self::EIGHT_BIT)
+                | bit(a.smtputf8, Self::SMTPUTF8)
+                | bit(a.is_report, Self::REPORT)
+                | bit(a.ret == Some(Ret::Full), Self::RET_FULL)
+                | bit(a.ret == Some(Ret::Headers), Self::RET_HEADERS),
+        )
+    }
+
+    pub fn class(self) -> Class {
+        if self.0 & Self::BULK == 0 { Class::Ordinary } else { Class::Bulk }
+    }
+
+    pub fn eight_bit(self) -> bool {
+        self.0 & Self::EIGHT_BIT != 0
+    }
+
+    pub fn smtputf8(self) -> bool {
+        self.0 & Self::SMTPUTF8 != 0
+    }
+
+    pub fn is_report(self) -> bool {
+        self.0 & Self::REPORT != 0
+    }
+
+    pub fn ret(self) -> Option<Ret> {
+        match self.0 & (Self::RET_FULL | Self::RET_HEADERS) {
+            0 => None,
+            Self::RET_FULL => Some(Ret::Full),
+            _ => Some(Ret::Headers),
+        }
+    }
+}
+
+/// The numbers at the front of an acceptance.
+pub(crate) struct Head {
+    pub id: MessageId,
+    pub content: ContentId,
+    pub accepted: Ms,
+    pub flags: Flags,
+}
+
+pub(crate) fn encode_head(buf: &mut Vec<u8>, head: &Head) {
+    put_varint(buf, head.id.0);
+    put_varint(buf, head.content.0);
+    put_varint(buf, head.accepted);
+    buf.push(head.flags.0);
+}
+
+fn decode_head(r: &mut Reader<'_>) -> Result<Head, EventError> {
+    let id = MessageId(r.varint()?);
+    let content = ContentId(r.varint()?);
+    Ok(Head { id, content, accepted: r.varint()?, flags: Flags(r.byte()?) })
+}
+
+/// Appends an `Accept` record.
+pub fn encode_accept(buf: &mut Vec<u8>, accept: &Accept) {
+    buf.push(kind::ACCEPT);
+    encode_body(buf, accept);
+}
+
+pub(super) fn encode_body(buf: &mut Vec<u8>, a: &Accept) {
+    encode_head(buf, &Head { id: a.id, content: a.content, accepted: a.accepted, flags: Flags::of(a) });
+    put_part(buf, |buf| Envelope::write(buf, a));
+    a.recipients.encode(buf);
+    encode_params(buf, a.params.iter().map(|(id, p)| (*id, p.notify, p.orcpt.as_deref())));
+}
+
+/// Appends count and entries of what only few recipients have.
+pub(crate) fn encode_params<'s>(
+    buf: &mut Vec<u8>,
+    params: impl ExactSizeIterator<Item = (AddressId, Option<u8>, Option<&'s str>)>,
+) {
+    put_varint(buf, params.len() as u64);
+    for (id, notify, orcpt) in params {
+        put_varint(buf, u64::from(id.0));
+        put_varint(buf, notify.map_or(0, |n| u64::from(n) + 1));
+        put_option(buf, orcpt);
+    }
+}
+
+fn decode_params(r: &mut Reader<'_>) -> Result<Vec<(AddressId, RcptParams)>, EventError> {
+    let count = r.varint()?;
+    let mut params = Vec::new();
+    for _ in 0..count {
+        let id = AddressId(r.varint32()?);
+        let notify = match r.varint()? {
+            0 => None,
+            bits => Some(u8::try_from(bits - 1).map_err(|_| EventError::Malformed("NOTIFY bits"))?),
+        };
+        params.push((id, RcptParams { notify, orcpt: r.option()?.map(str::to_owned) }));
+    }
+    Ok(params)
+}
+
+pub(super) fn decode_body(r: &mut Reader<'_>) -> Result<Accept, EventError> {
+    let head = decode_head(r)?;
+    let envelope = Envelope::read(take_part(r)?)?;
+    let recipients = IdSet::decode(r)?;
+    Ok(Accept {
+        id: head.id,
+        content: head.content,
+        size: envelope.size,
+        accepted: head.accepted,
+        sender: envelope.sender.to_owned(),
+        class: head.flags.class(),
+        list: envelope.list.map(str::to_owned),
+        recipients,
+        prefix: envelope.prefix.to_vec(),
+        eight_bit: head.flags.eight_bit(),
+        smtputf8: head.flags.smtputf8(),
+        ret: head.flags.ret(),
+        envid: envelope.envid.map(str::to_owned),
+        params: decode_params(r)?,
+        origin: envelope.origin.to_owned(),
+        message_id: envelope.message_id.to_owned(),
+        is_report: head.flags.is_report(),
+    })
+}

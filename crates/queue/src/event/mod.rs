@@ -1,0 +1,345 @@
+//! The durable schema: what the journal's owner records say, as bytes. docs/journal-events.md has it field by field.
+//!
+//! Promise: decoding never panics and allocates in proportion to the record. Version rule: a field is only ever added
+//! at the end of its record (or of its length-prefixed part); a reader takes a missing trailing field as its default
+//! and ignores trailing bytes that it does not know. A kind below 0x80 that is not known refuses the start (state would
+//! be lost); one from 0x80 on may be skipped.
+//!
+//! Encoding borrows and appends: no record needs a value built for it.
+
+mod accept;
+pub mod codec;
+
+use crate::ids::{AddressId, MessageId, Ms};
+use crate::idset::IdSet;
+pub use accept::{Accept, Class, RcptParams, Ret, encode_accept};
+pub(crate) use accept::{Flags, Head, encode_head, encode_params};
+use codec::{Reader, put_bytes, put_option, put_varint, put_zigzag};
+
+/// Why a record cannot be read. The journal's checksum held, so this is another version's or a defect of ours.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EventError {
+    #[error("record ends within a field")]
+    Short,
+    #[error("malformed record: {0}")]
+    Malformed(&'static str),
+    #[error("record kind {0:#04x} is not known: the journal was written by a newer version")]
+    UnknownKind(u8),
+}
+
+/// Record kinds.
+mod kind {
+    pub const INTERN: u8 = 0x01;
+    pub const ACCEPT: u8 = 0x02;
+    pub const LIST_VERSION: u8 = 0x03;
+    pub const LIST_REMOVED: u8 = 0x04;
+    pub const VERB: u8 = 0x05;
+    /// `OUTCOME + fate`, up to 0x1f.
+    pub const OUTCOME: u8 = 0x10;
+    pub const TOTALS: u8 = 0x20;
+    pub const MESSAGES: u8 = 0x21;
+    pub const CHECKPOINT_END: u8 = 0x22;
+    /// From here on a reader that does not know the kind skips it.
+    pub const SKIPPABLE: u8 = 0x80;
+}
+
+/// 2020-01-01T00:00:00Z in Unix seconds: outcomes are timed relative to the second in their message's id.
+const EPOCH_2020_S: u64 = 1_577_836_800;
+
+/// What became of a recipient; once, for good.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Fate {
+    Delivered = 0,
+    Bounced = 1,
+    Expired = 2,
+    /// By an operator or by unsubscribing: `by` says who.
+    Removed = 3,
+    Quarantined = 4,
+    /// Into a later message: `by` holds its queue id.
+    Coalesced = 5,
+}
+
+/// All fates, in the order of their codes.
+pub const FATES: [Fate; 6] =
+    [Fate::Delivered, Fate::Bounced, Fate::Expired, Fate::Removed, Fate::Quarantined, Fate::Coalesced];
+
+impl Fate {
+    pub fn name(self) -> &'static str {
+        match self {
+            Fate::Delivered => "delivered",
+            Fate::Bounced => "bounced",
+            Fate::Expired => "expired",
+            Fate::Removed => "removed",
+            Fate::Quarantined => "quarantined",
+            Fate::Coalesced => "coalesced",
+        }
+    }
+}
+
+/// Recipients by fate.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Tally {
+    pub delivered: u64,
+    pub bounced: u64,
+    pub expired: u64,
+    pub removed: u64,
+    pub quarantined: u64,
+    pub coalesced: u64,
+}
+
+impl Tally {
+    pub fn sum(&self) -> u64 {
+        self.delivered + self.bounced + self.expired + self.removed + self.quarantined + self.coalesced
+    }
+
+    pub fn of_mut(&mut self, fate: Fate) -> &mut u64 {
+        match fate {
+            Fate::Delivered => &mut self.delivered,
+            Fate::Bounced => &mut self.bounced,
+            Fate::Expired => &mut self.expired,
+            Fate::Removed => &mut self.removed,
+            Fate::Quarantined => &mut self.quarantined,
+            Fate::Coalesced => &mut self.coalesced,
+        }
+    }
+
+    pub fn of(&self, fate: Fate) -> u64 {
+        let mut copy = *self;
+        *copy.of_mut(fate)
+    }
+
+    pub(crate) fn encode(&self, buf: &mut Vec<u8>) {
+        for fate in FATES {
+            put_varint(buf, self.of(fate));
+        }
+    }
+
+    pub(crate) fn decode(reader: &mut Reader<'_>) -> Result<Tally, EventError> {
+        let mut tally = Tally::default();
+        for fate in FATES {
+            *tally.of_mut(fate) = reader.varint()?;
+        }
+        Ok(tally)
+    }
+}
+
+/// The store's counters since it was made. `acknowledged` = `pending` + the sum of the fates, always.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Totals {
+    pub messages_accepted: u64,
+    /// Recipients, after expansion, of messages answered 250.
+    pub acknowledged: u64,
+    pub fates: Tally,
+}
+
+impl Totals {
+    pub fn pending(&self) -> u64 {
+        self.acknowledged.saturating_sub(self.fates.sum())
+    }
+}
+
+/// A queued message as a checkpoint has it: `accept.recipients` are those still pending.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MessageSlice {
+    pub accept: Accept,
+    pub tally: Tally,
+}
+
+/// One owner record of the journal.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Event<'a> {
+    /// Addresses get ids. Also the checkpoint's slice of the address book.
+    Intern { entries: Vec<(AddressId, &'a str)> },
+    /// A message is in the queue.
+    Accept(Box<Accept>),
+    /// Pending recipients got their fate. `ids` were all pending when it was written.
+    Outcome { message: MessageId, fate: Fate, ids: IdSet, by: Option<&'a str>, at: Ms },
+    /// A list's subscribers are these from now on. Also the checkpoint's slice of a list.
+    ListVersion { name: &'a str, version: u64, stamp: &'a str, ids: IdSet },
+    /// The list is no longer configured.
+    ListRemoved { name: &'a str },
+    /// An operator's verb, for the audit; what it did follows as events of its own.
+    Verb { at: Ms, who: &'a str, verb: &'a str, detail: &'a str },
+    /// A checkpoint begins: the counters, exact at this point of the log, and the last queue id given out.
+    Totals { totals: Totals, last_id: MessageId },
+    /// Part of a checkpoint: messages as they are at this point of the log.
+    Messages(Vec<MessageSlice>),
+    /// The checkpoint is complete: every live message is known.
+    CheckpointEnd,
+    /// A kind of a newer version that may be skipped.
+    Skipped(u8),
+}
+
+impl<'a> Event<'a> {
+    /// Appends the record to `buf`.
+    pub fn encode(&self, buf: &mut Vec<u8>) {
+        match self {
+            Event::Intern { entries } => encode_intern(buf, entries.iter().copied()),
+            Event::Accept(accept) => encode_accept(buf, accept),
+            Event::Outcome { message, fate, ids, by, at } => encode_outcome(buf, *message, *fate, ids, *by, *at),
+            Event::ListVersion { name, version, stamp, ids } => encode_list(buf, name, *version, stamp, ids),
+            Event::ListRemoved { name } => {
+                buf.push(kind::LIST_REMOVED);
+                put_bytes(buf, name.as_bytes());
+            }
+            Event::Verb { at, who, verb, detail } => {
+                buf.push(kind::VERB);
+                put_varint(buf, *at);
+                put_bytes(buf, who.as_bytes());
+                put_bytes(buf, verb.as_bytes());
+                put_bytes(buf, detail.as_bytes());
+            }
+            Event::Totals { totals, last_id } => encode_totals(buf, totals, *last_id),
+            Event::Messages(slices) => {
+                begin_messages(buf);
+                for slice in slices {
+                    let accept = &slice.accept;
+                    put_part(buf, |buf| accept::encode_body(buf, accept));
+                    put_part(buf, |buf| slice.tally.encode(buf));
+                }
+            }
+            Event::CheckpointEnd => encode_checkpoint_end(buf),
+            Event::Skipped(kind) => buf.push(*kind),
+        }
+    }
+
+    /// Reads one record.
+    pub fn decode(record: &'a [u8]) -> Result<Event<'a>, EventError> {
+        let mut reader = Reader::new(record);
+        let r = &mut reader;
+        Ok(match r.byte()? {
+            kind::INTERN => Event::Intern { entries: decode_intern(r)? },
+            kind::ACCEPT => Event::Accept(Box::new(accept::decode_body(r)?)),
+            kind::LIST_VERSION => {
+                Event::ListVersion { name: r.text()?, version: r.varint()?, stamp: r.text()?, ids: IdSet::decode(r)? }
+            }
+            kind::LIST_REMOVED => Event::ListRemoved { name: r.text()? },
+            kind::VERB => Event::Verb { at: r.varint()?, who: r.text()?, verb: r.text()?, detail: r.text()? },
+            kind::TOTALS => decode_totals(r)?,
+            kind::MESSAGES => Event::Messages(decode_messages(r)?),
+            kind::CHECKPOINT_END => Event::CheckpointEnd,
+            code => match FATES.get(usize::from(code.wrapping_sub(kind::OUTCOME))) {
+                Some(fate) => decode_outcome(r, *fate)?,
+                None if code >= kind::SKIPPABLE => Event::Skipped(code),
+                None => return Err(EventError::UnknownKind(code)),
+            },
+        })
+    }
+}
+
+/// Appends an `Intern` record. Ids that follow each other cost one byte beside length and text.
+pub fn encode_intern<'s>(buf: &mut Vec<u8>, entries: impl Iterator<Item = (AddressId, &'s str)>) {
+    begin_intern(buf);
+    let mut next = 0;
+    for (id, text) in entries {
+        next = put_interned(buf, next, id, text);
+    }
+}
+
+pub(crate) fn begin_intern(buf: &mut Vec<u8>) {
+    buf.push(kind::INTERN);
+}
+
+/// Appends one entry; `next` is 0 at first, then what the last call answered.
+pub(crate) fn put_interned(buf: &mut Vec<u8>, next: i64, id: AddressId, text: &str) -> i64 {
+    put_zigzag(buf, i64::from(id.0) - next);
+    put_bytes(buf, text.as_bytes());
+    i64::from(id.0) + 1
+}
+
+fn decode_intern<'a>(r: &mut Reader<'a>) -> Result<Vec<(AddressId, &'a str)>, EventError> {
+    let mut entries = Vec::new();
+    let mut next = 0i64;
+    while !r.is_empty() {
+        let id = r.zigzag()?.checked_add(next).and_then(|id| u32::try_from(id).ok());
+        let id = id.ok_or(EventError::Malformed("id over 32 bits"))?;
+        entries.push((AddressId(id), r.text()?));
+        next = i64::from(id) + 1;
+    }
+    Ok(entries)
+}
+
+/// Milliseconds of the second that a queue id carries.
+fn id_ms(message: MessageId) -> i64 {
+    (((message.0 >> 24) + EPOCH_2020_S) * 1000) as i64
+}
+
+/// Appends an `Outcome` record: about 16 bytes for one recipient.
+pub fn encode_outcome(buf: &mut Vec<u8>, message: MessageId, fate: Fate, ids: &IdSet, by: Option<&str>, at: Ms) {
+    buf.push(kind::OUTCOME + fate as u8);
+    put_varint(buf, message.0);
+    put_zigzag(buf, (at as i64).wrapping_sub(id_ms(message)));
+    ids.encode(buf);
+    if by.is_some() {
+        put_option(buf, by);
+    }
+}
+
+fn decode_outcome<'a>(r: &mut Reader<'a>, fate: Fate) -> Result<Event<'a>, EventError> {
+    let message = MessageId(r.varint()?);
+    let at = r.zigzag()?.wrapping_add(id_ms(message)) as Ms;
+    let ids = IdSet::decode(r)?;
+    let by = if r.is_empty() { None } else { r.option()? };
+    Ok(Event::Outcome { message, fate, ids, by, at })
+}
+
+/// Appends a `ListVersion` record.
+pub fn encode_list(buf: &mut Vec<u8>, name: &str, version: u64, stamp: &str, ids: &IdSet) {
+    buf.push(kind::LIST_VERSION);
+    put_bytes(buf, name.as_bytes());
+    put_varint(buf, version);
+    put_bytes(buf, stamp.as_bytes());
+    ids.encode(buf);
+}
+
+pub(crate) fn encode_totals(buf: &mut Vec<u8>, totals: &Totals, last_id: MessageId) {
+    buf.push(kind::TOTALS);
+    put_varint(buf, totals.messages_accepted);
+    put_varint(buf, totals.acknowledged);
+    put_varint(buf, last_id.0);
+    totals.fates.encode(buf);
+}
+
+fn decode_totals<'a>(r: &mut Reader<'a>) -> Result<Event<'a>, EventError> {
+    let messages_accepted = r.varint()?;
+    let acknowledged = r.varint()?;
+    let last_id = MessageId(r.varint()?);
+    let totals = Totals { messages_accepted, acknowledged, fates: Tally::decode(r)? };
+    Ok(Event::Totals { totals, last_id })
+}
+
+pub(crate) fn encode_checkpoint_end(buf: &mut Vec<u8>) {
+    buf.push(kind::CHECKPOINT_END);
+}
+
+pub(crate) fn begin_messages(buf: &mut Vec<u8>) {
+    buf.push(kind::MESSAGES);
+}
+
+/// Appends what `write` appends, behind its length as 4 bytes, little-endian.
+pub(crate) fn put_part(buf: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+    let at = buf.len();
+    buf.extend_from_slice(&[0; 4]);
+    write(buf);
+    let len = (buf.len() - at - 4) as u32;
+    buf[at..at + 4].copy_from_slice(&len.to_le_bytes());
+}
+
+pub(crate) fn take_part<'a>(r: &mut Reader<'a>) -> Result<&'a [u8], EventError> {
+    let len = r.take(4)?.try_into().map_err(|_| EventError::Short)?;
+    r.take(u64::from(u32::from_le_bytes(len)))
+}
+
+fn decode_messages(r: &mut Reader<'_>) -> Result<Vec<MessageSlice>, EventError> {
+    let mut slices = Vec::new();
+    while !r.is_empty() {
+        let accept = accept::decode_body(&mut Reader::new(take_part(r)?))?;
+        let tally = Tally::decode(&mut Reader::new(take_part(r)?))?;
+        slices.push(MessageSlice { accept, tally });
+    }
+    Ok(slices)
+}
+
+#[cfg(test)]
+mod tests;

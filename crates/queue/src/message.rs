@@ -1,0 +1,233 @@
+//! A queued message in memory: 72 bytes, one packed allocation for the envelope, and the set of pending ids.
+//!
+//! Promise: a message to one recipient takes about 72 + (sender, origin and Message-ID octets + 10) bytes here; what
+//! only few messages have (fates of some recipients, ORCPT, NOTIFY) lies in a box that others do not have. The envelope
+//! never changes after acceptance.
+
+use crate::event::codec::{Reader, VARINT_BYTES_MAX, put_bytes, put_option, put_varint};
+use crate::event::{
+    Accept, Class, EventError, Fate, Flags, Head, MessageSlice, RcptParams, Ret, Tally, encode_head, encode_params,
+    put_part,
+};
+use crate::ids::{AddressId, ContentId, MessageId, Ms};
+use crate::idset::IdSet;
+
+/// The envelope's cold parts, unpacked by reference.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Envelope<'a> {
+    /// Octets at the wire.
+    pub size: u64,
+    /// Reverse path; empty for the null sender.
+    pub sender: &'a str,
+    pub list: Option<&'a str>,
+    /// Header fields that go before the content at the wire.
+    pub prefix: &'a [u8],
+    pub envid: Option<&'a str>,
+    pub message_id: &'a str,
+    pub origin: &'a str,
+}
+
+impl<'a> Envelope<'a> {
+    /// Appends the packed form of an acceptance's cold parts.
+    pub(crate) fn write(buf: &mut Vec<u8>, a: &Accept) {
+        put_varint(buf, a.size);
+        put_bytes(buf, a.sender.as_bytes());
+        put_option(buf, a.list.as_deref());
+        put_bytes(buf, &a.prefix);
+        put_option(buf, a.envid.as_deref());
+        put_bytes(buf, a.message_id.as_bytes());
+        put_bytes(buf, a.origin.as_bytes());
+    }
+
+    /// Reads the packed form; later versions may have more behind it.
+    pub(crate) fn read(packed: &'a [u8]) -> Result<Envelope<'a>, EventError> {
+        let mut r = Reader::new(packed);
+        Ok(Envelope {
+            size: r.varint()?,
+            sender: r.text()?,
+            list: r.option()?,
+            prefix: r.bytes()?,
+            envid: r.option()?,
+            message_id: r.text()?,
+            origin: r.text()?,
+        })
+    }
+}
+
+/// What few messages have.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+struct Extra {
+    tally: Tally,
+    /// Sorted by id.
+    params: Box<[(AddressId, RcptParams)]>,
+}
+
+/// See the module's page.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Message {
+    id: MessageId,
+    content: ContentId,
+    /// Acceptance in ms << 8 | flags.
+    accepted_flags: u64,
+    pending: IdSet,
+    /// An [`Envelope`], packed.
+    envelope: Box<[u8]>,
+    extra: Option<Box<Extra>>,
+}
+
+const _: () = assert!(size_of::<Message>() == 72);
+
+impl Message {
+    pub(crate) fn new(accept: Accept) -> Message {
+        let mut packed = Vec::new();
+        Envelope::write(&mut packed, &accept);
+        let flags = Flags::of(&accept);
+        let mut params = accept.params;
+        params.sort_unstable_by_key(|(id, _)| *id);
+        let extra = (!params.is_empty())
+            .then(|| Box::new(Extra { tally: Tally::default(), params: params.into_boxed_slice() }));
+        Message {
+            id: accept.id,
+            content: accept.content,
+            accepted_flags: accept.accepted << 8 | u64::from(flags.0),
+            pending: accept.recipients,
+            envelope: packed.into_boxed_slice(),
+            extra,
+        }
+    }
+
+    pub(crate) fn from_slice(slice: MessageSlice) -> Message {
+        let mut message = Message::new(slice.accept);
+        if slice.tally != Tally::default() {
+            message.extra.get_or_insert_default().tally = slice.tally;
+        }
+        message
+    }
+
+    /// Takes pending ids out; answers how many there were.
+    pub(crate) fn settle(&mut self, fate: Fate, ids: &IdSet) -> u64 {
+        let settled = self.pending.subtract(ids) as u64;
+        if settled > 0 && !self.pending.is_empty() {
+            *self.extra.get_or_insert_default().tally.of_mut(fate) += settled;
+        }
+        settled
+    }
+
+    /// Appends one item of a `Messages` record.
+    pub(crate) fn encode_slice(&self, buf: &mut Vec<u8>) {
+        put_part(buf, |buf| {
+            encode_head(
+                buf,
+                &Head { id: self.id, content: self.content, accepted: self.accepted(), flags: self.flags() },
+            );
+            put_part(buf, |buf| buf.extend_from_slice(&self.envelope));
+            self.pending.encode(buf);
+            let params = self.extra.as_deref().map_or(&[][..], |e| &e.params);
+            encode_params(buf, params.iter().map(|(id, p)| (*id, p.notify, p.orcpt.as_deref())));
+        });
+        put_part(buf, |buf| self.tally().encode(buf));
+    }
+
+    /// [`Message::encode_slice`] appends at most this many bytes.
+    pub(crate) fn slice_bytes_max(&self) -> usize {
+        /// Two lengths of parts and one of the envelope, the head, the tally, counts.
+        const FIXED: usize = 12 + 3 * VARINT_BYTES_MAX + 1 + 6 * VARINT_BYTES_MAX + 2 * VARINT_BYTES_MAX;
+        /// Id, NOTIFY bits, length of ORCPT.
+        const PER_PARAM: usize = 5 + 2 + VARINT_BYTES_MAX;
+        let params = self.extra.as_deref().map_or(&[][..], |e| &e.params);
+        let texts: usize = params.iter().map(|(_, p)| PER_PARAM + p.orcpt.as_ref().map_or(0, String::len)).sum();
+        FIXED + self.envelope.len() + self.pending.encoded_bytes_max() + texts
+    }
+
+    pub fn id(&self) -> MessageId {
+        self.id
+    }
+
+    pub fn content(&self) -> ContentId {
+        self.content
+    }
+
+    pub fn accepted(&self) -> Ms {
+        self.accepted_flags >> 8
+    }
+
+    fn flags(&self) -> Flags {
+        Flags(self.accepted_flags as u8)
+    }
+
+    pub fn class(&self) -> Class {
+        self.flags().class()
+    }
+
+    pub fn eight_bit(&self) -> bool {
+        self.flags().eight_bit()
+    }
+
+    pub fn smtputf8(&self) -> bool {
+        self.flags().smtputf8()
+    }
+
+    pub fn is_report(&self) -> bool {
+        self.flags().is_report()
+    }
+
+    pub fn ret(&self) -> Option<Ret> {
+        self.flags().ret()
+    }
+
+    /// Recipients without a fate.
+    pub fn pending(&self) -> &IdSet {
+        &self.pending
+    }
+
+    /// Recipients that have their fate.
+    pub fn tally(&self) -> Tally {
+        self.extra.as_deref().map_or_else(Tally::default, |e| e.tally)
+    }
+
+    /// Recipients at acceptance.
+    pub fn total(&self) -> u64 {
+        self.pending.len() as u64 + self.tally().sum()
+    }
+
+    /// The cold parts; unpacking costs some tens of nanoseconds.
+    pub fn envelope(&self) -> Envelope<'_> {
+        // Only Envelope::write makes it.
+        Envelope::read(&self.envelope).unwrap_or_default()
+    }
+
+    pub fn sender(&self) -> &str {
+        self.envelope().sender
+    }
+
+    pub fn list(&self) -> Option<&str> {
+        self.envelope().list
+    }
+
+    /// Octets at the wire, prefix included.
+    pub fn size(&self) -> u64 {
+        self.envelope().size
+    }
+
+    pub fn prefix(&self) -> &[u8] {
+        self.envelope().prefix
+    }
+
+    pub fn envid(&self) -> Option<&str> {
+        self.envelope().envid
+    }
+
+    pub fn message_id(&self) -> &str {
+        self.envelope().message_id
+    }
+
+    pub fn origin(&self) -> &str {
+        self.envelope().origin
+    }
+
+    /// NOTIFY and ORCPT of a recipient that has some.
+    pub fn params(&self, id: AddressId) -> Option<&RcptParams> {
+        let params = &self.extra.as_deref()?.params;
+        params.binary_search_by_key(&id, |(id, _)| *id).ok().map(|i| &params[i].1)
+    }
+}

@@ -1,0 +1,124 @@
+//! The checkpoint's cursor: the state as records, a slice at a time, while the store goes on changing.
+//!
+//! Promise: a slice is at most [`SLICE_BYTES_MAX`] unless one message or list alone is larger (its id set has at most
+//! one bit per id of the book, its ORCPTs what the client sent); one call makes one slice. Messages accepted after the
+//! begin are not sliced: the log has them. Replay from the begin gives the state at any later point of the log.
+//!
+//! Failure: when a batch that had slices is refused, the checkpoint is given up (drop the cursor) and begun anew later.
+
+use std::ops::Bound;
+
+use super::Store;
+use crate::event::{begin_intern, begin_messages, encode_checkpoint_end, encode_list, encode_totals, put_interned};
+use crate::ids::MessageNo;
+
+/// A slice's size, but for a single message or list that is larger.
+pub const SLICE_BYTES_MAX: usize = 256 * 1024;
+/// Addresses are added until this is passed; the longest (16 KiB, far over RFC 5321's 256) stays within the maximum.
+const SLICE_BYTES_GOAL: usize = SLICE_BYTES_MAX - 17 * 1024;
+
+/// Where the checkpoint is.
+#[derive(Debug)]
+enum Stage {
+    Begin,
+    /// The next address id.
+    Addresses(u32),
+    /// The last list done.
+    Lists(Option<String>),
+    /// The next message number, and the first that need not be sliced.
+    Messages {
+        next: u32,
+        until: u32,
+    },
+    End,
+    Done,
+}
+
+/// See the module's page.
+#[derive(Debug)]
+pub struct Checkpoint {
+    stage: Stage,
+    /// First message number and the one to stop before, as they were at the begin.
+    messages: (u32, u32),
+}
+
+impl Default for Checkpoint {
+    fn default() -> Self {
+        Checkpoint::new()
+    }
+}
+
+impl Checkpoint {
+    /// A cursor at the begin.
+    pub fn new() -> Self {
+        Checkpoint { stage: Stage::Begin, messages: (0, 0) }
+    }
+
+    /// Replaces `record` by the next slice; `false` when there is none left and the checkpoint may be ended.
+    ///
+    /// The first slice must directly follow the journal's begin marker, in the same batch, behind the records of all
+    /// events that are applied; the others follow in order, in any batches, behind such records too.
+    pub fn next_slice(&mut self, store: &Store, record: &mut Vec<u8>) -> bool {
+        record.clear();
+        while record.is_empty() {
+            self.stage = match std::mem::replace(&mut self.stage, Stage::Done) {
+                Stage::Begin => {
+                    let until = store.messages.next();
+                    self.messages = (store.oldest().map_or(until, |(no, _)| no.0), until);
+                    encode_totals(record, &store.totals(), store.last_id);
+                    Stage::Addresses(0)
+                }
+                Stage::Addresses(first) => addresses(store, first, record),
+                Stage::Lists(last) => list_after(store, last.as_deref(), record)
+                    .map_or(Stage::Messages { next: self.messages.0, until: self.messages.1 }, |name| {
+                        Stage::Lists(Some(name))
+                    }),
+                Stage::Messages { next, until } => messages(store, next, until, record),
+                Stage::End => {
+                    encode_checkpoint_end(record);
+                    Stage::Done
+                }
+                Stage::Done => return false,
+            };
+        }
+        true
+    }
+
+    /// Whether the last slice has been made.
+    pub fn is_done(&self) -> bool {
+        matches!(self.stage, Stage::Done)
+    }
+}
+
+fn addresses(store: &Store, first: u32, record: &mut Vec<u8>) -> Stage {
+    let mut next = 0;
+    for (id, text) in store.book.iter_at(first) {
+        if record.is_empty() {
+            begin_intern(record);
+        }
+        next = put_interned(record, next, id, text);
+        if record.len() >= SLICE_BYTES_GOAL {
+            return Stage::Addresses(id.0 + 1);
+        }
+    }
+    Stage::Lists(None)
+}
+
+fn list_after(store: &Store, last: Option<&str>, record: &mut Vec<u8>) -> Option<String> {
+    let after = last.map_or(Bound::Unbounded, Bound::Excluded);
+    let (name, list) = store.lists.range::<str, _>((after, Bound::Unbounded)).next()?;
+    encode_list(record, name, list.version, &list.stamp, &list.ids);
+    Some(name.clone())
+}
+
+fn messages(store: &Store, next: u32, until: u32, record: &mut Vec<u8>) -> Stage {
+    for (MessageNo(no), message) in store.messages.between(next, until) {
+        if record.is_empty() {
+            begin_messages(record);
+        } else if record.len() + message.slice_bytes_max() > SLICE_BYTES_MAX {
+            return Stage::Messages { next: no, until };
+        }
+        message.encode_slice(record);
+    }
+    Stage::End
+}

@@ -1,0 +1,301 @@
+//! The durable state in memory: messages, their pending recipients, lists, counters. A fold of [`Event`]s.
+//!
+//! Promise: `apply` of the journal's records from the begin of a complete checkpoint gives the state that the live store
+//! had after the same events. `acknowledged` = pending + the fates, always outside of a checkpoint's window.
+//!
+//! States of a message: unknown -> pending (`Accept`) -> finished (its last recipient has a fate), when it is forgotten
+//! but for its part in the totals. States of a recipient in it: pending -> one fate, once.
+//!
+//! **Order in a batch.** The owner writes, in this order: (1) records of events that are applied already (outcomes),
+//! (2) the checkpoint's records, (3) events that are applied once the batch is durable (`Intern`, `Accept`,
+//! `ListVersion`). So a slice never shows an event whose record comes after it, and the counters in `Totals` stand for
+//! exactly the records before them.
+//!
+//! **The window.** Between `Totals` and `CheckpointEnd`, replay meets outcomes of messages whose slice is yet to come
+//! (or that finish before it does). They count in the totals at once, since `Totals` has their acceptance and their
+//! slice, when it comes, will have them applied; slices touch no counter. Outside of the window an outcome of an unknown
+//! message is ignored and counted as such.
+//!
+//! Failure: nothing here fails but decoding; records that make no sense are ignored and counted (`ignored`).
+
+mod checkpoint;
+pub(crate) mod index;
+mod query;
+mod table;
+
+use std::collections::BTreeMap;
+use std::hash::BuildHasher;
+
+use foldhash::fast::RandomState;
+
+use crate::book::AddressBook;
+use crate::event::{Accept, Event, EventError, Fate, MessageSlice, encode_outcome};
+use crate::ids::{ContentId, MessageId, MessageNo, Ms};
+use crate::idset::IdSet;
+use crate::message::Message;
+
+pub use crate::event::{Tally, Totals};
+pub use checkpoint::{Checkpoint, SLICE_BYTES_MAX};
+use index::Index;
+pub use query::Summary;
+use table::Table;
+
+/// A list's subscribers.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ListState {
+    pub version: u64,
+    /// Of the file that they were read from.
+    pub stamp: String,
+    /// Cloning it copies no ids.
+    pub ids: IdSet,
+}
+
+/// What an event did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Applied {
+    /// A message has come.
+    New(MessageNo),
+    /// Recipients of a message got their fate; others are pending still.
+    Settled { no: MessageNo, recipients: u64 },
+    /// The last recipients got their fate: the message is gone. `unreferenced`: no other message has its content.
+    Finished { no: MessageNo, id: MessageId, content: ContentId, unreferenced: bool, recipients: u64 },
+    /// The book, a list, a counter or the audit changed.
+    Noted,
+    /// It changed nothing: unknown or finished message, recipients that are not pending, a kind to skip.
+    Nothing,
+}
+
+/// See the module's page.
+#[derive(Debug)]
+pub struct Store {
+    pub book: AddressBook,
+    messages: Table,
+    by_id: Index,
+    /// One entry per message, so that a content's messages are its entries.
+    by_content: Index,
+    lists: BTreeMap<String, ListState>,
+    totals: Totals,
+    /// Recipients pending in `messages`.
+    pending: u64,
+    /// The highest id seen or given out.
+    last_id: MessageId,
+    /// The id of the youngest message by number.
+    last_linked: MessageId,
+    window: bool,
+    /// Whether a message came with an id below its predecessor's: replay only.
+    unordered: bool,
+    ignored: u64,
+    hasher: RandomState,
+}
+
+impl Default for Store {
+    fn default() -> Self {
+        Store {
+            book: AddressBook::new(),
+            messages: Table::default(),
+            by_id: Index::default(),
+            by_content: Index::default(),
+            lists: BTreeMap::new(),
+            totals: Totals::default(),
+            pending: 0,
+            last_id: MessageId(0),
+            last_linked: MessageId(0),
+            window: false,
+            unordered: false,
+            ignored: 0,
+            hasher: RandomState::default(),
+        }
+    }
+}
+
+impl Store {
+    pub fn new() -> Self {
+        Store::default()
+    }
+
+    /// A queue id that this store never gave out before.
+    pub fn next_message_id(&mut self, now: Ms) -> MessageId {
+        self.last_id = MessageId::next(self.last_id, now);
+        self.last_id
+    }
+
+    /// Replay: decodes and applies one owner record.
+    pub fn apply_record(&mut self, record: &[u8]) -> Result<Applied, EventError> {
+        Event::decode(record).map(|event| self.apply(event))
+    }
+
+    /// Applies an event, live (once its batch is durable) or in replay.
+    pub fn apply(&mut self, event: Event<'_>) -> Applied {
+        match event {
+            Event::Intern { entries } => {
+                for (id, text) in entries {
+                    self.book.intern_at(id, text);
+                }
+                Applied::Noted
+            }
+            Event::Accept(accept) => self.accept(*accept),
+            Event::Outcome { message, fate, ids, .. } => self.outcome(message, fate, &ids),
+            Event::ListVersion { name, version, stamp, ids } => {
+                self.set_list(name, ListState { version, stamp: stamp.to_owned(), ids });
+                Applied::Noted
+            }
+            Event::ListRemoved { name } => match self.lists.remove(name) {
+                Some(_) => Applied::Noted,
+                None => Applied::Nothing,
+            },
+            Event::Totals { totals, last_id } => {
+                self.totals = totals;
+                self.last_id = self.last_id.max(last_id);
+                self.window = true;
+                Applied::Noted
+            }
+            Event::Messages(slices) => {
+                slices.into_iter().for_each(|slice| self.replace(slice));
+                Applied::Noted
+            }
+            Event::CheckpointEnd => {
+                self.window = false;
+                Applied::Noted
+            }
+            Event::Verb { .. } => Applied::Noted,
+            Event::Skipped(_) => self.ignore(),
+        }
+    }
+
+    /// After the last record of a replay: numbers follow age, unused address ids are known, memory is tight.
+    pub fn replayed(&mut self) {
+        self.window = false;
+        self.book.reuse_gaps();
+        if !std::mem::take(&mut self.unordered) {
+            return;
+        }
+        let mut messages: Vec<Message> = self.messages.drain().collect();
+        messages.sort_unstable_by_key(Message::id);
+        self.by_id.clear();
+        self.by_content.clear();
+        self.pending = 0;
+        self.last_linked = MessageId(0);
+        for message in messages {
+            self.link(message);
+        }
+        self.unordered = false;
+    }
+
+    /// Gives pending recipients their fate and appends the record, which must ride with the next batch, to `record`.
+    /// Only those of `ids` that are pending count and are written; `Nothing`, and nothing written, if none is.
+    pub fn settle(
+        &mut self,
+        no: MessageNo,
+        fate: Fate,
+        ids: &IdSet,
+        by: Option<&str>,
+        at: Ms,
+        record: &mut Vec<u8>,
+    ) -> Applied {
+        let Some(message) = self.messages.get(no.0) else { return Applied::Nothing };
+        let there = message.pending().intersection_len(ids);
+        if there == ids.len() {
+            encode_outcome(record, message.id(), fate, ids, by, at);
+        } else if there > 0 {
+            encode_outcome(record, message.id(), fate, &message.pending().intersection(ids), by, at);
+        } else {
+            return Applied::Nothing;
+        }
+        self.settle_known(no, fate, ids)
+    }
+
+    /// Replaces a list's subscribers. Live use goes through the journal: [`Event::ListVersion`].
+    fn set_list(&mut self, name: &str, mut state: ListState) {
+        state.ids.optimize();
+        match self.lists.get_mut(name) {
+            Some(list) => *list = state,
+            None => drop(self.lists.insert(name.to_owned(), state)),
+        }
+    }
+
+    fn ignore(&mut self) -> Applied {
+        self.ignored += 1;
+        Applied::Nothing
+    }
+
+    fn accept(&mut self, accept: Accept) -> Applied {
+        self.last_id = self.last_id.max(accept.id);
+        if self.no_of(accept.id).is_some() {
+            return self.ignore();
+        }
+        self.totals.messages_accepted += 1;
+        self.totals.acknowledged += accept.recipients.len() as u64;
+        let (id, content) = (accept.id, accept.content);
+        let empty = accept.recipients.is_empty();
+        let no = self.link(Message::new(accept));
+        if !empty {
+            return Applied::New(no);
+        }
+        let unreferenced = self.unlink(no);
+        Applied::Finished { no, id, content, unreferenced, recipients: 0 }
+    }
+
+    fn outcome(&mut self, id: MessageId, fate: Fate, ids: &IdSet) -> Applied {
+        match self.no_of(id) {
+            Some(no) => self.settle_known(no, fate, ids),
+            None if self.window => {
+                *self.totals.fates.of_mut(fate) += ids.len() as u64;
+                Applied::Noted
+            }
+            None => self.ignore(),
+        }
+    }
+
+    fn settle_known(&mut self, no: MessageNo, fate: Fate, ids: &IdSet) -> Applied {
+        let Some(message) = self.messages.get_mut(no.0) else { return Applied::Nothing };
+        let recipients = message.settle(fate, ids);
+        if recipients == 0 {
+            return self.ignore();
+        }
+        let (id, content, finished) = (message.id(), message.content(), message.pending().is_empty());
+        *self.totals.fates.of_mut(fate) += recipients;
+        self.pending -= recipients;
+        if !finished {
+            return Applied::Settled { no, recipients };
+        }
+        let unreferenced = self.unlink(no);
+        Applied::Finished { no, id, content, unreferenced, recipients }
+    }
+
+    /// A checkpoint's slice: the message is exactly this.
+    fn replace(&mut self, slice: MessageSlice) {
+        self.last_id = self.last_id.max(slice.accept.id);
+        if let Some(no) = self.no_of(slice.accept.id) {
+            self.unlink(no);
+        }
+        if !slice.accept.recipients.is_empty() {
+            self.link(Message::from_slice(slice));
+        }
+    }
+
+    fn link(&mut self, message: Message) -> MessageNo {
+        let (id, content) = (message.id(), message.content());
+        self.pending += message.pending().len() as u64;
+        self.unordered |= id < self.last_linked;
+        self.last_linked = id;
+        let no = self.messages.push(message);
+        let (messages, hasher) = (&self.messages, &self.hasher);
+        // Every entry of the indices is in the table.
+        self.by_id.insert(hasher.hash_one(id), no.0, |no| messages.get(no).map_or(0, |m| hasher.hash_one(m.id())));
+        self.by_content
+            .insert(hasher.hash_one(content), no.0, |no| messages.get(no).map_or(0, |m| hasher.hash_one(m.content())));
+        no
+    }
+
+    /// Whether no other message has its content.
+    fn unlink(&mut self, no: MessageNo) -> bool {
+        let Some(message) = self.messages.remove(no.0) else { return false };
+        self.pending -= message.pending().len() as u64;
+        self.by_id.remove(self.hasher.hash_one(message.id()), no.0);
+        self.by_content.remove(self.hasher.hash_one(message.content()), no.0);
+        !self.has_content(message.content())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,129 @@
+//! Messages by number, packed.
+//!
+//! Promise: numbers grow, wrap at 2^32 and skip those in use, so that cyclic order from the oldest is the order of
+//! insertion. A page holds the live ones of 64 numbers without gaps, so that a straggler costs its own page of 40 bytes
+//! and nothing for its vanished neighbours. Look-up is a search among pages and a count of bits; removal moves at most
+//! 63 messages of 72 bytes.
+
+use std::collections::BTreeMap;
+
+use crate::ids::MessageNo;
+use crate::message::Message;
+
+const PAGE_SHIFT: u32 = 6;
+const PAGE_MASK: u32 = (1 << PAGE_SHIFT) - 1;
+/// A page with this much unused room gives half of it back.
+const SLACK_MIN: usize = 16;
+
+#[derive(Debug, Default)]
+struct Page {
+    present: u64,
+    messages: Vec<Message>,
+}
+
+impl Page {
+    fn rank(&self, no: u32) -> usize {
+        (self.present & ((1 << (no & PAGE_MASK)) - 1)).count_ones() as usize
+    }
+
+    fn position(&self, no: u32) -> Option<usize> {
+        (self.present >> (no & PAGE_MASK) & 1 == 1).then(|| self.rank(no))
+    }
+}
+
+/// See the module's page.
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    pages: BTreeMap<u32, Page>,
+    len: usize,
+    /// The number that is tried first for the next message.
+    next: u32,
+}
+
+impl Table {
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The number that is tried first for the next message; all live ones are behind it, cyclically.
+    pub fn next(&self) -> u32 {
+        self.next
+    }
+
+    #[inline]
+    pub fn get(&self, no: u32) -> Option<&Message> {
+        let page = self.pages.get(&(no >> PAGE_SHIFT))?;
+        page.position(no).map(|at| &page.messages[at])
+    }
+
+    pub fn get_mut(&mut self, no: u32) -> Option<&mut Message> {
+        let page = self.pages.get_mut(&(no >> PAGE_SHIFT))?;
+        page.position(no).map(|at| &mut page.messages[at])
+    }
+
+    /// Gives the message the next free number.
+    pub fn push(&mut self, message: Message) -> MessageNo {
+        while self.get(self.next).is_some() {
+            self.next = self.next.wrapping_add(1);
+        }
+        let no = self.next;
+        self.next = no.wrapping_add(1);
+        let page = self.pages.entry(no >> PAGE_SHIFT).or_default();
+        let at = page.rank(no);
+        page.messages.insert(at, message);
+        page.present |= 1 << (no & PAGE_MASK);
+        self.len += 1;
+        MessageNo(no)
+    }
+
+    pub fn remove(&mut self, no: u32) -> Option<Message> {
+        let page = self.pages.get_mut(&(no >> PAGE_SHIFT))?;
+        let at = page.position(no)?;
+        let message = page.messages.remove(at);
+        page.present &= !(1 << (no & PAGE_MASK));
+        self.len -= 1;
+        if page.messages.is_empty() {
+            self.pages.remove(&(no >> PAGE_SHIFT));
+        } else if page.messages.capacity() >= SLACK_MIN && page.messages.len() * 4 <= page.messages.capacity() {
+            page.messages.shrink_to(page.messages.capacity() / 2);
+        }
+        Some(message)
+    }
+
+    /// Those with numbers from `first` to `last`, both included, `first <= last`.
+    fn range(&self, first: u32, last: u32) -> impl Iterator<Item = (MessageNo, &Message)> {
+        self.pages
+            .range(first >> PAGE_SHIFT..=last >> PAGE_SHIFT)
+            .flat_map(|(page_no, page)| {
+                let base = page_no << PAGE_SHIFT;
+                let mut present = page.present;
+                page.messages.iter().map(move |message| {
+                    let bit = present.trailing_zeros();
+                    present &= present - 1;
+                    (MessageNo(base + bit), message)
+                })
+            })
+            .filter(move |(no, _)| (first..=last).contains(&no.0))
+    }
+
+    /// All, in order of insertion.
+    pub fn iter(&self) -> impl Iterator<Item = (MessageNo, &Message)> {
+        let tail = self.next.checked_sub(1).map(|last| self.range(0, last));
+        self.range(self.next, u32::MAX).chain(tail.into_iter().flatten())
+    }
+
+    /// Those with numbers from `first` on, cyclically, and before `until`; none if the two are equal.
+    pub fn between(&self, first: u32, until: u32) -> impl Iterator<Item = (MessageNo, &Message)> {
+        let wraps = first > until;
+        let head = (first != until).then(|| self.range(first, if wraps { u32::MAX } else { until - 1 }));
+        let tail = (wraps && until > 0).then(|| self.range(0, until - 1));
+        head.into_iter().flatten().chain(tail.into_iter().flatten())
+    }
+
+    /// Takes all out.
+    pub fn drain(&mut self) -> impl Iterator<Item = Message> + use<> {
+        let pages = std::mem::take(&mut self.pages);
+        *self = Table::default();
+        pages.into_values().flat_map(|page| page.messages)
+    }
+}
