@@ -1,0 +1,146 @@
+//! The attempt log: what was taken in and what became of it, line by line, with sendmail's fields.
+//!
+//! Promise: whoever logs only formats into memory (a few microseconds) and never waits for a disk or a terminal; lines
+//! appear whole, in order per thread, within some 20 ms; nothing from the network stands in them unescaped
+//! ([`escape`]). When the destination cannot keep up, or refuses, lines are dropped: they are counted, and the log
+//! itself says how many as soon as it can write again. The journal, not this log, is the record of the mail.
+//!
+//! The format is in `docs/attempt-log.md`; states and failures of the writer thread in [`writer`].
+
+mod escape;
+mod line;
+#[cfg(test)]
+mod tests;
+mod time;
+mod writer;
+
+use std::cell::RefCell;
+use std::io;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::SystemTime;
+
+use parking_lot::Mutex;
+use stentor_queue::ids::{MessageId, Ms};
+
+pub use line::{Accepted, Attempt, Format, Relay, Stat};
+pub use writer::Destination;
+
+use line::Ident;
+use writer::{Shared, Sink};
+
+/// Lines that wait for the writer, in all; beyond, lines are dropped and counted.
+pub const BUFFER_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+#[derive(Clone, Debug)]
+pub struct LogConfig {
+    pub destination: Destination,
+    pub format: Format,
+    pub hostname: String,
+    /// [`BUFFER_BYTES_MAX`] unless a test wants less.
+    pub buffer_bytes_max: usize,
+}
+
+/// The log; cheap to clone. The writer thread ends, with everything written, when the last clone is dropped.
+#[derive(Clone)]
+pub struct AttemptLog(Option<Arc<Handle>>);
+
+struct Handle {
+    shared: Arc<Shared>,
+    ident: Arc<Ident>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+thread_local! {
+    /// The lines being made, and what their ends have in common.
+    static SCRATCH: RefCell<(Vec<u8>, Vec<u8>)> = const { RefCell::new((Vec::new(), Vec::new())) };
+}
+
+impl AttemptLog {
+    /// Opens the destination and starts the writer.
+    ///
+    /// # Errors
+    /// The file cannot be opened, or the thread not be started.
+    pub fn start(config: &LogConfig) -> io::Result<AttemptLog> {
+        let Some(sink) = Sink::open(&config.destination)? else { return Ok(AttemptLog::off()) };
+        let shared = Shared::new(config.buffer_bytes_max);
+        let ident = Arc::new(Ident::new(config.format, &config.hostname, std::process::id()));
+        let (s, i) = (shared.clone(), ident.clone());
+        let thread = std::thread::Builder::new().name("log".to_owned()).spawn(move || s.run(sink, &i, &clock))?;
+        Ok(AttemptLog(Some(Arc::new(Handle { shared, ident, thread: Mutex::new(Some(thread)) }))))
+    }
+
+    /// A log that keeps nothing.
+    pub fn off() -> AttemptLog {
+        AttemptLog(None)
+    }
+
+    /// Whether lines are wanted; saves the caller the gathering of their fields.
+    pub fn is_on(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// One attempt with one outcome for all of `to`.
+    pub fn attempt<'t>(&self, now: Ms, attempt: &Attempt<'_>, to: impl IntoIterator<Item = &'t str>) {
+        self.with(|ident, out, tail| ident.attempt(out, tail, now, attempt, to));
+    }
+
+    /// One message taken over.
+    pub fn accepted(&self, now: Ms, message: &Accepted<'_>) {
+        self.with(|ident, out, _| {
+            ident.accepted(out, now, message);
+            1
+        });
+    }
+
+    /// Anything else: a refusal, an operator's verb, a start or stop.
+    pub fn note(&self, now: Ms, id: Option<MessageId>, text: &str) {
+        self.with(|ident, out, _| {
+            ident.note(out, now, id, text);
+            1
+        });
+    }
+
+    /// Opens the file anew by its name (`SIGHUP`, after a rotation). At once, in the writer thread.
+    pub fn reopen(&self) {
+        if let Some(handle) = &self.0 {
+            handle.shared.reopen();
+        }
+    }
+
+    /// Blocks until all lines so far are with the operating system. Not for hot paths.
+    pub fn flush(&self) {
+        if let Some(handle) = &self.0 {
+            handle.shared.flush();
+        }
+    }
+
+    /// Lines lost since the start.
+    pub fn dropped(&self) -> u64 {
+        self.0.as_ref().map_or(0, |handle| handle.shared.dropped())
+    }
+
+    fn with(&self, format: impl FnOnce(&Ident, &mut Vec<u8>, &mut Vec<u8>) -> u64) {
+        let Some(handle) = &self.0 else { return };
+        SCRATCH.with_borrow_mut(|(out, tail)| {
+            out.clear();
+            let lines = format(&handle.ident, out, tail);
+            handle.shared.append(out, lines);
+        });
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.shared.stop();
+        if let Some(thread) = self.thread.lock().take() {
+            // A panic there has been reported by the thread itself.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The writer's own clock, for the lines that it writes about itself.
+fn clock() -> Ms {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_millis() as Ms)
+}
