@@ -184,7 +184,7 @@ impl ClientSession {
         rcpts: impl IntoIterator<Item = TxRcpt<'a>>,
         now: Ms,
     ) -> Result<(), ClientError> {
-        if !self.can_begin() && !(spec.size_exact && self.can_pipeline(spec.size)) {
+        if !(self.can_begin() || (spec.size_exact && self.can_pipeline(spec.size))) {
             return Err(ClientError::NotReady);
         }
         let pipelined = self.pipelines();
@@ -193,7 +193,11 @@ impl ClientSession {
         let mut transaction = Transaction::new(spec, flow, self.spare.pop().unwrap_or_default());
         if let Some(refusal) = self.refusal(spec) {
             let count = rcpts.into_iter().map(|_| transaction.add_decided(refusal.clone())).count();
-            return if count == 0 { Err(ClientError::NoRecipients) } else { Ok(self.done(transaction)) };
+            if count == 0 {
+                return Err(ClientError::NoRecipients);
+            }
+            self.done(transaction);
+            return Ok(());
         }
         debug_assert!(pipelined || self.held_at == self.held.len(), "a transaction begun while commands are held");
         let out = if pipelined { &mut self.output } else { &mut self.held };
@@ -209,7 +213,8 @@ impl ClientSession {
         let sent = match sent {
             Ok(0) => {
                 out.truncate(mark);
-                return Ok(self.done(transaction));
+                self.done(transaction);
+                return Ok(());
             }
             Ok(sent) => sent,
             Err(error) => {

@@ -108,8 +108,8 @@ fn large_content_waits_for_an_accepted_recipient() {
     assert!(take(&mut session).starts_with("RSET\r\nMAIL"));
     say(&mut session, "250 reset\r\n250 ok\r\n250 ok\r\n");
     assert_eq!(take(&mut session), "BDAT 90000 LAST\r\n");
-    session.push_body(&[b'x'; 40_000], 0).unwrap();
-    session.push_body(&[b'x'; 50_000], 0).unwrap();
+    session.push_body(&vec![b'x'; 40_000], 0).unwrap();
+    session.push_body(&vec![b'x'; 50_000], 0).unwrap();
     session.end_body(0).unwrap();
     say(&mut session, "250 ok\r\n");
     assert_eq!(done(&mut session), [(Stage::Final, 250)]);

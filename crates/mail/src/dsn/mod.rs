@@ -1,1 +1,395 @@
-//! Delivery status notifications: RFC 3464 reports.
+//! Delivery status notifications: multipart/report messages (RFC 3461 section 6, RFC 3464, RFC 6522, RFC 6533).
+//!
+//! One report speaks for one message and any number of its recipients: failed (refused for good, or expired), delayed,
+//! relayed to a host that gives no notifications, or expanded. Three parts: words for people, `message/delivery-status`
+//! for programs, and the original message or its header section.
+//!
+//! Promises: nothing that came from elsewhere (addresses, replies, the original) can end its line, its field or its
+//! part; every line ends with CRLF; size is bounded by [`RECIPIENTS_MAX`], [`ORIGINAL_BYTES_MAX`] and the cap on each
+//! field. No clock: dates are arguments ([`format_date`] writes them).
+//!
+//! Failure answers: none. Too many recipients are counted instead of listed (the caller sends several reports), an
+//! original that is too large is cut down to its header section, and that is cut at a line end.
+//!
+//! Deliberately absent: reports about reports. A null sender has nobody to report to; the caller must not build one.
+
+mod date;
+mod field;
+#[cfg(test)]
+mod tests;
+
+use std::hash::{DefaultHasher, Hasher as _};
+use std::io::Write as _;
+
+pub use date::format_date;
+use field::{push_clean, write_field};
+
+pub use crate::client::Ret;
+use crate::reply::Enhanced;
+
+/// Most recipients listed in one report.
+pub const RECIPIENTS_MAX: usize = 1000;
+/// Most recipients named in the part for people.
+const RECIPIENTS_IN_WORDS_MAX: usize = 50;
+/// Most octets of the original that are returned with [`Ret::Full`]; a larger one is cut down to its header section.
+pub const ORIGINAL_BYTES_MAX: usize = 1024 * 1024;
+/// Most octets of the original's header section that are returned.
+pub const ORIGINAL_HEADER_BYTES_MAX: usize = 64 * 1024;
+
+/// What was done for a recipient (RFC 3464 2.3.3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Action {
+    /// Given up: refused for good, or expired.
+    Failed,
+    /// Still being tried.
+    Delayed,
+    /// Handed over to a host that does not report itself.
+    Relayed,
+    /// Handed over to several addresses.
+    Expanded,
+    /// In its mailbox.
+    Delivered,
+}
+
+impl Action {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Failed => "failed",
+            Self::Delayed => "delayed",
+            Self::Relayed => "relayed",
+            Self::Expanded => "expanded",
+            Self::Delivered => "delivered",
+        }
+    }
+}
+
+/// One recipient of a report.
+#[derive(Debug, Clone, Copy)]
+pub struct ReportRcpt<'a> {
+    /// The address that was tried.
+    pub address: &'a str,
+    /// ORCPT as it was on the wire: `type;xtext` (RFC 3461 4.2).
+    pub orcpt: Option<&'a str>,
+    /// What was done.
+    pub action: Action,
+    /// RFC 3463 status: 5.x.x for failed, 4.x.x for delayed, 2.x.x otherwise. See [`status_of`].
+    pub status: Enhanced,
+    /// Name of the host that gave the reply.
+    pub remote_mta: Option<&'a str>,
+    /// The reply as it came (`550 5.1.1 No such user`), for Diagnostic-Code `smtp;`.
+    pub diagnostic: Option<&'a str>,
+    /// What we have to say ourselves, for the part for people ("not delivered within 5 days").
+    pub reason: Option<&'a str>,
+    /// Date of the last attempt.
+    pub last_attempt: Option<&'a str>,
+    /// Delayed: the date at which we give up.
+    pub will_retry_until: Option<&'a str>,
+}
+
+/// A report to build.
+#[derive(Debug, Clone, Copy)]
+pub struct Report<'a> {
+    /// Our host name: Reporting-MTA, and the domain of the sender.
+    pub hostname: &'a str,
+    /// Whom the report goes to: the envelope sender of the original.
+    pub to: &'a str,
+    /// Date field.
+    pub date: &'a str,
+    /// Message-ID without angle brackets; must be unique, the boundaries are made from it.
+    pub message_id: &'a str,
+    /// Our queue id of the original, for the part for people and X-Queue-ID.
+    pub queue_id: &'a str,
+    /// Date of the original's acceptance.
+    pub arrival: Option<&'a str>,
+    /// ENVID as xtext (RFC 3461 4.4).
+    pub envid: Option<&'a str>,
+    /// Name of the host that the original came from.
+    pub received_from: Option<&'a str>,
+    /// The recipients.
+    pub rcpts: &'a [ReportRcpt<'a>],
+    /// The original: all of it or its beginning. Only the header section is looked for in it, nothing is parsed.
+    pub original: &'a [u8],
+    /// `original` is the whole message, not just its beginning; [`Ret::Full`] needs it.
+    pub original_whole: bool,
+    /// How much of it to return. Reports of success never return more than the header section (RFC 3461 4.3).
+    pub ret: Ret,
+    /// The original was sent with SMTPUTF8: the report is one too (RFC 6533) and needs SMTPUTF8 itself.
+    pub smtputf8: bool,
+}
+
+/// The status to report for a reply: its enhanced code, or the generic one of its class; `failed` turns what was
+/// temporary into 5.4.7, delivery time expired (RFC 3463 3.5).
+pub fn status_of(code: u16, enhanced: Option<Enhanced>, failed: bool) -> Enhanced {
+    if failed && code / 100 != 5 {
+        return Enhanced::new(5, 4, 7);
+    }
+    enhanced.unwrap_or(Enhanced::new((code / 100) as u8, 0, 0))
+}
+
+/// The report, ready to be sent from the null sender. It holds 8-bit octets if the original does or if `smtputf8`.
+pub fn build(report: &Report<'_>) -> Vec<u8> {
+    let original = Original::of(report);
+    let boundary = boundary(report.message_id, &original.bytes);
+    let mut out = Vec::with_capacity(2048 + report.rcpts.len().min(RECIPIENTS_MAX) * 400 + original.bytes.len());
+    write_header(report, &boundary, !original.bytes.is_ascii(), &mut out);
+    open_part(&boundary, &mut out);
+    write_words(report, &mut out);
+    open_part(&boundary, &mut out);
+    write_status(report, &mut out);
+    open_part(&boundary, &mut out);
+    original.write(report.smtputf8, &mut out);
+    let _ = write!(out, "\r\n--{boundary}--\r\n");
+    out
+}
+
+fn open_part(boundary: &str, out: &mut Vec<u8>) {
+    let _ = write!(out, "\r\n--{boundary}\r\n");
+}
+
+fn write_header(report: &Report<'_>, boundary: &str, original_eight_bit: bool, out: &mut Vec<u8>) {
+    let utf8 = report.smtputf8;
+    write_field("Date", &[report.date], utf8, out);
+    write_field("From", &["Mail Delivery System <MAILER-DAEMON@", report.hostname, ">"], utf8, out);
+    write_field("To", &["<", report.to, ">"], utf8, out);
+    write_field("Subject", &[subject(report)], utf8, out);
+    write_field("Message-ID", &["<", report.message_id, ">"], utf8, out);
+    // RFC 3834 5: no answer to this one, please.
+    out.extend_from_slice(b"Auto-Submitted: auto-replied\r\nMIME-Version: 1.0\r\n");
+    let _ = write!(
+        out,
+        "Content-Type: multipart/report; report-type={};\r\n boundary=\"{boundary}\"\r\n",
+        if utf8 { "global-delivery-status" } else { "delivery-status" }
+    );
+    if utf8 || original_eight_bit {
+        out.extend_from_slice(b"Content-Transfer-Encoding: 8bit\r\n");
+    }
+    out.extend_from_slice(b"\r\nThis is a message in MIME format: a report on the delivery of your message.\r\n");
+}
+
+fn subject(report: &Report<'_>) -> &'static str {
+    let any = |action| report.rcpts.iter().any(|rcpt| rcpt.action == action);
+    if any(Action::Failed) {
+        "Undelivered Mail Returned to Sender"
+    } else if any(Action::Delayed) {
+        "Delayed Mail (still being retried)"
+    } else {
+        "Successful Mail Delivery Report"
+    }
+}
+
+fn write_words(report: &Report<'_>, out: &mut Vec<u8>) {
+    let utf8 = report.smtputf8;
+    let (charset, encoding) = if utf8 { ("utf-8", "8bit") } else { ("us-ascii", "7bit") };
+    let _ = write!(
+        out,
+        "Content-Type: text/plain; charset={charset}\r\nContent-Transfer-Encoding: {encoding}\r\n\
+         Content-Description: Notification\r\n\r\n"
+    );
+    let mut text = String::from("This is the mail system at host ");
+    push_clean(report.hostname, utf8, &mut text);
+    text.push_str(".\r\n");
+    if !report.queue_id.is_empty() {
+        text.push_str("It knows your message as ");
+        push_clean(report.queue_id, utf8, &mut text);
+        text.push_str(".\r\n");
+    }
+    for (action, words) in [
+        (Action::Failed, "Your message could not be delivered to:"),
+        (Action::Delayed, "Your message has not been delivered yet, and is still being tried, to:"),
+        (Action::Relayed, "Your message was handed over, to a host that will not confirm its delivery, for:"),
+        (Action::Expanded, "Your message was passed on to the members or targets of:"),
+        (Action::Delivered, "Your message was delivered to:"),
+    ] {
+        write_group(report, action, words, &mut text);
+    }
+    out.extend_from_slice(text.as_bytes());
+}
+
+/// The recipients that one thing happened to, in words.
+fn write_group(report: &Report<'_>, action: Action, words: &str, text: &mut String) {
+    use std::fmt::Write as _;
+    let utf8 = report.smtputf8;
+    let mut count = 0;
+    for rcpt in report.rcpts.iter().filter(|rcpt| rcpt.action == action) {
+        count += 1;
+        if count > RECIPIENTS_IN_WORDS_MAX {
+            continue;
+        }
+        if count == 1 {
+            text.push_str("\r\n");
+            text.push_str(words);
+            text.push_str("\r\n");
+        }
+        text.push_str("\r\n<");
+        push_clean(rcpt.address, utf8, text);
+        text.push('>');
+        for (before, what) in [("", rcpt.reason), ("host ", rcpt.remote_mta), ("it said: ", rcpt.diagnostic)] {
+            if let Some(what) = what {
+                text.push_str("\r\n    ");
+                text.push_str(before);
+                push_clean(what, utf8, text);
+            }
+        }
+        text.push_str("\r\n");
+    }
+    if count > RECIPIENTS_IN_WORDS_MAX {
+        let more = count - RECIPIENTS_IN_WORDS_MAX;
+        let _ = write!(text, "\r\nand {more} more");
+        text.push_str(if report.rcpts.len() > RECIPIENTS_MAX { ".\r\n" } else { ", listed in the next part.\r\n" });
+    }
+}
+
+fn write_status(report: &Report<'_>, out: &mut Vec<u8>) {
+    let utf8 = report.smtputf8;
+    if utf8 {
+        out.extend_from_slice(
+            b"Content-Type: message/global-delivery-status\r\nContent-Transfer-Encoding: 8bit\r\n\
+              Content-Description: Delivery report\r\n\r\n",
+        );
+    } else {
+        out.extend_from_slice(
+            b"Content-Type: message/delivery-status\r\nContent-Description: Delivery report\r\n\r\n",
+        );
+    }
+    write_field("Reporting-MTA", &["dns; ", report.hostname], utf8, out);
+    let envid = report.envid.map(decode_xtext);
+    for (name, before, value) in [
+        ("Original-Envelope-Id", "", envid.as_deref()),
+        ("X-Queue-ID", "", Some(report.queue_id).filter(|id| !id.is_empty())),
+        ("Received-From-MTA", "dns; ", report.received_from),
+        ("Arrival-Date", "", report.arrival),
+    ] {
+        if let Some(value) = value {
+            write_field(name, &[before, value], utf8, out);
+        }
+    }
+    for rcpt in report.rcpts.iter().take(RECIPIENTS_MAX) {
+        out.extend_from_slice(b"\r\n");
+        write_rcpt(rcpt, utf8, out);
+    }
+}
+
+fn write_rcpt(rcpt: &ReportRcpt<'_>, utf8: bool, out: &mut Vec<u8>) {
+    if let Some((kind, address)) = rcpt.orcpt.and_then(|orcpt| orcpt.split_once(';')) {
+        let kind = if kind.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') { kind } else { "unknown" };
+        write_field("Original-Recipient", &[kind, "; ", &decode_xtext(address)], utf8, out);
+    }
+    // RFC 6533 3: an address with UTF-8 has a type of its own, in either form.
+    let kind = if rcpt.address.is_ascii() { "rfc822; " } else { "utf-8; " };
+    write_field("Final-Recipient", &[kind, rcpt.address], utf8, out);
+    write_field("Action", &[rcpt.action.word()], utf8, out);
+    let _ = write!(out, "Status: {}\r\n", rcpt.status);
+    for (name, before, value) in [
+        ("Remote-MTA", "dns; ", rcpt.remote_mta),
+        ("Diagnostic-Code", "smtp; ", rcpt.diagnostic),
+        ("Last-Attempt-Date", "", rcpt.last_attempt),
+        ("Will-Retry-Until", "", rcpt.will_retry_until),
+    ] {
+        if let Some(value) = value {
+            write_field(name, &[before, value], utf8, out);
+        }
+    }
+}
+
+/// What xtext (RFC 3461 4) stands for. Ill-formed escapes stay as they are; what is not UTF-8 becomes U+FFFD.
+fn decode_xtext(text: &str) -> String {
+    let hex = |b: u8| char::from(b).to_digit(16).filter(|_| !b.is_ascii_lowercase());
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&first, tail)) = rest.split_first() {
+        if let (b'+', [high, low, after @ ..]) = (first, tail)
+            && let (Some(high), Some(low)) = (hex(*high), hex(*low))
+        {
+            bytes.push((high * 16 + low) as u8);
+            rest = after;
+        } else {
+            bytes.push(first);
+            rest = tail;
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// What of the original goes along.
+struct Original {
+    /// With CRLF line ends, and no other CR, LF or NUL.
+    bytes: Vec<u8>,
+    whole: bool,
+}
+
+impl Original {
+    fn of(report: &Report<'_>) -> Self {
+        let success = !report.rcpts.iter().any(|rcpt| matches!(rcpt.action, Action::Failed | Action::Delayed));
+        let original = report.original;
+        let whole =
+            report.ret == Ret::Full && report.original_whole && original.len() <= ORIGINAL_BYTES_MAX && !success;
+        let part = if whole { original } else { header_section(original) };
+        Self { bytes: normalise(part), whole }
+    }
+
+    fn write(&self, utf8: bool, out: &mut Vec<u8>) {
+        let kind = match (self.whole, utf8) {
+            (true, false) => "message/rfc822",
+            (true, true) => "message/global",
+            (false, false) => "text/rfc822-headers",
+            (false, true) => "message/global-headers",
+        };
+        let _ = write!(out, "Content-Type: {kind}\r\n");
+        if !self.bytes.is_ascii() {
+            out.extend_from_slice(b"Content-Transfer-Encoding: 8bit\r\n");
+        }
+        let what = if self.whole { "Undelivered message" } else { "Header section of the message" };
+        let _ = write!(out, "Content-Description: {what}\r\n\r\n");
+        out.extend_from_slice(&self.bytes);
+    }
+}
+
+/// The header section without the empty line, at most [`ORIGINAL_HEADER_BYTES_MAX`] octets and whole lines.
+fn header_section(original: &[u8]) -> &[u8] {
+    let end = if original.starts_with(b"\r\n") {
+        0
+    } else {
+        memchr::memmem::find(original, b"\r\n\r\n").map_or(original.len(), |at| at + 2)
+    };
+    if end <= ORIGINAL_HEADER_BYTES_MAX {
+        return &original[..end];
+    }
+    let cut = &original[..ORIGINAL_HEADER_BYTES_MAX];
+    memchr::memrchr(b'\n', cut).map_or(&[], |at| &cut[..=at])
+}
+
+/// Bare CR and LF become CRLF, NUL becomes a space; the end is a line end unless there is nothing.
+fn normalise(bytes: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(bytes.len() + 2);
+    let mut rest = bytes;
+    while let Some(at) = memchr::memchr3(b'\r', b'\n', 0, rest) {
+        out.extend_from_slice(&rest[..at]);
+        let (text, used): (&[u8], usize) = match rest[at] {
+            0 => (b" ", 1),
+            b'\r' if rest.get(at + 1) == Some(&b'\n') => (b"\r\n", 2),
+            _ => (b"\r\n", 1),
+        };
+        out.extend_from_slice(text);
+        rest = &rest[at + used..];
+    }
+    out.extend_from_slice(rest);
+    if !out.is_empty() && !out.ends_with(b"\r\n") {
+        out.extend_from_slice(b"\r\n");
+    }
+    out
+}
+
+/// A boundary that does not occur in the original. The other parts cannot hold a line that begins with "--": all their
+/// lines begin with our words, a space or `<`.
+fn boundary(message_id: &str, original: &[u8]) -> String {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(message_id.as_bytes());
+    let mut seed = hasher.finish();
+    loop {
+        let boundary = format!("=_{seed:016x}_report");
+        if memchr::memmem::find(original, boundary.as_bytes()).is_none() {
+            return boundary;
+        }
+        seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    }
+}
