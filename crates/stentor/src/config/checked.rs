@@ -1,0 +1,189 @@
+//! The checked configuration. Every time is in milliseconds, every size in octets, whatever unit its key has.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use ipnet::IpNet;
+use stentor_lists::List;
+use stentor_mail::address::Address;
+use stentor_policy::{AliasInput, Policy, RouteInput};
+
+use super::diagnose::Diagnostic;
+
+/// The whole configuration, consistent; see `docs/configuration.md` for what each key means.
+#[derive(Debug)]
+pub struct Config {
+    /// The file it came from.
+    pub file: Option<PathBuf>,
+    /// Lower-case A-labels.
+    pub hostname: String,
+    pub data_dir: PathBuf,
+    pub client_networks: Vec<IpNet>,
+    pub message_size_bytes_max: u64,
+    pub received_max: u32,
+    pub listen: ListenConfig,
+    pub domains: DomainsConfig,
+    /// In the order of the file.
+    pub lists: Vec<ListConfig>,
+    pub aliases: Vec<AliasInput>,
+    pub routes: Vec<RouteInput>,
+    pub dns: DnsConfig,
+    pub delivery: DeliveryConfig,
+    pub retry: RetryConfig,
+    pub journal: JournalConfig,
+    pub log: LogConfig,
+    pub control: ControlConfig,
+    /// Built out of networks, domains, lists, aliases and routes.
+    pub policy: Arc<Policy>,
+    /// What the operator should know, without being wrong.
+    pub warnings: Vec<Diagnostic>,
+}
+
+/// `[listen]`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListenConfig {
+    pub smtp: Vec<SocketAddr>,
+    pub connections_max: u32,
+    /// For clients outside the client networks.
+    pub connections_per_client_max: u32,
+    pub command_timeout_ms: u64,
+    pub data_timeout_ms: u64,
+    pub session_timeout_ms: u64,
+    /// For clients outside the client networks.
+    pub recipients_per_message_max: u32,
+    pub errors_max: u32,
+    /// Memory for message bodies in all sessions together.
+    pub body_bytes_max: u64,
+}
+
+/// `[domains]`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DomainsConfig {
+    /// As configured; the domains of lists and the own name are local too ([`Policy::is_local_domain`]).
+    pub local: Vec<String>,
+    pub postmaster: Option<Address>,
+}
+
+/// `[lists.NAME]`
+#[derive(Debug, Clone)]
+pub struct ListConfig {
+    pub list: Arc<List>,
+    /// It was a readable file when the configuration was checked.
+    pub subscribers: PathBuf,
+}
+
+/// `[dns]`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DnsConfig {
+    /// Never empty.
+    pub servers: Vec<SocketAddr>,
+    pub timeout_ms: u64,
+    pub attempts: u32,
+    pub cache_entries_max: u64,
+    pub negative_ttl_ms_max: u64,
+}
+
+/// What happens to 8-bit content for a host without 8BITMIME (RFC 6152).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EightBit {
+    Convert,
+    Bounce,
+}
+
+/// `[delivery]`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeliveryConfig {
+    pub connections_max: u32,
+    pub connections_per_site_max: u32,
+    pub recipients_per_transaction_max: u32,
+    pub transactions_per_connection_max: u32,
+    /// How long a connection without work is kept.
+    pub idle_ms: u64,
+    /// Port of hosts found by MX, and of routes that name none.
+    pub smtp_port: u16,
+    pub connect_timeout_ms: u64,
+    pub greeting_timeout_ms: u64,
+    pub ehlo_timeout_ms: u64,
+    pub mail_timeout_ms: u64,
+    pub rcpt_timeout_ms: u64,
+    pub data_init_timeout_ms: u64,
+    pub data_block_timeout_ms: u64,
+    pub data_done_timeout_ms: u64,
+    pub eight_bit: EightBit,
+    /// BDAT where it is offered.
+    pub chunking: bool,
+    /// Look-ups of domains at a time.
+    pub resolves_max: u32,
+}
+
+/// `[retry]`: first and longest back-off of each clock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RetryConfig {
+    pub host_ms_min: u64,
+    pub host_ms_max: u64,
+    pub site_ms_min: u64,
+    pub site_ms_max: u64,
+    pub mailbox_ms_min: u64,
+    pub mailbox_ms_max: u64,
+    pub recipient_ms_min: u64,
+    pub recipient_ms_max: u64,
+    /// From acceptance until what is left is returned.
+    pub lifetime_ms: u64,
+    /// How long failures of one message are gathered for one report.
+    pub bounce_gather_ms: u64,
+}
+
+/// `[journal]`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JournalConfig {
+    /// A multiple of 4096.
+    pub segment_bytes: u64,
+    pub commit_delay_us: u64,
+    pub completion_sync_ms_max: u64,
+    /// At most half a segment.
+    pub batch_bytes_max: u64,
+    pub addresses_max: u32,
+    /// Free space on the medium below which new mail gets 452.
+    pub reserve_bytes: u64,
+}
+
+/// Where the lines on attempts go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LogTarget {
+    Stderr,
+    Stdout,
+    Off,
+    File(PathBuf),
+}
+
+/// How they look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogFormat {
+    Sendmail,
+    Json,
+}
+
+/// How much the server says about itself on standard error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogLevel {
+    Error,
+    Warn,
+    Info,
+    Debug,
+    Trace,
+}
+
+/// `[log]`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogConfig {
+    pub attempts: LogTarget,
+    pub format: LogFormat,
+    pub level: LogLevel,
+}
+
+/// `[control]`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ControlConfig {
+    pub socket: PathBuf,
+}

@@ -1,0 +1,122 @@
+//! What must agree between sections: list addresses, aliases, routes and domains, by building the policy of them.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use ipnet::IpNet;
+use stentor_policy::{ListInput, Policy, PolicyInput, Subject};
+
+use super::raw::Context;
+use super::tables::Tables;
+
+/// Builds the policy, or reports why it cannot be.
+pub(super) fn check(
+    context: &Context<'_>,
+    hostname: &str,
+    networks: &[IpNet],
+    networks_span: Range<usize>,
+    tables: &Tables,
+) -> Option<Arc<Policy>> {
+    if context.has_errors() && context.is_broken() {
+        return None; // half a file gives errors that are none
+    }
+    list_ids(context, tables);
+    if let Some(all) = networks.iter().find(|network| network.prefix_len() == 0) {
+        context.warn(networks_span, format!("client network {all} lets every client relay: an open relay"));
+    }
+    let input = PolicyInput {
+        hostname: hostname.to_owned(),
+        client_networks: networks.to_vec(),
+        local_domains: tables.domains.value.local.clone(),
+        postmaster: tables.domains.value.postmaster.clone(),
+        lists: tables.lists.iter().map(|spot| list_input(spot.value.list.settings())).collect(),
+        aliases: tables.aliases.iter().map(|alias| alias.value.clone()).collect(),
+        routes: tables.routes.iter().map(|route| route.value.clone()).collect(),
+    };
+    // A list or alias that could not be read is missing here; what follows from that is no second error.
+    let is_whole = !context.has_errors();
+    match Policy::new(input) {
+        Ok(policy) => {
+            warnings(context, tables, &policy);
+            Some(Arc::new(policy))
+        }
+        Err(errors) => {
+            for error in errors {
+                let follows = error.message.starts_with("no list or alias");
+                if is_whole || !follows {
+                    context.error(place(tables, &error.subject), error.message);
+                }
+            }
+            None
+        }
+    }
+}
+
+fn list_input(settings: &stentor_lists::ListSettings) -> ListInput {
+    ListInput {
+        name: settings.name.clone(),
+        address: settings.address.clone(),
+        bounces: settings.bounces.clone(),
+        owner: settings.owner.clone(),
+    }
+}
+
+/// Loop protection goes by the List-Id: two lists with one would refuse each other's posts.
+fn list_ids(context: &Context<'_>, tables: &Tables) {
+    for (place, spot) in tables.lists.iter().enumerate() {
+        let own = spot.value.list.settings();
+        let same = |other: &&super::tables::ListSpot| other.value.list.settings().list_id == own.list_id;
+        if let Some(other) = tables.lists[..place].iter().find(same) {
+            let message = format!("list `{}` has the list_id `{}` too", other.value.list.name(), own.list_id);
+            context.error(spot.id_span.clone(), message);
+        }
+    }
+}
+
+/// Where the subject of an error stands in the file.
+fn place(tables: &Tables, subject: &Subject) -> Range<usize> {
+    let list = |name: &str| tables.lists.iter().rfind(|spot| &**spot.value.list.name() == name);
+    let found = match subject {
+        Subject::Hostname => None,
+        Subject::LocalDomain(_) => Some(tables.domains.span.clone()),
+        Subject::Postmaster => Some(tables.postmaster_span.clone()),
+        Subject::List(name) => list(name).map(|spot| spot.address_span.clone()),
+        Subject::Owner(name) => list(name).map(|spot| spot.owner_span.clone()),
+        Subject::Alias(address) => {
+            tables.aliases.iter().rfind(|alias| alias.value.address == *address).map(|alias| alias.span.clone())
+        }
+        Subject::Route(pattern) => {
+            let same = |route: &&super::diagnose::Spot<_>| route_pattern(route) == *pattern;
+            tables.routes.iter().rfind(same).map(|route| route.span.clone())
+        }
+    };
+    found.unwrap_or(0..0)
+}
+
+fn route_pattern(route: &super::diagnose::Spot<stentor_policy::RouteInput>) -> String {
+    route.value.pattern.to_string()
+}
+
+fn warnings(context: &Context<'_>, tables: &Tables, policy: &Policy) {
+    for route in &tables.routes {
+        let pattern = route_pattern(route);
+        if policy.is_local_domain(&pattern) {
+            let message =
+                format!("route `{pattern}` is never used: the domain is local, and its unknown addresses are refused");
+            context.warn(route.span.clone(), message);
+        }
+    }
+    let domains = tables.domains.value.local.iter().map(String::as_str);
+    let domains = domains.chain(tables.lists.iter().map(|spot| spot.value.list.settings().address.domain()));
+    let client = std::net::IpAddr::from([0, 0, 0, 0]);
+    for domain in domains {
+        let Ok(postmaster) = format!("postmaster@{domain}").parse() else { continue };
+        if matches!(policy.rcpt(client, &postmaster), stentor_policy::Verdict::Refuse(_)) {
+            let message = format!(
+                "mail to postmaster@{domain} is refused, although RFC 5321 section 4.5.1 asks to take it; set `postmaster` in [domains]"
+            );
+            context.warn(tables.domains.span.clone(), message);
+            break; // one setting cures all
+        }
+    }
+}

@@ -1,0 +1,379 @@
+//! Reading TOML tables with positions: typed getters that report what is wrong and go on with the default.
+//!
+//! A [`Section`] remembers which keys it was asked for; those that nobody asked for are unknown. So the readers are the
+//! one list of keys, and an unknown key can be answered with its likely spelling, or the section where it belongs.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::ops::{Range, RangeInclusive};
+use std::path::{Path, PathBuf};
+
+use toml::de::{DeTable, DeValue};
+
+use super::diagnose::{Diagnostic, Severity, Spot, likely, position};
+
+/// Findings kept; a file with more is not a configuration.
+const DIAGNOSTICS_MAX: usize = 1_000;
+
+struct Unknown {
+    section: String,
+    key: Spot<String>,
+}
+
+/// The file being checked, and what has been found so far.
+pub(super) struct Context<'a> {
+    file: &'a Path,
+    text: &'a str,
+    folder: PathBuf,
+    found: RefCell<Vec<(usize, Diagnostic)>>,
+    /// Lines with a syntax error: what else seems wrong there follows from it.
+    broken_lines: RefCell<Vec<usize>>,
+    /// Keys by section, as they were asked for.
+    known: RefCell<BTreeMap<String, Vec<&'static str>>>,
+    unknown: RefCell<Vec<Unknown>>,
+}
+
+impl<'a> Context<'a> {
+    pub fn new(file: &'a Path, text: &'a str) -> Self {
+        Self {
+            file,
+            text,
+            folder: file.parent().unwrap_or(Path::new("")).to_owned(),
+            found: RefCell::default(),
+            broken_lines: RefCell::default(),
+            known: RefCell::default(),
+            unknown: RefCell::default(),
+        }
+    }
+
+    /// A path of the configuration, relative to the file's folder.
+    pub fn path(&self, text: &str) -> PathBuf {
+        self.folder.join(text)
+    }
+
+    pub fn syntax_error(&self, span: Range<usize>, message: &str) {
+        self.broken_lines.borrow_mut().push(position(self.text, span.start).0);
+        // The parser's messages may have several lines; a diagnostic has one.
+        let message = message.split_whitespace().collect::<Vec<_>>().join(" ");
+        self.add(span, Severity::Error, format!("not TOML: {message}"));
+    }
+
+    /// Whether the file is not TOML: then what is missing may only be unreadable.
+    pub fn is_broken(&self) -> bool {
+        !self.broken_lines.borrow().is_empty()
+    }
+
+    pub fn error(&self, span: Range<usize>, message: impl Into<String>) {
+        if !self.broken_lines.borrow().contains(&position(self.text, span.start).0) {
+            self.add(span, Severity::Error, message.into());
+        }
+    }
+
+    pub fn warn(&self, span: Range<usize>, message: impl Into<String>) {
+        self.add(span, Severity::Warning, message.into());
+    }
+
+    pub fn has_errors(&self) -> bool {
+        let unknown = !self.unknown.borrow().is_empty();
+        unknown || self.found.borrow().iter().any(|(_, diagnostic)| diagnostic.severity == Severity::Error)
+    }
+
+    fn add(&self, span: Range<usize>, severity: Severity, message: String) {
+        let mut found = self.found.borrow_mut();
+        if found.len() < DIAGNOSTICS_MAX {
+            let (line, column) = position(self.text, span.start);
+            found.push((span.start, Diagnostic { file: self.file.to_owned(), line, column, severity, message }));
+        }
+    }
+
+    /// All findings in the order of the file.
+    pub fn finish(self) -> Vec<Diagnostic> {
+        let known = self.known.borrow();
+        for Unknown { section, key } in self.unknown.take() {
+            self.error(key.span.clone(), unknown_key(&known, &section, &key.value));
+        }
+        drop(known);
+        let mut found = self.found.into_inner();
+        found.sort_by_key(|(offset, _)| *offset);
+        found.into_iter().map(|(_, diagnostic)| diagnostic).collect()
+    }
+
+    /// All keys asked for, as `section.key` (`key` at the top level).
+    #[cfg(test)]
+    pub fn known_keys(&self) -> Vec<String> {
+        let known = self.known.borrow();
+        let name =
+            |section: &str, key: &str| if section.is_empty() { key.to_owned() } else { format!("{section}.{key}") };
+        known.iter().flat_map(|(section, keys)| keys.iter().map(move |key| name(section, key))).collect()
+    }
+}
+
+/// The message for a key that nobody asked for.
+fn unknown_key(known: &BTreeMap<String, Vec<&'static str>>, section: &str, key: &str) -> String {
+    let mut message = format!("unknown key `{}`{}", key.escape_debug(), place(section));
+    let here = known.get(section).map_or(&[][..], Vec::as_slice);
+    let elsewhere = |(name, keys): &(&String, &Vec<&str>)| !name.starts_with("lists.") && keys.contains(&key);
+    if let Some((name, _)) = known.iter().find(elsewhere) {
+        let target = if name.is_empty() { "at the top of the file".to_owned() } else { format!("in [{name}]") };
+        let _ = write!(message, "; it belongs {target}");
+    } else if let Some(word) = likely(key, here.iter().copied()) {
+        let _ = write!(message, "; did you mean `{word}`?");
+    } else if !here.is_empty() && here.len() <= 12 {
+        let _ = write!(message, "; known are `{}`", here.join("`, `"));
+    } else {
+        message.push_str("; see docs/configuration.md");
+    }
+    message
+}
+
+/// ` in [section]`, or nothing at the top level.
+fn place(section: &str) -> String {
+    if section.is_empty() { String::new() } else { format!(" in [{section}]") }
+}
+
+/// One table of the file. A table that is not there has no values: every getter gives its default.
+pub(super) struct Section<'a> {
+    pub context: &'a Context<'a>,
+    name: String,
+    table: Option<&'a DeTable<'a>>,
+    /// Where the section is named.
+    pub span: Range<usize>,
+    asked: RefCell<Vec<&'static str>>,
+}
+
+impl<'a> Section<'a> {
+    pub fn top(context: &'a Context<'a>, table: &'a DeTable<'a>) -> Self {
+        Self { context, name: String::new(), table: Some(table), span: 0..0, asked: RefCell::default() }
+    }
+
+    /// A table under a name of the operator's choice, such as one list's.
+    pub fn of_entry(&self, entry: &Entry<'a>) -> Option<Self> {
+        let name = format!("{}.{}", self.name, entry.key);
+        let table = entry.value.as_table();
+        if table.is_none() {
+            self.context
+                .error(entry.span.clone(), format!("`{name}` must be a table, [{name}], not {}", kind(entry.value)));
+        }
+        let span = entry.key_span.clone();
+        Some(Self { context: self.context, name, table: Some(table?), span, asked: RefCell::default() })
+    }
+
+    /// A section of a fixed name.
+    pub fn section(&self, key: &'static str) -> Self {
+        let name = if self.name.is_empty() { key.to_owned() } else { format!("{}.{key}", self.name) };
+        let found = self.entry(key);
+        if let Some(entry) = found.as_ref().filter(|entry| entry.value.as_table().is_none()) {
+            let message = format!("`{name}` must be a table, [{name}], not {}", kind(entry.value));
+            self.context.error(entry.span.clone(), message);
+        }
+        let span = found.as_ref().map_or(0..0, |entry| entry.key_span.clone());
+        let table = found.and_then(|entry| entry.value.as_table());
+        Self { context: self.context, name, table, span, asked: RefCell::default() }
+    }
+
+    /// ` in [section]` for messages.
+    pub fn place(&self) -> String {
+        place(&self.name)
+    }
+
+    /// Every entry, for tables whose keys are the operator's.
+    pub fn entries(&self) -> Vec<Entry<'a>> {
+        let all = self.table.into_iter().flat_map(|table| table.iter());
+        let mut entries: Vec<Entry<'a>> = all
+            .map(|(key, value)| Entry {
+                key: key.get_ref().as_ref().to_owned(),
+                key_span: key.span(),
+                value: value.get_ref(),
+                span: value.span(),
+            })
+            .collect();
+        entries.sort_by_key(|entry| entry.key_span.start);
+        entries
+    }
+
+    fn entry(&self, key: &'static str) -> Option<Entry<'a>> {
+        self.asked.borrow_mut().push(key);
+        self.table.and_then(|table| table.get_key_value(key)).map(|(key, value)| Entry {
+            key: key.get_ref().as_ref().to_owned(),
+            key_span: key.span(),
+            value: value.get_ref(),
+            span: value.span(),
+        })
+    }
+
+    fn wrong_type(&self, entry: &Entry<'_>, wanted: &str) {
+        let message = format!("`{}`{} must be {wanted}, not {}", entry.key, self.place(), kind(entry.value));
+        self.context.error(entry.span.clone(), message);
+    }
+
+    /// Where a key's value stands, or else the section itself.
+    pub fn span_of(&self, key: &str) -> Range<usize> {
+        let value = self.table.and_then(|table| table.get(key));
+        value.map_or_else(|| self.span.clone(), toml::Spanned::span)
+    }
+
+    pub fn has(&self, key: &str) -> bool {
+        self.table.is_some_and(|table| table.contains_key(key))
+    }
+
+    /// A whole number within a range.
+    pub fn number(&self, key: &'static str, default: u64, range: RangeInclusive<u64>) -> u64 {
+        debug_assert!(range.contains(&default), "{key}");
+        let Some(entry) = self.entry(key) else { return default };
+        let DeValue::Integer(number) = entry.value else {
+            self.wrong_type(&entry, "a whole number");
+            return default;
+        };
+        let value = i128::from_str_radix(number.as_str(), number.radix()).ok();
+        let value = value.and_then(|value| u64::try_from(value).ok()).filter(|value| range.contains(value));
+        value.unwrap_or_else(|| {
+            self.out_of_range(&entry, number.as_str(), &range.start().to_string(), &range.end().to_string());
+            default
+        })
+    }
+
+    /// Seconds, whole or with a fraction, as milliseconds. Default and range are in seconds.
+    pub fn seconds(&self, key: &'static str, default: u64, range: RangeInclusive<f64>) -> u64 {
+        let Some(entry) = self.entry(key) else { return default * 1_000 };
+        let (text, value) = match entry.value {
+            DeValue::Integer(number) => {
+                let value = i128::from_str_radix(number.as_str(), number.radix()).ok();
+                (number.as_str(), value.map(|value| value as f64))
+            }
+            DeValue::Float(number) => (number.as_str(), number.as_str().parse().ok()),
+            _ => {
+                self.wrong_type(&entry, "a number of seconds");
+                return default * 1_000;
+            }
+        };
+        let value = value.filter(|value| range.contains(value)).map(|value| (value * 1_000.0).round() as u64);
+        value.unwrap_or_else(|| {
+            self.out_of_range(&entry, text, &range.start().to_string(), &range.end().to_string());
+            default * 1_000
+        })
+    }
+
+    fn out_of_range(&self, entry: &Entry<'_>, value: &str, min: &str, max: &str) {
+        let message = format!("`{}`{} is {value}; it must be from {min} to {max}", entry.key, self.place());
+        self.context.error(entry.span.clone(), message);
+    }
+
+    pub fn flag(&self, key: &'static str, default: bool) -> bool {
+        match self.entry(key) {
+            None => default,
+            Some(Entry { value: DeValue::Boolean(value), .. }) => *value,
+            Some(entry) => {
+                self.wrong_type(&entry, "true or false");
+                default
+            }
+        }
+    }
+
+    pub fn text(&self, key: &'static str) -> Option<Spot<&'a str>> {
+        let entry = self.entry(key)?;
+        let text = entry.value.as_str();
+        if text.is_none() {
+            self.wrong_type(&entry, "a string");
+        }
+        Some(Spot { value: text?, span: entry.span })
+    }
+
+    /// A text that must be there.
+    pub fn required(&self, key: &'static str, example: &str) -> Option<Spot<&'a str>> {
+        if !self.has(key) && !self.context.is_broken() {
+            let message = format!("`{key}` is missing{}; add, for instance, {key} = \"{example}\"", self.place());
+            self.context.error(self.span.clone(), message);
+        }
+        self.text(key)
+    }
+
+    /// One of several words.
+    pub fn choice<T: Copy>(&self, key: &'static str, default: T, words: &[(&'static str, T)]) -> T {
+        let Some(text) = self.text(key) else { return default };
+        if let Some((_, value)) = words.iter().find(|(word, _)| *word == text.value) {
+            return *value;
+        }
+        let all: Vec<String> = words.iter().map(|(word, _)| format!("\"{word}\"")).collect();
+        let mut message = format!("`{key}`{} is {:?}; it must be one of {}", self.place(), text.value, all.join(", "));
+        if let Some(word) = likely(text.value, words.iter().map(|(word, _)| *word)) {
+            let _ = write!(message, "; did you mean \"{word}\"?");
+        }
+        self.context.error(text.span, message);
+        default
+    }
+
+    /// Several texts; a single one may stand without brackets.
+    pub fn texts(&self, key: &'static str) -> Option<Vec<Spot<&'a str>>> {
+        let entry = self.entry(key)?;
+        Some(self.texts_of(&entry))
+    }
+
+    /// As [`texts`](Self::texts), but an empty array is wrong.
+    pub fn some_texts(&self, key: &'static str) -> Option<Vec<Spot<&'a str>>> {
+        let entry = self.entry(key)?;
+        if entry.value.as_array().is_some_and(|items| items.is_empty()) {
+            let message = format!("`{key}`{} is empty; leave it out for the default", self.place());
+            self.context.error(entry.span.clone(), message);
+        }
+        Some(self.texts_of(&entry))
+    }
+
+    /// The texts of an entry.
+    pub fn texts_of(&self, entry: &Entry<'a>) -> Vec<Spot<&'a str>> {
+        match entry.value {
+            DeValue::String(text) => vec![Spot { value: text.as_ref(), span: entry.span.clone() }],
+            DeValue::Array(items) => {
+                let mut texts = Vec::with_capacity(items.len());
+                for item in items {
+                    match item.get_ref().as_str() {
+                        Some(text) => texts.push(Spot { value: text, span: item.span() }),
+                        None => self.context.error(
+                            item.span(),
+                            format!("`{}`{} must hold strings, not {}", entry.key, self.place(), kind(item.get_ref())),
+                        ),
+                    }
+                }
+                texts
+            }
+            _ => {
+                self.wrong_type(entry, "a string or an array of strings");
+                Vec::new()
+            }
+        }
+    }
+
+    /// Reports the keys that nobody asked for.
+    pub fn finish(self) {
+        let asked = self.asked.borrow();
+        for entry in self.entries() {
+            if !asked.contains(&entry.key.as_str()) {
+                let key = Spot { value: entry.key, span: entry.key_span };
+                self.context.unknown.borrow_mut().push(Unknown { section: self.name.clone(), key });
+            }
+        }
+        let mut known = self.context.known.borrow_mut();
+        known.entry(self.name.clone()).or_default().extend(asked.iter());
+    }
+}
+
+/// One key and its value.
+pub(super) struct Entry<'a> {
+    pub key: String,
+    pub key_span: Range<usize>,
+    pub value: &'a DeValue<'a>,
+    pub span: Range<usize>,
+}
+
+/// A value's type in words.
+fn kind(value: &DeValue<'_>) -> &'static str {
+    match value {
+        DeValue::String(_) => "a string",
+        DeValue::Integer(_) => "a whole number",
+        DeValue::Float(_) => "a number with a fraction",
+        DeValue::Boolean(_) => "true or false",
+        DeValue::Datetime(_) => "a date",
+        DeValue::Array(_) => "an array",
+        DeValue::Table(_) => "a table",
+    }
+}

@@ -1,0 +1,325 @@
+//! The sections with fixed keys: defaults, ranges and what must agree within a section.
+
+use std::fs;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+use ipnet::IpNet;
+use stentor_mail::address::normalise_domain;
+use toml::de::DeTable;
+
+use super::checked::{
+    Config, ControlConfig, DeliveryConfig, DnsConfig, EightBit, JournalConfig, ListenConfig, LogConfig, LogFormat,
+    LogLevel, LogTarget, RetryConfig,
+};
+use super::raw::{Context, Section};
+use super::{cross, tables};
+
+const KIB: u64 = 1024;
+const MIB: u64 = 1024 * KIB;
+const GIB: u64 = 1024 * MIB;
+/// Seconds in a day and in a week.
+const DAY_S: f64 = 86_400.0;
+const WEEK_S: f64 = 604_800.0;
+/// Longest path of a Unix socket (`sun_path` without its NUL).
+const SOCKET_PATH_BYTES_MAX: usize = 107;
+
+/// Reads the whole document; `None` when something that has no default is wrong (an error says so).
+pub(super) fn read<'a>(context: &'a Context<'a>, document: &'a DeTable<'a>) -> Option<Config> {
+    let top = Section::top(context, document);
+    let hostname = hostname(&top);
+    let data_dir = context.path(top.text("data_dir").map_or("stentor-data", |text| text.value));
+    let client_networks = client_networks(&top);
+    let message_size_bytes_max = top.number("message_size_bytes_max", 50 * MIB, KIB..=2 * GIB);
+    let received_max = top.number("received_max", 50, 1..=1_000) as u32;
+    let listen = listen(top.section("listen"));
+    let delivery = delivery(top.section("delivery"));
+    let tables = tables::read(&top, delivery.smtp_port);
+    let dns = dns(top.section("dns"));
+    let retry = retry(top.section("retry"));
+    let journal = journal(top.section("journal"));
+    let log = log(top.section("log"));
+    let control = control(top.section("control"), &data_dir);
+    let top_span = top.span_of("client_networks");
+    top.finish();
+    let policy = cross::check(context, &hostname, &client_networks, top_span, &tables)?;
+    Some(Config {
+        file: None,
+        hostname,
+        data_dir,
+        client_networks,
+        message_size_bytes_max,
+        received_max,
+        listen,
+        domains: tables.domains.value,
+        lists: tables.lists.into_iter().map(|list| list.value).collect(),
+        aliases: tables.aliases.into_iter().map(|alias| alias.value).collect(),
+        routes: tables.routes.into_iter().map(|route| route.value).collect(),
+        dns,
+        delivery,
+        retry,
+        journal,
+        log,
+        control,
+        policy,
+        warnings: Vec::new(),
+    })
+}
+
+fn hostname(top: &Section<'_>) -> String {
+    let Some(text) = top.text("hostname") else {
+        let uname = rustix::system::uname();
+        let name = uname.nodename().to_str().ok().and_then(|name| normalise_domain(name).ok());
+        return name.filter(|name| !name.starts_with('[')).unwrap_or_else(|| "localhost".to_owned());
+    };
+    match normalise_domain(text.value) {
+        Ok(name) if !name.starts_with('[') => name,
+        _ => {
+            let message = format!("`hostname` is {:?}; it must be a host name, such as \"mx.example.org\"", text.value);
+            top.context.error(text.span, message);
+            "localhost".to_owned()
+        }
+    }
+}
+
+fn client_networks(top: &Section<'_>) -> Vec<IpNet> {
+    let Some(texts) = top.texts("client_networks") else {
+        return vec![
+            IpNet::new_assert([127, 0, 0, 0].into(), 8),
+            IpNet::new_assert(IpAddr::from(1_u128.to_be_bytes()), 128),
+        ];
+    };
+    let mut networks = Vec::with_capacity(texts.len());
+    for text in texts {
+        let single = || text.value.parse::<IpAddr>().ok().map(IpNet::from);
+        match text.value.parse::<IpNet>().ok().or_else(single) {
+            Some(network) => networks.push(network.trunc()),
+            None => top.context.error(
+                text.span,
+                format!("{:?} is not a network; write, for instance, \"10.0.0.0/8\" or \"2001:db8::/32\"", text.value),
+            ),
+        }
+    }
+    networks
+}
+
+fn listen(section: Section<'_>) -> ListenConfig {
+    let connections_max = section.number("connections_max", 2_000, 1..=1_000_000) as u32;
+    let per_client_default = connections_max.min(100);
+    let config = ListenConfig {
+        smtp: listen_addresses(&section),
+        connections_max,
+        connections_per_client_max: section.number(
+            "connections_per_client_max",
+            per_client_default.into(),
+            1..=1_000_000,
+        ) as u32,
+        command_timeout_ms: section.seconds("command_timeout_s", 300, 1.0..=DAY_S),
+        data_timeout_ms: section.seconds("data_timeout_s", 180, 1.0..=DAY_S),
+        session_timeout_ms: section.seconds("session_timeout_s", 3_600, 1.0..=DAY_S),
+        recipients_per_message_max: section.number("recipients_per_message_max", 1_000, 100..=1_000_000) as u32,
+        errors_max: section.number("errors_max", 20, 1..=10_000) as u32,
+        body_bytes_max: section.number("body_bytes_max", 256 * MIB, MIB..=1_024 * GIB),
+    };
+    let per_client = config.connections_per_client_max;
+    at_most(&section, "connections_per_client_max", per_client.into(), "connections_max", connections_max.into());
+    section.finish();
+    config
+}
+
+fn listen_addresses(section: &Section<'_>) -> Vec<SocketAddr> {
+    let Some(texts) = section.some_texts("smtp") else { return vec![SocketAddr::from(([127, 0, 0, 1], 2525))] };
+    let mut addresses: Vec<SocketAddr> = Vec::with_capacity(texts.len());
+    for text in texts {
+        match text.value.parse::<SocketAddr>() {
+            Ok(address) if addresses.contains(&address) => {
+                section.context.error(text.span, format!("{:?} is there twice", text.value));
+            }
+            Ok(address) => addresses.push(address),
+            Err(_) => section.context.error(
+                text.span,
+                format!(
+                    "{:?} is not an address and port; write, for instance, \"0.0.0.0:25\" or \"[::]:25\"",
+                    text.value
+                ),
+            ),
+        }
+    }
+    addresses
+}
+
+fn delivery(section: Section<'_>) -> DeliveryConfig {
+    let connections_max = section.number("connections_max", 500, 1..=100_000) as u32;
+    let timeout = |key, default| section.seconds(key, default, 0.1..=DAY_S);
+    let config = DeliveryConfig {
+        connections_max,
+        connections_per_site_max: section.number(
+            "connections_per_site_max",
+            connections_max.min(20).into(),
+            1..=100_000,
+        ) as u32,
+        recipients_per_transaction_max: section.number("recipients_per_transaction_max", 100, 1..=100_000) as u32,
+        transactions_per_connection_max: section.number("transactions_per_connection_max", 1_000, 1..=1_000_000) as u32,
+        idle_ms: section.number("idle_ms", 2_000, 0..=300_000),
+        smtp_port: section.number("smtp_port", 25, 1..=65_535) as u16,
+        connect_timeout_ms: timeout("connect_timeout_s", 10),
+        greeting_timeout_ms: timeout("greeting_timeout_s", 300),
+        ehlo_timeout_ms: timeout("ehlo_timeout_s", 300),
+        mail_timeout_ms: timeout("mail_timeout_s", 300),
+        rcpt_timeout_ms: timeout("rcpt_timeout_s", 300),
+        data_init_timeout_ms: timeout("data_init_timeout_s", 120),
+        data_block_timeout_ms: timeout("data_block_timeout_s", 180),
+        data_done_timeout_ms: timeout("data_done_timeout_s", 600),
+        eight_bit: section.choice(
+            "eight_bit",
+            EightBit::Convert,
+            &[("convert", EightBit::Convert), ("bounce", EightBit::Bounce)],
+        ),
+        chunking: section.flag("chunking", true),
+        resolves_max: section.number("resolves_max", 200, 1..=10_000) as u32,
+    };
+    let per_site = config.connections_per_site_max;
+    at_most(&section, "connections_per_site_max", per_site.into(), "connections_max", connections_max.into());
+    section.finish();
+    config
+}
+
+fn dns(section: Section<'_>) -> DnsConfig {
+    let mut servers: Vec<SocketAddr> = Vec::new();
+    let configured = section.some_texts("servers");
+    let is_default = configured.is_none();
+    for text in configured.unwrap_or_default() {
+        let with_port = || text.value.parse::<IpAddr>().ok().map(|address| SocketAddr::new(address, 53));
+        match text.value.parse::<SocketAddr>().ok().or_else(with_port) {
+            Some(server) => servers.push(server),
+            None => section.context.error(
+                text.span,
+                format!("{:?} is not the address of a name server; write, for instance, \"127.0.0.1:53\"", text.value),
+            ),
+        }
+    }
+    if is_default {
+        servers = system_name_servers(&fs::read_to_string("/etc/resolv.conf").unwrap_or_default());
+    }
+    let config = DnsConfig {
+        servers,
+        timeout_ms: section.number("timeout_ms", 3_000, 10..=60_000),
+        attempts: section.number("attempts", 3, 1..=10) as u32,
+        cache_entries_max: section.number("cache_entries_max", 100_000, 0..=10_000_000),
+        negative_ttl_ms_max: section.seconds("negative_ttl_s_max", 300, 0.0..=DAY_S),
+    };
+    section.finish();
+    config
+}
+
+/// The name servers of a resolv.conf; the local machine where it names none, as libc does.
+pub(super) fn system_name_servers(resolv_conf: &str) -> Vec<SocketAddr> {
+    let server = |line: &str| {
+        let mut words = line.split_whitespace();
+        let address = words.next().filter(|word| *word == "nameserver").and_then(|_| words.next())?;
+        address.parse::<IpAddr>().ok().map(|address| SocketAddr::new(address, 53))
+    };
+    let servers: Vec<SocketAddr> = resolv_conf.lines().filter_map(server).collect();
+    if servers.is_empty() { vec![SocketAddr::from(([127, 0, 0, 1], 53))] } else { servers }
+}
+
+fn retry(section: Section<'_>) -> RetryConfig {
+    let first = |key, default| section.seconds(key, default, 0.01..=DAY_S);
+    let longest = |key, default| section.seconds(key, default, 0.01..=WEEK_S);
+    let config = RetryConfig {
+        host_ms_min: first("host_min_s", 60),
+        host_ms_max: longest("host_max_s", 3_600),
+        site_ms_min: first("site_min_s", 120),
+        site_ms_max: longest("site_max_s", 7_200),
+        mailbox_ms_min: first("mailbox_min_s", 600),
+        mailbox_ms_max: longest("mailbox_max_s", 14_400),
+        recipient_ms_min: first("recipient_min_s", 120),
+        recipient_ms_max: longest("recipient_max_s", 7_200),
+        lifetime_ms: section.seconds("lifetime_s", 432_000, 1.0..=30.0 * DAY_S),
+        bounce_gather_ms: section.number("bounce_gather_ms", 1_000, 0..=3_600_000),
+    };
+    at_most(&section, "host_min_s", config.host_ms_min, "host_max_s", config.host_ms_max);
+    at_most(&section, "site_min_s", config.site_ms_min, "site_max_s", config.site_ms_max);
+    at_most(&section, "mailbox_min_s", config.mailbox_ms_min, "mailbox_max_s", config.mailbox_ms_max);
+    at_most(&section, "recipient_min_s", config.recipient_ms_min, "recipient_max_s", config.recipient_ms_max);
+    section.finish();
+    config
+}
+
+fn journal(section: Section<'_>) -> JournalConfig {
+    let segment_bytes = section.number("segment_bytes", 16 * MIB, MIB..=GIB);
+    if !segment_bytes.is_multiple_of(4_096) {
+        let message = format!("`segment_bytes` in [journal] is {segment_bytes}; it must be a multiple of 4096");
+        section.context.error(section.span_of("segment_bytes"), message);
+    }
+    let batch_default = (4 * MIB).min(segment_bytes / 2);
+    let batch_bytes_max = section.number("batch_bytes_max", batch_default, 512 * KIB..=GIB);
+    if section.has("batch_bytes_max") && batch_bytes_max > segment_bytes / 2 {
+        let message = format!(
+            "`batch_bytes_max` in [journal] is {batch_bytes_max}; it must be at most half of `segment_bytes` ({segment_bytes})"
+        );
+        section.context.error(section.span_of("batch_bytes_max"), message);
+    }
+    let config = JournalConfig {
+        segment_bytes,
+        commit_delay_us: section.number("commit_delay_us", 500, 0..=100_000),
+        completion_sync_ms_max: section.number("completion_sync_ms_max", 100, 1..=10_000),
+        batch_bytes_max,
+        addresses_max: section.number("addresses_max", 10_000_000, 1_000..=4_000_000_000) as u32,
+        reserve_bytes: section.number("reserve_bytes", 32 * MIB, 0..=1_024 * GIB),
+    };
+    section.finish();
+    config
+}
+
+fn log(section: Section<'_>) -> LogConfig {
+    let attempts = section.text("attempts").map(|text| text.value);
+    let config = LogConfig {
+        attempts: match attempts {
+            None | Some("stderr") => LogTarget::Stderr,
+            Some("stdout") => LogTarget::Stdout,
+            Some("off" | "") => LogTarget::Off,
+            Some(path) => LogTarget::File(section.context.path(path)),
+        },
+        format: section.choice(
+            "format",
+            LogFormat::Sendmail,
+            &[("sendmail", LogFormat::Sendmail), ("json", LogFormat::Json)],
+        ),
+        level: section.choice(
+            "level",
+            LogLevel::Info,
+            &[
+                ("error", LogLevel::Error),
+                ("warn", LogLevel::Warn),
+                ("info", LogLevel::Info),
+                ("debug", LogLevel::Debug),
+                ("trace", LogLevel::Trace),
+            ],
+        ),
+    };
+    section.finish();
+    config
+}
+
+fn control(section: Section<'_>, data_dir: &std::path::Path) -> ControlConfig {
+    let text = section.text("socket");
+    let socket: PathBuf = text.map_or_else(|| data_dir.join("control.sock"), |text| section.context.path(text.value));
+    if socket.as_os_str().len() > SOCKET_PATH_BYTES_MAX {
+        let message = format!(
+            "the control socket's path `{}` is longer than {SOCKET_PATH_BYTES_MAX} octets; set `socket` in [control] to a shorter one",
+            socket.display()
+        );
+        section.context.error(section.span_of("socket"), message);
+    }
+    section.finish();
+    ControlConfig { socket }
+}
+
+/// Two values of one section of which one must not exceed the other.
+fn at_most(section: &Section<'_>, low_key: &str, low: u64, high_key: &str, high: u64) {
+    if low > high {
+        let span = if section.has(low_key) { section.span_of(low_key) } else { section.span_of(high_key) };
+        section.context.error(span, format!("`{low_key}`{} must not be greater than `{high_key}`", section.place()));
+    }
+}

@@ -1,0 +1,228 @@
+//! The tables whose keys are the operator's: domains, lists, aliases and routes.
+
+use std::fs;
+use std::ops::Range;
+use std::sync::Arc;
+
+use stentor_lists::{List, ListSettings, Post};
+use stentor_mail::address::{Address, normalise_domain};
+use stentor_policy::{AliasInput, RouteHost, RouteInput, RoutePattern};
+
+use super::checked::{DomainsConfig, ListConfig};
+use super::diagnose::Spot;
+use super::raw::{Context, Entry, Section};
+
+/// Longest name of a list, in characters of [`is_list_name`].
+const LIST_NAME_BYTES_MAX: usize = 64;
+
+pub(super) struct Tables {
+    pub domains: Spot<DomainsConfig>,
+    /// Where `postmaster` stands, or else `[domains]`.
+    pub postmaster_span: Range<usize>,
+    pub lists: Vec<ListSpot>,
+    pub aliases: Vec<Spot<AliasInput>>,
+    pub routes: Vec<Spot<RouteInput>>,
+}
+
+/// One list and where its settings stand.
+pub(super) struct ListSpot {
+    pub value: ListConfig,
+    pub address_span: Range<usize>,
+    pub owner_span: Range<usize>,
+    pub id_span: Range<usize>,
+}
+
+pub(super) fn read(top: &Section<'_>, smtp_port: u16) -> Tables {
+    let (domains, postmaster_span) = domains(top.section("domains"));
+    let lists_section = top.section("lists");
+    let lists = lists_section.entries().iter().filter_map(|entry| list(&lists_section, entry)).collect();
+    let aliases_section = top.section("aliases");
+    let aliases = aliases_section.entries().iter().filter_map(|entry| alias(&aliases_section, entry)).collect();
+    let routes = routes(&top.section("routes"), smtp_port);
+    Tables { domains, postmaster_span, lists, aliases, routes }
+}
+
+/// An address of the configuration; an error says what is wrong with it.
+fn address(context: &Context<'_>, text: &Spot<&str>) -> Option<Address> {
+    match text.value.parse::<Address>() {
+        Ok(address) => Some(address),
+        Err(error) => {
+            context.error(text.span.clone(), format!("{:?} is not a mail address: {error}", text.value));
+            None
+        }
+    }
+}
+
+fn domains(section: Section<'_>) -> (Spot<DomainsConfig>, Range<usize>) {
+    let mut local = Vec::new();
+    for text in section.texts("local").unwrap_or_default() {
+        match normalise_domain(text.value) {
+            Ok(domain) if local.contains(&domain) => {
+                section.context.error(text.span, format!("{:?} is there twice", text.value));
+            }
+            Ok(domain) => local.push(domain),
+            Err(_) => section.context.error(text.span, format!("{:?} is not a domain", text.value)),
+        }
+    }
+    let postmaster = section.text("postmaster").and_then(|text| address(section.context, &text));
+    let (span, postmaster_span) = (section.span.clone(), section.span_of("postmaster"));
+    section.finish();
+    (Spot { value: DomainsConfig { local, postmaster }, span }, postmaster_span)
+}
+
+fn is_list_name(name: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.+".contains(&byte);
+    (1..=LIST_NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(plain)
+}
+
+fn list<'a>(lists: &Section<'a>, entry: &Entry<'a>) -> Option<ListSpot> {
+    let section = lists.of_entry(entry)?;
+    let context = section.context;
+    let name = entry.key.as_str();
+    if !is_list_name(name) {
+        let message = format!("{name:?} cannot name a list: use up to {LIST_NAME_BYTES_MAX} of a-z, A-Z, 0-9, - _ . +");
+        context.error(entry.key_span.clone(), message);
+    }
+    let own = section.required("address", &format!("{name}@lists.example.org"));
+    let own = own.and_then(|text| address(context, &text));
+    let subscribers = section.required("subscribers", &format!("{name}.subscribers"));
+    let subscribers = subscribers.map(|text| {
+        let path = context.path(text.value);
+        if let Some(why) = unreadable(&path) {
+            let message = format!("subscribers file `{}` cannot be read: {why}", path.display());
+            context.error(text.span, message);
+        }
+        path
+    });
+    let bounces = section.text("bounces").map(|text| address(context, &text));
+    let owner = section.text("owner").and_then(|text| address(context, &text));
+    let list_id = section.text("list_id");
+    let post = post(&section);
+    let precedence = section.text("precedence").map_or("list", |text| text.value);
+    let description = section.text("description").map_or("", |text| text.value);
+    let archive = section.text("archive").map(|text| text.value.to_owned());
+    let spans = |key: &str| section.span_of(key);
+    let (address_span, owner_span, id_span) = (spans("address"), spans("owner"), spans("list_id"));
+
+    let list = own.and_then(|own| {
+        let bounces = match bounces {
+            Some(configured) => configured,
+            None => default_bounces(context, name, &own, &address_span),
+        };
+        let settings = ListSettings {
+            name: name.into(),
+            bounces: bounces?,
+            owner,
+            post: post?,
+            list_id: list_id.map_or_else(|| format!("{name}.{}", own.domain()), |text| text.value.to_owned()),
+            precedence: (precedence != "none").then(|| precedence.to_owned()),
+            description: description.to_owned(),
+            archive,
+            address: own,
+        };
+        match List::new(settings) {
+            Ok(list) => Some(Arc::new(list)),
+            Err(errors) => {
+                for error in errors {
+                    context.error(section.span_of(error.setting), error.message);
+                }
+                None
+            }
+        }
+    });
+    section.finish();
+    Some(ListSpot { value: ListConfig { list: list?, subscribers: subscribers? }, address_span, owner_span, id_span })
+}
+
+fn default_bounces(context: &Context<'_>, name: &str, own: &Address, span: &Range<usize>) -> Option<Address> {
+    let text = format!("{name}-bounces@{}", own.domain());
+    let bounces = text.parse().ok();
+    if bounces.is_none() {
+        context.error(span.clone(), format!("`{text}` is not a mail address; set `bounces` of list `{name}`"));
+    }
+    bounces
+}
+
+/// Why a file cannot be opened for reading, if so.
+fn unreadable(path: &std::path::Path) -> Option<String> {
+    match fs::File::open(path).and_then(|file| file.metadata()) {
+        Ok(data) if data.is_dir() => Some("it is a folder".to_owned()),
+        Ok(_) => None,
+        Err(error) => Some(error.to_string()),
+    }
+}
+
+fn post(section: &Section<'_>) -> Option<Post> {
+    let Some(texts) = section.texts("post") else { return Some(Post::Anyone) };
+    match texts.as_slice() {
+        [one] if one.value == "anyone" => return Some(Post::Anyone),
+        [one] if one.value == "members" => return Some(Post::Members),
+        [one] if !one.value.contains('@') => {
+            let message = format!(
+                "`post`{} is {:?}; it must be \"anyone\", \"members\" or an array of addresses",
+                section.place(),
+                one.value
+            );
+            section.context.error(one.span.clone(), message);
+            return None;
+        }
+        _ => {}
+    }
+    let named: Vec<Option<Address>> = texts.iter().map(|text| address(section.context, text)).collect();
+    named.into_iter().collect::<Option<Vec<Address>>>().map(Post::Named)
+}
+
+fn alias<'a>(section: &Section<'a>, entry: &Entry<'a>) -> Option<Spot<AliasInput>> {
+    let key = Spot { value: entry.key.as_str(), span: entry.key_span.clone() };
+    let own = address(section.context, &key);
+    let mut targets = Vec::new();
+    for text in section.texts_of(entry) {
+        targets.push(address(section.context, &text)?);
+    }
+    Some(Spot { value: AliasInput { address: own?, targets }, span: entry.key_span.clone() })
+}
+
+/// Routes may be written without quotes (`example.org = [...]`); TOML then nests tables, which are joined again here.
+fn routes(section: &Section<'_>, smtp_port: u16) -> Vec<Spot<RouteInput>> {
+    let mut routes: Vec<Spot<RouteInput>> = Vec::new();
+    let mut waiting: Vec<Entry<'_>> = section.entries();
+    waiting.reverse();
+    while let Some(entry) = waiting.pop() {
+        if let Some(inner) = entry.value.as_table() {
+            waiting.extend(inner.iter().map(|(key, value)| Entry {
+                key: format!("{}.{}", entry.key, key.get_ref()),
+                key_span: entry.key_span.clone(),
+                value: value.get_ref(),
+                span: value.span(),
+            }));
+            continue;
+        }
+        let Some(route) = route(section, &entry, smtp_port) else { continue };
+        if routes.iter().any(|other| other.value.pattern == route.pattern) {
+            section.context.error(entry.key_span, format!("route `{}` is there twice", route.pattern));
+        } else {
+            routes.push(Spot { value: route, span: entry.key_span });
+        }
+    }
+    routes
+}
+
+fn route<'a>(section: &Section<'a>, entry: &Entry<'a>, smtp_port: u16) -> Option<RouteInput> {
+    let pattern = RoutePattern::parse(&entry.key);
+    if pattern.is_none() {
+        let message = format!("{:?} is not a domain, \".domain\" (its subdomains) or \"*\" (all others)", entry.key);
+        section.context.error(entry.key_span.clone(), message);
+    }
+    let texts = section.texts_of(entry);
+    if texts.is_empty() && entry.value.as_array().is_some_and(|items| items.is_empty()) {
+        section.context.error(entry.span.clone(), format!("route `{}` has no hosts", entry.key));
+    }
+    let mut hosts = Vec::with_capacity(texts.len());
+    for text in texts {
+        match RouteHost::parse(text.value, smtp_port) {
+            Ok(host) => hosts.push(host),
+            Err(error) => section.context.error(text.span, format!("{:?} is not a route: {error}", text.value)),
+        }
+    }
+    (!hosts.is_empty()).then_some(RouteInput { pattern: pattern?, hosts })
+}
