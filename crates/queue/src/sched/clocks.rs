@@ -1,0 +1,342 @@
+//! Clocks of mailboxes, of single recipients of single messages, and holds at a site (on a message or a sender).
+//!
+//! A mailbox under a clock keeps back every message for it at the price of one entry; when the clock runs out, the
+//! oldest of them goes as a probe and its outcome decides for all. A recipient's clock is for greylisting: it belongs to
+//! one message, and after `STRIKES_MAX` messages in a row without a delivery it becomes the mailbox's. Times are kept in
+//! seconds: a million clocks take about 60 bytes each, timer included.
+
+use hashbrown::hash_map::Entry;
+
+use super::reasons::{ReasonNo, Reply};
+use super::timers::Timer;
+use super::{Map, Scheduler};
+use crate::ids::{AddressId, MessageNo, Ms, SiteId};
+use crate::idset::IdSet;
+use crate::store::Store;
+
+/// Messages with a 4xx for a recipient until it is the mailbox that has the clock.
+const STRIKES_MAX: u8 = 3;
+
+struct Mailbox {
+    until_s: u32,
+    fails: u8,
+    reason: ReasonNo,
+    /// The message that tries it, once the clock has run out.
+    probe: Option<MessageNo>,
+    waiters: IdSet,
+}
+
+struct RecipientClock {
+    until_s: u32,
+    reason: ReasonNo,
+    fails: u8,
+}
+
+/// What is held at a site.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) enum HoldKey {
+    /// 4xx to the data of this message.
+    Message(MessageNo),
+    /// 4xx at MAIL: the sender's domain, hashed.
+    Sender(u64),
+}
+
+struct Hold {
+    site: SiteId,
+    key: HoldKey,
+    until: Ms,
+    fails: u8,
+    reason: ReasonNo,
+    /// Messages kept back, with their class.
+    waiters: [IdSet; super::sites::CLASSES],
+}
+
+#[derive(Default)]
+pub(super) struct Clocks {
+    mailboxes: Map<AddressId, Mailbox>,
+    recipients: Map<(MessageNo, AddressId), RecipientClock>,
+    strikes: Map<AddressId, u8>,
+    holds: Vec<Option<Hold>>,
+    free_holds: Vec<u32>,
+    hold_by_key: Map<(SiteId, HoldKey), u32>,
+}
+
+impl Clocks {
+    /// Whether the mailbox's clock keeps this message back; if so it is noted there.
+    pub fn keeps_back(&mut self, id: AddressId, no: MessageNo, now: Ms) -> bool {
+        if self.mailboxes.is_empty() {
+            return false;
+        }
+        let Some(mailbox) = self.mailboxes.get_mut(&id) else { return false };
+        let keeps = u64::from(mailbox.until_s) * 1_000 > now || mailbox.probe.is_some_and(|probe| probe != no);
+        if keeps {
+            mailbox.waiters.insert(no.0);
+        }
+        keeps
+    }
+
+    /// Clocks of all kinds in force or with a history.
+    pub fn len(&self) -> usize {
+        self.mailboxes.len() + self.recipients.len() + self.hold_by_key.len()
+    }
+
+    pub fn recipient(&self, no: MessageNo, id: AddressId, now: Ms) -> Option<(Ms, ReasonNo)> {
+        let clock = self.recipients.get(&(no, id))?;
+        Some((Ms::from(clock.until_s) * 1_000, clock.reason)).filter(|(until, _)| *until > now)
+    }
+
+    pub fn mailbox(&self, id: AddressId, no: MessageNo) -> Option<(Ms, ReasonNo)> {
+        let mailbox = self.mailboxes.get(&id).filter(|m| m.waiters.contains(no.0))?;
+        Some((Ms::from(mailbox.until_s) * 1_000, mailbox.reason))
+    }
+
+    pub fn hold(&self, site: SiteId, key: HoldKey, now: Ms) -> Option<(Ms, ReasonNo)> {
+        let slot = *self.hold_by_key.get(&(site, key))?;
+        let hold = self.holds[slot as usize].as_ref()?;
+        (hold.until > now).then_some((hold.until, hold.reason))
+    }
+
+    /// Ends a clock early; whether there was one (a flush: its timer is fired by the caller).
+    pub fn hasten_mailbox(&mut self, id: AddressId) {
+        if let Some(mailbox) = self.mailboxes.get_mut(&id) {
+            mailbox.until_s = 0;
+        }
+    }
+
+    pub fn hasten_recipient(&mut self, no: MessageNo, id: AddressId) {
+        if let Some(clock) = self.recipients.get_mut(&(no, id)) {
+            clock.until_s = 0;
+        }
+    }
+
+    pub fn hold_site(&self, slot: u32) -> Option<SiteId> {
+        self.holds.get(slot as usize)?.as_ref().map(|hold| hold.site)
+    }
+
+    pub fn hasten_hold(&mut self, slot: u32) {
+        if let Some(Some(hold)) = self.holds.get_mut(slot as usize) {
+            hold.until = 0;
+        }
+    }
+}
+
+/// A sender's domain (RFC 5321 Reverse-path; the null sender is one of its own).
+pub(super) fn sender_key(sender: &str) -> u64 {
+    use std::hash::BuildHasher;
+    let domain = sender.rsplit_once('@').map_or("", |(_, domain)| domain);
+    foldhash::fast::FixedState::default().hash_one(domain)
+}
+
+impl Scheduler {
+    /// 4.2.x: the mailbox's clock, for all messages. Those of them that are over their lifetime expire.
+    pub(super) fn mailbox_failed(&mut self, store: &Store, no: MessageNo, id: AddressId, reply: &Reply, now: Ms) {
+        let reason = self.reasons.keep(reply.clone());
+        let mailbox = self.clocks.mailboxes.entry(id).or_insert_with(|| Mailbox {
+            until_s: 0,
+            fails: 0,
+            reason,
+            probe: None,
+            waiters: IdSet::new(),
+        });
+        mailbox.waiters.insert(no.0);
+        if u64::from(mailbox.until_s) * 1_000 <= now {
+            mailbox.fails = mailbox.fails.saturating_add(1);
+            let until = now + self.cfg.mailbox_retry.delay_ms(mailbox.fails, &mut self.rng);
+            mailbox.until_s = until.div_ceil(1_000) as u32;
+            mailbox.probe = None;
+            mailbox.reason = reason;
+            let until_s = mailbox.until_s;
+            self.timers.set(Ms::from(until_s) * 1_000, Timer::Mailbox(id));
+        }
+        // An attempt at this mailbox has just failed, so whatever waits for it and is too old has been tried.
+        let newest = self.newest;
+        while let Some(mailbox) = self.clocks.mailboxes.get_mut(&id)
+            && let Some(oldest) = super::sites::oldest(&mailbox.waiters, newest)
+        {
+            let live = self.messages.get(&oldest);
+            if live.is_some_and(|m| now.saturating_sub(m.accepted) <= self.cfg.lifetime_ms) {
+                break;
+            }
+            mailbox.waiters.remove(oldest.0);
+            if live.is_some() {
+                self.fail(store, oldest, id, true, reply, now);
+            }
+        }
+    }
+
+    /// A mailbox's clock has run out: its oldest message is the probe.
+    pub(super) fn mailbox_due(&mut self, store: &Store, id: AddressId, now: Ms) {
+        let newest = self.newest;
+        let Some(mailbox) = self.clocks.mailboxes.get_mut(&id) else { return };
+        if u64::from(mailbox.until_s) * 1_000 > now || mailbox.probe.is_some() {
+            return;
+        }
+        while let Some(no) = super::sites::oldest(&mailbox.waiters, newest) {
+            mailbox.waiters.remove(no.0);
+            if self.messages.contains_key(&no) {
+                mailbox.probe = Some(no);
+                self.make_ready(store, no, id, now);
+                return;
+            }
+        }
+        self.clocks.mailboxes.remove(&id);
+    }
+
+    /// The recipient of this message is done with, or is waiting for something else than its mailbox: if it was the
+    /// probe, the other messages for that mailbox go ahead. Its own clock is forgotten.
+    pub(super) fn settle(&mut self, store: &Store, no: MessageNo, id: AddressId, now: Ms) {
+        if !self.clocks.recipients.is_empty() {
+            self.clocks.recipients.remove(&(no, id));
+        }
+        self.release_mailbox(store, no, id, now);
+    }
+
+    fn release_mailbox(&mut self, store: &Store, no: MessageNo, id: AddressId, now: Ms) {
+        if self.clocks.mailboxes.is_empty() {
+            return;
+        }
+        let Entry::Occupied(entry) = self.clocks.mailboxes.entry(id) else { return };
+        let probed = entry.get().probe.map_or(u64::from(entry.get().until_s) * 1_000 <= now, |probe| probe == no);
+        if !probed {
+            return;
+        }
+        for waiter in entry.remove().waiters.iter() {
+            self.make_ready(store, MessageNo(waiter), id, now);
+        }
+    }
+
+    /// The mailbox has taken a message: no strikes and no clock, even if another message has just set one.
+    pub(super) fn mailbox_well(&mut self, store: &Store, no: MessageNo, id: AddressId, now: Ms) {
+        if !self.clocks.strikes.is_empty() {
+            self.clocks.strikes.remove(&id);
+        }
+        if let Some(mailbox) = self.clocks.mailboxes.get_mut(&id) {
+            mailbox.probe = Some(no);
+        }
+        self.settle(store, no, id, now);
+    }
+
+    /// Another 4xx at RCPT: this message and recipient, or the mailbox after `STRIKES_MAX` messages.
+    pub(super) fn recipient_failed(&mut self, store: &Store, no: MessageNo, id: AddressId, reply: &Reply, now: Ms) {
+        let reason = self.reasons.keep(reply.clone());
+        let clock = match self.clocks.recipients.entry((no, id)) {
+            Entry::Occupied(clock) => clock.into_mut(),
+            Entry::Vacant(vacant) => {
+                let strikes = self.clocks.strikes.entry(id).or_default();
+                *strikes = strikes.saturating_add(1);
+                if *strikes >= STRIKES_MAX {
+                    self.mailbox_failed(store, no, id, reply, now);
+                    return;
+                }
+                vacant.insert(RecipientClock { until_s: 0, reason, fails: 0 })
+            }
+        };
+        clock.fails = clock.fails.saturating_add(1);
+        clock.reason = reason;
+        let until = now + self.cfg.recipient_retry.delay_ms(clock.fails, &mut self.rng);
+        clock.until_s = until.div_ceil(1_000) as u32;
+        let until_s = clock.until_s;
+        self.timers.set(Ms::from(until_s) * 1_000, Timer::Recipient(no, id));
+        self.release_mailbox(store, no, id, now);
+    }
+
+    /// A recipient's clock has run out.
+    pub(super) fn recipient_due(&mut self, store: &Store, no: MessageNo, id: AddressId, now: Ms) {
+        let Entry::Occupied(mut clock) = self.clocks.recipients.entry((no, id)) else { return };
+        if u64::from(clock.get().until_s) * 1_000 > now {
+            return;
+        }
+        if self.messages.contains_key(&no) {
+            // Kept for its count of failures; `until_s` stays in the past until the next one.
+            clock.get_mut().until_s = 0;
+            self.make_ready(store, no, id, now);
+        } else {
+            clock.remove();
+        }
+    }
+
+    /// Whether a hold keeps the message back at the site; if so it is moved there.
+    pub(super) fn held_back(&mut self, store: &Store, site: SiteId, class: usize, no: MessageNo, now: Ms) -> bool {
+        let sender = store.message(no).map(|m| HoldKey::Sender(sender_key(m.sender())));
+        for key in [Some(HoldKey::Message(no)), sender].into_iter().flatten() {
+            let Some(slot) = self.clocks.hold_by_key.get(&(site, key)) else { continue };
+            if let Some(hold) = self.clocks.holds[*slot as usize].as_mut()
+                && hold.until > now
+            {
+                hold.waiters[class].insert(no.0);
+                self.sites.get(site).waiting[class].remove(no.0);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Holds a message or a sender at a site after a failure. With `first_free` the first failure sets no clock.
+    pub(super) fn hold(&mut self, site: SiteId, key: HoldKey, reply: &Reply, first_free: bool, now: Ms) {
+        let reason = self.reasons.keep(reply.clone());
+        let slot = if let Some(slot) = self.clocks.hold_by_key.get(&(site, key)) {
+            *slot
+        } else {
+            let hold = Hold { site, key, until: 0, fails: 0, reason, waiters: [IdSet::new(), IdSet::new()] };
+            let slot = if let Some(slot) = self.clocks.free_holds.pop() {
+                self.clocks.holds[slot as usize] = Some(hold);
+                slot
+            } else {
+                self.clocks.holds.push(Some(hold));
+                (self.clocks.holds.len() - 1) as u32
+            };
+            self.clocks.hold_by_key.insert((site, key), slot);
+            self.sites.get(site).holds += 1;
+            if let HoldKey::Message(no) = key
+                && let Some(active) = self.messages.get_mut(&no)
+            {
+                active.extra.get_or_insert_default().held_at.push(site);
+            }
+            slot
+        };
+        let Some(hold) = self.clocks.holds[slot as usize].as_mut() else { return };
+        hold.reason = reason;
+        if hold.until > now {
+            return; // others failed in the same way at the same time
+        }
+        hold.fails = hold.fails.saturating_add(1);
+        let fails = if first_free { hold.fails - 1 } else { hold.fails };
+        hold.until = if fails == 0 { now } else { now + self.cfg.site_retry.delay_ms(fails, &mut self.rng) };
+        let until = hold.until;
+        if fails > 0 {
+            self.timers.set(until, Timer::Hold(slot));
+        }
+    }
+
+    /// A hold's time is over: what it kept back waits at its site again. Its count of failures is kept until a success.
+    pub(super) fn hold_due(&mut self, slot: u32, now: Ms) {
+        let Some(Some(hold)) = self.clocks.holds.get_mut(slot as usize) else { return };
+        if hold.until > now {
+            return;
+        }
+        let (site, key) = (hold.site, hold.key);
+        let waiters = std::mem::take(&mut hold.waiters);
+        let idle = waiters.iter().all(IdSet::is_empty);
+        let entry = self.sites.get(site);
+        for (waiting, back) in entry.waiting.iter_mut().zip(&waiters) {
+            waiting.union_with(back);
+        }
+        if idle && matches!(key, HoldKey::Sender(_)) {
+            self.drop_hold(site, key);
+        }
+        self.sites.mark_dirty(site);
+    }
+
+    /// A hold is over for good.
+    pub(super) fn drop_hold(&mut self, site: SiteId, key: HoldKey) {
+        let Some(slot) = self.clocks.hold_by_key.remove(&(site, key)) else { return };
+        let Some(hold) = self.clocks.holds[slot as usize].take() else { return };
+        self.clocks.free_holds.push(slot);
+        let entry = self.sites.get(site);
+        entry.holds -= 1;
+        for (waiting, back) in entry.waiting.iter_mut().zip(&hold.waiters) {
+            waiting.union_with(back);
+        }
+        self.sites.mark_dirty(site);
+    }
+}

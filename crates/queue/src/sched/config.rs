@@ -1,0 +1,137 @@
+//! The scheduler's limits and times. Everything is a named constant of the configuration; docs/scheduler.md says why
+//! each default is what it is.
+
+use crate::ids::Ms;
+
+const SECOND_MS: Ms = 1_000;
+const MINUTE_MS: Ms = 60 * SECOND_MS;
+const HOUR_MS: Ms = 60 * MINUTE_MS;
+
+/// First delay and cap of an exponential back-off. The n-th failure in a row waits `min * 2^(n-1)`, at most `max`, less
+/// up to a quarter of jitter so that what failed together does not come back together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Backoff {
+    pub min_ms: Ms,
+    pub max_ms: Ms,
+}
+
+impl Backoff {
+    pub const fn new(min_ms: Ms, max_ms: Ms) -> Backoff {
+        Backoff { min_ms, max_ms }
+    }
+
+    /// The delay after `fails` failures in a row (counted from 1).
+    pub(super) fn delay_ms(self, fails: u8, rng: &mut fastrand::Rng) -> Ms {
+        let doublings = u32::from(fails.saturating_sub(1)).min(32);
+        let delay = self.min_ms.saturating_mul(1 << doublings).min(self.max_ms).max(1);
+        delay - rng.u64(0..=delay / 4)
+    }
+}
+
+/// What the scheduler may use and how long it waits. Checked by [`SchedConfig::checked`], never at run time.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SchedConfig {
+    /// Connections in the fast lane, connecting ones included: the constant budget.
+    pub connections_max: usize,
+    /// Silent connections kept beside the budget until their RFC 5321 time-outs.
+    pub slow_connections_max: usize,
+    /// Connections to one proven site.
+    pub connections_per_site_max: usize,
+    /// RCPT commands in one transaction (RFC 5321 4.5.3.1.10 obliges servers to take 100); a site's 452 4.5.3 lowers it.
+    pub recipients_per_transaction_max: usize,
+    /// Transactions over one connection; then it is closed.
+    pub transactions_per_connection_max: u32,
+    /// How long an idle connection is kept for more mail.
+    pub idle_ms: Ms,
+    /// `Resolve` effects outstanding at a time.
+    pub resolves_max: usize,
+    /// Clock of a host address: connect failure, time-out, 421.
+    pub host_retry: Backoff,
+    /// Clock of a (site, sender domain) after 4xx at MAIL, and of (site, message) after 4xx to the data.
+    pub site_retry: Backoff,
+    /// Clock of a mailbox after 4.2.x.
+    pub mailbox_retry: Backoff,
+    /// Clock of one recipient of one message after another 4xx at RCPT (greylisting).
+    pub recipient_retry: Backoff,
+    /// Clock of a domain whose look-up failed temporarily.
+    pub domain_retry: Backoff,
+    /// How long a recipient of each class is retried, from acceptance.
+    pub lifetime_ms: Ms,
+    /// How long failures of one message are gathered before they are reported as one.
+    pub bounce_gather_ms: Ms,
+    /// Recipients in one report; more are reported in further ones.
+    pub bounce_failures_max: usize,
+    /// Silence after which a connection is charged to the slow lane.
+    pub fast_silence_ms: Ms,
+    /// How many choices go to ordinary mail for each one that goes to bulk, while both wait.
+    pub ordinary_per_bulk: u8,
+}
+
+impl Default for SchedConfig {
+    fn default() -> Self {
+        SchedConfig {
+            connections_max: 800,
+            slow_connections_max: 400,
+            connections_per_site_max: 20,
+            recipients_per_transaction_max: 100,
+            transactions_per_connection_max: 1_000,
+            idle_ms: 5 * SECOND_MS,
+            resolves_max: 256,
+            host_retry: Backoff::new(MINUTE_MS, HOUR_MS),
+            site_retry: Backoff::new(5 * MINUTE_MS, HOUR_MS),
+            mailbox_retry: Backoff::new(15 * MINUTE_MS, 4 * HOUR_MS),
+            recipient_retry: Backoff::new(5 * MINUTE_MS, HOUR_MS),
+            domain_retry: Backoff::new(MINUTE_MS, HOUR_MS),
+            lifetime_ms: 5 * 24 * HOUR_MS,
+            bounce_gather_ms: 5 * SECOND_MS,
+            bounce_failures_max: 10_000,
+            fast_silence_ms: 2 * SECOND_MS,
+            ordinary_per_bulk: 4,
+        }
+    }
+}
+
+impl SchedConfig {
+    /// The nearest configuration that can make progress: no limit is zero, no cap below its start.
+    pub fn checked(mut self) -> SchedConfig {
+        for limit in [
+            &mut self.connections_max,
+            &mut self.connections_per_site_max,
+            &mut self.recipients_per_transaction_max,
+            &mut self.resolves_max,
+            &mut self.bounce_failures_max,
+        ] {
+            *limit = (*limit).max(1);
+        }
+        self.transactions_per_connection_max = self.transactions_per_connection_max.max(1);
+        self.fast_silence_ms = self.fast_silence_ms.max(1);
+        for clock in [
+            &mut self.host_retry,
+            &mut self.site_retry,
+            &mut self.mailbox_retry,
+            &mut self.recipient_retry,
+            &mut self.domain_retry,
+        ] {
+            clock.min_ms = clock.min_ms.max(1);
+            clock.max_ms = clock.max_ms.max(clock.min_ms);
+        }
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn back_off_doubles_to_its_cap_with_bounded_jitter() {
+        let mut rng = fastrand::Rng::with_seed(1);
+        let clock = Backoff::new(100, 1_000);
+        for (fails, full) in [(0, 100), (1, 100), (2, 200), (3, 400), (4, 800), (5, 1_000), (255, 1_000)] {
+            for _ in 0..50 {
+                let delay = clock.delay_ms(fails, &mut rng);
+                assert!(delay <= full && delay >= full - full / 4, "{fails}: {delay}");
+            }
+        }
+    }
+}

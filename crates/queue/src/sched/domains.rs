@@ -1,0 +1,240 @@
+//! Domains: their look-ups and what waits for them.
+//!
+//! `Never -> Queued -> Asked -> Known (a site, until the TTL) | Clock (temporary failure) | Never (permanent: all that
+//! waits fails)`. A known domain keeps its site while it is looked up again and while that fails temporarily: a dead
+//! name server stops no mail whose way is known. An answer moves what waits to the (new) site in slices.
+
+use std::collections::VecDeque;
+
+use super::failing::{Drain, DrainWhat};
+use super::reasons::{ReasonNo, Reply};
+use super::timers::Timer;
+use super::{Dsn, Effect, STEPS_MAX, Scheduler};
+use crate::ids::{DomainId, MessageNo, Ms, SiteId};
+use crate::idset::IdSet;
+use crate::site::Resolution;
+use crate::store::Store;
+
+/// Bounds of a believed TTL.
+const TTL_MS_MIN: Ms = 60_000;
+const TTL_MS_MAX: Ms = 24 * 3_600_000;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) enum LookUp {
+    #[default]
+    Never,
+    Queued,
+    Asked,
+    Known,
+    Clock,
+}
+
+#[derive(Default)]
+pub(super) struct Domain {
+    /// Messages whose recipients here have not been looked at.
+    pub bulk: IdSet,
+    /// Messages with an entry in `waits`.
+    pub explicit: IdSet,
+    pub site: Option<SiteId>,
+    pub look_up: LookUp,
+    pub fails: u8,
+    /// End of the TTL (Known) or of the clock (Clock).
+    pub until: Ms,
+    pub reason: ReasonNo,
+}
+
+/// A domain's messages on their way to its site.
+pub(super) struct Relink {
+    domain: DomainId,
+    /// The last message linked, in `bulk` and then in `explicit`.
+    cursor: Option<u32>,
+    in_explicit: bool,
+}
+
+#[derive(Default)]
+pub(super) struct Domains {
+    list: Vec<Domain>,
+    queue: VecDeque<DomainId>,
+    asked: usize,
+    pub relinks: VecDeque<Relink>,
+}
+
+impl Domains {
+    pub fn get(&mut self, domain: DomainId) -> &mut Domain {
+        let index = domain.0 as usize;
+        if index >= self.list.len() {
+            self.list.resize_with(index + 1, Domain::default);
+        }
+        &mut self.list[index]
+    }
+
+    /// Ends a domain's clock early (a flush: its timer is fired by the caller).
+    pub fn hasten(&mut self, domain: DomainId) {
+        let entry = self.get(domain);
+        if entry.look_up == LookUp::Clock {
+            entry.until = 0;
+        }
+    }
+
+    pub fn peek(&self, domain: DomainId) -> Option<&Domain> {
+        self.list.get(domain.0 as usize)
+    }
+}
+
+impl Scheduler {
+    /// Something new of `no` waits at `domain`: brings it to the domain's site, and sees to the look-up.
+    pub(super) fn link(&mut self, domain: DomainId, no: MessageNo, class: usize, now: Ms) {
+        let entry = self.domains.get(domain);
+        let ask = match entry.look_up {
+            LookUp::Never => true,
+            LookUp::Known => entry.until <= now,
+            LookUp::Queued | LookUp::Asked | LookUp::Clock => false,
+        };
+        let site = entry.site;
+        if ask {
+            self.look_up(domain);
+        }
+        if let Some(site) = site {
+            self.wait_at(site, domain, no, class);
+            self.consider(site, now);
+        }
+    }
+
+    fn look_up(&mut self, domain: DomainId) {
+        self.domains.get(domain).look_up = LookUp::Queued;
+        self.domains.queue.push_back(domain);
+        self.ask();
+    }
+
+    fn ask(&mut self) {
+        while self.domains.asked < self.cfg.resolves_max
+            && !self.stopped
+            && let Some(domain) = self.domains.queue.pop_front()
+        {
+            self.domains.get(domain).look_up = LookUp::Asked;
+            self.domains.asked += 1;
+            self.effects.push(Effect::Resolve { domain });
+        }
+    }
+
+    /// Looks domains of a failing site up again if their TTL is over: perhaps their hosts have moved.
+    pub(super) fn refresh(&mut self, site: SiteId, now: Ms) {
+        const REFRESH_MAX: usize = 16;
+        for i in 0..self.sites.get(site).domains.len().min(REFRESH_MAX) {
+            let domain = self.sites.get(site).domains[i];
+            let entry = self.domains.get(domain);
+            if entry.look_up == LookUp::Known && entry.until <= now && entry.site == Some(site) {
+                self.look_up(domain);
+            }
+        }
+    }
+
+    /// The answer to [`Effect::Resolve`].
+    pub fn resolved(&mut self, _store: &Store, domain: DomainId, resolution: Resolution, now: Ms) {
+        if self.domains.get(domain).look_up != LookUp::Asked {
+            return;
+        }
+        self.domains.asked -= 1;
+        match resolution {
+            Resolution::Site(plan) if plan.targets.is_empty() => {
+                self.look_up_failed(domain, "4.4.4", "no address of any host".into(), now);
+            }
+            Resolution::Site(plan) => {
+                let ttl_ms = (Ms::from(plan.ttl_s) * 1_000).clamp(TTL_MS_MIN, TTL_MS_MAX);
+                let site = self.sites.of_plan(plan);
+                let entry = self.domains.get(domain);
+                (entry.look_up, entry.until, entry.fails) = (LookUp::Known, now + ttl_ms, 0);
+                if entry.site != Some(site) {
+                    entry.site = Some(site);
+                    self.join(domain, site);
+                }
+            }
+            Resolution::Temporary { dsn, text } => self.look_up_failed(domain, dsn, text, now),
+            Resolution::Permanent { dsn, text } => {
+                let entry = self.domains.get(domain);
+                (entry.look_up, entry.site, entry.fails) = (LookUp::Never, None, 0);
+                let reply = Reply { code: 0, dsn: Dsn::parse(dsn), text: text.into(), host: None };
+                entry.reason = self.reasons.keep(reply.clone());
+                self.drains.push_back(Drain { what: DrainWhat::Domain(domain), expired_only: false, reply });
+            }
+        }
+        self.ask();
+        self.look_at_dirty(STEPS_MAX / 64, now);
+    }
+
+    fn look_up_failed(&mut self, domain: DomainId, dsn: &str, text: String, now: Ms) {
+        let reply = Reply { code: 0, dsn: Dsn::parse(dsn), text: text.into(), host: None };
+        let reason = self.reasons.keep(reply.clone());
+        let entry = self.domains.get(domain);
+        entry.fails = entry.fails.saturating_add(1);
+        entry.reason = reason;
+        entry.until = now + self.cfg.domain_retry.delay_ms(entry.fails, &mut self.rng);
+        if entry.site.is_some() {
+            entry.look_up = LookUp::Known;
+            return;
+        }
+        entry.look_up = LookUp::Clock;
+        let until = entry.until;
+        self.timers.set(until, Timer::Domain(domain));
+        self.drains.push_back(Drain { what: DrainWhat::Domain(domain), expired_only: true, reply });
+    }
+
+    /// A domain's clock has run out.
+    pub(super) fn domain_due(&mut self, domain: DomainId, now: Ms) {
+        let entry = self.domains.get(domain);
+        if entry.look_up != LookUp::Clock || entry.until > now {
+            return;
+        }
+        if entry.bulk.is_empty() && entry.explicit.is_empty() {
+            entry.look_up = LookUp::Never;
+        } else {
+            self.look_up(domain);
+        }
+    }
+
+    fn join(&mut self, domain: DomainId, site: SiteId) {
+        let domains = &mut self.sites.get(site).domains;
+        domains.push(domain);
+        // A site of one domain keeps no list of domains per message: it is made up for now.
+        let first = (domains.len() == 2).then_some(domains[0]);
+        for domain in first.into_iter().chain([domain]) {
+            self.domains.relinks.push_back(Relink { domain, cursor: None, in_explicit: false });
+        }
+        self.relink(STEPS_MAX / 4);
+    }
+
+    /// Brings what waits at domains to their sites, for at most `steps` messages.
+    pub(super) fn relink(&mut self, mut steps: u32) {
+        while steps > 0
+            && let Some(mut job) = self.domains.relinks.pop_front()
+        {
+            let site = self.domains.get(job.domain).site;
+            while let Some(site) = site
+                && steps > 0
+            {
+                let entry = self.domains.get(job.domain);
+                let set = if job.in_explicit { &entry.explicit } else { &entry.bulk };
+                let next = job.cursor.map_or_else(|| set.min(), |after| set.iter_from(after).next());
+                let Some(next) = next else {
+                    if job.in_explicit {
+                        break;
+                    }
+                    (job.in_explicit, job.cursor) = (true, None);
+                    continue;
+                };
+                job.cursor = Some(next);
+                steps -= 1;
+                let no = MessageNo(next);
+                if let Some(class) = self.messages.get(&no).map(|m| m.class) {
+                    self.wait_at(site, job.domain, no, class);
+                }
+            }
+            if let Some(site) = site {
+                self.sites.mark_dirty(site);
+                if steps == 0 {
+                    self.domains.relinks.push_front(job);
+                }
+            }
+        }
+    }
+}

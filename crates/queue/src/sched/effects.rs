@@ -1,0 +1,139 @@
+//! What the scheduler and the shell tell each other.
+
+use std::fmt;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use crate::ids::{AddressId, ConnId, DomainId, MessageNo, SiteId, TxId};
+use crate::site::Target;
+
+/// Recipients of one transaction: inline for plain relay.
+pub type Ids = SmallVec<[AddressId; 4]>;
+
+/// What the shell is asked to do. Each is answered by the call named with it.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Effect {
+    /// Look the domain's destination up; answer with [`super::Scheduler::resolved`].
+    Resolve { domain: DomainId },
+    /// Open a session to `target`; answer with `connected` (ready for MAIL) or `connect_failed`, in the end `closed`.
+    Connect { conn: ConnId, site: SiteId, target: Target },
+    /// Work waits for this idle connection; answer with `take_work`.
+    Work { conn: ConnId },
+    /// Say QUIT and close; answer with `closed`. No transaction is open on it (a connecting one is given up).
+    Close { conn: ConnId },
+    /// Journal these recipients as bounced or expired together with the report, then call `bounced`; if the journal
+    /// refuses, call `bounce_refused` and they come again.
+    Bounce { no: MessageNo, failures: Vec<Failure> },
+}
+
+/// One transaction: the recipients share MAIL and the content.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Work {
+    pub tx: TxId,
+    pub no: MessageNo,
+    pub ids: Ids,
+}
+
+/// An enhanced status code (RFC 3463): class 2, 4 or 5, subject and detail up to 999.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub struct Dsn {
+    pub class: u8,
+    pub subject: u16,
+    pub detail: u16,
+}
+
+impl Dsn {
+    pub const fn new(class: u8, subject: u16, detail: u16) -> Dsn {
+        Dsn { class, subject, detail }
+    }
+
+    /// From text such as `5.1.10`; `None` if it is not of that form.
+    pub fn parse(text: &str) -> Option<Dsn> {
+        let mut parts = text.split('.');
+        let class = parts.next()?.parse().ok().filter(|c| matches!(c, 2 | 4 | 5))?;
+        let subject = parts.next()?.parse().ok().filter(|n: &u16| *n < 1_000)?;
+        let detail = parts.next()?.parse().ok().filter(|n: &u16| *n < 1_000)?;
+        parts.next().is_none().then_some(Dsn { class, subject, detail })
+    }
+}
+
+impl fmt::Display for Dsn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{}", self.class, self.subject, self.detail)
+    }
+}
+
+/// Where in the session a recipient's outcome was decided.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum Stage {
+    /// No session: refused, unreachable, timed out.
+    Connect,
+    /// The banner or EHLO/HELO was refused.
+    Greeting,
+    Mail,
+    Rcpt,
+    /// The reply to DATA itself.
+    Data,
+    /// The reply to the final dot, BDAT LAST, or LMTP's reply for this recipient.
+    Final,
+    /// Connection or patience lost before the end of the data: not delivered.
+    Lost,
+    /// Lost after the end of the data: perhaps delivered.
+    LostAfterDot,
+    /// Not sendable there, by our own judgement (5.6.x: SMTPUTF8 or 8-bit not offered; SIZE exceeded).
+    Content,
+}
+
+/// What became of one recipient of a transaction.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RcptOutcome {
+    pub id: AddressId,
+    pub stage: Stage,
+    /// The deciding reply's code; 0 if there was none (Connect, Lost, LostAfterDot, Content).
+    pub code: u16,
+    pub dsn: Option<Dsn>,
+    /// The reply or the error, one line. Share one `Arc` among the recipients of one reply.
+    pub text: Arc<str>,
+}
+
+/// Why a connection ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum CloseReason {
+    /// We asked for it, or the server left an idle session (421 or FIN between transactions): nobody's failure.
+    Normal,
+    /// The server said 421 to a command.
+    Refused { text: Arc<str> },
+    /// Reset, FIN in a transaction, time-out or protocol error.
+    Lost { text: Arc<str> },
+}
+
+/// A recipient that will not be tried again.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Failure {
+    pub id: AddressId,
+    /// Whether the lifetime ran out (the last failure was temporary), else a permanent failure.
+    pub expired: bool,
+    /// Class 5 (RFC 3464 Status); for expiry the last temporary code or 4.4.7.
+    pub dsn: Dsn,
+    /// The last reply's code, 0 if none.
+    pub code: u16,
+    /// The last reply or error (Diagnostic-Code).
+    pub text: Arc<str>,
+    /// The host that said so (Remote-MTA), if one did.
+    pub host: Option<Arc<str>>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn enhanced_codes_parse_and_print() {
+        assert_eq!(Dsn::parse("5.1.10"), Some(Dsn::new(5, 1, 10)));
+        assert_eq!(Dsn::new(4, 2, 2).to_string(), "4.2.2");
+        for bad in ["", "5", "5.1", "3.1.1", "5.1.1000", "5.1.1.1", "5.x.1", "-5.1.1"] {
+            assert_eq!(Dsn::parse(bad), None, "{bad}");
+        }
+    }
+}

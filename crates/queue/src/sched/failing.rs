@@ -1,0 +1,185 @@
+//! Recipients that will not be tried again, on their way into a report.
+//!
+//! They stay pending in the store until the report and the outcome are durable as one batch; until then their ids are
+//! kept here so that nothing hands them out. Failures of a message are gathered for `bounce_gather_ms`, or until
+//! nothing else of it is on its way, and reported as one. Whole domains and sites fail in slices, as drains.
+
+use super::reasons::Reply;
+use super::timers::Timer;
+use super::{Active, Dsn, Effect, Failure, Ids, STEPS_MAX, Scheduler};
+use crate::ids::{AddressId, DomainId, MessageNo, Ms, SiteId};
+use crate::idset::IdSet;
+use crate::store::Store;
+
+/// Delivery time expired (RFC 3463 3.5).
+const EXPIRED: Dsn = Dsn::new(4, 4, 7);
+/// Other undefined permanent failure (RFC 3463 3.1).
+const FAILED: Dsn = Dsn::new(5, 0, 0);
+
+#[derive(Default)]
+pub(super) struct Failing {
+    /// To be reported, and not yet reported.
+    list: Vec<Failure>,
+    /// Those and the ones being journalled.
+    ids: IdSet,
+    /// Whether the gathering has its timer.
+    timed: bool,
+}
+
+pub(super) enum DrainWhat {
+    Domain(DomainId),
+    Site(SiteId),
+}
+
+/// A domain or a site whose waiting recipients fail: all of them, or those over their lifetime.
+pub(super) struct Drain {
+    pub what: DrainWhat,
+    pub expired_only: bool,
+    pub reply: Reply,
+}
+
+impl Active {
+    pub fn is_failing(&self, id: AddressId) -> bool {
+        self.extra.as_ref().is_some_and(|extra| extra.failing.ids.contains(id.0))
+    }
+}
+
+impl Scheduler {
+    pub(super) fn is_over_age(&self, no: MessageNo, now: Ms) -> bool {
+        self.messages.get(&no).is_some_and(|m| now.saturating_sub(m.accepted) > self.cfg.lifetime_ms)
+    }
+
+    /// The recipient is not tried again. `expired`: the last failure was temporary and its lifetime is over.
+    pub(super) fn fail(&mut self, store: &Store, no: MessageNo, id: AddressId, expired: bool, reply: &Reply, now: Ms) {
+        self.settle(store, no, id, now);
+        let Some(active) = self.messages.get_mut(&no) else { return };
+        if !store.message(no).is_some_and(|m| m.pending().contains(id.0)) {
+            return;
+        }
+        let failing = &mut active.extra.get_or_insert_default().failing;
+        if !failing.ids.insert(id.0) {
+            return;
+        }
+        let dsn = reply.dsn.unwrap_or(if expired { EXPIRED } else { FAILED });
+        failing.list.push(Failure {
+            id,
+            expired,
+            dsn: if expired { dsn } else { Dsn { class: 5, ..dsn } },
+            code: reply.code,
+            text: reply.text.clone(),
+            host: reply.host.clone(),
+        });
+        if !failing.timed {
+            failing.timed = true;
+            self.timers.set(now + self.cfg.bounce_gather_ms, Timer::Bounce(no));
+        }
+    }
+
+    /// Reports a message's failures if nothing else of it is on its way.
+    pub(super) fn report_if_last(&mut self, store: &Store, no: MessageNo) {
+        let Some(active) = self.messages.get(&no) else { return };
+        let Some(extra) = active.extra.as_ref().filter(|extra| !extra.failing.list.is_empty()) else { return };
+        let all = store.message(no).is_some_and(|m| m.pending().len() == extra.failing.ids.len());
+        if all && active.in_flight.is_empty() {
+            self.report(no);
+        }
+    }
+
+    /// The time of gathering is over.
+    pub(super) fn report_due(&mut self, no: MessageNo) {
+        if let Some(extra) = self.messages.get_mut(&no).and_then(|m| m.extra.as_mut()) {
+            extra.failing.timed = false;
+            self.report(no);
+        }
+    }
+
+    fn report(&mut self, no: MessageNo) {
+        let Some(extra) = self.messages.get_mut(&no).and_then(|m| m.extra.as_mut()) else { return };
+        let mut list = std::mem::take(&mut extra.failing.list);
+        while !list.is_empty() {
+            let rest = list.split_off(self.cfg.bounce_failures_max.min(list.len()));
+            self.effects.push(Effect::Bounce { no, failures: std::mem::replace(&mut list, rest) });
+        }
+    }
+
+    /// Report and outcomes are durable and applied to the store.
+    pub fn bounced(&mut self, no: MessageNo, ids: &[AddressId]) {
+        if let Some(extra) = self.messages.get_mut(&no).and_then(|m| m.extra.as_mut()) {
+            for id in ids {
+                extra.failing.ids.remove(id.0);
+            }
+        }
+    }
+
+    /// The journal took no report (full, failed): the failures are reported again after the time of gathering.
+    pub fn bounce_refused(&mut self, no: MessageNo, failures: Vec<Failure>, now: Ms) {
+        let Some(active) = self.messages.get_mut(&no) else { return };
+        let failing = &mut active.extra.get_or_insert_default().failing;
+        failing.list.extend(failures);
+        if !failing.timed {
+            failing.timed = true;
+            self.timers.set(now + self.cfg.bounce_gather_ms.max(1), Timer::Bounce(no));
+        }
+    }
+
+    /// Goes on with drains for at most `steps`.
+    pub(super) fn drain(&mut self, store: &Store, mut steps: u32, now: Ms) {
+        while steps > 0
+            && let Some(drain) = self.drains.pop_front()
+        {
+            let done = match drain.what {
+                DrainWhat::Domain(domain) => self.drain_domain(store, domain, &drain, &mut steps, now),
+                DrainWhat::Site(site) => self.drain_site(store, site, &drain, &mut steps, now),
+            };
+            if !done {
+                self.drains.push_front(drain);
+                return;
+            }
+        }
+    }
+
+    fn drain_domain(&mut self, store: &Store, domain: DomainId, drain: &Drain, steps: &mut u32, now: Ms) -> bool {
+        while *steps > 0 {
+            *steps -= 1;
+            let Some(no) = self.oldest_at_domain(domain) else { return true };
+            if drain.expired_only && self.messages.contains_key(&no) && !self.is_over_age(no, now) {
+                return true;
+            }
+            let mut ids = Ids::new();
+            self.take(store, domain, no, STEPS_MAX as usize, &mut ids, steps, now);
+            self.fail_all(store, no, &ids, drain, now);
+        }
+        false
+    }
+
+    fn drain_site(&mut self, store: &Store, site: SiteId, drain: &Drain, steps: &mut u32, now: Ms) -> bool {
+        for class in 0..super::sites::CLASSES {
+            while let Some(no) = self.sites.get(site).oldest(class, self.newest) {
+                if *steps == 0 {
+                    return false;
+                }
+                *steps -= 1;
+                if drain.expired_only && self.messages.contains_key(&no) && !self.is_over_age(no, now) {
+                    break;
+                }
+                let mut ids = Ids::new();
+                self.gather(store, site, no, STEPS_MAX as usize, &mut ids, steps, now);
+                self.fail_all(store, no, &ids, drain, now);
+            }
+        }
+        true
+    }
+
+    /// Fails recipients that `take` or `gather` has marked as in flight.
+    fn fail_all(&mut self, store: &Store, no: MessageNo, ids: &[AddressId], drain: &Drain, now: Ms) {
+        for id in ids {
+            if let Some(active) = self.messages.get_mut(&no) {
+                active.in_flight.remove(id.0);
+            }
+            self.fail(store, no, *id, drain.expired_only, &drain.reply, now);
+        }
+        if !ids.is_empty() {
+            self.report_if_last(store, no);
+        }
+    }
+}

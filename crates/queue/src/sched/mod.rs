@@ -1,0 +1,206 @@
+//! The scheduler: which recipients go into which transaction over which connection, and when what failed is tried again.
+//!
+//! A pure state machine: calls bring events and `now`, [`Effect`]s are collected from [`Scheduler::effects`]. It is
+//! volatile: everything is rebuilt at a start by [`Scheduler::accepted`] for each live message, oldest first.
+//!
+//! **Promise.** Each pending recipient of a live message is in exactly one of these places, and moves only as said:
+//!
+//! | place | held in | leaves it by |
+//! |---|---|---|
+//! | not yet activated | the message's activation cursor | a slice of activation |
+//! | untouched | the domain's bitmap of messages (`bulk`) | being looked at for a transaction |
+//! | ready | the list of its (domain, message) (`explicit`) | being put into a transaction |
+//! | in flight | its transaction | `work_done`, or `closed` (taken as lost) |
+//! | behind its own clock, or its mailbox's | `clocks` | the clock |
+//! | failing | the message's failures | `bounced` (or `bounce_refused`, and again) |
+//!
+//! So nobody is handed out twice at a time, nothing is scanned for, and a clock that fires brings back precisely what
+//! waits behind it. Holds on a message or a sender at a site stop (site, message) pairs, not recipients.
+//!
+//! **Bounds.** No call does more than `STEPS_MAX` steps of work; what remains is done by the next [`Scheduler::tick`],
+//! and [`Scheduler::next_tick`] says "at once" as long as something remains. Connections never exceed
+//! `connections_max` (fast) and `slow_connections_max` (silent).
+//!
+//! **Failures of the shell's side** (a call for an unknown connection or transaction, a message that is gone) are
+//! answered by doing nothing: the store, not the scheduler, is the truth. docs/scheduler.md has the strategies in words.
+
+mod clocks;
+mod config;
+mod conns;
+mod domains;
+mod effects;
+mod failing;
+mod reasons;
+mod results;
+mod sites;
+mod status;
+mod steps;
+mod timers;
+mod verdict;
+mod waits;
+
+use std::collections::VecDeque;
+
+use foldhash::fast::RandomState;
+use hashbrown::{HashMap, HashSet};
+
+pub use config::{Backoff, SchedConfig};
+pub use effects::{CloseReason, Dsn, Effect, Failure, Ids, RcptOutcome, Stage, Work};
+pub use reasons::Reply;
+pub use status::{Census, Load, RecipientState, RecipientStatus, SiteStatus};
+
+use crate::ids::{AddressId, DomainId, MessageNo, Ms, SiteId};
+use crate::idset::IdSet;
+use crate::store::Store;
+
+/// Elementary steps (ids looked at, timers fired, domains passed) that one call may do: well under a millisecond.
+const STEPS_MAX: u32 = 4_096;
+/// Messages of up to so many recipients are activated at once, recipient by recipient; larger ones domain by domain.
+const SMALL_RECIPIENTS_MAX: usize = 256;
+
+type Map<K, V> = HashMap<K, V, RandomState>;
+
+/// What the scheduler knows of a live message.
+struct Active {
+    class: usize,
+    accepted: Ms,
+    /// In a transaction now.
+    in_flight: IdSet,
+    /// What few messages have.
+    extra: Option<Box<Extra>>,
+}
+
+#[derive(Default)]
+struct Extra {
+    activation: Option<Activation>,
+    failing: failing::Failing,
+    /// Sites with a hold on this message.
+    held_at: Vec<SiteId>,
+}
+
+/// A large message on its way to its domains.
+#[derive(Default)]
+struct Activation {
+    /// The last id looked at.
+    cursor: Option<u32>,
+    /// Domains whose recipients were taken while this was going on: not named again.
+    touched: HashSet<DomainId, RandomState>,
+}
+
+/// See the module's head.
+pub struct Scheduler {
+    cfg: SchedConfig,
+    rng: fastrand::Rng,
+    messages: Map<MessageNo, Active>,
+    /// The same as numbers, in order.
+    live: IdSet,
+    /// The number accepted last: numbers above it are from before the wrap.
+    newest: u32,
+    activating: VecDeque<MessageNo>,
+    domains: domains::Domains,
+    sites: sites::Sites,
+    waits: waits::Waits,
+    clocks: clocks::Clocks,
+    conns: conns::Conns,
+    timers: timers::Timers,
+    reasons: reasons::Reasons,
+    drains: VecDeque<failing::Drain>,
+    flushes: VecDeque<steps::Flush>,
+    effects: Vec<Effect>,
+    stopped: bool,
+}
+
+impl Scheduler {
+    /// `seed` decides jitter and the order of equal targets, nothing else.
+    pub fn new(cfg: SchedConfig, seed: u64) -> Scheduler {
+        Scheduler {
+            cfg: cfg.checked(),
+            rng: fastrand::Rng::with_seed(seed),
+            messages: Map::default(),
+            live: IdSet::new(),
+            newest: 0,
+            activating: VecDeque::new(),
+            domains: domains::Domains::default(),
+            sites: sites::Sites::default(),
+            waits: waits::Waits::default(),
+            clocks: clocks::Clocks::default(),
+            conns: conns::Conns::default(),
+            timers: timers::Timers::default(),
+            reasons: reasons::Reasons::default(),
+            drains: VecDeque::new(),
+            flushes: VecDeque::new(),
+            effects: Vec::new(),
+            stopped: false,
+        }
+    }
+
+    /// The limits changed (reload): they hold for what comes; nothing open is cut.
+    pub fn configure(&mut self, cfg: SchedConfig) {
+        self.cfg = cfg.checked();
+    }
+
+    /// A message became durable (or is live at start; then call this oldest first). A large one is activated in slices
+    /// by the following ticks.
+    pub fn accepted(&mut self, store: &Store, no: MessageNo, now: Ms) {
+        let Some(message) = store.message(no) else { return };
+        let small = message.pending().len() <= SMALL_RECIPIENTS_MAX;
+        let active = Active {
+            class: usize::from(message.class() == crate::event::Class::Bulk),
+            accepted: message.accepted(),
+            in_flight: IdSet::new(),
+            extra: None,
+        };
+        if self.messages.insert(no, active).is_some() {
+            debug_assert!(false, "a message is accepted once");
+            return;
+        }
+        self.live.insert(no.0);
+        self.newest = no.0;
+        if small {
+            for id in message.pending().iter() {
+                self.make_ready(store, no, AddressId(id), now);
+            }
+        } else if let Some(active) = self.messages.get_mut(&no) {
+            active.extra.get_or_insert_default().activation = Some(Activation::default());
+            self.activating.push_back(no);
+        }
+    }
+
+    /// The message is no longer live (its last recipient has an outcome, or an operator removed it).
+    pub fn finished(&mut self, no: MessageNo) {
+        self.live.remove(no.0);
+        if let Some(active) = self.messages.remove(&no)
+            && let Some(extra) = active.extra
+        {
+            for site in extra.held_at {
+                self.drop_hold(site, clocks::HoldKey::Message(no));
+            }
+        }
+    }
+
+    /// What is to be done, in order; the shell empties it after each call or few.
+    pub fn effects(&mut self) -> std::vec::Drain<'_, Effect> {
+        self.effects.drain(..)
+    }
+
+    /// From now on no connection is opened and no work handed out; idle connections close, busy ones finish.
+    pub fn stop(&mut self) {
+        self.stopped = true;
+        self.close_unused();
+    }
+
+    /// Open connections of any kind: 0 after `stop` means that all is done.
+    pub fn open_connections(&self) -> usize {
+        self.conns.open()
+    }
+
+    /// When [`Scheduler::tick`] has something to do: 0 is at once, `None` never as things stand.
+    pub fn next_tick(&self) -> Option<Ms> {
+        let at_once = !self.activating.is_empty()
+            || !self.domains.relinks.is_empty()
+            || !self.drains.is_empty()
+            || !self.flushes.is_empty()
+            || !self.sites.dirty.is_empty();
+        if at_once && !self.stopped { Some(0) } else { self.timers.next() }
+    }
+}

@@ -1,0 +1,224 @@
+//! What the operator may ask: what waits where, until when, and why.
+
+use super::clocks::{HoldKey, sender_key};
+use super::domains::LookUp;
+use super::reasons::Reply;
+use super::{Map, Scheduler};
+use crate::ids::{AddressId, DomainId, MessageNo, Ms, SiteId};
+use crate::store::Store;
+
+/// One site as it is now.
+#[derive(Clone, PartialEq, Debug)]
+pub struct SiteStatus {
+    pub site: SiteId,
+    /// The plan's key: the MX host names, or the route.
+    pub name: std::sync::Arc<str>,
+    /// Messages that wait there and could go now (not those behind clocks of their own).
+    pub messages: usize,
+    pub connections: usize,
+    pub idle: usize,
+    /// Connections that it may have.
+    pub limit: usize,
+    /// Whether a delivery has succeeded since the last trouble.
+    pub proven: bool,
+    /// When the earliest of its hosts may be tried, if none may be tried now.
+    pub until: Option<Ms>,
+    /// The last failure there.
+    pub reason: Option<Reply>,
+}
+
+/// Where a pending recipient is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RecipientState {
+    /// In a transaction.
+    Sending,
+    /// Failed, its report is being made.
+    Reporting,
+    /// Its own clock (greylisting).
+    Recipient,
+    /// Its mailbox's clock.
+    Mailbox,
+    /// The message is held at the site after 4xx to its data.
+    Message,
+    /// The sender's domain is held at the site after 4xx at MAIL.
+    Sender,
+    /// The domain's look-up is under way, or failed and waits.
+    LookUp,
+    /// All hosts of the site are under clocks.
+    Site,
+    /// Waits for a connection.
+    Ready,
+    /// Not a live message, or not pending.
+    Unknown,
+}
+
+/// A pending recipient of a message: where it is, the next try and the last reply.
+#[derive(Clone, PartialEq, Debug)]
+pub struct RecipientStatus {
+    pub state: RecipientState,
+    pub site: Option<SiteId>,
+    pub next_try: Option<Ms>,
+    pub reason: Option<Reply>,
+}
+
+/// Sizes of the scheduler's tables, for limits and memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Load {
+    pub messages: usize,
+    pub sites: usize,
+    pub hosts: usize,
+    pub connections_fast: usize,
+    pub connections_slow: usize,
+    /// Sites in line for a connection.
+    pub wanting: usize,
+    /// Lists of ready recipients (domain, message).
+    pub lists: usize,
+    pub clocks: usize,
+    pub timers: usize,
+}
+
+impl Scheduler {
+    pub fn load(&self) -> Load {
+        Load {
+            messages: self.messages.len(),
+            sites: self.sites.list.len(),
+            hosts: self.sites.hosts.len(),
+            connections_fast: self.conns.fast,
+            connections_slow: self.conns.slow,
+            wanting: self.sites.wanting.iter().map(std::collections::VecDeque::len).sum(),
+            lists: self.waits.lists_len(),
+            clocks: self.clocks.len(),
+            timers: self.timers.len(),
+        }
+    }
+
+    pub fn site_name(&self, site: SiteId) -> Option<&str> {
+        self.sites.list.get(site.0 as usize).map(|s| &*s.key)
+    }
+
+    /// The site that a domain is at, once known.
+    pub fn site_of(&self, domain: DomainId) -> Option<SiteId> {
+        self.domains.peek(domain)?.site
+    }
+
+    /// The last failure of a domain's look-up, and the next one.
+    pub fn look_up_of(&self, domain: DomainId) -> Option<(Option<Ms>, Option<Reply>)> {
+        let entry = self.domains.peek(domain)?;
+        let until = (entry.look_up == LookUp::Clock).then_some(entry.until);
+        Some((until, self.reasons.get(entry.reason).cloned()))
+    }
+
+    /// All sites, in the order in which they became known.
+    pub fn sites(&self, now: Ms) -> impl Iterator<Item = SiteStatus> + '_ {
+        (0..self.sites.list.len()).filter_map(move |i| self.site_status(SiteId(i as u32), now))
+    }
+
+    pub fn site_status(&self, site: SiteId, now: Ms) -> Option<SiteStatus> {
+        let entry = self.sites.list.get(site.0 as usize)?;
+        Some(SiteStatus {
+            site,
+            name: entry.key.clone(),
+            messages: entry.waiting_messages(),
+            connections: entry.conns,
+            idle: entry.idle.len(),
+            limit: entry.allowed(),
+            proven: entry.proven,
+            until: self.site_clock(site, now),
+            reason: self.reasons.get(entry.reason).cloned(),
+        })
+    }
+
+    /// When the earliest host may be tried, if none may now.
+    fn site_clock(&self, site: SiteId, now: Ms) -> Option<Ms> {
+        let hosts = self.sites.list.get(site.0 as usize)?.targets.iter().map(|t| &self.sites.hosts[t.1 as usize]);
+        hosts.map(|host| host.until).min().filter(|until| *until > now)
+    }
+
+    pub fn recipient_status(&self, store: &Store, no: MessageNo, id: AddressId, now: Ms) -> RecipientStatus {
+        let domain = store.book.try_domain(id).and_then(|d| self.domains.peek(d));
+        let site = domain.and_then(|d| d.site);
+        let status = |state, next_try, reason| RecipientStatus {
+            state,
+            site,
+            next_try,
+            reason: self.reasons.get(reason).cloned(),
+        };
+        let (Some(active), Some(message)) = (self.messages.get(&no), store.message(no)) else {
+            return status(RecipientState::Unknown, None, 0);
+        };
+        if !message.pending().contains(id.0) {
+            return status(RecipientState::Unknown, None, 0);
+        }
+        if active.in_flight.contains(id.0) {
+            return status(RecipientState::Sending, None, 0);
+        }
+        if active.is_failing(id) {
+            return status(RecipientState::Reporting, None, 0);
+        }
+        if let Some((until, reason)) = self.clocks.recipient(no, id, now) {
+            return status(RecipientState::Recipient, Some(until), reason);
+        }
+        if let Some((until, reason)) = self.clocks.mailbox(id, no) {
+            return status(RecipientState::Mailbox, Some(until), reason);
+        }
+        let Some(site) = site else {
+            let (until, reason) =
+                domain.map_or((None, 0), |d| ((d.look_up == LookUp::Clock).then_some(d.until), d.reason));
+            return status(RecipientState::LookUp, until, reason);
+        };
+        if let Some((until, reason)) = self.clocks.hold(site, HoldKey::Message(no), now) {
+            return status(RecipientState::Message, Some(until), reason);
+        }
+        if let Some((until, reason)) = self.clocks.hold(site, HoldKey::Sender(sender_key(message.sender())), now) {
+            return status(RecipientState::Sender, Some(until), reason);
+        }
+        let reason = self.sites.list[site.0 as usize].reason;
+        match self.site_clock(site, now) {
+            Some(until) => status(RecipientState::Site, Some(until), reason),
+            None => status(RecipientState::Ready, None, reason),
+        }
+    }
+}
+
+/// Counts the pending recipients per site, in slices: call [`Census::step`] until it says that it is done, so that
+/// nothing stands still meanwhile. Mail that comes or goes in between may or may not be counted.
+#[derive(Default)]
+pub struct Census {
+    message: Option<u32>,
+    id: Option<u32>,
+    /// Pending recipients per site; `None`: their domain has no site yet.
+    pub recipients: Map<Option<SiteId>, u64>,
+}
+
+impl Census {
+    /// Looks at up to `ids_max` recipients. Returns whether all have been counted.
+    pub fn step(&mut self, sched: &Scheduler, store: &Store, mut ids_max: usize) -> bool {
+        loop {
+            if ids_max == 0 {
+                return false;
+            }
+            let current = match (self.id, self.message) {
+                (Some(_), Some(no)) => Some(no),
+                (_, None) => sched.live.min(),
+                (None, Some(after)) => sched.live.iter_from(after).next(),
+            };
+            let Some(no) = current else { return true };
+            self.message = Some(no);
+            let Some(message) = store.message(MessageNo(no)) else {
+                self.id = None;
+                continue;
+            };
+            let pending = message.pending();
+            for id in self.id.map_or_else(|| pending.iter(), |after| pending.iter_from(after)) {
+                if ids_max == 0 {
+                    return false;
+                }
+                ids_max -= 1;
+                self.id = Some(id);
+                let site = store.book.try_domain(AddressId(id)).and_then(|d| sched.site_of(d));
+                *self.recipients.entry(site).or_default() += 1;
+            }
+            self.id = None;
+        }
+    }
+}
