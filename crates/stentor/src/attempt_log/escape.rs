@@ -31,6 +31,14 @@ pub fn push(out: &mut Vec<u8>, text: &str, place: Place, bytes_max: usize) {
     }
 }
 
+/// `text` for a terminal or a log line: what [`Place::Rest`] allows.
+pub fn printable(text: &str, bytes_max: usize) -> String {
+    let mut out = Vec::with_capacity(text.len());
+    push(&mut out, text, Place::Rest, bytes_max);
+    // The postcondition above: always UTF-8.
+    String::from_utf8(out).unwrap_or_default()
+}
+
 /// Printable ASCII that means nothing in `place`.
 fn plain(byte: u8, place: Place) -> bool {
     let printable = matches!(byte, 0x20..=0x7e) && byte != b'\\';

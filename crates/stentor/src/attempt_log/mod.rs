@@ -23,7 +23,9 @@ use std::time::SystemTime;
 use parking_lot::Mutex;
 use stentor_queue::ids::{MessageId, Ms};
 
+pub(crate) use escape::printable;
 pub use line::{Accepted, Attempt, Format, Relay, Stat};
+pub(crate) use time::push_rfc3339;
 pub use writer::Destination;
 
 use line::Ident;

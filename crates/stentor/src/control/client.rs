@@ -1,0 +1,73 @@
+//! The operator's side of the control socket: blocking, since a command has nothing else to do.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::protocol::{Assembler, Problem, Reply, Request};
+
+/// Until the server must have written something.
+const ANSWER_MS_MAX: u64 = 30_000;
+/// One line of a reply; the server makes them far shorter.
+const LINE_BYTES_MAX: u64 = 16 * 1024 * 1024;
+
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    #[error("no server answers at {}: {source}", path.display())]
+    Connect { path: PathBuf, source: io::Error },
+    #[error("the server did not answer: {0}")]
+    Io(#[from] io::Error),
+    #[error("{0}")]
+    Protocol(String),
+    /// The server's own words.
+    #[error("{0}")]
+    Refused(Problem),
+}
+
+/// A connection to a running server.
+pub struct Client {
+    stream: BufReader<UnixStream>,
+}
+
+impl Client {
+    pub fn connect(path: &Path) -> Result<Client, ClientError> {
+        let stream =
+            UnixStream::connect(path).map_err(|source| ClientError::Connect { path: path.to_owned(), source })?;
+        let limit = Some(Duration::from_millis(ANSWER_MS_MAX));
+        stream.set_read_timeout(limit)?;
+        stream.set_write_timeout(limit)?;
+        Ok(Client { stream: BufReader::new(stream) })
+    }
+
+    /// Asks and waits for the whole reply; [`Reply::Error`] comes as [`ClientError::Refused`].
+    pub fn ask(&mut self, request: &Request) -> Result<Reply, ClientError> {
+        self.ask_lines(request, &mut |_| Ok(()))
+    }
+
+    /// As [`Client::ask`]; `line` sees each line as it comes, without its end (`--json`).
+    pub fn ask_lines(
+        &mut self,
+        request: &Request,
+        line: &mut dyn FnMut(&str) -> io::Result<()>,
+    ) -> Result<Reply, ClientError> {
+        // A server that refuses before it has read everything is still heard.
+        let sent = self.stream.get_mut().write_all(request.to_line().as_bytes());
+        let mut reply = Assembler::default();
+        loop {
+            let mut text = String::new();
+            let n = self.stream.by_ref().take(LINE_BYTES_MAX).read_line(&mut text)?;
+            let Some(text) = text.strip_suffix('\n') else {
+                sent?;
+                let why = if n as u64 == LINE_BYTES_MAX { "a reply is too long" } else { "the server hung up" };
+                return Err(ClientError::Protocol(why.to_owned()));
+            };
+            line(text)?;
+            match reply.push(text).map_err(ClientError::Protocol)? {
+                None => {}
+                Some(Reply::Error(problem)) => return Err(ClientError::Refused(problem)),
+                Some(reply) => return Ok(reply),
+            }
+        }
+    }
+}

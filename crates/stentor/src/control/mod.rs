@@ -1,0 +1,21 @@
+//! The control socket: how the operator's commands reach the running server, and how their answers are shown.
+//!
+//! Promise: nothing here reads the store; the server answers from memory. A request and a line have a size limit, the
+//! connections a number, each step a time-out, so that no client of the socket can hold the server up. Who may speak
+//! is decided by the file's mode (0600) and checked against the peer's user id.
+//!
+//! Bytes, verbs and the names of those to come are in `docs/control-protocol.md`; [`protocol`] is pure.
+
+pub mod client;
+pub mod protocol;
+pub mod render;
+pub mod server;
+#[cfg(test)]
+mod tests;
+
+pub use client::{Client, ClientError};
+pub use protocol::{
+    ErrorCode, Fates, MessageView, Problem, QueueSummary, RecipientState, RecipientView, Reply, Request, SiteRow,
+    Status,
+};
+pub use server::{Control, ControlServer, Peer};

@@ -1,0 +1,424 @@
+//! Requests and replies of the control socket: one JSON object a line, version 1 (`docs/control-protocol.md`).
+//!
+//! A request gets one reply, written as one line or, when it has many rows, as several: all but the last say
+//! `"more":true`, and [`Assembler`] puts them together again. All instants are milliseconds since the Unix epoch.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use stentor_queue::ids::{MessageId, Ms};
+
+/// The protocol's version, in every request and reply. Fields may be added within a version; readers skip unknown ones.
+pub const VERSION: u64 = 1;
+/// A request with its line end.
+pub const REQUEST_BYTES_MAX: usize = 64 * 1024;
+/// Rows of one line of a reply.
+pub const ROWS_PER_LINE_MAX: usize = 200;
+/// Rows asked for, unless the request says otherwise.
+pub const SITES_DEFAULT: u32 = 50;
+pub const RECIPIENTS_DEFAULT: u32 = 1_000;
+
+/// The verbs of this version.
+pub const VERBS: [&str; 6] = ["status", "queue", "queue_show", "flush", "reload", "stop"];
+/// Names that later versions give a meaning to; nobody else may take them.
+pub const VERBS_PLANNED: [&str; 6] = ["hold", "release", "remove", "bounce", "requeue", "export"];
+
+/// What the operator wants.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Request {
+    Status,
+    /// The queue in sum and by site, the sites with most recipients first.
+    Queue {
+        sites_max: u32,
+    },
+    /// One message and its recipients that are still pending.
+    QueueShow {
+        id: MessageId,
+        recipients_max: u32,
+    },
+    /// Tries everything, or one site, at once: clocks are wound back.
+    Flush {
+        site: Option<String>,
+    },
+    /// As `SIGHUP`.
+    Reload,
+    /// As `SIGTERM`: a graceful stop.
+    Stop,
+}
+
+/// Arguments are strict, so that a misspelt one does not silently mean "all".
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NoArguments {}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct QueueArguments {
+    #[serde(default = "sites_default")]
+    sites_max: u32,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ShowArguments {
+    id: String,
+    #[serde(default = "recipients_default")]
+    recipients_max: u32,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FlushArguments {
+    site: Option<String>,
+}
+
+fn sites_default() -> u32 {
+    SITES_DEFAULT
+}
+
+fn recipients_default() -> u32 {
+    RECIPIENTS_DEFAULT
+}
+
+impl Request {
+    /// Reads one line.
+    ///
+    /// # Errors
+    /// The problem to be sent back.
+    pub fn parse(line: &[u8]) -> Result<Request, Problem> {
+        let bad = |text: String| Problem::new(ErrorCode::BadRequest, text);
+        let mut fields: Map<String, Value> =
+            serde_json::from_slice(line).map_err(|e| bad(format!("a JSON object is expected: {e}")))?;
+        match fields.remove("v") {
+            Some(Value::Number(v)) if v.as_u64() == Some(VERSION) => {}
+            Some(v) => {
+                let text = format!("protocol version {v} is not spoken here, only {VERSION}");
+                return Err(Problem::new(ErrorCode::BadVersion, text));
+            }
+            None => return Err(bad(format!("\"v\":{VERSION} is missing"))),
+        }
+        let Some(Value::String(verb)) = fields.remove("verb") else {
+            return Err(bad("\"verb\" is missing or not a string".to_owned()));
+        };
+        let fields = Value::Object(fields);
+        let wrong = |e: serde_json::Error| bad(format!("{verb}: {e}"));
+        let plain = |request: Request| {
+            NoArguments::deserialize(&fields).map_err(wrong)?;
+            Ok(request)
+        };
+        match verb.as_str() {
+            "status" => plain(Request::Status),
+            "reload" => plain(Request::Reload),
+            "stop" => plain(Request::Stop),
+            "queue" => {
+                let QueueArguments { sites_max } = QueueArguments::deserialize(&fields).map_err(wrong)?;
+                Ok(Request::Queue { sites_max })
+            }
+            "queue_show" => {
+                let a = ShowArguments::deserialize(&fields).map_err(wrong)?;
+                let id = a.id.parse().map_err(|e| bad(format!("queue_show: {e}")))?;
+                Ok(Request::QueueShow { id, recipients_max: a.recipients_max })
+            }
+            "flush" => {
+                let FlushArguments { site } = FlushArguments::deserialize(&fields).map_err(wrong)?;
+                Ok(Request::Flush { site })
+            }
+            planned if VERBS_PLANNED.contains(&planned) => {
+                let text = format!("the verb {planned} is planned, but not in this version");
+                Err(Problem::new(ErrorCode::NotInThisVersion, text))
+            }
+            _ => {
+                let text = format!("unknown verb; known are {}", VERBS.join(", "));
+                Err(Problem::new(ErrorCode::UnknownVerb, text))
+            }
+        }
+    }
+
+    /// One line, with its end.
+    pub fn to_line(&self) -> String {
+        let mut line = match self {
+            Request::Status => serde_json::json!({"v": VERSION, "verb": "status"}),
+            Request::Queue { sites_max } => serde_json::json!({"v": VERSION, "verb": "queue", "sites_max": sites_max}),
+            Request::QueueShow { id, recipients_max } => {
+                let id = id.to_string();
+                serde_json::json!({"v": VERSION, "verb": "queue_show", "id": id, "recipients_max": recipients_max})
+            }
+            Request::Flush { site: None } => serde_json::json!({"v": VERSION, "verb": "flush"}),
+            Request::Flush { site: Some(site) } => {
+                serde_json::json!({"v": VERSION, "verb": "flush", "site": site})
+            }
+            Request::Reload => serde_json::json!({"v": VERSION, "verb": "reload"}),
+            Request::Stop => serde_json::json!({"v": VERSION, "verb": "stop"}),
+        }
+        .to_string();
+        line.push('\n');
+        line
+    }
+}
+
+/// The class of a refusal; in JSON in snake case.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug)]
+#[serde(rename_all = "snake_case")]
+pub enum ErrorCode {
+    BadRequest,
+    BadVersion,
+    UnknownVerb,
+    /// A planned verb.
+    NotInThisVersion,
+    /// No such message or site.
+    NotFound,
+    TooLarge,
+    /// Too many connections.
+    Busy,
+    Forbidden,
+    /// It was tried and did not work.
+    Failed,
+    /// From a newer server.
+    #[serde(other)]
+    Other,
+}
+
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug, thiserror::Error)]
+#[error("{text}")]
+pub struct Problem {
+    pub code: ErrorCode,
+    pub text: String,
+}
+
+impl Problem {
+    pub fn new(code: ErrorCode, text: impl Into<String>) -> Problem {
+        Problem { code, text: text.into() }
+    }
+}
+
+/// What became of recipients. `acknowledged` is the sum of the others, always.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
+#[serde(default)]
+pub struct Fates {
+    pub acknowledged: u64,
+    pub delivered: u64,
+    pub bounced: u64,
+    pub expired: u64,
+    pub removed: u64,
+    pub quarantined: u64,
+    pub coalesced: u64,
+    pub pending: u64,
+}
+
+/// The server at a glance. Counters are since the start unless they are levels.
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
+#[serde(default)]
+pub struct Status {
+    pub version: String,
+    pub hostname: String,
+    pub pid: u32,
+    pub now: Ms,
+    pub started: Ms,
+    pub stopping: bool,
+    /// Messages queued now.
+    pub messages: u64,
+    /// Addresses in the address book.
+    pub addresses: u64,
+    /// Recipients, over the life of the store.
+    pub recipients: Fates,
+    pub connections_in: u64,
+    pub connections_out: u64,
+    pub journal_segments: u64,
+    pub journal_syncs: u64,
+    pub journal_batches: u64,
+    pub journal_bytes: u64,
+    pub content_bytes: u64,
+    pub disk_free_bytes: u64,
+    pub dns_queries: u64,
+    pub dns_failures: u64,
+    pub log_lines_lost: u64,
+}
+
+/// `stentor queue`.
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
+#[serde(default)]
+pub struct QueueSummary {
+    pub hostname: String,
+    pub now: Ms,
+    pub messages: u64,
+    /// Pending recipients.
+    pub recipients: u64,
+    pub content_bytes: u64,
+    /// When the oldest queued message was accepted, and its queue id.
+    pub oldest: Option<Ms>,
+    pub oldest_id: Option<String>,
+    /// All sites with pending recipients; `sites` may hold fewer.
+    pub sites_total: u64,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub sites: Vec<SiteRow>,
+}
+
+/// One site of [`QueueSummary`].
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
+#[serde(default)]
+pub struct SiteRow {
+    /// The MX host names or the route; a domain that is not resolved yet.
+    pub site: String,
+    /// Pending recipients there.
+    pub waiting: u64,
+    pub messages: u64,
+    pub connections: u64,
+    /// When the site is tried next; `None`: as soon as a connection is free.
+    pub next_try: Option<Ms>,
+    /// The last reply or error that held mail up; empty if none did.
+    pub last_reply: String,
+}
+
+/// `stentor queue show ID`.
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
+#[serde(default)]
+pub struct MessageView {
+    pub id: String,
+    pub now: Ms,
+    /// Empty for the null path.
+    pub sender: String,
+    pub list: Option<String>,
+    /// `ordinary` or `bulk`.
+    pub class: String,
+    /// Octets at the wire.
+    pub size: u64,
+    pub accepted: Ms,
+    pub expires: Option<Ms>,
+    /// The client's address, or `local`.
+    pub origin: String,
+    pub message_id: String,
+    pub fates: Fates,
+    /// Those pending, at most as many as asked for; `fates.pending` counts all.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub recipients: Vec<RecipientView>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
+#[serde(rename_all = "snake_case")]
+pub enum RecipientState {
+    /// Not tried yet, or due.
+    #[default]
+    Waiting,
+    InFlight,
+    /// A clock holds it until `next_try`.
+    Deferred,
+    #[serde(other)]
+    Other,
+}
+
+/// One pending recipient of a message.
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
+#[serde(default)]
+pub struct RecipientView {
+    pub address: String,
+    pub site: String,
+    pub state: RecipientState,
+    pub next_try: Option<Ms>,
+    pub last_reply: String,
+}
+
+/// The answer to a request.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Reply {
+    Status(Box<Status>),
+    Queue(QueueSummary),
+    Message(Box<MessageView>),
+    /// It has been done, or begun; `count` says for how many, where that means something.
+    Done {
+        text: String,
+        count: Option<u64>,
+    },
+    Error(Problem),
+}
+
+impl Reply {
+    pub fn error(code: ErrorCode, text: impl Into<String>) -> Reply {
+        Reply::Error(Problem::new(code, text))
+    }
+}
+
+/// One line of a reply.
+#[derive(Serialize, Deserialize)]
+struct Line {
+    v: u64,
+    ok: bool,
+    more: bool,
+    #[serde(flatten)]
+    body: Body,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(tag = "reply", content = "data", rename_all = "snake_case")]
+enum Body {
+    Status(Box<Status>),
+    Queue(QueueSummary),
+    Sites(Vec<SiteRow>),
+    Message(Box<MessageView>),
+    Recipients(Vec<RecipientView>),
+    Done { text: String, count: Option<u64> },
+    Error(Problem),
+}
+
+/// The lines of a reply, each with its end.
+pub fn to_lines(reply: Reply) -> Vec<String> {
+    let mut bodies = Vec::new();
+    match reply {
+        Reply::Status(status) => bodies.push(Body::Status(status)),
+        Reply::Queue(mut queue) => {
+            let rows = std::mem::take(&mut queue.sites);
+            bodies.push(Body::Queue(queue));
+            bodies.extend(rows.chunks(ROWS_PER_LINE_MAX).map(|rows| Body::Sites(rows.to_vec())));
+        }
+        Reply::Message(mut message) => {
+            let rows = std::mem::take(&mut message.recipients);
+            bodies.push(Body::Message(message));
+            bodies.extend(rows.chunks(ROWS_PER_LINE_MAX).map(|rows| Body::Recipients(rows.to_vec())));
+        }
+        Reply::Done { text, count } => bodies.push(Body::Done { text, count }),
+        Reply::Error(problem) => bodies.push(Body::Error(problem)),
+    }
+    let last = bodies.len() - 1;
+    let line = |(i, body)| {
+        let line = Line { v: VERSION, ok: !matches!(body, Body::Error(_)), more: i < last, body };
+        // Plain structs with string keys: serialising them cannot fail.
+        serde_json::to_string(&line).unwrap_or_default() + "\n"
+    };
+    bodies.into_iter().enumerate().map(line).collect()
+}
+
+/// Puts the lines of one reply together.
+#[derive(Default)]
+pub struct Assembler(Option<Reply>);
+
+impl Assembler {
+    /// Takes a line; gives the reply with its last one.
+    ///
+    /// # Errors
+    /// The line is not of this protocol, or does not fit to those before it.
+    pub fn push(&mut self, line: &str) -> Result<Option<Reply>, String> {
+        let line: Line = serde_json::from_str(line).map_err(|e| format!("unreadable reply: {e}"))?;
+        if line.v != VERSION {
+            return Err(format!("the server speaks protocol version {}, not {VERSION}", line.v));
+        }
+        let reply = match (self.0.take(), line.body) {
+            (None, Body::Status(status)) => Reply::Status(status),
+            (None, Body::Queue(queue)) => Reply::Queue(queue),
+            (None, Body::Message(message)) => Reply::Message(message),
+            (None, Body::Done { text, count }) => Reply::Done { text, count },
+            (_, Body::Error(problem)) => Reply::Error(problem),
+            (Some(Reply::Queue(mut queue)), Body::Sites(rows)) => {
+                queue.sites.extend(rows);
+                Reply::Queue(queue)
+            }
+            (Some(Reply::Message(mut message)), Body::Recipients(rows)) => {
+                message.recipients.extend(rows);
+                Reply::Message(message)
+            }
+            _ => return Err("the lines of the reply do not belong together".to_owned()),
+        };
+        if line.more {
+            self.0 = Some(reply);
+            return Ok(None);
+        }
+        Ok(Some(reply))
+    }
+}

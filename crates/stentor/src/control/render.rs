@@ -1,0 +1,215 @@
+//! Replies for people: tables of at most [`COLUMNS_MAX`] columns. Whatever came from the network is shown escaped, cut
+//! to its column, so that no mail server writes to the operator's terminal.
+
+use std::fmt::Write;
+
+use stentor_queue::ids::Ms;
+
+use super::protocol::{Fates, MessageView, QueueSummary, RecipientState, Reply, Status};
+use crate::attempt_log::{printable, push_rfc3339};
+
+/// The width of everything here, single long names and ids in headings excepted.
+pub const COLUMNS_MAX: usize = 100;
+const SITE_COLUMNS: usize = 34;
+const ADDRESS_COLUMNS: usize = 42;
+
+/// Any reply, with a line end.
+pub fn reply(reply: &Reply) -> String {
+    match reply {
+        Reply::Status(s) => status(s),
+        Reply::Queue(q) => queue(q),
+        Reply::Message(m) => message(m),
+        Reply::Done { text, .. } => format!("{}\n", printable(text, 1000)),
+        Reply::Error(problem) => format!("error: {}\n", printable(&problem.text, 1000)),
+    }
+}
+
+/// `stentor queue`: the sum, then a row for each site.
+pub fn queue(q: &QueueSummary) -> String {
+    let mut out = String::new();
+    if q.messages == 0 {
+        return format!("{}: the queue is empty\n", cut(&q.hostname, 60));
+    }
+    let (messages, recipients) = (plural(q.messages, "message"), plural(q.recipients, "recipient"));
+    let size = bytes(q.content_bytes);
+    line(&mut out, format_args!("{}: {messages} ({size}), {recipients} waiting", cut(&q.hostname, 40)));
+    if let Some(oldest) = q.oldest {
+        let id = cut(q.oldest_id.as_deref().unwrap_or(""), 20);
+        line(&mut out, format_args!("oldest: {id}, accepted {} ago", span(q.now.saturating_sub(oldest))));
+    }
+    if q.sites.is_empty() {
+        return out;
+    }
+    let rest = COLUMNS_MAX - (8 + 1 + 7 + 1 + 5 + 1 + 8 + 2 + SITE_COLUMNS + 2);
+    out.push('\n');
+    let heading = format_args!(
+        "{:>8} {:>7} {:>5} {:>8}  {:<SITE_COLUMNS$}  {}",
+        "waiting", "msgs", "conns", "next try", "site", "last answer"
+    );
+    line(&mut out, heading);
+    for row in &q.sites {
+        let next = next_try(row.next_try, q.now);
+        let (site, last) = (cut(&row.site, SITE_COLUMNS), cut(&row.last_reply, rest));
+        let (waiting, messages, connections) = (row.waiting, row.messages, row.connections);
+        line(
+            &mut out,
+            format_args!("{waiting:>8} {messages:>7} {connections:>5} {next:>8}  {site:<SITE_COLUMNS$}  {last}"),
+        );
+    }
+    let more = q.sites_total.saturating_sub(q.sites.len() as u64);
+    if more > 0 {
+        line(&mut out, format_args!("... and {}", plural(more, "more site")));
+    }
+    out
+}
+
+/// `stentor queue show ID`: the message, then a row for each pending recipient.
+pub fn message(m: &MessageView) -> String {
+    let mut out = String::new();
+    let list = m.list.as_deref().map(|list| format!(", list {}", cut(list, 30))).unwrap_or_default();
+    let age = span(m.now.saturating_sub(m.accepted));
+    let expires = m.expires.map(|at| format!(", expires in {}", span(at.saturating_sub(m.now)))).unwrap_or_default();
+    line(&mut out, format_args!("{}  {}  {}{list}", cut(&m.id, 20), bytes(m.size), cut(&m.class, 20)));
+    line(&mut out, format_args!("  accepted    {} ({age} ago){expires}", instant(m.accepted)));
+    line(&mut out, format_args!("  from        <{}> by {}", cut(&m.sender, 60), cut(&m.origin, 20)));
+    if !m.message_id.is_empty() {
+        line(&mut out, format_args!("  message-id  {}", cut(&m.message_id, 85)));
+    }
+    line(&mut out, format_args!("  recipients  {}", fates(&m.fates)));
+    if m.recipients.is_empty() {
+        return out;
+    }
+    let rest = COLUMNS_MAX - (9 + 1 + 8 + 2 + ADDRESS_COLUMNS + 2);
+    out.push('\n');
+    line(
+        &mut out,
+        format_args!("{:<9} {:>8}  {:<ADDRESS_COLUMNS$}  {}", "state", "next try", "recipient", "last answer"),
+    );
+    for r in &m.recipients {
+        let (state, next) = match r.state {
+            RecipientState::Waiting => ("waiting", next_try(r.next_try, m.now)),
+            RecipientState::InFlight => ("in flight", "-".to_owned()),
+            RecipientState::Deferred => ("deferred", next_try(r.next_try, m.now)),
+            RecipientState::Other => ("other", next_try(r.next_try, m.now)),
+        };
+        let (address, last) = (cut(&r.address, ADDRESS_COLUMNS), cut(&r.last_reply, rest));
+        line(&mut out, format_args!("{state:<9} {next:>8}  {address:<ADDRESS_COLUMNS$}  {last}"));
+    }
+    let more = m.fates.pending.saturating_sub(m.recipients.len() as u64);
+    if more > 0 {
+        line(&mut out, format_args!("... and {}", plural(more, "more recipient")));
+    }
+    out
+}
+
+/// `stentor status`.
+pub fn status(s: &Status) -> String {
+    let mut out = String::new();
+    let up = span(s.now.saturating_sub(s.started));
+    let stopping = if s.stopping { ", stopping" } else { "" };
+    let version = cut(&s.version, 20);
+    line(&mut out, format_args!("{}: stentor {version}, pid {}, up {up}{stopping}", cut(&s.hostname, 40), s.pid));
+    line(&mut out, format_args!("  queue        {}, {} known", plural(s.messages, "message"), addresses(s.addresses)));
+    line(&mut out, format_args!("  recipients   {}", fates(&s.recipients)));
+    line(&mut out, format_args!("  connections  {} in, {} out", s.connections_in, s.connections_out));
+    line(
+        &mut out,
+        format_args!(
+            "  journal      {} in {}, {} of content, {} free",
+            plural(s.journal_syncs, "sync"),
+            plural(s.journal_segments, "segment"),
+            bytes(s.content_bytes),
+            bytes(s.disk_free_bytes)
+        ),
+    );
+    line(&mut out, format_args!("  dns          {} questions, {} failed", s.dns_queries, s.dns_failures));
+    if s.log_lines_lost > 0 {
+        line(&mut out, format_args!("  log          {} lost", plural(s.log_lines_lost, "line")));
+    }
+    out
+}
+
+/// The sum and those parts of it that are not zero.
+fn fates(f: &Fates) -> String {
+    let mut out = format!("{} acknowledged", f.acknowledged);
+    let parts = [
+        (f.delivered, "delivered"),
+        (f.bounced, "bounced"),
+        (f.expired, "expired"),
+        (f.removed, "removed"),
+        (f.quarantined, "quarantined"),
+        (f.coalesced, "coalesced"),
+        (f.pending, "pending"),
+    ];
+    let mut sign = " = ";
+    for (n, name) in parts.into_iter().filter(|(n, _)| *n > 0) {
+        // Writing into a string cannot fail.
+        let _ = write!(out, "{sign}{n} {name}");
+        sign = " + ";
+    }
+    out
+}
+
+fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
+    let _ = out.write_fmt(text);
+    out.truncate(out.trim_end_matches(' ').len());
+    out.push('\n');
+}
+
+/// Escaped, and at most `columns` characters; an ellipsis marks what was cut.
+fn cut(text: &str, columns: usize) -> String {
+    let text = printable(text, columns * 4);
+    if text.chars().count() <= columns {
+        return text;
+    }
+    text.chars().take(columns - 1).chain(['\u{2026}']).collect()
+}
+
+fn next_try(at: Option<Ms>, now: Ms) -> String {
+    match at {
+        Some(at) if at > now => span(at - now),
+        _ => "now".to_owned(),
+    }
+}
+
+/// `0s`, `59s`, `12m`, `3h05m`, `2d04h`: at most 6 characters below 1,000 days.
+fn span(ms: u64) -> String {
+    let s = ms / 1000;
+    match s {
+        0..60 => format!("{s}s"),
+        60..3_600 => format!("{}m", s / 60),
+        3_600..86_400 => format!("{}h{:02}m", s / 3_600, s / 60 % 60),
+        _ => format!("{}d{:02}h", s / 86_400, s / 3_600 % 24),
+    }
+}
+
+/// `2026-11-21 10:54:25 UTC`.
+fn instant(ms: Ms) -> String {
+    let mut out = Vec::new();
+    push_rfc3339(&mut out, ms);
+    let text = String::from_utf8_lossy(&out);
+    let text = text.split('.').next().unwrap_or_default();
+    format!("{} UTC", text.replace('T', " "))
+}
+
+fn bytes(n: u64) -> String {
+    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
+    if n < 1024 {
+        return format!("{n} B");
+    }
+    let mut value = n as f64 / 1024.0;
+    let mut unit = 0;
+    while value >= 1023.95 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    format!("{value:.1} {}", UNITS[unit])
+}
+
+fn plural(n: u64, what: &str) -> String {
+    if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
+}
+
+fn addresses(n: u64) -> String {
+    if n == 1 { "1 address".to_owned() } else { format!("{n} addresses") }
+}
