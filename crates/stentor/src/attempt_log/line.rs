@@ -136,9 +136,9 @@ impl Ident {
         let json = self.format == Format::Json;
         tail.clear();
         if json {
-            attempt_json_tail(tail, attempt)
+            attempt_json_tail(tail, attempt);
         } else {
-            attempt_tail(tail, attempt)
+            attempt_tail(tail, attempt);
         }
         let (place, open, between, close): (_, &[u8], &[u8], &[u8]) =
             if json { (Place::Json, b"\"", b",", b"\"") } else { (Place::Field, b"<", b",", b">") };

@@ -24,7 +24,7 @@ fn logged(format: Format, write: impl FnOnce(&AttemptLog)) -> String {
     text.replace(&format!("[{pid}]"), "[1]").replace(&format!("\"pid\":{pid}"), "\"pid\":1")
 }
 
-fn attempt<'a>(stat: Stat, reply: &'a str) -> Attempt<'a> {
+fn attempt(stat: Stat, reply: &str) -> Attempt<'_> {
     Attempt {
         id: MessageId(1),
         from: "list-bounces@example.com",

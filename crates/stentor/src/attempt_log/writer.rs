@@ -143,7 +143,7 @@ impl Shared {
                 }
             }
             if !sink.write(&full) {
-                let lines = full.iter().filter(|b| **b == b'\n').count() as u64;
+                let lines = full.split(|b| *b == b'\n').skip(1).count() as u64;
                 lost += lines;
                 self.dropped.fetch_add(lines, Ordering::Relaxed);
             }

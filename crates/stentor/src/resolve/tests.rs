@@ -218,10 +218,10 @@ async fn every_kind_of_answer_has_its_code() {
     for (domain, expected) in table {
         match r.resolve(domain).await {
             Resolution::Permanent { dsn, text } => {
-                assert_eq!((dsn, dsn.as_bytes()[0]), (expected, b'5'), "{domain} {text}")
+                assert_eq!((dsn, dsn.as_bytes()[0]), (expected, b'5'), "{domain} {text}");
             }
             Resolution::Temporary { dsn, text } => {
-                assert_eq!((dsn, dsn.as_bytes()[0]), (expected, b'4'), "{domain} {text}")
+                assert_eq!((dsn, dsn.as_bytes()[0]), (expected, b'4'), "{domain} {text}");
             }
             Resolution::Site(plan) => panic!("{domain}: {plan:?}"),
         }
