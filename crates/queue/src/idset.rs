@@ -472,3 +472,6 @@ impl Iterator for Iter<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -223,3 +223,6 @@ impl AddressBook {
         id
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -248,6 +248,11 @@ pub(crate) fn put_interned(buf: &mut Vec<u8>, next: i64, id: AddressId, text: &s
     i64::from(id.0) + 1
 }
 
+/// [`put_interned`] appends at most this many bytes.
+pub(crate) fn interned_bytes_max(text: &str) -> usize {
+    2 * codec::VARINT_BYTES_MAX + text.len()
+}
+
 fn decode_intern<'a>(r: &mut Reader<'a>) -> Result<Vec<(AddressId, &'a str)>, EventError> {
     let mut entries = Vec::new();
     let mut next = 0i64;

@@ -9,13 +9,13 @@
 use std::ops::Bound;
 
 use super::Store;
-use crate::event::{begin_intern, begin_messages, encode_checkpoint_end, encode_list, encode_totals, put_interned};
+use crate::event::{
+    begin_intern, begin_messages, encode_checkpoint_end, encode_list, encode_totals, interned_bytes_max, put_interned,
+};
 use crate::ids::MessageNo;
 
 /// A slice's size, but for a single message or list that is larger.
 pub const SLICE_BYTES_MAX: usize = 256 * 1024;
-/// Addresses are added until this is passed; the longest (16 KiB, far over RFC 5321's 256) stays within the maximum.
-const SLICE_BYTES_GOAL: usize = SLICE_BYTES_MAX - 17 * 1024;
 
 /// Where the checkpoint is.
 #[derive(Debug)]
@@ -40,6 +40,7 @@ pub struct Checkpoint {
     stage: Stage,
     /// First message number and the one to stop before, as they were at the begin.
     messages: (u32, u32),
+    slice_bytes_max: usize,
 }
 
 impl Default for Checkpoint {
@@ -51,7 +52,12 @@ impl Default for Checkpoint {
 impl Checkpoint {
     /// A cursor at the begin.
     pub fn new() -> Self {
-        Checkpoint { stage: Stage::Begin, messages: (0, 0) }
+        Checkpoint::with_slice_bytes_max(SLICE_BYTES_MAX)
+    }
+
+    /// A cursor with smaller slices.
+    pub fn with_slice_bytes_max(slice_bytes_max: usize) -> Self {
+        Checkpoint { stage: Stage::Begin, messages: (0, 0), slice_bytes_max }
     }
 
     /// Replaces `record` by the next slice; `false` when there is none left and the checkpoint may be ended.
@@ -68,12 +74,12 @@ impl Checkpoint {
                     encode_totals(record, &store.totals(), store.last_id);
                     Stage::Addresses(0)
                 }
-                Stage::Addresses(first) => addresses(store, first, record),
+                Stage::Addresses(first) => addresses(store, first, self.slice_bytes_max, record),
                 Stage::Lists(last) => list_after(store, last.as_deref(), record)
                     .map_or(Stage::Messages { next: self.messages.0, until: self.messages.1 }, |name| {
                         Stage::Lists(Some(name))
                     }),
-                Stage::Messages { next, until } => messages(store, next, until, record),
+                Stage::Messages { next, until } => messages(store, next, until, self.slice_bytes_max, record),
                 Stage::End => {
                     encode_checkpoint_end(record);
                     Stage::Done
@@ -90,16 +96,15 @@ impl Checkpoint {
     }
 }
 
-fn addresses(store: &Store, first: u32, record: &mut Vec<u8>) -> Stage {
+fn addresses(store: &Store, first: u32, bytes_max: usize, record: &mut Vec<u8>) -> Stage {
     let mut next = 0;
     for (id, text) in store.book.iter_at(first) {
         if record.is_empty() {
             begin_intern(record);
+        } else if record.len() + interned_bytes_max(text) > bytes_max {
+            return Stage::Addresses(id.0);
         }
         next = put_interned(record, next, id, text);
-        if record.len() >= SLICE_BYTES_GOAL {
-            return Stage::Addresses(id.0 + 1);
-        }
     }
     Stage::Lists(None)
 }
@@ -111,11 +116,11 @@ fn list_after(store: &Store, last: Option<&str>, record: &mut Vec<u8>) -> Option
     Some(name.clone())
 }
 
-fn messages(store: &Store, next: u32, until: u32, record: &mut Vec<u8>) -> Stage {
+fn messages(store: &Store, next: u32, until: u32, bytes_max: usize, record: &mut Vec<u8>) -> Stage {
     for (MessageNo(no), message) in store.messages.between(next, until) {
         if record.is_empty() {
             begin_messages(record);
-        } else if record.len() + message.slice_bytes_max() > SLICE_BYTES_MAX {
+        } else if record.len() + message.slice_bytes_max() > bytes_max {
             return Stage::Messages { next: no, until };
         }
         message.encode_slice(record);

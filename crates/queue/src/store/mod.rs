@@ -144,9 +144,10 @@ impl Store {
                 None => Applied::Nothing,
             },
             Event::Totals { totals, last_id } => {
-                self.totals = totals;
                 self.last_id = self.last_id.max(last_id);
-                self.window = true;
+                // Equal counters: all before was replayed, so nothing is unknown (a checkpoint that was not the start).
+                self.window |= totals != self.totals;
+                self.totals = totals;
                 Applied::Noted
             }
             Event::Messages(slices) => {

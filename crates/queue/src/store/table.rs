@@ -127,3 +127,57 @@ impl Table {
         pages.into_values().flat_map(|page| page.messages)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::store::tests::message;
+
+    fn numbers<'a>(iter: impl Iterator<Item = (MessageNo, &'a Message)>) -> Vec<(u32, u64)> {
+        iter.map(|(no, m)| (no.0, m.id().0)).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn order_of_insertion_across_the_wrap(
+            before_wrap in 0u32..200, steps in vec((any::<bool>(), any::<prop::sample::Index>()), 0..400),
+        ) {
+            let mut table = Table { next: u32::MAX - before_wrap, ..Table::default() };
+            let mut model: Vec<(u32, u64)> = Vec::new();
+            for (id, (insert, which)) in steps.into_iter().enumerate() {
+                if insert || model.is_empty() {
+                    let no = table.push(message(id as u64));
+                    model.push((no.0, id as u64));
+                } else {
+                    let (no, id) = model.remove(which.index(model.len()));
+                    prop_assert_eq!(table.remove(no).map(|m| m.id().0), Some(id));
+                    prop_assert!(table.remove(no).is_none());
+                }
+            }
+            prop_assert_eq!(table.len(), model.len());
+            prop_assert_eq!(&numbers(table.iter()), &model);
+            for (no, id) in &model {
+                prop_assert_eq!(table.get(*no).map(|m| m.id().0), Some(*id));
+                prop_assert_eq!(table.get_mut(*no).map(|m| m.id().0), Some(*id));
+            }
+            for at in 0..model.len() {
+                prop_assert_eq!(&numbers(table.between(model[at].0, table.next())), &model[at..]);
+                prop_assert_eq!(&numbers(table.between(model[0].0, model[at].0)), &model[..at]);
+            }
+            prop_assert_eq!(table.drain().count(), model.len());
+            prop_assert_eq!((table.len(), table.iter().count()), (0, 0));
+        }
+    }
+
+    #[test]
+    fn numbers_in_use_are_skipped() {
+        let mut table = Table::default();
+        let first = table.push(message(1));
+        table.next = first.0.wrapping_sub(1);
+        assert_eq!(table.push(message(2)), MessageNo(u32::MAX));
+        assert_eq!(table.push(message(3)), MessageNo(first.0 + 1));
+    }
+}

@@ -1,0 +1,115 @@
+use std::collections::BTreeMap;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::*;
+
+fn ids_of(book: &AddressBook, domain: &str) -> Vec<u32> {
+    book.domain_lookup(domain).map_or_else(Vec::new, |id| book.addresses_of(id).iter().collect())
+}
+
+#[test]
+fn an_address_has_one_id_and_a_domain() {
+    let mut book = AddressBook::new();
+    let (a, new) = book.intern("Anna@example.org").unwrap();
+    assert!(new);
+    assert_eq!(book.intern("Anna@example.org"), Some((a, false)));
+    let (b, _) = book.intern("anna@example.org").unwrap();
+    assert_ne!(a, b, "the case of local parts is kept");
+    let (c, _) = book.intern("\"x@y\"@other.example").unwrap();
+    assert_eq!(book.text(c), "\"x@y\"@other.example");
+    assert_eq!(book.domain_name(book.domain(c)), "other.example");
+    assert_eq!(book.domain(a), book.domain(b));
+    assert_eq!(ids_of(&book, "example.org"), [a.0, b.0]);
+    assert_eq!(book.lookup("anna@example.org"), Some(b));
+    assert_eq!(book.lookup("nobody@example.org"), None);
+    assert_eq!((book.len(), book.domains()), (3, 2));
+    assert_eq!(book.text(AddressId(77)), "");
+    assert_eq!(book.try_domain(AddressId(77)), None);
+    assert_eq!(ids_of(&book, "nowhere.example"), []);
+}
+
+#[test]
+fn a_forgotten_id_is_given_out_again() {
+    let mut book = AddressBook::new();
+    book.intern("a@x").unwrap();
+    let (b, _) = book.intern("b@x").unwrap();
+    book.forget(b);
+    book.forget(b);
+    assert_eq!((book.lookup("b@x"), book.text(b), book.len()), (None, "", 1));
+    assert_eq!(book.intern("c@y"), Some((b, true)));
+    assert_eq!(book.intern("d@y"), Some((AddressId(2), true)));
+    assert_eq!((ids_of(&book, "x"), ids_of(&book, "y")), (vec![0], vec![1, 2]));
+}
+
+#[test]
+fn replay_names_the_ids() {
+    let mut book = AddressBook::new();
+    assert!(book.intern_at(AddressId(5), "e@x"));
+    assert!(!book.intern_at(AddressId(5), "e@x"));
+    assert!(book.intern_at(AddressId(2), "c@x"));
+    assert!(!book.intern_at(AddressId(u32::MAX), "z@x"));
+    book.reuse_gaps();
+    let new: Vec<u32> = ["a@x", "b@x", "d@x", "f@x", "g@x"].iter().map(|t| book.intern(t).unwrap().0.0).collect();
+    assert_eq!(new, [0, 1, 3, 4, 6], "gaps first, then the end");
+    assert!(book.intern_at(AddressId(5), "other@y"), "the journal is right");
+    assert_eq!((book.text(AddressId(5)), book.lookup("e@x")), ("other@y", None));
+    assert!(book.intern_at(AddressId(9), "other@y"));
+    assert_eq!((book.lookup("other@y"), book.is_interned(AddressId(5))), (Some(AddressId(9)), false));
+}
+
+#[test]
+fn a_text_too_long_is_refused() {
+    let mut book = AddressBook::new();
+    assert_eq!(book.intern(&"x".repeat(1 << 14)), None);
+    let longest = "x".repeat((1 << 14) - 1);
+    let (id, _) = book.intern(&longest).unwrap();
+    assert_eq!(book.text(id), longest);
+}
+
+#[test]
+fn many_addresses_keep_their_texts() {
+    let mut book = AddressBook::new();
+    let text = |i: u32| format!("subscriber.{i}@domain-{}.example", i % 977);
+    for i in 0..20_000 {
+        assert_eq!(book.intern(&text(i)), Some((AddressId(i), true)));
+    }
+    for i in 0..20_000 {
+        assert_eq!(book.text(AddressId(i)), text(i));
+        assert_eq!(book.lookup(&text(i)), Some(AddressId(i)));
+    }
+    assert!(book.iter_at(19_998).map(|(id, _)| id.0).eq([19_998, 19_999]));
+    assert_eq!((0..977).map(|d| ids_of(&book, &format!("domain-{d}.example")).len()).sum::<usize>(), 20_000);
+}
+
+proptest! {
+    #[test]
+    fn interning_and_forgetting_match_a_model(ops in vec((any::<bool>(), 0u32..40), 0..200)) {
+        let mut book = AddressBook::new();
+        let mut model: BTreeMap<String, u32> = BTreeMap::new();
+        for (forget, n) in ops {
+            let text = format!("user{n}@d{}.example", n % 3);
+            match (forget, model.get(&text).copied()) {
+                (true, Some(id)) => {
+                    book.forget(AddressId(id));
+                    model.remove(&text);
+                }
+                (true, None) => prop_assert_eq!(book.lookup(&text), None),
+                (false, known) => {
+                    let (id, new) = book.intern(&text).unwrap();
+                    prop_assert_eq!(new, known.is_none());
+                    prop_assert!(known.is_none_or(|k| k == id.0));
+                    prop_assert!(new == model.values().all(|other| *other != id.0));
+                    model.insert(text, id.0);
+                }
+            }
+        }
+        prop_assert_eq!(book.len(), model.len());
+        for (text, id) in &model {
+            prop_assert_eq!(book.text(AddressId(*id)), text);
+            prop_assert!(ids_of(&book, text.rsplit_once('@').unwrap().1).contains(id));
+        }
+        prop_assert!(book.iter_at(0).count() == model.len());
+    }
+}

@@ -1,0 +1,216 @@
+//! Unit tests of the fold; `replay` has the property test of checkpoint and replay.
+
+mod replay;
+
+use super::*;
+use crate::event::{Class, RcptParams, encode_accept};
+use crate::ids::AddressId;
+
+pub fn accept(id: u64, recipients: &[u32]) -> Accept {
+    Accept {
+        id: MessageId(id),
+        content: ContentId(id),
+        size: 4096,
+        accepted: 1_795_000_000_000 + id,
+        sender: format!("sender{id}@example.org"),
+        class: Class::Ordinary,
+        list: None,
+        recipients: recipients.iter().copied().collect(),
+        prefix: Vec::new(),
+        eight_bit: false,
+        smtputf8: false,
+        ret: None,
+        envid: None,
+        params: Vec::new(),
+        origin: "127.0.0.1".into(),
+        message_id: String::new(),
+        is_report: false,
+    }
+}
+
+pub fn message(id: u64) -> Message {
+    Message::new(accept(id, &[1]))
+}
+
+fn outcome(id: u64, fate: Fate, ids: &[u32]) -> Event<'static> {
+    Event::Outcome { message: MessageId(id), fate, ids: ids.iter().copied().collect(), by: None, at: 0 }
+}
+
+fn add(store: &mut Store, accept: Accept) -> MessageNo {
+    match store.apply(Event::Accept(Box::new(accept))) {
+        Applied::New(no) => no,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_message_lives_until_its_last_fate() {
+    let mut store = Store::new();
+    let no = add(&mut store, accept(7, &[1, 2, 3]));
+    assert_eq!(store.no_of(MessageId(7)), Some(no));
+    assert_eq!((store.len(), store.pending(), store.totals().pending()), (1, 3, 3));
+    assert_eq!(store.apply(outcome(7, Fate::Delivered, &[1])), Applied::Settled { no, recipients: 1 });
+    assert_eq!(store.apply(outcome(7, Fate::Delivered, &[1])), Applied::Nothing, "never counted twice");
+    assert_eq!(store.apply(outcome(7, Fate::Bounced, &[1, 2, 9])), Applied::Settled { no, recipients: 1 });
+    let summary = store.summary(no).unwrap();
+    assert_eq!((summary.total, summary.pending, summary.tally.delivered, summary.tally.bounced), (3, 1, 1, 1));
+    assert_eq!((summary.sender, summary.size, summary.origin), ("sender7@example.org", 4096, "127.0.0.1"));
+    assert!(store.pending_of(no).eq([AddressId(3)]));
+    let (id, content) = (MessageId(7), ContentId(7));
+    let finished = Applied::Finished { no, id, content, unreferenced: true, recipients: 1 };
+    assert_eq!(store.apply(outcome(7, Fate::Expired, &[3])), finished);
+    assert_eq!(store.apply(outcome(7, Fate::Expired, &[3])), Applied::Nothing);
+    assert_eq!((store.len(), store.message(no), store.no_of(MessageId(7)), store.ignored()), (0, None, None, 2));
+    let fates = store.totals().fates;
+    assert_eq!((fates.delivered, fates.bounced, fates.expired, fates.sum()), (1, 1, 1, 3));
+    assert!(store.is_balanced());
+}
+
+#[test]
+fn settling_writes_what_it_did() {
+    let mut store = Store::new();
+    let no = add(&mut store, accept(7, &[1, 2, 3]));
+    let mut record = Vec::new();
+    let ids = [2, 3, 4].into_iter().collect();
+    let done = store.settle(no, Fate::Removed, &ids, Some("op"), 5, &mut record);
+    assert_eq!(done, Applied::Settled { no, recipients: 2 });
+    let ids = [2, 3].into_iter().collect();
+    let written = Event::Outcome { message: MessageId(7), fate: Fate::Removed, ids, by: Some("op"), at: 5 };
+    assert_eq!(Event::decode(&record), Ok(written));
+    record.clear();
+    let ids = [2, 3].into_iter().collect();
+    assert_eq!(store.settle(no, Fate::Delivered, &ids, None, 6, &mut record), Applied::Nothing);
+    assert_eq!(store.settle(MessageNo(99), Fate::Delivered, &ids, None, 6, &mut record), Applied::Nothing);
+    assert!(record.is_empty(), "nothing done, nothing written");
+}
+
+#[test]
+fn a_content_goes_with_its_last_message() {
+    let mut store = Store::new();
+    for id in 1..=3 {
+        let mut accept = accept(id, &[1]);
+        accept.content = ContentId(50);
+        add(&mut store, accept);
+    }
+    for (id, last) in [(2, false), (1, false), (3, true)] {
+        match store.apply(outcome(id, Fate::Delivered, &[1])) {
+            Applied::Finished { content, unreferenced, .. } => assert_eq!((content.0, unreferenced), (50, last)),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(store.has_content(ContentId(50)), !last);
+    }
+}
+
+#[test]
+fn a_second_acceptance_and_an_empty_one_change_nothing() {
+    let mut store = Store::new();
+    let no = add(&mut store, accept(7, &[1, 2]));
+    assert_eq!(store.apply(Event::Accept(Box::new(accept(7, &[5])))), Applied::Nothing);
+    assert_eq!((store.message(no).unwrap().pending().len(), store.totals().messages_accepted), (2, 1));
+    match store.apply(Event::Accept(Box::new(accept(8, &[])))) {
+        Applied::Finished { unreferenced, recipients, .. } => assert!(unreferenced && recipients == 0),
+        other => panic!("{other:?}"),
+    }
+    assert!(store.is_balanced() && store.len() == 1);
+}
+
+#[test]
+fn queue_ids_are_never_given_twice() {
+    let mut store = Store::new();
+    let first = store.next_message_id(1_795_000_000_000);
+    assert!(store.next_message_id(1_795_000_000_000) > first);
+    let mut later = accept(first.0 + 100, &[1]);
+    later.id = MessageId(first.0 + 100);
+    add(&mut store, later);
+    assert!(store.next_message_id(1_795_000_000_000).0 > first.0 + 100);
+    let mut again = Store::new();
+    let mut record = Vec::new();
+    assert!(Checkpoint::new().next_slice(&store, &mut record));
+    again.apply_record(&record).unwrap();
+    assert_eq!(again.last_id, store.last_id, "also when the youngest message is gone");
+}
+
+#[test]
+fn age_order_is_restored_after_replay() {
+    let mut store = Store::new();
+    for id in [5, 9, 2, 7] {
+        add(&mut store, accept(id, &[id as u32]));
+    }
+    store.replayed();
+    assert!(store.messages().map(|(_, m)| m.id().0).eq([2, 5, 7, 9]));
+    assert_eq!(store.oldest().unwrap().1.id(), MessageId(2));
+    for id in [2, 5, 7, 9] {
+        let no = store.no_of(MessageId(id)).unwrap();
+        assert_eq!(store.message(no).unwrap().id(), MessageId(id));
+        assert!(store.has_content(ContentId(id)));
+        assert!(store.messages_waiting_for(AddressId(id as u32)).map(|(_, m)| m.id().0).eq([id]));
+    }
+    assert_eq!((store.pending(), store.is_balanced()), (4, true));
+}
+
+#[test]
+fn lists_are_replaced_and_removed() {
+    let mut store = Store::new();
+    for version in 1..=2 {
+        let ids = (0..1000 * version).collect();
+        store.apply(Event::ListVersion { name: "news", version: version.into(), stamp: "s", ids });
+    }
+    let list = store.list("news").unwrap();
+    assert_eq!((list.version, list.stamp.as_str(), list.ids.len()), (2, "s", 2000));
+    assert_eq!(store.lists().count(), 1);
+    assert_eq!(store.apply(Event::ListRemoved { name: "news" }), Applied::Noted);
+    assert_eq!(store.apply(Event::ListRemoved { name: "news" }), Applied::Nothing);
+    assert_eq!(store.list("news"), None);
+}
+
+#[test]
+fn recipients_keep_their_parameters() {
+    let mut store = Store::new();
+    let mut a = accept(7, &[1, 2, 3]);
+    let params = RcptParams { notify: Some(6), orcpt: Some("rfc822;b@x".into()) };
+    a.params = vec![(AddressId(3), RcptParams::default()), (AddressId(2), params.clone())];
+    let no = add(&mut store, a);
+    store.apply(outcome(7, Fate::Delivered, &[1]));
+    let message = store.message(no).unwrap();
+    assert_eq!((message.params(AddressId(2)), message.params(AddressId(1))), (Some(&params), None));
+    let (mut cursor, mut record, mut again) = (Checkpoint::new(), Vec::new(), Store::new());
+    while cursor.next_slice(&store, &mut record) {
+        again.apply_record(&record).unwrap();
+    }
+    assert!(cursor.is_done() && !cursor.next_slice(&store, &mut record));
+    assert_eq!(again.message(again.no_of(MessageId(7)).unwrap()), Some(message));
+}
+
+#[test]
+fn slices_keep_to_their_size() {
+    let mut store = Store::new();
+    for i in 0..20_000 {
+        store.book.intern(&format!("subscriber-number-{i}@some-domain-{}.example", i % 100)).unwrap();
+    }
+    for id in 1..=6000 {
+        let mut a = accept(id, &[id as u32, 3, 9000]);
+        a.message_id = "<0123456789.0123456789@a-host-with-a-name.example.org>".into();
+        add(&mut store, a);
+    }
+    let (mut cursor, mut record, mut again) = (Checkpoint::new(), Vec::new(), Store::new());
+    let mut slices = 0;
+    while cursor.next_slice(&store, &mut record) {
+        assert!(record.len() <= SLICE_BYTES_MAX, "{} bytes", record.len());
+        again.apply_record(&record).unwrap();
+        slices += 1;
+    }
+    assert!((6..30).contains(&slices), "{slices} slices: few, large ones");
+    assert_eq!((again.len(), again.pending(), again.book.len()), (6000, store.pending(), 20_000));
+    assert!(again.is_balanced());
+}
+
+#[test]
+fn a_record_that_cannot_be_read_is_an_error() {
+    let mut record = Vec::new();
+    encode_accept(&mut record, &accept(1, &[1]));
+    let mut store = Store::new();
+    assert!(store.apply_record(&record[..record.len() - 3]).is_err());
+    assert!(store.apply_record(&[0x30]).is_err());
+    assert_eq!(store.apply_record(&[0x90, 1]), Ok(Applied::Nothing));
+    assert!(matches!(store.apply_record(&record), Ok(Applied::New(_))));
+}

@@ -1,0 +1,341 @@
+//! Replayed state equals live state, whatever the checkpoint was doing.
+//!
+//! A model owner does what the committer does: outcomes are applied at once and written with the next batch; a batch
+//! has waiting records, then the checkpoint's, then new events, which are applied once it is durable; a refused batch
+//! leaves the waiting records waiting and gives the checkpoint up. Beside it runs a naive model of messages.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::Index;
+
+use super::*;
+use crate::event::{FATES, encode_intern, encode_list};
+
+#[derive(Debug, Clone)]
+enum Op {
+    /// Recipients (numbers of addresses), whether with the content of the one before, whether with parameters.
+    Accept(Vec<u16>, bool, bool),
+    Settle(Index, usize, u32),
+    List(u8, Vec<u16>),
+    RemoveList(u8),
+    /// Begin a checkpoint if none runs, take slices, refuse.
+    Batch {
+        begin: bool,
+        slices: usize,
+        refuse: bool,
+    },
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let recipients = || prop_oneof![4 => vec(0u16..60, 1..6), 1 => vec(0u16..300, 1..200)];
+    prop_oneof![
+        5 => (recipients(), any::<bool>(), any::<bool>()).prop_map(|(r, same, params)| Op::Accept(r, same, params)),
+        9 => (any::<Index>(), 0usize..6, any::<u32>()).prop_map(|(i, fate, mask)| Op::Settle(i, fate, mask)),
+        1 => (0u8..4, recipients()).prop_map(|(name, r)| Op::List(name, r)),
+        1 => (0u8..4).prop_map(Op::RemoveList),
+        6 => (any::<bool>(), 0usize..5, prop::bool::weighted(0.15))
+            .prop_map(|(begin, slices, refuse)| Op::Batch { begin, slices, refuse }),
+    ]
+}
+
+#[derive(Debug, PartialEq, Eq, Clone)]
+struct Model {
+    /// By id: content, pending, fates.
+    messages: BTreeMap<u64, (u64, BTreeSet<u32>, Tally)>,
+    totals: Totals,
+}
+
+enum New {
+    Accept(Accept),
+    List(u8, u64, IdSet),
+    RemoveList(u8),
+}
+
+struct Owner {
+    live: Store,
+    model: Model,
+    log: Vec<Vec<u8>>,
+    /// Applied, not written.
+    waiting: Vec<Vec<u8>>,
+    new: Vec<New>,
+    /// Interned for `new`.
+    interned: Vec<AddressId>,
+    cursor: Option<(Checkpoint, usize)>,
+    /// Where the last complete checkpoint begins in the log.
+    start: usize,
+    now: Ms,
+}
+
+impl Owner {
+    fn new() -> Self {
+        Owner {
+            live: Store::new(),
+            model: Model { messages: BTreeMap::new(), totals: Totals::default() },
+            log: Vec::new(),
+            waiting: Vec::new(),
+            new: Vec::new(),
+            interned: Vec::new(),
+            cursor: None,
+            start: 0,
+            now: 1_795_000_000_000,
+        }
+    }
+
+    fn intern(&mut self, numbers: &[u16]) -> IdSet {
+        let mut ids = IdSet::new();
+        for n in numbers {
+            let (id, new) = self.live.book.intern(&format!("user{n}@d{}.example", n % 7)).unwrap();
+            if new {
+                self.interned.push(id);
+            }
+            ids.insert(id.0);
+        }
+        ids
+    }
+
+    fn step(&mut self, op: Op) {
+        self.now += 400;
+        match op {
+            Op::Accept(numbers, same, params) => {
+                let recipients = self.intern(&numbers);
+                let id = self.live.next_message_id(self.now);
+                let mut a = accept(id.0, &[]);
+                if let (true, Some(New::Accept(before))) = (same, self.new.last()) {
+                    a.content = before.content;
+                }
+                if params {
+                    let orcpt = Some(format!("rfc822;{}", numbers.len()));
+                    a.params = recipients
+                        .iter()
+                        .map(|id| (AddressId(id), RcptParams { notify: Some(1), orcpt: orcpt.clone() }))
+                        .collect();
+                }
+                a.recipients = recipients;
+                self.new.push(New::Accept(a));
+            }
+            Op::Settle(which, fate, mask) => {
+                if !self.model.messages.is_empty() {
+                    self.settle(which.index(self.model.messages.len()), FATES[fate], mask);
+                }
+            }
+            Op::List(name, numbers) => {
+                let ids = self.intern(&numbers);
+                self.new.push(New::List(name, self.now, ids));
+            }
+            Op::RemoveList(name) => self.new.push(New::RemoveList(name)),
+            Op::Batch { begin, slices, refuse } => self.batch(begin, slices, refuse),
+        }
+    }
+
+    fn settle(&mut self, nth: usize, fate: Fate, mask: u32) {
+        let (&id, (content, pending, tally)) = self.model.messages.iter_mut().nth(nth).unwrap();
+        // Some of the pending, and some that are not.
+        let ids: IdSet = (0..300).filter(|i| mask >> (i % 32) & 1 == 1).collect();
+        let hit: Vec<u32> = pending.iter().copied().filter(|i| ids.contains(*i)).collect();
+        pending.retain(|i| !ids.contains(*i));
+        *tally.of_mut(fate) += hit.len() as u64;
+        *self.model.totals.fates.of_mut(fate) += hit.len() as u64;
+        let (finished, content) = (pending.is_empty(), ContentId(*content));
+        if finished {
+            self.model.messages.remove(&id);
+        }
+        let no = self.live.no_of(MessageId(id)).unwrap();
+        let mut record = Vec::new();
+        let recipients = hit.len() as u64;
+        let expected = if hit.is_empty() {
+            Applied::Nothing
+        } else if finished {
+            let unreferenced = self.model.messages.values().all(|(other, ..)| *other != content.0);
+            Applied::Finished { no, id: MessageId(id), content, unreferenced, recipients }
+        } else {
+            Applied::Settled { no, recipients }
+        };
+        assert_eq!(self.live.settle(no, fate, &ids, None, self.now, &mut record), expected);
+        if !hit.is_empty() {
+            self.waiting.push(record);
+        }
+    }
+
+    fn batch(&mut self, begin: bool, slices: usize, refuse: bool) {
+        let mut batch = self.waiting.clone();
+        let at = self.log.len() + batch.len();
+        let mut slices = slices;
+        if begin && self.cursor.is_none() {
+            self.cursor = Some((Checkpoint::with_slice_bytes_max(120), at));
+            // The counters must go into the batch of the begin.
+            slices += 1;
+        }
+        if let Some((cursor, _)) = &mut self.cursor {
+            for _ in 0..slices {
+                let mut record = Vec::new();
+                if cursor.next_slice(&self.live, &mut record) {
+                    batch.push(record);
+                }
+            }
+        }
+        let mut record = Vec::new();
+        encode_intern(&mut record, self.interned.iter().map(|id| (*id, self.live.book.text(*id))));
+        batch.push(record);
+        for new in &self.new {
+            let mut record = Vec::new();
+            match new {
+                New::Accept(accept) => encode_accept(&mut record, accept),
+                New::List(name, version, ids) => encode_list(&mut record, &format!("l{name}"), *version, "", ids),
+                New::RemoveList(name) => Event::ListRemoved { name: &format!("l{name}") }.encode(&mut record),
+            }
+            batch.push(record);
+        }
+        if refuse {
+            self.cursor = None;
+            self.new.clear();
+            for id in self.interned.drain(..).rev() {
+                self.live.book.forget(id);
+            }
+        } else {
+            self.commit(batch);
+        }
+    }
+
+    fn commit(&mut self, batch: Vec<Vec<u8>>) {
+        self.log.extend(batch);
+        self.waiting.clear();
+        self.interned.clear();
+        if let Some((cursor, start)) = &self.cursor
+            && cursor.is_done()
+        {
+            self.start = *start;
+            self.cursor = None;
+        }
+        for new in std::mem::take(&mut self.new) {
+            match new {
+                New::Accept(accept) => {
+                    let pending: BTreeSet<u32> = accept.recipients.iter().collect();
+                    self.model.totals.messages_accepted += 1;
+                    self.model.totals.acknowledged += pending.len() as u64;
+                    self.model.messages.insert(accept.id.0, (accept.content.0, pending, Tally::default()));
+                    add(&mut self.live, accept);
+                }
+                New::List(name, version, ids) => {
+                    let name = format!("l{name}");
+                    self.live.apply(Event::ListVersion { name: &name, version, stamp: "", ids });
+                }
+                New::RemoveList(name) => drop(self.live.apply(Event::ListRemoved { name: &format!("l{name}") })),
+            }
+        }
+        // All that is applied is written: every replay must give the live state.
+        self.assert_replay(0);
+        self.assert_replay(self.start);
+    }
+
+    fn replay(&self, start: usize) -> Store {
+        let mut store = Store::new();
+        for record in &self.log[start..] {
+            store.apply_record(record).unwrap();
+        }
+        store.replayed();
+        store
+    }
+
+    fn assert_replay(&self, start: usize) {
+        let again = self.replay(start);
+        assert_eq!(shown(&again), shown(&self.live));
+        assert_eq!(again.ignored(), 0, "every record made sense");
+        for store in [&again, &self.live] {
+            assert_eq!(modelled(store), self.model);
+            assert!(store.is_balanced());
+            check_indices(store);
+        }
+    }
+}
+
+/// All of a store that is durable.
+type Shown = (Vec<Message>, Vec<(String, ListState)>, Vec<(u32, String)>, Vec<(String, Vec<u32>)>, Totals, u64);
+
+fn shown(store: &Store) -> Shown {
+    let book = &store.book;
+    let mut domains: Vec<(String, Vec<u32>)> = (0..book.domains() as u32)
+        .map(|d| crate::ids::DomainId(d))
+        .map(|d| (book.domain_name(d).to_owned(), book.addresses_of(d).iter().collect()))
+        .filter(|(_, ids): &(_, Vec<u32>)| !ids.is_empty())
+        .collect();
+    domains.sort();
+    (
+        store.messages().map(|(_, m)| m.clone()).collect(),
+        store.lists().map(|(name, list)| (name.to_owned(), list.clone())).collect(),
+        book.iter_at(0).map(|(id, text)| (id.0, text.to_owned())).collect(),
+        domains,
+        store.totals(),
+        store.pending(),
+    )
+}
+
+fn modelled(store: &Store) -> Model {
+    let messages = store.messages().map(|(_, m)| (m.id().0, (m.content().0, m.pending().iter().collect(), m.tally())));
+    Model { messages: messages.collect(), totals: store.totals() }
+}
+
+fn check_indices(store: &Store) {
+    assert_eq!((store.by_id.len(), store.by_content.len()), (store.len(), store.len()));
+    let mut last = None;
+    for (no, m) in store.messages() {
+        assert_eq!(store.no_of(m.id()), Some(no));
+        assert!(store.has_content(m.content()));
+        assert!(last < Some(m.id()), "by age");
+        last = Some(m.id());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    #[test]
+    fn replay_equals_live(ops in vec(op(), 1..120)) {
+        let mut owner = Owner::new();
+        for op in ops {
+            owner.step(op);
+        }
+        // Finish: complete what runs, then one more checkpoint.
+        owner.batch(true, 1000, false);
+        owner.batch(true, 1000, false);
+        prop_assert!(owner.cursor.is_none() && owner.start > 0);
+    }
+
+    /// Outcomes written twice outside of a checkpoint's window are not counted twice.
+    #[test]
+    fn repeated_outcomes_count_once(ops in vec(op(), 1..80)) {
+        let mut owner = Owner::new();
+        for op in ops {
+            owner.step(op);
+        }
+        owner.batch(false, 0, false);
+        let mut store = Store::new();
+        for record in &owner.log {
+            store.apply_record(record).unwrap();
+            if let Ok(Event::Outcome { .. } | Event::Accept(_)) = Event::decode(record) {
+                store.apply_record(record).unwrap();
+            }
+        }
+        store.replayed();
+        prop_assert_eq!(shown(&store), shown(&owner.live));
+    }
+}
+
+/// The checker bites: outcomes that are applied before the begin but written after it would count twice.
+#[test]
+fn the_order_in_a_batch_matters() {
+    let mut owner = Owner::new();
+    owner.step(Op::Accept(vec![1], false, false));
+    owner.step(Op::Accept(vec![1], false, false));
+    owner.batch(false, 0, false);
+    owner.settle(0, Fate::Delivered, u32::MAX);
+    let (mut cursor, mut record, mut store) = (Checkpoint::new(), Vec::new(), Store::new());
+    assert!(cursor.next_slice(&owner.live, &mut record));
+    store.apply_record(&record).unwrap();
+    store.apply_record(&owner.waiting[0]).unwrap();
+    while cursor.next_slice(&owner.live, &mut record) {
+        store.apply_record(&record).unwrap();
+    }
+    assert!(!store.is_balanced());
+}
