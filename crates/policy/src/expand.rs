@@ -123,7 +123,8 @@ impl<'a> Expander<'a> {
         collector: &mut Collector,
     ) -> Option<(Arc<Expansion>, usize)> {
         let Some((key, node)) = self.nodes.get_key_value(key_of(target).as_str()) else {
-            self.fail(subject, format!("no list or alias has the address `{target}`, and its domain is local"));
+            let message = format!("no list or alias has the address `{target}`, and its domain is local");
+            self.errors.push(PolicyError { subject: subject.clone(), message, may_follow: true });
             return None;
         };
         match node {
@@ -150,7 +151,7 @@ impl<'a> Expander<'a> {
     }
 
     fn fail(&mut self, subject: &Subject, message: String) {
-        self.errors.push(PolicyError { subject: subject.clone(), message });
+        self.errors.push(PolicyError { subject: subject.clone(), message, may_follow: false });
     }
 }
 

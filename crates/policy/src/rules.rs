@@ -76,6 +76,8 @@ pub enum Subject {
 pub struct PolicyError {
     pub subject: Subject,
     pub message: String,
+    /// Something is missing that another error may have kept away: worth saying only if there is none.
+    pub may_follow: bool,
 }
 
 /// What becomes of a recipient.
@@ -180,7 +182,7 @@ impl Policy {
             let pattern = route.pattern.to_string();
             if !routes.insert(route) {
                 let message = format!("route `{pattern}` has no hosts or is there twice");
-                errors.push(PolicyError { subject: Subject::Route(pattern), message });
+                errors.push(PolicyError { subject: Subject::Route(pattern), message, may_follow: false });
             }
         }
         if !errors.is_empty() {
@@ -262,7 +264,7 @@ struct Builder {
 
 impl Builder {
     fn fail(&mut self, subject: Subject, message: String) {
-        self.errors.push(PolicyError { subject, message });
+        self.errors.push(PolicyError { subject, message, may_follow: false });
     }
 
     fn domains(&mut self, input: &PolicyInput) {
@@ -292,7 +294,8 @@ impl Builder {
             let subject = Subject::Alias(alias.address.clone());
             if !self.domains.contains(alias.address.domain()) {
                 let domain = alias.address.domain();
-                self.fail(subject, format!("domain `{domain}` of alias `{}` is not local", alias.address));
+                let message = format!("domain `{domain}` of alias `{}` is not local", alias.address);
+                self.errors.push(PolicyError { subject, message, may_follow: true });
             } else if alias.targets.is_empty() {
                 self.fail(subject, format!("alias `{}` has no targets", alias.address));
             } else {
@@ -304,13 +307,16 @@ impl Builder {
             self.implied(&list.bounces, Node::Bounces(list.name.clone()));
         }
         for list in &input.lists {
-            let Some(owner) = list.owner.as_ref().or(input.postmaster.as_ref()) else { continue };
+            let (owner, subject) = match (&list.owner, &input.postmaster) {
+                (Some(owner), _) => (owner, Subject::Owner(list.name.clone())),
+                (None, Some(postmaster)) => (postmaster, Subject::Postmaster),
+                (None, None) => continue,
+            };
             let (local, domain) = (list.address.local(), list.address.domain());
             for name in [format!("{local}-owner@{domain}"), format!("owner-{local}@{domain}")] {
                 // A quoted or over-long local part has no such address; the list works without.
                 let Ok(address) = Address::parse(name.as_bytes(), true) else { continue };
-                let subject = Subject::Owner(list.name.clone());
-                self.implied(&address, Node::Alias { targets: vec![owner.clone()], subject });
+                self.implied(&address, Node::Alias { targets: vec![owner.clone()], subject: subject.clone() });
             }
         }
         self.postmasters(input);
@@ -318,15 +324,16 @@ impl Builder {
 
     fn postmasters(&mut self, input: &PolicyInput) {
         // A list's owner answers for its domain where nobody else is named.
-        let owner = input.lists.iter().find_map(|list| list.owner.as_ref());
-        let Some(target) = input.postmaster.as_ref().or(owner) else { return };
+        let owner = input.lists.iter().find_map(|list| Some((list.owner.as_ref()?, Subject::Owner(list.name.clone()))));
+        let named = input.postmaster.as_ref().map(|postmaster| (postmaster, Subject::Postmaster));
+        let Some((target, subject)) = named.or(owner) else { return };
         let domains: Vec<Box<str>> = self.domains.iter().cloned().collect();
         for domain in domains {
             let Ok(address) = Address::parse(format!("postmaster@{domain}").as_bytes(), true) else { continue };
             if key_of(&address) == key_of(target) && self.nodes.contains_key(key_of(target).as_str()) {
                 continue;
             }
-            self.implied(&address, Node::Alias { targets: vec![target.clone()], subject: Subject::Postmaster });
+            self.implied(&address, Node::Alias { targets: vec![target.clone()], subject: subject.clone() });
         }
     }
 

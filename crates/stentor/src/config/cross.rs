@@ -42,8 +42,7 @@ pub(super) fn check(
         }
         Err(errors) => {
             for error in errors {
-                let follows = error.message.starts_with("no list or alias");
-                if is_whole || !follows {
+                if is_whole || !error.may_follow {
                     context.error(place(tables, &error.subject), error.message);
                 }
             }

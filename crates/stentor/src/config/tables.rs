@@ -175,10 +175,12 @@ fn post(section: &Section<'_>) -> Option<Post> {
 fn alias<'a>(section: &Section<'a>, entry: &Entry<'a>) -> Option<Spot<AliasInput>> {
     let key = Spot { value: entry.key.as_str(), span: entry.key_span.clone() };
     let own = address(section.context, &key);
-    let mut targets = Vec::new();
-    for text in section.texts_of(entry) {
-        targets.push(address(section.context, &text)?);
+    let texts = section.texts_of(entry);
+    if texts.is_empty() && entry.value.as_array().is_none_or(|items| !items.is_empty()) {
+        return None; // not a text or an array of texts, and said so
     }
+    let targets: Vec<Option<Address>> = texts.iter().map(|text| address(section.context, text)).collect();
+    let targets = targets.into_iter().collect::<Option<Vec<Address>>>()?;
     Some(Spot { value: AliasInput { address: own?, targets }, span: entry.key_span.clone() })
 }
 
