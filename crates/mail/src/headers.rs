@@ -23,6 +23,8 @@ const VALUE_BYTES_MAX: usize = 2_048;
 const FACT_BYTES_MAX: usize = 512;
 /// Longest field name of interest.
 const NAME_BYTES_MAX: usize = 32;
+/// What is longer than this and has no colon is no field (RFC 5322 section 2.1.1: the longest line).
+const FIELD_NAME_BYTES_MAX: usize = 998;
 
 /// What is known of a message when its last octet has come.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -53,6 +55,13 @@ pub struct HeaderFacts {
     pub overflow: Option<&'static str>,
 }
 
+impl HeaderFacts {
+    /// Whether the message says of itself that it is one of many: `Precedence` of that kind, or `List-*` fields.
+    pub fn is_bulk(&self) -> bool {
+        self.has_list_headers || matches!(self.precedence.as_deref(), Some("bulk" | "list" | "junk"))
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     LineStart,
@@ -79,8 +88,10 @@ pub struct HeaderScan {
     facts: HeaderFacts,
     state: State,
     name: [u8; NAME_BYTES_MAX],
-    /// Length of the name so far; counts on to one over the size of `name`.
+    /// Length of the name so far; counts on beyond the size of `name`.
     name_bytes: usize,
+    /// Where in the header section the line of that name began.
+    line_at: u64,
     /// Whether all octets of the name may be in one; white space only at its end.
     name_valid: bool,
     name_space: bool,
@@ -103,6 +114,7 @@ impl HeaderScan {
             state: State::LineStart,
             name: [0; NAME_BYTES_MAX],
             name_bytes: 0,
+            line_at: 0,
             name_valid: true,
             name_space: false,
             field: None,
@@ -118,7 +130,9 @@ impl HeaderScan {
             let taken = self.header(rest);
             self.facts.header_bytes += taken as u64;
             rest = &rest[taken..];
-            if self.facts.header_bytes > HEADER_BYTES_MAX && self.state != State::Body {
+            // Not within a name: its line may turn out to be the body's first.
+            let in_header = matches!(self.state, State::Value | State::LineStart);
+            if in_header && self.facts.header_bytes > HEADER_BYTES_MAX {
                 self.overflow_at("header section too large");
             }
         }
@@ -142,23 +156,7 @@ impl HeaderScan {
     fn header(&mut self, rest: &[u8]) -> usize {
         match self.state {
             State::LineStart => self.line_start(rest[0]),
-            State::Name => {
-                let end = memchr::memchr2(b':', b'\n', rest);
-                self.keep_name(&rest[..end.unwrap_or(rest.len())]);
-                let Some(end) = end else { return rest.len() };
-                if rest[end] == b':' && self.name_valid && self.name_bytes > 0 {
-                    self.begin_field();
-                } else if rest[end] == b'\n' && self.facts.fields == 1 && self.is_mbox_line() {
-                    self.facts.fields = 0;
-                    self.state = State::LineStart;
-                } else if rest[end] == b':' && self.facts.fields == 1 && self.is_mbox_line() {
-                    self.name_valid = false;
-                } else {
-                    self.facts.fields -= 1;
-                    self.state = State::Body;
-                }
-                end + 1
-            }
+            State::Name => self.name(rest),
             State::Value => {
                 let end = memchr::memchr(b'\n', rest);
                 self.keep_value(&rest[..end.unwrap_or(rest.len())]);
@@ -175,6 +173,33 @@ impl HeaderScan {
             }
             State::Body => 0,
         }
+    }
+
+    fn name(&mut self, rest: &[u8]) -> usize {
+        let end = memchr::memchr2(b':', b'\n', rest);
+        self.keep_name(&rest[..end.unwrap_or(rest.len())]);
+        let may_be_mbox = self.facts.fields == 1 && self.is_mbox_line();
+        match end.map(|end| rest[end]) {
+            _ if self.name_bytes > FIELD_NAME_BYTES_MAX => return self.not_a_field(),
+            Some(b':') if self.name_valid && self.name_bytes > 0 => self.begin_field(),
+            // The time in an mbox line.
+            Some(b':') if may_be_mbox => self.keep_name(b":"),
+            Some(b'\n') if may_be_mbox => {
+                self.facts.fields = 0;
+                self.state = State::LineStart;
+            }
+            Some(_) => return self.not_a_field(),
+            None => {}
+        }
+        end.map_or(rest.len(), |end| end + 1)
+    }
+
+    /// The line that was begun is the body's.
+    fn not_a_field(&mut self) -> usize {
+        self.facts.fields -= 1;
+        self.facts.header_bytes = self.line_at;
+        self.state = State::Body;
+        0
     }
 
     fn line_start(&mut self, byte: u8) -> usize {
@@ -201,6 +226,7 @@ impl HeaderScan {
             return 0;
         }
         self.facts.fields += 1;
+        self.line_at = self.facts.header_bytes;
         self.name_bytes = 0;
         self.name_valid = true;
         self.name_space = false;
@@ -218,7 +244,7 @@ impl HeaderScan {
             if self.name_bytes < NAME_BYTES_MAX {
                 self.name[self.name_bytes] = byte;
             }
-            self.name_bytes = (self.name_bytes + 1).min(NAME_BYTES_MAX + 1);
+            self.name_bytes += 1;
         }
     }
 
@@ -369,7 +395,8 @@ mod tests {
         assert_eq!(facts.auto_submitted.as_deref(), Some("auto-replied"));
         assert_eq!(facts.message_id.as_deref(), Some("<1@x.org>"));
         assert_eq!(facts.from.as_deref(), Some("j.doe@x.org"));
-        assert!(facts.has_list_headers && !facts.eight_bit && facts.overflow.is_none());
+        assert!(facts.has_list_headers && facts.is_bulk() && !facts.eight_bit && facts.overflow.is_none());
+        assert!(scan(b"Precedence: junk\r\n\r\n").is_bulk() && !scan(b"Precedence: first\r\n\r\n").is_bulk());
         assert!(scan(b"List-Unsubscribe: <x>\r\n\r\n").has_list_headers);
     }
 
@@ -378,6 +405,7 @@ mod tests {
         assert_eq!(scan(b"A: b\r\n\r\nbody").header_bytes, 6);
         assert_eq!(scan(b"\r\nbody").header_bytes, 0);
         assert_eq!(scan(b"A: b\r\n").header_bytes, 6);
+        assert_eq!(scan(b"A: b\r\nno field\r\n\r\n").header_bytes, 6);
     }
 
     #[test]
@@ -419,9 +447,11 @@ mod tests {
     fn caps() {
         assert!(scan(&b"To: a@b\r\n".repeat(10_000)).overflow.is_none());
         assert_eq!(scan(&b"To: a@b\r\n".repeat(100_000)).overflow, Some("too many header fields"));
+        assert!(scan(&vec![b'a'; 2 << 20]).overflow.is_none());
         let folded = [b"To: ".to_vec(), b"a@b,\r\n ".repeat(200_000)].concat();
         assert_eq!(scan(&folded).overflow, Some("header section too large"));
-        assert_eq!(scan(&vec![b'a'; 2 << 20]).overflow, Some("header section too large"));
+        let line = [&b"To: "[..], &vec![b'a'; 2 << 20]].concat();
+        assert_eq!(scan(&line).overflow, Some("header section too large"));
         assert!(scan(&[&b"A: b\r\n\r\n"[..], &vec![b'a'; 2 << 20]].concat()).overflow.is_none());
         assert!(scan(&b"Delivered-To: a@b\r\n".repeat(1_001)).overflow.is_some());
         let long = [b"Message-ID: <".to_vec(), vec![b'x'; 100_000], b">\r\n\r\n".to_vec()].concat();

@@ -1,0 +1,144 @@
+//! A body on its way in: octets become pieces, are counted and scanned for header facts; DATA and BDAT alike.
+//!
+//! Promise: at most one piece is held. A body over a limit is dropped where it crosses the limit, and what follows is
+//! only looked at for its end. Where pieces are cut and where a limit is crossed depends on the octets alone.
+
+use memchr::memchr2;
+
+use super::dots::{Dots, Found};
+use super::{EndOfData, ServerConfig, replies};
+use crate::headers::HeaderScan;
+use crate::reply::Reply;
+
+#[derive(Debug)]
+pub(super) struct Incoming {
+    piece: Vec<u8>,
+    /// Octets of the message so far.
+    size: u64,
+    scan: HeaderScan,
+    dots: Dots,
+    /// BDAT: the last octet was a CR.
+    after_cr: bool,
+    /// Why the message was dropped; its reply once it has ended.
+    dropped: Option<Reply>,
+}
+
+/// What some octets of a chunk led to.
+pub(super) struct Taken {
+    pub(super) count: usize,
+    /// The message was dropped just now.
+    pub(super) dropped: bool,
+}
+
+impl Incoming {
+    /// `prefix` is the start of the first piece and not counted.
+    pub(super) fn new(prefix: Vec<u8>) -> Self {
+        let (scan, dots) = (HeaderScan::new(), Dots::default());
+        Self { piece: prefix, size: 0, scan, dots, after_cr: false, dropped: None }
+    }
+
+    /// The piece, if it is full.
+    pub(super) fn full_piece(&mut self, config: &ServerConfig) -> Option<Vec<u8>> {
+        let is_full = self.piece.len() >= config.piece_bytes_max;
+        is_full.then(|| std::mem::replace(&mut self.piece, Vec::with_capacity(config.piece_bytes_max)))
+    }
+
+    /// Takes octets of DATA; `dropped` is set when a limit was crossed.
+    pub(super) fn data(&mut self, config: &ServerConfig, input: &[u8]) -> (Taken, Found) {
+        if self.dropped.is_some() {
+            let (count, found) = self.dots.scan(input, None);
+            return (Taken { count, dropped: false }, found);
+        }
+        let room = config.piece_bytes_max.saturating_sub(self.piece.len()).max(1);
+        let before = self.piece.len();
+        let (count, found) = self.dots.scan(&input[..input.len().min(room)], Some(&mut self.piece));
+        let dropped = self.account(config, before);
+        (Taken { count, dropped }, found)
+    }
+
+    /// Takes octets of a BDAT chunk. There are no dots here, and a bare CR or LF cannot confuse us, but we could not
+    /// send it on (RFC 5321 section 2.3.8; BINARYMIME is not offered).
+    pub(super) fn chunk(&mut self, config: &ServerConfig, input: &[u8]) -> Taken {
+        let room = config.piece_bytes_max.saturating_sub(self.piece.len()).max(1);
+        let part = &input[..input.len().min(room)];
+        let before = self.piece.len();
+        let canonical = self.line_ends(part);
+        self.piece.extend_from_slice(&part[..canonical.unwrap_or_else(|good| good)]);
+        let mut dropped = self.account(config, before);
+        if canonical.is_err() && !dropped {
+            self.drop_for(replies::BARE_IN_CHUNK);
+            dropped = true;
+        }
+        Taken { count: part.len(), dropped }
+    }
+
+    /// The end of DATA, or of the last chunk. The reply if the message is not to be taken.
+    pub(super) fn end(mut self) -> Result<EndOfData, Reply> {
+        if let Some(reply) = self.dropped {
+            return Err(reply);
+        }
+        if self.after_cr {
+            return Err(replies::BARE_IN_CHUNK);
+        }
+        let facts = std::mem::take(&mut self.scan).finish();
+        match facts.overflow {
+            Some(why) => Err(header_too_large(why)),
+            None => Ok(EndOfData { last: self.piece, size: self.size, facts }),
+        }
+    }
+
+    /// Why the message was dropped.
+    pub(super) fn dropped(&self) -> Option<&Reply> {
+        self.dropped.as_ref()
+    }
+
+    /// Counts and scans what was appended to the piece; true if that crossed a limit.
+    fn account(&mut self, config: &ServerConfig, before: usize) -> bool {
+        let added = &self.piece[before..];
+        let left = config.size_max - self.size;
+        self.size = self.size.saturating_add(added.len() as u64);
+        // What lies behind the size limit must not decide why the message is refused.
+        self.scan.push(&added[..added.len().min(usize::try_from(left).unwrap_or(usize::MAX))]);
+        if let Some(why) = self.scan.overflow() {
+            self.drop_for(header_too_large(why));
+        } else if self.size > config.size_max {
+            self.drop_for(replies::TOO_BIG);
+        }
+        self.dropped.is_some()
+    }
+
+    fn drop_for(&mut self, reply: Reply) {
+        self.dropped = Some(reply);
+        self.piece = Vec::new();
+    }
+
+    /// Checks that CR and LF come in pairs only; else, how many octets were good.
+    fn line_ends(&mut self, part: &[u8]) -> Result<usize, usize> {
+        let mut at = 0;
+        if self.after_cr && !part.is_empty() {
+            if part[0] != b'\n' {
+                return Err(0);
+            }
+            self.after_cr = false;
+            at = 1;
+        }
+        while let Some(offset) = memchr2(b'\r', b'\n', &part[at..]) {
+            let found = at + offset;
+            match (part[found], part.get(found + 1)) {
+                (b'\r', Some(b'\n')) => at = found + 2,
+                (b'\r', None) => {
+                    self.after_cr = true;
+                    break;
+                }
+                // What is given out up to here must not depend on where the octets were cut: the CR was good so far.
+                (b'\r', Some(_)) => return Err(found + 1),
+                _ => return Err(found),
+            }
+        }
+        Ok(part.len())
+    }
+}
+
+fn header_too_large(why: &'static str) -> Reply {
+    Reply::new(552, (5, 3, 4), format!("Message refused: {why}"))
+}

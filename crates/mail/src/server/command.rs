@@ -1,0 +1,317 @@
+//! One command line to one value (RFC 5321 section 4.1.1).
+//!
+//! Promise: pure, linear, no state; a line that is not exactly a command that we know is answered by a [`Refusal`]
+//! and has no effect. Arguments that hold control characters are refused before anything looks at them.
+
+use super::ehlo::is_helo_name;
+use super::params::{Body, MailParams, Notify, RcptParams, decimal};
+use super::{Refusal, Ret, replies};
+use crate::address::{Address, AddressError, ReversePath};
+use crate::reply::Reply;
+
+/// An accepted MAIL command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MailFrom {
+    pub path: ReversePath,
+    /// Declared size in octets; at most the limit.
+    pub size: Option<u64>,
+    pub body: Body,
+    pub smtputf8: bool,
+    pub ret: Option<Ret>,
+    /// ENVID as it came, in xtext: it can be sent on as it is; [`super::xtext_decode`] gives what it means.
+    pub envid: Option<String>,
+}
+
+/// An accepted RCPT command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RcptTo {
+    /// `postmaster` without a domain is that of our own name (RFC 5321 section 4.1.1.3).
+    pub address: Address,
+    pub notify: Option<Notify>,
+    /// ORCPT as it came (`rfc822;` and xtext): it can be sent on as it is.
+    pub orcpt: Option<String>,
+}
+
+/// What a line asks for. MAIL and RCPT are parsed in a second step, which needs to know the session's state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Command<'a> {
+    Helo(&'a str),
+    Ehlo(&'a str),
+    /// What follows `FROM:`.
+    Mail(&'a [u8]),
+    /// What follows `TO:`.
+    Rcpt(&'a [u8]),
+    Data,
+    Bdat {
+        size: u64,
+        last: bool,
+    },
+    Rset,
+    Noop,
+    Quit,
+    Vrfy,
+    Help,
+}
+
+impl<'a> Command<'a> {
+    /// Parses a line without its CRLF.
+    pub(super) fn parse(line: &'a [u8]) -> Result<Self, Refusal> {
+        let verb_end = line.iter().position(|&byte| byte == b' ').unwrap_or(line.len());
+        let (verb, rest) = line.split_at(verb_end);
+        let argument = rest.trim_ascii();
+        let mut upper = [0; 8];
+        let Some(upper) = upper.get_mut(..verb.len()) else { return Err(replies::UNKNOWN.into()) };
+        upper.copy_from_slice(verb);
+        upper.make_ascii_uppercase();
+        let result = match &*upper {
+            b"MAIL" => after_keyword(argument, b"FROM:").map(Self::Mail).ok_or(replies::MAIL_SYNTAX),
+            b"RCPT" => after_keyword(argument, b"TO:").map(Self::Rcpt).ok_or(replies::RCPT_SYNTAX),
+            b"EHLO" => helo_name(argument).map(Self::Ehlo),
+            b"HELO" => helo_name(argument).map(Self::Helo),
+            b"BDAT" => return bdat(argument),
+            b"DATA" => without_argument(argument, Self::Data),
+            b"RSET" => without_argument(argument, Self::Rset),
+            b"QUIT" => without_argument(argument, Self::Quit),
+            b"NOOP" => Ok(Self::Noop),
+            b"HELP" => Ok(Self::Help),
+            b"VRFY" if argument.is_empty() => Err(replies::ARGUMENT),
+            b"VRFY" => Ok(Self::Vrfy),
+            b"EXPN" | b"STARTTLS" | b"AUTH" | b"PROXY" | b"XCLIENT" | b"XFORWARD" | b"ETRN" | b"TURN" | b"ATRN"
+            | b"SEND" | b"SOML" | b"SAML" | b"BURL" | b"LHLO" => Err(replies::NOT_OFFERED),
+            // A browser that was led here (cross-protocol attack): its body would be read as commands.
+            b"GET" | b"POST" | b"PUT" | b"CONNECT" | b"OPTIONS" | b"HEAD" => {
+                return Err(Refusal::Hang(replies::NOT_HTTP));
+            }
+            _ => Err(replies::UNKNOWN),
+        };
+        match result {
+            Ok(_) if line.iter().any(|&byte| byte < b' ' || byte == 0x7f) => Err(replies::CONTROL.into()),
+            result => result.map_err(Refusal::from),
+        }
+    }
+}
+
+impl MailFrom {
+    /// Parses what follows `FROM:`.
+    pub(super) fn parse(argument: &[u8], size_max: u64) -> Result<Self, Reply> {
+        let (path, rest) = split_path(argument).ok_or(replies::MAIL_SYNTAX)?;
+        let params = MailParams::parse(rest, size_max)?;
+        let path = if path.is_empty() {
+            ReversePath::Null
+        } else {
+            let address = Address::parse(path, params.smtputf8);
+            ReversePath::Address(address.map_err(|error| refuse_address(error, (5, 1, 7)))?)
+        };
+        Ok(Self {
+            path,
+            size: params.size,
+            body: params.body.unwrap_or_default(),
+            smtputf8: params.smtputf8,
+            ret: params.ret,
+            envid: params.envid,
+        })
+    }
+}
+
+impl RcptTo {
+    /// Parses what follows `TO:`; `smtputf8` is the transaction's.
+    pub(super) fn parse(argument: &[u8], smtputf8: bool, hostname: &str) -> Result<Self, Reply> {
+        let (path, rest) = split_path(argument).ok_or(replies::RCPT_SYNTAX)?;
+        let params = RcptParams::parse(rest, smtputf8)?;
+        let address = if path.eq_ignore_ascii_case(b"postmaster") {
+            Address::parse(format!("postmaster@{hostname}").as_bytes(), true)
+        } else {
+            Address::parse(path, smtputf8)
+        };
+        let address = address.map_err(|error| refuse_address(error, (5, 1, 3)))?;
+        Ok(Self { address, notify: params.notify, orcpt: params.orcpt })
+    }
+}
+
+/// Runs a line through all that parses commands; true if it is one. For fuzzing.
+pub fn fuzz_command(line: &[u8], smtputf8: bool) -> bool {
+    match Command::parse(line) {
+        Ok(Command::Mail(argument)) => MailFrom::parse(argument, 1 << 20).is_ok(),
+        Ok(Command::Rcpt(argument)) => RcptTo::parse(argument, smtputf8, "mx.example.org").is_ok(),
+        parsed => parsed.is_ok(),
+    }
+}
+
+/// The reply to a bad address; `enhanced` is that of a syntax error in it.
+fn refuse_address(error: AddressError, enhanced: (u8, u16, u16)) -> Reply {
+    match error {
+        AddressError::SourceRoute => replies::ROUTE,
+        AddressError::NonAscii | AddressError::NotUtf8 => replies::NOT_ASCII,
+        AddressError::Empty => Reply::fixed(501, enhanced, "Empty address"),
+        AddressError::Control => Reply::fixed(501, enhanced, "Control character in address"),
+        AddressError::NoDomain => Reply::fixed(501, enhanced, "Address has no domain"),
+        AddressError::Local => Reply::fixed(501, enhanced, "Bad local part in address"),
+        AddressError::Domain => Reply::fixed(501, enhanced, "Bad domain in address"),
+        AddressError::TooLong => Reply::fixed(501, enhanced, "Address too long"),
+    }
+}
+
+fn helo_name(argument: &[u8]) -> Result<&str, Reply> {
+    if !is_helo_name(argument) {
+        return Err(replies::HELO_NAME);
+    }
+    std::str::from_utf8(argument).map_err(|_| replies::HELO_NAME)
+}
+
+fn without_argument<'a>(argument: &[u8], command: Command<'a>) -> Result<Command<'a>, Reply> {
+    if argument.is_empty() { Ok(command) } else { Err(replies::NO_ARGUMENT) }
+}
+
+/// A chunk of unknown size cannot be told from commands: such a BDAT ends the session.
+fn bdat<'a>(argument: &[u8]) -> Result<Command<'a>, Refusal> {
+    let bad = || Refusal::Hang(replies::BDAT_SYNTAX);
+    let text = std::str::from_utf8(argument).map_err(|_| bad())?;
+    let (size, last) = match text.split_once(' ') {
+        Some((size, word)) if word.trim_start().eq_ignore_ascii_case("LAST") => (size, true),
+        Some(_) => return Err(bad()),
+        None => (text, false),
+    };
+    Ok(Command::Bdat { size: decimal(size).ok_or_else(bad)?, last })
+}
+
+/// What follows `FROM:` or `TO:`. Spaces before and behind the colon are let pass: many clients have them.
+fn after_keyword<'a>(argument: &'a [u8], keyword: &[u8]) -> Option<&'a [u8]> {
+    let head = argument.get(..keyword.len())?;
+    if head.eq_ignore_ascii_case(keyword) {
+        return Some(argument[keyword.len()..].trim_ascii_start());
+    }
+    let word = &keyword[..keyword.len() - 1];
+    let rest =
+        head.get(..word.len()).filter(|head| head.eq_ignore_ascii_case(word)).map(|_| &argument[word.len()..])?;
+    Some(rest.trim_ascii_start().strip_prefix(b":")?.trim_ascii_start())
+}
+
+/// Splits `<path> parameters`; a `>` within quotes does not end the path.
+fn split_path(argument: &[u8]) -> Option<(&[u8], &[u8])> {
+    let inner = argument.strip_prefix(b"<")?;
+    let (mut quoted, mut escaped) = (false, false);
+    for (index, &byte) in inner.iter().enumerate() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if quoted => escaped = true,
+            b'"' => quoted = !quoted,
+            b'>' if !quoted => {
+                let rest = &inner[index + 1..];
+                return (rest.is_empty() || rest[0] == b' ').then_some((&inner[..index], rest));
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn mail(text: &str) -> Result<MailFrom, Reply> {
+        MailFrom::parse(text.as_bytes(), 1_000)
+    }
+
+    fn rcpt(text: &str) -> Result<String, Reply> {
+        RcptTo::parse(text.as_bytes(), false, "mx.example.org").map(|rcpt| rcpt.address.to_string())
+    }
+
+    fn code(result: Result<impl std::fmt::Debug, Reply>) -> String {
+        result.expect_err("must be refused").to_string()[..9].to_owned()
+    }
+
+    #[test]
+    fn verbs_in_any_case() {
+        assert_eq!(Command::parse(b"ehlo a.org "), Ok(Command::Ehlo("a.org")));
+        assert_eq!(Command::parse(b"HELO [127.0.0.1]"), Ok(Command::Helo("[127.0.0.1]")));
+        assert_eq!(Command::parse(b"mail from:<a@b>"), Ok(Command::Mail(b"<a@b>")));
+        assert_eq!(Command::parse(b"RCPT TO : <a@b> X"), Ok(Command::Rcpt(b"<a@b> X")));
+        assert_eq!(Command::parse(b"bdat 0 last"), Ok(Command::Bdat { size: 0, last: true }));
+        assert_eq!(Command::parse(b"BDAT 18446744073709551615"), Ok(Command::Bdat { size: u64::MAX, last: false }));
+        assert_eq!(Command::parse(b"NOOP x y"), Ok(Command::Noop));
+        assert_eq!(Command::parse(b"DATA"), Ok(Command::Data));
+    }
+
+    #[test]
+    fn what_is_refused() {
+        for (line, reply) in [
+            (&b""[..], replies::UNKNOWN),
+            (b"FOO", replies::UNKNOWN),
+            (b"MAILFROM:<a@b>", replies::UNKNOWN),
+            (b" QUIT", replies::UNKNOWN),
+            (b"DATA x", replies::NO_ARGUMENT),
+            (b"QUIT now", replies::NO_ARGUMENT),
+            (b"STARTTLS", replies::NOT_OFFERED),
+            (b"AUTH PLAIN AAA=", replies::NOT_OFFERED),
+            (b"XCLIENT ADDR=1.2.3.4", replies::NOT_OFFERED),
+            (b"PROXY TCP4 1.2.3.4 1.2.3.4 1 1", replies::NOT_OFFERED),
+            (b"EXPN list", replies::NOT_OFFERED),
+            (b"VRFY", replies::ARGUMENT),
+            (b"EHLO", replies::HELO_NAME),
+            (b"EHLO a.org (x); y", replies::HELO_NAME),
+            (b"MAIL TO:<a@b>", replies::MAIL_SYNTAX),
+            (b"MAIL", replies::MAIL_SYNTAX),
+            (b"RCPT FROM:<a@b>", replies::RCPT_SYNTAX),
+            (b"MAIL FROM:<a\0@b>", replies::CONTROL),
+            (b"NOOP \r", replies::CONTROL),
+        ] {
+            assert_eq!(Command::parse(line), Err(Refusal::GoOn(reply)), "{line:?}");
+        }
+        for line in [
+            &b"BDAT"[..],
+            b"BDAT -1",
+            b"BDAT 18446744073709551616",
+            b"BDAT 5 LASTLY",
+            b"BDAT x",
+            b"BDAT 1 LAST LAST",
+            b"BDAT 0x10",
+        ] {
+            assert_eq!(Command::parse(line), Err(Refusal::Hang(replies::BDAT_SYNTAX)), "{line:?}");
+        }
+        assert_eq!(Command::parse(b"POST / HTTP/1.1"), Err(Refusal::Hang(replies::NOT_HTTP)));
+    }
+
+    #[test]
+    fn paths() {
+        assert_eq!(mail("<>").unwrap().path, ReversePath::Null);
+        assert_eq!(mail("<a@B.org> SIZE=5").unwrap().path.as_str(), "a@b.org");
+        assert_eq!(rcpt("<\"a>b\"@x.org>").unwrap(), "\"a>b\"@x.org");
+        assert_eq!(rcpt("<PostMaster>").unwrap(), "postmaster@mx.example.org");
+        assert_eq!(code(rcpt("<>")), "501 5.1.3");
+        assert_eq!(code(rcpt("<joe>")), "501 5.1.3");
+        assert_eq!(code(mail("<joe>")), "501 5.1.7");
+        assert_eq!(code(rcpt("<@a,@b:c@d>")), "550 5.7.1");
+        assert_eq!(code(mail("<@a:c@d>")), "550 5.7.1");
+        assert_eq!(code(rcpt("<j\u{f6}@x.org>")), "553 5.6.7");
+        for bad in ["a@b", "<a@b", "<a@b>X", "< a@b", "", "<\"a@b>"] {
+            assert_eq!(mail(bad), Err(replies::MAIL_SYNTAX), "{bad}");
+        }
+    }
+
+    #[test]
+    fn utf8_needs_the_parameter() {
+        assert_eq!(code(mail("<j\u{f6}@x.org>")), "553 5.6.7");
+        assert!(mail("<j\u{f6}@x.org> SMTPUTF8").unwrap().smtputf8);
+        assert_eq!(code(MailFrom::parse(b"<j\xff@x.org> SMTPUTF8", 9)), "553 5.6.7");
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..120), utf8: bool) {
+            fuzz_command(&bytes, utf8);
+        }
+
+        #[test]
+        fn near_commands_never_panic_nor_keep_controls(
+            line in "(MAIL FROM:|RCPT TO:|BDAT |EHLO )<?[a-z@\"\\\\<>\u{e9}\r\0 ]{0,16}>?( [A-Z]{3,6}=[!-~]{0,8}){0,2}"
+        ) {
+            if let Ok(Command::Rcpt(argument)) = Command::parse(line.as_bytes())
+                && let Ok(rcpt) = RcptTo::parse(argument, true, "x.org")
+            {
+                prop_assert!(!rcpt.address.as_str().chars().any(char::is_control));
+            }
+        }
+    }
+}

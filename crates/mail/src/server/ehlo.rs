@@ -1,0 +1,30 @@
+//! The reply to EHLO: the one reply of several lines that we give (RFC 5321 section 4.1.1.1).
+
+use super::ServerConfig;
+
+/// Appends the greeting line of a new session.
+pub(super) fn write_greeting(config: &ServerConfig, out: &mut Vec<u8>) {
+    out.extend_from_slice(format!("220 {} ESMTP Stentor\r\n", config.hostname).as_bytes());
+}
+
+/// Appends the reply to HELO.
+pub(super) fn write_helo(config: &ServerConfig, out: &mut Vec<u8>) {
+    out.extend_from_slice(format!("250 {}\r\n", config.hostname).as_bytes());
+}
+
+/// Appends the reply to EHLO with what is offered.
+pub(super) fn write_ehlo(config: &ServerConfig, out: &mut Vec<u8>) {
+    let (hostname, size_max) = (&config.hostname, config.size_max);
+    let reply = format!(
+        "250-{hostname}\r\n250-PIPELINING\r\n250-SIZE {size_max}\r\n250-8BITMIME\r\n250-ENHANCEDSTATUSCODES\r\n\
+         250-SMTPUTF8\r\n250-CHUNKING\r\n250 DSN\r\n"
+    );
+    out.extend_from_slice(reply.as_bytes());
+}
+
+/// Whether a name in HELO or EHLO can stand in a Received field as it is: a domain, or an address literal. Kinder than
+/// RFC 5321 section 4.1.1.1 to names with `_`; a name that is not the client's true name is no error (section 4.1.4).
+pub(super) fn is_helo_name(name: &[u8]) -> bool {
+    (1..=crate::address::DOMAIN_BYTES_MAX).contains(&name.len())
+        && name.iter().all(|&byte| byte.is_ascii_alphanumeric() || b"-._:[]".contains(&byte))
+}

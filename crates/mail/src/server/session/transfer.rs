@@ -1,0 +1,167 @@
+//! Bodies in a session: DATA (RFC 5321 section 4.1.1.4) and BDAT (RFC 3030 section 2).
+
+use super::super::dots::Found;
+use super::super::{Step, replies};
+use super::{Question, ServerSession, State};
+use crate::reply::Reply;
+
+impl ServerSession {
+    /// The line of DATA was taken.
+    pub(super) fn data_command(&mut self) -> Option<Step> {
+        // RFC 2920 section 3.1: DATA is the last command of a group. What is behind it may be a body, and must not
+        // become commands when we refuse it.
+        if !self.input.is_empty() {
+            self.hang(&replies::EARLY_DATA);
+            return None;
+        }
+        if !self.open {
+            return self.error(&replies::MAIL_FIRST);
+        }
+        if self.recipients == 0 {
+            return self.error(&replies::NO_RECIPIENTS);
+        }
+        self.state = State::Asked(Question::Data);
+        Some(Step::Data)
+    }
+
+    /// The line of BDAT was taken. Its octets follow whatever we answer, and the answer comes behind them.
+    pub(super) fn bdat_command(&mut self, size: u64, last: bool) -> Option<Step> {
+        let refused = if !self.open {
+            Some(replies::MAIL_FIRST)
+        } else if self.recipients == 0 {
+            Some(replies::NO_RECIPIENTS)
+        } else {
+            None
+        };
+        self.timer.restart();
+        if let Some(reply) = refused {
+            self.state = State::Swallow { left: size, reply };
+            return None;
+        }
+        if self.incoming.is_some() {
+            self.state = State::Chunk { size, left: size, last };
+            return None;
+        }
+        self.state = State::Asked(Question::Chunk { size, last });
+        Some(Step::Data)
+    }
+
+    /// Takes octets of DATA.
+    pub(super) fn data(&mut self) -> Option<Step> {
+        let Some(incoming) = &mut self.incoming else { return self.lost() };
+        if let Some(piece) = incoming.full_piece(&self.config) {
+            return Some(Step::Piece(piece));
+        }
+        let rest = self.input.rest();
+        if rest.is_empty() {
+            return Some(Step::NeedInput);
+        }
+        let (taken, found) = incoming.data(&self.config, rest);
+        self.input.consume(taken.count);
+        self.timer.progress(taken.count);
+        match found {
+            Found::More => {}
+            Found::End => self.state = State::DataEnd,
+            Found::Violation => self.state = State::Broken,
+        }
+        if taken.dropped {
+            // The shell forgets it now; the client hears of it at the end.
+            self.open = false;
+            return Some(Step::Reset);
+        }
+        None
+    }
+
+    /// Takes octets of a BDAT chunk.
+    pub(super) fn chunk(&mut self) -> Option<Step> {
+        let (State::Chunk { size, left, last }, Some(incoming)) = (&mut self.state, &mut self.incoming) else {
+            return self.lost();
+        };
+        if let Some(piece) = incoming.full_piece(&self.config) {
+            return Some(Step::Piece(piece));
+        }
+        if *left == 0 {
+            if *last {
+                self.state = State::DataEnd;
+                return None;
+            }
+            let reply = Reply::new(250, (2, 0, 0), format!("{size} octets received"));
+            self.state = State::Command;
+            self.say(&reply, false);
+            return None;
+        }
+        let rest = self.input.rest();
+        if rest.is_empty() {
+            return Some(Step::NeedInput);
+        }
+        let part = &rest[..rest.len().min(usize::try_from(*left).unwrap_or(usize::MAX))];
+        let taken = incoming.chunk(&self.config, part);
+        *left -= taken.count as u64;
+        let left = *left;
+        self.input.consume(taken.count);
+        self.timer.progress(taken.count);
+        if taken.dropped {
+            let reply = incoming.dropped().cloned().unwrap_or(replies::TOO_BIG);
+            self.state = State::Swallow { left, reply };
+            return self.reset();
+        }
+        None
+    }
+
+    /// Reads over the octets of a chunk that is not wanted.
+    pub(super) fn swallow(&mut self) -> Option<Step> {
+        let State::Swallow { left, reply } = &mut self.state else { return self.lost() };
+        if *left == 0 {
+            let reply = std::mem::replace(reply, replies::OK);
+            self.state = State::Command;
+            // Not counted as an error: a client that pipelines chunks behind a refused one does nothing wrong.
+            self.say(&reply, false);
+            return None;
+        }
+        let available = self.input.rest().len();
+        if available == 0 {
+            return Some(Step::NeedInput);
+        }
+        let count = available.min(usize::try_from(*left).unwrap_or(usize::MAX));
+        *left -= count as u64;
+        self.input.consume(count);
+        self.timer.progress(count);
+        None
+    }
+
+    /// The body has ended.
+    pub(super) fn end(&mut self) -> Option<Step> {
+        let Some(incoming) = self.incoming.take() else { return self.lost() };
+        match incoming.end() {
+            Ok(end) => {
+                self.state = State::Asked(Question::End);
+                Some(Step::EndOfData(end))
+            }
+            Err(reply) => {
+                self.state = State::Command;
+                self.say(&reply, true);
+                self.reset()
+            }
+        }
+    }
+
+    /// A body is awaited, but there is none: the states above never lead here. Ends the session rather than the process.
+    fn lost(&mut self) -> Option<Step> {
+        debug_assert!(false, "no body in state {:?}", self.state);
+        self.hang(&Reply::fixed(421, (4, 3, 0), "Internal error, closing"));
+        None
+    }
+}
+
+#[cfg(test)]
+mod size {
+    use super::super::super::body::Incoming;
+    use super::*;
+
+    #[test]
+    fn a_session_is_small() {
+        // Thousands may be idle; a body's state is boxed and exists only while one comes in.
+        assert!(size_of::<ServerSession>() <= 320, "{}", size_of::<ServerSession>());
+        assert!(size_of::<Incoming>() <= 512, "{}", size_of::<Incoming>());
+    }
+}

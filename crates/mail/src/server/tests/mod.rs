@@ -1,0 +1,141 @@
+//! The session as a client and a shell see it. The shell here says yes to everything but recipients whose name says no.
+
+mod bad_input;
+mod bdat;
+mod deadlines;
+mod dialogue;
+mod segments;
+
+use std::sync::Arc;
+
+use super::{EndOfData, ServerConfig, ServerSession, Step};
+use crate::Ms;
+use crate::reply::Reply;
+
+const PREFIX: &[u8] = b"Received: by us\r\n";
+const NOW: Ms = 1_000_000;
+
+/// A session with its shell, and all that has happened.
+struct Run {
+    session: ServerSession,
+    /// All steps but `NeedInput`.
+    steps: Vec<Step>,
+    output: Vec<u8>,
+    closed: bool,
+    now: Ms,
+}
+
+fn config() -> ServerConfig {
+    ServerConfig {
+        hostname: "mx.example.org".to_owned(),
+        size_max: 10_000,
+        piece_bytes_max: 64,
+        ..ServerConfig::default()
+    }
+}
+
+impl Run {
+    fn new() -> Self {
+        Self::with(config(), false)
+    }
+
+    fn with(config: ServerConfig, trusted: bool) -> Self {
+        let session = ServerSession::new(Arc::new(config), trusted, NOW);
+        let mut run = Self { session, steps: Vec::new(), output: Vec::new(), closed: false, now: NOW };
+        run.pump();
+        assert!(run.replies().starts_with("220 mx.example.org ESMTP"));
+        run
+    }
+
+    /// A session with an open transaction and one recipient; what led there is forgotten.
+    fn with_recipient() -> Self {
+        let mut run = Self::new();
+        run.send(b"EHLO c\r\nMAIL FROM:<a@x.org>\r\nRCPT TO:<b@y.org>\r\n");
+        run.steps.clear();
+        run
+    }
+
+    fn send(&mut self, bytes: &[u8]) -> &mut Self {
+        self.session.receive(bytes);
+        self.pump();
+        self
+    }
+
+    fn send_in(&mut self, bytes: &[u8], part_bytes: usize) -> &mut Self {
+        for part in bytes.chunks(part_bytes) {
+            self.send(part);
+        }
+        self
+    }
+
+    fn pump(&mut self) {
+        loop {
+            let step = self.session.step(self.now);
+            self.output.append(self.session.output());
+            match &step {
+                Step::NeedInput => return,
+                Step::Close => {
+                    self.closed = true;
+                    if self.steps.last() != Some(&Step::Close) {
+                        self.steps.push(step);
+                    }
+                    return;
+                }
+                Step::Mail(_) => self.session.answer(Reply::fixed(250, (2, 1, 0), "Ok")),
+                Step::Rcpt(rcpt) => {
+                    let reply = match rcpt.address.local() {
+                        "no" => Reply::fixed(550, (5, 1, 1), "No such user"),
+                        "later" => Reply::fixed(450, (4, 2, 1), "Later"),
+                        "closing" => Reply::fixed(421, (4, 3, 2), "Closing"),
+                        _ => Reply::fixed(250, (2, 1, 5), "Ok"),
+                    };
+                    self.session.answer(reply);
+                }
+                Step::Data => self.session.begin_data(PREFIX.to_vec()),
+                Step::EndOfData(_) => self.session.answer(Reply::fixed(250, (2, 0, 0), "Queued")),
+                Step::Piece(_) | Step::Reset => {}
+            }
+            self.steps.push(step);
+        }
+    }
+
+    fn replies(&self) -> String {
+        String::from_utf8(self.output.clone()).expect("replies are ASCII")
+    }
+
+    /// The replies since the last call.
+    fn take(&mut self) -> String {
+        let replies = self.replies();
+        self.output.clear();
+        replies
+    }
+
+    /// Codes of the replies since the last call.
+    fn codes(&mut self) -> Vec<u16> {
+        self.take().lines().filter(|line| line.as_bytes()[3] == b' ').map(|line| line[..3].parse().unwrap()).collect()
+    }
+
+    /// The bodies of all complete messages, prefix taken off.
+    fn bodies(&self) -> Vec<Vec<u8>> {
+        let mut bodies = Vec::new();
+        let mut body = Vec::new();
+        for step in &self.steps {
+            match step {
+                Step::Piece(piece) => body.extend_from_slice(piece),
+                Step::Reset => body.clear(),
+                Step::EndOfData(EndOfData { last, size, .. }) => {
+                    body.extend_from_slice(last);
+                    let body = std::mem::take(&mut body).split_off(PREFIX.len());
+                    assert_eq!(body.len() as u64, *size);
+                    bodies.push(body);
+                }
+                _ => {}
+            }
+        }
+        bodies
+    }
+
+    fn resets(&self) -> usize {
+        self.steps.iter().filter(|step| **step == Step::Reset).count()
+    }
+}
