@@ -193,12 +193,12 @@ fn lmtp_answers_for_each_recipient() {
         let ehlo = format!("250-mx\r\n250-PIPELINING\r\n{chunking}");
         let mut session = ready_with(ClientConfig { lmtp: true, ..config() }, &ehlo);
         begin(&mut session, 1, 3, &["a@x", "b@x", "c@x"]);
-        if !session.wants_body() {
-            say(&mut session, "250 ok\r\n250 ok\r\n550 no\r\n250 ok\r\n354 go\r\n");
-            body(&mut session, "a\r\n");
-        } else {
+        if session.wants_body() {
             body(&mut session, "a\r\n");
             say(&mut session, "250 ok\r\n250 ok\r\n550 no\r\n250 ok\r\n");
+        } else {
+            say(&mut session, "250 ok\r\n250 ok\r\n550 no\r\n250 ok\r\n354 go\r\n");
+            body(&mut session, "a\r\n");
         }
         say(&mut session, "250 2.1.5 a\r\n");
         assert_eq!(session.poll_event(), None);
@@ -288,9 +288,9 @@ fn data_dialogue_ending_with(replies: &[&str], end: &str) -> Vec<(Stage, u16)> {
         }
     }
     if end.is_empty() {
-        session.disconnected()
+        session.disconnected();
     } else {
-        assert!(session.receive(end.as_bytes(), 0).is_err())
+        assert!(session.receive(end.as_bytes(), 0).is_err());
     }
     let results = done(&mut session);
     assert!(closed(&mut session).is_some());

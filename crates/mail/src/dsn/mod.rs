@@ -247,9 +247,7 @@ fn write_status(report: &Report<'_>, out: &mut Vec<u8>) {
               Content-Description: Delivery report\r\n\r\n",
         );
     } else {
-        out.extend_from_slice(
-            b"Content-Type: message/delivery-status\r\nContent-Description: Delivery report\r\n\r\n",
-        );
+        out.extend_from_slice(b"Content-Type: message/delivery-status\r\nContent-Description: Delivery report\r\n\r\n");
     }
     write_field("Reporting-MTA", &["dns; ", report.hostname], utf8, out);
     let envid = report.envid.map(decode_xtext);

@@ -1,0 +1,336 @@
+//! Header fields with raw octets over 127: what can be said otherwise is (RFC 2047, RFC 2231), the rest becomes `?`.
+//!
+//! Only addresses are never touched: mail to an address that was changed would go elsewhere.
+
+use super::ConvertError;
+use super::header::split;
+use super::quoted::escaped;
+
+/// Longest encoded word (RFC 2047 section 2).
+const ENCODED_WORD_BYTES_MAX: usize = 75;
+
+/// Fields made of addresses and phrases: only the phrases and comments are encoded.
+const ADDRESS_FIELDS: [&str; 18] = [
+    "from",
+    "sender",
+    "reply-to",
+    "to",
+    "cc",
+    "bcc",
+    "resent-from",
+    "resent-sender",
+    "resent-to",
+    "resent-cc",
+    "resent-bcc",
+    "resent-reply-to",
+    "mail-followup-to",
+    "mail-reply-to",
+    "disposition-notification-to",
+    "errors-to",
+    "return-receipt-to",
+    "apparently-to",
+];
+/// Fields of a value and parameters.
+const PARAMETER_FIELDS: [&str; 2] = ["content-type", "content-disposition"];
+/// Fields whose text is for programs: no encoding that they would read.
+const MACHINE_FIELDS: [&str; 14] = [
+    "received",
+    "return-path",
+    "message-id",
+    "in-reply-to",
+    "references",
+    "date",
+    "mime-version",
+    "content-id",
+    "content-transfer-encoding",
+    "dkim-signature",
+    "authentication-results",
+    "arc-seal",
+    "arc-message-signature",
+    "arc-authentication-results",
+];
+
+/// Appends a field (its folds and its line end included) without octets over 127.
+pub(super) fn write_seven_bit(raw: &[u8], out: &mut Vec<u8>) -> Result<(), ConvertError> {
+    let Some((name, value)) = split(raw) else {
+        // Not a field at all.
+        super::push_masked(raw, out);
+        return Ok(());
+    };
+    super::push_masked(name, out);
+    out.push(b':');
+    let is_in = |names: &[&str]| names.iter().any(|n| name.eq_ignore_ascii_case(n.as_bytes()));
+    if is_in(&MACHINE_FIELDS) {
+        super::push_masked(value, out);
+    } else if is_in(&PARAMETER_FIELDS) {
+        write_parameters(value, out);
+    } else if is_in(&ADDRESS_FIELDS) {
+        write_addresses(value, out)?;
+    } else {
+        write_text(value, out);
+    }
+    Ok(())
+}
+
+fn is_space(b: u8) -> bool {
+    matches!(b, b' ' | b'\t' | b'\r' | b'\n')
+}
+
+/// Unstructured text: each run of words with octets over 127 becomes encoded words, the white space within included.
+fn write_text(value: &[u8], out: &mut Vec<u8>) {
+    let mut run: Option<(usize, usize)> = None;
+    let (mut at, mut done) = (0, 0);
+    while at < value.len() {
+        let start = value[at..].iter().position(|&b| !is_space(b)).map_or(value.len(), |n| at + n);
+        let end = value[start..].iter().position(|&b| is_space(b)).map_or(value.len(), |n| start + n);
+        if !value[start..end].is_ascii() {
+            run = Some((run.map_or(start, |run| run.0), end));
+        } else if let Some((from, to)) = run.take() {
+            out.extend_from_slice(&value[done..from]);
+            write_encoded(&value[from..to], out);
+            done = to;
+        }
+        at = end;
+    }
+    if let Some((from, to)) = run {
+        out.extend_from_slice(&value[done..from]);
+        write_encoded(&value[from..to], out);
+        done = to;
+    }
+    out.extend_from_slice(&value[done..]);
+}
+
+/// Appends `text` as encoded words, folded between them; line ends in it fall away, as unfolding wants it.
+fn write_encoded(text: &[u8], out: &mut Vec<u8>) {
+    let text: Vec<u8> = text.iter().copied().filter(|&b| b != b'\r' && b != b'\n').collect();
+    let (charset, chars): (&[u8], Vec<&[u8]>) = match std::str::from_utf8(&text) {
+        Ok(valid) => (b"=?utf-8?Q?", valid.split_inclusive(|_| true).map(str::as_bytes).collect()),
+        Err(_) => (b"=?unknown-8bit?Q?", text.chunks(1).collect()),
+    };
+    let mut length = 0;
+    for encoded in chars {
+        let mut word = Vec::with_capacity(12);
+        for &b in encoded {
+            match b {
+                b' ' => word.push(b'_'),
+                b if b.is_ascii_alphanumeric() => word.push(b),
+                b => word.extend_from_slice(&escaped(b)),
+            }
+        }
+        if length > 0 && length + word.len() + 2 > ENCODED_WORD_BYTES_MAX {
+            out.extend_from_slice(b"?=\r\n ");
+            length = 0;
+        }
+        if length == 0 {
+            out.extend_from_slice(charset);
+            length = charset.len();
+        }
+        out.extend_from_slice(&word);
+        length += word.len();
+    }
+    if length > 0 {
+        out.extend_from_slice(b"?=");
+    }
+}
+
+/// Addresses, their phrases and comments encoded.
+fn write_addresses(value: &[u8], out: &mut Vec<u8>) -> Result<(), ConvertError> {
+    let mut rest = value;
+    while let Some(&first) = rest.first() {
+        let end = match first {
+            b'"' => quoted_end(rest),
+            b'(' => comment_end(rest),
+            b'<' => memchr::memchr(b'>', rest).map_or(rest.len(), |at| at + 1),
+            b if is_space(b) || b",;:".contains(&b) => 1,
+            _ => rest.iter().position(|&b| is_space(b) || b",;:<(\"".contains(&b)).unwrap_or(rest.len()),
+        };
+        let (token, after) = rest.split_at(end.max(1));
+        rest = after;
+        if token.is_ascii() {
+            out.extend_from_slice(token);
+            continue;
+        }
+        match first {
+            b'<' => return Err(ConvertError::EightBitAddress),
+            b'(' => {
+                out.push(b'(');
+                let inner = &token[1..];
+                let (inner, closed) = inner.strip_suffix(b")").map_or((inner, false), |inner| (inner, true));
+                write_text(inner, out);
+                if closed {
+                    out.push(b')');
+                }
+            }
+            _ if token.contains(&b'@') && first != b'"' || after.first() == Some(&b'@') => {
+                return Err(ConvertError::EightBitAddress);
+            }
+            b'"' => {
+                let inner = &token[1..];
+                write_encoded(&unquoted(inner.strip_suffix(b"\"").unwrap_or(inner)), out);
+            }
+            _ => write_encoded(token, out),
+        }
+    }
+    Ok(())
+}
+
+/// Where a quoted string that `text` begins with ends.
+fn quoted_end(text: &[u8]) -> usize {
+    let mut at = 1;
+    while let Some(&b) = text.get(at) {
+        at += match b {
+            b'"' => return at + 1,
+            b'\\' => 2,
+            _ => 1,
+        };
+    }
+    text.len()
+}
+
+fn comment_end(text: &[u8]) -> usize {
+    let (mut at, mut depth) = (0, 0_usize);
+    while let Some(&b) = text.get(at) {
+        at += if b == b'\\' { 2 } else { 1 };
+        match b {
+            b'(' => depth += 1,
+            b')' if depth <= 1 => return at,
+            b')' => depth -= 1,
+            _ => {}
+        }
+    }
+    text.len()
+}
+
+fn unquoted(text: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut bytes = text.iter();
+    while let Some(&b) = bytes.next() {
+        out.extend(if b == b'\\' { bytes.next() } else { Some(&b) });
+    }
+    out
+}
+
+/// `type; name="value"`: a value with octets over 127 is written as RFC 2231 section 4 says.
+fn write_parameters(value: &[u8], out: &mut Vec<u8>) {
+    let mut rest = value;
+    while !rest.is_empty() {
+        let mut end = 0;
+        while let Some(&b) = rest.get(end) {
+            match b {
+                b';' => break,
+                b'"' => end += quoted_end(&rest[end..]),
+                _ => end += 1,
+            }
+        }
+        let (parameter, after) = rest.split_at(end);
+        match memchr::memchr(b'=', parameter) {
+            Some(at) if !parameter.is_ascii() && parameter[..at].is_ascii() => {
+                write_extended(&parameter[..at], &parameter[at + 1..], out);
+            }
+            _ => super::push_masked(parameter, out),
+        }
+        rest = after;
+        if let [b';', after @ ..] = rest {
+            out.push(b';');
+            rest = after;
+        }
+    }
+}
+
+fn write_extended(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
+    let line_end: &[u8] = if value.ends_with(b"\r\n") { b"\r\n" } else { b"" };
+    let value = value.trim_ascii();
+    let inner = value.strip_prefix(b"\"").map(|inner| unquoted(inner.strip_suffix(b"\"").unwrap_or(inner)));
+    let inner = inner.unwrap_or_else(|| value.to_vec());
+    let charset: &[u8] = if std::str::from_utf8(&inner).is_ok() { b"utf-8''" } else { b"unknown-8bit''" };
+    let name = name.trim_ascii_end();
+    let encode = |bytes: &[u8], out: &mut Vec<u8>| {
+        for &b in bytes {
+            if b.is_ascii_alphanumeric() || b"-._".contains(&b) {
+                out.push(b);
+            } else {
+                let [_, high, low] = escaped(b);
+                out.extend_from_slice(&[b'%', high, low]);
+            }
+        }
+    };
+    // Sections (RFC 2231 section 3) keep every line far below 998 octets.
+    let sections: Vec<&[u8]> = inner.chunks(SECTION_BYTES_MAX).collect();
+    for (index, section) in sections.iter().enumerate() {
+        if index > 0 {
+            out.extend_from_slice(b";\r\n ");
+            out.extend_from_slice(name.trim_ascii_start());
+        } else {
+            out.extend_from_slice(name);
+        }
+        if sections.len() > 1 {
+            out.extend_from_slice(format!("*{index}").as_bytes());
+        }
+        out.extend_from_slice(b"*=");
+        if index == 0 {
+            out.extend_from_slice(charset);
+        }
+        encode(section, out);
+    }
+    out.extend_from_slice(line_end);
+}
+
+/// Octets of a parameter's value in one section; each takes up to three on the line.
+const SECTION_BYTES_MAX: usize = 200;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn converted(field: &str) -> String {
+        let mut out = Vec::new();
+        write_seven_bit(format!("{field}\r\n").as_bytes(), &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        text.strip_suffix("\r\n").unwrap().to_owned()
+    }
+
+    #[test]
+    fn text_becomes_encoded_words() {
+        assert_eq!(converted("Subject: a é ü b"), "Subject: a =?utf-8?Q?=C3=A9_=C3=BC?= b");
+        assert_eq!(converted("X-A: é\r\n é  c\r\n d"), "X-A: =?utf-8?Q?=C3=A9_=C3=A9?=  c\r\n d");
+        let long = converted(&format!("Subject: {}", "é".repeat(50)));
+        assert!(long.split("\r\n").all(|line| line.len() < 90) && long.matches("=?utf-8?Q?").count() > 4);
+        let mut out = Vec::new();
+        write_seven_bit(b"Subject: \xff\r\n", &mut out).unwrap();
+        assert_eq!(out, b"Subject: =?unknown-8bit?Q?=FF?=\r\n");
+    }
+
+    #[test]
+    fn addresses_are_kept() {
+        assert_eq!(
+            converted("From: \"Ré, \\\"x\" <a@b.org>, Zoé Q <c@d.org> (né é), e@f.org"),
+            "From: =?utf-8?Q?R=C3=A9=2C_=22x?= <a@b.org>, =?utf-8?Q?Zo=C3=A9?= Q <c@d.org> \
+             (=?utf-8?Q?n=C3=A9_=C3=A9?=), e@f.org"
+        );
+        for bad in ["To: é@b.org", "To: x <é@b.org>", "To: \"é\"@b.org", "To: a@é.org"] {
+            let result = write_seven_bit(bad.as_bytes(), &mut Vec::new());
+            assert_eq!(result, Err(ConvertError::EightBitAddress), "{bad}");
+        }
+    }
+
+    #[test]
+    fn parameters_are_extended() {
+        assert_eq!(
+            converted("Content-Disposition: attachment; filename=\"é;.txt\"; size=1"),
+            "Content-Disposition: attachment; filename*=utf-8''%C3%A9%3B.txt; size=1"
+        );
+        assert_eq!(
+            converted("Content-Type: text/plain;\r\n name=ü"),
+            "Content-Type: text/plain;\r\n name*=utf-8''%C3%BC"
+        );
+        let long = converted(&format!("Content-Type: x/y; name=\"{}\"", "é".repeat(900)));
+        assert!(long.contains("name*0*=utf-8''%C3") && long.contains("\r\n name*8*=%C3"));
+        assert!(long.split("\r\n").all(|line| line.len() < 998));
+    }
+
+    #[test]
+    fn what_programs_read_is_masked() {
+        assert_eq!(converted("Received: from é (x)"), "Received: from ?? (x)");
+        assert_eq!(converted("no field é"), "no field ??");
+    }
+}
