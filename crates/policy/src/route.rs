@@ -18,7 +18,7 @@ const LMTP_PORT: u16 = 24;
 /// Where a connection goes: an address, or a name that the resolver turns into addresses (A and AAAA only).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Host {
-    Ip(IpAddr),
+    Addr(IpAddr),
     Name(Box<str>),
 }
 
@@ -56,7 +56,7 @@ impl RouteHost {
             return Err(RouteHostError::Empty);
         }
         if let Ok(address) = rest.parse::<Ipv6Addr>() {
-            return Ok(Self { host: Host::Ip(address.into()), port: port_default, lmtp });
+            return Ok(Self { host: Host::Addr(address.into()), port: port_default, lmtp });
         }
         if let Some(inner) = rest.strip_prefix('[') {
             let (address, behind) = inner.split_once(']').ok_or(RouteHostError::Bracket)?;
@@ -66,7 +66,7 @@ impl RouteHost {
                 None if behind.is_empty() => port_default,
                 None => return Err(RouteHostError::Host(rest.to_owned())),
             };
-            return Ok(Self { host: Host::Ip(host), port, lmtp });
+            return Ok(Self { host: Host::Addr(host), port, lmtp });
         }
         let (name, port) = match rest.rsplit_once(':') {
             Some((name, port)) => (name, parse_port(port)?),
@@ -76,7 +76,7 @@ impl RouteHost {
             return Err(RouteHostError::Empty);
         }
         let host = match name.parse::<IpAddr>() {
-            Ok(address) => Host::Ip(address),
+            Ok(address) => Host::Addr(address),
             Err(_) => Host::Name(parse_name(name)?),
         };
         Ok(Self { host, port, lmtp })
@@ -104,8 +104,8 @@ impl fmt::Display for RouteHost {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let prefix = if self.lmtp { "lmtp:" } else { "" };
         match &self.host {
-            Host::Ip(IpAddr::V6(address)) => write!(out, "{prefix}[{address}]:{}", self.port),
-            Host::Ip(address) => write!(out, "{prefix}{address}:{}", self.port),
+            Host::Addr(IpAddr::V6(address)) => write!(out, "{prefix}[{address}]:{}", self.port),
+            Host::Addr(address) => write!(out, "{prefix}{address}:{}", self.port),
             Host::Name(name) => write!(out, "{prefix}{name}:{}", self.port),
         }
     }

@@ -82,6 +82,8 @@ pub struct DnsConfig {
     pub attempts: u32,
     pub cache_entries_max: u64,
     pub negative_ttl_ms_max: u64,
+    /// Loopback addresses out of the DNS are used; for labs.
+    pub loopback_allowed: bool,
 }
 
 /// What happens to 8-bit content for a host without 8BITMIME (RFC 6152).

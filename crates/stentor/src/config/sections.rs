@@ -207,6 +207,7 @@ fn dns(section: Section<'_>) -> DnsConfig {
         attempts: section.number("attempts", 3, 1..=10) as u32,
         cache_entries_max: section.number("cache_entries_max", 100_000, 0..=10_000_000),
         negative_ttl_ms_max: section.seconds("negative_ttl_s_max", 300, 0.0..=DAY_S),
+        loopback_allowed: section.flag("loopback_allowed", false),
     };
     section.finish();
     config
