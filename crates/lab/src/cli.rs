@@ -1,0 +1,133 @@
+//! What `stentor lab ...` calls: plain functions that write to standard output and end with Ctrl-C or when done.
+
+use crate::behaviour::Behaviour;
+use crate::error::LabError;
+use crate::lab::Lab;
+use crate::recorder::{Mode, Recorder};
+use crate::scenario::Scenario;
+use crate::sink::SinkOnly;
+use crate::source::{Source, SourceReport};
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::time::{Instant, sleep_until};
+
+/// Options of [`run_scenario`] and [`run_sink`].
+#[derive(Debug, Clone, Default)]
+pub struct RunOptions {
+    /// In place of the scenario's.
+    pub smtp_port: Option<u16>,
+    pub dns_port: Option<u16>,
+    pub mode: Mode,
+    /// Ends by itself after this time.
+    pub duration: Option<Duration>,
+    /// Ends by itself after this many copies.
+    pub copies: Option<u64>,
+    /// JSON lines of what was received, written at the end.
+    pub dump: Option<PathBuf>,
+    /// A line of counters this often.
+    pub report_every: Option<Duration>,
+}
+
+/// Starts a scenario and serves it until Ctrl-C (or the options' end).
+pub async fn run_scenario(path: &Path, options: &RunOptions) -> Result<(), LabError> {
+    let mut scenario = Scenario::load(path)?;
+    scenario.smtp_port = options.smtp_port.unwrap_or(scenario.smtp_port);
+    scenario.dns_port = options.dns_port.unwrap_or(scenario.dns_port);
+    let lab = Lab::start_with(scenario, options.mode).await?;
+    let hosts: usize = lab.scenario().sites().iter().map(|s| s.hosts.len()).sum();
+    say(&format!(
+        "{} sites, {hosts} hosts; DNS at {}, SMTP at port {}",
+        lab.scenario().sites().len(),
+        lab.dns_addr(),
+        lab.smtp_port()
+    ))?;
+    watch(lab.recorder(), options).await?;
+    say(&serde_json::json!(lab.stats()).to_string())?;
+    lab.stop().await;
+    Ok(())
+}
+
+/// One sink until Ctrl-C (or the options' end).
+pub async fn run_sink(address: SocketAddr, behaviour: Behaviour, options: &RunOptions) -> Result<(), LabError> {
+    let sink = SinkOnly::start(address, behaviour, options.mode)?;
+    say(&format!("SMTP at {}", sink.address()))?;
+    watch(sink.recorder(), options).await?;
+    say(&serde_json::json!(sink.recorder().stats()).to_string())?;
+    sink.stop().await;
+    Ok(())
+}
+
+/// Sends and prints the report as one JSON line; returns it.
+pub async fn run_source(source: Source) -> Result<SourceReport, LabError> {
+    let report = source.run().await?;
+    let line = serde_json::json!({
+        "report": report,
+        "final_us": percentiles(&report.final_us),
+        "transaction_us": percentiles(&report.transaction_us),
+    });
+    say(&line.to_string())?;
+    Ok(report)
+}
+
+/// Writes `n` of the scenario's subscribers, one a line; with `reachable_only` those that must get a copy.
+pub fn write_subscribers(path: &Path, n: usize, reachable_only: bool, out: &mut dyn Write) -> Result<(), LabError> {
+    let scenario = Scenario::load(path)?;
+    for person in scenario.subscribers(n) {
+        if !reachable_only || scenario.is_reachable(&person) {
+            writeln!(out, "{person}")?;
+        }
+    }
+    Ok(())
+}
+
+fn percentiles(times: &crate::histogram::Histogram) -> serde_json::Value {
+    serde_json::json!({
+        "p50": times.percentile(0.5), "p95": times.percentile(0.95), "p99": times.percentile(0.99),
+        "max": times.greatest(),
+    })
+}
+
+async fn watch(recorder: &Recorder, options: &RunOptions) -> Result<(), LabError> {
+    let end = options.duration.map(|d| Instant::now() + d);
+    let over = async {
+        match end {
+            Some(end) => sleep_until(end).await,
+            None => std::future::pending().await,
+        }
+    };
+    let enough = async {
+        match options.copies {
+            Some(copies) => drop(recorder.wait_for_copies(copies, Duration::MAX / 4).await),
+            None => std::future::pending().await,
+        }
+    };
+    let report = async {
+        let Some(every) = options.report_every else { return std::future::pending::<Result<(), LabError>>().await };
+        loop {
+            tokio::time::sleep(every).await;
+            say(&serde_json::json!(recorder.stats()).to_string())?;
+        }
+    };
+    tokio::select! {
+        () = over => {}
+        () = enough => {}
+        result = report => result?,
+        result = tokio::signal::ctrl_c() => result?,
+    }
+    if let Some(path) = &options.dump {
+        let mut out = BufWriter::new(File::create(path)?);
+        recorder.dump(&mut out)?;
+        out.flush()?;
+    }
+    Ok(())
+}
+
+fn say(line: &str) -> Result<(), LabError> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{line}")?;
+    out.flush()?;
+    Ok(())
+}

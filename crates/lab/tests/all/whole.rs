@@ -1,0 +1,139 @@
+//! The lab as a whole: many hosts, the recorder's answers, the source.
+
+use crate::raw::Raw;
+use std::sync::Arc;
+use std::time::Duration;
+use stentor_lab::{Behaviour, Lab, Mode, Scenario, SinkOnly, Source};
+
+const MESSAGE: &str = "From: a@x\r\nMessage-ID: <m@x>\r\n\r\nbody\r\n";
+
+#[tokio::test]
+async fn two_thousand_hosts_listen_on_one_port() {
+    let scenario = Scenario::parse("[[generate]]\nsites = 2000").expect("valid");
+    let lab = Lab::start_with(scenario, Mode::Compact).await.expect("starts");
+    for site in [0, 777, 1999] {
+        let site = &lab.scenario().sites()[site];
+        let mut raw = Raw::open((site.hosts[0].address, lab.smtp_port()).into()).await;
+        assert!(raw.deliver(&format!("u@{}", site.name), MESSAGE).await.starts_with("250"));
+    }
+    assert_eq!(lab.recorder().recipients_of("<m@x>"), 3);
+    assert_eq!(lab.stats().sinks.violations, 0);
+    lab.stop().await;
+}
+
+#[tokio::test]
+async fn the_audit_names_missing_repeated_damaged_and_strange() {
+    for mode in [Mode::Compact, Mode::Full, Mode::Bodies] {
+        let sink = SinkOnly::start(([127, 0, 0, 1], 0).into(), Behaviour::default(), mode).expect("starts");
+        let recorder = Arc::clone(sink.recorder());
+        assert_eq!(recorder.expect_message(MESSAGE.as_bytes().into()), "m@x");
+        let mut raw = Raw::open(sink.address()).await;
+        let received = format!("Received: by x;\r\n\tnow\r\n{MESSAGE}");
+        for (who, message) in
+            [("a@X", MESSAGE), ("b@x", &received), ("b@x", MESSAGE), ("c@x", &MESSAGE.replace("body", "boby"))]
+        {
+            assert!(raw.deliver(who, message).await.starts_with("250"));
+        }
+        assert!(recorder.wait_for_copies(4, Duration::from_secs(10)).await);
+        let audit = recorder.audit("<m@x>", ["a@x", "b@x", "d@x"]);
+        assert_eq!((audit.expected, audit.copies), (3, 4));
+        assert_eq!(audit.missing, ["d@x"]);
+        assert_eq!(audit.duplicates, [("b@x".to_owned(), 2)]);
+        assert_eq!((audit.unexpected, audit.damaged), (1, 1));
+        assert!(!audit.is_clean());
+        let damaged = recorder.damaged();
+        assert_eq!(damaged.len(), 1);
+        assert!(damaged[0].recipients.contains("c@x") && damaged[0].bytes.ends_with(b"boby\r\n"));
+        assert_eq!(recorder.duplicates(), [("m@x".to_owned(), "b@x".to_owned())]);
+        assert_eq!(recorder.stats().intact, 3);
+        assert_eq!(recorder.arrivals_us("m@x").expect("known").count(), 4);
+        assert_eq!(recorder.copies().len(), if mode >= Mode::Full { 4 } else { 0 });
+        let mut dump = Vec::new();
+        recorder.dump(&mut dump).expect("written");
+        let lines: Vec<serde_json::Value> = dump
+            .split(|&b| b == b'\n')
+            .filter(|l| !l.is_empty())
+            .map(|l| serde_json::from_slice(l).expect("JSON"))
+            .collect();
+        assert_eq!(lines.len(), if mode >= Mode::Full { 4 } else { 1 });
+        assert!(lines.iter().all(|line| line["message_id"] == "m@x"));
+        assert!(recorder.audit("other@x", ["a@x"]).missing == ["a@x"]);
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_before_its_250_is_counted() {
+    let sink = crate::raw::sink("dot_delay_ms = 60000");
+    let mut raw = Raw::open(sink.address()).await;
+    for line in ["MAIL FROM:<s@x>\r\n", "RCPT TO:<a@x>\r\n", "DATA\r\n"] {
+        raw.ask(line).await;
+    }
+    raw.send(&format!("{MESSAGE}.\r\n")).await;
+    assert!(sink.recorder().wait_for_copies(1, Duration::from_secs(10)).await);
+    sink.recorder();
+    drop(raw);
+    let recorder = Arc::clone(sink.recorder());
+    sink.stop().await;
+    assert_eq!(recorder.stats().unanswered, 1);
+}
+
+#[tokio::test]
+async fn the_source_delivers_everything() {
+    for (keep_open, pipelining) in [(true, true), (false, true), (true, false)] {
+        let sink = SinkOnly::start(([127, 0, 0, 1], 0).into(), Behaviour::default(), Mode::Full).expect("starts");
+        let mut source = Source::new(sink.address());
+        (source.messages, source.connections, source.keep_open, source.pipelining) = (50, 4, keep_open, pipelining);
+        source.recipients = (0..7).map(|n| format!("r{n}@x.example")).collect();
+        source.recipients_per_message = 3;
+        let original = source.message(49);
+        sink.recorder().expect_message(original.into());
+        let report = source.clone().run().await.expect("runs");
+        assert_eq!((report.accepted, report.recipients), (50, 150), "{:?}", report.errors);
+        assert_eq!(report.final_us.count(), 50);
+        let stats = sink.recorder().stats();
+        assert_eq!((stats.transactions, stats.recipients, stats.intact, stats.violations), (50, 150, 3, 0));
+        assert_eq!(stats.connections, if keep_open { 4 } else { 50 });
+        assert_eq!(sink.recorder().message_ids().len(), 50);
+    }
+}
+
+#[tokio::test]
+async fn the_source_reports_refusals() {
+    let sink = crate::raw::sink("reject_users = ['bad']\nat_dot = '451 4.3.0 later'\nfault_share = 0.5");
+    let mut source = Source::new(sink.address());
+    source.messages = 40;
+    source.recipients = vec!["bad@x".to_owned(), "good@x".to_owned()];
+    source.recipients_per_message = 2;
+    let report = source.run().await.expect("runs");
+    assert_eq!(report.errors.get("550 RCPT"), Some(&40));
+    let later = report.errors.get("451 end of data").copied().unwrap_or(0);
+    assert!(later > 0 && report.accepted > 0);
+    assert_eq!(later + report.accepted, 40);
+    let mut source = Source::new(([127, 0, 0, 1], 1).into());
+    source.messages = 3;
+    assert_eq!(source.run().await.expect("runs").errors.get("connect: connection refused"), Some(&3));
+}
+
+#[tokio::test]
+async fn commands_of_the_binary() {
+    let directory = tempfile::tempdir().expect("made");
+    let path = directory.path().join("s.toml");
+    std::fs::write(&path, "[[site]]\nname = 'x.example'\nbehaviour = { reject_share = 0.5 }").expect("written");
+    let mut all = Vec::new();
+    stentor_lab::cli::write_subscribers(&path, 100, false, &mut all).expect("written");
+    let mut reachable = Vec::new();
+    stentor_lab::cli::write_subscribers(&path, 100, true, &mut reachable).expect("written");
+    let count = |text: &[u8]| String::from_utf8_lossy(text).lines().count();
+    assert_eq!(count(&all), 100);
+    assert!((20..80).contains(&count(&reachable)));
+    let options = stentor_lab::cli::RunOptions {
+        duration: Some(Duration::from_millis(50)),
+        dump: Some(directory.path().join("dump")),
+        ..Default::default()
+    };
+    stentor_lab::cli::run_scenario(&path, &options).await.expect("runs");
+    assert_eq!(std::fs::read(directory.path().join("dump")).expect("written"), b"");
+    let missing = directory.path().join("missing.toml");
+    let error = stentor_lab::cli::run_scenario(&missing, &options).await.expect_err("missing").to_string();
+    assert!(error.contains("missing.toml"), "{error}");
+}
