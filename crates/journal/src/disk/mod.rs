@@ -1,0 +1,50 @@
+//! What the journal needs of a disk: one flat directory of files. Faults are made by implementing it ([`sim::SimDisk`]).
+//!
+//! Contract of an implementation: after `sync_data` returns `Ok`, what was written to the file before stays over a power
+//! cut; after `sync_dir` returns `Ok`, so do the names created, renamed and removed before. Nothing else is promised.
+
+pub mod real;
+pub mod sim;
+
+use std::io;
+use std::sync::Arc;
+
+/// A flat directory of files, used by one journal at a time. All calls may come from any thread.
+pub trait Disk: Send + Sync {
+    /// Names of the files, in any order.
+    fn list(&self) -> io::Result<Vec<String>>;
+    /// Opens an existing file for reading and writing.
+    fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>>;
+    /// Creates a file that must not exist yet.
+    fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>>;
+    /// Removes a name. Files that are open stay readable.
+    fn remove(&self, name: &str) -> io::Result<()>;
+    /// Gives a file another name.
+    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+    /// Makes all names durable.
+    fn sync_dir(&self) -> io::Result<()>;
+    /// Bytes that may still be allocated.
+    fn free_bytes(&self) -> io::Result<u64>;
+}
+
+/// One open file.
+pub trait DiskFile: Send + Sync {
+    /// Reads into `buffer` from `offset`; fewer bytes than asked only at the end of the file.
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize>;
+    /// Writes all of `bytes` at `offset`, or fails with any part of it written.
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
+    /// Makes everything written so far durable (`fdatasync`).
+    fn sync_data(&self) -> io::Result<()>;
+    /// Size of the file in bytes.
+    fn len(&self) -> io::Result<u64>;
+    /// True if the file has no bytes.
+    fn is_empty(&self) -> io::Result<bool> {
+        Ok(self.len()? == 0)
+    }
+    /// Reserves `len` bytes and makes the file that long.
+    fn preallocate(&self, len: u64) -> io::Result<()>;
+    /// Makes sure that what is read next is what is on the medium: syncs, and drops caches where that is possible.
+    fn settle(&self) -> io::Result<()> {
+        self.sync_data()
+    }
+}

@@ -1,0 +1,165 @@
+//! A directory of a real file system, locked against a second process.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{Advice, FallocateFlags};
+
+use super::{Disk, DiskFile};
+use crate::error::JournalError;
+
+const LOCK_NAME: &str = "lock";
+/// Mail is private: nobody but the owner reads segments.
+const FILE_MODE: u32 = 0o600;
+
+/// A directory that this process alone may use, for as long as the value lives.
+pub struct RealDisk {
+    directory: PathBuf,
+    handle: File,
+    _lock: File,
+}
+
+impl RealDisk {
+    /// Creates the directory if need be, and locks it.
+    ///
+    /// Errors: [`JournalError::InUse`] if another process has it, [`JournalError::Io`] otherwise.
+    pub fn open(directory: &Path) -> Result<RealDisk, JournalError> {
+        let shown = directory.display().to_string();
+        if !directory.is_dir() {
+            fs::create_dir_all(directory).map_err(JournalError::io(&shown))?;
+            // The new name must be durable, or a power cut could lose the whole store.
+            if let Some(parent) = directory.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+                File::open(parent).and_then(|parent| parent.sync_all()).map_err(JournalError::io(&shown))?;
+            }
+        }
+        let lock = take_lock(&directory.join(LOCK_NAME))?;
+        let handle = File::open(directory).map_err(JournalError::io(&shown))?;
+        Ok(RealDisk { directory: directory.to_owned(), handle, _lock: lock })
+    }
+
+    /// Opens without a lock and without creating anything: for programs that only read a stopped store.
+    pub fn open_unlocked(directory: &Path) -> Result<RealDisk, JournalError> {
+        let shown = directory.display().to_string();
+        let handle = File::open(directory).map_err(JournalError::io(&shown))?;
+        let lock = handle.try_clone().map_err(JournalError::io(&shown))?;
+        Ok(RealDisk { directory: directory.to_owned(), handle, _lock: lock })
+    }
+}
+
+fn take_lock(path: &Path) -> Result<File, JournalError> {
+    let shown = path.display().to_string();
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(FILE_MODE)
+        .open(path)
+        .map_err(JournalError::io(&shown))?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let mut text = String::new();
+            let _ = file.take(32).read_to_string(&mut text);
+            return Err(JournalError::InUse { pid: text.trim().parse().ok() });
+        }
+        Err(TryLockError::Error(source)) => return Err(JournalError::Io { file: shown, source }),
+    }
+    // The pid is only told to people; a failure to write it (a full disk) must not stop the start.
+    let _ = file.set_len(0).and_then(|()| file.rewind()).and_then(|()| writeln!(file, "{}", std::process::id()));
+    Ok(file)
+}
+
+impl Disk for RealDisk {
+    fn list(&self) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(&self.directory)? {
+            if let Ok(name) = entry?.file_name().into_string() {
+                names.push(name);
+            }
+        }
+        Ok(names)
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        // A store on a medium that became read-only must still be readable for verify.
+        let path = self.directory.join(name);
+        let file = match OpenOptions::new().read(true).write(true).open(&path) {
+            Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => File::open(&path)?,
+            other => other?,
+        };
+        Ok(Arc::new(RealFile { file }))
+    }
+
+    fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        let path = self.directory.join(name);
+        let file = OpenOptions::new().read(true).write(true).create_new(true).mode(FILE_MODE).open(path)?;
+        Ok(Arc::new(RealFile { file }))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        fs::remove_file(self.directory.join(name))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        fs::rename(self.directory.join(from), self.directory.join(to))
+    }
+
+    fn sync_dir(&self) -> io::Result<()> {
+        self.handle.sync_all()
+    }
+
+    fn free_bytes(&self) -> io::Result<u64> {
+        let figures = rustix::fs::fstatvfs(&self.handle)?;
+        Ok(figures.f_bavail.saturating_mul(figures.f_frsize))
+    }
+}
+
+struct RealFile {
+    file: File,
+}
+
+impl DiskFile for RealFile {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut done = 0;
+        while done < buffer.len() {
+            match self.file.read_at(&mut buffer[done..], offset + done as u64) {
+                Ok(0) => break,
+                Ok(count) => done += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all_at(bytes, offset)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.len())
+    }
+
+    fn preallocate(&self, len: u64) -> io::Result<()> {
+        match rustix::fs::fallocate(&self.file, FallocateFlags::empty(), 0, len) {
+            // The file system cannot reserve: the zero-fill that follows allocates.
+            Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => self.file.set_len(len),
+            other => Ok(other?),
+        }
+    }
+
+    fn settle(&self) -> io::Result<()> {
+        self.file.sync_data()?;
+        // Advice only: where it is not followed, what is read is what the kernel believes to be on the medium.
+        let _ = rustix::fs::fadvise(&self.file, 0, None, Advice::DontNeed);
+        Ok(())
+    }
+}

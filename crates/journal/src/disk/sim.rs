@@ -1,0 +1,462 @@
+//! A disk in memory that forgets: for crash campaigns.
+//!
+//! Each file has the image that a process sees and the one that a power cut leaves. [`SimDisk::crash`] keeps what was
+//! synced and a seeded subset of the rest, torn at 512 bytes; names that no directory sync covered may be lost, may be
+//! back, one by one. The same seed and the same calls give the same disk. A sync that fails loses, for good, a
+//! seeded part of what it should have kept, while reads still show it and the next sync succeeds: as on Linux.
+//!
+//! Operations that change something (create, remove, rename, write, preallocate, both syncs) are numbered from 1; power can be
+//! cut at one of them, and errors aimed at one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::sync::Arc;
+
+use fastrand::Rng;
+use parking_lot::{Mutex, MutexGuard};
+
+use super::{Disk, DiskFile};
+
+const SECTOR_BYTES: usize = 512;
+
+/// The simulated disk; clones share it.
+#[derive(Clone)]
+pub struct SimDisk {
+    state: Arc<Mutex<State>>,
+}
+
+struct State {
+    rng: Rng,
+    files: BTreeMap<u64, FileState>,
+    next_file: u64,
+    names: BTreeMap<String, u64>,
+    durable_names: BTreeMap<String, u64>,
+    pending_names: Vec<NameChange>,
+    operations: u64,
+    cut_at: Option<u64>,
+    dead: bool,
+    write_errors: BTreeSet<u64>,
+    sync_errors: BTreeSet<u64>,
+    read_errors: Vec<(String, u64, u64)>,
+    capacity: u64,
+    ignore_syncs: bool,
+    ignore_dir_syncs: bool,
+}
+
+#[derive(Default, Clone)]
+struct FileState {
+    live: Vec<u8>,
+    durable: Vec<u8>,
+    pending: Vec<Pending>,
+}
+
+/// Bytes `start..end` of the live image are not known to be durable.
+#[derive(Clone)]
+enum Pending {
+    Write { offset: usize, bytes: Vec<u8> },
+    Length(usize),
+}
+
+#[derive(Clone)]
+enum NameChange {
+    Add(String, u64),
+    Remove(String),
+    Rename(String, String, u64),
+}
+
+impl FileState {
+    fn sync(&mut self) {
+        for change in std::mem::take(&mut self.pending) {
+            apply(&mut self.durable, &change);
+        }
+    }
+}
+
+fn apply(image: &mut Vec<u8>, change: &Pending) {
+    match change {
+        Pending::Write { offset, bytes } => {
+            let end = offset + bytes.len();
+            if image.len() < end {
+                image.resize(end, 0);
+            }
+            image[*offset..end].copy_from_slice(bytes);
+        }
+        Pending::Length(len) => {
+            if image.len() < *len {
+                image.resize(*len, 0);
+            }
+        }
+    }
+}
+
+/// Applies a seeded part of an unsynced change, sector by sector.
+fn apply_torn(image: &mut Vec<u8>, change: &Pending, rng: &mut Rng) {
+    let Pending::Write { offset, bytes } = change else {
+        if rng.bool() {
+            apply(image, change);
+        }
+        return;
+    };
+    // Nothing, everything, a prefix, and any subset are all likely.
+    let mode = rng.u8(0..4);
+    let sectors = bytes.len().div_ceil(SECTOR_BYTES);
+    let prefix = rng.usize(0..=sectors);
+    for index in 0..sectors {
+        let kept = match mode {
+            0 => false,
+            1 => true,
+            2 => index < prefix,
+            _ => rng.bool(),
+        };
+        if kept {
+            let start = index * SECTOR_BYTES;
+            let end = bytes.len().min(start + SECTOR_BYTES);
+            apply(image, &Pending::Write { offset: offset + start, bytes: bytes[start..end].to_vec() });
+        }
+    }
+}
+
+fn power_is_off() -> io::Error {
+    io::Error::other("simulated power cut")
+}
+
+fn input_output() -> io::Error {
+    io::Error::from_raw_os_error(5)
+}
+
+impl SimDisk {
+    /// An empty disk; `seed` decides what it forgets.
+    pub fn new(seed: u64) -> SimDisk {
+        SimDisk {
+            state: Arc::new(Mutex::new(State {
+                rng: Rng::with_seed(seed),
+                files: BTreeMap::new(),
+                next_file: 1,
+                names: BTreeMap::new(),
+                durable_names: BTreeMap::new(),
+                pending_names: Vec::new(),
+                operations: 0,
+                cut_at: None,
+                dead: false,
+                write_errors: BTreeSet::new(),
+                sync_errors: BTreeSet::new(),
+                read_errors: Vec::new(),
+                capacity: u64::MAX,
+                ignore_syncs: false,
+                ignore_dir_syncs: false,
+            })),
+        }
+    }
+
+    /// Number of changing operations so far.
+    pub fn operations(&self) -> u64 {
+        self.state.lock().operations
+    }
+
+    /// Cuts the power within operation `number`: it may have had any part of its effect, and everything after fails.
+    pub fn cut_at(&self, number: u64) {
+        self.state.lock().cut_at = Some(number);
+    }
+
+    /// True once the cut has happened.
+    pub fn is_cut(&self) -> bool {
+        self.state.lock().dead
+    }
+
+    /// Operation `number` fails with EIO if it is a write (a seeded part is written).
+    pub fn fail_write_at(&self, number: u64) {
+        self.state.lock().write_errors.insert(number);
+    }
+
+    /// Operation `number` fails with EIO if it is a sync (a seeded part of what is pending is lost for good).
+    pub fn fail_sync_at(&self, number: u64) {
+        self.state.lock().sync_errors.insert(number);
+    }
+
+    /// Reads of `name` that touch `start..end` fail with EIO.
+    pub fn fail_reads(&self, name: &str, start: u64, end: u64) {
+        self.state.lock().read_errors.push((name.to_owned(), start, end));
+    }
+
+    /// All files together may have this many bytes; beyond it, ENOSPC.
+    pub fn set_capacity(&self, bytes: u64) {
+        self.state.lock().capacity = bytes;
+    }
+
+    /// A mutation for tests of tests: file syncs do nothing and report success.
+    pub fn ignore_syncs(&self) {
+        self.state.lock().ignore_syncs = true;
+    }
+
+    /// A mutation for tests of tests: directory syncs do nothing and report success.
+    pub fn ignore_dir_syncs(&self) {
+        self.state.lock().ignore_dir_syncs = true;
+    }
+
+    /// Inverts one bit of a file, in both images.
+    pub fn flip_bit(&self, name: &str, offset: u64, bit: u8) {
+        let mut state = self.state.lock();
+        if let Some(file) = state.by_name(name) {
+            for image in [&mut file.live, &mut file.durable] {
+                if let Some(byte) = image.get_mut(offset as usize) {
+                    *byte ^= 1 << (bit & 7);
+                }
+            }
+        }
+    }
+
+    /// The bytes of a file as a process sees them.
+    pub fn contents(&self, name: &str) -> Option<Vec<u8>> {
+        self.state.lock().by_name(name).map(|file| file.live.clone())
+    }
+
+    /// Puts a durable file there, replacing one of the same name.
+    pub fn put(&self, name: &str, bytes: &[u8]) {
+        let mut state = self.state.lock();
+        let id = state.next_file;
+        state.next_file += 1;
+        state.files.insert(id, FileState { live: bytes.to_vec(), durable: bytes.to_vec(), pending: Vec::new() });
+        state.names.insert(name.to_owned(), id);
+        state.durable_names.insert(name.to_owned(), id);
+    }
+
+    /// The disk as the next start finds it after a power cut now. This disk stays as it is; which part of the unsynced data is
+    /// kept goes on with the seed, so that crashing twice may give two different disks.
+    #[must_use]
+    pub fn crash(&self) -> SimDisk {
+        let mut state = self.state.lock();
+        let mut rng = Rng::with_seed(state.rng.u64(..));
+        let mut names = state.durable_names.clone();
+        for change in &state.pending_names {
+            if rng.bool() {
+                apply_name(&mut names, change);
+            }
+        }
+        let mut files = BTreeMap::new();
+        for id in names.values() {
+            let Some(file) = state.files.get(id) else { continue };
+            let mut image = file.durable.clone();
+            for change in &file.pending {
+                apply_torn(&mut image, change, &mut rng);
+            }
+            files.insert(*id, FileState { live: image.clone(), durable: image, pending: Vec::new() });
+        }
+        let after = SimDisk::new(rng.u64(..));
+        {
+            let mut fresh = after.state.lock();
+            fresh.next_file = state.next_file;
+            fresh.files = files;
+            fresh.names.clone_from(&names);
+            fresh.durable_names = names;
+            fresh.capacity = state.capacity;
+            fresh.ignore_syncs = state.ignore_syncs;
+            fresh.ignore_dir_syncs = state.ignore_dir_syncs;
+        }
+        after
+    }
+
+    /// Counts an operation; fails if the power is off. `true` = the power goes off within this one.
+    fn enter(&self) -> io::Result<(MutexGuard<'_, State>, bool)> {
+        let mut state = self.state.lock();
+        if state.dead {
+            return Err(power_is_off());
+        }
+        state.operations += 1;
+        if state.cut_at == Some(state.operations) {
+            state.dead = true;
+        }
+        let dying = state.dead;
+        Ok((state, dying))
+    }
+
+    fn change_name(&self, make: impl FnOnce(&State) -> io::Result<NameChange>) -> io::Result<()> {
+        let (mut state, dying) = self.enter()?;
+        let change = make(&state)?;
+        apply_name(&mut state.names, &change);
+        state.pending_names.push(change);
+        if dying { Err(power_is_off()) } else { Ok(()) }
+    }
+}
+
+fn apply_name(names: &mut BTreeMap<String, u64>, change: &NameChange) {
+    match change {
+        NameChange::Add(name, id) => {
+            names.insert(name.clone(), *id);
+        }
+        NameChange::Remove(name) => {
+            names.remove(name);
+        }
+        // Half a rename may survive: a file under both names is as legal as one under none would be wrong.
+        NameChange::Rename(from, to, id) => {
+            if names.get(from) == Some(id) {
+                names.remove(from);
+                names.insert(to.clone(), *id);
+            }
+        }
+    }
+}
+
+impl State {
+    fn by_name(&mut self, name: &str) -> Option<&mut FileState> {
+        let id = *self.names.get(name)?;
+        self.files.get_mut(&id)
+    }
+
+    fn lookup(&self, name: &str) -> io::Result<u64> {
+        self.names.get(name).copied().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
+    }
+
+    fn used_bytes(&self) -> u64 {
+        self.names.values().filter_map(|id| self.files.get(id)).map(|file| file.live.len() as u64).sum()
+    }
+
+    fn file(&mut self, id: u64) -> io::Result<&mut FileState> {
+        self.files.get_mut(&id).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
+    }
+
+    /// Fails with ENOSPC if growing file `id` to `len` is over the capacity.
+    fn check_room(&mut self, id: u64, len: usize) -> io::Result<()> {
+        let now = self.file(id)?.live.len();
+        if len > now && self.used_bytes() + (len - now) as u64 > self.capacity {
+            return Err(io::Error::from_raw_os_error(28));
+        }
+        Ok(())
+    }
+}
+
+impl Disk for SimDisk {
+    fn list(&self) -> io::Result<Vec<String>> {
+        Ok(self.state.lock().names.keys().cloned().collect())
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        let id = self.state.lock().lookup(name)?;
+        Ok(Arc::new(SimFile { disk: self.clone(), id }))
+    }
+
+    fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        let (mut state, dying) = self.enter()?;
+        if state.names.contains_key(name) {
+            return Err(io::Error::from(io::ErrorKind::AlreadyExists));
+        }
+        let id = state.next_file;
+        state.next_file += 1;
+        state.files.insert(id, FileState::default());
+        state.names.insert(name.to_owned(), id);
+        state.pending_names.push(NameChange::Add(name.to_owned(), id));
+        drop(state);
+        if dying { Err(power_is_off()) } else { Ok(Arc::new(SimFile { disk: self.clone(), id })) }
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.change_name(|state| state.lookup(name).map(|_| NameChange::Remove(name.to_owned())))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.change_name(|state| Ok(NameChange::Rename(from.to_owned(), to.to_owned(), state.lookup(from)?)))
+    }
+
+    fn sync_dir(&self) -> io::Result<()> {
+        let (mut state, dying) = self.enter()?;
+        if dying {
+            return Err(power_is_off());
+        }
+        if state.ignore_dir_syncs {
+            return Ok(());
+        }
+        if state.sync_errors.contains(&state.operations) {
+            return Err(input_output());
+        }
+        for change in std::mem::take(&mut state.pending_names) {
+            apply_name(&mut state.durable_names, &change);
+        }
+        Ok(())
+    }
+
+    fn free_bytes(&self) -> io::Result<u64> {
+        let state = self.state.lock();
+        Ok(state.capacity.saturating_sub(state.used_bytes()))
+    }
+}
+
+struct SimFile {
+    disk: SimDisk,
+    id: u64,
+}
+
+impl DiskFile for SimFile {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        let state = self.disk.state.lock();
+        if state.dead {
+            return Err(power_is_off());
+        }
+        let end = offset + buffer.len() as u64;
+        let hit = |(name, from, to): &(String, u64, u64)| {
+            state.names.get(name) == Some(&self.id) && offset < *to && end > *from
+        };
+        if state.read_errors.iter().any(hit) {
+            return Err(input_output());
+        }
+        let file = state.files.get(&self.id).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
+        let start = file.live.len().min(offset as usize);
+        let count = buffer.len().min(file.live.len() - start);
+        buffer[..count].copy_from_slice(&file.live[start..start + count]);
+        Ok(count)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let (mut state, dying) = self.disk.enter()?;
+        let fails = state.write_errors.contains(&state.operations);
+        let room = state.check_room(self.id, offset as usize + bytes.len());
+        // A failed write leaves a part behind.
+        let part = if fails || room.is_err() { state.rng.usize(0..=bytes.len()) } else { bytes.len() };
+        let len = state.file(self.id)?.live.len();
+        let part = if room.is_err() { part.min(len.saturating_sub(offset as usize)) } else { part };
+        let file = state.file(self.id)?;
+        let change = Pending::Write { offset: offset as usize, bytes: bytes[..part].to_vec() };
+        if part > 0 {
+            apply(&mut file.live, &change);
+            file.pending.push(change);
+        }
+        if dying {
+            return Err(power_is_off());
+        }
+        room?;
+        if fails { Err(input_output()) } else { Ok(()) }
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        let (mut state, dying) = self.disk.enter()?;
+        if dying {
+            return Err(power_is_off());
+        }
+        if state.ignore_syncs {
+            return Ok(());
+        }
+        let fails = state.sync_errors.contains(&state.operations);
+        let mut rng = state.rng.fork();
+        let file = state.file(self.id)?;
+        if fails {
+            for change in std::mem::take(&mut file.pending) {
+                apply_torn(&mut file.durable, &change, &mut rng);
+            }
+            return Err(input_output());
+        }
+        file.sync();
+        Ok(())
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.disk.state.lock().file(self.id)?.live.len() as u64)
+    }
+
+    fn preallocate(&self, len: u64) -> io::Result<()> {
+        let (mut state, dying) = self.disk.enter()?;
+        state.check_room(self.id, len as usize)?;
+        let file = state.file(self.id)?;
+        let change = Pending::Length(len as usize);
+        apply(&mut file.live, &change);
+        file.pending.push(change);
+        if dying { Err(power_is_off()) } else { Ok(()) }
+    }
+}
