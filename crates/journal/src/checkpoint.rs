@@ -1,0 +1,142 @@
+//! Checkpoints: begin, slices, end, spread over ordinary batches while events go on.
+//!
+//! States: none; begun (marker in a batch that is not durable yet); building (marker durable: only now are slices encoded); ended
+//! (the end's batch is durable: replay starts at the begin, older segments come free). A failed commit gives the
+//! checkpoint up; an end counts only if every slice handed out is durable (docs/journal-format.md, Checkpoint).
+
+use crate::batch::Batch;
+use crate::format::{Checkpoint, Position, SLICE_BYTES_MAX, encode_checkpoint_begin, encode_checkpoint_end, kind};
+use crate::journal::Journal;
+
+/// A checkpoint that is not durable yet.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Building {
+    number: u64,
+    /// Known once the marker is durable.
+    begin: Option<Position>,
+    /// Next content to put into a slice, below `end`; `None` = all are in.
+    cursor: Option<u64>,
+    end: u64,
+    slices_issued: u64,
+    slices_durable: u64,
+    /// Log bytes since the begin.
+    pub bytes: u64,
+}
+
+/// How far a checkpoint is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CheckpointStep {
+    /// Call again with the next batch.
+    More,
+    /// All slices (and, from [`Journal::end_checkpoint`], the end) are in batches; it counts when this batch is committed.
+    Done,
+    /// No checkpoint is running: a commit failed since it began. Begin again when it is due.
+    Aborted,
+}
+
+impl Journal {
+    /// True when a checkpoint should begin: the log since the last one's begin is over `checkpoint_bytes_min` and over twice
+    /// what was written during the last; or room is low and there is a segment to gain. False while one is running.
+    pub fn checkpoint_due(&self) -> bool {
+        let over = |bytes_min: u64| self.replay_bytes > bytes_min.max(2 * self.checkpoint_bytes);
+        self.building.is_none()
+            && (over(self.options.checkpoint_bytes_min) || (over(2 * self.options.segment_bytes) && self.is_low()))
+    }
+
+    /// True from [`Journal::begin_checkpoint`] until the end is durable or the checkpoint is given up.
+    pub fn checkpoint_running(&self) -> bool {
+        self.building.is_some()
+    }
+
+    /// Puts the begin marker into `batch`. After a crash everything of the batch that holds it is replayed, also what stands
+    /// before the marker. The owner's slices may go into the same batch or later ones, and must show the owner's state when they
+    /// are encoded; every event that they do not show must be in this batch or a later one.
+    pub fn begin_checkpoint(&mut self, batch: &mut Batch) {
+        self.checkpoint_number += 1;
+        let number = self.checkpoint_number;
+        let end = self.next_content;
+        batch.append(kind::CHECKPOINT_BEGIN, |buffer| {
+            buffer.extend_from_slice(&encode_checkpoint_begin(number, end));
+        });
+        batch.marks.number = number;
+        batch.marks.begin = true;
+        self.building =
+            Some(Building { number, begin: None, cursor: Some(0), end, slices_issued: 0, slices_durable: 0, bytes: 0 });
+    }
+
+    /// Puts the next slice of the content table into `batch`: at most 256 KiB, none before the begin marker is durable. Call it
+    /// once per batch, beside the owner's slices.
+    pub fn checkpoint_slice(&mut self, batch: &mut Batch) -> CheckpointStep {
+        let Some(building) = &mut self.building else { return CheckpointStep::Aborted };
+        let (Some(_), Some(cursor)) = (building.begin, building.cursor) else {
+            return if building.begin.is_some() { CheckpointStep::Done } else { CheckpointStep::More };
+        };
+        let contents = self.shared.read();
+        batch.append(kind::CONTENT_SLICE, |buffer| {
+            building.cursor = contents.table.encode_slice(cursor, building.end, SLICE_BYTES_MAX, buffer);
+        });
+        batch.marks.number = building.number;
+        batch.marks.slices += 1;
+        building.slices_issued += 1;
+        if building.cursor.is_some() { CheckpointStep::More } else { CheckpointStep::Done }
+    }
+
+    /// Puts the journal's remaining slices, one per call, and then the end into `batch`. `More`: commit and call again with the
+    /// next batch. All slices of the owner must be in this batch or in committed ones.
+    pub fn end_checkpoint(&mut self, batch: &mut Batch) -> CheckpointStep {
+        match self.checkpoint_slice(batch) {
+            CheckpointStep::Done => {}
+            other => return other,
+        }
+        let Some(Building { number, begin: Some(begin), .. }) = self.building else { return CheckpointStep::Aborted };
+        let payload = encode_checkpoint_end(&Checkpoint { number, begin }, self.next_content);
+        let word = batch.append(kind::CHECKPOINT_END, |buffer| buffer.extend_from_slice(&payload));
+        batch.marks.number = number;
+        batch.marks.end = Some(word);
+        CheckpointStep::Done
+    }
+
+    /// Gives a running checkpoint up; what is already written of it does no harm. To be called if a batch with slices of the
+    /// owner is cleared instead of committed.
+    pub fn abort_checkpoint(&mut self) {
+        self.building = None;
+    }
+
+    /// Before a batch is written: an end that does not count becomes a void record.
+    pub(crate) fn settle_end_mark(&mut self, batch: &mut Batch) {
+        let Some(word) = batch.marks.end else { return };
+        let marks = batch.marks;
+        let complete = self.building.is_some_and(|building| {
+            building.number == marks.number && building.slices_durable + marks.slices == building.slices_issued
+        });
+        if !complete {
+            batch.make_void(word);
+            batch.marks.end = None;
+            self.abort_checkpoint();
+        }
+    }
+
+    /// After a batch became durable at `position`.
+    pub(crate) fn settle_checkpoint(&mut self, batch: &Batch, position: Position) {
+        let Some(building) = self.building.as_mut().filter(|building| building.number == batch.marks.number) else {
+            return;
+        };
+        if batch.marks.begin {
+            building.begin = Some(position);
+        }
+        building.slices_durable += batch.marks.slices;
+        if batch.marks.end.is_some()
+            && let Some(begin) = building.begin
+        {
+            self.checkpoint = Some(Checkpoint { number: building.number, begin });
+            self.checkpoint_bytes = building.bytes;
+            self.replay_bytes = building.bytes;
+            self.building = None;
+            self.statistics.checkpoints += 1;
+            for segment in self.segments.values_mut() {
+                segment.cleaned = false;
+            }
+            self.recycle();
+        }
+    }
+}

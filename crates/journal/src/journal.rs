@@ -1,0 +1,332 @@
+//! The journal's state in memory, its options and its figures.
+//!
+//! Segments by generation are in the chain (from the durable checkpoint's begin to the head: needed for replay), or before it
+//! (kept while they hold live content), see docs/journal-format.md, Segment states. `commit.rs` writes, `checkpoint.rs` and
+//! `clean.rs` give space back, `recovery.rs` opens.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::checkpoint::Building;
+use crate::disk::{Disk, DiskFile};
+use crate::error::JournalError;
+use crate::format::{BLOCK_BYTES, Checkpoint, RECORD_BYTES_MAX};
+use crate::pool::{Pool, Preparer, Ready, segment_name};
+use crate::reader::{ContentReader, Shared};
+use crate::table::Extent;
+
+const SEGMENT_BYTES_MAX: u64 = 1024 * 1024 * 1024;
+const MIB: u64 = 1024 * 1024;
+
+/// How a journal is laid out. The sizes may change between starts.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Bytes of a segment file, a multiple of 4096 (at least 4 blocks, at most 1 GiB).
+    pub segment_bytes: u64,
+    /// Largest batch. It also has to fit into a segment.
+    pub batch_bytes_max: usize,
+    /// The preparer keeps this many segments ready.
+    pub pool_ready_min: usize,
+    /// Free segments beyond this many are removed.
+    pub pool_ready_max: usize,
+    /// [`Journal::is_low`] when fewer segments than this are ready or could be created.
+    pub reserve_segments: u64,
+    /// A checkpoint is due after this many bytes of log (or more, see [`Journal::checkpoint_due`]).
+    pub checkpoint_bytes_min: u64,
+    /// Content is moved out of segments that are under this share live.
+    pub clean_live_percent_max: u64,
+    /// Random; becomes the id of a new store. It keeps bytes from outside from passing for batches, so do not make it constant.
+    pub seed: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            segment_bytes: 16 * MIB,
+            batch_bytes_max: 4 * MIB as usize,
+            pool_ready_min: 2,
+            pool_ready_max: 8,
+            reserve_segments: 2,
+            checkpoint_bytes_min: 64 * MIB,
+            clean_live_percent_max: 30,
+            seed: 0,
+        }
+    }
+}
+
+impl Options {
+    pub(crate) fn check(&self) -> Result<(), JournalError> {
+        let block = BLOCK_BYTES as u64;
+        if !self.segment_bytes.is_multiple_of(block) {
+            return Err(JournalError::Options("segment_bytes must be a multiple of 4096"));
+        }
+        if self.segment_bytes < 4 * block || self.segment_bytes > SEGMENT_BYTES_MAX {
+            return Err(JournalError::Options("segment_bytes must be between 16 KiB and 1 GiB"));
+        }
+        Ok(())
+    }
+
+    /// Largest batch without padding.
+    pub(crate) fn batch_limit(&self) -> usize {
+        self.batch_bytes_max.min(self.segment_bytes as usize - BLOCK_BYTES).min(RECORD_BYTES_MAX)
+    }
+}
+
+/// What a commit made durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Receipt {
+    /// Sequence number of the batch.
+    pub seq: u64,
+    /// Bytes written, padding included.
+    pub bytes: u64,
+}
+
+/// Figures since the journal was opened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Batches committed.
+    pub batches: u64,
+    /// Records in them, pieces of content included.
+    pub records: u64,
+    /// Calls of fdatasync by commits and activations (not those of the preparer).
+    pub syncs: u64,
+    /// Bytes written by commits and activations.
+    pub bytes_written: u64,
+    /// Bytes of zeros written to create segments.
+    pub bytes_prepared: u64,
+    /// Bytes of content copied by cleaning (part of `bytes_written`).
+    pub bytes_moved: u64,
+    /// Checkpoints that became durable.
+    pub checkpoints: u64,
+    /// Segments that were used again.
+    pub recycled: u64,
+    /// Segments given up after an I/O error.
+    pub abandoned: u64,
+}
+
+/// What the journal occupies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Space {
+    /// Segments in use.
+    pub segments: usize,
+    /// Free segments that are ready.
+    pub ready_segments: usize,
+    /// Bytes of all segment files.
+    pub disk_bytes: u64,
+    /// Bytes of content that is not dropped.
+    pub live_content_bytes: u64,
+    /// Number of contents.
+    pub contents: usize,
+    /// Bytes of log since the durable checkpoint's begin: what a start reads.
+    pub replay_bytes: u64,
+    /// Bytes that the disk can still give.
+    pub free_disk_bytes: u64,
+}
+
+/// A segment in use.
+pub(crate) struct Segment {
+    pub slot: u32,
+    pub file: Arc<dyn DiskFile>,
+    /// Size of the file.
+    pub bytes: u64,
+    /// Bytes of live content.
+    pub live: u64,
+    pub abandoned: bool,
+    /// Cleaning has been through it since the last checkpoint.
+    pub cleaned: bool,
+}
+
+impl Segment {
+    pub fn name(&self) -> String {
+        segment_name(self.slot)
+    }
+}
+
+/// Where the next batch goes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Head {
+    pub generation: u32,
+    pub offset: u64,
+}
+
+/// The durable log. One thread owns it; [`ContentReader`]s and the [`Preparer`] are for others.
+pub struct Journal {
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) options: Options,
+    pub(crate) store_id: u64,
+    pub(crate) shared: Shared,
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) segments: BTreeMap<u32, Segment>,
+    /// Taken off the map, waiting for readers to let go.
+    pub(crate) draining: Vec<Segment>,
+    pub(crate) head: Option<Head>,
+    /// The chain's last segment, head or abandoned; 0 = none yet.
+    pub(crate) tail: u32,
+    pub(crate) last_seq: u64,
+    pub(crate) next_generation: u32,
+    pub(crate) next_content: u64,
+    pub(crate) checkpoint: Option<Checkpoint>,
+    pub(crate) checkpoint_number: u64,
+    pub(crate) building: Option<Building>,
+    /// Bytes written from the begin to the end of the last checkpoint.
+    pub(crate) checkpoint_bytes: u64,
+    /// Bytes of log since the durable checkpoint's begin.
+    pub(crate) replay_bytes: u64,
+    pub(crate) cleaning: Option<crate::clean::Cursor>,
+    pub(crate) clean_buffer: Vec<u8>,
+    pub(crate) statistics: Statistics,
+}
+
+impl Journal {
+    /// A number for a content, not used before (nor by any content that recovery found).
+    pub fn next_content_id(&mut self) -> u64 {
+        let id = self.next_content;
+        self.next_content = id.saturating_add(1);
+        id
+    }
+
+    /// Drops a content at once. Only right if the record that ended its last reference is durable already, or if no record ever
+    /// referred to it; else use [`crate::Batch::drop_content`]. Unknown ids are ignored.
+    pub fn drop_content(&mut self, id: u64) {
+        self.remove_contents(&[id]);
+    }
+
+    /// Drops all contents that `keep` does not want. To be called after open, when the owner knows what it refers to.
+    ///
+    /// Errors: [`JournalError::Damaged`] if a kept content lies in a segment that is not there.
+    pub fn retain_contents(&mut self, keep: &mut dyn FnMut(u64) -> bool) -> Result<(), JournalError> {
+        let mut contents = self.shared.write();
+        contents.table.retain(keep, |extent| {
+            release(&mut self.segments, extent);
+        });
+        let mut missing = None;
+        contents.table.for_each(|id, extent| {
+            let end = u64::from(extent.offset) + u64::from(extent.len);
+            let there = self.segments.get(&extent.generation).is_some_and(|segment| end <= segment.bytes);
+            if !there && extent.len > 0 {
+                missing.get_or_insert((id, extent));
+            }
+        });
+        drop(contents);
+        if let Some((id, extent)) = missing {
+            let what = format!("content {id} of generation {} is still needed and is not there", extent.generation);
+            let file =
+                self.segments.get(&extent.generation).map_or_else(|| "(missing segment)".to_owned(), Segment::name);
+            return Err(JournalError::damaged(&file, extent.offset.into(), what));
+        }
+        self.recycle();
+        Ok(())
+    }
+
+    pub(crate) fn remove_contents(&mut self, ids: &[u64]) {
+        if ids.is_empty() {
+            return;
+        }
+        let start = self.chain_start();
+        let mut emptied = false;
+        {
+            let mut contents = self.shared.write();
+            for id in ids {
+                contents.table.remove(*id, |extent| {
+                    emptied |= release(&mut self.segments, extent) && extent.generation < start;
+                });
+            }
+        }
+        if emptied {
+            self.recycle();
+        }
+    }
+
+    /// First generation that replay needs.
+    pub(crate) fn chain_start(&self) -> u32 {
+        self.checkpoint.map_or(0, |checkpoint| checkpoint.begin.generation)
+    }
+
+    /// Gives segments back that are before the checkpoint and hold no live content.
+    pub(crate) fn recycle(&mut self) {
+        let start = self.chain_start();
+        let free: Vec<u32> = self
+            .segments
+            .range(..start)
+            .filter(|(generation, segment)| segment.live == 0 && **generation != self.tail)
+            .map(|(generation, _)| *generation)
+            .collect();
+        if !free.is_empty() {
+            let mut contents = self.shared.write();
+            for generation in free {
+                contents.files.remove(&generation);
+                self.draining.extend(self.segments.remove(&generation));
+                if self.cleaning.is_some_and(|cursor| cursor.generation == generation) {
+                    self.cleaning = None;
+                }
+            }
+        }
+        for segment in std::mem::take(&mut self.draining) {
+            if Arc::strong_count(&segment.file) > 1 {
+                self.draining.push(segment);
+            } else if segment.abandoned || segment.bytes != self.options.segment_bytes {
+                self.pool.discard(segment.slot);
+            } else {
+                self.statistics.recycled += 1;
+                self.pool.give(Ready { slot: segment.slot, file: segment.file });
+            }
+        }
+    }
+
+    /// For reading content from any thread.
+    pub fn reader(&self) -> ContentReader {
+        ContentReader { shared: Arc::clone(&self.shared) }
+    }
+
+    /// For preparing segments from another thread.
+    pub fn preparer(&self) -> Preparer {
+        Preparer { pool: Arc::clone(&self.pool) }
+    }
+
+    /// Sequence number of the last durable batch, 0 if there is none.
+    pub fn last_seq(&self) -> u64 {
+        self.last_seq
+    }
+
+    /// Largest batch, in [`crate::Batch::bytes`].
+    pub fn batch_bytes_max(&self) -> usize {
+        self.options.batch_limit()
+    }
+
+    /// Figures since open.
+    pub fn statistics(&self) -> Statistics {
+        Statistics { bytes_prepared: self.pool.bytes_prepared(), ..self.statistics }
+    }
+
+    /// True when room for fewer than `reserve_segments` is left: take no new mail (452), but complete what is there. Asks the
+    /// file system (a system call).
+    pub fn is_low(&self) -> bool {
+        let ready = self.pool.ready() as u64;
+        ready < self.options.reserve_segments
+            && ready + self.disk.free_bytes().unwrap_or(0) / self.options.segment_bytes < self.options.reserve_segments
+    }
+
+    /// What the journal occupies. Asks the file system.
+    pub fn space(&self) -> Space {
+        let ready = self.pool.ready();
+        let used: u64 = self.segments.values().chain(&self.draining).map(|segment| segment.bytes).sum();
+        Space {
+            segments: self.segments.len(),
+            ready_segments: ready,
+            disk_bytes: used + ready as u64 * self.options.segment_bytes,
+            live_content_bytes: self.segments.values().map(|segment| segment.live).sum(),
+            contents: self.shared.read().table.len(),
+            replay_bytes: self.replay_bytes,
+            free_disk_bytes: self.disk.free_bytes().unwrap_or(0),
+        }
+    }
+}
+
+/// Takes an extent off its segment's live bytes; `true` if nothing live is left there.
+pub(crate) fn release(segments: &mut BTreeMap<u32, Segment>, extent: Extent) -> bool {
+    segments.get_mut(&extent.generation).is_some_and(|segment| {
+        debug_assert!(segment.live >= extent.len.into(), "live bytes of a segment are the sum of its extents");
+        segment.live = segment.live.saturating_sub(extent.len.into());
+        segment.live == 0
+    })
+}

@@ -1,0 +1,51 @@
+//! The durable log: one log for content and events, one write and one sync per batch, then the owner may say 250.
+//!
+//! Promise: what [`Journal::commit`] answered with `Ok` is found again by [`Journal::open`], in order, whatever power cuts
+//! and kills come in between, on a medium that honours `fdatasync`. A torn tail is cut; damage before it refuses the start
+//! and says where. The proof, the bytes and the assumptions are in `docs/journal-format.md`.
+//!
+//! The journal knows no mail: records are opaque, content is bytes under a number, time is an argument, and the disk is the
+//! trait [`Disk`]: [`RealDisk`] is a directory, [`SimDisk`] a faulty and forgetful one for tests.
+//!
+//! How an owner uses it:
+//! - fill a [`Batch`] (content pieces, then the records that refer to them), [`Journal::commit`] it, reuse it;
+//! - drop content with [`Batch::drop_content`] in the batch whose record ends the last reference;
+//! - after open call [`Journal::retain_contents`] with what the replayed state refers to;
+//! - when [`Journal::checkpoint_due`]: [`Journal::begin_checkpoint`], own slices as ordinary records plus one
+//!   [`Journal::checkpoint_slice`] per batch, [`Journal::end_checkpoint`] until it says done;
+//! - when [`Journal::clean_due`]: [`Journal::clean`] adds copies of stragglers' content to the batch;
+//! - call [`Preparer::prepare`] from another thread every now and then, so that commits need not zero-fill segments.
+
+mod batch;
+mod checkpoint;
+mod clean;
+mod commit;
+mod disk;
+mod error;
+mod format;
+mod fuzz;
+mod journal;
+mod pool;
+mod reader;
+mod recovery;
+mod scan;
+mod table;
+mod verify;
+
+pub use batch::Batch;
+pub use checkpoint::CheckpointStep;
+pub use disk::real::RealDisk;
+pub use disk::sim::SimDisk;
+pub use disk::{Disk, DiskFile};
+pub use error::{CommitError, JournalError};
+pub use format::BLOCK_BYTES;
+#[doc(hidden)]
+pub use fuzz::recover_for_fuzz;
+pub use journal::{Journal, Options, Receipt, Space, Statistics};
+pub use pool::Preparer;
+pub use reader::ContentReader;
+pub use recovery::{Record, Replay, Report};
+pub use verify::{Finding, SegmentSummary, verify};
+
+/// Milliseconds since the Unix epoch.
+pub type Ms = u64;

@@ -1,0 +1,168 @@
+//! Segments that are ready to become the head.
+//!
+//! States of a slot here: being prepared (`new-`), ready, excess (to be removed). A segment is zero-filled once, when it is
+//! created, so that later syncs write data and no file-system metadata; recycled ones come back as they are. Preparing belongs
+//! off the commit path ([`Preparer`]); a commit that finds nothing ready creates one itself.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::disk::{Disk, DiskFile};
+use crate::error::is_full;
+
+const ZERO_BYTES: usize = 1024 * 1024;
+pub(crate) const SEGMENT_PREFIX: &str = "seg-";
+pub(crate) const NEW_PREFIX: &str = "new-";
+
+pub(crate) fn segment_name(slot: u32) -> String {
+    format!("{SEGMENT_PREFIX}{slot:08x}")
+}
+
+/// The slot of a segment's file name.
+pub(crate) fn parse_segment_name(name: &str) -> Option<u32> {
+    let digits = name.strip_prefix(SEGMENT_PREFIX)?;
+    (digits.len() == 8).then(|| u32::from_str_radix(digits, 16).ok())?
+}
+
+/// A free segment of the configured size.
+pub(crate) struct Ready {
+    pub slot: u32,
+    pub file: Arc<dyn DiskFile>,
+}
+
+pub(crate) struct Pool {
+    disk: Arc<dyn Disk>,
+    segment_bytes: u64,
+    ready_min: usize,
+    ready_max: usize,
+    state: Mutex<State>,
+    bytes_prepared: AtomicU64,
+}
+
+struct State {
+    ready: Vec<Ready>,
+    excess: Vec<u32>,
+    next_slot: u32,
+    preparing: usize,
+}
+
+impl Pool {
+    pub fn new(disk: Arc<dyn Disk>, segment_bytes: u64, ready_min: usize, ready_max: usize, next_slot: u32) -> Pool {
+        let state = State { ready: Vec::new(), excess: Vec::new(), next_slot, preparing: 0 };
+        Pool { disk, segment_bytes, ready_min, ready_max, state: Mutex::new(state), bytes_prepared: AtomicU64::new(0) }
+    }
+
+    pub fn take(&self) -> Option<Ready> {
+        self.state.lock().ready.pop()
+    }
+
+    pub fn ready(&self) -> usize {
+        self.state.lock().ready.len()
+    }
+
+    pub fn bytes_prepared(&self) -> u64 {
+        self.bytes_prepared.load(Ordering::Relaxed)
+    }
+
+    /// Takes a free segment back; beyond `ready_max` it is to be removed.
+    pub fn give(&self, ready: Ready) {
+        let mut state = self.state.lock();
+        if state.ready.len() < self.ready_max {
+            state.ready.push(ready);
+        } else {
+            state.excess.push(ready.slot);
+        }
+    }
+
+    /// A slot that shall not be used again.
+    pub fn discard(&self, slot: u32) {
+        self.state.lock().excess.push(slot);
+    }
+
+    /// Removes what is in excess. The removal is made durable, so that a header that was given up cannot come back beside a later
+    /// one of the same generation; should that fail, the next open syncs the directory.
+    pub fn remove_excess(&self) -> usize {
+        let slots = std::mem::take(&mut self.state.lock().excess);
+        for slot in &slots {
+            let _ = self.disk.remove(&segment_name(*slot));
+        }
+        if !slots.is_empty() {
+            let _ = self.disk.sync_dir();
+        }
+        slots.len()
+    }
+
+    /// Creates a segment: filled with zeros, synced, named, and the name synced.
+    pub fn create(&self) -> io::Result<Ready> {
+        // What is to be removed gives room first.
+        self.remove_excess();
+        let slot = {
+            let mut state = self.state.lock();
+            let slot = state.next_slot;
+            state.next_slot = slot.checked_add(1).ok_or(io::ErrorKind::StorageFull)?;
+            slot
+        };
+        let new_name = format!("{NEW_PREFIX}{slot:08x}");
+        let made = self.fill(&new_name).and_then(|file| {
+            self.disk.rename(&new_name, &segment_name(slot))?;
+            self.disk.sync_dir()?;
+            Ok(Ready { slot, file })
+        });
+        if made.is_err() {
+            let _ = self.disk.remove(&new_name);
+        }
+        made
+    }
+
+    fn fill(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        let file = self.disk.create(name)?;
+        file.preallocate(self.segment_bytes)?;
+        let zeros = vec![0; ZERO_BYTES.min(self.segment_bytes as usize)];
+        let mut offset = 0;
+        while offset < self.segment_bytes {
+            let count = zeros.len().min((self.segment_bytes - offset) as usize);
+            file.write_at(offset, &zeros[..count])?;
+            offset += count as u64;
+        }
+        file.sync_data()?;
+        self.bytes_prepared.fetch_add(self.segment_bytes, Ordering::Relaxed);
+        Ok(file)
+    }
+
+    fn wants_one(&self) -> bool {
+        let mut state = self.state.lock();
+        let wants = state.ready.len() + state.preparing < self.ready_min;
+        state.preparing += usize::from(wants);
+        wants
+    }
+}
+
+/// Does the slow work of the journal's segments from another thread.
+#[derive(Clone)]
+pub struct Preparer {
+    pub(crate) pool: Arc<Pool>,
+}
+
+impl Preparer {
+    /// Removes segments that are not needed, or zero-fills one if fewer than `pool_ready_min` are ready. `Ok(true)` = something
+    /// was done, so ask again; `Ok(false)` = nothing to do. A full disk is not an error here: `Ok(false)`.
+    pub fn prepare(&self) -> io::Result<bool> {
+        if self.pool.remove_excess() > 0 {
+            return Ok(true);
+        }
+        if !self.pool.wants_one() {
+            return Ok(false);
+        }
+        let made = self.pool.create();
+        self.pool.state.lock().preparing -= 1;
+        match made {
+            Ok(ready) => self.pool.give(ready),
+            Err(error) if is_full(&error) => return Ok(false),
+            Err(error) => return Err(error),
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,67 @@
+//! Content for any thread, while the committer goes on.
+//!
+//! Promise: the bytes are those of the content that was asked for, or the answer is `NotFound`. A reader takes the segment's
+//! file from the shared map in the same short lock in which it looks up the content, and holds it while it reads. A segment is
+//! recycled only after it was taken off that map and nobody holds it any more.
+
+use std::io;
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use parking_lot::RwLock;
+use smallvec::SmallVec;
+
+use crate::disk::DiskFile;
+use crate::table::{Extent, Table};
+
+/// What committer and readers share.
+#[derive(Default)]
+pub(crate) struct Contents {
+    pub table: Table,
+    /// Files of all segments in use, by generation.
+    pub files: HashMap<u32, Arc<dyn DiskFile>>,
+}
+
+pub(crate) type Shared = Arc<RwLock<Contents>>;
+
+/// A run of bytes and the file that it is in.
+type Part = (Option<Arc<dyn DiskFile>>, Extent);
+
+/// Reads content by id; cheap to clone.
+#[derive(Clone)]
+pub struct ContentReader {
+    pub(crate) shared: Shared,
+}
+
+impl ContentReader {
+    /// Bytes of a complete content; `None` if it is unknown, incomplete or dropped.
+    pub fn len(&self, id: u64) -> Option<u64> {
+        self.shared.read().table.progress(id).filter(|progress| progress.complete).map(|progress| progress.len)
+    }
+
+    /// Reads from `offset` into `buffer`, as far as both go; 0 at the end.
+    ///
+    /// Errors: `NotFound` if the content is unknown, incomplete or dropped; else what the disk says.
+    pub fn read_at(&self, id: u64, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut parts: SmallVec<[Part; 2]> = SmallVec::new();
+        {
+            let contents = self.shared.read();
+            contents
+                .table
+                .locate(id, offset, buffer.len() as u64, |extent| {
+                    parts.push((contents.files.get(&extent.generation).cloned(), extent));
+                })
+                .ok_or(io::ErrorKind::NotFound)?;
+        }
+        let mut done = 0;
+        for (file, extent) in parts {
+            let file = file.ok_or(io::ErrorKind::NotFound)?;
+            let part = &mut buffer[done..done + extent.len as usize];
+            if file.read_at(extent.offset.into(), part)? != part.len() {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            done += part.len();
+        }
+        Ok(done)
+    }
+}

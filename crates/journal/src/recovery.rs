@@ -1,0 +1,321 @@
+//! Opening: find the head, cut its torn tail, find the newest checkpoint, replay from there.
+//!
+//! Promise: what was acknowledged is replayed, in order, each batch whole; what was refused is not; damage is never passed
+//! over: it ends in [`JournalError::Damaged`] with file and offset, and nothing is changed. The rules are those of
+//! docs/journal-format.md, Recovery.
+
+use std::error::Error;
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+
+use crate::Ms;
+use crate::disk::Disk;
+use crate::error::JournalError;
+use crate::format::{
+    BLOCK_BYTES, BatchHeader, Checkpoint, PIECE_HEADER_BYTES, Records, decode_checkpoint_begin, decode_checkpoint_end,
+    decode_piece, kind,
+};
+use crate::journal::{Head, Journal, Options, Segment, Statistics};
+use crate::pool::{Pool, Ready, segment_name};
+use crate::reader::Contents;
+use crate::scan::{Headed, Survey, Until, Walk, read_segment, survey, walk_batches};
+use crate::table::{Extent, Table};
+
+/// An owner's record, read back.
+#[derive(Debug, Clone, Copy)]
+pub struct Record<'a> {
+    /// What the owner appended.
+    pub payload: &'a [u8],
+    /// Sequence number of its batch.
+    pub batch_seq: u64,
+    /// Time that was given to the commit.
+    pub time: Ms,
+}
+
+/// What takes the replayed records. Its error stops the start.
+pub type Replay<'a> = dyn FnMut(Record<'_>) -> Result<(), Box<dyn Error + Send + Sync>> + 'a;
+
+/// What opening found.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Segments that were replayed.
+    pub segments: usize,
+    /// Batches that were replayed.
+    pub batches: u64,
+    /// Owner's records that were replayed.
+    pub records: u64,
+    /// Bytes of log that were replayed.
+    pub bytes: u64,
+    /// Complete contents, before [`Journal::retain_contents`].
+    pub contents: usize,
+    /// Contents whose last piece was missing; dropped.
+    pub contents_incomplete: usize,
+    /// Bytes of a batch that was cut at the end, as far as its header can be read; 0 = the log ended cleanly.
+    pub torn_bytes: u64,
+    /// Sequence number of the last batch, 0 = none.
+    pub last_seq: u64,
+    /// Its time.
+    pub last_time: Ms,
+}
+
+impl Journal {
+    /// Opens the journal on `disk`, which no other may use. `replay` gets the owner's records in commit order, from the newest
+    /// durable checkpoint's begin on. Afterwards call [`Journal::retain_contents`].
+    pub fn open(
+        disk: Arc<dyn Disk>,
+        options: Options,
+        replay: &mut Replay<'_>,
+    ) -> Result<(Journal, Report), JournalError> {
+        options.check()?;
+        // Names that a killed process created or removed must not change under us at the next power cut.
+        disk.sync_dir().map_err(JournalError::io("syncing the journal's directory"))?;
+        let survey = survey(&*disk)?;
+        let pool = Pool::new(
+            Arc::clone(&disk),
+            options.segment_bytes,
+            options.pool_ready_min,
+            options.pool_ready_max,
+            survey.next_slot,
+        );
+        let mut recovered = Recovered::default();
+        let chain = recovered.read_log(&survey, replay)?;
+        for name in &survey.unfinished {
+            disk.remove(name).map_err(JournalError::io(name))?;
+        }
+        let mut journal = Journal {
+            store_id: survey.headed.values().next().map_or(options.seed, |found| found.header.store_id),
+            disk,
+            options,
+            shared: Arc::new(RwLock::new(Contents {
+                table: std::mem::take(&mut recovered.table),
+                ..Contents::default()
+            })),
+            pool: Arc::new(pool),
+            segments: std::collections::BTreeMap::new(),
+            draining: Vec::new(),
+            head: recovered.head,
+            tail: chain.last().copied().unwrap_or(0),
+            last_seq: recovered.report.last_seq,
+            next_generation: survey.headed.last_key_value().map_or(1, |(generation, _)| generation.saturating_add(1)),
+            next_content: recovered.next_content,
+            checkpoint: recovered.checkpoint,
+            checkpoint_number: recovered.checkpoint_number,
+            building: None,
+            checkpoint_bytes: 0,
+            replay_bytes: recovered.report.bytes,
+            cleaning: None,
+            clean_buffer: Vec::new(),
+            statistics: Statistics::default(),
+        };
+        journal.adopt(survey, &chain);
+        Ok((journal, recovered.report))
+    }
+
+    /// Sorts the files that were found into segments in use, free ones, and ones to remove.
+    fn adopt(&mut self, survey: Survey, chain: &[u32]) {
+        let mut contents = self.shared.write();
+        let abandoned: Vec<u32> = chain
+            .iter()
+            .filter_map(|generation| survey.headed.get(generation))
+            .filter(|found| found.header.predecessor_abandoned)
+            .map(|found| found.header.predecessor)
+            .collect();
+        let first = chain.first().copied().unwrap_or(0);
+        for (generation, found) in survey.headed {
+            if generation > first && chain.binary_search(&generation).is_err() {
+                // An activation that failed: the chain goes past it.
+                self.pool.discard(found.slot);
+                continue;
+            }
+            contents.files.insert(generation, Arc::clone(&found.file));
+            let segment = Segment {
+                slot: found.slot,
+                file: found.file,
+                bytes: found.bytes,
+                live: 0,
+                abandoned: abandoned.contains(&generation),
+                cleaned: false,
+            };
+            self.segments.insert(generation, segment);
+        }
+        contents.table.for_each(|_, extent| {
+            if let Some(segment) = self.segments.get_mut(&extent.generation) {
+                segment.live += u64::from(extent.len);
+            }
+        });
+        drop(contents);
+        for found in survey.unheaded {
+            if found.bytes == self.options.segment_bytes {
+                self.pool.give(Ready { slot: found.slot, file: found.file });
+            } else {
+                self.pool.discard(found.slot);
+            }
+        }
+    }
+}
+
+/// The state that replay builds.
+#[derive(Default)]
+struct Recovered {
+    table: Table,
+    head: Option<Head>,
+    checkpoint: Option<Checkpoint>,
+    checkpoint_number: u64,
+    next_content: u64,
+    report: Report,
+}
+
+impl Recovered {
+    /// Replays everything; returns the generations of the chain, oldest first.
+    fn read_log(&mut self, survey: &Survey, replay: &mut Replay<'_>) -> Result<Vec<u32>, JournalError> {
+        let head = survey.headed.last_key_value().map(|(_, found)| found);
+        let head_generation = head.map_or(0, |head| head.header.generation);
+        for found in &survey.unheaded {
+            if found.claims.is_some_and(|generation| generation > head_generation) {
+                let what = "its header is not valid, but a batch newer than all others follows it";
+                return Err(JournalError::damaged(&segment_name(found.slot), 0, what));
+            }
+        }
+        let Some(head) = head else { return Ok(Vec::new()) };
+        let mut image = Vec::new();
+        let end = self.read_head(head, &mut image)?;
+        let chain = walk_chain(survey, head, self.checkpoint)?;
+        for (index, found) in chain.iter().enumerate() {
+            let until = chain.get(index + 1).map_or(end.last_seq, |next| next.header.predecessor_last_seq);
+            let begin = self.checkpoint.filter(|_| index == 0).map(|checkpoint| checkpoint.begin);
+            let from = begin.map_or(first_batch(found), |begin| Walk {
+                offset: begin.offset,
+                last_seq: begin.seq.saturating_sub(1),
+                last_time: found.header.time,
+            });
+            if from.last_seq > until
+                || from.offset < BLOCK_BYTES as u64
+                || !from.offset.is_multiple_of(BLOCK_BYTES as u64)
+            {
+                let what = format!("its first batch would be {}, but its last {until}", from.last_seq + 1);
+                return Err(JournalError::damaged(&found.name(), 0, what));
+            }
+            self.next_content = self.next_content.max(found.header.next_content);
+            read_segment(found, &mut image)?;
+            let done = walk_batches(found, &image, from, Until::Seq(until), |header, offset, batch| {
+                self.batch(found, header, offset, batch, replay)
+            })?;
+            let used = if index + 1 == chain.len() { done.offset } else { found.bytes };
+            self.report.bytes += used.saturating_sub(from.offset);
+        }
+        self.report.segments = chain.len();
+        self.report.last_seq = end.last_seq;
+        self.report.last_time = end.last_time;
+        self.report.contents_incomplete = self.table.remove_incomplete();
+        self.report.contents = self.table.len();
+        let last_id = self.table.last_id().map_or(0, |id| id.saturating_add(1));
+        self.next_content = self.next_content.max(last_id);
+        self.head = Some(Head { generation: head_generation, offset: end.offset });
+        Ok(chain.iter().map(|found| found.header.generation).collect())
+    }
+
+    /// Finds the end of the log and the newest checkpoint: its end is in the head, or the head's header names it.
+    fn read_head(&mut self, head: &Headed, image: &mut Vec<u8>) -> Result<Walk, JournalError> {
+        // A killed process may have left a batch in the page cache only.
+        head.file.settle().map_err(JournalError::io(&head.name()))?;
+        read_segment(head, image)?;
+        let mut newest = head.header.checkpoint;
+        let end = walk_batches(head, image, first_batch(head), Until::Tail, |header, _, batch| {
+            for record in Records::of(batch, header).flatten() {
+                if record.kind == kind::CHECKPOINT_END
+                    && let Some((checkpoint, _)) = decode_checkpoint_end(record.payload)
+                {
+                    newest = Some(checkpoint);
+                }
+            }
+            Ok(())
+        })?;
+        self.checkpoint = newest;
+        self.checkpoint_number = newest.map_or(0, |checkpoint| checkpoint.number);
+        let torn = image.get(end.offset as usize..).and_then(BatchHeader::peek);
+        self.report.torn_bytes = torn
+            .filter(|torn| torn.generation == head.header.generation && torn.seq == end.last_seq + 1)
+            .map_or(0, |torn| torn.bytes.into());
+        Ok(end)
+    }
+
+    fn batch(
+        &mut self,
+        found: &Headed,
+        header: &BatchHeader,
+        offset: u64,
+        bytes: &[u8],
+        replay: &mut Replay<'_>,
+    ) -> Result<(), JournalError> {
+        let damaged = |what: &str| JournalError::damaged(&found.name(), offset, what);
+        self.report.batches += 1;
+        for record in Records::of(bytes, header) {
+            let record = record.map_err(damaged)?;
+            match record.kind {
+                kind::OWNER => {
+                    self.report.records += 1;
+                    let shown = Record { payload: record.payload, batch_seq: header.seq, time: header.time };
+                    replay(shown).map_err(|source| JournalError::Owner { file: found.name(), offset, source })?;
+                }
+                kind::PIECE | kind::LAST_PIECE | kind::MOVED_PIECE => {
+                    let piece =
+                        decode_piece(record.payload).filter(|(_, start, len)| start.checked_add(*len as u64).is_some());
+                    let (id, start, len) = piece.ok_or_else(|| damaged("a piece of content is not one"))?;
+                    let place = offset as u32 + (record.at + PIECE_HEADER_BYTES) as u32;
+                    let extent = Extent { generation: header.generation, offset: place, len: len as u32 };
+                    self.table.merge(id, &[(start, extent)], record.kind == kind::LAST_PIECE);
+                    self.next_content = self.next_content.max(id.saturating_add(1));
+                }
+                kind::CONTENT_SLICE => {
+                    self.table.merge_slice(record.payload).ok_or_else(|| damaged("a slice of contents is not one"))?;
+                }
+                kind::CHECKPOINT_BEGIN => {
+                    let next = decode_checkpoint_begin(record.payload).ok_or_else(|| damaged("a begin is not one"))?;
+                    self.next_content = self.next_content.max(next);
+                    self.checkpoint_number = self.checkpoint_number.saturating_add(1);
+                }
+                kind::CHECKPOINT_END => {
+                    let (_, next) =
+                        decode_checkpoint_end(record.payload).ok_or_else(|| damaged("an end is not one"))?;
+                    self.next_content = self.next_content.max(next);
+                }
+                kind::VOID => {}
+                _ => return Err(damaged("a record of a kind that this version does not know")),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn first_batch(found: &Headed) -> Walk {
+    Walk { offset: BLOCK_BYTES as u64, last_seq: found.header.predecessor_last_seq, last_time: found.header.time }
+}
+
+/// From the head along the predecessors to the checkpoint's begin (or to the very first segment); oldest first.
+fn walk_chain<'a>(
+    survey: &'a Survey,
+    head: &'a Headed,
+    checkpoint: Option<Checkpoint>,
+) -> Result<Vec<&'a Headed>, JournalError> {
+    let start = checkpoint.map_or(0, |checkpoint| checkpoint.begin.generation);
+    let mut chain = vec![head];
+    let mut current = head;
+    while current.header.generation != start && (start, current.header.predecessor) != (0, 0) {
+        let wanted = current.header.predecessor;
+        let previous = survey.headed.get(&wanted).filter(|_| wanted >= start);
+        let Some(previous) = previous else {
+            let suspect = survey.unheaded.iter().find(|found| found.claims == Some(wanted));
+            if let Some(found) = suspect {
+                let what = "the header of a segment in use is not valid";
+                return Err(JournalError::damaged(&segment_name(found.slot), 0, what));
+            }
+            let what = format!("the segment before it, of generation {wanted}, is missing (wanted back to {start})");
+            return Err(JournalError::damaged(&current.name(), 0, what));
+        };
+        chain.push(previous);
+        current = previous;
+    }
+    chain.reverse();
+    Ok(chain)
+}
