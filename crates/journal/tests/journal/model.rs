@@ -1,0 +1,237 @@
+//! A small owner: messages that refer to content, accepted and finished at random, with fuzzy checkpoints and cleaning. Its state
+//! is a fold of its records, so that what a recovery replays can be compared with what was acknowledged.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use fastrand::Rng;
+use stentor_journal::{Batch, CheckpointStep, CommitError, Journal, JournalError, Options, Report, SimDisk};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Message {
+    pub content: u64,
+    pub len: u64,
+}
+
+/// The fold of the records.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct State {
+    pub messages: BTreeMap<u64, Message>,
+}
+
+impl State {
+    /// Accept `A id content len`, finish `F id`, slice `S (id content len)*`.
+    pub fn apply(&mut self, payload: &[u8]) {
+        let words: Vec<u64> =
+            payload[1..].chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect();
+        match payload[0] {
+            b'F' => {
+                self.messages.remove(&words[0]);
+            }
+            _ => {
+                for entry in words.chunks_exact(3) {
+                    self.messages.insert(entry[0], Message { content: entry[1], len: entry[2] });
+                }
+            }
+        }
+    }
+}
+
+pub fn record(kind: u8, words: &[u64]) -> Vec<u8> {
+    let mut payload = vec![kind];
+    payload.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+    payload
+}
+
+/// The bytes of a content follow from its id.
+pub fn content_bytes(id: u64, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    Rng::with_seed(id ^ 0xC0).fill(&mut bytes);
+    bytes
+}
+
+pub fn small() -> Options {
+    Options {
+        segment_bytes: 16 * 4096,
+        checkpoint_bytes_min: 40 * 4096,
+        pool_ready_min: 1,
+        pool_ready_max: 3,
+        reserve_segments: 0,
+        seed: 0x5EED,
+        ..Options::default()
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mutation {
+    None,
+    /// A record is committed in the batch before its content's.
+    RecordBeforeContent,
+}
+
+struct Session {
+    content: u64,
+    bytes: Vec<u8>,
+    sent: usize,
+}
+
+pub struct Owner {
+    pub journal: Journal,
+    pub batch: Batch,
+    /// In memory: what holds once the batch under construction is durable.
+    pub state: State,
+    /// What was acknowledged.
+    pub durable: State,
+    pub rng: Rng,
+    mutation: Mutation,
+    sessions: Vec<Session>,
+    late: Vec<(u64, Vec<u8>)>,
+    next_message: u64,
+    slices_from: Option<u64>,
+    pub now: u64,
+}
+
+/// Opens and folds.
+pub fn open(disk: &SimDisk) -> Result<(Journal, Report, State), JournalError> {
+    let mut state = State::default();
+    let (mut journal, report) = Journal::open(Arc::new(disk.clone()), small(), &mut |record| {
+        state.apply(record.payload);
+        Ok(())
+    })?;
+    let wanted: BTreeSet<u64> = state.messages.values().map(|message| message.content).collect();
+    journal.retain_contents(&mut |id| wanted.contains(&id))?;
+    Ok((journal, report, state))
+}
+
+impl Owner {
+    pub fn new(journal: Journal, state: State, seed: u64, mutation: Mutation) -> Owner {
+        let next_message = state.messages.keys().next_back().map_or(1, |id| id + 1).max(seed << 20);
+        Owner {
+            journal,
+            batch: Batch::new(),
+            durable: state.clone(),
+            state,
+            rng: Rng::with_seed(seed),
+            mutation,
+            sessions: Vec::new(),
+            late: Vec::new(),
+            next_message,
+            slices_from: None,
+            now: 1,
+        }
+    }
+
+    fn accept(&mut self, content: u64, len: u64) {
+        let id = self.next_message;
+        self.next_message += 1;
+        self.batch.record(&record(b'A', &[id, content, len]));
+        self.state.messages.insert(id, Message { content, len });
+    }
+
+    fn finish(&mut self, id: u64) {
+        let Some(message) = self.state.messages.remove(&id) else { return };
+        self.batch.record(&record(b'F', &[id]));
+        self.batch.drop_content(message.content);
+    }
+
+    /// Fills the batch with a random mix.
+    pub fn fill(&mut self) {
+        for (content, bytes) in std::mem::take(&mut self.late) {
+            self.batch.content(content, true, &bytes);
+        }
+        for _ in 0..self.rng.usize(0..4) {
+            let content = self.journal.next_content_id();
+            let max = if self.rng.u8(0..8) == 0 { 20_000 } else { 3_000 };
+            let bytes = content_bytes(content, self.rng.usize(0..max));
+            let len = bytes.len() as u64;
+            if self.mutation == Mutation::RecordBeforeContent && self.rng.bool() {
+                self.late.push((content, bytes));
+            } else {
+                self.batch.content(content, true, &bytes);
+            }
+            self.accept(content, len);
+        }
+        if self.rng.u8(0..4) == 0 {
+            let content = self.journal.next_content_id();
+            let bytes = content_bytes(content, self.rng.usize(1..30_000));
+            self.sessions.push(Session { content, bytes, sent: 0 });
+        }
+        self.pieces();
+        let live: Vec<u64> = self.state.messages.keys().copied().filter(|id| id % 13 != 0).collect();
+        for id in live {
+            // The last 20 live about so many batches; multiples of 13 stay for good.
+            if self.rng.u8(0..6) == 0 {
+                self.finish(id);
+            }
+        }
+        self.checkpoint();
+        if self.journal.clean_due() {
+            self.journal.clean(&mut self.batch, 8_000);
+        }
+    }
+
+    /// A few more bytes of contents that come in pieces.
+    fn pieces(&mut self) {
+        for mut session in std::mem::take(&mut self.sessions) {
+            let end = session.bytes.len().min(session.sent + self.rng.usize(0..8_000));
+            let last = end == session.bytes.len();
+            self.batch.content(session.content, last, &session.bytes[session.sent..end]);
+            session.sent = end;
+            if last {
+                self.accept(session.content, end as u64);
+            } else if self.rng.u8(0..20) == 0 {
+                self.batch.drop_content(session.content);
+            } else {
+                self.sessions.push(session);
+            }
+        }
+    }
+
+    fn checkpoint(&mut self) {
+        if !self.journal.checkpoint_running() {
+            self.slices_from = None;
+            if self.journal.checkpoint_due() {
+                self.journal.begin_checkpoint(&mut self.batch);
+                self.slices_from = Some(0);
+            }
+            return;
+        }
+        if let Some(from) = self.slices_from {
+            let some: Vec<_> = self.state.messages.range(from..).take(5).map(|(id, message)| (*id, *message)).collect();
+            self.slices_from = some.last().map(|(id, _)| id + 1);
+            let words: Vec<u64> = some.iter().flat_map(|(id, message)| [*id, message.content, message.len]).collect();
+            self.batch.record(&record(b'S', &words));
+            self.journal.checkpoint_slice(&mut self.batch);
+        } else {
+            let step = self.journal.end_checkpoint(&mut self.batch);
+            assert_ne!(step, CheckpointStep::Aborted, "nothing failed since it began");
+        }
+    }
+
+    pub fn commit(&mut self) -> Result<(), CommitError> {
+        self.now += 1;
+        let receipt = self.journal.commit(&mut self.batch, self.now)?;
+        assert!(receipt.seq >= 1 || receipt.bytes == 0);
+        self.durable = self.state.clone();
+        Ok(())
+    }
+
+    /// All messages' content is there and right.
+    pub fn check_contents(&self) -> Result<(), String> {
+        check_contents(&self.journal, &self.durable)
+    }
+}
+
+pub fn check_contents(journal: &Journal, state: &State) -> Result<(), String> {
+    let reader = journal.reader();
+    for (id, message) in &state.messages {
+        let mut buffer = vec![0; message.len as usize + 1];
+        let count = reader
+            .read_at(message.content, 0, &mut buffer)
+            .map_err(|error| format!("message {id}, content {}: {error}", message.content))?;
+        if buffer[..count] != content_bytes(message.content, message.len as usize)[..] {
+            return Err(format!("message {id}: content {} is not what was handed in", message.content));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,152 @@
+//! Disk use stays bounded, whatever the history; restart follows the checkpoint.
+
+use std::sync::Arc;
+
+use stentor_journal::{Batch, CheckpointStep, Journal, SimDisk};
+
+use crate::model::{Mutation, Owner, check_contents, content_bytes, open, small};
+
+fn disk_bytes(disk: &SimDisk) -> usize {
+    let names = stentor_journal::Disk::list(disk).unwrap();
+    names.iter().filter_map(|name| disk.contents(name)).map(|bytes| bytes.len()).sum()
+}
+
+fn checkpoint(journal: &mut Journal, batch: &mut Batch) {
+    journal.begin_checkpoint(batch);
+    journal.commit(batch, 1).unwrap();
+    while journal.end_checkpoint(batch) == CheckpointStep::More {
+        journal.commit(batch, 1).unwrap();
+    }
+    journal.commit(batch, 1).unwrap();
+}
+
+#[test]
+fn churn_with_stragglers_does_not_grow_the_disk() {
+    let disk = SimDisk::new(1);
+    let (mut journal, _, _) = open(&disk).unwrap();
+    let mut batch = Batch::new();
+    let mut stragglers = Vec::new();
+    let mut largest = 0;
+    for round in 0..3000u64 {
+        let id = journal.next_content_id();
+        batch.content(id, true, &content_bytes(id, 3000));
+        batch.record(b"event");
+        if round % 100 == 0 {
+            stragglers.push(id);
+        } else {
+            batch.drop_content(id);
+        }
+        if journal.clean_due() {
+            journal.clean(&mut batch, 16_000);
+        }
+        journal.commit(&mut batch, round).unwrap();
+        if journal.checkpoint_due() {
+            checkpoint(&mut journal, &mut batch);
+        }
+        largest = largest.max(disk_bytes(&disk));
+    }
+    // 30 stragglers of 3000 bytes, log up to the checkpoint (40 blocks, and as much again while it is written), the pool.
+    assert!(largest <= 14 * 16 * 4096, "{largest} bytes, {:?}", journal.space());
+    assert_eq!(journal.space().contents, stragglers.len());
+    assert_eq!(journal.space().live_content_bytes, 3000 * stragglers.len() as u64);
+    let reader = journal.reader();
+    let mut buffer = vec![0; 3000];
+    for id in stragglers {
+        assert_eq!(reader.read_at(id, 0, &mut buffer).unwrap(), 3000);
+        assert_eq!(buffer, content_bytes(id, 3000));
+    }
+    let statistics = journal.statistics();
+    assert!(statistics.recycled > 150, "{statistics:?}");
+    assert!(statistics.bytes_prepared <= 14 * 16 * 4096, "segments are used again: {statistics:?}");
+}
+
+#[test]
+fn replay_after_many_checkpoints_is_short_and_right() {
+    let mut disk = SimDisk::new(2);
+    let mut state = None;
+    for start in 0..12 {
+        let (journal, report, found) = open(&disk).unwrap();
+        assert!(state.is_none_or(|state| state == found), "start {start}");
+        assert!(report.bytes < 60 * 16 * 4096 / 4, "{report:?}");
+        check_contents(&journal, &found).unwrap();
+        let mut owner = Owner::new(journal, found, 100 + start, Mutation::None);
+        for _ in 0..80 {
+            owner.fill();
+            owner.commit().unwrap();
+        }
+        owner.check_contents().unwrap();
+        state = Some(owner.durable.clone());
+        disk = disk.crash();
+    }
+}
+
+#[test]
+fn old_batches_of_a_recycled_segment_are_not_replayed() {
+    let disk = SimDisk::new(3);
+    let (mut journal, _, _) = open(&disk).unwrap();
+    let mut batch = Batch::new();
+    for number in 0..200u32 {
+        batch.record(format!("old {number}").as_bytes());
+        journal.commit(&mut batch, 1).unwrap();
+    }
+    checkpoint(&mut journal, &mut batch);
+    let recycled = journal.statistics().recycled;
+    assert!(recycled > 5);
+    // Goes on into a recycled segment: behind the new batches stand whole old ones, with consecutive numbers.
+    for number in 0..20u32 {
+        batch.record(format!("new {number}").as_bytes());
+        journal.commit(&mut batch, 1).unwrap();
+    }
+    let mut seen = Vec::new();
+    Journal::open(Arc::new(disk.crash()), small(), &mut |record| {
+        seen.push(String::from_utf8(record.payload.to_vec())?);
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!(seen, (0..20).map(|number| format!("new {number}")).collect::<Vec<_>>());
+}
+
+#[test]
+fn content_ids_are_not_used_twice() {
+    let disk = SimDisk::new(4);
+    let (mut journal, _, _) = open(&disk).unwrap();
+    let mut batch = Batch::new();
+    let mut last = 0;
+    for _ in 0..50 {
+        last = journal.next_content_id();
+        batch.content(last, true, b"x");
+        batch.drop_content(last);
+        journal.commit(&mut batch, 1).unwrap();
+    }
+    checkpoint(&mut journal, &mut batch);
+    drop(journal);
+    assert!(open(&disk).unwrap().0.next_content_id() > last);
+}
+
+#[test]
+fn another_segment_size_takes_over() {
+    let disk = SimDisk::new(5);
+    let (mut journal, _, _) = open(&disk).unwrap();
+    let mut batch = Batch::new();
+    batch.content(1, true, b"kept");
+    journal.commit(&mut batch, 1).unwrap();
+    drop(journal);
+    let options = || stentor_journal::Options { segment_bytes: 32 * 4096, ..small() };
+    let (mut journal, _) = Journal::open(Arc::new(disk.clone()), options(), &mut |_| Ok(())).unwrap();
+    for _ in 0..60 {
+        batch.record(b"event");
+        journal.commit(&mut batch, 1).unwrap();
+    }
+    checkpoint(&mut journal, &mut batch);
+    while journal.clean_due() {
+        journal.clean(&mut batch, 4096);
+        journal.commit(&mut batch, 1).unwrap();
+    }
+    journal.preparer().prepare().unwrap();
+    assert!(disk.contents("seg-00000000").is_none(), "the old size is removed once it is empty");
+    drop(journal);
+    let (journal, _) = Journal::open(Arc::new(disk.crash()), options(), &mut |_| Ok(())).unwrap();
+    let mut buffer = [0; 8];
+    assert_eq!(journal.reader().read_at(1, 0, &mut buffer).unwrap(), 4);
+    assert_eq!(&buffer[..4], b"kept");
+}
