@@ -8,6 +8,8 @@ use super::quoted::escaped;
 
 /// Longest encoded word (RFC 2047 section 2).
 const ENCODED_WORD_BYTES_MAX: usize = 75;
+/// Column beyond which nothing encoded is begun.
+const FOLD_COLUMN: usize = 300;
 
 /// Fields made of addresses and phrases: only the phrases and comments are encoded.
 const ADDRESS_FIELDS: [&str; 18] = [
@@ -107,6 +109,7 @@ fn write_encoded(text: &[u8], out: &mut Vec<u8>) {
         Ok(valid) => (b"=?utf-8?Q?", valid.split_inclusive(|_| true).map(str::as_bytes).collect()),
         Err(_) => (b"=?unknown-8bit?Q?", text.chunks(1).collect()),
     };
+    fold_if_long(out);
     let mut length = 0;
     for encoded in chars {
         let mut word = Vec::with_capacity(12);
@@ -130,6 +133,16 @@ fn write_encoded(text: &[u8], out: &mut Vec<u8>) {
     }
     if length > 0 {
         out.extend_from_slice(b"?=");
+    }
+}
+
+/// Goes on to a new line where the one being written is long: what is encoded grows, lines must not (RFC 5322 2.1.1).
+fn fold_if_long(out: &mut Vec<u8>) {
+    let start = memchr::memrchr(b'\n', out).map_or(0, |at| at + 1);
+    if out.len() - start > FOLD_COLUMN && !out[start..].trim_ascii().is_empty() {
+        let text = out.trim_ascii_end().len();
+        out.truncate(text);
+        out.extend_from_slice(b"\r\n ");
     }
 }
 
@@ -261,7 +274,9 @@ fn write_extended(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
             out.extend_from_slice(b";\r\n ");
             out.extend_from_slice(name.trim_ascii_start());
         } else {
-            out.extend_from_slice(name);
+            fold_if_long(out);
+            let folded = out.ends_with(b"\r\n ");
+            out.extend_from_slice(if folded { name.trim_ascii_start() } else { name });
         }
         if sections.len() > 1 {
             out.extend_from_slice(format!("*{index}").as_bytes());
@@ -326,6 +341,19 @@ mod tests {
         let long = converted(&format!("Content-Type: x/y; name=\"{}\"", "é".repeat(900)));
         assert!(long.contains("name*0*=utf-8''%C3") && long.contains("\r\n name*8*=%C3"));
         assert!(long.split("\r\n").all(|line| line.len() < 998));
+    }
+
+    #[test]
+    fn lines_that_grow_are_folded() {
+        for field in [
+            format!("X-A: {} é", "a ".repeat(450)),
+            format!("From: {} <a@b>", "é\"é\"".repeat(150)),
+            format!("Content-Type: a/b{}; c=é", "; d=e".repeat(170)),
+        ] {
+            let converted = converted(&field);
+            assert!(converted.split("\r\n").all(|line| line.len() < 998), "{converted}");
+            assert!(converted.split("\r\n").skip(1).all(|line| line.starts_with(' ') && line.len() > 2));
+        }
     }
 
     #[test]

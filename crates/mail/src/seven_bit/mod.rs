@@ -5,8 +5,8 @@
 //! such octets stay as they are, so that a signature over one of them stays good. Raw 8-bit text in header fields
 //! becomes encoded words (RFC 2047) or parameters (RFC 2231); in preambles and epilogues, which nobody sees, `?`.
 //!
-//! Promises: output holds no octet over 127 and no new line over 76 octets (998 where one word cannot be broken); each
-//! body decodes to the octets that it had; time is linear; memory is bounded by [`HEADER_BYTES_MAX`], [`HOLD_BYTES_MAX`]
+//! Promises: output holds no octet over 127 and no new line over 998 octets (76 in bodies; a header line that was near
+//! 998 may grow by one encoded word); each body decodes to the octets that it had; time is linear; memory is bounded by [`HEADER_BYTES_MAX`], [`HOLD_BYTES_MAX`]
 //! and [`LEVELS_MAX`].
 //!
 //! ```text
