@@ -321,8 +321,12 @@ impl Scheduler {
         for (waiting, back) in entry.waiting.iter_mut().zip(&waiters) {
             waiting.union_with(back);
         }
-        if idle && matches!(key, HoldKey::Sender(_)) {
-            self.drop_hold(site, key);
+        match key {
+            HoldKey::Sender(_) if idle => self.drop_hold(site, key),
+            // Forgotten in time even if nothing of this sender is tried there again.
+            HoldKey::Sender(_) => self.timers.set(now + self.cfg.site_retry.max_ms, Timer::Hold(slot)),
+            // Dropped when the message is finished.
+            HoldKey::Message(_) => {}
         }
         self.sites.mark_dirty(site);
     }

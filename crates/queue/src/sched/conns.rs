@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::clocks::sender_key;
 use super::effects::{CloseReason, Effect, Work};
 use super::failing::{Drain, DrainWhat};
 use super::reasons::Reply;
@@ -45,6 +46,8 @@ pub(super) struct Tx {
     pub tx: TxId,
     pub no: MessageNo,
     pub ids: Ids,
+    /// The sender's key, where the site has holds: the message may be gone when the outcome comes.
+    pub sender: Option<u64>,
 }
 
 pub(super) struct Conn {
@@ -371,10 +374,12 @@ impl Scheduler {
         }
         self.conns.txs += 1;
         let tx = TxId(self.conns.txs);
+        let holds = self.sites.get(site).holds > 0;
+        let sender = store.message(no).filter(|_| holds).map(|m| sender_key(m.sender()));
         let entry = self.conns.get(conn)?;
         (entry.state, entry.since) = (State::Busy, now);
         entry.begun += 1;
-        entry.txs.push(Tx { tx, no, ids: ids.clone() });
+        entry.txs.push(Tx { tx, no, ids: ids.clone(), sender });
         self.arm(slot, now + self.cfg.fast_silence_ms);
         // More may wait than this connection can take soon.
         self.consider(site, now);

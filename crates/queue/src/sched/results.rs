@@ -93,7 +93,7 @@ impl Scheduler {
             self.host_well(host);
         }
         if found.delivered > 0 {
-            self.site_good(store, site, done.no, now);
+            self.site_good(site, done.no, done.sender, now);
         }
         self.charge_holds(store, site, done.no, &found, &host_name, now);
         if found.too_many > 0 && found.taken > 0 {
@@ -189,7 +189,7 @@ impl Scheduler {
     }
 
     /// A delivery: the site is proven and may have one connection more.
-    fn site_good(&mut self, store: &Store, site: SiteId, no: MessageNo, now: Ms) {
+    fn site_good(&mut self, site: SiteId, no: MessageNo, sender: Option<u64>, now: Ms) {
         let max = self.cfg.connections_per_site_max;
         let entry = self.sites.get(site);
         entry.proven = true;
@@ -199,8 +199,8 @@ impl Scheduler {
         entry.limit = entry.limit.min(max);
         if entry.holds > 0 {
             self.drop_hold(site, HoldKey::Message(no));
-            if let Some(message) = store.message(no) {
-                self.drop_hold(site, HoldKey::Sender(sender_key(message.sender())));
+            if let Some(sender) = sender {
+                self.drop_hold(site, HoldKey::Sender(sender));
             }
         }
     }

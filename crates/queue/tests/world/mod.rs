@@ -1,0 +1,433 @@
+//! One seeded world: a store, the scheduler, hosts with moods, and the checks.
+//!
+//! Each recipient's end is decided by the world alone, so that the test knows it beforehand: removed, bounced (a 5xx for
+//! it, or a domain that does not exist), expired (nothing there ever answers), else delivered.
+
+mod hosts;
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, HashSet};
+
+use hosts::{DomainKind, Hosts};
+use stentor_queue::event::{Accept, Class, Event, Fate};
+use stentor_queue::ids::{AddressId, ConnId, ContentId, MessageNo, Ms, SiteId};
+use stentor_queue::idset::IdSet;
+use stentor_queue::sched::{
+    Backoff, Census, CloseReason, Effect, Failure, RcptOutcome, SchedConfig, Scheduler, Stage, Work,
+};
+use stentor_queue::store::{Applied, Store};
+
+const START: Ms = 1_800_000_000_000;
+const MINUTE: Ms = 60_000;
+const HOUR: Ms = 60 * MINUTE;
+const LIFETIME: Ms = 24 * HOUR;
+const HORIZON: Ms = 4 * LIFETIME;
+
+enum Ev {
+    Post,
+    Resolved(stentor_queue::ids::DomainId, u64),
+    Session(ConnId, u64),
+    Reply(ConnId, u64),
+    Closed(ConnId, u64),
+    Restart,
+    Remove,
+    Flush,
+}
+
+struct Conn {
+    site: SiteId,
+    host: usize,
+    done: u32,
+    work: Option<Work>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum End {
+    Delivered,
+    Bounced,
+    Expired,
+    Removed,
+}
+
+pub struct World {
+    pub forget_deliveries: bool,
+    store: Store,
+    sched: Scheduler,
+    cfg: SchedConfig,
+    rng: fastrand::Rng,
+    now: Ms,
+    hosts: Hosts,
+    events: BinaryHeap<Reverse<(Ms, u64)>>,
+    bodies: HashMap<u64, Ev>,
+    seq: u64,
+    conns: HashMap<ConnId, Conn>,
+    in_flight: HashSet<(MessageNo, AddressId)>,
+    ends: HashMap<(u64, AddressId), End>,
+    copies: HashMap<(u64, AddressId), u32>,
+    /// Where a repeated copy is allowed: lost after the dot, or in flight at a restart.
+    doubtful: HashSet<(u64, AddressId)>,
+    accepted: Vec<(u64, AddressId, Ms)>,
+    posts_left: u32,
+    /// Restarts so far: what was under way before is gone.
+    run: u64,
+    seed: u64,
+}
+
+fn config(rng: &mut fastrand::Rng) -> SchedConfig {
+    SchedConfig {
+        connections_max: rng.usize(2..30),
+        slow_connections_max: rng.usize(0..10),
+        connections_per_site_max: rng.usize(1..6),
+        recipients_per_transaction_max: rng.usize(1..60),
+        transactions_per_connection_max: rng.u32(1..20),
+        resolves_max: rng.usize(1..8),
+        recipient_retry: Backoff::new(5 * MINUTE, HOUR),
+        lifetime_ms: LIFETIME,
+        ..SchedConfig::default()
+    }
+}
+
+impl World {
+    pub fn new(seed: u64) -> World {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let cfg = config(&mut rng);
+        let hosts = Hosts::new(&mut rng, START);
+        let mut world = World {
+            forget_deliveries: false,
+            store: Store::new(),
+            sched: Scheduler::new(cfg.clone(), seed),
+            cfg,
+            now: START,
+            hosts,
+            events: BinaryHeap::new(),
+            bodies: HashMap::new(),
+            seq: 0,
+            conns: HashMap::new(),
+            in_flight: HashSet::new(),
+            ends: HashMap::new(),
+            copies: HashMap::new(),
+            doubtful: HashSet::new(),
+            accepted: Vec::new(),
+            posts_left: rng.u32(5..40),
+            run: 0,
+            seed,
+            rng,
+        };
+        world.at(1, Ev::Post);
+        for (share, ev) in [(3, Ev::Restart), (2, Ev::Remove), (3, Ev::Flush)] {
+            if world.rng.u32(0..share) == 0 {
+                let after = world.rng.u64(1..3 * HOUR);
+                world.at(after, ev);
+            }
+        }
+        world
+    }
+
+    fn at(&mut self, after: Ms, ev: Ev) {
+        self.seq += 1;
+        self.events.push(Reverse((self.now + after, self.seq)));
+        self.bodies.insert(self.seq, ev);
+    }
+
+    pub fn run(mut self) {
+        while self.now < START + HORIZON {
+            let event = self.events.peek().map(|e| e.0.0);
+            let tick = self.sched.next_tick().map(|t| t.max(self.now));
+            let Some(next) = event.into_iter().chain(tick).min() else { break };
+            self.now = self.now.max(next);
+            if tick == Some(next) {
+                self.sched.tick(&self.store, self.now);
+            } else if let Some(Reverse((_, seq))) = self.events.pop() {
+                let ev = self.bodies.remove(&seq).expect("each event has its body");
+                self.happen(ev);
+            }
+            self.obey();
+            self.check_bounds();
+        }
+        self.check_ends();
+    }
+
+    fn happen(&mut self, ev: Ev) {
+        match ev {
+            Ev::Post => self.post(),
+            Ev::Resolved(domain, run) if run == self.run => {
+                let name = self.store.book.domain_name(domain).to_owned();
+                let answer = self.hosts.resolve(&name, self.now);
+                self.sched.resolved(&self.store, domain, answer, self.now);
+            }
+            Ev::Session(conn, run) if run == self.run => self.session(conn),
+            Ev::Reply(conn, run) if run == self.run => self.reply(conn),
+            Ev::Closed(conn, run) if run == self.run => {
+                if let Some(gone) = self.conns.remove(&conn) {
+                    self.give_up(&gone);
+                    self.hosts.left(gone.host);
+                    self.sched.closed(&self.store, conn, &CloseReason::Normal, self.now);
+                }
+            }
+            Ev::Resolved(..) | Ev::Session(..) | Ev::Reply(..) | Ev::Closed(..) => {}
+            Ev::Restart => self.restart(),
+            Ev::Remove => self.remove_some(),
+            Ev::Flush if self.rng.bool() => self.sched.flush_all(),
+            Ev::Flush => self.sched.flush_site(SiteId(0)),
+        }
+    }
+
+    fn post(&mut self) {
+        let mut recipients = IdSet::new();
+        let count = match self.rng.u32(0..10) {
+            0..=4 => 1,
+            5..=8 => self.rng.u32(2..60),
+            _ => self.rng.u32(300..900),
+        };
+        for _ in 0..count {
+            let address = format!("u{}@{}", self.rng.u32(0..2_000), self.hosts.domain(&mut self.rng));
+            if let Some((id, _)) = self.store.book.intern(&address) {
+                recipients.insert(id.0);
+            }
+        }
+        let id = self.store.next_message_id(self.now);
+        self.accepted.extend(recipients.iter().map(|r| (id.0, AddressId(r), self.now)));
+        let accept = Accept {
+            id,
+            content: ContentId(id.0),
+            size: 1_000,
+            accepted: self.now,
+            sender: format!("list@s{}.example", self.rng.u32(0..3)),
+            class: if self.rng.bool() { Class::Bulk } else { Class::Ordinary },
+            list: None,
+            recipients,
+            prefix: Vec::new(),
+            eight_bit: false,
+            smtputf8: false,
+            ret: None,
+            envid: None,
+            params: Vec::new(),
+            origin: "local".into(),
+            message_id: String::new(),
+            is_report: false,
+        };
+        let Applied::New(no) = self.store.apply(Event::Accept(Box::new(accept))) else { panic!("not accepted") };
+        self.sched.accepted(&self.store, no, self.now);
+        self.posts_left -= 1;
+        if self.posts_left > 0 {
+            let after = if self.rng.bool() { 1 } else { self.rng.u64(1..20 * MINUTE) };
+            self.at(after, Ev::Post);
+        }
+    }
+
+    fn obey(&mut self) {
+        let run = self.run;
+        // Obeying may bring more.
+        while let Some(effects) = Some(self.sched.effects().collect::<Vec<_>>()).filter(|e| !e.is_empty()) {
+            for effect in effects {
+                self.obey_one(effect, run);
+            }
+        }
+    }
+
+    fn obey_one(&mut self, effect: Effect, run: u64) {
+        match effect {
+            Effect::Resolve { domain } => {
+                let after = self.rng.u64(1..500);
+                self.at(after, Ev::Resolved(domain, run));
+            }
+            Effect::Connect { conn, site, target } => {
+                let host = Hosts::index(target.addr);
+                let after = self.hosts.connect_ms(host, &mut self.rng);
+                self.hosts.joined(host);
+                assert!(self.conns.insert(conn, Conn { site, host, done: 0, work: None }).is_none());
+                self.at(after, Ev::Session(conn, run));
+            }
+            Effect::Work { conn } => self.next_work(conn),
+            Effect::Close { conn } => {
+                assert!(self.conns[&conn].work.is_none(), "closed with an open transaction");
+                self.at(20, Ev::Closed(conn, run));
+            }
+            Effect::Bounce { no, failures } => self.bounce(no, failures),
+        }
+    }
+
+    fn session(&mut self, conn: ConnId) {
+        let Some(host) = self.conns.get(&conn).map(|c| c.host) else { return };
+        if let Some(why) = self.hosts.refuses(host, self.now) {
+            self.conns.remove(&conn);
+            self.hosts.left(host);
+            self.sched.connect_failed(&self.store, conn, why, self.now);
+            return;
+        }
+        self.sched.connected(conn, self.now);
+        self.next_work(conn);
+    }
+
+    fn next_work(&mut self, conn: ConnId) {
+        let Some(work) = self.sched.take_work(&self.store, conn, self.now) else { return };
+        assert!(!work.ids.is_empty());
+        assert!(work.ids.len() <= self.cfg.recipients_per_transaction_max);
+        for id in &work.ids {
+            assert!(self.in_flight.insert((work.no, *id)), "handed out twice at a time");
+            assert!(self.store.message(work.no).is_some_and(|m| m.pending().contains(id.0)), "not pending");
+        }
+        let entry = self.conns.get_mut(&conn).expect("work for an open connection");
+        assert!(entry.work.replace(work).is_none());
+        let after = self.rng.u64(20..400) + if self.rng.u32(0..50) == 0 { 20_000 } else { 0 };
+        let run = self.run;
+        self.at(after, Ev::Reply(conn, run));
+    }
+
+    fn reply(&mut self, conn: ConnId) {
+        let Some(entry) = self.conns.get_mut(&conn) else { return };
+        let Some(work) = entry.work.take() else { return };
+        entry.done += 1;
+        let (done, host) = (entry.done, entry.host);
+        let queue_id = self.store.message(work.no).map(|m| m.id().0);
+        let answer = self.hosts.answer(host, queue_id.unwrap_or(0), &work.ids, done, self.now, &mut self.rng);
+        let mut delivered = IdSet::new();
+        for id in &work.ids {
+            self.in_flight.remove(&(work.no, *id));
+        }
+        for outcome in &answer.outcomes {
+            let Some(queue_id) = queue_id else { continue };
+            let key = (queue_id, outcome.id);
+            if outcome.stage == Stage::LostAfterDot {
+                self.doubtful.insert(key);
+            }
+            if outcome.stage == Stage::Final && outcome.code == 250 {
+                delivered.insert(outcome.id.0);
+                let copies = self.copies.entry(key).or_default();
+                *copies += 1;
+                assert!(*copies == 1 || self.doubtful.contains(&key), "delivered twice: {key:?}");
+            }
+        }
+        let finished = !self.forget_deliveries && self.settle(work.no, Fate::Delivered, End::Delivered, &delivered);
+        let outcomes: &[RcptOutcome] = if self.forget_deliveries { &[] } else { &answer.outcomes };
+        self.sched.work_done(&self.store, conn, work.tx, outcomes, self.now);
+        if finished {
+            self.sched.finished(work.no);
+        }
+        match answer.close {
+            None => self.next_work(conn),
+            Some(why) => {
+                self.conns.remove(&conn);
+                self.hosts.left(host);
+                self.sched.closed(&self.store, conn, &why, self.now);
+            }
+        }
+    }
+
+    fn settle(&mut self, no: MessageNo, fate: Fate, end: End, ids: &IdSet) -> bool {
+        let Some(queue_id) = self.store.message(no).map(|m| m.id().0) else { return false };
+        for id in ids.iter() {
+            if self.store.message(no).is_some_and(|m| m.pending().contains(id)) {
+                assert!(self.ends.insert((queue_id, AddressId(id)), end).is_none(), "a second end");
+            }
+        }
+        let applied = self.store.settle(no, fate, ids, None, self.now, &mut Vec::new());
+        matches!(applied, Applied::Finished { .. })
+    }
+
+    fn bounce(&mut self, no: MessageNo, failures: Vec<Failure>) {
+        if self.rng.u32(0..10) == 0 {
+            self.sched.bounce_refused(no, failures, self.now);
+            return;
+        }
+        let all: Vec<AddressId> = failures.iter().map(|f| f.id).collect();
+        let mut finished = false;
+        for (expired, fate, end) in [(false, Fate::Bounced, End::Bounced), (true, Fate::Expired, End::Expired)] {
+            let mut ids = IdSet::new();
+            for failure in failures.iter().filter(|f| f.expired == expired) {
+                let message = self.store.message(no).expect("failures of a live message");
+                let age = self.now - message.accepted();
+                assert!(!expired || age > LIFETIME, "expired at the age of {age} ms: {failure:?}");
+                assert!(!self.in_flight.contains(&(no, failure.id)));
+                ids.insert(failure.id.0);
+            }
+            finished |= !ids.is_empty() && self.settle(no, fate, end, &ids);
+        }
+        self.sched.bounced(no, &all);
+        if finished {
+            self.sched.finished(no);
+        }
+    }
+
+    /// The scheduler is lost and rebuilt; connections and what they carried are gone.
+    fn restart(&mut self) {
+        self.run += 1;
+        for (_, conn) in std::mem::take(&mut self.conns) {
+            self.give_up(&conn);
+            self.hosts.left(conn.host);
+        }
+        assert!(self.in_flight.is_empty());
+        self.sched = Scheduler::new(self.cfg.clone(), self.seed + 1);
+        let live: Vec<MessageNo> = self.store.messages().map(|(no, _)| no).collect();
+        for no in live {
+            self.sched.accepted(&self.store, no, self.now);
+        }
+    }
+
+    fn give_up(&mut self, conn: &Conn) {
+        let Some(work) = &conn.work else { return };
+        for id in &work.ids {
+            self.in_flight.remove(&(work.no, *id));
+        }
+    }
+
+    /// An operator removes some recipients of the oldest messages, even such as are in flight.
+    fn remove_some(&mut self) {
+        let live: Vec<MessageNo> = self.store.messages().map(|(no, _)| no).take(3).collect();
+        for no in live {
+            let mut ids = IdSet::new();
+            for id in self.store.pending_of(no).filter(|id| id.0.is_multiple_of(3)) {
+                ids.insert(id.0);
+            }
+            if self.settle(no, Fate::Removed, End::Removed, &ids) {
+                self.sched.finished(no);
+            }
+        }
+    }
+
+    fn check_bounds(&mut self) {
+        let load = self.sched.load();
+        assert!(load.connections_fast <= self.cfg.connections_max, "fast budget exceeded");
+        assert!(load.connections_slow <= self.cfg.slow_connections_max, "slow lane exceeded");
+        assert_eq!(load.connections_fast + load.connections_slow, self.conns.len(), "a connection is not in the books");
+        let mut per_site: HashMap<SiteId, usize> = HashMap::new();
+        for conn in self.conns.values() {
+            *per_site.entry(conn.site).or_default() += 1;
+        }
+        assert!(per_site.values().all(|n| *n <= self.cfg.connections_per_site_max), "a site's limit exceeded");
+    }
+
+    fn check_ends(&mut self) {
+        if self.forget_deliveries {
+            return;
+        }
+        for (queue_id, id, _) in &self.accepted {
+            let end = self.ends.get(&(*queue_id, *id));
+            let name = self.store.book.text(*id);
+            let expected = match self.hosts.kind_of(name) {
+                DomainKind::None => End::Bounced,
+                DomainKind::NeverAnswers => End::Expired,
+                DomainKind::Site if self.hosts.is_dead(name) => End::Expired,
+                DomainKind::Site if Hosts::is_unknown_user(*id) => End::Bounced,
+                DomainKind::Site => End::Delivered,
+            };
+            let no = self.store.messages().find(|(_, m)| m.id().0 == *queue_id).map(|(no, _)| no);
+            let status = no.map(|no| self.sched.recipient_status(&self.store, no, *id, self.now));
+            assert!(
+                end == Some(&expected) || end == Some(&End::Removed),
+                "{name}: {end:?} instead of {expected:?}; {:?}; {status:?}",
+                self.hosts.moods_of(name)
+            );
+        }
+        assert!(self.store.is_empty() && self.store.is_balanced());
+        let load = self.sched.load();
+        // What an operator removed is found gone when its site or domain is next looked at.
+        let removed = self.ends.values().any(|end| *end == End::Removed);
+        assert_eq!(load.messages, 0, "left behind");
+        assert!(load.lists == 0 || removed, "lists left behind: {load:?}");
+        assert!(load.clocks == 0 || removed, "clocks left behind: {load:?}");
+        assert!(self.conns.is_empty(), "idle connections stay open");
+        let mut census = Census::default();
+        assert!(census.step(&self.sched, &self.store, 1) && census.recipients.is_empty());
+    }
+}
