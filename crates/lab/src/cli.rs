@@ -14,6 +14,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
+/// Longer than anybody waits, short enough to be added to a time.
+const FOR_EVER: Duration = Duration::from_hours(24 * 365);
+
 /// Options of [`run_scenario`] and [`run_sink`].
 #[derive(Debug, Clone, Default)]
 pub struct RunOptions {
@@ -100,7 +103,7 @@ async fn watch(recorder: &Recorder, options: &RunOptions) -> Result<(), LabError
     };
     let enough = async {
         match options.copies {
-            Some(copies) => drop(recorder.wait_for_copies(copies, Duration::MAX / 4).await),
+            Some(copies) => drop(recorder.wait_for_copies(copies, FOR_EVER).await),
             None => std::future::pending().await,
         }
     };

@@ -9,7 +9,7 @@ use crate::error::LabError;
 use crate::recorder::{Mode, Recorder, Stats};
 use crate::scenario::Scenario;
 use crate::sink::site::{Host, Schedule, SiteState};
-use crate::sink::{listen, run_host};
+use crate::sink::{Listening, listen, run_host};
 use hickory_proto::rr::RecordType;
 use serde::Serialize;
 use std::io;
@@ -133,7 +133,7 @@ fn want_descriptors(listeners: u64) -> Result<(), LabError> {
     if now <= listeners { Err(LabError::Descriptors { needed: listeners, limit: now }) } else { Ok(()) }
 }
 
-type Listeners = Vec<Option<StdListener>>;
+type Listeners = Vec<Option<Listening>>;
 
 /// A listener for each host that has one at the start, all on one port.
 fn listen_all(hosts: &[Host], wanted: u16) -> Result<(Listeners, u16), LabError> {

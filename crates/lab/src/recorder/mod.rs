@@ -2,7 +2,7 @@
 //!
 //! Promise: a copy is recorded when the sink says 250 to its end of data (or keeps it silently, `dot_keeps`), once per
 //! recipient of the transaction. Waiting is by event ([`Recorder::wait_for`]), never by sleeping. Memory follows the
-//! [`Mode`]: counters only; about 16 bytes a recipient; every copy; every copy with its bytes.
+//! [`Mode`]: counters only; 10 to 20 bytes a recipient; every copy; every copy with its bytes.
 //!
 //! Times are microseconds since the lab's start.
 

@@ -92,3 +92,18 @@ fn foreign_domains_are_mapped_steadily() {
     assert_eq!(foreign.map_address("nobody"), None);
     assert_eq!(Scenario::parse(GENERATED).expect("valid").map_address("bob@gmail.com"), None);
 }
+
+#[test]
+fn the_examples_are_valid_and_mostly_reachable() {
+    let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/lab");
+    let mut seen = 0;
+    for entry in std::fs::read_dir(directory).expect("examples/lab exists") {
+        let path = entry.expect("readable").path();
+        let scenario = Scenario::load(&path).unwrap_or_else(|error| panic!("{error}"));
+        let people = scenario.subscribers(5000);
+        let reachable = people.iter().filter(|p| scenario.is_reachable(p)).count();
+        assert!(people.len() == 5000 && reachable > 4500, "{}: {reachable}", path.display());
+        seen += 1;
+    }
+    assert!(seen >= 3);
+}

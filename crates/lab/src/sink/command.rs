@@ -257,4 +257,18 @@ mod tests {
             assert!(parse(line.as_bytes()).is_err(), "{line:?}");
         }
     }
+
+    proptest::proptest! {
+        #[test]
+        fn any_line_is_survived(line in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..80)) {
+            let _ = parse(&line);
+        }
+
+        #[test]
+        fn any_tail_is_survived(tail in "[ -~]{0,60}") {
+            for head in ["MAIL FROM:<", "RCPT TO:<", "MAIL FROM:<a@b> ", "RCPT TO:<a@b> ORCPT=", "BDAT "] {
+                let _ = parse(format!("{head}{tail}").as_bytes());
+            }
+        }
+    }
 }

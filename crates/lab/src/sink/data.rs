@@ -200,4 +200,28 @@ mod tests {
             assert_eq!(check(b"a\r"), [BARE_CR]);
         }
     }
+
+    proptest::proptest! {
+        /// Lines, stuffed as RFC 5321 4.5.2 says, come out as they went in, however the input is cut.
+        #[test]
+        fn stuffing_is_undone(lines in proptest::collection::vec("[.a]{0,4}", 0..20), piece in 1usize..9) {
+            let message: String = lines.iter().map(|line| format!("{line}\r\n")).collect();
+            let wire: String = lines
+                .iter()
+                .map(|line| format!("{}{line}\r\n", if line.starts_with('.') { "." } else { "" }))
+                .chain([".\r\nQUIT".to_owned()])
+                .collect();
+            let (seen, rest) = feed(wire.as_bytes(), piece);
+            proptest::prop_assert_eq!(seen, Seen { content: message.into_bytes(), breaches: Vec::new() });
+            proptest::prop_assert_eq!(rest.as_deref(), Some(b"QUIT".as_slice()));
+        }
+
+        /// Nothing but the exact end ends it, and no octet is lost: what is taken away is dots and the end.
+        #[test]
+        fn any_octets(input in "[.a\r\n]{0,40}", piece in 1usize..9) {
+            let (_, rest) = feed(input.as_bytes(), piece);
+            let ends = input.starts_with(".\r\n") || input.contains("\r\n.\r\n");
+            proptest::prop_assert_eq!(rest.is_some(), ends);
+        }
+    }
 }

@@ -31,27 +31,35 @@ const BACKLOG: i32 = 1024;
 /// Pause after an accept that failed (descriptors used up), so as not to spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
-/// Listens on the address; for [`Connect::NeverAccept`] with the smallest backlog there is.
-pub(crate) fn listen(address: SocketAddr, connect: Connect) -> io::Result<StdListener> {
+/// A listening socket, and for [`Connect::NeverAccept`] the connection that fills its backlog.
+pub(crate) struct Listening {
+    listener: StdListener,
+    filler: Option<Socket>,
+}
+
+/// Listens on the address. For [`Connect::NeverAccept`] with the smallest backlog there is, filled: Linux completes one
+/// connection beyond a backlog of 0 and drops further SYNs.
+pub(crate) fn listen(address: SocketAddr, connect: Connect) -> io::Result<Listening> {
+    let silent = connect == Connect::NeverAccept;
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
     socket.bind(&address.into())?;
-    socket.listen(if connect == Connect::NeverAccept { 0 } else { BACKLOG })?;
+    socket.listen(if silent { 0 } else { BACKLOG })?;
     socket.set_nonblocking(true)?;
-    Ok(socket.into())
-}
-
-/// Fills the backlog of a listener that nobody accepts from, so that further SYNs are dropped. Linux completes one
-/// connection beyond a backlog of 0.
-fn fill(address: SocketAddr) -> io::Result<Socket> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-    socket.connect_timeout(&address.into(), Duration::from_secs(1))?;
-    Ok(socket)
+    let mut filler = None;
+    if silent {
+        let client = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+        client.set_nonblocking(true)?;
+        // EINPROGRESS is no failure: the kernel goes on by itself. If another client was first, the backlog is full too.
+        let _ = client.connect(&socket.local_addr()?);
+        filler = Some(client);
+    }
+    Ok(Listening { listener: socket.into(), filler })
 }
 
 /// Runs one host for ever; dropping the future closes everything. `first` is the listener made at the start, if the
 /// behaviour had one then.
-pub(crate) async fn run_host(host: Arc<Host>, recorder: Arc<Recorder>, mut first: Option<StdListener>) {
+pub(crate) async fn run_host(host: Arc<Host>, recorder: Arc<Recorder>, mut first: Option<Listening>) {
     loop {
         let now_us = recorder.now_us();
         let connect = host.schedule.at(now_us).connect;
@@ -71,12 +79,13 @@ pub(crate) async fn run_host(host: Arc<Host>, recorder: Arc<Recorder>, mut first
         };
         let phase = async {
             match (connect, listener) {
-                (Connect::NeverAccept, Some(listener)) => {
-                    let filler = fill(host.address);
+                (Connect::NeverAccept, Some(listening)) => {
                     std::future::pending::<()>().await;
-                    drop((listener, filler));
+                    drop((listening.listener, listening.filler));
                 }
-                (Connect::Accept | Connect::Reset, Some(listener)) => accept(&host, &recorder, listener, connect).await,
+                (Connect::Accept | Connect::Reset, Some(listening)) => {
+                    accept(&host, &recorder, listening.listener, connect).await;
+                }
                 _ => std::future::pending().await,
             }
         };
@@ -154,7 +163,7 @@ impl SinkOnly {
         let connect = behaviour.connect;
         let listen_error = |source| LabError::Listen { address, source };
         let listener = listen(address, connect).map_err(listen_error)?;
-        let address = listener.local_addr().map_err(listen_error)?;
+        let address = listener.listener.local_addr().map_err(listen_error)?;
         let recorder = Arc::new(Recorder::new(mode));
         let host = Arc::new(Host {
             name: "sink.lab".to_owned(),
