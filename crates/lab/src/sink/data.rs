@@ -205,7 +205,7 @@ mod tests {
         /// Lines, stuffed as RFC 5321 4.5.2 says, come out as they went in, however the input is cut.
         #[test]
         fn stuffing_is_undone(lines in proptest::collection::vec("[.a]{0,4}", 0..20), piece in 1usize..9) {
-            let message: String = lines.iter().map(|line| format!("{line}\r\n")).collect();
+            let message: String = lines.iter().flat_map(|line| [line.as_str(), "\r\n"]).collect();
             let wire: String = lines
                 .iter()
                 .map(|line| format!("{}{line}\r\n", if line.starts_with('.') { "." } else { "" }))
