@@ -180,6 +180,17 @@ impl Batch {
         self.buffer[top] = self.buffer[top] & 0x0f | kind::VOID << 4;
     }
 
+    /// The marks, for checkpoint `number`. Marks of another one are left from a refused commit, which gave that checkpoint up.
+    pub(crate) fn belong_to(&mut self, number: u64) -> &mut Marks {
+        if self.marks.number != number {
+            if let Some(word) = self.marks.end {
+                self.make_void(word);
+            }
+            self.marks = Marks { number, ..Marks::default() };
+        }
+        &mut self.marks
+    }
+
     /// The bytes as they are written, padded; give them back with [`Batch::unpad`].
     pub(crate) fn pad(&mut self) -> &mut [u8] {
         self.buffer.resize(padded(self.buffer.len()), 0);

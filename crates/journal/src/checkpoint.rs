@@ -48,18 +48,20 @@ impl Journal {
         self.building.is_some()
     }
 
-    /// Puts the begin marker into `batch`. After a crash everything of the batch that holds it is replayed, also what stands
+    /// Puts the begin marker into `batch`; nothing if a checkpoint is running. After a crash everything of the batch that holds it is replayed, also what stands
     /// before the marker. The owner's slices may go into the same batch or later ones, and must show the owner's state when they
     /// are encoded; every event that they do not show must be in this batch or a later one.
     pub fn begin_checkpoint(&mut self, batch: &mut Batch) {
+        if self.building.is_some() {
+            return;
+        }
         self.checkpoint_number += 1;
         let number = self.checkpoint_number;
         let end = self.next_content;
         batch.append(kind::CHECKPOINT_BEGIN, |buffer| {
             buffer.extend_from_slice(&encode_checkpoint_begin(number, end));
         });
-        batch.marks.number = number;
-        batch.marks.begin = true;
+        batch.belong_to(number).begin = true;
         self.building =
             Some(Building { number, begin: None, cursor: Some(0), end, slices_issued: 0, slices_durable: 0, bytes: 0 });
     }
@@ -75,8 +77,7 @@ impl Journal {
         batch.append(kind::CONTENT_SLICE, |buffer| {
             building.cursor = contents.table.encode_slice(cursor, building.end, SLICE_BYTES_MAX, buffer);
         });
-        batch.marks.number = building.number;
-        batch.marks.slices += 1;
+        batch.belong_to(building.number).slices += 1;
         building.slices_issued += 1;
         if building.cursor.is_some() { CheckpointStep::More } else { CheckpointStep::Done }
     }
@@ -91,8 +92,7 @@ impl Journal {
         let Some(Building { number, begin: Some(begin), .. }) = self.building else { return CheckpointStep::Aborted };
         let payload = encode_checkpoint_end(&Checkpoint { number, begin }, self.next_content);
         let word = batch.append(kind::CHECKPOINT_END, |buffer| buffer.extend_from_slice(&payload));
-        batch.marks.number = number;
-        batch.marks.end = Some(word);
+        batch.belong_to(number).end = Some(word);
         CheckpointStep::Done
     }
 

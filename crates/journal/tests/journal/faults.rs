@@ -253,3 +253,25 @@ fn a_failed_commit_gives_the_checkpoint_up_and_its_end_does_not_count() {
     assert_eq!(journal.statistics().checkpoints, 0);
     assert_eq!(payloads(&open(&disk.crash()).unwrap().2), ["before", "slice that is lost"]);
 }
+
+#[test]
+fn a_checkpoint_may_begin_in_the_batch_that_was_refused_with_the_last_ones_end() {
+    let disk = SimDisk::new(9);
+    let (mut journal, _, _) = open(&disk).unwrap();
+    commit(&mut journal, b"before").unwrap();
+    let mut batch = Batch::new();
+    journal.begin_checkpoint(&mut batch);
+    journal.commit(&mut batch, 1).unwrap();
+    journal.end_checkpoint(&mut batch);
+    disk.fail_write_at(disk.operations() + 1);
+    assert!(journal.commit(&mut batch, 1).is_err());
+    journal.begin_checkpoint(&mut batch);
+    journal.commit(&mut batch, 1).unwrap();
+    assert!(journal.checkpoint_running());
+    assert_eq!(journal.statistics().checkpoints, 0, "neither the old nor the new one has ended");
+    assert_eq!(payloads(&open(&disk.crash()).unwrap().2), ["before"]);
+    assert_eq!(journal.end_checkpoint(&mut batch), stentor_journal::CheckpointStep::Done);
+    journal.commit(&mut batch, 1).unwrap();
+    assert_eq!(journal.statistics().checkpoints, 1);
+    assert_eq!(payloads(&open(&disk.crash()).unwrap().2), Vec::<&str>::new());
+}
