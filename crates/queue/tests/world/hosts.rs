@@ -156,6 +156,7 @@ impl Hosts {
             preference: if domain.equal { 10 } else { 10 * i as u16 },
             host: format!("h{host}.example").into(),
             addr: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), *host as u16 + 1),
+            lmtp: false,
         });
         let (key, mixes_domains) = (domain.key.clone(), domain.mixes);
         Resolution::Site(SitePlan { key, targets: targets.collect(), mixes_domains, ttl_s: 600 })

@@ -1,0 +1,225 @@
+//! What the scheduler costs: microseconds per delivery and the longest single call, in a world that answers at once.
+//!
+//! `cargo run --release -p stentor-queue --example sched_cost [relay] [list]`
+//!
+//! (a) relay of one-recipient messages to a route `*` (one site of 2,000 domains); (b) a list of 1,000,000 at 50,000
+//! domains of 20 subscribers each, each domain a site. The store's own work (accepting, settling) is not counted.
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use stentor_queue::event::{Accept, Class, Event, Fate};
+use stentor_queue::ids::{ConnId, ContentId, MessageNo, Ms};
+use stentor_queue::idset::IdSet;
+use stentor_queue::sched::{CloseReason, Effect, RcptOutcome, SchedConfig, Scheduler, Stage};
+use stentor_queue::site::{Resolution, SitePlan, Target};
+use stentor_queue::store::{Applied, Store};
+
+const START: Ms = 1_800_000_000_000;
+
+struct Bench {
+    store: Store,
+    sched: Scheduler,
+    now: Ms,
+    ready: VecDeque<ConnId>,
+    route: bool,
+    deliveries: u64,
+    calls: u64,
+    spent: Duration,
+    longest: (Duration, &'static str),
+    ok: Arc<str>,
+    outcomes: Vec<RcptOutcome>,
+    record: Vec<u8>,
+}
+
+impl Bench {
+    fn new(route: bool) -> Bench {
+        Bench {
+            store: Store::new(),
+            sched: Scheduler::new(SchedConfig::default(), 1),
+            now: START,
+            ready: VecDeque::new(),
+            route,
+            deliveries: 0,
+            calls: 0,
+            spent: Duration::ZERO,
+            longest: (Duration::ZERO, ""),
+            ok: "ok".into(),
+            outcomes: Vec::new(),
+            record: Vec::new(),
+        }
+    }
+
+    fn timed<T>(&mut self, name: &'static str, call: impl FnOnce(&mut Scheduler, &Store, Ms) -> T) -> T {
+        let begun = Instant::now();
+        let value = call(&mut self.sched, &self.store, self.now);
+        let took = begun.elapsed();
+        self.calls += 1;
+        self.spent += took;
+        if took > self.longest.0 {
+            self.longest = (took, name);
+        }
+        value
+    }
+
+    fn accept(&mut self, recipients: IdSet, class: Class) {
+        let id = self.store.next_message_id(self.now);
+        let accept = Accept {
+            id,
+            content: ContentId(id.0),
+            size: 4_096,
+            accepted: self.now,
+            sender: "a@b.example".into(),
+            class,
+            list: None,
+            recipients,
+            prefix: Vec::new(),
+            eight_bit: false,
+            smtputf8: false,
+            ret: None,
+            envid: None,
+            params: Vec::new(),
+            origin: "local".into(),
+            message_id: String::new(),
+            is_report: false,
+        };
+        let Applied::New(no) = self.store.apply(Event::Accept(Box::new(accept))) else { return };
+        self.timed("accepted", |sched, store, now| sched.accepted(store, no, now));
+    }
+
+    fn plan(&self, domain: u32) -> Resolution {
+        let n = if self.route { 0 } else { domain };
+        let addr = SocketAddr::new(IpAddr::V4(Ipv4Addr::from(0x7f00_0000 + n)), 25);
+        let target = Target { preference: 0, host: "host".into(), addr, lmtp: false };
+        let key = format!("site {n}").into();
+        Resolution::Site(SitePlan { key, targets: vec![target], mixes_domains: self.route, ttl_s: 86_400 })
+    }
+
+    /// Obeys all effects and lets each ready connection do one transaction.
+    fn turn(&mut self) {
+        if self.sched.next_tick().is_some_and(|at| at <= self.now) {
+            self.timed("tick", |sched, store, now| sched.tick(store, now));
+        }
+        let effects: Vec<Effect> = self.timed("effects", |sched, _, _| sched.effects().collect());
+        for effect in effects {
+            match effect {
+                Effect::Resolve { domain } => {
+                    let plan = self.plan(domain.0);
+                    self.timed("resolved", |sched, store, now| sched.resolved(store, domain, plan, now));
+                }
+                Effect::Connect { conn, .. } => {
+                    self.timed("connected", |sched, _, now| sched.connected(conn, now));
+                    self.ready.push_back(conn);
+                }
+                Effect::Work { conn } => self.ready.push_back(conn),
+                Effect::Close { conn } => {
+                    self.timed("closed", |sched, store, now| sched.closed(store, conn, &CloseReason::Normal, now));
+                }
+                Effect::Bounce { no, .. } => println!("unexpected bounce of {no:?}"),
+            }
+        }
+        for _ in 0..self.ready.len() {
+            let Some(conn) = self.ready.pop_front() else { break };
+            self.transact(conn);
+        }
+    }
+
+    fn transact(&mut self, conn: ConnId) {
+        let work = self.timed("take_work", |sched, store, now| sched.take_work(store, conn, now));
+        let Some(work) = work else { return };
+        self.ready.push_back(conn);
+        let mut outcomes = std::mem::take(&mut self.outcomes);
+        outcomes.clear();
+        let mut delivered = IdSet::new();
+        for id in &work.ids {
+            delivered.insert(id.0);
+            let text = self.ok.clone();
+            outcomes.push(RcptOutcome { id: *id, stage: Stage::Final, code: 250, dsn: None, text });
+        }
+        self.deliveries += work.ids.len() as u64;
+        self.record.clear();
+        let applied = self.store.settle(work.no, Fate::Delivered, &delivered, None, self.now, &mut self.record);
+        self.timed("work_done", |sched, store, now| sched.work_done(store, conn, work.tx, &outcomes, now));
+        self.outcomes = outcomes;
+        if matches!(applied, Applied::Finished { .. }) {
+            let no: MessageNo = work.no;
+            self.timed("finished", |sched, _, _| sched.finished(no));
+        }
+    }
+
+    fn report(&self, name: &str) {
+        println!(
+            "{name}: {} deliveries, {:.3} us each ({} calls, of which the clock costs about {:.3} us each), longest call {:.0} us ({}); {:?}",
+            self.deliveries,
+            self.spent.as_secs_f64() * 1e6 / self.deliveries.max(1) as f64,
+            self.calls,
+            clock_us(),
+            self.longest.0.as_secs_f64() * 1e6,
+            self.longest.1,
+            self.sched.load()
+        );
+    }
+}
+
+fn clock_us() -> f64 {
+    const READINGS: u32 = 100_000;
+    let begun = Instant::now();
+    for _ in 0..READINGS {
+        std::hint::black_box(Instant::now());
+    }
+    begun.elapsed().as_secs_f64() * 1e6 / f64::from(READINGS)
+}
+
+/// New messages keep coming as long as fewer than `backlog` are in the queue.
+fn relay(messages: u32, backlog: u32) {
+    const DOMAINS: u32 = 2_000;
+    let mut bench = Bench::new(true);
+    let ids: Vec<u32> = (0..messages.min(50_000))
+        .filter_map(|i| bench.store.book.intern(&format!("u{i}@d{}.example", i % DOMAINS)))
+        .map(|(id, _)| id.0)
+        .collect();
+    let mut posted = 0;
+    while bench.store.len() > 0 || posted < messages {
+        while posted < messages && (bench.store.len() as u32) < backlog {
+            bench.accept(IdSet::one(ids[posted as usize % ids.len()]), Class::Ordinary);
+            posted += 1;
+        }
+        bench.now += 1;
+        bench.turn();
+    }
+    bench.report(&format!("relay, backlog {backlog}"));
+}
+
+fn list() {
+    const RECIPIENTS: u32 = 1_000_000;
+    const DOMAINS: u32 = 50_000;
+    let mut bench = Bench::new(false);
+    let mut recipients = IdSet::new();
+    let mut rng = fastrand::Rng::with_seed(7);
+    for i in 0..RECIPIENTS {
+        let domain = rng.u32(0..DOMAINS);
+        if let Some((id, _)) = bench.store.book.intern(&format!("subscriber{i}@d{domain}.example")) {
+            recipients.insert(id.0);
+        }
+    }
+    bench.accept(recipients, Class::Bulk);
+    while bench.store.len() > 0 {
+        bench.now += 1;
+        bench.turn();
+    }
+    bench.report("list of 1,000,000 at 50,000 domains");
+}
+
+fn main() {
+    let chosen: Vec<String> = std::env::args().skip(1).collect();
+    let runs = |name: &str| chosen.is_empty() || chosen.iter().any(|c| c == name);
+    if runs("relay") {
+        relay(500_000, 10);
+        relay(500_000, 10_000);
+    }
+    if runs("list") {
+        list();
+    }
+}
