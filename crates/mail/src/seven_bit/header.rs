@@ -153,11 +153,10 @@ pub(super) fn split(field: &[u8]) -> Option<(&[u8], &[u8])> {
 fn encoding(value: &[u8]) -> Encoding {
     let word = Tokens(value).word().to_ascii_lowercase();
     match word.as_slice() {
-        b"" | b"7bit" | b"8bit" | b"binary" => Encoding::Identity,
+        // "7bit", "8bit", and those who write "7-bit" or "8 bit".
+        b"" | b"binary" | [b'7' | b'8', ..] => Encoding::Identity,
         b"quoted-printable" => Encoding::QuotedPrintable,
         b"base64" => Encoding::Base64,
-        // "7-bit", "8 bit" and the like.
-        [b'7' | b'8', ..] => Encoding::Identity,
         _ => Encoding::Unknown,
     }
 }
