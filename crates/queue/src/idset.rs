@@ -274,6 +274,7 @@ impl IdSet {
         before - self.len()
     }
 
+    #[must_use]
     pub fn union(&self, other: &IdSet) -> IdSet {
         let mut all = self.clone();
         all.union_with(other);
@@ -281,6 +282,7 @@ impl IdSet {
     }
 
     /// Those that are not in `other`.
+    #[must_use]
     pub fn difference(&self, other: &IdSet) -> IdSet {
         if let (Err(mine), Err(less)) = (self.slice(), other.slice()) {
             let mut left = mine - less;
@@ -294,6 +296,7 @@ impl IdSet {
     }
 
     /// Those in both.
+    #[must_use]
     pub fn intersection(&self, other: &IdSet) -> IdSet {
         match (self.slice(), other.slice()) {
             (Err(mine), Err(theirs)) => {

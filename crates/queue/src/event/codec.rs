@@ -21,7 +21,7 @@ pub fn put_varint(buf: &mut Vec<u8>, mut value: u64) {
 /// Appends a signed number so that small magnitudes stay short.
 #[inline]
 pub fn put_zigzag(buf: &mut Vec<u8>, value: i64) {
-    put_varint(buf, ((value << 1) ^ (value >> 63)) as u64);
+    put_varint(buf, ((value << 1) ^ (value >> 63)).cast_unsigned());
 }
 
 /// Appends the length and the bytes.
@@ -91,7 +91,7 @@ impl<'a> Reader<'a> {
 
     pub fn zigzag(&mut self) -> Result<i64, EventError> {
         let raw = self.varint()?;
-        Ok((raw >> 1) as i64 ^ -((raw & 1) as i64))
+        Ok((raw >> 1).cast_signed() ^ -(raw & 1).cast_signed())
     }
 
     /// The next `len` bytes.

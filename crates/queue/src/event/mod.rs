@@ -267,14 +267,14 @@ fn decode_intern<'a>(r: &mut Reader<'a>) -> Result<Vec<(AddressId, &'a str)>, Ev
 
 /// Milliseconds of the second that a queue id carries.
 fn id_ms(message: MessageId) -> i64 {
-    (((message.0 >> 24) + EPOCH_2020_S) * 1000) as i64
+    (((message.0 >> 24) + EPOCH_2020_S) * 1000).cast_signed()
 }
 
 /// Appends an `Outcome` record: about 16 bytes for one recipient.
 pub fn encode_outcome(buf: &mut Vec<u8>, message: MessageId, fate: Fate, ids: &IdSet, by: Option<&str>, at: Ms) {
     buf.push(kind::OUTCOME + fate as u8);
     put_varint(buf, message.0);
-    put_zigzag(buf, (at as i64).wrapping_sub(id_ms(message)));
+    put_zigzag(buf, at.cast_signed().wrapping_sub(id_ms(message)));
     ids.encode(buf);
     if by.is_some() {
         put_option(buf, by);
@@ -283,7 +283,7 @@ pub fn encode_outcome(buf: &mut Vec<u8>, message: MessageId, fate: Fate, ids: &I
 
 fn decode_outcome<'a>(r: &mut Reader<'a>, fate: Fate) -> Result<Event<'a>, EventError> {
     let message = MessageId(r.varint()?);
-    let at = r.zigzag()?.wrapping_add(id_ms(message)) as Ms;
+    let at = r.zigzag()?.wrapping_add(id_ms(message)).cast_unsigned();
     let ids = IdSet::decode(r)?;
     let by = if r.is_empty() { None } else { r.option()? };
     Ok(Event::Outcome { message, fate, ids, by, at })

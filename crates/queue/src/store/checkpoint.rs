@@ -60,18 +60,18 @@ impl Checkpoint {
         Checkpoint { stage: Stage::Begin, messages: (0, 0), slice_bytes_max }
     }
 
-    /// Replaces `record` by the next slice; `false` when there is none left and the checkpoint may be ended.
+    /// Replaces `record` by the next slice and answers whether more follow; after the last it stays empty.
     ///
     /// The first slice must directly follow the journal's begin marker, in the same batch, behind the records of all
     /// events that are applied; the others follow in order, in any batches, behind such records too.
     pub fn next_slice(&mut self, store: &Store, record: &mut Vec<u8>) -> bool {
         record.clear();
-        while record.is_empty() {
+        while record.is_empty() && !self.is_done() {
             self.stage = match std::mem::replace(&mut self.stage, Stage::Done) {
                 Stage::Begin => {
                     let until = store.messages.next();
                     self.messages = (store.oldest().map_or(until, |(no, _)| no.0), until);
-                    encode_totals(record, &store.totals(), store.last_id);
+                    encode_totals(record, &store.totals(), store.last_id());
                     Stage::Addresses(0)
                 }
                 Stage::Addresses(first) => addresses(store, first, self.slice_bytes_max, record),
@@ -84,10 +84,10 @@ impl Checkpoint {
                     encode_checkpoint_end(record);
                     Stage::Done
                 }
-                Stage::Done => return false,
+                Stage::Done => Stage::Done,
             };
         }
-        true
+        !self.is_done()
     }
 
     /// Whether the last slice has been made.

@@ -30,7 +30,7 @@ use foldhash::fast::RandomState;
 
 use crate::book::AddressBook;
 use crate::event::{Accept, Event, EventError, Fate, MessageSlice, encode_outcome};
-use crate::ids::{ContentId, MessageId, MessageNo, Ms};
+use crate::ids::{AddressId, ContentId, MessageId, MessageNo, Ms};
 use crate::idset::IdSet;
 use crate::message::Message;
 
@@ -48,6 +48,15 @@ pub struct ListState {
     pub stamp: String,
     /// Cloning it copies no ids.
     pub ids: IdSet,
+}
+
+/// The journal's records do not fit together.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{holder} refers to address {}, which no record of the journal names", id.0)]
+pub struct UnknownAddress {
+    pub id: AddressId,
+    /// Which message or list.
+    pub holder: String,
 }
 
 /// What an event did.
@@ -151,7 +160,9 @@ impl Store {
                 Applied::Noted
             }
             Event::Messages(slices) => {
-                slices.into_iter().for_each(|slice| self.replace(slice));
+                for slice in slices {
+                    self.replace(slice);
+                }
                 Applied::Noted
             }
             Event::CheckpointEnd => {
@@ -163,12 +174,14 @@ impl Store {
         }
     }
 
-    /// After the last record of a replay: numbers follow age, unused address ids are known, memory is tight.
-    pub fn replayed(&mut self) {
+    /// After the last record of a replay: numbers follow age, unused address ids are known, what messages and lists refer
+    /// to is there. The error is a defect of ours or damage that no checksum saw; the start must be refused.
+    pub fn replayed(&mut self) -> Result<(), UnknownAddress> {
         self.window = false;
         self.book.reuse_gaps();
+        self.check_addresses()?;
         if !std::mem::take(&mut self.unordered) {
-            return;
+            return Ok(());
         }
         let mut messages: Vec<Message> = self.messages.drain().collect();
         messages.sort_unstable_by_key(Message::id);
@@ -179,7 +192,24 @@ impl Store {
         for message in messages {
             self.link(message);
         }
-        self.unordered = false;
+        Ok(())
+    }
+
+    fn check_addresses(&self) -> Result<(), UnknownAddress> {
+        let has_gaps = self.book.len() < self.book.id_bound() as usize;
+        let unknown = |ids: &IdSet| match ids.max() {
+            Some(max) if has_gaps || max >= self.book.id_bound() => {
+                ids.iter().map(AddressId).find(|id| !self.book.is_interned(*id))
+            }
+            _ => None,
+        };
+        if let Some((m, id)) = self.messages().find_map(|(_, m)| unknown(m.pending()).map(|id| (m, id))) {
+            return Err(UnknownAddress { id, holder: format!("message {}", m.id()) });
+        }
+        match self.lists().find_map(|(name, list)| unknown(&list.ids).map(|id| (name, id))) {
+            Some((name, id)) => Err(UnknownAddress { id, holder: format!("list {name:?}") }),
+            None => Ok(()),
+        }
     }
 
     /// Gives pending recipients their fate and appends the record, which must ride with the next batch, to `record`.

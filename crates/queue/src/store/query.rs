@@ -2,7 +2,7 @@
 
 use std::hash::BuildHasher;
 
-use super::{ListState, Store, Tally, Totals};
+use super::{Checkpoint, ListState, Store, Tally, Totals};
 use crate::event::Class;
 use crate::ids::{AddressId, ContentId, MessageId, MessageNo, Ms};
 use crate::message::Message;
@@ -84,6 +84,11 @@ impl Store {
         })
     }
 
+    /// The highest queue id that was seen: none at or below it may be given out.
+    pub fn last_id(&self) -> MessageId {
+        self.last_id
+    }
+
     /// Whether a queued message has this content.
     pub fn has_content(&self, content: ContentId) -> bool {
         let same = |no| self.messages.get(no).is_some_and(|m| m.content() == content);
@@ -102,6 +107,11 @@ impl Store {
     /// All lists by name.
     pub fn lists(&self) -> impl Iterator<Item = (&str, &ListState)> {
         self.lists.iter().map(|(name, list)| (name.as_str(), list))
+    }
+
+    /// A checkpoint's cursor; see [`Checkpoint::next_slice`].
+    pub fn checkpoint(&self) -> Checkpoint {
+        Checkpoint::new()
     }
 
     pub fn totals(&self) -> Totals {

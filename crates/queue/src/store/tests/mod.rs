@@ -4,7 +4,6 @@ mod replay;
 
 use super::*;
 use crate::event::{Class, RcptParams, encode_accept};
-use crate::ids::AddressId;
 
 pub fn accept(id: u64, recipients: &[u32]) -> Accept {
     Accept {
@@ -41,6 +40,28 @@ fn add(store: &mut Store, accept: Accept) -> MessageNo {
         Applied::New(no) => no,
         other => panic!("{other:?}"),
     }
+}
+
+fn with_addresses(n: u32) -> Store {
+    let mut store = Store::new();
+    for i in 0..n {
+        store.book.intern(&format!("subscriber-number-{i}@some-domain-{}.example", i % 100)).unwrap();
+    }
+    store
+}
+
+/// A whole checkpoint.
+fn slices(store: &Store) -> Vec<Vec<u8>> {
+    let (mut cursor, mut slices, mut more) = (store.checkpoint(), Vec::new(), true);
+    while more {
+        let mut record = Vec::new();
+        more = cursor.next_slice(store, &mut record);
+        assert!(!record.is_empty());
+        slices.push(record);
+    }
+    let mut record = vec![1];
+    assert!(cursor.is_done() && !cursor.next_slice(store, &mut record) && record.is_empty());
+    slices
 }
 
 #[test]
@@ -125,18 +146,18 @@ fn queue_ids_are_never_given_twice() {
     assert!(store.next_message_id(1_795_000_000_000).0 > first.0 + 100);
     let mut again = Store::new();
     let mut record = Vec::new();
-    assert!(Checkpoint::new().next_slice(&store, &mut record));
+    assert!(store.checkpoint().next_slice(&store, &mut record));
     again.apply_record(&record).unwrap();
     assert_eq!(again.last_id, store.last_id, "also when the youngest message is gone");
 }
 
 #[test]
 fn age_order_is_restored_after_replay() {
-    let mut store = Store::new();
+    let mut store = with_addresses(10);
     for id in [5, 9, 2, 7] {
         add(&mut store, accept(id, &[id as u32]));
     }
-    store.replayed();
+    store.replayed().unwrap();
     assert!(store.messages().map(|(_, m)| m.id().0).eq([2, 5, 7, 9]));
     assert_eq!(store.oldest().unwrap().1.id(), MessageId(2));
     for id in [2, 5, 7, 9] {
@@ -173,33 +194,28 @@ fn recipients_keep_their_parameters() {
     store.apply(outcome(7, Fate::Delivered, &[1]));
     let message = store.message(no).unwrap();
     assert_eq!((message.params(AddressId(2)), message.params(AddressId(1))), (Some(&params), None));
-    let (mut cursor, mut record, mut again) = (Checkpoint::new(), Vec::new(), Store::new());
-    while cursor.next_slice(&store, &mut record) {
+    let mut again = Store::new();
+    for record in slices(&store) {
         again.apply_record(&record).unwrap();
     }
-    assert!(cursor.is_done() && !cursor.next_slice(&store, &mut record));
     assert_eq!(again.message(again.no_of(MessageId(7)).unwrap()), Some(message));
 }
 
 #[test]
 fn slices_keep_to_their_size() {
-    let mut store = Store::new();
-    for i in 0..20_000 {
-        store.book.intern(&format!("subscriber-number-{i}@some-domain-{}.example", i % 100)).unwrap();
-    }
+    let mut store = with_addresses(20_000);
     for id in 1..=6000 {
         let mut a = accept(id, &[id as u32, 3, 9000]);
         a.message_id = "<0123456789.0123456789@a-host-with-a-name.example.org>".into();
         add(&mut store, a);
     }
-    let (mut cursor, mut record, mut again) = (Checkpoint::new(), Vec::new(), Store::new());
-    let mut slices = 0;
-    while cursor.next_slice(&store, &mut record) {
+    let mut again = Store::new();
+    let slices = slices(&store);
+    for record in &slices {
         assert!(record.len() <= SLICE_BYTES_MAX, "{} bytes", record.len());
-        again.apply_record(&record).unwrap();
-        slices += 1;
+        again.apply_record(record).unwrap();
     }
-    assert!((6..30).contains(&slices), "{slices} slices: few, large ones");
+    assert!((6..30).contains(&slices.len()), "{} slices: few, large ones", slices.len());
     assert_eq!((again.len(), again.pending(), again.book.len()), (6000, store.pending(), 20_000));
     assert!(again.is_balanced());
 }
@@ -213,4 +229,21 @@ fn a_record_that_cannot_be_read_is_an_error() {
     assert!(store.apply_record(&[0x30]).is_err());
     assert_eq!(store.apply_record(&[0x90, 1]), Ok(Applied::Nothing));
     assert!(matches!(store.apply_record(&record), Ok(Applied::New(_))));
+}
+
+#[test]
+fn an_address_that_nothing_names_refuses_the_start() {
+    let mut store = with_addresses(3);
+    add(&mut store, accept(1, &[0, 2]));
+    assert_eq!(store.replayed(), Ok(()));
+    store.book.forget(AddressId(1));
+    assert_eq!(store.replayed(), Ok(()));
+    add(&mut store, accept(2, &[0, 1]));
+    assert_eq!(store.replayed().unwrap_err().id, AddressId(1));
+    store.apply(outcome(2, Fate::Delivered, &[0, 1]));
+    store.apply(Event::ListVersion { name: "news", version: 1, stamp: "", ids: IdSet::one(3) });
+    assert_eq!(
+        store.replayed().unwrap_err().to_string(),
+        "list \"news\" refers to address 3, which no record of the journal names"
+    );
 }

@@ -62,9 +62,11 @@ struct Owner {
     new: Vec<New>,
     /// Interned for `new`.
     interned: Vec<AddressId>,
-    cursor: Option<(Checkpoint, usize)>,
-    /// Where the last complete checkpoint begins in the log.
+    cursor: Option<(Checkpoint, usize, usize)>,
+    /// Where the last complete checkpoint begins in the log, and where the batch of its begin does: the journal replays
+    /// that batch as a whole.
     start: usize,
+    start_batch: usize,
     now: Ms,
 }
 
@@ -79,6 +81,7 @@ impl Owner {
             interned: Vec::new(),
             cursor: None,
             start: 0,
+            start_batch: 0,
             now: 1_795_000_000_000,
         }
     }
@@ -163,16 +166,18 @@ impl Owner {
         let at = self.log.len() + batch.len();
         let mut slices = slices;
         if begin && self.cursor.is_none() {
-            self.cursor = Some((Checkpoint::with_slice_bytes_max(120), at));
+            self.cursor = Some((Checkpoint::with_slice_bytes_max(120), at, self.log.len()));
             // The counters must go into the batch of the begin.
             slices += 1;
         }
-        if let Some((cursor, _)) = &mut self.cursor {
+        if let Some((cursor, ..)) = &mut self.cursor {
             for _ in 0..slices {
                 let mut record = Vec::new();
-                if cursor.next_slice(&self.live, &mut record) {
-                    batch.push(record);
+                if cursor.is_done() {
+                    break;
                 }
+                cursor.next_slice(&self.live, &mut record);
+                batch.push(record);
             }
         }
         let mut record = Vec::new();
@@ -202,10 +207,10 @@ impl Owner {
         self.log.extend(batch);
         self.waiting.clear();
         self.interned.clear();
-        if let Some((cursor, start)) = &self.cursor
+        if let Some((cursor, start, start_batch)) = &self.cursor
             && cursor.is_done()
         {
-            self.start = *start;
+            (self.start, self.start_batch) = (*start, *start_batch);
             self.cursor = None;
         }
         for new in std::mem::take(&mut self.new) {
@@ -226,6 +231,7 @@ impl Owner {
         }
         // All that is applied is written: every replay must give the live state.
         self.assert_replay(self.start);
+        self.assert_replay(self.start_batch);
     }
 
     fn replay(&self, start: usize) -> Store {
@@ -233,14 +239,16 @@ impl Owner {
         for record in &self.log[start..] {
             store.apply_record(record).unwrap();
         }
-        store.replayed();
+        store.replayed().unwrap();
         store
     }
 
     fn assert_replay(&self, start: usize) {
         let again = self.replay(start);
         assert_eq!(shown(&again), shown(&self.live));
-        assert_eq!(again.ignored(), 0, "every record made sense");
+        if start != self.start_batch || start == self.start {
+            assert_eq!(again.ignored(), 0, "every record made sense");
+        }
         for store in [&again, &self.live] {
             assert_eq!(modelled(store), self.model);
             assert!(store.is_balanced());
@@ -255,7 +263,7 @@ type Shown = (Vec<Message>, Vec<(String, ListState)>, Vec<(u32, String)>, Vec<(S
 fn shown(store: &Store) -> Shown {
     let book = &store.book;
     let mut domains: Vec<(String, Vec<u32>)> = (0..book.domains() as u32)
-        .map(|d| crate::ids::DomainId(d))
+        .map(crate::ids::DomainId)
         .map(|d| (book.domain_name(d).to_owned(), book.addresses_of(d).iter().collect()))
         .filter(|(_, ids): &(_, Vec<u32>)| !ids.is_empty())
         .collect();
@@ -318,7 +326,7 @@ proptest! {
                 store.apply_record(record).unwrap();
             }
         }
-        store.replayed();
+        store.replayed().unwrap();
         prop_assert_eq!(shown(&store), shown(&owner.live));
     }
 }
@@ -331,12 +339,15 @@ fn the_order_in_a_batch_matters() {
     owner.step(Op::Accept(vec![1], false, false));
     owner.batch(false, 0, false);
     owner.settle(0, Fate::Delivered, u32::MAX);
-    let (mut cursor, mut record, mut store) = (Checkpoint::new(), Vec::new(), Store::new());
-    assert!(cursor.next_slice(&owner.live, &mut record));
-    store.apply_record(&record).unwrap();
-    store.apply_record(&owner.waiting[0]).unwrap();
-    while cursor.next_slice(&owner.live, &mut record) {
-        store.apply_record(&record).unwrap();
-    }
-    assert!(!store.is_balanced());
+    let slices = slices(&owner.live);
+    let replay = |records: &[&Vec<u8>]| {
+        let mut store = Store::new();
+        for record in records {
+            store.apply_record(record).unwrap();
+        }
+        store
+    };
+    let (begin, rest, waiting) = (&slices[0], slices[1..].iter(), &owner.waiting[0]);
+    assert!(replay(&[waiting, begin].into_iter().chain(rest.clone()).collect::<Vec<_>>()).is_balanced());
+    assert!(!replay(&[begin, waiting].into_iter().chain(rest).collect::<Vec<_>>()).is_balanced());
 }
