@@ -1,0 +1,81 @@
+"""What a scenario is given: the options of the run, a place for files, and contestants that are stopped in any case."""
+
+import contextlib
+import os
+import time
+
+from contestants.base import SETTLE_S
+from contestants.postfix import Postfix
+from contestants.stentor import Stentor
+from measure import BenchError
+from results import Results
+
+
+class Bench:
+    """One run of `run.py`."""
+
+    def __init__(self, root, binary, rounds):
+        self.binary = binary
+        self.rounds = rounds
+        self.folder = os.path.join(root, "target", "bench")
+        self.work = os.path.join(self.folder, "work")
+        os.makedirs(self.work, exist_ok=True)
+        self.results = Results(os.path.join(self.folder, "latest.json"))
+
+    @contextlib.contextmanager
+    def running(self, *things):
+        """Starts sinks and contestants in this order, stops them in the other."""
+        with contextlib.ExitStack() as stack:
+            for thing in things:
+                stack.callback(thing.stop)
+                thing.start()
+            yield
+
+    def stentor(self, sink, **options):
+        return Stentor(self.binary, self.work, sink.port, **options)
+
+    def postfix(self, sink, **options):
+        return Postfix(self.work, sink.port, **options)
+
+    def alternate(self, contestants, run):
+        """`run(contestant)` for each in turn, once to warm up and then `rounds` times; who begins changes every round.
+        Returns per round what each run returned, in the order of `contestants`."""
+        for contestant in contestants:
+            self._one(contestant, run)
+        rounds = []
+        for number in range(self.rounds):
+            order = contestants if number % 2 == 0 else contestants[::-1]
+            measured = {contestant: self._one(contestant, run) for contestant in order}
+            rounds.append([measured[contestant] for contestant in contestants])
+            print(f"    round {number + 1}: " + "; ".join(f"{c.name} {_brief(measured[c])}" for c in contestants), flush=True)
+        return rounds
+
+    def _one(self, contestant, run):
+        # What an earlier run left to be written back must not be paid for by this one.
+        os.sync()
+        measured = run(contestant)
+        contestant.wait_drained()
+        return measured
+
+
+def measured_cpu(contestant, sink, copies, send):
+    """Runs `send()` and waits for so many more copies. Returns (what send returned, seconds from the call to the last copy,
+    its time.monotonic(), CPU seconds of the contestant including what it does just after)."""
+    total = sink.counts()["copies"] + copies
+    cpu = contestant.group.cpu_s()
+    begin = time.monotonic()
+    sent = send()
+    end = sink.wait(total, 300)
+    time.sleep(SETTLE_S)
+    if sink.counts()["copies"] != total:
+        raise BenchError(f"{contestant.name} delivered {sink.counts()['copies'] - total} copies too many")
+    return sent, end - begin, end, contestant.group.cpu_s() - cpu
+
+
+def pairs(rounds, field):
+    """[[ours, peer's], ...] of one field."""
+    return [[measured[field] for measured in both] for both in rounds]
+
+
+def _brief(measured):
+    return ", ".join(f"{name} {value:.4g}" for name, value in measured.items())

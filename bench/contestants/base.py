@@ -1,0 +1,72 @@
+"""What a scenario may ask of a contestant, whichever it is.
+
+States: made -> started (listens) -> stopped. `stop` may be called in each of them, and more than once.
+"""
+
+import os
+import shutil
+import socket
+
+from measure import BenchError, Group, SyncTrace, wait_until
+from sinks import free_port
+
+START_TIMEOUT_S = 60
+# Completions that are synced or logged after the last copy belong to it: both contestants get this long for them.
+SETTLE_S = 0.5
+
+
+class Contestant:
+    """A server under test."""
+
+    name = ""
+
+    def __init__(self, work, sink_port, subscribers=None, traced=False):
+        self.folder = os.path.join(work, self.name)
+        self.sink_port = sink_port
+        self.subscribers = subscribers
+        self.port = free_port()
+        shutil.rmtree(self.folder, ignore_errors=True)
+        os.makedirs(self.folder)
+        self.trace = SyncTrace(os.path.join(self.folder, "strace.out")) if traced else None
+        self.group = Group(self.name)
+
+    def start(self):
+        try:
+            self.launch()
+            wait_until(self._listens, START_TIMEOUT_S, f"{self.name} listening")
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def stop(self):
+        if self.group:
+            try:
+                self.shut_down()
+            finally:
+                self.group.remove()
+                self.group = None
+
+    def traced(self, argv):
+        return self.trace.command(argv) if self.trace else argv
+
+    def launch(self):
+        raise NotImplementedError
+
+    def shut_down(self):
+        raise NotImplementedError
+
+    def queue_is_empty(self):
+        raise NotImplementedError
+
+    def wait_drained(self, timeout_s=120):
+        wait_until(self.queue_is_empty, timeout_s, f"{self.name}'s queue empty")
+
+    def _listens(self):
+        if not self.group.pids():
+            raise BenchError(f"{self.name} has exited, see {self.folder}")
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), 5) as client:
+                return client.recv(4).startswith(b"220")
+        except OSError:
+            return False

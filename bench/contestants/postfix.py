@@ -1,0 +1,127 @@
+"""Postfix as Debian ships it, with sensible concurrency: a private instance with its own configuration, queue, data and
+port, on the disk that Stentor uses. README.md says why each setting is there. Must run as root, as Postfix's master must.
+"""
+
+import os
+import shutil
+import subprocess
+
+from contestants.base import Contestant
+from measure import BenchError
+
+DAEMONS = "/usr/lib/postfix/sbin"
+
+MAIN_CF = """\
+compatibility_level = 3.6
+queue_directory = {folder}/queue
+data_directory = {folder}/data
+command_directory = /usr/sbin
+daemon_directory = {daemons}
+mail_owner = postfix
+setgid_group = postdrop
+maillog_file = {folder}/maillog
+maillog_file_prefixes = {folder}
+myhostname = postfix.example
+mydestination = lists.example
+mynetworks = 127.0.0.0/8
+inet_interfaces = 127.0.0.1
+inet_protocols = ipv4
+relayhost = [127.0.0.1]:{sink_port}
+alias_maps = {alias_maps}
+alias_database =
+biff = no
+smtp_tls_security_level = none
+smtpd_tls_security_level = none
+
+# Concurrency (README.md)
+initial_destination_concurrency = 20
+default_destination_concurrency_limit = 20
+in_flow_delay = 0
+"""
+
+MASTER_CF = """\
+127.0.0.1:{port} inet n - n - - smtpd
+cleanup   unix  n - n - 0 cleanup
+qmgr      unix  n - n 300 1 qmgr
+rewrite   unix  - - n - - trivial-rewrite
+bounce    unix  - - n - 0 bounce
+defer     unix  - - n - 0 bounce
+trace     unix  - - n - 0 bounce
+verify    unix  - - n - 1 verify
+flush     unix  n - n 1000? 0 flush
+proxymap  unix  - - n - - proxymap
+smtp      unix  - - n - - smtp
+relay     unix  - - n - - smtp
+showq     unix  n - n - - showq
+error     unix  - - n - - error
+retry     unix  - - n - - error
+discard   unix  - - n - - discard
+local     unix  - n n - - local
+anvil     unix  - - n - 1 anvil
+scache    unix  - - n - 1 scache
+tlsmgr    unix  - - n 1000? 1 tlsmgr
+postlog   unix-dgram n - n - 1 postlogd
+"""
+
+# Where a message is as long as it has not been finished with.
+QUEUES = ("maildrop", "incoming", "active", "deferred")
+
+
+class Postfix(Contestant):
+    """The peer."""
+
+    name = "postfix"
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        if not shutil.which("postfix"):
+            raise BenchError("postfix is not installed: apt-get install postfix")
+        self.configuration = os.path.join(self.folder, "conf")
+        self.tracer = None
+
+    def launch(self):
+        for name in ("conf", "queue", "data"):
+            os.makedirs(os.path.join(self.folder, name))
+        shutil.chown(os.path.join(self.folder, "data"), "postfix", "postfix")
+        alias_maps = f"hash:{self.configuration}/aliases" if self.subscribers else ""
+        values = {
+            "folder": self.folder, "daemons": DAEMONS, "port": self.port, "sink_port": self.sink_port, "alias_maps": alias_maps,
+        }
+        self._write("main.cf", MAIN_CF.format(**values))
+        self._write("master.cf", MASTER_CF.format(**values))
+        if self.subscribers:
+            # The owner- alias makes local(8) send the post on as one message of its own, with its own envelope sender.
+            self._write("aliases", f'news: ":include:{self.subscribers}"\nowner-news: owner@elsewhere.example\n')
+            self._check(self._spawn(["postalias", "-c", self.configuration, f"hash:{self.configuration}/aliases"]))
+        starter = self._spawn(self.traced(["postfix", "-c", self.configuration, "start"]))
+        if self.trace:
+            self.tracer = starter  # It stays as long as there is something to trace.
+        else:
+            self._check(starter)
+
+    def shut_down(self):
+        if self.group.pids():
+            subprocess.run(["postfix", "-c", self.configuration, "stop"], capture_output=True, timeout=60)
+        if self.tracer:
+            self.tracer.wait(60)
+
+    def queue_is_empty(self):
+        for queue in QUEUES:
+            for _, _, files in os.walk(os.path.join(self.folder, "queue", queue)):
+                if files:
+                    return False
+        return True
+
+    def _write(self, name, text):
+        with open(os.path.join(self.configuration, name), "w") as file:
+            file.write(text)
+
+    def _spawn(self, argv):
+        """Starts it in the group. Output goes to a file: the daemons would keep a pipe open."""
+        with open(os.path.join(self.folder, "start.out"), "a") as output:
+            return subprocess.Popen(argv, stdout=output, stderr=output, stdin=subprocess.DEVNULL, preexec_fn=self.group.enter)
+
+    def _check(self, process):
+        if process.wait(60) != 0:
+            with open(os.path.join(self.folder, "start.out")) as output:
+                raise BenchError(f"{' '.join(process.args)}: {output.read()[-1000:]}")

@@ -1,0 +1,104 @@
+"""Stentor as `cargo build --release` makes it and as it is shipped: log on, journal synced, every key at its default except
+those that the comparison needs: ports, the route to the sink, and as many recipients in a transaction as Postfix puts there.
+"""
+
+import json
+import os
+import signal
+import subprocess
+
+from contestants.base import Contestant
+from measure import BenchError, wait_until
+
+# Postfix's default_destination_recipient_limit, for equal transactions.
+RECIPIENTS_PER_TRANSACTION = 50
+
+CONFIGURATION = """\
+hostname = "stentor.example"
+data_dir = "data"
+
+[listen]
+smtp = ["127.0.0.1:{port}"]
+
+[routes]
+"*" = ["127.0.0.1:{sink_port}"]
+
+[delivery]
+recipients_per_transaction_max = {recipients}
+
+[log]
+attempts = "attempts.log"
+"""
+
+LIST = """
+[lists.news]
+address = "news@lists.example"
+subscribers = "{subscribers}"
+owner = "owner@elsewhere.example"
+"""
+
+JOURNAL = """
+[journal]
+commit_delay_us = {commit_delay_us}
+"""
+
+
+class Stentor(Contestant):
+    """The server that this repository builds."""
+
+    name = "stentor"
+
+    def __init__(self, binary, *args, commit_delay_us=None, name=None, **kwargs):
+        self.name = name or self.name
+        super().__init__(*args, **kwargs)
+        self.binary = binary
+        self.commit_delay_us = commit_delay_us
+        self.configuration = os.path.join(self.folder, "stentor.toml")
+        self.process = None
+
+    def launch(self):
+        text = CONFIGURATION.format(port=self.port, sink_port=self.sink_port, recipients=RECIPIENTS_PER_TRANSACTION)
+        if self.subscribers:
+            text += LIST.format(subscribers=self.subscribers)
+        if self.commit_delay_us is not None:
+            text += JOURNAL.format(commit_delay_us=self.commit_delay_us)
+        with open(self.configuration, "w") as file:
+            file.write(text)
+        argv = self.traced([self.binary, "serve", "--config", self.configuration])
+        with open(os.path.join(self.folder, "stderr"), "a") as output:
+            self.process = subprocess.Popen(
+                argv, stdout=output, stderr=output, stdin=subprocess.DEVNULL, preexec_fn=self.group.enter
+            )
+
+    def shut_down(self):
+        if self.process is None or self.process.poll() is not None:
+            return
+        for pid in self.group.pids():
+            # A tracer ends with its tracee; stopped itself it would only let go of it.
+            if not self.trace or pid != self.process.pid:
+                os.kill(pid, signal.SIGTERM)
+        try:
+            self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            self.crash()
+
+    def crash(self):
+        """kill -9, as a power cut is to a process."""
+        self.process.kill()
+        self.process.wait(30)
+
+    def restart(self):
+        """After a crash: the same data, in a new process. Returns once it greets."""
+        self.launch()
+        wait_until(self._listens, 120, f"{self.name} listening again")
+
+    def status(self):
+        """The server's own counters (docs/control-protocol.md, `status`)."""
+        argv = [self.binary, "status", "--config", self.configuration, "--json"]
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=30)
+        if done.returncode != 0:
+            raise BenchError(f"{' '.join(argv)}: {done.stderr.strip()}")
+        return json.loads(done.stdout.splitlines()[0])["data"]
+
+    def queue_is_empty(self):
+        return self.status()["recipients"]["pending"] == 0

@@ -1,0 +1,99 @@
+"""Syncs: how many per accepted message, how many octets are written for one received, and what waiting for company adds to
+the answer. Syncs are counted by strace over the whole time until all is delivered, so completions are in; octets written
+are all that the process tree writes, its log and completions included.
+"""
+
+import json
+import subprocess
+import time
+
+from bench import measured_cpu, pairs
+from contestants.base import SETTLE_S
+from measure import BenchError, median
+from results import Goal
+from sinks import SmtpSink, free_port
+from sources import RECIPIENT, SENDER, command_text, octets_of_message, smtp_source
+
+LENGTH = 4096
+# (parallel clients, messages). Postfix is slow under 200 clients; the figure is per message.
+LOADS = ((20, 2000), (200, 4000))
+LONE_MESSAGES = 500
+MESSAGES_PER_BATCH_MIN = 8
+LATENCY_MESSAGES = 6000
+
+
+class Syncs:
+    """Counts, octets and answers."""
+
+    name = "path.syncs"
+
+    def run(self, bench):
+        self.octets = octets_of_message(LENGTH)
+        self.count(bench)
+        for clients, _ in LOADS:
+            self.answer(bench, clients)
+
+    def count(self, bench):
+        sink = SmtpSink(bench.work, free_port())
+        stentor, postfix = bench.stentor(sink, traced=True), bench.postfix(sink, traced=True)
+        with bench.running(sink, stentor, postfix):
+            for clients, messages in LOADS:
+                rounds = bench.alternate([stentor, postfix], lambda c: self.load(c, sink, clients, messages))
+                command = command_text(clients, messages, LENGTH, True) + ", syncs counted by strace"
+                bench.results.record(
+                    f"path.syncs.{clients}", "syncs/message", pairs(rounds, "syncs"), command, Goal(most=0.5),
+                    by_status=[ours["by_status"] for ours, _ in rounds], batch=[ours["batch"] for ours, _ in rounds],
+                )
+            per_batch = median([ours["batch"] for ours, _ in rounds])
+            if per_batch < MESSAGES_PER_BATCH_MIN:
+                print(f"    {per_batch:.1f} messages share a batch, fewer than {MESSAGES_PER_BATCH_MIN}: octets are not comparable")
+            octets = "octets written/received"
+            bench.results.record("path.syncs.bytes", octets, pairs(rounds, "bytes"), command, Goal(most=1.5), batch=per_batch)
+            rounds = bench.alternate([stentor, postfix], lambda c: self.load(c, sink, 1, LONE_MESSAGES))
+            command = command_text(1, LONE_MESSAGES, LENGTH, True)
+            bench.results.record("path.syncs.bytes.alone", octets, pairs(rounds, "bytes"), command, Goal(most=2.1))
+
+    def load(self, contestant, sink, clients, messages):
+        before = self.counters(contestant)
+        measured_cpu(
+            contestant, sink, messages, lambda: smtp_source(contestant.port, clients, messages, LENGTH, True)
+        )
+        syncs, written, journal_syncs, batches = (now - then for now, then in zip(self.counters(contestant), before))
+        return {
+            "syncs": syncs / messages,
+            "bytes": written / (messages * self.octets),
+            "by_status": journal_syncs / messages,
+            "batch": messages / batches if batches else 0,
+        }
+
+    def counters(self, contestant):
+        status = contestant.status() if contestant.name == "stentor" else {}
+        own = [status.get("journal_syncs", 0), status.get("journal_batches", 0)]
+        return [contestant.trace.syncs(), contestant.group.written_bytes(), *own]
+
+    def answer(self, bench, clients):
+        """The median from the end of data to its 250, with the commit delay as shipped and with none."""
+        sink = SmtpSink(bench.work, free_port())
+        shipped = bench.stentor(sink, name="stentor")
+        hasty = bench.stentor(sink, name="stentor-hasty", commit_delay_us=0)
+        with bench.running(sink, shipped, hasty):
+            rounds = bench.alternate([shipped, hasty], lambda c: self.median_answer(bench, c, sink, clients))
+        bench.results.record(
+            f"path.syncs.latency.{clients}", "ms", pairs(rounds, "answer"),
+            f"stentor lab source --connections {clients} --messages {LATENCY_MESSAGES} --size-bytes {LENGTH}",
+            Goal(added=1), peer_name="stentor with commit_delay_us = 0",
+        )
+
+    def median_answer(self, bench, contestant, sink, clients):
+        argv = [
+            bench.binary, "lab", "source", f"127.0.0.1:{contestant.port}", "--connections", str(clients), "--messages",
+            str(LATENCY_MESSAGES), "--size-bytes", str(LENGTH), "--from", SENDER, "--to", RECIPIENT,
+        ]
+        total = sink.counts()["copies"] + LATENCY_MESSAGES
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=300)
+        report = json.loads(done.stdout) if done.returncode == 0 else {}
+        if not report or report["report"]["accepted"] != LATENCY_MESSAGES:
+            raise BenchError(f"{' '.join(argv)}: {done.stdout[-500:]} {done.stderr[-500:]}")
+        sink.wait(total, 120)
+        time.sleep(SETTLE_S)
+        return {"answer": report["final_us"]["p50"] / 1000}

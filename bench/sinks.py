@@ -1,0 +1,111 @@
+"""Where both contestants deliver: one mail host on loopback that counts.
+
+SmtpSink is Postfix's smtp-sink. It prints its counters at each message into a file, whose end is polled, so that the time
+of the last message is exact to the poll (2 ms) and costs the same for everybody. LabSink is `stentor lab sink`; it counts
+recipients, which smtp-sink cannot, and prints every 10 ms.
+
+Failure: a sink that does not listen or dies is a BenchError.
+"""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+
+from measure import BenchError, wait_until
+
+TAIL_BYTES = 4096
+LAB_REPORT_S = 0.01
+
+
+class Sink:
+    """A counting sink; `copies` is what `wait` waits for."""
+
+    def __init__(self, work, port):
+        self.port = port
+        self.output_path = os.path.join(work, f"sink-{port}.out")
+        self.process = None
+
+    def argv(self):
+        raise NotImplementedError
+
+    def start(self):
+        with open(self.output_path, "w") as output, open(self.output_path + ".err", "w") as errors:
+            self.process = subprocess.Popen(self.argv(), stdout=output, stderr=errors)
+        wait_until(self._listens, 10, f"{self.argv()[0]} on port {self.port}")
+        return self
+
+    def stop(self):
+        if self.process and self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT if isinstance(self, LabSink) else signal.SIGTERM)
+            self.process.wait(10)
+
+    def counts(self):
+        """{copies, transactions, connections, duplicates} so far; a copy is a message to one recipient."""
+        raise NotImplementedError
+
+    def wait(self, copies, timeout_s):
+        """Time at which so many copies had come since the start."""
+
+        def complete():
+            if self.process.poll() is not None:
+                raise BenchError(f"the sink has died, see {self.output_path}.err")
+            return self.counts()["copies"] >= copies
+
+        return wait_until(complete, timeout_s, f"{copies} copies at the sink ({self.counts()} there)")
+
+    def _listens(self):
+        if self.process.poll() is not None:
+            raise BenchError(f"{' '.join(self.argv())} has exited, see {self.output_path}.err")
+        try:
+            socket.create_connection(("127.0.0.1", self.port), 1).close()
+            return True
+        except OSError:
+            return False
+
+    def _tail(self):
+        with open(self.output_path, "rb") as output:
+            size = output.seek(0, os.SEEK_END)
+            output.seek(max(0, size - TAIL_BYTES))
+            return output.read().decode("ascii", "replace")
+
+
+class SmtpSink(Sink):
+    """smtp-sink; a message counts as one copy, so it suits one recipient a message."""
+
+    def argv(self):
+        # -u: it refuses to stay root. -m: all that may come at once.
+        return ["smtp-sink", "-u", "postfix", "-c", "-m", "1000", f"127.0.0.1:{self.port}", "2000"]
+
+    def counts(self):
+        found = re.findall(r"sess=(\d+) +quit=(\d+) +mesg=(\d+)\r", self._tail())
+        connections, _, messages = (int(n) for n in found[-1]) if found else (0, 0, 0)
+        return {"copies": messages, "transactions": messages, "connections": connections, "duplicates": 0}
+
+
+class LabSink(Sink):
+    """`stentor lab sink`, counting only."""
+
+    def __init__(self, work, port, binary, record="counters"):
+        super().__init__(work, port)
+        self.binary = binary
+        self.record = record
+
+    def argv(self):
+        address = f"127.0.0.1:{self.port}"
+        return [self.binary, "lab", "sink", address, "--record", self.record, "--every", str(LAB_REPORT_S)]
+
+    def counts(self):
+        lines = [line for line in self._tail().split("\n")[:-1] if line.startswith("{") and line.endswith("}")]
+        stats = json.loads(lines[-1]) if lines else {}
+        names = {"copies": "recipients", "transactions": "transactions", "connections": "connections", "duplicates": "duplicates"}
+        return {ours: stats.get(theirs, 0) for ours, theirs in names.items()}
+
+
+def free_port():
+    """A port that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
