@@ -9,6 +9,8 @@ pub struct Target {
     pub preference: u16,
     pub host: Arc<str>,
     pub addr: SocketAddr,
+    /// Spoken to by LMTP (RFC 2033), not SMTP.
+    pub lmtp: bool,
 }
 
 /// Where a domain's mail goes. Two plans with the same `key` are the same site.

@@ -126,7 +126,7 @@ pub fn plan(domain: &str, hosts: &[(Host, AddressAnswer)], ttl_s: u32, us: &Iden
                     if (us.is_own)(addr) {
                         own = Some(own.map_or(host.preference, |p| p.min(host.preference)));
                     } else if is_target(ip, us.loopback_allowed) {
-                        targets.push(Target { preference: host.preference, host: host.name.clone(), addr });
+                        targets.push(Target { preference: host.preference, host: host.name.clone(), addr, lmtp: false });
                     } else {
                         bad = true;
                     }
@@ -178,7 +178,7 @@ pub fn route_plan(hosts: &[(Arc<str>, u16, AddressAnswer)], is_own: &dyn Fn(Sock
                     if is_own(addr) {
                         why = format!("the route to {addr} leads back to this server");
                     } else {
-                        targets.push(Target { preference, host: name.clone(), addr });
+                        targets.push(Target { preference, host: name.clone(), addr, lmtp: false });
                     }
                 }
             }

@@ -1,0 +1,200 @@
+//! The command line.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::config::{self, Config, Diagnostic, LogLevel};
+use crate::control::{Client, ClientError, Request, protocol, render};
+use crate::{demo, lab, process};
+
+/// Exit code of a command that was understood and failed.
+const FAILED: u8 = 1;
+/// Exit code of a configuration with errors (as sysexits' EX_CONFIG).
+const CONFIGURATION: u8 = 78;
+
+/// A mail transfer agent for mailing lists and bulk fan-out.
+#[derive(Parser)]
+#[command(version, about, max_term_width = 100)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run the server.
+    Serve(WithConfig),
+    /// Check a configuration file and say everything that is wrong in it.
+    Check(WithConfig),
+    /// Show what waits, in sum and by site, or one message.
+    Queue(Queue),
+    /// Show the running server at a glance.
+    Status(Asking),
+    /// Try what waits now: everything, or one site.
+    Flush {
+        /// The site as `stentor queue` names it.
+        site: Option<String>,
+        #[command(flatten)]
+        asking: Asking,
+    },
+    /// Make the running server read its configuration again.
+    Reload(Asking),
+    /// Stop the running server when open transactions have ended.
+    Stop(Asking),
+    /// Post a message to a list in a simulated Internet and watch it reach every subscriber.
+    Demo(demo::Options),
+    /// The simulated Internet: DNS, sinks that behave well or badly, a load source.
+    Lab(lab::Options),
+}
+
+#[derive(Args)]
+struct WithConfig {
+    /// The configuration; without one, 127.0.0.1:2525 with data in ./stentor-data.
+    #[arg(long, short, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+/// How a running server is reached.
+#[derive(Args)]
+struct Asking {
+    /// The server's configuration, which names its control socket.
+    #[arg(long, short, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// The control socket itself.
+    #[arg(long, value_name = "PATH", conflicts_with = "config")]
+    socket: Option<PathBuf>,
+    /// Print the reply as it comes, JSON lines.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args)]
+struct Queue {
+    #[command(subcommand)]
+    command: Option<QueueCommand>,
+    /// Sites to list.
+    #[arg(long, default_value_t = protocol::SITES_DEFAULT)]
+    sites_max: u32,
+    #[command(flatten)]
+    asking: Asking,
+}
+
+#[derive(Subcommand)]
+enum QueueCommand {
+    /// Show one message and the recipients that it still waits for.
+    Show {
+        /// The queue id.
+        id: String,
+        /// Recipients to list.
+        #[arg(long, default_value_t = protocol::RECIPIENTS_DEFAULT)]
+        recipients_max: u32,
+        #[command(flatten)]
+        asking: Asking,
+    },
+}
+
+pub fn run(cli: Cli) -> ExitCode {
+    match cli.command {
+        Command::Serve(with) => match load(with.config.as_deref()) {
+            Ok(config) => {
+                start_logging(config.log.level);
+                tell_warnings(&config.warnings);
+                process::serve(config, with.config)
+            }
+            Err(code) => code,
+        },
+        Command::Check(with) => match load(with.config.as_deref()) {
+            Ok(config) => {
+                tell_warnings(&config.warnings);
+                println!("{}: ok", config.file.as_deref().unwrap_or(Path::new("built-in defaults")).display());
+                ExitCode::SUCCESS
+            }
+            Err(code) => code,
+        },
+        Command::Queue(Queue { command: None, sites_max, asking }) => ask(&asking, &Request::Queue { sites_max }),
+        Command::Queue(Queue { command: Some(QueueCommand::Show { id, recipients_max, asking }), .. }) => {
+            match id.parse() {
+                Ok(id) => ask(&asking, &Request::QueueShow { id, recipients_max }),
+                Err(error) => fail(&format!("{id}: {error}")),
+            }
+        }
+        Command::Status(asking) => ask(&asking, &Request::Status),
+        Command::Flush { site, asking } => ask(&asking, &Request::Flush { site }),
+        Command::Reload(asking) => ask(&asking, &Request::Reload),
+        Command::Stop(asking) => ask(&asking, &Request::Stop),
+        Command::Demo(options) => demo::run(options),
+        Command::Lab(options) => lab::run(options),
+    }
+}
+
+/// Says why on standard error.
+pub fn fail(why: &str) -> ExitCode {
+    eprintln!("stentor: {why}");
+    ExitCode::from(FAILED)
+}
+
+fn load(path: Option<&Path>) -> Result<Config, ExitCode> {
+    let loaded = match path {
+        Some(path) => config::check(path),
+        None => config::without_file(),
+    };
+    loaded.map_err(|diagnostics| {
+        for diagnostic in &diagnostics {
+            eprintln!("{diagnostic}");
+        }
+        ExitCode::from(CONFIGURATION)
+    })
+}
+
+fn tell_warnings(warnings: &[Diagnostic]) {
+    for warning in warnings {
+        eprintln!("{warning}");
+    }
+}
+
+/// The server's own log: what it does and what is wrong with it, on standard error.
+pub fn start_logging(level: LogLevel) {
+    let level = match level {
+        LogLevel::Error => tracing::Level::ERROR,
+        LogLevel::Warn => tracing::Level::WARN,
+        LogLevel::Info => tracing::Level::INFO,
+        LogLevel::Debug => tracing::Level::DEBUG,
+        LogLevel::Trace => tracing::Level::TRACE,
+    };
+    // Libraries below speak of what they do only when something is wrong; stentor is what the operator asked about.
+    let filter = tracing_subscriber::filter::Targets::new()
+        .with_default(tracing::Level::WARN.min(level))
+        .with_target("stentor", level);
+    use tracing_subscriber::layer::SubscriberExt;
+    use tracing_subscriber::util::SubscriberInitExt;
+    let output = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_target(false);
+    // A second call (tests) keeps the first.
+    let _ = tracing_subscriber::registry().with(output).with(filter).try_init();
+}
+
+fn ask(asking: &Asking, request: &Request) -> ExitCode {
+    let socket = match (&asking.socket, &asking.config) {
+        (Some(socket), _) => socket.clone(),
+        (None, path) => match load(path.as_deref()) {
+            Ok(config) => config.control.socket,
+            Err(code) => return code,
+        },
+    };
+    let mut client = match Client::connect(&socket) {
+        Ok(client) => client,
+        Err(error) => return fail(&error.to_string()),
+    };
+    let asked = if asking.json {
+        client.ask_lines(request, &mut |line| writeln!(std::io::stdout(), "{line}"))
+    } else {
+        client.ask(request).inspect(|reply| print!("{}", render::reply(reply)))
+    };
+    match asked {
+        Ok(_) => ExitCode::SUCCESS,
+        Err(ClientError::Refused(_)) if asking.json => ExitCode::from(FAILED),
+        Err(error) => fail(&error.to_string()),
+    }
+}

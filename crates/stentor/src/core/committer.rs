@@ -1,0 +1,433 @@
+//! The committer: the one thread that writes the journal, and the only place where a ticket resolves.
+//!
+//! A turn: take what waits; under the hub's lock intern its addresses and encode everything into one batch; write and
+//! sync without the lock; under the lock apply what is now durable; resolve the tickets. When the write fails nothing
+//! of the batch has happened: new addresses are forgotten, tickets say why, outcomes wait for the next batch.
+//! Checkpoints ride along, a slice of at most 256 KiB with each batch, and drive themselves while nothing else happens.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use stentor_journal::{Batch, CheckpointStep, CommitError, Journal};
+use stentor_queue::event::{Accept, Event, RcptParams, encode_accept, encode_intern, encode_list, encode_outcome};
+use stentor_queue::ids::{AddressId, ContentId, MessageId};
+use stentor_queue::idset::IdSet;
+use stentor_queue::store::{Applied, Checkpoint};
+use tokio::sync::oneshot;
+
+use super::Core;
+use super::envelope::{Body, NewEnvelope, Recipients};
+use super::hub::{Hub, Outcomes};
+use super::intake::{Job, Refused, Settled, Submission, Turn};
+
+/// Pause between the batches of a checkpoint while nothing else is to be written.
+const CHECKPOINT_PAUSE: Duration = Duration::from_millis(5);
+/// How often free space is looked at while the disk is full.
+const FULL_POLL: Duration = Duration::from_millis(500);
+/// Pause after a failed write: the next one goes to a fresh segment, and a broken disk must not be hammered.
+const FAILURE_PAUSE: Duration = Duration::from_millis(20);
+/// Octets of live content moved with one batch.
+const CLEAN_BYTES_MAX: usize = 512 * 1024;
+
+type Answer<T> = oneshot::Sender<Result<T, Refused>>;
+
+/// What a batch will have done once it is durable.
+enum Planned {
+    Message { accepts: Vec<Accept>, content: ContentId, body: Option<Body>, settles: Vec<Settled>, answer: Answer<()> },
+    Piece { answer: Answer<()> },
+    Intern { ids: Vec<AddressId>, answer: Answer<Vec<AddressId>> },
+    List { name: String, version: u64, stamp: String, ids: IdSet, answer: Answer<()> },
+}
+
+pub struct Committer {
+    core: Arc<Core>,
+    journal: Journal,
+    batch: Batch,
+    outcomes: Outcomes,
+    checkpoint: Option<Checkpoint>,
+    /// The checkpoint's slice on its way into the batch.
+    slice: Vec<u8>,
+    /// Contents that the batch being built drops: kept if it fails.
+    dropping: Vec<u64>,
+    /// Addresses that the batch being built interns: forgotten if it fails.
+    interned: Vec<AddressId>,
+    addresses_max: usize,
+}
+
+impl Committer {
+    pub fn new(core: Arc<Core>, journal: Journal) -> Committer {
+        let config = &core.settings().config.journal;
+        Committer {
+            addresses_max: config.addresses_max as usize,
+            core,
+            journal,
+            batch: Batch::new(),
+            outcomes: Outcomes::default(),
+            checkpoint: None,
+            slice: Vec::new(),
+            dropping: Vec::new(),
+            interned: Vec::new(),
+        }
+    }
+
+    /// Runs until the intake stops and everything in it is durable or refused.
+    pub fn run(mut self) -> Journal {
+        loop {
+            let pause = if self.journal.checkpoint_running() || self.journal.checkpoint_due() {
+                Some(CHECKPOINT_PAUSE)
+            } else if self.core.disk_full.load(Ordering::Relaxed) {
+                Some(FULL_POLL)
+            } else {
+                None
+            };
+            match self.core.intake.next(pause) {
+                Turn::Commit(jobs) => self.turn(jobs),
+                Turn::Stop => return self.journal,
+            }
+        }
+    }
+
+    fn turn(&mut self, jobs: Vec<Job>) {
+        let core = self.core.clone();
+        let is_loaded = !jobs.is_empty();
+        let mut planned = Vec::with_capacity(jobs.len());
+        core.with(|hub, _| {
+            // The order within a batch is the order of replay: outcomes are in the store already; checkpoint slices show
+            // the store as it is now; what the jobs will change comes behind both.
+            hub.take_outcomes(&mut self.outcomes);
+            for record in self.outcomes.records() {
+                self.batch.record(record);
+            }
+            std::mem::swap(&mut hub.unreferenced, &mut self.dropping);
+            self.checkpoint_slice(hub);
+            for job in jobs {
+                self.plan(hub, job, &mut planned);
+            }
+            for content in &self.dropping {
+                self.batch.drop_content(*content);
+            }
+            let is_full = hub.store.book.len() >= self.addresses_max;
+            core.addresses_full.store(is_full, Ordering::Relaxed);
+        });
+        if self.journal.clean_due() {
+            self.journal.clean(&mut self.batch, CLEAN_BYTES_MAX);
+        }
+        match self.journal.commit(&mut self.batch, core.clock.now()) {
+            Ok(_) => self.durable(planned),
+            Err(error) => {
+                self.refused(planned, &error);
+                self.batch.clear();
+            }
+        }
+        self.watch_space(is_loaded);
+        self.count();
+    }
+
+    /// Encodes one job into the batch, content before what refers to it.
+    fn plan(&mut self, hub: &mut Hub, job: Job, planned: &mut Vec<Planned>) {
+        match job {
+            Job::Piece { content, bytes, answer } => {
+                self.batch.content(content.0, false, &bytes);
+                planned.push(Planned::Piece { answer });
+            }
+            // Behind a piece that may be in this very batch.
+            Job::Drop { content } => self.dropping.push(content.0),
+            Job::Intern { addresses, answer } => {
+                let first = self.interned.len();
+                let ids: Option<Vec<_>> = addresses.iter().map(|address| self.intern(hub, address)).collect();
+                let Some(ids) = ids else {
+                    self.forget_interned(hub, first);
+                    drop(answer.send(Err(Refused::AddressesFull)));
+                    return;
+                };
+                self.record_interned(hub, first);
+                planned.push(Planned::Intern { ids, answer });
+            }
+            Job::List { name, stamp, ids, answer } => {
+                let version = hub.store.list(&name).map_or(1, |list| list.version + 1);
+                self.batch.record_with(|buffer| encode_list(buffer, &name, version, &stamp, &ids));
+                planned.push(Planned::List { name, version, stamp, ids, answer });
+            }
+            Job::Accept { submission, answer } => self.plan_message(hub, submission, answer, planned),
+        }
+    }
+
+    fn plan_message(
+        &mut self,
+        hub: &mut Hub,
+        submission: Submission,
+        answer: Answer<()>,
+        planned: &mut Vec<Planned>,
+    ) {
+        let Submission { first, content, last, size, envelopes, settles } = submission;
+        let (first_interned, mut id) = (self.interned.len(), Some(first));
+        let mut accepts = Vec::with_capacity(envelopes.len());
+        for envelope in envelopes {
+            let id = id.take().unwrap_or_else(|| self.core.next_message_id());
+            match self.accept(hub, id, content, size, envelope) {
+                Some(accept) if accept.recipients.is_empty() => {}
+                Some(accept) => accepts.push(accept),
+                None => {
+                    self.forget_interned(hub, first_interned);
+                    self.batch.drop_content(content.0);
+                    drop(answer.send(Err(Refused::AddressesFull)));
+                    return;
+                }
+            }
+        }
+        self.batch.content(content.0, true, &last);
+        self.record_interned(hub, first_interned);
+        for accept in &accepts {
+            self.batch.record_with(|buffer| encode_accept(buffer, accept));
+        }
+        let now = self.core.clock.now();
+        for settled in &settles {
+            let Settled { message, fate, ids } = settled;
+            self.batch.record_with(|buffer| encode_outcome(buffer, *message, *fate, ids, None, now));
+        }
+        let is_whole = last.len() as u64 == size;
+        planned.push(Planned::Message { accepts, content, body: is_whole.then_some(last), settles, answer });
+    }
+
+    /// One envelope with its recipients as ids, perhaps none (an empty list). `None` if the address book is full.
+    fn accept(
+        &mut self,
+        hub: &mut Hub,
+        id: MessageId,
+        content: ContentId,
+        size: u64,
+        envelope: NewEnvelope,
+    ) -> Option<Accept> {
+        let mut params = Vec::new();
+        let recipients = match envelope.recipients {
+            Recipients::List => {
+                let name = envelope.list.as_deref().unwrap_or_default();
+                hub.store.list(name).map(|list| list.ids.clone()).unwrap_or_default()
+            }
+            Recipients::Interned(ids, known) => {
+                params = known;
+                ids
+            }
+            Recipients::Addresses(addresses) => {
+                let mut merged = Merged::default();
+                for (address, param) in addresses {
+                    merged.add(self.intern(hub, address.as_str())?, param);
+                }
+                params = merged.params();
+                merged.ids
+            }
+        };
+        Some(Accept {
+            id,
+            content,
+            size: size + envelope.prefix.len() as u64,
+            accepted: self.core.clock.now(),
+            sender: envelope.sender,
+            class: envelope.class,
+            list: envelope.list,
+            recipients,
+            prefix: envelope.prefix,
+            eight_bit: envelope.eight_bit,
+            smtputf8: envelope.smtputf8,
+            ret: envelope.ret,
+            envid: envelope.envid,
+            params,
+            origin: envelope.origin,
+            message_id: envelope.message_id,
+            is_report: envelope.is_report,
+        })
+    }
+
+    /// `None` if the address book is full.
+    fn intern(&mut self, hub: &mut Hub, address: &str) -> Option<AddressId> {
+        if hub.store.book.len() >= self.addresses_max {
+            return hub.store.book.lookup(address);
+        }
+        let (id, is_new) = hub.store.book.intern(address)?;
+        if is_new {
+            self.interned.push(id);
+        }
+        Some(id)
+    }
+
+    fn forget_interned(&mut self, hub: &mut Hub, first: usize) {
+        for id in self.interned.drain(first..).rev() {
+            hub.store.book.forget(id);
+        }
+    }
+
+    /// Records the addresses interned since `first`, before what refers to them.
+    fn record_interned(&mut self, hub: &Hub, first: usize) {
+        if let Some(new) = self.interned.get(first..).filter(|new| !new.is_empty()) {
+            let entries = new.iter().map(|id| (*id, hub.store.book.text(*id)));
+            self.batch.record_with(|buffer| encode_intern(buffer, entries));
+        }
+    }
+
+    /// The next slice of a checkpoint, or the first of one that is due.
+    fn checkpoint_slice(&mut self, hub: &Hub) {
+        if self.checkpoint.is_none() && !self.journal.checkpoint_running() {
+            if !self.journal.checkpoint_due() {
+                return;
+            }
+            self.journal.begin_checkpoint(&mut self.batch);
+            self.checkpoint = Some(hub.store.checkpoint());
+        }
+        if let Some(cursor) = &mut self.checkpoint {
+            self.slice.clear();
+            let more = cursor.next_slice(&hub.store, &mut self.slice);
+            if !self.slice.is_empty() {
+                self.batch.record(&self.slice);
+            }
+            // The journal's own slices go along with ours and on when ours are through.
+            let _ = self.journal.checkpoint_slice(&mut self.batch);
+            if !more {
+                self.checkpoint = None;
+            }
+        } else if self.journal.end_checkpoint(&mut self.batch) == CheckpointStep::Done {
+            tracing::debug!("checkpoint complete");
+        }
+    }
+
+    /// The batch is synced: what it says is so.
+    fn durable(&mut self, planned: Vec<Planned>) {
+        let core = self.core.clone();
+        self.interned.clear();
+        self.outcomes.clear();
+        self.dropping.clear();
+        let mut answers = Vec::with_capacity(planned.len());
+        core.with(|hub, now| {
+            hub.outcomes_synced();
+            for planned in planned {
+                match planned {
+                    Planned::Message { accepts, content, body, settles, answer } => {
+                        if accepts.is_empty() {
+                            self.journal.drop_content(content.0);
+                        } else if let Some(body) = &body {
+                            hub.bodies.keep(content, body);
+                        }
+                        for accept in accepts {
+                            super::log::accepted(&core, &accept);
+                            if let Applied::New(no) = hub.apply(Event::Accept(Box::new(accept))) {
+                                hub.sched.accepted(&hub.store, no, now);
+                            }
+                        }
+                        settle(hub, settles, now);
+                        answers.push(answer);
+                    }
+                    Planned::Piece { answer } => answers.push(answer),
+                    Planned::Intern { ids, answer } => drop(answer.send(Ok(ids))),
+                    Planned::List { name, version, stamp, ids, answer } => {
+                        hub.apply(Event::ListVersion { name: &name, version, stamp: &stamp, ids });
+                        answers.push(answer);
+                    }
+                }
+            }
+        });
+        for answer in answers {
+            // A session that has gone does not hear of it; the message is queued all the same.
+            let _ = answer.send(Ok(()));
+        }
+    }
+
+    /// The batch was not written: nothing of it has happened.
+    fn refused(&mut self, planned: Vec<Planned>, error: &CommitError) {
+        let why = match error {
+            CommitError::Full(_) => {
+                self.core.disk_full.store(true, Ordering::Relaxed);
+                Refused::Full
+            }
+            _ => Refused::Io,
+        };
+        tracing::error!(%error, messages = planned.len(), "a batch was refused; its clients are told {why}");
+        // A checkpoint that was under way is begun anew: its slices may be in the refused batch.
+        self.checkpoint = None;
+        self.journal.abort_checkpoint();
+        let core = self.core.clone();
+        core.with(|hub, _| {
+            self.forget_interned(hub, 0);
+            hub.unreferenced.append(&mut self.dropping);
+            hub.outcomes_refused(&mut self.outcomes);
+        });
+        self.outcomes.clear();
+        for planned in planned {
+            match planned {
+                Planned::Message { content, answer, .. } => {
+                    self.journal.drop_content(content.0);
+                    let _ = answer.send(Err(why));
+                }
+                Planned::Piece { answer } | Planned::List { answer, .. } => drop(answer.send(Err(why))),
+                Planned::Intern { answer, .. } => drop(answer.send(Err(why))),
+            }
+        }
+        std::thread::sleep(FAILURE_PAUSE);
+    }
+
+    /// Says 452 before the disk is full, and takes mail again when there is room.
+    fn watch_space(&mut self, is_loaded: bool) {
+        if !is_loaded && !self.core.disk_full.load(Ordering::Relaxed) {
+            return;
+        }
+        let is_full = self.journal.is_low();
+        if self.core.disk_full.swap(is_full, Ordering::Relaxed) != is_full {
+            if is_full {
+                tracing::warn!("the disk is nearly full: new mail gets 452 4.3.1, deliveries go on");
+            } else {
+                tracing::info!("there is room on the disk again: mail is taken");
+            }
+        }
+    }
+
+    fn count(&self) {
+        let stats = self.journal.statistics();
+        self.core.counters.syncs.store(stats.syncs, Ordering::Relaxed);
+        self.core.counters.batches.store(stats.batches, Ordering::Relaxed);
+        self.core.counters.bytes_written.store(stats.bytes_written, Ordering::Relaxed);
+    }
+}
+
+/// The recipients of an envelope, duplicates merged: the first ORCPT holds, NOTIFY is united (RFC 3461 section 4 says
+/// nothing of duplicates; whoever asked for a notice gets it).
+#[derive(Default)]
+pub struct Merged {
+    pub ids: IdSet,
+    params: BTreeMap<AddressId, RcptParams>,
+}
+
+impl Merged {
+    pub fn add(&mut self, id: AddressId, more: RcptParams) {
+        self.ids.insert(id.0);
+        if more == RcptParams::default() {
+            return;
+        }
+        let known = self.params.entry(id).or_default();
+        known.notify = match (known.notify, more.notify) {
+            (Some(NEVER), Some(wish)) | (Some(wish), Some(NEVER)) => Some(wish),
+            (Some(one), Some(other)) => Some(one | other),
+            (one, other) => one.or(other),
+        };
+        if known.orcpt.is_none() {
+            known.orcpt = more.orcpt;
+        }
+    }
+
+    pub fn params(&mut self) -> Vec<(AddressId, RcptParams)> {
+        std::mem::take(&mut self.params).into_iter().collect()
+    }
+}
+
+/// NOTIFY=NEVER as a bit of [`RcptParams::notify`].
+const NEVER: u8 = 1;
+
+/// Recipients whose report is now queued are done with.
+fn settle(hub: &mut Hub, settles: Vec<Settled>, now: u64) {
+    for Settled { message, fate, ids } in settles {
+        if let Some(no) = hub.store.no_of(message) {
+            let settled: Vec<AddressId> = ids.iter().map(AddressId).collect();
+            hub.sched.bounced(no, &settled);
+            hub.apply(Event::Outcome { message, fate, ids, by: None, at: now });
+        }
+    }
+}

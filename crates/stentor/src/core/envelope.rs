@@ -1,0 +1,52 @@
+//! What a session (or a bounce) hands to the committer: one envelope becomes one queued message.
+
+use std::sync::Arc;
+
+use stentor_mail::address::Address;
+use stentor_queue::event::{Class, RcptParams, Ret};
+use stentor_queue::ids::AddressId;
+use stentor_queue::idset::IdSet;
+
+/// Content in memory, shared between the committer and the deliveries that follow.
+pub type Body = Arc<Vec<u8>>;
+
+/// To whom. A list's subscribers are taken when the batch is built: as they are at the post's acceptance.
+pub enum Recipients {
+    List,
+    /// So many that they were interned ahead, in batches of their own.
+    Interned(IdSet, Vec<(AddressId, RcptParams)>),
+    Addresses(Vec<(Address, RcptParams)>),
+}
+
+/// One queued message to be: everything that is frozen at acceptance.
+pub struct NewEnvelope {
+    /// Empty for the null reverse-path.
+    pub sender: String,
+    pub class: Class,
+    pub list: Option<String>,
+    pub recipients: Recipients,
+    /// Header fields put before the content at the wire.
+    pub prefix: Vec<u8>,
+    pub eight_bit: bool,
+    pub smtputf8: bool,
+    pub ret: Option<Ret>,
+    pub envid: Option<String>,
+    /// The client's address, or `local`.
+    pub origin: String,
+    /// The Message-ID header field's value; may be empty.
+    pub message_id: String,
+    /// A delivery report of ours: never bounced.
+    pub is_report: bool,
+}
+
+impl NewEnvelope {
+    /// About what the journal will need for it, beyond the content.
+    pub fn bytes(&self) -> usize {
+        let recipients = match &self.recipients {
+            Recipients::List => 4096,
+            Recipients::Interned(ids, params) => ids.heap_bytes() + params.len() * 40,
+            Recipients::Addresses(addresses) => addresses.len() * 40,
+        };
+        128 + self.sender.len() + self.prefix.len() + recipients
+    }
+}

@@ -1,0 +1,189 @@
+//! The checked configuration in the forms that the rooms below want; replaced as a whole by a reload.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use stentor_journal::Options;
+use stentor_lists::List;
+use stentor_mail::client::ClientConfig;
+use stentor_mail::server::ServerConfig;
+use stentor_policy::{Host, Policy, Route};
+use stentor_queue::sched::{Backoff, SchedConfig};
+use stentor_queue::site::Target;
+
+use super::memory::PIECE_BYTES;
+use crate::attempt_log::{self, Destination, Format};
+use crate::config::{Config, EightBit, LogFormat, LogTarget};
+use crate::resolve::{ResolverConfig, RouteHost};
+
+/// Silent connections kept beside the budget, as a share of it.
+const SLOW_CONNECTIONS_PART: usize = 2;
+
+/// A list with its subscribers file's place.
+pub struct ListEntry {
+    pub list: Arc<List>,
+    pub subscribers: std::path::PathBuf,
+}
+
+pub struct Settings {
+    pub config: Config,
+    pub policy: Arc<Policy>,
+    pub smtp: Arc<ServerConfig>,
+    pub client: Arc<ClientConfig>,
+    pub lmtp: Arc<ClientConfig>,
+    pub sched: SchedConfig,
+    pub converts_eight_bit: bool,
+    lists: HashMap<Arc<str>, ListEntry, foldhash::fast::FixedState>,
+}
+
+impl Settings {
+    pub fn new(config: Config) -> Settings {
+        let client = client(&config, false);
+        let lists = config.lists.iter().map(|entry| {
+            let entry = ListEntry { list: entry.list.clone(), subscribers: entry.subscribers.clone() };
+            (entry.list.name().clone(), entry)
+        });
+        Settings {
+            policy: config.policy.clone(),
+            smtp: Arc::new(server(&config)),
+            lmtp: Arc::new(ClientConfig { lmtp: true, ..client.clone() }),
+            client: Arc::new(client),
+            sched: sched(&config),
+            converts_eight_bit: config.delivery.eight_bit == EightBit::Convert,
+            lists: lists.collect(),
+            config,
+        }
+    }
+
+    pub fn list(&self, name: &str) -> Option<&Arc<List>> {
+        self.lists.get(name).map(|entry| &entry.list)
+    }
+
+    pub fn subscribers(&self, name: &str) -> Option<&Path> {
+        self.lists.get(name).map(|entry| entry.subscribers.as_path())
+    }
+
+    pub fn list_names(&self) -> Vec<Arc<str>> {
+        self.lists.keys().cloned().collect()
+    }
+
+    /// How to speak to a host.
+    pub fn client_for(&self, target: &Target) -> Arc<ClientConfig> {
+        if target.lmtp { self.lmtp.clone() } else { self.client.clone() }
+    }
+
+    pub fn attempt_log(&self) -> attempt_log::LogConfig {
+        let log = &self.config.log;
+        attempt_log::LogConfig {
+            destination: match &log.attempts {
+                LogTarget::Stderr => Destination::Stderr,
+                LogTarget::Stdout => Destination::Stdout,
+                LogTarget::Off => Destination::Off,
+                LogTarget::File(path) => Destination::File(path.clone()),
+            },
+            format: match log.format {
+                LogFormat::Sendmail => Format::Sendmail,
+                LogFormat::Json => Format::Json,
+            },
+            hostname: self.config.hostname.clone(),
+            buffer_bytes_max: attempt_log::BUFFER_BYTES_MAX,
+        }
+    }
+
+    pub fn resolver(&self, listeners: &[SocketAddr]) -> ResolverConfig {
+        let dns = &self.config.dns;
+        ResolverConfig {
+            name_servers: dns.servers.clone(),
+            port: self.config.delivery.smtp_port,
+            hostname: self.config.hostname.clone(),
+            listeners: listeners.to_vec(),
+            loopback_allowed: dns.loopback_allowed,
+            timeout_ms: dns.timeout_ms,
+            retries: dns.attempts.saturating_sub(1) as usize,
+            cache_entries_max: dns.cache_entries_max,
+            ..ResolverConfig::default()
+        }
+    }
+
+    pub fn journal(&self, seed: u64) -> Options {
+        let journal = &self.config.journal;
+        let defaults = Options::default();
+        Options {
+            segment_bytes: journal.segment_bytes,
+            // Outcomes, checkpoint slices and moved content ride along with a full batch of new mail.
+            batch_bytes_max: (journal.segment_bytes as usize).min(journal.batch_bytes_max as usize * 2),
+            reserve_segments: journal.reserve_bytes.div_ceil(journal.segment_bytes).max(defaults.reserve_segments),
+            seed,
+            ..defaults
+        }
+    }
+}
+
+/// The hosts of a static route as the resolver takes them.
+pub fn route_hosts(route: &Route) -> Vec<RouteHost> {
+    let hosts = route.hosts.iter().map(|host| RouteHost {
+        host: match &host.host {
+            Host::Name(name) => name.to_string(),
+            Host::Addr(addr) => addr.to_string(),
+        },
+        port: host.port,
+    });
+    hosts.collect()
+}
+
+fn server(config: &Config) -> ServerConfig {
+    let listen = &config.listen;
+    ServerConfig {
+        hostname: config.hostname.clone(),
+        size_max: config.message_size_bytes_max,
+        piece_bytes_max: PIECE_BYTES as usize,
+        recipients_max: listen.recipients_per_message_max,
+        errors_max: listen.errors_max,
+        command_timeout_ms: listen.command_timeout_ms,
+        data_timeout_ms: listen.data_timeout_ms,
+        session_timeout_ms: listen.session_timeout_ms,
+        ..ServerConfig::default()
+    }
+}
+
+fn client(config: &Config, lmtp: bool) -> ClientConfig {
+    let delivery = &config.delivery;
+    ClientConfig {
+        ehlo_name: config.hostname.clone(),
+        lmtp,
+        use_chunking: delivery.chunking,
+        greeting_ms: delivery.greeting_timeout_ms,
+        ehlo_ms: delivery.ehlo_timeout_ms,
+        mail_ms: delivery.mail_timeout_ms,
+        rcpt_ms: delivery.rcpt_timeout_ms,
+        data_init_ms: delivery.data_init_timeout_ms,
+        data_block_ms: delivery.data_block_timeout_ms,
+        data_done_ms: delivery.data_done_timeout_ms,
+        ..ClientConfig::default()
+    }
+}
+
+fn sched(config: &Config) -> SchedConfig {
+    let (delivery, retry) = (&config.delivery, &config.retry);
+    let connections_max = delivery.connections_max as usize;
+    SchedConfig {
+        connections_max,
+        slow_connections_max: connections_max / SLOW_CONNECTIONS_PART,
+        connections_per_site_max: delivery.connections_per_site_max as usize,
+        recipients_per_transaction_max: delivery.recipients_per_transaction_max as usize,
+        transactions_per_connection_max: delivery.transactions_per_connection_max,
+        idle_ms: delivery.idle_ms,
+        resolves_max: delivery.resolves_max as usize,
+        host_retry: Backoff::new(retry.host_ms_min, retry.host_ms_max),
+        site_retry: Backoff::new(retry.site_ms_min, retry.site_ms_max),
+        mailbox_retry: Backoff::new(retry.mailbox_ms_min, retry.mailbox_ms_max),
+        recipient_retry: Backoff::new(retry.recipient_ms_min, retry.recipient_ms_max),
+        lifetime_ms: retry.lifetime_ms,
+        bounce_gather_ms: retry.bounce_gather_ms,
+        bounce_failures_max: stentor_mail::dsn::RECIPIENTS_MAX,
+        ..SchedConfig::default()
+    }
+}
+

@@ -1,0 +1,108 @@
+//! One transaction as the connection needs it: copied out of the queue under the lock, so that the lock is not held
+//! while it is sent.
+
+use stentor_queue::event::Ret;
+use stentor_queue::ids::{AddressId, ConnId, ContentId, MessageId, MessageNo, Ms};
+use stentor_queue::sched::Work;
+
+use crate::core::envelope::Body;
+use crate::core::hub::Hub;
+
+/// DSN parameters of one recipient (RFC 3461).
+#[derive(Clone, Default)]
+pub struct Params {
+    pub notify: Option<u8>,
+    pub orcpt: Option<String>,
+}
+
+pub struct Assignment {
+    pub work: Work,
+    pub no: MessageNo,
+    pub id: MessageId,
+    pub content: ContentId,
+    /// Octets at the wire: prefix and content.
+    pub size: u64,
+    pub accepted: Ms,
+    pub begun: Ms,
+    pub sender: String,
+    pub prefix: Vec<u8>,
+    pub body: Option<Body>,
+    pub eight_bit: bool,
+    pub smtputf8: bool,
+    pub ret: Option<Ret>,
+    pub envid: Option<String>,
+    /// The recipients' addresses, one after the other.
+    addresses: String,
+    ends: Vec<u32>,
+    /// Of those recipients that have any, sorted by position.
+    params: Vec<(u32, Params)>,
+}
+
+impl Assignment {
+    /// Takes the next transaction for a connection, if there is one.
+    pub fn take(hub: &mut Hub, conn: ConnId, now: Ms) -> Option<Assignment> {
+        let work = hub.take_work(conn, now)?;
+        let Some(message) = hub.store.message(work.no) else {
+            // The scheduler hands out live messages only; one that is gone has nothing to be done for it.
+            debug_assert!(false, "work for a message that is not live");
+            return None;
+        };
+        let envelope = message.envelope();
+        let mut addresses = String::with_capacity(work.ids.len() * 24);
+        let mut ends = Vec::with_capacity(work.ids.len());
+        let mut params = Vec::new();
+        for (position, id) in work.ids.iter().enumerate() {
+            addresses.push_str(hub.store.book.text(*id));
+            ends.push(addresses.len() as u32);
+            if let Some(known) = message.params(*id) {
+                params.push((position as u32, Params { notify: known.notify, orcpt: known.orcpt.clone() }));
+            }
+        }
+        Some(Assignment {
+            no: work.no,
+            id: message.id(),
+            content: message.content(),
+            size: envelope.size,
+            accepted: message.accepted(),
+            begun: now,
+            sender: envelope.sender.to_owned(),
+            prefix: envelope.prefix.to_vec(),
+            body: hub.bodies.get(message.content()),
+            eight_bit: message.eight_bit(),
+            smtputf8: message.smtputf8(),
+            ret: message.ret(),
+            envid: envelope.envid.map(str::to_owned),
+            addresses,
+            ends,
+            params,
+            work,
+        })
+    }
+
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// The address of the recipient at a position.
+    pub fn address(&self, position: usize) -> &str {
+        let start = if position == 0 { 0 } else { self.ends[position - 1] as usize };
+        &self.addresses[start..self.ends[position] as usize]
+    }
+
+    pub fn params(&self, position: usize) -> Option<&Params> {
+        if self.params.is_empty() {
+            return None;
+        }
+        let found = self.params.binary_search_by_key(&(position as u32), |(p, _)| *p).ok()?;
+        Some(&self.params[found].1)
+    }
+
+    pub fn id_at(&self, position: usize) -> AddressId {
+        self.work.ids[position]
+    }
+
+    pub fn needs_smtputf8(&self) -> bool {
+        // A message that was handed in under SMTPUTF8 but has neither 8-bit octets nor such an address goes anywhere.
+        self.smtputf8 && (self.eight_bit || !self.sender.is_ascii() || !self.addresses.is_ascii())
+    }
+}

@@ -1,0 +1,266 @@
+//! Delivery reports (RFC 3464): failures and expiries gathered by the scheduler become one message to the sender, made
+//! durable in the same batch as the recipients' fate; a success that was asked for (NOTIFY=SUCCESS) and that the next
+//! host will not report itself becomes a "relayed" report.
+//!
+//! Nobody is told of: a message with the null sender, a report of ours (never a bounce of a bounce), a recipient with
+//! NOTIFY=NEVER or without FAILURE. Their fate is recorded all the same. A report to a list's bounce address goes to the
+//! list's owner. If the report cannot be stored, the recipients stay pending and the scheduler comes again.
+
+use std::sync::Arc;
+
+use stentor_mail::address::Address;
+use stentor_mail::dsn::{self, Action, Report, ReportRcpt, format_date};
+use stentor_mail::reply::Enhanced;
+use stentor_policy::Verdict;
+use stentor_queue::event::{Class, Fate, RcptParams, Ret};
+use stentor_queue::ids::{AddressId, ContentId, MessageId, MessageNo, Ms};
+use stentor_queue::idset::IdSet;
+use stentor_queue::sched::{Failure, RcptOutcome, Stage};
+use tokio::sync::oneshot;
+
+use super::assignment::Assignment;
+use crate::core::Core;
+use crate::core::envelope::{NewEnvelope, Recipients};
+use crate::core::intake::{Job, Settled, Submission};
+
+/// NOTIFY bits (RFC 3461 section 4.1).
+const SUCCESS: u8 = 2;
+const FAILURE: u8 = 4;
+
+/// What a report says of the message that it is about.
+struct Subject {
+    id: MessageId,
+    sender: String,
+    envid: Option<String>,
+    ret: Option<Ret>,
+    smtputf8: bool,
+    accepted: Ms,
+    content: ContentId,
+    /// Octets of the content, without the prefix that is added at the wire.
+    size: u64,
+    list: Option<String>,
+}
+
+/// One recipient in a report.
+struct Line {
+    address: String,
+    orcpt: Option<String>,
+    action: Action,
+    status: Enhanced,
+    host: Option<Arc<str>>,
+    diagnostic: Option<String>,
+    reason: Option<&'static str>,
+}
+
+/// Carries out `Effect::Bounce`.
+pub async fn bounce(core: Arc<Core>, no: MessageNo, failures: Vec<Failure>) {
+    let Some((subject, lines, reported)) = gather(&core, no, &failures) else { return };
+    let sorted = |expired: bool| -> IdSet {
+        failures.iter().filter(|failure| failure.expired == expired).map(|failure| failure.id.0).collect()
+    };
+    let fates = [(Fate::Bounced, sorted(false)), (Fate::Expired, sorted(true))];
+    crate::core::log::given_up(&core, no, &failures);
+    let to = if reported { report_to(&core, &subject) } else { Vec::new() };
+    if to.is_empty() || lines.is_empty() {
+        core.with(|hub, now| {
+            let settled: Vec<AddressId> = failures.iter().map(|failure| failure.id).collect();
+            hub.sched.bounced(no, &settled);
+            for (fate, ids) in &fates {
+                hub.outcome(no, *fate, ids, now);
+            }
+        });
+        return;
+    }
+    let settles = fates.into_iter().filter(|(_, ids)| !ids.is_empty());
+    let settles = settles.map(|(fate, ids)| Settled { message: subject.id, fate, ids }).collect();
+    if !send(&core, &subject, &lines, to, settles).await {
+        core.with(|hub, now| hub.sched.bounce_refused(no, failures, now));
+    }
+}
+
+/// After a transaction: reports of success for those recipients that asked and that the host will not report.
+pub fn relayed(core: &Arc<Core>, assignment: &Assignment, outcomes: &[RcptOutcome], host: &Arc<str>) {
+    let lines: Vec<Line> = outcomes
+        .iter()
+        .enumerate()
+        .filter(|(_, outcome)| outcome.stage == Stage::Final && outcome.code / 100 == 2)
+        .filter_map(|(position, _)| assignment.params(position).map(|params| (position, params)))
+        .filter(|(_, params)| params.notify.is_some_and(|notify| notify & SUCCESS != 0))
+        .map(|(position, params)| Line {
+            address: assignment.address(position).to_owned(),
+            orcpt: params.orcpt.clone(),
+            action: Action::Relayed,
+            status: Enhanced::new(2, 0, 0),
+            host: Some(host.clone()),
+            diagnostic: None,
+            reason: None,
+        })
+        .collect();
+    if lines.is_empty() || assignment.sender.is_empty() {
+        return;
+    }
+    let subject = Subject {
+        id: assignment.id,
+        sender: assignment.sender.clone(),
+        envid: assignment.envid.clone(),
+        ret: Some(Ret::Headers),
+        smtputf8: assignment.smtputf8,
+        accepted: assignment.accepted,
+        content: assignment.content,
+        size: assignment.size - assignment.prefix.len() as u64,
+        list: None,
+    };
+    let (core, to) = (core.clone(), report_to(core, &subject));
+    tokio::spawn(async move {
+        if !to.is_empty() {
+            send(&core, &subject, &lines, to, Vec::new()).await;
+        }
+    });
+}
+
+/// What is to be said, and whether to anybody. `None` if the message is gone.
+fn gather(core: &Arc<Core>, no: MessageNo, failures: &[Failure]) -> Option<(Subject, Vec<Line>, bool)> {
+    core.with(|hub, _| {
+        let message = hub.store.message(no)?;
+        let envelope = message.envelope();
+        let subject = Subject {
+            id: message.id(),
+            sender: envelope.sender.to_owned(),
+            envid: envelope.envid.map(str::to_owned),
+            ret: message.ret(),
+            smtputf8: message.smtputf8(),
+            accepted: message.accepted(),
+            content: message.content(),
+            size: envelope.size - envelope.prefix.len() as u64,
+            list: envelope.list.map(str::to_owned),
+        };
+        let reported = !subject.sender.is_empty() && !message.is_report();
+        let wants = |notify: Option<u8>| notify.is_none_or(|notify| notify & FAILURE != 0);
+        let lines = failures
+            .iter()
+            .map(|failure| (failure, message.params(failure.id)))
+            .filter(|(_, params)| wants(params.and_then(|params| params.notify)))
+            .map(|(failure, params)| Line {
+                address: hub.store.book.text(failure.id).to_owned(),
+                orcpt: params.and_then(|params| params.orcpt.clone()),
+                action: Action::Failed,
+                status: status(failure),
+                host: failure.host.clone(),
+                diagnostic: (failure.code > 0).then(|| diagnostic(failure)),
+                reason: failure.expired.then_some("it could not be delivered within the time allowed"),
+            })
+            .collect();
+        Some((subject, lines, reported))
+    })
+}
+
+fn status(failure: &Failure) -> Enhanced {
+    let dsn = Enhanced::new(failure.dsn.class, failure.dsn.subject, failure.dsn.detail);
+    // A report of failure has a permanent status (RFC 3464 section 2.3.4): 5.4.7 is "delivery time expired".
+    if failure.expired && dsn.class != 5 { Enhanced::new(5, 4, 7) } else { dsn }
+}
+
+fn diagnostic(failure: &Failure) -> String {
+    format!("{} {}", failure.code, failure.text)
+}
+
+/// Whom a report goes to: the sender, unless that is an address of ours that stands for others.
+fn report_to(core: &Arc<Core>, subject: &Subject) -> Vec<Address> {
+    let settings = core.settings();
+    let owner = |list: &str| settings.list(list).and_then(|list| list.settings().owner.clone());
+    if let Some(list) = &subject.list {
+        return owner(list).into_iter().collect();
+    }
+    let Ok(sender) = Address::parse(subject.sender.as_bytes(), true) else { return Vec::new() };
+    // Our own reports are handed in by ourselves: as from a client that may relay.
+    match settings.policy.rcpt(std::net::Ipv4Addr::LOCALHOST.into(), &sender) {
+        Verdict::Bounces(list) => owner(&list).into_iter().collect(),
+        Verdict::Alias(expansion) => expansion.addresses.clone(),
+        Verdict::List(_) => Vec::new(),
+        Verdict::Relay | Verdict::Refuse(_) if settings.policy.is_local_domain(sender.domain()) => Vec::new(),
+        Verdict::Relay | Verdict::Refuse(_) => vec![sender],
+    }
+}
+
+/// Builds the report for `to` (never empty) and hands it to the committer together with the fates that it tells of.
+/// Whether it is stored.
+async fn send(core: &Arc<Core>, subject: &Subject, lines: &[Line], to: Vec<Address>, settles: Vec<Settled>) -> bool {
+    let (id, content, now) = (core.next_message_id(), core.next_content_id(), core.clock.now());
+    let settings = core.settings();
+    let hostname = &settings.config.hostname;
+    let (original, is_whole) = original(core, subject);
+    let (date, arrival) = (format_date(now), format_date(subject.accepted));
+    let message_id = format!("{id}.report@{hostname}");
+    let rcpts: Vec<ReportRcpt<'_>> = lines
+        .iter()
+        .map(|line| ReportRcpt {
+            address: &line.address,
+            orcpt: line.orcpt.as_deref(),
+            action: line.action,
+            status: line.status,
+            remote_mta: line.host.as_deref(),
+            diagnostic: line.diagnostic.as_deref(),
+            reason: line.reason,
+            last_attempt: Some(&date),
+            will_retry_until: None,
+        })
+        .collect();
+    let report = dsn::build(&Report {
+        hostname,
+        to: to[0].as_str(),
+        date: &date,
+        message_id: &message_id,
+        queue_id: &subject.id.to_string(),
+        arrival: Some(&arrival),
+        envid: subject.envid.as_deref(),
+        received_from: None,
+        rcpts: &rcpts,
+        original: &original,
+        original_whole: is_whole,
+        ret: subject.ret.map_or(dsn::Ret::Headers, super::ret),
+        smtputf8: subject.smtputf8,
+    });
+    let envelope = NewEnvelope {
+        sender: String::new(),
+        class: Class::Ordinary,
+        list: None,
+        recipients: Recipients::Addresses(to.into_iter().map(|to| (to, RcptParams::default())).collect()),
+        prefix: Vec::new(),
+        eight_bit: !report.is_ascii(),
+        smtputf8: subject.smtputf8,
+        ret: None,
+        envid: None,
+        origin: "local".to_owned(),
+        message_id: format!("<{message_id}>"),
+        is_report: true,
+    };
+    let size = report.len() as u64;
+    let submission =
+        Submission { first: id, content, last: Arc::new(report), size, envelopes: vec![envelope], settles };
+    let (answer, ticket) = oneshot::channel();
+    core.intake.push(Job::Accept { submission, answer });
+    let is_stored = matches!(ticket.await, Ok(Ok(())));
+    if !is_stored {
+        tracing::warn!(message = %subject.id, "a delivery report could not be stored");
+    }
+    is_stored
+}
+
+/// The original, or its beginning, for the report's last part; and whether it is all of it. A content that cannot be
+/// read leaves the part empty: the report is worth more than the copy.
+fn original(core: &Core, subject: &Subject) -> (Vec<u8>, bool) {
+    let wanted = match subject.ret {
+        Some(Ret::Full) if subject.size <= dsn::ORIGINAL_BYTES_MAX as u64 => subject.size as usize,
+        _ => subject.size.min(dsn::ORIGINAL_HEADER_BYTES_MAX as u64) as usize,
+    };
+    let mut bytes = vec![0; wanted];
+    let mut filled = 0;
+    while filled < wanted {
+        match core.reader.read_at(subject.content.0, filled as u64, &mut bytes[filled..]) {
+            Ok(n) if n > 0 => filled += n,
+            _ => break,
+        }
+    }
+    bytes.truncate(filled);
+    (bytes, filled as u64 == subject.size)
+}

@@ -1,0 +1,383 @@
+//! One outgoing connection: a client session, its socket, and the transactions that the scheduler gives it.
+//!
+//! The task ends when the session does. Every transaction taken is answered to the scheduler exactly once, also when
+//! the connection is lost in the middle: the session reports what it knew. A connection that has no work waits for the
+//! scheduler's signal; the scheduler decides when an idle one is closed.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use stentor_mail::client::{ClientError, ClientEvent, ClientSession, RcptResult, TxRcpt, TxSpec};
+use stentor_queue::ids::{ConnId, Ms};
+use stentor_queue::sched::{CloseReason, Dsn, RcptOutcome, Stage};
+use stentor_queue::site::Target;
+use tokio::net::TcpStream;
+
+use super::assignment::Assignment;
+use super::body::Outgoing;
+use super::outcome;
+use crate::core::hub::Signal;
+use crate::core::{Core, Settings, log};
+
+const READ_BYTES: usize = 32 * 1024;
+/// Octets of output after which more content waits for the socket.
+const OUTPUT_BYTES_HIGH: usize = 128 * 1024;
+
+thread_local! {
+    static READ_BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; READ_BYTES]);
+}
+
+/// Carries out `Effect::Connect`.
+pub async fn connect(core: Arc<Core>, conn: ConnId, target: Target, signal: Arc<Signal>) {
+    let settings = core.settings();
+    let begun = core.clock.now();
+    let patience = Duration::from_millis(settings.config.delivery.connect_timeout_ms);
+    let opened = tokio::select! {
+        opened = tokio::time::timeout(patience, TcpStream::connect(target.addr)) => opened,
+        () = closed(&signal) => Ok(Err(io::Error::other("given up"))),
+    };
+    let failed = match opened {
+        Ok(Ok(stream)) => {
+            core.counters.connections.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            let _ = stream.set_nodelay(true);
+            let client = settings.client_for(&target);
+            let smtp = ClientSession::new(client, core.clock.now());
+            let connection = Connection {
+                smtp,
+                conn,
+                target,
+                signal,
+                stream,
+                settings,
+                open: VecDeque::new(),
+                held: None,
+                sending: None,
+                out_at: 0,
+                is_ready: false,
+                is_starved: false,
+                begun,
+                core: core.clone(),
+            };
+            connection.run().await;
+            core.with(|hub, _| hub.connection_gone(conn));
+            return;
+        }
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => "Connection timed out".to_owned(),
+    };
+    log::connect_failed(&core, &target, begun, &failed);
+    core.with(|hub, now| {
+        hub.connection_gone(conn);
+        hub.sched.connect_failed(&hub.store, conn, &failed, now);
+    });
+}
+
+async fn closed(signal: &Signal) {
+    while !signal.must_close() {
+        signal.signalled().await;
+    }
+}
+
+struct Connection {
+    core: Arc<Core>,
+    settings: Arc<Settings>,
+    conn: ConnId,
+    target: Target,
+    signal: Arc<Signal>,
+    stream: TcpStream,
+    smtp: ClientSession,
+    /// Transactions begun, oldest first.
+    open: VecDeque<Assignment>,
+    /// Taken, but too large to be pipelined behind those that are open.
+    held: Option<Assignment>,
+    /// The content of the newest open transaction, while it is being sent.
+    sending: Option<Outgoing>,
+    out_at: usize,
+    is_ready: bool,
+    /// The scheduler had nothing; it will signal.
+    is_starved: bool,
+    /// When the connection was asked for.
+    begun: Ms,
+}
+
+impl Connection {
+    async fn run(mut self) {
+        loop {
+            if let Some(reason) = self.events() {
+                self.finish(reason);
+                return;
+            }
+            if self.signal.must_close() && self.open.is_empty() && self.held.is_none() {
+                let now = self.core.clock.now();
+                self.smtp.quit(now);
+            }
+            self.begin();
+            self.send_content();
+            if let Err(error) = self.exchange().await {
+                tracing::debug!(host = %self.target.host, %error, "connection lost");
+                self.smtp.disconnected();
+            }
+        }
+    }
+
+    /// Works off what the session has to say. `Some` ends the connection.
+    fn events(&mut self) -> Option<CloseReason> {
+        while let Some(event) = self.smtp.poll_event() {
+            match event {
+                ClientEvent::Ready(_) => {
+                    self.is_ready = true;
+                    let conn = self.conn;
+                    self.core.with(|hub, now| hub.sched.connected(conn, now));
+                }
+                ClientEvent::Done { results, .. } => self.done(results),
+                ClientEvent::Closed { error } => return Some(close_reason(error)),
+            }
+        }
+        None
+    }
+
+    /// The oldest open transaction is over.
+    fn done(&mut self, results: Vec<RcptResult>) {
+        let Some(assignment) = self.open.pop_front() else { return };
+        if self.open.is_empty() {
+            self.sending = None;
+        }
+        let outcomes = outcome::outcomes(&assignment, &results);
+        self.smtp.recycle(results);
+        self.settle(&assignment, &outcomes);
+    }
+
+    /// Tells queue, scheduler and log; takes the next transaction under the same lock where one may begin at once.
+    fn settle(&mut self, assignment: &Assignment, outcomes: &[RcptOutcome]) {
+        self.core.counters.transactions.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let conn = self.conn;
+        let wants_more = self.held.is_none() && self.smtp.can_begin() && !self.signal.must_close();
+        let next = self.core.with(|hub, now| {
+            outcome::settle(hub, conn, assignment, outcomes, now);
+            wants_more.then(|| Assignment::take(hub, conn, now)).flatten()
+        });
+        if wants_more {
+            self.is_starved = next.is_none();
+            self.held = next;
+        }
+        log::attempt(&self.core, assignment, outcomes, &self.target, self.mailer());
+        if !self.smtp.caps().dsn {
+            super::bounce::relayed(&self.core, assignment, outcomes, &self.target.host);
+        }
+    }
+
+    /// Begins as many transactions as the session can take.
+    fn begin(&mut self) {
+        while self.is_ready && self.sending.is_none() && !self.smtp.is_closed() {
+            if self.held.is_none() {
+                if self.is_starved || self.signal.must_close() || !self.smtp.can_pipeline(0) {
+                    return;
+                }
+                let conn = self.conn;
+                self.held = self.core.with(|hub, now| Assignment::take(hub, conn, now));
+                self.is_starved = self.held.is_none();
+            }
+            let Some(assignment) = self.held.take() else { return };
+            if !self.smtp.can_begin() && !self.smtp.can_pipeline(assignment.size) {
+                self.held = Some(assignment);
+                return;
+            }
+            self.begin_one(assignment);
+            self.send_content();
+        }
+    }
+
+    fn begin_one(&mut self, assignment: Assignment) {
+        let caps = self.smtp.caps();
+        let seven_bit = assignment.eight_bit && !caps.eight_bit_mime;
+        if seven_bit && !self.settings.converts_eight_bit {
+            let text = "the host does not take 8-bit content and conversion is off";
+            return self.not_sendable(&assignment, Dsn::new(5, 6, 3), text);
+        }
+        let spec = TxSpec {
+            tx: assignment.work.tx.0,
+            sender: &assignment.sender,
+            size: assignment.size,
+            size_exact: !seven_bit,
+            eight_bit: assignment.eight_bit && !seven_bit,
+            smtputf8: assignment.needs_smtputf8(),
+            ret: assignment.ret.map(super::ret),
+            envid: assignment.envid.as_deref(),
+        };
+        let rcpts = (0..assignment.len()).map(|position| {
+            let params = assignment.params(position);
+            TxRcpt {
+                address: assignment.address(position),
+                notify: params.and_then(|p| p.notify),
+                orcpt: params.and_then(|p| p.orcpt.as_deref()),
+            }
+        });
+        match self.smtp.begin(&spec, rcpts, self.core.clock.now()) {
+            Ok(()) => {
+                self.sending = Some(Outgoing::new(&assignment, seven_bit));
+                self.open.push_back(assignment);
+            }
+            Err(error) => {
+                let text = error.to_string();
+                self.not_sendable(&assignment, Dsn::new(5, 6, 0), &text);
+            }
+        }
+    }
+
+    fn not_sendable(&mut self, assignment: &Assignment, dsn: Dsn, text: &str) {
+        let outcomes = outcome::same(assignment, Stage::Content, 0, dsn, text);
+        self.settle(assignment, &outcomes);
+    }
+
+    /// Moves content into the session's output, up to the mark at which the socket must take some first.
+    fn send_content(&mut self) {
+        let Some(outgoing) = &mut self.sending else { return };
+        let Some(assignment) = self.open.back() else { return };
+        while self.smtp.wants_body() && self.smtp.output().len() < OUTPUT_BYTES_HIGH {
+            let now = self.core.clock.now();
+            let smtp = &mut self.smtp;
+            let mut pushed = Ok(());
+            let more = outgoing.next(&self.core, assignment, |bytes| pushed = smtp.push_body(bytes, now));
+            match (more, pushed) {
+                (Ok(true), Ok(())) => {}
+                (Ok(false), _) => {
+                    let _ = self.smtp.end_body(now);
+                    self.sending = None;
+                    return;
+                }
+                (Ok(true), Err(_)) => return,
+                (Err(error), _) => {
+                    // The rest of a content cannot be left out: the connection is dropped, the message waits.
+                    tracing::error!(message = %assignment.id, %error, "a content could not be sent");
+                    self.smtp.disconnected();
+                    return;
+                }
+            }
+        }
+        if !self.smtp.wants_body() && self.smtp.can_begin() {
+            self.sending = None;
+        }
+    }
+
+    /// Writes what is to be written, and waits for something to read, room to write, work or a deadline. One of these
+    /// is enough: the caller comes back.
+    async fn exchange(&mut self) -> io::Result<()> {
+        if self.smtp.is_closed() {
+            return Ok(());
+        }
+        self.write()?;
+        if self.sending.is_some() && self.smtp.wants_body() && self.smtp.output().is_empty() {
+            return Ok(());
+        }
+        loop {
+            if self.read()? {
+                return Ok(());
+            }
+            let deadline = self.smtp.deadline();
+            let wants_work = self.is_starved || self.signal.must_close() && self.open.is_empty();
+            let interest = if self.out_at < self.smtp.output().len() {
+                tokio::io::Interest::READABLE | tokio::io::Interest::WRITABLE
+            } else {
+                tokio::io::Interest::READABLE
+            };
+            tokio::select! {
+                biased;
+                ready = self.stream.ready(interest) => {
+                    if ready?.is_writable() {
+                        self.write()?;
+                        if self.smtp.output().is_empty() {
+                            return self.read().map(drop);
+                        }
+                    }
+                }
+                () = self.signal.signalled(), if wants_work || self.open.is_empty() => {
+                    self.is_starved = false;
+                    return Ok(());
+                }
+                () = tokio::time::sleep_until(self.core.clock.instant(deadline.min(FAR_MS + self.core.clock.now()))) => {
+                    self.smtp.timed_out(self.core.clock.now());
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    fn write(&mut self) -> io::Result<()> {
+        while self.out_at < self.smtp.output().len() {
+            match self.stream.try_write(&self.smtp.output()[self.out_at..]) {
+                Ok(n) => self.out_at += n,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        self.smtp.output().clear();
+        self.out_at = 0;
+        Ok(())
+    }
+
+    /// Reads what is there; whether there was anything.
+    fn read(&mut self) -> io::Result<bool> {
+        READ_BUFFER.with_borrow_mut(|buffer| match self.stream.try_read(buffer) {
+            Ok(0) => {
+                self.smtp.disconnected();
+                Ok(true)
+            }
+            Ok(n) => {
+                // An error is in the session's last event as well.
+                let _ = self.smtp.receive(&buffer[..n], self.core.clock.now());
+                Ok(true)
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+            Err(error) => Err(error),
+        })
+    }
+
+    fn mailer(&self) -> &'static str {
+        if self.target.lmtp { "lmtp" } else { "esmtp" }
+    }
+
+    /// The session is over. What was taken and not begun goes back.
+    fn finish(mut self, reason: CloseReason) {
+        let text = match &reason {
+            CloseReason::Normal => "closed",
+            CloseReason::Refused { text } | CloseReason::Lost { text } => text,
+        };
+        for assignment in self.held.take().into_iter().chain(std::mem::take(&mut self.open)) {
+            let outcomes = outcome::same(&assignment, Stage::Lost, 0, Dsn::new(4, 4, 2), text);
+            log::attempt(&self.core, &assignment, &outcomes, &self.target, self.mailer());
+            let conn = self.conn;
+            self.core.with(|hub, now| outcome::settle(hub, conn, &assignment, &outcomes, now));
+        }
+        if !self.is_ready {
+            log::connect_failed(&self.core, &self.target, self.begun, text);
+        }
+        let (conn, is_ready) = (self.conn, self.is_ready);
+        self.core.with(|hub, now| {
+            if is_ready {
+                hub.sched.closed(&hub.store, conn, &reason, now);
+            } else {
+                let why = match &reason {
+                    CloseReason::Normal => "the session ended before it began",
+                    CloseReason::Refused { text } | CloseReason::Lost { text } => text,
+                };
+                hub.sched.connect_failed(&hub.store, conn, why, now);
+            }
+        });
+    }
+}
+
+/// An idle session has no deadline of its own: the scheduler closes it.
+const FAR_MS: Ms = 24 * 3_600_000;
+
+fn close_reason(error: Option<ClientError>) -> CloseReason {
+    match error {
+        None => CloseReason::Normal,
+        Some(error @ (ClientError::ServerClosing { .. } | ClientError::Refused { .. })) => {
+            CloseReason::Refused { text: error.to_string().into() }
+        }
+        Some(error) => CloseReason::Lost { text: error.to_string().into() },
+    }
+}

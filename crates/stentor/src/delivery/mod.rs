@@ -1,0 +1,55 @@
+//! SMTP out: look-ups, connections and delivery reports, each a task that carries out one effect of the scheduler.
+
+mod assignment;
+mod body;
+mod bounce;
+mod connection;
+mod outcome;
+
+use std::sync::Arc;
+
+pub use assignment::Assignment;
+pub use bounce::bounce;
+pub use connection::connect;
+use stentor_mail::client::Ret;
+use stentor_queue::event::Ret as QueueRet;
+use stentor_queue::ids::DomainId;
+use stentor_queue::site::Resolution;
+
+use crate::core::Core;
+use crate::core::settings::route_hosts;
+
+/// Answers `Effect::Resolve`: a static route if there is one, else the DNS.
+pub async fn resolve(core: Arc<Core>, domain: DomainId, name: String) {
+    let settings = core.settings();
+    let resolution = match settings.policy.route(&name) {
+        Some(route) => {
+            let mut resolution = core.resolver.route(&route_hosts(route)).await;
+            if let Resolution::Site(plan) = &mut resolution {
+                for target in &mut plan.targets {
+                    // A route's hosts have their position as preference.
+                    target.lmtp = route.hosts.get(usize::from(target.preference)).is_some_and(|host| host.lmtp);
+                }
+            }
+            resolution
+        }
+        None => core.resolver.resolve(&name).await,
+    };
+    core.with(|hub, now| hub.sched.resolved(&hub.store, domain, resolution, now));
+}
+
+/// RET of RFC 3461 as the queue keeps it, for a session.
+pub fn ret(ret: QueueRet) -> Ret {
+    match ret {
+        QueueRet::Full => Ret::Full,
+        QueueRet::Headers => Ret::Headers,
+    }
+}
+
+/// RET of RFC 3461 as a session gave it, for the queue.
+pub fn queue_ret(ret: Ret) -> QueueRet {
+    match ret {
+        Ret::Full => QueueRet::Full,
+        Ret::Headers => QueueRet::Headers,
+    }
+}

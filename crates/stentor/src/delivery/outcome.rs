@@ -1,0 +1,61 @@
+//! From the replies of a transaction to outcomes: what the store, the scheduler and the log are told.
+
+use std::sync::Arc;
+
+use stentor_mail::client::{ParsedReply, RcptResult, Stage as ClientStage};
+use stentor_queue::event::Fate;
+use stentor_queue::idset::IdSet;
+use stentor_queue::sched::{Dsn, RcptOutcome, Stage};
+
+use super::assignment::Assignment;
+use crate::core::hub::Hub;
+
+fn stage(stage: ClientStage) -> Stage {
+    match stage {
+        ClientStage::Local => Stage::Content,
+        ClientStage::Mail => Stage::Mail,
+        ClientStage::Rcpt => Stage::Rcpt,
+        ClientStage::Data => Stage::Data,
+        ClientStage::Final => Stage::Final,
+        ClientStage::Lost => Stage::Lost,
+        ClientStage::AfterDot => Stage::LostAfterDot,
+    }
+}
+
+fn dsn(reply: &ParsedReply) -> Option<Dsn> {
+    reply.enhanced.map(|e| Dsn::new(e.class, e.subject, e.detail))
+}
+
+/// One outcome per recipient, in the order of the transaction.
+pub fn outcomes(assignment: &Assignment, results: &[RcptResult]) -> Vec<RcptOutcome> {
+    results
+        .iter()
+        .enumerate()
+        .map(|(position, result)| RcptOutcome {
+            id: assignment.id_at(position),
+            stage: stage(result.stage),
+            code: result.reply.code,
+            dsn: dsn(&result.reply),
+            text: result.reply.text.clone(),
+        })
+        .collect()
+}
+
+/// The same outcome for all recipients: the content could not be sent, or the session never took it.
+pub fn same(assignment: &Assignment, stage: Stage, code: u16, dsn: Dsn, text: &str) -> Vec<RcptOutcome> {
+    let text: Arc<str> = text.into();
+    let outcome = |id| RcptOutcome { id, stage, code, dsn: Some(dsn), text: text.clone() };
+    assignment.work.ids.iter().map(|id| outcome(*id)).collect()
+}
+
+/// Records what was delivered, then tells the scheduler everything.
+pub fn settle(hub: &mut Hub, conn: stentor_queue::ids::ConnId, assignment: &Assignment, outcomes: &[RcptOutcome], now: u64) {
+    let delivered: IdSet = outcomes
+        .iter()
+        .filter(|o| o.stage == Stage::Final && (200..300).contains(&o.code))
+        .map(|o| o.id.0)
+        .collect();
+    hub.handed_back(assignment.len());
+    hub.outcome(assignment.no, Fate::Delivered, &delivered, now);
+    hub.sched.work_done(&hub.store, conn, assignment.work.tx, outcomes, now);
+}

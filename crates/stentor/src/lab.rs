@@ -1,0 +1,215 @@
+//! `stentor lab`: the simulated Internet on the command line.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueEnum};
+use stentor_lab::cli::{RunOptions, run_scenario, run_sink, run_source, write_subscribers};
+use stentor_lab::{Behaviour, LabError, Mode, Source};
+
+use crate::cli::fail;
+
+#[derive(Args)]
+pub struct Options {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Serve a scenario: its DNS and all its hosts.
+    Run {
+        /// The scenario file (see docs/lab.md and examples/lab).
+        scenario: PathBuf,
+        #[command(flatten)]
+        recording: Recording,
+        /// Port of all hosts, in place of the scenario's.
+        #[arg(long)]
+        smtp_port: Option<u16>,
+        /// Port of the DNS server, in place of the scenario's.
+        #[arg(long)]
+        dns_port: Option<u16>,
+    },
+    /// Serve one sink.
+    Sink {
+        /// Where it listens.
+        #[arg(default_value = "127.0.0.1:2626")]
+        address: SocketAddr,
+        /// How it behaves, as in a scenario: `rtt_ms = 50, no_chunking = true`.
+        #[arg(long, default_value = "")]
+        behaviour: String,
+        #[command(flatten)]
+        recording: Recording,
+    },
+    /// Send load and report rates and latencies as JSON.
+    Source {
+        target: SocketAddr,
+        #[arg(long, default_value_t = 10)]
+        connections: u32,
+        #[arg(long, default_value_t = 1000)]
+        messages: u64,
+        #[arg(long, default_value_t = 4096)]
+        size_bytes: usize,
+        /// A session for each message.
+        #[arg(long)]
+        session_each: bool,
+        #[arg(long, default_value = "source@source.lab")]
+        from: String,
+        /// Recipients, used in turn.
+        #[arg(long, default_value = "sink@sink.lab")]
+        to: Vec<String>,
+        #[arg(long, default_value_t = 1)]
+        recipients_per_message: usize,
+        /// Send this file (made CRLF) instead of made messages.
+        #[arg(long)]
+        message: Option<PathBuf>,
+    },
+    /// Write a scenario's subscribers, one a line.
+    Subscribers {
+        scenario: PathBuf,
+        count: usize,
+        /// Only those that must get a copy.
+        #[arg(long)]
+        reachable: bool,
+    },
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Record {
+    Counters,
+    Compact,
+    Full,
+}
+
+#[derive(Args)]
+struct Recording {
+    /// What is kept of each copy.
+    #[arg(long, value_enum, default_value = "compact")]
+    record: Record,
+    /// End after so many copies.
+    #[arg(long)]
+    copies: Option<u64>,
+    /// End after so many seconds.
+    #[arg(long)]
+    seconds: Option<f64>,
+    /// Print the counters every so many seconds.
+    #[arg(long)]
+    every: Option<f64>,
+    /// Write what was received as JSON lines at the end.
+    #[arg(long, value_name = "FILE")]
+    dump: Option<PathBuf>,
+}
+
+impl Recording {
+    fn options(self, smtp_port: Option<u16>, dns_port: Option<u16>) -> RunOptions {
+        RunOptions {
+            smtp_port,
+            dns_port,
+            mode: match self.record {
+                Record::Counters => Mode::Counters,
+                Record::Compact => Mode::Compact,
+                Record::Full => Mode::Full,
+            },
+            duration: self.seconds.and_then(|s| Duration::try_from_secs_f64(s).ok()),
+            copies: self.copies,
+            dump: self.dump,
+            report_every: self.every.and_then(|s| Duration::try_from_secs_f64(s).ok()),
+        }
+    }
+}
+
+pub fn run(options: Options) -> ExitCode {
+    crate::process::raise_descriptor_limit();
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return fail(&format!("the runtime cannot be started: {error}")),
+    };
+    match runtime.block_on(carry_out(options.command)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(&error.to_string()),
+    }
+}
+
+async fn carry_out(command: Command) -> Result<(), LabError> {
+    match command {
+        Command::Run { scenario, recording, smtp_port, dns_port } => {
+            run_scenario(&scenario, &recording.options(smtp_port, dns_port)).await
+        }
+        Command::Sink { address, behaviour, recording } => {
+            let behaviour = Behaviour::parse(&behaviour).map_err(LabError::Scenario)?;
+            run_sink(address, behaviour, &recording.options(None, None)).await
+        }
+        Command::Source {
+            target,
+            connections,
+            messages,
+            size_bytes,
+            session_each,
+            from,
+            to,
+            recipients_per_message,
+            message,
+        } => {
+            let message = match message {
+                Some(path) => {
+                    let text = std::fs::read(&path).map_err(|source| LabError::Read { path, source })?;
+                    Some(Arc::from(crlf(&text)))
+                }
+                None => None,
+            };
+            let source = Source {
+                connections,
+                messages,
+                size_bytes,
+                keep_open: !session_each,
+                sender: from,
+                recipients: to,
+                recipients_per_message,
+                message,
+                ..Source::new(target)
+            };
+            run_source(source).await.map(drop)
+        }
+        Command::Subscribers { scenario, count, reachable } => {
+            let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+            write_subscribers(&scenario, count, reachable, &mut out)?;
+            Ok(std::io::Write::flush(&mut out)?)
+        }
+    }
+}
+
+/// Lines of a file as they go over the wire.
+pub fn crlf(text: &[u8]) -> Vec<u8> {
+    let mut wire = Vec::with_capacity(text.len() + text.len() / 40 + 2);
+    let mut lines = text.split(|byte| *byte == b'\n').peekable();
+    while let Some(line) = lines.next() {
+        if lines.peek().is_none() && line.is_empty() {
+            break;
+        }
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        // A CR inside a line cannot be sent; a mail program would have ended the line there.
+        for (i, part) in line.split(|byte| *byte == b'\r').enumerate() {
+            if i > 0 {
+                wire.extend_from_slice(b"\r\n");
+            }
+            wire.extend_from_slice(part);
+        }
+        wire.extend_from_slice(b"\r\n");
+    }
+    wire
+}
+
+#[cfg(test)]
+mod tests {
+    use super::crlf;
+
+    #[test]
+    fn every_line_ends_in_crlf_and_nothing_is_bare() {
+        assert_eq!(crlf(b"a\nb\r\nc\rd"), b"a\r\nb\r\nc\r\nd\r\n");
+        assert_eq!(crlf(b"a\r\n\r\n"), b"a\r\n\r\n");
+        assert_eq!(crlf(b""), b"");
+    }
+}

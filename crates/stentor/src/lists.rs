@@ -1,0 +1,160 @@
+//! Subscribers files: read as a stream, interned, and made durable as a version of the list.
+//!
+//! Promise: a post uses the file as it is when its recipient is named: a replaced file (another size, time or inode) is
+//! read before RCPT is answered, once for all sessions that wait for it. A file that cannot be read leaves the version
+//! before it in force; a list that never had one defers its posts. A bad line is reported with its number and skipped.
+
+use std::collections::HashMap;
+use std::fs::{File, Metadata};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use stentor_lists::subscribers::{self, Report, Seen};
+use stentor_mail::reply::Reply;
+use stentor_queue::ids::AddressId;
+use stentor_queue::idset::IdSet;
+use tokio::sync::oneshot;
+
+use crate::core::intake::{Job, Refused, Ticket};
+use crate::core::{Core, Settings};
+
+/// Addresses interned with one job: the hub's lock is held for about a millisecond.
+const INTERN_ADDRESSES_MAX: usize = 2048;
+
+#[derive(Default)]
+pub struct Lists {
+    /// One reader of a list's file at a time.
+    reading: Mutex<HashMap<Arc<str>, Arc<tokio::sync::Mutex<()>>>>,
+}
+
+/// Why a file gave no new version.
+#[derive(Debug, thiserror::Error)]
+enum LoadError {
+    #[error("{}: {source}", path.display())]
+    Read { path: PathBuf, source: std::io::Error },
+    #[error(transparent)]
+    Refused(#[from] Refused),
+}
+
+impl Lists {
+    /// Reads the list's file if it is another than the version in force.
+    pub async fn refresh(&self, core: &Arc<Core>, settings: &Settings, name: &Arc<str>) -> Result<(), Reply> {
+        const UNREADABLE: Reply = Reply::fixed(451, (4, 3, 0), "The list's subscribers cannot be read, try again later");
+        let Some(path) = settings.subscribers(name) else { return Err(UNREADABLE) };
+        let current = |stamp: &str| core.with(|hub, _| hub.store.list(name).is_some_and(|list| list.stamp == stamp));
+        let stamp = std::fs::metadata(path).map(|metadata| stamp(&metadata));
+        if stamp.as_deref().is_ok_and(current) {
+            return Ok(());
+        }
+        let turn = self.reading.lock().entry(name.clone()).or_default().clone();
+        let _turn = turn.lock().await;
+        if stamp.as_deref().is_ok_and(current) {
+            return Ok(());
+        }
+        let (reader, list, path) = (core.clone(), name.clone(), path.to_owned());
+        let loaded = tokio::task::spawn_blocking(move || load(&reader, &list, &path)).await;
+        match loaded {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => {
+                let has_version = core.with(|hub, _| hub.store.list(name).is_some());
+                tracing::warn!(list = %name, %error, keeps_old = has_version, "the subscribers file was not taken");
+                if has_version { Ok(()) } else { Err(UNREADABLE) }
+            }
+            Err(_) => Err(UNREADABLE),
+        }
+    }
+
+    /// Whether an address is subscribed in the version in force.
+    pub fn is_member(&self, core: &Arc<Core>, name: &str, address: &str) -> bool {
+        core.with(|hub, _| {
+            let Some(id) = hub.store.book.lookup(address) else { return false };
+            hub.store.list(name).is_some_and(|list| list.ids.contains(id.0))
+        })
+    }
+}
+
+/// What tells one state of a file from another.
+fn stamp(metadata: &Metadata) -> String {
+    format!("{}-{}.{:09}-{}", metadata.len(), metadata.mtime(), metadata.mtime_nsec(), metadata.ino())
+}
+
+/// Reads a file into a new version of the list. Blocks.
+fn load(core: &Arc<Core>, name: &Arc<str>, path: &Path) -> Result<(), LoadError> {
+    let unreadable = |source| LoadError::Read { path: path.to_owned(), source };
+    let mut file = File::open(path).map_err(unreadable)?;
+    // Of the file that is open, so that a replacement in the meantime is seen the next time.
+    let stamp = stamp(&file.metadata().map_err(unreadable)?);
+    let mut interning = Interning { core, batch: Vec::new(), ticket: None, ids: IdSet::default(), again: 0, failed: None };
+    let report = subscribers::read(&mut file, &mut |subscriber| {
+        interning.add(subscriber.address);
+        Seen::First
+    })
+    .map_err(unreadable)?;
+    let (ids, again) = interning.finish()?;
+    tell(name, path, &report, &ids, again);
+    let (answer, ticket) = oneshot::channel();
+    core.intake.push(Job::List { name: name.to_string(), stamp, ids, answer });
+    Ok(ticket.blocking_recv().unwrap_or(Err(Refused::Stopping))?)
+}
+
+fn tell(name: &str, path: &Path, report: &Report, ids: &IdSet, again: u64) {
+    for bad in &report.bad_lines {
+        tracing::warn!(list = %name, "{}: {bad}", path.display());
+    }
+    tracing::info!(
+        list = %name, subscribers = ids.len(), lines = report.lines, duplicates = again, bad_lines = report.bad,
+        "subscribers read from {}", path.display()
+    );
+}
+
+/// Addresses on their way to ids, one job ahead of the reading.
+struct Interning<'a> {
+    core: &'a Arc<Core>,
+    batch: Vec<String>,
+    ticket: Option<Ticket<Vec<AddressId>>>,
+    ids: IdSet,
+    again: u64,
+    failed: Option<Refused>,
+}
+
+impl Interning<'_> {
+    fn add(&mut self, address: &str) {
+        self.batch.push(address.to_owned());
+        if self.batch.len() == INTERN_ADDRESSES_MAX {
+            self.send();
+        }
+    }
+
+    fn send(&mut self) {
+        self.collect();
+        let addresses = std::mem::take(&mut self.batch);
+        if self.failed.is_none() && !addresses.is_empty() {
+            let (answer, ticket) = oneshot::channel();
+            self.core.intake.push(Job::Intern { addresses, answer });
+            self.ticket = Some(ticket);
+        }
+    }
+
+    fn collect(&mut self) {
+        let Some(ticket) = self.ticket.take() else { return };
+        match ticket.blocking_recv().unwrap_or(Err(Refused::Stopping)) {
+            Ok(ids) => {
+                for id in ids {
+                    self.again += u64::from(!self.ids.insert(id.0));
+                }
+            }
+            Err(refused) => self.failed = Some(refused),
+        }
+    }
+
+    fn finish(mut self) -> Result<(IdSet, u64), Refused> {
+        self.send();
+        self.collect();
+        match self.failed {
+            None => Ok((self.ids, self.again)),
+            Some(refused) => Err(refused),
+        }
+    }
+}

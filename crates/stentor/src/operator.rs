@@ -1,0 +1,248 @@
+//! The operator's verbs, carried out on the running server. Answers come from memory; long counts are done in slices, so
+//! that the queue's lock is never held for long.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use stentor_queue::event::Class;
+use stentor_queue::ids::{AddressId, MessageId, MessageNo, Ms};
+use stentor_queue::sched::{Census, RecipientState as Place, Reply as LastReply};
+use tokio::sync::mpsc;
+
+use crate::control::{
+    Control, ErrorCode, Fates, MessageView, Peer, QueueSummary, RecipientState, RecipientView, Reply, Request, SiteRow,
+    Status,
+};
+use crate::core::Core;
+use crate::core::hub::Hub;
+
+/// Recipients counted under one hold of the lock: under a millisecond.
+const CENSUS_STEP: usize = 20_000;
+/// Messages summed under one hold of the lock.
+const MESSAGES_STEP: usize = 4096;
+
+/// What a verb asks of the whole process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Demand {
+    Reload,
+    Stop,
+}
+
+pub struct Operator {
+    core: Arc<Core>,
+    started: Ms,
+    demands: mpsc::UnboundedSender<Demand>,
+    sessions: Box<dyn Fn() -> usize + Send + Sync>,
+}
+
+impl Operator {
+    pub fn new(
+        core: Arc<Core>,
+        demands: mpsc::UnboundedSender<Demand>,
+        sessions: Box<dyn Fn() -> usize + Send + Sync>,
+    ) -> Operator {
+        Operator { started: core.clock.now(), core, demands, sessions }
+    }
+
+    fn status(&self) -> Status {
+        let core = &self.core;
+        let counters = &core.counters;
+        let dns = core.resolver.counters();
+        let (messages, addresses, recipients, connections_out) =
+            core.with(|hub, _| (hub.store.len(), hub.store.book.len(), fates(hub), hub.connections()));
+        Status {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            hostname: core.settings().config.hostname.clone(),
+            pid: std::process::id(),
+            now: core.clock.now(),
+            started: self.started,
+            stopping: false,
+            messages: messages as u64,
+            addresses: addresses as u64,
+            recipients,
+            connections_in: (self.sessions)() as u64,
+            connections_out: connections_out as u64,
+            journal_segments: counters.segments.load(Ordering::Relaxed),
+            journal_syncs: counters.syncs.load(Ordering::Relaxed),
+            journal_batches: counters.batches.load(Ordering::Relaxed),
+            journal_bytes: counters.bytes_written.load(Ordering::Relaxed),
+            content_bytes: counters.content_bytes.load(Ordering::Relaxed),
+            disk_free_bytes: counters.disk_free_bytes.load(Ordering::Relaxed),
+            dns_queries: dns.queries,
+            dns_failures: dns.failures,
+            log_lines_lost: core.log.dropped(),
+        }
+    }
+
+    async fn queue(&self, sites_max: usize) -> QueueSummary {
+        let core = &self.core;
+        let mut census = Census::default();
+        while !core.with(|hub, _| census.step(&hub.sched, &hub.store, CENSUS_STEP)) {
+            tokio::task::yield_now().await;
+        }
+        let content_bytes = self.content_bytes().await;
+        core.with(|hub, now| {
+            let mut rows: Vec<SiteRow> = hub
+                .sched
+                .sites(now)
+                .filter_map(|site| {
+                    let waiting = census.recipients.get(&Some(site.site)).copied().unwrap_or(0);
+                    (waiting > 0).then(|| SiteRow {
+                        site: site.name.to_string(),
+                        waiting,
+                        messages: site.messages as u64,
+                        connections: site.connections as u64,
+                        next_try: site.until,
+                        last_reply: reply(site.reason),
+                    })
+                })
+                .collect();
+            if let Some(waiting) = census.recipients.get(&None).copied().filter(|n| *n > 0) {
+                let site = "(not resolved yet)".to_owned();
+                rows.push(SiteRow { site, waiting, ..SiteRow::default() });
+            }
+            rows.sort_by(|a, b| b.waiting.cmp(&a.waiting).then_with(|| a.site.cmp(&b.site)));
+            let sites_total = rows.len() as u64;
+            rows.truncate(sites_max);
+            let oldest = hub.store.oldest().map(|(_, message)| (message.accepted(), message.id().to_string()));
+            QueueSummary {
+                hostname: core.settings().config.hostname.clone(),
+                now,
+                messages: hub.store.len() as u64,
+                recipients: hub.store.pending(),
+                content_bytes,
+                oldest: oldest.as_ref().map(|(at, _)| *at),
+                oldest_id: oldest.map(|(_, id)| id),
+                sites_total,
+                sites: rows,
+            }
+        })
+    }
+
+    /// Octets of all queued messages; several envelopes of one content count it each.
+    async fn content_bytes(&self) -> u64 {
+        let live: Vec<MessageNo> = self.core.with(|hub, _| hub.store.messages().map(|(no, _)| no).collect());
+        let mut sum = 0;
+        for chunk in live.chunks(MESSAGES_STEP) {
+            sum += self.core.with(|hub, _| {
+                chunk.iter().filter_map(|no| hub.store.message(*no)).map(stentor_queue::message::Message::size).sum::<u64>()
+            });
+            tokio::task::yield_now().await;
+        }
+        sum
+    }
+
+    fn show(&self, id: MessageId, recipients_max: usize) -> Reply {
+        let lifetime_ms = self.core.settings().config.retry.lifetime_ms;
+        self.core.with(|hub, now| {
+            let Some((no, message)) = hub.store.no_of(id).and_then(|no| Some((no, hub.store.message(no)?))) else {
+                return Reply::error(ErrorCode::NotFound, format!("no message {id} is in the queue"));
+            };
+            let envelope = message.envelope();
+            let tally = message.tally();
+            let recipients = message.pending().iter().take(recipients_max);
+            let recipients = recipients.map(|id| recipient(hub, no, AddressId(id), now)).collect();
+            Reply::Message(Box::new(MessageView {
+                id: message.id().to_string(),
+                now,
+                sender: envelope.sender.to_owned(),
+                list: envelope.list.map(str::to_owned),
+                class: if message.class() == Class::Bulk { "bulk" } else { "ordinary" }.to_owned(),
+                size: envelope.size,
+                accepted: message.accepted(),
+                expires: Some(message.accepted() + lifetime_ms),
+                origin: envelope.origin.to_owned(),
+                message_id: envelope.message_id.to_owned(),
+                fates: Fates {
+                    acknowledged: message.total(),
+                    delivered: tally.delivered,
+                    bounced: tally.bounced,
+                    expired: tally.expired,
+                    removed: tally.removed,
+                    quarantined: tally.quarantined,
+                    coalesced: tally.coalesced,
+                    pending: message.pending().len() as u64,
+                },
+                recipients,
+            }))
+        })
+    }
+
+    fn flush(&self, site: Option<String>) -> Reply {
+        let Some(name) = site else {
+            self.core.with(|hub, _| hub.sched.flush_all());
+            return Reply::Done { text: "everything that waits is tried now".to_owned(), count: None };
+        };
+        let found = self.core.with(|hub, now| {
+            let site = hub.sched.sites(now).find(|site| *site.name == *name)?.site;
+            hub.sched.flush_site(site);
+            Some(())
+        });
+        match found {
+            Some(()) => Reply::Done { text: format!("what waits for {name} is tried now"), count: None },
+            None => Reply::error(ErrorCode::NotFound, format!("no site {name}; `stentor queue` names them")),
+        }
+    }
+
+    fn demand(&self, demand: Demand, text: &str) -> Reply {
+        match self.demands.send(demand) {
+            Ok(()) => Reply::Done { text: text.to_owned(), count: None },
+            Err(_) => Reply::error(ErrorCode::Failed, "the server is stopping"),
+        }
+    }
+}
+
+impl Control for Operator {
+    async fn handle(&self, request: Request, peer: Peer) -> Reply {
+        if matches!(request, Request::Flush { .. } | Request::Reload | Request::Stop) {
+            tracing::info!(uid = peer.uid, pid = peer.pid, ?request, "operator");
+        }
+        match request {
+            Request::Status => Reply::Status(Box::new(self.status())),
+            Request::Queue { sites_max } => Reply::Queue(self.queue(sites_max as usize).await),
+            Request::QueueShow { id, recipients_max } => self.show(id, recipients_max as usize),
+            Request::Flush { site } => self.flush(site),
+            Request::Reload => self.demand(Demand::Reload, "the configuration is read again; see the log"),
+            Request::Stop => self.demand(Demand::Stop, "the server stops when open transactions have ended"),
+        }
+    }
+}
+
+fn fates(hub: &Hub) -> Fates {
+    let totals = hub.store.totals();
+    Fates {
+        acknowledged: totals.acknowledged,
+        delivered: totals.fates.delivered,
+        bounced: totals.fates.bounced,
+        expired: totals.fates.expired,
+        removed: totals.fates.removed,
+        quarantined: totals.fates.quarantined,
+        coalesced: totals.fates.coalesced,
+        pending: totals.pending(),
+    }
+}
+
+fn recipient(hub: &Hub, no: MessageNo, id: AddressId, now: Ms) -> RecipientView {
+    let status = hub.sched.recipient_status(&hub.store, no, id, now);
+    let state = match status.state {
+        Place::Sending | Place::Reporting => RecipientState::InFlight,
+        Place::Ready | Place::Unknown => RecipientState::Waiting,
+        Place::LookUp if status.next_try.is_none() => RecipientState::Waiting,
+        _ => RecipientState::Deferred,
+    };
+    let site = status.site.and_then(|site| hub.sched.site_name(site)).unwrap_or("(not resolved yet)");
+    RecipientView {
+        address: hub.store.book.text(id).to_owned(),
+        site: site.to_owned(),
+        state,
+        next_try: status.next_try,
+        last_reply: reply(status.reason),
+    }
+}
+
+fn reply(reply: Option<LastReply>) -> String {
+    reply.map_or_else(String::new, |reply| match reply.code {
+        0 => reply.text.to_string(),
+        code => format!("{code} {}", reply.text),
+    })
+}

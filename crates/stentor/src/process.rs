@@ -1,0 +1,128 @@
+//! `stentor serve`: the server with its signals. SIGTERM and SIGINT stop it in order, a second one at once; SIGHUP reads
+//! the configuration again: an invalid one is reported and the old one stays in force.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+
+use crate::cli::fail;
+use crate::config::{self, Config};
+use crate::core::Settings;
+use crate::operator::{Demand, Operator};
+use crate::serve::Server;
+
+/// Threads that move mail; the committer, the log's writer and blocking file reads have their own.
+const WORKERS_MAX: usize = 8;
+/// Exit code of a stop that did not wait for what was open.
+const INTERRUPTED: u8 = 130;
+
+/// The runtime of a server.
+pub fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    let workers = std::thread::available_parallelism().map_or(2, usize::from).clamp(2, WORKERS_MAX);
+    tokio::runtime::Builder::new_multi_thread().worker_threads(workers).enable_all().build()
+}
+
+pub fn serve(config: Config, file: Option<PathBuf>) -> ExitCode {
+    raise_descriptor_limit();
+    let runtime = match runtime() {
+        Ok(runtime) => runtime,
+        Err(error) => return fail(&format!("the runtime cannot be started: {error}")),
+    };
+    runtime.block_on(run(config, file))
+}
+
+/// As many descriptors as the system allows: each connection needs one.
+pub fn raise_descriptor_limit() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // What cannot be raised is met by pausing the accepting.
+    let _ = setrlimit(Resource::Nofile, limit);
+}
+
+async fn run(config: Config, file: Option<PathBuf>) -> ExitCode {
+    let signals =
+        [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()].map(signal);
+    let [Ok(mut terminate), Ok(mut interrupt), Ok(mut hangup)] = signals else {
+        return fail("signals cannot be handled");
+    };
+    let mut server = match Server::start(config).await {
+        Ok(server) => server,
+        Err(error) => return fail(&error.to_string()),
+    };
+    let (demands, mut demanded) = mpsc::unbounded_channel();
+    let sessions = server.sessions_counter();
+    let operator = Arc::new(Operator::new(server.core.clone(), demands, sessions));
+    if let Err(error) = server.listen_control(operator) {
+        server.stop().await;
+        return fail(&error.to_string());
+    }
+    for address in &server.addresses {
+        tracing::info!(%address, "listening");
+    }
+    loop {
+        let demand = tokio::select! {
+            _ = terminate.recv() => Demand::Stop,
+            _ = interrupt.recv() => Demand::Stop,
+            _ = hangup.recv() => Demand::Reload,
+            Some(demand) = demanded.recv() => demand,
+        };
+        match demand {
+            Demand::Reload => reload(&server, file.as_deref()),
+            Demand::Stop => break,
+        }
+    }
+    tracing::info!("stopping: open transactions end first; a second signal cuts them");
+    tokio::select! {
+        () = server.stop() => {
+            tracing::info!("stopped");
+            ExitCode::SUCCESS
+        }
+        _ = terminate.recv() => ExitCode::from(INTERRUPTED),
+        _ = interrupt.recv() => ExitCode::from(INTERRUPTED),
+    }
+}
+
+/// Reads the configuration again. What needs a restart (listening addresses, data directory, journal) is said and keeps
+/// its old value.
+fn reload(server: &Server, file: Option<&std::path::Path>) {
+    server.core.log.reopen();
+    let Some(file) = file else {
+        tracing::info!("there is no configuration file to read again; logs were opened anew");
+        return;
+    };
+    match config::check(file) {
+        Ok(config) => {
+            let old = server.core.settings();
+            for (what, changed) in [
+                ("[listen] smtp", config.listen.smtp != old.config.listen.smtp),
+                ("data_dir", config.data_dir != old.config.data_dir),
+                ("[journal]", config.journal != old.config.journal),
+                ("[dns]", config.dns != old.config.dns),
+                ("[log]", config.log != old.config.log),
+                ("[control]", config.control != old.config.control),
+            ] {
+                if changed {
+                    tracing::warn!("{what} changed: that takes a restart");
+                }
+            }
+            let settings = Arc::new(Settings::new(config));
+            server.core.with(|hub, _| hub.sched.configure(settings.sched.clone()));
+            server.core.replace_settings(settings.clone());
+            for name in settings.list_names() {
+                let (core, settings) = (server.core.clone(), settings.clone());
+                tokio::spawn(async move { core.lists.refresh(&core, &settings, &name).await });
+            }
+            tracing::info!(file = %file.display(), "configuration read again");
+        }
+        Err(diagnostics) => {
+            for diagnostic in &diagnostics {
+                tracing::error!("{diagnostic}");
+            }
+            tracing::error!("the configuration has errors: the old one stays in force");
+        }
+    }
+}

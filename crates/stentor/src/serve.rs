@@ -1,0 +1,222 @@
+//! A running server: built from a configuration, stopped in order. `stentor serve` and the demo both use it.
+//!
+//! Start: lock and replay the journal, rebuild queue and scheduler, then listen. Stop: refuse new connections, let open
+//! transactions end in both directions, sync what they left, release the journal. Whatever fails at the start is said
+//! with the place and what to do; nothing is changed on the disk by a failed start.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use stentor_journal::{Journal, JournalError, RealDisk};
+use stentor_queue::ids::{ContentId, MessageNo};
+use stentor_queue::sched::Scheduler;
+use stentor_queue::store::{Store, UnknownAddress};
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+
+use crate::attempt_log::AttemptLog;
+use crate::clock::Clock;
+use crate::config::Config;
+use crate::control::{Control, ControlServer};
+use crate::core::committer::Committer;
+use crate::core::hub::Hub;
+use crate::core::{Core, Parts, Settings};
+use crate::resolve::{Resolver, ResolverError};
+use crate::smtp_in::{Listeners, bind};
+
+/// Content kept in memory for its first attempt, in all.
+const BODIES_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// How often the stop looks whether sessions and connections have ended.
+const STOP_POLL: Duration = Duration::from_millis(20);
+/// How long a stop waits for deliveries that have begun. What is past its end of data when this is over may be
+/// delivered again after the next start.
+const STOP_DELIVERIES_MAX: Duration = Duration::from_secs(60);
+/// How often a segment is prepared ahead of the commits, if one is wanted.
+const PREPARE_PAUSE: Duration = Duration::from_millis(50);
+
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error("the data directory {} cannot be made: {source}", path.display())]
+    DataDir { path: PathBuf, source: io::Error },
+    #[error("the journal in {}: {source}", path.display())]
+    Journal { path: PathBuf, source: JournalError },
+    #[error("the journal in {}: {error}; nothing was changed", path.display())]
+    Store { path: PathBuf, error: UnknownAddress },
+    #[error("cannot listen on {addr}: {source}")]
+    Listen { addr: SocketAddr, source: io::Error },
+    #[error("the resolver cannot be set up: {0}")]
+    Resolver(#[from] ResolverError),
+    #[error("the attempt log: {0}")]
+    Log(io::Error),
+    #[error("the control socket {}: {source}", path.display())]
+    Control { path: PathBuf, source: io::Error },
+    #[error("a thread cannot be started: {0}")]
+    Thread(io::Error),
+}
+
+pub struct Server {
+    pub core: Arc<Core>,
+    /// Where clients connect, with the ports that the system chose.
+    pub addresses: Vec<SocketAddr>,
+    listeners: Listeners,
+    stop: watch::Sender<bool>,
+    committer: JoinHandle<Journal>,
+    preparing: Arc<std::sync::atomic::AtomicBool>,
+    preparer: JoinHandle<()>,
+    control: Option<(watch::Sender<bool>, tokio::task::JoinHandle<()>)>,
+}
+
+impl Server {
+    /// Starts everything. Must be called in a tokio runtime.
+    pub async fn start(config: Config) -> Result<Server, StartError> {
+        let clock = Clock::start();
+        let settings = Arc::new(Settings::new(config));
+        let config = &settings.config;
+        let (mut journal, store) = open(&settings, &clock)?;
+        let mut sockets = Vec::with_capacity(config.listen.smtp.len());
+        for addr in &config.listen.smtp {
+            sockets.push(bind(*addr).map_err(|source| StartError::Listen { addr: *addr, source })?);
+        }
+        let addresses: Vec<SocketAddr> = sockets.iter().filter_map(|socket| socket.local_addr().ok()).collect();
+        let hub = Hub::new(store, Scheduler::new(settings.sched.clone(), clock.now()), BODIES_BYTES_MAX);
+        let core = Core::new(Parts {
+            clock,
+            hub,
+            reader: journal.reader(),
+            log: AttemptLog::start(&settings.attempt_log()).map_err(StartError::Log)?,
+            resolver: Resolver::new(settings.resolver(&addresses))?,
+            next_content_id: journal.next_content_id(),
+            runtime: Handle::current(),
+            settings: settings.clone(),
+        });
+        let preparing = Arc::new(std::sync::atomic::AtomicBool::new(true));
+        let preparer = prepare(&journal, preparing.clone()).map_err(StartError::Thread)?;
+        let committer = Committer::new(core.clone(), journal);
+        let committer = std::thread::Builder::new()
+            .name("committer".to_owned())
+            .spawn(move || committer.run())
+            .map_err(StartError::Thread)?;
+        resume(&core);
+        tokio::spawn(core.clone().tick());
+        for name in settings.list_names() {
+            let (core, settings) = (core.clone(), settings.clone());
+            // A post that comes before this is through waits for it at RCPT.
+            tokio::spawn(async move {
+                let _ = core.lists.refresh(&core, &settings, &name).await;
+            });
+        }
+        let (stop, stopping) = watch::channel(false);
+        let listeners = Listeners::new(core.clone(), stopping);
+        for socket in sockets {
+            tokio::spawn(listeners.clone().serve(socket));
+        }
+        Ok(Server { core, addresses, listeners, stop, committer, preparing, preparer, control: None })
+    }
+
+    /// Opens the control socket.
+    pub fn listen_control<C: Control>(&mut self, control: Arc<C>) -> Result<(), StartError> {
+        let path = self.core.settings().config.control.socket.clone();
+        let server = ControlServer::bind(&path).map_err(|source| StartError::Control { path, source })?;
+        let (stop, mut stopping) = watch::channel(false);
+        let task = tokio::spawn(server.serve(control, async move {
+            // The sender's end says the same.
+            let _ = stopping.wait_for(|stop| *stop).await;
+        }));
+        self.control = Some((stop, task));
+        Ok(())
+    }
+
+    /// Counts open sessions for whoever outlives this.
+    pub fn sessions_counter(&self) -> Box<dyn Fn() -> usize + Send + Sync> {
+        self.listeners.sessions_counter()
+    }
+
+    /// Stops in order; returns when everything acknowledged and every outcome is on the disk.
+    pub async fn stop(self) {
+        let _ = self.stop.send(true);
+        while self.listeners.sessions() > 0 {
+            tokio::time::sleep(STOP_POLL).await;
+        }
+        self.core.with(|hub, _| hub.sched.stop());
+        let waiting = async {
+            while self.core.with(|hub, _| hub.connections()) > 0 {
+                tokio::time::sleep(STOP_POLL).await;
+            }
+        };
+        if tokio::time::timeout(STOP_DELIVERIES_MAX, waiting).await.is_err() {
+            tracing::warn!("deliveries that did not end in time are cut; what they had sent may be sent again");
+        }
+        if let Some((stop, task)) = self.control {
+            let _ = stop.send(true);
+            let _ = task.await;
+        }
+        self.core.intake.stop();
+        self.preparing.store(false, std::sync::atomic::Ordering::Relaxed);
+        let threads = tokio::task::spawn_blocking(move || {
+            let journal = self.committer.join();
+            let _ = self.preparer.join();
+            journal
+        });
+        if !matches!(threads.await, Ok(Ok(_))) {
+            tracing::error!("the committer ended badly");
+        }
+        self.core.log.flush();
+    }
+}
+
+/// Opens the journal and folds it into the store.
+fn open(settings: &Settings, clock: &Clock) -> Result<(Journal, Store), StartError> {
+    let path = settings.config.data_dir.join("journal");
+    std::fs::create_dir_all(&path).map_err(|source| StartError::DataDir { path: path.clone(), source })?;
+    let failed = |source| StartError::Journal { path: path.clone(), source };
+    let disk = RealDisk::open(&path).map_err(failed)?;
+    let mut store = Store::new();
+    let begun = clock.now();
+    let (mut journal, report) = Journal::open(Arc::new(disk), settings.journal(clock.now()), &mut |record| {
+        store.apply_record(record.payload)?;
+        Ok(())
+    })
+    .map_err(failed)?;
+    store.replayed().map_err(|error| StartError::Store { path: path.clone(), error })?;
+    journal.retain_contents(&mut |id| store.has_content(ContentId(id))).map_err(failed)?;
+    let totals = store.totals();
+    tracing::info!(
+        ms = clock.now() - begun,
+        records = report.records,
+        messages = store.len(),
+        pending = store.pending(),
+        acknowledged = totals.acknowledged,
+        addresses = store.book.len(),
+        "journal replayed"
+    );
+    Ok((journal, store))
+}
+
+/// Tells the scheduler what is live, oldest first.
+fn resume(core: &Arc<Core>) {
+    let live: Vec<MessageNo> = core.with(|hub, _| hub.store.messages().map(|(no, _)| no).collect());
+    for chunk in live.chunks(1024) {
+        core.with(|hub, now| {
+            for no in chunk {
+                hub.sched.accepted(&hub.store, *no, now);
+            }
+        });
+    }
+}
+
+/// Keeps a segment ready, so that no commit has to write one full of zeros first.
+fn prepare(journal: &Journal, on: Arc<std::sync::atomic::AtomicBool>) -> io::Result<JoinHandle<()>> {
+    let preparer = journal.preparer();
+    std::thread::Builder::new().name("segments".to_owned()).spawn(move || {
+        while on.load(std::sync::atomic::Ordering::Relaxed) {
+            if let Err(error) = preparer.prepare() {
+                tracing::debug!(%error, "no segment could be prepared ahead");
+            }
+            std::thread::sleep(PREPARE_PAUSE);
+        }
+    })
+}

@@ -1,0 +1,148 @@
+//! Accepting connections: limits in total and per client, answered with 421; the port never closes.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+use super::session::Session;
+use crate::core::Core;
+
+/// Connections that the kernel holds for us while all sessions are busy; a backlog of 5 stalls a storm in one-second
+/// steps.
+const BACKLOG: i32 = 4096;
+/// How long accepting pauses when no descriptor or memory is left.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Binds one listening address.
+pub fn bind(addr: SocketAddr) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&addr.into())?;
+    socket.listen(BACKLOG)?;
+    TcpListener::from_std(socket.into())
+}
+
+/// Open sessions, in total and by client.
+#[derive(Default)]
+struct Census {
+    total: usize,
+    clients: HashMap<IpAddr, usize>,
+}
+
+/// One admitted connection; leaves the census when dropped.
+pub struct Admitted {
+    census: Arc<Mutex<Census>>,
+    client: IpAddr,
+}
+
+impl Drop for Admitted {
+    fn drop(&mut self) {
+        let mut census = self.census.lock();
+        census.total -= 1;
+        if let Some(count) = census.clients.get_mut(&self.client) {
+            *count -= 1;
+            if *count == 0 {
+                census.clients.remove(&self.client);
+            }
+        }
+    }
+}
+
+#[derive(Clone)]
+pub struct Listeners {
+    core: Arc<Core>,
+    census: Arc<Mutex<Census>>,
+    stop: watch::Receiver<bool>,
+}
+
+impl Listeners {
+    pub fn new(core: Arc<Core>, stop: watch::Receiver<bool>) -> Listeners {
+        Listeners { core, census: Arc::default(), stop }
+    }
+
+    /// Open sessions.
+    pub fn sessions(&self) -> usize {
+        self.census.lock().total
+    }
+
+    /// The same, for whoever outlives this.
+    pub fn sessions_counter(&self) -> Box<dyn Fn() -> usize + Send + Sync> {
+        let census = self.census.clone();
+        Box::new(move || census.lock().total)
+    }
+
+    /// Accepts until told to stop. Dropping the listener then refuses new connections; sessions go on by themselves.
+    pub async fn serve(self, listener: TcpListener) {
+        let mut stop = self.stop.clone();
+        let mut paused = false;
+        loop {
+            let accepted = tokio::select! {
+                biased;
+                _ = stop.wait_for(|stop| *stop) => return,
+                accepted = listener.accept() => accepted,
+            };
+            match accepted {
+                Ok((stream, peer)) => {
+                    paused = false;
+                    self.admit(stream, peer);
+                }
+                Err(error) if is_of_one_connection(&error) => {}
+                Err(error) => {
+                    // Out of descriptors or memory: deliveries go on and free some; say so once, and do not spin.
+                    if !std::mem::replace(&mut paused, true) {
+                        tracing::warn!(%error, "accepting pauses until descriptors or memory are free again");
+                    }
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    fn admit(&self, stream: TcpStream, peer: SocketAddr) {
+        let client = peer.ip().to_canonical();
+        let settings = self.core.settings();
+        let trusted = settings.policy.is_trusted(client);
+        let limits = &settings.config.listen;
+        let refusal = {
+            let mut census = self.census.lock();
+            let of_client = census.clients.get(&client).copied().unwrap_or(0);
+            if census.total >= limits.connections_max as usize {
+                Some("421 4.3.2 Too many connections, try again later\r\n")
+            } else if !trusted && of_client >= limits.connections_per_client_max as usize {
+                Some("421 4.7.0 Too many connections from your address\r\n")
+            } else {
+                census.total += 1;
+                *census.clients.entry(client).or_default() += 1;
+                None
+            }
+        };
+        if let Some(text) = refusal {
+            self.core.counters.refused_connections.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            // One attempt to say why: a client that does not read must not hold us.
+            let _ = stream.try_write(text.as_bytes());
+            return;
+        }
+        let admitted = Admitted { census: self.census.clone(), client };
+        let session = Session::new(self.core.clone(), settings, stream, client, trusted, self.stop.clone());
+        tokio::spawn(async move {
+            session.run().await;
+            drop(admitted);
+        });
+    }
+}
+
+/// Errors of `accept` that concern the one connection and not the port.
+fn is_of_one_connection(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset | io::ErrorKind::Interrupted
+    )
+}

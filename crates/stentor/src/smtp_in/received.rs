@@ -1,0 +1,67 @@
+//! The Received header field that we add (RFC 5321 section 4.4).
+
+use std::net::IpAddr;
+
+use stentor_mail::dsn::format_date;
+use stentor_queue::ids::{MessageId, Ms};
+
+/// Octets of a HELO argument that are repeated in the header.
+const HELO_BYTES_MAX: usize = 255;
+
+pub struct Trace<'a> {
+    pub helo: &'a str,
+    pub client: IpAddr,
+    pub hostname: &'a str,
+    pub protocol: &'static str,
+    pub id: MessageId,
+    pub now: Ms,
+}
+
+/// Appends the field, folded, ending in CRLF.
+pub fn received(trace: &Trace<'_>, out: &mut Vec<u8>) {
+    use std::io::Write;
+    out.extend_from_slice(b"Received: from ");
+    // What a client calls itself is data: only characters of a domain or an address literal are repeated.
+    let is_safe = |c: &u8| c.is_ascii_alphanumeric() || b".-:[]_".contains(c);
+    let from = out.len();
+    out.extend(trace.helo.bytes().filter(is_safe).take(HELO_BYTES_MAX));
+    if out.len() == from {
+        out.extend_from_slice(b"unknown");
+    }
+    let tag = if trace.client.is_ipv6() { "IPv6:" } else { "" };
+    // Writing to a Vec cannot fail.
+    let _ = write!(
+        out,
+        " ([{tag}{}])\r\n\tby {} with {} id {};\r\n\t{}\r\n",
+        trace.client,
+        trace.hostname,
+        trace.protocol,
+        trace.id,
+        format_date(trace.now)
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hostile_helo_cannot_inject() {
+        let mut out = Vec::new();
+        let trace = Trace {
+            helo: "evil) by me;\r\nBcc: x@example.org",
+            client: "192.0.2.1".parse().unwrap(),
+            hostname: "lists.example.org",
+            protocol: "ESMTP",
+            id: MessageId(1),
+            now: 0,
+        };
+        received(&trace, &mut out);
+        let text = String::from_utf8(out).unwrap();
+        assert_eq!(
+            text,
+            "Received: from evilbymeBcc:xexample.org ([192.0.2.1])\r\n\tby lists.example.org with ESMTP id \
+             000000000001;\r\n\tThu, 01 Jan 1970 00:00:00 +0000\r\n"
+        );
+    }
+}

@@ -1,0 +1,217 @@
+//! One client's connection: moves bytes between the socket and the session's state machine, and answers its questions.
+
+use std::cell::RefCell;
+use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use stentor_mail::reply::Reply;
+use stentor_mail::server::{ServerSession, Step};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+
+use super::transaction::Transaction;
+use crate::core::{Core, Settings};
+
+/// Octets read at once; one buffer per thread serves all sessions, so that an idle one holds none.
+const READ_BYTES: usize = 64 * 1024;
+
+thread_local! {
+    static READ_BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; READ_BYTES]);
+}
+
+pub struct Session {
+    core: Arc<Core>,
+    settings: Arc<Settings>,
+    stream: TcpStream,
+    smtp: ServerSession,
+    client: IpAddr,
+    trusted: bool,
+    stop: watch::Receiver<bool>,
+    transaction: Option<Transaction>,
+}
+
+/// What ended a read.
+enum Input {
+    Some,
+    Closed,
+    TimedOut,
+    Stopping,
+}
+
+impl Session {
+    pub fn new(
+        core: Arc<Core>,
+        settings: Arc<Settings>,
+        stream: TcpStream,
+        client: IpAddr,
+        trusted: bool,
+        stop: watch::Receiver<bool>,
+    ) -> Session {
+        let smtp = ServerSession::new(settings.smtp.clone(), trusted, core.clock.now());
+        Session { core, settings, stream, smtp, client, trusted, stop, transaction: None }
+    }
+
+    /// Runs until either side closes. Errors of the socket end the session: the client keeps what was not acknowledged.
+    pub async fn run(mut self) {
+        if let Err(error) = self.talk().await {
+            tracing::debug!(client = %self.client, %error, "session ended");
+        }
+        if let Some(transaction) = self.transaction.take() {
+            transaction.abandon(&self.core);
+        }
+    }
+
+    async fn talk(&mut self) -> io::Result<()> {
+        self.stream.set_nodelay(true)?;
+        if self.speaks_first() {
+            // RFC 5321 section 4.3.1: the client waits for the greeting.
+            self.smtp.output().clear();
+            self.smtp.output().extend_from_slice(b"554 5.5.0 Wait for the greeting\r\n");
+            return self.flush().await;
+        }
+        loop {
+            match self.smtp.step(self.core.clock.now()) {
+                Step::NeedInput => {
+                    self.flush().await?;
+                    match self.read().await? {
+                        Input::Some => {}
+                        Input::Closed => return Ok(()),
+                        Input::TimedOut => self.smtp.timed_out(),
+                        Input::Stopping => {
+                            self.smtp.output().extend_from_slice(b"421 4.3.2 Service is closing\r\n");
+                            return self.flush().await;
+                        }
+                    }
+                }
+                Step::Close => return self.close().await,
+                Step::Reset => self.reset(),
+                step => self.answer(step).await?,
+            }
+        }
+    }
+
+    async fn answer(&mut self, step: Step) -> io::Result<()> {
+        match step {
+            Step::Mail(mail) => {
+                // What is answered already must not wait for memory.
+                if !self.core.memory.is_plenty() {
+                    self.flush().await?;
+                }
+                let reply = match Transaction::begin(&self.core, mail, self.trusted).await {
+                    Ok(transaction) => {
+                        self.transaction = Some(transaction);
+                        Reply::fixed(250, (2, 1, 0), "Ok")
+                    }
+                    Err(reply) => reply,
+                };
+                self.smtp.answer(reply);
+            }
+            Step::Rcpt(rcpt) => {
+                let reply = match &mut self.transaction {
+                    Some(transaction) => transaction.rcpt(&self.core, &self.settings, self.client, rcpt).await,
+                    None => Reply::fixed(503, (5, 5, 1), "MAIL first"),
+                };
+                self.smtp.answer(reply);
+            }
+            Step::Data => {
+                if let Some(transaction) = &mut self.transaction {
+                    let trace = (self.smtp.helo(), self.smtp.is_esmtp(), self.client);
+                    let prefix = transaction.start_data(&self.core, &self.settings, trace);
+                    self.smtp.begin_data(prefix);
+                } else {
+                    self.smtp.answer(Reply::fixed(503, (5, 5, 1), "MAIL first"));
+                }
+            }
+            Step::Piece(bytes) => {
+                if let Some(transaction) = &mut self.transaction {
+                    transaction.piece(&self.core, bytes).await;
+                }
+            }
+            Step::EndOfData(end) => {
+                let reply = match self.transaction.take() {
+                    Some(transaction) => transaction.end(&self.core, &self.settings, self.client, end).await,
+                    None => Reply::fixed(503, (5, 5, 1), "MAIL first"),
+                };
+                self.smtp.answer(reply);
+            }
+            Step::NeedInput | Step::Reset | Step::Close => {}
+        }
+        Ok(())
+    }
+
+    fn reset(&mut self) {
+        if let Some(transaction) = self.transaction.take() {
+            transaction.abandon(&self.core);
+        }
+    }
+
+    /// Whether the client sent something before our greeting.
+    fn speaks_first(&self) -> bool {
+        let mut byte = [0u8; 1];
+        matches!(self.stream.try_read(&mut byte), Ok(1))
+    }
+
+    /// Writes all output. A client that does not take it in within the command's deadline is dropped.
+    async fn flush(&mut self) -> io::Result<()> {
+        let deadline = self.core.clock.instant(self.smtp.deadline());
+        let mut at = 0;
+        while at < self.smtp.output().len() {
+            match self.stream.try_write(&self.smtp.output()[at..]) {
+                Ok(n) => at += n,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    tokio::time::timeout_at(deadline, self.stream.writable())
+                        .await
+                        .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        self.smtp.output().clear();
+        Ok(())
+    }
+
+    /// Reads once into the state machine.
+    async fn read(&mut self) -> io::Result<Input> {
+        let deadline = self.core.clock.instant(self.smtp.deadline());
+        loop {
+            let read = READ_BUFFER.with_borrow_mut(|buffer| match self.stream.try_read(buffer) {
+                Ok(n) => {
+                    self.smtp.receive(&buffer[..n]);
+                    Ok(n)
+                }
+                Err(error) => Err(error),
+            });
+            match read {
+                Ok(0) => return Ok(Input::Closed),
+                Ok(_) => return Ok(Input::Some),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+            // A transaction that has begun is never cut by a stop; its deadlines still hold.
+            let may_stop = self.transaction.is_none();
+            tokio::select! {
+                biased;
+                ready = self.stream.readable() => ready?,
+                _ = self.stop.wait_for(|stop| *stop), if may_stop => return Ok(Input::Stopping),
+                () = tokio::time::sleep_until(deadline) => return Ok(Input::TimedOut),
+            }
+        }
+    }
+
+    /// Says the last words, then drains a little so that the client reads them instead of a reset.
+    async fn close(&mut self) -> io::Result<()> {
+        use tokio::io::AsyncWriteExt;
+        const DRAIN_READS_MAX: usize = 16;
+        self.flush().await?;
+        self.stream.shutdown().await?;
+        let mut sink = [0u8; 4096];
+        for _ in 0..DRAIN_READS_MAX {
+            match self.stream.try_read(&mut sink) {
+                Ok(0) | Err(_) => break,
+                Ok(_) => {}
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,263 @@
+//! One mail transaction of a client: what its recipients are here, where its body goes, and what becomes of it.
+//!
+//! States: begun (MAIL) -> recipients -> data (354) -> submitted -> answered. Until the ticket resolves nothing is
+//! promised; whatever goes wrong is answered with a 4xx or 5xx and forgotten.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use stentor_lists::{check_received, check_sender};
+use stentor_mail::headers::HeaderFacts;
+use stentor_mail::reply::Reply;
+use stentor_mail::server::{EndOfData, MailFrom, RcptTo};
+use stentor_policy::Verdict;
+use stentor_queue::event::{Class, RcptParams, Ret as QueueRet};
+use stentor_queue::ids::{ContentId, MessageId};
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+
+use super::received::{Trace, received};
+use crate::core::envelope::{NewEnvelope, Recipients};
+use crate::core::intake::{Job, Refused, Submission};
+use crate::core::memory::PIECE_BYTES;
+use crate::core::{Core, Settings, log};
+
+pub struct Transaction {
+    mail: MailFrom,
+    addresses: Vec<(stentor_mail::address::Address, RcptParams)>,
+    lists: Vec<Arc<str>>,
+    /// Reports about posts of these lists: handed to the owner.
+    bounces: Vec<Arc<str>>,
+    id: MessageId,
+    content: Option<ContentId>,
+    /// Octets of the pieces that were handed to the journal.
+    stored: u64,
+    /// Why a piece could not be stored; the rest of the body is dropped.
+    failed: Option<Refused>,
+    /// From 354 on this session is on its way to the committer.
+    is_receiving: bool,
+    _memory: OwnedSemaphorePermit,
+}
+
+impl Transaction {
+    /// Answers MAIL: the place to push back, before any recipient is named.
+    pub async fn begin(core: &Arc<Core>, mail: MailFrom, trusted: bool) -> Result<Transaction, Reply> {
+        if let Some(reply) = core.push_back() {
+            return Err(reply);
+        }
+        let memory = core.memory.reserve(mail.size, trusted).await.ok_or(Reply::fixed(
+            452,
+            (4, 3, 1),
+            "Too many messages are being received, try again later",
+        ))?;
+        Ok(Transaction {
+            mail,
+            addresses: Vec::new(),
+            lists: Vec::new(),
+            bounces: Vec::new(),
+            id: core.next_message_id(),
+            content: None,
+            stored: 0,
+            failed: None,
+            is_receiving: false,
+            _memory: memory,
+        })
+    }
+
+    pub async fn rcpt(&mut self, core: &Arc<Core>, settings: &Arc<Settings>, client: IpAddr, rcpt: RcptTo) -> Reply {
+        match settings.policy.rcpt(client, &rcpt.address) {
+            Verdict::Refuse(reply) => return reply,
+            Verdict::Relay => {
+                let params = RcptParams { notify: rcpt.notify.map(|notify| notify.bits()), orcpt: rcpt.orcpt };
+                self.addresses.push((rcpt.address, params));
+            }
+            Verdict::Bounces(list) => self.bounces.push(list),
+            Verdict::List(list) => {
+                if let Err(reply) = self.list(core, settings, list).await {
+                    return reply;
+                }
+            }
+            Verdict::Alias(expansion) => {
+                for list in &expansion.lists {
+                    if let Err(reply) = self.list(core, settings, list.clone()).await {
+                        return reply;
+                    }
+                }
+                self.addresses.extend(expansion.addresses.iter().map(|a| (a.clone(), RcptParams::default())));
+            }
+        }
+        Reply::fixed(250, (2, 1, 5), "Ok")
+    }
+
+    async fn list(&mut self, core: &Arc<Core>, settings: &Arc<Settings>, list: Arc<str>) -> Result<(), Reply> {
+        check_sender(&self.mail.path)?;
+        // The subscribers as they are now: a replaced file is read before the post is taken.
+        core.lists.refresh(core, settings, &list).await?;
+        if !self.lists.contains(&list) {
+            self.lists.push(list);
+        }
+        Ok(())
+    }
+
+    /// The fields to put before the body, and the gathering rule told that a message is on its way.
+    pub fn start_data(
+        &mut self,
+        core: &Core,
+        settings: &Settings,
+        (helo, is_esmtp, client): (&str, bool, IpAddr),
+    ) -> Vec<u8> {
+        self.is_receiving = true;
+        core.intake.receiving();
+        let protocol = match (self.mail.smtputf8, is_esmtp) {
+            (true, _) => "UTF8SMTP",
+            (false, true) => "ESMTP",
+            (false, false) => "SMTP",
+        };
+        let expected = self.mail.size.unwrap_or(0).min(PIECE_BYTES) as usize;
+        let mut prefix = Vec::with_capacity(expected + 512);
+        let hostname = &settings.config.hostname;
+        received(&Trace { helo, client, hostname, protocol, id: self.id, now: core.clock.now() }, &mut prefix);
+        prefix
+    }
+
+    /// Stores a piece of a body that is too large to be held; waits until it is written, so that one piece at a time is
+    /// in memory.
+    pub async fn piece(&mut self, core: &Arc<Core>, bytes: Vec<u8>) {
+        if self.failed.is_some() {
+            return;
+        }
+        let content = *self.content.get_or_insert_with(|| core.next_content_id());
+        self.stored += bytes.len() as u64;
+        // A large body is no company worth waiting for.
+        self.arrived(core);
+        let (answer, ticket) = oneshot::channel();
+        core.intake.push(Job::Piece { content, bytes, answer });
+        self.failed = match ticket.await {
+            Ok(Ok(())) => None,
+            Ok(Err(refused)) => Some(refused),
+            Err(_) => Some(Refused::Stopping),
+        };
+    }
+
+    /// Decides about the whole message, makes it durable and answers.
+    pub async fn end(mut self, core: &Arc<Core>, settings: &Arc<Settings>, client: IpAddr, end: EndOfData) -> Reply {
+        let verdict = match self.failed {
+            Some(refused) => Err(refused.reply()),
+            None => self.check(core, settings, &end.facts),
+        };
+        let envelopes = match verdict {
+            Ok(()) => self.envelopes(core, settings, client, &end.facts),
+            Err(reply) => {
+                log::refused(core, &self.mail, client, &reply);
+                self.abandon(core);
+                return reply;
+            }
+        };
+        if envelopes.is_empty() {
+            self.abandon(core);
+            return Reply::fixed(250, (2, 0, 0), "Ok: report noted");
+        }
+        let content = self.content.unwrap_or_else(|| core.next_content_id());
+        let size = self.stored + end.last.len() as u64;
+        let submission = Submission {
+            first: self.id,
+            content,
+            last: Arc::new(end.last),
+            size,
+            envelopes,
+            settles: Vec::new(),
+        };
+        let (answer, ticket) = oneshot::channel();
+        core.intake.push(Job::Accept { submission, answer });
+        self.arrived(core);
+        match ticket.await {
+            Ok(Ok(())) => Reply::new(250, (2, 0, 0), format!("Ok: queued as {}", self.id)),
+            Ok(Err(refused)) => refused.reply(),
+            Err(_) => Refused::Stopping.reply(),
+        }
+    }
+
+    /// Forgets the message: nothing of it was promised.
+    pub fn abandon(mut self, core: &Core) {
+        self.arrived(core);
+        if self.stored > 0
+            && let Some(content) = self.content
+        {
+            core.intake.push(Job::Drop { content });
+        }
+    }
+
+    fn arrived(&mut self, core: &Core) {
+        if std::mem::take(&mut self.is_receiving) {
+            core.intake.arrived();
+        }
+    }
+
+    /// Content rules: loops, caps, and who may post.
+    fn check(&self, core: &Arc<Core>, settings: &Settings, facts: &HeaderFacts) -> Result<(), Reply> {
+        if let Some(why) = facts.overflow {
+            return Err(Reply::new(552, (5, 3, 4), format!("Message header too large: {why}")));
+        }
+        let received_max = settings.config.received_max;
+        check_received(facts, received_max)?;
+        for name in &self.lists {
+            let Some(list) = settings.list(name) else { return Err(Reply::fixed(451, (4, 3, 0), "Try again later")) };
+            list.admit(&self.mail.path, facts, received_max, &mut |who| core.lists.is_member(core, name, who))?;
+        }
+        Ok(())
+    }
+
+    fn envelopes(
+        &mut self,
+        core: &Core,
+        settings: &Settings,
+        client: IpAddr,
+        facts: &HeaderFacts,
+    ) -> Vec<NewEnvelope> {
+        let origin = client.to_string();
+        let message_id = facts.message_id.clone().unwrap_or_default();
+        let eight_bit = facts.eight_bit;
+        let mut envelopes = Vec::with_capacity(self.lists.len() + 1);
+        for name in self.lists.drain(..) {
+            let Some(list) = settings.list(&name) else { continue };
+            envelopes.push(NewEnvelope {
+                sender: list.settings().bounces.as_str().to_owned(),
+                class: Class::Bulk,
+                list: Some(name.to_string()),
+                recipients: Recipients::List,
+                prefix: list.header_fields().to_vec(),
+                eight_bit,
+                smtputf8: self.mail.smtputf8,
+                ret: Some(QueueRet::Headers),
+                envid: None,
+                origin: origin.clone(),
+                message_id: message_id.clone(),
+                is_report: false,
+            });
+        }
+        for name in self.bounces.drain(..) {
+            // Reports about a list's posts are its owner's to read; a list without an owner has nobody who would.
+            match settings.list(&name).and_then(|list| list.settings().owner.clone()) {
+                Some(owner) => self.addresses.push((owner, RcptParams::default())),
+                None => log::report_noted(core, &name, &self.mail, client),
+            }
+        }
+        if self.addresses.is_empty() {
+            return envelopes;
+        }
+        envelopes.push(NewEnvelope {
+            sender: self.mail.path.as_str().to_owned(),
+            class: if facts.is_bulk() { Class::Bulk } else { Class::Ordinary },
+            list: None,
+            recipients: Recipients::Addresses(std::mem::take(&mut self.addresses)),
+            prefix: Vec::new(),
+            eight_bit,
+            smtputf8: self.mail.smtputf8,
+            ret: self.mail.ret.map(crate::delivery::queue_ret),
+            envid: self.mail.envid.take(),
+            origin,
+            message_id,
+            is_report: false,
+        });
+        envelopes
+    }
+}
