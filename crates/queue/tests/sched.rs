@@ -32,3 +32,11 @@ fn a_lost_completion_is_noticed() {
     world.forget_deliveries = true;
     world.run();
 }
+
+/// After a stop nothing is begun, and everything that is under way ends.
+#[test]
+fn a_stop_lets_transactions_finish_and_begins_none() {
+    for seed in 0..40 {
+        World::new(seed).run_and_stop();
+    }
+}

@@ -5,12 +5,11 @@
 //! one message, and after `STRIKES_MAX` messages in a row without a delivery it becomes the mailbox's. Times are kept in
 //! seconds: a million clocks take about 60 bytes each, timer included.
 
-use hashbrown::hash_map::Entry;
-
 use super::reasons::{ReasonNo, Reply};
+use super::tables::Parts;
 use super::timers::Timer;
 use super::{Map, Scheduler};
-use crate::ids::{AddressId, MessageNo, Ms, SiteId};
+use crate::ids::{AddressId, DomainId, MessageNo, Ms, SiteId};
 use crate::idset::IdSet;
 use crate::store::Store;
 
@@ -53,9 +52,9 @@ struct Hold {
 
 #[derive(Default)]
 pub(super) struct Clocks {
-    mailboxes: Map<AddressId, Mailbox>,
-    recipients: Map<(MessageNo, AddressId), RecipientClock>,
-    strikes: Map<AddressId, u8>,
+    mailboxes: Parts<AddressId, Mailbox>,
+    recipients: Parts<(MessageNo, AddressId), RecipientClock>,
+    strikes: Parts<AddressId, u8>,
     holds: Vec<Option<Hold>>,
     free_holds: Vec<u32>,
     hold_by_key: Map<(SiteId, HoldKey), u32>,
@@ -120,6 +119,11 @@ impl Clocks {
     }
 }
 
+/// Jitter that is the same for what failed together, so that it can go together again: one transaction's recipients.
+fn together(seed: u64, domain: DomainId, no: u32) -> fastrand::Rng {
+    fastrand::Rng::with_seed(seed ^ u64::from(domain.0) << 32 ^ u64::from(no))
+}
+
 /// A sender's domain (RFC 5321 Reverse-path; the null sender is one of its own).
 pub(super) fn sender_key(sender: &str) -> u64 {
     use std::hash::BuildHasher;
@@ -131,7 +135,7 @@ impl Scheduler {
     /// 4.2.x: the mailbox's clock, for all messages. Those of them that are over their lifetime expire.
     pub(super) fn mailbox_failed(&mut self, store: &Store, no: MessageNo, id: AddressId, reply: &Reply, now: Ms) {
         let reason = self.reasons.keep(reply.clone());
-        let mailbox = self.clocks.mailboxes.entry(id).or_insert_with(|| Mailbox {
+        let mailbox = self.clocks.mailboxes.get_or_insert_with(id, || Mailbox {
             until_s: 0,
             fails: 0,
             reason,
@@ -141,7 +145,8 @@ impl Scheduler {
         mailbox.waiters.insert(no.0);
         if u64::from(mailbox.until_s) * 1_000 <= now {
             mailbox.fails = mailbox.fails.saturating_add(1);
-            let until = now + self.cfg.mailbox_retry.delay_ms(mailbox.fails, &mut self.rng);
+            let mut jitter = together(self.jitter_seed, store.book.domain(id), 0);
+            let until = now + self.cfg.mailbox_retry.delay_ms(mailbox.fails, &mut jitter);
             mailbox.until_s = until.div_ceil(1_000) as u32;
             mailbox.probe = None;
             mailbox.reason = reason;
@@ -195,12 +200,12 @@ impl Scheduler {
         if self.clocks.mailboxes.is_empty() {
             return;
         }
-        let Entry::Occupied(entry) = self.clocks.mailboxes.entry(id) else { return };
-        let probed = entry.get().probe.map_or(u64::from(entry.get().until_s) * 1_000 <= now, |probe| probe == no);
-        if !probed {
+        let Some(mailbox) = self.clocks.mailboxes.get(&id) else { return };
+        if !mailbox.probe.map_or(u64::from(mailbox.until_s) * 1_000 <= now, |probe| probe == no) {
             return;
         }
-        for waiter in entry.remove().waiters.iter() {
+        let Some(mailbox) = self.clocks.mailboxes.remove(&id) else { return };
+        for waiter in &mailbox.waiters {
             self.make_ready(store, MessageNo(waiter), id, now);
         }
     }
@@ -219,21 +224,20 @@ impl Scheduler {
     /// Another 4xx at RCPT: this message and recipient, or the mailbox after `STRIKES_MAX` messages.
     pub(super) fn recipient_failed(&mut self, store: &Store, no: MessageNo, id: AddressId, reply: &Reply, now: Ms) {
         let reason = self.reasons.keep(reply.clone());
-        let clock = match self.clocks.recipients.entry((no, id)) {
-            Entry::Occupied(clock) => clock.into_mut(),
-            Entry::Vacant(vacant) => {
-                let strikes = self.clocks.strikes.entry(id).or_default();
-                *strikes = strikes.saturating_add(1);
-                if *strikes >= STRIKES_MAX {
-                    self.mailbox_failed(store, no, id, reply, now);
-                    return;
-                }
-                vacant.insert(RecipientClock { until_s: 0, reason, fails: 0 })
+        if !self.clocks.recipients.contains_key(&(no, id)) {
+            let strikes = self.clocks.strikes.get_or_insert_with(id, || 0);
+            *strikes = strikes.saturating_add(1);
+            if *strikes >= STRIKES_MAX {
+                self.mailbox_failed(store, no, id, reply, now);
+                return;
             }
-        };
+        }
+        let new = || RecipientClock { until_s: 0, reason, fails: 0 };
+        let clock = self.clocks.recipients.get_or_insert_with((no, id), new);
         clock.fails = clock.fails.saturating_add(1);
         clock.reason = reason;
-        let until = now + self.cfg.recipient_retry.delay_ms(clock.fails, &mut self.rng);
+        let mut jitter = together(self.jitter_seed, store.book.domain(id), no.0);
+        let until = now + self.cfg.recipient_retry.delay_ms(clock.fails, &mut jitter);
         clock.until_s = until.div_ceil(1_000) as u32;
         let until_s = clock.until_s;
         self.timers.set(Ms::from(until_s) * 1_000, Timer::Recipient(no, id));
@@ -242,16 +246,16 @@ impl Scheduler {
 
     /// A recipient's clock has run out.
     pub(super) fn recipient_due(&mut self, store: &Store, no: MessageNo, id: AddressId, now: Ms) {
-        let Entry::Occupied(mut clock) = self.clocks.recipients.entry((no, id)) else { return };
-        if u64::from(clock.get().until_s) * 1_000 > now {
+        let Some(clock) = self.clocks.recipients.get_mut(&(no, id)) else { return };
+        if u64::from(clock.until_s) * 1_000 > now {
             return;
         }
         if self.messages.contains_key(&no) {
             // Kept for its count of failures; `until_s` stays in the past until the next one.
-            clock.get_mut().until_s = 0;
+            clock.until_s = 0;
             self.make_ready(store, no, id, now);
         } else {
-            clock.remove();
+            self.clocks.recipients.remove(&(no, id));
         }
     }
 

@@ -93,6 +93,7 @@ impl Default for SchedConfig {
 
 impl SchedConfig {
     /// The nearest configuration that can make progress: no limit is zero, no cap below its start.
+    #[must_use]
     pub fn checked(mut self) -> SchedConfig {
         for limit in [
             &mut self.connections_max,

@@ -43,7 +43,7 @@ pub(super) enum Lane {
 }
 
 pub(super) struct Tx {
-    pub tx: TxId,
+    pub id: TxId,
     pub no: MessageNo,
     pub ids: Ids,
     /// The sender's key, where the site has holds: the message may be gone when the outcome comes.
@@ -266,7 +266,7 @@ impl Scheduler {
     }
 
     /// Back from the slow lane, if the budget has room.
-    pub(super) fn to_fast_lane(&mut self, slot: Slot) {
+    pub(super) fn back_to_fast_lane(&mut self, slot: Slot) {
         if self.conns.fast >= self.cfg.connections_max {
             return;
         }
@@ -379,7 +379,7 @@ impl Scheduler {
         let entry = self.conns.get(conn)?;
         (entry.state, entry.since) = (State::Busy, now);
         entry.begun += 1;
-        entry.txs.push(Tx { tx, no, ids: ids.clone(), sender });
+        entry.txs.push(Tx { id: tx, no, ids: ids.clone(), sender });
         self.arm(slot, now + self.cfg.fast_silence_ms);
         // More may wait than this connection can take soon.
         self.consider(site, now);
@@ -388,7 +388,7 @@ impl Scheduler {
 
     /// A connection without work: idle, or closed if it has done its share or others wait for its place.
     fn rest(&mut self, slot: Slot, exhausted: bool, now: Ms) {
-        self.to_fast_lane(slot);
+        self.back_to_fast_lane(slot);
         let others_wait = self.conns.fast >= self.cfg.connections_max
             && !(self.sites.wanting[0].is_empty() && self.sites.wanting[1].is_empty());
         let idle_ms = self.cfg.idle_ms;

@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 
 use super::failing::{Drain, DrainWhat};
 use super::reasons::{ReasonNo, Reply};
+use super::tables::Pieces;
 use super::timers::Timer;
 use super::{Dsn, Effect, STEPS_MAX, Scheduler};
 use crate::ids::{DomainId, MessageNo, Ms, SiteId};
@@ -53,7 +54,7 @@ pub(super) struct Relink {
 
 #[derive(Default)]
 pub(super) struct Domains {
-    list: Vec<Domain>,
+    list: Pieces<Domain>,
     queue: VecDeque<DomainId>,
     asked: usize,
     pub relinks: VecDeque<Relink>,
@@ -62,8 +63,8 @@ pub(super) struct Domains {
 impl Domains {
     pub fn get(&mut self, domain: DomainId) -> &mut Domain {
         let index = domain.0 as usize;
-        if index >= self.list.len() {
-            self.list.resize_with(index + 1, Domain::default);
+        while index >= self.list.len() {
+            self.list.push(Domain::default());
         }
         &mut self.list[index]
     }

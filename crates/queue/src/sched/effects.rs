@@ -90,7 +90,7 @@ pub enum Stage {
 pub struct RcptOutcome {
     pub id: AddressId,
     pub stage: Stage,
-    /// The deciding reply's code; 0 if there was none (Connect, Lost, LostAfterDot, Content).
+    /// The deciding reply's code; 0 if there was none (`Connect`, `Lost`, `LostAfterDot`, `Content`).
     pub code: u16,
     pub dsn: Option<Dsn>,
     /// The reply or the error, one line. Share one `Arc` among the recipients of one reply.

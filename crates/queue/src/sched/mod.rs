@@ -35,6 +35,7 @@ mod results;
 mod sites;
 mod status;
 mod steps;
+mod tables;
 mod timers;
 mod verdict;
 mod waits;
@@ -42,14 +43,14 @@ mod waits;
 use std::collections::VecDeque;
 
 use foldhash::fast::RandomState;
-use hashbrown::{HashMap, HashSet};
+use hashbrown::HashMap;
 
 pub use config::{Backoff, SchedConfig};
 pub use effects::{CloseReason, Dsn, Effect, Failure, Ids, RcptOutcome, Stage, Work};
 pub use reasons::Reply;
 pub use status::{Census, Load, RecipientState, RecipientStatus, SiteStatus};
 
-use crate::ids::{AddressId, DomainId, MessageNo, Ms, SiteId};
+use crate::ids::{AddressId, MessageNo, Ms, SiteId};
 use crate::idset::IdSet;
 use crate::store::Store;
 
@@ -84,14 +85,15 @@ struct Activation {
     /// The last id looked at.
     cursor: Option<u32>,
     /// Domains whose recipients were taken while this was going on: not named again.
-    touched: HashSet<DomainId, RandomState>,
+    touched: IdSet,
 }
 
 /// See the module's head.
 pub struct Scheduler {
     cfg: SchedConfig,
     rng: fastrand::Rng,
-    messages: Map<MessageNo, Active>,
+    jitter_seed: u64,
+    messages: tables::Parts<MessageNo, Active>,
     /// The same as numbers, in order.
     live: IdSet,
     /// The number accepted last: numbers above it are from before the wrap.
@@ -116,7 +118,8 @@ impl Scheduler {
         Scheduler {
             cfg: cfg.checked(),
             rng: fastrand::Rng::with_seed(seed),
-            messages: Map::default(),
+            jitter_seed: seed,
+            messages: tables::Parts::default(),
             live: IdSet::new(),
             newest: 0,
             activating: VecDeque::new(),
@@ -157,7 +160,7 @@ impl Scheduler {
         self.live.insert(no.0);
         self.newest = no.0;
         if small {
-            for id in message.pending().iter() {
+            for id in message.pending() {
                 self.make_ready(store, no, AddressId(id), now);
             }
         } else if let Some(active) = self.messages.get_mut(&no) {

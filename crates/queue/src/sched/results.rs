@@ -67,7 +67,7 @@ impl Scheduler {
     /// go again. The connection is ready for `take_work` unless `closed` follows.
     pub fn work_done(&mut self, store: &Store, conn: ConnId, tx: TxId, results: &[RcptOutcome], now: Ms) {
         let Some(entry) = self.conns.get(conn) else { return };
-        let Some(at) = entry.txs.iter().position(|t| t.tx == tx) else { return };
+        let Some(at) = entry.txs.iter().position(|t| t.id == tx) else { return };
         let done = entry.txs.remove(at);
         entry.since = now;
         let (site, host, good) = (entry.site, entry.host, entry.good);

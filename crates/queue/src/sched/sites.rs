@@ -7,12 +7,11 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use foldhash::fast::RandomState;
-use hashbrown::HashMap;
 use smallvec::SmallVec;
 
 use super::conns::Slot;
 use super::reasons::ReasonNo;
+use super::tables::{Parts, Pieces};
 use crate::ids::{DomainId, MessageNo, Ms, SiteId};
 use crate::idset::IdSet;
 use crate::site::{SitePlan, Target};
@@ -122,10 +121,10 @@ pub(super) enum Pick {
 
 #[derive(Default)]
 pub(super) struct Sites {
-    pub list: Vec<Site>,
-    by_key: HashMap<Arc<str>, SiteId, RandomState>,
-    pub hosts: Vec<Host>,
-    host_by_addr: HashMap<SocketAddr, HostNo, RandomState>,
+    pub list: Pieces<Site>,
+    by_key: Parts<Arc<str>, SiteId>,
+    pub hosts: Pieces<Host>,
+    host_by_addr: Parts<SocketAddr, HostNo>,
     /// Sites to look at again, and those that want a connection while the budget is used up (per class).
     pub dirty: VecDeque<SiteId>,
     pub wanting: [VecDeque<SiteId>; CLASSES],
@@ -186,7 +185,7 @@ impl Sites {
     }
 
     fn host_of(&mut self, addr: SocketAddr, site: SiteId, new: bool) -> HostNo {
-        let no = *self.host_by_addr.entry(addr).or_insert_with(|| {
+        let no = *self.host_by_addr.get_or_insert_with(addr, || {
             self.hosts.push(Host { fails: 0, losses: 0, until: 0, probe: None, reason: 0, sites: Vec::new() });
             (self.hosts.len() - 1) as HostNo
         });

@@ -52,11 +52,11 @@ pub(super) fn classify(outcome: &RcptOutcome) -> Verdict {
         (400..=499, Stage::Mail) => Verdict::Sender,
         (400..=499, Stage::Rcpt) if outcome.dsn.is_some_and(|d| d.subject == 2) => Verdict::Mailbox,
         (400..=499, Stage::Rcpt) => Verdict::Recipient,
-        // 451 to DATA or the data; but also LMTP's 4.2.x for one recipient after the data.
+        // LMTP answers for one recipient after the data.
         (400..=499, Stage::Final) if outcome.dsn.is_some_and(|d| d.subject == 2) => Verdict::Mailbox,
-        (400..=499, _) => Verdict::Message,
         (500..=599, _) => Verdict::Fail,
-        // A code that has no meaning here (1xx, 3xx, 2xx without the data): a protocol error, not a bounce.
+        // 4xx to DATA or the data; or a code without a meaning here (1xx, 3xx, 2xx before the data): a protocol error
+        // and not a reason for a bounce.
         _ => Verdict::Message,
     }
 }

@@ -8,7 +8,8 @@
 use smallvec::SmallVec;
 
 use super::sites::oldest;
-use super::{Active, Ids, Map, STEPS_MAX, Scheduler};
+use super::tables::Parts;
+use super::{Active, Ids, STEPS_MAX, Scheduler};
 use crate::ids::{AddressId, DomainId, MessageNo, Ms, SiteId};
 use crate::idset::IdSet;
 use crate::store::Store;
@@ -57,8 +58,8 @@ type AtSite = SmallVec<[DomainId; 4]>;
 
 #[derive(Default)]
 pub(super) struct Waits {
-    lists: Map<(DomainId, MessageNo), List>,
-    at_sites: Map<(SiteId, MessageNo), AtSite>,
+    lists: Parts<(DomainId, MessageNo), List>,
+    at_sites: Parts<(SiteId, MessageNo), AtSite>,
 }
 
 impl Waits {
@@ -72,7 +73,7 @@ impl Scheduler {
     pub(super) fn make_ready(&mut self, store: &Store, no: MessageNo, id: AddressId, now: Ms) {
         let Some(class) = self.messages.get(&no).map(|m| m.class) else { return };
         let domain = store.book.domain(id);
-        self.waits.lists.entry((domain, no)).or_default().ids.push(id);
+        self.waits.lists.get_or_insert_with((domain, no), List::default).ids.push(id);
         if self.domains.get(domain).explicit.insert(no.0) {
             self.link(domain, no, class, now);
         } else if let Some(site) = self.domains.get(domain).site {
@@ -86,7 +87,7 @@ impl Scheduler {
         let entry = self.sites.get(site);
         entry.waiting[class].insert(no.0);
         if entry.domains.len() > 1 {
-            self.waits.at_sites.entry((site, no)).or_default().push(domain);
+            self.waits.at_sites.get_or_insert_with((site, no), AtSite::new).push(domain);
         }
     }
 
@@ -114,7 +115,7 @@ impl Scheduler {
             activation.cursor = Some(id);
             steps -= 1;
             let domain = store.book.domain(AddressId(id));
-            if last == Some(domain) || activation.touched.contains(&domain) {
+            if last == Some(domain) || activation.touched.contains(domain.0) {
                 continue;
             }
             last = Some(domain);
@@ -229,7 +230,7 @@ impl Scheduler {
             let list = touch(active, domain, store, message.pending(), steps);
             if !list.is_empty() {
                 entry.explicit.insert(no.0);
-                let known = self.waits.lists.entry((domain, no)).or_default();
+                let known = self.waits.lists.get_or_insert_with((domain, no), List::default);
                 known.ids.extend(list.ids);
                 known.rest = list.rest;
             }
@@ -291,7 +292,7 @@ impl Scheduler {
 /// The recipients of a message at a domain that nobody has looked at.
 fn touch(active: &mut Active, domain: DomainId, store: &Store, pending: &IdSet, steps: &mut u32) -> List {
     if let Some(activation) = active.extra.as_mut().and_then(|extra| extra.activation.as_mut()) {
-        activation.touched.insert(domain);
+        activation.touched.insert(domain.0);
     }
     let here = store.book.addresses_of(domain);
     let mut list = List::default();

@@ -100,7 +100,7 @@ impl Hosts {
                     if mixes { vec![0, 1] } else { (0..rng.usize(1..4)).map(|_| rng.usize(0..count)).collect() };
                 hosts.sort_unstable();
                 hosts.dedup();
-                let equal = !mixes && hosts.len() % 2 == 0;
+                let equal = !mixes && hosts.len().is_multiple_of(2);
                 let key = format!("{}{equal}{hosts:?}", if mixes { "route:" } else { "" }).into();
                 let servfail_until = if rng.u32(0..8) == 0 { start + rng.u64(1..3 * HOUR) } else { 0 };
                 Domain { kind, hosts, equal, servfail_until, mixes, key }

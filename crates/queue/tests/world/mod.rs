@@ -71,6 +71,7 @@ pub struct World {
     /// Restarts so far: what was under way before is gone.
     run: u64,
     seed: u64,
+    stopped: bool,
 }
 
 fn config(rng: &mut fastrand::Rng) -> SchedConfig {
@@ -111,6 +112,7 @@ impl World {
             posts_left: rng.u32(5..40),
             run: 0,
             seed,
+            stopped: false,
             rng,
         };
         world.at(1, Ev::Post);
@@ -130,10 +132,27 @@ impl World {
     }
 
     pub fn run(mut self) {
-        while self.now < START + HORIZON {
+        self.run_until(START + HORIZON);
+        self.check_ends();
+    }
+
+    pub fn run_and_stop(mut self) {
+        let stop_at = START + self.rng.u64(1..30_000);
+        self.run_until(stop_at);
+        self.sched.stop();
+        self.stopped = true;
+        self.events.retain(|e| !matches!(self.bodies[&e.0.1], Ev::Post | Ev::Restart | Ev::Remove | Ev::Flush));
+        self.obey();
+        self.run_until(stop_at + HOUR);
+        assert_eq!((self.sched.open_connections(), self.conns.len()), (0, 0), "seed {}", self.seed);
+        assert!(self.in_flight.is_empty());
+    }
+
+    fn run_until(&mut self, end: Ms) {
+        while self.now < end {
             let event = self.events.peek().map(|e| e.0.0);
             let tick = self.sched.next_tick().map(|t| t.max(self.now));
-            let Some(next) = event.into_iter().chain(tick).min() else { break };
+            let Some(next) = event.into_iter().chain(tick).min().filter(|next| *next < end) else { break };
             self.now = self.now.max(next);
             if tick == Some(next) {
                 self.sched.tick(&self.store, self.now);
@@ -144,7 +163,6 @@ impl World {
             self.obey();
             self.check_bounds();
         }
-        self.check_ends();
     }
 
     fn happen(&mut self, ev: Ev) {
@@ -232,6 +250,7 @@ impl World {
                 self.at(after, Ev::Resolved(domain, run));
             }
             Effect::Connect { conn, site, target } => {
+                assert!(!self.stopped, "connects after the stop");
                 let host = Hosts::index(target.addr);
                 let after = self.hosts.connect_ms(host, &mut self.rng);
                 self.hosts.joined(host);
@@ -261,7 +280,7 @@ impl World {
 
     fn next_work(&mut self, conn: ConnId) {
         let Some(work) = self.sched.take_work(&self.store, conn, self.now) else { return };
-        assert!(!work.ids.is_empty());
+        assert!(!self.stopped && !work.ids.is_empty());
         assert!(work.ids.len() <= self.cfg.recipients_per_transaction_max);
         for id in &work.ids {
             assert!(self.in_flight.insert((work.no, *id)), "handed out twice at a time");
