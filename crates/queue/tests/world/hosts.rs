@@ -130,6 +130,12 @@ impl Hosts {
         self.of(name).hosts.iter().all(|h| matches!(self.moods[*h], HostMood::Dead | HostMood::Hangs))
     }
 
+    /// Whether a host there fails transactions at random.
+    pub fn is_chancy(&self, name: &str) -> bool {
+        let chancy = |mood| matches!(mood, HostMood::Drops(_) | HostMood::DropsAfterDot(_) | HostMood::RefusesData(_));
+        self.of(name).hosts.iter().any(|h| chancy(self.moods[*h]))
+    }
+
     pub fn is_unknown_user(id: AddressId) -> bool {
         id.0 % 17 == 3
     }
