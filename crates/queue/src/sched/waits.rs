@@ -132,7 +132,7 @@ impl Scheduler {
         steps
     }
 
-    /// The next transaction for a site, its recipients marked as in flight; and whether more may wait.
+    /// The next transaction for a site, its recipients marked as in flight.
     pub(super) fn select(&mut self, store: &Store, site: SiteId, now: Ms) -> Option<(MessageNo, Ids)> {
         let mut steps = STEPS_MAX;
         while steps > 0 {
