@@ -1,6 +1,6 @@
 //! The command line.
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -170,7 +170,7 @@ pub fn start_logging(level: LogLevel) {
         .with_target("stentor", level);
     use tracing_subscriber::layer::SubscriberExt;
     use tracing_subscriber::util::SubscriberInitExt;
-    let output = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_target(false);
+    let output = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(std::io::stderr().is_terminal()).with_target(false);
     // A second call (tests) keeps the first.
     let _ = tracing_subscriber::registry().with(output).with(filter).try_init();
 }

@@ -21,7 +21,7 @@ use crate::core::intake::{Job, Refused, Ticket};
 use crate::core::{Core, Settings};
 
 /// Addresses interned with one job: the hub's lock is held for about a millisecond.
-const INTERN_ADDRESSES_MAX: usize = 2048;
+pub const INTERN_ADDRESSES_MAX: usize = 2048;
 
 #[derive(Default)]
 pub struct Lists {

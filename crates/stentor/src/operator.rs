@@ -74,7 +74,7 @@ impl Operator {
         }
     }
 
-    async fn queue(&self, sites_max: usize) -> QueueSummary {
+    pub async fn queue(&self, sites_max: usize) -> QueueSummary {
         let core = &self.core;
         let mut census = Census::default();
         while !core.with(|hub, _| census.step(&hub.sched, &hub.store, CENSUS_STEP)) {

@@ -24,10 +24,7 @@ use std::path::Path;
 
 use toml::de::DeTable;
 
-pub use checked::{
-    Config, ControlConfig, DeliveryConfig, DnsConfig, DomainsConfig, EightBit, JournalConfig, ListConfig, ListenConfig,
-    LogConfig, LogFormat, LogLevel, LogTarget, RetryConfig,
-};
+pub use checked::{Config, EightBit, LogFormat, LogLevel, LogTarget};
 pub use diagnose::{Diagnostic, Severity};
 use raw::Context;
 

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use stentor_journal::{Batch, CheckpointStep, CommitError, Journal};
 use stentor_queue::event::{Accept, Event, RcptParams, encode_accept, encode_intern, encode_list, encode_outcome};
@@ -28,6 +28,8 @@ const CHECKPOINT_PAUSE: Duration = Duration::from_millis(5);
 const FULL_POLL: Duration = Duration::from_millis(500);
 /// Pause after a failed write: the next one goes to a fresh segment, and a broken disk must not be hammered.
 const FAILURE_PAUSE: Duration = Duration::from_millis(20);
+/// How often the counters of `stentor status` ask what the journal occupies.
+const SPACE_PAUSE: Duration = Duration::from_secs(1);
 /// Octets of live content moved with one batch.
 const CLEAN_BYTES_MAX: usize = 512 * 1024;
 
@@ -54,6 +56,8 @@ pub struct Committer {
     /// Addresses that the batch being built interns: forgotten if it fails.
     interned: Vec<AddressId>,
     addresses_max: usize,
+    /// When the journal was last asked what it occupies.
+    space_at: Option<Instant>,
 }
 
 impl Committer {
@@ -61,6 +65,7 @@ impl Committer {
         let config = &core.settings().config.journal;
         Committer {
             addresses_max: config.addresses_max as usize,
+            space_at: None,
             core,
             journal,
             batch: Batch::new(),
@@ -172,7 +177,7 @@ impl Committer {
                 None => {
                     self.forget_interned(hub, first_interned);
                     self.batch.drop_content(content.0);
-                    drop(answer.send(Err(Refused::AddressesFull)));
+                    let _ = answer.send(Err(Refused::AddressesFull));
                     return;
                 }
             }
@@ -380,8 +385,16 @@ impl Committer {
         }
     }
 
-    fn count(&self) {
+    fn count(&mut self) {
         let stats = self.journal.statistics();
+        let now = Instant::now();
+        if self.space_at.is_none_or(|at| now.duration_since(at) >= SPACE_PAUSE) {
+            self.space_at = Some(now);
+            let space = self.journal.space();
+            self.core.counters.segments.store(space.segments as u64, Ordering::Relaxed);
+            self.core.counters.content_bytes.store(space.live_content_bytes, Ordering::Relaxed);
+            self.core.counters.disk_free_bytes.store(space.free_disk_bytes, Ordering::Relaxed);
+        }
         self.core.counters.syncs.store(stats.syncs, Ordering::Relaxed);
         self.core.counters.batches.store(stats.batches, Ordering::Relaxed);
         self.core.counters.bytes_written.store(stats.bytes_written, Ordering::Relaxed);

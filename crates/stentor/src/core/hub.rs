@@ -106,6 +106,8 @@ pub struct Hub {
     /// When the ticker will wake.
     tick_at: Option<Ms>,
     completions_announced: bool,
+    /// Messages that ended under this hold of the lock.
+    finished: Vec<MessageNo>,
     /// Contents that nothing refers to any more, for the committer to drop.
     pub unreferenced: Vec<u64>,
 }
@@ -123,12 +125,16 @@ impl Hub {
             signals: HashMap::default(),
             tick_at: None,
             completions_announced: false,
+            finished: Vec::new(),
             unreferenced: Vec::new(),
         }
     }
 
     /// Turns the scheduler's effects into acts, and says what else is due.
     pub fn settle(&mut self, acts: &mut SmallVec<[Act; 8]>) -> FollowUp {
+        for no in self.finished.drain(..) {
+            self.sched.finished(no);
+        }
         for effect in self.sched.effects() {
             match effect {
                 Effect::Resolve { domain } => {
@@ -194,7 +200,8 @@ impl Hub {
 
     fn ended(&mut self, applied: Applied) {
         if let Applied::Finished { no, content, unreferenced, .. } = applied {
-            self.sched.finished(no);
+            // Said to the scheduler when it has heard of the transaction that ended it.
+            self.finished.push(no);
             if unreferenced {
                 self.bodies.forget(content);
                 self.unreferenced.push(content.0);

@@ -42,6 +42,18 @@ impl Outgoing {
         }
     }
 
+    /// Octets that will be sent. A conversion is run once for its size and its errors, so that neither turns up in the
+    /// middle of a transaction; what is not converted is as long as it is stored.
+    pub fn wire_size(core: &Core, assignment: &Assignment, seven_bit: bool) -> Result<u64, ContentError> {
+        if !seven_bit {
+            return Ok(assignment.size);
+        }
+        let mut trial = Outgoing::new(assignment, true);
+        let mut size = 0;
+        while trial.next(core, assignment, |bytes| size += bytes.len() as u64)? {}
+        Ok(size)
+    }
+
     /// Hands the next piece to `send`; false when there is no more.
     pub fn next(
         &mut self,

@@ -17,12 +17,14 @@ use stentor_queue::site::Target;
 use tokio::net::TcpStream;
 
 use super::assignment::Assignment;
-use super::body::Outgoing;
+use super::body::{ContentError, Outgoing};
 use super::outcome;
 use crate::core::hub::Signal;
 use crate::core::{Core, Settings, log};
 
 const READ_BYTES: usize = 32 * 1024;
+/// How often the scheduler is told that a host is alive; well under the silence that changes lanes.
+const PROGRESS_MS: Ms = 500;
 /// Octets of output after which more content waits for the socket.
 const OUTPUT_BYTES_HIGH: usize = 128 * 1024;
 
@@ -58,7 +60,9 @@ pub async fn connect(core: Arc<Core>, conn: ConnId, target: Target, signal: Arc<
                 out_at: 0,
                 is_ready: false,
                 is_starved: false,
+                is_alive: false,
                 begun,
+                progress_at: begun,
                 core: core.clone(),
             };
             connection.run().await;
@@ -99,8 +103,12 @@ struct Connection {
     is_ready: bool,
     /// The scheduler had nothing; it will signal.
     is_starved: bool,
+    /// Octets went to or came from the host since the scheduler last heard.
+    is_alive: bool,
     /// When the connection was asked for.
     begun: Ms,
+    /// When the scheduler last heard that the host is alive.
+    progress_at: Ms,
 }
 
 impl Connection {
@@ -116,10 +124,22 @@ impl Connection {
             }
             self.begin();
             self.send_content();
+            self.tell_progress();
             if let Err(error) = self.exchange().await {
                 tracing::debug!(host = %self.target.host, %error, "connection lost");
                 self.smtp.disconnected();
             }
+        }
+    }
+
+    /// A host that answers or takes content in the middle of a transaction is not silent; the scheduler hears of it
+    /// now and then. It sees the end of transactions anyway.
+    fn tell_progress(&mut self) {
+        let now = self.core.clock.now();
+        if std::mem::take(&mut self.is_alive) && !self.open.is_empty() && now >= self.progress_at + PROGRESS_MS {
+            self.progress_at = now;
+            let conn = self.conn;
+            self.core.with(|hub, now| hub.sched.progress(conn, now));
         }
     }
 
@@ -197,11 +217,20 @@ impl Connection {
             let text = "the host does not take 8-bit content and conversion is off";
             return self.not_sendable(&assignment, Dsn::new(5, 6, 3), text);
         }
+        let size = match Outgoing::wire_size(&self.core, &assignment, seven_bit) {
+            Ok(size) => size,
+            Err(ContentError::Convert(text)) => return self.not_sendable(&assignment, Dsn::new(5, 6, 3), &text),
+            Err(ContentError::Read(error)) => {
+                tracing::error!(message = %assignment.id, %error, "a stored content cannot be read");
+                let outcomes = outcome::same(&assignment, Stage::Lost, 0, Dsn::new(4, 3, 0), "stored content unreadable");
+                return self.settle(&assignment, &outcomes);
+            }
+        };
         let spec = TxSpec {
             tx: assignment.work.tx.0,
             sender: &assignment.sender,
-            size: assignment.size,
-            size_exact: !seven_bit,
+            size,
+            size_exact: true,
             eight_bit: assignment.eight_bit && !seven_bit,
             smtputf8: assignment.needs_smtputf8(),
             ret: assignment.ret.map(super::ret),
@@ -308,7 +337,10 @@ impl Connection {
     fn write(&mut self) -> io::Result<()> {
         while self.out_at < self.smtp.output().len() {
             match self.stream.try_write(&self.smtp.output()[self.out_at..]) {
-                Ok(n) => self.out_at += n,
+                Ok(n) => {
+                    self.out_at += n;
+                    self.is_alive = true;
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) => return Err(error),
             }
@@ -326,6 +358,7 @@ impl Connection {
                 Ok(true)
             }
             Ok(n) => {
+                self.is_alive = true;
                 // An error is in the session's last event as well.
                 let _ = self.smtp.receive(&buffer[..n], self.core.clock.now());
                 Ok(true)

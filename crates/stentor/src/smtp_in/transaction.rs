@@ -16,10 +16,12 @@ use stentor_queue::ids::{ContentId, MessageId};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::received::{Trace, received};
+use crate::core::committer::Merged;
 use crate::core::envelope::{NewEnvelope, Recipients};
 use crate::core::intake::{Job, Refused, Submission};
 use crate::core::memory::PIECE_BYTES;
 use crate::core::{Core, Settings, log};
+use crate::lists::INTERN_ADDRESSES_MAX;
 
 pub struct Transaction {
     mail: MailFrom,
@@ -156,6 +158,13 @@ impl Transaction {
             self.abandon(core);
             return Reply::fixed(250, (2, 0, 0), "Ok: report noted");
         }
+        let envelopes = match intern_ahead(core, envelopes).await {
+            Ok(envelopes) => envelopes,
+            Err(refused) => {
+                self.abandon(core);
+                return refused.reply();
+            }
+        };
         let content = self.content.unwrap_or_else(|| core.next_content_id());
         let size = self.stored + end.last.len() as u64;
         let submission = Submission {
@@ -260,4 +269,28 @@ impl Transaction {
         });
         envelopes
     }
+}
+
+/// Interns the recipients of large envelopes in batches of their own, so that neither the acceptance's batch nor the
+/// time under the hub's lock grows with them. Addresses that are interned and then not used do no harm.
+async fn intern_ahead(core: &Core, mut envelopes: Vec<NewEnvelope>) -> Result<Vec<NewEnvelope>, Refused> {
+    for envelope in &mut envelopes {
+        let Recipients::Addresses(addresses) = &mut envelope.recipients else { continue };
+        if addresses.len() <= INTERN_ADDRESSES_MAX {
+            continue;
+        }
+        let mut merged = Merged::default();
+        for chunk in addresses.chunks_mut(INTERN_ADDRESSES_MAX) {
+            let (answer, ticket) = oneshot::channel();
+            let texts = chunk.iter().map(|(address, _)| address.as_str().to_owned()).collect();
+            core.intake.push(Job::Intern { addresses: texts, answer });
+            let ids = ticket.await.unwrap_or(Err(Refused::Stopping))?;
+            for (id, (_, params)) in ids.into_iter().zip(chunk) {
+                merged.add(id, std::mem::take(params));
+            }
+        }
+        let params = merged.params();
+        envelope.recipients = Recipients::Interned(merged.ids, params);
+    }
+    Ok(envelopes)
 }
