@@ -1,0 +1,51 @@
+# The commands of a developer; `make` alone lists them. CONTRIBUTING.md says when to use which.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help demo test check lint deny deny-advisories bench fuzz
+
+CARGO ?= cargo
+OUT := $(or $(CARGO_TARGET_DIR),target)
+FUZZ_TARGETS := $(notdir $(basename $(wildcard fuzz/fuzz_targets/*.rs)))
+# Seconds for each fuzz target.
+FUZZ_SECONDS ?= 60
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: ## build, then post to a list in a simulated Internet; ARGS="--message FILE --subscribers FILE"
+	$(CARGO) build --release -p stentor
+	$(OUT)/release/stentor demo $(ARGS)
+
+test: ## install what the tests need (as root), then everything that CI runs
+	bash tests/install.sh
+	$(MAKE) --no-print-directory lint
+	$(CARGO) build --workspace --all-targets
+	$(CARGO) test --workspace
+
+check: lint ## format, lints and unit tests, without the real binary's tests
+	$(CARGO) test --workspace --exclude stentor-tests
+
+lint: ## format and lints
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+
+deny: ## licences, duplicates and sources of our dependencies (installs cargo-deny if it is missing)
+	@command -v cargo-deny >/dev/null || $(CARGO) install --locked cargo-deny
+	cargo-deny check bans licenses sources
+
+deny-advisories: ## known weaknesses of our dependencies; fetches the advisory database
+	@command -v cargo-deny >/dev/null || $(CARGO) install --locked cargo-deny
+	cargo-deny check advisories
+
+bench: ## side by side with Postfix (as root); ONLY=path.relay runs a part, ROUNDS=3 less of it
+	bash tests/install.sh
+	$(CARGO) build --release -p stentor
+	python3 bench/run.py $(if $(ONLY),--only $(ONLY)) $(if $(ROUNDS),--rounds $(ROUNDS))
+
+fuzz: ## every parser for FUZZ_SECONDS=60 each, or one: TARGET=headers (needs a nightly compiler)
+	@command -v cargo-fuzz >/dev/null || $(CARGO) install --locked cargo-fuzz
+	for target in $(or $(TARGET),$(FUZZ_TARGETS)); do \
+		$(CARGO) +nightly fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS); \
+	done
