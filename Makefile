@@ -21,11 +21,12 @@ demo: ## build, then post to a list in a simulated Internet; ARGS="--message FIL
 test: ## install what the tests need (as root), then everything that CI runs
 	bash tests/install.sh
 	$(MAKE) --no-print-directory lint
-	$(CARGO) build --workspace --all-targets
-	$(CARGO) test --workspace
+	$(CARGO) build --workspace --bins --tests
+	$(CARGO) test --workspace --doc
+	$(CARGO) test --workspace --lib --bins --tests
 
 check: lint ## format, lints and unit tests, without the real binary's tests
-	$(CARGO) test --workspace --exclude stentor-tests
+	$(CARGO) test --workspace --lib --bins --tests --exclude stentor-tests
 
 lint: ## format and lints
 	$(CARGO) fmt --all --check
