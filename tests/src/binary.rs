@@ -1,0 +1,38 @@
+//! The binary under test: built once per run, in the profile of the tests.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::LazyLock;
+
+static STENTOR: LazyLock<PathBuf> = LazyLock::new(build);
+
+/// The path of `stentor`. `STENTOR_BIN` names one that is there already.
+pub fn stentor() -> &'static Path {
+    &STENTOR
+}
+
+/// Where this profile's binaries are, from the test's own path (`PROFILE/deps/all-HASH`).
+pub fn target_dir() -> PathBuf {
+    let exe = std::env::current_exe().expect("a running test has a path");
+    let deps = exe.parent().expect("a binary is in a folder");
+    let profile = if deps.ends_with("deps") { deps.parent() } else { Some(deps) };
+    profile.expect("deps is in a folder").to_owned()
+}
+
+fn build() -> PathBuf {
+    if let Some(path) = std::env::var_os("STENTOR_BIN") {
+        return path.into();
+    }
+    let folder = target_dir();
+    let target = folder.parent().expect("a profile's folder is in the target folder");
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.args(["build", "-q", "-p", "stentor", "--target-dir"]).arg(target);
+    command.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+    if folder.ends_with("release") {
+        command.arg("--release");
+    }
+    let status = command.status().expect("cargo runs the tests, so it can be run");
+    assert!(status.success(), "stentor cannot be built");
+    folder.join("stentor")
+}
