@@ -109,7 +109,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Check(with) => match load(with.config.as_deref()) {
             Ok(config) => {
                 tell_warnings(&config.warnings);
-                println!("{}: ok", config.file.as_deref().unwrap_or(Path::new("built-in defaults")).display());
+                println!("{}", checked(&config));
                 ExitCode::SUCCESS
             }
             Err(code) => code,
@@ -149,6 +149,20 @@ fn load(path: Option<&Path>) -> Result<Config, ExitCode> {
     })
 }
 
+/// What a sound configuration amounts to, in a line.
+fn checked(config: &Config) -> String {
+    let list = |texts: Vec<String>| if texts.is_empty() { "none".to_owned() } else { texts.join(", ") };
+    format!(
+        "{}: ok; {} lists, {} aliases, {} routes; local domains: {}; relays for: {}",
+        config.file.as_deref().unwrap_or(Path::new("built-in defaults")).display(),
+        config.lists.len(),
+        config.aliases.len(),
+        config.routes.len(),
+        list(config.domains.local.clone()),
+        list(config.client_networks.iter().map(ToString::to_string).collect()),
+    )
+}
+
 fn tell_warnings(warnings: &[Diagnostic]) {
     for warning in warnings {
         eprintln!("{warning}");
@@ -170,7 +184,10 @@ pub fn start_logging(level: LogLevel) {
         .with_target("stentor", level);
     use tracing_subscriber::layer::SubscriberExt;
     use tracing_subscriber::util::SubscriberInitExt;
-    let output = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(std::io::stderr().is_terminal()).with_target(false);
+    let output = tracing_subscriber::fmt::layer()
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_target(false);
     // A second call (tests) keeps the first.
     let _ = tracing_subscriber::registry().with(output).with(filter).try_init();
 }

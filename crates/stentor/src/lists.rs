@@ -41,7 +41,8 @@ enum LoadError {
 impl Lists {
     /// Reads the list's file if it is another than the version in force.
     pub async fn refresh(&self, core: &Arc<Core>, settings: &Settings, name: &Arc<str>) -> Result<(), Reply> {
-        const UNREADABLE: Reply = Reply::fixed(451, (4, 3, 0), "The list's subscribers cannot be read, try again later");
+        const UNREADABLE: Reply =
+            Reply::fixed(451, (4, 3, 0), "The list's subscribers cannot be read, try again later");
         let Some(path) = settings.subscribers(name) else { return Err(UNREADABLE) };
         let current = |stamp: &str| core.with(|hub, _| hub.store.list(name).is_some_and(|list| list.stamp == stamp));
         let stamp = std::fs::metadata(path).map(|metadata| stamp(&metadata));
@@ -86,7 +87,8 @@ fn load(core: &Arc<Core>, name: &Arc<str>, path: &Path) -> Result<(), LoadError>
     let mut file = File::open(path).map_err(unreadable)?;
     // Of the file that is open, so that a replacement in the meantime is seen the next time.
     let stamp = stamp(&file.metadata().map_err(unreadable)?);
-    let mut interning = Interning { core, batch: Vec::new(), ticket: None, ids: IdSet::default(), again: 0, failed: None };
+    let mut interning =
+        Interning { core, batch: Vec::new(), ticket: None, ids: IdSet::default(), again: 0, failed: None };
     let report = subscribers::read(&mut file, &mut |subscriber| {
         interning.add(subscriber.address);
         Seen::First

@@ -125,7 +125,11 @@ impl Operator {
         let mut sum = 0;
         for chunk in live.chunks(MESSAGES_STEP) {
             sum += self.core.with(|hub, _| {
-                chunk.iter().filter_map(|no| hub.store.message(*no)).map(stentor_queue::message::Message::size).sum::<u64>()
+                chunk
+                    .iter()
+                    .filter_map(|no| hub.store.message(*no))
+                    .map(stentor_queue::message::Message::size)
+                    .sum::<u64>()
             });
             tokio::task::yield_now().await;
         }

@@ -44,8 +44,7 @@ pub fn raise_descriptor_limit() {
 }
 
 async fn run(config: Config, file: Option<PathBuf>) -> ExitCode {
-    let signals =
-        [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()].map(signal);
+    let signals = [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()].map(signal);
     let [Ok(mut terminate), Ok(mut interrupt), Ok(mut hangup)] = signals else {
         return fail("signals cannot be handled");
     };
@@ -110,8 +109,15 @@ fn reload(server: &Server, file: Option<&std::path::Path>) {
                 }
             }
             let settings = Arc::new(Settings::new(config));
-            server.core.with(|hub, _| hub.sched.configure(settings.sched.clone()));
+            server.core.resolver.clear_cache();
+            let has_new_routes = settings.config.routes != old.config.routes;
             server.core.replace_settings(settings.clone());
+            server.core.with(|hub, _| {
+                hub.sched.configure(settings.sched.clone());
+                if has_new_routes {
+                    hub.sched.routes_changed();
+                }
+            });
             for name in settings.list_names() {
                 let (core, settings) = (server.core.clone(), settings.clone());
                 tokio::spawn(async move { core.lists.refresh(&core, &settings, &name).await });

@@ -118,6 +118,19 @@ impl Scheduler {
         }
     }
 
+    /// The operator changed the routes: every domain whose way is known, or whose look-up waits for its clock, is
+    /// looked up again. Until the answer comes its mail goes the way that is known.
+    pub fn routes_changed(&mut self) {
+        for index in 0..self.domains.list.len() {
+            let domain = DomainId(index as u32);
+            let entry = self.domains.get(domain);
+            entry.until = 0;
+            if matches!(entry.look_up, LookUp::Known | LookUp::Clock) {
+                self.look_up(domain);
+            }
+        }
+    }
+
     /// Looks domains of a failing site up again if their TTL is over: perhaps their hosts have moved.
     pub(super) fn refresh(&mut self, site: SiteId, now: Ms) {
         const REFRESH_MAX: usize = 16;

@@ -38,8 +38,6 @@ pub enum Stat {
     Deferred,
     Bounced,
     Expired,
-    Removed,
-    Quarantined,
 }
 
 impl Stat {
@@ -49,8 +47,6 @@ impl Stat {
             Stat::Deferred => "Deferred",
             Stat::Bounced => "Bounced",
             Stat::Expired => "Expired",
-            Stat::Removed => "Removed",
-            Stat::Quarantined => "Quarantined",
         }
     }
 }

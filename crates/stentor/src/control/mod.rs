@@ -15,7 +15,6 @@ mod tests;
 
 pub use client::{Client, ClientError};
 pub use protocol::{
-    ErrorCode, Fates, MessageView, Problem, QueueSummary, RecipientState, RecipientView, Reply, Request, SiteRow,
-    Status,
+    ErrorCode, Fates, MessageView, QueueSummary, RecipientState, RecipientView, Reply, Request, SiteRow, Status,
 };
 pub use server::{Control, ControlServer, Peer};

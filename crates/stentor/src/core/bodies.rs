@@ -23,7 +23,9 @@ impl Bodies {
     /// Keeps a complete content if there is room. Those that wait longest are delivered first, so nothing is evicted.
     pub fn keep(&mut self, id: ContentId, body: &Body) {
         let bytes = body.capacity();
-        if bytes <= BODY_BYTES_MAX && self.bytes + bytes <= self.bytes_max && self.kept.insert(id, body.clone()).is_none()
+        if bytes <= BODY_BYTES_MAX
+            && self.bytes + bytes <= self.bytes_max
+            && self.kept.insert(id, body.clone()).is_none()
         {
             self.bytes += bytes;
         }

@@ -159,13 +159,7 @@ impl Committer {
         }
     }
 
-    fn plan_message(
-        &mut self,
-        hub: &mut Hub,
-        submission: Submission,
-        answer: Answer<()>,
-        planned: &mut Vec<Planned>,
-    ) {
+    fn plan_message(&mut self, hub: &mut Hub, submission: Submission, answer: Answer<()>, planned: &mut Vec<Planned>) {
         let Submission { first, content, last, size, envelopes, settles } = submission;
         let (first_interned, mut id) = (self.interned.len(), Some(first));
         let mut accepts = Vec::with_capacity(envelopes.len());

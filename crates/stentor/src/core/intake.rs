@@ -69,14 +69,31 @@ pub struct Submission {
 }
 
 pub enum Job {
-    Accept { submission: Submission, answer: Answer<()> },
+    Accept {
+        submission: Submission,
+        answer: Answer<()>,
+    },
     /// A piece of a large body, before its end is known.
-    Piece { content: ContentId, bytes: Vec<u8>, answer: Answer<()> },
+    Piece {
+        content: ContentId,
+        bytes: Vec<u8>,
+        answer: Answer<()>,
+    },
     /// Addresses of a subscribers file; the ids become durable before a list refers to them.
-    Intern { addresses: Vec<String>, answer: Answer<Vec<AddressId>> },
-    List { name: String, stamp: String, ids: IdSet, answer: Answer<()> },
+    Intern {
+        addresses: Vec<String>,
+        answer: Answer<Vec<AddressId>>,
+    },
+    List {
+        name: String,
+        stamp: String,
+        ids: IdSet,
+        answer: Answer<()>,
+    },
     /// A large body that was given up: forget its pieces.
-    Drop { content: ContentId },
+    Drop {
+        content: ContentId,
+    },
 }
 
 impl Job {

@@ -186,4 +186,3 @@ fn sched(config: &Config) -> SchedConfig {
         ..SchedConfig::default()
     }
 }
-

@@ -77,8 +77,7 @@ impl Outgoing {
             let mut buffer = std::mem::take(&mut self.buffer);
             buffer.resize(wanted, 0);
             // Mostly from the page cache; where not, the other tasks of this thread move to another one meanwhile.
-            let read =
-                tokio::task::block_in_place(|| core.reader.read_at(assignment.content.0, self.at, &mut buffer))?;
+            let read = tokio::task::block_in_place(|| core.reader.read_at(assignment.content.0, self.at, &mut buffer))?;
             if read == 0 {
                 return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
             }

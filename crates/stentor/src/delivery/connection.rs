@@ -69,7 +69,7 @@ pub async fn connect(core: Arc<Core>, conn: ConnId, target: Target, signal: Arc<
             core.with(|hub, _| hub.connection_gone(conn));
             return;
         }
-        Ok(Err(error)) => error.to_string(),
+        Ok(Err(error)) => plain(&error),
         Err(_) => "Connection timed out".to_owned(),
     };
     log::connect_failed(&core, &target, begun, &failed);
@@ -77,6 +77,12 @@ pub async fn connect(core: Arc<Core>, conn: ConnId, target: Target, signal: Arc<
         hub.connection_gone(conn);
         hub.sched.connect_failed(&hub.store, conn, &failed, now);
     });
+}
+
+/// What the system says, without its number.
+fn plain(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or_default().to_owned()
 }
 
 async fn closed(signal: &Signal) {
@@ -222,7 +228,8 @@ impl Connection {
             Err(ContentError::Convert(text)) => return self.not_sendable(&assignment, Dsn::new(5, 6, 3), &text),
             Err(ContentError::Read(error)) => {
                 tracing::error!(message = %assignment.id, %error, "a stored content cannot be read");
-                let outcomes = outcome::same(&assignment, Stage::Lost, 0, Dsn::new(4, 3, 0), "stored content unreadable");
+                let outcomes =
+                    outcome::same(&assignment, Stage::Lost, 0, Dsn::new(4, 3, 0), "stored content unreadable");
                 return self.settle(&assignment, &outcomes);
             }
         };

@@ -49,12 +49,15 @@ pub fn same(assignment: &Assignment, stage: Stage, code: u16, dsn: Dsn, text: &s
 }
 
 /// Records what was delivered, then tells the scheduler everything.
-pub fn settle(hub: &mut Hub, conn: stentor_queue::ids::ConnId, assignment: &Assignment, outcomes: &[RcptOutcome], now: u64) {
-    let delivered: IdSet = outcomes
-        .iter()
-        .filter(|o| o.stage == Stage::Final && (200..300).contains(&o.code))
-        .map(|o| o.id.0)
-        .collect();
+pub fn settle(
+    hub: &mut Hub,
+    conn: stentor_queue::ids::ConnId,
+    assignment: &Assignment,
+    outcomes: &[RcptOutcome],
+    now: u64,
+) {
+    let delivered: IdSet =
+        outcomes.iter().filter(|o| o.stage == Stage::Final && (200..300).contains(&o.code)).map(|o| o.id.0).collect();
     hub.handed_back(assignment.len());
     hub.outcome(assignment.no, Fate::Delivered, &delivered, now);
     hub.sched.work_done(&hub.store, conn, assignment.work.tx, outcomes, now);

@@ -68,12 +68,7 @@ pub fn message(file: Option<&Path>, to: &str) -> Result<Vec<u8>, DemoError> {
 }
 
 /// Hands the message in over SMTP.
-pub async fn post(
-    server: SocketAddr,
-    to: &str,
-    wire: Arc<[u8]>,
-    recorder: &Recorder,
-) -> Result<Posted, DemoError> {
+pub async fn post(server: SocketAddr, to: &str, wire: Arc<[u8]>, recorder: &Recorder) -> Result<Posted, DemoError> {
     dialogue(server, to, &wire, recorder).await.map_err(|error| DemoError::Post(format!("posting: {error}")))
 }
 
@@ -85,7 +80,8 @@ async fn dialogue(server: SocketAddr, to: &str, wire: &[u8], recorder: &Recorder
     expect(&mut input, 220).await?;
     let body = if wire.is_ascii() { "" } else { " BODY=8BITMIME" };
     let mail = format!("MAIL FROM:<author@example.org>{body}");
-    for (command, code) in [("EHLO author.example.org", 250), (&mail, 250), (&format!("RCPT TO:<{to}>"), 250), ("DATA", 354)]
+    for (command, code) in
+        [("EHLO author.example.org", 250), (&mail, 250), (&format!("RCPT TO:<{to}>"), 250), ("DATA", 354)]
     {
         output.write_all(format!("{command}\r\n").as_bytes()).await?;
         expect(&mut input, code).await?;

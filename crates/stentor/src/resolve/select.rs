@@ -126,7 +126,12 @@ pub fn plan(domain: &str, hosts: &[(Host, AddressAnswer)], ttl_s: u32, us: &Iden
                     if (us.is_own)(addr) {
                         own = Some(own.map_or(host.preference, |p| p.min(host.preference)));
                     } else if is_target(ip, us.loopback_allowed) {
-                        targets.push(Target { preference: host.preference, host: host.name.clone(), addr, lmtp: false });
+                        targets.push(Target {
+                            preference: host.preference,
+                            host: host.name.clone(),
+                            addr,
+                            lmtp: false,
+                        });
                     } else {
                         bad = true;
                     }

@@ -167,14 +167,8 @@ impl Transaction {
         };
         let content = self.content.unwrap_or_else(|| core.next_content_id());
         let size = self.stored + end.last.len() as u64;
-        let submission = Submission {
-            first: self.id,
-            content,
-            last: Arc::new(end.last),
-            size,
-            envelopes,
-            settles: Vec::new(),
-        };
+        let submission =
+            Submission { first: self.id, content, last: Arc::new(end.last), size, envelopes, settles: Vec::new() };
         let (answer, ticket) = oneshot::channel();
         core.intake.push(Job::Accept { submission, answer });
         self.arrived(core);
@@ -215,13 +209,7 @@ impl Transaction {
         Ok(())
     }
 
-    fn envelopes(
-        &mut self,
-        core: &Core,
-        settings: &Settings,
-        client: IpAddr,
-        facts: &HeaderFacts,
-    ) -> Vec<NewEnvelope> {
+    fn envelopes(&mut self, core: &Core, settings: &Settings, client: IpAddr, facts: &HeaderFacts) -> Vec<NewEnvelope> {
         let origin = client.to_string();
         let message_id = facts.message_id.clone().unwrap_or_default();
         let eight_bit = facts.eight_bit;
