@@ -47,7 +47,8 @@ class Bench:
             order = contestants if number % 2 == 0 else contestants[::-1]
             measured = {contestant: self._one(contestant, run) for contestant in order}
             rounds.append([measured[contestant] for contestant in contestants])
-            print(f"    round {number + 1}: " + "; ".join(f"{c.name} {_brief(measured[c])}" for c in contestants), flush=True)
+            briefs = "; ".join(f"{c.name} {_brief(measured[c])}" for c in contestants)
+            print(f"    round {number + 1}: {briefs}", flush=True)
         return rounds
 
     def _one(self, contestant, run):
@@ -59,8 +60,8 @@ class Bench:
 
 
 def measured_cpu(contestant, sink, copies, send):
-    """Runs `send()` and waits for so many more copies. Returns (what send returned, seconds from the call to the last copy,
-    its time.monotonic(), CPU seconds of the contestant including what it does just after)."""
+    """Runs `send()` and waits for so many more copies. Returns (what send returned, seconds from the call to the last
+    copy, its time.monotonic(), CPU seconds of the contestant including what it does just after)."""
     total = sink.counts()["copies"] + copies
     cpu = contestant.group.cpu_s()
     begin = time.monotonic()

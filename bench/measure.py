@@ -1,23 +1,27 @@
 """What a contestant costs, measured by the kernel and not by the contestant.
 
 A Group is a control group that a contestant's whole process tree lives in: its CPU time includes children that have
-exited, whatever their parent did about them. Bytes written are those of /proc/PID/io (pages dirtied, in octets), where a
-parent inherits what its reaped children wrote. Syncs are counted by strace with a seccomp filter, which stops the traced
-process at sync calls alone; only the syncs scenario starts its contestants under it.
+exited, whatever their parent did about them. Octets written are those that the group has sent to the block device.
+Syncs are system calls counted by a tracepoint (perf), which neither stops nor slows the traced processes.
 
 States: a group is made empty, filled by the first process that enters it, and removed once it is empty again.
-Failure: anything missing (no root, no control groups) is a BenchError with the remedy; nothing is silently estimated.
+Failure: anything missing (no root, no control groups, no perf) is a BenchError with the remedy; nothing is silently
+estimated.
 """
 
 import os
 import re
 import signal
 import statistics
+import subprocess
 import time
 
 CGROUP_ROOT = "/sys/fs/cgroup"
-SYNC_CALLS = ("fsync", "fdatasync", "sync_file_range", "syncfs", "sync", "msync", "pwritev2")
+SYNC_CALLS = ("fsync", "fdatasync", "sync_file_range", "syncfs", "sync", "msync")
 POLL_S = 0.002
+SYNC_INTERVAL_S = 0.05
+# Cgroup v1 counts octets only where a limit is set; this one is never reached.
+IOPS_UNLIMITED = 1_000_000_000
 
 
 class BenchError(Exception):
@@ -25,37 +29,51 @@ class BenchError(Exception):
 
 
 class Group:
-    """A control group (v1 cpuacct or v2) for one contestant."""
+    """The control groups (v1 cpuacct and blkio, or one of v2) of a contestant whose data is at `folder`."""
 
-    def __init__(self, name):
+    def __init__(self, name, folder):
         self.version_1 = os.path.isdir(f"{CGROUP_ROOT}/cpuacct")
-        parent = f"{CGROUP_ROOT}/cpuacct" if self.version_1 else CGROUP_ROOT
-        self.path = f"{parent}/stentor-bench-{os.getpid()}-{name}"
+        parents = [f"{CGROUP_ROOT}/cpuacct", f"{CGROUP_ROOT}/blkio"] if self.version_1 else [CGROUP_ROOT]
+        self.paths = [f"{parent}/stentor-bench-{os.getpid()}-{name}" for parent in parents]
+        self.device = _disk_of(folder)
         try:
-            os.mkdir(self.path)
+            if not self.version_1:
+                _write(f"{CGROUP_ROOT}/cgroup.subtree_control", "+io")
+            for path in self.paths:
+                os.mkdir(path)
+            if self.version_1:
+                _write(f"{self.paths[1]}/blkio.throttle.write_iops_device", f"{self.device} {IOPS_UNLIMITED}")
         except OSError as error:
             raise BenchError(f"cannot make a control group: {error}; run as root on a machine with cgroups") from error
 
     def enter(self):
         """Moves the calling process in; for `preexec_fn`."""
-        with open(f"{self.path}/cgroup.procs", "w") as procs:
-            procs.write(str(os.getpid()))
+        for path in self.paths:
+            _write(f"{path}/cgroup.procs", str(os.getpid()))
 
     def pids(self):
-        with open(f"{self.path}/cgroup.procs") as procs:
+        with open(f"{self.paths[0]}/cgroup.procs") as procs:
             return sorted({int(line) for line in procs})
 
     def cpu_s(self):
         """User and system time of all processes that ever were in the group, in seconds."""
         if self.version_1:
-            with open(f"{self.path}/cpuacct.usage") as usage:
+            with open(f"{self.paths[0]}/cpuacct.usage") as usage:
                 return int(usage.read()) / 1e9
-        with open(f"{self.path}/cpu.stat") as stat:
+        with open(f"{self.paths[0]}/cpu.stat") as stat:
             return int(re.search(r"usage_usec (\d+)", stat.read())[1]) / 1e6
 
     def written_bytes(self):
-        """Octets that the tree has caused to be written to files."""
-        return sum(_proc_number(pid, "io", "write_bytes") for pid in self.pids())
+        """Octets that the tree has sent to the disk by its own syncs. What the kernel writes back later on its own (an
+        unsynced log) is in it with cgroup v2 alone."""
+        path, pattern = (
+            (f"{self.paths[1]}/blkio.throttle.io_service_bytes", rf"^{self.device} Write (\d+)")
+            if self.version_1
+            else (f"{self.paths[0]}/io.stat", rf"^{self.device} .*wbytes=(\d+)")
+        )
+        with open(path) as stat:
+            found = re.search(pattern, stat.read(), re.MULTILINE)
+        return int(found[1]) if found else 0
 
     def memory_peak_kib(self):
         """Sum of the peak resident sizes of the processes now alive."""
@@ -79,29 +97,35 @@ class Group:
                 except ProcessLookupError:
                     pass
             time.sleep(0.05)
-        os.rmdir(self.path)
+        for path in self.paths:
+            os.rmdir(path)
 
 
-class SyncTrace:
-    """Counts the sync calls of a process tree that is started under strace."""
+class SyncCount:
+    """Counts the sync calls of a process tree that is started with `command`."""
 
     def __init__(self, path):
         self.path = path
+        self.events = ",".join(f"syscalls:sys_enter_{call}" for call in SYNC_CALLS)
+        argv = ["perf", "stat", "-x,", "-e", self.events, "true"]
+        try:
+            trial = subprocess.run(argv, capture_output=True, text=True)
+        except FileNotFoundError as error:
+            raise BenchError("syncs cannot be counted: apt-get install linux-perf") from error
+        if trial.returncode != 0 or "not supported" in trial.stderr:
+            said = trial.stderr.strip()[-200:]
+            raise BenchError(f"syncs cannot be counted: apt-get install linux-perf, run as root ({said})")
 
     def command(self, argv):
-        """`argv`, traced."""
-        calls = ",".join(SYNC_CALLS)
-        return ["strace", "-f", "-qq", "--seccomp-bpf", "-e", f"trace={calls}", "-e", "signal=none", "-o", self.path, *argv]
+        """`argv`, counted."""
+        interval = str(round(SYNC_INTERVAL_S * 1000))
+        return ["perf", "stat", "-x,", "-I", interval, "-o", self.path, "-e", self.events, "--", *argv]
 
     def syncs(self):
-        """Sync calls begun so far. A pwritev2 counts when it asks for a sync."""
-        total = 0
-        with open(self.path) as trace:
-            for line in trace:
-                call = re.match(r"\d+ +(\w+)\(", line)
-                if call and (call[1] != "pwritev2" or "SYNC" in line):
-                    total += 1
-        return total
+        """Sync calls so far."""
+        time.sleep(3 * SYNC_INTERVAL_S)
+        with open(self.path) as counts:
+            return sum(int(n) for n in re.findall(r"^ *[\d.]+,(\d+),,syscalls:", counts.read(), re.MULTILINE))
 
 
 def wait_until(condition, timeout_s, what):
@@ -116,6 +140,24 @@ def wait_until(condition, timeout_s, what):
 
 def median(values):
     return statistics.median(values)
+
+
+def _write(path, text):
+    with open(path, "w") as file:
+        file.write(text)
+
+
+def _disk_of(folder):
+    """major:minor of the whole disk that a folder is on, as control groups name it."""
+    number = os.stat(folder).st_dev
+    device = os.path.realpath(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}")
+    if os.path.exists(f"{device}/partition"):
+        device = os.path.dirname(device)
+    try:
+        with open(f"{device}/dev") as file:
+            return file.read().strip()
+    except OSError as error:
+        raise BenchError(f"{folder} is on no disk ({error}); syncs there would mean nothing") from error
 
 
 def _listing(path):

@@ -1,7 +1,8 @@
 """The results file: one JSON object, an entry a figure. A partial run replaces its own entries and leaves the others.
 
 NAME: value (median of the rounds), unit, peer (its median), ratio (over 1: better than the peer, whichever direction is
-better), rounds (raw pairs [value, peer]), command; and beside what is asked for: peer_name, goal, met, noise, time, detail.
+better), rounds (raw pairs [value, peer]), command; beside what is asked for: peer_name, goal, met, load_average, time,
+detail.
 """
 
 import json
@@ -72,7 +73,7 @@ class Results:
     def print_table(self):
         """The entries of this run; True if every goal was met."""
         entries = self.load()
-        print(f"\n{'entry':28} {'stentor':>10} {'peer':>10} {'unit':20} {'ratio':>7}  goal")
+        print(f"\n{'entry':28} {'stentor':>10} {'peer':>10} {'unit':22} {'ratio':>7}  goal")
         for name in self.names:
             print(_row(name, entries[name]))
         return all(entries[name]["met"] for name in self.names)
@@ -88,7 +89,8 @@ class Results:
 def _row(name, entry):
     ratio = "-" if entry["ratio"] is None else f"{entry['ratio']:.2f}"
     verdict = "met" if entry["met"] else "MISSED"
-    return f"{name:28} {entry['value']:>10.4g} {entry['peer']:>10.4g} {entry['unit']:20} {ratio:>7}  {entry['goal']}: {verdict}"
+    figures = f"{entry['value']:>10.4g} {entry['peer']:>10.4g} {entry['unit']:22} {ratio:>7}"
+    return f"{name:28} {figures}  {entry['goal']}: {verdict}"
 
 
 def _round(number):

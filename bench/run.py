@@ -49,7 +49,7 @@ def main():
 
 def parse():
     parser = argparse.ArgumentParser(description="Measure Stentor beside Postfix.")
-    parser.add_argument("--only", default="", help="scenarios whose name is or begins with this, by whole parts: path.relay")
+    parser.add_argument("--only", default="", help="scenarios whose name begins with this, by whole parts: path.relay")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--strict", action="store_true", help="exit code 1 if a goal is missed")
     target = os.environ.get("CARGO_TARGET_DIR", os.path.join(ROOT, "target"))

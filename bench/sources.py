@@ -22,9 +22,8 @@ def smtp_source_argv(port, sessions, messages, length, kept):
 def smtp_source(port, sessions, messages, length, kept):
     """Sends, and returns the seconds until the last message was acknowledged. One refusal is an error."""
     begin = time.monotonic()
-    done = subprocess.run(
-        smtp_source_argv(port, sessions, messages, length, kept), capture_output=True, text=True, timeout=SOURCE_TIMEOUT_S
-    )
+    argv = smtp_source_argv(port, sessions, messages, length, kept)
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=SOURCE_TIMEOUT_S)
     elapsed = time.monotonic() - begin
     if done.returncode != 0 or done.stderr.strip():
         raise BenchError(f"smtp-source: {done.stderr.strip()[-500:]} (exit code {done.returncode})")
@@ -50,11 +49,9 @@ def post(port, sender, recipient, content, timeout_s=120):
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         replies = client.makefile("rb")
         _expect(replies, "220")
-        for command, code in (
-            ("EHLO source.example", "250"), (f"MAIL FROM:<{sender}>", "250"), (f"RCPT TO:<{recipient}>", "250"), ("DATA", "354"),
-        ):
+        for command in ("EHLO source.example", f"MAIL FROM:<{sender}>", f"RCPT TO:<{recipient}>", "DATA"):
             client.sendall(command.encode() + b"\r\n")
-            _expect(replies, code)
+            _expect(replies, "354" if command == "DATA" else "250")
         client.sendall(content + b".\r\n")
         dot = time.monotonic()
         _expect(replies, "250")
@@ -67,8 +64,8 @@ def post(port, sender, recipient, content, timeout_s=120):
 def message(length, message_id):
     """A small post: header section and `length` octets of text in lines of 78."""
     line = b"The quick brown fox jumps over the lazy dog and runs on to the end of a line\r\n"
-    header = f"From: <{SENDER}>\r\nTo: <news@lists.example>\r\nSubject: A post\r\nMessage-ID: <{message_id}@source.example>\r\n\r\n"
-    return header.encode() + line * (length // len(line))
+    fields = (f"From: <{SENDER}>", "To: <news@lists.example>", "Subject: A post", f"Message-ID: <{message_id}@source.example>")
+    return "".join(f"{field}\r\n" for field in (*fields, "")).encode() + line * (length // len(line))
 
 
 def octets_of_message(length):

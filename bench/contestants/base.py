@@ -6,8 +6,9 @@ States: made -> started (listens) -> stopped. `stop` may be called in each of th
 import os
 import shutil
 import socket
+import subprocess
 
-from measure import BenchError, Group, SyncTrace, wait_until
+from measure import BenchError, Group, SyncCount, wait_until
 from sinks import free_port
 
 START_TIMEOUT_S = 60
@@ -19,16 +20,18 @@ class Contestant:
     """A server under test."""
 
     name = ""
+    log_name = ""
 
-    def __init__(self, work, sink_port, subscribers=None, traced=False):
+    def __init__(self, work, sink_port, subscribers=None, counted=False):
         self.folder = os.path.join(work, self.name)
         self.sink_port = sink_port
         self.subscribers = subscribers
         self.port = free_port()
         shutil.rmtree(self.folder, ignore_errors=True)
         os.makedirs(self.folder)
-        self.trace = SyncTrace(os.path.join(self.folder, "strace.out")) if traced else None
-        self.group = Group(self.name)
+        self.sync_count = SyncCount(os.path.join(self.folder, "syncs")) if counted else None
+        self.process = None
+        self.group = Group(self.name, self.folder)
 
     def start(self):
         try:
@@ -47,8 +50,19 @@ class Contestant:
                 self.group.remove()
                 self.group = None
 
-    def traced(self, argv):
-        return self.trace.command(argv) if self.trace else argv
+    def synced_bytes(self):
+        """Octets sent to the disk by syncs so far: queue or journal. The log, which nobody syncs, is left out."""
+        return self.group.written_bytes() - (0 if self.group.version_1 else self.log_bytes())
+
+    def log_bytes(self):
+        return os.path.getsize(os.path.join(self.folder, self.log_name))
+
+    def spawn(self, argv, output_name):
+        """Starts a process in the group; output goes to a file."""
+        argv = self.sync_count.command(argv) if self.sync_count else argv
+        with open(os.path.join(self.folder, output_name), "a") as output:
+            streams = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": output}
+            return subprocess.Popen(argv, preexec_fn=self.group.enter, **streams)
 
     def launch(self):
         raise NotImplementedError

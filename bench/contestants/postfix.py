@@ -71,39 +71,33 @@ class Postfix(Contestant):
     """The peer."""
 
     name = "postfix"
+    log_name = "maillog"
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         if not shutil.which("postfix"):
             raise BenchError("postfix is not installed: apt-get install postfix")
         self.configuration = os.path.join(self.folder, "conf")
-        self.tracer = None
 
     def launch(self):
         for name in ("conf", "queue", "data"):
             os.makedirs(os.path.join(self.folder, name))
         shutil.chown(os.path.join(self.folder, "data"), "postfix", "postfix")
         alias_maps = f"hash:{self.configuration}/aliases" if self.subscribers else ""
-        values = {
-            "folder": self.folder, "daemons": DAEMONS, "port": self.port, "sink_port": self.sink_port, "alias_maps": alias_maps,
-        }
+        values = {"folder": self.folder, "daemons": DAEMONS, "sink_port": self.sink_port, "alias_maps": alias_maps}
         self._write("main.cf", MAIN_CF.format(**values))
-        self._write("master.cf", MASTER_CF.format(**values))
+        self._write("master.cf", MASTER_CF.format(port=self.port))
         if self.subscribers:
             # The owner- alias makes local(8) send the post on as one message of its own, with its own envelope sender.
             self._write("aliases", f'news: ":include:{self.subscribers}"\nowner-news: owner@elsewhere.example\n')
-            self._check(self._spawn(["postalias", "-c", self.configuration, f"hash:{self.configuration}/aliases"]))
-        starter = self._spawn(self.traced(["postfix", "-c", self.configuration, "start"]))
-        if self.trace:
-            self.tracer = starter  # It stays as long as there is something to trace.
-        else:
-            self._check(starter)
+            subprocess.run(["postalias", "-c", self.configuration, f"hash:{self.configuration}/aliases"], check=True)
+        self.process = self.spawn(["postfix", "-c", self.configuration, "start-fg"], "start.out")
 
     def shut_down(self):
         if self.group.pids():
             subprocess.run(["postfix", "-c", self.configuration, "stop"], capture_output=True, timeout=60)
-        if self.tracer:
-            self.tracer.wait(60)
+        if self.process:
+            self.process.wait(60)
 
     def queue_is_empty(self):
         for queue in QUEUES:
@@ -115,13 +109,3 @@ class Postfix(Contestant):
     def _write(self, name, text):
         with open(os.path.join(self.configuration, name), "w") as file:
             file.write(text)
-
-    def _spawn(self, argv):
-        """Starts it in the group. Output goes to a file: the daemons would keep a pipe open."""
-        with open(os.path.join(self.folder, "start.out"), "a") as output:
-            return subprocess.Popen(argv, stdout=output, stderr=output, stdin=subprocess.DEVNULL, preexec_fn=self.group.enter)
-
-    def _check(self, process):
-        if process.wait(60) != 0:
-            with open(os.path.join(self.folder, "start.out")) as output:
-                raise BenchError(f"{' '.join(process.args)}: {output.read()[-1000:]}")

@@ -47,6 +47,7 @@ class Stentor(Contestant):
     """The server that this repository builds."""
 
     name = "stentor"
+    log_name = "attempts.log"
 
     def __init__(self, binary, *args, commit_delay_us=None, name=None, **kwargs):
         self.name = name or self.name
@@ -54,7 +55,6 @@ class Stentor(Contestant):
         self.binary = binary
         self.commit_delay_us = commit_delay_us
         self.configuration = os.path.join(self.folder, "stentor.toml")
-        self.process = None
 
     def launch(self):
         text = CONFIGURATION.format(port=self.port, sink_port=self.sink_port, recipients=RECIPIENTS_PER_TRANSACTION)
@@ -64,18 +64,14 @@ class Stentor(Contestant):
             text += JOURNAL.format(commit_delay_us=self.commit_delay_us)
         with open(self.configuration, "w") as file:
             file.write(text)
-        argv = self.traced([self.binary, "serve", "--config", self.configuration])
-        with open(os.path.join(self.folder, "stderr"), "a") as output:
-            self.process = subprocess.Popen(
-                argv, stdout=output, stderr=output, stdin=subprocess.DEVNULL, preexec_fn=self.group.enter
-            )
+        self.process = self.spawn([self.binary, "serve", "--config", self.configuration], "stderr")
 
     def shut_down(self):
         if self.process is None or self.process.poll() is not None:
             return
         for pid in self.group.pids():
-            # A tracer ends with its tracee; stopped itself it would only let go of it.
-            if not self.trace or pid != self.process.pid:
+            # What counts the syncs ends with the server.
+            if not self.sync_count or pid != self.process.pid:
                 os.kill(pid, signal.SIGTERM)
         try:
             self.process.wait(30)

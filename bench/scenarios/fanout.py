@@ -50,5 +50,5 @@ class Fanout:
         )
         transactions = sink.counts()["transactions"] - before
         if not TRANSACTIONS <= transactions <= TRANSACTIONS + TRANSACTIONS_SPARE:
-            raise BenchError(f"{contestant.name} used {transactions} transactions instead of {TRANSACTIONS}: not comparable")
+            raise BenchError(f"{contestant.name} used {transactions} transactions, not {TRANSACTIONS}: not comparable")
         return {"time": end - posted.dot, "cpu": cpu_s / RECIPIENTS * 1000, "transactions": transactions}
