@@ -7,8 +7,8 @@ pub mod client;
 pub mod dsn;
 pub mod headers;
 pub mod reply;
-pub mod seven_bit;
 pub mod server;
+pub mod seven_bit;
 
 /// Milliseconds since the Unix epoch, from the caller's clock (which never runs backwards within a process).
 pub type Ms = u64;

@@ -31,7 +31,13 @@ pub struct SitePlan {
 pub enum Resolution {
     Site(SitePlan),
     /// The domain cannot get mail: null MX (5.1.10), no such domain (5.1.2), a loop to ourselves (5.4.6).
-    Permanent { dsn: &'static str, text: String },
+    Permanent {
+        dsn: &'static str,
+        text: String,
+    },
     /// Ask again later: SERVFAIL, time-out, no answer (4.4.3).
-    Temporary { dsn: &'static str, text: String },
+    Temporary {
+        dsn: &'static str,
+        text: String,
+    },
 }
