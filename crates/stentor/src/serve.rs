@@ -25,6 +25,7 @@ use crate::control::{Control, ControlServer};
 use crate::core::committer::Committer;
 use crate::core::hub::Hub;
 use crate::core::{Core, Parts, Settings};
+use crate::delivery::Tasks;
 use crate::resolve::{Resolver, ResolverError};
 use crate::smtp_in::{Listeners, bind};
 
@@ -90,7 +91,7 @@ impl Server {
             log: AttemptLog::start(&settings.attempt_log()).map_err(StartError::Log)?,
             resolver: Resolver::new(settings.resolver(&addresses))?,
             next_content_id: journal.next_content_id(),
-            runtime: Handle::current(),
+            actor: Arc::new(Tasks::new(Handle::current())),
             settings: settings.clone(),
         });
         let preparing = Arc::new(std::sync::atomic::AtomicBool::new(true));

@@ -21,7 +21,6 @@ use smallvec::SmallVec;
 use stentor_journal::ContentReader;
 use stentor_mail::reply::Reply;
 use stentor_queue::ids::{ContentId, MessageId, Ms};
-use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use self::hub::{Act, Hub};
@@ -67,7 +66,12 @@ pub struct Core {
     last_content_id: AtomicU64,
     /// Wakes the ticker when the scheduler's next time moved nearer.
     pub ticker: Notify,
-    pub runtime: Handle,
+    actor: Arc<dyn Actor>,
+}
+
+/// Carries out what the scheduler wants of the world. The real one opens sockets; the crash campaign's makes outcomes up.
+pub trait Actor: Send + Sync + 'static {
+    fn act(&self, core: &Arc<Core>, act: Act);
 }
 
 /// What [`Core::new`] is made of.
@@ -79,7 +83,7 @@ pub struct Parts {
     pub log: AttemptLog,
     pub resolver: Resolver,
     pub next_content_id: u64,
-    pub runtime: Handle,
+    pub actor: Arc<dyn Actor>,
 }
 
 impl Core {
@@ -102,7 +106,7 @@ impl Core {
             hub: Mutex::new(parts.hub),
             settings: RwLock::new(parts.settings),
             ticker: Notify::new(),
-            runtime: parts.runtime,
+            actor: parts.actor,
         })
     }
 
@@ -152,26 +156,9 @@ impl Core {
             self.intake.completions(Duration::from_millis(self.settings.read().config.journal.completion_sync_ms_max));
         }
         for act in acts {
-            self.carry_out(act);
+            self.actor.act(self, act);
         }
         result
-    }
-
-    fn carry_out(self: &Arc<Self>, act: Act) {
-        let core = self.clone();
-        match act {
-            Act::Resolve { domain, name } => {
-                self.runtime.spawn(crate::delivery::resolve(core, domain, name));
-            }
-            Act::Connect { conn, target, signal } => {
-                self.runtime.spawn(crate::delivery::connect(core, conn, target, signal));
-            }
-            Act::Wake(signal) => signal.wake(),
-            Act::Close(signal) => signal.close(),
-            Act::Bounce { no, failures } => {
-                self.runtime.spawn(crate::delivery::bounce(core, no, failures));
-            }
-        }
     }
 
     /// Drives the scheduler's clocks until the process ends.

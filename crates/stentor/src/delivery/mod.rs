@@ -16,8 +16,35 @@ use stentor_queue::event::Ret as QueueRet;
 use stentor_queue::ids::DomainId;
 use stentor_queue::site::Resolution;
 
-use crate::core::Core;
+use tokio::runtime::Handle;
+
+use crate::core::hub::Act;
 use crate::core::settings::route_hosts;
+use crate::core::{Actor, Core};
+
+/// The real world: each act is a task.
+pub struct Tasks {
+    runtime: Handle,
+}
+
+impl Tasks {
+    pub fn new(runtime: Handle) -> Tasks {
+        Tasks { runtime }
+    }
+}
+
+impl Actor for Tasks {
+    fn act(&self, core: &Arc<Core>, act: Act) {
+        let core = core.clone();
+        match act {
+            Act::Resolve { domain, name } => drop(self.runtime.spawn(resolve(core, domain, name))),
+            Act::Connect { conn, target, signal } => drop(self.runtime.spawn(connect(core, conn, target, signal))),
+            Act::Wake(signal) => signal.wake(),
+            Act::Close(signal) => signal.close(),
+            Act::Bounce { no, failures } => drop(self.runtime.spawn(bounce(core, no, failures))),
+        }
+    }
+}
 
 /// Answers `Effect::Resolve`: a static route if there is one, else the DNS.
 pub async fn resolve(core: Arc<Core>, domain: DomainId, name: String) {

@@ -59,6 +59,10 @@ pub fn settle(
     let delivered: IdSet =
         outcomes.iter().filter(|o| o.stage == Stage::Final && (200..300).contains(&o.code)).map(|o| o.id.0).collect();
     hub.handed_back(assignment.len());
+    if delivered.len() < outcomes.len() {
+        // What is left waits for a clock, perhaps for days: it is read back from the journal then.
+        hub.bodies.forget(assignment.content);
+    }
     hub.outcome(assignment.no, Fate::Delivered, &delivered, now);
     hub.sched.work_done(&hub.store, conn, assignment.work.tx, outcomes, now);
 }

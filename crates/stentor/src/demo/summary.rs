@@ -91,7 +91,7 @@ fn deferred(queue: &QueueSummary) {
     for site in queue.sites.iter().take(SITES_MAX) {
         let why = match (site.last_reply.as_str(), site.connections) {
             ("", 0) => "waits for its turn",
-            ("", _) => "silent so far; the connection is kept in the slow lane",
+            ("", _) => "silent so far; its connection stays open, in the slow lane after 2 s",
             (reply, _) => reply,
         };
         println!("  {:<28} {:>5} waiting: {why}", site.site.chars().take(28).collect::<String>(), site.waiting);

@@ -61,7 +61,7 @@ mod tests {
         assert_eq!(
             text,
             "Received: from evilbymeBcc:xexample.org ([192.0.2.1])\r\n\tby lists.example.org with ESMTP id \
-             000000000001;\r\n\tThu, 01 Jan 1970 00:00:00 +0000\r\n"
+             000000000001;\r\n\tThu, 1 Jan 1970 00:00:00 +0000\r\n"
         );
     }
 }

@@ -1,0 +1,18 @@
+//! Stentor as a library: everything of the program but its `main`, so that the crash campaign and benchmarks can run the
+//! real committer, queue and scheduler in one process. ARCHITECTURE.md says where everything is.
+
+pub mod attempt_log;
+pub mod cli;
+pub mod clock;
+pub mod config;
+pub mod control;
+pub mod core;
+pub mod delivery;
+pub mod demo;
+pub mod lab;
+pub mod lists;
+pub mod operator;
+pub mod process;
+pub mod resolve;
+pub mod serve;
+pub mod smtp_in;
