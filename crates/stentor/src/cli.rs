@@ -12,7 +12,7 @@ use crate::{demo, lab, process};
 
 /// Exit code of a command that was understood and failed.
 const FAILED: u8 = 1;
-/// Exit code of a configuration with errors (as sysexits' EX_CONFIG).
+/// Exit code of a configuration with errors (as sysexits' `EX_CONFIG`).
 const CONFIGURATION: u8 = 78;
 
 /// A mail transfer agent for mailing lists and bulk fan-out.
@@ -125,7 +125,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Flush { site, asking } => ask(&asking, &Request::Flush { site }),
         Command::Reload(asking) => ask(&asking, &Request::Reload),
         Command::Stop(asking) => ask(&asking, &Request::Stop),
-        Command::Demo(options) => demo::run(options),
+        Command::Demo(options) => demo::run(&options),
         Command::Lab(options) => lab::run(options),
     }
 }
@@ -171,6 +171,9 @@ fn tell_warnings(warnings: &[Diagnostic]) {
 
 /// The server's own log: what it does and what is wrong with it, on standard error.
 pub fn start_logging(level: LogLevel) {
+    use tracing_subscriber::layer::SubscriberExt;
+    use tracing_subscriber::util::SubscriberInitExt;
+
     let level = match level {
         LogLevel::Error => tracing::Level::ERROR,
         LogLevel::Warn => tracing::Level::WARN,
@@ -182,8 +185,6 @@ pub fn start_logging(level: LogLevel) {
     let filter = tracing_subscriber::filter::Targets::new()
         .with_default(tracing::Level::WARN.min(level))
         .with_target("stentor", level);
-    use tracing_subscriber::layer::SubscriberExt;
-    use tracing_subscriber::util::SubscriberInitExt;
     let output = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())

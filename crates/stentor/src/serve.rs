@@ -35,7 +35,7 @@ const BODIES_BYTES_MAX: usize = 64 * 1024 * 1024;
 const STOP_POLL: Duration = Duration::from_millis(20);
 /// How long a stop waits for deliveries that have begun. What is past its end of data when this is over may be
 /// delivered again after the next start.
-const STOP_DELIVERIES_MAX: Duration = Duration::from_secs(60);
+const STOP_DELIVERIES_MAX: Duration = Duration::from_mins(1);
 /// How often a segment is prepared ahead of the commits, if one is wanted.
 const PREPARE_PAUSE: Duration = Duration::from_millis(50);
 
@@ -72,7 +72,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts everything. Must be called in a tokio runtime.
+    /// Starts everything. `async` so that it runs in a runtime, which the tasks that it spawns need.
+    #[allow(clippy::unused_async)]
     pub async fn start(config: Config) -> Result<Server, StartError> {
         let clock = Clock::start();
         let settings = Arc::new(Settings::new(config));

@@ -104,7 +104,7 @@ impl Job {
             }
             Job::Piece { bytes, .. } => bytes.len(),
             Job::Intern { addresses, .. } => addresses.iter().map(|a| a.len() + 8).sum(),
-            Job::List { ids, .. } => ids.len() as usize / 4,
+            Job::List { ids, .. } => ids.len() / 4,
             Job::Drop { .. } => 0,
         }
     }

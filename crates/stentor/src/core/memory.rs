@@ -12,7 +12,7 @@ pub const PIECE_BYTES: u64 = 256 * 1024;
 const OVERHEAD_BYTES: u64 = 2048;
 /// How long a client that is not trusted waits at MAIL for memory before it is told 452; a trusted one gets slow replies.
 const STRANGER_WAIT: Duration = Duration::from_secs(5);
-const TRUSTED_WAIT: Duration = Duration::from_secs(240);
+const TRUSTED_WAIT: Duration = Duration::from_mins(4);
 const UNIT_BYTES: u64 = 1024;
 
 pub struct Memory {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use stentor_lists::{check_received, check_sender};
 use stentor_mail::headers::HeaderFacts;
 use stentor_mail::reply::Reply;
-use stentor_mail::server::{EndOfData, MailFrom, RcptTo};
+use stentor_mail::server::{EndOfData, MailFrom, Notify, RcptTo};
 use stentor_policy::Verdict;
 use stentor_queue::event::{Class, RcptParams, Ret as QueueRet};
 use stentor_queue::ids::{ContentId, MessageId};
@@ -69,7 +69,7 @@ impl Transaction {
         match settings.policy.rcpt(client, &rcpt.address) {
             Verdict::Refuse(reply) => return reply,
             Verdict::Relay => {
-                let params = RcptParams { notify: rcpt.notify.map(|notify| notify.bits()), orcpt: rcpt.orcpt };
+                let params = RcptParams { notify: rcpt.notify.map(Notify::bits), orcpt: rcpt.orcpt };
                 self.addresses.push((rcpt.address, params));
             }
             Verdict::Bounces(list) => self.bounces.push(list),
