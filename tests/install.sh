@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# Installs what the integration tests and the benchmarks run beside Stentor: swaks, smtp-source (Postfix) and Python.
+# Does nothing when all is there. Needs root or sudo, on Debian.
+set -euo pipefail
+
+# smtp-source lives in /usr/sbin, which is not on everybody's path.
+export PATH="$PATH:/usr/sbin"
+packages=()
+command -v swaks >/dev/null || packages+=(swaks)
+command -v smtp-source >/dev/null || packages+=(postfix)
+command -v python3 >/dev/null || packages+=(python3)
+[ "${#packages[@]}" -eq 0 ] && exit 0
+
+root=()
+if [ "$(id -u)" -ne 0 ]; then
+    command -v sudo >/dev/null || { echo "tests/install.sh: run as root, to install ${packages[*]}" >&2; exit 1; }
+    root=(sudo)
+fi
+# Postfix is not to be set up nor to be asked about; an MTA that is there already stays.
+install() {
+    "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${packages[@]}"
+}
+"${root[@]}" apt-get update -q
+install
