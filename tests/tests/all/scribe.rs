@@ -62,7 +62,8 @@ impl Scribe {
 
 fn serve(stream: TcpStream, lines: &Mutex<Vec<String>>, script: &Script) -> std::io::Result<()> {
     let mut stream = BufReader::new(stream);
-    let say = |stream: &mut BufReader<TcpStream>, text: &str| stream.get_mut().write_all(format!("{text}\r\n").as_bytes());
+    let say =
+        |stream: &mut BufReader<TcpStream>, text: &str| stream.get_mut().write_all(format!("{text}\r\n").as_bytes());
     let note = |line: &str| lines.lock().expect("nobody panics with it").push(line.to_owned());
     let (mut recipients, mut is_lmtp) = (0, false);
     say(&mut stream, "220 scribe ESMTP")?;
