@@ -158,17 +158,19 @@ impl Connection {
                     let conn = self.conn;
                     self.core.with(|hub, now| hub.sched.connected(conn, now));
                 }
-                ClientEvent::Done { results, .. } => self.done(results),
+                ClientEvent::Done { tx, results } => self.done(tx, results),
                 ClientEvent::Closed { error } => return Some(close_reason(error)),
             }
         }
         None
     }
 
-    /// The oldest open transaction is over.
-    fn done(&mut self, results: Vec<RcptResult>) {
-        let Some(assignment) = self.open.pop_front() else { return };
-        if self.open.is_empty() {
+    /// A transaction is over: mostly the oldest, but one that the session refused by itself is done at once.
+    fn done(&mut self, tx: u64, results: Vec<RcptResult>) {
+        let Some(at) = self.open.iter().position(|assignment| assignment.work.tx.0 == tx) else { return };
+        let Some(assignment) = self.open.remove(at) else { return };
+        if at == self.open.len() {
+            // It was the newest, whose content would be on its way.
             self.sending = None;
         }
         let outcomes = outcome::outcomes(&assignment, &results);
@@ -317,6 +319,10 @@ impl Connection {
             let interest = if self.out_at < self.smtp.output().len() {
                 tokio::io::Interest::READABLE | tokio::io::Interest::WRITABLE
             } else {
+        if self.open.len() > self.smtp.in_flight() {
+            // The session has refused one without asking the host: its event waits.
+            return Ok(());
+        }
                 tokio::io::Interest::READABLE
             };
             tokio::select! {
