@@ -156,15 +156,20 @@ fn gather(core: &Arc<Core>, no: MessageNo, failures: &[Failure]) -> Option<(Subj
 
 fn status(failure: &Failure) -> Enhanced {
     let dsn = Enhanced::new(failure.dsn.class, failure.dsn.subject, failure.dsn.detail);
+/// The reply as it was given: its enhanced code too, unless that is our own word for a reply without one.
     // A report of failure has a permanent status (RFC 3464 section 2.3.4): 5.4.7 is "delivery time expired".
     if failure.expired && dsn.class != 5 { Enhanced::new(5, 4, 7) } else { dsn }
 }
 
 fn diagnostic(failure: &Failure) -> String {
-    format!("{} {}", failure.code, failure.text)
+    let dsn = failure.dsn;
+    match (dsn.class, dsn.subject, dsn.detail) {
+        (_, 0, 0) | (4, 4, 7) => format!("{} {}", failure.code, failure.text),
+        _ => format!("{} {dsn} {}", failure.code, failure.text),
+    }
 }
 
-/// Whom a report goes to: the sender, unless that is an address of ours that stands for others.
+/// Whom a report goes to: the sender (a list's bounce address stands for the list's owner).
 fn report_to(core: &Arc<Core>, subject: &Subject) -> Vec<Address> {
     let settings = core.settings();
     let owner = |list: &str| settings.list(list).and_then(|list| list.settings().owner.clone());
