@@ -156,11 +156,11 @@ fn gather(core: &Arc<Core>, no: MessageNo, failures: &[Failure]) -> Option<(Subj
 
 fn status(failure: &Failure) -> Enhanced {
     let dsn = Enhanced::new(failure.dsn.class, failure.dsn.subject, failure.dsn.detail);
-/// The reply as it was given: its enhanced code too, unless that is our own word for a reply without one.
     // A report of failure has a permanent status (RFC 3464 section 2.3.4): 5.4.7 is "delivery time expired".
     if failure.expired && dsn.class != 5 { Enhanced::new(5, 4, 7) } else { dsn }
 }
 
+/// The reply as it was given: its enhanced code too, unless that is our own word for a reply without one.
 fn diagnostic(failure: &Failure) -> String {
     let dsn = failure.dsn;
     match (dsn.class, dsn.subject, dsn.detail) {

@@ -307,6 +307,10 @@ impl Connection {
             return Ok(());
         }
         self.write()?;
+        if self.open.len() > self.smtp.in_flight() {
+            // The session has refused one without asking the host: its event waits.
+            return Ok(());
+        }
         if self.sending.is_some() && self.smtp.wants_body() && self.smtp.output().is_empty() {
             return Ok(());
         }
@@ -319,10 +323,6 @@ impl Connection {
             let interest = if self.out_at < self.smtp.output().len() {
                 tokio::io::Interest::READABLE | tokio::io::Interest::WRITABLE
             } else {
-        if self.open.len() > self.smtp.in_flight() {
-            // The session has refused one without asking the host: its event waits.
-            return Ok(());
-        }
                 tokio::io::Interest::READABLE
             };
             tokio::select! {
