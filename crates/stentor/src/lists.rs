@@ -17,8 +17,8 @@ use stentor_queue::ids::AddressId;
 use stentor_queue::idset::IdSet;
 use tokio::sync::oneshot;
 
+use crate::core::Core;
 use crate::core::intake::{Job, Refused, Ticket};
-use crate::core::{Core, Settings};
 
 /// Addresses interned with one job: the hub's lock is held for about a millisecond.
 pub const INTERN_ADDRESSES_MAX: usize = 2048;
@@ -40,9 +40,11 @@ enum LoadError {
 
 impl Lists {
     /// Reads the list's file if it is another than the version in force.
-    pub async fn refresh(&self, core: &Arc<Core>, settings: &Settings, name: &Arc<str>) -> Result<(), Reply> {
+    pub async fn refresh(&self, core: &Arc<Core>, name: &Arc<str>) -> Result<(), Reply> {
         const UNREADABLE: Reply =
             Reply::fixed(451, (4, 3, 0), "The list's subscribers cannot be read, try again later");
+        // Of the configuration in force, not of the one that a long session began with.
+        let settings = core.settings();
         let Some(path) = settings.subscribers(name) else { return Err(UNREADABLE) };
         let current = |stamp: &str| core.with(|hub, _| hub.store.list(name).is_some_and(|list| list.stamp == stamp));
         let stamp = std::fs::metadata(path).map(|metadata| stamp(&metadata));

@@ -105,10 +105,10 @@ impl Server {
         resume(&core);
         tokio::spawn(core.clone().tick());
         for name in settings.list_names() {
-            let (core, settings) = (core.clone(), settings.clone());
+            let core = core.clone();
             // A post that comes before this is through waits for it at RCPT.
             tokio::spawn(async move {
-                let _ = core.lists.refresh(&core, &settings, &name).await;
+                let _ = core.lists.refresh(&core, &name).await;
             });
         }
         let (stop, stopping) = watch::channel(false);
@@ -143,7 +143,7 @@ impl Server {
         while self.listeners.sessions() > 0 {
             tokio::time::sleep(STOP_POLL).await;
         }
-        self.core.with(|hub, _| hub.sched.stop());
+        self.core.with(|hub, _| hub.stop());
         let waiting = async {
             while self.core.with(|hub, _| hub.connections()) > 0 {
                 tokio::time::sleep(STOP_POLL).await;
@@ -178,7 +178,7 @@ fn open(settings: &Settings, clock: &Clock) -> Result<(Journal, Store), StartErr
     let disk = RealDisk::open(&path).map_err(failed)?;
     let mut store = Store::new();
     let begun = clock.now();
-    let (mut journal, report) = Journal::open(Arc::new(disk), settings.journal(clock.now()), &mut |record| {
+    let (mut journal, report) = Journal::open(Arc::new(disk), settings.journal(fastrand::u64(..)), &mut |record| {
         store.apply_record(record.payload)?;
         Ok(())
     })

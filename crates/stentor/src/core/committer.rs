@@ -26,12 +26,22 @@ use super::intake::{Job, Refused, Settled, Submission, Turn};
 const CHECKPOINT_PAUSE: Duration = Duration::from_millis(5);
 /// How often free space is looked at while the disk is full.
 const FULL_POLL: Duration = Duration::from_millis(500);
+/// Addresses beyond `addresses_max` that senders of reports may take.
+const REPORT_ADDRESSES: usize = 100_000;
 /// Pause after a failed write: the next one goes to a fresh segment, and a broken disk must not be hammered.
 const FAILURE_PAUSE: Duration = Duration::from_millis(20);
 /// How often the counters of `stentor status` ask what the journal occupies.
 const SPACE_PAUSE: Duration = Duration::from_secs(1);
+/// Room for a slice of the owner's and one of the journal's, with a message or list that is larger than a slice.
+const SLICES_BYTES: usize = 768 * 1024;
+/// How long a stop goes on trying to write to a disk that refuses.
+const STOP_WRITES_MAX: Duration = Duration::from_secs(10);
 /// Octets of live content moved with one batch.
 const CLEAN_BYTES_MAX: usize = 512 * 1024;
+/// Moving less is not worth it; one piece must fit.
+const CLEAN_BYTES_MIN: usize = 288 * 1024;
+/// A piece may go over the octets asked for.
+const CLEAN_MARGIN_BYTES: usize = 264 * 1024;
 
 type Answer<T> = oneshot::Sender<Result<T, Refused>>;
 
@@ -79,7 +89,16 @@ impl Committer {
 
     /// Runs until the intake stops and everything in it is durable or refused.
     pub fn run(mut self) -> Journal {
+        let mut stopping_since = None;
         loop {
+            if self.core.intake.is_stopping() {
+                let since = *stopping_since.get_or_insert_with(Instant::now);
+                if since.elapsed() > STOP_WRITES_MAX {
+                    tracing::error!("the journal cannot be written: what was not synced may be delivered again");
+                    self.core.intake.close();
+                    return self.journal;
+                }
+            }
             let pause = if self.journal.checkpoint_running() || self.journal.checkpoint_due() {
                 Some(CHECKPOINT_PAUSE)
             } else if self.core.disk_full.load(Ordering::Relaxed) {
@@ -97,16 +116,17 @@ impl Committer {
     fn turn(&mut self, jobs: Vec<Job>) {
         let core = self.core.clone();
         let is_loaded = !jobs.is_empty();
+        let jobs_bytes = jobs.iter().map(Job::bytes).sum();
         let mut planned = Vec::with_capacity(jobs.len());
         core.with(|hub, _| {
             // The order within a batch is the order of replay: outcomes are in the store already; checkpoint slices show
             // the store as it is now; what the jobs will change comes behind both.
-            hub.take_outcomes(&mut self.outcomes);
+            hub.take_outcomes(self.journal.batch_bytes_max() / 4, &mut self.outcomes);
             for record in self.outcomes.records() {
                 self.batch.record(record);
             }
             std::mem::swap(&mut hub.unreferenced, &mut self.dropping);
-            self.checkpoint_slice(hub);
+            self.checkpoint_slice(hub, jobs_bytes);
             for job in jobs {
                 self.plan(hub, job, &mut planned);
             }
@@ -116,8 +136,9 @@ impl Committer {
             let is_full = hub.store.book.len() >= self.addresses_max;
             core.addresses_full.store(is_full, Ordering::Relaxed);
         });
-        if self.journal.clean_due() {
-            self.journal.clean(&mut self.batch, CLEAN_BYTES_MAX);
+        let room = self.journal.batch_bytes_max().saturating_sub(self.batch.bytes() + CLEAN_MARGIN_BYTES);
+        if room > CLEAN_BYTES_MIN && self.journal.clean_due() {
+            self.journal.clean(&mut self.batch, room.min(CLEAN_BYTES_MAX));
         }
         match self.journal.commit(&mut self.batch, core.clock.now()) {
             Ok(_) => self.durable(planned),
@@ -141,7 +162,7 @@ impl Committer {
             Job::Drop { content } => self.dropping.push(content.0),
             Job::Intern { addresses, answer } => {
                 let first = self.interned.len();
-                let ids: Option<Vec<_>> = addresses.iter().map(|address| self.intern(hub, address)).collect();
+                let ids: Option<Vec<_>> = addresses.iter().map(|a| self.intern(hub, a, self.addresses_max)).collect();
                 let Some(ids) = ids else {
                     self.forget_interned(hub, first);
                     drop(answer.send(Err(Refused::AddressesFull)));
@@ -211,8 +232,10 @@ impl Committer {
             }
             Recipients::Addresses(addresses) => {
                 let mut merged = Merged::default();
+                // A report must find room, or what it is about would wait for ever.
+                let reserve = if envelope.is_report { REPORT_ADDRESSES } else { 0 };
                 for (address, param) in addresses {
-                    merged.add(self.intern(hub, address.as_str())?, param);
+                    merged.add(self.intern(hub, address.as_str(), self.addresses_max + reserve)?, param);
                 }
                 params = merged.params();
                 merged.ids
@@ -240,8 +263,8 @@ impl Committer {
     }
 
     /// `None` if the address book is full.
-    fn intern(&mut self, hub: &mut Hub, address: &str) -> Option<AddressId> {
-        if hub.store.book.len() >= self.addresses_max {
+    fn intern(&mut self, hub: &mut Hub, address: &str, addresses_max: usize) -> Option<AddressId> {
+        if hub.store.book.len() >= addresses_max {
             return hub.store.book.lookup(address);
         }
         let (id, is_new) = hub.store.book.intern(address)?;
@@ -266,7 +289,12 @@ impl Committer {
     }
 
     /// The next slice of a checkpoint, or the first of one that is due.
-    fn checkpoint_slice(&mut self, hub: &Hub) {
+    ///
+    /// A batch that is full without one has none: slices are for the quieter turns.
+    fn checkpoint_slice(&mut self, hub: &Hub, jobs_bytes: usize) {
+        if self.batch.bytes() + jobs_bytes + SLICES_BYTES > self.journal.batch_bytes_max() {
+            return;
+        }
         if self.checkpoint.is_none() && !self.journal.checkpoint_running() {
             if !self.journal.checkpoint_due() {
                 return;

@@ -50,7 +50,10 @@ impl Outgoing {
         }
         let mut trial = Outgoing::new(assignment, true);
         let mut size = 0;
-        while trial.next(core, assignment, |bytes| size += bytes.len() as u64)? {}
+        tokio::task::block_in_place(|| -> Result<(), ContentError> {
+            while trial.next(core, assignment, |bytes| size += bytes.len() as u64)? {}
+            Ok(())
+        })?;
         Ok(size)
     }
 

@@ -121,7 +121,7 @@ impl Connection {
     async fn run(mut self) {
         loop {
             if let Some(reason) = self.events() {
-                self.finish(reason);
+                self.finish(&reason);
                 return;
             }
             if self.signal.must_close() && self.open.is_empty() && self.held.is_none() {
@@ -213,26 +213,35 @@ impl Connection {
                 self.held = Some(assignment);
                 return;
             }
-            self.begin_one(assignment);
+            if let Some(too_large) = self.begin_one(assignment) {
+                self.held = Some(too_large);
+                return;
+            }
             self.send_content();
         }
     }
 
-    fn begin_one(&mut self, assignment: Assignment) {
+    /// Gives the transaction back if it turns out too large to go behind those that are open.
+    fn begin_one(&mut self, assignment: Assignment) -> Option<Assignment> {
         let caps = self.smtp.caps();
         let seven_bit = assignment.eight_bit && !caps.eight_bit_mime;
         if seven_bit && !self.settings.converts_eight_bit {
             let text = "the host does not take 8-bit content and conversion is off";
-            return self.not_sendable(&assignment, Dsn::new(5, 6, 3), text);
+            self.not_sendable(&assignment, Dsn::new(5, 6, 3), text);
+            return None;
         }
         let size = match Outgoing::wire_size(&self.core, &assignment, seven_bit) {
             Ok(size) => size,
-            Err(ContentError::Convert(text)) => return self.not_sendable(&assignment, Dsn::new(5, 6, 3), &text),
+            Err(ContentError::Convert(text)) => {
+                self.not_sendable(&assignment, Dsn::new(5, 6, 3), &text);
+                return None;
+            }
             Err(ContentError::Read(error)) => {
                 tracing::error!(message = %assignment.id, %error, "a stored content cannot be read");
                 let outcomes =
                     outcome::same(&assignment, Stage::Lost, 0, Dsn::new(4, 3, 0), "stored content unreadable");
-                return self.settle(&assignment, &outcomes);
+                self.settle(&assignment, &outcomes);
+                return None;
             }
         };
         let spec = TxSpec {
@@ -258,11 +267,14 @@ impl Connection {
                 self.sending = Some(Outgoing::new(&assignment, seven_bit));
                 self.open.push_back(assignment);
             }
+            // Larger now that it is converted than what may be pipelined: it goes when those before it are through.
+            Err(ClientError::NotReady) => return Some(assignment),
             Err(error) => {
                 let text = error.to_string();
                 self.not_sendable(&assignment, Dsn::new(5, 6, 0), &text);
             }
         }
+        None
     }
 
     fn not_sendable(&mut self, assignment: &Assignment, dsn: Dsn, text: &str) {
@@ -312,6 +324,8 @@ impl Connection {
             return Ok(());
         }
         if self.sending.is_some() && self.smtp.wants_body() && self.smtp.output().is_empty() {
+            // A host that takes all at once must not keep the thread.
+            tokio::task::yield_now().await;
             return Ok(());
         }
         loop {
@@ -386,8 +400,8 @@ impl Connection {
     }
 
     /// The session is over. What was taken and not begun goes back.
-    fn finish(mut self, reason: CloseReason) {
-        let text = match &reason {
+    fn finish(mut self, reason: &CloseReason) {
+        let text = match reason {
             CloseReason::Normal => "closed",
             CloseReason::Refused { text } | CloseReason::Lost { text } => text,
         };
@@ -403,9 +417,9 @@ impl Connection {
         let (conn, is_ready) = (self.conn, self.is_ready);
         self.core.with(|hub, now| {
             if is_ready {
-                hub.sched.closed(&hub.store, conn, &reason, now);
+                hub.sched.closed(&hub.store, conn, reason, now);
             } else {
-                let why = match &reason {
+                let why = match reason {
                     CloseReason::Normal => "the session ended before it began",
                     CloseReason::Refused { text } | CloseReason::Lost { text } => text,
                 };

@@ -132,7 +132,7 @@ async fn show(options: &Options, folder: &Path, lab: &Arc<Lab>) -> Result<bool, 
     let mut server = Server::start(configuration(folder, lab)?).await?;
     let settings = server.core.settings();
     for name in settings.list_names() {
-        let loaded = server.core.lists.refresh(&server.core, &settings, &name).await;
+        let loaded = server.core.lists.refresh(&server.core, &name).await;
         loaded.map_err(|reply| DemoError::Post(reply.to_string()))?;
     }
     let (demands, _demanded) = tokio::sync::mpsc::unbounded_channel();
