@@ -17,7 +17,9 @@ fn a_sound_file() {
         .list("news", &["ann@one.example"])
         .set("domains.postmaster", "\"root@one.example\"")
         .prepare();
-    assert_eq!(check(&server), (0, "stentor.toml: ok\n".to_owned(), String::new()));
+    let (code, out, err) = check(&server);
+    assert_eq!((code, err.as_str()), (0, ""));
+    assert!(out.starts_with("stentor.toml: ok") && out.lines().count() == 1, "{out}");
 }
 
 #[test]

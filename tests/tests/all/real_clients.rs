@@ -43,7 +43,7 @@ fn swaks() {
         run(client("swaks")
             .args(["--server", "127.0.0.1", "--port", &server.address().port().to_string()])
             .args(["--from", "me@home.example", "--to", "news@lists.test", "--ehlo", "swaks.example"])
-            .args(["--add-header", &format!("Message-ID: <{id}>"), "--body", "hello\\n.\\n..bye"])
+            .args(["--header", &format!("Message-Id: <{id}>"), "--body", "hello\\n.\\n..bye"])
             .args(more));
         lab.wait_clean(id, &SUBSCRIBERS);
     }
