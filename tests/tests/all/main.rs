@@ -1,5 +1,8 @@
 //! Integration tests: the real binary over real sockets, one module per feature.
 
+// Text is put together where it is read most easily, not where it is fastest.
+#![allow(clippy::format_push_string, clippy::format_collect)]
+
 mod aliases;
 mod bad_input;
 mod bounces;
