@@ -247,3 +247,16 @@ fn an_address_that_nothing_names_refuses_the_start() {
         "list \"news\" refers to address 3, which no record of the journal names"
     );
 }
+
+#[test]
+fn settling_nobody_writes_nothing() {
+    // A transaction in which nobody was delivered once left a record that swallowed the next one at replay.
+    let mut store = Store::new();
+    let no = add(&mut store, accept(1, &[1, 2]));
+    let mut record = Vec::new();
+    assert_eq!(store.settle(no, Fate::Delivered, &IdSet::default(), None, 5, &mut record), Applied::Nothing);
+    assert_eq!(store.settle(no, Fate::Delivered, &IdSet::one(9), None, 5, &mut record), Applied::Nothing);
+    assert!(record.is_empty());
+    assert_ne!(store.settle(no, Fate::Delivered, &IdSet::one(2), None, 5, &mut record), Applied::Nothing);
+    assert!(Event::decode(&record).is_ok());
+}
