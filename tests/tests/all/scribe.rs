@@ -81,12 +81,17 @@ fn serve(stream: TcpStream, lines: &Mutex<Vec<String>>, script: &Script) -> std:
         }
         is_lmtp |= verb == "LHLO";
         let told = script.answers.iter().find(|(command, _)| line.starts_with(command.as_str()));
-        let reply = told.map(|(_, reply)| reply.clone()).unwrap_or_else(|| match verb {
-            "EHLO" | "LHLO" => script.offers.iter().map(|o| format!("250-{o}\r\n")).collect::<String>() + "250 scribe",
-            "DATA" => "354 go on".to_owned(),
-            "QUIT" => "221 bye".to_owned(),
-            _ => "250 2.0.0 ok".to_owned(),
-        });
+        let reply = told.map_or_else(
+            || match verb {
+                "EHLO" | "LHLO" => {
+                    script.offers.iter().map(|o| format!("250-{o}\r\n")).collect::<String>() + "250 scribe"
+                }
+                "DATA" => "354 go on".to_owned(),
+                "QUIT" => "221 bye".to_owned(),
+                _ => "250 2.0.0 ok".to_owned(),
+            },
+            |(_, reply)| reply.clone(),
+        );
         say(&mut stream, &reply)?;
         match verb {
             "MAIL" => recipients = 0,
