@@ -194,7 +194,9 @@ fn kill_nine_under_load_loses_nothing_that_was_acknowledged() {
         stats.recipients,
         stats.duplicates
     );
-    assert!(stats.duplicates * 2 < stats.recipients, "repeats are the exception: {stats:?}");
+    // The stated cap (docs/operating.md): what is handed out or not yet synced, for each kill.
+    let cap = ROUNDS as u64 * 50_000;
+    assert!(stats.duplicates <= cap, "more repeats than a crash may cause: {stats:?}");
     lab.assert_no_violations();
 }
 

@@ -48,7 +48,7 @@ use hashbrown::HashMap;
 pub use config::{Backoff, SchedConfig};
 pub use effects::{CloseReason, Dsn, Effect, Failure, Ids, RcptOutcome, Stage, Work};
 pub use reasons::Reply;
-pub use status::{Census, Load, RecipientState, RecipientStatus, SiteStatus};
+pub use status::{Census, Load, RecipientState, RecipientStatus, SiteStatus, Waiting};
 
 use crate::ids::{AddressId, MessageNo, Ms, SiteId};
 use crate::idset::IdSet;

@@ -128,6 +128,7 @@ impl Settings {
             timeout_ms: dns.timeout_ms,
             retries: dns.attempts.saturating_sub(1) as usize,
             cache_entries_max: dns.cache_entries_max,
+            negative_ttl_ms_max: dns.negative_ttl_ms_max,
             ..ResolverConfig::default()
         }
     }

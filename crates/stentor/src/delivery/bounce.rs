@@ -181,7 +181,7 @@ async fn send(core: &Arc<Core>, subject: &Subject, lines: &[Line], to: Vec<Addre
     let (id, content, now) = (core.next_message_id(), core.next_content_id(), core.clock.now());
     let settings = core.settings();
     let hostname = &settings.config.hostname;
-    let (original, is_whole) = tokio::task::block_in_place(|| original(core, subject));
+    let (original, is_whole) = original(core, subject);
     let (date, arrival) = (format_date(now), format_date(subject.accepted));
     let message_id = format!("{id}.report@{hostname}");
     let rcpts: Vec<ReportRcpt<'_>> = lines

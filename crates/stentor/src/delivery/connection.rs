@@ -38,7 +38,7 @@ pub async fn connect(core: Arc<Core>, conn: ConnId, target: Target, signal: Arc<
     let begun = core.clock.now();
     let patience = Duration::from_millis(settings.config.delivery.connect_timeout_ms);
     let opened = tokio::select! {
-        opened = tokio::time::timeout(patience, TcpStream::connect(target.addr)) => opened,
+        opened = tokio::time::timeout(patience, open(&target)) => opened,
         () = closed(&signal) => Ok(Err(io::Error::other("given up"))),
     };
     let failed = match opened {
@@ -77,6 +77,22 @@ pub async fn connect(core: Arc<Core>, conn: ConnId, target: Target, signal: Arc<
         hub.connection_gone(conn);
         hub.sched.connect_failed(&hub.store, conn, &failed, now);
     });
+}
+
+/// Connects. That we are out of descriptors is not the host's fault: it is tried again when some may be free.
+async fn open(target: &Target) -> io::Result<TcpStream> {
+    const PAUSE: Duration = Duration::from_millis(200);
+    loop {
+        match TcpStream::connect(target.addr).await {
+            Err(error) if is_out_of_descriptors(&error) => tokio::time::sleep(PAUSE).await,
+            opened => return opened,
+        }
+    }
+}
+
+fn is_out_of_descriptors(error: &io::Error) -> bool {
+    let code = error.raw_os_error().map(rustix::io::Errno::from_raw_os_error);
+    matches!(code, Some(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE))
 }
 
 /// What the system says, without its number.
