@@ -295,12 +295,12 @@ fn attempts_are_logged_with_sendmails_fields() {
     for part in [
         &format!(" {id}: to=<ann@log.example>, from=<{SENDER}>, delay=") as &str,
         ", xdelay=",
-        ", mailer=esmtp, relay=mx1.log.example. [127.16.0.1], dsn=2.0.0, stat=Sent (250 taken)",
+        ", mailer=esmtp, relay=mx1.log.example. [127.16.0.1], dsn=2.0.0, stat=Sent (250 2.0.0 taken)",
     ] {
         assert!(sent.contains(part), "{part} in {sent}");
     }
     let bounced = server.wait_log(&["stat=", "to=<bad@log.example>", "mailer=esmtp"]);
-    assert!(bounced.contains("dsn=5.1.1, stat=") && bounced.contains("550 no such user here"), "{bounced}");
+    assert!(bounced.contains("dsn=5.1.1, stat=") && bounced.contains("550 5.1.1 no such user here"), "{bounced}");
     let accepted = server.wait_log(&[&format!("{id}: from=<{SENDER}>")]);
     assert!(accepted.contains("nrcpts=2, msgid=<log@test>, proto=ESMTP"), "{accepted}");
 }

@@ -3,6 +3,7 @@
 //! States: begun (MAIL) -> recipients -> data (354) -> submitted -> answered. Until the ticket resolves nothing is
 //! promised; whatever goes wrong is answered with a 4xx or 5xx and forgotten.
 
+use std::collections::HashSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -275,10 +276,21 @@ impl Transaction {
             message_id,
             is_report: false,
         };
-        for alias in self.aliases.drain(..).filter(|alias| !alias.expansion.addresses.is_empty()) {
-            let targets = alias.expansion.addresses.iter();
+        // Whoever is meant twice, by name and by alias or by two aliases, gets one copy.
+        let mut meant: HashSet<String> = match &relayed.recipients {
+            Recipients::Addresses(addresses) if !self.aliases.is_empty() => {
+                addresses.iter().map(|(to, _)| to.as_str().to_owned()).collect()
+            }
+            _ => HashSet::new(),
+        };
+        for alias in self.aliases.drain(..) {
+            let targets = alias.expansion.addresses.iter().filter(|to| meant.insert(to.as_str().to_owned()));
+            let targets: Vec<_> = targets.map(|to| (to.clone(), alias.params.clone())).collect();
+            if targets.is_empty() {
+                continue;
+            }
             envelopes.push(NewEnvelope {
-                recipients: Recipients::Addresses(targets.map(|to| (to.clone(), alias.params.clone())).collect()),
+                recipients: Recipients::Addresses(targets),
                 prefix: delivered_to_field(&alias.address),
                 sender: relayed.sender.clone(),
                 envid: relayed.envid.clone(),
