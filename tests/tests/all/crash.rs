@@ -15,12 +15,15 @@ use stentor_tests::{Builder, Server, TestLab, dot_stuff, message_with, wait_unti
 
 use crate::kit::{SENDER, builder, drained, fates, post};
 
+/// A Message-ID and its recipients.
+type Taken = (String, Vec<String>);
+
 /// Clients that hand in messages until told to stop, over one restart after the other.
 struct Load {
     stop: Arc<AtomicBool>,
     address: Arc<Mutex<SocketAddr>>,
     /// Message-ID and recipients of what was answered 250.
-    taken: Arc<Mutex<Vec<(String, Vec<String>)>>>,
+    taken: Arc<Mutex<Vec<Taken>>>,
     clients: Vec<std::thread::JoinHandle<()>>,
 }
 
