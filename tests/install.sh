@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs what the integration tests and the benchmarks run beside Stentor: swaks, smtp-source (Postfix) and Python.
+# Installs what the integration tests run beside Stentor: swaks, smtp-source (Postfix), strace and Python; with the word
+# `bench` also what the benchmarks need.
 # Does nothing when all is there. Needs root or sudo, on Debian.
 set -euo pipefail
 
@@ -9,6 +10,11 @@ packages=()
 command -v swaks >/dev/null || packages+=(swaks)
 command -v smtp-source >/dev/null || packages+=(postfix)
 command -v python3 >/dev/null || packages+=(python3)
+command -v strace >/dev/null || packages+=(strace)
+if [ "${1:-}" = bench ]; then
+    # Counts system calls without slowing those who make them.
+    command -v perf >/dev/null || packages+=(linux-perf)
+fi
 [ "${#packages[@]}" -eq 0 ] && exit 0
 
 root=()
