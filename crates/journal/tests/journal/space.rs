@@ -67,7 +67,8 @@ fn replay_after_many_checkpoints_is_short_and_right() {
     for start in 0..12 {
         let (journal, report, found) = open(&disk).unwrap();
         assert!(state.is_none_or(|state| state == found), "start {start}");
-        assert!(report.bytes < 60 * 16 * 4096 / 4, "{report:?}");
+        let live = journal.space().live_content_bytes;
+        assert!(report.bytes < 60 * 16 * 4096 / 4 + live / 8, "{report:?}, {live}");
         check_contents(&journal, &found).unwrap();
         let mut owner = Owner::new(journal, found, 100 + start, Mutation::None);
         for _ in 0..80 {
@@ -149,4 +150,73 @@ fn another_segment_size_takes_over() {
     let mut buffer = [0; 8];
     assert_eq!(journal.reader().read_at(1, 0, &mut buffer).unwrap(), 4);
     assert_eq!(&buffer[..4], b"kept");
+}
+
+/// What `docs/journal-format.md` (Disk use) promises, over histories of different shapes.
+fn assert_bound(seed: u64, segment_bytes: u64, content_bytes_max: u64, live_max: usize, rounds: u64, finish: Finish) {
+    let disk = SimDisk::new(seed);
+    let options = stentor_journal::Options { segment_bytes, reserve_segments: 0, seed: 1, ..Default::default() };
+    let pool = options.pool_ready_max as u64 * segment_bytes;
+    let (mut journal, _) = Journal::open(Arc::new(disk.clone()), options, &mut |_| Ok(())).unwrap();
+    let preparer = journal.preparer();
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let (mut batch, mut live) = (Batch::new(), std::collections::VecDeque::new());
+    let mut most = 0.0f64;
+    for round in 0..rounds {
+        if live.len() < live_max {
+            let id = journal.next_content_id();
+            let bytes = rng.u64(1..=content_bytes_max) as usize;
+            batch.content(id, true, &content_bytes(id, bytes));
+            live.push_back((id, bytes));
+        }
+        batch.record(b"event");
+        let done = match finish {
+            Finish::Oldest if live.len() == live_max => live.pop_front(),
+            Finish::Newest if live.len() == live_max => live.pop_back(),
+            Finish::Any if live.len() == live_max => live.swap_remove_back(rng.usize(0..live_max)),
+            // Fills, then drains to a tenth, at random.
+            Finish::Waves if round / 500 % 2 == 1 && live.len() > live_max / 10 => {
+                let index = rng.usize(0..live.len());
+                live.swap_remove_back(index)
+            }
+            _ => None,
+        };
+        if let Some((id, _)) = done {
+            batch.drop_content(id);
+        }
+        if journal.clean_due() {
+            journal.clean(&mut batch, segment_bytes as usize / 8);
+        }
+        // The owner's drive: begin, then journal slices and the end with the batches that follow.
+        if journal.checkpoint_running() {
+            journal.end_checkpoint(&mut batch);
+        } else if journal.checkpoint_due() {
+            journal.begin_checkpoint(&mut batch);
+        }
+        journal.commit(&mut batch, round).unwrap();
+        while preparer.prepare().unwrap() {}
+        let space = journal.space();
+        let bound = space.live_content_bytes * 3 / 2 + 2 * segment_bytes + pool;
+        let used = disk_bytes(&disk) as u64;
+        most = most.max(used as f64 / bound as f64);
+        assert!(used <= bound, "{finish:?}, round {round}: {used} bytes, bound {bound}, {space:?}");
+    }
+    assert!(most > 0.1, "the bound says something: {most}");
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Finish {
+    Oldest,
+    Newest,
+    Any,
+    Waves,
+}
+
+#[test]
+fn disk_use_stays_under_live_bytes_and_a_half_whatever_the_history() {
+    for (seed, finish) in [Finish::Oldest, Finish::Newest, Finish::Any, Finish::Waves].into_iter().enumerate() {
+        assert_bound(seed as u64, 64 * 4096, 12_000, 400, 3000, finish);
+        assert_bound(seed as u64, 16 * 4096, 3_000, 10, 1500, finish);
+        assert_bound(seed as u64, 32 * 4096, 500, 600, 2500, finish);
+    }
 }
