@@ -59,7 +59,9 @@ fn wrong_options_are_refused() {
 /// What this process has open in a directory.
 fn descriptors_in(directory: &std::path::Path) -> usize {
     let open = std::fs::read_dir("/proc/self/fd").unwrap();
-    open.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok()).filter(|path| path.starts_with(directory)).count()
+    open.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok())
+        .filter(|path| path.starts_with(directory))
+        .count()
 }
 
 #[test]
