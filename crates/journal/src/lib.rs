@@ -42,7 +42,7 @@ pub use format::BLOCK_BYTES;
 #[doc(hidden)]
 pub use fuzz::recover_for_fuzz;
 pub use inspect::{
-    Finding, Inspection, Item, Lost, Seen, SegmentState, SegmentSummary, StoredContents, inspect, verify,
+    Finding, Inspection, Item, Lost, Seen, SegmentState, SegmentSummary, StoredContents, abandoned, inspect, verify,
 };
 pub use journal::{Journal, Options, Receipt, Space, Statistics};
 pub use pool::Preparer;

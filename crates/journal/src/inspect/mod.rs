@@ -181,6 +181,13 @@ pub fn inspect(disk: &dyn Disk, visit: &mut dyn FnMut(&Seen<'_>)) -> Result<Insp
     Ok(found)
 }
 
+/// Names of the segments in use that were given up after an I/O error. Reads headers only, so it may be asked of a store in use.
+pub fn abandoned(disk: &dyn Disk) -> Result<Vec<String>, JournalError> {
+    let (sources, _) = lenient_survey(disk)?;
+    let abandoned = sources.iter().filter(|source| source.state(false) == SegmentState::Abandoned);
+    Ok(abandoned.map(|source| source.name.clone()).collect())
+}
+
 /// Checks all segments. Errors only if the directory cannot be read at all; all else is a finding.
 pub fn verify(disk: &dyn Disk) -> Result<(Vec<SegmentSummary>, Vec<Finding>), JournalError> {
     let found = inspect(disk, &mut |_| ())?;

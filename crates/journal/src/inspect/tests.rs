@@ -121,6 +121,7 @@ fn a_refused_batch_is_not_shown() {
     assert_eq!((records, found.findings), (vec![1, 3], vec![]));
     let states: Vec<_> = found.segments.iter().map(|segment| segment.state).collect();
     assert_eq!(states, [SegmentState::Abandoned, SegmentState::Head]);
+    assert_eq!(abandoned(&disk).unwrap(), [found.segments[0].file.clone()]);
 }
 
 proptest! {

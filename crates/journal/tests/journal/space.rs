@@ -68,7 +68,7 @@ fn replay_after_many_checkpoints_is_short_and_right() {
         let (journal, report, found) = open(&disk).unwrap();
         assert!(state.is_none_or(|state| state == found), "start {start}");
         let live = journal.space().live_content_bytes;
-        assert!(report.bytes < 60 * 16 * 4096 / 4 + live / 8, "{report:?}, {live}");
+        assert!(report.bytes < 60 * 16 * 4096 / 3 + live / 8, "{report:?}, {live}");
         check_contents(&journal, &found).unwrap();
         let mut owner = Owner::new(journal, found, 100 + start, Mutation::None);
         for _ in 0..80 {
@@ -197,7 +197,8 @@ fn assert_bound(seed: u64, segment_bytes: u64, content_bytes_max: u64, live_max:
         while preparer.prepare().unwrap() {}
         let space = journal.space();
         let bound = space.live_content_bytes * 3 / 2 + 2 * segment_bytes + pool;
-        let used = disk_bytes(&disk) as u64;
+        // The disk is endless: what is not free is used.
+        let used = u64::MAX - stentor_journal::Disk::free_bytes(&disk).unwrap();
         most = most.max(used as f64 / bound as f64);
         assert!(used <= bound, "{finish:?}, round {round}: {used} bytes, bound {bound}, {space:?}");
     }
