@@ -143,7 +143,9 @@ mod tests {
             .collect();
         assert!(all[..3].iter().all(|handle| is_open(handle)), "written and not synced");
         assert!(all.iter().filter(|handle| is_open(handle)).count() <= DESCRIPTORS_MAX);
-        all.iter().for_each(|handle| handle.synced());
+        for handle in &all {
+            handle.synced();
+        }
         for _ in 0..2 {
             for handle in &all {
                 handles.file(handle, false).unwrap();

@@ -123,9 +123,11 @@ fn copy(folded: &Folded, disk: &dyn Disk, id: u64, journal: &mut Journal, now: u
             }
             Ok(())
         })
-        .map_err(|error| failed.take().map_or_else(|| Problem::Other(format!("content {id}: {error}")), refused))?;
+        .map_err(|error| {
+            failed.take().map_or_else(|| Problem::Other(format!("content {id}: {error}")), |error| refused(&error))
+        })?;
     batch.content(id, true, &[]);
-    journal.commit(&mut batch, now).map(drop).map_err(refused)
+    journal.commit(&mut batch, now).map(drop).map_err(|error| refused(&error))
 }
 
 fn write_state(store: &Store, journal: &mut Journal, now: u64) -> Result<(), Problem> {
@@ -135,7 +137,7 @@ fn write_state(store: &Store, journal: &mut Journal, now: u64) -> Result<(), Pro
         let more = cursor.next_slice(store, &mut slice);
         if !slice.is_empty() {
             batch.record(&slice);
-            journal.commit(&mut batch, now).map_err(refused)?;
+            journal.commit(&mut batch, now).map_err(|error| refused(&error))?;
         }
         if !more {
             return Ok(());
@@ -143,7 +145,7 @@ fn write_state(store: &Store, journal: &mut Journal, now: u64) -> Result<(), Pro
     }
 }
 
-fn refused(error: CommitError) -> Problem {
+fn refused(error: &CommitError) -> Problem {
     Problem::Other(format!("the new store cannot be written: {error}; remove what is there and try again elsewhere"))
 }
 

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use stentor_journal::{Disk, Journal, RealDisk};
-use stentor_queue::ids::ContentId;
+use stentor_queue::event::Event;
+use stentor_queue::ids::{AddressId, ContentId};
 use stentor_queue::store::Store;
 
 use super::doctor::{Severity, examine};
@@ -49,7 +50,8 @@ fn flip(path: &Path, offset: u64) {
 fn place_of(path: &Path, content: u64) -> (PathBuf, u64) {
     let (_, lines) = output(|out| dump::records(&reading(path), out));
     let lines = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    let piece = lines.filter(|line| line["content"] == content && line["start"] == 0).last().unwrap();
+    let pieces: Vec<Value> = lines.filter(|line| line["content"] == content && line["start"] == 0).collect();
+    let piece = pieces.last().unwrap();
     (path.join(piece["file"].as_str().unwrap()), piece["offset"].as_u64().unwrap())
 }
 
@@ -79,11 +81,7 @@ fn assert_same(store: &Store, wanted: &Store) {
         let found = store.no_of(message.id()).and_then(|no| store.message(no)).unwrap();
         assert_eq!(found, message);
         let texts = |store: &Store| {
-            message
-                .pending()
-                .iter()
-                .map(|id| store.book.text(stentor_queue::ids::AddressId(id)).to_owned())
-                .collect::<Vec<_>>()
+            message.pending().iter().map(|id| store.book.text(AddressId(id)).to_owned()).collect::<Vec<_>>()
         };
         assert_eq!(texts(store), texts(wanted));
     }
@@ -109,7 +107,7 @@ fn assert_fixture(path: &Path) {
         (rich.list(), rich.envid(), rich.prefix()),
         (Some("news"), Some("QQ314159"), &b"List-Id: <news.example.org>\r\n"[..])
     );
-    assert_eq!(rich.params(stentor_queue::ids::AddressId(3)).unwrap().notify, Some(2));
+    assert_eq!(rich.params(AddressId(3)).unwrap().notify, Some(2));
 }
 
 #[test]
@@ -253,6 +251,22 @@ fn doctor_tells_a_running_a_sound_a_damaged_and_a_full_store() {
     let told = notes(data, "");
     assert_eq!(problems(&told).len(), 2, "{told:?}");
     assert!(told.iter().any(|note| note.next.contains("stentor journal salvage")), "{told:?}");
-    let told = notes(data, "[journal]\nreserve_bytes = 1099511627776000\n");
+    let told = notes(data, "[journal]\nreserve_bytes = 1099511627776\n");
     assert!(problems(&told).iter().any(|what| what.contains("under the reserve")), "{told:?}");
+}
+
+#[test]
+fn doctor_tells_when_addresses_run_out() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut maker = Maker::new(&directory.path().join("journal"));
+    let names: Vec<String> = (0..950).map(|number| format!("a{number}@example.org")).collect();
+    let entries = names.iter().enumerate().map(|(id, text)| (AddressId(id as u32), text.as_str())).collect();
+    maker.event(Event::Intern { entries });
+    maker.commit();
+    drop(maker);
+    let told = notes(directory.path(), "[journal]\naddresses_max = 1000\n");
+    let near = told.iter().find(|note| note.what.starts_with("950 addresses are known")).unwrap();
+    assert_eq!(near.severity, Severity::Warning);
+    let told = notes(directory.path(), "[journal]\naddresses_max = 10000\n");
+    assert!(!told.iter().any(|note| note.what.contains("addresses are known")), "{told:?}");
 }
