@@ -162,8 +162,8 @@ fn abandoned<'a>(names: impl Iterator<Item = &'a str>, notes: &mut Vec<Note>) {
         return;
     }
     let what = format!(
-        "{} given up after a write or sync failed (EIO): {}. What was acknowledged in there is kept and was delivered or \
-         moved; the batch that failed was refused with 451, its clients try again",
+        "{} given up after a write or sync failed (EIO): {}. What was acknowledged in there is kept; \
+         the batch that failed was refused with 451, its clients try again",
         if names.len() == 1 { "a segment was" } else { "segments were" },
         names.join(", ")
     );
