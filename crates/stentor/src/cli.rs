@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::config::{self, Config, Diagnostic, LogLevel};
 use crate::control::{Client, ClientError, Request, protocol, render};
-use crate::{demo, lab, process};
+use crate::{demo, journal_cmd, lab, process};
 
 /// Exit code of a command that was understood and failed.
 const FAILED: u8 = 1;
@@ -44,6 +44,10 @@ enum Command {
     Reload(Asking),
     /// Stop the running server when open transactions have ended.
     Stop(Asking),
+    /// Look at a stopped or damaged journal, or save what is in it; never changes it.
+    Journal(journal_cmd::Options),
+    /// Say in words what is wrong or has happened, and what to do.
+    Doctor(journal_cmd::DoctorOptions),
     /// Post a message to a list in a simulated Internet and watch it reach every subscriber.
     Demo(demo::Options),
     /// The simulated Internet: DNS, sinks that behave well or badly, a load source.
@@ -125,6 +129,8 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Flush { site, asking } => ask(&asking, &Request::Flush { site }),
         Command::Reload(asking) => ask(&asking, &Request::Reload),
         Command::Stop(asking) => ask(&asking, &Request::Stop),
+        Command::Journal(options) => journal_cmd::run(options),
+        Command::Doctor(options) => journal_cmd::doctor(&options),
         Command::Demo(options) => demo::run(&options),
         Command::Lab(options) => lab::run(options),
     }
@@ -136,7 +142,8 @@ pub fn fail(why: &str) -> ExitCode {
     ExitCode::from(FAILED)
 }
 
-fn load(path: Option<&Path>) -> Result<Config, ExitCode> {
+/// The checked configuration, or what is wrong with it said on standard error.
+pub fn load(path: Option<&Path>) -> Result<Config, ExitCode> {
     let loaded = match path {
         Some(path) => config::check(path),
         None => config::without_file(),
