@@ -80,21 +80,36 @@ impl Committer {
     /// Runs until the intake stops and everything in it is durable or refused.
     pub fn run(mut self) -> Journal {
         loop {
-            let pause = if self.journal.checkpoint_running() || self.journal.checkpoint_due() {
-                Some(CHECKPOINT_PAUSE)
-            } else if self.core.disk_full.load(Ordering::Relaxed) {
-                Some(FULL_POLL)
-            } else {
-                None
-            };
-            match self.core.intake.next(pause) {
-                Turn::Commit(jobs) => self.turn(jobs),
+            match self.core.intake.next(self.pause()) {
+                Turn::Commit(jobs) => {
+                    if !self.turn(jobs) {
+                        std::thread::sleep(FAILURE_PAUSE);
+                    }
+                }
                 Turn::Stop => return self.journal,
             }
         }
     }
 
-    fn turn(&mut self, jobs: Vec<Job>) {
+    /// When a turn is wanted although nothing waits in the intake.
+    pub fn pause(&self) -> Option<Duration> {
+        if self.journal.checkpoint_running() || self.journal.checkpoint_due() {
+            Some(CHECKPOINT_PAUSE)
+        } else if self.core.disk_full.load(Ordering::Relaxed) {
+            Some(FULL_POLL)
+        } else {
+            None
+        }
+    }
+
+    /// The journal between two turns, for figures and for tests that do to it what no turn does.
+    pub fn journal(&mut self) -> &mut Journal {
+        &mut self.journal
+    }
+
+    /// One batch: `jobs`, what outcomes wait, a checkpoint's next slice, moved content. Whether it was written; if not,
+    /// the caller pauses before the next one.
+    pub fn turn(&mut self, jobs: Vec<Job>) -> bool {
         let core = self.core.clone();
         let is_loaded = !jobs.is_empty();
         let mut planned = Vec::with_capacity(jobs.len());
@@ -119,15 +134,17 @@ impl Committer {
         if self.journal.clean_due() {
             self.journal.clean(&mut self.batch, CLEAN_BYTES_MAX);
         }
-        match self.journal.commit(&mut self.batch, core.clock.now()) {
+        let result = self.journal.commit(&mut self.batch, core.clock.now());
+        match &result {
             Ok(_) => self.durable(planned),
             Err(error) => {
-                self.refused(planned, &error);
+                self.refused(planned, error);
                 self.batch.clear();
             }
         }
         self.watch_space(is_loaded);
         self.count();
+        result.is_ok()
     }
 
     /// Encodes one job into the batch, content before what refers to it.
@@ -361,7 +378,6 @@ impl Committer {
                 Planned::Intern { answer, .. } => drop(answer.send(Err(why))),
             }
         }
-        std::thread::sleep(FAILURE_PAUSE);
     }
 
     /// Says 452 before the disk is full, and takes mail again when there is room.
