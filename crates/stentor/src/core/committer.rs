@@ -168,7 +168,7 @@ impl Committer {
                 planned.push(Planned::Intern { ids, answer });
             }
             Job::List { name, stamp, ids, answer } => {
-                let version = hub.store.list(&name).map_or(1, |list| list.version + 1);
+                let version = next_version(hub, planned, &name);
                 self.batch.record_with(|buffer| encode_list(buffer, &name, version, &stamp, &ids));
                 planned.push(Planned::List { name, version, stamp, ids, answer });
             }
@@ -443,6 +443,15 @@ impl Merged {
 
 /// NOTIFY=NEVER as a bit of [`RcptParams::notify`].
 const NEVER: u8 = 1;
+
+/// The version after the newest of a list, one that is in the batch being built included.
+fn next_version(hub: &Hub, planned: &[Planned], name: &str) -> u64 {
+    let in_batch = planned.iter().rev().find_map(|planned| match planned {
+        Planned::List { name: known, version, .. } if known == name => Some(*version),
+        _ => None,
+    });
+    in_batch.or_else(|| hub.store.list(name).map(|list| list.version)).map_or(1, |version| version + 1)
+}
 
 /// Recipients whose report is now queued are done with.
 fn settle(hub: &mut Hub, settles: Vec<Settled>, now: u64) {
