@@ -199,9 +199,10 @@ impl Committer {
             self.batch.record_with(|buffer| encode_accept(buffer, accept));
         }
         let now = self.core.clock.now();
-        for settled in &settles {
-            let Settled { message, fate, ids } = settled;
-            self.batch.record_with(|buffer| encode_outcome(buffer, *message, *fate, ids, None, now));
+        for Settled { message, fate, ids } in &settles {
+            // Only who is pending still: an operator may have removed some since the report was made.
+            let Some(ids) = hub.begin_settling(*message, ids) else { continue };
+            self.batch.record_with(|buffer| encode_outcome(buffer, *message, *fate, &ids, None, now));
         }
         let is_whole = last.len() as u64 == size;
         planned.push(Planned::Message { accepts, content, body: is_whole.then_some(last), settles, answer });
@@ -315,6 +316,7 @@ impl Committer {
         self.dropping.clear();
         let mut answers = Vec::with_capacity(planned.len());
         core.with(|hub, now| {
+            hub.settling.clear();
             hub.outcomes_synced();
             for planned in planned {
                 match planned {
@@ -364,6 +366,7 @@ impl Committer {
         let core = self.core.clone();
         core.with(|hub, _| {
             self.forget_interned(hub, 0);
+            hub.settling.clear();
             hub.unreferenced.append(&mut self.dropping);
             hub.outcomes_refused(&mut self.outcomes);
         });
