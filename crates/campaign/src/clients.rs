@@ -295,10 +295,15 @@ impl Life<'_> {
     fn interned(&mut self, list: bool, refusals: u32, ids: &[AddressId]) {
         let set: IdSet = ids.iter().map(|id| id.0).collect();
         if list {
-            let (answer, ticket) = oneshot::channel();
-            let stamp = format!("{}", self.now);
-            self.core.intake.push(Job::List { name: "l".to_owned(), stamp, ids: set, answer });
-            self.clients.waiting.push(Waiting::List { refusals, ticket });
+            // Sometimes it changes twice at once: both in one batch.
+            for _ in 0..self.rng.u32(1..3) {
+                let (answer, ticket) = oneshot::channel();
+                let stamp = format!("{}", self.now);
+                self.core.intake.push(Job::List { name: "l".to_owned(), stamp, ids: set.clone(), answer });
+                self.clients.waiting.push(Waiting::List { refusals, ticket });
+                self.clients.open += 1;
+            }
+            self.client_done();
         } else {
             let mut merged = Merged::default();
             ids.iter().for_each(|id| merged.add(*id, RcptParams::default()));

@@ -12,13 +12,15 @@ pub const DOMAINS: u8 = 8;
 const FLAKY: u8 = 5;
 const NOWHERE: u8 = 6;
 const DEAD: u8 = 7;
+/// Few, so that most addresses come again.
+const MAILBOXES: u32 = 24;
 /// Every so many-th mailbox does not exist.
 const NO_MAILBOX_ONE_IN: u32 = 9;
 
 pub fn address(rng: &mut Rng) -> String {
     // The bad domains are rare, or most mail would expire.
     let domain = if rng.u8(0..6) == 0 { rng.u8(0..DOMAINS) } else { rng.u8(0..NOWHERE) };
-    format!("u{}@d{domain}.example", rng.u32(0..60))
+    format!("u{}@d{domain}.example", rng.u32(0..MAILBOXES))
 }
 
 pub fn resolve(name: &str) -> Resolution {

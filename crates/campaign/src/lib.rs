@@ -33,7 +33,7 @@ const START_MS: u64 = 1_800_000_000_000;
 const SECOND_CUT_ONE_IN: u64 = 3;
 const SECOND_CUT_OPERATIONS_MAX: u64 = 60;
 /// Runs of a mutation until it must have been found.
-const MUTATION_SEEDS: u64 = 40;
+const MUTATION_SEEDS: u64 = 200;
 const MUTATION_CUT_STEP: usize = 3;
 
 /// Where the power goes: at a write or sync counted from 1; `variant` is another choice of what is forgotten.
@@ -148,7 +148,8 @@ fn is_near(cut: u64, acknowledged_at: &[u64]) -> bool {
     acknowledged_at.iter().any(|at| cut.abs_diff(*at) <= 1)
 }
 
-/// A seed without a cut, then with a cut at every write and sync, then more beside acknowledgements until they are half.
+/// A seed without a cut, then with a cut at every write and sync, then more beside acknowledgements until they are half
+/// of all, those in second lives included.
 /// `go_on` ends it early.
 pub fn campaign(
     shared: &Shared,
@@ -166,7 +167,7 @@ pub fn campaign(
     figures.seeds += 1;
     let near: Vec<u64> = (1..=whole.operations).filter(|cut| is_near(*cut, &whole.acknowledged_at)).collect();
     let far = whole.operations as usize - near.len();
-    let more = near.iter().cycle().take(if near.is_empty() { 0 } else { far.saturating_sub(near.len()) });
+    let more = near.iter().cycle().take(if near.is_empty() { 0 } else { (2 * far).saturating_sub(near.len()) });
     let every = (1..=whole.operations).map(|at| Cut { at, variant: 0 });
     for cut in every.chain(more.enumerate().map(|(n, at)| Cut { at: *at, variant: n as u64 + 1 })) {
         if !go_on() {

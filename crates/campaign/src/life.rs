@@ -61,7 +61,7 @@ pub(crate) enum Ev {
     Reply(ConnId),
     Prepare,
     Capacity(u64),
-    Remove,
+    Remove(Option<MessageNo>),
 }
 
 struct Conn {
@@ -189,7 +189,7 @@ impl<'a> Life<'a> {
         }
         for _ in 0..self.rng.u32(0..3) {
             let after = self.rng.u64(1..4_000);
-            self.at(after, Ev::Remove);
+            self.at(after, Ev::Remove(None));
         }
         if let Some(shortage) = scenario.shortage {
             self.at(shortage.from, Ev::Capacity(shortage.spare_bytes));
@@ -287,7 +287,7 @@ impl<'a> Life<'a> {
                 }
             }
             Ev::Capacity(spare) => self.disk.set_spare(spare),
-            Ev::Remove => self.remove(),
+            Ev::Remove(no) => self.remove(no),
         }
         Ok(())
     }
@@ -437,6 +437,10 @@ impl<'a> Life<'a> {
             }
         } else {
             self.bouncing.push(bouncing);
+            if self.rng.u8(0..6) == 0 {
+                // Just while its report waits for a batch.
+                self.at(1, Ev::Remove(Some(no)));
+            }
         }
     }
 
@@ -446,9 +450,9 @@ impl<'a> Life<'a> {
     }
 
     /// The operator removes a message.
-    fn remove(&mut self) {
+    fn remove(&mut self, no: Option<MessageNo>) {
         let all: Vec<MessageNo> = self.core.with(|hub, _| hub.store.messages().map(|(no, _)| no).collect());
-        let Some(no) = self.rng.choice(all) else { return };
+        let Some(no) = no.or_else(|| self.rng.choice(all)) else { return };
         let removed = self.core.with(|hub, now| {
             let message = hub.store.message(no)?;
             let ids: IdSet = message.pending().clone();
