@@ -154,7 +154,7 @@ impl<'a> Life<'a> {
             actor: wishes.clone(),
         });
         let preparer = journal.preparer();
-        let mut life = Life {
+        let life = Life {
             committer: Committer::new(core.clone(), journal),
             core,
             rng: Rng::with_seed(seed),

@@ -53,7 +53,7 @@ impl Life<'_> {
             self.ledger.open.push(candidate);
         }
         if !written && self.mutation == Mutation::InternKept {
-            self.core.with(|hub, _| new.iter().for_each(|address| drop(hub.store.book.intern(address))));
+            self.core.with(|hub, _| new.iter().filter_map(|address| hub.store.book.intern(address)).count());
         }
         self.hear(&expanded, written, failed > 0 || self.disk.is_cut())?;
         Ok(written)
