@@ -38,10 +38,6 @@ const SLICES_BYTES: usize = 768 * 1024;
 const STOP_WRITES_MAX: Duration = Duration::from_secs(10);
 /// Octets of live content moved with one batch.
 const CLEAN_BYTES_MAX: usize = 512 * 1024;
-/// Moving less is not worth it; one piece must fit.
-const CLEAN_BYTES_MIN: usize = 288 * 1024;
-/// A piece may go over the octets asked for.
-const CLEAN_MARGIN_BYTES: usize = 264 * 1024;
 
 type Answer<T> = oneshot::Sender<Result<T, Refused>>;
 
@@ -99,21 +95,36 @@ impl Committer {
                     return self.journal;
                 }
             }
-            let pause = if self.journal.checkpoint_running() || self.journal.checkpoint_due() {
-                Some(CHECKPOINT_PAUSE)
-            } else if self.core.disk_full.load(Ordering::Relaxed) {
-                Some(FULL_POLL)
-            } else {
-                None
-            };
-            match self.core.intake.next(pause) {
-                Turn::Commit(jobs) => self.turn(jobs),
+            match self.core.intake.next(self.pause()) {
+                Turn::Commit(jobs) => {
+                    if !self.turn(jobs) {
+                        std::thread::sleep(FAILURE_PAUSE);
+                    }
+                }
                 Turn::Stop => return self.journal,
             }
         }
     }
 
-    fn turn(&mut self, jobs: Vec<Job>) {
+    /// When a turn is wanted although nothing waits in the intake.
+    pub fn pause(&self) -> Option<Duration> {
+        if self.journal.checkpoint_running() || self.journal.checkpoint_due() {
+            Some(CHECKPOINT_PAUSE)
+        } else if self.core.disk_full.load(Ordering::Relaxed) {
+            Some(FULL_POLL)
+        } else {
+            None
+        }
+    }
+
+    /// The journal between two turns, for figures and for tests that do to it what no turn does.
+    pub fn journal(&mut self) -> &mut Journal {
+        &mut self.journal
+    }
+
+    /// One batch: `jobs`, what outcomes wait, a checkpoint's next slice, moved content. Whether it was written; if not,
+    /// the caller pauses before the next one.
+    pub fn turn(&mut self, jobs: Vec<Job>) -> bool {
         let core = self.core.clone();
         let is_loaded = !jobs.is_empty();
         let jobs_bytes = jobs.iter().map(Job::bytes).sum();
@@ -136,19 +147,21 @@ impl Committer {
             let is_full = hub.store.book.len() >= self.addresses_max;
             core.addresses_full.store(is_full, Ordering::Relaxed);
         });
-        let room = self.journal.batch_bytes_max().saturating_sub(self.batch.bytes() + CLEAN_MARGIN_BYTES);
-        if room > CLEAN_BYTES_MIN && self.journal.clean_due() {
-            self.journal.clean(&mut self.batch, room.min(CLEAN_BYTES_MAX));
+        if self.journal.clean_due() {
+            // Takes what room the batch has left, at most this.
+            self.journal.clean(&mut self.batch, CLEAN_BYTES_MAX);
         }
-        match self.journal.commit(&mut self.batch, core.clock.now()) {
+        let result = self.journal.commit(&mut self.batch, core.clock.now());
+        match &result {
             Ok(_) => self.durable(planned),
             Err(error) => {
-                self.refused(planned, &error);
+                self.refused(planned, error);
                 self.batch.clear();
             }
         }
         self.watch_space(is_loaded);
         self.count();
+        result.is_ok()
     }
 
     /// Encodes one job into the batch, content before what refers to it.
@@ -172,7 +185,7 @@ impl Committer {
                 planned.push(Planned::Intern { ids, answer });
             }
             Job::List { name, stamp, ids, answer } => {
-                let version = hub.store.list(&name).map_or(1, |list| list.version + 1);
+                let version = next_version(hub, planned, &name);
                 self.batch.record_with(|buffer| encode_list(buffer, &name, version, &stamp, &ids));
                 planned.push(Planned::List { name, version, stamp, ids, answer });
             }
@@ -203,9 +216,10 @@ impl Committer {
             self.batch.record_with(|buffer| encode_accept(buffer, accept));
         }
         let now = self.core.clock.now();
-        for settled in &settles {
-            let Settled { message, fate, ids } = settled;
-            self.batch.record_with(|buffer| encode_outcome(buffer, *message, *fate, ids, None, now));
+        for Settled { message, fate, ids } in &settles {
+            // Only who is pending still: an operator may have removed some since the report was made.
+            let Some(ids) = hub.begin_settling(*message, ids) else { continue };
+            self.batch.record_with(|buffer| encode_outcome(buffer, *message, *fate, &ids, None, now));
         }
         let is_whole = last.len() as u64 == size;
         planned.push(Planned::Message { accepts, content, body: is_whole.then_some(last), settles, answer });
@@ -292,7 +306,8 @@ impl Committer {
     ///
     /// A batch that is full without one has none: slices are for the quieter turns.
     fn checkpoint_slice(&mut self, hub: &Hub, jobs_bytes: usize) {
-        if self.batch.bytes() + jobs_bytes + SLICES_BYTES > self.journal.batch_bytes_max() {
+        let batch_max = self.journal.batch_bytes_max();
+        if self.batch.bytes() + jobs_bytes + SLICES_BYTES.min(batch_max / 2) > batch_max {
             return;
         }
         if self.checkpoint.is_none() && !self.journal.checkpoint_running() {
@@ -326,6 +341,7 @@ impl Committer {
         self.dropping.clear();
         let mut answers = Vec::with_capacity(planned.len());
         core.with(|hub, now| {
+            hub.settling.clear();
             hub.outcomes_synced();
             for planned in planned {
                 match planned {
@@ -375,6 +391,7 @@ impl Committer {
         let core = self.core.clone();
         core.with(|hub, _| {
             self.forget_interned(hub, 0);
+            hub.settling.clear();
             hub.unreferenced.append(&mut self.dropping);
             hub.outcomes_refused(&mut self.outcomes);
         });
@@ -389,7 +406,6 @@ impl Committer {
                 Planned::Intern { answer, .. } => drop(answer.send(Err(why))),
             }
         }
-        std::thread::sleep(FAILURE_PAUSE);
     }
 
     /// Says 452 before the disk is full, and takes mail again when there is room.
@@ -455,6 +471,15 @@ impl Merged {
 
 /// NOTIFY=NEVER as a bit of [`RcptParams::notify`].
 const NEVER: u8 = 1;
+
+/// The version after the newest of a list, one that is in the batch being built included.
+fn next_version(hub: &Hub, planned: &[Planned], name: &str) -> u64 {
+    let in_batch = planned.iter().rev().find_map(|planned| match planned {
+        Planned::List { name: known, version, .. } if known == name => Some(*version),
+        _ => None,
+    });
+    in_batch.or_else(|| hub.store.list(name).map(|list| list.version)).map_or(1, |version| version + 1)
+}
 
 /// Recipients whose report is now queued are done with.
 fn settle(hub: &mut Hub, settles: Vec<Settled>, now: u64) {

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use hashbrown::HashMap;
 use smallvec::SmallVec;
 use stentor_queue::event::{Event, Fate};
-use stentor_queue::ids::{ConnId, DomainId, MessageNo, Ms};
+use stentor_queue::ids::{ConnId, DomainId, MessageId, MessageNo, Ms};
 use stentor_queue::idset::IdSet;
 use stentor_queue::sched::{Effect, Failure, Scheduler, Work};
 use stentor_queue::site::Target;
@@ -117,6 +117,9 @@ pub struct Hub {
     pub outcomes: Outcomes,
     /// In the batch that is being written: they count as unsynced.
     pub syncing_recipients: usize,
+    /// Recipients whose fate is in the batch that is being written: no other outcome may be recorded for them, since
+    /// replay would find both.
+    pub settling: Vec<(MessageNo, IdSet)>,
     handed_out: usize,
     starved: Vec<ConnId>,
     signals: HashMap<ConnId, Arc<Signal>, foldhash::fast::FixedState>,
@@ -137,6 +140,7 @@ impl Hub {
             bodies: Bodies::new(bodies_bytes_max),
             outcomes: Outcomes::default(),
             syncing_recipients: 0,
+            settling: Vec::new(),
             handed_out: 0,
             starved: Vec::new(),
             signals: HashMap::default(),
@@ -227,6 +231,11 @@ impl Hub {
 
     /// Records what became of recipients: in the store now, in the journal with the next batch.
     pub fn outcome(&mut self, no: MessageNo, fate: Fate, ids: &IdSet, now: Ms) {
+        let mut rest = None;
+        for (_, taken) in self.settling.iter().filter(|(settling, _)| *settling == no) {
+            rest = Some(rest.as_ref().unwrap_or(ids).difference(taken));
+        }
+        let ids = rest.as_ref().unwrap_or(ids);
         let before = self.outcomes.bytes.len();
         let applied = self.store.settle(no, fate, ids, None, now, &mut self.outcomes.bytes);
         let (Applied::Settled { recipients, .. } | Applied::Finished { recipients, .. }) = applied else {
@@ -236,6 +245,21 @@ impl Hub {
         self.outcomes.ends.push((self.outcomes.bytes.len(), recipients as usize));
         self.outcomes.recipients += recipients as usize;
         self.ended(applied);
+    }
+
+    /// Those of `ids` whose fate may ride with the batch being built: who is pending, and is not in it already. The
+    /// fate is applied when the batch is durable.
+    pub fn begin_settling(&mut self, message: MessageId, ids: &IdSet) -> Option<IdSet> {
+        let no = self.store.no_of(message)?;
+        let mut ids = self.store.message(no)?.pending().intersection(ids);
+        for (_, taken) in self.settling.iter().filter(|(settling, _)| *settling == no) {
+            ids = ids.difference(taken);
+        }
+        if ids.is_empty() {
+            return None;
+        }
+        self.settling.push((no, ids.clone()));
+        Some(ids)
     }
 
     /// Applies an event to the store and forgets what ended with it.

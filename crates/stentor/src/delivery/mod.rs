@@ -4,7 +4,7 @@ mod assignment;
 mod body;
 mod bounce;
 mod connection;
-mod outcome;
+pub mod outcome;
 
 use std::sync::Arc;
 

@@ -102,6 +102,10 @@ fn settling_writes_what_it_did() {
     let ids = [2, 3].into_iter().collect();
     assert_eq!(store.settle(no, Fate::Delivered, &ids, None, 6, &mut record), Applied::Nothing);
     assert_eq!(store.settle(MessageNo(99), Fate::Delivered, &ids, None, 6, &mut record), Applied::Nothing);
+    let (no, none) = (add(&mut store, accept(8, &[2])), IdSet::new());
+    let written = record.clone();
+    assert_eq!(store.settle(no, Fate::Delivered, &none, None, 6, &mut record), Applied::Nothing);
+    assert_eq!(record, written, "what settles nobody writes nothing");
     assert!(record.is_empty(), "nothing done, nothing written");
 }
 
