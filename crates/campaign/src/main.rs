@@ -75,7 +75,7 @@ fn work(shared: &Shared, arguments: &Arguments, figures: &mut Figures) -> Result
     for mutation in MUTATIONS {
         figures.mutations += 1;
         if find(shared, mutation, first).is_some() {
-            figures.mutations_caught += 1
+            figures.mutations_caught += 1;
         } else {
             let what = format!("{mutation:?} was not found: the checks do not bite");
             return Err(Failure { seed: first, cut: None, variant: 0, what });
