@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::net::RecvFlags;
 use stentor_mail::reply::Reply;
 use stentor_mail::server::{ServerSession, Step};
 use tokio::net::TcpStream;
@@ -161,8 +162,10 @@ impl Session {
 
     /// Whether the client sent something before our greeting.
     fn speaks_first(&self) -> bool {
+        // Asks the socket itself: the runtime may not know yet that there is something to read.
         let mut byte = [0u8; 1];
-        matches!(self.stream.try_read(&mut byte), Ok(1))
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        matches!(rustix::net::recv(&self.stream, &mut byte, flags), Ok((1, _)))
     }
 
     /// Writes all output. A client that does not take it in within the command's deadline is dropped.
