@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use hashbrown::HashMap;
 use smallvec::SmallVec;
 use stentor_queue::event::{Event, Fate};
-use stentor_queue::ids::{ConnId, DomainId, MessageNo, Ms};
+use stentor_queue::ids::{ConnId, DomainId, MessageId, MessageNo, Ms};
 use stentor_queue::idset::IdSet;
 use stentor_queue::sched::{Effect, Failure, Scheduler, Work};
 use stentor_queue::site::Target;
@@ -196,6 +196,13 @@ impl Hub {
         let applied = self.store.apply(event);
         self.ended(applied);
         applied
+    }
+
+    /// Recipients that an operator took out, durably: reserved until now.
+    pub fn taken_out(&mut self, message: MessageId, fate: Fate, ids: IdSet, by: &str, now: Ms) {
+        let Some(no) = self.store.no_of(message) else { return };
+        self.apply(Event::Outcome { message, fate, ids: ids.clone(), by: Some(by), at: now });
+        self.sched.removed(&self.store, no, &ids, now);
     }
 
     fn ended(&mut self, applied: Applied) {
