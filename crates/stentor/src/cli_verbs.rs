@@ -99,7 +99,10 @@ mod tests {
 
     #[test]
     fn ages_have_a_unit() {
-        assert_eq!([age_s("90s"), age_s("15m"), age_s("36h"), age_s("5d")].map(Result::unwrap), [90, 900, 129_600, 432_000]);
+        assert_eq!(
+            [age_s("90s"), age_s("15m"), age_s("36h"), age_s("5d")].map(Result::unwrap),
+            [90, 900, 129_600, 432_000]
+        );
         for bad in ["", "5", "h", "-1h", "1.5h", "5w", "99999999999999999999d", "9999999999999999999d", "3\u{e9}"] {
             assert!(age_s(bad).is_err(), "{bad}");
         }

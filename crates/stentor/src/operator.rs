@@ -11,8 +11,8 @@ use stentor_queue::sched::{Census, RecipientState as Place, Reply as LastReply};
 use tokio::sync::{Mutex, mpsc};
 
 use crate::control::{
-    Control, EnvelopeView, ErrorCode, Fates, MessageView, Peer, QueueSummary, RecipientState, RecipientView, Reply, Request, Selection,
-    SiteRow, Status,
+    Control, EnvelopeView, ErrorCode, Fates, MessageView, Peer, QueueSummary, RecipientState, RecipientView, Reply,
+    Request, Selection, SiteRow, Status,
 };
 use crate::core::Core;
 use crate::core::hub::Hub;
@@ -129,13 +129,9 @@ impl Operator {
         let live: Vec<MessageNo> = self.core.with(|hub, _| hub.store.messages().map(|(no, _)| no).collect());
         let mut sum = 0;
         for chunk in live.chunks(MESSAGES_STEP) {
-            sum += self.core.with(|hub, _| {
-                chunk
-                    .iter()
-                    .filter_map(|no| hub.store.message(*no))
-                    .map(Message::size)
-                    .sum::<u64>()
-            });
+            sum += self
+                .core
+                .with(|hub, _| chunk.iter().filter_map(|no| hub.store.message(*no)).map(Message::size).sum::<u64>());
             tokio::task::yield_now().await;
         }
         sum

@@ -121,7 +121,8 @@ impl World {
     }
 
     fn act(&self, verb: Verb, selection: &Selection, dry_run: bool) -> Counted {
-        let request = Request::Act { verb, selection: selection.clone(), dry_run, reason: Some("no such project".into()) };
+        let request =
+            Request::Act { verb, selection: selection.clone(), dry_run, reason: Some("no such project".into()) };
         match self.client().ask(&request).unwrap() {
             Reply::Counted(counted) => *counted,
             other => panic!("{other:?}"),
@@ -164,9 +165,14 @@ impl World {
         let fates = status.recipients;
         let sum = fates.delivered + fates.bounced + fates.expired + fates.removed + fates.pending;
         assert_eq!(fates.acknowledged, sum);
-        [("delivered", fates.delivered), ("bounced", fates.bounced), ("removed", fates.removed), ("pending", fates.pending)]
-            .into_iter()
-            .collect()
+        [
+            ("delivered", fates.delivered),
+            ("bounced", fates.bounced),
+            ("removed", fates.removed),
+            ("pending", fates.pending),
+        ]
+        .into_iter()
+        .collect()
     }
 
     fn wait(&self, what: &str, mut holds: impl FnMut() -> bool) {
@@ -227,7 +233,7 @@ fn a_hold_survives_a_restart_and_ends_with_the_release() {
     assert_eq!(world.counts(Verb::Release, &by_id(&id)), [1, 1, 0]);
     world.wait("the delivery", || {
         // The lab may greylist it once more: then it waits for its clock.
-        world.counts(Verb::Requeue, &by_id(&id));
+        world.act(Verb::Requeue, &by_id(&id), false);
         world.show(&id).is_none()
     });
     assert_eq!(world.fates()["delivered"], 1);
@@ -276,7 +282,11 @@ fn removed_and_bounced_recipients_end_by_the_operator() {
     world.wait("the report", || world.lab.recorder().copies_to("ann@home.example").len() == 1);
     world.wait("the end", || world.fates()["pending"] == 0);
     let fates = world.fates();
-    assert_eq!((fates["removed"], fates["bounced"], fates["delivered"]), (1, 3, 1), "one report, none to the null sender");
+    assert_eq!(
+        (fates["removed"], fates["bounced"], fates["delivered"]),
+        (1, 3, 1),
+        "one report, none to the null sender"
+    );
     world.restart();
     assert_eq!(world.fates(), fates, "what is replayed is what was");
     world.stop();

@@ -52,9 +52,7 @@ impl Active {
 
 impl Scheduler {
     pub(super) fn is_over_age(&self, no: MessageNo, now: Ms) -> bool {
-        self.messages
-            .get(&no)
-            .is_some_and(|m| !m.is_parked() && now.saturating_sub(m.accepted) > self.cfg.lifetime_ms)
+        self.messages.get(&no).is_some_and(|m| !m.is_parked() && now.saturating_sub(m.accepted) > self.cfg.lifetime_ms)
     }
 
     /// The recipient is not tried again. `expired`: the last failure was temporary and its lifetime is over.

@@ -119,12 +119,8 @@ impl Selection {
     pub fn to_json(&self) -> Map<String, Value> {
         let mut fields = Map::new();
         let ids: Vec<String> = self.ids.iter().map(ToString::to_string).collect();
-        let texts = [
-            ("sender", &self.sender),
-            ("recipient", &self.recipient),
-            ("site", &self.site),
-            ("list", &self.list),
-        ];
+        let texts =
+            [("sender", &self.sender), ("recipient", &self.recipient), ("site", &self.site), ("list", &self.list)];
         if !ids.is_empty() {
             fields.insert("id".to_owned(), ids.into());
         }

@@ -286,7 +286,13 @@ impl Owner {
                     if pending.is_empty() {
                         self.model.messages.remove(&id);
                     }
-                    self.live.apply(Event::Outcome { message: MessageId(id), fate, ids, by: Some("uid=0"), at: self.now });
+                    self.live.apply(Event::Outcome {
+                        message: MessageId(id),
+                        fate,
+                        ids,
+                        by: Some("uid=0"),
+                        at: self.now,
+                    });
                 }
                 New::RemoveList(name) => drop(self.live.apply(Event::ListRemoved { name: &format!("l{name}") })),
             }
