@@ -229,12 +229,14 @@ impl Store {
     ) -> Applied {
         let Some(message) = self.messages.get(no.0) else { return Applied::Nothing };
         let there = message.pending().intersection_len(ids);
+        if there == 0 {
+            // Also of no ids at all: a transaction that delivered nothing.
+            return Applied::Nothing;
+        }
         if there == ids.len() {
             encode_outcome(record, message.id(), fate, ids, by, at);
-        } else if there > 0 {
-            encode_outcome(record, message.id(), fate, &message.pending().intersection(ids), by, at);
         } else {
-            return Applied::Nothing;
+            encode_outcome(record, message.id(), fate, &message.pending().intersection(ids), by, at);
         }
         self.settle_known(no, fate, ids)
     }

@@ -102,7 +102,8 @@ fn settling_writes_what_it_did() {
     let ids = [2, 3].into_iter().collect();
     assert_eq!(store.settle(no, Fate::Delivered, &ids, None, 6, &mut record), Applied::Nothing);
     assert_eq!(store.settle(MessageNo(99), Fate::Delivered, &ids, None, 6, &mut record), Applied::Nothing);
-    assert!(record.is_empty(), "nothing done, nothing written");
+    assert_eq!(store.settle(no, Fate::Delivered, &IdSet::new(), None, 6, &mut record), Applied::Nothing);
+    assert!(record.is_empty(), "nothing done, nothing written: it would run into the next record");
 }
 
 #[test]
