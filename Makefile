@@ -41,7 +41,7 @@ deny-advisories: ## known weaknesses of our dependencies; fetches the advisory d
 	cargo-deny check advisories
 
 bench: ## side by side with Postfix (as root); ONLY=path.relay runs a part, ROUNDS=3 less of it
-	bash tests/install.sh
+	bash tests/install.sh bench
 	$(CARGO) build --release -p stentor
 	python3 bench/run.py $(if $(ONLY),--only $(ONLY)) $(if $(ROUNDS),--rounds $(ROUNDS))
 

@@ -37,13 +37,13 @@ class Bench:
     def postfix(self, sink, **options):
         return Postfix(self.work, sink.port, **options)
 
-    def alternate(self, contestants, run):
-        """`run(contestant)` for each in turn, once to warm up and then `rounds` times; who begins changes every round.
-        Returns per round what each run returned, in the order of `contestants`."""
+    def alternate(self, contestants, run, times=None):
+        """`run(contestant)` for each in turn, once to warm up and then `times` (default: the run's rounds); who begins
+        changes every time. Returns per time what each run returned, in the order of `contestants`."""
         for contestant in contestants:
             self._one(contestant, run)
         rounds = []
-        for number in range(self.rounds):
+        for number in range(times or self.rounds):
             order = contestants if number % 2 == 0 else contestants[::-1]
             measured = {contestant: self._one(contestant, run) for contestant in order}
             rounds.append([measured[contestant] for contestant in contestants])

@@ -21,7 +21,8 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 def main():
     options = parse()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
     if not os.access(options.binary, os.X_OK):
         sys.exit(f"{options.binary} is missing: cargo build --release")
     bench = Bench(ROOT, options.binary, options.rounds)

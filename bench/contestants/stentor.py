@@ -1,5 +1,6 @@
-"""Stentor as `cargo build --release` makes it and as it is shipped: log on, journal synced, every key at its default except
-those that the comparison needs: ports, the route to the sink, and as many recipients in a transaction as Postfix puts there.
+"""Stentor as `cargo build --release` makes it and as it is shipped: log on, journal synced, every key at its default
+except those that the comparison needs: ports, the route to the sink, and as many recipients in a transaction as Postfix
+puts there.
 """
 
 import json

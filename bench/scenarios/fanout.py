@@ -1,5 +1,6 @@
-"""Fan-out: one post to a list of 20,000 recipients at 2,000 domains, from the final dot to the last copy at the sink. Both
-servers expand the list themselves from the same file; both put 50 recipients into a transaction, which is checked."""
+"""Fan-out: one post to a list of 20,000 recipients at 2,000 domains, from the final dot to the last copy at the sink.
+Both servers expand the list themselves from the same file; both put 50 recipients into a transaction, which is checked.
+"""
 
 import os
 

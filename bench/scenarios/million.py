@@ -1,6 +1,6 @@
-"""A million subscribers: from the final dot to the 250, then kill -9 in mid-delivery, restart, and everyone is served. The
-peak memory is that of the server's process, the greater of both lives. The list is loaded before RCPT is answered, so it
-is not in the time of the post. There is no peer: the goal stands in its place."""
+"""A million subscribers: from the final dot to the 250, then kill -9 in mid-delivery, restart, and everyone is served.
+The peak memory is that of the server's process, the greater of both lives. The list is loaded before RCPT is answered,
+so it is not in the time of the post. There is no peer: the goal stands in its place."""
 
 import os
 import time

@@ -1,15 +1,13 @@
-"""Syncs: how many per accepted message, how many octets are written for one received, and what waiting for company adds to
-the answer. Both are counted until all is delivered, so completions are in. Octets written are those of the queue files, or of the
-journal once its segments are recycled; octets received are those between DATA and the dot. The log, which is not synced, stands
-beside (`log`, the same ratio).
+"""Syncs: how many per accepted message, how many octets are written for one received, and what waiting for company adds
+to the answer. The first two are counted until all is delivered, so completions are in. Octets written are those of the
+queue files, or of the journal once its segments are recycled; octets received are those between DATA and the dot. The
+log, which is not synced, stands beside (`log`, the same ratio).
 """
 
 import json
 import subprocess
-import time
 
 from bench import measured_cpu, pairs
-from contestants.base import SETTLE_S
 from measure import BenchError, median
 from results import Goal
 from sinks import SmtpSink, free_port
@@ -23,7 +21,9 @@ MESSAGES_PER_BATCH_MIN = 8
 # Enough to go round Stentor's segments: a new one is written through once, later ones are recycled, as they are in any
 # server that has run for a minute.
 SEGMENT_MESSAGES = 30_000
-LATENCY_MESSAGES = 20_000
+# A round of answers is the median of several short turns, both servers by turns, so that noise meets both alike.
+LATENCY_MESSAGES = 4000
+LATENCY_TURNS = 5
 
 
 class Syncs:
@@ -65,7 +65,8 @@ class Syncs:
         measured_cpu(
             contestant, sink, messages, lambda: smtp_source(contestant.port, clients, messages, LENGTH, True)
         )
-        syncs, written, log, journal_syncs, batches = (now - then for now, then in zip(self.counters(contestant), before))
+        after = self.counters(contestant)
+        syncs, written, log, journal_syncs, batches = (now - then for now, then in zip(after, before))
         return {
             "syncs": syncs / messages,
             "bytes": written / (messages * self.octets),
@@ -85,9 +86,16 @@ class Syncs:
         shipped = bench.stentor(sink, name="stentor")
         hasty = bench.stentor(sink, name="stentor-hasty", commit_delay_us=0)
         with bench.running(sink, shipped, hasty):
-            rounds = bench.alternate([shipped, hasty], lambda c: self.median_answer(bench, c, sink, clients))
+            turns = bench.alternate(
+                [shipped, hasty], lambda c: self.median_answer(bench, c, sink, clients), bench.rounds * LATENCY_TURNS
+            )
+        answers = pairs(turns, "answer")
+        rounds = [
+            [median([pair[side] for pair in answers[first : first + LATENCY_TURNS]]) for side in (0, 1)]
+            for first in range(0, len(answers), LATENCY_TURNS)
+        ]
         bench.results.record(
-            f"path.syncs.latency.{clients}", "ms", pairs(rounds, "answer"),
+            f"path.syncs.latency.{clients}", "ms", rounds,
             f"stentor lab source --connections {clients} --messages {LATENCY_MESSAGES} --size-bytes {LENGTH}",
             Goal(added=1), peer_name="stentor with commit_delay_us = 0",
         )
@@ -103,5 +111,4 @@ class Syncs:
         if not report or report["report"]["accepted"] != LATENCY_MESSAGES:
             raise BenchError(f"{' '.join(argv)}: {done.stdout[-500:]} {done.stderr[-500:]}")
         sink.wait(total, 120)
-        time.sleep(SETTLE_S)
         return {"answer": report["final_us"]["p50"] / 1000}

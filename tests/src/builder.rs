@@ -15,7 +15,7 @@ pub struct Builder {
 
 /// A TOML string.
 fn quote(text: &str) -> String {
-    format!("{:?}", text)
+    format!("{text:?}")
 }
 
 fn array(texts: &[&str]) -> String {
@@ -107,10 +107,10 @@ impl Builder {
         let mut text = String::new();
         for (section, keys) in &self.sections {
             if !section.is_empty() {
-                text.push_str(&format!("\n[{section}]\n"));
+                text += &format!("\n[{section}]\n");
             }
             for (key, value) in keys {
-                text.push_str(&format!("{key} = {value}\n"));
+                text += &format!("{key} = {value}\n");
             }
         }
         text

@@ -14,6 +14,11 @@
 //! lab.wait_clean("1@test", &["ann@one.example"]);
 //! ```
 
+// A reply that was asserted, a server that was started: calls for their effect are normal here.
+#![allow(clippy::return_self_not_must_use)]
+// Text is put together where it is read most easily, not where it is fastest.
+#![allow(clippy::format_push_string, clippy::format_collect)]
+
 mod binary;
 mod builder;
 mod client;

@@ -200,13 +200,36 @@ impl Server {
         let text = String::from_utf8(output.stdout).expect("JSON is UTF-8");
         let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect();
         assert!(!lines.is_empty(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(lines[0]["ok"] == true, output.status.success(), "{lines:?}");
         lines
     }
 
-    /// `stentor status --json`.
+    /// The reply's data, its rows put together; `Err` holds the problem.
+    #[track_caller]
+    pub fn ask(&self, arguments: &[&str]) -> Result<Value, Value> {
+        let lines = self.operator_json(arguments);
+        let mut data = lines[0]["data"].clone();
+        for line in &lines[1..] {
+            let kind = line["reply"].as_str().expect("a reply has a kind");
+            let rows = line["data"].as_array().expect("rows").iter().cloned();
+            match data[kind].as_array_mut() {
+                Some(array) => array.extend(rows),
+                None => data[kind] = rows.collect(),
+            }
+        }
+        if lines[0]["ok"] == true { Ok(data) } else { Err(data) }
+    }
+
+    /// `stentor status`.
     #[track_caller]
     pub fn status(&self) -> Value {
-        self.operator_json(&["status"]).remove(0)
+        self.ask(&["status"]).expect("the server answers")
+    }
+
+    /// `stentor queue`.
+    #[track_caller]
+    pub fn queue(&self) -> Value {
+        self.ask(&["queue"]).expect("the server answers")
     }
 
     /// What became of recipients so far: `fates()["delivered"]`.

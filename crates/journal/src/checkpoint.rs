@@ -8,6 +8,11 @@ use crate::batch::Batch;
 use crate::format::{Checkpoint, Position, SLICE_BYTES_MAX, encode_checkpoint_begin, encode_checkpoint_end, kind};
 use crate::journal::Journal;
 
+/// A checkpoint is not due before the log is over this part of the live content.
+const LIVE_PART: u64 = 8;
+/// What is over this is replayed too slowly.
+const LIVE_PART_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
 /// A checkpoint that is not durable yet.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Building {
@@ -35,12 +40,18 @@ pub enum CheckpointStep {
 }
 
 impl Journal {
-    /// True when a checkpoint should begin: the log since the last one's begin is over `checkpoint_bytes_min` and over twice
-    /// what was written during the last; or room is low and there is a segment to gain. False while one is running.
+    /// True when a checkpoint should begin: the log since the last one's begin is over `checkpoint_bytes_min`, over twice what
+    /// was written during the last, and over an eighth of the live content (at most [`LIVE_PART_BYTES_MAX`]), so that a
+    /// checkpoint costs a bounded share of what is written and the log a bounded share of what is kept; or room is low and
+    /// there is a segment to gain. False while one is running.
     pub fn checkpoint_due(&self) -> bool {
         let over = |bytes_min: u64| self.replay_bytes > bytes_min.max(2 * self.checkpoint_bytes);
-        self.building.is_none()
-            && (over(self.options.checkpoint_bytes_min) || (over(2 * self.options.segment_bytes) && self.is_low()))
+        if self.building.is_some() || !over(self.options.checkpoint_bytes().min(2 * self.options.segment_bytes)) {
+            return false;
+        }
+        let live: u64 = self.segments.values().map(|segment| segment.live).sum();
+        let part = (live / LIVE_PART).min(LIVE_PART_BYTES_MAX);
+        over(self.options.checkpoint_bytes().max(part)) || (over(2 * self.options.segment_bytes) && self.is_low())
     }
 
     /// True from [`Journal::begin_checkpoint`] until the end is durable or the checkpoint is given up.

@@ -1,6 +1,7 @@
 //! Cleaning: stragglers' content is copied to the head, so that it never pins a whole segment.
 //!
-//! A victim is a segment before the durable checkpoint with little live content. Its batches are read in order, checked, and
+//! A victim is a segment before the durable checkpoint with little live content; how little is too little depends on all of
+//! them together, so that the dead part is bounded and nothing is moved while it is small. Its batches are read in order, checked, and
 //! the pieces that the table still places there are copied as moved pieces. The old place comes free when the batch with the
 //! copies is durable. Each call is bounded in what it copies and reads; a victim that cannot be read is left as it is until
 //! after the next checkpoint.
@@ -66,16 +67,27 @@ impl Journal {
         copied
     }
 
-    /// The segment with the least live content among those worth it.
+    /// The segment with the least live content among those worth it: any that is nearly dead, and any that is not full while
+    /// all before the checkpoint together hold too much that is dead.
     fn victim(&self) -> Option<u32> {
-        let percent_max = self.options.clean_live_percent_max;
-        self.segments
-            .range(..self.chain_start())
-            .filter(|(_, segment)| {
-                !segment.cleaned && segment.live > 0 && segment.live * 100 < percent_max * segment.bytes
-            })
-            .min_by_key(|(_, segment)| segment.live)
-            .map(|(generation, _)| *generation)
+        let (mut live, mut bytes) = (0, 0);
+        let mut least: Option<(u64, u32)> = None;
+        for (generation, segment) in self.segments.range(..self.chain_start()) {
+            live += segment.live;
+            bytes += segment.bytes;
+            if !segment.cleaned && segment.live > 0 && least.is_none_or(|(least, _)| segment.live < least) {
+                least = Some((segment.live, *generation));
+            }
+        }
+        let (least, generation) = least?;
+        let percent_max = if live * 100 < self.options.clean_total_percent_max * bytes {
+            // One that is fuller than all together gives nothing back.
+            self.options.clean_total_percent_max
+        } else {
+            self.options.clean_live_percent_max
+        };
+        let segment = self.segments.get(&generation)?;
+        (least * 100 < percent_max * segment.bytes).then_some(generation)
     }
 
     fn finish_victim(&mut self, generation: u32) {

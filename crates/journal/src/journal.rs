@@ -31,10 +31,12 @@ pub struct Options {
     pub pool_ready_max: usize,
     /// [`Journal::is_low`] when fewer segments than this are ready or could be created.
     pub reserve_segments: u64,
-    /// A checkpoint is due after this many bytes of log (or more, see [`Journal::checkpoint_due`]).
+    /// A checkpoint is due after this many bytes of log (or more, see [`Journal::checkpoint_due`]); 0 = half a segment.
     pub checkpoint_bytes_min: u64,
-    /// Content is moved out of segments that are under this share live.
+    /// Content is moved out of any segment that is under this share live.
     pub clean_live_percent_max: u64,
+    /// If all segments before the checkpoint together are under this share live, content is moved out of the least live.
+    pub clean_total_percent_max: u64,
     /// Random; becomes the id of a new store. It keeps bytes from outside from passing for batches, so do not make it constant.
     pub seed: u64,
 }
@@ -45,10 +47,11 @@ impl Default for Options {
             segment_bytes: 16 * MIB,
             batch_bytes_max: 4 * MIB as usize,
             pool_ready_min: 2,
-            pool_ready_max: 8,
+            pool_ready_max: 4,
             reserve_segments: 2,
-            checkpoint_bytes_min: 64 * MIB,
+            checkpoint_bytes_min: 0,
             clean_live_percent_max: 30,
+            clean_total_percent_max: 80,
             seed: 0,
         }
     }
@@ -64,6 +67,11 @@ impl Options {
             return Err(JournalError::Options("segment_bytes must be between 16 KiB and 1 GiB"));
         }
         Ok(())
+    }
+
+    /// Log between two checkpoints while there is little to keep.
+    pub(crate) fn checkpoint_bytes(&self) -> u64 {
+        if self.checkpoint_bytes_min == 0 { self.segment_bytes / 2 } else { self.checkpoint_bytes_min }
     }
 
     /// Largest batch without padding.

@@ -24,13 +24,13 @@ mod disk;
 mod error;
 mod format;
 mod fuzz;
+mod inspect;
 mod journal;
 mod pool;
 mod reader;
 mod recovery;
 mod scan;
 mod table;
-mod verify;
 
 pub use batch::Batch;
 pub use checkpoint::CheckpointStep;
@@ -41,11 +41,13 @@ pub use error::{CommitError, JournalError};
 pub use format::BLOCK_BYTES;
 #[doc(hidden)]
 pub use fuzz::recover_for_fuzz;
+pub use inspect::{
+    Finding, Inspection, Item, Lost, Seen, SegmentState, SegmentSummary, StoredContents, abandoned, inspect, verify,
+};
 pub use journal::{Journal, Options, Receipt, Space, Statistics};
 pub use pool::Preparer;
 pub use reader::ContentReader;
 pub use recovery::{Record, Replay, Report};
-pub use verify::{Finding, SegmentSummary, verify};
 
 /// Milliseconds since the Unix epoch.
 pub type Ms = u64;

@@ -106,10 +106,11 @@ impl Pool {
             slot
         };
         let new_name = format!("{NEW_PREFIX}{slot:08x}");
-        let made = self.fill(&new_name).and_then(|file| {
+        let made = self.fill(&new_name).and_then(|()| {
             self.disk.rename(&new_name, &segment_name(slot))?;
             self.disk.sync_dir()?;
-            Ok(Ready { slot, file })
+            // Under its final name: a file may be closed and opened again while it is used.
+            Ok(Ready { slot, file: self.disk.open(&segment_name(slot))? })
         });
         if made.is_err() {
             let _ = self.disk.remove(&new_name);
@@ -117,7 +118,7 @@ impl Pool {
         made
     }
 
-    fn fill(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+    fn fill(&self, name: &str) -> io::Result<()> {
         let file = self.disk.create(name)?;
         file.preallocate(self.segment_bytes)?;
         let zeros = vec![0; ZERO_BYTES.min(self.segment_bytes as usize)];
@@ -129,7 +130,7 @@ impl Pool {
         }
         file.sync_data()?;
         self.bytes_prepared.fetch_add(self.segment_bytes, Ordering::Relaxed);
-        Ok(file)
+        Ok(())
     }
 
     fn wants_one(&self) -> bool {

@@ -168,6 +168,19 @@ impl Table {
         }
     }
 
+    /// Tells each id.
+    pub fn for_each_id(&self, tell: impl FnMut(u64)) {
+        self.entries.keys().copied().for_each(tell);
+    }
+
+    /// The place of the piece of `id` at `start`.
+    pub fn place(&self, id: u64, at: u64) -> Option<Extent> {
+        match self.entries.get(&id)? {
+            Entry::One(extent) => (at == 0).then_some(*extent),
+            Entry::Many(many) => many.extents.iter().find(|(start, _)| *start == at).map(|(_, extent)| *extent),
+        }
+    }
+
     /// The largest id, if any.
     pub fn last_id(&self) -> Option<u64> {
         self.entries.last_key_value().map(|(id, _)| *id)

@@ -320,8 +320,28 @@ fn clip(text: &str) -> String {
 }
 
 fn keyword(value: &str) -> String {
+    let value = without_comments(value);
+    let value = value.trim_start();
     let end = value.find(|c: char| c.is_whitespace() || matches!(c, ';' | '(')).unwrap_or(value.len());
     clip(&value[..end]).to_lowercase()
+}
+
+/// The text without its comments, nested ones too (RFC 5322 section 3.2.2). An open comment goes on to the end.
+fn without_comments(value: &str) -> String {
+    let mut depth = 0_u32;
+    let mut is_escaped = false;
+    let mut text = String::with_capacity(value.len());
+    for c in value.chars() {
+        match c {
+            _ if std::mem::take(&mut is_escaped) => {}
+            '\\' if depth > 0 => is_escaped = true,
+            '(' => depth += 1,
+            ')' if depth > 0 => depth -= 1,
+            _ if depth == 0 => text.push(c),
+            _ => {}
+        }
+    }
+    text
 }
 
 /// The addr-spec of the first mailbox in an unfolded address list (RFC 5322 section 3.4): what is between the first

@@ -9,11 +9,11 @@ use clap::{Args, Parser, Subcommand};
 use crate::cli_verbs::{Acting, Selectors};
 use crate::config::{self, Config, Diagnostic, LogLevel};
 use crate::control::{Client, ClientError, Reply, Request, Verb, protocol, render};
-use crate::{demo, lab, process};
+use crate::{demo, journal_cmd, lab, process};
 
 /// Exit code of a command that was understood and failed.
 const FAILED: u8 = 1;
-/// Exit code of a configuration with errors (as sysexits' EX_CONFIG).
+/// Exit code of a configuration with errors (as sysexits' `EX_CONFIG`).
 const CONFIGURATION: u8 = 78;
 
 /// A mail transfer agent for mailing lists and bulk fan-out.
@@ -55,6 +55,10 @@ enum Command {
     Reload(Asking),
     /// Stop the running server when open transactions have ended.
     Stop(Asking),
+    /// Look at a stopped or damaged journal, or save what is in it; never changes it.
+    Journal(journal_cmd::Options),
+    /// Say in words what is wrong or has happened, and what to do.
+    Doctor(journal_cmd::DoctorOptions),
     /// Post a message to a list in a simulated Internet and watch it reach every subscriber.
     Demo(demo::Options),
     /// The simulated Internet: DNS, sinks that behave well or badly, a load source.
@@ -159,7 +163,9 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Flush { site, asking } => ask(&asking, &Request::Flush { site }),
         Command::Reload(asking) => ask(&asking, &Request::Reload),
         Command::Stop(asking) => ask(&asking, &Request::Stop),
-        Command::Demo(options) => demo::run(options),
+        Command::Journal(options) => journal_cmd::run(options),
+        Command::Doctor(options) => journal_cmd::doctor(&options),
+        Command::Demo(options) => demo::run(&options),
         Command::Lab(options) => lab::run(options),
     }
 }
@@ -170,7 +176,8 @@ pub fn fail(why: &str) -> ExitCode {
     ExitCode::from(FAILED)
 }
 
-fn load(path: Option<&Path>) -> Result<Config, ExitCode> {
+/// The checked configuration, or what is wrong with it said on standard error.
+pub fn load(path: Option<&Path>) -> Result<Config, ExitCode> {
     let loaded = match path {
         Some(path) => config::check(path),
         None => config::without_file(),
@@ -205,6 +212,9 @@ fn tell_warnings(warnings: &[Diagnostic]) {
 
 /// The server's own log: what it does and what is wrong with it, on standard error.
 pub fn start_logging(level: LogLevel) {
+    use tracing_subscriber::layer::SubscriberExt;
+    use tracing_subscriber::util::SubscriberInitExt;
+
     let level = match level {
         LogLevel::Error => tracing::Level::ERROR,
         LogLevel::Warn => tracing::Level::WARN,
@@ -216,8 +226,6 @@ pub fn start_logging(level: LogLevel) {
     let filter = tracing_subscriber::filter::Targets::new()
         .with_default(tracing::Level::WARN.min(level))
         .with_target("stentor", level);
-    use tracing_subscriber::layer::SubscriberExt;
-    use tracing_subscriber::util::SubscriberInitExt;
     let output = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())

@@ -17,8 +17,8 @@ use stentor_queue::ids::AddressId;
 use stentor_queue::idset::IdSet;
 use tokio::sync::oneshot;
 
+use crate::core::Core;
 use crate::core::intake::{Job, Refused, Ticket};
-use crate::core::{Core, Settings};
 
 /// Addresses interned with one job: the hub's lock is held for about a millisecond.
 pub const INTERN_ADDRESSES_MAX: usize = 2048;
@@ -40,9 +40,11 @@ enum LoadError {
 
 impl Lists {
     /// Reads the list's file if it is another than the version in force.
-    pub async fn refresh(&self, core: &Arc<Core>, settings: &Settings, name: &Arc<str>) -> Result<(), Reply> {
+    pub async fn refresh(&self, core: &Arc<Core>, name: &Arc<str>) -> Result<(), Reply> {
         const UNREADABLE: Reply =
             Reply::fixed(451, (4, 3, 0), "The list's subscribers cannot be read, try again later");
+        // Of the configuration in force, not of the one that a long session began with.
+        let settings = core.settings();
         let Some(path) = settings.subscribers(name) else { return Err(UNREADABLE) };
         let current = |stamp: &str| core.with(|hub, _| hub.store.list(name).is_some_and(|list| list.stamp == stamp));
         let stamp = std::fs::metadata(path).map(|metadata| stamp(&metadata));
@@ -69,10 +71,38 @@ impl Lists {
 
     /// Whether an address is subscribed in the version in force.
     pub fn is_member(&self, core: &Arc<Core>, name: &str, address: &str) -> bool {
-        core.with(|hub, _| {
+        let is_known = core.with(|hub, _| {
             let Some(id) = hub.store.book.lookup(address) else { return false };
             hub.store.list(name).is_some_and(|list| list.ids.contains(id.0))
-        })
+        });
+        is_known || is_member_in_another_case(core, name, address)
+    }
+}
+
+/// Few write their own address in one case only: looks at all subscribers of the domain, some at a time.
+fn is_member_in_another_case(core: &Arc<Core>, name: &str, address: &str) -> bool {
+    const STEP: usize = 10_000;
+    let Some((_, domain)) = address.rsplit_once('@') else { return false };
+    let mut after = None;
+    loop {
+        let step = core.with(|hub, _| {
+            let domain = hub.store.book.domain_lookup(&domain.to_ascii_lowercase())?;
+            let subscribers = &hub.store.list(name)?.ids;
+            let all = hub.store.book.addresses_of(domain);
+            let mut ids = after.map_or_else(|| all.iter(), |after| all.iter_from(after));
+            for id in ids.by_ref().take(STEP) {
+                after = Some(id);
+                if subscribers.contains(id) && hub.store.book.text(AddressId(id)).eq_ignore_ascii_case(address) {
+                    return Some(true);
+                }
+            }
+            ids.next().map(|_| false)
+        });
+        match step {
+            Some(false) => {}
+            Some(true) => return true,
+            None => return false,
+        }
     }
 }
 

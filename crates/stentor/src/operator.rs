@@ -90,20 +90,20 @@ impl Operator {
                 .sched
                 .sites(now)
                 .filter_map(|site| {
-                    let waiting = census.recipients.get(&Some(site.site)).copied().unwrap_or(0);
-                    (waiting > 0).then(|| SiteRow {
+                    census.sites.get(&Some(site.site)).map(|waiting| SiteRow {
                         site: site.name.to_string(),
-                        waiting,
-                        messages: site.messages as u64,
+                        waiting: waiting.recipients,
+                        messages: waiting.messages,
                         connections: site.connections as u64,
                         next_try: site.until,
                         last_reply: reply(site.reason),
                     })
                 })
                 .collect();
-            if let Some(waiting) = census.recipients.get(&None).copied().filter(|n| *n > 0) {
+            if let Some(waiting) = census.sites.get(&None) {
                 let site = "(not resolved yet)".to_owned();
-                rows.push(SiteRow { site, waiting, ..SiteRow::default() });
+                let (waiting, messages) = (waiting.recipients, waiting.messages);
+                rows.push(SiteRow { site, waiting, messages, ..SiteRow::default() });
             }
             rows.sort_by(|a, b| b.waiting.cmp(&a.waiting).then_with(|| a.site.cmp(&b.site)));
             let sites_total = rows.len() as u64;

@@ -31,7 +31,10 @@ pub fn serve(config: Config, file: Option<PathBuf>) -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return fail(&format!("the runtime cannot be started: {error}")),
     };
-    runtime.block_on(run(config, file))
+    let code = runtime.block_on(run(config, file));
+    // A file being read or a disk that hangs must not hold up an end that was asked for.
+    runtime.shutdown_background();
+    code
 }
 
 /// As many descriptors as the system allows: each connection needs one.
@@ -119,8 +122,8 @@ fn reload(server: &Server, file: Option<&std::path::Path>) {
                 }
             });
             for name in settings.list_names() {
-                let (core, settings) = (server.core.clone(), settings.clone());
-                tokio::spawn(async move { core.lists.refresh(&core, &settings, &name).await });
+                let core = server.core.clone();
+                tokio::spawn(async move { core.lists.refresh(&core, &name).await });
             }
             tracing::info!(file = %file.display(), "configuration read again");
         }

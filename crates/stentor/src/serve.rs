@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use stentor_journal::{Journal, JournalError, RealDisk};
+use stentor_journal::{Disk, Journal, JournalError, Options, RealDisk, Report};
 use stentor_queue::ids::{ContentId, MessageNo};
 use stentor_queue::sched::Scheduler;
 use stentor_queue::store::{Store, UnknownAddress};
@@ -35,7 +35,7 @@ const BODIES_BYTES_MAX: usize = 64 * 1024 * 1024;
 const STOP_POLL: Duration = Duration::from_millis(20);
 /// How long a stop waits for deliveries that have begun. What is past its end of data when this is over may be
 /// delivered again after the next start.
-const STOP_DELIVERIES_MAX: Duration = Duration::from_secs(60);
+const STOP_DELIVERIES_MAX: Duration = Duration::from_mins(1);
 /// How often a segment is prepared ahead of the commits, if one is wanted.
 const PREPARE_PAUSE: Duration = Duration::from_millis(50);
 
@@ -72,7 +72,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts everything. Must be called in a tokio runtime.
+    /// Starts everything. `async` so that it runs in a runtime, which the tasks that it spawns need.
+    #[allow(clippy::unused_async)]
     pub async fn start(config: Config) -> Result<Server, StartError> {
         let clock = Clock::start();
         let settings = Arc::new(Settings::new(config));
@@ -85,7 +86,7 @@ impl Server {
         let addresses: Vec<SocketAddr> = sockets.iter().filter_map(|socket| socket.local_addr().ok()).collect();
         let hub = Hub::new(store, Scheduler::new(settings.sched.clone(), clock.now()), BODIES_BYTES_MAX);
         let core = Core::new(Parts {
-            clock,
+            clock: clock.clone(),
             hub,
             reader: journal.reader(),
             log: AttemptLog::start(&settings.attempt_log()).map_err(StartError::Log)?,
@@ -104,10 +105,10 @@ impl Server {
         resume(&core);
         tokio::spawn(core.clone().tick());
         for name in settings.list_names() {
-            let (core, settings) = (core.clone(), settings.clone());
+            let core = core.clone();
             // A post that comes before this is through waits for it at RCPT.
             tokio::spawn(async move {
-                let _ = core.lists.refresh(&core, &settings, &name).await;
+                let _ = core.lists.refresh(&core, &name).await;
             });
         }
         let (stop, stopping) = watch::channel(false);
@@ -142,7 +143,7 @@ impl Server {
         while self.listeners.sessions() > 0 {
             tokio::time::sleep(STOP_POLL).await;
         }
-        self.core.with(|hub, _| hub.sched.stop());
+        self.core.with(|hub, _| hub.stop());
         let waiting = async {
             while self.core.with(|hub, _| hub.connections()) > 0 {
                 tokio::time::sleep(STOP_POLL).await;
@@ -175,15 +176,12 @@ fn open(settings: &Settings, clock: &Clock) -> Result<(Journal, Store), StartErr
     std::fs::create_dir_all(&path).map_err(|source| StartError::DataDir { path: path.clone(), source })?;
     let failed = |source| StartError::Journal { path: path.clone(), source };
     let disk = RealDisk::open(&path).map_err(failed)?;
-    let mut store = Store::new();
     let begun = clock.now();
-    let (mut journal, report) = Journal::open(Arc::new(disk), settings.journal(clock.now()), &mut |record| {
-        store.apply_record(record.payload)?;
-        Ok(())
-    })
-    .map_err(failed)?;
-    store.replayed().map_err(|error| StartError::Store { path: path.clone(), error })?;
-    journal.retain_contents(&mut |id| store.has_content(ContentId(id))).map_err(failed)?;
+    let (journal, store, report) =
+        replay(Arc::new(disk), settings.journal(fastrand::u64(..))).map_err(|error| match error {
+            ReplayError::Journal(source) => failed(source),
+            ReplayError::Store(error) => StartError::Store { path: path.clone(), error },
+        })?;
     let totals = store.totals();
     tracing::info!(
         ms = clock.now() - begun,
@@ -197,8 +195,29 @@ fn open(settings: &Settings, clock: &Clock) -> Result<(Journal, Store), StartErr
     Ok((journal, store))
 }
 
+/// Why what is on a disk is not a queue.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplayError {
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    #[error(transparent)]
+    Store(#[from] UnknownAddress),
+}
+
+/// Opens the journal on a disk and folds it into a store; contents that nothing refers to are dropped.
+pub fn replay(disk: Arc<dyn Disk>, options: Options) -> Result<(Journal, Store, Report), ReplayError> {
+    let mut store = Store::new();
+    let (mut journal, report) = Journal::open(disk, options, &mut |record| {
+        store.apply_record(record.payload)?;
+        Ok(())
+    })?;
+    store.replayed()?;
+    journal.retain_contents(&mut |id| store.has_content(ContentId(id)))?;
+    Ok((journal, store, report))
+}
+
 /// Tells the scheduler what is live, oldest first.
-fn resume(core: &Arc<Core>) {
+pub fn resume(core: &Arc<Core>) {
     let live: Vec<MessageNo> = core.with(|hub, _| hub.store.messages().map(|(no, _)| no).collect());
     for chunk in live.chunks(1024) {
         core.with(|hub, now| {

@@ -35,7 +35,7 @@ impl Report {
         let message = groups.next().expect("the message's fields");
         let recipients = groups.collect();
         let original = parts[3].to_owned();
-        Report { header, message, recipients, original, text }
+        Report { text, header, message, recipients, original }
     }
 
     /// The fields about one recipient, given up or not.

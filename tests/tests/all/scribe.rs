@@ -62,7 +62,8 @@ impl Scribe {
 
 fn serve(stream: TcpStream, lines: &Mutex<Vec<String>>, script: &Script) -> std::io::Result<()> {
     let mut stream = BufReader::new(stream);
-    let say = |stream: &mut BufReader<TcpStream>, text: &str| stream.get_mut().write_all(format!("{text}\r\n").as_bytes());
+    let say =
+        |stream: &mut BufReader<TcpStream>, text: &str| stream.get_mut().write_all(format!("{text}\r\n").as_bytes());
     let note = |line: &str| lines.lock().expect("nobody panics with it").push(line.to_owned());
     let (mut recipients, mut is_lmtp) = (0, false);
     say(&mut stream, "220 scribe ESMTP")?;
@@ -80,12 +81,17 @@ fn serve(stream: TcpStream, lines: &Mutex<Vec<String>>, script: &Script) -> std:
         }
         is_lmtp |= verb == "LHLO";
         let told = script.answers.iter().find(|(command, _)| line.starts_with(command.as_str()));
-        let reply = told.map(|(_, reply)| reply.clone()).unwrap_or_else(|| match verb {
-            "EHLO" | "LHLO" => script.offers.iter().map(|o| format!("250-{o}\r\n")).collect::<String>() + "250 scribe",
-            "DATA" => "354 go on".to_owned(),
-            "QUIT" => "221 bye".to_owned(),
-            _ => "250 2.0.0 ok".to_owned(),
-        });
+        let reply = told.map_or_else(
+            || match verb {
+                "EHLO" | "LHLO" => {
+                    script.offers.iter().map(|o| format!("250-{o}\r\n")).collect::<String>() + "250 scribe"
+                }
+                "DATA" => "354 go on".to_owned(),
+                "QUIT" => "221 bye".to_owned(),
+                _ => "250 2.0.0 ok".to_owned(),
+            },
+            |(_, reply)| reply.clone(),
+        );
         say(&mut stream, &reply)?;
         match verb {
             "MAIL" => recipients = 0,

@@ -3,6 +3,7 @@
 //! Contract of an implementation: after `sync_data` returns `Ok`, what was written to the file before stays over a power
 //! cut; after `sync_dir` returns `Ok`, so do the names created, renamed and removed before. Nothing else is promised.
 
+mod handles;
 pub mod real;
 pub mod sim;
 
@@ -13,11 +14,12 @@ use std::sync::Arc;
 pub trait Disk: Send + Sync {
     /// Names of the files, in any order.
     fn list(&self) -> io::Result<Vec<String>>;
-    /// Opens an existing file for reading and writing.
+    /// Opens an existing file for reading and writing. The name must stay for as long as the file is used: an implementation may
+    /// open it again.
     fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>>;
     /// Creates a file that must not exist yet.
     fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>>;
-    /// Removes a name. Files that are open stay readable.
+    /// Removes the name of a file that nobody uses.
     fn remove(&self, name: &str) -> io::Result<()>;
     /// Gives a file another name.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;

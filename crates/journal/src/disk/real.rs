@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use rustix::fs::{Advice, FallocateFlags};
 
+use super::handles::{Handle, Handles};
 use super::{Disk, DiskFile};
 use crate::error::JournalError;
 
@@ -19,7 +20,9 @@ const FILE_MODE: u32 = 0o600;
 pub struct RealDisk {
     directory: PathBuf,
     handle: File,
-    _lock: File,
+    handles: Arc<Handles>,
+    /// Of a disk that may be written to.
+    lock: Option<File>,
 }
 
 impl RealDisk {
@@ -37,15 +40,35 @@ impl RealDisk {
         }
         let lock = take_lock(&directory.join(LOCK_NAME))?;
         let handle = File::open(directory).map_err(JournalError::io(&shown))?;
-        Ok(RealDisk { directory: directory.to_owned(), handle, _lock: lock })
+        Ok(RealDisk { directory: directory.to_owned(), handle, handles: Arc::default(), lock: Some(lock) })
     }
 
-    /// Opens without a lock and without creating anything: for programs that only read a stopped store.
+    /// Opens without a lock, for reading only: nothing can be created or written. For programs that look at a stopped store.
     pub fn open_unlocked(directory: &Path) -> Result<RealDisk, JournalError> {
         let shown = directory.display().to_string();
         let handle = File::open(directory).map_err(JournalError::io(&shown))?;
-        let lock = handle.try_clone().map_err(JournalError::io(&shown))?;
-        Ok(RealDisk { directory: directory.to_owned(), handle, _lock: lock })
+        Ok(RealDisk { directory: directory.to_owned(), handle, handles: Arc::default(), lock: None })
+    }
+
+    /// Whether another process holds the store's lock, and its pid as far as the lock file tells. Changes nothing.
+    pub fn holder(directory: &Path) -> io::Result<Option<Option<u32>>> {
+        let mut file = match File::open(directory.join(LOCK_NAME)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            other => other?,
+        };
+        // A shared lock is enough to know, and is given back at once with the file.
+        match file.try_lock_shared() {
+            Ok(()) => Ok(None),
+            Err(TryLockError::WouldBlock) => Ok(Some(read_pid(&mut file))),
+            Err(TryLockError::Error(source)) => Err(source),
+        }
+    }
+
+    fn check_writable(&self) -> io::Result<()> {
+        if self.lock.is_some() {
+            return Ok(());
+        }
+        Err(io::Error::new(io::ErrorKind::PermissionDenied, "the store was opened for reading only"))
     }
 }
 
@@ -62,15 +85,19 @@ fn take_lock(path: &Path) -> Result<File, JournalError> {
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
-            let mut text = String::new();
-            let _ = file.take(32).read_to_string(&mut text);
-            return Err(JournalError::InUse { pid: text.trim().parse().ok() });
+            return Err(JournalError::InUse { pid: read_pid(&mut file) });
         }
         Err(TryLockError::Error(source)) => return Err(JournalError::Io { file: shown, source }),
     }
     // The pid is only told to people; a failure to write it (a full disk) must not stop the start.
     let _ = file.set_len(0).and_then(|()| file.rewind()).and_then(|()| writeln!(file, "{}", std::process::id()));
     Ok(file)
+}
+
+fn read_pid(file: &mut File) -> Option<u32> {
+    let mut text = String::new();
+    let _ = file.take(32).read_to_string(&mut text);
+    text.trim().parse().ok()
 }
 
 impl Disk for RealDisk {
@@ -85,26 +112,25 @@ impl Disk for RealDisk {
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
-        // A store on a medium that became read-only must still be readable for verify.
-        let path = self.directory.join(name);
-        let file = match OpenOptions::new().read(true).write(true).open(&path) {
-            Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => File::open(&path)?,
-            other => other?,
-        };
-        Ok(Arc::new(RealFile { file }))
+        let handle = self.handles.open(&self.directory.join(name), self.lock.is_none())?;
+        Ok(Arc::new(RealFile { handle, handles: Arc::clone(&self.handles) }))
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        self.check_writable()?;
         let path = self.directory.join(name);
-        let file = OpenOptions::new().read(true).write(true).create_new(true).mode(FILE_MODE).open(path)?;
-        Ok(Arc::new(RealFile { file }))
+        let file = OpenOptions::new().read(true).write(true).create_new(true).mode(FILE_MODE).open(&path)?;
+        let handle = self.handles.adopt(&path, file);
+        Ok(Arc::new(RealFile { handle, handles: Arc::clone(&self.handles) }))
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
+        self.check_writable()?;
         fs::remove_file(self.directory.join(name))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.check_writable()?;
         fs::rename(self.directory.join(from), self.directory.join(to))
     }
 
@@ -119,14 +145,26 @@ impl Disk for RealDisk {
 }
 
 struct RealFile {
-    file: File,
+    handle: Arc<Handle>,
+    handles: Arc<Handles>,
+}
+
+impl RealFile {
+    fn reading(&self) -> io::Result<Arc<File>> {
+        self.handles.file(&self.handle, false)
+    }
+
+    fn writing(&self) -> io::Result<Arc<File>> {
+        self.handles.file(&self.handle, true)
+    }
 }
 
 impl DiskFile for RealFile {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        let file = self.reading()?;
         let mut done = 0;
         while done < buffer.len() {
-            match self.file.read_at(&mut buffer[done..], offset + done as u64) {
+            match file.read_at(&mut buffer[done..], offset + done as u64) {
                 Ok(0) => break,
                 Ok(count) => done += count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -137,29 +175,33 @@ impl DiskFile for RealFile {
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.file.write_all_at(bytes, offset)
+        self.writing()?.write_all_at(bytes, offset)
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.file.sync_data()
+        let outcome = self.reading()?.sync_data();
+        // After a failure the file is abandoned: there is nothing to keep it open for.
+        self.handle.synced();
+        outcome
     }
 
     fn len(&self) -> io::Result<u64> {
-        Ok(self.file.metadata()?.len())
+        Ok(self.reading()?.metadata()?.len())
     }
 
     fn preallocate(&self, len: u64) -> io::Result<()> {
-        match rustix::fs::fallocate(&self.file, FallocateFlags::empty(), 0, len) {
+        let file = self.writing()?;
+        match rustix::fs::fallocate(&*file, FallocateFlags::empty(), 0, len) {
             // The file system cannot reserve: the zero-fill that follows allocates.
-            Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => self.file.set_len(len),
+            Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => file.set_len(len),
             other => Ok(other?),
         }
     }
 
     fn settle(&self) -> io::Result<()> {
-        self.file.sync_data()?;
+        self.sync_data()?;
         // Advice only: where it is not followed, what is read is what the kernel believes to be on the medium.
-        let _ = rustix::fs::fadvise(&self.file, 0, None, Advice::DontNeed);
+        let _ = rustix::fs::fadvise(&*self.reading()?, 0, None, Advice::DontNeed);
         Ok(())
     }
 }

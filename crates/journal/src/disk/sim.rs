@@ -41,6 +41,8 @@ struct State {
     capacity: u64,
     ignore_syncs: bool,
     ignore_dir_syncs: bool,
+    flips: bool,
+    errors: u64,
 }
 
 #[derive(Default, Clone)]
@@ -89,8 +91,11 @@ fn apply(image: &mut Vec<u8>, change: &Pending) {
     }
 }
 
-/// Applies a seeded part of an unsynced change, sector by sector.
-fn apply_torn(image: &mut Vec<u8>, change: &Pending, rng: &mut Rng) {
+/// One sector in so many comes out of a power cut with a flipped bit, if the disk does that.
+const FLIP_ONE_IN: u32 = 8;
+
+/// Applies a seeded part of an unsynced change, sector by sector; with `flips`, some of it damaged.
+fn apply_torn(image: &mut Vec<u8>, change: &Pending, rng: &mut Rng, flips: bool) {
     let Pending::Write { offset, bytes } = change else {
         if rng.bool() {
             apply(image, change);
@@ -111,7 +116,12 @@ fn apply_torn(image: &mut Vec<u8>, change: &Pending, rng: &mut Rng) {
         if kept {
             let start = index * SECTOR_BYTES;
             let end = bytes.len().min(start + SECTOR_BYTES);
-            apply(image, &Pending::Write { offset: offset + start, bytes: bytes[start..end].to_vec() });
+            let mut sector = bytes[start..end].to_vec();
+            if flips && rng.u32(0..FLIP_ONE_IN) == 0 {
+                let at = rng.usize(0..sector.len());
+                sector[at] ^= 1 << rng.u8(0..8);
+            }
+            apply(image, &Pending::Write { offset: offset + start, bytes: sector });
         }
     }
 }
@@ -144,6 +154,8 @@ impl SimDisk {
                 capacity: u64::MAX,
                 ignore_syncs: false,
                 ignore_dir_syncs: false,
+                flips: false,
+                errors: 0,
             })),
         }
     }
@@ -183,6 +195,12 @@ impl SimDisk {
         self.state.lock().capacity = bytes;
     }
 
+    /// From now on this many bytes may be allocated beyond what is there.
+    pub fn set_spare(&self, bytes: u64) {
+        let mut state = self.state.lock();
+        state.capacity = state.used_bytes().saturating_add(bytes);
+    }
+
     /// A mutation for tests of tests: file syncs do nothing and report success.
     pub fn ignore_syncs(&self) {
         self.state.lock().ignore_syncs = true;
@@ -191,6 +209,16 @@ impl SimDisk {
     /// A mutation for tests of tests: directory syncs do nothing and report success.
     pub fn ignore_dir_syncs(&self) {
         self.state.lock().ignore_dir_syncs = true;
+    }
+
+    /// From now on a power cut may also flip bits in what was written and not synced.
+    pub fn flip_unsynced(&self) {
+        self.state.lock().flips = true;
+    }
+
+    /// How often an operation has failed with EIO or ENOSPC.
+    pub fn errors(&self) -> u64 {
+        self.state.lock().errors
     }
 
     /// Inverts one bit of a file, in both images.
@@ -237,7 +265,7 @@ impl SimDisk {
             let Some(file) = state.files.get(id) else { continue };
             let mut image = file.durable.clone();
             for change in &file.pending {
-                apply_torn(&mut image, change, &mut rng);
+                apply_torn(&mut image, change, &mut rng, state.flips);
             }
             files.insert(*id, FileState { live: image.clone(), durable: image, pending: Vec::new() });
         }
@@ -251,6 +279,7 @@ impl SimDisk {
             fresh.capacity = state.capacity;
             fresh.ignore_syncs = state.ignore_syncs;
             fresh.ignore_dir_syncs = state.ignore_dir_syncs;
+            fresh.flips = state.flips;
         }
         after
     }
@@ -365,6 +394,7 @@ impl Disk for SimDisk {
             return Ok(());
         }
         if state.sync_errors.contains(&state.operations) {
+            state.errors += 1;
             return Err(input_output());
         }
         for change in std::mem::take(&mut state.pending_names) {
@@ -421,6 +451,7 @@ impl DiskFile for SimFile {
         if dying {
             return Err(power_is_off());
         }
+        state.errors += u64::from(fails || room.is_err());
         room?;
         if fails { Err(input_output()) } else { Ok(()) }
     }
@@ -434,11 +465,12 @@ impl DiskFile for SimFile {
             return Ok(());
         }
         let fails = state.sync_errors.contains(&state.operations);
+        state.errors += u64::from(fails);
         let mut rng = state.rng.fork();
         let file = state.file(self.id)?;
         if fails {
             for change in std::mem::take(&mut file.pending) {
-                apply_torn(&mut file.durable, &change, &mut rng);
+                apply_torn(&mut file.durable, &change, &mut rng, false);
             }
             return Err(input_output());
         }
@@ -452,7 +484,10 @@ impl DiskFile for SimFile {
 
     fn preallocate(&self, len: u64) -> io::Result<()> {
         let (mut state, dying) = self.disk.enter()?;
-        state.check_room(self.id, len as usize)?;
+        if let Err(error) = state.check_room(self.id, len as usize) {
+            state.errors += 1;
+            return Err(error);
+        }
         let file = state.file(self.id)?;
         let change = Pending::Length(len as usize);
         apply(&mut file.live, &change);

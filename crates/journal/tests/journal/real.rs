@@ -55,3 +55,72 @@ fn wrong_options_are_refused() {
         assert!(matches!(Journal::open(disk, options, &mut |_| Ok(())), Err(JournalError::Options(_))));
     }
 }
+
+/// What this process has open in a directory.
+fn descriptors_in(directory: &std::path::Path) -> usize {
+    let open = std::fs::read_dir("/proc/self/fd").unwrap();
+    open.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok())
+        .filter(|path| path.starts_with(directory))
+        .count()
+}
+
+#[test]
+fn hundreds_of_live_segments_need_few_descriptors() {
+    const SEGMENTS: u64 = 300;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().canonicalize().unwrap().join("journal");
+    let open = || {
+        let disk = Arc::new(RealDisk::open(&path).unwrap());
+        let options = Options { segment_bytes: 4 * 4096, checkpoint_bytes_min: 1 << 30, ..small() };
+        let (mut journal, report) = Journal::open(disk, options, &mut |_| Ok(())).unwrap();
+        journal.retain_contents(&mut |_| true).unwrap();
+        (journal, report)
+    };
+    let (mut journal, _) = open();
+    let mut batch = Batch::new();
+    let mut most = 0;
+    for id in 0..SEGMENTS {
+        batch.content(id, true, &[id as u8; 9000]);
+        journal.commit(&mut batch, 1).unwrap();
+        if id % 50 == 0 {
+            most = most.max(descriptors_in(&path));
+        }
+    }
+    assert_eq!(journal.space().segments as u64, SEGMENTS);
+    let reader = journal.reader();
+    let check = |reader: &stentor_journal::ContentReader| {
+        let mut buffer = [0; 9000];
+        for id in (0..SEGMENTS).rev() {
+            assert_eq!(reader.read_at(id, 0, &mut buffer).unwrap(), 9000);
+            assert!(buffer.iter().all(|byte| *byte == id as u8), "content {id}");
+        }
+    };
+    check(&reader);
+    most = most.max(descriptors_in(&path));
+    drop((journal, reader));
+    let (journal, report) = open();
+    assert_eq!(report.segments as u64, SEGMENTS);
+    check(&journal.reader());
+    most = most.max(descriptors_in(&path));
+    assert!((10..=70).contains(&most), "{most} descriptors for {SEGMENTS} segments");
+}
+
+#[test]
+fn a_disk_opened_for_reading_changes_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("journal");
+    assert!(RealDisk::open_unlocked(&path).is_err(), "and creates nothing");
+    let disk = RealDisk::open(&path).unwrap();
+    disk.create("seg-00000000").unwrap().write_at(0, &[1; 4096]).unwrap();
+    assert_eq!(RealDisk::holder(&path).unwrap(), Some(Some(std::process::id())));
+    drop(disk);
+    assert_eq!(RealDisk::holder(&path).unwrap(), None);
+    let disk = RealDisk::open_unlocked(&path).unwrap();
+    assert!(disk.create("seg-00000001").is_err());
+    assert!(disk.remove("seg-00000000").is_err());
+    assert!(disk.rename("seg-00000000", "seg-00000001").is_err());
+    let file = disk.open("seg-00000000").unwrap();
+    assert!(file.write_at(0, &[2; 4096]).is_err());
+    let mut byte = [0];
+    assert_eq!((file.read_at(0, &mut byte).unwrap(), byte), (1, [1]));
+}

@@ -51,7 +51,7 @@ use hashbrown::HashMap;
 pub use config::{Backoff, SchedConfig};
 pub use effects::{CloseReason, Dsn, Effect, Failure, Ids, RcptOutcome, Stage, Work};
 pub use reasons::Reply;
-pub use status::{Census, Load, RecipientState, RecipientStatus, SiteStatus};
+pub use status::{Census, Load, RecipientState, RecipientStatus, SiteStatus, Waiting};
 
 use crate::ids::{MessageNo, Ms, SiteId};
 use crate::idset::IdSet;

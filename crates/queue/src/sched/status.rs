@@ -196,8 +196,17 @@ impl Scheduler {
 pub struct Census {
     message: Option<u32>,
     id: Option<u32>,
-    /// Pending recipients per site; `None`: their domain has no site yet.
-    pub recipients: Map<Option<SiteId>, u64>,
+    /// What waits at each site; `None`: at domains that have no site yet.
+    pub sites: Map<Option<SiteId>, Waiting>,
+}
+
+/// What waits at a site, whatever holds it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Waiting {
+    pub recipients: u64,
+    pub messages: u64,
+    /// The message counted last: messages come one after the other.
+    last: Option<u32>,
 }
 
 impl Census {
@@ -226,7 +235,9 @@ impl Census {
                 ids_max -= 1;
                 self.id = Some(id);
                 let site = store.book.try_domain(AddressId(id)).and_then(|d| sched.site_of(d));
-                *self.recipients.entry(site).or_default() += 1;
+                let waiting = self.sites.entry(site).or_default();
+                waiting.recipients += 1;
+                waiting.messages += u64::from(waiting.last.replace(no) != Some(no));
             }
             self.id = None;
         }

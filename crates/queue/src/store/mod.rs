@@ -230,7 +230,7 @@ impl Store {
         let Some(message) = self.messages.get(no.0) else { return Applied::Nothing };
         let there = message.pending().intersection_len(ids);
         if there == 0 {
-            // Also of no ids at all: a transaction that delivered nothing.
+            // Also when `ids` is empty: a record of nothing would have no end, and run into the next one.
             return Applied::Nothing;
         }
         if there == ids.len() {

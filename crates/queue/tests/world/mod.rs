@@ -442,6 +442,6 @@ impl World {
         assert_eq!(load.clocks, 0, "clocks left behind: {load:?}");
         assert!(self.conns.is_empty(), "idle connections stay open");
         let mut census = Census::default();
-        assert!(census.step(&self.sched, &self.store, 1) && census.recipients.is_empty());
+        assert!(census.step(&self.sched, &self.store, 1) && census.sites.is_empty());
     }
 }

@@ -27,10 +27,16 @@ use super::verb::VerbJob;
 const CHECKPOINT_PAUSE: Duration = Duration::from_millis(5);
 /// How often free space is looked at while the disk is full.
 const FULL_POLL: Duration = Duration::from_millis(500);
+/// Addresses beyond `addresses_max` that senders of reports may take.
+const REPORT_ADDRESSES: usize = 100_000;
 /// Pause after a failed write: the next one goes to a fresh segment, and a broken disk must not be hammered.
 const FAILURE_PAUSE: Duration = Duration::from_millis(20);
 /// How often the counters of `stentor status` ask what the journal occupies.
 const SPACE_PAUSE: Duration = Duration::from_secs(1);
+/// Room for a slice of the owner's and one of the journal's, with a message or list that is larger than a slice.
+const SLICES_BYTES: usize = 768 * 1024;
+/// How long a stop goes on trying to write to a disk that refuses.
+const STOP_WRITES_MAX: Duration = Duration::from_secs(10);
 /// Octets of live content moved with one batch.
 const CLEAN_BYTES_MAX: usize = 512 * 1024;
 
@@ -81,34 +87,59 @@ impl Committer {
 
     /// Runs until the intake stops and everything in it is durable or refused.
     pub fn run(mut self) -> Journal {
+        let mut stopping_since = None;
         loop {
-            let pause = if self.journal.checkpoint_running() || self.journal.checkpoint_due() {
-                Some(CHECKPOINT_PAUSE)
-            } else if self.core.disk_full.load(Ordering::Relaxed) {
-                Some(FULL_POLL)
-            } else {
-                None
-            };
-            match self.core.intake.next(pause) {
-                Turn::Commit(jobs) => self.turn(jobs),
+            if self.core.intake.is_stopping() {
+                let since = *stopping_since.get_or_insert_with(Instant::now);
+                if since.elapsed() > STOP_WRITES_MAX {
+                    tracing::error!("the journal cannot be written: what was not synced may be delivered again");
+                    self.core.intake.close();
+                    return self.journal;
+                }
+            }
+            match self.core.intake.next(self.pause()) {
+                Turn::Commit(jobs) => {
+                    if !self.turn(jobs) {
+                        std::thread::sleep(FAILURE_PAUSE);
+                    }
+                }
                 Turn::Stop => return self.journal,
             }
         }
     }
 
-    fn turn(&mut self, jobs: Vec<Job>) {
+    /// When a turn is wanted although nothing waits in the intake.
+    pub fn pause(&self) -> Option<Duration> {
+        if self.journal.checkpoint_running() || self.journal.checkpoint_due() {
+            Some(CHECKPOINT_PAUSE)
+        } else if self.core.disk_full.load(Ordering::Relaxed) {
+            Some(FULL_POLL)
+        } else {
+            None
+        }
+    }
+
+    /// The journal between two turns, for figures and for tests that do to it what no turn does.
+    pub fn journal(&mut self) -> &mut Journal {
+        &mut self.journal
+    }
+
+    /// One batch: `jobs`, what outcomes wait, a checkpoint's next slice, moved content. Whether it was written; if not,
+    /// the caller pauses before the next one.
+    pub fn turn(&mut self, jobs: Vec<Job>) -> bool {
         let core = self.core.clone();
         let is_loaded = !jobs.is_empty();
+        let jobs_bytes = jobs.iter().map(Job::bytes).sum();
         let mut planned = Vec::with_capacity(jobs.len());
         core.with(|hub, _| {
             // The order within a batch is the order of replay: outcomes are in the store already; checkpoint slices show
             // the store as it is now; what the jobs will change comes behind both.
-            hub.take_outcomes(&mut self.outcomes);
+            hub.take_outcomes(self.journal.batch_bytes_max() / 4, &mut self.outcomes);
             for record in self.outcomes.records() {
                 self.batch.record(record);
             }
             std::mem::swap(&mut hub.unreferenced, &mut self.dropping);
-            self.checkpoint_slice(hub);
+            self.checkpoint_slice(hub, jobs_bytes);
             for job in jobs {
                 self.plan(hub, job, &mut planned);
             }
@@ -119,17 +150,20 @@ impl Committer {
             core.addresses_full.store(is_full, Ordering::Relaxed);
         });
         if self.journal.clean_due() {
+            // Takes what room the batch has left, at most this.
             self.journal.clean(&mut self.batch, CLEAN_BYTES_MAX);
         }
-        match self.journal.commit(&mut self.batch, core.clock.now()) {
+        let result = self.journal.commit(&mut self.batch, core.clock.now());
+        match &result {
             Ok(_) => self.durable(planned),
             Err(error) => {
-                self.refused(planned, &error);
+                self.refused(planned, error);
                 self.batch.clear();
             }
         }
         self.watch_space(is_loaded);
         self.count();
+        result.is_ok()
     }
 
     /// Encodes one job into the batch, content before what refers to it.
@@ -143,7 +177,7 @@ impl Committer {
             Job::Drop { content } => self.dropping.push(content.0),
             Job::Intern { addresses, answer } => {
                 let first = self.interned.len();
-                let ids: Option<Vec<_>> = addresses.iter().map(|address| self.intern(hub, address)).collect();
+                let ids: Option<Vec<_>> = addresses.iter().map(|a| self.intern(hub, a, self.addresses_max)).collect();
                 let Some(ids) = ids else {
                     self.forget_interned(hub, first);
                     drop(answer.send(Err(Refused::AddressesFull)));
@@ -153,12 +187,12 @@ impl Committer {
                 planned.push(Planned::Intern { ids, answer });
             }
             Job::List { name, stamp, ids, answer } => {
-                let version = hub.store.list(&name).map_or(1, |list| list.version + 1);
+                let version = next_version(hub, planned, &name);
                 self.batch.record_with(|buffer| encode_list(buffer, &name, version, &stamp, &ids));
                 planned.push(Planned::List { name, version, stamp, ids, answer });
             }
             Job::Verb { job, answer } => {
-                job.record(&mut self.batch);
+                job.record(hub, &mut self.batch);
                 planned.push(Planned::Verb { job, answer });
             }
             Job::Accept { submission, answer } => self.plan_message(hub, submission, answer, planned),
@@ -188,13 +222,14 @@ impl Committer {
             self.batch.record_with(|buffer| encode_accept(buffer, accept));
         }
         let now = self.core.clock.now();
-        for settled in &settles {
-            let Settled { message, fate, ids, audit } = settled;
+        for Settled { message, fate, ids, audit } in &settles {
             if let Some(audit) = audit {
                 audit.record(&mut self.batch);
             }
+            // Only who is pending still, and whose fate no other record of this batch tells.
+            let Some(ids) = hub.begin_settling(*message, ids) else { continue };
             let by = audit.as_ref().map(|audit| audit.who.as_str());
-            self.batch.record_with(|buffer| encode_outcome(buffer, *message, *fate, ids, by, now));
+            self.batch.record_with(|buffer| encode_outcome(buffer, *message, *fate, &ids, by, now));
         }
         let is_whole = last.len() as u64 == size;
         planned.push(Planned::Message { accepts, content, body: is_whole.then_some(last), settles, answer });
@@ -221,8 +256,10 @@ impl Committer {
             }
             Recipients::Addresses(addresses) => {
                 let mut merged = Merged::default();
+                // A report must find room, or what it is about would wait for ever.
+                let reserve = if envelope.is_report { REPORT_ADDRESSES } else { 0 };
                 for (address, param) in addresses {
-                    merged.add(self.intern(hub, address.as_str())?, param);
+                    merged.add(self.intern(hub, address.as_str(), self.addresses_max + reserve)?, param);
                 }
                 params = merged.params();
                 merged.ids
@@ -250,8 +287,8 @@ impl Committer {
     }
 
     /// `None` if the address book is full.
-    fn intern(&mut self, hub: &mut Hub, address: &str) -> Option<AddressId> {
-        if hub.store.book.len() >= self.addresses_max {
+    fn intern(&mut self, hub: &mut Hub, address: &str, addresses_max: usize) -> Option<AddressId> {
+        if hub.store.book.len() >= addresses_max {
             return hub.store.book.lookup(address);
         }
         let (id, is_new) = hub.store.book.intern(address)?;
@@ -276,7 +313,13 @@ impl Committer {
     }
 
     /// The next slice of a checkpoint, or the first of one that is due.
-    fn checkpoint_slice(&mut self, hub: &Hub) {
+    ///
+    /// A batch that is full without one has none: slices are for the quieter turns.
+    fn checkpoint_slice(&mut self, hub: &Hub, jobs_bytes: usize) {
+        let batch_max = self.journal.batch_bytes_max();
+        if self.batch.bytes() + jobs_bytes + SLICES_BYTES.min(batch_max / 2) > batch_max {
+            return;
+        }
         if self.checkpoint.is_none() && !self.journal.checkpoint_running() {
             if !self.journal.checkpoint_due() {
                 return;
@@ -308,6 +351,7 @@ impl Committer {
         self.dropping.clear();
         let mut answers = Vec::with_capacity(planned.len());
         core.with(|hub, now| {
+            hub.settling.clear();
             hub.outcomes_synced();
             for planned in planned {
                 match planned {
@@ -361,6 +405,7 @@ impl Committer {
         let core = self.core.clone();
         core.with(|hub, _| {
             self.forget_interned(hub, 0);
+            hub.settling.clear();
             hub.unreferenced.append(&mut self.dropping);
             hub.outcomes_refused(&mut self.outcomes);
         });
@@ -379,7 +424,6 @@ impl Committer {
                 }
             }
         }
-        std::thread::sleep(FAILURE_PAUSE);
     }
 
     /// Says 452 before the disk is full, and takes mail again when there is room.
@@ -445,6 +489,15 @@ impl Merged {
 
 /// NOTIFY=NEVER as a bit of [`RcptParams::notify`].
 const NEVER: u8 = 1;
+
+/// The version after the newest of a list, one that is in the batch being built included.
+fn next_version(hub: &Hub, planned: &[Planned], name: &str) -> u64 {
+    let in_batch = planned.iter().rev().find_map(|planned| match planned {
+        Planned::List { name: known, version, .. } if known == name => Some(*version),
+        _ => None,
+    });
+    in_batch.or_else(|| hub.store.list(name).map(|list| list.version)).map_or(1, |version| version + 1)
+}
 
 /// Recipients whose report is now queued are done with.
 fn settle(hub: &mut Hub, settles: Vec<Settled>, now: u64) {

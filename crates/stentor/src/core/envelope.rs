@@ -40,13 +40,27 @@ pub struct NewEnvelope {
 }
 
 impl NewEnvelope {
+    pub fn has_recipients(&self) -> bool {
+        !matches!(&self.recipients, Recipients::Addresses(addresses) if addresses.is_empty())
+    }
+
     /// About what the journal will need for it, beyond the content.
     pub fn bytes(&self) -> usize {
         let recipients = match &self.recipients {
-            Recipients::List => 4096,
-            Recipients::Interned(ids, params) => ids.heap_bytes() + params.len() * 40,
-            Recipients::Addresses(addresses) => addresses.len() * 40,
+            // A bitmap over a million addresses, at the most.
+            Recipients::List => 128 * 1024,
+            Recipients::Interned(ids, params) => {
+                ids.heap_bytes() + params.iter().map(|(_, params)| cost(params)).sum::<usize>()
+            }
+            Recipients::Addresses(addresses) => {
+                addresses.iter().map(|(to, params)| to.as_str().len() + cost(params)).sum()
+            }
         };
         128 + self.sender.len() + self.prefix.len() + recipients
     }
+}
+
+/// Octets of one recipient beside its address.
+fn cost(params: &RcptParams) -> usize {
+    24 + params.orcpt.as_ref().map_or(0, String::len)
 }

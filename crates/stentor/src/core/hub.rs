@@ -67,7 +67,8 @@ pub struct FollowUp {
 #[derive(Default)]
 pub struct Outcomes {
     pub bytes: Vec<u8>,
-    pub ends: Vec<u32>,
+    /// Of each record: where it ends, and how many recipients it settles.
+    ends: Vec<(usize, usize)>,
     pub recipients: usize,
 }
 
@@ -78,11 +79,27 @@ impl Outcomes {
 
     pub fn records(&self) -> impl Iterator<Item = &[u8]> {
         let mut start = 0;
-        self.ends.iter().map(move |end| {
-            let record = &self.bytes[start..*end as usize];
-            start = *end as usize;
+        self.ends.iter().map(move |(end, _)| {
+            let record = &self.bytes[start..*end];
+            start = *end;
             record
         })
+    }
+
+    /// Takes the first records out, at least one, up to so many octets.
+    fn split_front(&mut self, bytes_max: usize, into: &mut Outcomes) {
+        if self.bytes.len() <= bytes_max {
+            std::mem::swap(self, into);
+            return;
+        }
+        let records = self.ends.iter().take_while(|(end, _)| *end <= bytes_max).count().max(1);
+        let Some((cut, _)) = self.ends.get(records - 1).copied() else { return };
+        into.bytes.extend_from_slice(&self.bytes[..cut]);
+        into.ends.extend(self.ends.drain(..records));
+        into.recipients = into.ends.iter().map(|(_, recipients)| recipients).sum();
+        self.bytes.drain(..cut);
+        self.ends.iter_mut().for_each(|(end, _)| *end -= cut);
+        self.recipients -= into.recipients;
     }
 
     pub fn clear(&mut self) {
@@ -100,6 +117,9 @@ pub struct Hub {
     pub outcomes: Outcomes,
     /// In the batch that is being written: they count as unsynced.
     pub syncing_recipients: usize,
+    /// Recipients whose fate is in the batch that is being written: no other outcome may be recorded for them, since
+    /// replay would find both.
+    pub settling: HashMap<MessageNo, IdSet, foldhash::fast::FixedState>,
     handed_out: usize,
     starved: Vec<ConnId>,
     signals: HashMap<ConnId, Arc<Signal>, foldhash::fast::FixedState>,
@@ -120,6 +140,7 @@ impl Hub {
             bodies: Bodies::new(bodies_bytes_max),
             outcomes: Outcomes::default(),
             syncing_recipients: 0,
+            settling: HashMap::default(),
             handed_out: 0,
             starved: Vec::new(),
             signals: HashMap::default(),
@@ -168,7 +189,7 @@ impl Hub {
 
     /// The next transaction for a connection, unless as much is unsynced as a crash may repeat.
     pub fn take_work(&mut self, conn: ConnId, now: Ms) -> Option<Work> {
-        if self.handed_out + self.outcomes.recipients + self.syncing_recipients >= COMPLETIONS_MAX {
+        if self.unsynced() >= COMPLETIONS_MAX {
             self.starved.push(conn);
             return None;
         }
@@ -180,15 +201,62 @@ impl Hub {
     /// As many recipients as a transaction had are no longer handed out.
     pub fn handed_back(&mut self, recipients: usize) {
         self.handed_out -= recipients;
+        self.wake_starved();
+    }
+
+    /// Connections that waited for the cap go on, if they may.
+    fn wake_starved(&mut self) {
+        if self.unsynced() >= COMPLETIONS_MAX {
+            return;
+        }
+        for conn in self.starved.drain(..) {
+            if let Some(signal) = self.signals.get(&conn) {
+                signal.wake();
+            }
+        }
+    }
+
+    /// What a crash now could repeat, in recipients.
+    fn unsynced(&self) -> usize {
+        self.handed_out + self.outcomes.recipients + self.syncing_recipients
+    }
+
+    /// No more work is given out; whoever waits for some is woken to see that.
+    pub fn stop(&mut self) {
+        self.sched.stop();
+        for signal in self.signals.values() {
+            signal.wake();
+        }
     }
 
     /// Records what became of recipients: in the store now, in the journal with the next batch.
     pub fn outcome(&mut self, no: MessageNo, fate: Fate, ids: &IdSet, now: Ms) {
+        let rest = self.settling.get(&no).map(|taken| ids.difference(taken));
+        let ids = rest.as_ref().unwrap_or(ids);
+        let before = self.outcomes.bytes.len();
         let applied = self.store.settle(no, fate, ids, None, now, &mut self.outcomes.bytes);
-        let (Applied::Settled { recipients, .. } | Applied::Finished { recipients, .. }) = applied else { return };
-        self.outcomes.ends.push(self.outcomes.bytes.len() as u32);
+        let (Applied::Settled { recipients, .. } | Applied::Finished { recipients, .. }) = applied else {
+            debug_assert_eq!(before, self.outcomes.bytes.len(), "what changes nothing is not written");
+            return;
+        };
+        self.outcomes.ends.push((self.outcomes.bytes.len(), recipients as usize));
         self.outcomes.recipients += recipients as usize;
         self.ended(applied);
+    }
+
+    /// Those of `ids` whose fate may ride with the batch being built: who is pending, and is not in it already. The
+    /// fate is applied when the batch is durable.
+    pub fn begin_settling(&mut self, message: MessageId, ids: &IdSet) -> Option<IdSet> {
+        let no = self.store.no_of(message)?;
+        let mut ids = self.store.message(no)?.pending().intersection(ids);
+        if let Some(taken) = self.settling.get(&no) {
+            ids.subtract(taken);
+        }
+        if ids.is_empty() {
+            return None;
+        }
+        self.settling.entry(no).or_default().union_with(&ids);
+        Some(ids)
     }
 
     /// Applies an event to the store and forgets what ended with it.
@@ -216,9 +284,9 @@ impl Hub {
         }
     }
 
-    /// The committer has taken the outcomes: the next one is announced anew.
-    pub fn take_outcomes(&mut self, into: &mut Outcomes) {
-        std::mem::swap(&mut self.outcomes, into);
+    /// The committer takes outcomes, as many as fit into its batch; what is left, or comes, is announced anew.
+    pub fn take_outcomes(&mut self, bytes_max: usize, into: &mut Outcomes) {
+        self.outcomes.split_front(bytes_max, into);
         self.completions_announced = false;
         self.syncing_recipients = into.recipients;
     }
@@ -226,20 +294,16 @@ impl Hub {
     /// What was taken is durable: connections that waited for it go on.
     pub fn outcomes_synced(&mut self) {
         self.syncing_recipients = 0;
-        for conn in self.starved.drain(..) {
-            if let Some(signal) = self.signals.get(&conn) {
-                signal.wake();
-            }
-        }
+        self.wake_starved();
     }
 
     /// What was taken could not be written: it goes before what came since.
     pub fn outcomes_refused(&mut self, taken: &mut Outcomes) {
         let since = std::mem::take(&mut self.outcomes);
         std::mem::swap(&mut self.outcomes, taken);
-        let offset = self.outcomes.bytes.len() as u32;
+        let offset = self.outcomes.bytes.len();
         self.outcomes.bytes.extend_from_slice(&since.bytes);
-        self.outcomes.ends.extend(since.ends.iter().map(|end| end + offset));
+        self.outcomes.ends.extend(since.ends.iter().map(|(end, recipients)| (end + offset, *recipients)));
         self.outcomes.recipients += since.recipients;
         self.syncing_recipients = 0;
     }
@@ -250,5 +314,28 @@ impl Hub {
 
     pub fn connections(&self) -> usize {
         self.signals.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outcomes_are_taken_as_they_fit_and_in_order() {
+        let mut all = Outcomes::default();
+        for n in 0..10u8 {
+            all.bytes.extend_from_slice(&[n; 10]);
+            all.ends.push((all.bytes.len(), 2));
+            all.recipients += 2;
+        }
+        let mut first = Outcomes::default();
+        all.split_front(35, &mut first);
+        assert_eq!(first.records().map(|record| record[0]).collect::<Vec<_>>(), [0, 1, 2]);
+        assert_eq!((first.recipients, all.recipients), (6, 14));
+        let mut rest = Outcomes::default();
+        all.split_front(1000, &mut rest);
+        assert_eq!(rest.records().map(|record| (record[0], record.len())).last(), Some((9, 10)));
+        assert!(all.is_empty());
     }
 }

@@ -4,7 +4,7 @@
 //! committer sleeps while there is nothing to do; once a job is there it waits at most `commit_delay` for the sessions
 //! that are between 354 and their final dot, so that a lone client never waits and a crowd shares one sync.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
@@ -105,14 +105,15 @@ pub enum Job {
 }
 
 impl Job {
-    fn bytes(&self) -> usize {
+    /// Octets that it will take in a batch, about.
+    pub fn bytes(&self) -> usize {
         match self {
             Job::Accept { submission, .. } => {
                 submission.last.len() + submission.envelopes.iter().map(NewEnvelope::bytes).sum::<usize>()
             }
             Job::Piece { bytes, .. } => bytes.len(),
             Job::Intern { addresses, .. } => addresses.iter().map(|a| a.len() + 8).sum(),
-            Job::List { ids, .. } => ids.len() as usize / 4,
+            Job::List { ids, .. } => ids.len() / 4,
             Job::Verb { job, .. } => job.bytes(),
             Job::Drop { .. } => 0,
         }
@@ -135,6 +136,10 @@ struct State {
     /// When completions that rode with no batch must be synced by themselves.
     completions_due: Option<Instant>,
     stopping: bool,
+    /// The committer has gone: what comes now is refused by dropping it.
+    closed: bool,
+    /// Sessions that were on their way during a whole delay in which nothing came: nobody waits for them.
+    stalled: usize,
     committer: Committer,
 }
 
@@ -150,6 +155,8 @@ pub struct Intake {
     wake: Condvar,
     /// Sessions between 354 and the push of their job.
     receiving: AtomicUsize,
+    /// The committer is waiting for them.
+    gathering: AtomicBool,
     commit_delay: Duration,
     batch_bytes_max: usize,
 }
@@ -163,10 +170,13 @@ impl Intake {
                 first_at: None,
                 completions_due: None,
                 stopping: false,
+                closed: false,
+                stalled: 0,
                 committer: Committer::Busy,
             }),
             wake: Condvar::new(),
             receiving: AtomicUsize::new(0),
+            gathering: AtomicBool::new(false),
             commit_delay,
             batch_bytes_max,
         }
@@ -179,7 +189,9 @@ impl Intake {
 
     /// That message was pushed or given up.
     pub fn arrived(&self) {
-        if self.receiving.fetch_sub(1, Ordering::AcqRel) == 1 {
+        // Whether it was the last one that somebody waits for is seen under the lock.
+        self.receiving.fetch_sub(1, Ordering::SeqCst);
+        if self.gathering.load(Ordering::SeqCst) {
             // Under the lock, so that the committer is either before its look at the count or asleep.
             let state = self.state.lock();
             if state.committer == Committer::Gathering {
@@ -190,6 +202,9 @@ impl Intake {
 
     pub fn push(&self, job: Job) {
         let mut state = self.state.lock();
+        if state.closed {
+            return;
+        }
         state.bytes += job.bytes();
         state.jobs.push(job);
         state.first_at.get_or_insert_with(Instant::now);
@@ -214,6 +229,17 @@ impl Intake {
         self.wake.notify_one();
     }
 
+    pub fn is_stopping(&self) -> bool {
+        self.state.lock().stopping
+    }
+
+    /// Nothing is taken any more; what waits is refused.
+    pub fn close(&self) {
+        let mut state = self.state.lock();
+        state.closed = true;
+        state.jobs.clear();
+    }
+
     fn is_full(&self, state: &State) -> bool {
         state.bytes >= self.batch_bytes_max
     }
@@ -226,6 +252,7 @@ impl Intake {
         while state.jobs.is_empty() {
             let due = [state.completions_due, background].into_iter().flatten().min();
             if state.stopping && state.completions_due.is_none() {
+                state.closed = true;
                 return Turn::Stop;
             }
             if state.stopping || due.is_some_and(|due| due <= Instant::now()) {
@@ -240,12 +267,23 @@ impl Intake {
         if let Some(first) = state.first_at {
             let deadline = first + self.commit_delay;
             state.committer = Committer::Gathering;
-            while self.receiving.load(Ordering::Acquire) > 0 && !self.is_full(&state) && !state.stopping {
+            self.gathering.store(true, Ordering::SeqCst);
+            let waiting = state.jobs.len();
+            loop {
+                let receiving = self.receiving.load(Ordering::SeqCst);
+                state.stalled = state.stalled.min(receiving);
+                if receiving <= state.stalled || self.is_full(&state) || state.stopping {
+                    break;
+                }
                 if self.wake.wait_until(&mut state, deadline).timed_out() {
+                    if state.jobs.len() == waiting {
+                        state.stalled = receiving;
+                    }
                     break;
                 }
             }
         }
+        self.gathering.store(false, Ordering::Release);
         state.committer = Committer::Busy;
         state.completions_due = None;
         Turn::Commit(self.take(&mut state))

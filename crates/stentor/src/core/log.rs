@@ -53,7 +53,11 @@ pub fn attempt(core: &Core, assignment: &Assignment, outcomes: &[RcptOutcome], t
             Stat::Bounced => Dsn::new(5, 0, 0),
             _ => Dsn::new(4, 0, 0),
         });
-        let reply = if first.code > 0 { format!("{} {}", first.code, first.text) } else { first.text.to_string() };
+        let reply = match (first.code, first.dsn) {
+            (0, _) => first.text.to_string(),
+            (code, None) => format!("{code} {}", first.text),
+            (code, Some(dsn)) => format!("{code} {dsn} {}", first.text),
+        };
         core.log.attempt(
             now,
             &Attempt {

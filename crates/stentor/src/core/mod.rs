@@ -68,7 +68,12 @@ pub struct Core {
     /// Wakes the ticker when the scheduler's next time moved nearer.
     pub ticker: Notify,
     actor: Arc<dyn Actor>,
+    /// Delivery reports being made: each may hold a copy of a whole message.
+    pub reports: tokio::sync::Semaphore,
 }
+
+/// How many delivery reports are made at a time.
+const REPORTS_MAX: usize = 32;
 
 /// Carries out what the scheduler wants of the world. The real one opens sockets; the crash campaign's makes outcomes up.
 pub trait Actor: Send + Sync + 'static {
@@ -93,7 +98,10 @@ impl Core {
         let commit_delay = Duration::from_micros(config.journal.commit_delay_us);
         Arc::new(Core {
             clock: parts.clock,
-            intake: Intake::new(commit_delay, config.journal.batch_bytes_max as usize),
+            intake: Intake::new(
+                commit_delay,
+                (config.journal.batch_bytes_max as usize).min(config.journal.segment_bytes as usize / 4),
+            ),
             memory: Memory::new(config.listen.body_bytes_max),
             lists: Lists::default(),
             reader: parts.reader,
@@ -108,6 +116,7 @@ impl Core {
             settings: RwLock::new(parts.settings),
             ticker: Notify::new(),
             actor: parts.actor,
+            reports: tokio::sync::Semaphore::new(REPORTS_MAX),
         })
     }
 

@@ -1,15 +1,16 @@
 //! The checked configuration in the forms that the rooms below want; replaced as a whole by a reload.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
 use stentor_journal::Options;
 use stentor_lists::List;
+use stentor_mail::address::Address;
 use stentor_mail::client::ClientConfig;
 use stentor_mail::server::ServerConfig;
-use stentor_policy::{Host, Policy, Route};
+use stentor_policy::{Host, Policy, Route, Verdict};
 use stentor_queue::sched::{Backoff, SchedConfig};
 use stentor_queue::site::Target;
 
@@ -61,6 +62,30 @@ impl Settings {
         self.lists.get(name).map(|entry| &entry.list)
     }
 
+    /// Whom mail to an address that we name ourselves (a list's owner, a sender to be told) goes to: an alias stands for
+    /// its targets; what is local and nobody's goes to nobody.
+    pub fn people(&self, address: &Address) -> Vec<Address> {
+        match self.policy.rcpt(Ipv4Addr::LOCALHOST.into(), address) {
+            Verdict::Alias(expansion) => expansion.addresses.clone(),
+            Verdict::Bounces(list) => self.owners(&list),
+            Verdict::List(_) => Vec::new(),
+            Verdict::Relay | Verdict::Refuse(_) if self.policy.is_local_domain(address.domain()) => Vec::new(),
+            Verdict::Relay | Verdict::Refuse(_) => vec![address.clone()],
+        }
+    }
+
+    /// Who reads the reports about a list's posts.
+    pub fn owners(&self, list: &str) -> Vec<Address> {
+        let owner = self.list(list).and_then(|list| list.settings().owner.clone());
+        match owner {
+            // An owner that is a list's bounce address would lead back here.
+            Some(owner) if !matches!(self.policy.rcpt(Ipv4Addr::LOCALHOST.into(), &owner), Verdict::Bounces(_)) => {
+                self.people(&owner)
+            }
+            _ => Vec::new(),
+        }
+    }
+
     pub fn subscribers(&self, name: &str) -> Option<&Path> {
         self.lists.get(name).map(|entry| entry.subscribers.as_path())
     }
@@ -103,6 +128,7 @@ impl Settings {
             timeout_ms: dns.timeout_ms,
             retries: dns.attempts.saturating_sub(1) as usize,
             cache_entries_max: dns.cache_entries_max,
+            negative_ttl_ms_max: dns.negative_ttl_ms_max,
             ..ResolverConfig::default()
         }
     }

@@ -1,7 +1,9 @@
 //! An operator's verb on its way through the committer: what it changes, and the audit record that rides in front of it.
 //!
 //! Promise: nothing of it is so before its batch is durable, and nothing else settles its recipients meanwhile: they are
-//! reserved in the scheduler. A refused batch ends the reservation, and all is as if the verb had not been given.
+//! reserved in the scheduler from the moment they are chosen, and from the moment their record is in a batch the hub
+//! takes no other outcome for them ([`Hub::begin_settling`], which all fates that ride with a batch go through). A
+//! refused batch ends both, and all is as if the verb had not been given.
 
 use stentor_journal::Batch;
 use stentor_queue::event::{Event, Fate, encode_hold, encode_outcome, encode_verb};
@@ -56,7 +58,8 @@ impl VerbJob {
         64 + self.audit.who.len() + self.audit.detail.len() + changed
     }
 
-    pub fn record(&self, batch: &mut Batch) {
+    /// What takes recipients out keeps any other fate off them until the batch is durable or refused.
+    pub fn record(&self, hub: &mut Hub, batch: &mut Batch) {
         self.audit.record(batch);
         let Audit { at, who, .. } = &self.audit;
         match &self.change {
@@ -65,7 +68,8 @@ impl VerbJob {
             }
             Change::Settle { fate, recipients } => {
                 for (message, ids) in recipients {
-                    batch.record_with(|buffer| encode_outcome(buffer, *message, *fate, ids, Some(who), *at));
+                    let Some(ids) = hub.begin_settling(*message, ids) else { continue };
+                    batch.record_with(|buffer| encode_outcome(buffer, *message, *fate, &ids, Some(who), *at));
                 }
             }
             Change::TryNow { .. } => {}

@@ -79,6 +79,8 @@ impl Assignment {
         })
     }
 
+    /// Recipients, at least one.
+    #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> usize {
         self.ends.len()
     }

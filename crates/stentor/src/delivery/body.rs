@@ -76,8 +76,9 @@ impl Outgoing {
             let wanted = (self.len - self.at).min(CHUNK_BYTES as u64) as usize;
             let mut buffer = std::mem::take(&mut self.buffer);
             buffer.resize(wanted, 0);
-            // Mostly from the page cache; where not, the other tasks of this thread move to another one meanwhile.
-            let read = tokio::task::block_in_place(|| core.reader.read_at(assignment.content.0, self.at, &mut buffer))?;
+            // From the page cache, or one read of the disk: handing the thread's other tasks to a new thread for that
+            // would cost more, and threads keep memory.
+            let read = core.reader.read_at(assignment.content.0, self.at, &mut buffer)?;
             if read == 0 {
                 return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
             }

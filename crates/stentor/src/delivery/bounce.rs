@@ -11,7 +11,6 @@ use std::sync::Arc;
 use stentor_mail::address::Address;
 use stentor_mail::dsn::{self, Action, Report, ReportRcpt, format_date};
 use stentor_mail::reply::Enhanced;
-use stentor_policy::Verdict;
 use stentor_queue::event::{Class, Fate, RcptParams, Ret};
 use stentor_queue::ids::{AddressId, ContentId, MessageId, MessageNo, Ms};
 use stentor_queue::idset::IdSet;
@@ -39,7 +38,6 @@ struct Subject {
     content: ContentId,
     /// Octets of the content, without the prefix that is added at the wire.
     size: u64,
-    list: Option<String>,
 }
 
 /// One recipient in a report.
@@ -130,7 +128,6 @@ pub fn relayed(core: &Arc<Core>, assignment: &Assignment, outcomes: &[RcptOutcom
         accepted: assignment.accepted,
         content: assignment.content,
         size: assignment.size - assignment.prefix.len() as u64,
-        list: None,
     };
     let (core, to) = (core.clone(), report_to(core, &subject));
     tokio::spawn(async move {
@@ -154,7 +151,6 @@ fn gather(core: &Arc<Core>, no: MessageNo, failures: &[Failure]) -> Option<(Subj
             accepted: message.accepted(),
             content: message.content(),
             size: envelope.size - envelope.prefix.len() as u64,
-            list: envelope.list.map(str::to_owned),
         };
         let reported = !subject.sender.is_empty() && !message.is_report();
         let wants = |notify: Option<u8>| notify.is_none_or(|notify| notify & FAILURE != 0);
@@ -182,31 +178,28 @@ fn status(failure: &Failure) -> Enhanced {
     if failure.expired && dsn.class != 5 { Enhanced::new(5, 4, 7) } else { dsn }
 }
 
+/// The reply as it was given: its enhanced code too, unless that is our own word for a reply without one.
 fn diagnostic(failure: &Failure) -> String {
-    format!("{} {}", failure.code, failure.text)
+    let dsn = failure.dsn;
+    match (dsn.class, dsn.subject, dsn.detail) {
+        (_, 0, 0) | (4, 4, 7) => format!("{} {}", failure.code, failure.text),
+        _ => format!("{} {dsn} {}", failure.code, failure.text),
+    }
 }
 
-/// Whom a report goes to: the sender, unless that is an address of ours that stands for others.
+/// Whom a report goes to: the sender (a list's bounce address stands for the list's owner).
 fn report_to(core: &Arc<Core>, subject: &Subject) -> Vec<Address> {
-    let settings = core.settings();
-    let owner = |list: &str| settings.list(list).and_then(|list| list.settings().owner.clone());
-    if let Some(list) = &subject.list {
-        return owner(list).into_iter().collect();
-    }
-    let Ok(sender) = Address::parse(subject.sender.as_bytes(), true) else { return Vec::new() };
-    // Our own reports are handed in by ourselves: as from a client that may relay.
-    match settings.policy.rcpt(std::net::Ipv4Addr::LOCALHOST.into(), &sender) {
-        Verdict::Bounces(list) => owner(&list).into_iter().collect(),
-        Verdict::Alias(expansion) => expansion.addresses.clone(),
-        Verdict::List(_) => Vec::new(),
-        Verdict::Relay | Verdict::Refuse(_) if settings.policy.is_local_domain(sender.domain()) => Vec::new(),
-        Verdict::Relay | Verdict::Refuse(_) => vec![sender],
+    match Address::parse(subject.sender.as_bytes(), true) {
+        Ok(sender) => core.settings().people(&sender),
+        Err(_) => Vec::new(),
     }
 }
 
 /// Builds the report for `to` (never empty) and hands it to the committer together with the fates that it tells of.
 /// Whether it is stored.
 async fn send(core: &Arc<Core>, subject: &Subject, lines: &[Line], to: Vec<Address>, settles: Vec<Settled>) -> bool {
+    // Never closed.
+    let _place = core.reports.acquire().await;
     let (id, content, now) = (core.next_message_id(), core.next_content_id(), core.clock.now());
     let settings = core.settings();
     let hostname = &settings.config.hostname;

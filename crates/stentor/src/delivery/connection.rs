@@ -38,7 +38,7 @@ pub async fn connect(core: Arc<Core>, conn: ConnId, target: Target, signal: Arc<
     let begun = core.clock.now();
     let patience = Duration::from_millis(settings.config.delivery.connect_timeout_ms);
     let opened = tokio::select! {
-        opened = tokio::time::timeout(patience, TcpStream::connect(target.addr)) => opened,
+        opened = tokio::time::timeout(patience, open(&target)) => opened,
         () = closed(&signal) => Ok(Err(io::Error::other("given up"))),
     };
     let failed = match opened {
@@ -77,6 +77,22 @@ pub async fn connect(core: Arc<Core>, conn: ConnId, target: Target, signal: Arc<
         hub.connection_gone(conn);
         hub.sched.connect_failed(&hub.store, conn, &failed, now);
     });
+}
+
+/// Connects. That we are out of descriptors is not the host's fault: it is tried again when some may be free.
+async fn open(target: &Target) -> io::Result<TcpStream> {
+    const PAUSE: Duration = Duration::from_millis(200);
+    loop {
+        match TcpStream::connect(target.addr).await {
+            Err(error) if is_out_of_descriptors(&error) => tokio::time::sleep(PAUSE).await,
+            opened => return opened,
+        }
+    }
+}
+
+fn is_out_of_descriptors(error: &io::Error) -> bool {
+    let code = error.raw_os_error().map(rustix::io::Errno::from_raw_os_error);
+    matches!(code, Some(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE))
 }
 
 /// What the system says, without its number.
@@ -121,7 +137,7 @@ impl Connection {
     async fn run(mut self) {
         loop {
             if let Some(reason) = self.events() {
-                self.finish(reason);
+                self.finish(&reason);
                 return;
             }
             if self.signal.must_close() && self.open.is_empty() && self.held.is_none() {
@@ -158,17 +174,19 @@ impl Connection {
                     let conn = self.conn;
                     self.core.with(|hub, now| hub.sched.connected(conn, now));
                 }
-                ClientEvent::Done { results, .. } => self.done(results),
+                ClientEvent::Done { tx, results } => self.done(tx, results),
                 ClientEvent::Closed { error } => return Some(close_reason(error)),
             }
         }
         None
     }
 
-    /// The oldest open transaction is over.
-    fn done(&mut self, results: Vec<RcptResult>) {
-        let Some(assignment) = self.open.pop_front() else { return };
-        if self.open.is_empty() {
+    /// A transaction is over: mostly the oldest, but one that the session refused by itself is done at once.
+    fn done(&mut self, tx: u64, results: Vec<RcptResult>) {
+        let Some(at) = self.open.iter().position(|assignment| assignment.work.tx.0 == tx) else { return };
+        let Some(assignment) = self.open.remove(at) else { return };
+        if at == self.open.len() {
+            // It was the newest, whose content would be on its way.
             self.sending = None;
         }
         let outcomes = outcome::outcomes(&assignment, &results);
@@ -211,26 +229,35 @@ impl Connection {
                 self.held = Some(assignment);
                 return;
             }
-            self.begin_one(assignment);
+            if let Some(too_large) = self.begin_one(assignment) {
+                self.held = Some(too_large);
+                return;
+            }
             self.send_content();
         }
     }
 
-    fn begin_one(&mut self, assignment: Assignment) {
+    /// Gives the transaction back if it turns out too large to go behind those that are open.
+    fn begin_one(&mut self, assignment: Assignment) -> Option<Assignment> {
         let caps = self.smtp.caps();
         let seven_bit = assignment.eight_bit && !caps.eight_bit_mime;
         if seven_bit && !self.settings.converts_eight_bit {
             let text = "the host does not take 8-bit content and conversion is off";
-            return self.not_sendable(&assignment, Dsn::new(5, 6, 3), text);
+            self.not_sendable(&assignment, Dsn::new(5, 6, 3), text);
+            return None;
         }
         let size = match Outgoing::wire_size(&self.core, &assignment, seven_bit) {
             Ok(size) => size,
-            Err(ContentError::Convert(text)) => return self.not_sendable(&assignment, Dsn::new(5, 6, 3), &text),
+            Err(ContentError::Convert(text)) => {
+                self.not_sendable(&assignment, Dsn::new(5, 6, 3), &text);
+                return None;
+            }
             Err(ContentError::Read(error)) => {
                 tracing::error!(message = %assignment.id, %error, "a stored content cannot be read");
                 let outcomes =
                     outcome::same(&assignment, Stage::Lost, 0, Dsn::new(4, 3, 0), "stored content unreadable");
-                return self.settle(&assignment, &outcomes);
+                self.settle(&assignment, &outcomes);
+                return None;
             }
         };
         let spec = TxSpec {
@@ -256,11 +283,14 @@ impl Connection {
                 self.sending = Some(Outgoing::new(&assignment, seven_bit));
                 self.open.push_back(assignment);
             }
+            // Larger now that it is converted than what may be pipelined: it goes when those before it are through.
+            Err(ClientError::NotReady) => return Some(assignment),
             Err(error) => {
                 let text = error.to_string();
                 self.not_sendable(&assignment, Dsn::new(5, 6, 0), &text);
             }
         }
+        None
     }
 
     fn not_sendable(&mut self, assignment: &Assignment, dsn: Dsn, text: &str) {
@@ -305,7 +335,13 @@ impl Connection {
             return Ok(());
         }
         self.write()?;
+        if self.open.len() > self.smtp.in_flight() {
+            // The session has refused one without asking the host: its event waits.
+            return Ok(());
+        }
         if self.sending.is_some() && self.smtp.wants_body() && self.smtp.output().is_empty() {
+            // A host that takes all at once must not keep the thread.
+            tokio::task::yield_now().await;
             return Ok(());
         }
         loop {
@@ -380,8 +416,8 @@ impl Connection {
     }
 
     /// The session is over. What was taken and not begun goes back.
-    fn finish(mut self, reason: CloseReason) {
-        let text = match &reason {
+    fn finish(mut self, reason: &CloseReason) {
+        let text = match reason {
             CloseReason::Normal => "closed",
             CloseReason::Refused { text } | CloseReason::Lost { text } => text,
         };
@@ -397,9 +433,9 @@ impl Connection {
         let (conn, is_ready) = (self.conn, self.is_ready);
         self.core.with(|hub, now| {
             if is_ready {
-                hub.sched.closed(&hub.store, conn, &reason, now);
+                hub.sched.closed(&hub.store, conn, reason, now);
             } else {
-                let why = match &reason {
+                let why = match reason {
                     CloseReason::Normal => "the session ended before it began",
                     CloseReason::Refused { text } | CloseReason::Lost { text } => text,
                 };

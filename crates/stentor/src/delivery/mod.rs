@@ -4,7 +4,7 @@ mod assignment;
 mod body;
 mod bounce;
 mod connection;
-mod outcome;
+pub mod outcome;
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use tokio::runtime::Handle;
 
 use crate::core::hub::Act;
 use crate::core::settings::route_hosts;
-use crate::core::{Actor, Core};
+use crate::core::{Actor, Core, Settings};
 
 /// The real world: each act is a task.
 pub struct Tasks {
@@ -48,8 +48,19 @@ impl Actor for Tasks {
 
 /// Answers `Effect::Resolve`: a static route if there is one, else the DNS.
 pub async fn resolve(core: Arc<Core>, domain: DomainId, name: String) {
-    let settings = core.settings();
-    let resolution = match settings.policy.route(&name) {
+    loop {
+        let settings = core.settings();
+        let resolution = look_up(&core, &settings, &name).await;
+        // Routes that changed meanwhile are looked at again.
+        if Arc::ptr_eq(&settings, &core.settings()) {
+            core.with(|hub, now| hub.sched.resolved(&hub.store, domain, resolution, now));
+            return;
+        }
+    }
+}
+
+async fn look_up(core: &Core, settings: &Settings, name: &str) -> Resolution {
+    match settings.policy.route(name) {
         Some(route) => {
             let mut resolution = core.resolver.route(&route_hosts(route)).await;
             if let Resolution::Site(plan) = &mut resolution {
@@ -60,9 +71,8 @@ pub async fn resolve(core: Arc<Core>, domain: DomainId, name: String) {
             }
             resolution
         }
-        None => core.resolver.resolve(&name).await,
-    };
-    core.with(|hub, now| hub.sched.resolved(&hub.store, domain, resolution, now));
+        None => core.resolver.resolve(name).await,
+    }
 }
 
 /// RET of RFC 3461 as the queue keeps it, for a session.

@@ -25,7 +25,7 @@ use crate::serve::{Server, StartError};
 const HOSTNAME: &str = "lists.demo.invalid";
 const LIST_ADDRESS: &str = "demo@lists.demo.invalid";
 /// How long the demo waits for the last reachable subscriber.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_mins(2);
 /// Name of the lab's threads, by which its CPU time is told from the server's (at most 15 octets).
 const LAB_THREAD: &str = "lab";
 
@@ -72,12 +72,12 @@ enum DemoError {
     Runtime(std::io::Error),
 }
 
-pub fn run(options: Options) -> ExitCode {
+pub fn run(options: &Options) -> ExitCode {
     crate::process::raise_descriptor_limit();
     start_logging(LogLevel::Error);
     let temporary = std::env::temp_dir().join(format!("stentor-demo-{}", std::process::id()));
     let folder = options.keep.clone().unwrap_or_else(|| temporary.clone());
-    let result = in_runtimes(&options, &folder);
+    let result = in_runtimes(options, &folder);
     if options.keep.is_none() {
         // Ours alone, made a moment ago.
         let _ = std::fs::remove_dir_all(&temporary);
@@ -132,7 +132,7 @@ async fn show(options: &Options, folder: &Path, lab: &Arc<Lab>) -> Result<bool, 
     let mut server = Server::start(configuration(folder, lab)?).await?;
     let settings = server.core.settings();
     for name in settings.list_names() {
-        let loaded = server.core.lists.refresh(&server.core, &settings, &name).await;
+        let loaded = server.core.lists.refresh(&server.core, &name).await;
         loaded.map_err(|reply| DemoError::Post(reply.to_string()))?;
     }
     let (demands, _demanded) = tokio::sync::mpsc::unbounded_channel();

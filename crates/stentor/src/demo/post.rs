@@ -55,16 +55,12 @@ pub fn subscribers(file: Option<&Path>, count: usize, scenario: &Scenario) -> Re
 
 /// The user's own message or the built-in one, as it goes over the wire.
 pub fn message(file: Option<&Path>, to: &str) -> Result<Vec<u8>, DemoError> {
-    match file {
-        Some(path) => {
-            let text = std::fs::read(path).map_err(|source| DemoError::File { path: path.to_owned(), source })?;
-            Ok(crlf(&text))
-        }
-        None => {
-            let text = String::from_utf8_lossy(MESSAGE).replace("LIST-ADDRESS", to);
-            Ok(crlf(text.as_bytes()))
-        }
+    if let Some(path) = file {
+        let text = std::fs::read(path).map_err(|source| DemoError::File { path: path.to_owned(), source })?;
+        return Ok(crlf(&text));
     }
+    let text = String::from_utf8_lossy(MESSAGE).replace("LIST-ADDRESS", to);
+    Ok(crlf(text.as_bytes()))
 }
 
 /// Hands the message in over SMTP.

@@ -13,7 +13,7 @@
 //! | ourselves is the best MX, a loopback address from the public DNS, a CNAME loop | permanent 5.4.6 |
 //! | SERVFAIL, REFUSED, time-out, nonsense, a host that could not be looked up and no other | temporary 4.4.3 |
 //!
-//! The cache is hickory's (bounded; negative answers by their SOA, at most [`NEGATIVE_TTL_S_MAX`]). The number of
+//! The cache is hickory's (bounded; negative answers by their SOA, at most `negative_ttl_ms_max`). The number of
 //! resolutions at a time is the caller's. Rules are in [`select`], which is pure.
 
 mod answers;
@@ -42,7 +42,7 @@ use select::{AddressAnswer, Host, Identity, MxAnswer, TTL_S_MAX};
 
 /// One resolution, all its look-ups and repeats together.
 pub const RESOLVE_MS_MAX: u64 = 60_000;
-/// How long a negative answer is kept at most, whatever its SOA says (RFC 2308 5).
+/// [`ResolverConfig::negative_ttl_ms_max`] unless it is configured.
 pub const NEGATIVE_TTL_S_MAX: u64 = 900;
 /// CNAMEs followed when telling a loop from a name without addresses.
 const CNAME_STEPS_MAX: usize = 8;
@@ -68,6 +68,8 @@ pub struct ResolverConfig {
     pub retries: usize,
     /// Answers kept.
     pub cache_entries_max: u64,
+    /// How long a negative answer is kept at most, whatever its SOA says (RFC 2308 5).
+    pub negative_ttl_ms_max: u64,
     pub ipv4: bool,
     pub ipv6: bool,
 }
@@ -83,6 +85,7 @@ impl Default for ResolverConfig {
             timeout_ms: 5_000,
             retries: 2,
             cache_entries_max: 65_536,
+            negative_ttl_ms_max: NEGATIVE_TTL_S_MAX * 1000,
             ipv4: true,
             ipv6: true,
         }
@@ -150,7 +153,7 @@ impl Resolver {
         options.preserve_intermediates = true;
         options.max_active_requests = QUERIES_PER_SERVER_MAX;
         options.positive_max_ttl = Some(Duration::from_secs(TTL_S_MAX.into()));
-        options.negative_max_ttl = Some(Duration::from_secs(NEGATIVE_TTL_S_MAX));
+        options.negative_max_ttl = Some(Duration::from_millis(config.negative_ttl_ms_max));
         let dns = builder.build().map_err(ResolverError::SetUp)?;
         let mut config = config;
         config.hostname = plain(&config.hostname);

@@ -1,4 +1,7 @@
 //! Accepting connections: limits in total and per client, answered with 421; the port never closes.
+//!
+//! Sessions may take half of the process's descriptors; beyond that clients wait in the kernel's queue, so that look-ups
+//! and deliveries, which free sessions in turn, always have some.
 
 use std::collections::HashMap;
 use std::io;
@@ -19,11 +22,17 @@ use crate::core::Core;
 const BACKLOG: i32 = 4096;
 /// How long accepting pauses when no descriptor or memory is left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Share of the descriptors that sessions may take.
+const SESSIONS_PART: u64 = 2;
 
 /// Binds one listening address.
 pub fn bind(addr: SocketAddr) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
+    if addr.is_ipv6() {
+        // `0.0.0.0` and `[::]` may both be listened on.
+        socket.set_only_v6(true)?;
+    }
     socket.set_nonblocking(true)?;
     socket.bind(&addr.into())?;
     socket.listen(BACKLOG)?;
@@ -60,12 +69,16 @@ impl Drop for Admitted {
 pub struct Listeners {
     core: Arc<Core>,
     census: Arc<Mutex<Census>>,
+    /// Sessions that there are descriptors for.
+    sessions_max: usize,
     stop: watch::Receiver<bool>,
 }
 
 impl Listeners {
     pub fn new(core: Arc<Core>, stop: watch::Receiver<bool>) -> Listeners {
-        Listeners { core, census: Arc::default(), stop }
+        let descriptors = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+        let sessions_max = descriptors.map_or(usize::MAX, |limit| (limit / SESSIONS_PART).max(1) as usize);
+        Listeners { core, census: Arc::default(), sessions_max, stop }
     }
 
     /// Open sessions.
@@ -84,6 +97,9 @@ impl Listeners {
         let mut stop = self.stop.clone();
         let mut paused = false;
         loop {
+            while self.sessions() >= self.sessions_max && !*stop.borrow() {
+                pause(&mut paused, "sessions have their share of the descriptors").await;
+            }
             let accepted = tokio::select! {
                 biased;
                 _ = stop.wait_for(|stop| *stop) => return,
@@ -91,16 +107,14 @@ impl Listeners {
             };
             match accepted {
                 Ok((stream, peer)) => {
-                    paused = false;
+                    // Said again only after a time of plenty.
+                    paused &= self.sessions() >= self.sessions_max / 4 * 3;
                     self.admit(stream, peer);
                 }
                 Err(error) if is_of_one_connection(&error) => {}
                 Err(error) => {
-                    // Out of descriptors or memory: deliveries go on and free some; say so once, and do not spin.
-                    if !std::mem::replace(&mut paused, true) {
-                        tracing::warn!(%error, "accepting pauses until descriptors or memory are free again");
-                    }
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    // Out of descriptors or memory: deliveries go on and free some.
+                    pause(&mut paused, &error.to_string()).await;
                 }
             }
         }
@@ -114,7 +128,10 @@ impl Listeners {
         let refusal = {
             let mut census = self.census.lock();
             let of_client = census.clients.get(&client).copied().unwrap_or(0);
-            if census.total >= limits.connections_max as usize {
+            let total_max = limits.connections_max as usize;
+            // The last quarter is the trusted clients'.
+            let strangers_max = total_max - total_max / 4;
+            if census.total >= if trusted { total_max } else { strangers_max } {
                 Some("421 4.3.2 Too many connections, try again later\r\n")
             } else if !trusted && of_client >= limits.connections_per_client_max as usize {
                 Some("421 4.7.0 Too many connections from your address\r\n")
@@ -137,6 +154,14 @@ impl Listeners {
             drop(admitted);
         });
     }
+}
+
+/// Waits a little, and says why once: no spinning, no flood in the log.
+async fn pause(paused: &mut bool, why: &str) {
+    if !std::mem::replace(paused, true) {
+        tracing::warn!(why, "accepting pauses until descriptors or memory are free again");
+    }
+    tokio::time::sleep(ACCEPT_PAUSE).await;
 }
 
 /// Errors of `accept` that concern the one connection and not the port.

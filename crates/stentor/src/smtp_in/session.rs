@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use stentor_mail::reply::Reply;
 use stentor_mail::server::{ServerSession, Step};
@@ -29,6 +30,15 @@ pub struct Session {
     trusted: bool,
     stop: watch::Receiver<bool>,
     transaction: Option<Transaction>,
+}
+
+/// Time that a client which is not trusted has after a stop to end its transaction.
+const STOP_GRACE: Duration = Duration::from_secs(10);
+
+async fn grace_over(stop: &mut watch::Receiver<bool>) {
+    // The sender is dropped after the stop only.
+    let _ = stop.wait_for(|stop| *stop).await;
+    tokio::time::sleep(STOP_GRACE).await;
 }
 
 /// What ended a read.
@@ -93,6 +103,9 @@ impl Session {
 
     async fn answer(&mut self, step: Step) -> io::Result<()> {
         match step {
+            Step::Mail(_) if *self.stop.borrow() => {
+                self.smtp.answer(Reply::fixed(421, (4, 3, 2), "Service is closing"));
+            }
             Step::Mail(mail) => {
                 // What is answered already must not wait for memory.
                 if !self.core.memory.is_plenty() {
@@ -188,12 +201,15 @@ impl Session {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error),
             }
-            // A transaction that has begun is never cut by a stop; its deadlines still hold.
+            // A trusted client's transaction is never cut by a stop; another's has a time of grace.
             let may_stop = self.transaction.is_none();
+            let has_grace = !may_stop && !self.trusted;
+            let mut stop = self.stop.clone();
             tokio::select! {
                 biased;
                 ready = self.stream.readable() => ready?,
                 _ = self.stop.wait_for(|stop| *stop), if may_stop => return Ok(Input::Stopping),
+                () = grace_over(&mut stop), if has_grace => return Ok(Input::Stopping),
                 () = tokio::time::sleep_until(deadline) => return Ok(Input::TimedOut),
             }
         }

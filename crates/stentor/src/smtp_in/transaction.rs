@@ -3,30 +3,40 @@
 //! States: begun (MAIL) -> recipients -> data (354) -> submitted -> answered. Until the ticket resolves nothing is
 //! promised; whatever goes wrong is answered with a 4xx or 5xx and forgotten.
 
+use std::collections::HashSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use stentor_lists::{check_received, check_sender};
+use stentor_lists::{check_delivered_to, check_received, check_sender, delivered_to_field};
 use stentor_mail::headers::HeaderFacts;
 use stentor_mail::reply::Reply;
-use stentor_mail::server::{EndOfData, MailFrom, RcptTo};
-use stentor_policy::Verdict;
+use stentor_mail::server::{EndOfData, MailFrom, Notify, RcptTo};
+use stentor_policy::{Expansion, Verdict};
 use stentor_queue::event::{Class, RcptParams, Ret as QueueRet};
 use stentor_queue::ids::{ContentId, MessageId};
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::sync::oneshot;
 
 use super::received::{Trace, received};
 use crate::core::committer::Merged;
 use crate::core::envelope::{NewEnvelope, Recipients};
 use crate::core::intake::{Job, Refused, Submission};
-use crate::core::memory::PIECE_BYTES;
+use crate::core::memory::{PIECE_BYTES, Reserved};
 use crate::core::{Core, Settings, log};
 use crate::lists::INTERN_ADDRESSES_MAX;
+
+/// A recipient that stands for others. Its copies carry its address in Delivered-To, so that a loop through another host
+/// is seen when it comes back.
+struct Alias {
+    address: stentor_mail::address::Address,
+    expansion: Arc<Expansion>,
+    params: RcptParams,
+}
 
 pub struct Transaction {
     mail: MailFrom,
     addresses: Vec<(stentor_mail::address::Address, RcptParams)>,
     lists: Vec<Arc<str>>,
+    aliases: Vec<Alias>,
     /// Reports about posts of these lists: handed to the owner.
     bounces: Vec<Arc<str>>,
     id: MessageId,
@@ -37,7 +47,7 @@ pub struct Transaction {
     failed: Option<Refused>,
     /// From 354 on this session is on its way to the committer.
     is_receiving: bool,
-    _memory: OwnedSemaphorePermit,
+    _memory: Reserved,
 }
 
 impl Transaction {
@@ -55,6 +65,7 @@ impl Transaction {
             mail,
             addresses: Vec::new(),
             lists: Vec::new(),
+            aliases: Vec::new(),
             bounces: Vec::new(),
             id: core.next_message_id(),
             content: None,
@@ -69,35 +80,44 @@ impl Transaction {
         match settings.policy.rcpt(client, &rcpt.address) {
             Verdict::Refuse(reply) => return reply,
             Verdict::Relay => {
-                let params = RcptParams { notify: rcpt.notify.map(|notify| notify.bits()), orcpt: rcpt.orcpt };
+                let params = RcptParams { notify: rcpt.notify.map(Notify::bits), orcpt: rcpt.orcpt };
                 self.addresses.push((rcpt.address, params));
             }
             Verdict::Bounces(list) => self.bounces.push(list),
             Verdict::List(list) => {
-                if let Err(reply) = self.list(core, settings, list).await {
+                if let Err(reply) = self.check_list(core, &list).await {
                     return reply;
                 }
+                self.add_list(&list);
             }
             Verdict::Alias(expansion) => {
                 for list in &expansion.lists {
-                    if let Err(reply) = self.list(core, settings, list.clone()).await {
+                    if let Err(reply) = self.check_list(core, list).await {
                         return reply;
                     }
                 }
-                self.addresses.extend(expansion.addresses.iter().map(|a| (a.clone(), RcptParams::default())));
+                for list in &expansion.lists {
+                    self.add_list(list);
+                }
+                let params = RcptParams { notify: rcpt.notify.map(Notify::bits), orcpt: rcpt.orcpt };
+                if !self.aliases.iter().any(|alias| alias.address == rcpt.address) {
+                    self.aliases.push(Alias { address: rcpt.address, expansion, params });
+                }
             }
         }
         Reply::fixed(250, (2, 1, 5), "Ok")
     }
 
-    async fn list(&mut self, core: &Arc<Core>, settings: &Arc<Settings>, list: Arc<str>) -> Result<(), Reply> {
+    async fn check_list(&self, core: &Arc<Core>, list: &Arc<str>) -> Result<(), Reply> {
         check_sender(&self.mail.path)?;
         // The subscribers as they are now: a replaced file is read before the post is taken.
-        core.lists.refresh(core, settings, &list).await?;
-        if !self.lists.contains(&list) {
-            self.lists.push(list);
+        core.lists.refresh(core, list).await
+    }
+
+    fn add_list(&mut self, list: &Arc<str>) {
+        if !self.lists.contains(list) {
+            self.lists.push(list.clone());
         }
-        Ok(())
     }
 
     /// The fields to put before the body, and the gathering rule told that a message is on its way.
@@ -202,6 +222,9 @@ impl Transaction {
         }
         let received_max = settings.config.received_max;
         check_received(facts, received_max)?;
+        for alias in &self.aliases {
+            check_delivered_to(facts, &alias.address)?;
+        }
         for name in &self.lists {
             let Some(list) = settings.list(name) else { return Err(Reply::fixed(451, (4, 3, 0), "Try again later")) };
             list.admit(&self.mail.path, facts, received_max, &mut |who| core.lists.is_member(core, name, who))?;
@@ -233,15 +256,13 @@ impl Transaction {
         }
         for name in self.bounces.drain(..) {
             // Reports about a list's posts are its owner's to read; a list without an owner has nobody who would.
-            match settings.list(&name).and_then(|list| list.settings().owner.clone()) {
-                Some(owner) => self.addresses.push((owner, RcptParams::default())),
-                None => log::report_noted(core, &name, &self.mail, client),
+            let owners = settings.owners(&name);
+            if owners.is_empty() {
+                log::report_noted(core, &name, &self.mail, client);
             }
+            self.addresses.extend(owners.into_iter().map(|owner| (owner, RcptParams::default())));
         }
-        if self.addresses.is_empty() {
-            return envelopes;
-        }
-        envelopes.push(NewEnvelope {
+        let relayed = NewEnvelope {
             sender: self.mail.path.as_str().to_owned(),
             class: if facts.is_bulk() { Class::Bulk } else { Class::Ordinary },
             list: None,
@@ -254,7 +275,34 @@ impl Transaction {
             origin,
             message_id,
             is_report: false,
-        });
+        };
+        // Whoever is meant twice, by name and by alias or by two aliases, gets one copy.
+        let mut meant: HashSet<String> = match &relayed.recipients {
+            Recipients::Addresses(addresses) if !self.aliases.is_empty() => {
+                addresses.iter().map(|(to, _)| to.as_str().to_owned()).collect()
+            }
+            _ => HashSet::new(),
+        };
+        for alias in self.aliases.drain(..) {
+            let targets = alias.expansion.addresses.iter().filter(|to| meant.insert(to.as_str().to_owned()));
+            let targets: Vec<_> = targets.map(|to| (to.clone(), alias.params.clone())).collect();
+            if targets.is_empty() {
+                continue;
+            }
+            envelopes.push(NewEnvelope {
+                recipients: Recipients::Addresses(targets),
+                prefix: delivered_to_field(&alias.address),
+                sender: relayed.sender.clone(),
+                envid: relayed.envid.clone(),
+                origin: relayed.origin.clone(),
+                message_id: relayed.message_id.clone(),
+                list: None,
+                ..relayed
+            });
+        }
+        if relayed.has_recipients() {
+            envelopes.push(relayed);
+        }
         envelopes
     }
 }

@@ -344,7 +344,8 @@ impl ServerSession {
 
     /// An error of the client.
     fn error(&mut self, reply: &Reply) -> Option<Step> {
-        self.say(reply, true);
+        // Never 421 to a trusted client between its recipients: list managers lose those that were taken already.
+        self.say(reply, !self.trusted);
         None
     }
 

@@ -139,7 +139,7 @@ impl ServerSession {
             }
             Err(reply) => {
                 self.state = State::Command;
-                self.say(&reply, true);
+                self.say(&reply, !self.trusted);
                 self.reset()
             }
         }

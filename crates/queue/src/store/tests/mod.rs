@@ -102,8 +102,11 @@ fn settling_writes_what_it_did() {
     let ids = [2, 3].into_iter().collect();
     assert_eq!(store.settle(no, Fate::Delivered, &ids, None, 6, &mut record), Applied::Nothing);
     assert_eq!(store.settle(MessageNo(99), Fate::Delivered, &ids, None, 6, &mut record), Applied::Nothing);
-    assert_eq!(store.settle(no, Fate::Delivered, &IdSet::new(), None, 6, &mut record), Applied::Nothing);
-    assert!(record.is_empty(), "nothing done, nothing written: it would run into the next record");
+    let (no, none) = (add(&mut store, accept(8, &[2])), IdSet::new());
+    let written = record.clone();
+    assert_eq!(store.settle(no, Fate::Delivered, &none, None, 6, &mut record), Applied::Nothing);
+    assert_eq!(record, written, "what settles nobody writes nothing");
+    assert!(record.is_empty(), "nothing done, nothing written");
 }
 
 #[test]
@@ -247,4 +250,17 @@ fn an_address_that_nothing_names_refuses_the_start() {
         store.replayed().unwrap_err().to_string(),
         "list \"news\" refers to address 3, which no record of the journal names"
     );
+}
+
+#[test]
+fn settling_nobody_writes_nothing() {
+    // A transaction in which nobody was delivered once left a record that swallowed the next one at replay.
+    let mut store = Store::new();
+    let no = add(&mut store, accept(1, &[1, 2]));
+    let mut record = Vec::new();
+    assert_eq!(store.settle(no, Fate::Delivered, &IdSet::default(), None, 5, &mut record), Applied::Nothing);
+    assert_eq!(store.settle(no, Fate::Delivered, &IdSet::one(9), None, 5, &mut record), Applied::Nothing);
+    assert!(record.is_empty());
+    assert_ne!(store.settle(no, Fate::Delivered, &IdSet::one(2), None, 5, &mut record), Applied::Nothing);
+    assert!(Event::decode(&record).is_ok());
 }

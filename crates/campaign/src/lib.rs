@@ -1,0 +1,203 @@
+//! Crash campaign: the real committer, hub, store, scheduler and journal over a simulated disk that forgets.
+//!
+//! Promise: a run is decided by its seed and where the power is cut; the same numbers give the same run. After each cut
+//! the disk is opened as a start opens it and compared with a naive account of what was promised ([`ledger`], [`model`]);
+//! then the recovered server goes on until everything is worked off. docs/campaign.md says what is checked, and how a
+//! failure is replayed. The checks are themselves checked: each [`Mutation`] must be found.
+
+mod clients;
+mod hosts;
+pub mod ledger;
+mod life;
+pub mod model;
+mod scenario;
+mod turn;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use fastrand::Rng;
+use serde::Serialize;
+use stentor_journal::SimDisk;
+
+use ledger::Ledger;
+use life::Life;
+pub use life::Shared;
+use scenario::Scenario;
+pub use scenario::{MUTATIONS, Mutation};
+
+/// 2027-01-15, the campaign's beginning of time.
+const START_MS: u64 = 1_800_000_000_000;
+/// One recovered server in so many is cut again.
+const SECOND_CUT_ONE_IN: u64 = 3;
+const SECOND_CUT_OPERATIONS_MAX: u64 = 60;
+/// Runs of a mutation until it must have been found.
+const MUTATION_SEEDS: u64 = 200;
+const MUTATION_CUT_STEP: usize = 3;
+
+/// Where the power goes: at a write or sync counted from 1; `variant` is another choice of what is forgotten.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Cut {
+    pub at: u64,
+    pub variant: u64,
+}
+
+/// What a run did.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Run {
+    /// Writes and syncs of the first life.
+    pub operations: u64,
+    /// Those right after which somebody was told 250.
+    pub acknowledged_at: Vec<u64>,
+    pub cuts: u64,
+    pub faults: u64,
+    pub acknowledged: u64,
+    pub repeats: u64,
+    pub window: u64,
+    pub checkpoints: u64,
+    pub recycled: u64,
+    pub bytes_moved: u64,
+}
+
+/// A promise that was broken.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Failure {
+    pub seed: u64,
+    pub cut: Option<u64>,
+    pub variant: u64,
+    pub what: String,
+}
+
+/// The sums of a campaign.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Figures {
+    pub seeds: u64,
+    pub cuts: u64,
+    /// Within one write or sync of an acknowledgement.
+    pub cuts_near_acknowledgement: u64,
+    /// EIO and ENOSPC given out.
+    pub faults: u64,
+    pub acknowledged_recipients: u64,
+    pub repeated_copies: u64,
+    pub repeat_window_max: u64,
+    pub checkpoints: u64,
+    pub segments_recycled: u64,
+    pub bytes_moved: u64,
+    pub mutations: u64,
+    pub mutations_caught: u64,
+}
+
+/// The run that a panic belongs to.
+pub static CURRENT: [AtomicU64; 3] = [AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0)];
+
+/// One run: until the cut, if there is one, then again and again until everything is worked off.
+pub fn run(shared: &Shared, seed: u64, cut: Option<Cut>, mutation: Mutation) -> Result<Run, String> {
+    let (at, variant) = cut.map_or((0, 0), |cut| (cut.at, cut.variant));
+    for (slot, value) in CURRENT.iter().zip([seed, at, variant]) {
+        slot.store(value, Ordering::Relaxed);
+    }
+    let scenario = Scenario::new(seed, mutation);
+    let mut rng = Rng::with_seed(seed ^ at.rotate_left(20) ^ variant.rotate_left(40));
+    let mut disk = SimDisk::new(rng.u64(..));
+    scenario.mutate(&disk, mutation);
+    scenario.faults(&disk);
+    if cut.is_some() {
+        disk.cut_at(at);
+    }
+    let time = Arc::new(AtomicU64::new(START_MS));
+    let (mut ledger, mut past_dot, mut run) = (Ledger::default(), BTreeSet::new(), Run::default());
+    for number in 0.. {
+        let what = (time.clone(), seed.wrapping_add(number), mutation);
+        let mut was_cut = true;
+        if let Some(mut life) = Life::start(shared, &disk, &mut ledger, what, past_dot.clone())? {
+            if number == 0 {
+                life.plan(&scenario);
+            }
+            was_cut = life.run()?;
+            past_dot = life.past_dot();
+            let statistics = life.committer.journal().statistics();
+            run.checkpoints += statistics.checkpoints;
+            run.recycled += statistics.recycled;
+            run.bytes_moved += statistics.bytes_moved;
+            if number == 0 {
+                run.acknowledged_at = std::mem::take(&mut life.acknowledged_at);
+            }
+        }
+        if number == 0 {
+            run.operations = disk.operations();
+        }
+        run.faults += disk.errors();
+        if !was_cut {
+            break;
+        }
+        run.cuts += 1;
+        disk = disk.crash();
+        disk.set_capacity(u64::MAX);
+        if number == 0 && rng.u64(0..SECOND_CUT_ONE_IN) == 0 {
+            disk.cut_at(rng.u64(1..SECOND_CUT_OPERATIONS_MAX));
+        }
+    }
+    run.acknowledged = ledger.acknowledged.values().map(|who| who.len() as u64).sum();
+    run.repeats = ledger.repeats;
+    run.window = ledger.window_max;
+    Ok(run)
+}
+
+fn is_near(cut: u64, acknowledged_at: &[u64]) -> bool {
+    acknowledged_at.iter().any(|at| cut.abs_diff(*at) <= 1)
+}
+
+/// A seed without a cut, then with a cut at every write and sync, then more beside acknowledgements until they are half
+/// of all, those in second lives included.
+/// `go_on` ends it early.
+pub fn campaign(
+    shared: &Shared,
+    seed: u64,
+    figures: &mut Figures,
+    go_on: &mut dyn FnMut() -> bool,
+) -> Result<(), Failure> {
+    let failure = |cut: Option<Cut>, what| Failure {
+        seed,
+        cut: cut.map(|cut| cut.at),
+        variant: cut.map_or(0, |cut| cut.variant),
+        what,
+    };
+    let whole = run(shared, seed, None, Mutation::None).map_err(|what| failure(None, what))?;
+    figures.seeds += 1;
+    let near: Vec<u64> = (1..=whole.operations).filter(|cut| is_near(*cut, &whole.acknowledged_at)).collect();
+    let far = whole.operations as usize - near.len();
+    let more = near.iter().cycle().take(if near.is_empty() { 0 } else { (2 * far).saturating_sub(near.len()) });
+    let every = (1..=whole.operations).map(|at| Cut { at, variant: 0 });
+    for cut in every.chain(more.enumerate().map(|(n, at)| Cut { at: *at, variant: n as u64 + 1 })) {
+        if !go_on() {
+            return Ok(());
+        }
+        let run = run(shared, seed, Some(cut), Mutation::None).map_err(|what| failure(Some(cut), what))?;
+        figures.cuts += run.cuts;
+        figures.cuts_near_acknowledgement += u64::from(is_near(cut.at, &whole.acknowledged_at));
+        figures.faults += run.faults;
+        figures.acknowledged_recipients += run.acknowledged;
+        figures.repeated_copies += run.repeats;
+        figures.repeat_window_max = figures.repeat_window_max.max(run.window);
+        figures.checkpoints += run.checkpoints;
+        figures.segments_recycled += run.recycled;
+        figures.bytes_moved += run.bytes_moved;
+    }
+    Ok(())
+}
+
+/// Looks for a mutation; the first failure that shows it, if one does.
+pub fn find(shared: &Shared, mutation: Mutation, first_seed: u64) -> Option<Failure> {
+    for seed in first_seed..first_seed + MUTATION_SEEDS {
+        // How long the run is; a mutation may well be seen without a cut, but it is cuts that must show it.
+        let operations = run(shared, seed, None, Mutation::None).map_or(0, |run| run.operations);
+        for at in (1..=operations).step_by(MUTATION_CUT_STEP) {
+            let cut = Cut { at, variant: 0 };
+            if let Err(what) = run(shared, seed, Some(cut), mutation) {
+                return Some(Failure { seed, cut: Some(at), variant: 0, what });
+            }
+        }
+    }
+    None
+}

@@ -1,0 +1,504 @@
+//! One start of the server until the power goes or everything is worked off: the real committer, hub, store, scheduler
+//! and journal in one thread, on a manual clock.
+//!
+//! What the scheduler wants becomes events in simulated time; what clients, hosts, bounces and the operator do is made
+//! up here. Nothing but the seed decides the order. The ledger is told of everything that the outside could see.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker};
+
+use fastrand::Rng;
+use parking_lot::Mutex;
+use stentor::attempt_log::AttemptLog;
+use stentor::clock::Clock;
+use stentor::core::committer::Committer;
+use stentor::core::hub::{Act, Hub, Signal};
+use stentor::core::{Actor, Core, Parts, Settings};
+use stentor::delivery::{Assignment, bounce, outcome};
+use stentor::resolve::Resolver;
+use stentor::serve::{ReplayError, replay, resume};
+use stentor_journal::{Preparer, SimDisk};
+use stentor_queue::event::Fate;
+use stentor_queue::ids::{ConnId, MessageNo, Ms};
+use stentor_queue::idset::IdSet;
+use stentor_queue::sched::{CloseReason, Failure, RcptOutcome, Scheduler, Stage};
+use stentor_queue::site::Target;
+
+use crate::clients::{Clients, Upload};
+use crate::hosts;
+use crate::ledger::{Ledger, Pair};
+use crate::model::Model;
+use crate::scenario::{Mutation, Scenario, options, sched};
+
+/// Simulated time within which everything must be worked off, clients included.
+const DRAIN_MS_MAX: Ms = 10 * 60_000;
+/// Events of one life: beyond, something goes round in circles.
+const EVENTS_MAX: u32 = 200_000;
+
+/// Queues what the scheduler wants.
+#[derive(Default)]
+struct Wishes(Mutex<Vec<Act>>);
+
+impl Actor for Wishes {
+    fn act(&self, _: &Arc<Core>, act: Act) {
+        self.0.lock().push(act);
+    }
+}
+
+pub(crate) enum Ev {
+    /// A client with something to hand in, and how often it was refused before.
+    Client(u32),
+    Upload(Upload),
+    Turn,
+    Resolved(stentor_queue::ids::DomainId, String),
+    Session(ConnId),
+    Dot(ConnId),
+    Reply(ConnId),
+    Prepare,
+    Capacity(u64),
+    Remove(Option<MessageNo>),
+}
+
+struct Conn {
+    target: Target,
+    signal: Arc<Signal>,
+    ready: bool,
+    work: Option<Transaction>,
+}
+
+struct Transaction {
+    key: String,
+    assignment: Assignment,
+    outcomes: Vec<RcptOutcome>,
+    /// The host has it.
+    past_dot: bool,
+    /// The connection ends with it.
+    lost: bool,
+}
+
+type Bouncing = Pin<Box<dyn Future<Output = ()>>>;
+
+pub struct Life<'a> {
+    pub(crate) core: Arc<Core>,
+    pub(crate) committer: Committer,
+    pub(crate) rng: Rng,
+    pub(crate) ledger: &'a mut Ledger,
+    pub(crate) clients: Clients,
+    pub(crate) mutation: Mutation,
+    pub(crate) now: Ms,
+    pub(crate) disk: SimDisk,
+    /// Operation numbers right after which somebody was told 250.
+    pub acknowledged_at: Vec<u64>,
+    pub turns: u64,
+    wishes: Arc<Wishes>,
+    time: Arc<AtomicU64>,
+    preparer: Preparer,
+    events: BinaryHeap<Reverse<(Ms, u64)>>,
+    bodies: BTreeMap<u64, Ev>,
+    seq: u64,
+    turn_at: Option<Ms>,
+    conns: BTreeMap<ConnId, Conn>,
+    bouncing: Vec<Bouncing>,
+}
+
+/// What all lives of all runs share.
+#[derive(Clone)]
+pub struct Shared {
+    settings: Arc<Settings>,
+    resolver: Resolver,
+}
+
+impl Shared {
+    pub fn new() -> Result<Shared, String> {
+        let mut config = stentor::config::without_file().map_err(|errors| format!("{errors:?}"))?;
+        "mx.stentor.example".clone_into(&mut config.hostname);
+        config.journal.batch_bytes_max = 16 * 1024;
+        config.dns.servers = vec![std::net::SocketAddr::from(([127, 0, 0, 1], 53))];
+        let settings = Arc::new(Settings::new(config));
+        let resolver = Resolver::new(settings.resolver(&[])).map_err(|error| error.to_string())?;
+        Ok(Shared { settings, resolver })
+    }
+}
+
+impl<'a> Life<'a> {
+    /// Opens what is on the disk as a start does, and lets the ledger judge it.
+    pub fn start(
+        shared: &Shared,
+        disk: &SimDisk,
+        ledger: &'a mut Ledger,
+        (time, seed, mutation): (Arc<AtomicU64>, u64, Mutation),
+        past_dot: BTreeSet<Pair>,
+    ) -> Result<Option<Life<'a>>, String> {
+        let (mut journal, store, _) = match replay(Arc::new(disk.clone()), options()) {
+            Ok(opened) => opened,
+            // Nothing was promised since: the ledger stays as it is for the next start.
+            Err(ReplayError::Journal(_)) if disk.is_cut() => return Ok(None),
+            Err(error) => return Err(format!("the start after a cut: {error}")),
+        };
+        ledger.recovered(Model::of(&store)?, past_dot)?;
+        let now = time.load(Ordering::Relaxed);
+        let wishes = Arc::new(Wishes::default());
+        let core = Core::new(Parts {
+            clock: Clock::manual(time.clone()),
+            settings: shared.settings.clone(),
+            hub: Hub::new(store, Scheduler::new(sched(), seed), 8 * 1024),
+            reader: journal.reader(),
+            log: AttemptLog::off(),
+            resolver: shared.resolver.clone(),
+            next_content_id: journal.next_content_id(),
+            actor: wishes.clone(),
+        });
+        let preparer = journal.preparer();
+        let life = Life {
+            committer: Committer::new(core.clone(), journal),
+            core,
+            rng: Rng::with_seed(seed),
+            ledger,
+            clients: Clients::default(),
+            mutation,
+            now,
+            disk: disk.clone(),
+            acknowledged_at: Vec::new(),
+            turns: 0,
+            wishes,
+            time,
+            preparer,
+            events: BinaryHeap::new(),
+            bodies: BTreeMap::new(),
+            seq: 0,
+            turn_at: None,
+            conns: BTreeMap::new(),
+            bouncing: Vec::new(),
+        };
+        life.check_contents()?;
+        resume(&life.core);
+        Ok(Some(life))
+    }
+
+    /// Plans what clients, operator and disk will do.
+    pub fn plan(&mut self, scenario: &Scenario) {
+        self.clients.open = scenario.clients;
+        for _ in 0..scenario.clients {
+            let after = self.rng.u64(1..2_000);
+            self.at(after, Ev::Client(0));
+        }
+        for _ in 0..self.rng.u32(0..3) {
+            let after = self.rng.u64(1..4_000);
+            self.at(after, Ev::Remove(None));
+        }
+        if let Some(shortage) = scenario.shortage {
+            self.at(shortage.from, Ev::Capacity(shortage.spare_bytes));
+            self.at(shortage.to, Ev::Capacity(u64::MAX));
+        }
+        self.at(1, Ev::Prepare);
+    }
+
+    pub(crate) fn at(&mut self, after: Ms, ev: Ev) {
+        self.seq += 1;
+        self.events.push(Reverse((self.now + after, self.seq)));
+        self.bodies.insert(self.seq, ev);
+    }
+
+    /// Until the power is cut (`true`) or nothing is left to do.
+    pub fn run(&mut self) -> Result<bool, String> {
+        let until = self.now + DRAIN_MS_MAX;
+        for _ in 0..EVENTS_MAX {
+            self.obey()?;
+            if self.disk.is_cut() {
+                return Ok(true);
+            }
+            self.want_turn();
+            let tick = self.core.with(|hub, _| hub.next_tick()).map(|at| at.max(self.now));
+            let event = self.events.peek().map(|next| next.0.0);
+            let idle = self.clients.is_done() && self.core.with(|hub, _| hub.store.is_empty());
+            let Some(next) = event.into_iter().chain(tick).min().filter(|_| !(idle && self.turn_at.is_none())) else {
+                return self.ledger.drained().map(|()| false);
+            };
+            if next > until {
+                return Err(format!("not worked off: {:?}", self.ledger.durable.messages));
+            }
+            self.now = self.now.max(next);
+            self.time.store(self.now, Ordering::Relaxed);
+            if tick == Some(next) {
+                self.core.with(|hub, now| hub.sched.tick(&hub.store, now));
+            } else if let Some(Reverse((_, seq))) = self.events.pop()
+                && let Some(ev) = self.bodies.remove(&seq)
+            {
+                self.happen(ev)?;
+            }
+        }
+        Err("too many events".to_owned())
+    }
+
+    /// What was past its end of data when the power went.
+    pub fn past_dot(&self) -> BTreeSet<Pair> {
+        let mut pairs = BTreeSet::new();
+        for work in self.conns.values().filter_map(|conn| conn.work.as_ref()).filter(|work| work.past_dot) {
+            pairs.extend(work.taken().into_iter().map(|address| (work.key.clone(), address)));
+        }
+        pairs
+    }
+
+    fn want_turn(&mut self) {
+        let waits = self.core.with(|hub, _| !hub.outcomes.is_empty() || !hub.unreferenced.is_empty());
+        if self.turn_at.is_none() && (waits || self.clients.has_pushed() || !self.bouncing.is_empty()) {
+            let after = self.rng.u64(0..25);
+            self.turn_in(after);
+        } else if self.turn_at.is_none() && self.committer.pause().is_some() {
+            self.turn_in(60);
+        }
+    }
+
+    fn turn_in(&mut self, after: Ms) {
+        self.turn_at = Some(self.now + after);
+        self.at(after, Ev::Turn);
+    }
+
+    fn happen(&mut self, ev: Ev) -> Result<(), String> {
+        match ev {
+            Ev::Client(refusals) => self.client(refusals),
+            Ev::Upload(upload) => self.upload(upload),
+            Ev::Turn => {
+                self.turn_at = None;
+                self.turns += 1;
+                let written = self.turn()?;
+                self.poll_bounces();
+                if !written && !self.disk.is_cut() {
+                    self.turn_in(20);
+                }
+            }
+            Ev::Resolved(domain, name) => {
+                let answer = hosts::resolve(&name);
+                self.core.with(|hub, now| hub.sched.resolved(&hub.store, domain, answer, now));
+            }
+            Ev::Session(conn) => self.session(conn),
+            Ev::Dot(conn) => self.dot(conn)?,
+            Ev::Reply(conn) => self.reply(conn),
+            Ev::Prepare => {
+                let _ = self.preparer.prepare();
+                if !self.clients.is_done() {
+                    let after = self.rng.u64(20..400);
+                    self.at(after, Ev::Prepare);
+                }
+            }
+            Ev::Capacity(spare) => self.disk.set_spare(spare),
+            Ev::Remove(no) => self.remove(no),
+        }
+        Ok(())
+    }
+
+    /// Carries out what the scheduler asked for since the last time.
+    fn obey(&mut self) -> Result<(), String> {
+        loop {
+            let acts = std::mem::take(&mut *self.wishes.0.lock());
+            if acts.is_empty() {
+                return Ok(());
+            }
+            for act in acts {
+                match act {
+                    Act::Resolve { domain, name } => {
+                        let after = self.rng.u64(1..20);
+                        self.at(after, Ev::Resolved(domain, name));
+                    }
+                    Act::Connect { conn, target, signal } => {
+                        self.conns.insert(conn, Conn { target, signal, ready: false, work: None });
+                        let after = self.rng.u64(1..30);
+                        self.at(after, Ev::Session(conn));
+                    }
+                    Act::Wake(signal) => {
+                        if let Some(conn) = self.conn_of(&signal) {
+                            self.take(conn)?;
+                        }
+                    }
+                    Act::Close(signal) => {
+                        signal.close();
+                        if let Some(conn) = self.conn_of(&signal) {
+                            self.close_if_idle(conn);
+                        }
+                    }
+                    Act::Bounce { no, failures } => self.bounce(no, failures),
+                }
+            }
+        }
+    }
+
+    fn conn_of(&self, signal: &Arc<Signal>) -> Option<ConnId> {
+        self.conns.iter().find(|(_, conn)| Arc::ptr_eq(&conn.signal, signal)).map(|(id, _)| *id)
+    }
+
+    fn session(&mut self, id: ConnId) {
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        if conn.signal.must_close() || !hosts::takes_connections(&conn.target, &mut self.rng) {
+            self.conns.remove(&id);
+            self.core.with(|hub, now| {
+                hub.connection_gone(id);
+                hub.sched.connect_failed(&hub.store, id, "connection refused", now);
+            });
+            return;
+        }
+        conn.ready = true;
+        self.core.with(|hub, now| hub.sched.connected(id, now));
+        // Work, if there is any, is announced by the scheduler or found now.
+        let signal = self.conns[&id].signal.clone();
+        self.wishes.0.lock().push(Act::Wake(signal));
+    }
+
+    /// The next transaction of a connection without one: its content must be what was handed in.
+    fn take(&mut self, id: ConnId) -> Result<(), String> {
+        let Some(conn) = self.conns.get(&id) else { return Ok(()) };
+        if !conn.ready || conn.work.is_some() || conn.signal.must_close() {
+            return Ok(());
+        }
+        let Some(assignment) = self.core.with(|hub, now| Assignment::take(hub, id, now)) else { return Ok(()) };
+        let key = self.core.with(|hub, _| hub.store.message(assignment.no).map(|m| m.message_id().to_owned()));
+        let key = key.ok_or("work for a message that is not queued")?;
+        self.check_content(&key, assignment.content.0)?;
+        let Some(conn) = self.conns.get_mut(&id) else { return Ok(()) };
+        let (outcomes, has_copy, lost) = hosts::answer(&conn.target, &assignment, &mut self.rng);
+        conn.work = Some(Transaction { key, assignment, outcomes, past_dot: false, lost });
+        let after = self.rng.u64(1..60);
+        self.at(after, if has_copy { Ev::Dot(id) } else { Ev::Reply(id) });
+        Ok(())
+    }
+
+    /// The host has the message.
+    fn dot(&mut self, id: ConnId) -> Result<(), String> {
+        let Some(work) = self.conns.get_mut(&id).and_then(|conn| conn.work.as_mut()) else { return Ok(()) };
+        work.past_dot = true;
+        let lost_after = work.outcomes.first().is_some_and(|outcome| outcome.stage == Stage::LostAfterDot);
+        for address in work.taken() {
+            self.ledger.copy(&work.key, &address)?;
+            if lost_after {
+                self.ledger.doubtful.insert((work.key.clone(), address));
+            }
+        }
+        let after = self.rng.u64(1..40);
+        self.at(after, Ev::Reply(id));
+        Ok(())
+    }
+
+    fn reply(&mut self, id: ConnId) {
+        let Some(work) = self.conns.get_mut(&id).and_then(|conn| conn.work.take()) else { return };
+        self.core.with(|hub, now| outcome::settle(hub, id, &work.assignment, &work.outcomes, now));
+        let lost = work.lost;
+        if work.past_dot && !lost {
+            let who: BTreeSet<String> = work.taken().into_iter().collect();
+            if !who.is_empty() {
+                self.ledger.outcome(&work.key, Fate::Delivered, who);
+            }
+        }
+        if lost {
+            self.conns.remove(&id);
+            self.core.with(|hub, now| {
+                hub.connection_gone(id);
+                hub.sched.closed(&hub.store, id, &CloseReason::Lost { text: "reset".into() }, now);
+            });
+            return;
+        }
+        self.close_if_idle(id);
+        if let Some(conn) = self.conns.get(&id) {
+            self.wishes.0.lock().push(Act::Wake(conn.signal.clone()));
+        }
+    }
+
+    fn close_if_idle(&mut self, id: ConnId) {
+        let idle = self.conns.get(&id).is_some_and(|c| c.ready && c.work.is_none() && c.signal.must_close());
+        if idle {
+            self.conns.remove(&id);
+            self.core.with(|hub, now| {
+                hub.connection_gone(id);
+                hub.sched.closed(&hub.store, id, &CloseReason::Normal, now);
+            });
+        }
+    }
+
+    /// The real bounce, polled by hand. One without a report is done at once; else its fates ride with the report.
+    fn bounce(&mut self, no: MessageNo, failures: Vec<Failure>) {
+        let mut fates: Vec<(String, Fate, BTreeSet<String>)> = Vec::new();
+        self.core.with(|hub, _| {
+            let Some(message) = hub.store.message(no) else { return };
+            for (fate, expired) in [(Fate::Bounced, false), (Fate::Expired, true)] {
+                let who = failures.iter().filter(|failure| failure.expired == expired);
+                let who: BTreeSet<String> = who.map(|failure| hub.store.book.text(failure.id).to_owned()).collect();
+                if !who.is_empty() {
+                    fates.push((message.envelope().message_id.to_owned(), fate, who));
+                }
+            }
+        });
+        let mut bouncing: Bouncing = Box::pin(bounce(self.core.clone(), no, failures));
+        if bouncing.as_mut().poll(&mut Context::from_waker(Waker::noop())) == Poll::Ready(()) {
+            for (key, fate, who) in fates {
+                self.ledger.outcome(&key, fate, who);
+            }
+        } else {
+            self.bouncing.push(bouncing);
+            if self.rng.u8(0..6) == 0 {
+                // Just while its report waits for a batch.
+                self.at(1, Ev::Remove(Some(no)));
+            }
+        }
+    }
+
+    fn poll_bounces(&mut self) {
+        let mut context = Context::from_waker(Waker::noop());
+        self.bouncing.retain_mut(|bouncing| bouncing.as_mut().poll(&mut context) == Poll::Pending);
+    }
+
+    /// The operator removes a message.
+    fn remove(&mut self, no: Option<MessageNo>) {
+        let all: Vec<MessageNo> = self.core.with(|hub, _| hub.store.messages().map(|(no, _)| no).collect());
+        let Some(no) = no.or_else(|| self.rng.choice(all)) else { return };
+        let removed = self.core.with(|hub, now| {
+            let message = hub.store.message(no)?;
+            let ids: IdSet = message.pending().clone();
+            let key = message.envelope().message_id.to_owned();
+            let who = hub.store.pending_of(no).map(|id| hub.store.book.text(id).to_owned()).collect();
+            hub.outcome(no, Fate::Removed, &ids, now);
+            Some((key, who))
+        });
+        if let Some((key, who)) = removed {
+            self.ledger.outcome(&key, Fate::Removed, who);
+        }
+    }
+
+    /// Every queued message can be read, octet by octet.
+    fn check_contents(&self) -> Result<(), String> {
+        let all: Vec<(String, u64)> = self.core.with(|hub, _| {
+            hub.store.messages().map(|(_, m)| (m.envelope().message_id.to_owned(), m.content().0)).collect()
+        });
+        all.iter().try_for_each(|(key, content)| self.check_content(key, *content))
+    }
+
+    fn check_content(&self, key: &str, content: u64) -> Result<(), String> {
+        let Some(known) = self.ledger.bodies.get(key) else { return Err(format!("{key} was never handed in")) };
+        let mut bytes = vec![0; known.len() + 1];
+        let mut filled = 0;
+        loop {
+            match self.core.reader.read_at(content, filled as u64, &mut bytes[filled..]) {
+                Ok(0) => break,
+                Ok(count) => filled += count,
+                Err(_) if self.disk.is_cut() => return Ok(()),
+                Err(error) => return Err(format!("the content of {key} cannot be read: {error}")),
+            }
+        }
+        if bytes[..filled] == known[..] {
+            Ok(())
+        } else {
+            Err(format!("the content of {key} is not what was handed in: {filled} of {} octets", known.len()))
+        }
+    }
+}
+
+impl Transaction {
+    /// The recipients that the host took.
+    fn taken(&self) -> Vec<String> {
+        let took = |o: &RcptOutcome| o.stage == Stage::LostAfterDot || (o.stage == Stage::Final && o.code == 250);
+        let all = 0..self.assignment.len();
+        all.filter(|at| took(&self.outcomes[*at])).map(|at| self.assignment.address(at).to_owned()).collect()
+    }
+}

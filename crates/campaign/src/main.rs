@@ -1,0 +1,91 @@
+//! `stentor-campaign --seconds N [--seed S]`: runs on, and says what it found. `--seed S` alone replays that seed.
+
+use std::process::ExitCode;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use clap::Parser;
+use stentor_campaign::{CURRENT, Cut, Failure, Figures, MUTATIONS, Mutation, Shared, campaign, find, run};
+
+/// Cuts the power of a simulated disk under the real queue, at every write and sync.
+#[derive(Parser)]
+struct Arguments {
+    /// Wall time to run for; without it, one seed with all its cuts
+    #[arg(long)]
+    seconds: Option<u64>,
+    /// The first seed, or the one to replay
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Only this cut of the seed
+    #[arg(long, requires = "seed")]
+    cut: Option<u64>,
+    /// What is forgotten at that cut
+    #[arg(long, default_value_t = 0)]
+    variant: u64,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let plain = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        let [seed, cut, variant] = [0, 1, 2].map(|at: usize| CURRENT[at].load(Ordering::Relaxed));
+        eprintln!("panic in --seed {seed} --cut {cut} --variant {variant}");
+        plain(info);
+    }));
+    let mut figures = Figures::default();
+    let result = Shared::new()
+        .map_err(|what| Failure { seed: 0, cut: None, variant: 0, what })
+        .and_then(|shared| work(&shared, &arguments, &mut figures));
+    let failure = result.err();
+    println!(
+        "{} seeds, {} cuts ({} within one write of an acknowledgement), {} faults, mutations caught {} of {}, largest \
+         window of repeats {}, copies repeated {}: {}",
+        figures.seeds,
+        figures.cuts,
+        figures.cuts_near_acknowledgement,
+        figures.faults,
+        figures.mutations_caught,
+        figures.mutations,
+        figures.repeat_window_max,
+        figures.repeated_copies,
+        if failure.is_none() { "nothing lost" } else { "FAILED" },
+    );
+    println!("{}", serde_json::json!({ "workload": "queue.campaign", "figures": figures, "failure": failure }));
+    let Some(failure) = failure else { return ExitCode::SUCCESS };
+    let cut = failure.cut.map(|cut| format!(" --cut {cut} --variant {}", failure.variant)).unwrap_or_default();
+    eprintln!("{}\nreplay: stentor-campaign --seed {}{cut}", failure.what, failure.seed);
+    ExitCode::FAILURE
+}
+
+fn work(shared: &Shared, arguments: &Arguments, figures: &mut Figures) -> Result<(), Failure> {
+    let first = arguments.seed.unwrap_or_else(|| {
+        // Any number will do; it is printed if it matters.
+        SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |now| now.as_secs() * 1000)
+    });
+    if let Some(at) = arguments.cut {
+        let cut = Cut { at, variant: arguments.variant };
+        let done = run(shared, first, Some(cut), Mutation::None);
+        let done = done.map_err(|what| Failure { seed: first, cut: Some(at), variant: cut.variant, what })?;
+        (figures.seeds, figures.cuts, figures.faults) = (1, done.cuts, done.faults);
+        figures.repeat_window_max = done.window;
+        return Ok(());
+    }
+    let Some(seconds) = arguments.seconds else { return campaign(shared, first, figures, &mut || true) };
+    let end = Instant::now() + Duration::from_secs(seconds);
+    for mutation in MUTATIONS {
+        figures.mutations += 1;
+        match find(shared, mutation, first) {
+            Some(_) => figures.mutations_caught += 1,
+            None => {
+                let what = format!("{mutation:?} was not found: the checks do not bite");
+                return Err(Failure { seed: first, cut: None, variant: 0, what });
+            }
+        }
+    }
+    let mut seed = first;
+    while Instant::now() < end {
+        campaign(shared, seed, figures, &mut || Instant::now() < end)?;
+        seed += 1;
+    }
+    Ok(())
+}

@@ -1,0 +1,122 @@
+//! What must be on the disk: an independent, naive account of the queue in addresses and Message-IDs, not in ids.
+//!
+//! It is advanced from the jobs handed to the committer and the outcomes that the campaign made up, never from the
+//! store; then it is compared with the store, live and replayed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use stentor_queue::event::Fate;
+use stentor_queue::ids::AddressId;
+use stentor_queue::store::Store;
+
+pub const FATES: [Fate; 6] =
+    [Fate::Delivered, Fate::Bounced, Fate::Expired, Fate::Removed, Fate::Quarantined, Fate::Coalesced];
+
+/// One queued message.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Entry {
+    pub pending: BTreeSet<String>,
+    pub total: u64,
+    pub sender: String,
+    pub list: Option<String>,
+    pub size: u64,
+}
+
+/// The state after some batch.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Model {
+    /// By the Message-ID that the envelope has.
+    pub messages: BTreeMap<String, Entry>,
+    pub lists: BTreeMap<String, (u64, BTreeSet<String>)>,
+    pub accepted: u64,
+    pub acknowledged: u64,
+    pub fates: [u64; 6],
+}
+
+impl Model {
+    /// The same account of a store. An error if its sum is wrong.
+    pub fn of(store: &Store) -> Result<Model, String> {
+        let text = |id: u32| store.book.text(AddressId(id)).to_owned();
+        let mut model = Model::default();
+        for (_, message) in store.messages() {
+            let envelope = message.envelope();
+            let entry = Entry {
+                pending: message.pending().iter().map(text).collect(),
+                total: message.total(),
+                sender: envelope.sender.to_owned(),
+                list: envelope.list.map(str::to_owned),
+                size: envelope.size,
+            };
+            if model.messages.insert(envelope.message_id.to_owned(), entry).is_some() {
+                return Err(format!("{} is queued twice", envelope.message_id));
+            }
+        }
+        for (name, list) in store.lists() {
+            model.lists.insert(name.to_owned(), (list.version, list.ids.iter().map(text).collect()));
+        }
+        let totals = store.totals();
+        model.accepted = totals.messages_accepted;
+        model.acknowledged = totals.acknowledged;
+        model.fates = FATES.map(|fate| {
+            let mut tally = totals.fates;
+            *tally.of_mut(fate)
+        });
+        let pending: u64 = model.messages.values().map(|entry| entry.pending.len() as u64).sum();
+        if model.acknowledged != pending + model.fates.iter().sum::<u64>() {
+            return Err(format!(
+                "acknowledged {} is not pending {pending} plus the fates {:?}",
+                model.acknowledged, model.fates
+            ));
+        }
+        Ok(model)
+    }
+
+    pub fn accept(&mut self, key: &str, entry: Entry) {
+        if entry.pending.is_empty() {
+            return;
+        }
+        self.accepted += 1;
+        self.acknowledged += entry.total;
+        self.messages.insert(key.to_owned(), entry);
+    }
+
+    /// Those of `who` that are pending get their fate.
+    pub fn outcome(&mut self, key: &str, fate: Fate, who: &BTreeSet<String>) {
+        let Some(entry) = self.messages.get_mut(key) else { return };
+        let before = entry.pending.len();
+        entry.pending.retain(|address| !who.contains(address));
+        let settled = (before - entry.pending.len()) as u64;
+        if let Some(at) = FATES.iter().position(|known| *known == fate) {
+            self.fates[at] += settled;
+        }
+        if entry.pending.is_empty() {
+            self.messages.remove(key);
+        }
+    }
+
+    /// Where two accounts differ, in a line.
+    pub fn difference(&self, other: &Model) -> String {
+        let mut found = Vec::new();
+        for (key, entry) in &self.messages {
+            match other.messages.get(key) {
+                None => found.push(format!("{key} is missing")),
+                Some(known) if known != entry => found.push(format!("{key}: {entry:?} became {known:?}")),
+                Some(_) => {}
+            }
+        }
+        let extra = other.messages.keys().filter(|key| !self.messages.contains_key(*key));
+        found.extend(extra.map(|key| format!("{key} is there and should not be")));
+        if self.lists != other.lists {
+            found.push(format!("lists {:?} became {:?}", self.lists, other.lists));
+        }
+        if (self.accepted, self.acknowledged, self.fates) != (other.accepted, other.acknowledged, other.fates) {
+            found.push(format!(
+                "totals {:?} became {:?}",
+                (self.accepted, self.acknowledged, self.fates),
+                (other.accepted, other.acknowledged, other.fates)
+            ));
+        }
+        found.truncate(6);
+        found.join("; ")
+    }
+}

@@ -1,0 +1,187 @@
+//! One turn of the committer, with the account of what it must do, and the mutations that a turn can have.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use stentor::core::envelope::Recipients;
+use stentor::core::hub::Hub;
+use stentor::core::intake::{Job, Turn};
+use stentor_journal::Batch;
+use stentor_queue::event::{Accept, Event, encode_accept, encode_intern};
+use stentor_queue::ids::AddressId;
+use stentor_queue::idset::IdSet;
+use stentor_queue::store::Applied;
+
+use crate::clients::texts;
+use crate::life::Life;
+use crate::model::{Entry, Model};
+use crate::scenario::Mutation;
+
+/// Recipients by Message-ID of what a turn accepts.
+pub(crate) type Expanded = BTreeMap<String, BTreeSet<String>>;
+
+impl Life<'_> {
+    /// Whether the batch was written.
+    pub(crate) fn turn(&mut self) -> Result<bool, String> {
+        let Turn::Commit(jobs) = self.core.intake.next(Some(Duration::ZERO)) else { return Ok(true) };
+        let (candidate, expanded) = self.expect(&jobs);
+        let errors = self.disk.errors();
+        if self.mutation == Mutation::OutcomeLost && self.rng.u8(0..4) == 0 {
+            self.core.with(|hub, _| hub.outcomes.clear());
+        }
+        let new: Vec<String> = expanded.values().flatten().cloned().collect();
+        let written = if self.mutation == Mutation::RecordFirst && is_simple(&jobs) && self.ledger.unsynced.is_empty() {
+            self.ledger.open.push(candidate.clone());
+            self.record_first(jobs)
+        } else {
+            self.committer.turn(jobs)
+        };
+        let failed = self.disk.errors() - errors;
+        if written {
+            self.ledger.durable = candidate;
+            self.ledger.unsynced.clear();
+            self.ledger.open.clear();
+            let live = self.core.with(|hub, _| Model::of(&hub.store))?;
+            if live != self.ledger.durable && self.mutation == Mutation::None {
+                return Err(format!(
+                    "the live state is not the durable one: {}",
+                    self.ledger.durable.difference(&live)
+                ));
+            }
+        } else if self.disk.is_cut() || failed > 1 {
+            // One error is followed by a new segment, which rules the refused batch out; a second one leaves it open.
+            self.ledger.open.push(candidate);
+        }
+        if !written && self.mutation == Mutation::InternKept {
+            self.core.with(|hub, _| new.iter().filter_map(|address| hub.store.book.intern(address)).count());
+        }
+        self.hear(&expanded, written, failed > 0 || self.disk.is_cut())?;
+        Ok(written)
+    }
+
+    /// What the disk must say if this batch becomes durable.
+    fn expect(&mut self, jobs: &[Job]) -> (Model, Expanded) {
+        let mut model = self.ledger.durable.clone();
+        let mut expanded = Expanded::new();
+        for (key, fate, who) in &self.ledger.unsynced {
+            model.outcome(key, *fate, who);
+        }
+        let ledger = &mut *self.ledger;
+        self.core.with(|hub, _| {
+            for job in jobs {
+                match job {
+                    Job::Accept { submission, .. } => {
+                        for envelope in &submission.envelopes {
+                            let pending = match &envelope.recipients {
+                                Recipients::List => {
+                                    ledger.durable.lists.get("l").map(|list| list.1.clone()).unwrap_or_default()
+                                }
+                                Recipients::Interned(ids, _) => texts(&hub.store, ids),
+                                Recipients::Addresses(all) => all.iter().map(|(a, _)| a.as_str().to_owned()).collect(),
+                            };
+                            let key = &envelope.message_id;
+                            if envelope.is_report {
+                                ledger.bodies.insert(key.clone(), submission.last.clone());
+                            }
+                            expanded.insert(key.clone(), pending.clone());
+                            let entry = Entry {
+                                total: pending.len() as u64,
+                                pending,
+                                sender: envelope.sender.clone(),
+                                list: envelope.list.clone(),
+                                size: submission.size + envelope.prefix.len() as u64,
+                            };
+                            model.accept(key, entry);
+                        }
+                        for settled in &submission.settles {
+                            let Some(message) = hub.store.no_of(settled.message).and_then(|no| hub.store.message(no))
+                            else {
+                                continue;
+                            };
+                            let (key, who) = (message.envelope().message_id, texts(&hub.store, &settled.ids));
+                            ledger.ended.extend(who.iter().map(|address| (key.to_owned(), address.clone())));
+                            model.outcome(key, settled.fate, &who);
+                        }
+                    }
+                    Job::List { name, ids, .. } => {
+                        let version = model.lists.get(name).map_or(1, |list| list.0 + 1);
+                        model.lists.insert(name.clone(), (version, texts(&hub.store, ids)));
+                    }
+                    Job::Piece { .. } | Job::Intern { .. } | Job::Drop { .. } => {}
+                }
+            }
+        });
+        (model, expanded)
+    }
+
+    /// The mutation: the record in one batch, its content in the next; 250 after both.
+    fn record_first(&mut self, mut jobs: Vec<Job>) -> bool {
+        let Some(Job::Accept { submission, answer }) = jobs.pop() else { return true };
+        let mut batch = Batch::new();
+        let now = self.now;
+        let envelope = &submission.envelopes[0];
+        let Recipients::Addresses(addresses) = &envelope.recipients else { return true };
+        let accept = self.core.with(|hub: &mut Hub, _| {
+            let mut recipients = IdSet::new();
+            let mut new: Vec<AddressId> = Vec::new();
+            for (address, _) in addresses {
+                if let Some((id, is_new)) = hub.store.book.intern(address.as_str()) {
+                    recipients.insert(id.0);
+                    new.extend(is_new.then_some(id));
+                }
+            }
+            let mut record = Vec::new();
+            if !new.is_empty() {
+                encode_intern(&mut record, new.iter().map(|id| (*id, hub.store.book.text(*id))));
+                batch.record(&record);
+            }
+            let accept = Accept {
+                id: submission.first,
+                content: submission.content,
+                size: submission.size,
+                accepted: now,
+                sender: envelope.sender.clone(),
+                class: envelope.class,
+                list: None,
+                recipients,
+                prefix: Vec::new(),
+                eight_bit: false,
+                smtputf8: false,
+                ret: None,
+                envid: None,
+                params: Vec::new(),
+                origin: envelope.origin.clone(),
+                message_id: envelope.message_id.clone(),
+                is_report: false,
+            };
+            record.clear();
+            encode_accept(&mut record, &accept);
+            batch.record(&record);
+            accept
+        });
+        if self.committer.journal().commit(&mut batch, now).is_err() {
+            return false;
+        }
+        batch.clear();
+        batch.content(submission.content.0, true, &submission.last);
+        if self.committer.journal().commit(&mut batch, now).is_err() {
+            return false;
+        }
+        self.core.with(|hub, now| {
+            if let Applied::New(no) = hub.apply(Event::Accept(Box::new(accept))) {
+                hub.sched.accepted(&hub.store, no, now);
+            }
+        });
+        let _ = answer.send(Ok(()));
+        true
+    }
+}
+
+/// One message of one ordinary envelope, whole.
+fn is_simple(jobs: &[Job]) -> bool {
+    let [Job::Accept { submission, .. }] = jobs else { return false };
+    submission.settles.is_empty()
+        && submission.envelopes.len() == 1
+        && submission.last.len() as u64 == submission.size
+        && matches!(submission.envelopes[0].recipients, Recipients::Addresses(_))
+}

@@ -1,0 +1,63 @@
+//! Thousands of power cuts, and the proof that the checks bite.
+
+use stentor_campaign::{Cut, Figures, Mutation, Shared, campaign, find, run};
+
+const CUTS_MIN: u64 = 8_000;
+
+fn shared() -> Shared {
+    Shared::new().unwrap_or_else(|what| panic!("{what}"))
+}
+
+#[test]
+fn nothing_is_lost_by_a_cut_at_any_write_or_sync() {
+    let (shared, mut figures) = (shared(), Figures::default());
+    let mut seed = 1;
+    while figures.cuts < CUTS_MIN {
+        campaign(&shared, seed, &mut figures, &mut || true).unwrap_or_else(|failure| panic!("{failure:?}"));
+        seed += 1;
+    }
+    println!("{figures:?}");
+    assert!(figures.cuts_near_acknowledgement * 2 >= figures.cuts, "{figures:?}");
+    assert!(figures.faults > 0 && figures.acknowledged_recipients > 0 && figures.repeat_window_max > 0, "{figures:?}");
+    assert!(figures.checkpoints > 0 && figures.segments_recycled > 0 && figures.bytes_moved > 0, "{figures:?}");
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run() {
+    let shared = shared();
+    for seed in 1..6 {
+        let cut = Some(Cut { at: 60, variant: 0 });
+        let first = run(&shared, seed, cut, Mutation::None);
+        assert_eq!(first, run(&shared, seed, cut, Mutation::None), "seed {seed}");
+    }
+}
+
+fn is_caught(mutation: Mutation) {
+    let failure = find(&shared(), mutation, 1).unwrap_or_else(|| panic!("{mutation:?} was not found"));
+    println!("{mutation:?}: {failure:?}");
+}
+
+#[test]
+fn a_skipped_sync_before_250_is_caught() {
+    is_caught(Mutation::NoSync);
+}
+
+#[test]
+fn a_skipped_directory_sync_is_caught() {
+    is_caught(Mutation::NoDirSync);
+}
+
+#[test]
+fn a_record_before_its_content_is_caught() {
+    is_caught(Mutation::RecordFirst);
+}
+
+#[test]
+fn an_outcome_that_is_not_journaled_is_caught() {
+    is_caught(Mutation::OutcomeLost);
+}
+
+#[test]
+fn an_address_kept_after_a_refused_batch_is_caught() {
+    is_caught(Mutation::InternKept);
+}

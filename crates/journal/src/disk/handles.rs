@@ -1,0 +1,164 @@
+//! Open files, bounded: a store with thousands of live segments needs a few descriptors.
+//!
+//! A [`Handle`] opens its file when it is used and may be closed behind its user's back when more than
+//! [`DESCRIPTORS_MAX`] are open. One with writes that are not synced is never closed: the kernel reports a failed write-back
+//! only to descriptors that were open then (and at most once to a later one), so the sync must go through the descriptor
+//! of the write. A read in flight keeps its descriptor until it is done.
+
+use std::collections::VecDeque;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+
+/// Descriptors that a store holds for segments; what is in use at this moment may be over it.
+pub(crate) const DESCRIPTORS_MAX: usize = 64;
+
+/// What is open, in the order of a clock hand.
+#[derive(Default)]
+pub(crate) struct Handles {
+    open: Mutex<VecDeque<Weak<Handle>>>,
+}
+
+pub(crate) struct Handle {
+    path: PathBuf,
+    read_only: bool,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    file: Option<Arc<File>>,
+    /// Written and not synced: stays open.
+    dirty: bool,
+    /// Used since the hand last passed.
+    used: bool,
+}
+
+impl Handles {
+    /// Opens an existing file; for reading only if asked, or if the medium became read-only.
+    pub fn open(&self, path: &Path, read_only: bool) -> io::Result<Arc<Handle>> {
+        let handle = Arc::new(Handle { path: path.to_owned(), read_only, state: Mutex::default() });
+        self.file(&handle, false)?;
+        Ok(handle)
+    }
+
+    /// Takes a file that is open already.
+    pub fn adopt(&self, path: &Path, file: File) -> Arc<Handle> {
+        let state = State { file: Some(Arc::new(file)), dirty: false, used: true };
+        let handle = Arc::new(Handle { path: path.to_owned(), read_only: false, state: Mutex::new(state) });
+        self.admit(&handle);
+        handle
+    }
+
+    /// The handle's file, opened again if need be. `writing`: it stays open until [`Handle::synced`].
+    pub fn file(&self, handle: &Arc<Handle>, writing: bool) -> io::Result<Arc<File>> {
+        let (file, is_new) = {
+            let mut state = handle.state.lock();
+            let is_new = state.file.is_none();
+            let file = match &state.file {
+                Some(file) => Arc::clone(file),
+                None => Arc::new(open(&handle.path, handle.read_only)?),
+            };
+            state.dirty |= writing;
+            state.used = true;
+            state.file = Some(Arc::clone(&file));
+            (file, is_new)
+        };
+        if is_new {
+            self.admit(handle);
+        }
+        Ok(file)
+    }
+
+    /// Counts a file that was opened, and closes others that were not used for longest.
+    fn admit(&self, handle: &Arc<Handle>) {
+        let mut open = self.open.lock();
+        // Twice around: the first pass takes the marks of use away.
+        let mut steps = 2 * open.len();
+        while open.len() >= DESCRIPTORS_MAX && steps > 0 {
+            steps -= 1;
+            let Some(weak) = open.pop_front() else { break };
+            let Some(other) = weak.upgrade() else { continue };
+            if !other.close_if_idle() {
+                open.push_back(weak);
+            }
+        }
+        open.push_back(Arc::downgrade(handle));
+    }
+}
+
+impl Handle {
+    /// Everything written is synced, or given up for good.
+    pub fn synced(&self) {
+        self.state.lock().dirty = false;
+    }
+
+    fn close_if_idle(&self) -> bool {
+        let mut state = self.state.lock();
+        let idle = !state.dirty && !std::mem::take(&mut state.used);
+        if idle {
+            state.file = None;
+        }
+        idle
+    }
+}
+
+fn open(path: &Path, read_only: bool) -> io::Result<File> {
+    if read_only {
+        return File::open(path);
+    }
+    match OpenOptions::new().read(true).write(true).open(path) {
+        Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => File::open(path),
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn is_open(handle: &Handle) -> bool {
+        handle.state.lock().file.is_some()
+    }
+
+    #[test]
+    fn what_is_unsynced_stays_open_and_the_rest_is_bounded() {
+        let directory = tempfile::tempdir().unwrap();
+        let handles = Handles::default();
+        let all: Vec<Arc<Handle>> = (0..4 * DESCRIPTORS_MAX)
+            .map(|number| {
+                let path = directory.path().join(number.to_string());
+                fs::write(&path, [0]).unwrap();
+                let handle = handles.open(&path, false).unwrap();
+                if number < 3 {
+                    handles.file(&handle, true).unwrap();
+                }
+                handle
+            })
+            .collect();
+        assert!(all[..3].iter().all(|handle| is_open(handle)), "written and not synced");
+        assert!(all.iter().filter(|handle| is_open(handle)).count() <= DESCRIPTORS_MAX);
+        for handle in &all {
+            handle.synced();
+        }
+        for _ in 0..2 {
+            for handle in &all {
+                handles.file(handle, false).unwrap();
+                assert!(all.iter().filter(|handle| is_open(handle)).count() <= DESCRIPTORS_MAX);
+            }
+        }
+        assert!(!is_open(&all[0]));
+    }
+
+    #[test]
+    fn a_file_that_is_gone_is_said_to_be() {
+        let directory = tempfile::tempdir().unwrap();
+        let missing = Handles::default().open(&directory.path().join("none"), true);
+        assert_eq!(missing.err().unwrap().kind(), io::ErrorKind::NotFound);
+    }
+}

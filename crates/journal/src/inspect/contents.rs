@@ -1,0 +1,128 @@
+//! Where the readable bytes of each content are.
+
+use std::collections::BTreeMap;
+
+use super::{Item, Seen};
+use crate::disk::Disk;
+use crate::table::{Extent, Table};
+
+/// Why a content is not whole.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lost {
+    /// Offset within the content of the first byte that cannot be read.
+    pub from: u64,
+    /// Bytes of the content as far as they are known to have been there.
+    pub len: u64,
+    pub what: String,
+}
+
+/// Contents of a store as [`super::inspect`] shows them. A piece that is readable anywhere is used, also at an older place.
+#[derive(Default)]
+pub struct StoredContents {
+    table: Table,
+    /// Readable copies by content and start, with the file's name as an index.
+    copies: BTreeMap<(u64, u64), Vec<Copy>>,
+    files: Vec<String>,
+}
+
+#[derive(Clone, Copy)]
+struct Copy {
+    file: u32,
+    extent: Extent,
+}
+
+impl StoredContents {
+    pub fn new() -> StoredContents {
+        StoredContents::default()
+    }
+
+    /// Notes what a record says of content.
+    pub fn note(&mut self, seen: &Seen<'_>) {
+        match seen.item {
+            Item::Piece { id, start, bytes, last, .. } => {
+                let (offset, len) = (seen.offset as u32, bytes.len() as u32);
+                let extent = Extent { generation: seen.generation, offset, len };
+                self.table.merge(id, &[(start, extent)], last);
+                let file = self.file(seen.file);
+                self.copies.entry((id, start)).or_default().push(Copy { file, extent });
+            }
+            Item::ContentSlice(slice) => {
+                // What is wrong with it shows when a content is wanted.
+                let _ = self.table.merge_slice(slice);
+            }
+            _ => {}
+        }
+    }
+
+    fn file(&mut self, name: &str) -> u32 {
+        if self.files.last().is_none_or(|last| last != name) {
+            self.files.push(name.to_owned());
+        }
+        self.files.len() as u32 - 1
+    }
+
+    /// Ids of all contents of which something is known.
+    pub fn ids(&self) -> Vec<u64> {
+        let mut ids = Vec::new();
+        self.table.for_each_id(|id| ids.push(id));
+        ids
+    }
+
+    /// Length of a content that is whole, or why it is not.
+    pub fn check(&self, id: u64) -> Result<u64, Lost> {
+        let Some(progress) = self.table.progress(id) else {
+            return Err(Lost { from: 0, len: 0, what: "no piece of it is readable".to_owned() });
+        };
+        let mut at = 0;
+        while at < progress.len {
+            let Some(copy) = self.copy_at(id, at) else {
+                let place = self.table.place(id, at).map_or_else(
+                    || "its place is not known".to_owned(),
+                    |extent| format!("it was in generation {} at offset {}", extent.generation, extent.offset),
+                );
+                return Err(Lost { from: at, len: progress.len, what: format!("not readable; {place}") });
+            };
+            at += u64::from(copy.extent.len);
+        }
+        if progress.complete {
+            return Ok(at);
+        }
+        Err(Lost { from: at, len: at, what: "its last piece is not there".to_owned() })
+    }
+
+    fn copy_at(&self, id: u64, at: u64) -> Option<Copy> {
+        self.copies.get(&(id, at))?.iter().rev().find(|copy| copy.extent.len > 0).copied()
+    }
+
+    /// Hands the readable bytes of a content to `each`, in order, up to the first that is lost. `Err` = the disk's own.
+    pub fn read(
+        &self,
+        disk: &dyn Disk,
+        id: u64,
+        each: &mut dyn FnMut(&[u8]) -> std::io::Result<()>,
+    ) -> std::io::Result<u64> {
+        let mut at = 0;
+        let mut buffer = Vec::new();
+        while let Some(copy) = self.copy_at(id, at) {
+            buffer.resize(copy.extent.len as usize, 0);
+            let file = disk.open(&self.files[copy.file as usize])?;
+            if file.read_at(copy.extent.offset.into(), &mut buffer)? < buffer.len() {
+                return Err(std::io::ErrorKind::UnexpectedEof.into());
+            }
+            each(&buffer)?;
+            at += buffer.len() as u64;
+        }
+        Ok(at)
+    }
+
+    /// Bytes of the contents that `keep` wants, by the generation that they are in.
+    pub fn live_bytes(&self, keep: impl Fn(u64) -> bool) -> BTreeMap<u32, u64> {
+        let mut live = BTreeMap::new();
+        self.table.for_each(|id, extent| {
+            if keep(id) {
+                *live.entry(extent.generation).or_default() += u64::from(extent.len);
+            }
+        });
+        live
+    }
+}

@@ -1,0 +1,225 @@
+//! Which segments there are, taking whatever can be read; the chain of those that hold batches, oldest first.
+
+use std::sync::Arc;
+
+use super::{Finding, Inspection, SegmentState, SegmentSummary};
+use crate::disk::{Disk, DiskFile};
+use crate::error::JournalError;
+use crate::format::{BLOCK_BYTES, BadHeader, BatchHeader, Checkpoint, SegmentHeader};
+use crate::pool::parse_segment_name;
+
+/// Reads are done in pieces; one that fails is tried again block by block, so that a bad sector loses one block.
+const READ_BYTES: usize = 256 * 1024;
+
+/// A segment that holds batches, or may.
+pub(super) struct Source {
+    pub name: String,
+    file: Arc<dyn DiskFile>,
+    /// Size of the file, in whole blocks.
+    pub bytes: u64,
+    pub store_id: u64,
+    pub generation: u32,
+    /// `None`: the header is lost, or what it says of another store's.
+    pub predecessor_last_seq: Option<u64>,
+    predecessor: Option<u32>,
+    predecessor_abandoned: bool,
+    abandoned: bool,
+    pub checkpoint: Option<Checkpoint>,
+    pub time: u64,
+}
+
+impl Source {
+    pub fn state(&self, is_head: bool) -> SegmentState {
+        match (self.predecessor, self.abandoned, is_head) {
+            (None, _, _) => SegmentState::HeaderLost,
+            (_, true, _) => SegmentState::Abandoned,
+            (_, _, true) => SegmentState::Head,
+            _ => SegmentState::Log,
+        }
+    }
+
+    /// Reads the file; what cannot be read is zeros and a finding.
+    pub fn load(&self, image: &mut Vec<u8>, findings: &mut Vec<Finding>) {
+        image.clear();
+        image.resize(self.bytes as usize, 0);
+        let mut tell = |offset: usize, what: String| {
+            findings.push(Finding { file: self.name.clone(), offset: offset as u64, what });
+        };
+        for start in (0..image.len()).step_by(READ_BYTES) {
+            let end = image.len().min(start + READ_BYTES);
+            if self.file.read_at(start as u64, &mut image[start..end]).is_ok_and(|count| count == end - start) {
+                continue;
+            }
+            for block in (start..end).step_by(BLOCK_BYTES) {
+                let part = &mut image[block..block + BLOCK_BYTES];
+                match self.file.read_at(block as u64, part) {
+                    Ok(BLOCK_BYTES) => continue,
+                    Ok(_) => tell(block, "the file became shorter".to_owned()),
+                    Err(error) => tell(block, format!("cannot be read: {error}")),
+                }
+                part.fill(0);
+            }
+        }
+    }
+}
+
+/// All sources in the order of the log. Free segments and findings go into the inspection.
+pub(super) fn lenient_survey(disk: &dyn Disk) -> Result<(Vec<Source>, Inspection), JournalError> {
+    let mut names = disk.list().map_err(JournalError::io("listing the journal's directory"))?;
+    names.retain(|name| parse_segment_name(name).is_some());
+    names.sort_unstable();
+    let mut found = Inspection::default();
+    let (mut sources, mut headless) = (Vec::new(), Vec::new());
+    for name in names {
+        let opened = disk.open(&name).and_then(|file| file.len().map(|bytes| (file, bytes)));
+        let (file, bytes) = match opened {
+            Ok((file, bytes)) => (file, bytes / BLOCK_BYTES as u64 * BLOCK_BYTES as u64),
+            Err(error) => {
+                tell(&mut found, &name, format!("cannot be opened: {error}"));
+                continue;
+            }
+        };
+        let mut block = vec![0; BLOCK_BYTES];
+        let header = match file.read_at(0, &mut block) {
+            Ok(count) => SegmentHeader::decode(&block[..count]),
+            Err(error) => {
+                tell(&mut found, &name, format!("the header cannot be read: {error}"));
+                Err(BadHeader::Invalid)
+            }
+        };
+        match header {
+            Ok(header) => sources.push(headed(name, file, bytes, &header)),
+            Err(BadHeader::Version(version)) => {
+                tell(&mut found, &name, format!("format version {version} is not known to this program"));
+            }
+            Err(BadHeader::Invalid) => headless.push((name, file, bytes)),
+        }
+    }
+    sources.sort_by_key(|source| source.generation);
+    let store_id = sources.last().map(|source| source.store_id);
+    for source in sources.extract_if(.., |source| Some(source.store_id) != store_id) {
+        tell(&mut found, &source.name, "it belongs to another store".to_owned());
+    }
+    for (name, file, bytes) in headless {
+        adopt_headless(name, file, bytes, store_id, &mut sources, &mut found);
+    }
+    sources.sort_by_key(|source| source.generation);
+    link(&mut sources, &mut found);
+    Ok((sources, found))
+}
+
+fn tell(found: &mut Inspection, file: &str, what: String) {
+    found.findings.push(Finding { file: file.to_owned(), offset: 0, what });
+}
+
+fn headed(name: String, file: Arc<dyn DiskFile>, bytes: u64, header: &SegmentHeader) -> Source {
+    Source {
+        name,
+        file,
+        bytes,
+        store_id: header.store_id,
+        generation: header.generation,
+        predecessor_last_seq: Some(header.predecessor_last_seq),
+        predecessor: Some(header.predecessor),
+        predecessor_abandoned: header.predecessor_abandoned,
+        abandoned: false,
+        checkpoint: header.checkpoint,
+        time: header.time,
+    }
+}
+
+/// Without a valid header: free if it holds no batch of a generation that no other segment has.
+fn adopt_headless(
+    name: String,
+    file: Arc<dyn DiskFile>,
+    bytes: u64,
+    store_id: Option<u64>,
+    sources: &mut Vec<Source>,
+    found: &mut Inspection,
+) {
+    let mut source = Source {
+        name,
+        file,
+        bytes,
+        store_id: store_id.unwrap_or(0),
+        generation: 0,
+        predecessor_last_seq: None,
+        predecessor: None,
+        predecessor_abandoned: false,
+        abandoned: false,
+        checkpoint: None,
+        time: 0,
+    };
+    let mut image = Vec::new();
+    source.load(&mut image, &mut found.findings);
+    let claims = |offset: &usize| {
+        let batch = image.get(*offset..)?;
+        let claimed = BatchHeader::peek(batch)?;
+        // Without a store id no checksum can be told right.
+        (store_id.is_none() || BatchHeader::check(batch, source.store_id).is_ok()).then_some(claimed.generation)
+    };
+    let claimed = (BLOCK_BYTES..image.len()).step_by(BLOCK_BYTES).find_map(|offset| claims(&offset));
+    let name = source.name.clone();
+    match claimed {
+        Some(_) if store_id.is_none() => {
+            let what =
+                "the header is not valid, and no other segment tells the store's id: nothing in it can be checked";
+            tell(found, &name, what.to_owned());
+        }
+        // Older batches of a segment that was being activated again: what they held was not needed any more.
+        Some(generation) if is_stale(generation, sources) => found.segments.push(free(&source)),
+        Some(generation) => {
+            tell(found, &name, format!("the header of a segment in use is not valid (generation {generation})"));
+            source.generation = generation;
+            sources.push(source);
+        }
+        None => found.segments.push(free(&source)),
+    }
+}
+
+/// True if no header misses a segment of this generation: neither as its predecessor nor as the newest of all.
+fn is_stale(generation: u32, sources: &[Source]) -> bool {
+    let is_newest = sources.iter().all(|source| source.generation < generation);
+    let is_missed = sources.iter().any(|source| source.predecessor == Some(generation));
+    let begins =
+        sources.iter().filter_map(|source| source.checkpoint).map(|checkpoint| checkpoint.begin.generation).max();
+    !is_newest && (!is_missed || begins.is_some_and(|begin| generation < begin))
+}
+
+fn free(source: &Source) -> SegmentSummary {
+    SegmentSummary {
+        file: source.name.clone(),
+        bytes: source.bytes,
+        generation: source.generation,
+        state: SegmentState::Free,
+        batches: 0,
+        first_seq: 0,
+        last_seq: 0,
+        end: 0,
+        time: source.time,
+    }
+}
+
+/// Follows the predecessors from the newest back: what is passed by are failed activations, what is missed is damage, unless
+/// it is before the checkpoint: such segments come free one by one.
+fn link(sources: &mut Vec<Source>, found: &mut Inspection) {
+    let begin = sources.last().and_then(|head| head.checkpoint).map_or(1, |checkpoint| checkpoint.begin.generation);
+    let mut chain = Vec::with_capacity(sources.len());
+    while let Some(current) = sources.pop() {
+        if let Some(wanted) = current.predecessor {
+            while let Some(passed) = sources.pop_if(|source| source.generation > wanted) {
+                found.segments.push(free(&passed));
+            }
+            match sources.last_mut() {
+                Some(previous) if previous.generation == wanted => previous.abandoned = current.predecessor_abandoned,
+                _ if wanted >= begin && current.generation > begin => {
+                    tell(found, &current.name, format!("the segment before it, of generation {wanted}, is missing"));
+                }
+                _ => {}
+            }
+        }
+        chain.push(current);
+    }
+    chain.reverse();
+    *sources = chain;
+}

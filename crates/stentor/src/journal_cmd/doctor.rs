@@ -1,0 +1,236 @@
+//! `stentor doctor`: says in words what is wrong or has happened, and what to do next.
+//!
+//! It looks at the configuration, the lock, free space and, of a stopped store, at every segment; of a running one only at
+//! what its headers tell, since the rest changes under it. Exit code: 0 nothing needs doing (notes may be there), 1
+//! something does, 78 the configuration has errors.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Args;
+use stentor_journal::{Disk, Finding, RealDisk, SegmentState};
+
+use super::fold::fold;
+use super::journal_dir;
+use crate::cli::load;
+use crate::config::Config;
+
+/// Free space under this many times the reserve is worth a word.
+const RESERVE_FACTOR: u64 = 4;
+/// Share of `addresses_max` from which on it is near.
+const ADDRESSES_PERCENT: u64 = 90;
+/// Findings that are written out.
+const FINDINGS_MAX: usize = 20;
+
+#[derive(Args)]
+pub struct Options {
+    /// The configuration; without one, the built-in defaults with data in ./stentor-data.
+    #[arg(long, short, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+pub fn run(options: &Options) -> ExitCode {
+    let config = match load(options.config.as_deref()) {
+        Ok(config) => config,
+        Err(code) => return code,
+    };
+    let advice = examine(&config);
+    let mut out = io::stdout().lock();
+    for note in &advice {
+        if writeln!(out, "{}", note.text()).is_err() {
+            break;
+        }
+    }
+    if advice.iter().any(|note| note.severity == Severity::Problem) { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Severity {
+    Fine,
+    Warning,
+    Problem,
+}
+
+/// One thing to tell.
+#[derive(Debug)]
+pub struct Note {
+    pub severity: Severity,
+    pub what: String,
+    /// What to do; empty if nothing.
+    pub next: String,
+}
+
+impl Note {
+    fn text(&self) -> String {
+        let severity = match self.severity {
+            Severity::Fine => "ok",
+            Severity::Warning => "warning",
+            Severity::Problem => "PROBLEM",
+        };
+        if self.next.is_empty() {
+            return format!("{severity}: {}", self.what);
+        }
+        format!("{severity}: {}\n    next: {}", self.what, self.next)
+    }
+}
+
+fn note(severity: Severity, what: String, next: &str) -> Note {
+    Note { severity, what, next: next.to_owned() }
+}
+
+/// Everything there is to tell.
+pub fn examine(config: &Config) -> Vec<Note> {
+    let mut notes: Vec<Note> = config
+        .warnings
+        .iter()
+        .map(|warning| note(Severity::Warning, warning.to_string(), "change the configuration, then `stentor check`"))
+        .collect();
+    if !config.data_dir.join("journal").is_dir() {
+        let what = format!("{} holds no journal yet", config.data_dir.display());
+        notes.push(note(
+            Severity::Warning,
+            what,
+            "if there should be one, check data_dir and that its file system is mounted",
+        ));
+        return notes;
+    }
+    let dir = journal_dir(&config.data_dir);
+    let disk = match RealDisk::open_unlocked(&dir) {
+        Ok(disk) => disk,
+        Err(error) => {
+            notes.push(note(Severity::Problem, error.to_string(), "run as the user that owns data_dir"));
+            return notes;
+        }
+    };
+    space(&disk, config, &dir, &mut notes);
+    match RealDisk::holder(&dir) {
+        Ok(Some(pid)) => {
+            let by =
+                pid.map_or_else(|| "a process that did not tell its pid".to_owned(), |pid| format!("process {pid}"));
+            notes.push(note(Severity::Fine, format!("{} is in use by {by}: a server runs", dir.display()), ""));
+            running(&disk, &mut notes);
+        }
+        Ok(None) => stopped(&disk, config, &dir, &mut notes),
+        Err(error) => {
+            let what = format!("{}/lock: {error}", dir.display());
+            notes.push(note(Severity::Problem, what, "run as the user that owns data_dir"));
+        }
+    }
+    notes
+}
+
+fn space(disk: &dyn Disk, config: &Config, dir: &Path, notes: &mut Vec<Note>) {
+    let reserve = config.journal.reserve_bytes.max(2 * config.journal.segment_bytes);
+    let mib = |bytes: u64| bytes / (1024 * 1024);
+    match disk.free_bytes() {
+        Err(error) => notes.push(note(Severity::Warning, format!("free space of {}: {error}", dir.display()), "")),
+        Ok(free) if free < reserve => notes.push(note(
+            Severity::Problem,
+            format!(
+                "{} MiB are free in {}, under the reserve of {} MiB: new mail gets 452 4.3.1, deliveries go on",
+                mib(free),
+                dir.display(),
+                mib(reserve)
+            ),
+            "free space on that file system; mail is taken again without a restart",
+        )),
+        Ok(free) if free < RESERVE_FACTOR * reserve => notes.push(note(
+            Severity::Warning,
+            format!("{} MiB are free in {}; at {} MiB new mail gets 452 4.3.1", mib(free), dir.display(), mib(reserve)),
+            "free space, or look with `stentor queue` which site keeps the mail waiting",
+        )),
+        Ok(free) => notes.push(note(Severity::Fine, format!("{} MiB are free in {}", mib(free), dir.display()), "")),
+    }
+}
+
+/// Of a running server's store only what headers say for good.
+fn running(disk: &dyn Disk, notes: &mut Vec<Note>) {
+    match stentor_journal::abandoned(disk) {
+        Ok(names) => {
+            abandoned(names.iter().map(String::as_str), notes);
+            let what = "the journal of a running server is not checked; `stentor status` and its log tell how it does";
+            notes.push(note(Severity::Fine, what.to_owned(), ""));
+        }
+        Err(error) => notes.push(note(Severity::Problem, error.to_string(), "run as the user that owns data_dir")),
+    }
+}
+
+fn abandoned<'a>(names: impl Iterator<Item = &'a str>, notes: &mut Vec<Note>) {
+    let names: Vec<&str> = names.collect();
+    if names.is_empty() {
+        return;
+    }
+    let what = format!(
+        "{} given up after a write or sync failed (EIO): {}. What was acknowledged in there is kept; \
+         the batch that failed was refused with 451, its clients try again",
+        if names.len() == 1 { "a segment was" } else { "segments were" },
+        names.join(", ")
+    );
+    let next = "look at the kernel's log and the disk's health (smartctl); if it fails again, stop, copy data_dir whole to \
+                another disk, and start there";
+    notes.push(note(Severity::Problem, what, next));
+}
+
+fn stopped(disk: &dyn Disk, config: &Config, dir: &Path, notes: &mut Vec<Note>) {
+    let folded = match fold(disk) {
+        Ok(folded) => folded,
+        Err(error) => {
+            notes.push(note(Severity::Problem, error.to_string(), "run as the user that owns data_dir"));
+            return;
+        }
+    };
+    let what = format!(
+        "no server runs; {} messages wait for {} recipients, the last batch is {}",
+        folded.store.len(),
+        folded.store.pending(),
+        folded.found.last_seq
+    );
+    notes.push(note(Severity::Fine, what, ""));
+    let segments = folded.found.segments.iter().filter(|segment| segment.state == SegmentState::Abandoned);
+    abandoned(segments.map(|segment| segment.file.as_str()), notes);
+    if let Some((file, offset)) = &folded.found.torn {
+        let what = format!(
+            "{file} ends at offset {offset} in a batch that was cut by a crash: normal, nothing acknowledged is lost"
+        );
+        notes.push(note(Severity::Fine, what, ""));
+    }
+    damage(&folded.found.findings, &folded.unreadable, dir, notes);
+    for saved in folded.messages() {
+        let accept = &saved.slice.accept;
+        if let Err(lost) = folded.contents.check(accept.content.0) {
+            let what =
+                format!("message {} cannot be sent: its content from octet {} on: {}", accept.id, lost.from, lost.what);
+            let next =
+                format!("`stentor journal salvage {} --eml OUTDIR` writes the part that is readable", dir.display());
+            notes.push(note(Severity::Problem, what, &next));
+        }
+    }
+    let (known, most) = (folded.store.book.len() as u64, u64::from(config.journal.addresses_max));
+    if known * 100 >= most * ADDRESSES_PERCENT {
+        let full = known >= most;
+        let severity = if full { Severity::Problem } else { Severity::Warning };
+        let then = if full { "mail to new addresses gets 452 4.3.1" } else { "at that number new ones get 452 4.3.1" };
+        let what = format!("{known} addresses are known, addresses_max is {most}: {then}");
+        notes.push(note(severity, what, "raise [journal] addresses_max (about 45 bytes of memory each) and restart"));
+    }
+}
+
+fn damage(findings: &[Finding], unreadable: &[String], dir: &Path, notes: &mut Vec<Note>) {
+    let next = format!(
+        "keep a copy of the directory; put a missing file back from where it went; else `stentor journal salvage {} --to \
+         NEWDIR`, see docs/salvage.md",
+        dir.display()
+    );
+    let places = findings.iter().map(|f| format!("{}, offset {}: {}", f.file, f.offset, f.what));
+    let all: Vec<String> = places.chain(unreadable.iter().cloned()).collect();
+    for what in all.iter().take(FINDINGS_MAX) {
+        notes.push(note(Severity::Problem, format!("the journal is damaged: {what}"), ""));
+    }
+    if let Some(more) = all.len().checked_sub(FINDINGS_MAX).filter(|more| *more > 0) {
+        notes.push(note(Severity::Problem, format!("and {more} more; `stentor journal verify` names all"), ""));
+    }
+    if let Some(last) = notes.last_mut().filter(|_| !all.is_empty()) {
+        last.next = next;
+    }
+}

@@ -1,0 +1,76 @@
+//! Events for people and scripts.
+
+use serde_json::{Value, json};
+use stentor_queue::event::{Accept, Class, Event, Ret, Tally};
+use stentor_queue::idset::IdSet;
+
+pub fn event(event: &Event<'_>) -> Value {
+    match event {
+        Event::Intern { entries } => {
+            let entries: Vec<Value> = entries.iter().map(|(id, text)| json!({"id": id.0, "address": text})).collect();
+            json!({"kind": "intern", "addresses": entries})
+        }
+        Event::Accept(accepted) => json!({"kind": "accept", "message": accept(accepted)}),
+        Event::Outcome { message, fate, ids: set, by, at } => json!({
+            "kind": "outcome", "queue_id": message.to_string(), "fate": fate.name(), "recipients": ids(set), "by": by, "at_ms": at,
+        }),
+        Event::ListVersion { name, version, stamp, ids: set } => json!({
+            "kind": "list_version", "name": name, "version": version, "stamp": stamp, "subscribers": ids(set),
+        }),
+        Event::ListRemoved { name } => json!({"kind": "list_removed", "name": name}),
+        Event::Verb { at, who, verb, detail } => {
+            json!({"kind": "verb", "at_ms": at, "who": who, "verb": verb, "detail": detail})
+        }
+        Event::Hold { held, messages } => {
+            let messages: Vec<String> = messages.iter().map(ToString::to_string).collect();
+            json!({"kind": if *held { "held" } else { "released" }, "queue_ids": messages})
+        }
+        Event::Totals { totals, last_id } => json!({
+            "kind": "totals", "messages_accepted": totals.messages_accepted, "acknowledged": totals.acknowledged,
+            "fates": tally(&totals.fates), "last_queue_id": last_id.to_string(),
+        }),
+        Event::Messages(slices) => {
+            let slices = slices.iter().map(
+                |slice| json!({"message": accept(&slice.accept), "held": slice.held, "fates": tally(&slice.tally)}),
+            );
+            json!({"kind": "messages", "messages": slices.collect::<Vec<_>>()})
+        }
+        Event::CheckpointEnd => json!({"kind": "checkpoint_end"}),
+        Event::Skipped(code) => json!({"kind": "skipped", "code": code}),
+    }
+}
+
+/// All that an acceptance says; recipients as address ids.
+pub fn accept(accept: &Accept) -> Value {
+    let params = accept.params.iter().map(|(id, p)| json!({"id": id.0, "notify": p.notify, "orcpt": p.orcpt}));
+    json!({
+        "queue_id": accept.id.to_string(),
+        "content": accept.content.0,
+        "size": accept.size,
+        "accepted_ms": accept.accepted,
+        "sender": accept.sender,
+        "class": if accept.class == Class::Bulk { "bulk" } else { "ordinary" },
+        "list": accept.list,
+        "recipients": ids(&accept.recipients),
+        "prefix": String::from_utf8_lossy(&accept.prefix),
+        "eight_bit": accept.eight_bit,
+        "smtputf8": accept.smtputf8,
+        "ret": accept.ret.map(|ret| if ret == Ret::Full { "FULL" } else { "HDRS" }),
+        "envid": accept.envid,
+        "params": params.collect::<Vec<_>>(),
+        "origin": accept.origin,
+        "message_id": accept.message_id,
+        "is_report": accept.is_report,
+    })
+}
+
+fn ids(ids: &IdSet) -> Value {
+    ids.iter().collect::<Vec<u32>>().into()
+}
+
+fn tally(tally: &Tally) -> Value {
+    json!({
+        "delivered": tally.delivered, "bounced": tally.bounced, "expired": tally.expired, "removed": tally.removed,
+        "quarantined": tally.quarantined, "coalesced": tally.coalesced,
+    })
+}

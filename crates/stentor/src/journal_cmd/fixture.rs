@@ -1,0 +1,171 @@
+//! Makes a small store that has one of everything: for the tests here, and once for each format as a fixture.
+//!
+//! To make the fixture of a new format: `STENTOR_FIXTURE=DIR cargo test -p stentor a_store_of_this_format`, then commit
+//! DIR without its `lock` under tests/fixtures/journal-vN and leave the older ones as they are.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use stentor_journal::{Batch, CheckpointStep, Journal, Options, RealDisk};
+use stentor_queue::event::{Accept, Class, Event, Fate, RcptParams, Ret};
+use stentor_queue::ids::{AddressId, ContentId, MessageId};
+use stentor_queue::idset::IdSet;
+use stentor_queue::store::{Applied, Store};
+
+pub const NOW: u64 = 1_763_000_000_000;
+/// Bytes of a segment: 8 blocks.
+const SEGMENT_BYTES: u64 = 8 * 4096;
+
+pub fn options() -> Options {
+    Options {
+        segment_bytes: SEGMENT_BYTES,
+        reserve_segments: 0,
+        checkpoint_bytes_min: 1 << 30,
+        pool_ready_min: 0,
+        pool_ready_max: 1,
+        seed: 0x5EED,
+        ..Options::default()
+    }
+}
+
+pub fn ids(ids: &[u32]) -> IdSet {
+    let mut set = IdSet::default();
+    for id in ids {
+        set.insert(*id);
+    }
+    set
+}
+
+/// Octets of content `id`, CRLF lines.
+pub fn body(id: u64, lines: usize) -> Vec<u8> {
+    let mut bytes = format!("Subject: message {id}\r\nMessage-ID: <{id}@example.org>\r\n\r\n").into_bytes();
+    for line in 0..lines {
+        bytes.extend_from_slice(format!("line {line} of content {id}\r\n").as_bytes());
+    }
+    bytes
+}
+
+pub fn message(number: u64, content: u64, size: u64, recipients: &[u32]) -> Accept {
+    let by_time = MessageId::next(MessageId(0), NOW).0;
+    Accept {
+        id: MessageId(by_time + number),
+        content: ContentId(content),
+        size,
+        accepted: NOW + number,
+        sender: format!("sender{number}@example.org"),
+        class: Class::Ordinary,
+        list: None,
+        recipients: ids(recipients),
+        prefix: Vec::new(),
+        eight_bit: false,
+        smtputf8: false,
+        ret: None,
+        envid: None,
+        params: Vec::new(),
+        origin: "192.0.2.1".to_owned(),
+        message_id: format!("<{content}@example.org>"),
+        is_report: false,
+    }
+}
+
+/// The journal and the state that its records fold to.
+pub struct Maker {
+    pub journal: Journal,
+    pub store: Store,
+    pub batch: Batch,
+    now: u64,
+}
+
+impl Maker {
+    pub fn new(path: &Path) -> Maker {
+        let disk = Arc::new(RealDisk::open(path).unwrap());
+        let (journal, _) = Journal::open(disk, options(), &mut |_| Ok(())).unwrap();
+        Maker { journal, store: Store::new(), batch: Batch::new(), now: NOW }
+    }
+
+    pub fn event(&mut self, event: Event<'_>) {
+        self.batch.record_with(|buffer| event.encode(buffer));
+        if let Applied::Finished { content, unreferenced: true, .. } = self.store.apply(event) {
+            self.batch.drop_content(content.0);
+        }
+    }
+
+    pub fn commit(&mut self) {
+        self.now += 10;
+        self.journal.commit(&mut self.batch, self.now).unwrap();
+    }
+
+    pub fn accept(&mut self, accept: Accept, bytes: &[u8]) {
+        self.batch.content(accept.content.0, true, bytes);
+        self.event(Event::Accept(Box::new(accept)));
+        self.commit();
+    }
+
+    pub fn settle(&mut self, number: u64, fate: Fate, recipients: &[u32]) {
+        let message = message(number, 0, 0, &[]).id;
+        self.event(Event::Outcome { message, fate, ids: ids(recipients), by: None, at: self.now });
+        self.commit();
+    }
+
+    pub fn checkpoint(&mut self) {
+        let mut cursor = self.store.checkpoint();
+        let (mut slice, mut more) = (Vec::new(), true);
+        self.journal.begin_checkpoint(&mut self.batch);
+        while more {
+            more = cursor.next_slice(&self.store, &mut slice);
+            self.batch.record(&slice);
+        }
+        self.commit();
+        while self.journal.end_checkpoint(&mut self.batch) == CheckpointStep::More {
+            self.commit();
+        }
+        self.commit();
+    }
+}
+
+/// Addresses, a list, finished and waiting messages, a checkpoint, moved content, a content of several pieces, all kinds of fields.
+pub fn make(path: &Path) -> Maker {
+    let mut maker = Maker::new(path);
+    let names =
+        ["ann@example.org", "bob@example.net", "cy@xn--bcher-kva.example", "Dee.X@example.org", "eve@example.net"];
+    let entries = names.iter().enumerate().map(|(id, text)| (AddressId(id as u32), *text)).collect();
+    maker.event(Event::Intern { entries });
+    maker.event(Event::ListVersion { name: "news", version: 1, stamp: "10-1.000000000-7", ids: ids(&[0, 1, 3]) });
+    maker.commit();
+    for number in 1..=9 {
+        let bytes = body(number, 60);
+        maker.accept(message(number, number, bytes.len() as u64, &[0, (number % 5) as u32]), &bytes);
+    }
+    for number in [1, 2, 4, 5, 6, 7, 8] {
+        maker.settle(number, Fate::Delivered, &[0, (number % 5) as u32]);
+    }
+    maker.settle(9, Fate::Bounced, &[0]);
+    maker.checkpoint();
+    while maker.journal.clean_due() {
+        maker.journal.clean(&mut maker.batch, 64 * 1024);
+        maker.commit();
+    }
+    let bytes = body(20, 400);
+    for piece in bytes.chunks(4000) {
+        maker.batch.content(20, false, piece);
+        maker.commit();
+    }
+    let rich = Accept {
+        class: Class::Bulk,
+        list: Some("news".to_owned()),
+        prefix: b"List-Id: <news.example.org>\r\n".to_vec(),
+        eight_bit: true,
+        smtputf8: true,
+        ret: Some(Ret::Headers),
+        envid: Some("QQ314159".to_owned()),
+        params: vec![(AddressId(3), RcptParams { notify: Some(2), orcpt: Some("rfc822;dee@example.org".to_owned()) })],
+        ..message(20, 20, bytes.len() as u64 + 29, &[0, 1, 3])
+    };
+    maker.accept(rich, b"");
+    maker.accept(Accept { sender: String::new(), is_report: true, ..message(21, 21, 5, &[4]) }, b"a\r\nb\n");
+    maker.settle(20, Fate::Delivered, &[1]);
+    let verb = Event::Verb { at: NOW, who: "uid 0", verb: "flush", detail: "example.net" };
+    maker.event(verb);
+    maker.commit();
+    maker
+}

@@ -1,0 +1,125 @@
+//! The state that a store holds, as far as it can be read: the same fold as a start's, past damage.
+//!
+//! It starts at the newest checkpoint, as a start does. Records before it would bring messages back that were delivered since.
+
+use stentor_journal::{Disk, Inspection, Item, JournalError, StoredContents, inspect};
+use stentor_queue::event::{Accept, Event, MessageSlice};
+use stentor_queue::ids::AddressId;
+use stentor_queue::idset::IdSet;
+use stentor_queue::message::Message;
+use stentor_queue::store::{Store, Totals};
+
+pub struct Folded {
+    pub store: Store,
+    pub contents: StoredContents,
+    pub found: Inspection,
+    /// Owner records whose checksum holds and that say nothing: place and why.
+    pub unreadable: Vec<String>,
+}
+
+/// A waiting message, complete but perhaps for recipients whose addresses are lost.
+pub struct Saved {
+    pub slice: MessageSlice,
+    pub nameless: u64,
+}
+
+pub fn fold(disk: &dyn Disk) -> Result<Folded, JournalError> {
+    let mut contents = StoredContents::new();
+    let found = inspect(disk, &mut |seen| contents.note(seen))?;
+    let (mut store, mut unreadable) = (Store::new(), Vec::new());
+    inspect(disk, &mut |seen| {
+        let Item::Owner(payload) = seen.item else { return };
+        if seen.batch_seq < found.replay_from {
+            return;
+        }
+        if let Err(error) = store.apply_record(payload) {
+            unreadable.push(format!("{}, offset {}: {error}", seen.file, seen.offset));
+        }
+    })?;
+    // What is missing of addresses is said message by message.
+    let _ = store.replayed();
+    Ok(Folded { store, contents, found, unreadable })
+}
+
+impl Folded {
+    pub fn is_sound(&self) -> bool {
+        self.found.findings.is_empty() && self.unreadable.is_empty()
+    }
+
+    /// What was found wrong, a line each.
+    pub fn damage(&self) -> impl Iterator<Item = String> {
+        let findings = self.found.findings.iter().map(|f| format!("{}, offset {}: {}", f.file, f.offset, f.what));
+        findings.chain(self.unreadable.iter().cloned())
+    }
+
+    /// All waiting messages, oldest first.
+    pub fn messages(&self) -> impl Iterator<Item = Saved> {
+        self.store.messages().map(|(_, message)| {
+            let recipients = self.known(message.pending());
+            let nameless = (message.pending().len() - recipients.len()) as u64;
+            Saved {
+                slice: MessageSlice {
+                    tally: message.tally(),
+                    held: message.is_held(),
+                    accept: accept(message, recipients),
+                },
+                nameless,
+            }
+        })
+    }
+
+    fn known(&self, ids: &IdSet) -> IdSet {
+        let mut known = ids.clone();
+        for id in ids.iter().filter(|id| !self.store.book.is_interned(AddressId(*id))) {
+            known.remove(id);
+        }
+        known
+    }
+
+    /// A store of the lists, the addresses and these messages, balanced: what is lost is counted as removed.
+    pub fn rebuild(&self, slices: Vec<MessageSlice>) -> Store {
+        let mut store = Store::new();
+        let book = &self.store.book;
+        store.apply(Event::Intern { entries: book.iter_at(0).collect() });
+        for (name, list) in self.store.lists() {
+            let ids = self.known(&list.ids);
+            store.apply(Event::ListVersion { name, version: list.version, stamp: &list.stamp, ids });
+        }
+        let pending: u64 = slices.iter().map(|slice| slice.accept.recipients.len() as u64).sum();
+        let before = self.store.totals();
+        let mut fates = before.fates;
+        fates.removed += self.store.pending().saturating_sub(pending);
+        let totals = Totals { acknowledged: pending + fates.sum(), fates, ..before };
+        store.apply(Event::Totals { totals, last_id: self.store.last_id() });
+        store.apply(Event::Messages(slices));
+        store.apply(Event::CheckpointEnd);
+        // Every id in it is in the book.
+        let _ = store.replayed();
+        store
+    }
+}
+
+fn accept(message: &Message, recipients: IdSet) -> Accept {
+    let envelope = message.envelope();
+    let params = recipients.iter().map(AddressId);
+    let params = params.filter_map(|id| message.params(id).map(|params| (id, params.clone()))).collect();
+    Accept {
+        id: message.id(),
+        content: message.content(),
+        size: envelope.size,
+        accepted: message.accepted(),
+        sender: envelope.sender.to_owned(),
+        class: message.class(),
+        list: envelope.list.map(str::to_owned),
+        prefix: envelope.prefix.to_vec(),
+        eight_bit: message.eight_bit(),
+        smtputf8: message.smtputf8(),
+        ret: message.ret(),
+        envid: envelope.envid.map(str::to_owned),
+        params,
+        origin: envelope.origin.to_owned(),
+        message_id: envelope.message_id.to_owned(),
+        is_report: message.is_report(),
+        recipients,
+    }
+}

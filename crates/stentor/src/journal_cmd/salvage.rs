@@ -1,0 +1,172 @@
+//! `stentor journal salvage --to`: a new store of all that is readable and still waits.
+//!
+//! The contents go first, under their old numbers, then the state as the slices of a checkpoint; so a salvage that was cut
+//! holds no message, and none without its content. At the end the new store is opened as a start would, and counted.
+
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use stentor_journal::{Batch, CommitError, Disk, Journal, Options, RealDisk};
+use stentor_queue::event::MessageSlice;
+use stentor_queue::ids::ContentId;
+use stentor_queue::store::Store;
+
+use super::fold::{Folded, fold};
+use super::{Outcome, Problem, fresh_dir};
+
+/// Content of one batch, so that memory stays bounded.
+const PIECE_BYTES: usize = 1024 * 1024;
+
+pub fn run(disk: &dyn Disk, to: &Path, out: &mut dyn Write) -> Outcome {
+    fresh_dir(to)?;
+    let folded = fold(disk)?;
+    let (saved, losses) = choose(&folded, out)?;
+    let store = folded.rebuild(saved);
+    let now = now();
+    let new: Arc<dyn Disk> = Arc::new(RealDisk::open(to)?);
+    let (mut journal, _) =
+        Journal::open(Arc::clone(&new), Options { seed: now, ..Options::default() }, &mut |_| Ok(()))?;
+    let mut ids: Vec<u64> = store.live_contents().map(|content| content.0).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    for id in &ids {
+        copy(&folded, disk, *id, &mut journal, now)?;
+    }
+    write_state(&store, &mut journal, now)?;
+    drop(journal);
+    check(&new, &store)?;
+    drop(new);
+    let sound = folded.is_sound() && losses == 0;
+    writeln!(
+        out,
+        "{}: {} messages waiting for {} recipients, {} contents, {} addresses and {} lists are in {}",
+        if sound { "all saved" } else { "what could be read is saved" },
+        store.len(),
+        store.pending(),
+        ids.len(),
+        store.book.len(),
+        store.lists().count(),
+        to.display()
+    )?;
+    if !folded.is_sound() {
+        writeln!(out, "deliveries that were recorded in what is lost will be repeated")?;
+    }
+    writeln!(out, "to use it: stop the server, move the old journal away, put this directory in its place, start")?;
+    Ok(sound)
+}
+
+/// Keeps what is whole; says what is not. Returns the number of losses.
+fn choose(folded: &Folded, out: &mut dyn Write) -> io::Result<(Vec<MessageSlice>, usize)> {
+    let (mut saved, mut losses) = (Vec::new(), 0);
+    for line in folded.damage() {
+        writeln!(out, "damage: {line}")?;
+    }
+    for message in folded.messages() {
+        let accept = &message.slice.accept;
+        if message.nameless > 0 {
+            losses += 1;
+            writeln!(
+                out,
+                "lost: {} recipients of message {}: no record names their addresses",
+                message.nameless, accept.id
+            )?;
+        }
+        if let Err(lost) = folded.contents.check(accept.content.0) {
+            losses += 1;
+            writeln!(
+                out,
+                "lost: message {} from <{}> to {} recipients, Message-ID {}: content {} from octet {} on: {}",
+                accept.id,
+                accept.sender,
+                accept.recipients.len(),
+                if accept.message_id.is_empty() { "none" } else { &accept.message_id },
+                accept.content.0,
+                lost.from,
+                lost.what
+            )?;
+        } else if !accept.recipients.is_empty() {
+            saved.push(message.slice);
+        }
+    }
+    if !folded.is_sound() {
+        let unknown = folded.contents.ids().into_iter();
+        let unknown =
+            unknown.filter(|id| !folded.store.has_content(ContentId(*id)) && folded.contents.check(*id).is_ok());
+        let unknown: Vec<String> = unknown.take(UNKNOWN_MAX).map(|id| id.to_string()).collect();
+        if !unknown.is_empty() {
+            writeln!(
+                out,
+                "contents that no readable record refers to, finished or with their record lost (`dump --content ID`; first {UNKNOWN_MAX}): {}",
+                unknown.join(" ")
+            )?;
+        }
+    }
+    Ok((saved, losses))
+}
+
+const UNKNOWN_MAX: usize = 100;
+
+fn copy(folded: &Folded, disk: &dyn Disk, id: u64, journal: &mut Journal, now: u64) -> Result<(), Problem> {
+    let mut batch = Batch::new();
+    let mut failed = None;
+    folded
+        .contents
+        .read(disk, id, &mut |bytes| {
+            for piece in bytes.chunks(PIECE_BYTES) {
+                batch.content(id, false, piece);
+                if let Err(error) = journal.commit(&mut batch, now) {
+                    failed = Some(error);
+                    return Err(io::ErrorKind::Other.into());
+                }
+            }
+            Ok(())
+        })
+        .map_err(|error| {
+            failed.take().map_or_else(|| Problem::Other(format!("content {id}: {error}")), |error| refused(&error))
+        })?;
+    batch.content(id, true, &[]);
+    journal.commit(&mut batch, now).map(drop).map_err(|error| refused(&error))
+}
+
+fn write_state(store: &Store, journal: &mut Journal, now: u64) -> Result<(), Problem> {
+    let (mut batch, mut slice) = (Batch::new(), Vec::new());
+    let mut cursor = store.checkpoint();
+    loop {
+        let more = cursor.next_slice(store, &mut slice);
+        if !slice.is_empty() {
+            batch.record(&slice);
+            journal.commit(&mut batch, now).map_err(|error| refused(&error))?;
+        }
+        if !more {
+            return Ok(());
+        }
+    }
+}
+
+fn refused(error: &CommitError) -> Problem {
+    Problem::Other(format!("the new store cannot be written: {error}; remove what is there and try again elsewhere"))
+}
+
+/// A start must find what was meant.
+fn check(disk: &Arc<dyn Disk>, wanted: &Store) -> Result<(), Problem> {
+    let mut store = Store::new();
+    let (mut journal, _) = Journal::open(Arc::clone(disk), Options::default(), &mut |record| {
+        store.apply_record(record.payload)?;
+        Ok(())
+    })?;
+    store.replayed().map_err(|error| Problem::Other(error.to_string()))?;
+    journal.retain_contents(&mut |id| store.has_content(ContentId(id)))?;
+    let reader = journal.reader();
+    let whole = store.live_contents().all(|content| reader.len(content.0).is_some());
+    let same = (store.len(), store.pending(), store.totals()) == (wanted.len(), wanted.pending(), wanted.totals());
+    if whole && same && store.is_balanced() {
+        return Ok(());
+    }
+    Err(Problem::Other("the new store does not hold what was written to it: do not use it".to_owned()))
+}
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}

@@ -1,0 +1,272 @@
+//! The commands on stores that are sound, damaged and old.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde_json::Value;
+use stentor_journal::{Disk, Journal, RealDisk};
+use stentor_queue::event::Event;
+use stentor_queue::ids::{AddressId, ContentId};
+use stentor_queue::store::Store;
+
+use super::doctor::{Severity, examine};
+use super::fixture::{Maker, body, make, message, options};
+use super::{Outcome, dump, eml, salvage, verify};
+use crate::config::check_text;
+
+fn fixtures() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures")
+}
+
+fn output(run: impl FnOnce(&mut Vec<u8>) -> Outcome) -> (bool, String) {
+    let mut out = Vec::new();
+    let sound = run(&mut out).unwrap();
+    (sound, String::from_utf8(out).unwrap())
+}
+
+fn reading(path: &Path) -> RealDisk {
+    RealDisk::open_unlocked(path).unwrap()
+}
+
+/// Every file's bytes and time of change.
+fn state_of(path: &Path) -> BTreeMap<PathBuf, (Vec<u8>, std::time::SystemTime)> {
+    let files = fs::read_dir(path).unwrap().map(|entry| entry.unwrap());
+    files
+        .map(|file| (file.path(), (fs::read(file.path()).unwrap(), file.metadata().unwrap().modified().unwrap())))
+        .collect()
+}
+
+fn flip(path: &Path, offset: u64) {
+    let file = fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, offset).unwrap();
+    file.write_all_at(&[byte[0] ^ 4], offset).unwrap();
+}
+
+/// The file and offset where a content's first bytes are.
+fn place_of(path: &Path, content: u64) -> (PathBuf, u64) {
+    let (_, lines) = output(|out| dump::records(&reading(path), out));
+    let lines = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let pieces: Vec<Value> = lines.filter(|line| line["content"] == content && line["start"] == 0).collect();
+    let piece = pieces.last().unwrap();
+    (path.join(piece["file"].as_str().unwrap()), piece["offset"].as_u64().unwrap())
+}
+
+fn opened(path: &Path) -> (Journal, Store) {
+    let mut store = Store::new();
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk::open(path).unwrap());
+    let (mut journal, _) = Journal::open(disk, options(), &mut |record| {
+        store.apply_record(record.payload)?;
+        Ok(())
+    })
+    .unwrap();
+    store.replayed().unwrap();
+    journal.retain_contents(&mut |id| store.has_content(ContentId(id))).unwrap();
+    (journal, store)
+}
+
+fn content(journal: &Journal, id: u64) -> Vec<u8> {
+    let reader = journal.reader();
+    let mut bytes = vec![0; reader.len(id).unwrap() as usize];
+    reader.read_at(id, 0, &mut bytes).unwrap();
+    bytes
+}
+
+fn assert_same(store: &Store, wanted: &Store) {
+    assert_eq!((store.len(), store.totals(), store.pending()), (wanted.len(), wanted.totals(), wanted.pending()));
+    for (_, message) in wanted.messages() {
+        let found = store.no_of(message.id()).and_then(|no| store.message(no)).unwrap();
+        assert_eq!(found, message);
+        let texts = |store: &Store| {
+            message.pending().iter().map(|id| store.book.text(AddressId(id)).to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(texts(store), texts(wanted));
+    }
+    assert!(store.lists().eq(wanted.lists()));
+    assert!(store.is_balanced());
+}
+
+/// What the fixture holds, of whatever format it is.
+fn assert_fixture(path: &Path) {
+    let (journal, store) = opened(path);
+    assert_eq!((store.len(), store.pending(), store.book.len()), (4, 6, 5));
+    assert_eq!(
+        (store.totals().acknowledged, store.totals().fates.delivered, store.totals().fates.bounced),
+        (21, 14, 1)
+    );
+    assert_eq!(store.list("news").unwrap().ids.iter().collect::<Vec<_>>(), [0, 1, 3]);
+    assert_eq!(content(&journal, 3), body(3, 60));
+    assert_eq!(content(&journal, 9), body(9, 60));
+    assert_eq!(content(&journal, 20), body(20, 400));
+    assert_eq!(content(&journal, 21), b"a\r\nb\n");
+    let rich = store.no_of(message(20, 0, 0, &[]).id).and_then(|no| store.message(no)).unwrap();
+    assert_eq!(
+        (rich.list(), rich.envid(), rich.prefix()),
+        (Some("news"), Some("QQ314159"), &b"List-Id: <news.example.org>\r\n"[..])
+    );
+    assert_eq!(rich.params(AddressId(3)).unwrap().notify, Some(2));
+}
+
+#[test]
+fn a_store_of_this_format_is_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = std::env::var_os("STENTOR_FIXTURE").map_or_else(|| directory.path().join("journal"), PathBuf::from);
+    drop(make(&path));
+    assert_fixture(&path);
+}
+
+#[test]
+fn the_fixture_of_every_format_is_read() {
+    let mut formats = 0;
+    for entry in fs::read_dir(fixtures()).unwrap().map(|entry| entry.unwrap()) {
+        if !entry.file_name().to_string_lossy().starts_with("journal-v") {
+            continue;
+        }
+        formats += 1;
+        let (sound, text) = output(|out| verify::run(&reading(&entry.path()), out));
+        assert!(sound, "{text}");
+        let directory = tempfile::tempdir().unwrap();
+        for (from, (bytes, _)) in state_of(&entry.path()) {
+            fs::write(directory.path().join(from.file_name().unwrap()), bytes).unwrap();
+        }
+        assert_fixture(directory.path());
+    }
+    assert!(formats >= 1);
+}
+
+#[test]
+fn verify_and_dump_tell_all_and_change_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    drop(make(directory.path()));
+    let before = state_of(directory.path());
+    let disk = reading(directory.path());
+    let (sound, text) = output(|out| verify::run(&disk, out));
+    assert!(sound, "{text}");
+    assert!(text.contains("\nsound: ") && text.contains("4 messages waiting for 6 recipients"), "{text}");
+    let (sound, text) = output(|out| dump::records(&disk, out));
+    assert!(sound);
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let accepts = lines.iter().filter(|line| line["event"]["kind"] == "accept").count();
+    assert!(accepts >= 2 && lines.iter().any(|line| line["event"]["kind"] == "messages"), "{accepts}");
+    assert!(lines.iter().all(|line| line["seq"].is_u64() && line["offset"].is_u64()));
+    let mut out = Vec::new();
+    assert!(dump::content(&disk, 20, &mut out).unwrap());
+    assert_eq!(out, body(20, 400));
+    assert_eq!(state_of(directory.path()), before);
+}
+
+#[test]
+fn salvage_of_a_sound_store_is_the_same_store() {
+    let directory = tempfile::tempdir().unwrap();
+    let (old, new) = (directory.path().join("old"), directory.path().join("new"));
+    let Maker { journal, store, .. } = make(&old);
+    drop(journal);
+    let before = state_of(&old);
+    let (sound, text) = output(|out| salvage::run(&reading(&old), &new, out));
+    assert!(sound && text.starts_with("all saved: 4 messages waiting for 6 recipients"), "{text}");
+    let (journal, found) = opened(&new);
+    assert_same(&found, &store);
+    assert_eq!(content(&journal, 20), body(20, 400));
+    assert!(
+        salvage::run(&reading(&old), &new, &mut Vec::new()).is_err(),
+        "never into a directory with something in it"
+    );
+    assert_eq!(state_of(&old), before);
+}
+
+#[test]
+fn damage_costs_only_what_it_hit_and_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let (old, new, files) = (directory.path().join("old"), directory.path().join("new"), directory.path().join("eml"));
+    drop(make(&old));
+    let (file, offset) = place_of(&old, 20);
+    flip(&file, offset + 100);
+    let before = state_of(&old);
+    let disk = reading(&old);
+    let (sound, text) = output(|out| verify::run(&disk, out));
+    let name = file.file_name().unwrap().to_str().unwrap();
+    let lost = message(20, 0, 0, &[]).id.to_string();
+    assert!(!sound && text.contains(&format!("DAMAGED {name}, offset {}", offset / 4096 * 4096)), "{text}");
+    assert!(text.contains(&format!("DAMAGED message {lost}: content 20 from octet 0")), "{text}");
+    let (sound, text) = output(|out| salvage::run(&disk, &new, out));
+    assert!(
+        !sound && text.contains(&format!("lost: message {lost} from <sender20@example.org> to 2 recipients")),
+        "{text}"
+    );
+    let (journal, store) = opened(&new);
+    assert_eq!((store.len(), store.pending()), (3, 4));
+    assert!(store.is_balanced());
+    assert_eq!((content(&journal, 3), content(&journal, 9)), (body(3, 60), body(9, 60)));
+    let (sound, text) = output(|out| eml::run(&disk, &files, out));
+    assert!(!sound && text.contains("3 messages are in"), "{text}");
+    let whole = message(9, 0, 0, &[]).id.to_string();
+    assert_eq!(fs::read(files.join(format!("{whole}.eml"))).unwrap(), body(9, 60));
+    let envelope: Value = serde_json::from_slice(&fs::read(files.join(format!("{whole}.json"))).unwrap()).unwrap();
+    assert_eq!(envelope["sender"], "sender9@example.org");
+    assert_eq!(envelope["recipients"][0]["address"], "eve@example.net");
+    assert!(files.join(format!("{lost}.partial.eml")).exists());
+    assert_eq!(state_of(&old), before);
+}
+
+#[test]
+fn a_missing_segment_is_survived_by_what_is_elsewhere() {
+    let directory = tempfile::tempdir().unwrap();
+    let (old, new) = (directory.path().join("old"), directory.path().join("new"));
+    drop(make(&old));
+    fs::remove_file(place_of(&old, 20).0).unwrap();
+    let (sound, _) = output(|out| salvage::run(&reading(&old), &new, out));
+    assert!(!sound);
+    let (_, store) = opened(&new);
+    assert!(store.is_balanced() && store.len() <= 3);
+}
+
+fn notes(data_dir: &Path, more: &str) -> Vec<super::doctor::Note> {
+    let text = format!("data_dir = \"{}\"\n{more}", data_dir.display());
+    let config = check_text(&data_dir.join("stentor.toml"), &text).unwrap();
+    examine(&config)
+}
+
+fn problems(notes: &[super::doctor::Note]) -> Vec<&str> {
+    notes.iter().filter(|note| note.severity == Severity::Problem).map(|note| note.what.as_str()).collect()
+}
+
+#[test]
+fn doctor_tells_a_running_a_sound_a_damaged_and_a_full_store() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path();
+    assert!(notes(data, "").iter().any(|note| note.what.contains("holds no journal yet")));
+    let maker = make(&data.join("journal"));
+    let told = notes(data, "");
+    let running = format!("in use by process {}", std::process::id());
+    assert!(told.iter().any(|note| note.what.contains(&running)), "{told:?}");
+    drop(maker);
+    let told = notes(data, "");
+    assert_eq!(problems(&told), Vec::<&str>::new());
+    assert!(told.iter().any(|note| note.what.contains("4 messages wait for 6 recipients")), "{told:?}");
+    let (file, offset) = place_of(&data.join("journal"), 20);
+    flip(&file, offset);
+    let told = notes(data, "");
+    assert_eq!(problems(&told).len(), 2, "{told:?}");
+    assert!(told.iter().any(|note| note.next.contains("stentor journal salvage")), "{told:?}");
+    let told = notes(data, "[journal]\nreserve_bytes = 1099511627776\n");
+    assert!(problems(&told).iter().any(|what| what.contains("under the reserve")), "{told:?}");
+}
+
+#[test]
+fn doctor_tells_when_addresses_run_out() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut maker = Maker::new(&directory.path().join("journal"));
+    let names: Vec<String> = (0..950).map(|number| format!("a{number}@example.org")).collect();
+    let entries = names.iter().enumerate().map(|(id, text)| (AddressId(id as u32), text.as_str())).collect();
+    maker.event(Event::Intern { entries });
+    maker.commit();
+    drop(maker);
+    let told = notes(directory.path(), "[journal]\naddresses_max = 1000\n");
+    let near = told.iter().find(|note| note.what.starts_with("950 addresses are known")).unwrap();
+    assert_eq!(near.severity, Severity::Warning);
+    let told = notes(directory.path(), "[journal]\naddresses_max = 10000\n");
+    assert!(!told.iter().any(|note| note.what.contains("addresses are known")), "{told:?}");
+}

@@ -1,0 +1,65 @@
+//! `stentor journal verify`: every segment in a line, then what is wrong.
+
+use std::io::Write;
+
+use stentor_journal::Disk;
+use stentor_queue::ids::ContentId;
+
+use super::Outcome;
+use super::fold::fold;
+
+pub fn run(disk: &dyn Disk, out: &mut dyn Write) -> Outcome {
+    let folded = fold(disk)?;
+    let live = folded.contents.live_bytes(|id| folded.store.has_content(ContentId(id)));
+    writeln!(out, "segment       state       generation  batches  sequence         live bytes  other bytes  end")?;
+    for segment in &folded.found.segments {
+        let live = live.get(&segment.generation).copied().unwrap_or(0);
+        let sequence =
+            if segment.batches == 0 { "-".to_owned() } else { format!("{}-{}", segment.first_seq, segment.last_seq) };
+        writeln!(
+            out,
+            "{:<13} {:<11} {:>10} {:>8}  {sequence:<15} {live:>11} {:>12}  {}",
+            segment.file,
+            segment.state.name(),
+            segment.generation,
+            segment.batches,
+            segment.end.saturating_sub(live),
+            segment.end,
+        )?;
+    }
+    if let Some((file, offset)) = &folded.found.torn {
+        writeln!(out, "{file}, offset {offset}: a batch was cut here; it was not acknowledged, this is no damage")?;
+    }
+    for line in folded.damage() {
+        writeln!(out, "DAMAGED {line}")?;
+    }
+    let mut lost = 0;
+    for saved in folded.messages() {
+        let accept = &saved.slice.accept;
+        if let Err(why) = folded.contents.check(accept.content.0) {
+            lost += 1;
+            writeln!(
+                out,
+                "DAMAGED message {}: content {} from octet {}: {}",
+                accept.id, accept.content.0, why.from, why.what
+            )?;
+        }
+        if saved.nameless > 0 {
+            lost += 1;
+            writeln!(out, "DAMAGED message {}: the addresses of {} recipients are lost", accept.id, saved.nameless)?;
+        }
+    }
+    let sound = folded.is_sound() && lost == 0;
+    writeln!(
+        out,
+        "{}: {} segments, last batch {}, {} messages waiting for {} recipients, {} addresses, {} lists",
+        if sound { "sound" } else { "DAMAGED" },
+        folded.found.segments.len(),
+        folded.found.last_seq,
+        folded.store.len(),
+        folded.store.pending(),
+        folded.store.book.len(),
+        folded.store.lists().count(),
+    )?;
+    Ok(sound)
+}

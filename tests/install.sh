@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# Installs what the integration tests run beside Stentor: swaks, smtp-source (Postfix), strace and Python; with the word
+# `bench` also what the benchmarks need.
+# Does nothing when all is there. Needs root or sudo, on Debian.
+set -euo pipefail
+
+# smtp-source lives in /usr/sbin, which is not on everybody's path.
+export PATH="$PATH:/usr/sbin"
+packages=()
+command -v swaks >/dev/null || packages+=(swaks)
+command -v smtp-source >/dev/null || packages+=(postfix)
+command -v python3 >/dev/null || packages+=(python3)
+command -v strace >/dev/null || packages+=(strace)
+if [ "${1:-}" = bench ]; then
+    # Counts system calls without slowing those who make them.
+    command -v perf >/dev/null || packages+=(linux-perf)
+fi
+[ "${#packages[@]}" -eq 0 ] && exit 0
+
+root=()
+if [ "$(id -u)" -ne 0 ]; then
+    command -v sudo >/dev/null || { echo "tests/install.sh: run as root, to install ${packages[*]}" >&2; exit 1; }
+    root=(sudo)
+fi
+# Postfix is not to be set up nor to be asked about; an MTA that is there already stays.
+install() {
+    "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${packages[@]}"
+}
+"${root[@]}" apt-get update -q
+install
