@@ -163,11 +163,11 @@ struct History {
 }
 
 /// The largest use of the disk in a history, as a part of what `docs/journal-format.md` (Disk use) promises.
-fn largest_use(history: History, options: stentor_journal::Options) -> f64 {
+fn largest_use(history: History, options: &stentor_journal::Options) -> f64 {
     let History { finish, segment_bytes, content_bytes_max, live_max, rounds } = history;
     let seed = finish as u64;
     let disk = SimDisk::new(seed);
-    let options = stentor_journal::Options { segment_bytes, reserve_segments: 0, seed: 1, ..options };
+    let options = stentor_journal::Options { segment_bytes, reserve_segments: 0, seed: 1, ..options.clone() };
     let pool = options.pool_ready_max as u64 * segment_bytes;
     let (mut journal, _) = Journal::open(Arc::new(disk.clone()), options, &mut |_| Ok(())).unwrap();
     let preparer = journal.preparer();
@@ -232,7 +232,7 @@ fn disk_use_stays_under_live_bytes_and_a_half_whatever_the_history() {
         {
             let segment_bytes = blocks * 4096;
             let history = History { finish, segment_bytes, content_bytes_max, live_max, rounds };
-            let most = largest_use(history, stentor_journal::Options::default());
+            let most = largest_use(history, &stentor_journal::Options::default());
             assert!(most <= 1.0, "{history:?}: {most} of the bound");
         }
     }
@@ -248,7 +248,7 @@ fn the_bound_is_broken_without_cleaning_by_the_total_and_with_rare_checkpoints()
         rounds: 3000,
     };
     let options = stentor_journal::Options::default;
-    let clean = largest_use(history, stentor_journal::Options { clean_total_percent_max: 0, ..options() });
-    let rare = largest_use(history, stentor_journal::Options { checkpoint_bytes_min: 1 << 30, ..options() });
+    let clean = largest_use(history, &stentor_journal::Options { clean_total_percent_max: 0, ..options() });
+    let rare = largest_use(history, &stentor_journal::Options { checkpoint_bytes_min: 1 << 30, ..options() });
     assert!(clean > 1.0 && rare > 1.0, "{clean} {rare}");
 }

@@ -197,7 +197,7 @@ impl Scheduler {
                 self.drop_hold(site, clocks::HoldKey::Message(no));
             }
             if let Some(parked) = extra.parked {
-                self.unpark_gone(no, *parked);
+                self.unpark_gone(no, &parked);
             }
         }
     }

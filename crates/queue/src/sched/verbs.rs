@@ -296,10 +296,10 @@ impl Scheduler {
     }
 
     /// A held message has ended.
-    pub(super) fn unpark_gone(&mut self, no: MessageNo, parked: Parked) {
+    pub(super) fn unpark_gone(&mut self, no: MessageNo, parked: &Parked) {
         self.verbs.held -= 1;
         self.verbs.removals = true;
-        self.bury_all(no, &parked);
+        self.bury_all(no, parked);
     }
 
     fn bury_all(&mut self, no: MessageNo, parked: &Parked) {

@@ -76,11 +76,11 @@ impl Scheduler {
         self.waits.lists.get_or_insert_with((domain, no), List::default).ids.push(id);
         if self.domains.get(domain).explicit.insert(no.0) {
             self.link(domain, no, class, now);
-        } else if let Some(site) = self.domains.get(domain).site {
-            if !self.park(site, no) {
-                self.sites.get(site).waiting[class].insert(no.0);
-                self.consider(site, now);
-            }
+        } else if let Some(site) = self.domains.get(domain).site
+            && !self.park(site, no)
+        {
+            self.sites.get(site).waiting[class].insert(no.0);
+            self.consider(site, now);
         }
     }
 

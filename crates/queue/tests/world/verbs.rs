@@ -3,6 +3,7 @@
 use stentor_queue::event::{Event, Fate};
 use stentor_queue::ids::{AddressId, MessageId, MessageNo, Ms};
 use stentor_queue::idset::IdSet;
+use stentor_queue::message::Message;
 use stentor_queue::sched::Work;
 
 use super::{End, Ev, HOUR, World};
@@ -70,7 +71,7 @@ impl World {
 
     fn hold_some(&mut self) {
         let nos = self.some_live();
-        let ids: Vec<MessageId> = nos.iter().filter_map(|no| self.store.message(*no)).map(|m| m.id()).collect();
+        let ids: Vec<MessageId> = nos.iter().filter_map(|no| self.store.message(*no)).map(Message::id).collect();
         self.store.apply(Event::Hold { held: true, messages: ids.clone() });
         for no in nos {
             self.sched.hold_message(no);
@@ -84,7 +85,7 @@ impl World {
             let share = self.rng.u32(1..4);
             let ids: IdSet = self.store.pending_of(no).map(|id| id.0).filter(|id| id.is_multiple_of(share)).collect();
             let (free, in_flight) = self.sched.removable(no, &ids);
-            let Some(id) = self.store.message(no).map(|m| m.id()) else { continue };
+            let Some(id) = self.store.message(no).map(Message::id) else { continue };
             for ids in [&free, &in_flight] {
                 self.sched.reserve(no, ids);
                 self.reserved.extend(ids.iter().map(|i| (id.0, AddressId(i))));

@@ -503,7 +503,7 @@ fn next_version(hub: &Hub, planned: &[Planned], name: &str) -> u64 {
 fn settle(hub: &mut Hub, settles: Vec<Settled>, now: u64) {
     for Settled { message, fate, ids, audit } in settles {
         if let Some(audit) = audit {
-            hub.taken_out(message, fate, ids, &audit.who, now);
+            hub.taken_out(message, fate, &ids, &audit.who, now);
             continue;
         }
         if let Some(no) = hub.store.no_of(message) {

@@ -267,10 +267,10 @@ impl Hub {
     }
 
     /// Recipients that an operator took out, durably: reserved until now.
-    pub fn taken_out(&mut self, message: MessageId, fate: Fate, ids: IdSet, by: &str, now: Ms) {
+    pub fn taken_out(&mut self, message: MessageId, fate: Fate, ids: &IdSet, by: &str, now: Ms) {
         let Some(no) = self.store.no_of(message) else { return };
         self.apply(Event::Outcome { message, fate, ids: ids.clone(), by: Some(by), at: now });
-        self.sched.removed(&self.store, no, &ids, now);
+        self.sched.removed(&self.store, no, ids, now);
     }
 
     fn ended(&mut self, applied: Applied) {

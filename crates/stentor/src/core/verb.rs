@@ -92,7 +92,7 @@ impl VerbJob {
             }
             Change::Settle { fate, recipients } => {
                 for (message, ids) in recipients {
-                    hub.taken_out(message, fate, ids, &self.audit.who, now);
+                    hub.taken_out(message, fate, &ids, &self.audit.who, now);
                 }
             }
             Change::TryNow { recipients } => {

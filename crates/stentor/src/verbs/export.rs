@@ -17,7 +17,7 @@ use crate::operator::{message_fates, recipient};
 pub async fn export(core: &Arc<Core>, selection: &Selection, lines: mpsc::Sender<Vec<EnvelopeView>>) -> Reply {
     let mut walk = match core.with(|hub, now| Walk::new(hub, selection, false, now)) {
         Ok(walk) => walk,
-        Err(reply) => return reply,
+        Err(problem) => return Reply::Error(problem),
     };
     let (mut messages, mut recipients) = (0, 0);
     loop {

@@ -14,6 +14,7 @@ mod export;
 mod walk;
 mod who;
 
+use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -88,7 +89,7 @@ pub async fn act(
     let whole_messages = matches!(verb, Verb::Hold | Verb::Release);
     let mut walk = match core.with(|hub, now| Walk::new(hub, selection, whole_messages, now)) {
         Ok(walk) => walk,
-        Err(reply) => return reply,
+        Err(problem) => return Reply::Error(problem),
     };
     let (mut sum, mut later) = (Sum::default(), Vec::new());
     loop {
@@ -96,14 +97,15 @@ pub async fn act(
             let (found, is_last) = walk.step(hub, SLICE_RECIPIENTS_MAX);
             (order.slice(hub, found, dry_run), is_last)
         });
-        if !dry_run && !slice.parts.is_empty() {
-            if let Err(refused) = order.commit(core, slice.parts, slice.sum).await {
-                order.give_up(core, &slice.in_flight);
-                order.follow_up_spawned(core, later);
-                let done = sum.recipients;
-                let text = format!("{}: {refused}; {done} recipients were done before, no more", verb.name());
-                return Reply::error(ErrorCode::Failed, text);
-            }
+        if !dry_run
+            && !slice.parts.is_empty()
+            && let Err(refused) = order.commit(core, slice.parts, slice.sum).await
+        {
+            give_up(core, &slice.in_flight);
+            order.follow_up_spawned(core, later);
+            let done = sum.recipients;
+            let text = format!("{}: {refused}; {done} recipients were done before, no more", verb.name());
+            return Reply::error(ErrorCode::Failed, text);
         }
         sum.messages += slice.sum.messages;
         sum.recipients += slice.sum.recipients;
@@ -140,7 +142,8 @@ impl Order {
                 continue;
             }
             let (free, in_flight) = hub.sched.removable(no, &ids);
-            slice.sum.messages += u64::from(!continued && !(free.is_empty() && in_flight.is_empty()));
+            let found = free.len() + in_flight.len();
+            slice.sum.messages += u64::from(!continued && found > 0);
             slice.sum.recipients += free.len() as u64;
             slice.sum.in_flight += in_flight.len() as u64;
             let takes_out = matches!(self.verb, Verb::Remove | Verb::Bounce);
@@ -209,16 +212,6 @@ impl Order {
         }
     }
 
-    fn give_up(&self, core: &Arc<Core>, parts: &[Part]) {
-        core.with(|hub, now| {
-            for (_, id, ids) in parts {
-                if let Some(no) = hub.store.no_of(*id) {
-                    hub.sched.unreserve(&hub.store, no, ids, now);
-                }
-            }
-        });
-    }
-
     fn reply(&self, sum: Sum, dry_run: bool) -> Reply {
         let Sum { messages, recipients, in_flight } = sum;
         let name = self.verb.name();
@@ -230,7 +223,7 @@ impl Order {
                 Verb::Bounce => "bounced when it ends, unless it delivers them",
                 _ => "tried now",
             };
-            text.push_str(&format!("; {in_flight} more are in a transaction and are {what}"));
+            let _ = write!(text, "; {in_flight} more are in a transaction and are {what}");
         }
         Reply::Counted(Box::new(Counted {
             text,
@@ -246,6 +239,17 @@ impl Order {
             tokio::spawn(follow_up(core.clone(), self, later));
         }
     }
+}
+
+/// Ends reservations whose verb was refused.
+fn give_up(core: &Arc<Core>, parts: &[Part]) {
+    core.with(|hub, now| {
+        for (_, id, ids) in parts {
+            if let Some(no) = hub.store.no_of(*id) {
+                hub.sched.unreserve(&hub.store, no, ids, now);
+            }
+        }
+    });
 }
 
 /// Takes recipients out whose transactions have ended since, unless they were delivered.

@@ -8,7 +8,8 @@ use stentor_queue::ids::{AddressId, DomainId, MessageId, MessageNo, Ms, SiteId};
 use stentor_queue::idset::IdSet;
 use stentor_queue::message::Message;
 
-use crate::control::{ErrorCode, Reply, Selection};
+use crate::control::protocol::Problem;
+use crate::control::{ErrorCode, Selection};
 use crate::core::hub::Hub;
 
 /// Messages and recipients looked at under one hold of the lock.
@@ -65,7 +66,7 @@ pub struct Walk {
 impl Walk {
     /// # Errors
     /// What the operator is told: an unknown site, an unreadable address.
-    pub fn new(hub: &Hub, selection: &Selection, whole_messages: bool, now: Ms) -> Result<Walk, Reply> {
+    pub fn new(hub: &Hub, selection: &Selection, whole_messages: bool, now: Ms) -> Result<Walk, Problem> {
         let (next, until) = hub.store.number_bounds();
         let ids = (!selection.ids.is_empty()).then(|| {
             let mut ids = selection.ids.clone();
@@ -159,11 +160,11 @@ impl Walk {
 }
 
 impl Chosen {
-    fn new(hub: &Hub, selection: &Selection, now: Ms) -> Result<Chosen, Reply> {
+    fn new(hub: &Hub, selection: &Selection, now: Ms) -> Result<Chosen, Problem> {
         let site = match &selection.site {
             None => None,
             Some(name) => Some(hub.sched.site_named(name).ok_or_else(|| {
-                Reply::error(ErrorCode::NotFound, format!("no site {name}; `stentor queue` names them"))
+                Problem::new(ErrorCode::NotFound, format!("no site {name}; `stentor queue` names them"))
             })?),
         };
         let ms = |age_s: u64| now.saturating_sub(age_s.saturating_mul(1_000));
@@ -210,8 +211,8 @@ impl Chosen {
 }
 
 /// An address in the form in which the queue has it, or the domain of `@domain`.
-fn pattern(text: &str) -> Result<Result<String, String>, Reply> {
-    let bad = |why: &dyn std::fmt::Display| Reply::error(ErrorCode::BadRequest, format!("{text:?}: {why}"));
+fn pattern(text: &str) -> Result<Result<String, String>, Problem> {
+    let bad = |why: &dyn std::fmt::Display| Problem::new(ErrorCode::BadRequest, format!("{text:?}: {why}"));
     match text.strip_prefix('@') {
         Some(domain) => normalise_domain(domain).map(Err).map_err(|error| bad(&error)),
         None => match Address::parse(text.as_bytes(), true) {
@@ -221,7 +222,7 @@ fn pattern(text: &str) -> Result<Result<String, String>, Reply> {
     }
 }
 
-fn sender(text: &str) -> Result<Sender, Reply> {
+fn sender(text: &str) -> Result<Sender, Problem> {
     if text.is_empty() {
         return Ok(Sender::Exact(String::new()));
     }
@@ -231,7 +232,7 @@ fn sender(text: &str) -> Result<Sender, Reply> {
     })
 }
 
-fn recipient(hub: &Hub, text: &str) -> Result<Recipient, Reply> {
+fn recipient(hub: &Hub, text: &str) -> Result<Recipient, Problem> {
     let book = &hub.store.book;
     Ok(match pattern(text)? {
         Ok(address) => book.lookup(&address).map_or(Recipient::Nobody, Recipient::Address),

@@ -146,12 +146,12 @@ impl Owner {
                     self.new.push(New::Hold(held, chosen));
                 }
             }
-            Op::Remove(which, fate, mask) => self.remove(&which, FATES[fate], mask),
+            Op::Remove(which, fate, mask) => self.remove(which, FATES[fate], mask),
             Op::Batch { begin, slices, refuse } => self.batch(begin, slices, refuse),
         }
     }
 
-    fn remove(&mut self, which: &Index, fate: Fate, mask: u32) {
+    fn remove(&mut self, which: Index, fate: Fate, mask: u32) {
         if self.model.messages.is_empty() {
             return;
         }
