@@ -306,7 +306,9 @@ impl Life<'_> {
             self.client_done();
         } else {
             let mut merged = Merged::default();
-            ids.iter().for_each(|id| merged.add(*id, RcptParams::default()));
+            for id in ids {
+                merged.add(*id, RcptParams::default());
+            }
             self.hand_in(vec![(Recipients::Interned(merged.ids, Vec::new()), None)], refusals);
         }
     }

@@ -89,7 +89,7 @@ pub fn options() -> Options {
         checkpoint_bytes_min: 24 * 4096,
         clean_live_percent_max: 40,
         clean_total_percent_max: 80,
-        seed: 0x57E4_704,
+        seed: 0x057E_4704,
     }
 }
 

@@ -175,18 +175,18 @@ impl World {
         .collect()
     }
 
-    fn wait(&self, what: &str, mut holds: impl FnMut() -> bool) {
-        let deadline = Instant::now() + PATIENCE;
-        while !holds() {
-            assert!(Instant::now() < deadline, "waited in vain: {what}");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-
     fn wait_state(&self, id: &str, state: RecipientState) {
-        self.wait("a state", || {
+        wait("a state", || {
             self.show(id).is_some_and(|m| !m.recipients.is_empty() && m.recipients.iter().all(|r| r.state == state))
         });
+    }
+}
+
+fn wait(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < deadline, "waited in vain: {what}");
+        std::thread::sleep(Duration::from_millis(20));
     }
 }
 
@@ -194,8 +194,11 @@ fn by_id(id: &str) -> Selection {
     Selection { ids: vec![id.parse().unwrap()], ..Selection::default() }
 }
 
+/// Verbs with who gave them, fates with by whom.
+type Audited = (Vec<(String, String)>, Vec<(Fate, String)>);
+
 /// Who did what, and what became of recipients by whom, as the journal has it.
-fn audit(config: Config, folder: &Path) -> (Vec<(String, String)>, Vec<(Fate, String)>) {
+fn audit(config: Config, folder: &Path) -> Audited {
     let disk = RealDisk::open(&folder.join("data/journal")).unwrap();
     let (mut verbs, mut fates) = (Vec::new(), Vec::new());
     Journal::open(Arc::new(disk), Settings::new(config).journal(1), &mut |record| {
@@ -231,7 +234,7 @@ fn a_hold_survives_a_restart_and_ends_with_the_release() {
     assert_eq!((queue.held, queue.recipients), (1, 1));
     assert_eq!((world.export()[0]["held"].as_bool(), world.lab.recorder().copies().len()), (Some(true), 0));
     assert_eq!(world.counts(Verb::Release, &by_id(&id)), [1, 1, 0]);
-    world.wait("the delivery", || {
+    wait("the delivery", || {
         // The lab may greylist it once more: then it waits for its clock.
         world.act(Verb::Requeue, &by_id(&id), false);
         world.show(&id).is_none()
@@ -250,7 +253,7 @@ fn removed_and_bounced_recipients_end_by_the_operator() {
     let to = ["a@down.example", "b@down.example", "c@down.example"];
     let id = world.post("ann@home.example", &to);
     let quiet = world.post("", &["d@down.example"]);
-    world.wait("the site", || world.show(&id).is_some_and(|m| m.recipients.iter().all(|r| r.site.contains("down"))));
+    wait("the site", || world.show(&id).is_some_and(|m| m.recipients.iter().all(|r| r.site.contains("down"))));
     let exported = world.export();
     assert_eq!((exported.len(), exported[0]["recipients"].as_array().unwrap().len()), (2, 3));
     assert_eq!(exported[0]["recipients"][0]["address"], "a@down.example");
@@ -279,8 +282,8 @@ fn removed_and_bounced_recipients_end_by_the_operator() {
     let rest = Selection { recipient: Some("@down.example".into()), ..Selection::default() };
     assert_eq!(world.counts(Verb::Bounce, &rest), [2, 3, 0]);
     assert!(world.show(&id).is_none() && world.show(&quiet).is_none());
-    world.wait("the report", || world.lab.recorder().copies_to("ann@home.example").len() == 1);
-    world.wait("the end", || world.fates()["pending"] == 0);
+    wait("the report", || world.lab.recorder().copies_to("ann@home.example").len() == 1);
+    wait("the end", || world.fates()["pending"] == 0);
     let fates = world.fates();
     assert_eq!(
         (fates["removed"], fates["bounced"], fates["delivered"]),
@@ -302,7 +305,7 @@ fn what_is_in_a_transaction_is_removed_when_that_has_ended() {
     let id = world.post("ann@home.example", &["bob@slow.example"]);
     world.wait_state(&id, RecipientState::InFlight);
     assert_eq!(world.counts(Verb::Remove, &by_id(&id)), [1, 0, 1]);
-    world.wait("the removal", || world.show(&id).is_none());
+    wait("the removal", || world.show(&id).is_none());
     assert_eq!((world.fates()["removed"], world.fates()["delivered"]), (1, 0));
     world.stop();
     let (verbs, ended) = audit(world.config(), world.folder.path());
