@@ -319,7 +319,46 @@ impl Hub {
 
 #[cfg(test)]
 mod tests {
+    use stentor_queue::event::{Accept, Class};
+    use stentor_queue::ids::ContentId;
+    use stentor_queue::sched::SchedConfig;
+
     use super::*;
+
+    #[test]
+    fn a_batch_settles_nobody_twice() {
+        let mut hub = Hub::new(Store::new(), Scheduler::new(SchedConfig::default(), 1), 0);
+        let message = MessageId(7);
+        let accept = Accept {
+            id: message,
+            content: ContentId(1),
+            size: 1,
+            accepted: 0,
+            sender: String::new(),
+            class: Class::Ordinary,
+            list: None,
+            recipients: (1..=4).collect(),
+            prefix: Vec::new(),
+            eight_bit: false,
+            smtputf8: false,
+            ret: None,
+            envid: None,
+            params: Vec::new(),
+            origin: String::new(),
+            message_id: String::new(),
+            is_report: false,
+        };
+        let Applied::New(no) = hub.apply(Event::Accept(Box::new(accept))) else { panic!("not new") };
+        assert_eq!(hub.begin_settling(message, &(1..=2).collect()), Some((1..=2).collect()));
+        assert_eq!(hub.begin_settling(message, &(2..=3).collect()), Some(IdSet::one(3)), "a verb beside a report");
+        assert_eq!(hub.begin_settling(message, &(1..=3).collect()), None);
+        hub.outcome(no, Fate::Delivered, &(1..=3).collect(), 5);
+        assert!(hub.outcomes.is_empty(), "an outcome beside the fate in the batch");
+        hub.outcome(no, Fate::Delivered, &(1..=4).collect(), 5);
+        assert_eq!(hub.outcomes.recipients, 1);
+        hub.settling.clear();
+        assert_eq!(hub.begin_settling(message, &(1..=4).collect()), Some((1..=3).collect()), "who is pending still");
+    }
 
     #[test]
     fn outcomes_are_taken_as_they_fit_and_in_order() {
