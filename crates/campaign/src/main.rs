@@ -74,11 +74,12 @@ fn work(shared: &Shared, arguments: &Arguments, figures: &mut Figures) -> Result
     let end = Instant::now() + Duration::from_secs(seconds);
     for mutation in MUTATIONS {
         figures.mutations += 1;
-        if find(shared, mutation, first).is_none() {
+        if find(shared, mutation, first).is_some() {
+            figures.mutations_caught += 1;
+        } else {
             let what = format!("{mutation:?} was not found: the checks do not bite");
             return Err(Failure { seed: first, cut: None, variant: 0, what });
         }
-        figures.mutations_caught += 1;
     }
     let mut seed = first;
     while Instant::now() < end {
