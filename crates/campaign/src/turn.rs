@@ -5,14 +5,16 @@ use std::time::Duration;
 
 use stentor::core::envelope::Recipients;
 use stentor::core::hub::Hub;
-use stentor::core::intake::{Job, Turn};
+use stentor::core::intake::{Job, Settled, Turn};
+use stentor::core::verb::Change;
 use stentor_journal::Batch;
-use stentor_queue::event::{Accept, Event, encode_accept, encode_intern};
-use stentor_queue::ids::AddressId;
+use stentor_queue::event::{Accept, Event, Fate, encode_accept, encode_intern};
+use stentor_queue::ids::{AddressId, MessageId};
 use stentor_queue::idset::IdSet;
 use stentor_queue::store::Applied;
 
 use crate::clients::texts;
+use crate::ledger::Ledger;
 use crate::life::Life;
 use crate::model::{Entry, Model};
 use crate::scenario::Mutation;
@@ -93,19 +95,20 @@ impl Life<'_> {
                             };
                             model.accept(key, entry);
                         }
-                        for settled in &submission.settles {
-                            let Some(message) = hub.store.no_of(settled.message).and_then(|no| hub.store.message(no))
-                            else {
-                                continue;
-                            };
-                            let (key, who) = (message.envelope().message_id, texts(&hub.store, &settled.ids));
-                            ledger.ended.extend(who.iter().map(|address| (key.to_owned(), address.clone())));
-                            model.outcome(key, settled.fate, &who);
+                        for Settled { message, fate, ids, .. } in &submission.settles {
+                            ledger.ends(hub, &mut model, *message, *fate, ids);
                         }
                     }
                     Job::List { name, ids, .. } => {
                         let version = model.lists.get(name).map_or(1, |list| list.0 + 1);
                         model.lists.insert(name.clone(), (version, texts(&hub.store, ids)));
+                    }
+                    Job::Verb { job, .. } => {
+                        if let Change::Settle { fate, recipients } = &job.change {
+                            for (message, ids) in recipients {
+                                ledger.ends(hub, &mut model, *message, *fate, ids);
+                            }
+                        }
                     }
                     Job::Piece { .. } | Job::Intern { .. } | Job::Drop { .. } => {}
                 }
@@ -174,6 +177,16 @@ impl Life<'_> {
         });
         let _ = answer.send(Ok(()));
         true
+    }
+}
+
+impl Ledger {
+    /// A fate that rides with the batch.
+    fn ends(&mut self, hub: &Hub, model: &mut Model, message: MessageId, fate: Fate, ids: &IdSet) {
+        let Some(message) = hub.store.no_of(message).and_then(|no| hub.store.message(no)) else { return };
+        let (key, who) = (message.envelope().message_id, texts(&hub.store, ids));
+        self.ended.extend(who.iter().map(|address| (key.to_owned(), address.clone())));
+        model.outcome(key, fate, &who);
     }
 }
 

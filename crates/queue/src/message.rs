@@ -98,6 +98,7 @@ impl Message {
 
     pub(crate) fn from_slice(slice: MessageSlice) -> Message {
         let mut message = Message::new(slice.accept);
+        message.set_held(slice.held);
         if slice.tally != Tally::default() {
             message.extra.get_or_insert_default().tally = slice.tally;
         }
@@ -111,6 +112,15 @@ impl Message {
             *self.extra.get_or_insert_default().tally.of_mut(fate) += settled;
         }
         settled
+    }
+
+    /// Whether that changed anything.
+    pub(crate) fn set_held(&mut self, held: bool) -> bool {
+        let changes = self.is_held() != held;
+        if changes {
+            self.accepted_flags ^= u64::from(Flags::HELD);
+        }
+        changes
     }
 
     /// Appends one item of a `Messages` record.
@@ -169,6 +179,11 @@ impl Message {
 
     pub fn is_report(&self) -> bool {
         self.flags().is_report()
+    }
+
+    /// Whether an operator holds it: nothing of it may be handed out.
+    pub fn is_held(&self) -> bool {
+        self.flags().is_held()
     }
 
     pub fn ret(&self) -> Option<Ret> {

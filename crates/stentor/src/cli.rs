@@ -6,8 +6,9 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::cli_verbs::{Acting, Selectors};
 use crate::config::{self, Config, Diagnostic, LogLevel};
-use crate::control::{Client, ClientError, Request, protocol, render};
+use crate::control::{Client, ClientError, Reply, Request, Verb, protocol, render};
 use crate::{demo, journal_cmd, lab, process};
 
 /// Exit code of a command that was understood and failed.
@@ -40,6 +41,16 @@ enum Command {
         #[command(flatten)]
         asking: Asking,
     },
+    /// Keep mail back until it is released; it does not expire meanwhile.
+    Hold(Act),
+    /// End a hold.
+    Release(Act),
+    /// Take recipients out of the queue without a report.
+    Remove(Act),
+    /// Return recipients to the sender now.
+    Bounce(Act),
+    /// Try recipients now, as if they had just been accepted: their clocks and counts of failures begin anew.
+    Requeue(Act),
     /// Make the running server read its configuration again.
     Reload(Asking),
     /// Stop the running server when open transactions have ended.
@@ -76,6 +87,14 @@ struct Asking {
 }
 
 #[derive(Args)]
+struct Act {
+    #[command(flatten)]
+    acting: Acting,
+    #[command(flatten)]
+    asking: Asking,
+}
+
+#[derive(Args)]
 struct Queue {
     #[command(subcommand)]
     command: Option<QueueCommand>,
@@ -95,6 +114,13 @@ enum QueueCommand {
         /// Recipients to list.
         #[arg(long, default_value_t = protocol::RECIPIENTS_DEFAULT)]
         recipients_max: u32,
+        #[command(flatten)]
+        asking: Asking,
+    },
+    /// Write messages with envelope, pending recipients and their state, a JSON object a line.
+    Export {
+        #[command(flatten)]
+        selectors: Selectors,
         #[command(flatten)]
         asking: Asking,
     },
@@ -125,6 +151,14 @@ pub fn run(cli: Cli) -> ExitCode {
                 Err(error) => fail(&format!("{id}: {error}")),
             }
         }
+        Command::Queue(Queue { command: Some(QueueCommand::Export { selectors, asking }), .. }) => {
+            ask(&asking, &Request::Export { selection: selectors.selection() })
+        }
+        Command::Hold(command) => act(Verb::Hold, command),
+        Command::Release(command) => act(Verb::Release, command),
+        Command::Remove(command) => act(Verb::Remove, command),
+        Command::Bounce(command) => act(Verb::Bounce, command),
+        Command::Requeue(command) => act(Verb::Requeue, command),
         Command::Status(asking) => ask(&asking, &Request::Status),
         Command::Flush { site, asking } => ask(&asking, &Request::Flush { site }),
         Command::Reload(asking) => ask(&asking, &Request::Reload),
@@ -200,6 +234,13 @@ pub fn start_logging(level: LogLevel) {
     let _ = tracing_subscriber::registry().with(output).with(filter).try_init();
 }
 
+fn act(verb: Verb, Act { acting, asking }: Act) -> ExitCode {
+    match acting.request(verb) {
+        Ok(request) => ask(&asking, &request),
+        Err(why) => fail(&why),
+    }
+}
+
 fn ask(asking: &Asking, request: &Request) -> ExitCode {
     let socket = match (&asking.socket, &asking.config) {
         (Some(socket), _) => socket.clone(),
@@ -212,8 +253,15 @@ fn ask(asking: &Asking, request: &Request) -> ExitCode {
         Ok(client) => client,
         Err(error) => return fail(&error.to_string()),
     };
+    if matches!(request, Request::Act { .. } | Request::Export { .. })
+        && let Err(error) = client.be_patient()
+    {
+        return fail(&error.to_string());
+    }
     let asked = if asking.json {
         client.ask_lines(request, &mut |line| writeln!(std::io::stdout(), "{line}"))
+    } else if let Request::Export { .. } = request {
+        export(&mut client, request)
     } else {
         client.ask(request).inspect(|reply| print!("{}", render::reply(reply)))
     };
@@ -222,4 +270,16 @@ fn ask(asking: &Asking, request: &Request) -> ExitCode {
         Err(ClientError::Refused(_)) if asking.json => ExitCode::from(FAILED),
         Err(error) => fail(&error.to_string()),
     }
+}
+
+/// Envelopes go to standard output as they come, the sum to standard error.
+fn export(client: &mut Client, request: &Request) -> Result<Reply, ClientError> {
+    let mut output = std::io::BufWriter::new(std::io::stdout().lock());
+    let reply = client.ask_lines(request, &mut |line| match protocol::envelope_of(line) {
+        Some(envelope) => writeln!(output, "{envelope}"),
+        None => Ok(()),
+    })?;
+    output.flush()?;
+    eprint!("{}", render::reply(&reply));
+    Ok(reply)
 }

@@ -3,6 +3,7 @@
 
 pub mod attempt_log;
 pub mod cli;
+mod cli_verbs;
 pub mod clock;
 pub mod config;
 pub mod control;
@@ -17,3 +18,4 @@ pub mod process;
 pub mod resolve;
 pub mod serve;
 pub mod smtp_in;
+pub mod verbs;

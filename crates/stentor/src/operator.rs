@@ -6,15 +6,17 @@ use std::sync::atomic::Ordering;
 
 use stentor_queue::event::Class;
 use stentor_queue::ids::{AddressId, MessageId, MessageNo, Ms};
+use stentor_queue::message::Message;
 use stentor_queue::sched::{Census, RecipientState as Place, Reply as LastReply};
-use tokio::sync::mpsc;
+use tokio::sync::{Mutex, mpsc};
 
 use crate::control::{
-    Control, ErrorCode, Fates, MessageView, Peer, QueueSummary, RecipientState, RecipientView, Reply, Request, SiteRow,
-    Status,
+    Control, EnvelopeView, ErrorCode, Fates, MessageView, Peer, QueueSummary, RecipientState, RecipientView, Reply,
+    Request, Selection, SiteRow, Status,
 };
 use crate::core::Core;
 use crate::core::hub::Hub;
+use crate::verbs;
 
 /// Recipients counted under one hold of the lock: under a millisecond.
 const CENSUS_STEP: usize = 20_000;
@@ -33,6 +35,8 @@ pub struct Operator {
     started: Ms,
     demands: mpsc::UnboundedSender<Demand>,
     sessions: Box<dyn Fn() -> usize + Send + Sync>,
+    /// One verb that changes mail at a time.
+    acting: Mutex<()>,
 }
 
 impl Operator {
@@ -41,7 +45,7 @@ impl Operator {
         demands: mpsc::UnboundedSender<Demand>,
         sessions: Box<dyn Fn() -> usize + Send + Sync>,
     ) -> Operator {
-        Operator { started: core.clock.now(), core, demands, sessions }
+        Operator { started: core.clock.now(), core, demands, sessions, acting: Mutex::new(()) }
     }
 
     fn status(&self) -> Status {
@@ -110,6 +114,7 @@ impl Operator {
                 now,
                 messages: hub.store.len() as u64,
                 recipients: hub.store.pending(),
+                held: hub.store.held() as u64,
                 content_bytes,
                 oldest: oldest.as_ref().map(|(at, _)| *at),
                 oldest_id: oldest.map(|(_, id)| id),
@@ -124,13 +129,9 @@ impl Operator {
         let live: Vec<MessageNo> = self.core.with(|hub, _| hub.store.messages().map(|(no, _)| no).collect());
         let mut sum = 0;
         for chunk in live.chunks(MESSAGES_STEP) {
-            sum += self.core.with(|hub, _| {
-                chunk
-                    .iter()
-                    .filter_map(|no| hub.store.message(*no))
-                    .map(stentor_queue::message::Message::size)
-                    .sum::<u64>()
-            });
+            sum += self
+                .core
+                .with(|hub, _| chunk.iter().filter_map(|no| hub.store.message(*no)).map(Message::size).sum::<u64>());
             tokio::task::yield_now().await;
         }
         sum
@@ -143,7 +144,6 @@ impl Operator {
                 return Reply::error(ErrorCode::NotFound, format!("no message {id} is in the queue"));
             };
             let envelope = message.envelope();
-            let tally = message.tally();
             let recipients = message.pending().iter().take(recipients_max);
             let recipients = recipients.map(|id| recipient(hub, no, AddressId(id), now)).collect();
             Reply::Message(Box::new(MessageView {
@@ -154,19 +154,11 @@ impl Operator {
                 class: if message.class() == Class::Bulk { "bulk" } else { "ordinary" }.to_owned(),
                 size: envelope.size,
                 accepted: message.accepted(),
-                expires: Some(message.accepted() + lifetime_ms),
+                expires: (!message.is_held()).then(|| message.accepted() + lifetime_ms),
+                held: message.is_held(),
                 origin: envelope.origin.to_owned(),
                 message_id: envelope.message_id.to_owned(),
-                fates: Fates {
-                    acknowledged: message.total(),
-                    delivered: tally.delivered,
-                    bounced: tally.bounced,
-                    expired: tally.expired,
-                    removed: tally.removed,
-                    quarantined: tally.quarantined,
-                    coalesced: tally.coalesced,
-                    pending: message.pending().len() as u64,
-                },
+                fates: message_fates(message),
                 recipients,
             }))
         })
@@ -206,9 +198,18 @@ impl Control for Operator {
             Request::Queue { sites_max } => Reply::Queue(self.queue(sites_max as usize).await),
             Request::QueueShow { id, recipients_max } => self.show(id, recipients_max as usize),
             Request::Flush { site } => self.flush(site),
+            Request::Act { verb, selection, dry_run, reason } => {
+                let _one = self.acting.lock().await;
+                verbs::act(&self.core, verb, &selection, dry_run, reason, peer).await
+            }
+            Request::Export { .. } => Reply::error(ErrorCode::Failed, "an export is a stream"),
             Request::Reload => self.demand(Demand::Reload, "the configuration is read again; see the log"),
             Request::Stop => self.demand(Demand::Stop, "the server stops when open transactions have ended"),
         }
+    }
+
+    async fn export(&self, selection: Selection, lines: mpsc::Sender<Vec<EnvelopeView>>) -> Reply {
+        verbs::export(&self.core, &selection, lines).await
     }
 }
 
@@ -226,10 +227,27 @@ fn fates(hub: &Hub) -> Fates {
     }
 }
 
-fn recipient(hub: &Hub, no: MessageNo, id: AddressId, now: Ms) -> RecipientView {
+/// What became of a queued message's recipients so far.
+pub fn message_fates(message: &Message) -> Fates {
+    let tally = message.tally();
+    Fates {
+        acknowledged: message.total(),
+        delivered: tally.delivered,
+        bounced: tally.bounced,
+        expired: tally.expired,
+        removed: tally.removed,
+        quarantined: tally.quarantined,
+        coalesced: tally.coalesced,
+        pending: message.pending().len() as u64,
+    }
+}
+
+/// A pending recipient as operators see it.
+pub fn recipient(hub: &Hub, no: MessageNo, id: AddressId, now: Ms) -> RecipientView {
     let status = hub.sched.recipient_status(&hub.store, no, id, now);
     let state = match status.state {
         Place::Sending | Place::Reporting => RecipientState::InFlight,
+        Place::Held => RecipientState::Held,
         Place::Ready | Place::Unknown => RecipientState::Waiting,
         Place::LookUp if status.next_try.is_none() => RecipientState::Waiting,
         _ => RecipientState::Deferred,

@@ -71,6 +71,8 @@ impl Flags {
     const REPORT: u8 = 8;
     const RET_FULL: u8 = 16;
     const RET_HEADERS: u8 = 32;
+    /// In a checkpoint's slice only: an acceptance is never held.
+    pub const HELD: u8 = 64;
 
     pub fn of(a: &Accept) -> Flags {
         let bit = |yes: bool, bit: u8| if yes { bit } else { 0 };
@@ -98,6 +100,10 @@ impl Flags {
 
     pub fn is_report(self) -> bool {
         self.0 & Self::REPORT != 0
+    }
+
+    pub fn is_held(self) -> bool {
+        self.0 & Self::HELD != 0
     }
 
     pub fn ret(self) -> Option<Ret> {
@@ -133,11 +139,12 @@ fn decode_head(r: &mut Reader<'_>) -> Result<Head, EventError> {
 /// Appends an `Accept` record.
 pub fn encode_accept(buf: &mut Vec<u8>, accept: &Accept) {
     buf.push(kind::ACCEPT);
-    encode_body(buf, accept);
+    encode_body(buf, accept, false);
 }
 
-pub(super) fn encode_body(buf: &mut Vec<u8>, a: &Accept) {
-    encode_head(buf, &Head { id: a.id, content: a.content, accepted: a.accepted, flags: Flags::of(a) });
+pub(super) fn encode_body(buf: &mut Vec<u8>, a: &Accept, held: bool) {
+    let flags = Flags(Flags::of(a).0 | if held { Flags::HELD } else { 0 });
+    encode_head(buf, &Head { id: a.id, content: a.content, accepted: a.accepted, flags });
     put_part(buf, |buf| Envelope::write(buf, a));
     a.recipients.encode(buf);
     encode_params(buf, a.params.iter().map(|(id, p)| (*id, p.notify, p.orcpt.as_deref())));
@@ -170,11 +177,12 @@ fn decode_params(r: &mut Reader<'_>) -> Result<Vec<(AddressId, RcptParams)>, Eve
     Ok(params)
 }
 
-pub(super) fn decode_body(r: &mut Reader<'_>) -> Result<Accept, EventError> {
+/// The acceptance, and whether it is held.
+pub(super) fn decode_body(r: &mut Reader<'_>) -> Result<(Accept, bool), EventError> {
     let head = decode_head(r)?;
     let envelope = Envelope::read(take_part(r)?)?;
     let recipients = IdSet::decode(r)?;
-    Ok(Accept {
+    let accept = Accept {
         id: head.id,
         content: head.content,
         size: envelope.size,
@@ -192,5 +200,6 @@ pub(super) fn decode_body(r: &mut Reader<'_>) -> Result<Accept, EventError> {
         origin: envelope.origin.to_owned(),
         message_id: envelope.message_id.to_owned(),
         is_report: head.flags.is_report(),
-    })
+    };
+    Ok((accept, head.flags.is_held()))
 }

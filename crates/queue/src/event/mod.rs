@@ -34,6 +34,8 @@ mod kind {
     pub const LIST_VERSION: u8 = 0x03;
     pub const LIST_REMOVED: u8 = 0x04;
     pub const VERB: u8 = 0x05;
+    pub const HELD: u8 = 0x06;
+    pub const RELEASED: u8 = 0x07;
     /// `OUTCOME + fate`, up to 0x1f.
     pub const OUTCOME: u8 = 0x10;
     pub const TOTALS: u8 = 0x20;
@@ -143,6 +145,8 @@ impl Totals {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MessageSlice {
     pub accept: Accept,
+    /// An operator holds it.
+    pub held: bool,
     pub tally: Tally,
 }
 
@@ -161,6 +165,8 @@ pub enum Event<'a> {
     ListRemoved { name: &'a str },
     /// An operator's verb, for the audit; what it did follows as events of its own.
     Verb { at: Ms, who: &'a str, verb: &'a str, detail: &'a str },
+    /// An operator's hold on these messages begins, or ends: nothing of a held message is handed out.
+    Hold { held: bool, messages: Vec<MessageId> },
     /// A checkpoint begins: the counters, exact at this point of the log, and the last queue id given out.
     Totals { totals: Totals, last_id: MessageId },
     /// Part of a checkpoint: messages as they are at this point of the log.
@@ -183,19 +189,14 @@ impl<'a> Event<'a> {
                 buf.push(kind::LIST_REMOVED);
                 put_bytes(buf, name.as_bytes());
             }
-            Event::Verb { at, who, verb, detail } => {
-                buf.push(kind::VERB);
-                put_varint(buf, *at);
-                put_bytes(buf, who.as_bytes());
-                put_bytes(buf, verb.as_bytes());
-                put_bytes(buf, detail.as_bytes());
-            }
+            Event::Verb { at, who, verb, detail } => encode_verb(buf, *at, who, verb, detail),
+            Event::Hold { held, messages } => encode_hold(buf, *held, messages.iter().copied()),
             Event::Totals { totals, last_id } => encode_totals(buf, totals, *last_id),
             Event::Messages(slices) => {
                 begin_messages(buf);
                 for slice in slices {
                     let accept = &slice.accept;
-                    put_part(buf, |buf| accept::encode_body(buf, accept));
+                    put_part(buf, |buf| accept::encode_body(buf, accept, slice.held));
                     put_part(buf, |buf| slice.tally.encode(buf));
                 }
             }
@@ -210,12 +211,14 @@ impl<'a> Event<'a> {
         let r = &mut reader;
         Ok(match r.byte()? {
             kind::INTERN => Event::Intern { entries: decode_intern(r)? },
-            kind::ACCEPT => Event::Accept(Box::new(accept::decode_body(r)?)),
+            kind::ACCEPT => Event::Accept(Box::new(accept::decode_body(r)?.0)),
             kind::LIST_VERSION => {
                 Event::ListVersion { name: r.text()?, version: r.varint()?, stamp: r.text()?, ids: IdSet::decode(r)? }
             }
             kind::LIST_REMOVED => Event::ListRemoved { name: r.text()? },
             kind::VERB => Event::Verb { at: r.varint()?, who: r.text()?, verb: r.text()?, detail: r.text()? },
+            kind::HELD => Event::Hold { held: true, messages: decode_held(r)? },
+            kind::RELEASED => Event::Hold { held: false, messages: decode_held(r)? },
             kind::TOTALS => decode_totals(r)?,
             kind::MESSAGES => Event::Messages(decode_messages(r)?),
             kind::CHECKPOINT_END => Event::CheckpointEnd,
@@ -298,6 +301,35 @@ pub fn encode_list(buf: &mut Vec<u8>, name: &str, version: u64, stamp: &str, ids
     ids.encode(buf);
 }
 
+/// Appends a `Verb` record.
+pub fn encode_verb(buf: &mut Vec<u8>, at: Ms, who: &str, verb: &str, detail: &str) {
+    buf.push(kind::VERB);
+    put_varint(buf, at);
+    put_bytes(buf, who.as_bytes());
+    put_bytes(buf, verb.as_bytes());
+    put_bytes(buf, detail.as_bytes());
+}
+
+/// Appends a `Held` or `Released` record: a few bytes per message if they are given in order of age.
+pub fn encode_hold(buf: &mut Vec<u8>, held: bool, messages: impl ExactSizeIterator<Item = MessageId>) {
+    buf.push(if held { kind::HELD } else { kind::RELEASED });
+    put_varint(buf, messages.len() as u64);
+    let mut last = 0;
+    for id in messages {
+        put_zigzag(buf, id.0.wrapping_sub(last).cast_signed());
+        last = id.0;
+    }
+}
+
+fn decode_held(r: &mut Reader<'_>) -> Result<Vec<MessageId>, EventError> {
+    let (mut messages, mut last) = (Vec::new(), 0u64);
+    for _ in 0..r.varint()? {
+        last = last.wrapping_add(r.zigzag()?.cast_unsigned());
+        messages.push(MessageId(last));
+    }
+    Ok(messages)
+}
+
 pub(crate) fn encode_totals(buf: &mut Vec<u8>, totals: &Totals, last_id: MessageId) {
     buf.push(kind::TOTALS);
     put_varint(buf, totals.messages_accepted);
@@ -339,9 +371,9 @@ pub(crate) fn take_part<'a>(r: &mut Reader<'a>) -> Result<&'a [u8], EventError> 
 fn decode_messages(r: &mut Reader<'_>) -> Result<Vec<MessageSlice>, EventError> {
     let mut slices = Vec::new();
     while !r.is_empty() {
-        let accept = accept::decode_body(&mut Reader::new(take_part(r)?))?;
+        let (accept, held) = accept::decode_body(&mut Reader::new(take_part(r)?))?;
         let tally = Tally::decode(&mut Reader::new(take_part(r)?))?;
-        slices.push(MessageSlice { accept, tally });
+        slices.push(MessageSlice { accept, held, tally });
     }
     Ok(slices)
 }

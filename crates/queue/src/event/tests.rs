@@ -94,12 +94,15 @@ proptest! {
         round_trips(&Event::ListVersion { name: &a, version: n, stamp: &b, ids });
         round_trips(&Event::ListRemoved { name: &a });
         round_trips(&Event::Verb { at: n, who: &a, verb: &b, detail: &c });
+        for held in [true, false] {
+            round_trips(&Event::Hold { held, messages: vec![MessageId(n), MessageId(n / 2), MessageId(u64::MAX)] });
+        }
     }
 
     #[test]
-    fn slices_round_trip(slices in vec((accept(), tally()), 0..4), n: u64, m: u64, fates in tally()) {
+    fn slices_round_trip(slices in vec((accept(), any::<bool>(), tally()), 0..4), n: u64, m: u64, fates in tally()) {
         round_trips(&Event::Messages(
-            slices.into_iter().map(|(accept, tally)| MessageSlice { accept, tally }).collect(),
+            slices.into_iter().map(|(accept, held, tally)| MessageSlice { accept, held, tally }).collect(),
         ));
         let totals = Totals { messages_accepted: n, acknowledged: m, fates };
         round_trips(&Event::Totals { totals, last_id: MessageId(m) });
@@ -116,7 +119,7 @@ proptest! {
     #[test]
     fn a_damaged_event_is_an_event_or_an_error(accept in accept(), at: prop::sample::Index, byte: u8) {
         let mut buf = Vec::new();
-        Event::Messages(vec![MessageSlice { accept, tally: Tally::default() }]).encode(&mut buf);
+        Event::Messages(vec![MessageSlice { accept, held: true, tally: Tally::default() }]).encode(&mut buf);
         let at = at.index(buf.len());
         buf[at] = byte;
         let _ = Event::decode(&buf);
@@ -135,7 +138,7 @@ proptest! {
         begin_messages(&mut buf);
         for _ in 0..2 {
             put_part(&mut buf, |buf| {
-                accept::encode_body(buf, &accept);
+                accept::encode_body(buf, &accept, true);
                 buf.extend_from_slice(&more);
             });
             put_part(&mut buf, |buf| {
@@ -143,7 +146,7 @@ proptest! {
                 buf.extend_from_slice(&more);
             });
         }
-        let slice = MessageSlice { accept, tally: Tally::default() };
+        let slice = MessageSlice { accept, held: true, tally: Tally::default() };
         prop_assert_eq!(Event::decode(&buf), Ok(Event::Messages(vec![slice.clone(), slice])));
     }
 }
@@ -184,6 +187,9 @@ fn bytes_are_as_documented() {
         at: (EPOCH_2020_S + 1) * 1000 + 5,
     };
     assert_eq!(bytes(outcome), b"\x13\x82\x80\x80\x08\x0a\x04\x03\x03\x03op");
+    let hold = |held| Event::Hold { held, messages: vec![MessageId(300), MessageId(303), MessageId(302)] };
+    assert_eq!(bytes(hold(true)), b"\x06\x03\xd8\x04\x06\x01");
+    assert_eq!(bytes(hold(false)), b"\x07\x03\xd8\x04\x06\x01");
     let accept = Accept {
         id: MessageId(300),
         content: ContentId(2),

@@ -104,7 +104,8 @@ impl Clocks {
 
     pub fn hasten_recipient(&mut self, no: MessageNo, id: AddressId) {
         if let Some(clock) = self.recipients.get_mut(&(no, id)) {
-            clock.until_s = 0;
+            // Not 0, which says that the timer has fired.
+            clock.until_s = 1;
         }
     }
 
@@ -159,11 +160,14 @@ impl Scheduler {
             && let Some(oldest) = super::sites::oldest(&mailbox.waiters, newest)
         {
             let live = self.messages.get(&oldest);
-            if live.is_some_and(|m| now.saturating_sub(m.accepted) <= self.cfg.lifetime_ms) {
+            let is_parked = live.is_some_and(super::Active::is_parked);
+            if !is_parked && live.is_some_and(|m| now.saturating_sub(m.accepted) <= self.cfg.lifetime_ms) {
                 break;
             }
             mailbox.waiters.remove(oldest.0);
-            if live.is_some() {
+            if is_parked {
+                self.make_ready(store, oldest, id, now);
+            } else if live.is_some() {
                 self.fail(store, oldest, id, true, reply, now);
             }
         }
@@ -172,19 +176,83 @@ impl Scheduler {
     /// A mailbox's clock has run out: its oldest message is the probe.
     pub(super) fn mailbox_due(&mut self, store: &Store, id: AddressId, now: Ms) {
         let newest = self.newest;
-        let Some(mailbox) = self.clocks.mailboxes.get_mut(&id) else { return };
+        let Some(mailbox) = self.clocks.mailboxes.get(&id) else { return };
         if u64::from(mailbox.until_s) * 1_000 > now || mailbox.probe.is_some() {
             return;
         }
-        while let Some(no) = super::sites::oldest(&mailbox.waiters, newest) {
+        while let Some(mailbox) = self.clocks.mailboxes.get_mut(&id)
+            && let Some(no) = super::sites::oldest(&mailbox.waiters, newest)
+        {
             mailbox.waiters.remove(no.0);
-            if self.messages.contains_key(&no) {
+            let Some(active) = self.messages.get(&no) else { continue };
+            // One that is held would keep the others back for as long.
+            let is_parked = active.is_parked();
+            if !is_parked {
                 mailbox.probe = Some(no);
-                self.make_ready(store, no, id, now);
+            }
+            self.make_ready(store, no, id, now);
+            if !is_parked {
                 return;
             }
         }
         self.clocks.mailboxes.remove(&id);
+    }
+
+    /// An operator wants this recipient tried now: its own clock and its mailbox's end, and their counts of failures.
+    pub(super) fn end_clocks(&mut self, store: &Store, no: MessageNo, id: AddressId, now: Ms) {
+        if !self.clocks.strikes.is_empty() {
+            self.clocks.strikes.remove(&id);
+        }
+        if !self.clocks.recipients.is_empty()
+            && let Some(clock) = self.clocks.recipients.remove(&(no, id))
+            && clock.until_s > 0
+        {
+            self.make_ready(store, no, id, now);
+        }
+        if self.clocks.mailboxes.is_empty() {
+            return;
+        }
+        if let Some(mailbox) = self.clocks.mailboxes.get_mut(&id)
+            && mailbox.probe.is_none()
+            && mailbox.waiters.contains(no.0)
+        {
+            (mailbox.until_s, mailbox.fails) = (0, 0);
+            if self.messages.get(&no).is_some_and(super::Active::is_parked) {
+                self.mailbox_due(store, id, now);
+            } else {
+                mailbox.waiters.remove(no.0);
+                mailbox.probe = Some(no);
+                self.make_ready(store, no, id, now);
+            }
+        }
+    }
+
+    /// The message does not try this mailbox for the others any more, unless it is at it now.
+    pub(super) fn end_probe(&mut self, store: &Store, no: MessageNo, id: AddressId, now: Ms) {
+        if self.messages.get(&no).is_some_and(|active| active.in_flight.contains(id.0)) {
+            return;
+        }
+        if let Some(mailbox) = self.clocks.mailboxes.get_mut(&id)
+            && mailbox.probe == Some(no)
+        {
+            mailbox.probe = None;
+            self.mailbox_due(store, id, now);
+        }
+    }
+
+    /// Ends the holds on a message and its sender at a site, and forgets their counts.
+    pub(super) fn end_holds(&mut self, site: SiteId, no: MessageNo, sender: u64, now: Ms) {
+        self.drop_hold(site, HoldKey::Message(no));
+        if let Some(slot) = self.clocks.hold_by_key.get(&(site, HoldKey::Sender(sender))).copied() {
+            if let Some(hold) = self.clocks.holds[slot as usize].as_mut() {
+                (hold.until, hold.fails) = (0, 0);
+            }
+            self.hold_due(slot, now);
+        }
+    }
+
+    pub(super) fn has_mailboxes(&self) -> bool {
+        !self.clocks.mailboxes.is_empty()
     }
 
     /// The recipient of this message is done with, or is waiting for something else than its mailbox: if it was the
@@ -247,7 +315,8 @@ impl Scheduler {
     /// A recipient's clock has run out.
     pub(super) fn recipient_due(&mut self, store: &Store, no: MessageNo, id: AddressId, now: Ms) {
         let Some(clock) = self.clocks.recipients.get_mut(&(no, id)) else { return };
-        if u64::from(clock.until_s) * 1_000 > now {
+        // 0: it has fired, and this timer is of an earlier clock.
+        if clock.until_s == 0 || u64::from(clock.until_s) * 1_000 > now {
             return;
         }
         if self.messages.contains_key(&no) {

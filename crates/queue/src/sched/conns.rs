@@ -158,6 +158,9 @@ impl Scheduler {
         if self.stopped {
             return;
         }
+        if !self.clear_front(site) {
+            return;
+        }
         let entry = self.sites.get(site);
         if !entry.waits() || entry.coming >= entry.waiting_messages() {
             return;

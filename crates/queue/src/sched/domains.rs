@@ -101,6 +101,15 @@ impl Scheduler {
         }
     }
 
+    /// Ends the clock of a domain's look-up.
+    pub(super) fn end_look_up_clock(&mut self, domain: DomainId) {
+        let entry = self.domains.get(domain);
+        if entry.look_up == LookUp::Clock {
+            (entry.until, entry.fails) = (0, 0);
+            self.look_up(domain);
+        }
+    }
+
     fn look_up(&mut self, domain: DomainId) {
         self.domains.get(domain).look_up = LookUp::Queued;
         self.domains.queue.push_back(domain);

@@ -38,6 +38,12 @@ pub(super) struct Drain {
     pub reply: Reply,
 }
 
+impl Failing {
+    pub fn ids(&self) -> &IdSet {
+        &self.ids
+    }
+}
+
 impl Active {
     pub fn is_failing(&self, id: AddressId) -> bool {
         self.extra.as_ref().is_some_and(|extra| extra.failing.ids.contains(id.0))
@@ -46,7 +52,7 @@ impl Active {
 
 impl Scheduler {
     pub(super) fn is_over_age(&self, no: MessageNo, now: Ms) -> bool {
-        self.messages.get(&no).is_some_and(|m| now.saturating_sub(m.accepted) > self.cfg.lifetime_ms)
+        self.messages.get(&no).is_some_and(|m| !m.is_parked() && now.saturating_sub(m.accepted) > self.cfg.lifetime_ms)
     }
 
     /// The recipient is not tried again. `expired`: the last failure was temporary and its lifetime is over.
@@ -54,6 +60,9 @@ impl Scheduler {
         self.settle(store, no, id, now);
         let Some(active) = self.messages.get_mut(&no) else { return };
         if !store.message(no).is_some_and(|m| m.pending().contains(id.0)) {
+            return;
+        }
+        if active.meets_reservation(id) {
             return;
         }
         let failing = &mut active.extra.get_or_insert_default().failing;
@@ -142,6 +151,9 @@ impl Scheduler {
         while *steps > 0 {
             *steps -= 1;
             let Some(no) = self.oldest_at_domain(domain) else { return true };
+            if self.park_at_domain(domain, no) {
+                continue;
+            }
             if drain.expired_only && self.messages.contains_key(&no) && !self.is_over_age(no, now) {
                 return true;
             }
@@ -159,6 +171,9 @@ impl Scheduler {
                     return false;
                 }
                 *steps -= 1;
+                if self.park(site, no) {
+                    continue;
+                }
                 if drain.expired_only && self.messages.contains_key(&no) && !self.is_over_age(no, now) {
                     break;
                 }

@@ -13,9 +13,11 @@
 //! | in flight | its transaction | `work_done`, or `closed` (taken as lost) |
 //! | behind its own clock, or its mailbox's | `clocks` | the clock |
 //! | failing | the message's failures | `bounced` (or `bounce_refused`, and again) |
+//! | met | the operator's reservation: looked at for a transaction, and kept back | `removed` or `unreserve` |
 //!
 //! So nobody is handed out twice at a time, nothing is scanned for, and a clock that fires brings back precisely what
-//! waits behind it. Holds on a message or a sender at a site stop (site, message) pairs, not recipients.
+//! waits behind it. Holds on a message or a sender at a site stop (site, message) pairs, not recipients; so does the
+//! operator's hold on a message (`verbs`), which has no clock.
 //!
 //! **Bounds.** No call does more than `STEPS_MAX` steps of work; what remains is done by the next [`Scheduler::tick`],
 //! and [`Scheduler::next_tick`] says "at once" as long as something remains. Connections never exceed
@@ -37,6 +39,7 @@ mod status;
 mod steps;
 mod tables;
 mod timers;
+mod verbs;
 mod verdict;
 mod waits;
 
@@ -50,7 +53,7 @@ pub use effects::{CloseReason, Dsn, Effect, Failure, Ids, RcptOutcome, Stage, Wo
 pub use reasons::Reply;
 pub use status::{Census, Load, RecipientState, RecipientStatus, SiteStatus, Waiting};
 
-use crate::ids::{AddressId, MessageNo, Ms, SiteId};
+use crate::ids::{MessageNo, Ms, SiteId};
 use crate::idset::IdSet;
 use crate::store::Store;
 
@@ -77,6 +80,10 @@ struct Extra {
     failing: failing::Failing,
     /// Sites with a hold on this message.
     held_at: Vec<SiteId>,
+    /// An operator holds it.
+    parked: Option<Box<verbs::Parked>>,
+    /// An operator is taking recipients out.
+    reserved: Option<Box<verbs::Reserved>>,
 }
 
 /// A large message on its way to its domains.
@@ -108,6 +115,7 @@ pub struct Scheduler {
     reasons: reasons::Reasons,
     drains: VecDeque<failing::Drain>,
     flushes: VecDeque<steps::Flush>,
+    verbs: verbs::Verbs,
     effects: Vec<Effect>,
     stopped: bool,
 }
@@ -132,6 +140,7 @@ impl Scheduler {
             reasons: reasons::Reasons::default(),
             drains: VecDeque::new(),
             flushes: VecDeque::new(),
+            verbs: verbs::Verbs::default(),
             effects: Vec::new(),
             stopped: false,
         }
@@ -159,9 +168,18 @@ impl Scheduler {
         }
         self.live.insert(no.0);
         self.newest = no.0;
+        if message.is_held() {
+            self.park_unseen(no);
+        } else {
+            self.begin(store, no, small, now);
+        }
+    }
+
+    /// Brings a message's recipients to where they wait.
+    fn begin(&mut self, store: &Store, no: MessageNo, small: bool, now: Ms) {
         if small {
-            for id in message.pending() {
-                self.make_ready(store, no, AddressId(id), now);
+            for id in store.pending_of(no) {
+                self.make_ready(store, no, id, now);
             }
         } else if let Some(active) = self.messages.get_mut(&no) {
             active.extra.get_or_insert_default().activation = Some(Activation::default());
@@ -177,6 +195,9 @@ impl Scheduler {
         {
             for site in extra.held_at {
                 self.drop_hold(site, clocks::HoldKey::Message(no));
+            }
+            if let Some(parked) = extra.parked {
+                self.unpark_gone(no, &parked);
             }
         }
     }
@@ -203,6 +224,7 @@ impl Scheduler {
             || !self.domains.relinks.is_empty()
             || !self.drains.is_empty()
             || !self.flushes.is_empty()
+            || self.verbs.has_work()
             || !self.sites.dirty.is_empty();
         if at_once && !self.stopped { Some(0) } else { self.timers.next() }
     }

@@ -224,6 +224,10 @@ impl Sites {
         best.map_or(Pick::Wait(earliest), Pick::Target)
     }
 
+    pub fn named(&self, key: &str) -> Option<SiteId> {
+        self.by_key.get(&Arc::from(key)).copied()
+    }
+
     pub fn mark_dirty(&mut self, site: SiteId) {
         let entry = &mut self.list[site.0 as usize];
         if !entry.dirty {

@@ -32,6 +32,8 @@ pub struct SiteStatus {
 pub enum RecipientState {
     /// In a transaction.
     Sending,
+    /// An operator holds the message.
+    Held,
     /// Failed, its report is being made.
     Reporting,
     /// Its own clock (greylisting).
@@ -96,6 +98,11 @@ impl Scheduler {
         self.sites.list.get(site.0 as usize).map(|s| &*s.key)
     }
 
+    /// A site by its name, as [`SiteStatus::name`] has it.
+    pub fn site_named(&self, name: &str) -> Option<SiteId> {
+        self.sites.named(name)
+    }
+
     /// The site that a domain is at, once known.
     pub fn site_of(&self, domain: DomainId) -> Option<SiteId> {
         self.domains.peek(domain)?.site
@@ -129,7 +136,7 @@ impl Scheduler {
     }
 
     /// When the earliest host may be tried, if none may now.
-    fn site_clock(&self, site: SiteId, now: Ms) -> Option<Ms> {
+    pub(super) fn site_clock(&self, site: SiteId, now: Ms) -> Option<Ms> {
         let hosts = self.sites.list.get(site.0 as usize)?.targets.iter().map(|t| &self.sites.hosts[t.1 as usize]);
         hosts.map(|host| host.until).min().filter(|until| *until > now)
     }
@@ -154,6 +161,9 @@ impl Scheduler {
         }
         if active.is_failing(id) {
             return status(RecipientState::Reporting, None, 0);
+        }
+        if active.is_parked() {
+            return status(RecipientState::Held, None, 0);
         }
         if let Some((until, reason)) = self.clocks.recipient(no, id, now) {
             return status(RecipientState::Recipient, Some(until), reason);

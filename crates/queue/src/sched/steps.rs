@@ -37,6 +37,7 @@ impl Scheduler {
         }
         self.drain(store, STEPS_MAX / 4, now);
         self.flush_on(store);
+        self.verbs_on(store, STEPS_MAX / 2, now);
         self.look_at_dirty(DIRTY_MAX, now);
         self.serve_wanting(now);
     }
@@ -84,7 +85,7 @@ impl Scheduler {
         self.flushes.push_back(Flush { site: None, slot: 0 });
     }
 
-    fn end_host_clocks(&mut self, site: SiteId) {
+    pub(super) fn end_host_clocks(&mut self, site: SiteId) {
         for target in 0..self.sites.get(site).targets.len() {
             let host = self.sites.get(site).targets[target].1;
             self.sites.host(host).until = 0;

@@ -54,12 +54,12 @@ impl List {
 }
 
 /// Of one message at one site of many domains: where it waits. A domain may be named twice, or in vain.
-type AtSite = SmallVec<[DomainId; 4]>;
+pub(super) type AtSite = SmallVec<[DomainId; 4]>;
 
 #[derive(Default)]
 pub(super) struct Waits {
     lists: Parts<(DomainId, MessageNo), List>,
-    at_sites: Parts<(SiteId, MessageNo), AtSite>,
+    pub at_sites: Parts<(SiteId, MessageNo), AtSite>,
 }
 
 impl Waits {
@@ -76,7 +76,9 @@ impl Scheduler {
         self.waits.lists.get_or_insert_with((domain, no), List::default).ids.push(id);
         if self.domains.get(domain).explicit.insert(no.0) {
             self.link(domain, no, class, now);
-        } else if let Some(site) = self.domains.get(domain).site {
+        } else if let Some(site) = self.domains.get(domain).site
+            && !self.park(site, no)
+        {
             self.sites.get(site).waiting[class].insert(no.0);
             self.consider(site, now);
         }
@@ -84,8 +86,11 @@ impl Scheduler {
 
     /// Enters (site, message): untouched recipients of a domain, or a list.
     pub(super) fn wait_at(&mut self, site: SiteId, domain: DomainId, no: MessageNo, class: usize) {
+        let parked = self.park(site, no);
         let entry = self.sites.get(site);
-        entry.waiting[class].insert(no.0);
+        if !parked {
+            entry.waiting[class].insert(no.0);
+        }
         if entry.domains.len() > 1 {
             self.waits.at_sites.get_or_insert_with((site, no), AtSite::new).push(domain);
         }
@@ -145,6 +150,9 @@ impl Scheduler {
             if entry.holds > 0 && self.held_back(store, site, class, no, now) {
                 continue;
             }
+            if self.park(site, no) {
+                continue;
+            }
             let mut ids = Ids::new();
             self.gather(store, site, no, max, &mut ids, &mut steps, now);
             if !ids.is_empty() {
@@ -170,10 +178,7 @@ impl Scheduler {
         now: Ms,
     ) {
         let Some(class) = self.messages.get(&no).map(|m| m.class) else {
-            let entry = self.sites.get(site);
-            entry.waiting[0].remove(no.0);
-            entry.waiting[1].remove(no.0);
-            self.waits.at_sites.remove(&(site, no));
+            self.bury_at(site, no);
             return;
         };
         let (mixes, single) = {
@@ -249,6 +254,8 @@ impl Scheduler {
             *steps -= 1;
             if !message.pending().contains(id.0) {
                 gone.push(id);
+            } else if active.meets_reservation(id) {
+                // The verb's end says what becomes of it.
             } else if self.clocks.keeps_back(id, no, now) || active.is_failing(id) {
                 // The mailbox's clock (or the report) brings it back.
             } else if active.in_flight.insert(id.0) {
@@ -268,7 +275,7 @@ impl Scheduler {
     }
 
     /// A message that is gone: its traces at a domain.
-    fn forget(&mut self, store: &Store, domain: DomainId, no: MessageNo, now: Ms) {
+    pub(super) fn forget(&mut self, store: &Store, domain: DomainId, no: MessageNo, now: Ms) {
         let entry = self.domains.get(domain);
         entry.bulk.remove(no.0);
         entry.explicit.remove(no.0);

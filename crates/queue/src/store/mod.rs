@@ -86,6 +86,8 @@ pub struct Store {
     totals: Totals,
     /// Recipients pending in `messages`.
     pending: u64,
+    /// Messages held.
+    held: usize,
     /// The highest id seen or given out.
     last_id: MessageId,
     /// The id of the youngest message by number.
@@ -107,6 +109,7 @@ impl Default for Store {
             lists: BTreeMap::new(),
             totals: Totals::default(),
             pending: 0,
+            held: 0,
             last_id: MessageId(0),
             last_linked: MessageId(0),
             window: false,
@@ -170,6 +173,7 @@ impl Store {
                 Applied::Noted
             }
             Event::Verb { .. } => Applied::Noted,
+            Event::Hold { held, messages } => self.hold(held, &messages),
             Event::Skipped(_) => self.ignore(),
         }
     }
@@ -187,7 +191,7 @@ impl Store {
         messages.sort_unstable_by_key(Message::id);
         self.by_id.clear();
         self.by_content.clear();
-        self.pending = 0;
+        (self.pending, self.held) = (0, 0);
         self.last_linked = MessageId(0);
         for message in messages {
             self.link(message);
@@ -295,6 +299,19 @@ impl Store {
         Applied::Finished { no, id, content, unreferenced, recipients }
     }
 
+    /// Messages that are gone need no hold; those that are not known yet bring it with their slice.
+    fn hold(&mut self, held: bool, messages: &[MessageId]) -> Applied {
+        let mut applied = Applied::Nothing;
+        for id in messages {
+            let Some(no) = self.no_of(*id) else { continue };
+            if self.messages.get_mut(no.0).is_some_and(|message| message.set_held(held)) {
+                self.held = if held { self.held + 1 } else { self.held - 1 };
+                applied = Applied::Noted;
+            }
+        }
+        applied
+    }
+
     /// A checkpoint's slice: the message is exactly this.
     fn replace(&mut self, slice: MessageSlice) {
         self.last_id = self.last_id.max(slice.accept.id);
@@ -309,6 +326,7 @@ impl Store {
     fn link(&mut self, message: Message) -> MessageNo {
         let (id, content) = (message.id(), message.content());
         self.pending += message.pending().len() as u64;
+        self.held += usize::from(message.is_held());
         self.unordered |= id < self.last_linked;
         self.last_linked = id;
         let no = self.messages.push(message);
@@ -324,6 +342,7 @@ impl Store {
     fn unlink(&mut self, no: MessageNo) -> bool {
         let Some(message) = self.messages.remove(no.0) else { return false };
         self.pending -= message.pending().len() as u64;
+        self.held -= usize::from(message.is_held());
         self.by_id.remove(self.hasher.hash_one(message.id()), no.0);
         self.by_content.remove(self.hasher.hash_one(message.content()), no.0);
         !self.has_content(message.content())

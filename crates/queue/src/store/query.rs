@@ -50,6 +50,22 @@ impl Store {
         self.messages.iter()
     }
 
+    /// The first number of a queued message and the one before which all are: for a walk in slices.
+    pub fn number_bounds(&self) -> (u32, u32) {
+        let until = self.messages.next();
+        (self.oldest().map_or(until, |(no, _)| no.0), until)
+    }
+
+    /// Those with numbers from `first` on, cyclically, and before `until`; none if the two are equal.
+    pub fn messages_between(&self, first: u32, until: u32) -> impl Iterator<Item = (MessageNo, &Message)> {
+        self.messages.between(first, until)
+    }
+
+    /// Messages that an operator holds.
+    pub fn held(&self) -> usize {
+        self.held
+    }
+
     pub fn oldest(&self) -> Option<(MessageNo, &Message)> {
         self.messages().next()
     }

@@ -9,6 +9,8 @@ use super::protocol::{Assembler, Problem, Reply, Request};
 
 /// Until the server must have written something.
 const ANSWER_MS_MAX: u64 = 30_000;
+/// The same for verbs on mail, which commit batch after batch.
+const VERB_MS_MAX: u64 = 3_600_000;
 /// One line of a reply; the server makes them far shorter.
 const LINE_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
@@ -38,6 +40,11 @@ impl Client {
         stream.set_read_timeout(limit)?;
         stream.set_write_timeout(limit)?;
         Ok(Client { stream: BufReader::new(stream) })
+    }
+
+    /// Waits for as long as a verb takes that acts on all the queue.
+    pub fn be_patient(&mut self) -> io::Result<()> {
+        self.stream.get_ref().set_read_timeout(Some(Duration::from_millis(VERB_MS_MAX)))
     }
 
     /// Asks and waits for the whole reply; [`Reply::Error`] comes as [`ClientError::Refused`].

@@ -9,12 +9,15 @@
 pub mod client;
 pub mod protocol;
 pub mod render;
+pub mod selection;
 pub mod server;
 #[cfg(test)]
 mod tests;
 
 pub use client::{Client, ClientError};
 pub use protocol::{
-    ErrorCode, Fates, MessageView, QueueSummary, RecipientState, RecipientView, Reply, Request, SiteRow, Status,
+    EnvelopeView, ErrorCode, Fates, MessageView, QueueSummary, RecipientState, RecipientView, Reply, Request, SiteRow,
+    Status,
 };
+pub use selection::{Counted, Selection, Verb};
 pub use server::{Control, ControlServer, Peer};

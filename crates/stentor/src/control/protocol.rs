@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use stentor_queue::ids::{MessageId, Ms};
 
+use super::selection::{self, Counted, Parsed, Selection, Verb};
+
 /// The protocol's version, in every request and reply. Fields may be added within a version; readers skip unknown ones.
 pub const VERSION: u64 = 1;
 /// A request with its line end.
@@ -18,9 +20,22 @@ pub const SITES_DEFAULT: u32 = 50;
 pub const RECIPIENTS_DEFAULT: u32 = 1_000;
 
 /// The verbs of this version.
-pub const VERBS: [&str; 6] = ["status", "queue", "queue_show", "flush", "reload", "stop"];
-/// Names that later versions give a meaning to; nobody else may take them.
-pub const VERBS_PLANNED: [&str; 6] = ["hold", "release", "remove", "bounce", "requeue", "export"];
+pub const VERBS: [&str; 12] = [
+    "status",
+    "queue",
+    "queue_show",
+    "flush",
+    "reload",
+    "stop",
+    "hold",
+    "release",
+    "remove",
+    "bounce",
+    "requeue",
+    "export",
+];
+/// Recipients in one `envelope` line.
+pub const EXPORTED_PER_LINE_MAX: usize = 500;
 
 /// What the operator wants.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -43,6 +58,17 @@ pub enum Request {
     Reload,
     /// As `SIGTERM`: a graceful stop.
     Stop,
+    /// A verb on mail, journaled; or what it would be about.
+    Act {
+        verb: Verb,
+        selection: Selection,
+        dry_run: bool,
+        reason: Option<String>,
+    },
+    /// The queue as `envelope` lines.
+    Export {
+        selection: Selection,
+    },
 }
 
 /// Arguments are strict, so that a misspelt one does not silently mean "all".
@@ -122,11 +148,12 @@ impl Request {
                 let FlushArguments { site } = FlushArguments::deserialize(&fields).map_err(wrong)?;
                 Ok(Request::Flush { site })
             }
-            planned if VERBS_PLANNED.contains(&planned) => {
-                let text = format!("the verb {planned} is planned, but not in this version");
-                Err(Problem::new(ErrorCode::NotInThisVersion, text))
-            }
-            _ => {
+            "export" => Ok(Request::Export { selection: selection::parse(&verb, &fields, false)?.selection }),
+            name => {
+                if let Some(verb) = Verb::ALL.into_iter().find(|verb| verb.name() == name) {
+                    let Parsed { selection, dry_run, reason } = selection::parse(name, &fields, true)?;
+                    return Ok(Request::Act { verb, selection, dry_run, reason });
+                }
                 let text = format!("unknown verb; known are {}", VERBS.join(", "));
                 Err(Problem::new(ErrorCode::UnknownVerb, text))
             }
@@ -148,6 +175,24 @@ impl Request {
             }
             Request::Reload => serde_json::json!({"v": VERSION, "verb": "reload"}),
             Request::Stop => serde_json::json!({"v": VERSION, "verb": "stop"}),
+            Request::Export { selection } => {
+                let mut fields = selection.to_json();
+                fields.insert("v".to_owned(), VERSION.into());
+                fields.insert("verb".to_owned(), "export".into());
+                Value::Object(fields)
+            }
+            Request::Act { verb, selection, dry_run, reason } => {
+                let mut fields = selection.to_json();
+                fields.insert("v".to_owned(), VERSION.into());
+                fields.insert("verb".to_owned(), verb.name().into());
+                if *dry_run {
+                    fields.insert("dry_run".to_owned(), true.into());
+                }
+                if let Some(reason) = reason {
+                    fields.insert("reason".to_owned(), reason.as_str().into());
+                }
+                Value::Object(fields)
+            }
         }
         .to_string();
         line.push('\n');
@@ -162,7 +207,7 @@ pub enum ErrorCode {
     BadRequest,
     BadVersion,
     UnknownVerb,
-    /// A planned verb.
+    /// Reserved for verbs that are planned.
     NotInThisVersion,
     /// No such message or site.
     NotFound,
@@ -242,6 +287,8 @@ pub struct QueueSummary {
     pub messages: u64,
     /// Pending recipients.
     pub recipients: u64,
+    /// Messages that an operator holds.
+    pub held: u64,
     pub content_bytes: u64,
     /// When the oldest queued message was accepted, and its queue id.
     pub oldest: Option<Ms>,
@@ -283,6 +330,8 @@ pub struct MessageView {
     pub size: u64,
     pub accepted: Ms,
     pub expires: Option<Ms>,
+    /// An operator holds it: it is not tried and does not expire.
+    pub held: bool,
     /// The client's address, or `local`.
     pub origin: String,
     pub message_id: String,
@@ -301,6 +350,8 @@ pub enum RecipientState {
     InFlight,
     /// A clock holds it until `next_try`.
     Deferred,
+    /// An operator holds the message.
+    Held,
     #[serde(other)]
     Other,
 }
@@ -316,6 +367,45 @@ pub struct RecipientView {
     pub last_reply: String,
 }
 
+/// One line of `export`: a message, or more recipients of the one before.
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
+#[serde(default)]
+pub struct EnvelopeView {
+    pub id: String,
+    /// More recipients of the line before; the rest is repeated.
+    pub continued: bool,
+    pub held: bool,
+    pub sender: String,
+    pub list: Option<String>,
+    pub class: String,
+    pub size: u64,
+    pub accepted: Ms,
+    pub origin: String,
+    pub message_id: String,
+    pub envid: Option<String>,
+    /// `full`, `headers` (RFC 3461 RET).
+    pub ret: Option<String>,
+    pub eight_bit: bool,
+    pub smtputf8: bool,
+    pub is_report: bool,
+    pub fates: Fates,
+    /// Pending ones.
+    pub recipients: Vec<ExportedRecipient>,
+}
+
+/// One pending recipient of [`EnvelopeView`].
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
+#[serde(default)]
+pub struct ExportedRecipient {
+    #[serde(flatten)]
+    pub state: RecipientView,
+    /// NOTIFY bits (RFC 3461): 1 NEVER, 2 SUCCESS, 4 FAILURE, 8 DELAY.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub notify: Option<u8>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub orcpt: Option<String>,
+}
+
 /// The answer to a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Reply {
@@ -327,6 +417,8 @@ pub enum Reply {
         text: String,
         count: Option<u64>,
     },
+    /// As `Done`, of a verb that acts on mail.
+    Counted(Box<Counted>),
     Error(Problem),
 }
 
@@ -354,8 +446,22 @@ enum Body {
     Sites(Vec<SiteRow>),
     Message(Box<MessageView>),
     Recipients(Vec<RecipientView>),
-    Done { text: String, count: Option<u64> },
+    Envelope(Box<EnvelopeView>),
+    Done(Box<Done>),
     Error(Problem),
+}
+
+/// Of a verb on mail with what it counted.
+#[derive(Serialize, Deserialize)]
+struct Done {
+    text: String,
+    count: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    messages: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    in_flight: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dry_run: Option<bool>,
 }
 
 /// The lines of a reply, each with its end.
@@ -373,7 +479,13 @@ pub fn to_lines(reply: Reply) -> Vec<String> {
             bodies.push(Body::Message(message));
             bodies.extend(rows.chunks(ROWS_PER_LINE_MAX).map(|rows| Body::Recipients(rows.to_vec())));
         }
-        Reply::Done { text, count } => bodies.push(Body::Done { text, count }),
+        Reply::Done { text, count } => {
+            bodies.push(Body::Done(Box::new(Done { text, count, messages: None, in_flight: None, dry_run: None })));
+        }
+        Reply::Counted(counted) => {
+            let Counted { text, count, messages, in_flight, dry_run } = *counted;
+            bodies.push(Body::Done(Box::new(Done { text, count, messages, in_flight, dry_run })));
+        }
         Reply::Error(problem) => bodies.push(Body::Error(problem)),
     }
     let last = bodies.len() - 1;
@@ -383,6 +495,20 @@ pub fn to_lines(reply: Reply) -> Vec<String> {
         serde_json::to_string(&line).unwrap_or_default() + "\n"
     };
     bodies.into_iter().enumerate().map(line).collect()
+}
+
+/// One line of an export, with its end.
+pub fn envelope_line(envelope: EnvelopeView) -> String {
+    let line = Line { v: VERSION, ok: true, more: true, body: Body::Envelope(Box::new(envelope)) };
+    // A plain struct with string keys: serialising it cannot fail.
+    serde_json::to_string(&line).unwrap_or_default() + "\n"
+}
+
+/// The envelope in a line of an export, as JSON.
+pub fn envelope_of(line: &str) -> Option<String> {
+    let line: Line = serde_json::from_str(line).ok()?;
+    let Body::Envelope(envelope) = line.body else { return None };
+    serde_json::to_string(&envelope).ok()
 }
 
 /// Puts the lines of one reply together.
@@ -403,7 +529,13 @@ impl Assembler {
             (None, Body::Status(status)) => Reply::Status(status),
             (None, Body::Queue(queue)) => Reply::Queue(queue),
             (None, Body::Message(message)) => Reply::Message(message),
-            (None, Body::Done { text, count }) => Reply::Done { text, count },
+            (None, Body::Done(done)) if done.messages.is_some() => {
+                let Done { text, count, messages, in_flight, dry_run } = *done;
+                Reply::Counted(Box::new(Counted { text, count, messages, in_flight, dry_run }))
+            }
+            (None, Body::Done(done)) => Reply::Done { text: done.text, count: done.count },
+            // Shown as they come; nothing of them is kept.
+            (None, Body::Envelope(_)) if line.more => return Ok(None),
             (_, Body::Error(problem)) => Reply::Error(problem),
             (Some(Reply::Queue(mut queue)), Body::Sites(rows)) => {
                 queue.sites.extend(rows);

@@ -20,6 +20,7 @@ pub fn reply(reply: &Reply) -> String {
         Reply::Queue(q) => queue(q),
         Reply::Message(m) => message(m),
         Reply::Done { text, .. } => format!("{}\n", printable(text, 1000)),
+        Reply::Counted(counted) => format!("{}\n", printable(&counted.text, 1000)),
         Reply::Error(problem) => format!("error: {}\n", printable(&problem.text, 1000)),
     }
 }
@@ -32,7 +33,8 @@ pub fn queue(q: &QueueSummary) -> String {
     }
     let (messages, recipients) = (plural(q.messages, "message"), plural(q.recipients, "recipient"));
     let size = bytes(q.content_bytes);
-    line(&mut out, format_args!("{}: {messages} ({size}), {recipients} waiting", cut(&q.hostname, 40)));
+    let held = if q.held > 0 { format!("; {} held", plural(q.held, "message")) } else { String::new() };
+    line(&mut out, format_args!("{}: {messages} ({size}), {recipients} waiting{held}", cut(&q.hostname, 40)));
     if let Some(oldest) = q.oldest {
         let id = cut(q.oldest_id.as_deref().unwrap_or(""), 20);
         line(&mut out, format_args!("oldest: {id}, accepted {} ago", span(q.now.saturating_sub(oldest))));
@@ -68,8 +70,9 @@ pub fn message(m: &MessageView) -> String {
     let mut out = String::new();
     let list = m.list.as_deref().map(|list| format!(", list {}", cut(list, 30))).unwrap_or_default();
     let age = span(m.now.saturating_sub(m.accepted));
+    let held = if m.held { ", HELD" } else { "" };
     let expires = m.expires.map(|at| format!(", expires in {}", span(at.saturating_sub(m.now)))).unwrap_or_default();
-    line(&mut out, format_args!("{}  {}  {}{list}", cut(&m.id, 20), bytes(m.size), cut(&m.class, 20)));
+    line(&mut out, format_args!("{}  {}  {}{list}{held}", cut(&m.id, 20), bytes(m.size), cut(&m.class, 20)));
     line(&mut out, format_args!("  accepted    {} ({age} ago){expires}", instant(m.accepted)));
     line(&mut out, format_args!("  from        <{}> by {}", cut(&m.sender, 60), cut(&m.origin, 20)));
     if !m.message_id.is_empty() {
@@ -90,6 +93,7 @@ pub fn message(m: &MessageView) -> String {
             RecipientState::Waiting => ("waiting", next_try(r.next_try, m.now)),
             RecipientState::InFlight => ("in flight", "-".to_owned()),
             RecipientState::Deferred => ("deferred", next_try(r.next_try, m.now)),
+            RecipientState::Held => ("held", "-".to_owned()),
             RecipientState::Other => ("other", next_try(r.next_try, m.now)),
         };
         let (address, last) = (cut(&r.address, ADDRESS_COLUMNS), cut(&r.last_reply, rest));

@@ -15,11 +15,12 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::protocol::{ErrorCode, REQUEST_BYTES_MAX, Reply, Request, to_lines};
+use super::protocol::{EnvelopeView, ErrorCode, REQUEST_BYTES_MAX, Reply, Request, envelope_line, to_lines};
+use super::selection::Selection;
 
 /// Operators at a time; one more is answered `busy`.
 pub const CONNECTIONS_MAX: usize = 16;
@@ -31,6 +32,8 @@ const WRITE_MS_MAX: u64 = 10_000;
 const DRAIN_MS_MAX: u64 = 2_000;
 /// `accept` failed, most likely for want of descriptors.
 const ACCEPT_PAUSE_MS: u64 = 200;
+/// Groups of envelope lines on their way to a peer that reads slowly.
+const EXPORT_GROUPS_MAX: usize = 2;
 
 /// Who asks, as the kernel says. For the journal's audit records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,6 +46,16 @@ pub struct Peer {
 pub trait Control: Send + Sync + 'static {
     /// Answers one request. Refusals are [`Reply::Error`].
     fn handle(&self, request: Request, peer: Peer) -> impl Future<Output = Reply> + Send;
+
+    /// Answers an export: the envelopes go to `lines` as the peer takes them, then the reply. A closed channel says that
+    /// the peer has gone.
+    fn export(
+        &self,
+        _selection: Selection,
+        _lines: mpsc::Sender<Vec<EnvelopeView>>,
+    ) -> impl Future<Output = Reply> + Send {
+        async { Reply::error(ErrorCode::Failed, "there is nothing to export here") }
+    }
 }
 
 /// A bound socket; the file goes when this is dropped.
@@ -147,6 +160,7 @@ async fn converse<C: Control>(
                 return send(stream, refusal(ErrorCode::TooLarge, &text).as_bytes()).await;
             }
             Ok(Ok(Line::Complete(line))) => match Request::parse(&line) {
+                Ok(Request::Export { selection }) => export(stream, control, selection).await?,
                 Ok(request) => control.handle(request, peer).await,
                 Err(problem) => Reply::Error(problem),
             },
@@ -155,6 +169,23 @@ async fn converse<C: Control>(
             send(stream, line.as_bytes()).await?;
         }
     }
+}
+
+/// Writes envelopes as they come, so that none waits in memory for a peer that does not read.
+async fn export<C: Control>(stream: &mut UnixStream, control: &C, selection: Selection) -> io::Result<Reply> {
+    let (lines, mut groups) = mpsc::channel(EXPORT_GROUPS_MAX);
+    let reply = control.export(selection, lines);
+    // The receiver goes with a failed write, so that the walk does not wait for it.
+    let writing = async move {
+        while let Some(group) = groups.recv().await {
+            for envelope in group {
+                send(stream, envelope_line(envelope).as_bytes()).await?;
+            }
+        }
+        io::Result::Ok(())
+    };
+    let (reply, written) = tokio::join!(reply, writing);
+    written.map(|()| reply)
 }
 
 enum Line {

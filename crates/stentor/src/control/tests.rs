@@ -11,7 +11,7 @@ use std::time::Duration;
 use stentor_queue::ids::{MessageId, Ms};
 
 use super::protocol::*;
-use super::{Client, ClientError, Control, ControlServer, Peer, render};
+use super::{Client, ClientError, Control, ControlServer, Counted, Peer, Selection, Verb, render};
 
 const NOW: Ms = 1_795_258_465_000;
 
@@ -63,10 +63,24 @@ fn bad_requests_are_told_why() {
     for (line, code) in table {
         assert_eq!(refusal(line), code, "{line}");
     }
-    for verb in VERBS_PLANNED {
-        let line = format!(r#"{{"v":1,"verb":"{verb}","sender":"a@b","dry_run":true}}"#);
-        assert_eq!(refusal(&line), ErrorCode::NotInThisVersion);
+    for verb in Verb::ALL.map(Verb::name) {
+        for arguments in [
+            "",
+            r#","id":[]"#,
+            r#","id":"x""#,
+            r#","sendr":"a@b""#,
+            r#","all":true,"sender":"a@b""#,
+            r#","all":false"#,
+            r#","age_s_min":-1"#,
+            r#","dry_run":1,"all":true"#,
+        ] {
+            let line = format!(r#"{{"v":1,"verb":"{verb}"{arguments}}}"#);
+            assert_eq!(refusal(&line), ErrorCode::BadRequest, "{line}");
+        }
     }
+    assert_eq!(refusal(r#"{"v":1,"verb":"export","dry_run":true}"#), ErrorCode::BadRequest);
+    let long = format!(r#"{{"v":1,"verb":"bounce","all":true,"reason":"{}"}}"#, "x".repeat(501));
+    assert_eq!(refusal(&long), ErrorCode::BadRequest);
     let deep = "[".repeat(REQUEST_BYTES_MAX);
     assert_eq!(refusal(&deep), ErrorCode::BadRequest, "nesting is bounded");
 }
@@ -102,6 +116,7 @@ fn summary(sites: usize) -> QueueSummary {
         now: NOW,
         messages: 12,
         recipients: 3456,
+        held: 0,
         content_bytes: 1_258_291,
         oldest: Some(NOW - 7_980_000),
         oldest_id: Some("00000000002D".to_owned()),
@@ -128,6 +143,7 @@ fn view(recipients: usize) -> MessageView {
         size: 4096,
         accepted: NOW - 7_980_000,
         expires: Some(NOW + 420_000_000),
+        held: false,
         origin: "192.0.2.1".to_owned(),
         message_id: "<1@example.com>".to_owned(),
         fates: Fates { acknowledged: 2000, delivered: 1990, bounced: 3, pending: 7, ..Fates::default() },
@@ -145,6 +161,7 @@ fn replies_round_trip_in_one_or_several_lines() {
         (Reply::Queue(summary(201)), 3),
         (Reply::Message(Box::new(view(1001))), 7),
         (done(), 1),
+        (Reply::Counted(Box::new(Counted { count: Some(2), messages: Some(1), ..Counted::default() })), 1),
         (Reply::error(ErrorCode::NotFound, "no such message\r\n"), 1),
     ];
     for (reply, count) in table {
@@ -175,6 +192,32 @@ fn readers_survive_a_newer_server() {
     assert_eq!(Assembler::default().push(line), Ok(Some(Reply::Error(problem))));
 }
 
+#[test]
+fn verbs_round_trip_as_requests() {
+    let full = Selection {
+        ids: vec![MessageId(45), MessageId(46)],
+        sender: Some(String::new()),
+        recipient: Some("@example.org".to_owned()),
+        site: Some("mx.example.org".to_owned()),
+        list: Some("news".to_owned()),
+        age_s_min: Some(3600),
+        age_s_max: Some(7200),
+    };
+    for selection in [Selection::default(), full] {
+        for verb in Verb::ALL {
+            for (dry_run, reason) in [(true, None), (false, Some("because".to_owned()))] {
+                let request = Request::Act { verb, selection: selection.clone(), dry_run, reason };
+                assert_eq!(Request::parse(request.to_line().as_bytes()), Ok(request));
+            }
+        }
+        let request = Request::Export { selection };
+        assert_eq!(Request::parse(request.to_line().as_bytes()), Ok(request));
+    }
+    let one = Request::parse(br#"{"v":1,"verb":"hold","id":"00000000002d"}"#).unwrap();
+    let selection = Selection { ids: vec!["00000000002D".parse().unwrap()], ..Selection::default() };
+    assert_eq!(one, Request::Act { verb: Verb::Hold, selection, dry_run: false, reason: None });
+}
+
 /// Answers from memory; knows one message.
 struct Double;
 
@@ -186,6 +229,7 @@ impl Control for Double {
             Request::QueueShow { id: MessageId(77), .. } => Reply::Message(Box::new(view(500))),
             Request::QueueShow { .. } => Reply::error(ErrorCode::NotFound, "no such message"),
             Request::Flush { site } => Reply::Done { text: site.unwrap_or_default(), count: None },
+            Request::Act { .. } | Request::Export { .. } => Reply::error(ErrorCode::Failed, "not by this double"),
             Request::Reload | Request::Stop => {
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 Reply::Done { text: "slowly".to_owned(), count: None }
@@ -244,7 +288,7 @@ fn nonsense_is_answered_and_the_connection_goes_on() {
         stream.write_all(b"what\n{\"v\":1,\"verb\":\"hold\"}\n\n{\"v\":1,\"verb\":\"flush\",").unwrap();
         stream.write_all(b"\"site\":\"mx\"}\n").unwrap();
         let mut lines = BufReader::new(stream).lines();
-        for expected in ["bad_request", "not_in_this_version", "bad_request", "\"reply\":\"done\""] {
+        for expected in ["bad_request", "a selector is needed", "bad_request", "\"reply\":\"done\""] {
             let line = lines.next().unwrap().unwrap();
             assert!(line.contains(expected), "{line}");
         }

@@ -21,6 +21,7 @@ use super::Core;
 use super::envelope::{Body, NewEnvelope, Recipients};
 use super::hub::{Hub, Outcomes};
 use super::intake::{Job, Refused, Settled, Submission, Turn};
+use super::verb::VerbJob;
 
 /// Pause between the batches of a checkpoint while nothing else is to be written.
 const CHECKPOINT_PAUSE: Duration = Duration::from_millis(5);
@@ -47,6 +48,7 @@ enum Planned {
     Piece { answer: Answer<()> },
     Intern { ids: Vec<AddressId>, answer: Answer<Vec<AddressId>> },
     List { name: String, version: u64, stamp: String, ids: IdSet, answer: Answer<()> },
+    Verb { job: Box<VerbJob>, answer: Answer<()> },
 }
 
 pub struct Committer {
@@ -189,6 +191,10 @@ impl Committer {
                 self.batch.record_with(|buffer| encode_list(buffer, &name, version, &stamp, &ids));
                 planned.push(Planned::List { name, version, stamp, ids, answer });
             }
+            Job::Verb { job, answer } => {
+                job.record(hub, &mut self.batch);
+                planned.push(Planned::Verb { job, answer });
+            }
             Job::Accept { submission, answer } => self.plan_message(hub, submission, answer, planned),
         }
     }
@@ -216,10 +222,14 @@ impl Committer {
             self.batch.record_with(|buffer| encode_accept(buffer, accept));
         }
         let now = self.core.clock.now();
-        for Settled { message, fate, ids } in &settles {
-            // Only who is pending still: an operator may have removed some since the report was made.
+        for Settled { message, fate, ids, audit } in &settles {
+            if let Some(audit) = audit {
+                audit.record(&mut self.batch);
+            }
+            // Only who is pending still, and whose fate no other record of this batch tells.
             let Some(ids) = hub.begin_settling(*message, ids) else { continue };
-            self.batch.record_with(|buffer| encode_outcome(buffer, *message, *fate, &ids, None, now));
+            let by = audit.as_ref().map(|audit| audit.who.as_str());
+            self.batch.record_with(|buffer| encode_outcome(buffer, *message, *fate, &ids, by, now));
         }
         let is_whole = last.len() as u64 == size;
         planned.push(Planned::Message { accepts, content, body: is_whole.then_some(last), settles, answer });
@@ -366,6 +376,10 @@ impl Committer {
                         hub.apply(Event::ListVersion { name: &name, version, stamp: &stamp, ids });
                         answers.push(answer);
                     }
+                    Planned::Verb { job, answer } => {
+                        job.apply(hub, now);
+                        answers.push(answer);
+                    }
                 }
             }
         });
@@ -404,6 +418,10 @@ impl Committer {
                 }
                 Planned::Piece { answer } | Planned::List { answer, .. } => drop(answer.send(Err(why))),
                 Planned::Intern { answer, .. } => drop(answer.send(Err(why))),
+                Planned::Verb { job, answer } => {
+                    core.with(|hub, now| job.give_up(hub, now));
+                    let _ = answer.send(Err(why));
+                }
             }
         }
     }
@@ -483,7 +501,11 @@ fn next_version(hub: &Hub, planned: &[Planned], name: &str) -> u64 {
 
 /// Recipients whose report is now queued are done with.
 fn settle(hub: &mut Hub, settles: Vec<Settled>, now: u64) {
-    for Settled { message, fate, ids } in settles {
+    for Settled { message, fate, ids, audit } in settles {
+        if let Some(audit) = audit {
+            hub.taken_out(message, fate, &ids, &audit.who, now);
+            continue;
+        }
         if let Some(no) = hub.store.no_of(message) {
             let settled: Vec<AddressId> = ids.iter().map(AddressId).collect();
             hub.sched.bounced(no, &settled);

@@ -119,7 +119,7 @@ pub struct Hub {
     pub syncing_recipients: usize,
     /// Recipients whose fate is in the batch that is being written: no other outcome may be recorded for them, since
     /// replay would find both.
-    pub settling: Vec<(MessageNo, IdSet)>,
+    pub settling: HashMap<MessageNo, IdSet, foldhash::fast::FixedState>,
     handed_out: usize,
     starved: Vec<ConnId>,
     signals: HashMap<ConnId, Arc<Signal>, foldhash::fast::FixedState>,
@@ -140,7 +140,7 @@ impl Hub {
             bodies: Bodies::new(bodies_bytes_max),
             outcomes: Outcomes::default(),
             syncing_recipients: 0,
-            settling: Vec::new(),
+            settling: HashMap::default(),
             handed_out: 0,
             starved: Vec::new(),
             signals: HashMap::default(),
@@ -231,10 +231,7 @@ impl Hub {
 
     /// Records what became of recipients: in the store now, in the journal with the next batch.
     pub fn outcome(&mut self, no: MessageNo, fate: Fate, ids: &IdSet, now: Ms) {
-        let mut rest = None;
-        for (_, taken) in self.settling.iter().filter(|(settling, _)| *settling == no) {
-            rest = Some(rest.as_ref().unwrap_or(ids).difference(taken));
-        }
+        let rest = self.settling.get(&no).map(|taken| ids.difference(taken));
         let ids = rest.as_ref().unwrap_or(ids);
         let before = self.outcomes.bytes.len();
         let applied = self.store.settle(no, fate, ids, None, now, &mut self.outcomes.bytes);
@@ -252,13 +249,13 @@ impl Hub {
     pub fn begin_settling(&mut self, message: MessageId, ids: &IdSet) -> Option<IdSet> {
         let no = self.store.no_of(message)?;
         let mut ids = self.store.message(no)?.pending().intersection(ids);
-        for (_, taken) in self.settling.iter().filter(|(settling, _)| *settling == no) {
-            ids = ids.difference(taken);
+        if let Some(taken) = self.settling.get(&no) {
+            ids.subtract(taken);
         }
         if ids.is_empty() {
             return None;
         }
-        self.settling.push((no, ids.clone()));
+        self.settling.entry(no).or_default().union_with(&ids);
         Some(ids)
     }
 
@@ -267,6 +264,13 @@ impl Hub {
         let applied = self.store.apply(event);
         self.ended(applied);
         applied
+    }
+
+    /// Recipients that an operator took out, durably: reserved until now.
+    pub fn taken_out(&mut self, message: MessageId, fate: Fate, ids: &IdSet, by: &str, now: Ms) {
+        let Some(no) = self.store.no_of(message) else { return };
+        self.apply(Event::Outcome { message, fate, ids: ids.clone(), by: Some(by), at: now });
+        self.sched.removed(&self.store, no, ids, now);
     }
 
     fn ended(&mut self, applied: Applied) {
@@ -315,7 +319,46 @@ impl Hub {
 
 #[cfg(test)]
 mod tests {
+    use stentor_queue::event::{Accept, Class};
+    use stentor_queue::ids::ContentId;
+    use stentor_queue::sched::SchedConfig;
+
     use super::*;
+
+    #[test]
+    fn a_batch_settles_nobody_twice() {
+        let mut hub = Hub::new(Store::new(), Scheduler::new(SchedConfig::default(), 1), 0);
+        let message = MessageId(7);
+        let accept = Accept {
+            id: message,
+            content: ContentId(1),
+            size: 1,
+            accepted: 0,
+            sender: String::new(),
+            class: Class::Ordinary,
+            list: None,
+            recipients: (1..=4).collect(),
+            prefix: Vec::new(),
+            eight_bit: false,
+            smtputf8: false,
+            ret: None,
+            envid: None,
+            params: Vec::new(),
+            origin: String::new(),
+            message_id: String::new(),
+            is_report: false,
+        };
+        let Applied::New(no) = hub.apply(Event::Accept(Box::new(accept))) else { panic!("not new") };
+        assert_eq!(hub.begin_settling(message, &(1..=2).collect()), Some((1..=2).collect()));
+        assert_eq!(hub.begin_settling(message, &(2..=3).collect()), Some(IdSet::one(3)), "a verb beside a report");
+        assert_eq!(hub.begin_settling(message, &(1..=3).collect()), None);
+        hub.outcome(no, Fate::Delivered, &(1..=3).collect(), 5);
+        assert!(hub.outcomes.is_empty(), "an outcome beside the fate in the batch");
+        hub.outcome(no, Fate::Delivered, &(1..=4).collect(), 5);
+        assert_eq!(hub.outcomes.recipients, 1);
+        hub.settling.clear();
+        assert_eq!(hub.begin_settling(message, &(1..=4).collect()), Some((1..=3).collect()), "who is pending still");
+    }
 
     #[test]
     fn outcomes_are_taken_as_they_fit_and_in_order() {

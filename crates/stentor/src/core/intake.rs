@@ -14,6 +14,7 @@ use stentor_queue::idset::IdSet;
 use tokio::sync::oneshot;
 
 use super::envelope::{Body, NewEnvelope};
+use super::verb::{Audit, VerbJob};
 
 /// Why nothing was stored; what was handed in is still the client's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -53,6 +54,8 @@ pub struct Settled {
     pub message: MessageId,
     pub fate: stentor_queue::event::Fate,
     pub ids: IdSet,
+    /// An operator did it; the recipients are reserved.
+    pub audit: Option<Audit>,
 }
 
 /// A message to make durable: its envelopes share one content.
@@ -90,6 +93,11 @@ pub enum Job {
         ids: IdSet,
         answer: Answer<()>,
     },
+    /// An operator's verb.
+    Verb {
+        job: Box<VerbJob>,
+        answer: Answer<()>,
+    },
     /// A large body that was given up: forget its pieces.
     Drop {
         content: ContentId,
@@ -106,6 +114,7 @@ impl Job {
             Job::Piece { bytes, .. } => bytes.len(),
             Job::Intern { addresses, .. } => addresses.iter().map(|a| a.len() + 8).sum(),
             Job::List { ids, .. } => ids.len() / 4,
+            Job::Verb { job, .. } => job.bytes(),
             Job::Drop { .. } => 0,
         }
     }

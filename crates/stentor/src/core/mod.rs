@@ -11,6 +11,7 @@ pub mod intake;
 pub mod log;
 pub mod memory;
 pub mod settings;
+pub mod verb;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

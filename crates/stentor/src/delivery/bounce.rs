@@ -20,7 +20,8 @@ use tokio::sync::oneshot;
 use super::assignment::Assignment;
 use crate::core::Core;
 use crate::core::envelope::{NewEnvelope, Recipients};
-use crate::core::intake::{Job, Settled, Submission};
+use crate::core::intake::{Job, Refused, Settled, Submission};
+use crate::core::verb::{Audit, Change, VerbJob};
 
 /// NOTIFY bits (RFC 3461 section 4.1).
 const SUCCESS: u8 = 2;
@@ -70,10 +71,31 @@ pub async fn bounce(core: Arc<Core>, no: MessageNo, failures: Vec<Failure>) {
         return;
     }
     let settles = fates.into_iter().filter(|(_, ids)| !ids.is_empty());
-    let settles = settles.map(|(fate, ids)| Settled { message: subject.id, fate, ids }).collect();
+    let settles = settles.map(|(fate, ids)| Settled { message: subject.id, fate, ids, audit: None }).collect();
     if !send(&core, &subject, &lines, to, settles).await {
         core.with(|hub, now| hub.sched.bounce_refused(no, failures, now));
     }
+}
+
+/// An operator's bounce of reserved recipients: the report and their fate, with the audit record, are one batch. Whether it
+/// is durable; the reservation has ended either way.
+pub async fn by_operator(core: &Arc<Core>, no: MessageNo, failures: Vec<Failure>, audit: Audit) -> Result<(), Refused> {
+    let Some((subject, lines, reported)) = gather(core, no, &failures) else { return Ok(()) };
+    let ids: IdSet = failures.iter().map(|failure| failure.id.0).collect();
+    crate::core::log::given_up(core, no, &failures);
+    let to = if reported { report_to(core, &subject) } else { Vec::new() };
+    if to.is_empty() || lines.is_empty() {
+        let change = Change::Settle { fate: Fate::Bounced, recipients: vec![(subject.id, ids)] };
+        let (answer, ticket) = oneshot::channel();
+        core.intake.push(Job::Verb { job: Box::new(VerbJob { audit, change }), answer });
+        return ticket.await.unwrap_or(Err(Refused::Stopping));
+    }
+    let settles = vec![Settled { message: subject.id, fate: Fate::Bounced, ids: ids.clone(), audit: Some(audit) }];
+    if send(core, &subject, &lines, to, settles).await {
+        return Ok(());
+    }
+    core.with(|hub, now| hub.sched.unreserve(&hub.store, no, &ids, now));
+    Err(Refused::Io)
 }
 
 /// After a transaction: reports of success for those recipients that asked and that the host will not report.

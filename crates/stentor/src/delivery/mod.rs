@@ -9,7 +9,7 @@ pub mod outcome;
 use std::sync::Arc;
 
 pub use assignment::Assignment;
-pub use bounce::bounce;
+pub use bounce::{bounce, by_operator};
 pub use connection::connect;
 use stentor_mail::client::Ret;
 use stentor_queue::event::Ret as QueueRet;

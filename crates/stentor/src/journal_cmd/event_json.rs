@@ -21,13 +21,18 @@ pub fn event(event: &Event<'_>) -> Value {
         Event::Verb { at, who, verb, detail } => {
             json!({"kind": "verb", "at_ms": at, "who": who, "verb": verb, "detail": detail})
         }
+        Event::Hold { held, messages } => {
+            let messages: Vec<String> = messages.iter().map(ToString::to_string).collect();
+            json!({"kind": if *held { "held" } else { "released" }, "queue_ids": messages})
+        }
         Event::Totals { totals, last_id } => json!({
             "kind": "totals", "messages_accepted": totals.messages_accepted, "acknowledged": totals.acknowledged,
             "fates": tally(&totals.fates), "last_queue_id": last_id.to_string(),
         }),
         Event::Messages(slices) => {
-            let slices =
-                slices.iter().map(|slice| json!({"message": accept(&slice.accept), "fates": tally(&slice.tally)}));
+            let slices = slices.iter().map(
+                |slice| json!({"message": accept(&slice.accept), "held": slice.held, "fates": tally(&slice.tally)}),
+            );
             json!({"kind": "messages", "messages": slices.collect::<Vec<_>>()})
         }
         Event::CheckpointEnd => json!({"kind": "checkpoint_end"}),

@@ -57,7 +57,14 @@ impl Folded {
         self.store.messages().map(|(_, message)| {
             let recipients = self.known(message.pending());
             let nameless = (message.pending().len() - recipients.len()) as u64;
-            Saved { slice: MessageSlice { tally: message.tally(), accept: accept(message, recipients) }, nameless }
+            Saved {
+                slice: MessageSlice {
+                    tally: message.tally(),
+                    held: message.is_held(),
+                    accept: accept(message, recipients),
+                },
+                nameless,
+            }
         })
     }
 

@@ -20,6 +20,10 @@ enum Op {
     Settle(Index, usize, u32),
     List(u8, Vec<u16>),
     RemoveList(u8),
+    /// An operator's hold or release of messages.
+    Hold(Vec<Index>, bool),
+    /// An operator's removal: durable first, then applied; nothing else takes the recipients meanwhile.
+    Remove(Index, usize, u32),
     /// Begin a checkpoint if none runs, take slices, refuse.
     Batch {
         begin: bool,
@@ -35,6 +39,8 @@ fn op() -> impl Strategy<Value = Op> {
         9 => (any::<Index>(), 0usize..6, any::<u32>()).prop_map(|(i, fate, mask)| Op::Settle(i, fate, mask)),
         1 => (0u8..4, recipients()).prop_map(|(name, r)| Op::List(name, r)),
         1 => (0u8..4).prop_map(Op::RemoveList),
+        2 => (vec(any::<Index>(), 1..4), any::<bool>()).prop_map(|(which, held)| Op::Hold(which, held)),
+        2 => (any::<Index>(), 0usize..6, any::<u32>()).prop_map(|(i, fate, mask)| Op::Remove(i, fate, mask)),
         6 => (any::<bool>(), 0usize..5, prop::bool::weighted(0.15))
             .prop_map(|(begin, slices, refuse)| Op::Batch { begin, slices, refuse }),
     ]
@@ -42,8 +48,8 @@ fn op() -> impl Strategy<Value = Op> {
 
 #[derive(Debug, PartialEq, Eq, Clone)]
 struct Model {
-    /// By id: content, pending, fates.
-    messages: BTreeMap<u64, (u64, BTreeSet<u32>, Tally)>,
+    /// By id: content, pending, fates, whether held.
+    messages: BTreeMap<u64, (u64, BTreeSet<u32>, Tally, bool)>,
     totals: Totals,
 }
 
@@ -51,6 +57,8 @@ enum New {
     Accept(Accept),
     List(u8, u64, IdSet),
     RemoveList(u8),
+    Hold(bool, Vec<MessageId>),
+    Remove(u64, Fate, IdSet),
 }
 
 struct Owner {
@@ -60,6 +68,8 @@ struct Owner {
     /// Applied, not written.
     waiting: Vec<Vec<u8>>,
     new: Vec<New>,
+    /// By an operator, until the batch is durable or refused.
+    reserved: BTreeSet<(u64, u32)>,
     /// Interned for `new`.
     interned: Vec<AddressId>,
     cursor: Option<(Checkpoint, usize, usize)>,
@@ -78,6 +88,7 @@ impl Owner {
             log: Vec::new(),
             waiting: Vec::new(),
             new: Vec::new(),
+            reserved: BTreeSet::new(),
             interned: Vec::new(),
             cursor: None,
             start: 0,
@@ -128,14 +139,37 @@ impl Owner {
                 self.new.push(New::List(name, self.now, ids));
             }
             Op::RemoveList(name) => self.new.push(New::RemoveList(name)),
+            Op::Hold(which, held) => {
+                let ids: Vec<u64> = self.model.messages.keys().copied().collect();
+                if !ids.is_empty() {
+                    let chosen = which.iter().map(|i| MessageId(ids[i.index(ids.len())])).collect();
+                    self.new.push(New::Hold(held, chosen));
+                }
+            }
+            Op::Remove(which, fate, mask) => self.remove(which, FATES[fate], mask),
             Op::Batch { begin, slices, refuse } => self.batch(begin, slices, refuse),
         }
     }
 
+    fn remove(&mut self, which: Index, fate: Fate, mask: u32) {
+        if self.model.messages.is_empty() {
+            return;
+        }
+        let (&id, (_, pending, ..)) = self.model.messages.iter().nth(which.index(self.model.messages.len())).unwrap();
+        let chosen = |i: &u32| mask >> (i % 32) & 1 == 1 && !self.reserved.contains(&(id, *i));
+        let ids: IdSet = pending.iter().copied().filter(chosen).collect();
+        if !ids.is_empty() {
+            self.reserved.extend(ids.iter().map(|i| (id, i)));
+            self.new.push(New::Remove(id, fate, ids));
+        }
+    }
+
     fn settle(&mut self, nth: usize, fate: Fate, mask: u32) {
-        let (&id, (content, pending, tally)) = self.model.messages.iter_mut().nth(nth).unwrap();
+        let (&id, (content, pending, tally, _)) = self.model.messages.iter_mut().nth(nth).unwrap();
         // Some of the pending, and some that are not.
-        let ids: IdSet = (0..300).filter(|i| mask >> (i % 32) & 1 == 1).collect();
+        let reserved = &self.reserved;
+        let chosen = |i: &u32| mask >> (i % 32) & 1 == 1 && !reserved.contains(&(id, *i));
+        let ids: IdSet = (0..300).filter(chosen).collect();
         let hit: Vec<u32> = pending.iter().copied().filter(|i| ids.contains(*i)).collect();
         pending.retain(|i| !ids.contains(*i));
         *tally.of_mut(fate) += hit.len() as u64;
@@ -189,10 +223,19 @@ impl Owner {
                 New::Accept(accept) => encode_accept(&mut record, accept),
                 New::List(name, version, ids) => encode_list(&mut record, &format!("l{name}"), *version, "", ids),
                 New::RemoveList(name) => Event::ListRemoved { name: &format!("l{name}") }.encode(&mut record),
+                New::Hold(held, messages) => {
+                    Event::Verb { at: self.now, who: "uid=0", verb: "hold", detail: "{}" }.encode(&mut record);
+                    batch.push(std::mem::take(&mut record));
+                    Event::Hold { held: *held, messages: messages.clone() }.encode(&mut record);
+                }
+                New::Remove(id, fate, ids) => {
+                    encode_outcome(&mut record, MessageId(*id), *fate, ids, Some("uid=0"), self.now);
+                }
             }
             batch.push(record);
         }
         if refuse {
+            self.reserved.clear();
             self.cursor = None;
             self.new.clear();
             for id in self.interned.drain(..).rev() {
@@ -219,12 +262,37 @@ impl Owner {
                     let pending: BTreeSet<u32> = accept.recipients.iter().collect();
                     self.model.totals.messages_accepted += 1;
                     self.model.totals.acknowledged += pending.len() as u64;
-                    self.model.messages.insert(accept.id.0, (accept.content.0, pending, Tally::default()));
+                    self.model.messages.insert(accept.id.0, (accept.content.0, pending, Tally::default(), false));
                     add(&mut self.live, accept);
                 }
                 New::List(name, version, ids) => {
                     let name = format!("l{name}");
                     self.live.apply(Event::ListVersion { name: &name, version, stamp: "", ids });
+                }
+                New::Hold(held, messages) => {
+                    for id in &messages {
+                        if let Some(message) = self.model.messages.get_mut(&id.0) {
+                            message.3 = held;
+                        }
+                    }
+                    self.live.apply(Event::Hold { held, messages });
+                }
+                New::Remove(id, fate, ids) => {
+                    // They were kept out of reach, so that all of them are pending still.
+                    let (_, pending, tally, _) = self.model.messages.get_mut(&id).unwrap();
+                    assert!(ids.iter().all(|i| pending.remove(&i) && self.reserved.remove(&(id, i))));
+                    *tally.of_mut(fate) += ids.len() as u64;
+                    *self.model.totals.fates.of_mut(fate) += ids.len() as u64;
+                    if pending.is_empty() {
+                        self.model.messages.remove(&id);
+                    }
+                    self.live.apply(Event::Outcome {
+                        message: MessageId(id),
+                        fate,
+                        ids,
+                        by: Some("uid=0"),
+                        at: self.now,
+                    });
                 }
                 New::RemoveList(name) => drop(self.live.apply(Event::ListRemoved { name: &format!("l{name}") })),
             }
@@ -279,11 +347,13 @@ fn shown(store: &Store) -> Shown {
 }
 
 fn modelled(store: &Store) -> Model {
-    let messages = store.messages().map(|(_, m)| (m.id().0, (m.content().0, m.pending().iter().collect(), m.tally())));
+    let shown = |m: &Message| (m.content().0, m.pending().iter().collect(), m.tally(), m.is_held());
+    let messages = store.messages().map(|(_, m)| (m.id().0, shown(m)));
     Model { messages: messages.collect(), totals: store.totals() }
 }
 
 fn check_indices(store: &Store) {
+    assert_eq!(store.held(), store.messages().filter(|(_, m)| m.is_held()).count());
     assert_eq!((store.by_id.len(), store.by_content.len()), (store.len(), store.len()));
     let mut last = None;
     for (no, m) in store.messages() {

@@ -1,0 +1,120 @@
+//! The command line of the verbs on mail: `stentor hold|release|remove|bounce|requeue` and `stentor queue export`.
+
+use clap::Args;
+use stentor_queue::ids::MessageId;
+
+use crate::control::{Request, Selection, Verb};
+
+/// Which mail: everything that is given must match.
+#[derive(Args, Default)]
+pub struct Selectors {
+    /// Messages by queue id; may be given several times.
+    #[arg(long, value_name = "ID")]
+    id: Vec<MessageId>,
+    /// By envelope sender: an address, @domain, or "" for the null sender.
+    #[arg(long, value_name = "ADDRESS")]
+    sender: Option<String>,
+    /// By recipient: an address or @domain.
+    #[arg(long, value_name = "ADDRESS")]
+    recipient: Option<String>,
+    /// Recipients at a site, as `stentor queue` names it.
+    #[arg(long)]
+    site: Option<String>,
+    /// Messages of a list.
+    #[arg(long, value_name = "NAME")]
+    list: Option<String>,
+    /// Accepted longer ago than this: 90s, 15m, 36h, 5d.
+    #[arg(long, value_name = "AGE", value_parser = age_s)]
+    older_than: Option<u64>,
+    /// Accepted since then.
+    #[arg(long, value_name = "AGE", value_parser = age_s)]
+    younger_than: Option<u64>,
+    /// Everything in the queue; instead of selectors.
+    #[arg(long, conflicts_with_all = ["id", "sender", "recipient", "site", "list", "older_than", "younger_than"])]
+    all: bool,
+}
+
+/// What all verbs that act on mail take.
+#[derive(Args)]
+pub struct Acting {
+    #[command(flatten)]
+    selectors: Selectors,
+    /// Count what is selected, change nothing.
+    #[arg(long)]
+    dry_run: bool,
+    /// Kept in the journal's audit record, and in the report of a bounce.
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+}
+
+impl Selectors {
+    /// Nothing selected and not `--all` either.
+    fn is_empty(&self) -> bool {
+        !self.all && self.selection() == Selection::default()
+    }
+
+    pub fn selection(&self) -> Selection {
+        Selection {
+            ids: self.id.clone(),
+            sender: self.sender.clone(),
+            recipient: self.recipient.clone(),
+            site: self.site.clone(),
+            list: self.list.clone(),
+            age_s_min: self.older_than,
+            age_s_max: self.younger_than,
+        }
+    }
+}
+
+impl Acting {
+    /// # Errors
+    /// No selector is given.
+    pub fn request(self, verb: Verb) -> Result<Request, String> {
+        if self.selectors.is_empty() {
+            return Err(format!("{}: say which mail, by a selector or --all (see --help)", verb.name()));
+        }
+        let selection = self.selectors.selection();
+        Ok(Request::Act { verb, selection, dry_run: self.dry_run, reason: self.reason })
+    }
+}
+
+/// An age in seconds.
+fn age_s(text: &str) -> Result<u64, String> {
+    let unit = text.chars().last().unwrap_or(' ');
+    let factor = match unit {
+        's' => 1,
+        'm' => 60,
+        'h' => 3_600,
+        'd' => 86_400,
+        _ => return Err("a number and a unit (s, m, h, d) are expected, as in 36h".to_owned()),
+    };
+    let number = &text[..text.len() - 1];
+    let number: u64 = number.parse().map_err(|_| format!("{number:?} is not a number"))?;
+    number.checked_mul(factor).ok_or_else(|| "too long".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_have_a_unit() {
+        assert_eq!(
+            [age_s("90s"), age_s("15m"), age_s("36h"), age_s("5d")].map(Result::unwrap),
+            [90, 900, 129_600, 432_000]
+        );
+        for bad in ["", "5", "h", "-1h", "1.5h", "5w", "99999999999999999999d", "9999999999999999999d", "3\u{e9}"] {
+            assert!(age_s(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn no_selector_is_not_everything() {
+        let acting = |selectors| Acting { selectors, dry_run: false, reason: None };
+        assert!(acting(Selectors::default()).request(Verb::Remove).is_err());
+        let all = Selectors { all: true, ..Selectors::default() };
+        assert!(acting(all).request(Verb::Remove).is_ok());
+        let null = Selectors { sender: Some(String::new()), ..Selectors::default() };
+        assert!(acting(null).request(Verb::Remove).is_ok(), "the null sender is a selector");
+    }
+}

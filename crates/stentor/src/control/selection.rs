@@ -1,0 +1,155 @@
+//! Which mail an operator's verb is about: selectors that narrow each other, as `docs/control-protocol.md` has them.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use stentor_queue::ids::MessageId;
+
+use super::protocol::{ErrorCode, Problem};
+
+/// Octets of a verb's reason: it goes into the journal once per batch and into reports.
+pub const REASON_BYTES_MAX: usize = 500;
+
+/// A verb that acts on mail and is journaled.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verb {
+    Hold,
+    Release,
+    Remove,
+    Bounce,
+    Requeue,
+}
+
+impl Verb {
+    pub const ALL: [Verb; 5] = [Verb::Hold, Verb::Release, Verb::Remove, Verb::Bounce, Verb::Requeue];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Verb::Hold => "hold",
+            Verb::Release => "release",
+            Verb::Remove => "remove",
+            Verb::Bounce => "bounce",
+            Verb::Requeue => "requeue",
+        }
+    }
+}
+
+/// All that are given must match; none at all means everything.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Selection {
+    pub ids: Vec<MessageId>,
+    /// Exact, empty for the null path, or `@domain`.
+    pub sender: Option<String>,
+    pub recipient: Option<String>,
+    pub site: Option<String>,
+    pub list: Option<String>,
+    /// Seconds since acceptance.
+    pub age_s_min: Option<u64>,
+    pub age_s_max: Option<u64>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Ids {
+    One(String),
+    Many(Vec<String>),
+}
+
+/// Strict, so that a misspelt selector does not silently mean "all".
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Arguments {
+    id: Option<Ids>,
+    sender: Option<String>,
+    recipient: Option<String>,
+    site: Option<String>,
+    list: Option<String>,
+    age_s_min: Option<u64>,
+    age_s_max: Option<u64>,
+    #[serde(default)]
+    all: bool,
+    dry_run: Option<bool>,
+    reason: Option<String>,
+}
+
+/// What a verb's arguments say.
+pub struct Parsed {
+    pub selection: Selection,
+    pub dry_run: bool,
+    pub reason: Option<String>,
+}
+
+/// Reads a verb's arguments; `acts`: whether it takes `dry_run` and `reason`, and needs a selector.
+pub fn parse(verb: &str, fields: &Value, acts: bool) -> Result<Parsed, Problem> {
+    let bad = |text: String| Problem::new(ErrorCode::BadRequest, format!("{verb}: {text}"));
+    let a = Arguments::deserialize(fields).map_err(|e| bad(e.to_string()))?;
+    let ids = match a.id {
+        None => Vec::new(),
+        Some(Ids::One(id)) => vec![id],
+        Some(Ids::Many(ids)) if ids.is_empty() => return Err(bad("an empty array of ids selects nothing".to_owned())),
+        Some(Ids::Many(ids)) => ids,
+    };
+    let ids = ids.iter().map(|id| id.parse().map_err(|e| bad(format!("{id:?}: {e}")))).collect::<Result<_, _>>()?;
+    let selection = Selection {
+        ids,
+        sender: a.sender,
+        recipient: a.recipient,
+        site: a.site,
+        list: a.list,
+        age_s_min: a.age_s_min,
+        age_s_max: a.age_s_max,
+    };
+    let is_narrow = selection != Selection::default();
+    if a.all && is_narrow {
+        return Err(bad("\"all\" and selectors contradict each other".to_owned()));
+    }
+    if acts && !a.all && !is_narrow {
+        return Err(bad("a selector is needed, or \"all\":true".to_owned()));
+    }
+    if !acts && (a.dry_run.is_some() || a.reason.is_some()) {
+        return Err(bad("dry_run and reason are for verbs that change something".to_owned()));
+    }
+    if a.reason.as_ref().is_some_and(|reason| reason.len() > REASON_BYTES_MAX) {
+        return Err(bad(format!("a reason has at most {REASON_BYTES_MAX} octets")));
+    }
+    Ok(Parsed { selection, dry_run: a.dry_run.unwrap_or(false), reason: a.reason })
+}
+
+impl Selection {
+    /// The selectors as JSON, those that are given alone; `{"all":true}` if none is.
+    pub fn to_json(&self) -> Map<String, Value> {
+        let mut fields = Map::new();
+        let ids: Vec<String> = self.ids.iter().map(ToString::to_string).collect();
+        let texts =
+            [("sender", &self.sender), ("recipient", &self.recipient), ("site", &self.site), ("list", &self.list)];
+        if !ids.is_empty() {
+            fields.insert("id".to_owned(), ids.into());
+        }
+        for (name, text) in texts {
+            if let Some(text) = text {
+                fields.insert(name.to_owned(), text.as_str().into());
+            }
+        }
+        for (name, age) in [("age_s_min", self.age_s_min), ("age_s_max", self.age_s_max)] {
+            if let Some(age) = age {
+                fields.insert(name.to_owned(), age.into());
+            }
+        }
+        if fields.is_empty() {
+            fields.insert("all".to_owned(), true.into());
+        }
+        fields
+    }
+}
+
+/// What a verb did, or would do.
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
+#[serde(default)]
+pub struct Counted {
+    pub text: String,
+    /// Recipients.
+    pub count: Option<u64>,
+    pub messages: Option<u64>,
+    /// Recipients that were selected and are in a transaction.
+    pub in_flight: Option<u64>,
+    pub dry_run: Option<bool>,
+}

@@ -1,0 +1,118 @@
+//! An operator's verb on its way through the committer: what it changes, and the audit record that rides in front of it.
+//!
+//! Promise: nothing of it is so before its batch is durable, and nothing else settles its recipients meanwhile: they are
+//! reserved in the scheduler from the moment they are chosen, and from the moment their record is in a batch the hub
+//! takes no other outcome for them ([`Hub::begin_settling`], which all fates that ride with a batch go through). A
+//! refused batch ends both, and all is as if the verb had not been given.
+
+use stentor_journal::Batch;
+use stentor_queue::event::{Event, Fate, encode_hold, encode_outcome, encode_verb};
+use stentor_queue::ids::{MessageId, Ms};
+use stentor_queue::idset::IdSet;
+
+use super::hub::Hub;
+
+/// Who did what: the audit record.
+#[derive(Clone, Debug)]
+pub struct Audit {
+    pub at: Ms,
+    pub who: String,
+    pub verb: &'static str,
+    /// Selectors, reason and counts as JSON.
+    pub detail: String,
+}
+
+impl Audit {
+    pub fn record(&self, batch: &mut Batch) {
+        batch.record_with(|buffer| encode_verb(buffer, self.at, &self.who, self.verb, &self.detail));
+    }
+}
+
+/// Recipients of messages.
+pub type Recipients = Vec<(MessageId, IdSet)>;
+
+pub enum Change {
+    /// Messages are held, or released.
+    Hold { held: bool, messages: Vec<MessageId> },
+    /// Reserved recipients get their fate.
+    Settle { fate: Fate, recipients: Recipients },
+    /// Clocks are wound back; nothing durable changes.
+    TryNow { recipients: Recipients },
+}
+
+pub struct VerbJob {
+    pub audit: Audit,
+    pub change: Change,
+}
+
+impl VerbJob {
+    /// About what it adds to a batch, octets.
+    pub fn bytes(&self) -> usize {
+        let changed = match &self.change {
+            Change::Hold { messages, .. } => messages.len() * 8,
+            Change::Settle { recipients, .. } => {
+                recipients.iter().map(|(_, ids)| 64 + self.audit.who.len() + ids.encoded_bytes_max()).sum()
+            }
+            Change::TryNow { .. } => 0,
+        };
+        64 + self.audit.who.len() + self.audit.detail.len() + changed
+    }
+
+    /// What takes recipients out keeps any other fate off them until the batch is durable or refused.
+    pub fn record(&self, hub: &mut Hub, batch: &mut Batch) {
+        self.audit.record(batch);
+        let Audit { at, who, .. } = &self.audit;
+        match &self.change {
+            Change::Hold { held, messages } => {
+                batch.record_with(|buffer| encode_hold(buffer, *held, messages.iter().copied()));
+            }
+            Change::Settle { fate, recipients } => {
+                for (message, ids) in recipients {
+                    let Some(ids) = hub.begin_settling(*message, ids) else { continue };
+                    batch.record_with(|buffer| encode_outcome(buffer, *message, *fate, &ids, Some(who), *at));
+                }
+            }
+            Change::TryNow { .. } => {}
+        }
+    }
+
+    /// The batch is durable.
+    pub fn apply(self, hub: &mut Hub, now: Ms) {
+        match self.change {
+            Change::Hold { held, messages } => {
+                let nos: Vec<_> = messages.iter().filter_map(|id| hub.store.no_of(*id)).collect();
+                hub.apply(Event::Hold { held, messages });
+                for no in nos {
+                    if held {
+                        hub.sched.hold_message(no);
+                    } else {
+                        hub.sched.release_message(&hub.store, no, now);
+                    }
+                }
+            }
+            Change::Settle { fate, recipients } => {
+                for (message, ids) in recipients {
+                    hub.taken_out(message, fate, &ids, &self.audit.who, now);
+                }
+            }
+            Change::TryNow { recipients } => {
+                for (message, ids) in recipients {
+                    let Some(no) = hub.store.no_of(message) else { continue };
+                    let (free, _) = hub.sched.removable(no, &ids);
+                    hub.sched.try_now(&hub.store, no, &free, now);
+                }
+            }
+        }
+    }
+
+    /// The batch was refused.
+    pub fn give_up(&self, hub: &mut Hub, now: Ms) {
+        if let Change::Settle { recipients, .. } = &self.change {
+            for (message, ids) in recipients {
+                if let Some(no) = hub.store.no_of(*message) {
+                    hub.sched.unreserve(&hub.store, no, ids, now);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! The queue as envelopes, a few hundred recipients at a time: what the peer has not taken is not in memory.
+
+use std::sync::Arc;
+
+use stentor_queue::event::{Class, Ret};
+use stentor_queue::ids::{AddressId, Ms};
+use tokio::sync::mpsc;
+
+use super::walk::{Found, Walk};
+use crate::control::protocol::{EXPORTED_PER_LINE_MAX, ExportedRecipient};
+use crate::control::{Counted, EnvelopeView, Reply, Selection};
+use crate::core::Core;
+use crate::core::hub::Hub;
+use crate::operator::{message_fates, recipient};
+
+/// Sends what is selected to `lines`; ends early if nobody takes it.
+pub async fn export(core: &Arc<Core>, selection: &Selection, lines: mpsc::Sender<Vec<EnvelopeView>>) -> Reply {
+    let mut walk = match core.with(|hub, now| Walk::new(hub, selection, false, now)) {
+        Ok(walk) => walk,
+        Err(problem) => return Reply::Error(problem),
+    };
+    let (mut messages, mut recipients) = (0, 0);
+    loop {
+        let (group, is_last) = core.with(|hub, now| {
+            let (found, is_last) = walk.step(hub, EXPORTED_PER_LINE_MAX);
+            (found.iter().filter_map(|found| envelope(hub, found, now)).collect::<Vec<_>>(), is_last)
+        });
+        for envelope in &group {
+            messages += u64::from(!envelope.continued);
+            recipients += envelope.recipients.len() as u64;
+        }
+        if !group.is_empty() && lines.send(group).await.is_err() {
+            break;
+        }
+        if is_last {
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
+    Reply::Counted(Box::new(Counted {
+        text: format!("{recipients} recipients of {messages} messages"),
+        count: Some(recipients),
+        messages: Some(messages),
+        ..Counted::default()
+    }))
+}
+
+fn envelope(hub: &Hub, found: &Found, now: Ms) -> Option<EnvelopeView> {
+    let message = hub.store.message(found.no)?;
+    let envelope = message.envelope();
+    let ret = message.ret().map(|ret| if ret == Ret::Full { "full" } else { "headers" });
+    let recipients = found.ids.iter().map(AddressId).map(|id| {
+        let params = message.params(id);
+        ExportedRecipient {
+            state: recipient(hub, found.no, id, now),
+            notify: params.and_then(|params| params.notify),
+            orcpt: params.and_then(|params| params.orcpt.clone()),
+        }
+    });
+    Some(EnvelopeView {
+        id: found.id.to_string(),
+        continued: found.continued,
+        held: message.is_held(),
+        sender: envelope.sender.to_owned(),
+        list: envelope.list.map(str::to_owned),
+        class: if message.class() == Class::Bulk { "bulk" } else { "ordinary" }.to_owned(),
+        size: envelope.size,
+        accepted: message.accepted(),
+        origin: envelope.origin.to_owned(),
+        message_id: envelope.message_id.to_owned(),
+        envid: envelope.envid.map(str::to_owned),
+        ret: ret.map(str::to_owned),
+        eight_bit: message.eight_bit(),
+        smtputf8: message.smtputf8(),
+        is_report: message.is_report(),
+        fates: message_fates(message),
+        recipients: recipients.collect(),
+    })
+}
