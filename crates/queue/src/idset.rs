@@ -216,6 +216,15 @@ impl IdSet {
         }
     }
 
+    /// Adds ids in ascending order without repetition, all above those that are there.
+    pub fn extend_ascending(&mut self, ids: &[u32]) {
+        if self.is_empty() {
+            *self = IdSet::from_ascending(ids);
+        } else {
+            self.union_with(&IdSet::from_ascending(ids));
+        }
+    }
+
     /// Adds all of `other`.
     pub fn union_with(&mut self, other: &IdSet) {
         match (self.slice(), other.slice()) {

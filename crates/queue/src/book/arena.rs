@@ -1,6 +1,8 @@
 //! Growing storage that never moves what it holds: texts in chunks of 64 KiB, and fixed-size entries in chunks.
 //!
-//! Promise: growth allocates one chunk and copies nothing; a text's position is 32 bits (4 GiB in all).
+//! Promise: growth allocates one chunk and copies nothing; a text's position is 32 bits (4 GiB in all). A chunk knows how
+//! much of it is still used: an unused one is given back, and one that is half empty is emptied by its owner, a slice at
+//! a time ([`Arena::sparse`], [`Arena::next_in`]), so that texts take at most about twice their octets.
 
 use crate::event::codec::{Reader, put_varint};
 
@@ -10,38 +12,63 @@ const CHUNK_SHIFT: u32 = 16;
 const TEXT_BYTES_MAX: usize = (1 << 14) - 1;
 const ENTRIES_PER_CHUNK: usize = 1 << 12;
 
+#[derive(Debug, Default)]
+struct Chunk {
+    bytes: Vec<u8>,
+    /// Octets of texts that are still used, with their prefixes.
+    live: usize,
+}
+
 /// Texts, each behind its length as a varint, never across chunks.
 #[derive(Debug, Default)]
 pub(super) struct Arena {
-    chunks: Vec<Vec<u8>>,
+    chunks: Vec<Chunk>,
+    /// The one that is being filled.
+    current: usize,
+    /// Given back, to be filled again.
+    free: Vec<u16>,
+}
+
+fn space(len: usize) -> usize {
+    len + if len < 0x80 { 1 } else { 2 }
 }
 
 impl Arena {
     /// Stores `text` and answers its position; `None` when it is too long or 4 GiB are used up.
     pub fn push(&mut self, text: &str) -> Option<u32> {
-        let need = text.len() + 2;
+        let need = space(text.len());
         if text.len() > TEXT_BYTES_MAX {
             return None;
         }
-        if self.chunks.last().is_none_or(|chunk| chunk.len() + need > TEXT_CHUNK_BYTES) {
-            if self.chunks.len() > u16::MAX.into() {
-                return None;
-            }
-            self.chunks.push(Vec::with_capacity(TEXT_CHUNK_BYTES));
+        if self.chunks.get(self.current).is_none_or(|chunk| chunk.bytes.len() + need > TEXT_CHUNK_BYTES) {
+            self.current = self.new_chunk()?;
         }
-        let index = self.chunks.len() - 1;
-        let chunk = self.chunks.last_mut()?;
-        let at = (index as u32) << CHUNK_SHIFT | chunk.len() as u32;
-        put_varint(chunk, text.len() as u64);
-        chunk.extend_from_slice(text.as_bytes());
+        let chunk = self.chunks.get_mut(self.current)?;
+        let at = (self.current as u32) << CHUNK_SHIFT | chunk.bytes.len() as u32;
+        put_varint(&mut chunk.bytes, text.len() as u64);
+        chunk.bytes.extend_from_slice(text.as_bytes());
+        chunk.live += need;
         Some(at)
+    }
+
+    fn new_chunk(&mut self) -> Option<usize> {
+        let index = match self.free.pop() {
+            Some(index) => usize::from(index),
+            None if self.chunks.len() > u16::MAX.into() => return None,
+            None => {
+                self.chunks.push(Chunk::default());
+                self.chunks.len() - 1
+            }
+        };
+        self.chunks[index].bytes = Vec::with_capacity(TEXT_CHUNK_BYTES);
+        Some(index)
     }
 
     /// The bytes at a position that `push` gave.
     #[inline]
     pub fn bytes(&self, at: u32) -> &[u8] {
         let chunk = self.chunks.get((at >> CHUNK_SHIFT) as usize);
-        let tail = chunk.and_then(|c| c.get(at as usize % TEXT_CHUNK_BYTES..)).unwrap_or_default();
+        let tail = chunk.and_then(|c| c.bytes.get(at as usize % TEXT_CHUNK_BYTES..)).unwrap_or_default();
         Reader::new(tail).bytes().unwrap_or_default()
     }
 
@@ -51,16 +78,44 @@ impl Arena {
         std::str::from_utf8(self.bytes(at)).unwrap_or_default()
     }
 
-    /// Gives the space back if the text at `at` is the last one pushed.
-    pub fn pop(&mut self, at: u32) {
-        let len = self.bytes(at).len();
-        let prefix = if len < 0x80 { 1 } else { 2 };
-        if self.chunks.len() == (at >> CHUNK_SHIFT) as usize + 1
-            && let Some(chunk) = self.chunks.last_mut()
-            && chunk.len() == at as usize % TEXT_CHUNK_BYTES + prefix + len
-        {
-            chunk.truncate(at as usize % TEXT_CHUNK_BYTES);
+    /// The text at `at` is not used any more. The last one pushed gives its space back at once.
+    pub fn release(&mut self, at: u32) {
+        let need = space(self.bytes(at).len());
+        let (index, offset) = ((at >> CHUNK_SHIFT) as usize, at as usize % TEXT_CHUNK_BYTES);
+        let Some(chunk) = self.chunks.get_mut(index) else { return };
+        chunk.live -= need;
+        if index == self.current && chunk.bytes.len() == offset + need {
+            chunk.bytes.truncate(offset);
+        } else if index != self.current && chunk.live == 0 {
+            self.give_back(index);
         }
+    }
+
+    fn give_back(&mut self, index: usize) {
+        self.chunks[index] = Chunk::default();
+        // There are at most 2^16 of them.
+        self.free.push(index as u16);
+    }
+
+    /// The first chunk from `from` on that is worth emptying: half of it or less is used.
+    pub fn sparse(&self, from: usize) -> Option<usize> {
+        let sparse = |(i, chunk): &(usize, &Chunk)| *i != self.current && 2 * chunk.live <= chunk.bytes.len();
+        self.chunks.iter().enumerate().skip(from).filter(|(_, c)| !c.bytes.is_empty()).find(sparse).map(|(i, _)| i)
+    }
+
+    /// The text at an offset of a chunk, used or not, its position, and the next offset.
+    pub fn next_in(&self, chunk: usize, offset: usize) -> Option<(&str, u32, usize)> {
+        if chunk == self.current || offset >= self.chunks.get(chunk)?.bytes.len() {
+            return None;
+        }
+        let at = (chunk as u32) << CHUNK_SHIFT | offset as u32;
+        let text = self.text(at);
+        Some((text, at, offset + space(text.len())))
+    }
+
+    /// Bytes allocated.
+    pub fn heap_bytes(&self) -> usize {
+        self.chunks.iter().map(|chunk| chunk.bytes.capacity()).sum()
     }
 }
 
@@ -97,5 +152,10 @@ impl<T> Chunked<T> {
 
     pub fn get_mut(&mut self, i: usize) -> Option<&mut T> {
         self.chunks.get_mut(i / ENTRIES_PER_CHUNK)?.get_mut(i % ENTRIES_PER_CHUNK)
+    }
+
+    /// Bytes allocated.
+    pub fn heap_bytes(&self) -> usize {
+        self.chunks.iter().map(|chunk| chunk.capacity() * size_of::<T>()).sum()
     }
 }

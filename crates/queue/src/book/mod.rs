@@ -1,40 +1,61 @@
-//! The address book: every recipient address once, as a 32-bit id; every domain once.
+//! The address book: every recipient address once, as a 32-bit id; every domain once; and what the past says of both.
 //!
 //! Promise: an id's text and domain never change while it is interned; `text` is a slice of the arena, never built.
-//! About 45 bytes per address at a million (20 of them text), in chunks, so that growth copies nothing. Texts come
+//! About 55 bytes per address at a million (20 of them text), in chunks, so that growth copies nothing. Texts come
 //! canonical from `stentor_mail` (domain folded); the book compares bytes.
 //!
-//! States of an id: vacant (never given out, forgotten, or a gap in a replayed journal) or interned. Vacant ids below
-//! the top are given out again only if they were forgotten in this process (`forget`, the roll-back of a refused batch)
-//! or never seen in the journal (`reuse_gaps`, after replay).
+//! States of an id:
+//!
+//! | state | comes from | leads to |
+//! |---|---|---|
+//! | free | never given out; the roll-back of a refused batch (`forget`); a gap after replay; `release` | interned |
+//! | interned | `intern`, replay's `intern_at` | free (`forget`), resting (`forget_all`) |
+//! | resting | a durable `Forget` record | free, once a checkpoint that began after that record is complete |
+//!
+//! A resting id is what keeps an id's meaning single: in any log that a start can read, from a complete checkpoint on, an
+//! id names one address. So a record that is lost to damage can never give one address's mail to another.
+//!
+//! Domain ids are volatile. A domain that has lost its last address keeps its id until the owner says that nobody knows
+//! it any more (`emptied_domains`, `forget_domain`).
 //!
 //! Failure: `intern` answers `None` when 2^32-1 ids or 4 GiB of text are used up; the caller has refused mail long
 //! before (`addresses_max`).
 
 mod arena;
+mod history;
 
 use std::hash::BuildHasher;
 
 use foldhash::fast::RandomState;
 
-use crate::ids::{AddressId, DomainId};
+use crate::ids::{AddressId, DomainId, Ms};
 use crate::idset::IdSet;
 use crate::store::index::Index;
 use arena::{Arena, Chunked};
+pub use history::{LastOutcome, MailboxHistory, SLOT_MS, SiteAttempt, SiteHistory, slot};
 
-/// Where an address lies. `domain == VACANT` marks an unused id.
+/// Where an address lies, and its history. `domain == NOWHERE` marks an unused id.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     at: u32,
     domain: u32,
+    history: MailboxHistory,
 }
 
-const VACANT: Entry = Entry { at: 0, domain: u32::MAX };
+const NOWHERE: u32 = u32::MAX;
+const _: () = assert!(size_of::<Entry>() == 16);
 
-#[derive(Debug)]
+impl Entry {
+    fn vacant() -> Entry {
+        Entry { at: 0, domain: NOWHERE, history: MailboxHistory::default() }
+    }
+}
+
+#[derive(Debug, Default)]
 struct Domain {
     name: Box<str>,
     ids: IdSet,
+    history: SiteHistory,
 }
 
 /// See the module's page.
@@ -43,10 +64,22 @@ pub struct AddressBook {
     arena: Arena,
     entries: Chunked<Entry>,
     by_text: Index,
-    domains: Vec<Domain>,
+    domains: Chunked<Domain>,
     by_name: Index,
     /// Ids that may be given out again.
     free: Vec<u32>,
+    /// More of them, of complete checkpoints.
+    released: IdSet,
+    /// Resting: forgotten since the last begin of a checkpoint, and before it.
+    forgotten: IdSet,
+    releasing: IdSet,
+    /// Ids that replay gave another address while they were resting.
+    reused_early: u64,
+    /// Domains that have lost their last address.
+    emptied: IdSet,
+    free_domains: Vec<u32>,
+    /// Chunk and offset up to which texts were moved.
+    moving: Option<(usize, usize)>,
     hasher: RandomState,
 }
 
@@ -69,7 +102,7 @@ impl AddressBook {
         self.entries.len() as u32
     }
 
-    /// Domains seen, with or without addresses.
+    /// One past the highest domain id: ids are below. Some may be without a name.
     pub fn domains(&self) -> usize {
         self.domains.len()
     }
@@ -81,10 +114,11 @@ impl AddressBook {
             return Some((AddressId(id), false));
         }
         let at = self.arena.push(text)?;
-        let id = match self.free.pop() {
+        let id = match self.free.pop().or_else(|| self.released.min()) {
             Some(id) => id,
             None => u32::try_from(self.entries.len()).ok().filter(|id| *id < u32::MAX)?,
         };
+        self.released.remove(id);
         self.occupy(id, at, hash, text);
         Some((AddressId(id), true))
     }
@@ -103,9 +137,12 @@ impl AddressBook {
             self.vacate(AddressId(present));
         }
         self.vacate(id);
+        if self.forgotten.remove(id.0) || self.releasing.remove(id.0) {
+            self.reused_early += 1;
+        }
         let Some(at) = self.arena.push(text) else { return false };
         while self.entries.len() <= id.0 as usize {
-            self.entries.push(VACANT);
+            self.entries.push(Entry::vacant());
         }
         self.occupy(id.0, at, hash, text);
         true
@@ -118,14 +155,45 @@ impl AddressBook {
         }
     }
 
-    /// After replay: ids below the highest that the journal does not name may be given out.
+    /// A durable `Forget`: the ids rest until a checkpoint that begins from now on is complete.
+    pub fn forget_all(&mut self, ids: &IdSet) {
+        for id in ids {
+            self.vacate(AddressId(id));
+        }
+        self.forgotten.union_with(ids);
+    }
+
+    /// A checkpoint begins: what it completes may free all that rests now.
+    pub(crate) fn begin_releasing(&mut self) {
+        let forgotten = std::mem::take(&mut self.forgotten);
+        self.releasing.union_with(&forgotten);
+    }
+
+    /// The newest checkpoint that has begun is complete and durable.
+    pub(crate) fn release(&mut self) {
+        let releasing = std::mem::take(&mut self.releasing);
+        self.released.union_with(&releasing);
+    }
+
+    /// Ids that may not be given out yet.
+    pub fn resting(&self) -> usize {
+        self.forgotten.len() + self.releasing.len()
+    }
+
+    /// How often replay found an id given out again too early: a defect, if not 0.
+    pub fn reused_early(&self) -> u64 {
+        self.reused_early
+    }
+
+    /// After replay: ids below the highest that the journal does not name may be given out, but for those that rest.
     pub fn reuse_gaps(&mut self) {
-        let bound = self.id_bound();
-        self.free = (0..bound).rev().filter(|id| !self.is_interned(AddressId(*id))).collect();
+        let is_free = |id: &u32| !self.is_interned(AddressId(*id)) && !self.forgotten.contains(*id);
+        self.free = (0..self.id_bound()).rev().filter(is_free).collect();
+        self.released = IdSet::new();
     }
 
     pub fn is_interned(&self, id: AddressId) -> bool {
-        self.entries.get(id.0 as usize).is_some_and(|e| e.domain != VACANT.domain)
+        self.entries.get(id.0 as usize).is_some_and(|e| e.domain != NOWHERE)
     }
 
     pub fn lookup(&self, text: &str) -> Option<AddressId> {
@@ -136,7 +204,7 @@ impl AddressBook {
     #[inline]
     pub fn text(&self, id: AddressId) -> &str {
         match self.entries.get(id.0 as usize) {
-            Some(entry) if entry.domain != VACANT.domain => self.arena.text(entry.at),
+            Some(entry) if entry.domain != NOWHERE => self.arena.text(entry.at),
             _ => "",
         }
     }
@@ -153,7 +221,7 @@ impl AddressBook {
     /// The domain, if the address is interned.
     #[inline]
     pub fn try_domain(&self, id: AddressId) -> Option<DomainId> {
-        self.entries.get(id.0 as usize).filter(|e| e.domain != VACANT.domain).map(|e| DomainId(e.domain))
+        self.entries.get(id.0 as usize).filter(|e| e.domain != NOWHERE).map(|e| DomainId(e.domain))
     }
 
     /// The part behind the last `@`; empty for an address without one.
@@ -162,7 +230,7 @@ impl AddressBook {
     }
 
     pub fn domain_lookup(&self, name: &str) -> Option<DomainId> {
-        self.by_name.find(self.hasher.hash_one(name), |i| &*self.domains[i as usize].name == name).map(DomainId)
+        self.by_name.find(self.hasher.hash_one(name), |i| self.domain_name(DomainId(i)) == name).map(DomainId)
     }
 
     /// All addresses of a domain.
@@ -176,6 +244,140 @@ impl AddressBook {
         (first..self.id_bound()).map(AddressId).filter(|id| self.is_interned(*id)).map(|id| (id, self.text(id)))
     }
 
+    /// What is known of a mailbox; nothing for an id that is not interned.
+    #[inline]
+    pub fn history(&self, id: AddressId) -> MailboxHistory {
+        self.entries.get(id.0 as usize).map_or_else(MailboxHistory::default, |entry| entry.history)
+    }
+
+    #[inline]
+    fn history_mut(&mut self, id: AddressId) -> Option<&mut MailboxHistory> {
+        self.entries.get_mut(id.0 as usize).filter(|e| e.domain != NOWHERE).map(|e| &mut e.history)
+    }
+
+    /// [`slot`] of the last time the address was seen, 0 for never; `None` for an id that is not interned.
+    #[inline]
+    pub(crate) fn seen_slot(&self, id: AddressId) -> Option<u16> {
+        self.entries.get(id.0 as usize).filter(|e| e.domain != NOWHERE).map(|e| e.history.seen_slot())
+    }
+
+    /// A message names the address.
+    #[inline]
+    pub fn saw(&mut self, id: AddressId, now: Ms) {
+        if let Some(history) = self.history_mut(id) {
+            history.saw(now);
+        }
+    }
+
+    /// The mailbox has taken a message, in so many ms.
+    #[inline]
+    pub fn delivered(&mut self, id: AddressId, now: Ms, xdelay_ms: Ms) {
+        if let Some(history) = self.history_mut(id) {
+            history.delivered(now, xdelay_ms);
+        }
+    }
+
+    /// The mailbox has not taken a message: for now, or for good.
+    #[inline]
+    pub fn refused(&mut self, id: AddressId, now: Ms, permanent: bool) {
+        if let Some(history) = self.history_mut(id) {
+            history.refused(now, permanent);
+        }
+    }
+
+    /// What is known of a domain's hosts.
+    pub fn site_history(&self, id: DomainId) -> SiteHistory {
+        self.domains.get(id.0 as usize).map_or_else(SiteHistory::default, |domain| domain.history)
+    }
+
+    /// A transaction or a connection at a domain's hosts has ended.
+    #[inline]
+    pub fn site_attempt(&mut self, id: DomainId, now: Ms, attempt: SiteAttempt) {
+        if let Some(domain) = self.domains.get_mut(id.0 as usize) {
+            domain.history.attempt(now, attempt);
+        }
+    }
+
+    /// After replay: who has come since the last checkpoint was seen at `newest`, at the latest.
+    pub(crate) fn all_seen(&mut self, newest: Ms) {
+        for id in 0..self.id_bound() {
+            if let Some(history) = self.history_mut(AddressId(id)).filter(|history| history.last_seen().is_none()) {
+                history.saw(newest);
+            }
+        }
+    }
+
+    /// Replay: of a checkpoint.
+    pub(crate) fn set_history(&mut self, id: AddressId, known: MailboxHistory) {
+        if let Some(history) = self.history_mut(id) {
+            *history = known;
+        }
+    }
+
+    /// Replay: of a checkpoint.
+    pub(crate) fn set_site_history(&mut self, name: &str, known: SiteHistory) {
+        if let Some(domain) = self.domain_lookup(name).and_then(|id| self.domains.get_mut(id.0 as usize)) {
+            domain.history = known;
+        }
+    }
+
+    /// Named domains with their history, from `first` on.
+    pub(crate) fn sites_at(&self, first: u32) -> impl Iterator<Item = (u32, &str, SiteHistory)> {
+        let all = (first..self.domains.len() as u32).filter_map(|i| Some((i, self.domains.get(i as usize)?)));
+        all.filter(|(_, domain)| !domain.ids.is_empty()).map(|(i, domain)| (i, &*domain.name, domain.history))
+    }
+
+    /// Domains without addresses, at most `max`, above `after`: those that nobody knows are to be forgotten.
+    pub fn emptied_domains(&self, after: Option<DomainId>, max: usize) -> Vec<DomainId> {
+        let all = after.map_or_else(|| self.emptied.iter(), |after| self.emptied.iter_from(after.0));
+        all.take(max).map(DomainId).collect()
+    }
+
+    /// Nobody knows the domain any more: if it has no addresses, its id may be given out again.
+    pub fn forget_domain(&mut self, id: DomainId) {
+        let Some(domain) = self.domains.get_mut(id.0 as usize) else { return };
+        if !domain.ids.is_empty() || !self.emptied.remove(id.0) {
+            return;
+        }
+        let hash = self.hasher.hash_one(&*domain.name);
+        *domain = Domain::default();
+        self.by_name.remove(hash, id.0);
+        self.free_domains.push(id.0);
+    }
+
+    /// Moves texts out of chunks that are mostly unused, so that these can be given back: looks at so many. Whether
+    /// there is more to do.
+    pub fn compact(&mut self, texts_max: usize) -> bool {
+        for _ in 0..texts_max {
+            let Some((chunk, offset)) = self.moving.or_else(|| self.arena.sparse(0).map(|chunk| (chunk, 0))) else {
+                return false;
+            };
+            let Some((text, at, next)) = self.arena.next_in(chunk, offset) else {
+                self.moving = None;
+                continue;
+            };
+            self.moving = Some((chunk, next));
+            let here = |id: u32| self.entries.get(id as usize).is_some_and(|entry| entry.at == at);
+            let Some(id) = self.by_text.find(self.hasher.hash_one(text), here) else { continue };
+            let text = text.to_owned();
+            let (Some(new), Some(entry)) = (self.arena.push(&text), self.entries.get_mut(id as usize)) else {
+                self.moving = None;
+                return false;
+            };
+            entry.at = new;
+            self.arena.release(at);
+        }
+        true
+    }
+
+    /// Bytes allocated, hash tables included.
+    pub fn heap_bytes(&self) -> usize {
+        let domains = (0..self.domains.len()).filter_map(|i| self.domains.get(i));
+        let domains: usize = domains.map(|domain| domain.name.len() + domain.ids.heap_bytes()).sum();
+        let indices = self.by_text.heap_bytes() + self.by_name.heap_bytes();
+        self.arena.heap_bytes() + self.entries.heap_bytes() + self.domains.heap_bytes() + domains + indices
+    }
+
     fn find(&self, hash: u64, text: &str) -> Option<u32> {
         self.by_text.find(hash, |id| {
             self.entries.get(id as usize).is_some_and(|entry| self.arena.bytes(entry.at) == text.as_bytes())
@@ -184,8 +386,10 @@ impl AddressBook {
 
     fn occupy(&mut self, id: u32, at: u32, hash: u64, text: &str) {
         let domain = self.intern_domain(text.rsplit_once('@').map_or("", |(_, domain)| domain));
-        self.domains[domain as usize].ids.insert(id);
-        let entry = Entry { at, domain };
+        if let Some(domain) = self.domains.get_mut(domain as usize) {
+            domain.ids.insert(id);
+        }
+        let entry = Entry { at, domain, history: MailboxHistory::default() };
         if id as usize == self.entries.len() {
             self.entries.push(entry);
         } else if let Some(slot) = self.entries.get_mut(id as usize) {
@@ -202,24 +406,33 @@ impl AddressBook {
         let Some(domain) = self.try_domain(id) else { return false };
         let hash = self.hasher.hash_one(self.text(id));
         self.by_text.remove(hash, id.0);
-        self.domains[domain.0 as usize].ids.remove(id.0);
+        if let Some(entry) = self.domains.get_mut(domain.0 as usize) {
+            entry.ids.remove(id.0);
+            if entry.ids.is_empty() {
+                self.emptied.insert(domain.0);
+            }
+        }
         if let Some(entry) = self.entries.get_mut(id.0 as usize) {
-            self.arena.pop(entry.at);
-            *entry = VACANT;
+            self.arena.release(entry.at);
+            *entry = Entry::vacant();
         }
         true
     }
 
     fn intern_domain(&mut self, name: &str) -> u32 {
-        let hash = self.hasher.hash_one(name);
-        let domains = &self.domains;
-        if let Some(id) = self.by_name.find(hash, |i| &*domains[i as usize].name == name) {
-            return id;
+        if let Some(known) = self.domain_lookup(name) {
+            self.emptied.remove(known.0);
+            return known.0;
         }
-        let id = self.domains.len() as u32;
-        self.domains.push(Domain { name: name.into(), ids: IdSet::new() });
+        let domain = Domain { name: name.into(), ..Domain::default() };
+        let id = self.free_domains.pop().unwrap_or(self.domains.len() as u32);
+        match self.domains.get_mut(id as usize) {
+            Some(slot) => *slot = domain,
+            None => self.domains.push(domain),
+        }
         let (domains, hasher) = (&self.domains, &self.hasher);
-        self.by_name.insert(hash, id, |i| hasher.hash_one(&*domains[i as usize].name));
+        let hash_of = |i: u32| domains.get(i as usize).map_or(0, |domain| hasher.hash_one(&*domain.name));
+        self.by_name.insert(hasher.hash_one(name), id, hash_of);
         id
     }
 }

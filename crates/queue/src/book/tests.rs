@@ -83,6 +83,72 @@ fn many_addresses_keep_their_texts() {
     assert_eq!((0..977).map(|d| ids_of(&book, &format!("domain-{d}.example")).len()).sum::<usize>(), 20_000);
 }
 
+#[test]
+fn a_million_addresses_take_sixty_bytes_each() {
+    const ADDRESSES: u32 = 200_000;
+    let mut book = AddressBook::new();
+    for i in 0..ADDRESSES {
+        // 20 octets, 20 to a domain, as in the bench of ten million pending.
+        let (id, _) = book.intern(&format!("u{i:06}@d{:05}.example", i % (ADDRESSES / 20))).unwrap();
+        assert_eq!(book.text(id).len(), 22);
+    }
+    let each = book.heap_bytes() / ADDRESSES as usize;
+    println!("{each} bytes per address");
+    assert!(each <= 64, "{each} bytes per address");
+}
+
+#[test]
+fn the_texts_of_forgotten_addresses_are_given_back() {
+    let mut book = AddressBook::new();
+    let text = |i: u32| format!("subscriber.{i}@domain-{}.example", i % 977);
+    let ids: Vec<AddressId> = (0..50_000).map(|i| book.intern(&text(i)).unwrap().0).collect();
+    let before = book.heap_bytes();
+    assert!(!book.compact(10), "nothing to move");
+    // One of four stays, evenly spread.
+    book.forget_all(&ids.iter().map(|id| id.0).filter(|id| id % 4 != 0).collect());
+    assert!(book.compact(100), "there is more");
+    assert_eq!(book.intern("while@moving.example").unwrap().0, AddressId(50_000));
+    while book.compact(100) {}
+    let arena = book.arena.heap_bytes();
+    assert!(arena * 2 < 50_000 * 38 * 2 / 3, "{arena} of {before}");
+    for i in 0..50_000 {
+        assert_eq!(book.lookup(&text(i)).is_some(), i % 4 == 0);
+        assert_eq!(book.text(AddressId(i)), if i % 4 == 0 { text(i) } else { String::new() });
+    }
+    // A space that is used again and again does not grow.
+    for round in 0..20 {
+        let ids: IdSet = (0..5_000).map(|i| book.intern(&format!("{round}{}", text(i))).unwrap().0.0).collect();
+        book.forget_all(&ids);
+        book.begin_releasing();
+        book.release();
+        while book.compact(1_000) {}
+    }
+    assert!(book.arena.heap_bytes() < arena + 400_000);
+    assert!(book.id_bound() <= 55_001, "{}", book.id_bound());
+}
+
+#[test]
+fn a_domain_goes_with_its_last_address() {
+    let mut book = AddressBook::new();
+    let (a, _) = book.intern("a@x").unwrap();
+    let (b, _) = book.intern("b@y").unwrap();
+    let (x, y) = (book.domain(a), book.domain(b));
+    book.site_attempt(x, 1_795_000_000_000, SiteAttempt::Failed);
+    book.forget_all(&IdSet::one(a.0));
+    assert_eq!(book.emptied_domains(None, 9), [x]);
+    assert_eq!(book.domain_lookup("x"), Some(x), "until nobody knows it");
+    book.forget_domain(y);
+    assert_eq!(book.domain_lookup("y"), Some(y), "it has an address");
+    book.forget_domain(x);
+    assert_eq!((book.domain_lookup("x"), book.emptied_domains(None, 9)), (None, Vec::new()));
+    let (c, _) = book.intern("c@z").unwrap();
+    assert_eq!((book.domain(c), book.domain_name(x), book.domains()), (x, "z", 2));
+    assert_eq!(book.site_history(x).last_failure(), None);
+    book.forget_all(&IdSet::one(b.0));
+    let (b, _) = book.intern("bb@y").unwrap();
+    assert_eq!((book.domain(b), book.emptied_domains(None, 9)), (y, Vec::new()), "it came back");
+}
+
 proptest! {
     #[test]
     fn interning_and_forgetting_match_a_model(ops in vec((any::<bool>(), 0u32..40), 0..200)) {

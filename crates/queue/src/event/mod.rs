@@ -10,6 +10,7 @@
 mod accept;
 pub mod codec;
 
+use crate::book::{MailboxHistory, SiteHistory};
 use crate::ids::{AddressId, MessageId, Ms};
 use crate::idset::IdSet;
 pub use accept::{Accept, Class, RcptParams, Ret, encode_accept};
@@ -36,6 +37,8 @@ mod kind {
     pub const VERB: u8 = 0x05;
     pub const HELD: u8 = 0x06;
     pub const RELEASED: u8 = 0x07;
+    /// Since version 2.
+    pub const FORGET: u8 = 0x08;
     /// `OUTCOME + fate`, up to 0x1f.
     pub const OUTCOME: u8 = 0x10;
     pub const TOTALS: u8 = 0x20;
@@ -43,6 +46,9 @@ mod kind {
     pub const CHECKPOINT_END: u8 = 0x22;
     /// From here on a reader that does not know the kind skips it.
     pub const SKIPPABLE: u8 = 0x80;
+    /// Both since version 2.
+    pub const MAILBOXES: u8 = 0x80;
+    pub const SITES: u8 = 0x81;
 }
 
 /// 2020-01-01T00:00:00Z in Unix seconds: outcomes are timed relative to the second in their message's id.
@@ -155,6 +161,9 @@ pub struct MessageSlice {
 pub enum Event<'a> {
     /// Addresses get ids. Also the checkpoint's slice of the address book.
     Intern { entries: Vec<(AddressId, &'a str)> },
+    /// Nothing refers to these ids any more: they name nobody, and nobody else before a checkpoint that begins after this
+    /// is complete.
+    Forget { ids: IdSet },
     /// A message is in the queue.
     Accept(Box<Accept>),
     /// Pending recipients got their fate. `ids` were all pending when it was written.
@@ -173,6 +182,10 @@ pub enum Event<'a> {
     Messages(Vec<MessageSlice>),
     /// The checkpoint is complete: every live message is known.
     CheckpointEnd,
+    /// Part of a checkpoint: what the past says of mailboxes. Soft.
+    Mailboxes(Vec<(AddressId, MailboxHistory)>),
+    /// Part of a checkpoint: what the past says of domains' hosts. Soft.
+    Sites(Vec<(&'a str, SiteHistory)>),
     /// A kind of a newer version that may be skipped.
     Skipped(u8),
 }
@@ -182,6 +195,7 @@ impl<'a> Event<'a> {
     pub fn encode(&self, buf: &mut Vec<u8>) {
         match self {
             Event::Intern { entries } => encode_intern(buf, entries.iter().copied()),
+            Event::Forget { ids } => encode_forget(buf, ids),
             Event::Accept(accept) => encode_accept(buf, accept),
             Event::Outcome { message, fate, ids, by, at } => encode_outcome(buf, *message, *fate, ids, *by, *at),
             Event::ListVersion { name, version, stamp, ids } => encode_list(buf, name, *version, stamp, ids),
@@ -201,6 +215,19 @@ impl<'a> Event<'a> {
                 }
             }
             Event::CheckpointEnd => encode_checkpoint_end(buf),
+            Event::Mailboxes(mailboxes) => {
+                begin_mailboxes(buf);
+                let mut next = 0;
+                for (id, history) in mailboxes {
+                    next = put_mailbox(buf, next, *id, *history);
+                }
+            }
+            Event::Sites(sites) => {
+                begin_sites(buf);
+                for (name, history) in sites {
+                    put_site(buf, name, history);
+                }
+            }
             Event::Skipped(kind) => buf.push(*kind),
         }
     }
@@ -211,6 +238,7 @@ impl<'a> Event<'a> {
         let r = &mut reader;
         Ok(match r.byte()? {
             kind::INTERN => Event::Intern { entries: decode_intern(r)? },
+            kind::FORGET => Event::Forget { ids: IdSet::decode(r)? },
             kind::ACCEPT => Event::Accept(Box::new(accept::decode_body(r)?.0)),
             kind::LIST_VERSION => {
                 Event::ListVersion { name: r.text()?, version: r.varint()?, stamp: r.text()?, ids: IdSet::decode(r)? }
@@ -222,6 +250,8 @@ impl<'a> Event<'a> {
             kind::TOTALS => decode_totals(r)?,
             kind::MESSAGES => Event::Messages(decode_messages(r)?),
             kind::CHECKPOINT_END => Event::CheckpointEnd,
+            kind::MAILBOXES => Event::Mailboxes(decode_mailboxes(r)?),
+            kind::SITES => Event::Sites(decode_sites(r)?),
             code => match FATES.get(usize::from(code.wrapping_sub(kind::OUTCOME))) {
                 Some(fate) => decode_outcome(r, *fate)?,
                 None if code >= kind::SKIPPABLE => Event::Skipped(code),
@@ -260,10 +290,69 @@ fn decode_intern<'a>(r: &mut Reader<'a>) -> Result<Vec<(AddressId, &'a str)>, Ev
     let mut entries = Vec::new();
     let mut next = 0i64;
     while !r.is_empty() {
-        let id = r.zigzag()?.checked_add(next).and_then(|id| u32::try_from(id).ok());
-        let id = id.ok_or(EventError::Malformed("id over 32 bits"))?;
-        entries.push((AddressId(id), r.text()?));
-        next = i64::from(id) + 1;
+        let id = take_id(r, &mut next)?;
+        entries.push((id, r.text()?));
+    }
+    Ok(entries)
+}
+
+/// An id as its difference to the one after the last.
+fn take_id(r: &mut Reader<'_>, next: &mut i64) -> Result<AddressId, EventError> {
+    let id = r.zigzag()?.checked_add(*next).and_then(|id| u32::try_from(id).ok());
+    let id = id.ok_or(EventError::Malformed("id over 32 bits"))?;
+    *next = i64::from(id) + 1;
+    Ok(AddressId(id))
+}
+
+/// Appends a `Forget` record.
+pub fn encode_forget(buf: &mut Vec<u8>, ids: &IdSet) {
+    buf.push(kind::FORGET);
+    ids.encode(buf);
+}
+
+pub(crate) fn begin_mailboxes(buf: &mut Vec<u8>) {
+    buf.push(kind::MAILBOXES);
+}
+
+/// [`put_mailbox`] appends at most this many bytes.
+pub(crate) const MAILBOX_BYTES_MAX: usize = codec::VARINT_BYTES_MAX + MailboxHistory::BYTES;
+
+/// Appends one entry; `next` is 0 at first, then what the last call answered.
+pub(crate) fn put_mailbox(buf: &mut Vec<u8>, next: i64, id: AddressId, history: MailboxHistory) -> i64 {
+    put_zigzag(buf, i64::from(id.0) - next);
+    buf.extend_from_slice(&history.to_bytes());
+    i64::from(id.0) + 1
+}
+
+fn decode_mailboxes(r: &mut Reader<'_>) -> Result<Vec<(AddressId, MailboxHistory)>, EventError> {
+    let (mut entries, mut next) = (Vec::new(), 0);
+    while !r.is_empty() {
+        let id = take_id(r, &mut next)?;
+        let bytes = r.take(MailboxHistory::BYTES as u64)?.try_into().map_err(|_| EventError::Short)?;
+        entries.push((id, MailboxHistory::of_bytes(bytes)));
+    }
+    Ok(entries)
+}
+
+pub(crate) fn begin_sites(buf: &mut Vec<u8>) {
+    buf.push(kind::SITES);
+}
+
+/// [`put_site`] appends at most this many bytes.
+pub(crate) fn site_bytes_max(name: &str) -> usize {
+    codec::VARINT_BYTES_MAX + name.len() + 4 + SiteHistory::BYTES
+}
+
+pub(crate) fn put_site(buf: &mut Vec<u8>, name: &str, history: &SiteHistory) {
+    put_bytes(buf, name.as_bytes());
+    put_part(buf, |buf| history.write(buf));
+}
+
+fn decode_sites<'a>(r: &mut Reader<'a>) -> Result<Vec<(&'a str, SiteHistory)>, EventError> {
+    let mut entries = Vec::new();
+    while !r.is_empty() {
+        let name = r.text()?;
+        entries.push((name, SiteHistory::read(&mut Reader::new(take_part(r)?))?));
     }
     Ok(entries)
 }

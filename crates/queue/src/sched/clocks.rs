@@ -121,8 +121,9 @@ impl Clocks {
 }
 
 /// Jitter that is the same for what failed together, so that it can go together again: one transaction's recipients.
-fn together(seed: u64, domain: DomainId, no: u32) -> fastrand::Rng {
-    fastrand::Rng::with_seed(seed ^ u64::from(domain.0) << 32 ^ u64::from(no))
+fn together(seed: u64, domain: Option<DomainId>, no: u32) -> fastrand::Rng {
+    let domain = domain.map_or(u32::MAX, |domain| domain.0);
+    fastrand::Rng::with_seed(seed ^ u64::from(domain) << 32 ^ u64::from(no))
 }
 
 /// A sender's domain (RFC 5321 Reverse-path; the null sender is one of its own).
@@ -133,6 +134,21 @@ pub(super) fn sender_key(sender: &str) -> u64 {
 }
 
 impl Scheduler {
+    /// Whether an address must not be forgotten because of its mailbox's clock.
+    pub fn knows_address(&self, id: AddressId) -> bool {
+        self.clocks.mailboxes.contains_key(&id)
+    }
+
+    /// The addresses are forgotten, and their ids will be others'.
+    pub fn forget_addresses(&mut self, ids: &IdSet) {
+        if self.clocks.strikes.is_empty() {
+            return;
+        }
+        for id in ids {
+            self.clocks.strikes.remove(&AddressId(id));
+        }
+    }
+
     /// 4.2.x: the mailbox's clock, for all messages. Those of them that are over their lifetime expire.
     pub(super) fn mailbox_failed(&mut self, store: &Store, no: MessageNo, id: AddressId, reply: &Reply, now: Ms) {
         let reason = self.reasons.keep(reply.clone());
@@ -146,7 +162,7 @@ impl Scheduler {
         mailbox.waiters.insert(no.0);
         if u64::from(mailbox.until_s) * 1_000 <= now {
             mailbox.fails = mailbox.fails.saturating_add(1);
-            let mut jitter = together(self.jitter_seed, store.book.domain(id), 0);
+            let mut jitter = together(self.jitter_seed, store.book.try_domain(id), 0);
             let until = now + self.cfg.mailbox_retry.delay_ms(mailbox.fails, &mut jitter);
             mailbox.until_s = until.div_ceil(1_000) as u32;
             mailbox.probe = None;
@@ -304,7 +320,7 @@ impl Scheduler {
         let clock = self.clocks.recipients.get_or_insert_with((no, id), new);
         clock.fails = clock.fails.saturating_add(1);
         clock.reason = reason;
-        let mut jitter = together(self.jitter_seed, store.book.domain(id), no.0);
+        let mut jitter = together(self.jitter_seed, store.book.try_domain(id), no.0);
         let until = now + self.cfg.recipient_retry.delay_ms(clock.fails, &mut jitter);
         clock.until_s = until.div_ceil(1_000) as u32;
         let until_s = clock.until_s;

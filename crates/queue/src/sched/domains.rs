@@ -215,8 +215,36 @@ impl Scheduler {
         }
     }
 
+    /// A domain without addresses is to be forgotten: lets go of it, and answers whether nothing here knows it any more.
+    /// Its id may be another domain's from then on.
+    pub fn forget_domain(&mut self, domain: DomainId) -> bool {
+        let Some(entry) = self.domains.peek(domain) else { return true };
+        let is_asking = matches!(entry.look_up, LookUp::Queued | LookUp::Asked);
+        // These queues are short-lived: whether the domain is in them need not be asked.
+        let is_busy = !self.domains.relinks.is_empty() || !self.drains.is_empty() || self.verbs.has_work();
+        if is_asking || is_busy || !entry.bulk.is_empty() || !entry.explicit.is_empty() {
+            return false;
+        }
+        if let Some(site) = entry.site {
+            let domains = &mut self.sites.get(site).domains;
+            // Of two one stays named in vain: whether a site has several domains does not change back.
+            if domains.len() > 2
+                && let Some(at) = domains.iter().position(|d| *d == domain)
+            {
+                domains.swap_remove(at);
+            }
+        }
+        *self.domains.get(domain) = Domain::default();
+        true
+    }
+
     fn join(&mut self, domain: DomainId, site: SiteId) {
         let domains = &mut self.sites.get(site).domains;
+        if domains.len() <= 2 && domains.contains(&domain) {
+            // The id of a forgotten domain that was here too.
+            self.domains.relinks.push_back(Relink { domain, cursor: None, in_explicit: false });
+            return self.relink(STEPS_MAX / 4);
+        }
         domains.push(domain);
         // A site of one domain keeps no list of domains per message: it is made up for now.
         let first = (domains.len() == 2).then_some(domains[0]);

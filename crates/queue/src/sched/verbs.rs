@@ -173,7 +173,7 @@ impl Scheduler {
         self.verbs.removals |= is_gone;
         for id in ids {
             self.settle(store, no, AddressId(id), now);
-            let domain = store.book.domain(AddressId(id));
+            let Some(domain) = store.book.try_domain(AddressId(id)) else { continue };
             if is_gone || has_nobody_at(store, no, domain) {
                 self.forget(store, domain, no, now);
                 self.leave_line(domain, no);

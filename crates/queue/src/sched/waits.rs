@@ -72,7 +72,8 @@ impl Scheduler {
     /// The recipient may be sent to as soon as a connection is there.
     pub(super) fn make_ready(&mut self, store: &Store, no: MessageNo, id: AddressId, now: Ms) {
         let Some(class) = self.messages.get(&no).map(|m| m.class) else { return };
-        let domain = store.book.domain(id);
+        // An address that was forgotten since has nothing pending anywhere.
+        let Some(domain) = store.book.try_domain(id) else { return };
         self.waits.lists.get_or_insert_with((domain, no), List::default).ids.push(id);
         if self.domains.get(domain).explicit.insert(no.0) {
             self.link(domain, no, class, now);

@@ -56,6 +56,11 @@ impl Index {
         }
     }
 
+    /// Bytes allocated.
+    pub fn heap_bytes(&self) -> usize {
+        self.shards.iter().map(HashTable::allocation_size).sum()
+    }
+
     pub fn clear(&mut self) {
         *self = Index::default();
     }

@@ -8,7 +8,7 @@
 //!
 //! **Order in a batch.** The owner writes, in this order: (1) records of events that are applied already (outcomes),
 //! (2) the checkpoint's records, (3) events that are applied once the batch is durable (`Intern`, `Accept`,
-//! `ListVersion`). So a slice never shows an event whose record comes after it, and the counters in `Totals` stand for
+//! `ListVersion`), of these `Forget` last. So a slice never shows an event whose record comes after it, and the counters in `Totals` stand for
 //! exactly the records before them.
 //!
 //! **The window.** Between `Totals` and `CheckpointEnd`, replay meets outcomes of messages whose slice is yet to come
@@ -16,11 +16,16 @@
 //! slice, when it comes, will have them applied; slices touch no counter. Outside of the window an outcome of an unknown
 //! message is ignored and counted as such.
 //!
+//! **Forgetting** (see [`Sweep`]). `Forget` names ids that nothing refers to: no message, no list, no other event of its
+//! batch, nobody who was handed ids and has not used them yet. It is applied once it is durable, and its ids are given out
+//! again only after a checkpoint that began after that is complete.
+//!
 //! Failure: nothing here fails but decoding; records that make no sense are ignored and counted (`ignored`).
 
 mod checkpoint;
 pub(crate) mod index;
 mod query;
+mod sweep;
 mod table;
 
 use std::collections::BTreeMap;
@@ -38,6 +43,7 @@ pub use crate::event::{Tally, Totals};
 pub use checkpoint::{Checkpoint, SLICE_BYTES_MAX};
 use index::Index;
 pub use query::Summary;
+pub use sweep::{FORGET_IDS_MAX, Sweep, SweepLimits};
 use table::Table;
 
 /// A list's subscribers.
@@ -96,6 +102,10 @@ pub struct Store {
     /// Whether a message came with an id below its predecessor's: replay only.
     unordered: bool,
     ignored: u64,
+    /// Whom events refer to since the begin of the checkpoint or sweep that is under way.
+    fresh: Option<IdSet>,
+    /// The newest time in any event: replay only.
+    newest: Ms,
     hasher: RandomState,
 }
 
@@ -115,6 +125,8 @@ impl Default for Store {
             window: false,
             unordered: false,
             ignored: 0,
+            fresh: None,
+            newest: 0,
             hasher: RandomState::default(),
         }
     }
@@ -145,9 +157,17 @@ impl Store {
                 }
                 Applied::Noted
             }
+            Event::Forget { ids } => {
+                self.book.forget_all(&ids);
+                Applied::Noted
+            }
             Event::Accept(accept) => self.accept(*accept),
-            Event::Outcome { message, fate, ids, .. } => self.outcome(message, fate, &ids),
+            Event::Outcome { message, fate, ids, at, .. } => {
+                self.newest = self.newest.max(at);
+                self.outcome(message, fate, &ids)
+            }
             Event::ListVersion { name, version, stamp, ids } => {
+                self.refer(&ids);
                 self.set_list(name, ListState { version, stamp: stamp.to_owned(), ids });
                 Applied::Noted
             }
@@ -172,6 +192,18 @@ impl Store {
                 self.window = false;
                 Applied::Noted
             }
+            Event::Mailboxes(mailboxes) => {
+                for (id, history) in mailboxes {
+                    self.book.set_history(id, history);
+                }
+                Applied::Noted
+            }
+            Event::Sites(sites) => {
+                for (name, history) in sites {
+                    self.book.set_site_history(name, history);
+                }
+                Applied::Noted
+            }
             Event::Verb { .. } => Applied::Noted,
             Event::Hold { held, messages } => self.hold(held, &messages),
             Event::Skipped(_) => self.ignore(),
@@ -183,6 +215,7 @@ impl Store {
     pub fn replayed(&mut self) -> Result<(), UnknownAddress> {
         self.window = false;
         self.book.reuse_gaps();
+        self.book.all_seen(self.newest);
         self.check_addresses()?;
         if !std::mem::take(&mut self.unordered) {
             return Ok(());
@@ -257,6 +290,8 @@ impl Store {
 
     fn accept(&mut self, accept: Accept) -> Applied {
         self.last_id = self.last_id.max(accept.id);
+        self.newest = self.newest.max(accept.accepted);
+        self.refer(&accept.recipients);
         if self.no_of(accept.id).is_some() {
             return self.ignore();
         }
@@ -318,6 +353,7 @@ impl Store {
         if let Some(no) = self.no_of(slice.accept.id) {
             self.unlink(no);
         }
+        self.newest = self.newest.max(slice.accept.accepted);
         if !slice.accept.recipients.is_empty() {
             self.link(Message::from_slice(slice));
         }

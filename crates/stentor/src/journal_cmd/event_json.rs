@@ -1,7 +1,9 @@
 //! Events for people and scripts.
 
 use serde_json::{Value, json};
+use stentor_queue::book::{MailboxHistory, SiteHistory};
 use stentor_queue::event::{Accept, Class, Event, Ret, Tally};
+use stentor_queue::ids::AddressId;
 use stentor_queue::idset::IdSet;
 
 pub fn event(event: &Event<'_>) -> Value {
@@ -9,6 +11,25 @@ pub fn event(event: &Event<'_>) -> Value {
         Event::Intern { entries } => {
             let entries: Vec<Value> = entries.iter().map(|(id, text)| json!({"id": id.0, "address": text})).collect();
             json!({"kind": "intern", "addresses": entries})
+        }
+        Event::Forget { ids: set } => json!({"kind": "forget", "addresses": ids(set)}),
+        Event::Mailboxes(mailboxes) => {
+            let of = |(id, h): &(AddressId, MailboxHistory)| {
+                json!({
+                    "id": id.0, "last_seen_ms": h.last_seen(), "xdelay_ms": h.xdelay_ms(), "last": h.last().name(),
+                    "deliveries": h.deliveries(), "refusals": h.refusals(), "refused_since_ms": h.refused_since(),
+                })
+            };
+            json!({"kind": "mailboxes", "mailboxes": mailboxes.iter().map(of).collect::<Vec<_>>()})
+        }
+        Event::Sites(sites) => {
+            let of = |(name, h): &(&str, SiteHistory)| {
+                json!({
+                    "domain": name, "last_success_ms": h.last_success(), "last_failure_ms": h.last_failure(),
+                    "xdelay_ms": h.xdelay_ms(), "p99_ms": h.p99_ms(), "connections": h.connections(),
+                })
+            };
+            json!({"kind": "sites", "sites": sites.iter().map(of).collect::<Vec<_>>()})
         }
         Event::Accept(accepted) => json!({"kind": "accept", "message": accept(accepted)}),
         Event::Outcome { message, fate, ids: set, by, at } => json!({

@@ -3,6 +3,7 @@
 mod replay;
 
 use super::*;
+use crate::book::SiteAttempt;
 use crate::event::{Class, RcptParams, encode_accept};
 
 pub fn accept(id: u64, recipients: &[u32]) -> Accept {
@@ -242,6 +243,8 @@ fn an_address_that_nothing_names_refuses_the_start() {
     assert_eq!(store.replayed(), Ok(()));
     store.book.forget(AddressId(1));
     assert_eq!(store.replayed(), Ok(()));
+    store.apply(Event::Forget { ids: IdSet::one(1) });
+    assert_eq!(store.replayed(), Ok(()), "what has no name already");
     add(&mut store, accept(2, &[0, 1]));
     assert_eq!(store.replayed().unwrap_err().id, AddressId(1));
     store.apply(outcome(2, Fate::Delivered, &[0, 1]));
@@ -263,4 +266,93 @@ fn settling_nobody_writes_nothing() {
     assert!(record.is_empty());
     assert_ne!(store.settle(no, Fate::Delivered, &IdSet::one(2), None, 5, &mut record), Applied::Nothing);
     assert!(Event::decode(&record).is_ok());
+}
+
+#[test]
+fn history_survives_a_checkpoint() {
+    let mut store = with_addresses(20_000);
+    let now = 1_795_000_000_000;
+    for id in (0..20_000).map(AddressId) {
+        store.book.delivered(id, now, u64::from(id.0));
+        let domain = store.book.domain(id);
+        store.book.site_attempt(domain, now, SiteAttempt::Answered { xdelay_ms: u64::from(id.0), connections: 3 });
+    }
+    store.book.refused(AddressId(7), now, true);
+    let mut again = Store::new();
+    for record in slices(&store) {
+        assert!(record.len() <= SLICE_BYTES_MAX);
+        again.apply_record(&record).unwrap();
+    }
+    again.replayed().unwrap();
+    for id in (0..20_000).map(AddressId) {
+        assert_eq!(again.book.history(id), store.book.history(id));
+        let (domain, known) = (store.book.domain(id), again.book.domain(id));
+        assert_eq!(again.book.site_history(known), store.book.site_history(domain));
+    }
+    assert_eq!((again.book.history(AddressId(7)).refusals(), again.book.history(AddressId(8)).deliveries()), (1, 1));
+}
+
+/// Sweeps until nothing is left to do; how many were forgotten.
+fn sweep(store: &mut Store, limits: &SweepLimits, now: Ms) -> usize {
+    let mut cursor = store.begin_checkpoint();
+    let mut record = Vec::new();
+    while cursor.next_slice(store, &mut record) {}
+    store.checkpoint_complete();
+    let (mut sweep, mut more, mut count) = (cursor.sweep().unwrap(), true, 0);
+    while more {
+        let mut ids = IdSet::new();
+        more = sweep.step(store, limits, now, |id| id.0 == 1, &mut ids);
+        assert!(ids.len() <= FORGET_IDS_MAX);
+        count += ids.len();
+        store.apply(Event::Forget { ids });
+    }
+    count
+}
+
+const DAY: Ms = 24 * 3_600_000;
+
+#[test]
+fn addresses_unseen_for_long_are_forgotten_and_no_others() {
+    let (mut store, now) = (with_addresses(30_000), 1_795_000_000_000);
+    for id in (0..30_000).map(AddressId) {
+        // A third is young.
+        store.book.saw(id, if id.0 % 3 == 0 { now - DAY } else { now - 70 * DAY });
+    }
+    add(&mut store, accept(1, &[4, 5, 6]));
+    store.apply(Event::ListVersion { name: "l", version: 1, stamp: "", ids: (10_000..11_000).collect() });
+    let limits = SweepLimits { unseen_ms: 60 * DAY, addresses_max: 1_000_000 };
+    let kept = 2 + 667 + 1; // of the message, of the list, known to the scheduler
+    assert_eq!(sweep(&mut store, &limits, now), 20_000 - kept);
+    assert_eq!(store.book.len(), 10_000 + kept);
+    for id in [1, 3, 4, 5, 6, 10_500, 29_997] {
+        assert!(store.book.is_interned(AddressId(id)), "{id}");
+    }
+    assert!(!store.book.is_interned(AddressId(7)));
+    assert_eq!(store.book.resting(), 20_000 - kept);
+    let (id, _) = store.book.intern("new@x").unwrap();
+    assert_eq!(id.0, 30_000, "nothing is given out again yet");
+    assert_eq!(sweep(&mut store, &limits, now), 0);
+    assert_eq!(store.book.resting(), 0);
+    assert_eq!(store.book.intern("newer@x").unwrap().0.0, 2);
+    store.replayed().unwrap();
+}
+
+#[test]
+fn under_pressure_the_oldest_go_first() {
+    let (mut store, now) = (with_addresses(9_500), 1_795_000_000_000);
+    for id in (0..9_500).map(AddressId) {
+        store.book.saw(id, now - Ms::from(id.0 % 50) * DAY);
+    }
+    let limits = SweepLimits { unseen_ms: 60 * DAY, addresses_max: 10_000 };
+    let count = sweep(&mut store, &limits, now);
+    assert_eq!((count, store.book.len()), (1_500, 8_000), "down to 8/10");
+    let age = |id: AddressId| id.0 % 50;
+    let youngest = (0..9_500).map(AddressId).filter(|id| !store.book.is_interned(*id)).map(age).min();
+    let oldest = (0..9_500).map(AddressId).filter(|id| store.book.is_interned(*id) && id.0 != 1).map(age).max();
+    assert!(youngest >= oldest, "{youngest:?} {oldest:?}");
+    assert_eq!(sweep(&mut store, &limits, now), 0, "below 9/10 nothing is pressing");
+    // Everything was seen just now, and still there must be room.
+    let mut store = with_addresses(9_500);
+    store.book.all_seen(now);
+    assert_eq!(sweep(&mut store, &limits, now), 1_500);
 }

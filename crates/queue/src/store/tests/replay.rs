@@ -2,16 +2,19 @@
 //!
 //! A model owner does what the committer does: outcomes are applied at once and written with the next batch; a batch
 //! has waiting records, then the checkpoint's, then new events, which are applied once it is durable; a refused batch
-//! leaves the waiting records waiting and gives the checkpoint up. Beside it runs a naive model of messages.
+//! leaves the waiting records waiting and gives the checkpoint up. Behind a checkpoint it forgets whatever nobody refers
+//! to, at once, so that ids are given out again all the time. Beside it runs a naive model of messages, in addresses.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
 
 use super::*;
-use crate::event::{FATES, encode_intern, encode_list};
+use crate::event::{FATES, encode_forget, encode_intern, encode_list};
 
 #[derive(Debug, Clone)]
 enum Op {
@@ -30,6 +33,18 @@ enum Op {
         slices: usize,
         refuse: bool,
     },
+    /// All that is applied is made durable; then the store is what its log says.
+    Restart,
+}
+
+/// A deliberate error that must be found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mutation {
+    None,
+    /// Forgotten ids are given out again before a checkpoint is complete.
+    ReusedEarly,
+    /// What came since the begin of the checkpoint is not looked at.
+    FreshForgotten,
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -43,6 +58,7 @@ fn op() -> impl Strategy<Value = Op> {
         2 => (any::<Index>(), 0usize..6, any::<u32>()).prop_map(|(i, fate, mask)| Op::Remove(i, fate, mask)),
         6 => (any::<bool>(), 0usize..5, prop::bool::weighted(0.15))
             .prop_map(|(begin, slices, refuse)| Op::Batch { begin, slices, refuse }),
+        1 => Just(Op::Restart),
     ]
 }
 
@@ -73,6 +89,10 @@ struct Owner {
     /// Interned for `new`.
     interned: Vec<AddressId>,
     cursor: Option<(Checkpoint, usize, usize)>,
+    sweep: Option<Sweep>,
+    mutation: Mutation,
+    /// Of the pending recipients of each message.
+    names: BTreeMap<(u64, u32), String>,
     /// Where the last complete checkpoint begins in the log, and where the batch of its begin does: the journal replays
     /// that batch as a whole.
     start: usize,
@@ -91,6 +111,9 @@ impl Owner {
             reserved: BTreeSet::new(),
             interned: Vec::new(),
             cursor: None,
+            sweep: None,
+            mutation: Mutation::None,
+            names: BTreeMap::new(),
             start: 0,
             start_batch: 0,
             now: 1_795_000_000_000,
@@ -148,6 +171,11 @@ impl Owner {
             }
             Op::Remove(which, fate, mask) => self.remove(which, FATES[fate], mask),
             Op::Batch { begin, slices, refuse } => self.batch(begin, slices, refuse),
+            Op::Restart => {
+                self.batch(false, 0, false);
+                self.live = self.replay(self.start_batch);
+                (self.cursor, self.sweep) = (None, None);
+            }
         }
     }
 
@@ -199,7 +227,8 @@ impl Owner {
         let mut batch = self.waiting.clone();
         let at = self.log.len() + batch.len();
         let mut slices = slices;
-        if begin && self.cursor.is_none() {
+        if begin && self.cursor.is_none() && self.sweep.is_none() {
+            self.live.begin_checkpoint();
             self.cursor = Some((Checkpoint::with_slice_bytes_max(120), at, self.log.len()));
             // The counters must go into the batch of the begin.
             slices += 1;
@@ -219,6 +248,11 @@ impl Owner {
         batch.push(record);
         for new in &self.new {
             let mut record = Vec::new();
+            if let New::Accept(Accept { recipients: ids, .. }) | New::List(_, _, ids) = new
+                && self.mutation != Mutation::FreshForgotten
+            {
+                self.live.refer(ids);
+            }
             match new {
                 New::Accept(accept) => encode_accept(&mut record, accept),
                 New::List(name, version, ids) => encode_list(&mut record, &format!("l{name}"), *version, "", ids),
@@ -234,19 +268,39 @@ impl Owner {
             }
             batch.push(record);
         }
+        let forgotten = self.forget(&mut batch);
         if refuse {
             self.reserved.clear();
-            self.cursor = None;
+            if self.cursor.take().is_some() {
+                self.live.end_marking();
+            }
             self.new.clear();
             for id in self.interned.drain(..).rev() {
                 self.live.book.forget(id);
             }
         } else {
-            self.commit(batch);
+            self.commit(batch, forgotten);
         }
     }
 
-    fn commit(&mut self, batch: Vec<Vec<u8>>) {
+    /// A step of the sweep: what is forgotten comes last in the batch.
+    fn forget(&mut self, batch: &mut Vec<Vec<u8>>) -> IdSet {
+        let mut ids = IdSet::new();
+        let limits = SweepLimits { unseen_ms: 0, addresses_max: 100 };
+        if let Some(sweep) = &mut self.sweep
+            && !sweep.step(&mut self.live, &limits, self.now, |_| false, &mut ids)
+        {
+            self.sweep = None;
+        }
+        if !ids.is_empty() {
+            let mut record = Vec::new();
+            encode_forget(&mut record, &ids);
+            batch.push(record);
+        }
+        ids
+    }
+
+    fn commit(&mut self, batch: Vec<Vec<u8>>, forgotten: IdSet) {
         self.log.extend(batch);
         self.waiting.clear();
         self.interned.clear();
@@ -254,11 +308,14 @@ impl Owner {
             && cursor.is_done()
         {
             (self.start, self.start_batch) = (*start, *start_batch);
-            self.cursor = None;
+            self.sweep = self.cursor.take().and_then(|(cursor, ..)| cursor.sweep());
+            self.live.checkpoint_complete();
         }
         for new in std::mem::take(&mut self.new) {
             match new {
                 New::Accept(accept) => {
+                    let name = |id| ((accept.id.0, id), self.live.book.text(AddressId(id)).to_owned());
+                    self.names.extend(accept.recipients.iter().map(name));
                     let pending: BTreeSet<u32> = accept.recipients.iter().collect();
                     self.model.totals.messages_accepted += 1;
                     self.model.totals.acknowledged += pending.len() as u64;
@@ -297,6 +354,13 @@ impl Owner {
                 New::RemoveList(name) => drop(self.live.apply(Event::ListRemoved { name: &format!("l{name}") })),
             }
         }
+        if !forgotten.is_empty() {
+            self.live.apply(Event::Forget { ids: forgotten });
+            if self.mutation == Mutation::ReusedEarly {
+                self.live.book.begin_releasing();
+                self.live.book.release();
+            }
+        }
         // All that is applied is written: every replay must give the live state.
         self.assert_replay(self.start);
         self.assert_replay(self.start_batch);
@@ -308,6 +372,9 @@ impl Owner {
             store.apply_record(record).unwrap();
         }
         store.replayed().unwrap();
+        if start == self.start || start == self.start_batch {
+            assert_eq!(store.book.reused_early(), 0, "an id means one address in all that a start reads");
+        }
         store
     }
 
@@ -321,6 +388,11 @@ impl Owner {
             assert_eq!(modelled(store), self.model);
             assert!(store.is_balanced());
             check_indices(store);
+            for (_, message) in store.messages() {
+                for id in message.pending() {
+                    assert_eq!(store.book.text(AddressId(id)), self.names[&(message.id().0, id)]);
+                }
+            }
         }
     }
 }
@@ -374,8 +446,12 @@ proptest! {
             owner.step(op);
         }
         // Finish: complete what runs, then one more checkpoint.
-        owner.batch(true, 1000, false);
-        owner.batch(true, 1000, false);
+        for _ in 0..2 {
+            owner.batch(true, 1000, false);
+            while owner.cursor.is_some() || owner.sweep.is_some() {
+                owner.batch(false, 1000, false);
+            }
+        }
         prop_assert!(owner.cursor.is_none() && owner.start > 0);
         // From the first record on, all checkpoints are noise.
         owner.assert_replay(0);
@@ -399,6 +475,47 @@ proptest! {
         store.replayed().unwrap();
         prop_assert_eq!(shown(&store), shown(&owner.live));
     }
+}
+
+/// Runs some operations after which everything can be forgotten; whether the checks found something.
+fn is_found(mutation: Mutation) -> bool {
+    let mut runner = TestRunner::deterministic();
+    let strategy = vec(op(), 30..80);
+    (0..60).any(|_| {
+        let ops = strategy.new_tree(&mut runner).unwrap().current();
+        let run = || {
+            let mut owner = Owner::new();
+            owner.mutation = mutation;
+            for op in ops {
+                owner.step(op);
+                owner.batch(true, 3, false);
+            }
+        };
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).is_err()
+    })
+}
+
+#[test]
+fn forgetting_is_checked_by_what_it_must_not_do() {
+    assert!(!is_found(Mutation::None));
+    assert!(is_found(Mutation::ReusedEarly), "an id given out again before a checkpoint is complete");
+    assert!(is_found(Mutation::FreshForgotten), "an address that a new message names was forgotten");
+}
+
+/// Ids do come back: most runs of many addresses would need more ids otherwise.
+#[test]
+fn forgotten_ids_are_given_out_again() {
+    let mut owner = Owner::new();
+    for round in 0..30u16 {
+        owner.step(Op::Accept((0..10).map(|n| round * 10 + n).collect(), false, false));
+        owner.batch(false, 0, false);
+        owner.settle(0, Fate::Delivered, u32::MAX);
+        for _ in 0..12 {
+            owner.batch(true, 1000, false);
+        }
+        assert!(owner.live.book.is_empty(), "round {round}: {} left", owner.live.book.len());
+    }
+    assert!(owner.live.book.id_bound() <= 30, "{} ids for 300 addresses", owner.live.book.id_bound());
 }
 
 /// The checker bites: outcomes that are applied before the begin but written after it would count twice.

@@ -1,0 +1,206 @@
+//! Forgetting: which addresses nobody needs any more, found a slice at a time behind a checkpoint.
+//!
+//! Marks: the checkpoint's cursor has noted whom lists and messages refer to; the store notes whom events refer to since
+//! its begin ([`Store::refer`]). An address with neither mark, that the owner does not know for anything else, is
+//! forgotten if it was not seen for `unseen_ms`. When the book holds 9/10 of `addresses_max`, those unseen for the longest
+//! time go as well, until it holds 8/10: the ages are counted first.
+//!
+//! Promise: one [`Sweep::step`] looks at [`LOOK_IDS_MAX`] ids or moves [`MOVE_TEXTS_MAX`] texts: well under a millisecond.
+//! It changes nothing that is durable: the ids that it answers go into a `Forget` record at the end of the batch whose
+//! other events have been [`Store::refer`]red to, and are applied once that is durable. If it is refused, they are found
+//! again by the next sweep.
+
+use super::Store;
+use crate::book::slot;
+use crate::ids::{AddressId, Ms};
+use crate::idset::IdSet;
+
+/// Ids of one `Forget` record: applying it takes about a third of a millisecond.
+pub const FORGET_IDS_MAX: usize = 1_024;
+/// Ids that one step looks at.
+const LOOK_IDS_MAX: u32 = 8_192;
+/// Texts that one step looks at.
+const MOVE_TEXTS_MAX: usize = 1_024;
+/// Ages that are told apart, in slots; older ones are alike.
+const AGES: usize = 512;
+
+/// When an address goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SweepLimits {
+    pub unseen_ms: Ms,
+    pub addresses_max: usize,
+}
+
+impl SweepLimits {
+    /// From so many addresses on, forgetting does not wait for `unseen_ms`.
+    pub fn high(&self) -> usize {
+        self.addresses_max - self.addresses_max / 10
+    }
+
+    fn low(&self) -> usize {
+        self.addresses_max - self.addresses_max / 5
+    }
+}
+
+#[derive(Debug)]
+enum Stage {
+    Begin,
+    /// Counting ages of what may be forgotten; the next id.
+    Ages {
+        next: u32,
+        ages: Box<[u32; AGES]>,
+    },
+    Forget(Choice),
+    Move,
+    Done,
+}
+
+/// Whom to forget.
+#[derive(Clone, Copy, Debug)]
+struct Choice {
+    /// The next id.
+    next: u32,
+    /// Those seen in this slot or before it go.
+    cutoff: u16,
+    /// Those of a higher age go, and of this age so many.
+    age: usize,
+    of_that_age: usize,
+}
+
+/// See the module's page.
+#[derive(Debug)]
+pub struct Sweep {
+    marked: IdSet,
+    stage: Stage,
+}
+
+impl Sweep {
+    pub(super) fn new(marked: IdSet) -> Sweep {
+        Sweep { marked, stage: Stage::Begin }
+    }
+
+    /// One slice of the search: puts into `ids` what may be forgotten; whether more follows. `is_known`: the owner or
+    /// the scheduler knows the id for something.
+    pub fn step(
+        &mut self,
+        store: &mut Store,
+        limits: &SweepLimits,
+        now: Ms,
+        is_known: impl Fn(AddressId) -> bool,
+        ids: &mut IdSet,
+    ) -> bool {
+        self.stage = match std::mem::replace(&mut self.stage, Stage::Done) {
+            Stage::Begin if store.book.len() >= limits.high() => Stage::Ages { next: 0, ages: Box::new([0; AGES]) },
+            Stage::Begin => Stage::Forget(Choice { next: 0, cutoff: cutoff(limits, now), age: AGES, of_that_age: 0 }),
+            Stage::Ages { next, mut ages } => {
+                let until = next.saturating_add(LOOK_IDS_MAX).min(store.book.id_bound());
+                for id in (next..until).map(AddressId) {
+                    if let Some(seen) = self.forgettable(store, id, &is_known) {
+                        ages[age(seen, now)] += 1;
+                    }
+                }
+                if until < store.book.id_bound() {
+                    Stage::Ages { next: until, ages }
+                } else {
+                    let wanted = store.book.len().saturating_sub(limits.low());
+                    let (age, of_that_age) = oldest(&ages, wanted);
+                    Stage::Forget(Choice { next: 0, cutoff: cutoff(limits, now), age, of_that_age })
+                }
+            }
+            Stage::Forget(choice) => self.forget(store, choice, now, &is_known, ids),
+            Stage::Move if store.book.compact(MOVE_TEXTS_MAX) => Stage::Move,
+            Stage::Move | Stage::Done => Stage::Done,
+        };
+        let is_done = matches!(self.stage, Stage::Done);
+        if is_done {
+            store.end_marking();
+        }
+        !is_done
+    }
+
+    fn forget(
+        &self,
+        store: &mut Store,
+        mut choice: Choice,
+        now: Ms,
+        is_known: &impl Fn(AddressId) -> bool,
+        ids: &mut IdSet,
+    ) -> Stage {
+        let bound = store.book.id_bound();
+        let mut chosen = Vec::new();
+        let first = choice.next;
+        while choice.next < bound && choice.next - first < LOOK_IDS_MAX && chosen.len() < FORGET_IDS_MAX {
+            let id = AddressId(choice.next);
+            choice.next += 1;
+            let Some(seen) = self.forgettable(store, id, is_known) else { continue };
+            if seen == 0 {
+                // Nobody has said when: from now on it counts.
+                store.book.saw(id, now);
+                continue;
+            }
+            let age = age(seen, now);
+            let is_chosen = seen <= choice.cutoff || age > choice.age;
+            if is_chosen || (age == choice.age && choice.of_that_age > 0) {
+                choice.of_that_age = choice.of_that_age.saturating_sub(usize::from(age == choice.age));
+                chosen.push(id.0);
+            }
+        }
+        ids.extend_ascending(&chosen);
+        if choice.next < bound { Stage::Forget(choice) } else { Stage::Move }
+    }
+
+    /// The slot in which it was last seen, if nobody refers to it.
+    fn forgettable(&self, store: &Store, id: AddressId, is_known: &impl Fn(AddressId) -> bool) -> Option<u16> {
+        let seen = store.book.seen_slot(id)?;
+        let is_fresh = store.fresh.as_ref().is_none_or(|fresh| fresh.contains(id.0));
+        (!is_fresh && !self.marked.contains(id.0) && !is_known(id)).then_some(seen)
+    }
+}
+
+fn cutoff(limits: &SweepLimits, now: Ms) -> u16 {
+    slot(now.saturating_sub(limits.unseen_ms))
+}
+
+fn age(seen: u16, now: Ms) -> usize {
+    usize::from(slot(now).saturating_sub(seen)).min(AGES - 1)
+}
+
+/// Of the `wanted` oldest: their youngest age, and how many are of just that age.
+fn oldest(ages: &[u32; AGES], wanted: usize) -> (usize, usize) {
+    let mut older = 0;
+    for (age, count) in ages.iter().enumerate().rev() {
+        let count = *count as usize;
+        if older + count >= wanted {
+            return (age, wanted - older);
+        }
+        older += count;
+    }
+    (0, usize::MAX)
+}
+
+impl Store {
+    /// A checkpoint that a [`Sweep`] may follow: from now on it is noted whom events refer to.
+    pub fn begin_checkpoint(&mut self) -> super::Checkpoint {
+        self.fresh = Some(IdSet::new());
+        self.book.begin_releasing();
+        self.checkpoint()
+    }
+
+    /// The checkpoint that began last is complete and durable: what was forgotten before it may be given out again.
+    pub fn checkpoint_complete(&mut self) {
+        self.book.release();
+    }
+
+    /// Neither a checkpoint nor a sweep is under way any more.
+    pub fn end_marking(&mut self) {
+        self.fresh = None;
+    }
+
+    /// An event of the batch being built names these ids: they are not forgotten by this batch or a later one of the
+    /// sweep under way.
+    pub fn refer(&mut self, ids: &IdSet) {
+        if let Some(fresh) = &mut self.fresh {
+            fresh.union_with(ids);
+        }
+    }
+}
