@@ -8,7 +8,7 @@ use std::sync::Arc;
 use fastrand::Rng;
 use stentor::core::committer::Merged;
 use stentor::core::envelope::{NewEnvelope, Recipients};
-use stentor::core::intake::{Job, Refused, Submission, Ticket};
+use stentor::core::intake::{Interned, Job, Refused, Submission, Ticket};
 use stentor_mail::address::Address;
 use stentor_queue::event::{Class, RcptParams};
 use stentor_queue::ids::{AddressId, ContentId};
@@ -48,7 +48,7 @@ enum Waiting {
     Interned {
         list: bool,
         refusals: u32,
-        ticket: Ticket<Vec<AddressId>>,
+        ticket: Ticket<Interned>,
     },
     List {
         refusals: u32,
@@ -276,7 +276,7 @@ impl Life<'_> {
                         self.clients.waiting.push(Waiting::Interned { list, refusals, ticket });
                     }
                     Ok(Ok(_)) if !written => return early(),
-                    Ok(Ok(ids)) => self.interned(list, refusals, &ids),
+                    Ok(Ok(interned)) => self.interned(list, refusals, &interned),
                     Ok(Err(why)) => self.refused(why, refusals, faulty)?,
                     Err(TryRecvError::Closed) => return lost(),
                 },
@@ -292,14 +292,20 @@ impl Life<'_> {
         Ok(())
     }
 
-    fn interned(&mut self, list: bool, refusals: u32, ids: &[AddressId]) {
+    fn interned(&mut self, list: bool, refusals: u32, Interned { ids, pin }: &Interned) {
         let set: IdSet = ids.iter().map(|id| id.0).collect();
         if list {
             // Sometimes it changes twice at once: both in one batch.
             for _ in 0..self.rng.u32(1..3) {
                 let (answer, ticket) = oneshot::channel();
                 let stamp = format!("{}", self.now);
-                self.core.intake.push(Job::List { name: "l".to_owned(), stamp, ids: set.clone(), answer });
+                self.core.intake.push(Job::List {
+                    name: "l".to_owned(),
+                    stamp,
+                    ids: set.clone(),
+                    pin: Some(pin.clone()),
+                    answer,
+                });
                 self.clients.waiting.push(Waiting::List { refusals, ticket });
                 self.clients.open += 1;
             }
@@ -309,7 +315,7 @@ impl Life<'_> {
             for id in ids {
                 merged.add(*id, RcptParams::default());
             }
-            self.hand_in(vec![(Recipients::Interned(merged.ids, Vec::new()), None)], refusals);
+            self.hand_in(vec![(Recipients::Interned(merged.ids, Vec::new(), pin.clone()), None)], refusals);
         }
     }
 }

@@ -58,6 +58,7 @@ pub struct Run {
     pub checkpoints: u64,
     pub recycled: u64,
     pub bytes_moved: u64,
+    pub ids_reused: u64,
 }
 
 /// A promise that was broken.
@@ -84,6 +85,8 @@ pub struct Figures {
     pub checkpoints: u64,
     pub segments_recycled: u64,
     pub bytes_moved: u64,
+    /// Ids of forgotten addresses given out again.
+    pub ids_reused: u64,
     pub mutations: u64,
     pub mutations_caught: u64,
 }
@@ -120,6 +123,7 @@ pub fn run(shared: &Shared, seed: u64, cut: Option<Cut>, mutation: Mutation) -> 
             run.checkpoints += statistics.checkpoints;
             run.recycled += statistics.recycled;
             run.bytes_moved += statistics.bytes_moved;
+            run.ids_reused += life.core.with(|hub, _| hub.store.book.reused());
             if number == 0 {
                 run.acknowledged_at = std::mem::take(&mut life.acknowledged_at);
             }
@@ -183,6 +187,7 @@ pub fn campaign(
         figures.checkpoints += run.checkpoints;
         figures.segments_recycled += run.recycled;
         figures.bytes_moved += run.bytes_moved;
+        figures.ids_reused += run.ids_reused;
     }
     Ok(())
 }

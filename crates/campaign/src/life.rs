@@ -118,6 +118,8 @@ impl Shared {
         let mut config = stentor::config::without_file().map_err(|errors| format!("{errors:?}"))?;
         "mx.stentor.example".clone_into(&mut config.hostname);
         config.journal.batch_bytes_max = 16 * 1024;
+        // Whatever nothing refers to is forgotten at each checkpoint.
+        config.journal.address_unseen_ms = 0;
         config.dns.servers = vec![std::net::SocketAddr::from(([127, 0, 0, 1], 53))];
         let settings = Arc::new(Settings::new(config));
         let resolver = Resolver::new(settings.resolver(&[])).map_err(|error| error.to_string())?;
@@ -140,6 +142,9 @@ impl<'a> Life<'a> {
             Err(ReplayError::Journal(_)) if disk.is_cut() => return Ok(None),
             Err(error) => return Err(format!("the start after a cut: {error}")),
         };
+        if store.book.reused_early() > 0 {
+            return Err("a forgotten address's id was given out again before a checkpoint was complete".to_owned());
+        }
         ledger.recovered(Model::of(&store)?, past_dot)?;
         let now = time.load(Ordering::Relaxed);
         let wishes = Arc::new(Wishes::default());

@@ -19,10 +19,18 @@ pub enum Mutation {
     OutcomeLost,
     /// An address interned for a refused batch stays in the book.
     InternKept,
+    /// The id of a forgotten address is given out again before a checkpoint is complete.
+    ReusedEarly,
 }
 
-pub const MUTATIONS: [Mutation; 5] =
-    [Mutation::NoSync, Mutation::NoDirSync, Mutation::RecordFirst, Mutation::OutcomeLost, Mutation::InternKept];
+pub const MUTATIONS: [Mutation; 6] = [
+    Mutation::NoSync,
+    Mutation::NoDirSync,
+    Mutation::RecordFirst,
+    Mutation::OutcomeLost,
+    Mutation::InternKept,
+    Mutation::ReusedEarly,
+];
 
 /// When the disk is nearly full and when it has room again.
 #[derive(Clone, Copy, Debug)]

@@ -38,6 +38,12 @@ impl Life<'_> {
         } else {
             self.committer.turn(jobs)
         };
+        if self.mutation == Mutation::ReusedEarly {
+            self.core.with(|hub, _| {
+                hub.store.book.begin_releasing();
+                hub.store.book.release();
+            });
+        }
         let failed = self.disk.errors() - errors;
         if written {
             self.ledger.durable = candidate;
@@ -78,7 +84,7 @@ impl Life<'_> {
                                 Recipients::List => {
                                     ledger.durable.lists.get("l").map(|list| list.1.clone()).unwrap_or_default()
                                 }
-                                Recipients::Interned(ids, _) => texts(&hub.store, ids),
+                                Recipients::Interned(ids, ..) => texts(&hub.store, ids),
                                 Recipients::Addresses(all) => all.iter().map(|(a, _)| a.as_str().to_owned()).collect(),
                             };
                             let key = &envelope.message_id;
@@ -110,7 +116,7 @@ impl Life<'_> {
                             }
                         }
                     }
-                    Job::Piece { .. } | Job::Intern { .. } | Job::Drop { .. } => {}
+                    Job::Piece { .. } | Job::Intern { .. } | Job::Unlist { .. } | Job::Drop { .. } => {}
                 }
             }
         });

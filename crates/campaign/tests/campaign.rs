@@ -20,6 +20,7 @@ fn nothing_is_lost_by_a_cut_at_any_write_or_sync() {
     assert!(figures.cuts_near_acknowledgement * 2 >= figures.cuts, "{figures:?}");
     assert!(figures.faults > 0 && figures.acknowledged_recipients > 0 && figures.repeat_window_max > 0, "{figures:?}");
     assert!(figures.checkpoints > 0 && figures.segments_recycled > 0 && figures.bytes_moved > 0, "{figures:?}");
+    assert!(figures.ids_reused > 0, "{figures:?}");
 }
 
 #[test]
@@ -60,4 +61,9 @@ fn an_outcome_that_is_not_journaled_is_caught() {
 #[test]
 fn an_address_kept_after_a_refused_batch_is_caught() {
     is_caught(Mutation::InternKept);
+}
+
+#[test]
+fn an_id_given_out_again_too_early_is_caught() {
+    is_caught(Mutation::ReusedEarly);
 }

@@ -18,7 +18,8 @@ use stentor_queue::idset::IdSet;
 use tokio::sync::oneshot;
 
 use crate::core::Core;
-use crate::core::intake::{Job, Refused, Ticket};
+use crate::core::forget::Pin;
+use crate::core::intake::{Interned, Job, Refused, Ticket};
 
 /// Addresses interned with one job: the hub's lock is held for about a millisecond.
 pub const INTERN_ADDRESSES_MAX: usize = 2048;
@@ -56,6 +57,10 @@ impl Lists {
         if stamp.as_deref().is_ok_and(current) {
             return Ok(());
         }
+        if core.settings().subscribers(name).is_none() {
+            // A reload took it away while others were reading.
+            return Err(UNREADABLE);
+        }
         let (reader, list, path) = (core.clone(), name.clone(), path.to_owned());
         let loaded = tokio::task::spawn_blocking(move || load(&reader, &list, &path)).await;
         match loaded {
@@ -66,6 +71,20 @@ impl Lists {
                 if has_version { Ok(()) } else { Err(UNREADABLE) }
             }
             Err(_) => Err(UNREADABLE),
+        }
+    }
+
+    /// Lists that are not configured any more lose their subscribers in the store, whose addresses may be forgotten then.
+    pub async fn remove_unconfigured(&self, core: &Arc<Core>) {
+        let known: Vec<Arc<str>> = core.with(|hub, _| hub.store.lists().map(|(name, _)| name.into()).collect());
+        for name in known {
+            let turn = self.reading.lock().entry(name.clone()).or_default().clone();
+            // Who reads its file now is through first.
+            let _turn = turn.lock().await;
+            if core.settings().subscribers(&name).is_none() {
+                tracing::info!(list = %name, "the list is not configured any more: its subscribers are given up");
+                core.intake.push(Job::Unlist { name: name.to_string() });
+            }
         }
     }
 
@@ -118,16 +137,16 @@ fn load(core: &Arc<Core>, name: &Arc<str>, path: &Path) -> Result<(), LoadError>
     // Of the file that is open, so that a replacement in the meantime is seen the next time.
     let stamp = stamp(&file.metadata().map_err(unreadable)?);
     let mut interning =
-        Interning { core, batch: Vec::new(), ticket: None, ids: IdSet::default(), again: 0, failed: None };
+        Interning { core, batch: Vec::new(), ticket: None, ids: IdSet::default(), pin: None, again: 0, failed: None };
     let report = subscribers::read(&mut file, &mut |subscriber| {
         interning.add(subscriber.address);
         Seen::First
     })
     .map_err(unreadable)?;
-    let (ids, again) = interning.finish()?;
+    let (ids, again, pin) = interning.finish()?;
     tell(name, path, &report, &ids, again);
     let (answer, ticket) = oneshot::channel();
-    core.intake.push(Job::List { name: name.to_string(), stamp, ids, answer });
+    core.intake.push(Job::List { name: name.to_string(), stamp, ids, pin, answer });
     Ok(ticket.blocking_recv().unwrap_or(Err(Refused::Stopping))?)
 }
 
@@ -145,8 +164,10 @@ fn tell(name: &str, path: &Path, report: &Report, ids: &IdSet, again: u64) {
 struct Interning<'a> {
     core: &'a Arc<Core>,
     batch: Vec<String>,
-    ticket: Option<Ticket<Vec<AddressId>>>,
+    ticket: Option<Ticket<Interned>>,
     ids: IdSet,
+    /// Keeps the ids until the list refers to them.
+    pin: Option<Pin>,
     again: u64,
     failed: Option<Refused>,
 }
@@ -172,7 +193,8 @@ impl Interning<'_> {
     fn collect(&mut self) {
         let Some(ticket) = self.ticket.take() else { return };
         match ticket.blocking_recv().unwrap_or(Err(Refused::Stopping)) {
-            Ok(ids) => {
+            Ok(Interned { ids, pin }) => {
+                self.pin = Some(pin);
                 for id in ids {
                     self.again += u64::from(!self.ids.insert(id.0));
                 }
@@ -181,11 +203,11 @@ impl Interning<'_> {
         }
     }
 
-    fn finish(mut self) -> Result<(IdSet, u64), Refused> {
+    fn finish(mut self) -> Result<(IdSet, u64, Option<Pin>), Refused> {
         self.send();
         self.collect();
         match self.failed {
-            None => Ok((self.ids, self.again)),
+            None => Ok((self.ids, self.again, self.pin)),
             Some(refused) => Err(refused),
         }
     }

@@ -125,6 +125,8 @@ fn reload(server: &Server, file: Option<&std::path::Path>) {
                 let core = server.core.clone();
                 tokio::spawn(async move { core.lists.refresh(&core, &name).await });
             }
+            let core = server.core.clone();
+            tokio::spawn(async move { core.lists.remove_unconfigured(&core).await });
             tracing::info!(file = %file.display(), "configuration read again");
         }
         Err(diagnostics) => {

@@ -111,6 +111,8 @@ impl Server {
                 let _ = core.lists.refresh(&core, &name).await;
             });
         }
+        let lists = core.clone();
+        tokio::spawn(async move { lists.lists.remove_unconfigured(&lists).await });
         let (stop, stopping) = watch::channel(false);
         let listeners = Listeners::new(core.clone(), stopping);
         for socket in sockets {

@@ -75,6 +75,8 @@ pub struct AddressBook {
     releasing: IdSet,
     /// Ids that replay gave another address while they were resting.
     reused_early: u64,
+    /// How often a forgotten id was given out again.
+    reused: u64,
     /// Domains that have lost their last address.
     emptied: IdSet,
     free_domains: Vec<u32>,
@@ -118,7 +120,7 @@ impl AddressBook {
             Some(id) => id,
             None => u32::try_from(self.entries.len()).ok().filter(|id| *id < u32::MAX)?,
         };
-        self.released.remove(id);
+        self.reused += u64::from(self.released.remove(id));
         self.occupy(id, at, hash, text);
         Some((AddressId(id), true))
     }
@@ -164,13 +166,13 @@ impl AddressBook {
     }
 
     /// A checkpoint begins: what it completes may free all that rests now.
-    pub(crate) fn begin_releasing(&mut self) {
+    pub fn begin_releasing(&mut self) {
         let forgotten = std::mem::take(&mut self.forgotten);
         self.releasing.union_with(&forgotten);
     }
 
     /// The newest checkpoint that has begun is complete and durable.
-    pub(crate) fn release(&mut self) {
+    pub fn release(&mut self) {
         let releasing = std::mem::take(&mut self.releasing);
         self.released.union_with(&releasing);
     }
@@ -178,6 +180,11 @@ impl AddressBook {
     /// Ids that may not be given out yet.
     pub fn resting(&self) -> usize {
         self.forgotten.len() + self.releasing.len()
+    }
+
+    /// How often this process gave a forgotten id out again.
+    pub fn reused(&self) -> u64 {
+        self.reused
     }
 
     /// How often replay found an id given out again too early: a defect, if not 0.

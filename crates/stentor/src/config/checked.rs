@@ -146,6 +146,8 @@ pub struct JournalConfig {
     /// At most half a segment.
     pub batch_bytes_max: u64,
     pub addresses_max: u32,
+    /// An address that nothing refers to is forgotten when it was not seen for so long.
+    pub address_unseen_ms: u64,
     /// Free space on the medium below which new mail gets 452.
     pub reserve_bytes: u64,
 }

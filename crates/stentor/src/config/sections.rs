@@ -267,6 +267,7 @@ fn journal(section: Section<'_>) -> JournalConfig {
         completion_sync_ms_max: section.number("completion_sync_ms_max", 100, 1..=10_000),
         batch_bytes_max,
         addresses_max: section.number("addresses_max", 10_000_000, 1_000..=4_000_000_000) as u32,
+        address_unseen_ms: section.number("address_unseen_days", 60, 1..=3_650) * 24 * 3_600_000,
         reserve_bytes: section.number("reserve_bytes", 32 * MIB, 0..=1_024 * GIB),
     };
     section.finish();

@@ -3,7 +3,8 @@
 //! A turn: take what waits; under the hub's lock intern its addresses and encode everything into one batch; write and
 //! sync without the lock; under the lock apply what is now durable; resolve the tickets. When the write fails nothing
 //! of the batch has happened: new addresses are forgotten, tickets say why, outcomes wait for the next batch.
-//! Checkpoints ride along, a slice of at most 256 KiB with each batch, and drive themselves while nothing else happens.
+//! Checkpoints ride along, a slice of at most 256 KiB with each batch, and drive themselves while nothing else happens;
+//! behind each the addresses that nobody needs any more are forgotten ([`Forgetting`]).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,15 +13,16 @@ use std::time::{Duration, Instant};
 
 use stentor_journal::{Batch, CheckpointStep, CommitError, Journal};
 use stentor_queue::event::{Accept, Event, RcptParams, encode_accept, encode_intern, encode_list, encode_outcome};
-use stentor_queue::ids::{AddressId, ContentId, MessageId};
+use stentor_queue::ids::{AddressId, ContentId, MessageId, Ms};
 use stentor_queue::idset::IdSet;
 use stentor_queue::store::{Applied, Checkpoint};
 use tokio::sync::oneshot;
 
 use super::Core;
 use super::envelope::{Body, NewEnvelope, Recipients};
+use super::forget::Forgetting;
 use super::hub::{Hub, Outcomes};
-use super::intake::{Job, Refused, Settled, Submission, Turn};
+use super::intake::{Interned, Job, Refused, Settled, Submission, Turn};
 use super::verb::VerbJob;
 
 /// Pause between the batches of a checkpoint while nothing else is to be written.
@@ -46,8 +48,9 @@ type Answer<T> = oneshot::Sender<Result<T, Refused>>;
 enum Planned {
     Message { accepts: Vec<Accept>, content: ContentId, body: Option<Body>, settles: Vec<Settled>, answer: Answer<()> },
     Piece { answer: Answer<()> },
-    Intern { ids: Vec<AddressId>, answer: Answer<Vec<AddressId>> },
+    Intern { interned: Interned, answer: Answer<Interned> },
     List { name: String, version: u64, stamp: String, ids: IdSet, answer: Answer<()> },
+    Unlist { name: String },
     Verb { job: Box<VerbJob>, answer: Answer<()> },
 }
 
@@ -64,6 +67,7 @@ pub struct Committer {
     /// Addresses that the batch being built interns: forgotten if it fails.
     interned: Vec<AddressId>,
     addresses_max: usize,
+    forgetting: Forgetting,
     /// When the journal was last asked what it occupies.
     space_at: Option<Instant>,
 }
@@ -73,6 +77,7 @@ impl Committer {
         let config = &core.settings().config.journal;
         Committer {
             addresses_max: config.addresses_max as usize,
+            forgetting: Forgetting::new(config.address_unseen_ms, config.addresses_max as usize),
             space_at: None,
             core,
             journal,
@@ -110,7 +115,8 @@ impl Committer {
 
     /// When a turn is wanted although nothing waits in the intake.
     pub fn pause(&self) -> Option<Duration> {
-        if self.journal.checkpoint_running() || self.journal.checkpoint_due() {
+        let is_due = self.journal.checkpoint_running() || self.journal.checkpoint_due();
+        if is_due || self.forgetting.has_work(self.core.clock.now()) {
             Some(CHECKPOINT_PAUSE)
         } else if self.core.disk_full.load(Ordering::Relaxed) {
             Some(FULL_POLL)
@@ -131,7 +137,7 @@ impl Committer {
         let is_loaded = !jobs.is_empty();
         let jobs_bytes = jobs.iter().map(Job::bytes).sum();
         let mut planned = Vec::with_capacity(jobs.len());
-        core.with(|hub, _| {
+        core.with(|hub, now| {
             // The order within a batch is the order of replay: outcomes are in the store already; checkpoint slices show
             // the store as it is now; what the jobs will change comes behind both.
             hub.take_outcomes(self.journal.batch_bytes_max() / 4, &mut self.outcomes);
@@ -139,10 +145,11 @@ impl Committer {
                 self.batch.record(record);
             }
             std::mem::swap(&mut hub.unreferenced, &mut self.dropping);
-            self.checkpoint_slice(hub, jobs_bytes);
+            self.checkpoint_slice(hub, jobs_bytes, now);
             for job in jobs {
                 self.plan(hub, job, &mut planned);
             }
+            self.forgetting.plan(hub, &mut self.batch, self.journal.batch_bytes_max(), now);
             for content in &self.dropping {
                 self.batch.drop_content(*content);
             }
@@ -184,12 +191,18 @@ impl Committer {
                     return;
                 };
                 self.record_interned(hub, first);
-                planned.push(Planned::Intern { ids, answer });
+                let pin = hub.pins.pin(&ids);
+                planned.push(Planned::Intern { interned: Interned { ids, pin }, answer });
             }
-            Job::List { name, stamp, ids, answer } => {
+            Job::List { name, stamp, ids, answer, pin: _ } => {
+                hub.store.refer(&ids);
                 let version = next_version(hub, planned, &name);
                 self.batch.record_with(|buffer| encode_list(buffer, &name, version, &stamp, &ids));
                 planned.push(Planned::List { name, version, stamp, ids, answer });
+            }
+            Job::Unlist { name } => {
+                self.batch.record_with(|buffer| Event::ListRemoved { name: &name }.encode(buffer));
+                planned.push(Planned::Unlist { name });
             }
             Job::Verb { job, answer } => {
                 job.record(hub, &mut self.batch);
@@ -250,7 +263,7 @@ impl Committer {
                 let name = envelope.list.as_deref().unwrap_or_default();
                 hub.store.list(name).map(|list| list.ids.clone()).unwrap_or_default()
             }
-            Recipients::Interned(ids, known) => {
+            Recipients::Interned(ids, known, _) => {
                 params = known;
                 ids
             }
@@ -265,6 +278,8 @@ impl Committer {
                 merged.ids
             }
         };
+        // From here on nothing in this batch may forget them.
+        hub.store.refer(&recipients);
         Some(Accept {
             id,
             content,
@@ -288,10 +303,12 @@ impl Committer {
 
     /// `None` if the address book is full.
     fn intern(&mut self, hub: &mut Hub, address: &str, addresses_max: usize) -> Option<AddressId> {
-        if hub.store.book.len() >= addresses_max {
-            return hub.store.book.lookup(address);
-        }
-        let (id, is_new) = hub.store.book.intern(address)?;
+        let (id, is_new) = if hub.store.book.len() >= addresses_max {
+            (hub.store.book.lookup(address)?, false)
+        } else {
+            hub.store.book.intern(address)?
+        };
+        hub.store.book.saw(id, self.core.clock.now());
         if is_new {
             self.interned.push(id);
         }
@@ -315,17 +332,19 @@ impl Committer {
     /// The next slice of a checkpoint, or the first of one that is due.
     ///
     /// A batch that is full without one has none: slices are for the quieter turns.
-    fn checkpoint_slice(&mut self, hub: &Hub, jobs_bytes: usize) {
+    fn checkpoint_slice(&mut self, hub: &mut Hub, jobs_bytes: usize, now: Ms) {
         let batch_max = self.journal.batch_bytes_max();
         if self.batch.bytes() + jobs_bytes + SLICES_BYTES.min(batch_max / 2) > batch_max {
             return;
         }
         if self.checkpoint.is_none() && !self.journal.checkpoint_running() {
-            if !self.journal.checkpoint_due() {
+            let is_due = self.journal.checkpoint_due() || self.forgetting.wants_checkpoint(now);
+            if !is_due || self.forgetting.is_sweeping() {
                 return;
             }
             self.journal.begin_checkpoint(&mut self.batch);
-            self.checkpoint = Some(hub.store.checkpoint());
+            self.checkpoint = Some(hub.store.begin_checkpoint());
+            self.forgetting.checkpoint_begins(now);
         }
         if let Some(cursor) = &mut self.checkpoint {
             self.slice.clear();
@@ -335,8 +354,8 @@ impl Committer {
             }
             // The journal's own slices go along with ours and on when ours are through.
             let _ = self.journal.checkpoint_slice(&mut self.batch);
-            if !more {
-                self.checkpoint = None;
+            if !more && let Some(cursor) = self.checkpoint.take() {
+                self.forgetting.marked(cursor);
             }
         } else if self.journal.end_checkpoint(&mut self.batch) == CheckpointStep::Done {
             tracing::debug!("checkpoint complete");
@@ -371,7 +390,8 @@ impl Committer {
                         answers.push(answer);
                     }
                     Planned::Piece { answer } => answers.push(answer),
-                    Planned::Intern { ids, answer } => drop(answer.send(Ok(ids))),
+                    Planned::Intern { interned, answer } => drop(answer.send(Ok(interned))),
+                    Planned::Unlist { name } => drop(hub.apply(Event::ListRemoved { name: &name })),
                     Planned::List { name, version, stamp, ids, answer } => {
                         hub.apply(Event::ListVersion { name: &name, version, stamp: &stamp, ids });
                         answers.push(answer);
@@ -383,6 +403,7 @@ impl Committer {
                 }
             }
         });
+        self.forgetting.durable(&core, self.journal.statistics().checkpoints);
         for answer in answers {
             // A session that has gone does not hear of it; the message is queued all the same.
             let _ = answer.send(Ok(()));
@@ -408,6 +429,7 @@ impl Committer {
             hub.settling.clear();
             hub.unreferenced.append(&mut self.dropping);
             hub.outcomes_refused(&mut self.outcomes);
+            self.forgetting.refused(hub);
         });
         self.outcomes.clear();
         for planned in planned {
@@ -418,6 +440,8 @@ impl Committer {
                 }
                 Planned::Piece { answer } | Planned::List { answer, .. } => drop(answer.send(Err(why))),
                 Planned::Intern { answer, .. } => drop(answer.send(Err(why))),
+                // It is found again at the next start or reload.
+                Planned::Unlist { name } => tracing::warn!(list = name, "the list could not be removed yet"),
                 Planned::Verb { job, answer } => {
                     core.with(|hub, now| job.give_up(hub, now));
                     let _ = answer.send(Err(why));

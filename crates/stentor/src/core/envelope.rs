@@ -7,6 +7,8 @@ use stentor_queue::event::{Class, RcptParams, Ret};
 use stentor_queue::ids::AddressId;
 use stentor_queue::idset::IdSet;
 
+use super::forget::Pin;
+
 /// Content in memory, shared between the committer and the deliveries that follow.
 pub type Body = Arc<Vec<u8>>;
 
@@ -14,7 +16,7 @@ pub type Body = Arc<Vec<u8>>;
 pub enum Recipients {
     List,
     /// So many that they were interned ahead, in batches of their own.
-    Interned(IdSet, Vec<(AddressId, RcptParams)>),
+    Interned(IdSet, Vec<(AddressId, RcptParams)>, Pin),
     Addresses(Vec<(Address, RcptParams)>),
 }
 
@@ -49,7 +51,7 @@ impl NewEnvelope {
         let recipients = match &self.recipients {
             // A bitmap over a million addresses, at the most.
             Recipients::List => 128 * 1024,
-            Recipients::Interned(ids, params) => {
+            Recipients::Interned(ids, params, _) => {
                 ids.heap_bytes() + params.iter().map(|(_, params)| cost(params)).sum::<usize>()
             }
             Recipients::Addresses(addresses) => {

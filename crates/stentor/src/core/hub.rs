@@ -18,6 +18,7 @@ use stentor_queue::store::{Applied, Store};
 use tokio::sync::Notify;
 
 use super::bodies::Bodies;
+use super::forget::Pins;
 
 /// Recipients handed out plus outcomes not yet synced: what a crash can repeat.
 pub const COMPLETIONS_MAX: usize = 50_000;
@@ -130,6 +131,8 @@ pub struct Hub {
     finished: Vec<MessageNo>,
     /// Contents that nothing refers to any more, for the committer to drop.
     pub unreferenced: Vec<u64>,
+    /// Addresses that somebody was told the ids of.
+    pub pins: Pins,
 }
 
 impl Hub {
@@ -148,6 +151,7 @@ impl Hub {
             completions_announced: false,
             finished: Vec::new(),
             unreferenced: Vec::new(),
+            pins: Pins::default(),
         }
     }
 

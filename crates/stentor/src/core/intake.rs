@@ -14,6 +14,7 @@ use stentor_queue::idset::IdSet;
 use tokio::sync::oneshot;
 
 use super::envelope::{Body, NewEnvelope};
+use super::forget::Pin;
 use super::verb::{Audit, VerbJob};
 
 /// Why nothing was stored; what was handed in is still the client's.
@@ -71,6 +72,13 @@ pub struct Submission {
     pub settles: Vec<Settled>,
 }
 
+/// Addresses as ids, which stay theirs while the pin, or another of these, is there.
+#[derive(Debug)]
+pub struct Interned {
+    pub ids: Vec<AddressId>,
+    pub pin: Pin,
+}
+
 pub enum Job {
     Accept {
         submission: Submission,
@@ -85,13 +93,19 @@ pub enum Job {
     /// Addresses of a subscribers file; the ids become durable before a list refers to them.
     Intern {
         addresses: Vec<String>,
-        answer: Answer<Vec<AddressId>>,
+        answer: Answer<Interned>,
     },
     List {
         name: String,
         stamp: String,
         ids: IdSet,
+        /// `None` if there are none.
+        pin: Option<Pin>,
         answer: Answer<()>,
+    },
+    /// The list is not configured any more.
+    Unlist {
+        name: String,
     },
     /// An operator's verb.
     Verb {
@@ -115,6 +129,7 @@ impl Job {
             Job::Intern { addresses, .. } => addresses.iter().map(|a| a.len() + 8).sum(),
             Job::List { ids, .. } => ids.len() / 4,
             Job::Verb { job, .. } => job.bytes(),
+            Job::Unlist { name } => name.len() + 8,
             Job::Drop { .. } => 0,
         }
     }

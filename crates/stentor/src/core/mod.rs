@@ -6,6 +6,7 @@
 pub mod bodies;
 pub mod committer;
 pub mod envelope;
+pub mod forget;
 pub mod hub;
 pub mod intake;
 pub mod log;

@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 use super::received::{Trace, received};
 use crate::core::committer::Merged;
 use crate::core::envelope::{NewEnvelope, Recipients};
-use crate::core::intake::{Job, Refused, Submission};
+use crate::core::intake::{Interned, Job, Refused, Submission};
 use crate::core::memory::{PIECE_BYTES, Reserved};
 use crate::core::{Core, Settings, log};
 use crate::lists::INTERN_ADDRESSES_MAX;
@@ -315,18 +315,21 @@ async fn intern_ahead(core: &Core, mut envelopes: Vec<NewEnvelope>) -> Result<Ve
         if addresses.len() <= INTERN_ADDRESSES_MAX {
             continue;
         }
-        let mut merged = Merged::default();
+        let (mut merged, mut pinned) = (Merged::default(), None);
         for chunk in addresses.chunks_mut(INTERN_ADDRESSES_MAX) {
             let (answer, ticket) = oneshot::channel();
             let texts = chunk.iter().map(|(address, _)| address.as_str().to_owned()).collect();
             core.intake.push(Job::Intern { addresses: texts, answer });
-            let ids = ticket.await.unwrap_or(Err(Refused::Stopping))?;
+            let Interned { ids, pin } = ticket.await.unwrap_or(Err(Refused::Stopping))?;
             for (id, (_, params)) in ids.into_iter().zip(chunk) {
                 merged.add(id, std::mem::take(params));
             }
+            pinned = Some(pin);
         }
         let params = merged.params();
-        envelope.recipients = Recipients::Interned(merged.ids, params);
+        if let Some(pin) = pinned {
+            envelope.recipients = Recipients::Interned(merged.ids, params, pin);
+        }
     }
     Ok(envelopes)
 }

@@ -1,0 +1,166 @@
+//! Forgetting of addresses, as the committer drives it: a search behind each checkpoint, a `Forget` record at the end of
+//! a batch, applied when that is durable.
+//!
+//! Ids outside of the store are held by [`Pin`]s: whoever is told ids has one until a job that refers to them is in a
+//! batch. While there is any, the ids told are not forgotten. The scheduler is asked for clocks of mailboxes.
+//!
+//! Promise: nothing here holds the hub's lock for a millisecond. No checkpoint begins while a search runs. At 9/10 of
+//! `addresses_max` a checkpoint is wanted although none is due, once a minute at most.
+
+use std::sync::Arc;
+
+use stentor_journal::Batch;
+use stentor_queue::event::{Event, encode_forget};
+use stentor_queue::ids::{AddressId, DomainId, Ms};
+use stentor_queue::idset::IdSet;
+use stentor_queue::store::{Checkpoint, Sweep, SweepLimits};
+
+use super::Core;
+use super::hub::Hub;
+
+/// Pause between checkpoints that are made for want of room in the address book.
+const PRESSED_PAUSE_MS: Ms = 60_000;
+/// Empty domains looked at in one turn.
+const DOMAINS_MAX: usize = 64;
+/// A `Forget` record is smaller: its ids lie near each other.
+const RECORD_BYTES_MAX: usize = 8 * 1024;
+
+/// Keeps the ids that somebody was told from being forgotten.
+#[derive(Clone, Debug)]
+pub struct Pin {
+    _alive: Arc<()>,
+}
+
+/// Ids that are referred to from outside of the store.
+#[derive(Default)]
+pub struct Pins {
+    alive: Arc<()>,
+    ids: IdSet,
+}
+
+impl Pins {
+    pub fn pin(&mut self, ids: &[AddressId]) -> Pin {
+        self.refresh();
+        for id in ids {
+            self.ids.insert(id.0);
+        }
+        Pin { _alive: self.alive.clone() }
+    }
+
+    /// Pins are made under the hub's lock alone: if there is none now, there is none until the next is made.
+    fn refresh(&mut self) {
+        if Arc::strong_count(&self.alive) == 1 {
+            self.ids = IdSet::new();
+        }
+    }
+}
+
+/// See the module's page.
+pub struct Forgetting {
+    limits: SweepLimits,
+    sweep: Option<Sweep>,
+    /// In the batch being built.
+    ids: IdSet,
+    /// A walk over empty domains, and the last one looked at.
+    domains: Option<Option<DomainId>>,
+    /// Whether the book was nearly full at the last turn.
+    is_pressed: bool,
+    begun_at: Option<Ms>,
+    /// Checkpoints that the journal has counted as complete.
+    complete: u64,
+}
+
+impl Forgetting {
+    pub fn new(unseen_ms: Ms, addresses_max: usize) -> Forgetting {
+        Forgetting {
+            limits: SweepLimits { unseen_ms, addresses_max },
+            sweep: None,
+            ids: IdSet::new(),
+            domains: None,
+            is_pressed: false,
+            begun_at: None,
+            complete: 0,
+        }
+    }
+
+    /// Whether no checkpoint may begin.
+    pub fn is_sweeping(&self) -> bool {
+        self.sweep.is_some()
+    }
+
+    /// Whether a turn is wanted for it.
+    pub fn has_work(&self, now: Ms) -> bool {
+        self.sweep.is_some() || self.domains.is_some() || self.wants_checkpoint(now)
+    }
+
+    /// Whether a checkpoint is wanted although none is due.
+    pub fn wants_checkpoint(&self, now: Ms) -> bool {
+        self.is_pressed && self.begun_at.is_none_or(|at| now.saturating_sub(at) >= PRESSED_PAUSE_MS)
+    }
+
+    pub fn checkpoint_begins(&mut self, now: Ms) {
+        self.begun_at = Some(now);
+    }
+
+    /// All slices of the checkpoint are made: what it has marked stays.
+    pub fn marked(&mut self, cursor: Checkpoint) {
+        self.sweep = cursor.sweep();
+    }
+
+    /// Behind all jobs of the batch: what is to be forgotten with it, if there is room.
+    pub fn plan(&mut self, hub: &mut Hub, batch: &mut Batch, batch_bytes_max: usize, now: Ms) {
+        self.is_pressed = hub.store.book.len() >= self.limits.high();
+        self.forget_domains(hub);
+        if batch.bytes() + RECORD_BYTES_MAX > batch_bytes_max {
+            return;
+        }
+        let Some(sweep) = &mut self.sweep else { return };
+        hub.pins.refresh();
+        let (sched, pins) = (&hub.sched, &hub.pins);
+        let is_known = |id: AddressId| pins.ids.contains(id.0) || sched.knows_address(id);
+        if !sweep.step(&mut hub.store, &self.limits, now, is_known, &mut self.ids) {
+            self.sweep = None;
+            self.domains = Some(None);
+        }
+        if !self.ids.is_empty() {
+            batch.record_with(|buffer| encode_forget(buffer, &self.ids));
+        }
+    }
+
+    /// The batch is durable. `complete`: checkpoints that the journal has counted as complete.
+    pub fn durable(&mut self, core: &Arc<Core>, complete: u64) {
+        let is_complete = std::mem::replace(&mut self.complete, complete) != complete;
+        if !is_complete && self.ids.is_empty() {
+            return;
+        }
+        let ids = std::mem::take(&mut self.ids);
+        core.with(|hub, _| {
+            if is_complete {
+                hub.store.checkpoint_complete();
+            }
+            if !ids.is_empty() {
+                hub.sched.forget_addresses(&ids);
+                hub.apply(Event::Forget { ids });
+            }
+        });
+    }
+
+    /// The batch was refused, and a checkpoint that was under way is given up: nothing of both has happened.
+    pub fn refused(&mut self, hub: &mut Hub) {
+        self.ids = IdSet::new();
+        if self.sweep.is_none() {
+            hub.store.end_marking();
+        }
+    }
+
+    fn forget_domains(&mut self, hub: &mut Hub) {
+        let Some(after) = self.domains else { return };
+        let domains = hub.store.book.emptied_domains(after, DOMAINS_MAX);
+        for domain in &domains {
+            if hub.sched.forget_domain(*domain) {
+                hub.store.book.forget_domain(*domain);
+            }
+        }
+        self.domains = domains.last().map(|last| Some(*last));
+    }
+}
