@@ -32,6 +32,12 @@ enum Command {
     Check(WithConfig),
     /// Show what waits, in sum and by site, or one message.
     Queue(Queue),
+    /// Show what is known of one address: lists, what waits for it, how it fared before.
+    Address {
+        address: String,
+        #[command(flatten)]
+        asking: Asking,
+    },
     /// Show the running server at a glance.
     Status(Asking),
     /// Try what waits now: everything, or one site.
@@ -159,6 +165,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Remove(command) => act(Verb::Remove, command),
         Command::Bounce(command) => act(Verb::Bounce, command),
         Command::Requeue(command) => act(Verb::Requeue, command),
+        Command::Address { address, asking } => ask(&asking, &Request::Address { address }),
         Command::Status(asking) => ask(&asking, &Request::Status),
         Command::Flush { site, asking } => ask(&asking, &Request::Flush { site }),
         Command::Reload(asking) => ask(&asking, &Request::Reload),

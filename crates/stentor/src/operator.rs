@@ -197,6 +197,7 @@ impl Control for Operator {
             Request::Status => Reply::Status(Box::new(self.status())),
             Request::Queue { sites_max } => Reply::Queue(self.queue(sites_max as usize).await),
             Request::QueueShow { id, recipients_max } => self.show(id, recipients_max as usize),
+            Request::Address { address } => verbs::address(&self.core, &address).await,
             Request::Flush { site } => self.flush(site),
             Request::Act { verb, selection, dry_run, reason } => {
                 let _one = self.acting.lock().await;

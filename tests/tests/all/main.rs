@@ -3,6 +3,7 @@
 // Text is put together where it is read most easily, not where it is fastest.
 #![allow(clippy::format_push_string, clippy::format_collect)]
 
+mod addresses;
 mod aliases;
 mod bad_input;
 mod bounces;

@@ -1,10 +1,13 @@
 //! What the operator may ask: what waits where, until when, and why.
 
+use smallvec::SmallVec;
+
 use super::clocks::{HoldKey, sender_key};
+use super::conns::State;
 use super::domains::LookUp;
 use super::reasons::Reply;
 use super::{Map, Scheduler};
-use crate::ids::{AddressId, DomainId, MessageNo, Ms, SiteId};
+use crate::ids::{AddressId, ConnId, DomainId, MessageNo, Ms, SiteId};
 use crate::store::Store;
 
 /// One site as it is now.
@@ -106,6 +109,21 @@ impl Scheduler {
     /// The site that a domain is at, once known.
     pub fn site_of(&self, domain: DomainId) -> Option<SiteId> {
         self.domains.peek(domain)?.site
+    }
+
+    /// Connections open to a domain's hosts.
+    pub fn connections_at(&self, domain: DomainId) -> usize {
+        let site = self.site_of(domain).and_then(|site| self.sites.list.get(site.0 as usize));
+        site.map_or(0, |site| site.conns)
+    }
+
+    /// Domains of the site that a connection was opened to, the first few; none if it is being closed by us.
+    pub fn domains_of(&mut self, conn: ConnId) -> SmallVec<[DomainId; 8]> {
+        let Some(site) = self.conns.get(conn).filter(|c| c.state != State::Closing).map(|c| c.site) else {
+            return SmallVec::new();
+        };
+        let all = self.sites.get(site).domains.iter().copied();
+        all.filter(|domain| self.domains.peek(*domain).is_some_and(|d| d.site == Some(site))).take(8).collect()
     }
 
     /// The last failure of a domain's look-up, and the next one.

@@ -16,8 +16,8 @@ mod tests;
 
 pub use client::{Client, ClientError};
 pub use protocol::{
-    EnvelopeView, ErrorCode, Fates, MessageView, QueueSummary, RecipientState, RecipientView, Reply, Request, SiteRow,
-    Status,
+    AddressView, EnvelopeView, ErrorCode, Fates, HostsHistoryView, MailboxHistoryView, MessageView, QueueSummary,
+    RecipientState, RecipientView, Reply, Request, SiteRow, Status,
 };
 pub use selection::{Counted, Selection, Verb};
 pub use server::{Control, ControlServer, Peer};

@@ -20,10 +20,11 @@ pub const SITES_DEFAULT: u32 = 50;
 pub const RECIPIENTS_DEFAULT: u32 = 1_000;
 
 /// The verbs of this version.
-pub const VERBS: [&str; 12] = [
+pub const VERBS: [&str; 13] = [
     "status",
     "queue",
     "queue_show",
+    "address",
     "flush",
     "reload",
     "stop",
@@ -49,6 +50,10 @@ pub enum Request {
     QueueShow {
         id: MessageId,
         recipients_max: u32,
+    },
+    /// What is known of one address.
+    Address {
+        address: String,
     },
     /// Tries everything, or one site, at once: clocks are wound back.
     Flush {
@@ -89,6 +94,12 @@ struct ShowArguments {
     id: String,
     #[serde(default = "recipients_default")]
     recipients_max: u32,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AddressArguments {
+    address: String,
 }
 
 #[derive(Deserialize)]
@@ -144,6 +155,10 @@ impl Request {
                 let id = a.id.parse().map_err(|e| bad(format!("queue_show: {e}")))?;
                 Ok(Request::QueueShow { id, recipients_max: a.recipients_max })
             }
+            "address" => {
+                let AddressArguments { address } = AddressArguments::deserialize(&fields).map_err(wrong)?;
+                Ok(Request::Address { address })
+            }
             "flush" => {
                 let FlushArguments { site } = FlushArguments::deserialize(&fields).map_err(wrong)?;
                 Ok(Request::Flush { site })
@@ -168,6 +183,9 @@ impl Request {
             Request::QueueShow { id, recipients_max } => {
                 let id = id.to_string();
                 serde_json::json!({"v": VERSION, "verb": "queue_show", "id": id, "recipients_max": recipients_max})
+            }
+            Request::Address { address } => {
+                serde_json::json!({"v": VERSION, "verb": "address", "address": address})
             }
             Request::Flush { site: None } => serde_json::json!({"v": VERSION, "verb": "flush"}),
             Request::Flush { site: Some(site) } => {
@@ -367,6 +385,56 @@ pub struct RecipientView {
     pub last_reply: String,
 }
 
+/// `stentor address ADDR`.
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
+#[serde(default)]
+pub struct AddressView {
+    pub address: String,
+    pub now: Ms,
+    /// Its number in the address book.
+    pub id: u32,
+    pub domain: String,
+    /// Where the domain is at, once looked up.
+    pub site: Option<String>,
+    /// Lists that have it as a subscriber.
+    pub lists: Vec<String>,
+    /// Messages that wait for it, and the queue ids of the oldest.
+    pub messages_total: u64,
+    pub messages: Vec<String>,
+    pub mailbox: MailboxHistoryView,
+    pub hosts: HostsHistoryView,
+}
+
+/// What the past says of a mailbox; `None` is never or nothing.
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
+#[serde(default)]
+pub struct MailboxHistoryView {
+    pub last_seen: Option<Ms>,
+    /// `untried`, `delivered`, `deferred`, `refused`.
+    pub last: String,
+    /// At most 255.
+    pub deliveries: u8,
+    pub xdelay_ms: Option<Ms>,
+    /// Permanent ones since the last delivery, at most 255.
+    pub refusals: u8,
+    pub refused_since: Option<Ms>,
+}
+
+/// What the past says of the hosts of a domain.
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
+#[serde(default)]
+pub struct HostsHistoryView {
+    pub last_success: Option<Ms>,
+    pub last_failure: Option<Ms>,
+    /// Attempts, halved every seven days.
+    pub answered: u32,
+    pub failed: u32,
+    pub xdelay_ms: Option<Ms>,
+    pub p99_ms: Option<Ms>,
+    /// The most with which an attempt went well.
+    pub connections: u16,
+}
+
 /// One line of `export`: a message, or more recipients of the one before.
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 #[serde(default)]
@@ -412,6 +480,7 @@ pub enum Reply {
     Status(Box<Status>),
     Queue(QueueSummary),
     Message(Box<MessageView>),
+    Address(Box<AddressView>),
     /// It has been done, or begun; `count` says for how many, where that means something.
     Done {
         text: String,
@@ -446,6 +515,7 @@ enum Body {
     Sites(Vec<SiteRow>),
     Message(Box<MessageView>),
     Recipients(Vec<RecipientView>),
+    Address(Box<AddressView>),
     Envelope(Box<EnvelopeView>),
     Done(Box<Done>),
     Error(Problem),
@@ -479,6 +549,7 @@ pub fn to_lines(reply: Reply) -> Vec<String> {
             bodies.push(Body::Message(message));
             bodies.extend(rows.chunks(ROWS_PER_LINE_MAX).map(|rows| Body::Recipients(rows.to_vec())));
         }
+        Reply::Address(address) => bodies.push(Body::Address(address)),
         Reply::Done { text, count } => {
             bodies.push(Body::Done(Box::new(Done { text, count, messages: None, in_flight: None, dry_run: None })));
         }
@@ -529,6 +600,7 @@ impl Assembler {
             (None, Body::Status(status)) => Reply::Status(status),
             (None, Body::Queue(queue)) => Reply::Queue(queue),
             (None, Body::Message(message)) => Reply::Message(message),
+            (None, Body::Address(address)) => Reply::Address(address),
             (None, Body::Done(done)) if done.messages.is_some() => {
                 let Done { text, count, messages, in_flight, dry_run } = *done;
                 Reply::Counted(Box::new(Counted { text, count, messages, in_flight, dry_run }))

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use stentor_queue::ids::Ms;
 
-use super::protocol::{Fates, MessageView, QueueSummary, RecipientState, Reply, Status};
+use super::protocol::{AddressView, Fates, MessageView, QueueSummary, RecipientState, Reply, Status};
 use crate::attempt_log::{printable, push_rfc3339};
 
 /// The width of everything here, single long names and ids in headings excepted.
@@ -19,6 +19,7 @@ pub fn reply(reply: &Reply) -> String {
         Reply::Status(s) => status(s),
         Reply::Queue(q) => queue(q),
         Reply::Message(m) => message(m),
+        Reply::Address(a) => address(a),
         Reply::Done { text, .. } => format!("{}\n", printable(text, 1000)),
         Reply::Counted(counted) => format!("{}\n", printable(&counted.text, 1000)),
         Reply::Error(problem) => format!("error: {}\n", printable(&problem.text, 1000)),
@@ -103,6 +104,44 @@ pub fn message(m: &MessageView) -> String {
     if more > 0 {
         line(&mut out, format_args!("... and {}", plural(more, "more recipient")));
     }
+    out
+}
+
+/// `stentor address ADDR`.
+pub fn address(a: &AddressView) -> String {
+    let mut out = String::new();
+    let (m, h) = (&a.mailbox, &a.hosts);
+    let ago =
+        |at: Option<Ms>| at.map_or_else(|| "never".to_owned(), |at| format!("{} ago", span(a.now.saturating_sub(at))));
+    let took = |ms: Option<Ms>| ms.map_or_else(|| "-".to_owned(), |ms| format!("{}.{:03}s", ms / 1_000, ms % 1_000));
+    line(&mut out, format_args!("{}  (number {})", cut(&a.address, 80), a.id));
+    let site = a.site.as_deref().map_or_else(|| "not looked up yet".to_owned(), |site| cut(site, 40));
+    line(&mut out, format_args!("  domain    {}, at {site}", cut(&a.domain, 40)));
+    let lists = if a.lists.is_empty() { "none".to_owned() } else { a.lists.join(", ") };
+    line(&mut out, format_args!("  lists     {}", cut(&lists, 85)));
+    line(
+        &mut out,
+        format_args!("  waiting   {} {}", plural(a.messages_total, "message"), cut(&a.messages.join(" "), 70)),
+    );
+    let refused = if m.refusals > 0 {
+        format!(", refused {} times since {}", m.refusals, ago(m.refused_since))
+    } else {
+        String::new()
+    };
+    let (last, seen) = (cut(&m.last, 20), ago(m.last_seen));
+    line(&mut out, format_args!("  mailbox   last {last}, seen {seen}, xdelay {}{refused}", took(m.xdelay_ms)));
+    line(
+        &mut out,
+        format_args!(
+            "  hosts     {} answered, {} failed lately; xdelay {}, 99 % within {}",
+            h.answered,
+            h.failed,
+            took(h.xdelay_ms),
+            took(h.p99_ms)
+        ),
+    );
+    let (success, failure) = (ago(h.last_success), ago(h.last_failure));
+    line(&mut out, format_args!("            last success {success}, last failure {failure}"));
     out
 }
 

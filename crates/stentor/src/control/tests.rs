@@ -26,6 +26,7 @@ fn requests_round_trip() {
         Request::Status,
         Request::Queue { sites_max: 7 },
         Request::QueueShow { id, recipients_max: 3 },
+        Request::Address { address: "a@example.org".to_owned() },
         Request::Flush { site: None },
         Request::Flush { site: Some("mx.\"example\"".to_owned()) },
         Request::Reload,
@@ -160,6 +161,7 @@ fn replies_round_trip_in_one_or_several_lines() {
         (Reply::Queue(summary(200)), 2),
         (Reply::Queue(summary(201)), 3),
         (Reply::Message(Box::new(view(1001))), 7),
+        (Reply::Address(Box::new(AddressView { id: 7, lists: vec!["l".to_owned()], ..AddressView::default() })), 1),
         (done(), 1),
         (Reply::Counted(Box::new(Counted { count: Some(2), messages: Some(1), ..Counted::default() })), 1),
         (Reply::error(ErrorCode::NotFound, "no such message\r\n"), 1),
@@ -228,6 +230,7 @@ impl Control for Double {
             Request::Queue { sites_max } => Reply::Queue(summary(sites_max as usize)),
             Request::QueueShow { id: MessageId(77), .. } => Reply::Message(Box::new(view(500))),
             Request::QueueShow { .. } => Reply::error(ErrorCode::NotFound, "no such message"),
+            Request::Address { address } => Reply::Address(Box::new(AddressView { address, ..AddressView::default() })),
             Request::Flush { site } => Reply::Done { text: site.unwrap_or_default(), count: None },
             Request::Act { .. } | Request::Export { .. } => Reply::error(ErrorCode::Failed, "not by this double"),
             Request::Reload | Request::Stop => {

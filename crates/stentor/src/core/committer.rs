@@ -27,7 +27,7 @@ use super::verb::VerbJob;
 
 /// Pause between the batches of a checkpoint while nothing else is to be written.
 const CHECKPOINT_PAUSE: Duration = Duration::from_millis(5);
-/// How often free space is looked at while the disk is full.
+/// How often it is looked at whether there is room, while the disk or the address book is full.
 const FULL_POLL: Duration = Duration::from_millis(500);
 /// Addresses beyond `addresses_max` that senders of reports may take.
 const REPORT_ADDRESSES: usize = 100_000;
@@ -118,7 +118,7 @@ impl Committer {
         let is_due = self.journal.checkpoint_running() || self.journal.checkpoint_due();
         if is_due || self.forgetting.has_work(self.core.clock.now()) {
             Some(CHECKPOINT_PAUSE)
-        } else if self.core.disk_full.load(Ordering::Relaxed) {
+        } else if self.core.disk_full.load(Ordering::Relaxed) || self.forgetting.is_pressed() {
             Some(FULL_POLL)
         } else {
             None

@@ -5,7 +5,7 @@
 //! batch. While there is any, the ids told are not forgotten. The scheduler is asked for clocks of mailboxes.
 //!
 //! Promise: nothing here holds the hub's lock for a millisecond. No checkpoint begins while a search runs. At 9/10 of
-//! `addresses_max` a checkpoint is wanted although none is due, once a minute at most.
+//! `addresses_max` a checkpoint is wanted although none is due; they take a twentieth of the time at most.
 
 use std::sync::Arc;
 
@@ -18,8 +18,10 @@ use stentor_queue::store::{Checkpoint, Sweep, SweepLimits};
 use super::Core;
 use super::hub::Hub;
 
-/// Pause between checkpoints that are made for want of room in the address book.
-const PRESSED_PAUSE_MS: Ms = 60_000;
+/// Pause between checkpoints that are made for want of room in the address book: so many times what the last one and
+/// its search took, and at least so long.
+const PRESSED_PAUSE: Ms = 20;
+const PRESSED_PAUSE_MS_MIN: Ms = 1_000;
 /// Empty domains looked at in one turn.
 const DOMAINS_MAX: usize = 64;
 /// A `Forget` record is smaller: its ids lie near each other.
@@ -65,7 +67,9 @@ pub struct Forgetting {
     domains: Option<Option<DomainId>>,
     /// Whether the book was nearly full at the last turn.
     is_pressed: bool,
-    begun_at: Option<Ms>,
+    /// When the last checkpoint began, and when its search ended.
+    begun_at: Ms,
+    ended_at: Ms,
     /// Checkpoints that the journal has counted as complete.
     complete: u64,
 }
@@ -78,7 +82,8 @@ impl Forgetting {
             ids: IdSet::new(),
             domains: None,
             is_pressed: false,
-            begun_at: None,
+            begun_at: 0,
+            ended_at: 0,
             complete: 0,
         }
     }
@@ -93,13 +98,20 @@ impl Forgetting {
         self.sweep.is_some() || self.domains.is_some() || self.wants_checkpoint(now)
     }
 
+    /// Whether the address book is nearly full: a checkpoint is wanted soon.
+    pub fn is_pressed(&self) -> bool {
+        self.is_pressed
+    }
+
     /// Whether a checkpoint is wanted although none is due.
     pub fn wants_checkpoint(&self, now: Ms) -> bool {
-        self.is_pressed && self.begun_at.is_none_or(|at| now.saturating_sub(at) >= PRESSED_PAUSE_MS)
+        let took = self.ended_at.saturating_sub(self.begun_at);
+        let pause = (took * PRESSED_PAUSE).max(PRESSED_PAUSE_MS_MIN);
+        self.is_pressed && now >= self.ended_at.max(self.begun_at) + pause
     }
 
     pub fn checkpoint_begins(&mut self, now: Ms) {
-        self.begun_at = Some(now);
+        self.begun_at = now;
     }
 
     /// All slices of the checkpoint are made: what it has marked stays.
@@ -120,6 +132,7 @@ impl Forgetting {
         let is_known = |id: AddressId| pins.ids.contains(id.0) || sched.knows_address(id);
         if !sweep.step(&mut hub.store, &self.limits, now, is_known, &mut self.ids) {
             self.sweep = None;
+            self.ended_at = now;
             self.domains = Some(None);
         }
         if !self.ids.is_empty() {

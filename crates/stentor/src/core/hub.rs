@@ -9,10 +9,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use hashbrown::HashMap;
 use smallvec::SmallVec;
+use stentor_queue::book::SiteAttempt;
 use stentor_queue::event::{Event, Fate};
 use stentor_queue::ids::{ConnId, DomainId, MessageId, MessageNo, Ms};
 use stentor_queue::idset::IdSet;
-use stentor_queue::sched::{Effect, Failure, Scheduler, Work};
+use stentor_queue::sched::{Dsn, Effect, Failure, RcptOutcome, Scheduler, Stage, Work};
 use stentor_queue::site::Target;
 use stentor_queue::store::{Applied, Store};
 use tokio::sync::Notify;
@@ -107,6 +108,35 @@ impl Outcomes {
         self.bytes.clear();
         self.ends.clear();
         self.recipients = 0;
+    }
+}
+
+/// Whom an outcome says something about.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Past {
+    Delivered,
+    /// The mailbox, for good.
+    Refused,
+    /// The mailbox, for now.
+    Deferred,
+    /// The hosts.
+    Hosts,
+    /// The message, or we.
+    Nothing,
+}
+
+impl Past {
+    fn of(outcome: &RcptOutcome) -> Past {
+        match (outcome.stage, outcome.code) {
+            (_, 421) | (Stage::Lost | Stage::LostAfterDot, _) => Past::Hosts,
+            (Stage::Final, 200..300) => Past::Delivered,
+            (Stage::Rcpt, 500..) => Past::Refused,
+            // Too many recipients (RFC 5321 section 4.5.3.1.10) says nothing of this one.
+            (Stage::Rcpt, 452) if outcome.dsn.is_none_or(|dsn| dsn == Dsn::new(4, 5, 3)) => Past::Nothing,
+            (Stage::Rcpt, _) => Past::Deferred,
+            (Stage::Mail | Stage::Data | Stage::Final, 400..500) => Past::Hosts,
+            _ => Past::Nothing,
+        }
     }
 }
 
@@ -246,6 +276,42 @@ impl Hub {
         self.outcomes.ends.push((self.outcomes.bytes.len(), recipients as usize));
         self.outcomes.recipients += recipients as usize;
         self.ended(applied);
+    }
+
+    /// What a transaction says of its mailboxes and of their domains' hosts, for the order of later ones. The outcomes
+    /// of a domain stand together.
+    pub fn remember(&mut self, begun: Ms, outcomes: &[RcptOutcome], now: Ms) {
+        let xdelay_ms = now.saturating_sub(begun);
+        let mut at = 0;
+        while let Some(first) = outcomes.get(at) {
+            let domain = self.store.book.try_domain(first.id);
+            let (mut answered, mut tried) = (false, false);
+            while let Some(outcome) = outcomes.get(at).filter(|o| self.store.book.try_domain(o.id) == domain) {
+                at += 1;
+                let past = Past::of(outcome);
+                match past {
+                    Past::Delivered => self.store.book.delivered(outcome.id, now, xdelay_ms),
+                    Past::Refused | Past::Deferred => {
+                        self.store.book.refused(outcome.id, now, past == Past::Refused);
+                    }
+                    Past::Hosts | Past::Nothing => {}
+                }
+                answered |= !matches!(past, Past::Hosts | Past::Nothing);
+                tried |= past != Past::Nothing;
+            }
+            let Some(domain) = domain.filter(|_| tried) else { continue };
+            let connections = self.sched.connections_at(domain) as u16;
+            let attempt = if answered { SiteAttempt::Answered { xdelay_ms, connections } } else { SiteAttempt::Failed };
+            self.store.book.site_attempt(domain, now, attempt);
+        }
+    }
+
+    /// No session came about.
+    pub fn connect_failed(&mut self, conn: ConnId, why: &str, now: Ms) {
+        for domain in self.sched.domains_of(conn) {
+            self.store.book.site_attempt(domain, now, SiteAttempt::Failed);
+        }
+        self.sched.connect_failed(&self.store, conn, why, now);
     }
 
     /// Those of `ids` whose fate may ride with the batch being built: who is pending, and is not in it already. The

@@ -75,7 +75,7 @@ pub async fn connect(core: Arc<Core>, conn: ConnId, target: Target, signal: Arc<
     log::connect_failed(&core, &target, begun, &failed);
     core.with(|hub, now| {
         hub.connection_gone(conn);
-        hub.sched.connect_failed(&hub.store, conn, &failed, now);
+        hub.connect_failed(conn, &failed, now);
     });
 }
 
@@ -439,7 +439,7 @@ impl Connection {
                     CloseReason::Normal => "the session ended before it began",
                     CloseReason::Refused { text } | CloseReason::Lost { text } => text,
                 };
-                hub.sched.connect_failed(&hub.store, conn, why, now);
+                hub.connect_failed(conn, why, now);
             }
         });
     }

@@ -63,6 +63,7 @@ pub fn settle(
         // What is left waits for a clock, perhaps for days: it is read back from the journal then.
         hub.bodies.forget(assignment.content);
     }
+    hub.remember(assignment.begun, outcomes, now);
     hub.outcome(assignment.no, Fate::Delivered, &delivered, now);
     hub.sched.work_done(&hub.store, conn, assignment.work.tx, outcomes, now);
 }

@@ -212,7 +212,11 @@ fn stopped(disk: &dyn Disk, config: &Config, dir: &Path, notes: &mut Vec<Note>) 
         let severity = if full { Severity::Problem } else { Severity::Warning };
         let then = if full { "mail to new addresses gets 452 4.3.1" } else { "at that number new ones get 452 4.3.1" };
         let what = format!("{known} addresses are known, addresses_max is {most}: {then}");
-        notes.push(note(severity, what, "raise [journal] addresses_max (about 45 bytes of memory each) and restart"));
+        notes.push(note(
+            severity,
+            what,
+            "raise [journal] addresses_max (about 55 bytes of memory each) and restart, or lower address_unseen_days",
+        ));
     }
 }
 

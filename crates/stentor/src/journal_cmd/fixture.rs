@@ -1,12 +1,13 @@
 //! Makes a small store that has one of everything: for the tests here, and once for each format as a fixture.
 //!
 //! To make the fixture of a new format: `STENTOR_FIXTURE=DIR cargo test -p stentor a_store_of_this_format`, then commit
-//! DIR without its `lock` under tests/fixtures/journal-vN and leave the older ones as they are.
+//! DIR without its `lock` under tests/fixtures/journal-vN-events-M and leave the older ones as they are.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use stentor_journal::{Batch, CheckpointStep, Journal, Options, RealDisk};
+use stentor_queue::book::SiteAttempt;
 use stentor_queue::event::{Accept, Class, Event, Fate, RcptParams, Ret};
 use stentor_queue::ids::{AddressId, ContentId, MessageId};
 use stentor_queue::idset::IdSet;
@@ -131,6 +132,12 @@ pub fn make(path: &Path) -> Maker {
     let entries = names.iter().enumerate().map(|(id, text)| (AddressId(id as u32), *text)).collect();
     maker.event(Event::Intern { entries });
     maker.event(Event::ListVersion { name: "news", version: 1, stamp: "10-1.000000000-7", ids: ids(&[0, 1, 3]) });
+    maker.event(Event::Intern { entries: vec![(AddressId(5), "old@example.com")] });
+    maker.event(Event::Forget { ids: ids(&[5]) });
+    let book = &mut maker.store.book;
+    book.delivered(AddressId(0), NOW, 1_200);
+    book.refused(AddressId(1), NOW, true);
+    book.site_attempt(book.domain(AddressId(0)), NOW, SiteAttempt::Answered { xdelay_ms: 1_200, connections: 3 });
     maker.commit();
     for number in 1..=9 {
         let bytes = body(number, 60);

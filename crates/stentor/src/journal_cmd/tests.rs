@@ -110,12 +110,23 @@ fn assert_fixture(path: &Path) {
     assert_eq!(rich.params(AddressId(3)).unwrap().notify, Some(2));
 }
 
+/// What events of version 2 have beside it.
+fn assert_history(path: &Path) {
+    let book = opened(path).1.book;
+    assert_eq!((book.history(AddressId(0)).deliveries(), book.history(AddressId(1)).refusals()), (1, 1));
+    let site = book.site_history(book.domain(AddressId(0)));
+    assert_eq!((site.connections(), site.counts(super::fixture::NOW)), (3, (1, 0)));
+    assert!(site.xdelay_ms().is_some_and(|ms| (1_100..=1_200).contains(&ms)));
+    assert_eq!((book.lookup("old@example.com"), book.id_bound()), (None, 5), "forgotten before the checkpoint");
+}
+
 #[test]
 fn a_store_of_this_format_is_read() {
     let directory = tempfile::tempdir().unwrap();
     let path = std::env::var_os("STENTOR_FIXTURE").map_or_else(|| directory.path().join("journal"), PathBuf::from);
     drop(make(&path));
     assert_fixture(&path);
+    assert_history(&path);
 }
 
 #[test]
@@ -133,8 +144,11 @@ fn the_fixture_of_every_format_is_read() {
             fs::write(directory.path().join(from.file_name().unwrap()), bytes).unwrap();
         }
         assert_fixture(directory.path());
+        if entry.file_name() != "journal-v1" {
+            assert_history(directory.path());
+        }
     }
-    assert!(formats >= 1);
+    assert!(formats >= 2);
 }
 
 #[test]

@@ -10,6 +10,7 @@
 //! left of it is taken out by a batch of its own ([`follow_up`]). That much is volatile: a restart forgets it, and the
 //! recipient is tried again.
 
+mod address;
 mod export;
 mod walk;
 mod who;
@@ -33,6 +34,7 @@ use crate::core::intake::{Job, Refused};
 use crate::core::verb::{Audit, Change, VerbJob};
 use crate::delivery::by_operator;
 
+pub use address::address;
 pub use export::export;
 
 /// Recipients that one batch takes out, or tries now; as many as one report has.
