@@ -15,7 +15,7 @@ use stentor::core::Settings;
 use stentor::operator::Operator;
 use stentor::serve::Server;
 use stentor_journal::{Journal, RealDisk};
-use stentor_lab::{Lab, Scenario};
+use stentor_lab::{Lab, Mode, Scenario};
 use stentor_queue::event::{Event, Fate};
 
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -44,7 +44,7 @@ struct World {
 impl World {
     fn start() -> World {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-        let lab = runtime.block_on(Lab::start(Scenario::parse(SCENARIO).unwrap())).unwrap();
+        let lab = runtime.block_on(Lab::start_with(Scenario::parse(SCENARIO).unwrap(), Mode::Bodies)).unwrap();
         let mut world = World { runtime, lab, folder: tempfile::tempdir().unwrap(), server: None };
         world.run();
         world
@@ -283,6 +283,9 @@ fn removed_and_bounced_recipients_end_by_the_operator() {
     assert_eq!(world.counts(Verb::Bounce, &rest), [2, 3, 0]);
     assert!(world.show(&id).is_none() && world.show(&quiet).is_none());
     wait("the report", || world.lab.recorder().copies_to("ann@home.example").len() == 1);
+    let report = world.lab.recorder().copies_to("ann@home.example").remove(0);
+    let report = String::from_utf8_lossy(&report.body.expect("kept")).into_owned();
+    assert!(report.contains("no such project"), "the sender is told why: {report}");
     wait("the end", || world.fates()["pending"] == 0);
     let fates = world.fates();
     assert_eq!(
@@ -297,6 +300,20 @@ fn removed_and_bounced_recipients_end_by_the_operator() {
     assert_eq!(verbs.iter().filter(|(verb, _)| verb == "bounce").count(), 2, "an audit record in each batch");
     let by_whom = |fate| ended.iter().filter(|(f, by)| *f == fate && by.starts_with("uid=")).count();
     assert_eq!((by_whom(Fate::Removed), by_whom(Fate::Bounced)), (1, 2));
+}
+
+/// Thousands of ids in each of thousands of batches would be more than the mail, and more than a batch may have.
+#[test]
+fn the_audit_record_of_one_messages_bounce_has_its_id_alone() {
+    let mut world = World::start();
+    let ids: Vec<String> = (0..3).map(|n| world.post("", &[&format!("u{n}@down.example")])).collect();
+    let chosen = Selection { ids: ids.iter().map(|id| id.parse().unwrap()).collect(), ..Selection::default() };
+    assert_eq!(world.counts(Verb::Bounce, &chosen), [3, 3, 0]);
+    world.stop();
+    let (verbs, _) = audit(world.config(), world.folder.path());
+    let named: Vec<usize> =
+        verbs.iter().map(|(_, detail)| ids.iter().filter(|id| detail.contains(*id)).count()).collect();
+    assert_eq!(named, [1, 1, 1], "{verbs:?}");
 }
 
 #[test]

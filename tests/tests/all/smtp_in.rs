@@ -1,5 +1,6 @@
 //! The dialogue with clients: RFC 5321 and the extensions that are offered.
 
+use rustix::process::Signal;
 use stentor_tests::{Server, Smtp, TestLab, message, message_with, wait_until};
 
 fn lab() -> TestLab {
@@ -291,4 +292,16 @@ fn sessions_side_by_side() {
     }
     lab.wait_copies(100);
     server.wait_empty();
+}
+
+#[test]
+fn a_stop_does_not_wait_for_a_stranger_that_trickles() {
+    let mut server = Server::builder().list("news", &["ann@one.example"]).start();
+    let mut stranger = server.connect_from("127.0.0.9").greeted();
+    stranger.begin("me@home.example", &["news@lists.test"]);
+    server.signal(Signal::TERM);
+    wait_until("the server ends", || {
+        stranger.try_raw(b"x\r\n");
+        !server.is_running()
+    });
 }

@@ -278,6 +278,9 @@ impl Scheduler {
                 let no = MessageNo(next);
                 if let Some(class) = self.messages.get(&no).map(|m| m.class) {
                     self.wait_at(site, job.domain, no, class);
+                } else {
+                    // An operator took out what was here, and it ended before the answer came.
+                    self.bury_at_domain(job.domain, no);
                 }
             }
             if let Some(site) = site {

@@ -135,11 +135,18 @@ impl Scheduler {
         }
     }
 
-    /// Reserved recipients that no transaction has any more and that are pending still.
-    pub fn reserved_and_free(&self, store: &Store, no: MessageNo, ids: &IdSet) -> IdSet {
+    /// Of recipients that were reserved in a transaction, those that none has any more and that are pending still. All of
+    /// them are reserved again: another verb on them may have ended, and what is free and not reserved is handed out any
+    /// moment. Not those that failed in between: they are left to their report.
+    pub fn reserve_free(&mut self, store: &Store, no: MessageNo, ids: &IdSet) -> IdSet {
         let (Some(active), Some(message)) = (self.messages.get(&no), store.message(no)) else { return IdSet::new() };
         let mut free = message.pending().intersection(ids);
-        free.subtract(&active.in_flight);
+        if let Some(extra) = &active.extra {
+            free.subtract(extra.failing.ids());
+        }
+        let in_flight = free.intersection(&active.in_flight);
+        self.reserve(no, &free);
+        free.subtract(&in_flight);
         free
     }
 
@@ -300,6 +307,11 @@ impl Scheduler {
         self.verbs.held -= 1;
         self.verbs.removals = true;
         self.bury_all(no, parked);
+    }
+
+    /// What a domain has of a message that is gone is forgotten by the next ticks.
+    pub(super) fn bury_at_domain(&mut self, domain: DomainId, no: MessageNo) {
+        self.verbs.graves.push_back((domain, no));
     }
 
     fn bury_all(&mut self, no: MessageNo, parked: &Parked) {

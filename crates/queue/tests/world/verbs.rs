@@ -119,10 +119,18 @@ impl World {
 
     fn remove_later(&mut self, id: MessageId, ids: &IdSet) {
         let Some(no) = self.store.no_of(id) else { return };
-        let free = self.sched.reserved_and_free(&self.store, no, ids);
+        if self.rng.u32(0..4) == 0 {
+            // Another verb on the same recipients was refused: that ended the reservation.
+            self.sched.unreserve(&self.store, no, ids, self.now);
+            for i in ids {
+                self.reserved.remove(&(id.0, AddressId(i)));
+            }
+        }
+        let free = self.sched.reserve_free(&self.store, no, ids);
+        self.reserved.extend(free.iter().map(|i| (id.0, AddressId(i))));
         let mut rest = self.store.message(no).map_or_else(IdSet::new, |m| m.pending().intersection(ids));
         rest.subtract(&free);
-        let (run, after): (u64, Ms) = (self.run, 10);
+        let (run, after): (u64, Ms) = (self.run, self.rng.u64(1..2_000));
         if !free.is_empty() {
             self.at(after, Ev::Verb(Verb::Durable(id, free, run)));
         }

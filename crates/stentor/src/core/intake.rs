@@ -59,6 +59,14 @@ pub struct Settled {
     pub audit: Option<Audit>,
 }
 
+impl Settled {
+    /// About what it adds to a batch, octets.
+    pub fn bytes(&self) -> usize {
+        let audit = self.audit.as_ref().map_or(0, Audit::bytes);
+        64 + self.ids.encoded_bytes_max() + audit
+    }
+}
+
 /// A message to make durable: its envelopes share one content.
 pub struct Submission {
     /// The id of the first envelope; further ones get their own.
@@ -123,7 +131,8 @@ impl Job {
     pub fn bytes(&self) -> usize {
         match self {
             Job::Accept { submission, .. } => {
-                submission.last.len() + submission.envelopes.iter().map(NewEnvelope::bytes).sum::<usize>()
+                let envelopes: usize = submission.envelopes.iter().map(NewEnvelope::bytes).sum();
+                submission.last.len() + envelopes + submission.settles.iter().map(Settled::bytes).sum::<usize>()
             }
             Job::Piece { bytes, .. } => bytes.len(),
             Job::Intern { addresses, .. } => addresses.iter().map(|a| a.len() + 8).sum(),
@@ -347,6 +356,23 @@ mod tests {
             })
             .collect();
         assert_eq!(sizes, [1, 1, 1]);
+    }
+
+    #[test]
+    fn what_a_report_settles_counts_for_its_batch() {
+        let settle = |detail| Settled {
+            message: MessageId(1),
+            fate: stentor_queue::event::Fate::Bounced,
+            ids: (1..=4).collect(),
+            audit: Some(Audit { at: 0, who: String::new(), verb: "bounce", detail }),
+        };
+        let job = |detail: String| {
+            let (last, settles) = (std::sync::Arc::default(), vec![settle(detail)]);
+            let (first, content) = (MessageId(2), ContentId(2));
+            let submission = Submission { first, content, last, size: 0, envelopes: Vec::new(), settles };
+            Job::Accept { submission, answer: oneshot::channel().0 }
+        };
+        assert_eq!(job("x".repeat(1000)).bytes(), job(String::new()).bytes() + 1000);
     }
 
     #[test]

@@ -26,6 +26,11 @@ impl Audit {
     pub fn record(&self, batch: &mut Batch) {
         batch.record_with(|buffer| encode_verb(buffer, self.at, &self.who, self.verb, &self.detail));
     }
+
+    /// About what it adds to a batch, octets: the record, and `who` again with the fate.
+    pub fn bytes(&self) -> usize {
+        64 + 2 * self.who.len() + self.detail.len()
+    }
 }
 
 /// Recipients of messages.
@@ -55,7 +60,7 @@ impl VerbJob {
             }
             Change::TryNow { .. } => 0,
         };
-        64 + self.audit.who.len() + self.audit.detail.len() + changed
+        self.audit.bytes() + changed
     }
 
     /// What takes recipients out keeps any other fate off them until the batch is durable or refused.

@@ -48,7 +48,7 @@ struct Line {
     status: Enhanced,
     host: Option<Arc<str>>,
     diagnostic: Option<String>,
-    reason: Option<&'static str>,
+    reason: Option<String>,
 }
 
 /// Carries out `Effect::Bounce`.
@@ -72,7 +72,7 @@ pub async fn bounce(core: Arc<Core>, no: MessageNo, failures: Vec<Failure>) {
     }
     let settles = fates.into_iter().filter(|(_, ids)| !ids.is_empty());
     let settles = settles.map(|(fate, ids)| Settled { message: subject.id, fate, ids, audit: None }).collect();
-    if !send(&core, &subject, &lines, to, settles).await {
+    if send(&core, &subject, &lines, to, settles).await.is_err() {
         core.with(|hub, now| hub.sched.bounce_refused(no, failures, now));
     }
 }
@@ -91,11 +91,11 @@ pub async fn by_operator(core: &Arc<Core>, no: MessageNo, failures: Vec<Failure>
         return ticket.await.unwrap_or(Err(Refused::Stopping));
     }
     let settles = vec![Settled { message: subject.id, fate: Fate::Bounced, ids: ids.clone(), audit: Some(audit) }];
-    if send(core, &subject, &lines, to, settles).await {
-        return Ok(());
+    let sent = send(core, &subject, &lines, to, settles).await;
+    if sent.is_err() {
+        core.with(|hub, now| hub.sched.unreserve(&hub.store, no, &ids, now));
     }
-    core.with(|hub, now| hub.sched.unreserve(&hub.store, no, &ids, now));
-    Err(Refused::Io)
+    sent
 }
 
 /// After a transaction: reports of success for those recipients that asked and that the host will not report.
@@ -132,7 +132,8 @@ pub fn relayed(core: &Arc<Core>, assignment: &Assignment, outcomes: &[RcptOutcom
     let (core, to) = (core.clone(), report_to(core, &subject));
     tokio::spawn(async move {
         if !to.is_empty() {
-            send(&core, &subject, &lines, to, Vec::new()).await;
+            // Said in the log; a success without its report is a success.
+            let _ = send(&core, &subject, &lines, to, Vec::new()).await;
         }
     });
 }
@@ -165,7 +166,7 @@ fn gather(core: &Arc<Core>, no: MessageNo, failures: &[Failure]) -> Option<(Subj
                 status: status(failure),
                 host: failure.host.clone(),
                 diagnostic: (failure.code > 0).then(|| diagnostic(failure)),
-                reason: failure.expired.then_some("it could not be delivered within the time allowed"),
+                reason: reason(failure),
             })
             .collect();
         Some((subject, lines, reported))
@@ -176,6 +177,17 @@ fn status(failure: &Failure) -> Enhanced {
     let dsn = Enhanced::new(failure.dsn.class, failure.dsn.subject, failure.dsn.detail);
     // A report of failure has a permanent status (RFC 3464 section 2.3.4): 5.4.7 is "delivery time expired".
     if failure.expired && dsn.class != 5 { Enhanced::new(5, 4, 7) } else { dsn }
+}
+
+/// Why, in words, where no host's reply says it: the operator's reason, what the DNS said, what no host would take.
+fn reason(failure: &Failure) -> Option<String> {
+    const EXPIRED: &str = "it could not be delivered within the time allowed";
+    let own = Some(&*failure.text).filter(|text| failure.code == 0 && !text.is_empty());
+    match (failure.expired, own) {
+        (true, Some(own)) => Some(format!("{EXPIRED}; last: {own}")),
+        (true, None) => Some(EXPIRED.to_owned()),
+        (false, own) => own.map(str::to_owned),
+    }
 }
 
 /// The reply as it was given: its enhanced code too, unless that is our own word for a reply without one.
@@ -196,8 +208,16 @@ fn report_to(core: &Arc<Core>, subject: &Subject) -> Vec<Address> {
 }
 
 /// Builds the report for `to` (never empty) and hands it to the committer together with the fates that it tells of.
-/// Whether it is stored.
-async fn send(core: &Arc<Core>, subject: &Subject, lines: &[Line], to: Vec<Address>, settles: Vec<Settled>) -> bool {
+///
+/// # Errors
+/// It is not stored, and nothing is settled.
+async fn send(
+    core: &Arc<Core>,
+    subject: &Subject,
+    lines: &[Line],
+    to: Vec<Address>,
+    settles: Vec<Settled>,
+) -> Result<(), Refused> {
     // Never closed.
     let _place = core.reports.acquire().await;
     let (id, content, now) = (core.next_message_id(), core.next_content_id(), core.clock.now());
@@ -215,7 +235,7 @@ async fn send(core: &Arc<Core>, subject: &Subject, lines: &[Line], to: Vec<Addre
             status: line.status,
             remote_mta: line.host.as_deref(),
             diagnostic: line.diagnostic.as_deref(),
-            reason: line.reason,
+            reason: line.reason.as_deref(),
             last_attempt: Some(&date),
             will_retry_until: None,
         })
@@ -254,11 +274,11 @@ async fn send(core: &Arc<Core>, subject: &Subject, lines: &[Line], to: Vec<Addre
         Submission { first: id, content, last: Arc::new(report), size, envelopes: vec![envelope], settles };
     let (answer, ticket) = oneshot::channel();
     core.intake.push(Job::Accept { submission, answer });
-    let is_stored = matches!(ticket.await, Ok(Ok(())));
-    if !is_stored {
-        tracing::warn!(message = %subject.id, "a delivery report could not be stored");
+    let stored = ticket.await.unwrap_or(Err(Refused::Stopping));
+    if let Err(refused) = stored {
+        tracing::warn!(message = %subject.id, %refused, "a delivery report could not be stored");
     }
-    is_stored
+    stored
 }
 
 /// The original, or its beginning, for the report's last part; and whether it is all of it. A content that cannot be

@@ -15,6 +15,7 @@ use stentor_queue::store::Store;
 
 use super::fold::{Folded, fold};
 use super::{Outcome, Problem, fresh_dir};
+use crate::attempt_log::printable;
 
 /// Content of one batch, so that memory stays bounded.
 const PIECE_BYTES: usize = 1024 * 1024;
@@ -81,7 +82,8 @@ fn choose(folded: &Folded, out: &mut dyn Write) -> io::Result<(Vec<MessageSlice>
                 accept.id,
                 accept.sender,
                 accept.recipients.len(),
-                if accept.message_id.is_empty() { "none" } else { &accept.message_id },
+                // As its author wrote it, control characters too.
+                if accept.message_id.is_empty() { "none".to_owned() } else { printable(&accept.message_id, 1000) },
                 accept.content.0,
                 lost.from,
                 lost.what

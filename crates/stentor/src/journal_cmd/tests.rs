@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use stentor_journal::{Disk, Journal, RealDisk};
-use stentor_queue::event::Event;
+use stentor_queue::event::{Accept, Event};
 use stentor_queue::ids::{AddressId, ContentId};
 use stentor_queue::store::Store;
 
@@ -283,4 +283,21 @@ fn doctor_tells_when_addresses_run_out() {
     assert_eq!(near.severity, Severity::Warning);
     let told = notes(directory.path(), "[journal]\naddresses_max = 10000\n");
     assert!(!told.iter().any(|note| note.what.contains("addresses are known")), "{told:?}");
+}
+
+#[test]
+fn what_is_said_of_a_lost_message_writes_nothing_to_the_terminal() {
+    let directory = tempfile::tempdir().unwrap();
+    let (old, new) = (directory.path().join("old"), directory.path().join("new"));
+    let mut maker = Maker::new(&old);
+    maker.event(Event::Intern { entries: vec![(AddressId(0), "ann@example.org")] });
+    maker.commit();
+    // Its content was never written.
+    let lost = Accept { message_id: "<\x1b]0;owned\x07\u{9b}31m@x>".to_owned(), ..message(1, 1, 5, &[0]) };
+    maker.event(Event::Accept(Box::new(lost)));
+    maker.commit();
+    drop(maker);
+    let (sound, text) = output(|out| salvage::run(&reading(&old), &new, out));
+    assert!(!sound && text.contains("owned") && text.contains("no piece of it is readable"), "{text}");
+    assert!(!text.chars().any(|c| c.is_control() && c != '\n'), "{text:?}");
 }

@@ -22,6 +22,9 @@ const MX_RECORDS_MAX: usize = 200 * MX_HOSTS_MAX;
 /// Why a question has no records.
 pub enum Empty {
     NoData,
+    /// An answer without data for the name and without the SOA that says so with authority (RFC 2308 2.2): records of
+    /// another name, or a name server that leaves the SOA out. The two cannot be told apart here.
+    Unproven,
     NoDomain,
     Failed(String),
 }
@@ -43,6 +46,7 @@ pub fn mx_answer(name: &Name, result: Result<Lookup, NetError>) -> MxAnswer {
             MxAnswer::Records { records, ttl_s: ttl_s(&lookup) }
         }
         Err(Empty::NoData) => MxAnswer::NoData,
+        Err(Empty::Unproven) => MxAnswer::Unproven,
         Err(Empty::NoDomain) => MxAnswer::NoDomain,
         Err(Empty::Failed(why)) => MxAnswer::Failed(why),
     }
@@ -74,6 +78,11 @@ pub fn both(v4: Result<(Vec<IpAddr>, u32), Empty>, v6: Result<(Vec<IpAddr>, u32)
         (Err(Empty::NoDomain), Err(Empty::NoDomain)) => AddressAnswer::NoDomain,
         _ => AddressAnswer::NoData,
     }
+}
+
+/// Whether a family's "nothing" is not said with authority.
+pub fn is_unproven(answer: &Result<(Vec<IpAddr>, u32), Empty>) -> bool {
+    matches!(answer, Err(Empty::Unproven))
 }
 
 /// The target of a CNAME record of exactly `name`, if the answer has one.
@@ -130,6 +139,7 @@ fn empty(error: &NetError) -> Empty {
             ResponseCode::NoError if none.soa.is_none() && none.ns.is_some() => {
                 Empty::Failed("the name server answered with a referral".to_owned())
             }
+            ResponseCode::NoError if none.soa.is_none() => Empty::Unproven,
             ResponseCode::NoError => Empty::NoData,
             code => Empty::Failed(format!("the name server answered {code}")),
         },

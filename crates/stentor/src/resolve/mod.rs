@@ -11,7 +11,7 @@
 //! | NXDOMAIN | permanent 5.1.2 |
 //! | no host with an address | permanent 5.4.4 |
 //! | ourselves is the best MX, a loopback address from the public DNS, a CNAME loop | permanent 5.4.6 |
-//! | SERVFAIL, REFUSED, time-out, nonsense, a host that could not be looked up and no other | temporary 4.4.3 |
+//! | SERVFAIL, REFUSED, time-out, nonsense, no records and no SOA that says so, a host that could not be looked up and no other | temporary 4.4.3 |
 //!
 //! The cache is hickory's (bounded; negative answers by their SOA, at most `negative_ttl_ms_max`). The number of
 //! resolutions at a time is the caller's. Rules are in [`select`], which is pure.
@@ -210,6 +210,8 @@ impl Resolver {
             return select::permanent("5.1.2", format!("{domain} is not a domain name"));
         };
         let answer = answers::mx_answer(&name, self.lookup(&name, RecordType::MX).await);
+        // Many a small forwarder leaves the SOA out, so that the domain itself is tried; but that it has no address is not final.
+        let is_unproven = answer == MxAnswer::Unproven;
         let (hosts, ttl_s) = match answer {
             MxAnswer::Records { records, ttl_s } => {
                 match select::candidates(domain, records, &self.0.config.hostname) {
@@ -217,13 +219,19 @@ impl Resolver {
                     Err(resolution) => return resolution,
                 }
             }
-            MxAnswer::NoData => (vec![Host { preference: 0, name: domain.into() }], TTL_S_MAX),
+            MxAnswer::NoData | MxAnswer::Unproven => (vec![Host { preference: 0, name: domain.into() }], TTL_S_MAX),
             MxAnswer::NoDomain => return select::no_such_domain(domain),
             MxAnswer::Failed(why) => return select::temporary("4.4.3", format!("MX look-up of {domain}: {why}")),
         };
         let answers = self.host_addresses(hosts.iter().map(|h| h.name.clone()).collect()).await;
         let hosts: Vec<_> = hosts.into_iter().zip(answers).map(|(host, (_, answer))| (host, answer)).collect();
-        select::plan(domain, &hosts, ttl_s, &self.identity(&|addr| self.is_own(addr)))
+        match select::plan(domain, &hosts, ttl_s, &self.identity(&|addr| self.is_own(addr))) {
+            Resolution::Permanent { dsn: "5.4.4", .. } if is_unproven => select::temporary(
+                "4.4.3",
+                format!("MX look-up of {domain}: the answer holds neither MX records of that name nor an SOA"),
+            ),
+            resolution => resolution,
+        }
     }
 
     fn identity<'a>(&'a self, is_own: &'a dyn Fn(SocketAddr) -> bool) -> Identity<'a> {
@@ -265,8 +273,12 @@ impl Resolver {
         };
         let config = &self.0.config;
         let (v4, v6) = tokio::join!(family(config.ipv4, RecordType::A), family(config.ipv6, RecordType::AAAA));
+        let is_unproven = answers::is_unproven(&v4) || answers::is_unproven(&v6);
         match answers::both(v4, v6) {
             AddressAnswer::NoData if self.cnames_loop(&name).await => AddressAnswer::CnameLoop,
+            AddressAnswer::NoData if is_unproven => {
+                AddressAnswer::Failed("the answer holds neither an address of that name nor an SOA".to_owned())
+            }
             answer => answer,
         }
     }

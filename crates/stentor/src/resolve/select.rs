@@ -33,6 +33,8 @@ pub enum MxAnswer {
     },
     /// The domain exists and has no MX: the domain itself is the host (RFC 5321 5.1, "implicit MX").
     NoData,
+    /// The same, but not said with authority: the domain itself is tried, and that it has no address is not final.
+    Unproven,
     NoDomain,
     Failed(String),
 }

@@ -22,6 +22,8 @@ enum Zone {
     Silent,
     /// Nothing under the question's name, but records under others.
     WrongName(Vec<RData>),
+    /// The same for MX; for addresses "no data" as it should be.
+    WrongMx(Vec<RData>),
 }
 
 type Zones = Arc<HashMap<String, Zone>>;
@@ -61,7 +63,8 @@ fn answer(zones: &Zones, request: &[u8], over_udp: bool) -> Option<Vec<u8>> {
         }
         Some(Zone::Silent) => return None,
         Some(Zone::Code(code)) => reply.metadata.response_code = *code,
-        Some(Zone::WrongName(records)) => {
+        Some(Zone::WrongMx(_)) if question.query_type() != RecordType::MX => drop(reply.add_authority(soa())),
+        Some(Zone::WrongName(records) | Zone::WrongMx(records)) => {
             for data in records {
                 reply.add_answer(Record::from_rdata(name("wrong.x"), 300, data.clone()));
             }
@@ -191,6 +194,8 @@ async fn every_kind_of_answer_has_its_code() {
         ("dangling.x", records(vec![RData::CNAME(CNAME(name("nowhere.x")))])),
         ("nohost.x", records(vec![mx(10, "empty.x"), mx(20, "nowhere.x")])),
         ("slowhost.x", records(vec![mx(10, "nowhere.x"), mx(20, "silent.x")])),
+        ("wrongmx.y", Zone::WrongMx(vec![mx(10, "b.x")])),
+        ("wronghost.x", records(vec![mx(10, "wrong.y")])),
         ("wrong.y", Zone::WrongName(vec![mx(10, "b.x"), ip("127.0.0.9")])),
     ])
     .await;
@@ -209,7 +214,9 @@ async fn every_kind_of_answer_has_its_code() {
         ("dangling.x", "5.1.2"),
         ("nohost.x", "5.4.4"),
         ("slowhost.x", "4.4.3"),
-        ("wrong.y", "5.4.4"),
+        ("wrong.y", "4.4.3"),
+        ("wrongmx.y", "4.4.3"),
+        ("wronghost.x", "4.4.3"),
         ("a..b", "5.1.2"),
         ("with space.x", "5.1.2"),
         ("[nonsense]", "5.1.2"),

@@ -11,6 +11,7 @@ use stentor_mail::reply::Reply;
 use stentor_mail::server::{ServerSession, Step};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::transaction::Transaction;
 use crate::core::{Core, Settings};
@@ -30,13 +31,18 @@ pub struct Session {
     client: IpAddr,
     trusted: bool,
     stop: watch::Receiver<bool>,
+    /// When a client that is not trusted is cut, once a stop is known.
+    grace_until: Option<Instant>,
     transaction: Option<Transaction>,
 }
 
 /// Time that a client which is not trusted has after a stop to end its transaction.
 const STOP_GRACE: Duration = Duration::from_secs(10);
 
-async fn grace_over(stop: &mut watch::Receiver<bool>) {
+async fn grace_over(stop: &mut watch::Receiver<bool>, until: Option<Instant>) {
+    if let Some(until) = until {
+        return tokio::time::sleep_until(until).await;
+    }
     // The sender is dropped after the stop only.
     let _ = stop.wait_for(|stop| *stop).await;
     tokio::time::sleep(STOP_GRACE).await;
@@ -60,7 +66,7 @@ impl Session {
         stop: watch::Receiver<bool>,
     ) -> Session {
         let smtp = ServerSession::new(settings.smtp.clone(), trusted, core.clock.now());
-        Session { core, settings, stream, smtp, client, trusted, stop, transaction: None }
+        Session { core, settings, stream, smtp, client, trusted, stop, grace_until: None, transaction: None }
     }
 
     /// Runs until either side closes. Errors of the socket end the session: the client keeps what was not acknowledged.
@@ -190,6 +196,13 @@ impl Session {
     /// Reads once into the state machine.
     async fn read(&mut self) -> io::Result<Input> {
         let deadline = self.core.clock.instant(self.smtp.deadline());
+        // Octets that go on coming do not put the end off.
+        if !self.trusted && *self.stop.borrow() {
+            let until = *self.grace_until.get_or_insert_with(|| Instant::now() + STOP_GRACE);
+            if until <= Instant::now() {
+                return Ok(Input::Stopping);
+            }
+        }
         loop {
             let read = READ_BUFFER.with_borrow_mut(|buffer| match self.stream.try_read(buffer) {
                 Ok(n) => {
@@ -212,7 +225,7 @@ impl Session {
                 biased;
                 ready = self.stream.readable() => ready?,
                 _ = self.stop.wait_for(|stop| *stop), if may_stop => return Ok(Input::Stopping),
-                () = grace_over(&mut stop), if has_grace => return Ok(Input::Stopping),
+                () = grace_over(&mut stop, self.grace_until), if has_grace => return Ok(Input::Stopping),
                 () = tokio::time::sleep_until(deadline) => return Ok(Input::TimedOut),
             }
         }

@@ -186,9 +186,9 @@ impl Order {
     /// A report for each message; the batches are shared.
     async fn bounce(&self, core: &Arc<Core>, parts: Vec<Part>) -> Result<(), Refused> {
         let mut reports = tokio::task::JoinSet::new();
-        for (no, _, ids) in parts {
+        for (no, id, ids) in parts {
             let failures: Vec<Failure> = ids.iter().map(|id| self.failure(AddressId(id))).collect();
-            let (core, audit) = (core.clone(), self.audit(core, 1, failures.len() as u64));
+            let (core, audit) = (core.clone(), self.audit_of(core, id, failures.len() as u64));
             reports.spawn(async move { by_operator(&core, no, failures, audit).await });
         }
         let mut result = Ok(());
@@ -203,7 +203,21 @@ impl Order {
     }
 
     fn audit(&self, core: &Core, messages: u64, recipients: u64) -> Audit {
-        let mut detail = self.asked.clone();
+        self.audit_with(core, self.asked.clone(), messages, recipients)
+    }
+
+    /// Of one message's batch. Of the ids that were asked for it has this one: thousands of them in each of thousands of
+    /// batches would be more than the mail.
+    fn audit_of(&self, core: &Core, id: MessageId, recipients: u64) -> Audit {
+        let mut detail = Map::new();
+        for (name, value) in &self.asked {
+            let value = if name == "id" { id.to_string().into() } else { value.clone() };
+            detail.insert(name.clone(), value);
+        }
+        self.audit_with(core, detail, 1, recipients)
+    }
+
+    fn audit_with(&self, core: &Core, mut detail: Map<String, Value>, messages: u64, recipients: u64) -> Audit {
         detail.insert("messages".to_owned(), messages.into());
         detail.insert("recipients".to_owned(), recipients.into());
         Audit {
@@ -263,7 +277,7 @@ async fn follow_up(core: Arc<Core>, order: Order, mut later: Vec<Part>) {
             core.with(|hub, _| {
                 for (no, id, ids) in chunk {
                     let Some(message) = hub.store.message(*no).filter(|message| message.id() == *id) else { continue };
-                    let free = hub.sched.reserved_and_free(&hub.store, *no, ids);
+                    let free = hub.sched.reserve_free(&hub.store, *no, ids);
                     let mut rest = message.pending().intersection(ids);
                     rest.subtract(&free);
                     for (ids, parts) in [(free, &mut ended), (rest, &mut later)] {
