@@ -23,7 +23,9 @@ mod binary;
 mod builder;
 mod client;
 mod lab;
+mod load;
 mod log;
+mod loop_fs;
 mod mail;
 mod server;
 
@@ -33,7 +35,9 @@ pub use binary::{stentor, target_dir};
 pub use builder::Builder;
 pub use client::{Reply, Smtp};
 pub use lab::TestLab;
+pub use load::{Load, Mail, Taken};
 pub use log::Log;
+pub use loop_fs::{Kind, LoopFs, skipped};
 pub use mail::{dot_stuff, message, message_with};
 pub use server::Server;
 

@@ -5,18 +5,9 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use stentor_tests::{Server, TestLab, message, message_with, stentor, wait_until};
+use stentor_tests::{TestLab, message, message_with, wait_until};
 
 use crate::kit::{SENDER, builder, drained, fates, post, wait_fates};
-
-/// `stentor serve` behind another program.
-fn behind(program: &[&str], server: &Server) -> Command {
-    let mut command = Command::new(program[0]);
-    command.args(&program[1..]).arg(stentor()).args(["serve", "--config"]).arg(server.config());
-    command.current_dir(server.folder()).env("NO_COLOR", "1");
-    command.stdin(std::process::Stdio::null()).stdout(std::process::Stdio::null()).stderr(std::process::Stdio::piped());
-    command
-}
 
 #[test]
 fn hostile_hosts_take_nothing_from_the_others() {
@@ -92,7 +83,7 @@ fn a_budget_full_of_hanging_hosts_still_serves_the_good() {
 fn when_descriptors_run_out_accepting_pauses_and_deliveries_go_on() {
     let lab = TestLab::sites(&["a.example", "b.example", "c.example"]);
     let mut server = builder(&lab).prepare();
-    let command = behind(&["prlimit", "--nofile=256:256"], &server);
+    let command = server.behind(&["prlimit", "--nofile=256:256"]);
     server.start_as(command);
     let mut early = server.smtp();
     let crowd: Vec<TcpStream> =
@@ -127,7 +118,7 @@ fn a_failed_sync_is_answered_451_and_the_server_goes_on() {
         "-e",
         "inject=fdatasync:error=EIO:when=6+7",
     ];
-    let command = behind(&strace, &server);
+    let command = server.behind(&strace);
     server.start_as(command);
     let mut smtp = server.smtp();
     let (mut taken, mut refused) = (Vec::new(), Vec::new());

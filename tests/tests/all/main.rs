@@ -3,6 +3,7 @@
 // Text is put together where it is read most easily, not where it is fastest.
 #![allow(clippy::format_push_string, clippy::format_collect)]
 
+mod account;
 mod aliases;
 mod bad_input;
 mod bounces;
@@ -12,6 +13,7 @@ mod crash;
 mod delivery;
 mod dns;
 mod faults;
+mod file_systems;
 mod kit;
 mod limits;
 mod lists;
