@@ -16,9 +16,6 @@ use crate::{PATIENCE, Server, dot_stuff, message_with};
 pub struct Taken {
     pub id: String,
     pub people: Vec<String>,
-    /// By the recorder's clock: before its MAIL, and when its 250 had come.
-    pub begun_us: u64,
-    pub acknowledged_us: u64,
 }
 
 /// What the clients send.
@@ -146,7 +143,6 @@ fn session(client: usize, n: &mut usize, shared: &Shared) -> Option<()> {
         let large = (*n).is_multiple_of(mail.large_one_in);
         let lines = if large { mail.large_lines } else { 1 + *n % 50 };
         let wire = message_with(&id, "", &format!("line of {id}\r\n..\r\n").repeat(lines));
-        let begun_us = shared.recorder.now_us();
         let mut commands = format!("MAIL FROM:<{}>\r\n", mail.sender);
         for to in &people {
             commands.push_str(&format!("RCPT TO:<{to}>\r\n"));
@@ -170,8 +166,7 @@ fn session(client: usize, n: &mut usize, shared: &Shared) -> Option<()> {
             lock(&shared.account).refused_ids.push(id);
             return None;
         }
-        let acknowledged_us = shared.recorder.now_us();
-        lock(&shared.account).taken.push(Taken { id, people, begun_us, acknowledged_us });
+        lock(&shared.account).taken.push(Taken { id, people });
     }
     Some(())
 }

@@ -72,6 +72,7 @@ impl Operator {
             journal_bytes: counters.bytes_written.load(Ordering::Relaxed),
             content_bytes: counters.content_bytes.load(Ordering::Relaxed),
             disk_free_bytes: counters.disk_free_bytes.load(Ordering::Relaxed),
+            outcome_sync_ms_max: counters.outcome_sync_ms_max.load(Ordering::Relaxed),
             dns_queries: dns.queries,
             dns_failures: dns.failures,
             log_lines_lost: core.log.dropped(),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use stentor_tests::{Kind, Load, LoopFs, Server, TestLab, wait_until};
 
-use crate::account::{MAIL, delays, judge, killed, six_sites, under_load};
+use crate::account::{CLIENTS, Crash, MAIL, delays, judge, killed, six_sites, under_load};
 
 const KILLS: usize = 4;
 const CUTS: usize = 2;
@@ -51,17 +51,18 @@ fn cut(kind: Kind, rounds: usize, program: &[&str]) -> Option<Result<(), String>
         server.try_start_as(command)
     };
     start(&mut server).expect("an empty store opens");
-    let load = Load::start(&server, lab.recorder(), 8, MAIL);
+    let load = Load::start(&server, lab.recorder(), CLIENTS, MAIL);
     let (mut rng, mut crashes) = (delays(), Vec::new());
     for round in 0..rounds {
         let before = load.taken();
         wait_until("the load goes on", || load.taken() > before + 100);
         std::thread::sleep(Duration::from_millis(rng.u64(0..300)));
-        crashes.push(lab.recorder().now_us());
+        let at_us = lab.recorder().now_us();
         fs.power_cut();
         // Whoever is told 250 now is told a lie, and the account knows. Some commits meet the dead disk.
         std::thread::sleep(Duration::from_millis(50));
         server.kill();
+        crashes.push(Crash::of(at_us, &server));
         println!("round {round}: cut with {} messages taken", load.taken());
         fs.reboot();
         if let Err(log) = start(&mut server) {

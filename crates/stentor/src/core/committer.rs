@@ -347,6 +347,10 @@ impl Committer {
     fn durable(&mut self, planned: Vec<Planned>) {
         let core = self.core.clone();
         self.interned.clear();
+        if let Some(since) = self.outcomes.since {
+            let waited = core.clock.now().saturating_sub(since);
+            core.counters.outcome_sync_ms_max.fetch_max(waited, Ordering::Relaxed);
+        }
         self.outcomes.clear();
         self.dropping.clear();
         let mut answers = Vec::with_capacity(planned.len());

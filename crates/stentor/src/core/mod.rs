@@ -46,6 +46,8 @@ pub struct Counters {
     pub segments: AtomicU64,
     pub content_bytes: AtomicU64,
     pub disk_free_bytes: AtomicU64,
+    /// The longest that an outcome has waited to be durable: what a crash would have repeated.
+    pub outcome_sync_ms_max: AtomicU64,
 }
 
 pub struct Core {
@@ -162,8 +164,10 @@ impl Core {
         if follow_up.tick {
             self.ticker.notify_one();
         }
-        if follow_up.completions {
-            self.intake.completions(Duration::from_millis(self.settings.read().config.journal.completion_sync_ms_max));
+        if let Some(since) = follow_up.completions {
+            // What a batch left behind has waited already.
+            let within = self.settings.read().config.journal.completion_sync_ms_max;
+            self.intake.completions(Duration::from_millis(within.saturating_sub(now.saturating_sub(since))));
         }
         for act in acts {
             self.actor.act(self, act);
