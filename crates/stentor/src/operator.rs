@@ -70,6 +70,7 @@ impl Operator {
             journal_syncs: counters.syncs.load(Ordering::Relaxed),
             journal_batches: counters.batches.load(Ordering::Relaxed),
             journal_bytes: counters.bytes_written.load(Ordering::Relaxed),
+            journal_abandoned: counters.abandoned.load(Ordering::Relaxed),
             content_bytes: counters.content_bytes.load(Ordering::Relaxed),
             disk_free_bytes: counters.disk_free_bytes.load(Ordering::Relaxed),
             outcome_sync_ms_max: counters.outcome_sync_ms_max.load(Ordering::Relaxed),

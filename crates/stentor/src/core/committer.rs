@@ -456,6 +456,7 @@ impl Committer {
             self.core.counters.disk_free_bytes.store(space.free_disk_bytes, Ordering::Relaxed);
         }
         self.core.counters.syncs.store(stats.syncs, Ordering::Relaxed);
+        self.core.counters.abandoned.store(stats.abandoned, Ordering::Relaxed);
         self.core.counters.batches.store(stats.batches, Ordering::Relaxed);
         self.core.counters.bytes_written.store(stats.bytes_written, Ordering::Relaxed);
     }

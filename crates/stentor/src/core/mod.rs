@@ -43,6 +43,8 @@ pub struct Counters {
     pub batches: AtomicU64,
     pub bytes_written: AtomicU64,
     pub reports_noted: AtomicU64,
+    /// Segments given up after a failed write or sync.
+    pub abandoned: AtomicU64,
     pub segments: AtomicU64,
     pub content_bytes: AtomicU64,
     pub disk_free_bytes: AtomicU64,
