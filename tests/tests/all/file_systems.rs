@@ -15,7 +15,7 @@ const BLIND_ROUNDS_MAX: usize = 4;
 
 /// A server whose data is on the file system, not started yet.
 fn on(fs: &LoopFs, lab: &TestLab) -> Server {
-    under_load(lab).set("data_dir", &format!("{:?}", fs.path().join("data"))).prepare()
+    under_load(lab).set("data_dir", &format!("\"{}\"", fs.path().join("data").display())).prepare()
 }
 
 fn kills(kind: Kind) {

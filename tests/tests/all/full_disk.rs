@@ -17,7 +17,7 @@ fn slow_site() -> TestLab {
 
 fn configured(fs: &LoopFs, lab: &TestLab) -> Builder {
     builder(lab)
-        .set("data_dir", &format!("{:?}", fs.path().join("data")))
+        .set("data_dir", &format!("\"{}\"", fs.path().join("data").display()))
         .set("journal.segment_bytes", "1048576")
         .set("journal.batch_bytes_max", "524288")
         .set("journal.reserve_bytes", "8388608")
