@@ -21,6 +21,7 @@
 
 mod binary;
 mod builder;
+mod cgroup;
 mod client;
 mod lab;
 mod load;
@@ -33,6 +34,7 @@ use std::time::Duration;
 
 pub use binary::{stentor, target_dir};
 pub use builder::Builder;
+pub use cgroup::MemoryCap;
 pub use client::{Reply, Smtp};
 pub use lab::TestLab;
 pub use load::{Load, Mail, Taken};

@@ -19,6 +19,7 @@ mod full_disk;
 mod kit;
 mod limits;
 mod lists;
+mod memory_cap;
 mod policy;
 mod real_clients;
 mod report;
