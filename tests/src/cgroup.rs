@@ -55,7 +55,10 @@ impl MemoryCap {
         if let Some(folder) = command.get_current_dir() {
             inside.current_dir(folder);
         }
-        inside.stdin(std::process::Stdio::null()).stdout(std::process::Stdio::null()).stderr(std::process::Stdio::piped());
+        inside
+            .stdin(std::process::Stdio::null())
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::piped());
         inside
     }
 

@@ -89,7 +89,8 @@ impl Server {
         let addresses: Vec<SocketAddr> = sockets.iter().filter_map(|socket| socket.local_addr().ok()).collect();
         let group = MemoryGroup::of_this_process();
         let memory_limit = group.as_ref().and_then(MemoryGroup::limit_bytes);
-        let bodies = memory_limit.map_or(BODIES_BYTES_MAX, |limit| BODIES_BYTES_MAX.min((limit / BODIES_PART) as usize));
+        let bodies =
+            memory_limit.map_or(BODIES_BYTES_MAX, |limit| BODIES_BYTES_MAX.min((limit / BODIES_PART) as usize));
         let hub = Hub::new(store, Scheduler::new(settings.sched.clone(), clock.now()), bodies);
         let core = Core::new(Parts {
             clock: clock.clone(),

@@ -1,7 +1,7 @@
 //! How much memory the process may have, as its control group says (version 1 and 2), and how much is used.
 //!
 //! A container's or systemd's `MemoryMax` kills the process that goes beyond; so mail is pushed back before
-//! ([`Marks`]). What counts is what the kernel cannot take back: all of the group but its page cache. Limits of the
+//! ([`Pressure`]). What counts is what the kernel cannot take back: all of the group but its page cache. Limits of the
 //! groups above count too. Without a limit nothing is watched. Reading costs a few files ten times a second; a group that
 //! cannot be read is taken for one without a limit.
 
@@ -22,8 +22,12 @@ struct Names {
     shared: &'static str,
 }
 
-const V1: Names =
-    Names { limit: "memory.limit_in_bytes", used: "memory.usage_in_bytes", cache: "total_cache", shared: "total_shmem" };
+const V1: Names = Names {
+    limit: "memory.limit_in_bytes",
+    used: "memory.usage_in_bytes",
+    cache: "total_cache",
+    shared: "total_shmem",
+};
 const V2: Names = Names { limit: "memory.max", used: "memory.current", cache: "file", shared: "shmem" };
 
 /// The groups above and around this process that may have a limit.
@@ -32,10 +36,23 @@ pub struct MemoryGroup {
     folders: Vec<PathBuf>,
 }
 
+/// How near the limit is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Pressure {
+    None,
+    /// Mail is taken now and then: most of what counts as used may be free within the allocator, and nothing but work makes
+    /// it give that back, so that refusing everything could last for ever.
+    Slow,
+    /// No mail at all.
+    Stop,
+}
+
 /// Where pushing back begins and ends, in octets used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Marks {
-    pub full: u64,
+    pub stop: u64,
+    pub slow: u64,
+    /// Under it the pressure is over.
     pub plenty: u64,
 }
 
@@ -43,8 +60,8 @@ impl Marks {
     /// An eighth of the limit stays free for what has no budget of its own (buffers of connections, a batch, the kernel's share),
     /// and the bodies that may still come in have their room, twice (see [`bodies_bytes`]).
     pub fn of(limit: u64, bodies: u64) -> Marks {
-        let full = (limit - limit / 8).saturating_sub(2 * bodies);
-        Marks { full, plenty: full - full / 16 }
+        let slow = (limit - limit / 8).saturating_sub(2 * bodies);
+        Marks { stop: slow + limit / 8, slow, plenty: slow - slow / 16 }
     }
 }
 
@@ -93,22 +110,21 @@ impl MemoryGroup {
         number(&folder.join(self.names.limit)).filter(|limit| *limit < UNLIMITED_MIN)
     }
 
-    /// Octets over (or, negative, under) the mark of the group that is nearest to its own.
-    fn over(&self, mark: impl Fn(u64) -> u64) -> Option<i64> {
-        let over = |folder: &PathBuf| {
-            let mark = mark(self.limit_of(folder)?);
-            Some(self.used_of(folder)?.cast_signed() - mark.cast_signed())
-        };
-        self.folders.iter().filter_map(over).max()
-    }
-
-    /// Whether mail must be pushed back, given whether it is now; `bodies`: what bodies may take in all.
-    pub fn is_full(&self, bodies: u64, now: bool) -> bool {
-        let mark = |limit| {
+    /// The pressure of the group that has most, given what it was; `bodies`: what bodies may take in all.
+    pub fn pressure(&self, bodies: u64, before: Pressure) -> Pressure {
+        let of = |folder: &PathBuf| {
+            let limit = self.limit_of(folder)?;
             let marks = Marks::of(limit, bodies.min(bodies_bytes(limit)));
-            if now { marks.plenty } else { marks.full }
+            let used = self.used_of(folder)?;
+            Some(if used > marks.stop {
+                Pressure::Stop
+            } else if used > marks.slow || (before != Pressure::None && used > marks.plenty) {
+                Pressure::Slow
+            } else {
+                Pressure::None
+            })
         };
-        self.over(mark).is_some_and(|over| over > 0)
+        self.folders.iter().filter_map(of).max_by_key(|pressure| *pressure as u8).unwrap_or(Pressure::None)
     }
 
     fn used_of(&self, folder: &Path) -> Option<u64> {
@@ -144,18 +160,25 @@ mod tests {
     fn version_two_counts_the_tightest_group_above_and_not_the_page_cache() {
         let root = tempfile::tempdir().unwrap();
         let stat = "anon 1\nfile 62914560\nfile_mapped 7\nshmem 10485760\n";
-        group(&root.path().join("a"), &[("memory.max", "134217728\n"), ("memory.current", "125829120"), ("memory.stat", stat)]);
+        group(
+            &root.path().join("a"),
+            &[("memory.max", "134217728\n"), ("memory.current", "125829120"), ("memory.stat", stat)],
+        );
         group(&root.path().join("a/b"), &[("memory.max", "max"), ("memory.current", "1"), ("memory.stat", "")]);
         let group = MemoryGroup::find(root.path(), "0::/a/b\n").unwrap();
         assert_eq!(group.limit_bytes(), Some(128 * MIB));
         assert_eq!(group.used_of(&root.path().join("a")), Some(70 * MIB));
-        // 112 MiB less twice 16 for bodies, and a sixteenth until it is over.
-        assert_eq!(Marks::of(128 * MIB, 16 * MIB), Marks { full: 80 * MIB, plenty: 75 * MIB });
-        assert!(!group.is_full(256 * MIB, false), "70 of 80");
-        fs::write(root.path().join("a/memory.current"), (132 * MIB).to_string()).unwrap();
-        assert!(group.is_full(256 * MIB, false), "82 of 80");
-        fs::write(root.path().join("a/memory.current"), (127 * MIB).to_string()).unwrap();
-        assert!(!group.is_full(256 * MIB, false) && group.is_full(256 * MIB, true), "77: between the marks nothing changes");
+        // 112 MiB less twice 16 for bodies; a sixteenth until it is over.
+        assert_eq!(Marks::of(128 * MIB, 16 * MIB), Marks { stop: 96 * MIB, slow: 80 * MIB, plenty: 75 * MIB });
+        let at = |used: u64, before| {
+            fs::write(root.path().join("a/memory.current"), (used + 50 * MIB).to_string()).unwrap();
+            group.pressure(256 * MIB, before)
+        };
+        assert_eq!(at(79 * MIB, Pressure::None), Pressure::None);
+        assert_eq!(at(81 * MIB, Pressure::None), Pressure::Slow);
+        assert_eq!(at(97 * MIB, Pressure::Slow), Pressure::Stop);
+        assert_eq!(at(77 * MIB, Pressure::Stop), Pressure::Slow, "between the marks nothing changes");
+        assert_eq!(at(74 * MIB, Pressure::Slow), Pressure::None);
     }
 
     #[test]
@@ -170,7 +193,7 @@ mod tests {
         fs::write(root.path().join("memory/memory.limit_in_bytes"), "9223372036854771712").unwrap();
         let group = MemoryGroup::find(root.path(), "4:memory:/\n").unwrap();
         assert_eq!(group.limit_bytes(), None);
-        assert!(!group.is_full(0, false), "without a limit nothing is ever full");
+        assert_eq!(group.pressure(0, Pressure::None), Pressure::None, "without a limit nothing is ever full");
         assert!(MemoryGroup::find(&root.path().join("none"), "0::/\n").is_none());
     }
 }

@@ -28,7 +28,7 @@ use tokio::sync::Notify;
 use self::hub::{Act, Hub};
 use self::intake::{Intake, Refused};
 use self::memory::Memory;
-use self::memory_group::{MemoryGroup, bodies_bytes};
+use self::memory_group::{MemoryGroup, Pressure, bodies_bytes};
 pub use self::settings::Settings;
 use crate::attempt_log::AttemptLog;
 use crate::clock::Clock;
@@ -69,6 +69,8 @@ pub struct Core {
     pub disk_full: AtomicBool,
     /// Set while the process is near the memory limit of its control group.
     pub memory_full: AtomicBool,
+    /// The one transaction that may begin all the same until the memory is looked at again.
+    memory_pass: AtomicBool,
     /// What bodies on their way in may take: the configured octets, less under a memory limit.
     pub body_bytes_max: u64,
     /// Set when the address book is at `addresses_max`.
@@ -121,6 +123,7 @@ impl Core {
             memory: Memory::new(body_bytes_max),
             body_bytes_max,
             memory_full: AtomicBool::new(false),
+            memory_pass: AtomicBool::new(false),
             lists: Lists::default(),
             reader: parts.reader,
             log: parts.log,
@@ -165,7 +168,7 @@ impl Core {
         if self.disk_full.load(Ordering::Relaxed) {
             return Some(Refused::Full.reply());
         }
-        if self.memory_full.load(Ordering::Relaxed) {
+        if self.memory_full.load(Ordering::Relaxed) && !self.memory_pass.swap(false, Ordering::Relaxed) {
             return Some(Reply::fixed(452, (4, 3, 1), "Not enough memory, try again later"));
         }
         self.addresses_full.load(Ordering::Relaxed).then(|| Refused::AddressesFull.reply())
@@ -197,16 +200,18 @@ impl Core {
     /// Says 452 before the control group's memory is used up, and takes mail again when there is room; until the process
     /// ends.
     pub async fn watch_memory(self: Arc<Self>, group: MemoryGroup) {
+        let mut pressure = Pressure::None;
         loop {
-            let was_full = self.memory_full.load(Ordering::Relaxed);
-            let is_full = group.is_full(self.body_bytes_max, was_full);
-            if is_full != was_full {
-                self.memory_full.store(is_full, Ordering::Relaxed);
-                if is_full {
-                    tracing::warn!("memory is nearly used up: new mail gets 452 4.3.1, deliveries go on");
-                } else {
-                    tracing::info!("there is memory again: mail is taken");
-                }
+            let before = pressure;
+            pressure = group.pressure(self.body_bytes_max, before);
+            self.memory_pass.store(pressure == Pressure::Slow, Ordering::Relaxed);
+            self.memory_full.store(pressure != Pressure::None, Ordering::Relaxed);
+            if before == Pressure::None && pressure != Pressure::None {
+                tracing::warn!(
+                    "memory is nearly used up: new mail gets 452 4.3.1, but for a trickle; deliveries go on"
+                );
+            } else if before != Pressure::None && pressure == Pressure::None {
+                tracing::info!("there is memory again: mail is taken");
             }
             tokio::time::sleep(MEMORY_POLL).await;
         }

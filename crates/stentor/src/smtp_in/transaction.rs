@@ -61,10 +61,6 @@ impl Transaction {
             (4, 3, 1),
             "Too many messages are being received, try again later",
         ))?;
-        // That may have taken minutes.
-        if let Some(reply) = core.push_back() {
-            return Err(reply);
-        }
         Ok(Transaction {
             mail,
             addresses: Vec::new(),
