@@ -1,16 +1,22 @@
 #!/usr/bin/env bash
-# Installs what the integration tests run beside Stentor: swaks, smtp-source (Postfix), strace and Python; with the word
-# `bench` also what the benchmarks need.
+# Installs what the integration tests run beside Stentor: swaks, smtp-source (Postfix), strace, Python, file systems of three
+# kinds (with xfs_io, which cuts their power) and eatmydata, which takes the syncs away; with the word `bench` also what
+# the benchmarks need.
 # Does nothing when all is there. Needs root or sudo, on Debian.
 set -euo pipefail
 
-# smtp-source lives in /usr/sbin, which is not on everybody's path.
+# smtp-source and mkfs live in /usr/sbin, which is not on everybody's path.
 export PATH="$PATH:/usr/sbin"
 packages=()
 command -v swaks >/dev/null || packages+=(swaks)
 command -v smtp-source >/dev/null || packages+=(postfix)
 command -v python3 >/dev/null || packages+=(python3)
 command -v strace >/dev/null || packages+=(strace)
+command -v mkfs.ext4 >/dev/null || packages+=(e2fsprogs)
+command -v mkfs.xfs >/dev/null && command -v xfs_io >/dev/null || packages+=(xfsprogs)
+command -v mkfs.btrfs >/dev/null || packages+=(btrfs-progs)
+command -v losetup >/dev/null && command -v prlimit >/dev/null || packages+=(mount util-linux)
+command -v eatmydata >/dev/null || packages+=(eatmydata)
 if [ "${1:-}" = bench ]; then
     # Counts system calls without slowing those who make them.
     command -v perf >/dev/null || packages+=(linux-perf)

@@ -21,9 +21,12 @@
 
 mod binary;
 mod builder;
+mod cgroup;
 mod client;
 mod lab;
+mod load;
 mod log;
+mod loop_fs;
 mod mail;
 mod server;
 
@@ -31,9 +34,12 @@ use std::time::Duration;
 
 pub use binary::{stentor, target_dir};
 pub use builder::Builder;
+pub use cgroup::MemoryCap;
 pub use client::{Reply, Smtp};
 pub use lab::TestLab;
+pub use load::{Load, Mail, Taken};
 pub use log::Log;
+pub use loop_fs::{Kind, LoopFs, skipped};
 pub use mail::{dot_stuff, message, message_with};
 pub use server::Server;
 

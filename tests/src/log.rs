@@ -52,6 +52,18 @@ impl Log {
         lines.lines.iter().filter(|line| parts.iter().all(|part| line.contains(part))).cloned().collect()
     }
 
+    /// All lines of a run that has ended.
+    pub fn whole(&self) -> Vec<String> {
+        let deadline = std::time::Instant::now() + PATIENCE;
+        let mut lines = self.lock();
+        while !lines.ended {
+            let left = deadline.saturating_duration_since(std::time::Instant::now());
+            assert!(!left.is_zero(), "the server's standard error stays open");
+            lines = self.shared.1.wait_timeout(lines, left).unwrap_or_else(std::sync::PoisonError::into_inner).0;
+        }
+        lines.lines.clone()
+    }
+
     /// Waits for a line that holds all of `parts`; `None` if the server ended without it.
     pub fn wait(&self, parts: &[&str]) -> Option<String> {
         self.wait_nth(parts, 1)

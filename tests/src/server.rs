@@ -88,11 +88,28 @@ impl Server {
     /// Starts it by a command of the test's own (`prlimit ...`), whose standard error is the server's.
     #[track_caller]
     pub fn start_as(&mut self, command: Command) {
+        self.try_start_as(command).unwrap_or_else(|log| panic!("the server does not start:\n{log}"));
+    }
+
+    /// Starts it by a command of the test's own; its log if it ends instead of listening.
+    pub fn try_start_as(&mut self, command: Command) -> Result<(), String> {
         self.spawn(command);
-        let listening = self.log.wait(&["listening", "address="]);
-        let Some(line) = listening else { panic!("the server does not start:\n{}", self.log.lines().join("\n")) };
+        let Some(line) = self.log.wait(&["listening", "address="]) else {
+            self.kill();
+            return Err(self.log.lines().join("\n"));
+        };
         let address = line.split("address=").nth(1).and_then(|rest| rest.split_whitespace().next());
         self.address = Some(address.and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("{line}")));
+        Ok(())
+    }
+
+    /// The server's command behind another program (`prlimit`, `strace`), which must end with it.
+    pub fn behind(&self, program: &[&str]) -> Command {
+        let mut command = Command::new(program[0]);
+        command.args(&program[1..]).arg(stentor()).args(["serve", "--config"]).arg(self.config());
+        command.current_dir(&self.folder).env("NO_COLOR", "1");
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        command
     }
 
     /// Starts it without waiting: it may be meant to fail.

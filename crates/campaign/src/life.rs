@@ -157,6 +157,7 @@ impl<'a> Life<'a> {
             resolver: shared.resolver.clone(),
             next_content_id: journal.next_content_id(),
             actor: wishes.clone(),
+            memory_limit: None,
         });
         let preparer = journal.preparer();
         let life = Life {

@@ -24,6 +24,7 @@ use crate::config::Config;
 use crate::control::{Control, ControlServer};
 use crate::core::committer::Committer;
 use crate::core::hub::Hub;
+use crate::core::memory_group::MemoryGroup;
 use crate::core::{Core, Parts, Settings};
 use crate::delivery::Tasks;
 use crate::resolve::{Resolver, ResolverError};
@@ -31,6 +32,8 @@ use crate::smtp_in::{Listeners, bind};
 
 /// Content kept in memory for its first attempt, in all.
 const BODIES_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Share of a memory limit that such content may take.
+const BODIES_PART: u64 = 8;
 /// How often the stop looks whether sessions and connections have ended.
 const STOP_POLL: Duration = Duration::from_millis(20);
 /// How long a stop waits for deliveries that have begun. What is past its end of data when this is over may be
@@ -84,7 +87,11 @@ impl Server {
             sockets.push(bind(*addr).map_err(|source| StartError::Listen { addr: *addr, source })?);
         }
         let addresses: Vec<SocketAddr> = sockets.iter().filter_map(|socket| socket.local_addr().ok()).collect();
-        let hub = Hub::new(store, Scheduler::new(settings.sched.clone(), clock.now()), BODIES_BYTES_MAX);
+        let group = MemoryGroup::of_this_process();
+        let memory_limit = group.as_ref().and_then(MemoryGroup::limit_bytes);
+        let bodies =
+            memory_limit.map_or(BODIES_BYTES_MAX, |limit| BODIES_BYTES_MAX.min((limit / BODIES_PART) as usize));
+        let hub = Hub::new(store, Scheduler::new(settings.sched.clone(), clock.now()), bodies);
         let core = Core::new(Parts {
             clock: clock.clone(),
             hub,
@@ -94,6 +101,7 @@ impl Server {
             next_content_id: journal.next_content_id(),
             actor: Arc::new(Tasks::new(Handle::current())),
             settings: settings.clone(),
+            memory_limit,
         });
         let preparing = Arc::new(std::sync::atomic::AtomicBool::new(true));
         let preparer = prepare(&journal, preparing.clone()).map_err(StartError::Thread)?;
@@ -104,6 +112,13 @@ impl Server {
             .map_err(StartError::Thread)?;
         resume(&core);
         tokio::spawn(core.clone().tick());
+        // Watched without a limit too: one may be set while the server runs.
+        if let Some(group) = group {
+            if let Some(bytes) = memory_limit {
+                tracing::info!(bytes, body_bytes_max = core.body_bytes_max, "the control group limits memory");
+            }
+            tokio::spawn(core.clone().watch_memory(group));
+        }
         for name in settings.list_names() {
             let core = core.clone();
             // A post that comes before this is through waits for it at RCPT.

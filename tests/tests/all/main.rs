@@ -3,6 +3,7 @@
 // Text is put together where it is read most easily, not where it is fastest.
 #![allow(clippy::format_push_string, clippy::format_collect)]
 
+mod account;
 mod addresses;
 mod aliases;
 mod bad_input;
@@ -12,10 +13,14 @@ mod control;
 mod crash;
 mod delivery;
 mod dns;
+mod failing_disk;
 mod faults;
+mod file_systems;
+mod full_disk;
 mod kit;
 mod limits;
 mod lists;
+mod memory_cap;
 mod policy;
 mod real_clients;
 mod report;

@@ -25,7 +25,7 @@ pub trait Disk: Send + Sync {
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
     /// Makes all names durable.
     fn sync_dir(&self) -> io::Result<()>;
-    /// Bytes that may still be allocated.
+    /// Bytes that may still be allocated in new files.
     fn free_bytes(&self) -> io::Result<u64>;
 }
 

@@ -13,6 +13,8 @@ use super::{Disk, DiskFile};
 use crate::error::JournalError;
 
 const LOCK_NAME: &str = "lock";
+/// Inodes under which the disk counts as full.
+const INODES_MIN: u64 = 4;
 /// Mail is private: nobody but the owner reads segments.
 const FILE_MODE: u32 = 0o600;
 
@@ -140,6 +142,10 @@ impl Disk for RealDisk {
 
     fn free_bytes(&self) -> io::Result<u64> {
         let figures = rustix::fs::fstatvfs(&self.handle)?;
+        // Room that no new file can be given is none. (A file system without a fixed number of inodes says 0 of 0.)
+        if figures.f_files > 0 && figures.f_favail < INODES_MIN {
+            return Ok(0);
+        }
         Ok(figures.f_bavail.saturating_mul(figures.f_frsize))
     }
 }

@@ -289,8 +289,12 @@ pub struct Status {
     pub journal_syncs: u64,
     pub journal_batches: u64,
     pub journal_bytes: u64,
+    /// Segments given up since the start because a write or sync failed.
+    pub journal_abandoned: u64,
     pub content_bytes: u64,
     pub disk_free_bytes: u64,
+    /// The longest that an outcome has waited to be durable since the start, batch and sync included.
+    pub outcome_sync_ms_max: u64,
     pub dns_queries: u64,
     pub dns_failures: u64,
     pub log_lines_lost: u64,

@@ -165,6 +165,10 @@ pub fn status(s: &Status) -> String {
             bytes(s.disk_free_bytes)
         ),
     );
+    if s.journal_abandoned > 0 {
+        let given_up = plural(s.journal_abandoned, "segment");
+        line(&mut out, format_args!("  disk         FAILS: {given_up} given up, see `stentor doctor`"));
+    }
     line(&mut out, format_args!("  dns          {} questions, {} failed", s.dns_queries, s.dns_failures));
     if s.log_lines_lost > 0 {
         line(&mut out, format_args!("  log          {} lost", plural(s.log_lines_lost, "line")));

@@ -366,6 +366,10 @@ impl Committer {
     fn durable(&mut self, planned: Vec<Planned>) {
         let core = self.core.clone();
         self.interned.clear();
+        if let Some(since) = self.outcomes.since {
+            let waited = core.clock.now().saturating_sub(since);
+            core.counters.outcome_sync_ms_max.fetch_max(waited, Ordering::Relaxed);
+        }
         self.outcomes.clear();
         self.dropping.clear();
         let mut answers = Vec::with_capacity(planned.len());
@@ -476,6 +480,7 @@ impl Committer {
             self.core.counters.disk_free_bytes.store(space.free_disk_bytes, Ordering::Relaxed);
         }
         self.core.counters.syncs.store(stats.syncs, Ordering::Relaxed);
+        self.core.counters.abandoned.store(stats.abandoned, Ordering::Relaxed);
         self.core.counters.batches.store(stats.batches, Ordering::Relaxed);
         self.core.counters.bytes_written.store(stats.bytes_written, Ordering::Relaxed);
     }

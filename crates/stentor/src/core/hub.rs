@@ -62,7 +62,8 @@ pub enum Act {
 /// What else the holder of the lock has to do after it is released.
 pub struct FollowUp {
     pub tick: bool,
-    pub completions: bool,
+    /// Outcomes wait to be synced, the oldest since this time.
+    pub completions: Option<Ms>,
 }
 
 /// Encoded outcomes, one after the other with their lengths, so that the committer copies them as they are.
@@ -72,6 +73,8 @@ pub struct Outcomes {
     /// Of each record: where it ends, and how many recipients it settles.
     ends: Vec<(usize, usize)>,
     pub recipients: usize,
+    /// When the oldest of them was decided, or earlier.
+    pub since: Option<Ms>,
 }
 
 impl Outcomes {
@@ -96,6 +99,7 @@ impl Outcomes {
         }
         let records = self.ends.iter().take_while(|(end, _)| *end <= bytes_max).count().max(1);
         let Some((cut, _)) = self.ends.get(records - 1).copied() else { return };
+        into.since = self.since;
         into.bytes.extend_from_slice(&self.bytes[..cut]);
         into.ends.extend(self.ends.drain(..records));
         into.recipients = into.ends.iter().map(|(_, recipients)| recipients).sum();
@@ -108,6 +112,7 @@ impl Outcomes {
         self.bytes.clear();
         self.ends.clear();
         self.recipients = 0;
+        self.since = None;
     }
 }
 
@@ -210,7 +215,8 @@ impl Hub {
         if tick {
             self.tick_at = next;
         }
-        let completions = !self.outcomes.is_empty() && !std::mem::replace(&mut self.completions_announced, true);
+        let announce = !self.outcomes.is_empty() && !std::mem::replace(&mut self.completions_announced, true);
+        let completions = self.outcomes.since.filter(|_| announce);
         FollowUp { tick, completions }
     }
 
@@ -275,6 +281,7 @@ impl Hub {
         };
         self.outcomes.ends.push((self.outcomes.bytes.len(), recipients as usize));
         self.outcomes.recipients += recipients as usize;
+        self.outcomes.since.get_or_insert(now);
         self.ended(applied);
     }
 
@@ -375,6 +382,7 @@ impl Hub {
         self.outcomes.bytes.extend_from_slice(&since.bytes);
         self.outcomes.ends.extend(since.ends.iter().map(|(end, recipients)| (end + offset, *recipients)));
         self.outcomes.recipients += since.recipients;
+        self.outcomes.since = self.outcomes.since.or(since.since);
         self.syncing_recipients = 0;
     }
 

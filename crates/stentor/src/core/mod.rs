@@ -11,6 +11,7 @@ pub mod hub;
 pub mod intake;
 pub mod log;
 pub mod memory;
+pub mod memory_group;
 pub mod settings;
 pub mod verb;
 
@@ -28,6 +29,7 @@ use tokio::sync::Notify;
 use self::hub::{Act, Hub};
 use self::intake::{Intake, Refused};
 use self::memory::Memory;
+use self::memory_group::{MemoryGroup, Pressure, bodies_bytes};
 pub use self::settings::Settings;
 use crate::attempt_log::AttemptLog;
 use crate::clock::Clock;
@@ -44,9 +46,13 @@ pub struct Counters {
     pub batches: AtomicU64,
     pub bytes_written: AtomicU64,
     pub reports_noted: AtomicU64,
+    /// Segments given up after a failed write or sync.
+    pub abandoned: AtomicU64,
     pub segments: AtomicU64,
     pub content_bytes: AtomicU64,
     pub disk_free_bytes: AtomicU64,
+    /// The longest that an outcome has waited to be durable: what a crash would have repeated.
+    pub outcome_sync_ms_max: AtomicU64,
 }
 
 pub struct Core {
@@ -62,6 +68,12 @@ pub struct Core {
     pub counters: Counters,
     /// Set by the committer while the disk has no room beyond the reserve.
     pub disk_full: AtomicBool,
+    /// Set while the process is near the memory limit of its control group.
+    pub memory_full: AtomicBool,
+    /// The one transaction that may begin all the same until the memory is looked at again.
+    memory_pass: AtomicBool,
+    /// What bodies on their way in may take: the configured octets, less under a memory limit.
+    pub body_bytes_max: u64,
     /// Set when the address book is at `addresses_max`.
     pub addresses_full: AtomicBool,
     last_message_id: AtomicU64,
@@ -73,6 +85,8 @@ pub struct Core {
     pub reports: tokio::sync::Semaphore,
 }
 
+/// How often the control group is asked what is used of its memory.
+const MEMORY_POLL: Duration = Duration::from_millis(100);
 /// How many delivery reports are made at a time.
 const REPORTS_MAX: usize = 32;
 
@@ -91,19 +105,26 @@ pub struct Parts {
     pub resolver: Resolver,
     pub next_content_id: u64,
     pub actor: Arc<dyn Actor>,
+    /// The memory limit to keep under, if there is one.
+    pub memory_limit: Option<u64>,
 }
 
 impl Core {
     pub fn new(parts: Parts) -> Arc<Core> {
         let config = &parts.settings.config;
         let commit_delay = Duration::from_micros(config.journal.commit_delay_us);
+        let bodies_max = parts.memory_limit.map_or(u64::MAX, bodies_bytes);
+        let body_bytes_max = config.listen.body_bytes_max.min(bodies_max);
         Arc::new(Core {
             clock: parts.clock,
             intake: Intake::new(
                 commit_delay,
                 (config.journal.batch_bytes_max as usize).min(config.journal.segment_bytes as usize / 4),
             ),
-            memory: Memory::new(config.listen.body_bytes_max),
+            memory: Memory::new(body_bytes_max),
+            body_bytes_max,
+            memory_full: AtomicBool::new(false),
+            memory_pass: AtomicBool::new(false),
             lists: Lists::default(),
             reader: parts.reader,
             log: parts.log,
@@ -148,6 +169,9 @@ impl Core {
         if self.disk_full.load(Ordering::Relaxed) {
             return Some(Refused::Full.reply());
         }
+        if self.memory_full.load(Ordering::Relaxed) && !self.memory_pass.swap(false, Ordering::Relaxed) {
+            return Some(Reply::fixed(452, (4, 3, 1), "Not enough memory, try again later"));
+        }
         self.addresses_full.load(Ordering::Relaxed).then(|| Refused::AddressesFull.reply())
     }
 
@@ -163,13 +187,35 @@ impl Core {
         if follow_up.tick {
             self.ticker.notify_one();
         }
-        if follow_up.completions {
-            self.intake.completions(Duration::from_millis(self.settings.read().config.journal.completion_sync_ms_max));
+        if let Some(since) = follow_up.completions {
+            // What a batch left behind has waited already.
+            let within = self.settings.read().config.journal.completion_sync_ms_max;
+            self.intake.completions(Duration::from_millis(within.saturating_sub(now.saturating_sub(since))));
         }
         for act in acts {
             self.actor.act(self, act);
         }
         result
+    }
+
+    /// Says 452 before the control group's memory is used up, and takes mail again when there is room; until the process
+    /// ends.
+    pub async fn watch_memory(self: Arc<Self>, group: MemoryGroup) {
+        let mut pressure = Pressure::None;
+        loop {
+            let before = pressure;
+            pressure = group.pressure(self.body_bytes_max, before);
+            self.memory_pass.store(pressure == Pressure::Slow, Ordering::Relaxed);
+            self.memory_full.store(pressure != Pressure::None, Ordering::Relaxed);
+            if before == Pressure::None && pressure != Pressure::None {
+                tracing::warn!(
+                    "memory is nearly used up: new mail gets 452 4.3.1, but for a trickle; deliveries go on"
+                );
+            } else if before != Pressure::None && pressure == Pressure::None {
+                tracing::info!("there is memory again: mail is taken");
+            }
+            tokio::time::sleep(MEMORY_POLL).await;
+        }
     }
 
     /// Drives the scheduler's clocks until the process ends.

@@ -1,0 +1,151 @@
+//! Writes and syncs that fail, by strace: 451 (452 if the disk says that it is full), never 250 for what is not on the
+//! disk; the file that failed is never written or synced again; service goes on in a new one, and a restart finds what
+//! was acknowledged and nothing else.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use stentor_tests::{Load, Mail, Server, TestLab, wait_until};
+
+use crate::account::{CLIENTS, judge, six_sites, under_load};
+use crate::kit::SENDER;
+
+/// Enough to go through several segments of 1 MiB.
+const MESSAGES_MIN: usize = 120;
+const MAIL: Mail = Mail { sender: SENDER, sites: 6, large_one_in: 5, large_lines: 3000 };
+
+/// Starts the server with a fault (`fdatasync:error=EIO:when=6+7`; strace counts the calls of each thread).
+fn start_failing(server: &mut Server, fault: &str, paths: &[String]) {
+    let trace = server.path("strace.log");
+    let trace = trace.to_str().expect("a plain path");
+    let inject = format!("inject={fault}");
+    let calls = "trace=fdatasync,fsync,pwrite64,openat,rename,fallocate";
+    let mut strace = vec!["strace", "-D", "-f", "-y", "-qq", "-s", "0", "-o", trace, "-e", calls, "-e", &inject];
+    for path in paths {
+        strace.extend(["-P", path]);
+    }
+    let command = server.behind(&strace);
+    server.start_as(command);
+}
+
+/// A write or sync of a segment in the trace: the call, the file, and whether it failed.
+fn touch(line: &str) -> Option<(&str, &str, bool)> {
+    let call = ["fdatasync(", "pwrite64("].into_iter().find(|call| line.contains(call))?;
+    let file = line.split_once('<')?.1.split_once('>')?.0;
+    let file = file.strip_suffix(" (deleted)").unwrap_or(file).rsplit('/').next()?;
+    file.starts_with("seg-").then_some((call, file, line.contains("(INJECTED)") && line.contains("EIO")))
+}
+
+/// No file is written or synced again after a failure. How many calls failed.
+fn assert_left_alone(trace: &Path) -> usize {
+    let trace = std::fs::read_to_string(trace).expect("strace wrote a trace");
+    let injected = trace.lines().filter(|line| line.contains("(INJECTED)")).count();
+    let mut failed = BTreeSet::new();
+    for line in trace.lines() {
+        // A call that another thread interrupted is on two lines; the first one names the file.
+        let Some((call, file, fails)) = touch(line) else { continue };
+        assert!(!failed.contains(file), "{call} of {file} after it had failed: {line}");
+        if fails {
+            failed.insert(file.to_owned());
+        }
+    }
+    injected
+}
+
+/// Load through a fault, a stop, and a start without it. Returns what was refused, by text.
+fn survives(fault: &str, paths: &[&str], refused_min: usize) -> (Vec<String>, usize) {
+    let lab = six_sites();
+    let mut server = under_load(&lab).prepare();
+    let journal = server.path("data").join("journal");
+    let paths: Vec<String> = paths.iter().map(|name| journal.join(name).display().to_string()).collect();
+    start_failing(&mut server, fault, &paths);
+    let load = Load::start(&server, lab.recorder(), CLIENTS / 2, MAIL);
+    wait_until(&format!("faults ({fault}) and mail between them"), || {
+        load.taken() >= MESSAGES_MIN && load.refused().values().sum::<usize>() >= refused_min
+    });
+    let (refused, refused_ids) = (load.refused(), load.refused_ids());
+    let taken = load.end();
+    judge(&lab, &server, &taken, &[]).unwrap_or_else(|what| panic!("{fault}: {what}"));
+    assert!(server.stop().success(), "{:?}", server.log().lines());
+    let failed = assert_left_alone(&server.path("strace.log"));
+    server.start_again();
+    judge(&lab, &server, &taken, &[]).unwrap_or_else(|what| panic!("{fault}, after a start: {what}"));
+    let again = refused_ids.iter().find(|id| lab.recorder().copies_of(id) > 0);
+    assert_eq!(again, None, "{fault}: refused, and sent all the same");
+    (refused.into_keys().collect(), failed)
+}
+
+#[track_caller]
+fn assert_all(refused: &[String], start: &str) {
+    assert!(!refused.is_empty() && refused.iter().all(|text| text.starts_with(start)), "{refused:?}");
+}
+
+#[test]
+fn a_failed_sync_is_answered_451_and_its_segment_left() {
+    let (refused, failed) = survives("fdatasync:error=EIO:when=6+40", &[], 2);
+    assert_all(&refused, "451 4.3.0");
+    assert!(failed > 0);
+}
+
+#[test]
+fn a_failed_write_is_answered_451_and_its_segment_left() {
+    let (refused, failed) = survives("pwrite64:error=EIO:when=8+40", &[], 2);
+    assert_all(&refused, "451 4.3.0");
+    assert!(failed > 0);
+}
+
+#[test]
+fn a_write_for_which_there_is_no_room_is_answered_452_and_tried_again() {
+    // As copy-on-write file systems say it, even of blocks that are allocated.
+    let (refused, _) = survives("pwrite64:error=ENOSPC:when=8+40", &[], 2);
+    assert_all(&refused, "452 4.3.1");
+}
+
+/// Faults of making a segment: whether a client hears of it depends on how many are ready.
+#[test]
+fn segments_that_cannot_be_made_lose_nothing() {
+    let names = ["seg-00000002", "seg-00000003", "seg-00000005", "new-00000003", "new-00000004"];
+    for (fault, paths) in [
+        ("fsync:error=EIO:when=2+2", &[][..]),
+        ("rename:error=EIO:when=2+2", &[]),
+        ("fallocate:error=EIO:when=2+2", &[]),
+        ("fallocate:error=ENOSPC:when=2+2", &[]),
+        ("openat:error=EIO", &names),
+    ] {
+        let (refused, failed) = survives(fault, paths, 0);
+        assert!(failed > 0, "{fault}: nothing failed");
+        let answer = |text: &String| text.starts_with("451 4.3.0") || text.starts_with("452 4.3.1");
+        assert!(refused.iter().all(answer), "{fault}: {refused:?}");
+    }
+}
+
+#[test]
+fn the_log_status_and_doctor_tell_of_a_failed_sync() {
+    let lab = TestLab::sites(&["eio.example"]);
+    let mut server = under_load(&lab).prepare();
+    start_failing(&mut server, "fdatasync:error=EIO:when=6", &[]);
+    let mut smtp = server.smtp();
+    let mut refused = None;
+    for n in 0..20 {
+        let wire = stentor_tests::message(&format!("eio{n}@test"), "eio");
+        lab.recorder().expect_message(wire.clone().into());
+        let reply = smtp.send(SENDER, &["ann@eio.example"], &wire);
+        if reply.code != 250 {
+            refused = Some(reply);
+            break;
+        }
+    }
+    refused.expect("the sixth sync fails").expect_text("451 4.3.0");
+    let line = server.wait_log(&["a batch was refused", "I/O error on seg-", "Input/output error"]);
+    assert!(line.contains("ERROR") && line.contains("offset"), "{line}");
+    assert_eq!(server.status()["journal_abandoned"], 1);
+    let told = |server: &Server| {
+        let output = server.operator(&["doctor"]);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(text.contains("given up after a write or sync failed (EIO): seg-"), "{text}");
+        assert!(text.contains("refused with 451") && text.contains("smartctl"), "{text}");
+    };
+    told(&server);
+    server.kill();
+    told(&server);
+}
