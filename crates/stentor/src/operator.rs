@@ -139,14 +139,12 @@ impl Operator {
 
     fn show(&self, id: MessageId, recipients_max: usize) -> Reply {
         let lifetime_ms = self.core.settings().config.retry.lifetime_ms;
-        self.core.with(|hub, now| {
-            let Some((no, message)) = hub.store.no_of(id).and_then(|no| Some((no, hub.store.message(no)?))) else {
-                return Reply::error(ErrorCode::NotFound, format!("no message {id} is in the queue"));
-            };
+        let shown = self.core.with(|hub, now| {
+            let (no, message) = hub.store.no_of(id).and_then(|no| Some((no, hub.store.message(no)?)))?;
             let envelope = message.envelope();
             let recipients = message.pending().iter().take(recipients_max);
             let recipients = recipients.map(|id| recipient(hub, no, AddressId(id), now)).collect();
-            Reply::Message(Box::new(MessageView {
+            let view = MessageView {
                 id: message.id().to_string(),
                 now,
                 sender: envelope.sender.to_owned(),
@@ -160,8 +158,16 @@ impl Operator {
                 message_id: envelope.message_id.to_owned(),
                 fates: message_fates(message),
                 recipients,
-            }))
-        })
+            };
+            Some((view, message.content(), envelope.message_id_at))
+        });
+        let Some((mut view, content, message_id_at)) = shown else {
+            return Reply::error(ErrorCode::NotFound, format!("no message {id} is in the queue"));
+        };
+        if let Some(at) = message_id_at {
+            view.message_id = self.core.message_id(content, at);
+        }
+        Reply::Message(Box::new(view))
     }
 
     fn flush(&self, site: Option<String>) -> Reply {

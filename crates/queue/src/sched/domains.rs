@@ -248,7 +248,7 @@ impl Scheduler {
                 job.cursor = Some(next);
                 steps -= 1;
                 let no = MessageNo(next);
-                if let Some(class) = self.messages.get(&no).map(|m| m.class) {
+                if let Some(class) = self.messages.class(no) {
                     self.wait_at(site, job.domain, no, class);
                 }
             }

@@ -282,6 +282,7 @@ impl Committer {
             params,
             origin: envelope.origin,
             message_id: envelope.message_id,
+            message_id_at: envelope.message_id_at,
             is_report: envelope.is_report,
         })
     }

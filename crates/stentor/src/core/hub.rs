@@ -346,6 +346,7 @@ mod tests {
             params: Vec::new(),
             origin: String::new(),
             message_id: String::new(),
+            message_id_at: None,
             is_report: false,
         };
         let Applied::New(no) = hub.apply(Event::Accept(Box::new(accept))) else { panic!("not new") };

@@ -21,6 +21,7 @@ use parking_lot::{Mutex, RwLock};
 use smallvec::SmallVec;
 use stentor_journal::ContentReader;
 use stentor_mail::reply::Reply;
+use stentor_queue::event::MessageIdAt;
 use stentor_queue::ids::{ContentId, MessageId, Ms};
 use tokio::sync::Notify;
 
@@ -72,6 +73,8 @@ pub struct Core {
     pub reports: tokio::sync::Semaphore,
 }
 
+/// What a journal that is wrong may make us read for a Message-ID.
+const MESSAGE_ID_BYTES_MAX: u32 = 4096;
 /// How many delivery reports are made at a time.
 const REPORTS_MAX: usize = 32;
 
@@ -140,6 +143,14 @@ impl Core {
 
     pub fn next_content_id(&self) -> ContentId {
         ContentId(self.last_content_id.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// A Message-ID that is not kept in memory, from the stored content; empty if that cannot be read. Not to be called
+    /// under the hub's lock.
+    pub fn message_id(&self, content: ContentId, at: MessageIdAt) -> String {
+        let mut bytes = vec![0; at.len.min(MESSAGE_ID_BYTES_MAX) as usize];
+        let read = self.reader.read_at(content.0, at.offset.into(), &mut bytes).unwrap_or(0);
+        String::from_utf8_lossy(&bytes[..read]).into_owned()
     }
 
     /// Why no new transaction may begin now, if so.

@@ -81,7 +81,11 @@ fn choose(folded: &Folded, out: &mut dyn Write) -> io::Result<(Vec<MessageSlice>
                 accept.id,
                 accept.sender,
                 accept.recipients.len(),
-                if accept.message_id.is_empty() { "none" } else { &accept.message_id },
+                match (accept.message_id_at, accept.message_id.as_str()) {
+                    (Some(_), _) => "in its content",
+                    (None, "") => "none",
+                    (None, text) => text,
+                },
                 accept.content.0,
                 lost.from,
                 lost.what
