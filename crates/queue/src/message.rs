@@ -233,7 +233,8 @@ impl Message {
 
     /// Octets at the wire, prefix included.
     pub fn size(&self) -> u64 {
-        self.envelope().size
+        // The first of what Envelope::write makes.
+        Reader::new(&self.envelope).varint().unwrap_or_default()
     }
 
     pub fn prefix(&self) -> &[u8] {

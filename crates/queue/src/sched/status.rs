@@ -25,6 +25,8 @@ pub struct SiteStatus {
     pub until: Option<Ms>,
     /// The last failure there.
     pub reason: Option<Reply>,
+    /// The first in line.
+    pub oldest: Option<MessageNo>,
 }
 
 /// Where a pending recipient is.
@@ -132,7 +134,13 @@ impl Scheduler {
             proven: entry.proven,
             until: self.site_clock(site, now),
             reason: self.reasons.get(entry.reason).cloned(),
+            oldest: entry.oldest_of_all(self.newest),
         })
+    }
+
+    /// Sites known: their ids are below.
+    pub fn sites_known(&self) -> u32 {
+        self.sites.list.len() as u32
     }
 
     /// When the earliest host may be tried, if none may now.

@@ -60,6 +60,11 @@ impl Store {
         self.messages.between(first, until)
     }
 
+    /// Octets of all queued messages at the wire; several envelopes of one content count it each.
+    pub fn octets(&self) -> u64 {
+        self.octets
+    }
+
     /// Messages that an operator holds.
     pub fn held(&self) -> usize {
         self.held

@@ -360,7 +360,7 @@ impl Committer {
                         if accepts.is_empty() {
                             self.journal.drop_content(content.0);
                         } else if let Some(body) = &body {
-                            hub.bodies.keep(content, body);
+                            hub.bodies.keep(content, body, now);
                         }
                         for accept in accepts {
                             super::log::accepted(&core, &accept);
@@ -378,7 +378,7 @@ impl Committer {
                         answers.push(answer);
                     }
                     Planned::Verb { job, answer } => {
-                        job.apply(hub, now);
+                        job.apply(&core, hub, now);
                         answers.push(answer);
                     }
                 }
@@ -445,7 +445,8 @@ impl Committer {
     fn count(&mut self) {
         let stats = self.journal.statistics();
         let now = Instant::now();
-        if self.space_at.is_none_or(|at| now.duration_since(at) >= SPACE_PAUSE) {
+        let is_wanted = self.core.counters.space_wanted.swap(false, Ordering::AcqRel);
+        if is_wanted || self.space_at.is_none_or(|at| now.duration_since(at) >= SPACE_PAUSE) {
             self.space_at = Some(now);
             let space = self.journal.space();
             self.core.counters.segments.store(space.segments as u64, Ordering::Relaxed);

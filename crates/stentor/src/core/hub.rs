@@ -22,6 +22,9 @@ use super::bodies::Bodies;
 /// Recipients handed out plus outcomes not yet synced: what a crash can repeat.
 pub const COMPLETIONS_MAX: usize = 50_000;
 
+/// Recipients counted in one tick: some 50 us.
+const COUNTED_PER_TICK: usize = 4_096;
+
 /// How a connection's task is told that there is something to do.
 #[derive(Default)]
 pub struct Signal {
@@ -130,6 +133,7 @@ pub struct Hub {
     finished: Vec<MessageNo>,
     /// Contents that nothing refers to any more, for the committer to drop.
     pub unreferenced: Vec<u64>,
+    is_stopping: bool,
 }
 
 impl Hub {
@@ -148,6 +152,7 @@ impl Hub {
             completions_announced: false,
             finished: Vec::new(),
             unreferenced: Vec::new(),
+            is_stopping: false,
         }
     }
 
@@ -171,7 +176,7 @@ impl Hub {
                 Effect::Bounce { no, failures } => acts.push(Act::Bounce { no, failures }),
             }
         }
-        let next = self.sched.next_tick();
+        let next = self.next_due();
         let tick = next.is_some_and(|next| self.tick_at.is_none_or(|at| next < at));
         if tick {
             self.tick_at = next;
@@ -183,8 +188,22 @@ impl Hub {
     /// When the scheduler wants to be called again; remembered, so that [`Hub::settle`] wakes the ticker only for what
     /// is earlier.
     pub fn next_tick(&mut self) -> Option<Ms> {
-        self.tick_at = self.sched.next_tick();
+        self.tick_at = self.next_due();
         self.tick_at
+    }
+
+    fn next_due(&self) -> Option<Ms> {
+        if self.store.is_counting() {
+            return Some(0);
+        }
+        [self.sched.next_tick(), self.bodies.next_tick()].into_iter().flatten().min()
+    }
+
+    /// A slice of what the clocks and the counting have to do.
+    pub fn tick(&mut self, now: Ms) {
+        self.sched.tick(&self.store, now);
+        self.store.count_on(COUNTED_PER_TICK);
+        self.bodies.tick(now);
     }
 
     /// The next transaction for a connection, unless as much is unsynced as a crash may repeat.
@@ -223,6 +242,7 @@ impl Hub {
 
     /// No more work is given out; whoever waits for some is woken to see that.
     pub fn stop(&mut self) {
+        self.is_stopping = true;
         self.sched.stop();
         for signal in self.signals.values() {
             signal.wake();
@@ -306,6 +326,10 @@ impl Hub {
         self.outcomes.ends.extend(since.ends.iter().map(|(end, recipients)| (end + offset, *recipients)));
         self.outcomes.recipients += since.recipients;
         self.syncing_recipients = 0;
+    }
+
+    pub fn is_stopping(&self) -> bool {
+        self.is_stopping
     }
 
     pub fn connection_gone(&mut self, conn: ConnId) {
