@@ -104,6 +104,7 @@ impl Life<'_> {
             envid: None,
             origin: "192.0.2.200".to_owned(),
             message_id: key.to_owned(),
+            message_id_at: None,
             is_report: false,
         }
     }

@@ -231,7 +231,7 @@ impl<'a> Life<'a> {
             self.now = self.now.max(next);
             self.time.store(self.now, Ordering::Relaxed);
             if tick == Some(next) {
-                self.core.with(|hub, now| hub.sched.tick(&hub.store, now));
+                self.core.with(stentor::core::hub::Hub::tick);
             } else if let Some(Reverse((_, seq))) = self.events.pop()
                 && let Some(ev) = self.bodies.remove(&seq)
             {

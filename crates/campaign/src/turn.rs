@@ -161,6 +161,7 @@ impl Life<'_> {
                 params: Vec::new(),
                 origin: envelope.origin.clone(),
                 message_id: envelope.message_id.clone(),
+                message_id_at: None,
                 is_report: false,
             };
             record.clear();

@@ -26,6 +26,7 @@ mod format;
 mod fuzz;
 mod inspect;
 mod journal;
+mod pages;
 mod pool;
 mod reader;
 mod recovery;

@@ -1,14 +1,12 @@
 //! The content table: where the bytes of each content are.
 //!
 //! Ordered by id (given out in order), so that a checkpoint can walk it in steps while it changes. The usual content, one
-//! piece, takes 24 bytes and the tree's overhead: under 64 at a million. An extent is known by content id and start; of two
+//! piece, takes 17 bytes. An extent is known by content id and start; of two
 //! for the same, the newer place wins (docs/journal-format.md, Content): that makes replay independent of the order in which
 //! slices and moves were encoded.
 
-use std::collections::BTreeMap;
-use std::ops::Bound;
-
 use crate::format::{put_varint, take_varint};
+use crate::pages::Pages;
 
 /// A run of bytes in a segment. Ordered by place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -71,7 +69,7 @@ pub(crate) struct Progress {
 /// All contents.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
-    entries: BTreeMap<u64, Entry>,
+    entries: Pages<Entry>,
 }
 
 impl Table {
@@ -80,7 +78,7 @@ impl Table {
     }
 
     pub fn progress(&self, id: u64) -> Option<Progress> {
-        Some(match self.entries.get(&id)? {
+        Some(match self.entries.get(id)? {
             Entry::One(extent) => Progress { len: extent.len.into(), complete: true },
             Entry::Many(many) => Progress { len: many.end(), complete: many.complete },
         })
@@ -97,7 +95,7 @@ impl Table {
 
     /// Replaces the extent at `start` if it is still at `from`. `false` = it is not: the copy is of no use.
     pub fn relocate(&mut self, id: u64, start: u64, from: Extent, to: Extent) -> bool {
-        let place = match self.entries.get_mut(&id) {
+        let place = match self.entries.get_mut(id) {
             Some(Entry::One(extent)) if start == 0 => extent,
             Some(Entry::Many(many)) => match many.extents.binary_search_by_key(&start, |(start, _)| *start) {
                 Ok(index) => &mut many.extents[index].1,
@@ -114,11 +112,11 @@ impl Table {
 
     /// Joins what a record or slice tells with what is known (replay).
     pub fn merge(&mut self, id: u64, extents: &[(u64, Extent)], complete: bool) {
-        if let (true, &[(0, extent)], None) = (complete, extents, self.entries.get(&id)) {
+        if let (true, &[(0, extent)], None) = (complete, extents, self.entries.get(id)) {
             self.entries.insert(id, Entry::One(extent));
             return;
         }
-        let entry = self.entries.entry(id).or_insert_with(|| Entry::Many(Box::default()));
+        let entry = self.entries.get_or_insert_with(id, || Entry::Many(Box::default()));
         if let Entry::One(extent) = entry {
             *entry = Entry::Many(Box::new(Many { extents: vec![(0, *extent)], complete: true }));
         }
@@ -135,7 +133,7 @@ impl Table {
 
     /// Removes a content; `freed` is told each of its extents.
     pub fn remove(&mut self, id: u64, mut freed: impl FnMut(Extent)) -> bool {
-        let Some(entry) = self.entries.remove(&id) else { return false };
+        let Some(entry) = self.entries.remove(id) else { return false };
         each(&entry, |_, extent| freed(extent));
         true
     }
@@ -143,7 +141,7 @@ impl Table {
     /// Keeps what `keep` says; `freed` is told the extents of all others.
     pub fn retain(&mut self, mut keep: impl FnMut(u64) -> bool, mut freed: impl FnMut(Extent)) {
         self.entries.retain(|id, entry| {
-            let kept = keep(*id);
+            let kept = keep(id);
             if !kept {
                 each(entry, |_, extent| freed(extent));
             }
@@ -163,19 +161,19 @@ impl Table {
 
     /// Tells each extent with its content's id.
     pub fn for_each(&self, mut tell: impl FnMut(u64, Extent)) {
-        for (id, entry) in &self.entries {
-            each(entry, |_, extent| tell(*id, extent));
+        for (id, entry) in self.entries.iter() {
+            each(entry, |_, extent| tell(id, extent));
         }
     }
 
     /// Tells each id.
     pub fn for_each_id(&self, tell: impl FnMut(u64)) {
-        self.entries.keys().copied().for_each(tell);
+        self.entries.iter().map(|(id, _)| id).for_each(tell);
     }
 
     /// The place of the piece of `id` at `start`.
     pub fn place(&self, id: u64, at: u64) -> Option<Extent> {
-        match self.entries.get(&id)? {
+        match self.entries.get(id)? {
             Entry::One(extent) => (at == 0).then_some(*extent),
             Entry::Many(many) => many.extents.iter().find(|(start, _)| *start == at).map(|(_, extent)| *extent),
         }
@@ -183,12 +181,12 @@ impl Table {
 
     /// The largest id, if any.
     pub fn last_id(&self) -> Option<u64> {
-        self.entries.last_key_value().map(|(id, _)| *id)
+        self.entries.last_id()
     }
 
     /// True if the piece of `id` at `start` is at this place.
     pub fn is_at(&self, id: u64, start: u64, extent: Extent) -> bool {
-        match self.entries.get(&id) {
+        match self.entries.get(id) {
             Some(Entry::One(one)) => start == 0 && *one == extent,
             Some(Entry::Many(many)) => many
                 .extents
@@ -209,7 +207,7 @@ impl Table {
                 found(Extent { offset: extent.offset + skip, len: (to - from) as u32, ..extent });
             }
         };
-        match self.entries.get(&id)? {
+        match self.entries.get(id)? {
             Entry::One(extent) => cut(0, *extent),
             Entry::Many(many) if many.complete => {
                 let first = many.extents.partition_point(|(start, extent)| start + u64::from(extent.len) <= offset);
@@ -230,14 +228,14 @@ impl Table {
         let mut count = 0;
         let mut before = 0;
         let mut next = None;
-        for (id, entry) in self.entries.range((Bound::Included(cursor), Bound::Excluded(end.max(cursor)))) {
+        for (id, entry) in self.entries.range(cursor..end.max(cursor)) {
             // The largest entry is a content of many pieces; it may go over the limit once.
             if body.len() >= bytes_max {
-                next = Some(*id);
+                next = Some(id);
                 break;
             }
             put_varint(&mut body, id - before);
-            before = *id;
+            before = id;
             encode_entry(entry, &mut body);
             count += 1;
         }

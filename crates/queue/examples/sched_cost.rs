@@ -81,6 +81,7 @@ impl Bench {
             params: Vec::new(),
             origin: "local".into(),
             message_id: String::new(),
+            message_id_at: None,
             is_report: false,
         };
         let Applied::New(no) = self.store.apply(Event::Accept(Box::new(accept))) else { return };

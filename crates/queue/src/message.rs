@@ -1,13 +1,13 @@
 //! A queued message in memory: 72 bytes, one packed allocation for the envelope, and the set of pending ids.
 //!
-//! Promise: a message to one recipient takes about 72 + (sender, origin and Message-ID octets + 10) bytes here; what
-//! only few messages have (fates of some recipients, ORCPT, NOTIFY) lies in a box that others do not have. The envelope
-//! never changes after acceptance.
+//! Promise: a message to one recipient takes about 72 + (sender and origin octets + 10) bytes here; what only few
+//! messages have (fates of some recipients, ORCPT, NOTIFY) lies in a box that others do not have. The Message-ID is
+//! mostly a place in the content ([`MessageIdAt`]). The envelope never changes after acceptance.
 
 use crate::event::codec::{Reader, VARINT_BYTES_MAX, put_bytes, put_option, put_varint};
 use crate::event::{
-    Accept, Class, EventError, Fate, Flags, Head, MessageSlice, RcptParams, Ret, Tally, encode_head, encode_params,
-    put_part,
+    Accept, Class, EventError, Fate, Flags, Head, MessageIdAt, MessageSlice, RcptParams, Ret, Tally, encode_head,
+    encode_params, put_part,
 };
 use crate::ids::{AddressId, ContentId, MessageId, Ms};
 use crate::idset::IdSet;
@@ -23,7 +23,9 @@ pub struct Envelope<'a> {
     /// Header fields that go before the content at the wire.
     pub prefix: &'a [u8],
     pub envid: Option<&'a str>,
+    /// Empty if it has none, or if it is in the content.
     pub message_id: &'a str,
+    pub message_id_at: Option<MessageIdAt>,
     pub origin: &'a str,
 }
 
@@ -35,8 +37,13 @@ impl<'a> Envelope<'a> {
         put_option(buf, a.list.as_deref());
         put_bytes(buf, &a.prefix);
         put_option(buf, a.envid.as_deref());
-        put_bytes(buf, a.message_id.as_bytes());
+        let text = if a.message_id_at.is_none() { a.message_id.as_str() } else { "" };
+        put_bytes(buf, text.as_bytes());
         put_bytes(buf, a.origin.as_bytes());
+        if let Some(at) = a.message_id_at {
+            put_varint(buf, u64::from(at.offset));
+            put_varint(buf, u64::from(at.len));
+        }
     }
 
     /// Reads the packed form; later versions may have more behind it.
@@ -50,6 +57,11 @@ impl<'a> Envelope<'a> {
             envid: r.option()?,
             message_id: r.text()?,
             origin: r.text()?,
+            message_id_at: if r.is_empty() {
+                None
+            } else {
+                Some(MessageIdAt { offset: r.varint32()?, len: r.varint32()? })
+            },
         })
     }
 }
@@ -221,7 +233,8 @@ impl Message {
 
     /// Octets at the wire, prefix included.
     pub fn size(&self) -> u64 {
-        self.envelope().size
+        // The first of what Envelope::write makes.
+        Reader::new(&self.envelope).varint().unwrap_or_default()
     }
 
     pub fn prefix(&self) -> &[u8] {

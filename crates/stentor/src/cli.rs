@@ -107,6 +107,10 @@ struct Queue {
     /// Sites to list.
     #[arg(long, default_value_t = protocol::SITES_DEFAULT)]
     sites_max: u32,
+    /// Show the recipients with most messages waiting and the sites with most recipients, so many of each.
+    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = protocol::STUCK_DEFAULT_TEXT,
+        conflicts_with = "sites_max")]
+    stuck: Option<u32>,
     #[command(flatten)]
     asking: Asking,
 }
@@ -150,7 +154,12 @@ pub fn run(cli: Cli) -> ExitCode {
             }
             Err(code) => code,
         },
-        Command::Queue(Queue { command: None, sites_max, asking }) => ask(&asking, &Request::Queue { sites_max }),
+        Command::Queue(Queue { command: None, stuck: Some(rows_max), asking, .. }) => {
+            ask(&asking, &Request::QueueStuck { rows_max })
+        }
+        Command::Queue(Queue { command: None, stuck: None, sites_max, asking }) => {
+            ask(&asking, &Request::Queue { sites_max })
+        }
         Command::Queue(Queue { command: Some(QueueCommand::Show { id, recipients_max, asking }), .. }) => {
             match id.parse() {
                 Ok(id) => ask(&asking, &Request::QueueShow { id, recipients_max }),

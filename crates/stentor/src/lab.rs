@@ -61,8 +61,14 @@ enum Command {
         /// Recipients, used in turn.
         #[arg(long, default_value = "sink@sink.lab")]
         to: Vec<String>,
+        /// Recipients in place of `--to`, one a line.
+        #[arg(long, value_name = "FILE", conflicts_with = "to")]
+        to_file: Option<PathBuf>,
         #[arg(long, default_value_t = 1)]
         recipients_per_message: usize,
+        /// Part of the Message-IDs.
+        #[arg(long, default_value = "run")]
+        run: String,
         /// Send this file (made CRLF) instead of made messages.
         #[arg(long)]
         message: Option<PathBuf>,
@@ -150,9 +156,18 @@ async fn carry_out(command: Command) -> Result<(), LabError> {
             session_each,
             from,
             to,
+            to_file,
             recipients_per_message,
+            run,
             message,
         } => {
+            let recipients = match to_file {
+                Some(path) => {
+                    let text = std::fs::read_to_string(&path).map_err(|source| LabError::Read { path, source })?;
+                    text.lines().map(str::to_owned).collect()
+                }
+                None => to,
+            };
             let message = match message {
                 Some(path) => {
                     let text = std::fs::read(&path).map_err(|source| LabError::Read { path, source })?;
@@ -166,8 +181,9 @@ async fn carry_out(command: Command) -> Result<(), LabError> {
                 size_bytes,
                 keep_open: !session_each,
                 sender: from,
-                recipients: to,
+                recipients,
                 recipients_per_message,
+                run,
                 message,
                 ..Source::new(target)
             };

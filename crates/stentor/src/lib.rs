@@ -10,6 +10,7 @@ pub mod control;
 pub mod core;
 pub mod delivery;
 pub mod demo;
+pub mod depth;
 pub mod journal_cmd;
 pub mod lab;
 pub mod lists;

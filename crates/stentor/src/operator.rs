@@ -7,21 +7,16 @@ use std::sync::atomic::Ordering;
 use stentor_queue::event::Class;
 use stentor_queue::ids::{AddressId, MessageId, MessageNo, Ms};
 use stentor_queue::message::Message;
-use stentor_queue::sched::{Census, RecipientState as Place, Reply as LastReply};
+use stentor_queue::sched::{RecipientState as Place, Reply as LastReply};
 use tokio::sync::{Mutex, mpsc};
 
 use crate::control::{
     Control, EnvelopeView, ErrorCode, Fates, MessageView, Peer, QueueSummary, RecipientState, RecipientView, Reply,
-    Request, Selection, SiteRow, Status,
+    Request, Selection, Status,
 };
 use crate::core::Core;
 use crate::core::hub::Hub;
-use crate::verbs;
-
-/// Recipients counted under one hold of the lock: under a millisecond.
-const CENSUS_STEP: usize = 20_000;
-/// Messages summed under one hold of the lock.
-const MESSAGES_STEP: usize = 4096;
+use crate::{depth, verbs};
 
 /// What a verb asks of the whole process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,19 +43,21 @@ impl Operator {
         Operator { started: core.clock.now(), core, demands, sessions, acting: Mutex::new(()) }
     }
 
-    fn status(&self) -> Status {
+    async fn status(&self) -> Status {
         let core = &self.core;
+        core.refresh_space().await;
         let counters = &core.counters;
         let dns = core.resolver.counters();
-        let (messages, addresses, recipients, connections_out) =
-            core.with(|hub, _| (hub.store.len(), hub.store.book.len(), fates(hub), hub.connections()));
+        let (messages, addresses, recipients, connections_out, stopping) = core
+            .with(|hub, _| (hub.store.len(), hub.store.book.len(), fates(hub), hub.connections(), hub.is_stopping()));
+        let (held, lock_held_at) = core.held.take();
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             hostname: core.settings().config.hostname.clone(),
             pid: std::process::id(),
             now: core.clock.now(),
             started: self.started,
-            stopping: false,
+            stopping,
             messages: messages as u64,
             addresses: addresses as u64,
             recipients,
@@ -77,78 +74,39 @@ impl Operator {
             dns_queries: dns.queries,
             dns_failures: dns.failures,
             log_lines_lost: core.log.dropped(),
+            lock_held_us_max: held.as_micros() as u64,
+            lock_held_at,
         }
     }
 
+    /// The queue in sum and by site.
     pub async fn queue(&self, sites_max: usize) -> QueueSummary {
-        let core = &self.core;
-        let mut census = Census::default();
-        while !core.with(|hub, _| census.step(&hub.sched, &hub.store, CENSUS_STEP)) {
-            tokio::task::yield_now().await;
-        }
-        let content_bytes = self.content_bytes().await;
-        core.with(|hub, now| {
-            let mut rows: Vec<SiteRow> = hub
-                .sched
-                .sites(now)
-                .filter_map(|site| {
-                    census.sites.get(&Some(site.site)).map(|waiting| SiteRow {
-                        site: site.name.to_string(),
-                        waiting: waiting.recipients,
-                        messages: waiting.messages,
-                        connections: site.connections as u64,
-                        next_try: site.until,
-                        last_reply: reply(site.reason),
-                    })
-                })
-                .collect();
-            if let Some(waiting) = census.sites.get(&None) {
-                let site = "(not resolved yet)".to_owned();
-                let (waiting, messages) = (waiting.recipients, waiting.messages);
-                rows.push(SiteRow { site, waiting, messages, ..SiteRow::default() });
-            }
-            rows.sort_by(|a, b| b.waiting.cmp(&a.waiting).then_with(|| a.site.cmp(&b.site)));
-            let sites_total = rows.len() as u64;
-            rows.truncate(sites_max);
+        let (sites, sites_total) = depth::sites(&self.core, sites_max).await;
+        self.core.with(|hub, now| {
             let oldest = hub.store.oldest().map(|(_, message)| (message.accepted(), message.id().to_string()));
             QueueSummary {
-                hostname: core.settings().config.hostname.clone(),
+                hostname: self.core.settings().config.hostname.clone(),
                 now,
                 messages: hub.store.len() as u64,
                 recipients: hub.store.pending(),
                 held: hub.store.held() as u64,
-                content_bytes,
+                content_bytes: hub.store.octets(),
                 oldest: oldest.as_ref().map(|(at, _)| *at),
                 oldest_id: oldest.map(|(_, id)| id),
                 sites_total,
-                sites: rows,
+                sites,
             }
         })
     }
 
-    /// Octets of all queued messages; several envelopes of one content count it each.
-    async fn content_bytes(&self) -> u64 {
-        let live: Vec<MessageNo> = self.core.with(|hub, _| hub.store.messages().map(|(no, _)| no).collect());
-        let mut sum = 0;
-        for chunk in live.chunks(MESSAGES_STEP) {
-            sum += self
-                .core
-                .with(|hub, _| chunk.iter().filter_map(|no| hub.store.message(*no)).map(Message::size).sum::<u64>());
-            tokio::task::yield_now().await;
-        }
-        sum
-    }
-
     fn show(&self, id: MessageId, recipients_max: usize) -> Reply {
         let lifetime_ms = self.core.settings().config.retry.lifetime_ms;
-        self.core.with(|hub, now| {
-            let Some((no, message)) = hub.store.no_of(id).and_then(|no| Some((no, hub.store.message(no)?))) else {
-                return Reply::error(ErrorCode::NotFound, format!("no message {id} is in the queue"));
-            };
+        let shown = self.core.with(|hub, now| {
+            let (no, message) = hub.store.no_of(id).and_then(|no| Some((no, hub.store.message(no)?)))?;
             let envelope = message.envelope();
             let recipients = message.pending().iter().take(recipients_max);
             let recipients = recipients.map(|id| recipient(hub, no, AddressId(id), now)).collect();
-            Reply::Message(Box::new(MessageView {
+            let view = MessageView {
                 id: message.id().to_string(),
                 now,
                 sender: envelope.sender.to_owned(),
@@ -162,8 +120,16 @@ impl Operator {
                 message_id: envelope.message_id.to_owned(),
                 fates: message_fates(message),
                 recipients,
-            }))
-        })
+            };
+            Some((view, message.content(), envelope.message_id_at))
+        });
+        let Some((mut view, content, message_id_at)) = shown else {
+            return Reply::error(ErrorCode::NotFound, format!("no message {id} is in the queue"));
+        };
+        if let Some(at) = message_id_at {
+            view.message_id = self.core.message_id(content, at);
+        }
+        Reply::Message(Box::new(view))
     }
 
     fn flush(&self, site: Option<String>) -> Reply {
@@ -196,8 +162,11 @@ impl Control for Operator {
             tracing::info!(uid = peer.uid, pid = peer.pid, ?request, "operator");
         }
         match request {
-            Request::Status => Reply::Status(Box::new(self.status())),
+            Request::Status => Reply::Status(Box::new(self.status().await)),
             Request::Queue { sites_max } => Reply::Queue(self.queue(sites_max as usize).await),
+            Request::QueueStuck { rows_max } => {
+                Reply::Stuck(Box::new(depth::stuck(&self.core, rows_max as usize).await))
+            }
             Request::QueueShow { id, recipients_max } => self.show(id, recipients_max as usize),
             Request::Address { address } => verbs::address(&self.core, &address).await,
             Request::Flush { site } => self.flush(site),
@@ -265,7 +234,8 @@ pub fn recipient(hub: &Hub, no: MessageNo, id: AddressId, now: Ms) -> RecipientV
     }
 }
 
-fn reply(reply: Option<LastReply>) -> String {
+/// The last reply as operators see it.
+pub fn reply(reply: Option<LastReply>) -> String {
     reply.map_or_else(String::new, |reply| match reply.code {
         0 => reply.text.to_string(),
         code => format!("{code} {}", reply.text),

@@ -30,6 +30,27 @@ pub struct RcptParams {
     pub orcpt: Option<String>,
 }
 
+/// Where the Message-ID stands in the content: it is wanted so seldom that its text is not kept in memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MessageIdAt {
+    /// Octets before it.
+    pub offset: u32,
+    /// Octets of it.
+    pub len: u32,
+}
+
+impl MessageIdAt {
+    /// Octets of the content in which a Message-ID is looked for.
+    const SEARCHED_BYTES_MAX: usize = 16 * 1024;
+
+    /// Where `text` stands near the begin of `content`, octet for octet; `None` if it does not (folded, too far).
+    pub fn find(content: &[u8], text: &str) -> Option<MessageIdAt> {
+        let searched = &content[..content.len().min(Self::SEARCHED_BYTES_MAX)];
+        let offset = memchr::memmem::find(searched, text.as_bytes()).filter(|_| !text.is_empty())?;
+        Some(MessageIdAt { offset: offset as u32, len: text.len() as u32 })
+    }
+}
+
 /// A message enters the queue: one envelope of a transaction.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Accept {
@@ -54,8 +75,9 @@ pub struct Accept {
     pub params: Vec<(AddressId, RcptParams)>,
     /// The client's IP address, or `local`.
     pub origin: String,
-    /// The Message-ID field, or empty.
+    /// The Message-ID field, or empty. Neither stored nor kept if its place is known.
     pub message_id: String,
+    pub message_id_at: Option<MessageIdAt>,
     /// A report (DSN) of ours: never reported about.
     pub is_report: bool,
 }
@@ -199,6 +221,7 @@ pub(super) fn decode_body(r: &mut Reader<'_>) -> Result<(Accept, bool), EventErr
         params: decode_params(r)?,
         origin: envelope.origin.to_owned(),
         message_id: envelope.message_id.to_owned(),
+        message_id_at: envelope.message_id_at,
         is_report: head.flags.is_report(),
     };
     Ok((accept, head.flags.is_held()))

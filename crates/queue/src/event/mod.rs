@@ -13,7 +13,7 @@ pub mod codec;
 use crate::book::{MailboxHistory, SiteHistory};
 use crate::ids::{AddressId, MessageId, Ms};
 use crate::idset::IdSet;
-pub use accept::{Accept, Class, RcptParams, Ret, encode_accept};
+pub use accept::{Accept, Class, MessageIdAt, RcptParams, Ret, encode_accept};
 pub(crate) use accept::{Flags, Head, encode_head, encode_params};
 use codec::{Reader, put_bytes, put_option, put_varint, put_zigzag};
 

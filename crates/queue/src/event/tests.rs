@@ -15,7 +15,7 @@ pub fn id_set() -> impl Strategy<Value = IdSet> {
 
 fn accept() -> impl Strategy<Value = Accept> {
     let numbers = (any::<u64>(), any::<u64>(), any::<u64>(), 0u64..1 << 56);
-    let texts = (".{0,40}", option::of(".{0,20}"), option::of(".{0,20}"), ".{0,60}", ".{0,20}");
+    let texts = (".{0,40}", option::of(".{0,20}"), option::of(".{0,20}"), "(.{0,60}|)", ".{0,20}");
     let flags = (any::<[bool; 4]>(), option::of(any::<bool>()));
     let param = (any::<u32>(), option::of(0u8..16), option::of(".{0,30}"));
     (numbers, texts, flags, id_set(), vec(any::<u8>(), 0..50), vec(param, 0..4)).prop_map(
@@ -46,6 +46,7 @@ fn accept() -> impl Strategy<Value = Accept> {
                     .map(|(id, notify, orcpt)| (AddressId(id), RcptParams { notify, orcpt }))
                     .collect(),
                 origin,
+                message_id_at: message_id.is_empty().then_some(MessageIdAt { offset: id as u32, len: content as u32 }),
                 message_id,
                 is_report: bits[3],
             }
@@ -227,6 +228,7 @@ fn bytes_are_as_documented() {
         params: vec![(AddressId(9), RcptParams { notify: Some(1), orcpt: None })],
         origin: "o".into(),
         message_id: "m".into(),
+        message_id_at: None,
         is_report: false,
     };
     let envelope = b"\xe8\x07\x03s@x\x02l\x01P\x00\x01m\x01o";

@@ -175,15 +175,15 @@ impl Scheduler {
         while let Some(mailbox) = self.clocks.mailboxes.get_mut(&id)
             && let Some(oldest) = super::sites::oldest(&mailbox.waiters, newest)
         {
-            let live = self.messages.get(&oldest);
-            let is_parked = live.is_some_and(super::Active::is_parked);
-            if !is_parked && live.is_some_and(|m| now.saturating_sub(m.accepted) <= self.cfg.lifetime_ms) {
+            let (is_live, is_parked) = (self.messages.is_live(oldest), self.messages.is_parked(oldest));
+            let age = store.message(oldest).map(|message| now.saturating_sub(message.accepted()));
+            if is_live && !is_parked && age.is_some_and(|age| age <= self.cfg.lifetime_ms) {
                 break;
             }
             mailbox.waiters.remove(oldest.0);
             if is_parked {
                 self.make_ready(store, oldest, id, now);
-            } else if live.is_some() {
+            } else if is_live {
                 self.fail(store, oldest, id, true, reply, now);
             }
         }
@@ -200,9 +200,11 @@ impl Scheduler {
             && let Some(no) = super::sites::oldest(&mailbox.waiters, newest)
         {
             mailbox.waiters.remove(no.0);
-            let Some(active) = self.messages.get(&no) else { continue };
+            if !self.messages.is_live(no) {
+                continue;
+            }
             // One that is held would keep the others back for as long.
-            let is_parked = active.is_parked();
+            let is_parked = self.messages.is_parked(no);
             if !is_parked {
                 mailbox.probe = Some(no);
             }
@@ -233,7 +235,7 @@ impl Scheduler {
             && mailbox.waiters.contains(no.0)
         {
             (mailbox.until_s, mailbox.fails) = (0, 0);
-            if self.messages.get(&no).is_some_and(super::Active::is_parked) {
+            if self.messages.is_parked(no) {
                 self.mailbox_due(store, id, now);
             } else {
                 mailbox.waiters.remove(no.0);
@@ -245,7 +247,7 @@ impl Scheduler {
 
     /// The message does not try this mailbox for the others any more, unless it is at it now.
     pub(super) fn end_probe(&mut self, store: &Store, no: MessageNo, id: AddressId, now: Ms) {
-        if self.messages.get(&no).is_some_and(|active| active.in_flight.contains(id.0)) {
+        if self.messages.get(no).is_some_and(|active| active.in_flight.contains(id.0)) {
             return;
         }
         if let Some(mailbox) = self.clocks.mailboxes.get_mut(&id)
@@ -335,7 +337,7 @@ impl Scheduler {
         if clock.until_s == 0 || u64::from(clock.until_s) * 1_000 > now {
             return;
         }
-        if self.messages.contains_key(&no) {
+        if self.messages.is_live(no) {
             // Kept for its count of failures; `until_s` stays in the past until the next one.
             clock.until_s = 0;
             self.make_ready(store, no, id, now);
@@ -377,7 +379,7 @@ impl Scheduler {
             self.clocks.hold_by_key.insert((site, key), slot);
             self.sites.get(site).holds += 1;
             if let HoldKey::Message(no) = key
-                && let Some(active) = self.messages.get_mut(&no)
+                && let Some(active) = self.messages.begin(no)
             {
                 active.extra.get_or_insert_default().held_at.push(site);
             }

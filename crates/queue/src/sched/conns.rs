@@ -484,11 +484,11 @@ impl Scheduler {
 
     /// The recipient is no longer in flight and goes again at once.
     pub(super) fn requeue(&mut self, store: &Store, no: MessageNo, id: crate::ids::AddressId, now: Ms) {
-        let Some(active) = self.messages.get_mut(&no) else {
+        if !self.messages.is_live(no) {
             self.settle(store, no, id, now);
             return;
-        };
-        if active.in_flight.remove(id.0) {
+        }
+        if self.no_longer_in_flight(no, id) {
             self.make_ready(store, no, id, now);
         }
     }

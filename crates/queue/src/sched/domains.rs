@@ -276,7 +276,7 @@ impl Scheduler {
                 job.cursor = Some(next);
                 steps -= 1;
                 let no = MessageNo(next);
-                if let Some(class) = self.messages.get(&no).map(|m| m.class) {
+                if let Some(class) = self.messages.class(no) {
                     self.wait_at(site, job.domain, no, class);
                 } else {
                     // An operator took out what was here, and it ended before the answer came.

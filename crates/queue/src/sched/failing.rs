@@ -51,17 +51,27 @@ impl Active {
 }
 
 impl Scheduler {
-    pub(super) fn is_over_age(&self, no: MessageNo, now: Ms) -> bool {
-        self.messages.get(&no).is_some_and(|m| !m.is_parked() && now.saturating_sub(m.accepted) > self.cfg.lifetime_ms)
+    pub(super) fn is_over_age(&self, store: &Store, no: MessageNo, now: Ms) -> bool {
+        let is_old = store.message(no).is_some_and(|m| now.saturating_sub(m.accepted()) > self.cfg.lifetime_ms);
+        is_old && !self.messages.is_parked(no)
+    }
+
+    /// The transaction is over for it; whether it was in one.
+    pub(super) fn no_longer_in_flight(&mut self, no: MessageNo, id: AddressId) -> bool {
+        let was_there = self.messages.get_mut(no).is_some_and(|active| active.in_flight.remove(id.0));
+        if was_there {
+            self.messages.rest(no);
+        }
+        was_there
     }
 
     /// The recipient is not tried again. `expired`: the last failure was temporary and its lifetime is over.
     pub(super) fn fail(&mut self, store: &Store, no: MessageNo, id: AddressId, expired: bool, reply: &Reply, now: Ms) {
         self.settle(store, no, id, now);
-        let Some(active) = self.messages.get_mut(&no) else { return };
         if !store.message(no).is_some_and(|m| m.pending().contains(id.0)) {
             return;
         }
+        let Some(active) = self.messages.begin(no) else { return };
         if active.meets_reservation(id) {
             return;
         }
@@ -86,7 +96,7 @@ impl Scheduler {
 
     /// Reports a message's failures if nothing else of it is on its way.
     pub(super) fn report_if_last(&mut self, store: &Store, no: MessageNo) {
-        let Some(active) = self.messages.get(&no) else { return };
+        let Some(active) = self.messages.get(no) else { return };
         let Some(extra) = active.extra.as_ref().filter(|extra| !extra.failing.list.is_empty()) else { return };
         let all = store.message(no).is_some_and(|m| m.pending().len() == extra.failing.ids.len());
         if all && active.in_flight.is_empty() {
@@ -96,14 +106,14 @@ impl Scheduler {
 
     /// The time of gathering is over.
     pub(super) fn report_due(&mut self, no: MessageNo) {
-        if let Some(extra) = self.messages.get_mut(&no).and_then(|m| m.extra.as_mut()) {
+        if let Some(extra) = self.messages.get_mut(no).and_then(|m| m.extra.as_mut()) {
             extra.failing.timed = false;
             self.report(no);
         }
     }
 
     fn report(&mut self, no: MessageNo) {
-        let Some(extra) = self.messages.get_mut(&no).and_then(|m| m.extra.as_mut()) else { return };
+        let Some(extra) = self.messages.get_mut(no).and_then(|m| m.extra.as_mut()) else { return };
         let mut list = std::mem::take(&mut extra.failing.list);
         while !list.is_empty() {
             let rest = list.split_off(self.cfg.bounce_failures_max.min(list.len()));
@@ -113,7 +123,7 @@ impl Scheduler {
 
     /// Report and outcomes are durable and applied to the store.
     pub fn bounced(&mut self, no: MessageNo, ids: &[AddressId]) {
-        if let Some(extra) = self.messages.get_mut(&no).and_then(|m| m.extra.as_mut()) {
+        if let Some(extra) = self.messages.get_mut(no).and_then(|m| m.extra.as_mut()) {
             for id in ids {
                 extra.failing.ids.remove(id.0);
             }
@@ -122,7 +132,7 @@ impl Scheduler {
 
     /// The journal took no report (full, failed): the failures are reported again after the time of gathering.
     pub fn bounce_refused(&mut self, no: MessageNo, failures: Vec<Failure>, now: Ms) {
-        let Some(active) = self.messages.get_mut(&no) else { return };
+        let Some(active) = self.messages.begin(no) else { return };
         let failing = &mut active.extra.get_or_insert_default().failing;
         failing.list.extend(failures);
         if !failing.timed {
@@ -154,7 +164,7 @@ impl Scheduler {
             if self.park_at_domain(domain, no) {
                 continue;
             }
-            if drain.expired_only && self.messages.contains_key(&no) && !self.is_over_age(no, now) {
+            if drain.expired_only && self.messages.is_live(no) && !self.is_over_age(store, no, now) {
                 return true;
             }
             let mut ids = Ids::new();
@@ -174,7 +184,7 @@ impl Scheduler {
                 if self.park(site, no) {
                     continue;
                 }
-                if drain.expired_only && self.messages.contains_key(&no) && !self.is_over_age(no, now) {
+                if drain.expired_only && self.messages.is_live(no) && !self.is_over_age(store, no, now) {
                     break;
                 }
                 let mut ids = Ids::new();
@@ -188,9 +198,7 @@ impl Scheduler {
     /// Fails recipients that `take` or `gather` has marked as in flight.
     fn fail_all(&mut self, store: &Store, no: MessageNo, ids: &[AddressId], drain: &Drain, now: Ms) {
         for id in ids {
-            if let Some(active) = self.messages.get_mut(&no) {
-                active.in_flight.remove(id.0);
-            }
+            self.no_longer_in_flight(no, *id);
             self.fail(store, no, *id, drain.expired_only, &drain.reply, now);
         }
         if !ids.is_empty() {

@@ -32,6 +32,7 @@ mod conns;
 mod domains;
 mod effects;
 mod failing;
+mod live;
 mod reasons;
 mod results;
 mod sites;
@@ -53,7 +54,7 @@ pub use effects::{CloseReason, Dsn, Effect, Failure, Ids, RcptOutcome, Stage, Wo
 pub use reasons::Reply;
 pub use status::{Census, Load, RecipientState, RecipientStatus, SiteStatus, Waiting};
 
-use crate::ids::{MessageNo, Ms, SiteId};
+use crate::ids::{AddressId, MessageNo, Ms, SiteId};
 use crate::idset::IdSet;
 use crate::store::Store;
 
@@ -61,17 +62,25 @@ use crate::store::Store;
 const STEPS_MAX: u32 = 4_096;
 /// Messages of up to so many recipients are activated at once, recipient by recipient; larger ones domain by domain.
 const SMALL_RECIPIENTS_MAX: usize = 256;
+/// Messages of up to so many recipients are activated at once, domain by domain: their lists are made when they are
+/// wanted, so that one which waits costs a bit at its domain and one at its site.
+const UNTOUCHED_RECIPIENTS_MAX: usize = 8;
 
 type Map<K, V> = HashMap<K, V, RandomState>;
 
-/// What the scheduler knows of a live message.
+/// What is going on with a live message.
+#[derive(Default)]
 struct Active {
-    class: usize,
-    accepted: Ms,
     /// In a transaction now.
     in_flight: IdSet,
     /// What few messages have.
     extra: Option<Box<Extra>>,
+}
+
+impl Active {
+    fn is_idle(&self) -> bool {
+        self.in_flight.is_empty() && self.extra.is_none()
+    }
 }
 
 #[derive(Default)]
@@ -100,9 +109,7 @@ pub struct Scheduler {
     cfg: SchedConfig,
     rng: fastrand::Rng,
     jitter_seed: u64,
-    messages: tables::Parts<MessageNo, Active>,
-    /// The same as numbers, in order.
-    live: IdSet,
+    messages: live::Messages,
     /// The number accepted last: numbers above it are from before the wrap.
     newest: u32,
     activating: VecDeque<MessageNo>,
@@ -127,8 +134,7 @@ impl Scheduler {
             cfg: cfg.checked(),
             rng: fastrand::Rng::with_seed(seed),
             jitter_seed: seed,
-            messages: tables::Parts::default(),
-            live: IdSet::new(),
+            messages: live::Messages::default(),
             newest: 0,
             activating: VecDeque::new(),
             domains: domains::Domains::default(),
@@ -156,17 +162,10 @@ impl Scheduler {
     pub fn accepted(&mut self, store: &Store, no: MessageNo, now: Ms) {
         let Some(message) = store.message(no) else { return };
         let small = message.pending().len() <= SMALL_RECIPIENTS_MAX;
-        let active = Active {
-            class: usize::from(message.class() == crate::event::Class::Bulk),
-            accepted: message.accepted(),
-            in_flight: IdSet::new(),
-            extra: None,
-        };
-        if self.messages.insert(no, active).is_some() {
+        if !self.messages.insert(no, usize::from(message.class() == crate::event::Class::Bulk)) {
             debug_assert!(false, "a message is accepted once");
             return;
         }
-        self.live.insert(no.0);
         self.newest = no.0;
         if message.is_held() {
             self.park_unseen(no);
@@ -177,11 +176,19 @@ impl Scheduler {
 
     /// Brings a message's recipients to where they wait.
     fn begin(&mut self, store: &Store, no: MessageNo, small: bool, now: Ms) {
-        if small {
+        let Some((message, class)) = store.message(no).zip(self.messages.class(no)) else { return };
+        if message.pending().len() <= UNTOUCHED_RECIPIENTS_MAX {
+            for id in message.pending() {
+                let domain = store.book.domain(AddressId(id));
+                if self.domains.get(domain).bulk.insert(no.0) {
+                    self.link(domain, no, class, now);
+                }
+            }
+        } else if small {
             for id in store.pending_of(no) {
                 self.make_ready(store, no, id, now);
             }
-        } else if let Some(active) = self.messages.get_mut(&no) {
+        } else if let Some(active) = self.messages.begin(no) {
             active.extra.get_or_insert_default().activation = Some(Activation::default());
             self.activating.push_back(no);
         }
@@ -189,10 +196,7 @@ impl Scheduler {
 
     /// The message is no longer live (its last recipient has an outcome, or an operator removed it).
     pub fn finished(&mut self, no: MessageNo) {
-        self.live.remove(no.0);
-        if let Some(active) = self.messages.remove(&no)
-            && let Some(extra) = active.extra
-        {
+        if let Some(extra) = self.messages.remove(no).and_then(|active| active.extra) {
             for site in extra.held_at {
                 self.drop_hold(site, clocks::HoldKey::Message(no));
             }

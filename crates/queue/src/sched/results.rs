@@ -130,7 +130,7 @@ impl Scheduler {
         host: &Arc<str>,
         now: Ms,
     ) {
-        let over_age = self.is_over_age(no, now);
+        let over_age = self.is_over_age(store, no, now);
         for outcome in results {
             let id = outcome.id;
             let Some(at) = open.iter().position(|open| *open == id) else { continue };
@@ -153,12 +153,11 @@ impl Scheduler {
                 }
                 _ => {}
             }
-            if let Some(active) = self.messages.get_mut(&no) {
-                active.in_flight.remove(id.0);
-            } else {
+            if !self.messages.is_live(no) {
                 self.settle(store, no, id, now);
                 continue;
             }
+            self.no_longer_in_flight(no, id);
             match verdict {
                 Verdict::Delivered => self.mailbox_well(store, no, id, now),
                 Verdict::Fail => self.fail(store, no, id, false, &reply_to(outcome, host), now),

@@ -102,6 +102,13 @@ impl Site {
         if self.proven { self.limit } else { 1 }
     }
 
+    /// The oldest waiting message.
+    pub fn oldest_of_all(&self, newest: u32) -> Option<MessageNo> {
+        let all = (0..CLASSES).filter_map(|class| self.oldest(class, newest));
+        // Cyclic order: the distance from the oldest possible number.
+        all.min_by_key(|no| no.0.wrapping_sub(newest).wrapping_sub(1))
+    }
+
     /// The oldest waiting message of a class. Numbers wrap: those above the newest are older than all below it.
     pub fn oldest(&self, class: usize, newest: u32) -> Option<MessageNo> {
         oldest(&self.waiting[class], newest)

@@ -28,6 +28,8 @@ pub struct SiteStatus {
     pub until: Option<Ms>,
     /// The last failure there.
     pub reason: Option<Reply>,
+    /// The first in line.
+    pub oldest: Option<MessageNo>,
 }
 
 /// Where a pending recipient is.
@@ -150,7 +152,13 @@ impl Scheduler {
             proven: entry.proven,
             until: self.site_clock(site, now),
             reason: self.reasons.get(entry.reason).cloned(),
+            oldest: entry.oldest_of_all(self.newest),
         })
+    }
+
+    /// Sites known: their ids are below.
+    pub fn sites_known(&self) -> u32 {
+        self.sites.list.len() as u32
     }
 
     /// When the earliest host may be tried, if none may now.
@@ -168,20 +176,22 @@ impl Scheduler {
             next_try,
             reason: self.reasons.get(reason).cloned(),
         };
-        let (Some(active), Some(message)) = (self.messages.get(&no), store.message(no)) else {
+        let Some(message) = store.message(no).filter(|_| self.messages.is_live(no)) else {
             return status(RecipientState::Unknown, None, 0);
         };
         if !message.pending().contains(id.0) {
             return status(RecipientState::Unknown, None, 0);
         }
-        if active.in_flight.contains(id.0) {
-            return status(RecipientState::Sending, None, 0);
-        }
-        if active.is_failing(id) {
-            return status(RecipientState::Reporting, None, 0);
-        }
-        if active.is_parked() {
-            return status(RecipientState::Held, None, 0);
+        if let Some(active) = self.messages.get(no) {
+            if active.in_flight.contains(id.0) {
+                return status(RecipientState::Sending, None, 0);
+            }
+            if active.is_failing(id) {
+                return status(RecipientState::Reporting, None, 0);
+            }
+            if active.is_parked() {
+                return status(RecipientState::Held, None, 0);
+            }
         }
         if let Some((until, reason)) = self.clocks.recipient(no, id, now) {
             return status(RecipientState::Recipient, Some(until), reason);
@@ -236,8 +246,8 @@ impl Census {
             }
             let current = match (self.id, self.message) {
                 (Some(_), Some(no)) => Some(no),
-                (_, None) => sched.live.min(),
-                (None, Some(after)) => sched.live.iter_from(after).next(),
+                (None, after) => sched.messages.next(after),
+                (Some(_), None) => None,
             };
             let Some(no) = current else { return true };
             self.message = Some(no);

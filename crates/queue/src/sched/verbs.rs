@@ -82,7 +82,7 @@ impl Active {
 impl Scheduler {
     /// Nothing more of the message is handed out until [`Scheduler::release_message`]; transactions under way end.
     pub fn hold_message(&mut self, no: MessageNo) {
-        let Some(active) = self.messages.get_mut(&no) else { return };
+        let Some(active) = self.messages.begin(no) else { return };
         let extra = active.extra.get_or_insert_default();
         if extra.parked.is_some() {
             return;
@@ -96,7 +96,7 @@ impl Scheduler {
 
     /// Ends a hold: the message waits again where it would be without it, behind the clocks that it has.
     pub fn release_message(&mut self, store: &Store, no: MessageNo, now: Ms) {
-        let extra = self.messages.get_mut(&no).and_then(|active| active.extra.as_mut());
+        let extra = self.messages.get_mut(no).and_then(|active| active.extra.as_mut());
         let Some(parked) = extra.and_then(|extra| extra.parked.take()) else { return };
         self.verbs.held -= 1;
         if parked.unseen {
@@ -113,8 +113,11 @@ impl Scheduler {
     /// Of `ids`, those that an operator may take out now, and those in a transaction. Neither are those that failed and
     /// whose report is being made, and those that another verb is taking out.
     pub fn removable(&self, no: MessageNo, ids: &IdSet) -> (IdSet, IdSet) {
-        let Some(active) = self.messages.get(&no) else { return (IdSet::new(), IdSet::new()) };
+        if !self.messages.is_live(no) {
+            return (IdSet::new(), IdSet::new());
+        }
         let mut free = ids.clone();
+        let Some(active) = self.messages.get(no) else { return (free, IdSet::new()) };
         if let Some(extra) = &active.extra {
             free.subtract(extra.failing.ids());
             if let Some(reserved) = &extra.reserved {
@@ -128,8 +131,8 @@ impl Scheduler {
 
     /// Keeps recipients back until [`Scheduler::removed`] or [`Scheduler::unreserve`].
     pub fn reserve(&mut self, no: MessageNo, ids: &IdSet) {
-        if let Some(active) = self.messages.get_mut(&no)
-            && !ids.is_empty()
+        if !ids.is_empty()
+            && let Some(active) = self.messages.begin(no)
         {
             active.extra.get_or_insert_default().reserved.get_or_insert_default().ids.union_with(ids);
         }
@@ -139,12 +142,13 @@ impl Scheduler {
     /// them are reserved again: another verb on them may have ended, and what is free and not reserved is handed out any
     /// moment. Not those that failed in between: they are left to their report.
     pub fn reserve_free(&mut self, store: &Store, no: MessageNo, ids: &IdSet) -> IdSet {
-        let (Some(active), Some(message)) = (self.messages.get(&no), store.message(no)) else { return IdSet::new() };
+        let Some(message) = store.message(no).filter(|_| self.messages.is_live(no)) else { return IdSet::new() };
         let mut free = message.pending().intersection(ids);
-        if let Some(extra) = &active.extra {
+        let active = self.messages.get(no);
+        if let Some(extra) = active.and_then(|active| active.extra.as_ref()) {
             free.subtract(extra.failing.ids());
         }
-        let in_flight = free.intersection(&active.in_flight);
+        let in_flight = active.map_or_else(IdSet::new, |active| free.intersection(&active.in_flight));
         self.reserve(no, &free);
         free.subtract(&in_flight);
         free
@@ -159,7 +163,7 @@ impl Scheduler {
 
     /// Answers which of them had their turn meanwhile.
     fn end_reservation(&mut self, no: MessageNo, ids: &IdSet) -> IdSet {
-        let Some(extra) = self.messages.get_mut(&no).and_then(|active| active.extra.as_mut()) else {
+        let Some(extra) = self.messages.get_mut(no).and_then(|active| active.extra.as_mut()) else {
             return IdSet::new();
         };
         let Some(reserved) = extra.reserved.as_mut() else { return IdSet::new() };
@@ -226,7 +230,7 @@ impl Scheduler {
 
     /// A message that is held when it is heard of.
     pub(super) fn park_unseen(&mut self, no: MessageNo) {
-        if let Some(active) = self.messages.get_mut(&no) {
+        if let Some(active) = self.messages.begin(no) {
             let parked = Parked { unseen: true, ..Parked::default() };
             active.extra.get_or_insert_default().parked = Some(Box::new(parked));
             self.verbs.held += 1;
@@ -238,7 +242,7 @@ impl Scheduler {
         if self.verbs.held == 0 {
             return false;
         }
-        let extra = self.messages.get_mut(&no).and_then(|active| active.extra.as_mut());
+        let extra = self.messages.get_mut(no).and_then(|active| active.extra.as_mut());
         let Some(parked) = extra.and_then(|extra| extra.parked.as_mut()) else { return false };
         parked.sites.insert(site.0);
         self.sites.get(site).waiting.iter_mut().for_each(|waiting| _ = waiting.remove(no.0));
@@ -250,7 +254,7 @@ impl Scheduler {
         if self.verbs.held == 0 {
             return false;
         }
-        let Some(extra) = self.messages.get_mut(&no).and_then(|active| active.extra.as_mut()) else { return false };
+        let Some(extra) = self.messages.get_mut(no).and_then(|active| active.extra.as_mut()) else { return false };
         let Some(parked) = extra.parked.as_mut() else { return false };
         let entry = self.domains.get(domain);
         if entry.bulk.remove(no.0) {
@@ -275,7 +279,7 @@ impl Scheduler {
             let mut is_clear = true;
             for class in 0..CLASSES {
                 let Some(no) = oldest(&self.sites.get(site).waiting[class], self.newest) else { continue };
-                if !self.messages.contains_key(&no) {
+                if !self.messages.is_live(no) {
                     self.bury_at(site, no);
                     is_clear = false;
                 } else if self.park(site, no) {
@@ -330,7 +334,7 @@ impl Scheduler {
             && let Some((domain, no)) = self.verbs.graves.pop_front()
         {
             steps -= 1;
-            if !self.messages.contains_key(&no) {
+            if !self.messages.is_live(no) {
                 self.forget(store, domain, no, now);
             }
         }
@@ -355,7 +359,7 @@ impl Scheduler {
         while steps > 0
             && let Some((no, mut parked)) = self.verbs.releases.pop_front()
         {
-            let Some(class) = self.messages.get(&no).map(|active| active.class) else {
+            let Some(class) = self.messages.class(no) else {
                 self.bury_all(no, &parked);
                 continue;
             };

@@ -71,7 +71,7 @@ impl Waits {
 impl Scheduler {
     /// The recipient may be sent to as soon as a connection is there.
     pub(super) fn make_ready(&mut self, store: &Store, no: MessageNo, id: AddressId, now: Ms) {
-        let Some(class) = self.messages.get(&no).map(|m| m.class) else { return };
+        let Some(class) = self.messages.class(no) else { return };
         // An address that was forgotten since has nothing pending anywhere.
         let Some(domain) = store.book.try_domain(id) else { return };
         self.waits.lists.get_or_insert_with((domain, no), List::default).ids.push(id);
@@ -99,11 +99,10 @@ impl Scheduler {
 
     /// The next slice of a large message's way to its domains.
     pub(super) fn activate(&mut self, store: &Store, no: MessageNo, mut steps: u32, now: Ms) -> u32 {
-        let Some(active) = self.messages.get_mut(&no) else {
+        let (Some(class), Some(active)) = (self.messages.class(no), self.messages.get_mut(no)) else {
             self.activating.pop_front();
             return steps;
         };
-        let class = active.class;
         let activation = active.extra.as_mut().and_then(|extra| extra.activation.take());
         let (Some(mut activation), Some(message)) = (activation, store.message(no)) else {
             self.activating.pop_front();
@@ -132,7 +131,7 @@ impl Scheduler {
         }
         if done {
             self.activating.pop_front();
-        } else if let Some(active) = self.messages.get_mut(&no) {
+        } else if let Some(active) = self.messages.get_mut(no) {
             active.extra.get_or_insert_default().activation = Some(activation);
         }
         steps
@@ -178,7 +177,7 @@ impl Scheduler {
         steps: &mut u32,
         now: Ms,
     ) {
-        let Some(class) = self.messages.get(&no).map(|m| m.class) else {
+        let Some(class) = self.messages.class(no) else {
             self.bury_at(site, no);
             return;
         };
@@ -227,27 +226,22 @@ impl Scheduler {
         steps: &mut u32,
         now: Ms,
     ) -> bool {
-        let (Some(active), Some(message)) = (self.messages.get_mut(&no), store.message(no)) else {
+        let (Some(active), Some(message)) = (self.messages.begin(no), store.message(no)) else {
             self.forget(store, domain, no, now);
             return true;
         };
         let entry = self.domains.get(domain);
+        let mut fresh = List::default();
         if entry.bulk.remove(no.0) {
-            let list = touch(active, domain, store, message.pending(), steps);
-            if !list.is_empty() {
-                entry.explicit.insert(no.0);
-                let known = self.waits.lists.get_or_insert_with((domain, no), List::default);
-                known.ids.extend(list.ids);
-                known.rest = list.rest;
-            }
+            fresh = touch(active, domain, store, message.pending(), steps);
         }
-        if !entry.explicit.contains(no.0) {
-            return true;
+        let mut known = if entry.explicit.contains(no.0) { self.waits.lists.get_mut(&(domain, no)) } else { None };
+        if let Some(known) = known.as_deref_mut() {
+            known.ids.extend(fresh.ids.drain(..));
+            known.rest = fresh.rest.take().or(known.rest.take());
         }
-        let Some(list) = self.waits.lists.get_mut(&(domain, no)) else {
-            entry.explicit.remove(no.0);
-            return true;
-        };
+        let is_known = known.is_some();
+        let list = known.unwrap_or(&mut fresh);
         let mut gone = Ids::new();
         let full = out.len() + max;
         while out.len() < full && *steps > 0 {
@@ -265,9 +259,15 @@ impl Scheduler {
         }
         let empty = list.is_empty();
         if empty {
-            self.waits.lists.remove(&(domain, no));
+            if is_known {
+                self.waits.lists.remove(&(domain, no));
+            }
             entry.explicit.remove(no.0);
+        } else if !is_known {
+            self.waits.lists.insert((domain, no), fresh);
+            entry.explicit.insert(no.0);
         }
+        self.messages.rest(no);
         for id in gone {
             self.settle(store, no, id, now);
         }

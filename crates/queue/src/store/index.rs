@@ -1,13 +1,19 @@
 //! A hash index of 32-bit positions whose keys lie elsewhere (arena, slab), in shards.
 //!
-//! Promise: about 10 bytes per entry, and growth never stops the caller for longer than one shard's rehash (1/256 of
-//! the entries). Several entries may have equal keys. The owner passes hashes and comparisons.
+//! Promise: about 8 bytes per entry, and growth never stops the caller for longer than one shard's rehash (1/192 of the
+//! entries). Several entries may have equal keys. The owner passes hashes and comparisons.
+//!
+//! A shard doubles when it is full. The shards' shares of the entries differ, evenly from one to two, so that they do
+//! not all double at about the same number of entries: neither the pauses come together, nor is everything half empty
+//! behind such a number.
 
 use hashbrown::HashTable;
 
-const SHARDS: usize = 256;
+const SHARDS: u32 = 256;
 /// The shard is taken from hash bits that neither the bucket (low bits) nor the tag (top 7 bits) use.
-const SHARD_SHIFT: u32 = 44;
+const SHARD_SHIFT: u32 = 40;
+const SHARD_BITS: u32 = 16;
+const _: () = assert!(SHARDS * SHARDS == 1 << SHARD_BITS);
 
 #[derive(Debug)]
 pub(crate) struct Index {
@@ -22,8 +28,10 @@ impl Default for Index {
 }
 
 impl Index {
+    /// The i-th gets a share of `SHARDS + i` or so.
     fn shard(hash: u64) -> usize {
-        (hash >> SHARD_SHIFT) as usize % SHARDS
+        let even = (hash >> SHARD_SHIFT) as u32 % (1 << SHARD_BITS);
+        (SHARDS * SHARDS + 3 * even).isqrt() as usize - SHARDS as usize
     }
 
     pub fn len(&self) -> usize {
@@ -63,5 +71,32 @@ impl Index {
 
     pub fn clear(&mut self) {
         *self = Index::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_differ_evenly_from_one_to_two() {
+        let mut counts = vec![0u32; SHARDS as usize];
+        for even in 0..1u64 << SHARD_BITS {
+            counts[Index::shard(even << SHARD_SHIFT)] += 1;
+        }
+        let (first, last) = (f64::from(counts[0]), f64::from(counts[counts.len() - 1]));
+        assert!((1.9..2.1).contains(&(last / first)), "{first} to {last}");
+        assert!(counts.windows(2).all(|pair| pair[0] <= pair[1] + 1), "{counts:?}");
+    }
+
+    #[test]
+    fn entries_are_found_until_they_are_removed() {
+        let (mut index, hash) = (Index::default(), |entry: u32| u64::from(entry).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        for entry in 0..20_000 {
+            index.insert(hash(entry), entry, hash);
+        }
+        assert!((0..20_000).all(|entry| index.find(hash(entry), |e| e == entry) == Some(entry)));
+        assert!((0..20_000).step_by(2).all(|entry| index.remove(hash(entry), entry)));
+        assert_eq!((index.len(), index.find(hash(4), |e| e == 4), index.remove(hash(4), 4)), (10_000, None, false));
     }
 }

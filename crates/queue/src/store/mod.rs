@@ -23,6 +23,7 @@
 //! Failure: nothing here fails but decoding; records that make no sense are ignored and counted (`ignored`).
 
 mod checkpoint;
+mod counts;
 pub(crate) mod index;
 mod query;
 mod sweep;
@@ -41,6 +42,8 @@ use crate::message::Message;
 
 pub use crate::event::{Tally, Totals};
 pub use checkpoint::{Checkpoint, SLICE_BYTES_MAX};
+pub use counts::CHUNK_ADDRESSES;
+use counts::Counts;
 use index::Index;
 pub use query::Summary;
 pub use sweep::{FORGET_IDS_MAX, Sweep, SweepLimits};
@@ -94,6 +97,9 @@ pub struct Store {
     pending: u64,
     /// Messages held.
     held: usize,
+    /// Octets of `messages` at the wire; several envelopes of one content count it each.
+    octets: u64,
+    counts: Counts,
     /// The highest id seen or given out.
     last_id: MessageId,
     /// The id of the youngest message by number.
@@ -120,6 +126,8 @@ impl Default for Store {
             totals: Totals::default(),
             pending: 0,
             held: 0,
+            octets: 0,
+            counts: Counts::default(),
             last_id: MessageId(0),
             last_linked: MessageId(0),
             window: false,
@@ -145,6 +153,7 @@ impl Store {
 
     /// Replay: decodes and applies one owner record.
     pub fn apply_record(&mut self, record: &[u8]) -> Result<Applied, EventError> {
+        self.counts.suspend();
         Event::decode(record).map(|event| self.apply(event))
     }
 
@@ -217,19 +226,25 @@ impl Store {
         self.book.reuse_gaps();
         self.book.all_seen(self.newest);
         self.check_addresses()?;
-        if !std::mem::take(&mut self.unordered) {
-            return Ok(());
+        if std::mem::take(&mut self.unordered) {
+            self.renumber();
         }
+        let (first, until) = self.number_bounds();
+        self.counts.resume(first, until);
+        Ok(())
+    }
+
+    /// Numbers follow age again.
+    fn renumber(&mut self) {
         let mut messages: Vec<Message> = self.messages.drain().collect();
         messages.sort_unstable_by_key(Message::id);
         self.by_id.clear();
         self.by_content.clear();
-        (self.pending, self.held) = (0, 0);
+        (self.pending, self.held, self.octets) = (0, 0, 0);
         self.last_linked = MessageId(0);
         for message in messages {
             self.link(message);
         }
-        Ok(())
     }
 
     fn check_addresses(&self) -> Result<(), UnknownAddress> {
@@ -320,6 +335,7 @@ impl Store {
 
     fn settle_known(&mut self, no: MessageNo, fate: Fate, ids: &IdSet) -> Applied {
         let Some(message) = self.messages.get_mut(no.0) else { return Applied::Nothing };
+        self.counts.go(&self.book, no, message.pending(), ids);
         let recipients = message.settle(fate, ids);
         if recipients == 0 {
             return self.ignore();
@@ -363,9 +379,13 @@ impl Store {
         let (id, content) = (message.id(), message.content());
         self.pending += message.pending().len() as u64;
         self.held += usize::from(message.is_held());
+        self.octets = self.octets.wrapping_add(message.size());
         self.unordered |= id < self.last_linked;
         self.last_linked = id;
         let no = self.messages.push(message);
+        if let Some(message) = self.messages.get(no.0) {
+            self.counts.come(&self.book, no, message.pending());
+        }
         let (messages, hasher) = (&self.messages, &self.hasher);
         // Every entry of the indices is in the table.
         self.by_id.insert(hasher.hash_one(id), no.0, |no| messages.get(no).map_or(0, |m| hasher.hash_one(m.id())));
@@ -379,6 +399,10 @@ impl Store {
         let Some(message) = self.messages.remove(no.0) else { return false };
         self.pending -= message.pending().len() as u64;
         self.held -= usize::from(message.is_held());
+        self.octets = self.octets.wrapping_sub(message.size());
+        if !message.pending().is_empty() {
+            self.counts.go(&self.book, no, message.pending(), message.pending());
+        }
         self.by_id.remove(self.hasher.hash_one(message.id()), no.0);
         self.by_content.remove(self.hasher.hash_one(message.content()), no.0);
         !self.has_content(message.content())

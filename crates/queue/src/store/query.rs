@@ -18,7 +18,6 @@ pub struct Summary<'a> {
     pub size: u64,
     pub sender: &'a str,
     pub list: Option<&'a str>,
-    pub message_id: &'a str,
     pub origin: &'a str,
     pub total: u64,
     pub pending: u64,
@@ -61,6 +60,11 @@ impl Store {
         self.messages.between(first, until)
     }
 
+    /// Octets of all queued messages at the wire; several envelopes of one content count it each.
+    pub fn octets(&self) -> u64 {
+        self.octets
+    }
+
     /// Messages that an operator holds.
     pub fn held(&self) -> usize {
         self.held
@@ -92,7 +96,6 @@ impl Store {
             size: envelope.size,
             sender: envelope.sender,
             list: envelope.list,
-            message_id: envelope.message_id,
             origin: envelope.origin,
             total: m.total(),
             pending: m.pending().len() as u64,

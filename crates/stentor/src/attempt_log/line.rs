@@ -38,6 +38,8 @@ pub enum Stat {
     Deferred,
     Bounced,
     Expired,
+    /// By an operator.
+    Removed,
 }
 
 impl Stat {
@@ -47,6 +49,7 @@ impl Stat {
             Stat::Deferred => "Deferred",
             Stat::Bounced => "Bounced",
             Stat::Expired => "Expired",
+            Stat::Removed => "Removed",
         }
     }
 }

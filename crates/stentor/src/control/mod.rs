@@ -17,7 +17,7 @@ mod tests;
 pub use client::{Client, ClientError};
 pub use protocol::{
     AddressView, EnvelopeView, ErrorCode, Fates, HostsHistoryView, MailboxHistoryView, MessageView, QueueSummary,
-    RecipientState, RecipientView, Reply, Request, SiteRow, Status,
+    RecipientState, RecipientView, Reply, Request, SiteRow, Status, Stuck, StuckRow,
 };
 pub use selection::{Counted, Selection, Verb};
 pub use server::{Control, ControlServer, Peer};

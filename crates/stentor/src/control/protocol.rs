@@ -19,10 +19,17 @@ pub const ROWS_PER_LINE_MAX: usize = 200;
 pub const SITES_DEFAULT: u32 = 50;
 pub const RECIPIENTS_DEFAULT: u32 = 1_000;
 
+/// The most rows of each kind of `queue_stuck`, and how many unless the request says otherwise.
+pub const STUCK_MAX: u32 = 1_000;
+pub const STUCK_DEFAULT: u32 = 20;
+/// The same on the command line.
+pub const STUCK_DEFAULT_TEXT: &str = "20";
+
 /// The verbs of this version.
-pub const VERBS: [&str; 13] = [
+pub const VERBS: [&str; 14] = [
     "status",
     "queue",
+    "queue_stuck",
     "queue_show",
     "address",
     "flush",
@@ -45,6 +52,10 @@ pub enum Request {
     /// The queue in sum and by site, the sites with most recipients first.
     Queue {
         sites_max: u32,
+    },
+    /// The recipients with most messages waiting, and the sites with most recipients.
+    QueueStuck {
+        rows_max: u32,
     },
     /// One message and its recipients that are still pending.
     QueueShow {
@@ -90,6 +101,13 @@ struct QueueArguments {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
+struct StuckArguments {
+    #[serde(default = "stuck_default")]
+    rows_max: u32,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct ShowArguments {
     id: String,
     #[serde(default = "recipients_default")]
@@ -110,6 +128,10 @@ struct FlushArguments {
 
 fn sites_default() -> u32 {
     SITES_DEFAULT
+}
+
+fn stuck_default() -> u32 {
+    STUCK_DEFAULT
 }
 
 fn recipients_default() -> u32 {
@@ -150,6 +172,13 @@ impl Request {
                 let QueueArguments { sites_max } = QueueArguments::deserialize(&fields).map_err(wrong)?;
                 Ok(Request::Queue { sites_max })
             }
+            "queue_stuck" => {
+                let StuckArguments { rows_max } = StuckArguments::deserialize(&fields).map_err(wrong)?;
+                if rows_max > STUCK_MAX {
+                    return Err(bad(format!("queue_stuck: rows_max is at most {STUCK_MAX}")));
+                }
+                Ok(Request::QueueStuck { rows_max })
+            }
             "queue_show" => {
                 let a = ShowArguments::deserialize(&fields).map_err(wrong)?;
                 let id = a.id.parse().map_err(|e| bad(format!("queue_show: {e}")))?;
@@ -180,6 +209,9 @@ impl Request {
         let mut line = match self {
             Request::Status => serde_json::json!({"v": VERSION, "verb": "status"}),
             Request::Queue { sites_max } => serde_json::json!({"v": VERSION, "verb": "queue", "sites_max": sites_max}),
+            Request::QueueStuck { rows_max } => {
+                serde_json::json!({"v": VERSION, "verb": "queue_stuck", "rows_max": rows_max})
+            }
             Request::QueueShow { id, recipients_max } => {
                 let id = id.to_string();
                 serde_json::json!({"v": VERSION, "verb": "queue_show", "id": id, "recipients_max": recipients_max})
@@ -298,6 +330,9 @@ pub struct Status {
     pub dns_queries: u64,
     pub dns_failures: u64,
     pub log_lines_lost: u64,
+    /// The longest that the queue's lock was held since the last `status`, and where in the source.
+    pub lock_held_us_max: u64,
+    pub lock_held_at: String,
 }
 
 /// `stentor queue`.
@@ -335,6 +370,39 @@ pub struct SiteRow {
     pub next_try: Option<Ms>,
     /// The last reply or error that held mail up; empty if none did.
     pub last_reply: String,
+    /// When the oldest message in line there was accepted.
+    pub oldest: Option<Ms>,
+}
+
+/// `stentor queue --stuck`. Gathered in slices: rows are of slightly different instants.
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
+#[serde(default)]
+pub struct Stuck {
+    pub hostname: String,
+    pub now: Ms,
+    /// A start or a large post is still being counted: the counts are too low.
+    pub is_counting: bool,
+    /// Sites with pending recipients.
+    pub sites_total: u64,
+    /// Most messages first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub recipients: Vec<StuckRow>,
+    /// Most recipients first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub sites: Vec<SiteRow>,
+}
+
+/// A recipient that messages wait for, as its oldest message sees it.
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
+#[serde(default)]
+pub struct StuckRow {
+    #[serde(flatten)]
+    pub state: RecipientView,
+    /// Messages that wait for it.
+    pub messages: u64,
+    /// When the oldest of them was accepted, and its queue id.
+    pub oldest: Option<Ms>,
+    pub oldest_id: Option<String>,
 }
 
 /// `stentor queue show ID`.
@@ -483,6 +551,7 @@ pub struct ExportedRecipient {
 pub enum Reply {
     Status(Box<Status>),
     Queue(QueueSummary),
+    Stuck(Box<Stuck>),
     Message(Box<MessageView>),
     Address(Box<AddressView>),
     /// It has been done, or begun; `count` says for how many, where that means something.
@@ -517,6 +586,8 @@ enum Body {
     Status(Box<Status>),
     Queue(QueueSummary),
     Sites(Vec<SiteRow>),
+    Stuck(Box<Stuck>),
+    StuckRecipients(Vec<StuckRow>),
     Message(Box<MessageView>),
     Recipients(Vec<RecipientView>),
     Address(Box<AddressView>),
@@ -547,6 +618,12 @@ pub fn to_lines(reply: Reply) -> Vec<String> {
             let rows = std::mem::take(&mut queue.sites);
             bodies.push(Body::Queue(queue));
             bodies.extend(rows.chunks(ROWS_PER_LINE_MAX).map(|rows| Body::Sites(rows.to_vec())));
+        }
+        Reply::Stuck(mut stuck) => {
+            let (recipients, sites) = (std::mem::take(&mut stuck.recipients), std::mem::take(&mut stuck.sites));
+            bodies.push(Body::Stuck(stuck));
+            bodies.extend(recipients.chunks(ROWS_PER_LINE_MAX).map(|rows| Body::StuckRecipients(rows.to_vec())));
+            bodies.extend(sites.chunks(ROWS_PER_LINE_MAX).map(|rows| Body::Sites(rows.to_vec())));
         }
         Reply::Message(mut message) => {
             let rows = std::mem::take(&mut message.recipients);
@@ -603,6 +680,7 @@ impl Assembler {
         let reply = match (self.0.take(), line.body) {
             (None, Body::Status(status)) => Reply::Status(status),
             (None, Body::Queue(queue)) => Reply::Queue(queue),
+            (None, Body::Stuck(stuck)) => Reply::Stuck(stuck),
             (None, Body::Message(message)) => Reply::Message(message),
             (None, Body::Address(address)) => Reply::Address(address),
             (None, Body::Done(done)) if done.messages.is_some() => {
@@ -616,6 +694,14 @@ impl Assembler {
             (Some(Reply::Queue(mut queue)), Body::Sites(rows)) => {
                 queue.sites.extend(rows);
                 Reply::Queue(queue)
+            }
+            (Some(Reply::Stuck(mut stuck)), Body::StuckRecipients(rows)) => {
+                stuck.recipients.extend(rows);
+                Reply::Stuck(stuck)
+            }
+            (Some(Reply::Stuck(mut stuck)), Body::Sites(rows)) => {
+                stuck.sites.extend(rows);
+                Reply::Stuck(stuck)
             }
             (Some(Reply::Message(mut message)), Body::Recipients(rows)) => {
                 message.recipients.extend(rows);

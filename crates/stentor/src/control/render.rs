@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use stentor_queue::ids::Ms;
 
-use super::protocol::{AddressView, Fates, MessageView, QueueSummary, RecipientState, Reply, Status};
+use super::protocol::{AddressView, Fates, MessageView, QueueSummary, RecipientState, Reply, SiteRow, Status, Stuck};
 use crate::attempt_log::{printable, push_rfc3339};
 
 /// The width of everything here, single long names and ids in headings excepted.
@@ -18,6 +18,7 @@ pub fn reply(reply: &Reply) -> String {
     match reply {
         Reply::Status(s) => status(s),
         Reply::Queue(q) => queue(q),
+        Reply::Stuck(s) => stuck(s),
         Reply::Message(m) => message(m),
         Reply::Address(a) => address(a),
         Reply::Done { text, .. } => format!("{}\n", printable(text, 1000)),
@@ -40,8 +41,13 @@ pub fn queue(q: &QueueSummary) -> String {
         let id = cut(q.oldest_id.as_deref().unwrap_or(""), 20);
         line(&mut out, format_args!("oldest: {id}, accepted {} ago", span(q.now.saturating_sub(oldest))));
     }
-    if q.sites.is_empty() {
-        return out;
+    site_rows(&mut out, &q.sites, q.sites_total, q.now);
+    out
+}
+
+fn site_rows(out: &mut String, sites: &[SiteRow], sites_total: u64, now: Ms) {
+    if sites.is_empty() {
+        return;
     }
     let rest = COLUMNS_MAX - (8 + 1 + 7 + 1 + 5 + 1 + 8 + 2 + SITE_COLUMNS + 2);
     out.push('\n');
@@ -49,20 +55,45 @@ pub fn queue(q: &QueueSummary) -> String {
         "{:>8} {:>7} {:>5} {:>8}  {:<SITE_COLUMNS$}  {}",
         "waiting", "msgs", "conns", "next try", "site", "last answer"
     );
-    line(&mut out, heading);
-    for row in &q.sites {
-        let next = next_try(row.next_try, q.now);
+    line(out, heading);
+    for row in sites {
+        let next = next_try(row.next_try, now);
         let (site, last) = (cut(&row.site, SITE_COLUMNS), cut(&row.last_reply, rest));
         let (waiting, messages, connections) = (row.waiting, row.messages, row.connections);
-        line(
-            &mut out,
-            format_args!("{waiting:>8} {messages:>7} {connections:>5} {next:>8}  {site:<SITE_COLUMNS$}  {last}"),
-        );
+        line(out, format_args!("{waiting:>8} {messages:>7} {connections:>5} {next:>8}  {site:<SITE_COLUMNS$}  {last}"));
     }
-    let more = q.sites_total.saturating_sub(q.sites.len() as u64);
+    let more = sites_total.saturating_sub(sites.len() as u64);
     if more > 0 {
-        line(&mut out, format_args!("... and {}", plural(more, "more site")));
+        line(out, format_args!("... and {}", plural(more, "more site")));
     }
+}
+
+/// `stentor queue --stuck`: recipients by messages, then sites by recipients.
+pub fn stuck(s: &Stuck) -> String {
+    let mut out = String::new();
+    if s.is_counting {
+        line(&mut out, format_args!("{}: still counting, there are more", cut(&s.hostname, 60)));
+    }
+    if s.recipients.is_empty() && s.sites.is_empty() {
+        line(&mut out, format_args!("{}: nobody waits", cut(&s.hostname, 60)));
+        return out;
+    }
+    let rest = COLUMNS_MAX - (8 + 1 + 8 + 1 + 8 + 2 + ADDRESS_COLUMNS + 2);
+    line(
+        &mut out,
+        format_args!(
+            "{:>8} {:>8} {:>8}  {:<ADDRESS_COLUMNS$}  {}",
+            "messages", "oldest", "next try", "recipient", "last answer"
+        ),
+    );
+    for row in &s.recipients {
+        let oldest = row.oldest.map_or_else(|| "-".to_owned(), |at| span(s.now.saturating_sub(at)));
+        let next = next_try(row.state.next_try, s.now);
+        let (address, last) = (cut(&row.state.address, ADDRESS_COLUMNS), cut(&row.state.last_reply, rest));
+        let messages = row.messages;
+        line(&mut out, format_args!("{messages:>8} {oldest:>8} {next:>8}  {address:<ADDRESS_COLUMNS$}  {last}"));
+    }
+    site_rows(&mut out, &s.sites, s.sites_total, s.now);
     out
 }
 

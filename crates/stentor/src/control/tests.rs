@@ -25,6 +25,7 @@ fn requests_round_trip() {
     for request in [
         Request::Status,
         Request::Queue { sites_max: 7 },
+        Request::QueueStuck { rows_max: 9 },
         Request::QueueShow { id, recipients_max: 3 },
         Request::Address { address: "a@example.org".to_owned() },
         Request::Flush { site: None },
@@ -111,6 +112,7 @@ fn summary(sites: usize) -> QueueSummary {
         connections: 1,
         next_try: Some(NOW + 90_000),
         last_reply: "451 4.7.1 greylisted".to_owned(),
+        oldest: Some(NOW - 60_000),
     };
     QueueSummary {
         hostname: "mx.example.com".to_owned(),
@@ -124,6 +126,18 @@ fn summary(sites: usize) -> QueueSummary {
         sites_total: sites as u64,
         sites: (0..sites).map(row).collect(),
     }
+}
+
+fn stuck(rows: usize) -> Stuck {
+    let row = |i: usize| StuckRow {
+        state: RecipientView { address: format!("user{i}@example.org"), ..RecipientView::default() },
+        messages: 9_000 - i as u64,
+        oldest: Some(NOW - 86_400_000),
+        oldest_id: Some("00000000002D".to_owned()),
+    };
+    let sites = summary(rows).sites;
+    let hostname = "mx.example.com".to_owned();
+    Stuck { hostname, now: NOW, is_counting: true, sites_total: 9, recipients: (0..rows).map(row).collect(), sites }
 }
 
 fn view(recipients: usize) -> MessageView {
@@ -228,6 +242,7 @@ impl Control for Double {
         match request {
             Request::Status => Reply::Status(Box::new(Status { pid: peer.uid, ..Status::default() })),
             Request::Queue { sites_max } => Reply::Queue(summary(sites_max as usize)),
+            Request::QueueStuck { rows_max } => Reply::Stuck(Box::new(stuck(rows_max as usize))),
             Request::QueueShow { id: MessageId(77), .. } => Reply::Message(Box::new(view(500))),
             Request::QueueShow { .. } => Reply::error(ErrorCode::NotFound, "no such message"),
             Request::Address { address } => Reply::Address(Box::new(AddressView { address, ..AddressView::default() })),
@@ -264,6 +279,8 @@ fn a_client_asks_many_things_over_one_connection() {
         let mut client = Client::connect(path).unwrap();
         assert_eq!(client.ask(&Request::Queue { sites_max: 1000 }).unwrap(), Reply::Queue(summary(1000)));
         let mut lines = Vec::new();
+        let asked = Request::QueueStuck { rows_max: 450 };
+        assert_eq!(client.ask(&asked).unwrap(), Reply::Stuck(Box::new(stuck(450))), "in several lines");
         let show = Request::QueueShow { id: MessageId(77), recipients_max: 500 };
         let mut keep = |line: &str| {
             lines.push(line.to_owned());

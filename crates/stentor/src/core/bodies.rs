@@ -1,33 +1,49 @@
 //! Small contents that were accepted a moment ago, kept in memory so that the first attempt need not read them back.
 //! A cache: whatever does not fit is read from the journal.
+//!
+//! What has waited for [`KEPT_MS`] waits for a host that is down: it makes room, so that a deep queue neither holds this
+//! memory nor keeps new mail out of it. Nothing younger is evicted, since those that wait longest are delivered first.
+
+use std::collections::VecDeque;
 
 use hashbrown::HashMap;
-use stentor_queue::ids::ContentId;
+use stentor_queue::ids::{ContentId, Ms};
 
 use super::envelope::Body;
 
+/// Larger contents are read from the journal: the cache is for the many small ones.
+const BODY_BYTES_MAX: usize = 64 * 1024;
+/// How long a content is kept.
+const KEPT_MS: Ms = 10_000;
+/// Contents let go for one that comes: more than one, so that room is made.
+const EXPIRED_MAX: usize = 4;
+/// Contents let go in one tick, and how long it waits for company.
+const EXPIRED_PER_TICK: usize = 512;
+const TICK_MS: Ms = 1_000;
+
 pub struct Bodies {
     kept: HashMap<ContentId, Body, foldhash::fast::FixedState>,
+    /// In order of age; some of them may be gone.
+    ages: VecDeque<(Ms, ContentId)>,
     bytes: usize,
     bytes_max: usize,
 }
 
-/// Larger contents are read from the journal: the cache is for the many small ones.
-const BODY_BYTES_MAX: usize = 64 * 1024;
-
 impl Bodies {
     pub fn new(bytes_max: usize) -> Bodies {
-        Bodies { kept: HashMap::default(), bytes: 0, bytes_max }
+        Bodies { kept: HashMap::default(), ages: VecDeque::new(), bytes: 0, bytes_max }
     }
 
-    /// Keeps a complete content if there is room. Those that wait longest are delivered first, so nothing is evicted.
-    pub fn keep(&mut self, id: ContentId, body: &Body) {
+    /// Keeps a complete content if there is room.
+    pub fn keep(&mut self, id: ContentId, body: &Body, now: Ms) {
+        self.expire(EXPIRED_MAX, now);
         let bytes = body.capacity();
         if bytes <= BODY_BYTES_MAX
             && self.bytes + bytes <= self.bytes_max
             && self.kept.insert(id, body.clone()).is_none()
         {
             self.bytes += bytes;
+            self.ages.push_back((now, id));
         }
     }
 
@@ -39,6 +55,26 @@ impl Bodies {
     pub fn forget(&mut self, id: ContentId) {
         if let Some(body) = self.kept.remove(&id) {
             self.bytes -= body.capacity();
+        }
+    }
+
+    /// Lets some of those go that have waited too long; due at [`Bodies::next_tick`].
+    pub fn tick(&mut self, now: Ms) {
+        self.expire(EXPIRED_PER_TICK, now);
+    }
+
+    pub fn next_tick(&self) -> Option<Ms> {
+        self.ages.front().map(|(since, _)| (since + KEPT_MS).next_multiple_of(TICK_MS))
+    }
+
+    fn expire(&mut self, mut left: usize, now: Ms) {
+        while left > 0
+            && let Some((since, id)) = self.ages.front().copied()
+            && (since + KEPT_MS <= now || !self.kept.contains_key(&id))
+        {
+            left -= 1;
+            self.ages.pop_front();
+            self.forget(id);
         }
     }
 }
@@ -53,12 +89,27 @@ mod tests {
     fn room_is_bounded_and_comes_back() {
         let mut bodies = Bodies::new(100);
         let body = Arc::new(Vec::with_capacity(60));
-        bodies.keep(ContentId(1), &body);
-        bodies.keep(ContentId(2), &body);
+        bodies.keep(ContentId(1), &body, 5);
+        bodies.keep(ContentId(2), &body, KEPT_MS);
         assert!(bodies.get(ContentId(1)).is_some());
         assert!(bodies.get(ContentId(2)).is_none());
         bodies.forget(ContentId(1));
-        bodies.keep(ContentId(2), &body);
+        bodies.keep(ContentId(2), &body, KEPT_MS);
         assert!(bodies.get(ContentId(2)).is_some());
+    }
+
+    #[test]
+    fn what_waits_too_long_makes_room() {
+        let mut bodies = Bodies::new(100);
+        let body = Arc::new(Vec::with_capacity(60));
+        bodies.keep(ContentId(1), &body, 5);
+        bodies.keep(ContentId(2), &body, 5 + KEPT_MS);
+        assert!(bodies.get(ContentId(1)).is_none());
+        assert!(bodies.get(ContentId(2)).is_some());
+        for n in 3..100 {
+            bodies.forget(ContentId(n - 1));
+            bodies.keep(ContentId(n), &body, 6 + KEPT_MS);
+        }
+        assert!(bodies.ages.len() <= EXPIRED_MAX, "{} ages", bodies.ages.len());
     }
 }

@@ -297,6 +297,7 @@ impl Committer {
             params,
             origin: envelope.origin,
             message_id: envelope.message_id,
+            message_id_at: envelope.message_id_at,
             is_report: envelope.is_report,
         })
     }
@@ -382,7 +383,7 @@ impl Committer {
                         if accepts.is_empty() {
                             self.journal.drop_content(content.0);
                         } else if let Some(body) = &body {
-                            hub.bodies.keep(content, body);
+                            hub.bodies.keep(content, body, now);
                         }
                         for accept in accepts {
                             super::log::accepted(&core, &accept);
@@ -401,7 +402,7 @@ impl Committer {
                         answers.push(answer);
                     }
                     Planned::Verb { job, answer } => {
-                        job.apply(hub, now);
+                        job.apply(&core, hub, now);
                         answers.push(answer);
                     }
                 }
@@ -472,7 +473,8 @@ impl Committer {
     fn count(&mut self) {
         let stats = self.journal.statistics();
         let now = Instant::now();
-        if self.space_at.is_none_or(|at| now.duration_since(at) >= SPACE_PAUSE) {
+        let is_wanted = self.core.counters.space_wanted.swap(false, Ordering::AcqRel);
+        if is_wanted || self.space_at.is_none_or(|at| now.duration_since(at) >= SPACE_PAUSE) {
             self.space_at = Some(now);
             let space = self.journal.space();
             self.core.counters.segments.store(space.segments as u64, Ordering::Relaxed);

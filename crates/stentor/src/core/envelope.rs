@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use stentor_mail::address::Address;
-use stentor_queue::event::{Class, RcptParams, Ret};
+use stentor_queue::event::{Class, MessageIdAt, RcptParams, Ret};
 use stentor_queue::ids::AddressId;
 use stentor_queue::idset::IdSet;
 
@@ -37,6 +37,8 @@ pub struct NewEnvelope {
     pub origin: String,
     /// The Message-ID header field's value; may be empty.
     pub message_id: String,
+    /// Its place in the content, if known: then the text is for the log alone.
+    pub message_id_at: Option<MessageIdAt>,
     /// A delivery report of ours: never bounced.
     pub is_report: bool,
 }

@@ -24,6 +24,9 @@ use super::forget::Pins;
 /// Recipients handed out plus outcomes not yet synced: what a crash can repeat.
 pub const COMPLETIONS_MAX: usize = 50_000;
 
+/// Recipients counted in one tick: some 50 us.
+const COUNTED_PER_TICK: usize = 4_096;
+
 /// How a connection's task is told that there is something to do.
 #[derive(Default)]
 pub struct Signal {
@@ -168,6 +171,7 @@ pub struct Hub {
     pub unreferenced: Vec<u64>,
     /// Addresses that somebody was told the ids of.
     pub pins: Pins,
+    is_stopping: bool,
 }
 
 impl Hub {
@@ -187,6 +191,7 @@ impl Hub {
             finished: Vec::new(),
             unreferenced: Vec::new(),
             pins: Pins::default(),
+            is_stopping: false,
         }
     }
 
@@ -210,7 +215,7 @@ impl Hub {
                 Effect::Bounce { no, failures } => acts.push(Act::Bounce { no, failures }),
             }
         }
-        let next = self.sched.next_tick();
+        let next = self.next_due();
         let tick = next.is_some_and(|next| self.tick_at.is_none_or(|at| next < at));
         if tick {
             self.tick_at = next;
@@ -223,8 +228,22 @@ impl Hub {
     /// When the scheduler wants to be called again; remembered, so that [`Hub::settle`] wakes the ticker only for what
     /// is earlier.
     pub fn next_tick(&mut self) -> Option<Ms> {
-        self.tick_at = self.sched.next_tick();
+        self.tick_at = self.next_due();
         self.tick_at
+    }
+
+    fn next_due(&self) -> Option<Ms> {
+        if self.store.is_counting() {
+            return Some(0);
+        }
+        [self.sched.next_tick(), self.bodies.next_tick()].into_iter().flatten().min()
+    }
+
+    /// A slice of what the clocks and the counting have to do.
+    pub fn tick(&mut self, now: Ms) {
+        self.sched.tick(&self.store, now);
+        self.store.count_on(COUNTED_PER_TICK);
+        self.bodies.tick(now);
     }
 
     /// The next transaction for a connection, unless as much is unsynced as a crash may repeat.
@@ -263,6 +282,7 @@ impl Hub {
 
     /// No more work is given out; whoever waits for some is woken to see that.
     pub fn stop(&mut self) {
+        self.is_stopping = true;
         self.sched.stop();
         for signal in self.signals.values() {
             signal.wake();
@@ -386,6 +406,10 @@ impl Hub {
         self.syncing_recipients = 0;
     }
 
+    pub fn is_stopping(&self) -> bool {
+        self.is_stopping
+    }
+
     pub fn connection_gone(&mut self, conn: ConnId) {
         self.signals.remove(&conn);
     }
@@ -424,6 +448,7 @@ mod tests {
             params: Vec::new(),
             origin: String::new(),
             message_id: String::new(),
+            message_id_at: None,
             is_report: false,
         };
         let Applied::New(no) = hub.apply(Event::Accept(Box::new(accept))) else { panic!("not new") };

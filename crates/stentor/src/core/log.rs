@@ -5,11 +5,13 @@ use std::net::IpAddr;
 use stentor_mail::reply::Reply;
 use stentor_mail::server::MailFrom;
 use stentor_queue::event::{Accept, Class};
-use stentor_queue::ids::{MessageNo, Ms};
+use stentor_queue::ids::{AddressId, MessageId, MessageNo, Ms};
+use stentor_queue::idset::IdSet;
 use stentor_queue::sched::{Dsn, Failure, RcptOutcome, Stage};
 use stentor_queue::site::Target;
 
 use super::Core;
+use super::hub::Hub;
 use crate::attempt_log::{Accepted, Attempt, Relay, Stat};
 use crate::delivery::Assignment;
 
@@ -111,6 +113,30 @@ pub fn given_up(core: &std::sync::Arc<Core>, no: MessageNo, failures: &[Failure]
             );
         }
     });
+}
+
+/// Recipients that an operator takes out.
+pub fn removed(core: &Core, hub: &Hub, message: MessageId, ids: &IdSet, who: &str, now: Ms) {
+    if !core.log.is_on() {
+        return;
+    }
+    let Some(message) = hub.store.no_of(message).and_then(|no| hub.store.message(no)) else { return };
+    let pending = ids.iter().filter(|id| message.pending().contains(*id));
+    core.log.attempt(
+        now,
+        &Attempt {
+            id: message.id(),
+            from: message.sender(),
+            delay_ms: now.saturating_sub(message.accepted()),
+            xdelay_ms: 0,
+            mailer: "operator",
+            relay: None,
+            dsn: "5.0.0",
+            stat: Stat::Removed,
+            reply: who,
+        },
+        pending.map(|id| hub.store.book.text(AddressId(id))),
+    );
 }
 
 /// No session came about: nobody's copy was tried, so there is no queue id, but the operator wants to see it.

@@ -7,6 +7,7 @@ pub mod bodies;
 pub mod committer;
 pub mod envelope;
 pub mod forget;
+mod held;
 pub mod hub;
 pub mod intake;
 pub mod log;
@@ -15,17 +16,20 @@ pub mod memory_group;
 pub mod settings;
 pub mod verb;
 
+use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, RwLock};
 use smallvec::SmallVec;
 use stentor_journal::ContentReader;
 use stentor_mail::reply::Reply;
+use stentor_queue::event::MessageIdAt;
 use stentor_queue::ids::{ContentId, MessageId, Ms};
 use tokio::sync::Notify;
 
+pub use self::held::LongestHold;
 use self::hub::{Act, Hub};
 use self::intake::{Intake, Refused};
 use self::memory::Memory;
@@ -53,6 +57,8 @@ pub struct Counters {
     pub disk_free_bytes: AtomicU64,
     /// The longest that an outcome has waited to be durable: what a crash would have repeated.
     pub outcome_sync_ms_max: AtomicU64,
+    /// Somebody waits for what the journal occupies now.
+    pub space_wanted: AtomicBool,
 }
 
 pub struct Core {
@@ -81,12 +87,19 @@ pub struct Core {
     /// Wakes the ticker when the scheduler's next time moved nearer.
     pub ticker: Notify,
     actor: Arc<dyn Actor>,
+    /// The longest hold of the hub's lock.
+    pub held: LongestHold,
     /// Delivery reports being made: each may hold a copy of a whole message.
     pub reports: tokio::sync::Semaphore,
 }
 
 /// How often the control group is asked what is used of its memory.
 const MEMORY_POLL: Duration = Duration::from_millis(100);
+/// What a journal that is wrong may make us read for a Message-ID.
+const MESSAGE_ID_BYTES_MAX: u32 = 4096;
+/// How long `stentor status` waits for fresh figures: a batch may be on its way to the disk.
+const SPACE_POLLS: u32 = 100;
+const SPACE_POLL: Duration = Duration::from_millis(2);
 /// How many delivery reports are made at a time.
 const REPORTS_MAX: usize = 32;
 
@@ -138,6 +151,7 @@ impl Core {
             settings: RwLock::new(parts.settings),
             ticker: Notify::new(),
             actor: parts.actor,
+            held: LongestHold::default(),
             reports: tokio::sync::Semaphore::new(REPORTS_MAX),
         })
     }
@@ -164,6 +178,26 @@ impl Core {
         ContentId(self.last_content_id.fetch_add(1, Ordering::Relaxed))
     }
 
+    /// Has the committer say what the journal occupies now, as far as it gets to that soon.
+    pub async fn refresh_space(&self) {
+        self.counters.space_wanted.store(true, Ordering::Release);
+        self.intake.completions(Duration::ZERO);
+        for _ in 0..SPACE_POLLS {
+            if !self.counters.space_wanted.load(Ordering::Acquire) {
+                break;
+            }
+            tokio::time::sleep(SPACE_POLL).await;
+        }
+    }
+
+    /// A Message-ID that is not kept in memory, from the stored content; empty if that cannot be read. Not to be called
+    /// under the hub's lock.
+    pub fn message_id(&self, content: ContentId, at: MessageIdAt) -> String {
+        let mut bytes = vec![0; at.len.min(MESSAGE_ID_BYTES_MAX) as usize];
+        let read = self.reader.read_at(content.0, at.offset.into(), &mut bytes).unwrap_or(0);
+        String::from_utf8_lossy(&bytes[..read]).into_owned()
+    }
+
     /// Why no new transaction may begin now, if so.
     pub fn push_back(&self) -> Option<Reply> {
         if self.disk_full.load(Ordering::Relaxed) {
@@ -176,13 +210,17 @@ impl Core {
     }
 
     /// Runs `f` under the lock, then carries out what it caused.
+    #[track_caller]
     pub fn with<R>(self: &Arc<Self>, f: impl FnOnce(&mut Hub, Ms) -> R) -> R {
         let now = self.clock.now();
         let mut acts: SmallVec<[Act; 8]> = SmallVec::new();
         let (result, follow_up) = {
             let mut hub = self.hub.lock();
+            let since = Instant::now();
             let result = f(&mut hub, now);
-            (result, hub.settle(&mut acts))
+            let follow_up = hub.settle(&mut acts);
+            self.held.note(since.elapsed(), Location::caller());
+            (result, follow_up)
         };
         if follow_up.tick {
             self.ticker.notify_one();
@@ -222,7 +260,7 @@ impl Core {
     pub async fn tick(self: Arc<Self>) {
         loop {
             let next = self.with(|hub, now| {
-                hub.sched.tick(&hub.store, now);
+                hub.tick(now);
                 hub.next_tick()
             });
             match next {

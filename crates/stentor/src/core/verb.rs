@@ -11,6 +11,7 @@ use stentor_queue::ids::{MessageId, Ms};
 use stentor_queue::idset::IdSet;
 
 use super::hub::Hub;
+use super::{Core, log};
 
 /// Who did what: the audit record.
 #[derive(Clone, Debug)]
@@ -82,7 +83,7 @@ impl VerbJob {
     }
 
     /// The batch is durable.
-    pub fn apply(self, hub: &mut Hub, now: Ms) {
+    pub fn apply(self, core: &Core, hub: &mut Hub, now: Ms) {
         match self.change {
             Change::Hold { held, messages } => {
                 let nos: Vec<_> = messages.iter().filter_map(|id| hub.store.no_of(*id)).collect();
@@ -97,6 +98,9 @@ impl VerbJob {
             }
             Change::Settle { fate, recipients } => {
                 for (message, ids) in recipients {
+                    if fate == Fate::Removed {
+                        log::removed(core, hub, message, &ids, &self.audit.who, now);
+                    }
                     hub.taken_out(message, fate, &ids, &self.audit.who, now);
                 }
             }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use stentor_mail::address::Address;
 use stentor_mail::dsn::{self, Action, Report, ReportRcpt, format_date};
 use stentor_mail::reply::Enhanced;
-use stentor_queue::event::{Class, Fate, RcptParams, Ret};
+use stentor_queue::event::{Class, Fate, MessageIdAt, RcptParams, Ret};
 use stentor_queue::ids::{AddressId, ContentId, MessageId, MessageNo, Ms};
 use stentor_queue::idset::IdSet;
 use stentor_queue::sched::{Failure, RcptOutcome, Stage};
@@ -225,7 +225,8 @@ async fn send(
     let hostname = &settings.config.hostname;
     let (original, is_whole) = original(core, subject);
     let (date, arrival) = (format_date(now), format_date(subject.accepted));
-    let message_id = format!("{id}.report@{hostname}");
+    let bare_id = format!("{id}.report@{hostname}");
+    let message_id = format!("<{bare_id}>");
     let rcpts: Vec<ReportRcpt<'_>> = lines
         .iter()
         .map(|line| ReportRcpt {
@@ -244,7 +245,7 @@ async fn send(
         hostname,
         to: to[0].as_str(),
         date: &date,
-        message_id: &message_id,
+        message_id: &bare_id,
         queue_id: &subject.id.to_string(),
         arrival: Some(&arrival),
         envid: subject.envid.as_deref(),
@@ -266,7 +267,8 @@ async fn send(
         ret: None,
         envid: None,
         origin: "local".to_owned(),
-        message_id: format!("<{message_id}>"),
+        message_id_at: MessageIdAt::find(&report, &message_id),
+        message_id,
         is_report: true,
     };
     let size = report.len() as u64;

@@ -81,6 +81,7 @@ pub fn accept(accept: &Accept) -> Value {
         "params": params.collect::<Vec<_>>(),
         "origin": accept.origin,
         "message_id": accept.message_id,
+        "message_id_at": accept.message_id_at.map(|at| [at.offset, at.len]),
         "is_report": accept.is_report,
     })
 }

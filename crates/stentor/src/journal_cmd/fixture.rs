@@ -65,6 +65,7 @@ pub fn message(number: u64, content: u64, size: u64, recipients: &[u32]) -> Acce
         params: Vec::new(),
         origin: "192.0.2.1".to_owned(),
         message_id: format!("<{content}@example.org>"),
+        message_id_at: None,
         is_report: false,
     }
 }

@@ -119,6 +119,7 @@ fn accept(message: &Message, recipients: IdSet) -> Accept {
         params,
         origin: envelope.origin.to_owned(),
         message_id: envelope.message_id.to_owned(),
+        message_id_at: envelope.message_id_at,
         is_report: message.is_report(),
         recipients,
     }

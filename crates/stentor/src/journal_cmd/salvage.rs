@@ -83,7 +83,11 @@ fn choose(folded: &Folded, out: &mut dyn Write) -> io::Result<(Vec<MessageSlice>
                 accept.sender,
                 accept.recipients.len(),
                 // As its author wrote it, control characters too.
-                if accept.message_id.is_empty() { "none".to_owned() } else { printable(&accept.message_id, 1000) },
+                match (accept.message_id_at, accept.message_id.as_str()) {
+                    (Some(_), _) => "in its content".to_owned(),
+                    (None, "") => "none".to_owned(),
+                    (None, text) => printable(text, 1000),
+                },
                 accept.content.0,
                 lost.from,
                 lost.what

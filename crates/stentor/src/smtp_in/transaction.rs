@@ -12,7 +12,7 @@ use stentor_mail::headers::HeaderFacts;
 use stentor_mail::reply::Reply;
 use stentor_mail::server::{EndOfData, MailFrom, Notify, RcptTo};
 use stentor_policy::{Expansion, Verdict};
-use stentor_queue::event::{Class, RcptParams, Ret as QueueRet};
+use stentor_queue::event::{Class, MessageIdAt, RcptParams, Ret as QueueRet};
 use stentor_queue::ids::{ContentId, MessageId};
 use tokio::sync::oneshot;
 
@@ -167,7 +167,7 @@ impl Transaction {
             None => self.check(core, settings, &end.facts),
         };
         let envelopes = match verdict {
-            Ok(()) => self.envelopes(core, settings, client, &end.facts),
+            Ok(()) => self.envelopes(core, settings, client, &end),
             Err(reply) => {
                 log::refused(core, &self.mail, client, &reply);
                 self.abandon(core);
@@ -232,9 +232,12 @@ impl Transaction {
         Ok(())
     }
 
-    fn envelopes(&mut self, core: &Core, settings: &Settings, client: IpAddr, facts: &HeaderFacts) -> Vec<NewEnvelope> {
+    fn envelopes(&mut self, core: &Core, settings: &Settings, client: IpAddr, end: &EndOfData) -> Vec<NewEnvelope> {
+        let facts = &end.facts;
         let origin = client.to_string();
         let message_id = facts.message_id.clone().unwrap_or_default();
+        // A large body's header has been stored already; its text is nothing beside it.
+        let message_id_at = if self.stored == 0 { MessageIdAt::find(&end.last, &message_id) } else { None };
         let eight_bit = facts.eight_bit;
         let mut envelopes = Vec::with_capacity(self.lists.len() + 1);
         for name in self.lists.drain(..) {
@@ -251,6 +254,7 @@ impl Transaction {
                 envid: None,
                 origin: origin.clone(),
                 message_id: message_id.clone(),
+                message_id_at,
                 is_report: false,
             });
         }
@@ -274,6 +278,7 @@ impl Transaction {
             envid: self.mail.envid.take(),
             origin,
             message_id,
+            message_id_at,
             is_report: false,
         };
         // Whoever is meant twice, by name and by alias or by two aliases, gets one copy.

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use stentor_queue::event::{Class, Ret};
-use stentor_queue::ids::{AddressId, Ms};
+use stentor_queue::event::{Class, MessageIdAt, Ret};
+use stentor_queue::ids::{AddressId, ContentId, Ms};
 use tokio::sync::mpsc;
 
 use super::walk::{Found, Walk};
@@ -25,11 +25,16 @@ pub async fn export(core: &Arc<Core>, selection: &Selection, lines: mpsc::Sender
             let (found, is_last) = walk.step(hub, EXPORTED_PER_LINE_MAX);
             (found.iter().filter_map(|found| envelope(hub, found, now)).collect::<Vec<_>>(), is_last)
         });
-        for envelope in &group {
+        let mut views = Vec::with_capacity(group.len());
+        for (mut envelope, message_id) in group {
+            if let Some((content, at)) = message_id {
+                envelope.message_id = core.message_id(content, at);
+            }
             messages += u64::from(!envelope.continued);
             recipients += envelope.recipients.len() as u64;
+            views.push(envelope);
         }
-        if !group.is_empty() && lines.send(group).await.is_err() {
+        if !views.is_empty() && lines.send(views).await.is_err() {
             break;
         }
         if is_last {
@@ -45,7 +50,8 @@ pub async fn export(core: &Arc<Core>, selection: &Selection, lines: mpsc::Sender
     }))
 }
 
-fn envelope(hub: &Hub, found: &Found, now: Ms) -> Option<EnvelopeView> {
+/// Its Message-ID has yet to be read, if a place is given.
+fn envelope(hub: &Hub, found: &Found, now: Ms) -> Option<(EnvelopeView, Option<(ContentId, MessageIdAt)>)> {
     let message = hub.store.message(found.no)?;
     let envelope = message.envelope();
     let ret = message.ret().map(|ret| if ret == Ret::Full { "full" } else { "headers" });
@@ -57,7 +63,7 @@ fn envelope(hub: &Hub, found: &Found, now: Ms) -> Option<EnvelopeView> {
             orcpt: params.and_then(|params| params.orcpt.clone()),
         }
     });
-    Some(EnvelopeView {
+    let view = EnvelopeView {
         id: found.id.to_string(),
         continued: found.continued,
         held: message.is_held(),
@@ -75,5 +81,6 @@ fn envelope(hub: &Hub, found: &Found, now: Ms) -> Option<EnvelopeView> {
         is_report: message.is_report(),
         fates: message_fates(message),
         recipients: recipients.collect(),
-    })
+    };
+    Some((view, envelope.message_id_at.map(|at| (message.content(), at))))
 }

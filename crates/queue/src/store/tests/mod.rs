@@ -24,6 +24,7 @@ pub fn accept(id: u64, recipients: &[u32]) -> Accept {
         params: Vec::new(),
         origin: "127.0.0.1".into(),
         message_id: String::new(),
+        message_id_at: None,
         is_report: false,
     }
 }

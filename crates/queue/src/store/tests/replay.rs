@@ -70,7 +70,7 @@ struct Model {
 }
 
 enum New {
-    Accept(Accept),
+    Accept(Box<Accept>),
     List(u8, u64, IdSet),
     RemoveList(u8),
     Hold(bool, Vec<MessageId>),
@@ -150,7 +150,7 @@ impl Owner {
                         .collect();
                 }
                 a.recipients = recipients;
-                self.new.push(New::Accept(a));
+                self.new.push(New::Accept(Box::new(a)));
             }
             Op::Settle(which, fate, mask) => {
                 if !self.model.messages.is_empty() {
@@ -248,7 +248,12 @@ impl Owner {
         batch.push(record);
         for new in &self.new {
             let mut record = Vec::new();
-            if let New::Accept(Accept { recipients: ids, .. }) | New::List(_, _, ids) = new
+            let referred = match new {
+                New::Accept(accept) => Some(&accept.recipients),
+                New::List(_, _, ids) => Some(ids),
+                _ => None,
+            };
+            if let Some(ids) = referred
                 && self.mutation != Mutation::FreshForgotten
             {
                 self.live.refer(ids);
@@ -320,7 +325,7 @@ impl Owner {
                     self.model.totals.messages_accepted += 1;
                     self.model.totals.acknowledged += pending.len() as u64;
                     self.model.messages.insert(accept.id.0, (accept.content.0, pending, Tally::default(), false));
-                    add(&mut self.live, accept);
+                    add(&mut self.live, *accept);
                 }
                 New::List(name, version, ids) => {
                     let name = format!("l{name}");
