@@ -199,6 +199,10 @@ fn open(settings: &Settings, clock: &Clock) -> Result<(Journal, Store), StartErr
             ReplayError::Journal(source) => failed(source),
             ReplayError::Store(error) => StartError::Store { path: path.clone(), error },
         })?;
+    if store.book.reused_early() > 0 {
+        let times = store.book.reused_early();
+        tracing::error!(times, "ids of forgotten addresses were given out again too early: a defect, please report it");
+    }
     let totals = store.totals();
     tracing::info!(
         ms = clock.now() - begun,

@@ -37,7 +37,7 @@ fn slot_ms(slot: u16) -> Option<Ms> {
 /// Milliseconds as a step of the scale, from 1 on.
 fn step(ms: Ms) -> u8 {
     let ms = (ms + 8).min(1 << 31);
-    let exponent = 63 - ms.leading_zeros();
+    let exponent = ms.ilog2();
     let mantissa = (ms >> (exponent - 3)) & 7;
     ((u64::from(exponent) - 3) * 8 + mantissa + 1) as u8
 }
@@ -98,35 +98,35 @@ impl MailboxHistory {
     pub const BYTES: usize = 8;
 
     /// When the address was last named by a message or tried, to [`SLOT_MS`].
-    pub fn last_seen(&self) -> Option<Ms> {
+    pub fn last_seen(self) -> Option<Ms> {
         slot_ms(self.seen)
     }
 
-    pub(super) fn seen_slot(&self) -> u16 {
+    pub(super) fn seen_slot(self) -> u16 {
         self.seen
     }
 
     /// The average time of an attempt that delivered, ms (sendmail's xdelay).
-    pub fn xdelay_ms(&self) -> Option<Ms> {
+    pub fn xdelay_ms(self) -> Option<Ms> {
         (self.xdelay > 0).then(|| step_ms(self.xdelay))
     }
 
     /// Permanent refusals since the last delivery, at most 255.
-    pub fn refusals(&self) -> u8 {
+    pub fn refusals(self) -> u8 {
         self.refusals
     }
 
     /// When the first of them was, to [`SLOT_MS`].
-    pub fn refused_since(&self) -> Option<Ms> {
+    pub fn refused_since(self) -> Option<Ms> {
         slot_ms(self.refused_since)
     }
 
     /// Deliveries known, at most 255.
-    pub fn deliveries(&self) -> u8 {
+    pub fn deliveries(self) -> u8 {
         self.deliveries
     }
 
-    pub fn last(&self) -> LastOutcome {
+    pub fn last(self) -> LastOutcome {
         self.last
     }
 

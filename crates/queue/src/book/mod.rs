@@ -159,10 +159,9 @@ impl AddressBook {
 
     /// A durable `Forget`: the ids rest until a checkpoint that begins from now on is complete.
     pub fn forget_all(&mut self, ids: &IdSet) {
-        for id in ids {
-            self.vacate(AddressId(id));
-        }
-        self.forgotten.union_with(ids);
+        let bound = self.id_bound();
+        let gone = ids.iter().take_while(|id| *id < bound).filter(|id| self.vacate(AddressId(*id))).collect();
+        self.forgotten.union_with(&gone);
     }
 
     /// A checkpoint begins: what it completes may free all that rests now.

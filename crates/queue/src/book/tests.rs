@@ -141,12 +141,12 @@ fn a_domain_goes_with_its_last_address() {
     assert_eq!(book.domain_lookup("y"), Some(y), "it has an address");
     book.forget_domain(x);
     assert_eq!((book.domain_lookup("x"), book.emptied_domains(None, 9)), (None, Vec::new()));
-    let (c, _) = book.intern("c@z").unwrap();
-    assert_eq!((book.domain(c), book.domain_name(x), book.domains()), (x, "z", 2));
+    let (again, _) = book.intern("c@z").unwrap();
+    assert_eq!((book.domain(again), book.domain_name(x), book.domains()), (x, "z", 2));
     assert_eq!(book.site_history(x).last_failure(), None);
     book.forget_all(&IdSet::one(b.0));
-    let (b, _) = book.intern("bb@y").unwrap();
-    assert_eq!((book.domain(b), book.emptied_domains(None, 9)), (y, Vec::new()), "it came back");
+    let (again, _) = book.intern("bb@y").unwrap();
+    assert_eq!((book.domain(again), book.emptied_domains(None, 9)), (y, Vec::new()), "it came back");
 }
 
 proptest! {

@@ -292,3 +292,86 @@ impl Scheduler {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::event::Event;
+    use crate::ids::AddressId;
+    use crate::sched::{RcptOutcome, SchedConfig, Stage};
+    use crate::site::{SitePlan, Target};
+    use crate::store::{Applied, Store};
+
+    const NOW: Ms = 1_800_000_000_000;
+
+    fn plan() -> Resolution {
+        let addr = std::net::SocketAddr::from(([192, 0, 2, 1], 25));
+        let target = Target { preference: 0, host: "mx".into(), addr, lmtp: false };
+        Resolution::Site(SitePlan { key: "mx".into(), targets: vec![target], mixes_domains: false, ttl_s: 60 })
+    }
+
+    /// Mail to one address, resolved if asked for and delivered.
+    fn deliver(store: &mut Store, sched: &mut Scheduler, number: u64, text: &str) -> AddressId {
+        let (id, _) = store.book.intern(text).unwrap();
+        let accept = crate::store::tests::accept(number, &[id.0]);
+        let Applied::New(no) = store.apply(Event::Accept(Box::new(accept))) else { panic!("not new") };
+        sched.accepted(store, no, NOW);
+        for _ in 0..20 {
+            for effect in sched.effects().collect::<Vec<_>>() {
+                let conn = match effect {
+                    Effect::Resolve { domain } => {
+                        assert_eq!(store.book.domain(id), domain);
+                        assert!(!sched.forget_domain(domain), "its look-up is under way");
+                        sched.resolved(store, domain, plan(), NOW);
+                        continue;
+                    }
+                    Effect::Connect { conn, .. } => {
+                        sched.connected(conn, NOW);
+                        conn
+                    }
+                    Effect::Work { conn } => conn,
+                    _ => continue,
+                };
+                while let Some(work) = sched.take_work(store, conn, NOW) {
+                    assert_eq!(work.ids[..], [id]);
+                    assert!(!sched.forget_domain(store.book.domain(id)) || store.message(no).is_some());
+                    let ok: Arc<str> = "ok".into();
+                    let result = RcptOutcome { id, stage: Stage::Final, code: 250, dsn: None, text: ok };
+                    store.settle(no, crate::event::Fate::Delivered, &IdSet::one(id.0), None, NOW, &mut Vec::new());
+                    sched.work_done(store, conn, work.tx, &[result], NOW);
+                    sched.finished(no);
+                }
+            }
+            sched.tick(store, NOW);
+        }
+        assert!(store.message(no).is_none(), "{text} was delivered");
+        id
+    }
+
+    /// Domains come and go at one site, with the ids of those before them.
+    #[test]
+    fn a_forgotten_domain_leaves_its_id_to_another() {
+        let (mut store, mut sched) = (Store::new(), Scheduler::new(SchedConfig::default(), 1));
+        let mut number = 0;
+        for round in 0..20 {
+            let mut ids = Vec::new();
+            for n in 0..=(round % 5) {
+                number += 1;
+                ids.push(deliver(&mut store, &mut sched, number, &format!("u@d{round}-{n}.example")));
+            }
+            for id in ids {
+                store.apply(Event::Forget { ids: IdSet::one(id.0) });
+                sched.forget_addresses(&IdSet::one(id.0));
+                assert!(!sched.knows_address(id));
+            }
+            for domain in store.book.emptied_domains(None, 99) {
+                assert!(sched.forget_domain(domain), "nothing waits there");
+                store.book.forget_domain(domain);
+            }
+        }
+        assert!(store.book.domains() <= 5, "{} ids for 60 domains", store.book.domains());
+        assert!(sched.sites.list[0].domains.len() <= 6);
+    }
+}

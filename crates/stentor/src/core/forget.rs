@@ -63,8 +63,9 @@ pub struct Forgetting {
     sweep: Option<Sweep>,
     /// In the batch being built.
     ids: IdSet,
-    /// A walk over empty domains, and the last one looked at.
-    domains: Option<Option<DomainId>>,
+    /// Whether empty domains are being looked at, and the last one that was.
+    is_walking: bool,
+    walked_to: Option<DomainId>,
     /// Whether the book was nearly full at the last turn.
     is_pressed: bool,
     /// When the last checkpoint began, and when its search ended.
@@ -80,7 +81,8 @@ impl Forgetting {
             limits: SweepLimits { unseen_ms, addresses_max },
             sweep: None,
             ids: IdSet::new(),
-            domains: None,
+            is_walking: false,
+            walked_to: None,
             is_pressed: false,
             begun_at: 0,
             ended_at: 0,
@@ -95,7 +97,7 @@ impl Forgetting {
 
     /// Whether a turn is wanted for it.
     pub fn has_work(&self, now: Ms) -> bool {
-        self.sweep.is_some() || self.domains.is_some() || self.wants_checkpoint(now)
+        self.sweep.is_some() || self.is_walking || self.wants_checkpoint(now)
     }
 
     /// Whether the address book is nearly full: a checkpoint is wanted soon.
@@ -133,7 +135,7 @@ impl Forgetting {
         if !sweep.step(&mut hub.store, &self.limits, now, is_known, &mut self.ids) {
             self.sweep = None;
             self.ended_at = now;
-            self.domains = Some(None);
+            (self.is_walking, self.walked_to) = (true, None);
         }
         if !self.ids.is_empty() {
             batch.record_with(|buffer| encode_forget(buffer, &self.ids));
@@ -167,13 +169,16 @@ impl Forgetting {
     }
 
     fn forget_domains(&mut self, hub: &mut Hub) {
-        let Some(after) = self.domains else { return };
-        let domains = hub.store.book.emptied_domains(after, DOMAINS_MAX);
+        if !self.is_walking {
+            return;
+        }
+        let domains = hub.store.book.emptied_domains(self.walked_to, DOMAINS_MAX);
         for domain in &domains {
             if hub.sched.forget_domain(*domain) {
                 hub.store.book.forget_domain(*domain);
             }
         }
-        self.domains = domains.last().map(|last| Some(*last));
+        self.walked_to = domains.last().copied();
+        self.is_walking = self.walked_to.is_some();
     }
 }

@@ -136,13 +136,14 @@ enum Past {
 impl Past {
     fn of(outcome: &RcptOutcome) -> Past {
         match (outcome.stage, outcome.code) {
-            (_, 421) | (Stage::Lost | Stage::LostAfterDot, _) => Past::Hosts,
+            (_, 421)
+            | (Stage::Lost | Stage::LostAfterDot, _)
+            | (Stage::Mail | Stage::Data | Stage::Final, 400..500) => Past::Hosts,
             (Stage::Final, 200..300) => Past::Delivered,
             (Stage::Rcpt, 500..) => Past::Refused,
             // Too many recipients (RFC 5321 section 4.5.3.1.10) says nothing of this one.
             (Stage::Rcpt, 452) if outcome.dsn.is_none_or(|dsn| dsn == Dsn::new(4, 5, 3)) => Past::Nothing,
             (Stage::Rcpt, _) => Past::Deferred,
-            (Stage::Mail | Stage::Data | Stage::Final, 400..500) => Past::Hosts,
             _ => Past::Nothing,
         }
     }
@@ -461,6 +462,37 @@ mod tests {
         assert_eq!(hub.outcomes.recipients, 1);
         hub.settling.clear();
         assert_eq!(hub.begin_settling(message, &(1..=4).collect()), Some((1..=3).collect()), "who is pending still");
+    }
+
+    #[test]
+    fn history_is_of_who_answered() {
+        use stentor_queue::book::LastOutcome;
+        const NOW: Ms = 1_800_000_000_000;
+        let mut hub = Hub::new(Store::new(), Scheduler::new(SchedConfig::default(), 1), 0);
+        let mut id = |text: &str| hub.store.book.intern(text).map(|(id, _)| id).expect("room");
+        let (a, b, c, d) = (id("a@x.example"), id("b@x.example"), id("c@x.example"), id("d@y.example"));
+        let outcome = |id, stage, code, dsn| RcptOutcome { id, stage, code, dsn, text: "".into() };
+        let outcomes = [
+            outcome(a, Stage::Final, 250, None),
+            outcome(b, Stage::Rcpt, 550, Some(Dsn::new(5, 1, 1))),
+            outcome(c, Stage::Rcpt, 452, Some(Dsn::new(4, 5, 3))),
+            outcome(d, Stage::Rcpt, 450, Some(Dsn::new(4, 2, 2))),
+        ];
+        hub.remember(NOW - 1_000, &outcomes, NOW);
+        let last = |hub: &Hub, id| hub.store.book.history(id).last();
+        assert_eq!(
+            [a, b, c, d].map(|id| last(&hub, id)),
+            [LastOutcome::Delivered, LastOutcome::Refused, LastOutcome::Untried, LastOutcome::Deferred]
+        );
+        assert!(hub.store.book.history(a).xdelay_ms().is_some_and(|ms| (900..=1_000).contains(&ms)));
+        let counts = |hub: &Hub, id| hub.store.book.site_history(hub.store.book.domain(id)).counts(NOW);
+        assert_eq!((counts(&hub, a), counts(&hub, d)), ((1, 0), (1, 0)), "hosts that answer are well");
+        // What says something of the hosts says nothing of the mailbox, and what is our fault says nothing.
+        hub.remember(NOW, &[outcome(a, Stage::Lost, 0, None)], NOW);
+        hub.remember(NOW, &[outcome(d, Stage::Content, 0, None)], NOW);
+        assert_eq!((last(&hub, a), counts(&hub, a), counts(&hub, d)), (LastOutcome::Delivered, (1, 1), (1, 0)));
+        hub.remember(NOW, &[outcome(d, Stage::Final, 451, None), outcome(a, Stage::Rcpt, 421, None)], NOW);
+        assert_eq!((counts(&hub, a), counts(&hub, d)), ((1, 2), (1, 1)));
     }
 
     #[test]
