@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 use stentor_queue::ids::{AddressId, DomainId, MessageNo, SiteId};
+use stentor_queue::message::Message;
 use stentor_queue::sched::Census;
 use stentor_queue::store::CHUNK_ADDRESSES;
 
@@ -60,7 +61,7 @@ pub async fn sites(core: &Arc<Core>, rows_max: usize) -> (Vec<SiteRow>, u64) {
                     connections: status.connections as u64,
                     next_try: status.until,
                     last_reply: reply(status.reason),
-                    oldest: oldest.map(|message| message.accepted()),
+                    oldest: oldest.map(Message::accepted),
                 });
             }
         });
@@ -128,7 +129,7 @@ pub async fn stuck(core: &Arc<Core>, rows_max: usize) -> Stuck {
                 recipients.push(StuckRow {
                     state: recipient(hub, *no, AddressId(*id), now),
                     messages: u64::from(*messages),
-                    oldest: message.map(|message| message.accepted()),
+                    oldest: message.map(Message::accepted),
                     oldest_id: message.map(|message| message.id().to_string()),
                 });
             }
