@@ -4,7 +4,9 @@ acceptance of other mail an identical server whose queue is empty, turn by turn.
 
 import os
 import statistics
+import time
 
+from contestants.base import SETTLE_S
 from deep import SITES, DeepStentor, Down, scattered, source
 from measure import BenchError, wait_until
 from results import Goal
@@ -83,26 +85,28 @@ class TenMillionPending:
         """Messages/s of a relay to a good host, beside a server with an empty queue."""
 
         def once(server):
-            total = sink.counts()["copies"] + TURN_MESSAGES
+            total, cpu = sink.counts()["copies"] + TURN_MESSAGES, server.group.cpu_s()
             report = source(
                 bench.binary, server.port, connections=SESSIONS, messages=TURN_MESSAGES, size=TURN_BYTES,
                 recipients="reader@sink.example",
             )
             sink.wait(total, 120)
-            return report["accepted_per_s"]
+            time.sleep(SETTLE_S)
+            return report["accepted_per_s"], (server.group.cpu_s() - cpu) / TURN_MESSAGES * 1e6
 
         for server in (deep, empty):
             once(server)
-        rounds = []
+        rounds, cpu = [], []
         for turn in range(TURNS):
             order = (deep, empty) if turn % 2 == 0 else (empty, deep)
-            rates = {server.name: once(server) for server in order}
-            rounds.append([rates["deep"], rates["empty"]])
+            measured = {server.name: once(server) for server in order}
+            rounds.append([measured["deep"][0], measured["empty"][0]])
+            cpu.append([round(measured["deep"][1], 1), round(measured["empty"][1], 1)])
         bench.results.record(
             f"{self.name}.acceptance", "messages/s", rounds,
             f"stentor lab source --connections {SESSIONS} --messages {TURN_MESSAGES} --size-bytes {TURN_BYTES}",
             Goal(ratio=0.9), more_is_better=True, peer_name="stentor with an empty queue",
-            ratios=[round(ours / theirs, 3) for ours, theirs in rounds],
+            ratios=[round(ours / theirs, 3) for ours, theirs in rounds], cpu_us_per_message=cpu,
         )
 
     def record(self, bench, entry, unit, values, goal, command, **detail):

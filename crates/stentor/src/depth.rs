@@ -1,5 +1,5 @@
-//! What waits where, for `stentor queue` and `queue --stuck`: gathered from the store's counts, never by looking into
-//! messages' recipients.
+//! What waits where, for `stentor queue` and `queue --stuck`: gathered from the store's counts; looked for in the
+//! messages themselves only where they are few.
 //!
 //! Promise: slices of well under a millisecond under the hub's lock, each let go before the next, so that mail passes in
 //! between; rows are of slightly different instants. Memory: eight bytes per site and what the rows take. Ten million
@@ -11,6 +11,8 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 use stentor_queue::ids::{AddressId, DomainId, MessageNo, SiteId};
+use stentor_queue::message::Message;
+use stentor_queue::sched::Census;
 use stentor_queue::store::CHUNK_ADDRESSES;
 
 use crate::control::{SiteRow, Stuck, StuckRow};
@@ -28,6 +30,11 @@ const ROWS_STEP: usize = 64;
 /// Steps that looking for one recipient in a message counts for, in messages.
 const LOOK_STEPS: usize = 8;
 
+/// Up to so many pending recipients the messages at each site are counted one by one; beyond, those in line there tell.
+const CENSUS_RECIPIENTS_MAX: u64 = 200_000;
+/// Recipients of that count looked at under one hold.
+const CENSUS_STEP: usize = 8_192;
+
 /// What domains that have no site yet are shown as.
 const UNRESOLVED: &str = "(not resolved yet)";
 
@@ -39,6 +46,8 @@ pub async fn sites(core: &Arc<Core>, rows_max: usize) -> (Vec<SiteRow>, u64) {
         waiting.select_nth_unstable_by_key(rows_max - 1, |(count, site)| (Reverse(*count), site.0));
     }
     waiting.truncate(rows_max);
+    let census = census(core).await;
+    let messages = |site| census.as_ref().map(|census| census.sites.get(&site).map_or(0, |there| there.messages));
     let mut rows = Vec::with_capacity(waiting.len() + 1);
     for part in waiting.chunks(ROWS_STEP) {
         core.with(|hub, now| {
@@ -48,22 +57,35 @@ pub async fn sites(core: &Arc<Core>, rows_max: usize) -> (Vec<SiteRow>, u64) {
                 rows.push(SiteRow {
                     site: status.name.to_string(),
                     waiting: *count,
-                    messages: status.messages as u64,
+                    messages: messages(Some(*site)).unwrap_or(status.messages as u64),
                     connections: status.connections as u64,
                     next_try: status.until,
                     last_reply: reply(status.reason),
-                    oldest: oldest.map(|message| message.accepted()),
+                    oldest: oldest.map(Message::accepted),
                 });
             }
         });
         tokio::task::yield_now().await;
     }
     if unresolved > 0 {
-        rows.push(SiteRow { site: UNRESOLVED.to_owned(), waiting: unresolved, ..SiteRow::default() });
+        let messages = messages(None).unwrap_or_default();
+        rows.push(SiteRow { site: UNRESOLVED.to_owned(), waiting: unresolved, messages, ..SiteRow::default() });
     }
     rows.sort_by(|a, b| b.waiting.cmp(&a.waiting).then_with(|| a.site.cmp(&b.site)));
     rows.truncate(rows_max);
     (rows, sites_total as u64)
+}
+
+/// The messages at each site, one by one, if they are not too many.
+async fn census(core: &Arc<Core>) -> Option<Census> {
+    if core.with(|hub, _| hub.store.pending()) > CENSUS_RECIPIENTS_MAX {
+        return None;
+    }
+    let mut census = Census::default();
+    while !core.with(|hub, _| census.step(&hub.sched, &hub.store, CENSUS_STEP)) {
+        tokio::task::yield_now().await;
+    }
+    Some(census)
 }
 
 /// Pending recipients of each site that has some, and of domains without one.
@@ -107,7 +129,7 @@ pub async fn stuck(core: &Arc<Core>, rows_max: usize) -> Stuck {
                 recipients.push(StuckRow {
                     state: recipient(hub, *no, AddressId(*id), now),
                     messages: u64::from(*messages),
-                    oldest: message.map(|message| message.accepted()),
+                    oldest: message.map(Message::accepted),
                     oldest_id: message.map(|message| message.id().to_string()),
                 });
             }

@@ -50,6 +50,14 @@ fn what_waits_is_shown() {
     assert_eq!((&site["waiting"], &site["messages"]), (&2.into(), &1.into()));
     assert!(site["site"].as_str().expect("text").contains("full.example"), "{site}");
 
+    let stuck = server.ask(&["queue", "--stuck"]).expect("a reply");
+    assert_eq!((&stuck["is_counting"], &stuck["sites_total"]), (&false.into(), &1.into()));
+    let shown = text(&server.operator(&["queue", "--stuck", "1"]));
+    let [heading, row, _, sites, site] = &shown.lines().collect::<Vec<_>>()[..] else { panic!("{shown}") };
+    assert!(heading.starts_with("messages   oldest next try  recipient") && sites.contains("site"), "{shown}");
+    assert!(row.trim_start().starts_with("1 ") && row.contains("@full.example  ") && row.contains("452 "), "{shown}");
+    assert!(site.trim_start().starts_with("2 "), "{shown}");
+
     let shown = text(&server.operator(&["queue"]));
     assert!(shown.starts_with("mx.test: 1 message (") && shown.contains("2 recipients waiting\n"), "{shown}");
     assert!(shown.contains(&format!("oldest: {id}, accepted ")) && shown.contains("full.example"), "{shown}");

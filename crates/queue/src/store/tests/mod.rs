@@ -1,5 +1,6 @@
 //! Unit tests of the fold; `replay` has the property test of checkpoint and replay.
 
+mod counts;
 mod replay;
 
 use super::*;
