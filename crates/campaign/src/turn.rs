@@ -31,7 +31,7 @@ impl Life<'_> {
             jobs = self.tell_early(jobs)?;
         }
         let (candidate, expanded) = self.expect(&jobs);
-        let errors = self.disk.errors();
+        let (errors, batches) = (self.disk.errors(), self.committer.journal().statistics().batches);
         if self.mutation == Mutation::OutcomeLost && self.rng.u8(0..4) == 0 {
             self.core.with(|hub, _| hub.outcomes.clear());
         }
@@ -48,7 +48,10 @@ impl Life<'_> {
         if written {
             self.ledger.durable = candidate;
             self.ledger.unsynced.clear();
-            self.ledger.open.clear();
+            if self.committer.journal().statistics().batches > batches {
+                // Whoever had nothing to write settles nothing.
+                self.ledger.open.clear();
+            }
             let live = self.core.with(|hub, _| Model::of(&hub.store))?;
             if !live.is_like(&self.ledger.durable) && self.mutation == Mutation::None {
                 return Err(format!(
