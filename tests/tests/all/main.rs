@@ -24,5 +24,6 @@ mod policy;
 mod real_clients;
 mod report;
 mod retry;
+mod salvage;
 mod scribe;
 mod smtp_in;
