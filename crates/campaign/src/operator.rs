@@ -49,12 +49,11 @@ impl Life<'_> {
     pub(crate) fn verb(&mut self, no: Option<MessageNo>) {
         let mut all: Vec<(MessageNo, MessageId)> =
             self.core.with(|hub, _| hub.store.messages().map(|(no, message)| (no, message.id())).collect());
-        match no {
-            Some(no) => all.retain(|(known, _)| *known == no),
-            None => {
-                self.rng.shuffle(&mut all);
-                all.truncate(self.rng.usize(1..=MESSAGES_MAX));
-            }
+        if let Some(no) = no {
+            all.retain(|(known, _)| *known == no);
+        } else {
+            self.rng.shuffle(&mut all);
+            all.truncate(self.rng.usize(1..=MESSAGES_MAX));
         }
         if all.is_empty() {
             return;
