@@ -42,7 +42,7 @@ deny-advisories: ## known weaknesses of our dependencies; fetches the advisory d
 
 bench: ## side by side with Postfix (as root); ONLY=path.relay runs a part, ROUNDS=3 less of it
 	bash tests/install.sh bench
-	$(CARGO) build --release -p stentor
+	$(CARGO) build --release -p stentor -p stentor-campaign
 	python3 bench/run.py $(if $(ONLY),--only $(ONLY)) $(if $(ROUNDS),--rounds $(ROUNDS))
 
 fuzz: ## every parser for FUZZ_SECONDS=60 each, or one: TARGET=headers (needs a nightly compiler)

@@ -1,7 +1,7 @@
 """What is measured. A scenario is a module with NAME (entries begin with it) and run(bench); SCENARIOS is the order of a
 full run. A later issue adds its module here."""
 
-from scenarios import fanout, million, queue_growth, queue_million, queue_pending, relay, storm, syncs
+from scenarios import campaign, fanout, million, queue_growth, queue_million, queue_pending, relay, storm, syncs
 
 SCENARIOS = (
     relay.Relay,
@@ -14,4 +14,5 @@ SCENARIOS = (
     queue_pending.TenMillionScattered,
     queue_million.MillionMessages,
     queue_growth.Growth,
+    campaign.Campaign,
 )

@@ -54,6 +54,10 @@ enum Waiting {
         refusals: u32,
         ticket: Ticket<()>,
     },
+    /// Of the operator, who does not insist.
+    Verb {
+        ticket: Ticket<()>,
+    },
 }
 
 #[derive(Default)]
@@ -67,6 +71,14 @@ pub(crate) struct Clients {
 impl Clients {
     pub fn is_done(&self) -> bool {
         self.open == 0
+    }
+
+    pub fn has_verb(&self) -> bool {
+        self.waiting.iter().any(|waiting| matches!(waiting, Waiting::Verb { .. }))
+    }
+
+    pub fn verb(&mut self, ticket: Ticket<()>) {
+        self.waiting.push(Waiting::Verb { ticket });
     }
 
     pub fn has_pushed(&self) -> bool {
@@ -279,6 +291,17 @@ impl Life<'_> {
                     Ok(Ok(_)) if !written => return early(),
                     Ok(Ok(interned)) => self.interned(list, refusals, &interned),
                     Ok(Err(why)) => self.refused(why, refusals, faulty)?,
+                    Err(TryRecvError::Closed) => return lost(),
+                },
+                Waiting::Verb { mut ticket } => match ticket.try_recv() {
+                    Err(TryRecvError::Empty) => self.clients.waiting.push(Waiting::Verb { ticket }),
+                    Ok(Ok(())) if !written => return early(),
+                    Ok(Ok(())) => {
+                        self.acknowledged_at.push(self.disk.operations());
+                        self.verbs += 1;
+                    }
+                    Ok(Err(why)) if !faulty => return Err(format!("a verb was refused without a fault: {why}")),
+                    Ok(Err(_)) => {}
                     Err(TryRecvError::Closed) => return lost(),
                 },
                 Waiting::List { refusals, mut ticket } => match ticket.try_recv() {

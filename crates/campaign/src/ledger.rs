@@ -29,6 +29,8 @@ pub struct Ledger {
     pub doubtful: BTreeSet<Pair>,
     pub repeats: u64,
     pub window_max: u64,
+    /// A checkpoint was begun: what operators did before it may be gone from the log.
+    pub had_checkpoint: bool,
 }
 
 impl Ledger {
@@ -54,9 +56,12 @@ impl Ledger {
 
     /// Judges what a start found after a cut at which `past_dot` were past their end of data.
     pub fn recovered(&mut self, found: Model, past_dot: BTreeSet<Pair>) -> Result<(), String> {
-        if found != self.durable && !self.open.contains(&found) {
+        let whole = !self.had_checkpoint;
+        let mut candidates = std::iter::once(&self.durable).chain(&self.open);
+        let Some(candidate) = candidates.find(|candidate| candidate.may_replay_as(&found, whole)) else {
             return Err(format!("replayed state is not the durable one: {}", self.durable.difference(&found)));
-        }
+        };
+        let audit = candidate.audit.clone();
         let mut window = past_dot;
         for (key, fate, who) in self.unsynced.drain(..) {
             if fate == Fate::Delivered {
@@ -78,7 +83,7 @@ impl Ledger {
                 }
             }
         }
-        self.durable = found;
+        self.durable = Model { audit, ..found };
         self.open.clear();
         Ok(())
     }

@@ -10,16 +10,17 @@ mod hosts;
 pub mod ledger;
 mod life;
 pub mod model;
+mod operator;
 mod scenario;
 mod turn;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use fastrand::Rng;
 use serde::Serialize;
-use stentor_journal::SimDisk;
+use stentor_journal::{OPS, SimDisk};
 
 use ledger::Ledger;
 use life::Life;
@@ -43,6 +44,28 @@ pub struct Cut {
     pub variant: u64,
 }
 
+/// Errors given out, by kind.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Faults(pub BTreeMap<String, u64>);
+
+impl Faults {
+    fn of(disk: &SimDisk) -> Faults {
+        let kinds = OPS.map(|op| (format!("eio_{op:?}").to_lowercase(), disk.failed(op)));
+        let full = ("enospc".to_owned(), disk.was_full());
+        Faults(kinds.into_iter().chain([full]).filter(|(_, count)| *count > 0).collect())
+    }
+
+    fn add(&mut self, more: &Faults) {
+        for (kind, count) in &more.0 {
+            *self.0.entry(kind.clone()).or_default() += count;
+        }
+    }
+
+    pub fn total(&self) -> u64 {
+        self.0.values().sum()
+    }
+}
+
 /// What a run did.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Run {
@@ -51,7 +74,8 @@ pub struct Run {
     /// Those right after which somebody was told 250.
     pub acknowledged_at: Vec<u64>,
     pub cuts: u64,
-    pub faults: u64,
+    pub faults: Faults,
+    pub verbs: u64,
     pub acknowledged: u64,
     pub repeats: u64,
     pub window: u64,
@@ -77,8 +101,10 @@ pub struct Figures {
     pub cuts: u64,
     /// Within one write or sync of an acknowledgement.
     pub cuts_near_acknowledgement: u64,
-    /// EIO and ENOSPC given out.
     pub faults: u64,
+    pub faults_by_kind: Faults,
+    /// Operator's verbs that became durable.
+    pub verbs: u64,
     pub acknowledged_recipients: u64,
     pub repeated_copies: u64,
     pub repeat_window_max: u64,
@@ -124,6 +150,7 @@ pub fn run(shared: &Shared, seed: u64, cut: Option<Cut>, mutation: Mutation) -> 
             run.recycled += statistics.recycled;
             run.bytes_moved += statistics.bytes_moved;
             run.ids_reused += life.core.with(|hub, _| hub.store.book.reused());
+            run.verbs += life.verbs;
             if number == 0 {
                 run.acknowledged_at = std::mem::take(&mut life.acknowledged_at);
             }
@@ -131,7 +158,7 @@ pub fn run(shared: &Shared, seed: u64, cut: Option<Cut>, mutation: Mutation) -> 
         if number == 0 {
             run.operations = disk.operations();
         }
-        run.faults += disk.errors();
+        run.faults.add(&Faults::of(&disk));
         if !was_cut {
             break;
         }
@@ -180,7 +207,9 @@ pub fn campaign(
         let run = run(shared, seed, Some(cut), Mutation::None).map_err(|what| failure(Some(cut), what))?;
         figures.cuts += run.cuts;
         figures.cuts_near_acknowledgement += u64::from(is_near(cut.at, &whole.acknowledged_at));
-        figures.faults += run.faults;
+        figures.faults += run.faults.total();
+        figures.faults_by_kind.add(&run.faults);
+        figures.verbs += run.verbs;
         figures.acknowledged_recipients += run.acknowledged;
         figures.repeated_copies += run.repeats;
         figures.repeat_window_max = figures.repeat_window_max.max(run.window);

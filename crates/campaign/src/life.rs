@@ -21,11 +21,10 @@ use stentor::core::hub::{Act, Hub, Signal};
 use stentor::core::{Actor, Core, Parts, Settings};
 use stentor::delivery::{Assignment, bounce, outcome};
 use stentor::resolve::Resolver;
-use stentor::serve::{ReplayError, replay, resume};
+use stentor::serve::{ReplayError, replay_heard, resume};
 use stentor_journal::{Preparer, SimDisk};
 use stentor_queue::event::Fate;
 use stentor_queue::ids::{ConnId, MessageNo, Ms};
-use stentor_queue::idset::IdSet;
 use stentor_queue::sched::{CloseReason, Failure, RcptOutcome, Scheduler, Stage};
 use stentor_queue::site::Target;
 
@@ -33,6 +32,7 @@ use crate::clients::{Clients, Upload};
 use crate::hosts;
 use crate::ledger::{Ledger, Pair};
 use crate::model::Model;
+use crate::operator;
 use crate::scenario::{Mutation, Scenario, options, sched};
 
 /// Simulated time within which everything must be worked off, clients included.
@@ -61,7 +61,9 @@ pub(crate) enum Ev {
     Reply(ConnId),
     Prepare,
     Capacity(u64),
-    Remove(Option<MessageNo>),
+    Verb(Option<MessageNo>),
+    /// Everything that is held, at the end.
+    Release,
 }
 
 struct Conn {
@@ -81,7 +83,7 @@ struct Transaction {
     lost: bool,
 }
 
-type Bouncing = Pin<Box<dyn Future<Output = ()>>>;
+pub(crate) type Bouncing = Pin<Box<dyn Future<Output = ()>>>;
 
 pub struct Life<'a> {
     pub(crate) core: Arc<Core>,
@@ -95,6 +97,10 @@ pub struct Life<'a> {
     /// Operation numbers right after which somebody was told 250.
     pub acknowledged_at: Vec<u64>,
     pub turns: u64,
+    /// Operator's verbs that became durable.
+    pub verbs: u64,
+    /// Told and not journaled yet: the mutation.
+    pub(crate) late: Vec<stentor::core::intake::Job>,
     wishes: Arc<Wishes>,
     time: Arc<AtomicU64>,
     preparer: Preparer,
@@ -103,7 +109,8 @@ pub struct Life<'a> {
     seq: u64,
     turn_at: Option<Ms>,
     conns: BTreeMap<ConnId, Conn>,
-    bouncing: Vec<Bouncing>,
+    pub(crate) bouncing: Vec<Bouncing>,
+    pub(crate) releasing: bool,
 }
 
 /// What all lives of all runs share.
@@ -136,16 +143,18 @@ impl<'a> Life<'a> {
         (time, seed, mutation): (Arc<AtomicU64>, u64, Mutation),
         past_dot: BTreeSet<Pair>,
     ) -> Result<Option<Life<'a>>, String> {
-        let (mut journal, store, _) = match replay(Arc::new(disk.clone()), options()) {
+        let (errors, mut audit) = (disk.errors(), Vec::new());
+        let mut hear = |record: &[u8]| audit.extend(operator::audit_of(record));
+        let (mut journal, store, _) = match replay_heard(Arc::new(disk.clone()), options(), &mut hear) {
             Ok(opened) => opened,
             // Nothing was promised since: the ledger stays as it is for the next start.
-            Err(ReplayError::Journal(_)) if disk.is_cut() => return Ok(None),
+            Err(ReplayError::Journal(_)) if disk.is_cut() || disk.errors() > errors => return Ok(None),
             Err(error) => return Err(format!("the start after a cut: {error}")),
         };
         if store.book.reused_early() > 0 {
             return Err("a forgotten address's id was given out again before a checkpoint was complete".to_owned());
         }
-        ledger.recovered(Model::of(&store)?, past_dot)?;
+        ledger.recovered(Model { audit, ..Model::of(&store)? }, past_dot)?;
         let now = time.load(Ordering::Relaxed);
         let wishes = Arc::new(Wishes::default());
         let core = Core::new(Parts {
@@ -171,6 +180,8 @@ impl<'a> Life<'a> {
             disk: disk.clone(),
             acknowledged_at: Vec::new(),
             turns: 0,
+            verbs: 0,
+            late: Vec::new(),
             wishes,
             time,
             preparer,
@@ -180,6 +191,7 @@ impl<'a> Life<'a> {
             turn_at: None,
             conns: BTreeMap::new(),
             bouncing: Vec::new(),
+            releasing: false,
         };
         life.check_contents()?;
         resume(&life.core);
@@ -193,9 +205,9 @@ impl<'a> Life<'a> {
             let after = self.rng.u64(1..2_000);
             self.at(after, Ev::Client(0));
         }
-        for _ in 0..self.rng.u32(0..3) {
+        for _ in 0..scenario.verbs {
             let after = self.rng.u64(1..4_000);
-            self.at(after, Ev::Remove(None));
+            self.at(after, Ev::Verb(None));
         }
         if let Some(shortage) = scenario.shortage {
             self.at(shortage.from, Ev::Capacity(shortage.spare_bytes));
@@ -219,6 +231,7 @@ impl<'a> Life<'a> {
                 return Ok(true);
             }
             self.want_turn();
+            self.want_release();
             let tick = self.core.with(|hub, _| hub.next_tick()).map(|at| at.max(self.now));
             let event = self.events.peek().map(|next| next.0.0);
             let idle = self.clients.is_done() && self.core.with(|hub, _| hub.store.is_empty());
@@ -252,6 +265,7 @@ impl<'a> Life<'a> {
 
     fn want_turn(&mut self) {
         let waits = self.core.with(|hub, _| !hub.outcomes.is_empty() || !hub.unreferenced.is_empty());
+        let waits = waits || !self.late.is_empty();
         if self.turn_at.is_none() && (waits || self.clients.has_pushed() || !self.bouncing.is_empty()) {
             let after = self.rng.u64(0..25);
             self.turn_in(after);
@@ -293,7 +307,8 @@ impl<'a> Life<'a> {
                 }
             }
             Ev::Capacity(spare) => self.disk.set_spare(spare),
-            Ev::Remove(no) => self.remove(no),
+            Ev::Verb(no) => self.verb(no),
+            Ev::Release => self.release(),
         }
         Ok(())
     }
@@ -445,31 +460,14 @@ impl<'a> Life<'a> {
             self.bouncing.push(bouncing);
             if self.rng.u8(0..6) == 0 {
                 // Just while its report waits for a batch.
-                self.at(1, Ev::Remove(Some(no)));
+                self.at(1, Ev::Verb(Some(no)));
             }
         }
     }
 
-    fn poll_bounces(&mut self) {
+    pub(crate) fn poll_bounces(&mut self) {
         let mut context = Context::from_waker(Waker::noop());
         self.bouncing.retain_mut(|bouncing| bouncing.as_mut().poll(&mut context) == Poll::Pending);
-    }
-
-    /// The operator removes a message.
-    fn remove(&mut self, no: Option<MessageNo>) {
-        let all: Vec<MessageNo> = self.core.with(|hub, _| hub.store.messages().map(|(no, _)| no).collect());
-        let Some(no) = no.or_else(|| self.rng.choice(all)) else { return };
-        let removed = self.core.with(|hub, now| {
-            let message = hub.store.message(no)?;
-            let ids: IdSet = message.pending().clone();
-            let key = message.envelope().message_id.to_owned();
-            let who = hub.store.pending_of(no).map(|id| hub.store.book.text(id).to_owned()).collect();
-            hub.outcome(no, Fate::Removed, &ids, now);
-            Some((key, who))
-        });
-        if let Some((key, who)) = removed {
-            self.ledger.outcome(&key, Fate::Removed, who);
-        }
     }
 
     /// Every queued message can be read, octet by octet.

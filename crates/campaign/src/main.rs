@@ -1,4 +1,4 @@
-//! `stentor-campaign --seconds N [--seed S]`: runs on, and says what it found. `--seed S` alone replays that seed.
+//! `stentor-campaign --seconds N [--seed S] [--json]`: runs on, and says what it found. `--seed S` alone replays that seed.
 
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
@@ -22,6 +22,9 @@ struct Arguments {
     /// What is forgotten at that cut
     #[arg(long, default_value_t = 0)]
     variant: u64,
+    /// Only the summary, as a line of JSON
+    #[arg(long)]
+    json: bool,
 }
 
 fn main() -> ExitCode {
@@ -37,24 +40,31 @@ fn main() -> ExitCode {
         .map_err(|what| Failure { seed: 0, cut: None, variant: 0, what })
         .and_then(|shared| work(&shared, &arguments, &mut figures));
     let failure = result.err();
-    println!(
-        "{} seeds, {} cuts ({} within one write of an acknowledgement), {} faults, mutations caught {} of {}, largest \
-         window of repeats {}, copies repeated {}: {}",
-        figures.seeds,
-        figures.cuts,
-        figures.cuts_near_acknowledgement,
-        figures.faults,
-        figures.mutations_caught,
-        figures.mutations,
-        figures.repeat_window_max,
-        figures.repeated_copies,
-        if failure.is_none() { "nothing lost" } else { "FAILED" },
-    );
+    if !arguments.json {
+        print(&figures, failure.is_none());
+    }
     println!("{}", serde_json::json!({ "workload": "queue.campaign", "figures": figures, "failure": failure }));
     let Some(failure) = failure else { return ExitCode::SUCCESS };
     let cut = failure.cut.map(|cut| format!(" --cut {cut} --variant {}", failure.variant)).unwrap_or_default();
     eprintln!("{}\nreplay: stentor-campaign --seed {}{cut}", failure.what, failure.seed);
     ExitCode::FAILURE
+}
+
+fn print(figures: &Figures, is_fine: bool) {
+    println!(
+        "{} seeds, {} cuts ({} within one write of an acknowledgement), {} faults, {} verbs, mutations caught {} of {}, \
+         largest window of repeats {}, copies repeated {}: {}",
+        figures.seeds,
+        figures.cuts,
+        figures.cuts_near_acknowledgement,
+        figures.faults,
+        figures.verbs,
+        figures.mutations_caught,
+        figures.mutations,
+        figures.repeat_window_max,
+        figures.repeated_copies,
+        if is_fine { "nothing lost" } else { "FAILED" },
+    );
 }
 
 fn work(shared: &Shared, arguments: &Arguments, figures: &mut Figures) -> Result<(), Failure> {
@@ -66,7 +76,7 @@ fn work(shared: &Shared, arguments: &Arguments, figures: &mut Figures) -> Result
         let cut = Cut { at, variant: arguments.variant };
         let done = run(shared, first, Some(cut), Mutation::None);
         let done = done.map_err(|what| Failure { seed: first, cut: Some(at), variant: cut.variant, what })?;
-        (figures.seeds, figures.cuts, figures.faults) = (1, done.cuts, done.faults);
+        (figures.seeds, figures.cuts, figures.faults) = (1, done.cuts, done.faults.total());
         figures.repeat_window_max = done.window;
         return Ok(());
     }

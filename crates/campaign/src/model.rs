@@ -20,10 +20,12 @@ pub struct Entry {
     pub sender: String,
     pub list: Option<String>,
     pub size: u64,
+    /// By the operator.
+    pub held: bool,
 }
 
 /// The state after some batch.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Model {
     /// By the Message-ID that the envelope has.
     pub messages: BTreeMap<String, Entry>,
@@ -31,6 +33,8 @@ pub struct Model {
     pub accepted: u64,
     pub acknowledged: u64,
     pub fates: [u64; 6],
+    /// What operators did, in order. A start hears what the checkpoint left of it.
+    pub audit: Vec<String>,
 }
 
 impl Model {
@@ -46,6 +50,7 @@ impl Model {
                 sender: envelope.sender.to_owned(),
                 list: envelope.list.map(str::to_owned),
                 size: envelope.size,
+                held: message.is_held(),
             };
             if model.messages.insert(envelope.message_id.to_owned(), entry).is_some() {
                 return Err(format!("{} is queued twice", envelope.message_id));
@@ -78,6 +83,25 @@ impl Model {
         self.accepted += 1;
         self.acknowledged += entry.total;
         self.messages.insert(key.to_owned(), entry);
+    }
+
+    /// An operator's hold or release.
+    pub fn hold(&mut self, key: &str, held: bool) {
+        if let Some(entry) = self.messages.get_mut(key) {
+            entry.held = held;
+        }
+    }
+
+    /// Whether a start may find `found` where this is on the disk; `whole`: no checkpoint has cut its audit short.
+    pub fn may_replay_as(&self, found: &Model, whole: bool) -> bool {
+        let is_heard = if whole { self.audit == found.audit } else { self.audit.ends_with(&found.audit) };
+        is_heard && self.is_like(found)
+    }
+
+    /// The same queue; what operators did is not compared.
+    pub fn is_like(&self, other: &Model) -> bool {
+        (&self.messages, &self.lists) == (&other.messages, &other.lists)
+            && (self.accepted, self.acknowledged, self.fates) == (other.accepted, other.acknowledged, other.fates)
     }
 
     /// Those of `who` that are pending get their fate.
@@ -115,6 +139,9 @@ impl Model {
                 (self.accepted, self.acknowledged, self.fates),
                 (other.accepted, other.acknowledged, other.fates)
             ));
+        }
+        if found.is_empty() && self.audit != other.audit {
+            found.push(format!("audit {:?} became {:?}", self.audit, other.audit));
         }
         found.truncate(6);
         found.join("; ")

@@ -1,7 +1,7 @@
 //! What a seed decides: faults, mutations, layout. Same seed, same run.
 
 use fastrand::Rng;
-use stentor_journal::{Options, SimDisk};
+use stentor_journal::{Op, Options, SimDisk};
 use stentor_queue::ids::Ms;
 use stentor_queue::sched::{Backoff, SchedConfig};
 
@@ -21,16 +21,23 @@ pub enum Mutation {
     InternKept,
     /// The id of a forgotten address is given out again before a checkpoint is complete.
     ReusedEarly,
+    /// An operator is told of a hold or a release before it is durable.
+    VerbEarly,
 }
 
-pub const MUTATIONS: [Mutation; 6] = [
+pub const MUTATIONS: [Mutation; 7] = [
     Mutation::NoSync,
     Mutation::NoDirSync,
     Mutation::RecordFirst,
     Mutation::OutcomeLost,
     Mutation::InternKept,
     Mutation::ReusedEarly,
+    Mutation::VerbEarly,
 ];
+
+/// Operations that are rare: errors are aimed at one of the first of a kind.
+const RARE: [(Op, u64); 5] =
+    [(Op::Create, 8), (Op::Rename, 8), (Op::Remove, 6), (Op::SyncDir, 12), (Op::Preallocate, 8)];
 
 /// When the disk is nearly full and when it has room again.
 #[derive(Clone, Copy, Debug)]
@@ -42,9 +49,12 @@ pub struct Shortage {
 
 pub struct Scenario {
     pub clients: u32,
+    /// How often the operator does something.
+    pub verbs: u32,
     pub shortage: Option<Shortage>,
     write_errors: Vec<u64>,
     sync_errors: Vec<u64>,
+    rare_errors: Vec<(Op, u64)>,
     flips: bool,
 }
 
@@ -53,10 +63,19 @@ impl Scenario {
         let mut rng = Rng::with_seed(seed ^ 0xFA17);
         let faulty = rng.bool() || mutation == Mutation::InternKept;
         let count = if faulty { rng.usize(1..4) } else { 0 };
+        let clients = rng.u32(8..20);
+        let mut rare_errors = Vec::new();
+        for (op, most) in RARE {
+            if faulty && rng.bool() {
+                rare_errors.push((op, rng.u64(1..=most)));
+            }
+        }
         Scenario {
-            clients: rng.u32(8..20),
+            clients,
+            verbs: rng.u32(0..9),
             write_errors: (0..count).map(|_| rng.u64(12..160)).collect(),
             sync_errors: (0..count).map(|_| rng.u64(12..160)).collect(),
+            rare_errors,
             shortage: (rng.u8(0..4) == 0).then(|| {
                 let from = rng.u64(1..1500);
                 Shortage { from, to: from + rng.u64(1..1500), spare_bytes: rng.u64(0..3) * 16 * 1024 }
@@ -71,6 +90,9 @@ impl Scenario {
         }
         for number in &self.sync_errors {
             disk.fail_sync_at(*number);
+        }
+        for (op, nth) in &self.rare_errors {
+            disk.fail_nth(*op, *nth);
         }
     }
 

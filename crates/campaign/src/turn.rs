@@ -17,6 +17,7 @@ use crate::clients::texts;
 use crate::ledger::Ledger;
 use crate::life::Life;
 use crate::model::{Entry, Model};
+use crate::operator;
 use crate::scenario::Mutation;
 
 /// Recipients by Message-ID of what a turn accepts.
@@ -25,9 +26,12 @@ pub(crate) type Expanded = BTreeMap<String, BTreeSet<String>>;
 impl Life<'_> {
     /// Whether the batch was written.
     pub(crate) fn turn(&mut self) -> Result<bool, String> {
-        let Turn::Commit(jobs) = self.core.intake.next(Some(Duration::ZERO)) else { return Ok(true) };
+        let Turn::Commit(mut jobs) = self.core.intake.next(Some(Duration::ZERO)) else { return Ok(true) };
+        if self.mutation == Mutation::VerbEarly {
+            jobs = self.tell_early(jobs)?;
+        }
         let (candidate, expanded) = self.expect(&jobs);
-        let errors = self.disk.errors();
+        let (errors, batches) = (self.disk.errors(), self.committer.journal().statistics().batches);
         if self.mutation == Mutation::OutcomeLost && self.rng.u8(0..4) == 0 {
             self.core.with(|hub, _| hub.outcomes.clear());
         }
@@ -45,12 +49,17 @@ impl Life<'_> {
             });
         }
         let failed = self.disk.errors() - errors;
+        let journal = self.committer.journal();
+        self.ledger.had_checkpoint |= journal.checkpoint_running() || journal.statistics().checkpoints > 0;
         if written {
             self.ledger.durable = candidate;
             self.ledger.unsynced.clear();
-            self.ledger.open.clear();
+            if self.committer.journal().statistics().batches > batches {
+                // Whoever had nothing to write settles nothing.
+                self.ledger.open.clear();
+            }
             let live = self.core.with(|hub, _| Model::of(&hub.store))?;
-            if live != self.ledger.durable && self.mutation == Mutation::None {
+            if !live.is_like(&self.ledger.durable) && self.mutation == Mutation::None {
                 return Err(format!(
                     "the live state is not the durable one: {}",
                     self.ledger.durable.difference(&live)
@@ -98,10 +107,12 @@ impl Life<'_> {
                                 sender: envelope.sender.clone(),
                                 list: envelope.list.clone(),
                                 size: submission.size + envelope.prefix.len() as u64,
+                                held: false,
                             };
                             model.accept(key, entry);
                         }
-                        for Settled { message, fate, ids, .. } in &submission.settles {
+                        for Settled { message, fate, ids, audit } in &submission.settles {
+                            model.audit.extend(audit.as_ref().map(operator::line));
                             ledger.ends(hub, &mut model, *message, *fate, ids);
                         }
                     }
@@ -110,10 +121,21 @@ impl Life<'_> {
                         model.lists.insert(name.clone(), (version, texts(&hub.store, ids)));
                     }
                     Job::Verb { job, .. } => {
-                        if let Change::Settle { fate, recipients } = &job.change {
-                            for (message, ids) in recipients {
-                                ledger.ends(hub, &mut model, *message, *fate, ids);
+                        model.audit.push(operator::line(&job.audit));
+                        match &job.change {
+                            Change::Settle { fate, recipients } => {
+                                for (message, ids) in recipients {
+                                    ledger.ends(hub, &mut model, *message, *fate, ids);
+                                }
                             }
+                            Change::Hold { held, messages } => {
+                                for id in messages {
+                                    if let Some(message) = hub.store.no_of(*id).and_then(|no| hub.store.message(no)) {
+                                        model.hold(message.envelope().message_id, *held);
+                                    }
+                                }
+                            }
+                            Change::TryNow { .. } => {}
                         }
                     }
                     Job::Piece { .. } | Job::Intern { .. } | Job::Unlist { .. } | Job::Drop { .. } => {}

@@ -19,6 +19,10 @@ fn nothing_is_lost_by_a_cut_at_any_write_or_sync() {
     println!("{figures:?}");
     assert!(figures.cuts_near_acknowledgement * 2 >= figures.cuts, "{figures:?}");
     assert!(figures.faults > 0 && figures.acknowledged_recipients > 0 && figures.repeat_window_max > 0, "{figures:?}");
+    let kinds =
+        ["eio_create", "eio_rename", "eio_remove", "eio_syncdir", "eio_preallocate", "eio_write", "eio_sync", "enospc"];
+    let never: Vec<_> = kinds.iter().filter(|kind| !figures.faults_by_kind.0.contains_key(**kind)).collect();
+    assert!(never.is_empty() && figures.verbs > 0, "never happened: {never:?}; {figures:?}");
     assert!(figures.checkpoints > 0 && figures.segments_recycled > 0 && figures.bytes_moved > 0, "{figures:?}");
     assert!(figures.ids_reused > 0, "{figures:?}");
 }
@@ -66,4 +70,9 @@ fn an_address_kept_after_a_refused_batch_is_caught() {
 #[test]
 fn an_id_given_out_again_too_early_is_caught() {
     is_caught(Mutation::ReusedEarly);
+}
+
+#[test]
+fn a_verb_that_is_told_before_it_is_durable_is_caught() {
+    is_caught(Mutation::VerbEarly);
 }

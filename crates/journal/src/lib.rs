@@ -36,7 +36,7 @@ mod table;
 pub use batch::Batch;
 pub use checkpoint::CheckpointStep;
 pub use disk::real::RealDisk;
-pub use disk::sim::SimDisk;
+pub use disk::sim::{OPS, Op, SimDisk};
 pub use disk::{Disk, DiskFile};
 pub use error::{CommitError, JournalError};
 pub use format::BLOCK_BYTES;

@@ -227,8 +227,18 @@ pub enum ReplayError {
 
 /// Opens the journal on a disk and folds it into a store; contents that nothing refers to are dropped.
 pub fn replay(disk: Arc<dyn Disk>, options: Options) -> Result<(Journal, Store, Report), ReplayError> {
+    replay_heard(disk, options, &mut |_| {})
+}
+
+/// The same, with a listener who hears every record before it is applied.
+pub fn replay_heard(
+    disk: Arc<dyn Disk>,
+    options: Options,
+    hear: &mut dyn FnMut(&[u8]),
+) -> Result<(Journal, Store, Report), ReplayError> {
     let mut store = Store::new();
     let (mut journal, report) = Journal::open(disk, options, &mut |record| {
+        hear(record.payload);
         store.apply_record(record.payload)?;
         Ok(())
     })?;

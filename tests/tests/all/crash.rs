@@ -56,7 +56,7 @@ fn a_second_server_on_the_same_data_is_refused() {
 }
 
 /// A store with ten undelivered messages; the server was killed.
-fn ten_waiting() -> (TestLab, Server, Vec<String>) {
+pub fn ten_waiting() -> (TestLab, Server, Vec<String>) {
     let lab = TestLab::start(
         "[[site]]\nname = 'later.example'\n[[site.window]]\nfrom_s = 0\nto_s = 100000\nbehaviour = { connect = 'refuse' }\n",
     );
@@ -73,7 +73,7 @@ fn ten_waiting() -> (TestLab, Server, Vec<String>) {
 }
 
 /// The journal's file that holds a text, and the offset of its last occurrence.
-fn find(server: &Server, text: &str) -> (PathBuf, u64) {
+pub fn find(server: &Server, text: &str) -> (PathBuf, u64) {
     let folder = server.path("data").join("journal");
     let files = std::fs::read_dir(&folder).expect("the journal is there").map(|entry| entry.expect("an entry").path());
     let found = files.filter_map(|path| {
@@ -84,7 +84,7 @@ fn find(server: &Server, text: &str) -> (PathBuf, u64) {
     found.last().unwrap_or_else(|| panic!("{text:?} is in no file of {}", folder.display()))
 }
 
-fn flip(path: &PathBuf, at: u64) {
+pub fn flip(path: &PathBuf, at: u64) {
     let mut file = std::fs::OpenOptions::new().read(true).write(true).open(path).expect("the file is there");
     let mut octet = [0];
     file.seek(SeekFrom::Start(at)).and_then(|_| file.read_exact(&mut octet)).expect("it can be read");

@@ -25,5 +25,6 @@ mod policy;
 mod real_clients;
 mod report;
 mod retry;
+mod salvage;
 mod scribe;
 mod smtp_in;

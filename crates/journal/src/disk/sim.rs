@@ -5,8 +5,8 @@
 //! back, one by one. The same seed and the same calls give the same disk. A sync that fails loses, for good, a
 //! seeded part of what it should have kept, while reads still show it and the next sync succeeds: as on Linux.
 //!
-//! Operations that change something (create, remove, rename, write, preallocate, both syncs) are numbered from 1; power can be
-//! cut at one of them, and errors aimed at one.
+//! Operations that change something ([`Op`]) are numbered from 1, all together and each kind for itself; power can be cut at
+//! one of them, and errors aimed at one. A failed one may have had its effect, or any part of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -18,6 +18,21 @@ use parking_lot::{Mutex, MutexGuard};
 use super::{Disk, DiskFile};
 
 const SECTOR_BYTES: usize = 512;
+
+/// Kinds of operations that change something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Op {
+    Create,
+    Remove,
+    Rename,
+    Write,
+    Preallocate,
+    Sync,
+    SyncDir,
+}
+
+/// All kinds.
+pub const OPS: [Op; 7] = [Op::Create, Op::Remove, Op::Rename, Op::Write, Op::Preallocate, Op::Sync, Op::SyncDir];
 
 /// The simulated disk; clones share it.
 #[derive(Clone)]
@@ -37,6 +52,11 @@ struct State {
     dead: bool,
     write_errors: BTreeSet<u64>,
     sync_errors: BTreeSet<u64>,
+    /// By kind, counted within it.
+    kind_errors: BTreeSet<(Op, u64)>,
+    counts: BTreeMap<Op, u64>,
+    /// EIO given out.
+    failed: BTreeMap<Op, u64>,
     read_errors: Vec<(String, u64, u64)>,
     capacity: u64,
     ignore_syncs: bool,
@@ -150,6 +170,9 @@ impl SimDisk {
                 dead: false,
                 write_errors: BTreeSet::new(),
                 sync_errors: BTreeSet::new(),
+                kind_errors: BTreeSet::new(),
+                counts: BTreeMap::new(),
+                failed: BTreeMap::new(),
                 read_errors: Vec::new(),
                 capacity: u64::MAX,
                 ignore_syncs: false,
@@ -183,6 +206,22 @@ impl SimDisk {
     /// Operation `number` fails with EIO if it is a sync (a seeded part of what is pending is lost for good).
     pub fn fail_sync_at(&self, number: u64) {
         self.state.lock().sync_errors.insert(number);
+    }
+
+    /// The `nth` operation of this kind (from 1) fails with EIO.
+    pub fn fail_nth(&self, op: Op, nth: u64) {
+        self.state.lock().kind_errors.insert((op, nth));
+    }
+
+    /// How often an operation of this kind has failed with EIO.
+    pub fn failed(&self, op: Op) -> u64 {
+        self.state.lock().failed.get(&op).copied().unwrap_or(0)
+    }
+
+    /// How often there was no room.
+    pub fn was_full(&self) -> u64 {
+        let state = self.state.lock();
+        state.errors - state.failed.values().sum::<u64>()
     }
 
     /// Reads of `name` that touch `start..end` fail with EIO.
@@ -284,26 +323,67 @@ impl SimDisk {
         after
     }
 
-    /// Counts an operation; fails if the power is off. `true` = the power goes off within this one.
-    fn enter(&self) -> io::Result<(MutexGuard<'_, State>, bool)> {
+    /// Counts an operation; fails if the power is off.
+    fn enter(&self, op: Op) -> io::Result<(MutexGuard<'_, State>, Trouble)> {
         let mut state = self.state.lock();
         if state.dead {
             return Err(power_is_off());
         }
         state.operations += 1;
+        let count = state.counts.entry(op).or_default();
+        *count += 1;
+        let nth = *count;
         if state.cut_at == Some(state.operations) {
             state.dead = true;
+            return Ok((state, Trouble::Dying));
         }
-        let dying = state.dead;
-        Ok((state, dying))
+        let aimed = match op {
+            Op::Write => state.write_errors.contains(&state.operations),
+            Op::Sync | Op::SyncDir => state.sync_errors.contains(&state.operations),
+            _ => false,
+        };
+        // A sync that is not made cannot fail either.
+        let is_made = match op {
+            Op::Sync => !state.ignore_syncs,
+            Op::SyncDir => !state.ignore_dir_syncs,
+            _ => true,
+        };
+        if is_made && (aimed || state.kind_errors.contains(&(op, nth))) {
+            state.errors += 1;
+            *state.failed.entry(op).or_default() += 1;
+            return Ok((state, Trouble::Fails));
+        }
+        Ok((state, Trouble::None))
     }
 
-    fn change_name(&self, make: impl FnOnce(&State) -> io::Result<NameChange>) -> io::Result<()> {
-        let (mut state, dying) = self.enter()?;
+    fn change_name(&self, op: Op, make: impl FnOnce(&State) -> io::Result<NameChange>) -> io::Result<()> {
+        let (mut state, trouble) = self.enter(op)?;
         let change = make(&state)?;
-        apply_name(&mut state.names, &change);
-        state.pending_names.push(change);
-        if dying { Err(power_is_off()) } else { Ok(()) }
+        if trouble != Trouble::Fails || state.rng.bool() {
+            apply_name(&mut state.names, &change);
+            state.pending_names.push(change);
+        }
+        trouble.result()
+    }
+}
+
+/// What happens to an operation.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Trouble {
+    None,
+    /// EIO.
+    Fails,
+    /// The power goes off within it.
+    Dying,
+}
+
+impl Trouble {
+    fn result(self) -> io::Result<()> {
+        match self {
+            Trouble::None => Ok(()),
+            Trouble::Fails => Err(input_output()),
+            Trouble::Dying => Err(power_is_off()),
+        }
     }
 }
 
@@ -364,43 +444,45 @@ impl Disk for SimDisk {
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
-        let (mut state, dying) = self.enter()?;
+        let (mut state, trouble) = self.enter(Op::Create)?;
         if state.names.contains_key(name) {
             return Err(io::Error::from(io::ErrorKind::AlreadyExists));
         }
         let id = state.next_file;
-        state.next_file += 1;
-        state.files.insert(id, FileState::default());
-        state.names.insert(name.to_owned(), id);
-        state.pending_names.push(NameChange::Add(name.to_owned(), id));
+        if trouble != Trouble::Fails || state.rng.bool() {
+            state.next_file += 1;
+            state.files.insert(id, FileState::default());
+            state.names.insert(name.to_owned(), id);
+            state.pending_names.push(NameChange::Add(name.to_owned(), id));
+        }
         drop(state);
-        if dying { Err(power_is_off()) } else { Ok(Arc::new(SimFile { disk: self.clone(), id })) }
+        trouble.result()?;
+        Ok(Arc::new(SimFile { disk: self.clone(), id }))
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        self.change_name(|state| state.lookup(name).map(|_| NameChange::Remove(name.to_owned())))
+        self.change_name(Op::Remove, |state| state.lookup(name).map(|_| NameChange::Remove(name.to_owned())))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        self.change_name(|state| Ok(NameChange::Rename(from.to_owned(), to.to_owned(), state.lookup(from)?)))
+        self.change_name(Op::Rename, |state| {
+            Ok(NameChange::Rename(from.to_owned(), to.to_owned(), state.lookup(from)?))
+        })
     }
 
     fn sync_dir(&self) -> io::Result<()> {
-        let (mut state, dying) = self.enter()?;
-        if dying {
-            return Err(power_is_off());
+        let (mut state, trouble) = self.enter(Op::SyncDir)?;
+        if trouble == Trouble::Dying || state.ignore_dir_syncs {
+            return trouble.result();
         }
-        if state.ignore_dir_syncs {
-            return Ok(());
+        // A sync that fails has made some of the first names durable; the others are as they were, for a later one.
+        let all = state.pending_names.len();
+        let kept = if trouble == Trouble::Fails { state.rng.usize(0..=all) } else { all };
+        let done: Vec<NameChange> = state.pending_names.drain(..kept).collect();
+        for change in &done {
+            apply_name(&mut state.durable_names, change);
         }
-        if state.sync_errors.contains(&state.operations) {
-            state.errors += 1;
-            return Err(input_output());
-        }
-        for change in std::mem::take(&mut state.pending_names) {
-            apply_name(&mut state.durable_names, &change);
-        }
-        Ok(())
+        trouble.result()
     }
 
     fn free_bytes(&self) -> io::Result<u64> {
@@ -435,11 +517,11 @@ impl DiskFile for SimFile {
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        let (mut state, dying) = self.disk.enter()?;
-        let fails = state.write_errors.contains(&state.operations);
+        let (mut state, trouble) = self.disk.enter(Op::Write)?;
         let room = state.check_room(self.id, offset as usize + bytes.len());
         // A failed write leaves a part behind.
-        let part = if fails || room.is_err() { state.rng.usize(0..=bytes.len()) } else { bytes.len() };
+        let is_short = trouble == Trouble::Fails || room.is_err();
+        let part = if is_short { state.rng.usize(0..=bytes.len()) } else { bytes.len() };
         let len = state.file(self.id)?.live.len();
         let part = if room.is_err() { part.min(len.saturating_sub(offset as usize)) } else { part };
         let file = state.file(self.id)?;
@@ -448,34 +530,26 @@ impl DiskFile for SimFile {
             apply(&mut file.live, &change);
             file.pending.push(change);
         }
-        if dying {
-            return Err(power_is_off());
-        }
-        state.errors += u64::from(fails || room.is_err());
-        room?;
-        if fails { Err(input_output()) } else { Ok(()) }
+        trouble.result()?;
+        state.errors += u64::from(room.is_err());
+        room
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        let (mut state, dying) = self.disk.enter()?;
-        if dying {
-            return Err(power_is_off());
+        let (mut state, trouble) = self.disk.enter(Op::Sync)?;
+        if trouble == Trouble::Dying || state.ignore_syncs {
+            return trouble.result();
         }
-        if state.ignore_syncs {
-            return Ok(());
-        }
-        let fails = state.sync_errors.contains(&state.operations);
-        state.errors += u64::from(fails);
         let mut rng = state.rng.fork();
         let file = state.file(self.id)?;
-        if fails {
+        if trouble == Trouble::Fails {
             for change in std::mem::take(&mut file.pending) {
                 apply_torn(&mut file.durable, &change, &mut rng, false);
             }
-            return Err(input_output());
+        } else {
+            file.sync();
         }
-        file.sync();
-        Ok(())
+        trouble.result()
     }
 
     fn len(&self) -> io::Result<u64> {
@@ -483,15 +557,18 @@ impl DiskFile for SimFile {
     }
 
     fn preallocate(&self, len: u64) -> io::Result<()> {
-        let (mut state, dying) = self.disk.enter()?;
+        let (mut state, trouble) = self.disk.enter(Op::Preallocate)?;
         if let Err(error) = state.check_room(self.id, len as usize) {
+            trouble.result()?;
             state.errors += 1;
             return Err(error);
         }
-        let file = state.file(self.id)?;
-        let change = Pending::Length(len as usize);
-        apply(&mut file.live, &change);
-        file.pending.push(change);
-        if dying { Err(power_is_off()) } else { Ok(()) }
+        if trouble != Trouble::Fails || state.rng.bool() {
+            let file = state.file(self.id)?;
+            let change = Pending::Length(len as usize);
+            apply(&mut file.live, &change);
+            file.pending.push(change);
+        }
+        trouble.result()
     }
 }

@@ -1,0 +1,181 @@
+//! What the operator does: the verbs as they reach the committer (`Job::Verb`), reserved in the scheduler as
+//! `stentor::verbs` does it, and the operator's bounce, which is the real one, polled by hand.
+//!
+//! Held mail would never be worked off: when the clients are done, everything is released, again after each start.
+
+use std::task::{Context, Poll, Waker};
+
+use stentor::core::intake::Job;
+use stentor::core::verb::{Audit, Change, VerbJob};
+use stentor::delivery::by_operator;
+use stentor_queue::event::{Event, Fate};
+use stentor_queue::ids::{AddressId, MessageId, MessageNo};
+use stentor_queue::idset::IdSet;
+use stentor_queue::sched::{Dsn, Failure};
+use tokio::sync::oneshot;
+
+use crate::life::{Bouncing, Ev, Life};
+
+const WHO: &str = "campaign";
+/// Messages that one verb is about.
+const MESSAGES_MAX: usize = 4;
+
+/// One line of the account, from an audit.
+pub(crate) fn line(audit: &Audit) -> String {
+    format!("{} {} {} {}", audit.at, audit.who, audit.verb, audit.detail)
+}
+
+/// The same from a record of the journal, if it is one.
+pub(crate) fn audit_of(record: &[u8]) -> Option<String> {
+    match Event::decode(record) {
+        Ok(Event::Verb { at, who, verb, detail }) => Some(format!("{at} {who} {verb} {detail}")),
+        _ => None,
+    }
+}
+
+impl Life<'_> {
+    fn audit(&mut self, verb: &'static str) -> Audit {
+        Audit { at: self.now, who: WHO.to_owned(), verb, detail: format!("{{\"n\":{}}}", self.rng.u32(..)) }
+    }
+
+    fn push_verb(&mut self, verb: &'static str, change: Change) {
+        let audit = self.audit(verb);
+        let (answer, ticket) = oneshot::channel();
+        self.core.intake.push(Job::Verb { job: Box::new(VerbJob { audit, change }), answer });
+        self.clients.verb(ticket);
+    }
+
+    /// Some verb, about this message or some.
+    pub(crate) fn verb(&mut self, no: Option<MessageNo>) {
+        let mut all: Vec<(MessageNo, MessageId)> =
+            self.core.with(|hub, _| hub.store.messages().map(|(no, message)| (no, message.id())).collect());
+        if let Some(no) = no {
+            all.retain(|(known, _)| *known == no);
+        } else {
+            self.rng.shuffle(&mut all);
+            all.truncate(self.rng.usize(1..=MESSAGES_MAX));
+        }
+        if all.is_empty() {
+            return;
+        }
+        match self.rng.u8(0..10) {
+            0..=3 => {
+                let held = self.rng.u8(0..3) > 0;
+                let messages: Vec<MessageId> = all.into_iter().map(|(_, id)| id).collect();
+                self.push_verb(if held { "hold" } else { "release" }, Change::Hold { held, messages });
+            }
+            4..=6 => {
+                let recipients = self.choose(&all, true).into_iter().map(|(_, id, ids)| (id, ids)).collect();
+                self.push_verb("remove", Change::Settle { fate: Fate::Removed, recipients });
+            }
+            7 => {
+                let recipients = self.choose(&all, false).into_iter().map(|(_, id, ids)| (id, ids)).collect();
+                self.push_verb("requeue", Change::TryNow { recipients });
+            }
+            _ => {
+                for (no, _, ids) in self.choose(&all, true) {
+                    self.bounce_by_operator(no, &ids);
+                }
+            }
+        }
+    }
+
+    /// Recipients that can be taken out now, of each message all or every other one; reserved if asked.
+    fn choose(&mut self, all: &[(MessageNo, MessageId)], reserve: bool) -> Vec<(MessageNo, MessageId, IdSet)> {
+        let some = self.rng.bool();
+        self.core.with(|hub, _| {
+            let mut chosen = Vec::new();
+            for (no, id) in all {
+                let Some(message) = hub.store.message(*no) else { continue };
+                let (free, _) = hub.sched.removable(*no, message.pending());
+                let ids: IdSet =
+                    free.iter().enumerate().filter(|(n, _)| some || n % 2 == 0).map(|(_, id)| id).collect();
+                if ids.is_empty() {
+                    continue;
+                }
+                if reserve {
+                    hub.sched.reserve(*no, &ids);
+                }
+                chosen.push((*no, *id, ids));
+            }
+            chosen
+        })
+    }
+
+    fn bounce_by_operator(&mut self, no: MessageNo, ids: &IdSet) {
+        let failure = |id| Failure {
+            id: AddressId(id),
+            expired: false,
+            dsn: Dsn::new(5, 0, 0),
+            code: 0,
+            text: "by the operator".into(),
+            host: None,
+        };
+        let failures: Vec<Failure> = ids.iter().map(failure).collect();
+        let (core, audit) = (self.core.clone(), self.audit("bounce"));
+        let mut bouncing: Bouncing = Box::pin(async move {
+            // What it came to is in the account, by the job that it hands to the committer.
+            let _ = by_operator(&core, no, failures, audit).await;
+        });
+        if bouncing.as_mut().poll(&mut Context::from_waker(Waker::noop())) == Poll::Pending {
+            self.bouncing.push(bouncing);
+        }
+    }
+
+    /// When nothing else comes, held mail must go on.
+    pub(crate) fn want_release(&mut self) {
+        let idle = self.clients.is_done() && !self.releasing && !self.clients.has_verb();
+        if idle && self.core.with(|hub, _| hub.store.held() > 0) {
+            self.releasing = true;
+            let after = self.rng.u64(1..3_000);
+            self.at(after, Ev::Release);
+        }
+    }
+
+    pub(crate) fn release(&mut self) {
+        self.releasing = false;
+        let held = |hub: &mut stentor::core::hub::Hub| -> Vec<MessageId> {
+            hub.store.messages().filter(|(_, message)| message.is_held()).map(|(_, message)| message.id()).collect()
+        };
+        let messages = self.core.with(|hub, _| held(hub));
+        if !messages.is_empty() {
+            self.push_verb("release", Change::Hold { held: false, messages });
+        }
+    }
+
+    /// The mutation: holds and releases are applied and told at once, and journaled by the turn after this one.
+    pub(crate) fn tell_early(&mut self, jobs: Vec<Job>) -> Result<Vec<Job>, String> {
+        let (mut rest, mut late) = (std::mem::take(&mut self.late), Vec::new());
+        for job in jobs {
+            let Job::Verb { job, answer } = job else {
+                rest.push(job);
+                continue;
+            };
+            let Change::Hold { held, messages } = &job.change else {
+                rest.push(Job::Verb { job, answer });
+                continue;
+            };
+            let again =
+                VerbJob { audit: job.audit.clone(), change: Change::Hold { held: *held, messages: messages.clone() } };
+            self.account_hold(*held, messages);
+            self.core.with(|hub, now| job.apply(hub, now));
+            let _ = answer.send(Ok(()));
+            self.hear(&crate::turn::Expanded::new(), true, false)?;
+            let (answer, _) = oneshot::channel();
+            late.push(Job::Verb { job: Box::new(again), answer });
+        }
+        self.late = late;
+        Ok(rest)
+    }
+
+    fn account_hold(&mut self, held: bool, messages: &[MessageId]) {
+        let durable = &mut self.ledger.durable;
+        self.core.with(|hub, _| {
+            for id in messages {
+                if let Some(message) = hub.store.no_of(*id).and_then(|no| hub.store.message(no)) {
+                    durable.hold(message.envelope().message_id, held);
+                }
+            }
+        });
+    }
+}
