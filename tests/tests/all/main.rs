@@ -13,6 +13,7 @@ mod delivery;
 mod dns;
 mod faults;
 mod kit;
+mod large;
 mod limits;
 mod lists;
 mod policy;

@@ -271,6 +271,13 @@ pub struct Status {
     pub journal_syncs: u64,
     pub journal_batches: u64,
     pub journal_bytes: u64,
+    /// Octets of content that cleaning has copied.
+    pub journal_bytes_moved: u64,
+    /// Segments that a commit had to make itself.
+    pub journal_unprepared: u64,
+    /// Octets of large bodies in the journal whose message is not accepted yet, and the most that there ever were.
+    pub streamed_bytes: u64,
+    pub streamed_bytes_peak: u64,
     pub content_bytes: u64,
     pub disk_free_bytes: u64,
     pub dns_queries: u64,

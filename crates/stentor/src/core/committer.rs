@@ -23,7 +23,7 @@ use super::hub::{Hub, Outcomes};
 use super::intake::{Job, Refused, Settled, Submission, Turn};
 use super::verb::VerbJob;
 
-/// Pause between the batches of a checkpoint while nothing else is to be written.
+/// Pause between the batches of a checkpoint, or of cleaning, while nothing else is to be written.
 const CHECKPOINT_PAUSE: Duration = Duration::from_millis(5);
 /// How often free space is looked at while the disk is full.
 const FULL_POLL: Duration = Duration::from_millis(500);
@@ -39,6 +39,9 @@ const SLICES_BYTES: usize = 768 * 1024;
 const STOP_WRITES_MAX: Duration = Duration::from_secs(10);
 /// Octets of live content moved with one batch.
 const CLEAN_BYTES_MAX: usize = 512 * 1024;
+
+/// Reports up to this size are written while the disk is low.
+const REPORT_BYTES_MAX: u64 = 64 * 1024;
 
 type Answer<T> = oneshot::Sender<Result<T, Refused>>;
 
@@ -64,6 +67,8 @@ pub struct Committer {
     /// Addresses that the batch being built interns: forgotten if it fails.
     interned: Vec<AddressId>,
     addresses_max: usize,
+    /// A commit found no room, and no segment has become ready since.
+    is_out_of_room: bool,
     /// When the journal was last asked what it occupies.
     space_at: Option<Instant>,
 }
@@ -73,6 +78,7 @@ impl Committer {
         let config = &core.settings().config.journal;
         Committer {
             addresses_max: config.addresses_max as usize,
+            is_out_of_room: false,
             space_at: None,
             core,
             journal,
@@ -99,6 +105,7 @@ impl Committer {
             }
             match self.core.intake.next(self.pause()) {
                 Turn::Commit(jobs) => {
+                    let jobs = self.admit(jobs);
                     if !self.turn(jobs) {
                         std::thread::sleep(FAILURE_PAUSE);
                     }
@@ -110,7 +117,7 @@ impl Committer {
 
     /// When a turn is wanted although nothing waits in the intake.
     pub fn pause(&self) -> Option<Duration> {
-        if self.journal.checkpoint_running() || self.journal.checkpoint_due() {
+        if self.journal.checkpoint_running() || self.journal.checkpoint_due() || self.journal.clean_due() {
             Some(CHECKPOINT_PAUSE)
         } else if self.core.disk_full.load(Ordering::Relaxed) {
             Some(FULL_POLL)
@@ -153,7 +160,10 @@ impl Committer {
             // Takes what room the batch has left, at most this.
             self.journal.clean(&mut self.batch, CLEAN_BYTES_MAX);
         }
+        let begun = Instant::now();
         let result = self.journal.commit(&mut self.batch, core.clock.now());
+        let messages = planned.iter().filter(|planned| matches!(planned, Planned::Message { .. })).count();
+        core.intake.synced(messages, begun.elapsed());
         match &result {
             Ok(_) => self.durable(planned),
             Err(error) => {
@@ -164,6 +174,31 @@ impl Committer {
         self.watch_space(is_loaded);
         self.count();
         result.is_ok()
+    }
+
+    /// While the disk is low, what is new is refused before it is written: bodies that were on their way already must not
+    /// use up the reserve, which is for completions, checkpoints and small reports.
+    pub fn admit(&self, jobs: Vec<Job>) -> Vec<Job> {
+        if !self.core.disk_full.load(Ordering::Relaxed) {
+            return jobs;
+        }
+        let mut kept = Vec::with_capacity(jobs.len());
+        for job in jobs {
+            match job {
+                Job::Accept { submission, answer }
+                    if submission.settles.is_empty() || submission.size > REPORT_BYTES_MAX =>
+                {
+                    if submission.last.len() as u64 != submission.size {
+                        kept.push(Job::Drop { content: submission.content });
+                    }
+                    let _ = answer.send(Err(Refused::Full));
+                }
+                Job::Piece { answer, .. } | Job::List { answer, .. } => drop(answer.send(Err(Refused::Full))),
+                Job::Intern { answer, .. } => drop(answer.send(Err(Refused::Full))),
+                Job::Accept { .. } | Job::Verb { .. } | Job::Drop { .. } => kept.push(job),
+            }
+        }
+        kept
     }
 
     /// Encodes one job into the batch, content before what refers to it.
@@ -330,6 +365,7 @@ impl Committer {
         if let Some(cursor) = &mut self.checkpoint {
             self.slice.clear();
             let more = cursor.next_slice(&hub.store, &mut self.slice);
+            self.journal.count_slice(self.slice.len());
             if !self.slice.is_empty() {
                 self.batch.record(&self.slice);
             }
@@ -393,6 +429,7 @@ impl Committer {
     fn refused(&mut self, planned: Vec<Planned>, error: &CommitError) {
         let why = match error {
             CommitError::Full(_) => {
+                self.is_out_of_room = true;
                 self.core.disk_full.store(true, Ordering::Relaxed);
                 Refused::Full
             }
@@ -431,7 +468,9 @@ impl Committer {
         if !is_loaded && !self.core.disk_full.load(Ordering::Relaxed) {
             return;
         }
-        let is_full = self.journal.is_low();
+        // Where inodes or a quota are used up, free octets say nothing: a segment must have been made.
+        self.is_out_of_room &= !self.journal.has_ready();
+        let is_full = self.is_out_of_room || self.journal.is_low();
         if self.core.disk_full.swap(is_full, Ordering::Relaxed) != is_full {
             if is_full {
                 tracing::warn!("the disk is nearly full: new mail gets 452 4.3.1, deliveries go on");
@@ -454,6 +493,8 @@ impl Committer {
         self.core.counters.syncs.store(stats.syncs, Ordering::Relaxed);
         self.core.counters.batches.store(stats.batches, Ordering::Relaxed);
         self.core.counters.bytes_written.store(stats.bytes_written, Ordering::Relaxed);
+        self.core.counters.bytes_moved.store(stats.bytes_moved, Ordering::Relaxed);
+        self.core.counters.unprepared.store(stats.unprepared, Ordering::Relaxed);
     }
 }
 

@@ -10,6 +10,7 @@ pub mod hub;
 pub mod intake;
 pub mod log;
 pub mod memory;
+mod pace;
 pub mod settings;
 pub mod verb;
 
@@ -42,6 +43,8 @@ pub struct Counters {
     pub syncs: AtomicU64,
     pub batches: AtomicU64,
     pub bytes_written: AtomicU64,
+    pub bytes_moved: AtomicU64,
+    pub unprepared: AtomicU64,
     pub reports_noted: AtomicU64,
     pub segments: AtomicU64,
     pub content_bytes: AtomicU64,
@@ -102,7 +105,11 @@ impl Core {
                 commit_delay,
                 (config.journal.batch_bytes_max as usize).min(config.journal.segment_bytes as usize / 4),
             ),
-            memory: Memory::new(config.listen.body_bytes_max),
+            memory: Memory::new(
+                config.listen.body_bytes_max,
+                config.listen.streamed_bytes_max,
+                config.message_size_bytes_max,
+            ),
             lists: Lists::default(),
             reader: parts.reader,
             log: parts.log,
