@@ -292,9 +292,9 @@ fn a_disk_that_fails_while_a_segment_is_made_leaves_no_files_and_recovers() {
             for again in 0..20 {
                 let at = disk.operations() + step;
                 if is_sync {
-                    disk.fail_sync_at(at)
+                    disk.fail_sync_at(at);
                 } else {
-                    disk.fail_write_at(at)
+                    disk.fail_write_at(at);
                 }
                 let text = format!("{step} {is_sync} {again}");
                 // It may fail, and be asked again.
