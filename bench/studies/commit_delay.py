@@ -37,6 +37,7 @@ def main():
     servers = {
         delay: bench.stentor(sink, name=f"delay-{delay}", commit_delay_us=delay) for delay in numbers(options.delays)
     }
+    bench.binary = options.source or options.binary
     rows = []
     with bench.running(sink, *servers.values()):
         for disk in options.disks.split(","):
@@ -62,6 +63,7 @@ def parse():
     parser.add_argument("--disks", default="fast,slow")
     parser.add_argument("--out")
     parser.add_argument("--binary", default=os.path.join(ROOT, "target", "release", "stentor"))
+    parser.add_argument("--source", help="the binary that sends, if the servers' is an older one")
     return parser.parse_args()
 
 

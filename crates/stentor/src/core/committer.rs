@@ -37,8 +37,12 @@ const SPACE_PAUSE: Duration = Duration::from_secs(1);
 const SLICES_BYTES: usize = 768 * 1024;
 /// How long a stop goes on trying to write to a disk that refuses.
 const STOP_WRITES_MAX: Duration = Duration::from_secs(10);
-/// Octets of live content moved with one batch.
+/// Octets of live content moved with one batch, at most.
 const CLEAN_BYTES_MAX: usize = 512 * 1024;
+/// With a small batch less is moved, so that its commit stays short.
+const CLEAN_BYTES_MIN: usize = 64 * 1024;
+/// As many times the batch: a segment that is 80 % live gives one octet for four that are moved.
+const CLEAN_FACTOR: usize = 4;
 
 /// Reports up to this size are written while the disk is low.
 const REPORT_BYTES_MAX: u64 = 64 * 1024;
@@ -158,7 +162,8 @@ impl Committer {
         });
         if self.journal.clean_due() {
             // Takes what room the batch has left, at most this.
-            self.journal.clean(&mut self.batch, CLEAN_BYTES_MAX);
+            let bytes_max = (CLEAN_FACTOR * self.batch.bytes()).clamp(CLEAN_BYTES_MIN, CLEAN_BYTES_MAX);
+            self.journal.clean(&mut self.batch, if is_loaded { bytes_max } else { CLEAN_BYTES_MAX });
         }
         let begun = Instant::now();
         let result = self.journal.commit(&mut self.batch, core.clock.now());
@@ -172,7 +177,7 @@ impl Committer {
             }
         }
         self.watch_space(is_loaded);
-        self.count();
+        self.count(is_loaded);
         result.is_ok()
     }
 
@@ -480,10 +485,11 @@ impl Committer {
         }
     }
 
-    fn count(&mut self) {
+    fn count(&mut self, is_loaded: bool) {
         let stats = self.journal.statistics();
         let now = Instant::now();
-        if self.space_at.is_none_or(|at| now.duration_since(at) >= SPACE_PAUSE) {
+        // After the last mail it shall be right.
+        if !is_loaded || self.space_at.is_none_or(|at| now.duration_since(at) >= SPACE_PAUSE) {
             self.space_at = Some(now);
             let space = self.journal.space();
             self.core.counters.segments.store(space.segments as u64, Ordering::Relaxed);
