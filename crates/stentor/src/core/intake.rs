@@ -161,6 +161,8 @@ struct State {
     stalled: usize,
     committer: Committer,
     pace: Pace,
+    /// The committer, gathering, waits for as many as came the last times.
+    is_missing: bool,
 }
 
 /// What the committer is to do next.
@@ -196,6 +198,7 @@ impl Intake {
                 stalled: 0,
                 committer: Committer::Busy,
                 pace: Pace::default(),
+                is_missing: false,
             }),
             wake: Condvar::new(),
             receiving: AtomicUsize::new(0),
@@ -241,7 +244,9 @@ impl Intake {
         state.latest_at = now;
         let wakes = match state.committer {
             Committer::Idle => true,
-            Committer::Gathering => self.is_full(&state) || state.pace.is_complete(state.jobs.len()),
+            Committer::Gathering => {
+                self.is_full(&state) || (state.is_missing && state.pace.is_complete(state.jobs.len()))
+            }
             Committer::Busy => false,
         };
         if wakes {
@@ -333,7 +338,8 @@ impl Intake {
             if receiving > state.stalled {
                 until = Some(on_the_way_until);
             }
-            if !patience.is_zero() && !state.pace.is_complete(state.jobs.len()) {
+            state.is_missing = !patience.is_zero() && !state.pace.is_complete(state.jobs.len());
+            if state.is_missing {
                 let quiet = state.latest_at.max(begun) + state.pace.quiet();
                 until = until.max(Some(quiet.min(begun + patience)));
             }
