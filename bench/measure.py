@@ -42,7 +42,7 @@ class Group:
             for path in self.paths:
                 os.mkdir(path)
             if self.version_1:
-                _write(f"{self.paths[1]}/blkio.throttle.write_iops_device", f"{self.device} {IOPS_UNLIMITED}")
+                self.limit_writes(IOPS_UNLIMITED)
         except OSError as error:
             raise BenchError(f"cannot make a control group: {error}; run as root on a machine with cgroups") from error
 
@@ -74,6 +74,24 @@ class Group:
         with open(path) as stat:
             found = re.search(pattern, stat.read(), re.MULTILINE)
         return int(found[1]) if found else 0
+
+    def limit_writes(self, per_s=IOPS_UNLIMITED):
+        """From now on the tree may send so many writes a second to the disk of its folder."""
+        if not self.version_1:
+            raise BenchError("writes are limited with cgroup v1 alone (blkio.throttle.write_iops_device)")
+        _write(f"{self.paths[1]}/blkio.throttle.write_iops_device", f"{self.device} {per_s}")
+
+    def writes(self):
+        """Writes that the tree has sent to the disk, as the throttle counts them."""
+        with open(f"{self.paths[1]}/blkio.throttle.io_serviced") as serviced:
+            found = re.search(rf"^{self.device} Write (\d+)", serviced.read(), re.MULTILINE)
+        return int(found[1]) if found else 0
+
+    def device_writes(self):
+        """Writes that the whole disk has completed, whoever asked for them: (requests, flushes)."""
+        with open(f"/sys/dev/block/{self.device}/stat") as stat:
+            fields = [int(number) for number in stat.read().split()]
+        return fields[4], fields[15] if len(fields) > 15 else 0
 
     def memory_peak_kib(self):
         """Sum of the peak resident sizes of the processes now alive."""

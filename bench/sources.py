@@ -9,6 +9,7 @@ from measure import BenchError
 SENDER = "sender@source.example"
 RECIPIENT = "reader@sink.example"
 SOURCE_TIMEOUT_S = 600
+MESSAGES_ENDLESS = 10_000_000
 
 
 def smtp_source_argv(port, sessions, messages, length, kept):
@@ -28,6 +29,22 @@ def smtp_source(port, sessions, messages, length, kept):
     if done.returncode != 0 or done.stderr.strip():
         raise BenchError(f"smtp-source: {done.stderr.strip()[-500:]} (exit code {done.returncode})")
     return elapsed
+
+
+def smtp_source_for(port, sessions, length, seconds):
+    """Sends for so long; returns how many messages were acknowledged. Sessions are kept, and cut at the end: what was not
+    answered then does not count."""
+    argv = smtp_source_argv(port, sessions, MESSAGES_ENDLESS, length, True)
+    # -c: the running number of messages acknowledged.
+    source = subprocess.Popen([argv[0], "-c", *argv[1:]], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        _, errors = source.communicate(timeout=seconds)
+        raise BenchError(f"smtp-source: {errors.decode(errors='replace')[-500:]} (exit code {source.returncode})")
+    except subprocess.TimeoutExpired:
+        source.kill()
+        counter, _ = source.communicate()
+    numbers = counter.split()
+    return int(numbers[-1]) if numbers else 0
 
 
 def command_text(sessions, messages, length, kept):

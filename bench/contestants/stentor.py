@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import subprocess
+import time
 
 from contestants.base import Contestant
 from measure import BenchError, wait_until
@@ -50,15 +51,19 @@ class Stentor(Contestant):
     name = "stentor"
     log_name = "attempts.log"
 
-    def __init__(self, binary, *args, commit_delay_us=None, name=None, **kwargs):
+    def __init__(self, binary, *args, commit_delay_us=None, dead_route=None, name=None, **kwargs):
         self.name = name or self.name
         super().__init__(*args, **kwargs)
         self.binary = binary
         self.commit_delay_us = commit_delay_us
+        # A domain whose only host refuses connections: its mail stays.
+        self.dead_route = dead_route
         self.configuration = os.path.join(self.folder, "stentor.toml")
 
     def launch(self):
         text = CONFIGURATION.format(port=self.port, sink_port=self.sink_port, recipients=RECIPIENTS_PER_TRANSACTION)
+        if self.dead_route:
+            text = text.replace("[routes]\n", f'[routes]\n"{self.dead_route}" = ["127.0.0.1:9"]\n')
         if self.subscribers:
             text += LIST.format(subscribers=self.subscribers)
         if self.commit_delay_us is not None:
@@ -99,3 +104,21 @@ class Stentor(Contestant):
 
     def queue_is_empty(self):
         return self.status()["recipients"]["pending"] == 0
+
+    def wait_pending(self, recipients, timeout_s):
+        """Until no more than so many are pending."""
+        what = f"{self.name}: {recipients} recipients pending"
+        wait_until(lambda: self.status()["recipients"]["pending"] <= recipients, timeout_s, what)
+
+    def wait_settled(self, timeout_s, quiet_s=1.5):
+        """Until the journal has written nothing for a while: checkpoints and cleaning are through."""
+        seen = [self.status()["journal_bytes"], time.monotonic()]
+
+        def is_quiet():
+            time.sleep(0.1)
+            written = self.status()["journal_bytes"]
+            if written != seen[0]:
+                seen[:] = [written, time.monotonic()]
+            return time.monotonic() - seen[1] >= quiet_s
+
+        wait_until(is_quiet, timeout_s, f"{self.name}'s journal quiet")

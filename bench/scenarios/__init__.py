@@ -1,7 +1,20 @@
 """What is measured. A scenario is a module with NAME (entries begin with it) and run(bench); SCENARIOS is the order of a
 full run. A later issue adds its module here."""
 
-from scenarios import campaign, fanout, million, queue_growth, queue_million, queue_pending, relay, storm, syncs
+from scenarios import (
+    campaign,
+    compaction,
+    fanout,
+    large,
+    million,
+    queue_growth,
+    queue_million,
+    queue_pending,
+    relay,
+    slow_disk,
+    storm,
+    syncs,
+)
 
 SCENARIOS = (
     relay.Relay,
@@ -10,6 +23,9 @@ SCENARIOS = (
     storm.Storm,
     syncs.Syncs,
     million.Million,
+    slow_disk.SlowDisk,
+    compaction.Compaction,
+    large.Large,
     queue_pending.TenMillionPending,
     queue_pending.TenMillionScattered,
     queue_million.MillionMessages,

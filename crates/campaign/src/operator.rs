@@ -158,7 +158,7 @@ impl Life<'_> {
             let again =
                 VerbJob { audit: job.audit.clone(), change: Change::Hold { held: *held, messages: messages.clone() } };
             self.account_hold(*held, messages);
-            self.core.with(|hub, now| job.apply(hub, now));
+            self.core.with(|hub, now| job.apply(&self.core, hub, now));
             let _ = answer.send(Ok(()));
             self.hear(&crate::turn::Expanded::new(), true, false)?;
             let (answer, _) = oneshot::channel();

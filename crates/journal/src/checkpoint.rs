@@ -33,6 +33,8 @@ pub(crate) struct Building {
     end: u64,
     slices_issued: u64,
     slices_durable: u64,
+    /// Octets of all slices so far, the owner's included.
+    slices_bytes: u64,
     /// Log bytes since the begin.
     pub bytes: u64,
 }
@@ -83,8 +85,16 @@ impl Journal {
             buffer.extend_from_slice(&encode_checkpoint_begin(number, end));
         });
         batch.belong_to(number).begin = true;
-        self.building =
-            Some(Building { number, begin: None, cursor: Some(0), end, slices_issued: 0, slices_durable: 0, bytes: 0 });
+        self.building = Some(Building {
+            number,
+            begin: None,
+            cursor: Some(0),
+            end,
+            slices_issued: 0,
+            slices_durable: 0,
+            slices_bytes: 0,
+            bytes: 0,
+        });
     }
 
     /// Puts the next slice of the content table into `batch`: at most 256 KiB, none before the begin marker is durable. Call it
@@ -95,9 +105,11 @@ impl Journal {
             return if building.begin.is_some() { CheckpointStep::Done } else { CheckpointStep::More };
         };
         let contents = self.shared.read();
+        let before = batch.bytes();
         batch.append(kind::CONTENT_SLICE, |buffer| {
             building.cursor = contents.table.encode_slice(cursor, building.end, SLICE_BYTES_MAX, buffer);
         });
+        building.slices_bytes += (batch.bytes() - before) as u64;
         batch.belong_to(building.number).slices += 1;
         building.slices_issued += 1;
         if building.cursor.is_some() { CheckpointStep::More } else { CheckpointStep::Done }
@@ -115,6 +127,13 @@ impl Journal {
         let word = batch.append(kind::CHECKPOINT_END, |buffer| buffer.extend_from_slice(&payload));
         batch.belong_to(number).end = Some(word);
         CheckpointStep::Done
+    }
+
+    /// Counts a slice of the owner, so that the journal knows how much room the next checkpoint will want.
+    pub fn count_slice(&mut self, bytes: usize) {
+        if let Some(building) = &mut self.building {
+            building.slices_bytes += bytes as u64;
+        }
     }
 
     /// Gives a running checkpoint up; what is already written of it does no harm. To be called if a batch with slices of the
@@ -151,6 +170,7 @@ impl Journal {
         {
             self.checkpoint = Some(Checkpoint { number: building.number, begin });
             self.checkpoint_bytes = building.bytes;
+            self.state_bytes = building.slices_bytes;
             self.replay_bytes = building.bytes;
             self.building = None;
             self.statistics.checkpoints += 1;

@@ -3,68 +3,99 @@
 //! A victim is a segment before the durable checkpoint with little live content; how little is too little depends on all of
 //! them together, so that the dead part is bounded and nothing is moved while it is small. Its batches are read in order, checked, and
 //! the pieces that the table still places there are copied as moved pieces. The old place comes free when the batch with the
-//! copies is durable. Each call is bounded in what it copies and reads; a victim that cannot be read is left as it is until
-//! after the next checkpoint.
+//! copies is durable. A call adds a bounded number of octets to the batch, and reads nothing where a [`Cleaner`] does that
+//! (`ahead.rs`); a victim that cannot be read is left as it is until after the next checkpoint.
 
+use std::sync::Arc;
+
+use crate::ahead::{Cleaner, Item, Reading};
 use crate::batch::Batch;
-use crate::format::{BLOCK_BYTES, BatchHeader, PIECE_HEADER_BYTES, RECORD_HEADER_BYTES, Records, decode_piece, kind};
-use crate::journal::Journal;
-use crate::table::Extent;
+use crate::format::{BATCH_HEADER_BYTES, BLOCK_BYTES, PIECE_HEADER_BYTES, RECORD_HEADER_BYTES};
+use crate::journal::{Journal, Segment};
 
-/// A call reads at most this many times what it may copy, and one batch.
+/// Without a [`Cleaner`], a call reads at most this many times what it may copy, and one batch.
 const READ_FACTOR: usize = 4;
 const READ_BYTES_MIN: usize = 1024 * 1024;
+/// Octets of a piece beside its content: what copying cannot give back.
+const PIECE_OVERHEAD_BYTES: u64 = (RECORD_HEADER_BYTES + PIECE_HEADER_BYTES) as u64;
 
-/// Where cleaning goes on.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Cursor {
-    pub generation: u32,
-    /// Offset of the batch.
-    offset: u64,
-    /// Records of it that are done.
-    records: usize,
+impl Segment {
+    /// What copying its live content would take.
+    fn occupied(&self) -> u64 {
+        self.live + self.pieces * PIECE_OVERHEAD_BYTES
+    }
 }
 
 impl Journal {
-    /// True if there is a segment worth cleaning.
-    pub fn clean_due(&self) -> bool {
-        self.cleaning.is_some() || self.victim().is_some()
+    /// Hands the reads of cleaning to another thread, for as long as the [`Cleaner`] lives.
+    pub fn cleaner(&self) -> Cleaner {
+        Cleaner::new(Arc::clone(&self.ahead))
     }
 
-    /// Adds copies of live pieces to `batch`, about `bytes_max` (at least one piece if there is one); returns how many bytes. 0 does
-    /// not mean that nothing is left: ask [`Journal::clean_due`]. Once per batch: a second call adds nothing.
+    /// True if there is a segment worth cleaning.
+    pub fn clean_due(&self) -> bool {
+        self.copying.is_some() || self.ahead.is_busy() || self.victim().is_some()
+    }
+
+    /// Adds copies of live pieces to `batch`: at most `bytes_max` of content, or a single piece that is larger. Returns how many
+    /// bytes. 0 does not mean that nothing is left: ask [`Journal::clean_due`]. Once per batch: a second call adds nothing.
     pub fn clean(&mut self, batch: &mut Batch, bytes_max: usize) -> usize {
         if batch.pieces.iter().any(|piece| piece.moved.is_some()) {
             return 0;
         }
-        let mut buffer = std::mem::take(&mut self.clean_buffer);
-        let mut copied = 0;
+        let is_attached = self.ahead.is_attached();
         let mut reads_left = READ_BYTES_MIN.max(READ_FACTOR * bytes_max);
-        while copied < bytes_max && reads_left > 0 {
-            let first = Cursor { generation: 0, offset: BLOCK_BYTES as u64, records: 0 };
-            let Some(cursor) = self.cleaning.or_else(|| self.victim().map(|generation| Cursor { generation, ..first }))
-            else {
-                break;
-            };
-            let Some(header) = self.load(cursor, &mut buffer) else {
-                self.finish_victim(cursor.generation);
-                continue;
-            };
-            reads_left = reads_left.saturating_sub(buffer.len());
-            let (done, bytes) = self.copy_live(cursor, &header, &buffer, batch, bytes_max - copied);
-            copied += bytes;
-            if done < header.records as usize {
-                self.cleaning = Some(Cursor { records: done, ..cursor });
+        let mut copied = 0;
+        while self.copy_ready(batch, bytes_max, &mut copied) == Copied::Room {
+            if !self.ahead.is_busy() {
+                let Some(generation) = self.victim() else { break };
+                let Some(segment) = self.segments.get(&generation) else { break };
+                let (file, bytes) = (Arc::clone(&segment.file), segment.bytes);
+                self.ahead.begin(Reading { generation, file, bytes, offset: BLOCK_BYTES as u64 });
+            }
+            if is_attached || reads_left == 0 {
                 break;
             }
-            let offset = cursor.offset + header.padded_bytes() as u64;
-            self.cleaning = Some(Cursor { offset, records: 0, ..cursor });
+            let Some(read) = self.ahead.read() else { break };
+            reads_left = reads_left.saturating_sub(read);
         }
-        // A large batch shall not hold its memory for good.
-        buffer.clear();
-        buffer.shrink_to(READ_BYTES_MIN);
-        self.clean_buffer = buffer;
         copied
+    }
+
+    /// Copies what is read, as far as it goes.
+    fn copy_ready(&mut self, batch: &mut Batch, bytes_max: usize, copied: &mut usize) -> Copied {
+        let batch_max = self.options.batch_limit();
+        loop {
+            if *copied >= bytes_max {
+                return Copied::Full;
+            }
+            let Some(mut chunk) = self.copying.take() else {
+                match self.ahead.pop() {
+                    Some(Item::Chunk(chunk)) => self.copying = Some(chunk),
+                    Some(Item::End(generation)) => self.finish_victim(generation),
+                    None => return Copied::Room,
+                }
+                continue;
+            };
+            let contents = self.shared.read();
+            while let Some((live, bytes)) = chunk.next() {
+                // It may have been dropped since it was read.
+                let need = RECORD_HEADER_BYTES + PIECE_HEADER_BYTES + bytes.len();
+                // Nor is it moved if no batch can hold it any more, since the options are others now.
+                let can_move = BATCH_HEADER_BYTES + need <= batch_max;
+                if can_move && contents.table.is_at(live.id, live.start, live.from) {
+                    // The first copy may be over `bytes_max`, but not over what a batch holds.
+                    if (*copied > 0 && *copied + bytes.len() > bytes_max) || batch.bytes() + need > batch_max {
+                        drop(contents);
+                        self.copying = Some(chunk);
+                        return Copied::Full;
+                    }
+                    batch.moved_piece(live.id, live.start, live.from, bytes);
+                    *copied += bytes.len();
+                }
+                chunk.done += 1;
+            }
+        }
     }
 
     /// The segment with the least live content among those worth it: any that is nearly dead, and any that is not full while
@@ -73,10 +104,11 @@ impl Journal {
         let (mut live, mut bytes) = (0, 0);
         let mut least: Option<(u64, u32)> = None;
         for (generation, segment) in self.segments.range(..self.chain_start()) {
-            live += segment.live;
+            let occupied = segment.occupied();
+            live += occupied;
             bytes += segment.bytes;
-            if !segment.cleaned && segment.live > 0 && least.is_none_or(|(least, _)| segment.live < least) {
-                least = Some((segment.live, *generation));
+            if !segment.cleaned && segment.live > 0 && least.is_none_or(|(least, _)| occupied < least) {
+                least = Some((occupied, *generation));
             }
         }
         let (least, generation) = least?;
@@ -91,64 +123,17 @@ impl Journal {
     }
 
     fn finish_victim(&mut self, generation: u32) {
-        self.cleaning = None;
         if let Some(segment) = self.segments.get_mut(&generation) {
             segment.cleaned = true;
         }
     }
+}
 
-    /// Reads the batch at the cursor. `None` = there is none (any more).
-    fn load(&self, cursor: Cursor, buffer: &mut Vec<u8>) -> Option<BatchHeader> {
-        let segment = self.segments.get(&cursor.generation)?;
-        buffer.resize(BLOCK_BYTES, 0);
-        let count = segment.file.read_at(cursor.offset, buffer).ok()?;
-        let header = BatchHeader::peek(&buffer[..count])?;
-        if cursor.offset + u64::from(header.bytes) > segment.bytes {
-            return None;
-        }
-        let bytes = header.bytes as usize;
-        buffer.resize(bytes, 0);
-        if bytes > BLOCK_BYTES {
-            let rest = &mut buffer[BLOCK_BYTES..];
-            let count = segment.file.read_at(cursor.offset + BLOCK_BYTES as u64, rest).ok()?;
-            if count < bytes - BLOCK_BYTES {
-                return None;
-            }
-        }
-        BatchHeader::check(buffer, self.store_id).ok().filter(|header| header.generation == cursor.generation)
-    }
-
-    /// Copies what is live of a batch; returns the number of records that are done and the bytes copied.
-    fn copy_live(
-        &self,
-        cursor: Cursor,
-        header: &BatchHeader,
-        bytes: &[u8],
-        batch: &mut Batch,
-        bytes_max: usize,
-    ) -> (usize, usize) {
-        let contents = self.shared.read();
-        let batch_max = self.options.batch_limit();
-        let mut copied = 0;
-        for (index, record) in Records::of(bytes, header).enumerate().skip(cursor.records) {
-            let Ok(record) = record else { break };
-            if !matches!(record.kind, kind::PIECE | kind::LAST_PIECE | kind::MOVED_PIECE) {
-                continue;
-            }
-            let Some((id, start, len)) = decode_piece(record.payload) else { continue };
-            let offset = cursor.offset as u32 + (record.at + PIECE_HEADER_BYTES) as u32;
-            let from = Extent { generation: cursor.generation, offset, len: len as u32 };
-            if len == 0 || !contents.table.is_at(id, start, from) {
-                continue;
-            }
-            let need = RECORD_HEADER_BYTES + PIECE_HEADER_BYTES + len;
-            // The first copy may be over `bytes_max`, but not over what a batch holds.
-            if (copied > 0 && copied + len > bytes_max) || batch.bytes() + need > batch_max {
-                return (index, copied);
-            }
-            batch.moved_piece(id, start, from, &record.payload[PIECE_HEADER_BYTES..]);
-            copied += len;
-        }
-        (header.records as usize, copied)
-    }
+/// How a batch stands after copies.
+#[derive(PartialEq, Eq)]
+enum Copied {
+    /// There may be more, if it is read.
+    Room,
+    /// It takes no more.
+    Full,
 }

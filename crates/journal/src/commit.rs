@@ -9,7 +9,7 @@ use crate::batch::Batch;
 use crate::error::{CommitError, is_full};
 use crate::format::{BLOCK_BYTES, BatchHeader, Position, SegmentHeader, padded};
 use crate::journal::{Head, Journal, Receipt, Segment, release};
-use crate::pool::{Ready, segment_name};
+use crate::pool::{Fill, Ready, segment_name};
 use crate::table::Extent;
 
 impl Journal {
@@ -103,7 +103,7 @@ impl Journal {
     fn apply(&mut self, batch: &Batch, head: Head) {
         if !batch.pieces.is_empty() {
             let mut contents = self.shared.write();
-            let (mut added, mut emptied) = (0, false);
+            let (mut added, mut pieces, mut emptied) = (0, 0, false);
             for piece in &batch.pieces {
                 let offset = head.offset as u32 + piece.at;
                 let extent = Extent { generation: head.generation, offset, len: piece.len };
@@ -112,16 +112,19 @@ impl Journal {
                     if contents.table.relocate(piece.id, piece.start, from, extent) {
                         emptied |= release(&mut self.segments, from);
                         added += u64::from(piece.len);
+                        pieces += u64::from(piece.len > 0);
                         self.statistics.bytes_moved += u64::from(piece.len);
                     }
                 } else {
                     let start = contents.table.progress(piece.id).map_or(0, |progress| progress.len);
                     contents.table.append(piece.id, start, extent, piece.last);
                     added += u64::from(piece.len);
+                    pieces += u64::from(piece.len > 0);
                 }
             }
             if let Some(segment) = self.segments.get_mut(&head.generation) {
                 segment.live += added;
+                segment.pieces += pieces;
             }
             drop(contents);
             if emptied {
@@ -190,7 +193,8 @@ impl Journal {
         }
         let bytes = self.options.segment_bytes;
         self.shared.write().files.insert(generation, Arc::clone(&ready.file));
-        let segment = Segment { slot: ready.slot, file: ready.file, bytes, live: 0, abandoned: false, cleaned: false };
+        let segment =
+            Segment { slot: ready.slot, file: ready.file, bytes, live: 0, pieces: 0, abandoned: false, cleaned: false };
         self.segments.insert(generation, segment);
         self.tail = generation;
         let head = Head { generation, offset: BLOCK_BYTES as u64 };
@@ -201,13 +205,15 @@ impl Journal {
 
     fn free_segment(&mut self) -> Result<Ready, CommitError> {
         if let Some(ready) = self.pool.take() {
+            self.ahead.nudge();
             return Ok(ready);
         }
         self.recycle();
         if let Some(ready) = self.pool.take() {
             return Ok(ready);
         }
-        self.pool.create().map_err(|source| {
+        self.statistics.unprepared += 1;
+        self.pool.create(Fill::Nothing).map_err(|source| {
             if is_full(&source) {
                 CommitError::Full(source)
             } else {

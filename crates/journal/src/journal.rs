@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::ahead::{Ahead, Chunk};
 use crate::checkpoint::Building;
 use crate::disk::{Disk, DiskFile};
 use crate::error::JournalError;
@@ -108,6 +109,8 @@ pub struct Statistics {
     pub checkpoints: u64,
     /// Segments that were used again.
     pub recycled: u64,
+    /// Segments that a commit had to make, since none was ready.
+    pub unprepared: u64,
     /// Segments given up after an I/O error.
     pub abandoned: u64,
 }
@@ -139,6 +142,8 @@ pub(crate) struct Segment {
     pub bytes: u64,
     /// Bytes of live content.
     pub live: u64,
+    /// Runs that it is in.
+    pub pieces: u64,
     pub abandoned: bool,
     /// Cleaning has been through it since the last checkpoint.
     pub cleaned: bool,
@@ -178,10 +183,13 @@ pub struct Journal {
     pub(crate) building: Option<Building>,
     /// Bytes written from the begin to the end of the last checkpoint.
     pub(crate) checkpoint_bytes: u64,
+    /// Bytes of the last checkpoint's slices.
+    pub(crate) state_bytes: u64,
     /// Bytes of log since the durable checkpoint's begin.
     pub(crate) replay_bytes: u64,
-    pub(crate) cleaning: Option<crate::clean::Cursor>,
-    pub(crate) clean_buffer: Vec<u8>,
+    pub(crate) ahead: Arc<Ahead>,
+    /// Read by `ahead`, and not copied to its end.
+    pub(crate) copying: Option<Chunk>,
     pub(crate) statistics: Statistics,
 }
 
@@ -259,14 +267,15 @@ impl Journal {
             .filter(|(generation, segment)| segment.live == 0 && **generation != self.tail)
             .map(|(generation, _)| *generation)
             .collect();
+        // Before the files go off the map, so that nobody reads ahead for nothing.
+        for generation in &free {
+            self.ahead.cancel(*generation);
+        }
         if !free.is_empty() {
             let mut contents = self.shared.write();
             for generation in free {
                 contents.files.remove(&generation);
                 self.draining.extend(self.segments.remove(&generation));
-                if self.cleaning.is_some_and(|cursor| cursor.generation == generation) {
-                    self.cleaning = None;
-                }
             }
         }
         for segment in std::mem::take(&mut self.draining) {
@@ -306,12 +315,18 @@ impl Journal {
         Statistics { bytes_prepared: self.pool.bytes_prepared(), ..self.statistics }
     }
 
-    /// True when room for fewer than `reserve_segments` is left: take no new mail (452), but complete what is there. Asks the
-    /// file system (a system call).
+    /// True when room for fewer than `reserve_segments` and one and a half checkpoints is left: take no new mail (452), but
+    /// complete what is there. (What completing writes is given back by a checkpoint, which must fit.) Asks the file system
+    /// (a system call).
     pub fn is_low(&self) -> bool {
+        let reserve = self.options.reserve_segments + self.state_bytes * 3 / 2 / self.options.segment_bytes;
         let ready = self.pool.ready() as u64;
-        ready < self.options.reserve_segments
-            && ready + self.disk.free_bytes().unwrap_or(0) / self.options.segment_bytes < self.options.reserve_segments
+        ready < reserve && ready + self.disk.free_bytes().unwrap_or(0) / self.options.segment_bytes < reserve
+    }
+
+    /// True if a segment is ready: the next commit need not make one.
+    pub fn has_ready(&self) -> bool {
+        self.pool.ready() > 0
     }
 
     /// What the journal occupies. Asks the file system.
@@ -335,6 +350,7 @@ pub(crate) fn release(segments: &mut BTreeMap<u32, Segment>, extent: Extent) -> 
     segments.get_mut(&extent.generation).is_some_and(|segment| {
         debug_assert!(segment.live >= extent.len.into(), "live bytes of a segment are the sum of its extents");
         segment.live = segment.live.saturating_sub(extent.len.into());
+        segment.pieces = segment.pieces.saturating_sub(u64::from(extent.len > 0));
         segment.live == 0
     })
 }

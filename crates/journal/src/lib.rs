@@ -14,8 +14,10 @@
 //! - when [`Journal::checkpoint_due`]: [`Journal::begin_checkpoint`], own slices as ordinary records plus one
 //!   [`Journal::checkpoint_slice`] per batch, [`Journal::end_checkpoint`] until it says done;
 //! - when [`Journal::clean_due`]: [`Journal::clean`] adds copies of stragglers' content to the batch;
+//! - [`Journal::cleaner`] lets another thread do the reads of that ([`Cleaner::read`]), so that no commit waits for them;
 //! - call [`Preparer::prepare`] from another thread every now and then, so that commits need not zero-fill segments.
 
+mod ahead;
 mod batch;
 mod checkpoint;
 mod clean;
@@ -33,6 +35,7 @@ mod recovery;
 mod scan;
 mod table;
 
+pub use ahead::Cleaner;
 pub use batch::Batch;
 pub use checkpoint::CheckpointStep;
 pub use disk::real::RealDisk;

@@ -2,7 +2,8 @@
 //!
 //! States of a slot here: being prepared (`new-`), ready, excess (to be removed). A segment is zero-filled once, when it is
 //! created, so that later syncs write data and no file-system metadata; recycled ones come back as they are. Preparing belongs
-//! off the commit path ([`Preparer`]); a commit that finds nothing ready creates one itself.
+//! off the commit path ([`Preparer`]); a commit that finds nothing ready makes one itself, reserved but not filled, so that it
+//! waits for a few small writes and not for a whole segment. Later syncs of that one write metadata as well.
 
 use std::io;
 use std::sync::Arc;
@@ -31,6 +32,14 @@ pub(crate) fn parse_segment_name(name: &str) -> Option<u32> {
 pub(crate) struct Ready {
     pub slot: u32,
     pub file: Arc<dyn DiskFile>,
+}
+
+/// What a new segment's bytes are written with.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fill {
+    Zeros,
+    /// They are reserved only.
+    Nothing,
 }
 
 pub(crate) struct Pool {
@@ -95,8 +104,8 @@ impl Pool {
         slots.len()
     }
 
-    /// Creates a segment: filled with zeros, synced, named, and the name synced.
-    pub fn create(&self) -> io::Result<Ready> {
+    /// Creates a segment: its room reserved, filled with zeros or not, synced, named, and the name synced.
+    pub fn create(&self, fill: Fill) -> io::Result<Ready> {
         // What is to be removed gives room first.
         self.remove_excess();
         let slot = {
@@ -106,21 +115,25 @@ impl Pool {
             slot
         };
         let new_name = format!("{NEW_PREFIX}{slot:08x}");
-        let made = self.fill(&new_name).and_then(|()| {
+        let made = self.fill(&new_name, fill).and_then(|()| {
             self.disk.rename(&new_name, &segment_name(slot))?;
             self.disk.sync_dir()?;
             // Under its final name: a file may be closed and opened again while it is used.
             Ok(Ready { slot, file: self.disk.open(&segment_name(slot))? })
         });
         if made.is_err() {
-            let _ = self.disk.remove(&new_name);
+            // Under whichever name it is: what failed may be the directory's sync. Else each try would leave a segment.
+            let _ = self.disk.remove(&new_name).or_else(|_| self.disk.remove(&segment_name(slot)));
         }
         made
     }
 
-    fn fill(&self, name: &str) -> io::Result<()> {
+    fn fill(&self, name: &str, fill: Fill) -> io::Result<()> {
         let file = self.disk.create(name)?;
         file.preallocate(self.segment_bytes)?;
+        if fill == Fill::Nothing {
+            return file.sync_data();
+        }
         let zeros = vec![0; ZERO_BYTES.min(self.segment_bytes as usize)];
         let mut offset = 0;
         while offset < self.segment_bytes {
@@ -157,7 +170,7 @@ impl Preparer {
         if !self.pool.wants_one() {
             return Ok(false);
         }
-        let made = self.pool.create();
+        let made = self.pool.create(Fill::Zeros);
         self.pool.state.lock().preparing -= 1;
         match made {
             Ok(ready) => self.pool.give(ready),

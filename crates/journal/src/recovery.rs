@@ -10,6 +10,7 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 
 use crate::Ms;
+use crate::ahead::Ahead;
 use crate::disk::Disk;
 use crate::error::JournalError;
 use crate::format::{
@@ -83,14 +84,15 @@ impl Journal {
         for name in &survey.unfinished {
             disk.remove(name).map_err(JournalError::io(name))?;
         }
+        let store_id = survey.headed.values().next().map_or(options.seed, |found| found.header.store_id);
+        let table = std::mem::take(&mut recovered.table);
+        let shared = Arc::new(RwLock::new(Contents { table, ..Contents::default() }));
         let mut journal = Journal {
-            store_id: survey.headed.values().next().map_or(options.seed, |found| found.header.store_id),
+            store_id,
             disk,
             options,
-            shared: Arc::new(RwLock::new(Contents {
-                table: std::mem::take(&mut recovered.table),
-                ..Contents::default()
-            })),
+            ahead: Arc::new(Ahead::new(Arc::clone(&shared), store_id)),
+            shared,
             pool: Arc::new(pool),
             segments: std::collections::BTreeMap::new(),
             draining: Vec::new(),
@@ -103,9 +105,10 @@ impl Journal {
             checkpoint_number: recovered.checkpoint_number,
             building: None,
             checkpoint_bytes: 0,
+            // Not known exactly before the next checkpoint; what was replayed holds the last one.
+            state_bytes: recovered.report.bytes,
             replay_bytes: recovered.report.bytes,
-            cleaning: None,
-            clean_buffer: Vec::new(),
+            copying: None,
             statistics: Statistics::default(),
         };
         journal.adopt(survey, &chain);
@@ -134,6 +137,7 @@ impl Journal {
                 file: found.file,
                 bytes: found.bytes,
                 live: 0,
+                pieces: 0,
                 abandoned: abandoned.contains(&generation),
                 cleaned: false,
             };
@@ -142,6 +146,7 @@ impl Journal {
         contents.table.for_each(|_, extent| {
             if let Some(segment) = self.segments.get_mut(&extent.generation) {
                 segment.live += u64::from(extent.len);
+                segment.pieces += u64::from(extent.len > 0);
             }
         });
         drop(contents);

@@ -89,6 +89,7 @@ pub fn write_subscribers(path: &Path, n: usize, reachable_only: bool, out: &mut 
 fn percentiles(times: &crate::histogram::Histogram) -> serde_json::Value {
     serde_json::json!({
         "p50": times.percentile(0.5), "p95": times.percentile(0.95), "p99": times.percentile(0.99),
+        "p999": times.percentile(0.999),
         "max": times.greatest(),
     })
 }

@@ -30,6 +30,8 @@ pub struct Source {
     pub connections: u32,
     /// In all, over all connections.
     pub messages: u64,
+    /// After this no message is begun any more.
+    pub duration_max: Option<Duration>,
     /// Octets of a message, header included; what is shorter than the header is made as long as it.
     pub size_bytes: usize,
     /// One connection for many messages, or a session each.
@@ -55,6 +57,7 @@ impl Source {
             target,
             connections: 10,
             messages: 1000,
+            duration_max: None,
             size_bytes: 4096,
             keep_open: true,
             pipelining: true,
@@ -110,9 +113,13 @@ impl Source {
         if self.recipients.is_empty() {
             return Err(LabError::Scenario("the source has no recipients".to_owned()));
         }
-        let shared =
-            Arc::new(Shared { source: self, next: AtomicU64::new(0), report: Mutex::new(SourceReport::default()) });
-        let start = Instant::now();
+        let shared = Arc::new(Shared {
+            source: self,
+            next: AtomicU64::new(0),
+            start: Instant::now(),
+            report: Mutex::new(SourceReport::default()),
+        });
+        let start = shared.start;
         let mut tasks = JoinSet::new();
         for _ in 0..shared.source.connections.max(1) {
             tasks.spawn(work(Arc::clone(&shared)));
@@ -147,6 +154,7 @@ pub struct SourceReport {
 struct Shared {
     source: Source,
     next: AtomicU64,
+    start: Instant,
     report: Mutex<SourceReport>,
 }
 
@@ -156,7 +164,7 @@ async fn work(shared: Arc<Shared>) {
     let mut report = SourceReport::default();
     loop {
         let n = shared.next.fetch_add(1, Relaxed);
-        if n >= source.messages {
+        if n >= source.messages || source.duration_max.is_some_and(|most| shared.start.elapsed() >= most) {
             break;
         }
         let mut open = match client.take() {

@@ -53,6 +53,9 @@ enum Command {
         messages: u64,
         #[arg(long, default_value_t = 4096)]
         size_bytes: usize,
+        /// Begin no message after so many seconds.
+        #[arg(long)]
+        seconds: Option<f64>,
         /// A session for each message.
         #[arg(long)]
         session_each: bool,
@@ -153,6 +156,7 @@ async fn carry_out(command: Command) -> Result<(), LabError> {
             connections,
             messages,
             size_bytes,
+            seconds,
             session_each,
             from,
             to,
@@ -179,6 +183,7 @@ async fn carry_out(command: Command) -> Result<(), LabError> {
                 connections,
                 messages,
                 size_bytes,
+                duration_max: seconds.map(Duration::try_from_secs_f64).and_then(Result::ok),
                 keep_open: !session_each,
                 sender: from,
                 recipients,

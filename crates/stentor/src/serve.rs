@@ -39,8 +39,10 @@ const STOP_POLL: Duration = Duration::from_millis(20);
 /// How long a stop waits for deliveries that have begun. What is past its end of data when this is over may be
 /// delivered again after the next start.
 const STOP_DELIVERIES_MAX: Duration = Duration::from_mins(1);
-/// How often a segment is prepared ahead of the commits, if one is wanted.
+/// How often it is looked whether a segment is to be prepared ahead of the commits; taking one wakes at once.
 const PREPARE_PAUSE: Duration = Duration::from_millis(50);
+/// The same after an I/O error: a broken disk must not be hammered.
+const PREPARE_FAILED_PAUSE: Duration = Duration::from_secs(1);
 
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
@@ -259,15 +261,19 @@ pub fn resume(core: &Arc<Core>) {
     }
 }
 
-/// Keeps a segment ready, so that no commit has to write one full of zeros first.
+/// Keeps a segment ready, so that no commit has to make one, and reads what cleaning will copy.
 fn prepare(journal: &Journal, on: Arc<std::sync::atomic::AtomicBool>) -> io::Result<JoinHandle<()>> {
-    let preparer = journal.preparer();
+    let (preparer, cleaner) = (journal.preparer(), journal.cleaner());
     std::thread::Builder::new().name("segments".to_owned()).spawn(move || {
         while on.load(std::sync::atomic::Ordering::Relaxed) {
             if let Err(error) = preparer.prepare() {
-                tracing::debug!(%error, "no segment could be prepared ahead");
+                tracing::warn!(%error, "no segment could be prepared ahead");
+                std::thread::sleep(PREPARE_FAILED_PAUSE);
             }
-            std::thread::sleep(PREPARE_PAUSE);
+            // Filling comes first: a commit that finds nothing ready waits, cleaning can.
+            if !cleaner.read() {
+                cleaner.wait(PREPARE_PAUSE);
+            }
         }
     })
 }

@@ -18,6 +18,7 @@ mod faults;
 mod file_systems;
 mod full_disk;
 mod kit;
+mod large;
 mod limits;
 mod lists;
 mod memory_cap;

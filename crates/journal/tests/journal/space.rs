@@ -252,3 +252,135 @@ fn the_bound_is_broken_without_cleaning_by_the_total_and_with_rare_checkpoints()
     let rare = largest_use(history, &stentor_journal::Options { checkpoint_bytes_min: 1 << 30, ..options() });
     assert!(clean > 1.0 && rare > 1.0, "{clean} {rare}");
 }
+
+/// A journal with 200 small contents in old segments, every tenth of which is live: there is something to clean.
+fn with_stragglers(disk: &SimDisk) -> Journal {
+    let (mut journal, _, _) = open(disk).unwrap();
+    let mut batch = Batch::new();
+    for id in 1..=200u64 {
+        batch.content(id, true, &content_bytes(id, 3000));
+        if id % 10 != 0 {
+            batch.drop_content(id);
+        }
+        journal.commit(&mut batch, id).unwrap();
+    }
+    checkpoint(&mut journal, &mut batch);
+    assert!(journal.clean_due());
+    journal
+}
+
+/// After a power cut; contents are kept although no record refers to them.
+fn reopen(disk: &SimDisk) -> Journal {
+    Journal::open(Arc::new(disk.crash()), small(), &mut |_| Ok(())).unwrap().0
+}
+
+fn check_stragglers(journal: &Journal) {
+    let mut buffer = vec![0; 3000];
+    for id in (10..=200).step_by(10) {
+        assert_eq!(journal.reader().read_at(id, 0, &mut buffer).unwrap(), 3000);
+        assert_eq!(buffer, content_bytes(id, 3000));
+    }
+}
+
+#[test]
+fn a_commit_copies_only_what_was_read_ahead() {
+    let disk = SimDisk::new(21);
+    let mut journal = with_stragglers(&disk);
+    let mut batch = Batch::new();
+    let cleaner = journal.cleaner();
+    assert_eq!(journal.clean(&mut batch, 8000), 0, "a victim is named, and nothing is read");
+    assert!(journal.clean_due());
+    while cleaner.read() {}
+    let copied = journal.clean(&mut batch, 8000);
+    assert!(copied > 0 && copied <= 8000, "{copied}");
+    assert_eq!(journal.clean(&mut batch, 8000), 0, "once per batch");
+    let segments = journal.space().segments;
+    let mut turns = 0;
+    while journal.clean_due() {
+        journal.commit(&mut batch, 1).unwrap();
+        cleaner.read();
+        assert!(journal.clean(&mut batch, 8000) <= 8000);
+        turns += 1;
+        assert!(turns < 1000, "cleaning comes to an end");
+    }
+    journal.commit(&mut batch, 1).unwrap();
+    assert!(journal.space().segments < segments, "{:?}", journal.space());
+    check_stragglers(&journal);
+    check_stragglers(&reopen(&disk));
+}
+
+#[test]
+fn a_victim_that_comes_free_is_not_read_on() {
+    let disk = SimDisk::new(22);
+    let mut journal = with_stragglers(&disk);
+    let mut batch = Batch::new();
+    let cleaner = journal.cleaner();
+    journal.clean(&mut batch, 8000);
+    cleaner.read();
+    (10..=200).step_by(10).for_each(|id| journal.drop_content(id));
+    assert!(!cleaner.read(), "it is somebody else's segment by now");
+    assert_eq!(journal.clean(&mut batch, 8000), 0);
+    assert!(!journal.clean_due());
+}
+
+#[test]
+fn another_thread_reads_while_commits_go_on() {
+    let disk = SimDisk::new(23);
+    let mut journal = with_stragglers(&disk);
+    let cleaner = journal.cleaner();
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                if !cleaner.read() {
+                    cleaner.wait(std::time::Duration::from_millis(1));
+                }
+            }
+        });
+        let mut batch = Batch::new();
+        for id in 1000..3000u64 {
+            batch.content(id, true, &content_bytes(id, 3000));
+            if id % 50 != 0 {
+                batch.drop_content(id);
+            }
+            journal.clean(&mut batch, 16_000);
+            journal.commit(&mut batch, id).unwrap();
+            if journal.checkpoint_due() {
+                checkpoint(&mut journal, &mut batch);
+            }
+        }
+        while journal.clean_due() {
+            journal.clean(&mut batch, 16_000);
+            journal.commit(&mut batch, 1).unwrap();
+            std::thread::yield_now();
+        }
+        checkpoint(&mut journal, &mut batch);
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    // What is over is removed.
+    journal.preparer().prepare().unwrap();
+    check_stragglers(&journal);
+    // 60 stragglers of 3000 bytes, what the last checkpoint still needs, the pool.
+    assert!(disk_bytes(&disk) < 60 * 3000 * 3 / 2 + 14 * 16 * 4096, "{:?}", journal.space());
+    assert!(journal.statistics().bytes_moved > 0);
+}
+
+#[test]
+fn a_commit_that_finds_nothing_ready_does_not_fill_a_segment() {
+    let disk = SimDisk::new(24);
+    let (mut journal, _, _) = open(&disk).unwrap();
+    let mut batch = Batch::new();
+    for id in 1..=60u64 {
+        batch.content(id, true, &content_bytes(id, 3000));
+        journal.commit(&mut batch, id).unwrap();
+    }
+    let statistics = journal.statistics();
+    assert_eq!(statistics.bytes_prepared, 0);
+    assert_eq!(statistics.unprepared as usize, journal.space().segments);
+    let journal = reopen(&disk);
+    let mut buffer = vec![0; 3000];
+    for id in 1..=60 {
+        journal.reader().read_at(id, 0, &mut buffer).unwrap();
+        assert_eq!(buffer, content_bytes(id, 3000));
+    }
+}

@@ -55,6 +55,8 @@ pub struct ListenConfig {
     pub errors_max: u32,
     /// Memory for message bodies in all sessions together.
     pub body_bytes_max: u64,
+    /// Octets of large bodies that are in the journal before their message is accepted, all sessions together.
+    pub streamed_bytes_max: u64,
 }
 
 /// `[domains]`

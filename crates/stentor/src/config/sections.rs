@@ -120,6 +120,7 @@ fn listen(section: Section<'_>) -> ListenConfig {
         recipients_per_message_max: section.number("recipients_per_message_max", 1_000, 100..=1_000_000) as u32,
         errors_max: section.number("errors_max", 20, 1..=10_000) as u32,
         body_bytes_max: section.number("body_bytes_max", 256 * MIB, MIB..=1_024 * GIB),
+        streamed_bytes_max: section.number("streamed_bytes_max", GIB, MIB..=1_024 * GIB),
     };
     let per_client = config.connections_per_client_max;
     at_most(&section, "connections_per_client_max", per_client.into(), "connections_max", connections_max.into());

@@ -120,7 +120,8 @@ stentor.toml:4:1: unknown key `subscriber` in [lists.news]; did you mean `subscr
 stentor.toml:6:1: unknown key `command_timeout` in [listen]; did you mean `command_timeout_s`?
 stentor.toml:7:1: unknown key `data_dir` in [listen]; it belongs at the top of the file
 stentor.toml:8:1: unknown key `zebra` in [listen]; known are `connections_max`, `smtp`, `connections_per_client_max`, \
-`command_timeout_s`, `data_timeout_s`, `session_timeout_s`, `recipients_per_message_max`, `errors_max`, `body_bytes_max`
+`command_timeout_s`, `data_timeout_s`, `session_timeout_s`, `recipients_per_message_max`, `errors_max`, `body_bytes_max`, \
+`streamed_bytes_max`
 stentor.toml:9:2: unknown key `delivry`; did you mean `delivery`?
 stentor.toml:12:1: unknown key `foo` in [domains]; known are `local`, `postmaster`";
     assert_eq!(findings(text), expected);

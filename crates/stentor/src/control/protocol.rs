@@ -323,6 +323,13 @@ pub struct Status {
     pub journal_bytes: u64,
     /// Segments given up since the start because a write or sync failed.
     pub journal_abandoned: u64,
+    /// Octets of content that cleaning has copied.
+    pub journal_bytes_moved: u64,
+    /// Segments that a commit had to make itself.
+    pub journal_unprepared: u64,
+    /// Octets of large bodies in the journal whose message is not accepted yet, and the most that there ever were.
+    pub streamed_bytes: u64,
+    pub streamed_bytes_peak: u64,
     pub content_bytes: u64,
     pub disk_free_bytes: u64,
     /// The longest that an outcome has waited to be durable since the start, batch and sync included.

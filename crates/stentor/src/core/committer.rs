@@ -25,7 +25,7 @@ use super::hub::{Hub, Outcomes};
 use super::intake::{Interned, Job, Refused, Settled, Submission, Turn};
 use super::verb::VerbJob;
 
-/// Pause between the batches of a checkpoint while nothing else is to be written.
+/// Pause between the batches of a checkpoint, or of cleaning, while nothing else is to be written.
 const CHECKPOINT_PAUSE: Duration = Duration::from_millis(5);
 /// How often it is looked at whether there is room, while the disk or the address book is full.
 const FULL_POLL: Duration = Duration::from_millis(500);
@@ -39,8 +39,15 @@ const SPACE_PAUSE: Duration = Duration::from_secs(1);
 const SLICES_BYTES: usize = 768 * 1024;
 /// How long a stop goes on trying to write to a disk that refuses.
 const STOP_WRITES_MAX: Duration = Duration::from_secs(10);
-/// Octets of live content moved with one batch.
+/// Octets of live content moved with one batch, at most.
 const CLEAN_BYTES_MAX: usize = 512 * 1024;
+/// With a small batch less is moved, so that its commit stays short.
+const CLEAN_BYTES_MIN: usize = 64 * 1024;
+/// As many times the batch: a segment that is 80 % live gives one octet for four that are moved.
+const CLEAN_FACTOR: usize = 4;
+
+/// Reports up to this size are written while the disk is low.
+const REPORT_BYTES_MAX: u64 = 64 * 1024;
 
 type Answer<T> = oneshot::Sender<Result<T, Refused>>;
 
@@ -68,6 +75,8 @@ pub struct Committer {
     interned: Vec<AddressId>,
     addresses_max: usize,
     forgetting: Forgetting,
+    /// A commit found no room, and no segment has become ready since.
+    is_out_of_room: bool,
     /// When the journal was last asked what it occupies.
     space_at: Option<Instant>,
 }
@@ -78,6 +87,7 @@ impl Committer {
         Committer {
             addresses_max: config.addresses_max as usize,
             forgetting: Forgetting::new(config.address_unseen_ms, config.addresses_max as usize),
+            is_out_of_room: false,
             space_at: None,
             core,
             journal,
@@ -104,6 +114,7 @@ impl Committer {
             }
             match self.core.intake.next(self.pause()) {
                 Turn::Commit(jobs) => {
+                    let jobs = self.admit(jobs);
                     if !self.turn(jobs) {
                         std::thread::sleep(FAILURE_PAUSE);
                     }
@@ -115,7 +126,7 @@ impl Committer {
 
     /// When a turn is wanted although nothing waits in the intake.
     pub fn pause(&self) -> Option<Duration> {
-        let is_due = self.journal.checkpoint_running() || self.journal.checkpoint_due();
+        let is_due = self.journal.checkpoint_running() || self.journal.checkpoint_due() || self.journal.clean_due();
         if is_due || self.forgetting.has_work(self.core.clock.now()) {
             Some(CHECKPOINT_PAUSE)
         } else if self.core.disk_full.load(Ordering::Relaxed) || self.forgetting.is_pressed() {
@@ -158,9 +169,13 @@ impl Committer {
         });
         if self.journal.clean_due() {
             // Takes what room the batch has left, at most this.
-            self.journal.clean(&mut self.batch, CLEAN_BYTES_MAX);
+            let bytes_max = (CLEAN_FACTOR * self.batch.bytes()).clamp(CLEAN_BYTES_MIN, CLEAN_BYTES_MAX);
+            self.journal.clean(&mut self.batch, if is_loaded { bytes_max } else { CLEAN_BYTES_MAX });
         }
+        let begun = Instant::now();
         let result = self.journal.commit(&mut self.batch, core.clock.now());
+        let messages = planned.iter().filter(|planned| matches!(planned, Planned::Message { .. })).count();
+        core.intake.synced(messages, begun.elapsed());
         match &result {
             Ok(_) => self.durable(planned),
             Err(error) => {
@@ -169,8 +184,33 @@ impl Committer {
             }
         }
         self.watch_space(is_loaded);
-        self.count();
+        self.count(is_loaded);
         result.is_ok()
+    }
+
+    /// While the disk is low, what is new is refused before it is written: bodies that were on their way already must not
+    /// use up the reserve, which is for completions, checkpoints and small reports.
+    pub fn admit(&self, jobs: Vec<Job>) -> Vec<Job> {
+        if !self.core.disk_full.load(Ordering::Relaxed) {
+            return jobs;
+        }
+        let mut kept = Vec::with_capacity(jobs.len());
+        for job in jobs {
+            match job {
+                Job::Accept { submission, answer }
+                    if submission.settles.is_empty() || submission.size > REPORT_BYTES_MAX =>
+                {
+                    if submission.last.len() as u64 != submission.size {
+                        kept.push(Job::Drop { content: submission.content });
+                    }
+                    let _ = answer.send(Err(Refused::Full));
+                }
+                Job::Piece { answer, .. } | Job::List { answer, .. } => drop(answer.send(Err(Refused::Full))),
+                Job::Intern { answer, .. } => drop(answer.send(Err(Refused::Full))),
+                Job::Accept { .. } | Job::Verb { .. } | Job::Drop { .. } | Job::Unlist { .. } => kept.push(job),
+            }
+        }
+        kept
     }
 
     /// Encodes one job into the batch, content before what refers to it.
@@ -350,6 +390,7 @@ impl Committer {
         if let Some(cursor) = &mut self.checkpoint {
             self.slice.clear();
             let more = cursor.next_slice(&hub.store, &mut self.slice);
+            self.journal.count_slice(self.slice.len());
             if !self.slice.is_empty() {
                 self.batch.record(&self.slice);
             }
@@ -419,6 +460,7 @@ impl Committer {
     fn refused(&mut self, planned: Vec<Planned>, error: &CommitError) {
         let why = match error {
             CommitError::Full(_) => {
+                self.is_out_of_room = true;
                 self.core.disk_full.store(true, Ordering::Relaxed);
                 Refused::Full
             }
@@ -460,7 +502,9 @@ impl Committer {
         if !is_loaded && !self.core.disk_full.load(Ordering::Relaxed) {
             return;
         }
-        let is_full = self.journal.is_low();
+        // Where inodes or a quota are used up, free octets say nothing: a segment must have been made.
+        self.is_out_of_room &= !self.journal.has_ready();
+        let is_full = self.is_out_of_room || self.journal.is_low();
         if self.core.disk_full.swap(is_full, Ordering::Relaxed) != is_full {
             if is_full {
                 tracing::warn!("the disk is nearly full: new mail gets 452 4.3.1, deliveries go on");
@@ -470,11 +514,12 @@ impl Committer {
         }
     }
 
-    fn count(&mut self) {
+    fn count(&mut self, is_loaded: bool) {
         let stats = self.journal.statistics();
         let now = Instant::now();
         let is_wanted = self.core.counters.space_wanted.swap(false, Ordering::AcqRel);
-        if is_wanted || self.space_at.is_none_or(|at| now.duration_since(at) >= SPACE_PAUSE) {
+        // After the last mail it shall be right.
+        if is_wanted || !is_loaded || self.space_at.is_none_or(|at| now.duration_since(at) >= SPACE_PAUSE) {
             self.space_at = Some(now);
             let space = self.journal.space();
             self.core.counters.segments.store(space.segments as u64, Ordering::Relaxed);
@@ -485,6 +530,8 @@ impl Committer {
         self.core.counters.abandoned.store(stats.abandoned, Ordering::Relaxed);
         self.core.counters.batches.store(stats.batches, Ordering::Relaxed);
         self.core.counters.bytes_written.store(stats.bytes_written, Ordering::Relaxed);
+        self.core.counters.bytes_moved.store(stats.bytes_moved, Ordering::Relaxed);
+        self.core.counters.unprepared.store(stats.unprepared, Ordering::Relaxed);
     }
 }
 

@@ -1,13 +1,18 @@
 //! What waits for the committer: jobs of all sessions, with the gathering rule of group commit.
 //!
 //! Promise: a job pushed here is either made durable or refused, and its ticket says which; none is dropped. The
-//! committer sleeps while there is nothing to do; once a job is there it waits at most `commit_delay` for the sessions
-//! that are between 354 and their final dot, so that a lone client never waits and a crowd shares one sync.
+//! committer sleeps while there is nothing to do. Once a job is there it waits at most `commit_delay` for the sessions
+//! that are between 354 and their final dot; where a sync takes longer than that, also for as many as came the last
+//! times, as long as they keep coming (`pace.rs`). So a lone client never waits, and a crowd shares one sync.
+//!
+//! Pieces of large bodies stand in a line of their own, and a batch takes at most [`PIECES_BYTES_PER_BATCH_MAX`] of
+//! them: they add a bounded time to the commits of others.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use stentor_mail::reply::Reply;
 use stentor_queue::ids::{AddressId, ContentId, MessageId};
 use stentor_queue::idset::IdSet;
@@ -15,7 +20,11 @@ use tokio::sync::oneshot;
 
 use super::envelope::{Body, NewEnvelope};
 use super::forget::Pin;
+use super::pace::Pace;
 use super::verb::{Audit, VerbJob};
+
+/// Octets of pieces of large bodies in one batch, at most.
+pub const PIECES_BYTES_PER_BATCH_MAX: usize = 1024 * 1024;
 
 /// Why nothing was stored; what was handed in is still the client's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -23,6 +32,9 @@ pub enum Refused {
     /// 452 4.3.1
     #[error("the disk is full")]
     Full,
+    /// 452 4.3.1
+    #[error("too many large messages are being received (streamed_bytes_max)")]
+    Crowded,
     /// 451 4.3.0
     #[error("the journal could not be written")]
     Io,
@@ -38,6 +50,9 @@ impl Refused {
     pub fn reply(self) -> Reply {
         match self {
             Refused::Full => Reply::fixed(452, (4, 3, 1), "Not enough disk space, try again later"),
+            Refused::Crowded => {
+                Reply::fixed(452, (4, 3, 1), "Too many large messages are being received, try again later")
+            }
             Refused::Io => Reply::fixed(451, (4, 3, 0), "The message could not be stored, try again later"),
             Refused::AddressesFull => Reply::fixed(452, (4, 3, 1), "The queue is full, try again later"),
             Refused::Stopping => Reply::fixed(451, (4, 3, 2), "The server is stopping, try again later"),
@@ -148,7 +163,7 @@ impl Job {
 enum Committer {
     /// Nothing to do: every push wakes it.
     Idle,
-    /// Waits for company: the push after which no session is on its way wakes it.
+    /// Waits for company: the push after which nobody is waited for wakes it.
     Gathering,
     Busy,
 }
@@ -156,7 +171,11 @@ enum Committer {
 struct State {
     jobs: Vec<Job>,
     bytes: usize,
+    /// Pieces of large bodies (and what drops them), beside the other jobs: a batch takes few of them.
+    pieces: VecDeque<Job>,
+    /// When the first and the latest of the jobs came.
     first_at: Option<Instant>,
+    latest_at: Instant,
     /// When completions that rode with no batch must be synced by themselves.
     completions_due: Option<Instant>,
     stopping: bool,
@@ -165,6 +184,9 @@ struct State {
     /// Sessions that were on their way during a whole delay in which nothing came: nobody waits for them.
     stalled: usize,
     committer: Committer,
+    pace: Pace,
+    /// The committer, gathering, waits for as many as came the last times.
+    is_missing: bool,
 }
 
 /// What the committer is to do next.
@@ -191,12 +213,16 @@ impl Intake {
             state: Mutex::new(State {
                 jobs: Vec::new(),
                 bytes: 0,
+                pieces: VecDeque::new(),
                 first_at: None,
+                latest_at: Instant::now(),
                 completions_due: None,
                 stopping: false,
                 closed: false,
                 stalled: 0,
                 committer: Committer::Busy,
+                pace: Pace::default(),
+                is_missing: false,
             }),
             wake: Condvar::new(),
             receiving: AtomicUsize::new(0),
@@ -213,12 +239,11 @@ impl Intake {
 
     /// That message was pushed or given up.
     pub fn arrived(&self) {
-        // Whether it was the last one that somebody waits for is seen under the lock.
-        self.receiving.fetch_sub(1, Ordering::SeqCst);
+        let left = self.receiving.fetch_sub(1, Ordering::SeqCst) - 1;
         if self.gathering.load(Ordering::SeqCst) {
             // Under the lock, so that the committer is either before its look at the count or asleep.
             let state = self.state.lock();
-            if state.committer == Committer::Gathering {
+            if state.committer == Committer::Gathering && left <= state.stalled {
                 self.wake.notify_one();
             }
         }
@@ -229,10 +254,26 @@ impl Intake {
         if state.closed {
             return;
         }
+        if matches!(job, Job::Piece { .. } | Job::Drop { .. }) {
+            state.pieces.push_back(job);
+            if state.committer == Committer::Idle {
+                self.wake.notify_one();
+            }
+            return;
+        }
+        let now = Instant::now();
         state.bytes += job.bytes();
         state.jobs.push(job);
-        state.first_at.get_or_insert_with(Instant::now);
-        if state.committer == Committer::Idle || self.is_full(&state) {
+        state.first_at.get_or_insert(now);
+        state.latest_at = now;
+        let wakes = match state.committer {
+            Committer::Idle => true,
+            Committer::Gathering => {
+                self.is_full(&state) || (state.is_missing && state.pace.is_complete(state.jobs.len()))
+            }
+            Committer::Busy => false,
+        };
+        if wakes {
             self.wake.notify_one();
         }
     }
@@ -262,10 +303,16 @@ impl Intake {
         let mut state = self.state.lock();
         state.closed = true;
         state.jobs.clear();
+        state.pieces.clear();
     }
 
     fn is_full(&self, state: &State) -> bool {
         state.bytes >= self.batch_bytes_max
+    }
+
+    /// A batch of `messages` was written and synced in `took`.
+    pub fn synced(&self, messages: usize, took: Duration) {
+        self.state.lock().pace.synced(messages, took);
     }
 
     /// Blocks the committer's thread until there is a batch to write. `background` asks for turns without jobs, at
@@ -273,7 +320,7 @@ impl Intake {
     pub fn next(&self, background: Option<Duration>) -> Turn {
         let mut state = self.state.lock();
         let background = background.map(|pause| Instant::now() + pause);
-        while state.jobs.is_empty() {
+        while state.jobs.is_empty() && state.pieces.is_empty() {
             let due = [state.completions_due, background].into_iter().flatten().min();
             if state.stopping && state.completions_due.is_none() {
                 state.closed = true;
@@ -288,49 +335,89 @@ impl Intake {
                 None => self.wake.wait(&mut state),
             }
         }
-        if let Some(first) = state.first_at {
-            let deadline = first + self.commit_delay;
-            state.committer = Committer::Gathering;
-            self.gathering.store(true, Ordering::SeqCst);
-            let waiting = state.jobs.len();
-            loop {
-                let receiving = self.receiving.load(Ordering::SeqCst);
-                state.stalled = state.stalled.min(receiving);
-                if receiving <= state.stalled || self.is_full(&state) || state.stopping {
-                    break;
-                }
-                if self.wake.wait_until(&mut state, deadline).timed_out() {
-                    if state.jobs.len() == waiting {
-                        state.stalled = receiving;
-                    }
-                    break;
-                }
-            }
-        }
-        self.gathering.store(false, Ordering::Release);
+        self.gather(&mut state);
         state.committer = Committer::Busy;
         state.completions_due = None;
         Turn::Commit(self.take(&mut state))
     }
 
-    /// As many jobs as one batch may carry, in order.
-    fn take(&self, state: &mut State) -> Vec<Job> {
-        state.first_at = None;
-        if !self.is_full(state) {
-            state.bytes = 0;
-            return std::mem::take(&mut state.jobs);
+    /// Waits for company, as the module's top says.
+    fn gather(&self, state: &mut MutexGuard<'_, State>) {
+        let Some(first) = state.first_at.filter(|_| !self.commit_delay.is_zero()) else { return };
+        let begun = Instant::now();
+        let on_the_way_until = first + self.commit_delay;
+        let patience = state.pace.patience();
+        let waiting = state.jobs.len();
+        state.committer = Committer::Gathering;
+        self.gathering.store(true, Ordering::SeqCst);
+        loop {
+            let receiving = self.receiving.load(Ordering::SeqCst);
+            state.stalled = state.stalled.min(receiving);
+            if self.is_full(state) || state.stopping {
+                break;
+            }
+            let now = Instant::now();
+            // Sessions that are on their way, then those that were here the last time.
+            let mut until = None;
+            if receiving > state.stalled {
+                until = Some(on_the_way_until);
+            }
+            state.is_missing = !patience.is_zero() && !state.pace.is_complete(state.jobs.len());
+            if state.is_missing {
+                let quiet = state.latest_at.max(begun) + state.pace.quiet();
+                until = until.max(Some(quiet.min(begun + patience)));
+            }
+            match until {
+                Some(until) if until > now => drop(self.wake.wait_until(state, until)),
+                Some(_) => {
+                    if state.jobs.len() == waiting && on_the_way_until <= now {
+                        state.stalled = receiving;
+                    }
+                    break;
+                }
+                None => break,
+            }
         }
+        self.gathering.store(false, Ordering::Release);
+    }
+
+    /// As many jobs as one batch may carry, in order, and then some pieces.
+    fn take(&self, state: &mut State) -> Vec<Job> {
+        let pieces = self.take_pieces(state);
+        let room = self.batch_bytes_max - pieces.iter().map(Job::bytes).sum::<usize>().min(self.batch_bytes_max);
+        state.first_at = None;
+        let mut taken = if state.bytes <= room {
+            state.bytes = 0;
+            std::mem::take(&mut state.jobs)
+        } else {
+            let (mut sum, mut count) = (0, 0);
+            while count < state.jobs.len() && (count == 0 || sum + state.jobs[count].bytes() <= room) {
+                sum += state.jobs[count].bytes();
+                count += 1;
+            }
+            let rest = state.jobs.split_off(count);
+            state.bytes -= sum;
+            if !rest.is_empty() {
+                state.first_at = Some(Instant::now());
+            }
+            std::mem::replace(&mut state.jobs, rest)
+        };
+        taken.extend(pieces);
+        taken
+    }
+
+    /// Pieces for one batch: the first that waits, and more up to the bound.
+    fn take_pieces(&self, state: &mut State) -> Vec<Job> {
+        let bytes_max = PIECES_BYTES_PER_BATCH_MAX.min(self.batch_bytes_max / 2);
         let (mut sum, mut count) = (0, 0);
-        while count < state.jobs.len() && (count == 0 || sum + state.jobs[count].bytes() <= self.batch_bytes_max) {
-            sum += state.jobs[count].bytes();
+        for job in &state.pieces {
+            if sum > 0 && sum + job.bytes() > bytes_max {
+                break;
+            }
+            sum += job.bytes();
             count += 1;
         }
-        let rest = state.jobs.split_off(count);
-        state.bytes -= sum;
-        if !rest.is_empty() {
-            state.first_at = Some(Instant::now());
-        }
-        std::mem::replace(&mut state.jobs, rest)
+        state.pieces.drain(..count).collect()
     }
 }
 
@@ -338,24 +425,57 @@ impl Intake {
 mod tests {
     use super::*;
 
-    fn drop_job(id: u64) -> Job {
-        Job::Drop { content: ContentId(id) }
+    /// Something small that is not a piece.
+    fn job() -> Job {
+        let (answer, _ticket) = oneshot::channel();
+        Job::Intern { addresses: vec!["a@b".to_owned()], answer }
+    }
+
+    fn piece(bytes: usize) -> Job {
+        let (answer, _ticket) = oneshot::channel();
+        Job::Piece { content: ContentId(1), bytes: vec![0; bytes], answer }
+    }
+
+    fn taken(intake: &Intake) -> Vec<usize> {
+        match intake.next(None) {
+            Turn::Commit(jobs) => jobs.iter().map(Job::bytes).collect(),
+            Turn::Stop => Vec::new(),
+        }
     }
 
     #[test]
     fn jobs_come_in_order_and_batches_are_bounded() {
-        let intake = Intake::new(Duration::ZERO, 100);
-        for id in 0..3 {
+        let intake = Intake::new(Duration::ZERO, 30);
+        for length in [10, 11, 12, 13] {
             let (answer, _ticket) = oneshot::channel();
-            intake.push(Job::Piece { content: ContentId(id), bytes: vec![0; 60], answer });
+            intake.push(Job::Intern { addresses: vec!["a".repeat(length)], answer });
         }
-        let sizes: Vec<usize> = (0..3)
-            .map(|_| match intake.next(None) {
-                Turn::Commit(jobs) => jobs.len(),
-                Turn::Stop => 0,
-            })
-            .collect();
-        assert_eq!(sizes, [1, 1, 1]);
+        assert_eq!([taken(&intake), taken(&intake), taken(&intake)], [vec![18], vec![19], vec![20]]);
+    }
+
+    #[test]
+    fn pieces_take_a_bounded_part_of_a_batch() {
+        let large = PIECES_BYTES_PER_BATCH_MAX / 4;
+        let intake = Intake::new(Duration::ZERO, 4 * PIECES_BYTES_PER_BATCH_MAX);
+        for _ in 0..10 {
+            intake.push(piece(large));
+        }
+        intake.push(job());
+        assert_eq!(taken(&intake), [11, large, large, large, large], "a small message does not wait for all of them");
+        assert_eq!(taken(&intake), [large; 4]);
+        assert_eq!(taken(&intake), [large; 2]);
+        intake.push(piece(2 * PIECES_BYTES_PER_BATCH_MAX));
+        assert_eq!(taken(&intake).len(), 1, "one is taken, whatever its size");
+    }
+
+    #[test]
+    fn what_drops_a_content_comes_behind_its_pieces() {
+        let intake = Intake::new(Duration::ZERO, 1 << 22);
+        intake.push(piece(PIECES_BYTES_PER_BATCH_MAX));
+        intake.push(piece(PIECES_BYTES_PER_BATCH_MAX));
+        intake.push(Job::Drop { content: ContentId(1) });
+        assert_eq!(taken(&intake), [PIECES_BYTES_PER_BATCH_MAX]);
+        assert_eq!(taken(&intake), [PIECES_BYTES_PER_BATCH_MAX, 0]);
     }
 
     #[test]
@@ -379,7 +499,7 @@ mod tests {
     fn stop_hands_out_what_waits_first() {
         let intake = Intake::new(Duration::from_secs(1000), 100);
         intake.receiving();
-        intake.push(drop_job(1));
+        intake.push(job());
         intake.stop();
         assert!(matches!(intake.next(None), Turn::Commit(jobs) if jobs.len() == 1));
         assert!(matches!(intake.next(None), Turn::Stop));
@@ -391,10 +511,26 @@ mod tests {
         let intake = Intake::new(Duration::from_secs(1000), 100);
         std::thread::scope(|scope| {
             intake.receiving();
-            intake.push(drop_job(1));
+            intake.push(job());
             let committer = scope.spawn(|| matches!(intake.next(None), Turn::Commit(jobs) if jobs.len() == 2));
-            intake.push(drop_job(2));
+            intake.push(job());
             intake.arrived();
+            assert!(committer.join().unwrap());
+        });
+    }
+
+    #[test]
+    fn on_a_slow_disk_as_many_are_waited_for_as_came_the_last_time() {
+        let intake = Intake::new(Duration::from_micros(1), 100);
+        for _ in 0..100 {
+            intake.synced(3, Duration::from_secs(1000));
+        }
+        std::thread::scope(|scope| {
+            intake.push(job());
+            let committer = scope.spawn(|| matches!(intake.next(None), Turn::Commit(jobs) if jobs.len() == 3));
+            intake.push(job());
+            intake.push(job());
+            // Not the clock ended it: the pace allows tens of milliseconds, or here, where nobody else comes, the third.
             assert!(committer.join().unwrap());
         });
     }

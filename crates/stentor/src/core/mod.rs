@@ -13,6 +13,7 @@ pub mod intake;
 pub mod log;
 pub mod memory;
 pub mod memory_group;
+mod pace;
 pub mod settings;
 pub mod verb;
 
@@ -49,6 +50,8 @@ pub struct Counters {
     pub syncs: AtomicU64,
     pub batches: AtomicU64,
     pub bytes_written: AtomicU64,
+    pub bytes_moved: AtomicU64,
+    pub unprepared: AtomicU64,
     pub reports_noted: AtomicU64,
     /// Segments given up after a failed write or sync.
     pub abandoned: AtomicU64,
@@ -134,7 +137,7 @@ impl Core {
                 commit_delay,
                 (config.journal.batch_bytes_max as usize).min(config.journal.segment_bytes as usize / 4),
             ),
-            memory: Memory::new(body_bytes_max),
+            memory: Memory::new(body_bytes_max, config.listen.streamed_bytes_max, config.message_size_bytes_max),
             body_bytes_max,
             memory_full: AtomicBool::new(false),
             memory_pass: AtomicBool::new(false),

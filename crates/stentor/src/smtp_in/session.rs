@@ -115,7 +115,7 @@ impl Session {
             }
             Step::Mail(mail) => {
                 // What is answered already must not wait for memory.
-                if !self.core.memory.is_plenty() {
+                if !self.core.memory.is_plenty(mail.size) {
                     self.flush().await?;
                 }
                 let reply = match Transaction::begin(&self.core, mail, self.trusted).await {
@@ -145,7 +145,8 @@ impl Session {
             }
             Step::Piece(bytes) => {
                 if let Some(transaction) = &mut self.transaction {
-                    transaction.piece(&self.core, bytes).await;
+                    let size_max = self.settings.smtp.size_max;
+                    transaction.piece(&self.core, bytes, size_max).await;
                 }
             }
             Step::EndOfData(end) => {

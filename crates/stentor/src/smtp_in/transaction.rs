@@ -47,7 +47,7 @@ pub struct Transaction {
     failed: Option<Refused>,
     /// From 354 on this session is on its way to the committer.
     is_receiving: bool,
-    _memory: Reserved,
+    memory: Reserved,
 }
 
 impl Transaction {
@@ -72,7 +72,7 @@ impl Transaction {
             stored: 0,
             failed: None,
             is_receiving: false,
-            _memory: memory,
+            memory,
         })
     }
 
@@ -143,8 +143,12 @@ impl Transaction {
 
     /// Stores a piece of a body that is too large to be held; waits until it is written, so that one piece at a time is
     /// in memory.
-    pub async fn piece(&mut self, core: &Arc<Core>, bytes: Vec<u8>) {
+    pub async fn piece(&mut self, core: &Arc<Core>, bytes: Vec<u8>, size_max: u64) {
         if self.failed.is_some() {
+            return;
+        }
+        if !core.memory.stream(&mut self.memory, bytes.len() as u64, size_max).await {
+            self.failed = Some(Refused::Crowded);
             return;
         }
         let content = *self.content.get_or_insert_with(|| core.next_content_id());

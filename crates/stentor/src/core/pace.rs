@@ -1,0 +1,105 @@
+//! How the disk and the crowd have behaved lately: what group commit's patience follows from.
+//!
+//! Sessions in lock step (each waits for its 250 before it sends the next message) fall apart into groups that take
+//! turns, each waiting for the other's sync. Where a sync is slow, waiting for as many as came the last times joins them
+//! again. Promise: nobody waits longer than a part of a sync, nor after arrivals have ceased, nor alone.
+
+use std::time::Duration;
+
+/// The longest wait, as a part of the sync time.
+const PATIENCE_PART: u32 = 2;
+/// Arrivals that are further apart than this part of the sync time are no crowd.
+const QUIET_PART: u32 = 16;
+/// Below this a wait costs more in wake-ups than it gains.
+const SYNC_MIN: Duration = Duration::from_millis(4);
+/// However slow the disk is.
+const PATIENCE_MAX: Duration = Duration::from_millis(50);
+
+/// Commits that the mean goes over, about: a disk that is slow in bursts is a slow disk.
+const MEMORY: u32 = 16;
+/// A hiccup counts for no more than this.
+const TOOK_MAX: Duration = Duration::from_millis(100);
+
+#[derive(Default)]
+pub struct Pace {
+    /// Mean time of a commit.
+    sync: Duration,
+    /// Messages in the last commits, the latest first.
+    batches: [usize; 2],
+}
+
+impl Pace {
+    /// A batch of `messages` was written and synced in `took`.
+    pub fn synced(&mut self, messages: usize, took: Duration) {
+        self.sync = (self.sync * (MEMORY - 1) + took.min(TOOK_MAX)) / MEMORY;
+        if messages > 0 {
+            self.batches = [messages, self.batches[0]];
+        }
+    }
+
+    /// Whether as many are here as there were lately.
+    pub fn is_complete(&self, messages: usize) -> bool {
+        messages >= self.batches[0].max(self.batches[1])
+    }
+
+    /// How long to wait at most for those who are missing.
+    pub fn patience(&self) -> Duration {
+        if self.sync < SYNC_MIN { Duration::ZERO } else { (self.sync / PATIENCE_PART).min(PATIENCE_MAX) }
+    }
+
+    /// Nobody is missed any more when nothing has come for so long.
+    pub fn quiet(&self) -> Duration {
+        self.sync.min(2 * PATIENCE_MAX) / QUIET_PART
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn after(messages: usize, took: Duration, times: usize) -> Pace {
+        let mut pace = Pace::default();
+        for _ in 0..times {
+            pace.synced(messages, took);
+        }
+        pace
+    }
+
+    #[test]
+    fn a_fast_disk_and_a_lone_client_wait_for_nobody() {
+        assert_eq!(after(20, Duration::from_millis(1), 100).patience(), Duration::ZERO);
+        assert!(after(1, Duration::from_millis(15), 100).is_complete(1));
+    }
+
+    #[test]
+    fn patience_is_a_part_of_a_sync_and_bounded() {
+        let pace = after(20, Duration::from_millis(16), 200);
+        assert!(!pace.is_complete(19) && pace.is_complete(20));
+        assert!(pace.patience() > Duration::from_millis(6) && pace.patience() <= Duration::from_millis(8));
+        assert!(pace.quiet() < pace.patience());
+        let slowest = after(20, Duration::from_secs(9), 200).patience();
+        assert!(slowest <= PATIENCE_MAX && slowest > PATIENCE_MAX * 9 / 10);
+    }
+
+    #[test]
+    fn a_hiccup_is_forgotten() {
+        let mut pace = after(20, Duration::from_millis(1), 100);
+        pace.synced(20, Duration::from_secs(3));
+        assert!(pace.patience() <= Duration::from_millis(4));
+        for _ in 0..40 {
+            pace.synced(20, Duration::from_millis(1));
+        }
+        assert_eq!(pace.patience(), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_group_that_has_left_is_missed_twice() {
+        let mut pace = after(200, Duration::from_millis(15), 10);
+        pace.synced(3, Duration::from_millis(15));
+        assert!(!pace.is_complete(3));
+        // Completions alone say nothing of who comes.
+        pace.synced(0, Duration::from_millis(15));
+        pace.synced(3, Duration::from_millis(15));
+        assert!(pace.is_complete(3));
+    }
+}
