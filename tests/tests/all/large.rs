@@ -124,3 +124,29 @@ fn one_without_a_size_is_refused_where_there_is_no_room() {
     second.send("me@home.example", &["ann@one.example"], &silent).expect(250);
     lab.wait_clean("second@test", &["ann@one.example"]);
 }
+
+#[test]
+fn what_was_on_its_way_does_not_use_up_the_reserve() {
+    let lab = TestLab::sites(&["one.example"]);
+    // More than there is, so that the disk is low as soon as the first commit has looked.
+    let builder = Server::builder().lab(&lab).set("journal.reserve_bytes", "1099511627776");
+    let server = builder.start();
+    let wire = large("large@test", MIB);
+    let mut streaming = server.smtp();
+    say_mail(&mut streaming, &wire);
+    go_on(&mut streaming);
+    let mut late = server.smtp();
+    late.begin("me@home.example", &["ann@one.example"]);
+    server.smtp().send("me@home.example", &["ann@one.example"], &message("first@test", "first")).expect(250);
+    stentor_tests::wait_until("MAIL is refused", || {
+        server.smtp().cmd("MAIL FROM:<me@home.example>").to_string().starts_with("452 4.3.1")
+    });
+    streaming.raw(&dot_stuff(&wire));
+    streaming.reply().expect_text("452 4.3.1");
+    late.raw(&dot_stuff(&message("late@test", "late")));
+    late.reply().expect_text("452 4.3.1");
+    // What was accepted is delivered, and that is written.
+    lab.wait_clean("first@test", &["ann@one.example"]);
+    stentor_tests::wait_until("its outcome is counted", || server.status()["recipients"]["pending"] == 0);
+    assert_eq!(streamed(&server, "streamed_bytes"), 0);
+}
