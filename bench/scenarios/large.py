@@ -19,7 +19,7 @@ ROUNDS_MAX = 3
 DRAIN_S_MAX = 300
 # Bodies on their way in and out, the batch, the cache of small bodies, and what a server takes anyway.
 MEMORY_MIB_MAX = 256
-ADDED_MS_MAX = 50
+ADDED_MS_MAX = 10
 PERCENTILES = ("p50", "p99", "max")
 
 
