@@ -13,13 +13,14 @@ const LIVE_PART: u64 = 8;
 /// What is over this is replayed too slowly.
 const LIVE_PART_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
-/// What the last checkpoint wrote beyond this is waited for once more, up to a bound: a large state is then written half
-/// as often as the log goes on.
-const LAST_BYTES_SMALL: u64 = 16 * 1024 * 1024;
-const PATIENCE_BYTES_MAX: u64 = 64 * 1024 * 1024;
+/// What the last checkpoint wrote beyond this is waited for some times more, up to a bound on the log: a large state is
+/// then written a small part as often as the log goes on.
+const LAST_BYTES_SMALL: u64 = 1024 * 1024;
+const PATIENCE: u64 = 4;
+const PATIENCE_BYTES_MAX: u64 = 40 * 1024 * 1024;
 
 fn patience(last_bytes: u64) -> u64 {
-    last_bytes.saturating_sub(LAST_BYTES_SMALL).min(PATIENCE_BYTES_MAX)
+    (last_bytes.saturating_sub(LAST_BYTES_SMALL) * PATIENCE).min(PATIENCE_BYTES_MAX)
 }
 
 /// A checkpoint that is not durable yet.
@@ -52,7 +53,7 @@ pub enum CheckpointStep {
 
 impl Journal {
     /// True when a checkpoint should begin: the log since the last one's begin is over `checkpoint_bytes_min`, over twice
-    /// what was written during the last (and up to 64 MiB more if that was much), and over an eighth of the live content (at most [`LIVE_PART_BYTES_MAX`]), so that a
+    /// what was written during the last (and up to 40 MiB more if that was much), and over an eighth of the live content (at most [`LIVE_PART_BYTES_MAX`]), so that a
     /// checkpoint costs a bounded share of what is written and the log a bounded share of what is kept; or room is low and
     /// there is a segment to gain. False while one is running.
     pub fn checkpoint_due(&self) -> bool {

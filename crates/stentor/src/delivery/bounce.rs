@@ -11,7 +11,7 @@ use std::sync::Arc;
 use stentor_mail::address::Address;
 use stentor_mail::dsn::{self, Action, Report, ReportRcpt, format_date};
 use stentor_mail::reply::Enhanced;
-use stentor_queue::event::{Class, Fate, MessageIdAt, RcptParams, Ret};
+use stentor_queue::event::{Class, Fate, RcptParams, Ret};
 use stentor_queue::ids::{AddressId, ContentId, MessageId, MessageNo, Ms};
 use stentor_queue::idset::IdSet;
 use stentor_queue::sched::{Failure, RcptOutcome, Stage};
@@ -267,7 +267,8 @@ async fn send(
         ret: None,
         envid: None,
         origin: "local".to_owned(),
-        message_id_at: MessageIdAt::find(&report, &message_id),
+        // A report seldom waits for long; its text is short.
+        message_id_at: None,
         message_id,
         is_report: true,
     };
