@@ -6,6 +6,7 @@
 mod aliases;
 mod bad_input;
 mod bounces;
+mod classes;
 mod config;
 mod control;
 mod crash;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ipnet::IpNet;
 use stentor_lists::List;
 use stentor_mail::address::Address;
-use stentor_policy::{AliasInput, Policy, RouteInput};
+use stentor_policy::{AliasInput, InjectorClasses, Policy, RateLimits, RouteInput};
 
 use super::diagnose::Diagnostic;
 
@@ -28,6 +28,7 @@ pub struct Config {
     pub lists: Vec<ListConfig>,
     pub aliases: Vec<AliasInput>,
     pub routes: Vec<RouteInput>,
+    pub classes: ClassesConfig,
     pub dns: DnsConfig,
     pub delivery: DeliveryConfig,
     pub retry: RetryConfig,
@@ -71,6 +72,13 @@ pub struct ListConfig {
     pub list: Arc<List>,
     /// It was a readable file when the configuration was checked.
     pub subscribers: PathBuf,
+}
+
+/// `[classes]`: what makes relayed mail bulk, beside its List-* and Precedence fields.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClassesConfig {
+    pub injectors: InjectorClasses,
+    pub sender_rate: RateLimits,
 }
 
 /// `[dns]`

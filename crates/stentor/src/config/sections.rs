@@ -6,12 +6,14 @@ use std::path::PathBuf;
 
 use ipnet::IpNet;
 use stentor_mail::address::normalise_domain;
+use stentor_policy::{Class, InjectorClasses, RateLimits};
 use toml::de::DeTable;
 
 use super::checked::{
-    Config, ControlConfig, DeliveryConfig, DnsConfig, EightBit, JournalConfig, ListenConfig, LogConfig, LogFormat,
-    LogLevel, LogTarget, RetryConfig,
+    ClassesConfig, Config, ControlConfig, DeliveryConfig, DnsConfig, EightBit, JournalConfig, ListenConfig, LogConfig,
+    LogFormat, LogLevel, LogTarget, RetryConfig,
 };
+use super::diagnose::Spot;
 use super::raw::{Context, Section};
 use super::{cross, tables};
 
@@ -35,6 +37,7 @@ pub(super) fn read<'a>(context: &'a Context<'a>, document: &'a DeTable<'a>) -> O
     let listen = listen(top.section("listen"));
     let delivery = delivery(top.section("delivery"));
     let tables = tables::read(&top, delivery.smtp_port);
+    let classes = classes(top.section("classes"));
     let dns = dns(top.section("dns"));
     let retry = retry(top.section("retry"));
     let journal = journal(top.section("journal"));
@@ -55,6 +58,7 @@ pub(super) fn read<'a>(context: &'a Context<'a>, document: &'a DeTable<'a>) -> O
         lists: tables.lists.into_iter().map(|list| list.value).collect(),
         aliases: tables.aliases.into_iter().map(|alias| alias.value).collect(),
         routes: tables.routes.into_iter().map(|route| route.value).collect(),
+        classes,
         dns,
         delivery,
         retry,
@@ -89,18 +93,43 @@ fn client_networks(top: &Section<'_>) -> Vec<IpNet> {
             IpNet::new_assert(IpAddr::from(1_u128.to_be_bytes()), 128),
         ];
     };
-    let mut networks = Vec::with_capacity(texts.len());
-    for text in texts {
-        let single = || text.value.parse::<IpAddr>().ok().map(IpNet::from);
-        match text.value.parse::<IpNet>().ok().or_else(single) {
-            Some(network) => networks.push(network.trunc()),
-            None => top.context.error(
-                text.span,
-                format!("{:?} is not a network; write, for instance, \"10.0.0.0/8\" or \"2001:db8::/32\"", text.value),
-            ),
+    texts.into_iter().filter_map(|text| network(top, text)).collect()
+}
+
+fn network(section: &Section<'_>, text: Spot<&str>) -> Option<IpNet> {
+    let single = || text.value.parse::<IpAddr>().ok().map(IpNet::from);
+    let network = text.value.parse::<IpNet>().ok().or_else(single);
+    if network.is_none() {
+        section.context.error(
+            text.span,
+            format!("{:?} is not a network; write, for instance, \"10.0.0.0/8\" or \"2001:db8::/32\"", text.value),
+        );
+    }
+    network.map(|network| network.trunc())
+}
+
+fn classes(section: Section<'_>) -> ClassesConfig {
+    let mut networks: Vec<(IpNet, Class)> = Vec::new();
+    for (key, class) in [("ordinary_networks", Class::Ordinary), ("bulk_networks", Class::Bulk)] {
+        for text in section.texts(key).unwrap_or_default() {
+            let span = text.span.clone();
+            let Some(network) = network(&section, text) else { continue };
+            if networks.iter().any(|(other, _)| *other == network) {
+                section.context.error(span, format!("network {network} has a class already"));
+            }
+            networks.push((network, class));
         }
     }
-    networks
+    let config = ClassesConfig {
+        injectors: InjectorClasses::new(networks),
+        sender_rate: RateLimits {
+            messages_max: section.number("sender_messages_max", 100, 0..=1_000_000) as u32,
+            recipients_max: section.number("sender_recipients_max", 1_000, 0..=100_000_000) as u32,
+            window_ms: section.seconds("sender_window_s", 60, 1.0..=DAY_S),
+        },
+    };
+    section.finish();
+    config
 }
 
 fn listen(section: Section<'_>) -> ListenConfig {

@@ -21,6 +21,7 @@ use parking_lot::{Mutex, RwLock};
 use smallvec::SmallVec;
 use stentor_journal::ContentReader;
 use stentor_mail::reply::Reply;
+use stentor_policy::SenderRates;
 use stentor_queue::ids::{ContentId, MessageId, Ms};
 use tokio::sync::Notify;
 
@@ -55,6 +56,8 @@ pub struct Core {
     pub intake: Intake,
     pub reader: ContentReader,
     pub memory: Memory,
+    /// How much each sender hands in; nothing else is locked while it is.
+    pub senders: Mutex<SenderRates>,
     pub lists: Lists,
     pub log: AttemptLog,
     pub resolver: Resolver,
@@ -97,6 +100,7 @@ impl Core {
         let config = &parts.settings.config;
         let commit_delay = Duration::from_micros(config.journal.commit_delay_us);
         Arc::new(Core {
+            senders: Mutex::new(SenderRates::new(parts.clock.now())),
             clock: parts.clock,
             intake: Intake::new(
                 commit_delay,
