@@ -188,6 +188,9 @@ impl ClientSession {
             return Err(ClientError::NotReady);
         }
         let pipelined = self.pipelines();
+        // Behind a transaction whose end is not known RSET is no ceremony: had all its recipients or its BDAT been refused,
+        // the next MAIL would be a 503 and the next recipients would get their copy under the sender before (RFC 3030
+        // section 2 demands it). It shares the round trip with the commands around it.
         let reset = self.dirty || !self.transactions.is_empty();
         let flow = self.flow(spec.size, spec.size_exact);
         let mut transaction = Transaction::new(spec, flow, self.spare.pop().unwrap_or_default());
