@@ -207,7 +207,7 @@ fn numbered(local: &str) -> Option<usize> {
 }
 
 fn is_random(token: &str) -> bool {
-    let has = |wanted: fn(&u8) -> bool| token.as_bytes().iter().any(|b| wanted(b));
+    let has = |wanted: fn(&u8) -> bool| token.as_bytes().iter().any(wanted);
     token.len() >= RANDOM_BYTES_MIN && has(u8::is_ascii_digit) && has(u8::is_ascii_alphabetic)
 }
 
