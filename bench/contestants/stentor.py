@@ -23,7 +23,7 @@ smtp = ["127.0.0.1:{port}"]
 
 [routes]
 "*" = ["127.0.0.1:{sink_port}"]
-
+{routes}
 [delivery]
 recipients_per_transaction_max = {recipients}
 
@@ -58,7 +58,9 @@ class Stentor(Contestant):
         self.configuration = os.path.join(self.folder, "stentor.toml")
 
     def launch(self):
-        text = CONFIGURATION.format(port=self.port, sink_port=self.sink_port, recipients=RECIPIENTS_PER_TRANSACTION)
+        routes = "".join(f'"{domain}" = ["{host}"]\n' for domain, host in self.routes.items())
+        values = {"port": self.port, "sink_port": self.sink_port, "routes": routes}
+        text = CONFIGURATION.format(recipients=RECIPIENTS_PER_TRANSACTION, **values)
         if self.subscribers:
             text += LIST.format(subscribers=self.subscribers)
         if self.commit_delay_us is not None:
