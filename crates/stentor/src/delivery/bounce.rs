@@ -38,6 +38,8 @@ struct Subject {
     content: ContentId,
     /// Octets of the content, without the prefix that is added at the wire.
     size: u64,
+    /// Of a list's post: where it can be read.
+    archive: Option<String>,
 }
 
 /// One recipient in a report.
@@ -128,6 +130,7 @@ pub fn relayed(core: &Arc<Core>, assignment: &Assignment, outcomes: &[RcptOutcom
         accepted: assignment.accepted,
         content: assignment.content,
         size: assignment.size - assignment.prefix.len() as u64,
+        archive: None,
     };
     let (core, to) = (core.clone(), report_to(core, &subject));
     tokio::spawn(async move {
@@ -139,6 +142,7 @@ pub fn relayed(core: &Arc<Core>, assignment: &Assignment, outcomes: &[RcptOutcom
 
 /// What is to be said, and whether to anybody. `None` if the message is gone.
 fn gather(core: &Arc<Core>, no: MessageNo, failures: &[Failure]) -> Option<(Subject, Vec<Line>, bool)> {
+    let settings = core.settings();
     core.with(|hub, _| {
         let message = hub.store.message(no)?;
         let envelope = message.envelope();
@@ -151,6 +155,7 @@ fn gather(core: &Arc<Core>, no: MessageNo, failures: &[Failure]) -> Option<(Subj
             accepted: message.accepted(),
             content: message.content(),
             size: envelope.size - envelope.prefix.len() as u64,
+            archive: envelope.list.and_then(|list| settings.list(list)?.settings().archive.clone()),
         };
         let reported = !subject.sender.is_empty() && !message.is_report();
         let wants = |notify: Option<u8>| notify.is_none_or(|notify| notify & FAILURE != 0);
@@ -233,6 +238,7 @@ async fn send(core: &Arc<Core>, subject: &Subject, lines: &[Line], to: Vec<Addre
         original: &original,
         original_whole: is_whole,
         ret: subject.ret.map_or(dsn::Ret::Headers, super::ret),
+        archive: subject.archive.as_deref(),
         smtputf8: subject.smtputf8,
     });
     let envelope = NewEnvelope {
