@@ -18,6 +18,7 @@ mod expand;
 mod rate;
 mod route;
 mod rules;
+mod site;
 #[cfg(test)]
 mod tests;
 
@@ -26,3 +27,4 @@ pub use expand::{ALIAS_DEPTH_MAX, ALIAS_TARGETS_MAX, Expansion, TARGETS_TOTAL_MA
 pub use rate::{RateLimits, SENDERS_MAX, SenderRates, stem};
 pub use route::{Host, Route, RouteHost, RouteHostError, RouteInput, RoutePattern};
 pub use rules::{AliasInput, Decision, ListInput, Policy, PolicyError, PolicyInput, Subject, Verdict, Why};
+pub use site::{PROFILES, SiteRule, SiteRules};

@@ -104,6 +104,7 @@ impl Server {
             .map_err(StartError::Thread)?;
         resume(&core);
         tokio::spawn(core.clone().tick());
+        tokio::spawn(crate::delivery::delays::run(core.clone()));
         for name in settings.list_names() {
             let core = core.clone();
             // A post that comes before this is through waits for it at RCPT.

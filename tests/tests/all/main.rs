@@ -10,6 +10,7 @@ mod classes;
 mod config;
 mod control;
 mod crash;
+mod delays;
 mod delivery;
 mod dns;
 mod faults;

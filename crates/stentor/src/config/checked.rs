@@ -127,6 +127,15 @@ pub struct DeliveryConfig {
     pub resolves_max: u32,
 }
 
+/// Who is told of a delay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DelayWarning {
+    /// Also who did not say what reports are wanted.
+    All,
+    /// Who asked for it: NOTIFY=DELAY (RFC 3461).
+    Asked,
+}
+
 /// `[retry]`: first and longest back-off of each clock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RetryConfig {
@@ -140,6 +149,9 @@ pub struct RetryConfig {
     pub recipient_ms_max: u64,
     /// From acceptance until what is left is returned.
     pub lifetime_ms: u64,
+    /// Age at which the sender is told that a message is still on its way; 0: never.
+    pub delay_warning_ms: u64,
+    pub delay_warning_to: DelayWarning,
     /// How long failures of one message are gathered for one report.
     pub bounce_gather_ms: u64,
 }

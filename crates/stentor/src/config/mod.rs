@@ -24,7 +24,7 @@ use std::path::Path;
 
 use toml::de::DeTable;
 
-pub use checked::{Config, EightBit, LogFormat, LogLevel, LogTarget};
+pub use checked::{Config, DelayWarning, EightBit, LogFormat, LogLevel, LogTarget};
 pub use diagnose::{Diagnostic, Severity};
 use raw::Context;
 

@@ -10,8 +10,8 @@ use stentor_policy::{Class, InjectorClasses, RateLimits};
 use toml::de::DeTable;
 
 use super::checked::{
-    ClassesConfig, Config, ControlConfig, DeliveryConfig, DnsConfig, EightBit, JournalConfig, ListenConfig, LogConfig,
-    LogFormat, LogLevel, LogTarget, RetryConfig,
+    ClassesConfig, Config, ControlConfig, DelayWarning, DeliveryConfig, DnsConfig, EightBit, JournalConfig,
+    ListenConfig, LogConfig, LogFormat, LogLevel, LogTarget, RetryConfig,
 };
 use super::diagnose::Spot;
 use super::raw::{Context, Section};
@@ -266,6 +266,12 @@ fn retry(section: Section<'_>) -> RetryConfig {
         recipient_ms_min: first("recipient_min_s", 120),
         recipient_ms_max: longest("recipient_max_s", 7_200),
         lifetime_ms: section.seconds("lifetime_s", 432_000, 1.0..=30.0 * DAY_S),
+        delay_warning_ms: section.seconds("delay_warning_s", 14_400, 0.0..=30.0 * DAY_S),
+        delay_warning_to: section.choice(
+            "delay_warning_to",
+            DelayWarning::All,
+            &[("all", DelayWarning::All), ("asked", DelayWarning::Asked)],
+        ),
         bounce_gather_ms: section.number("bounce_gather_ms", 1_000, 0..=3_600_000),
     };
     at_most(&section, "host_min_s", config.host_ms_min, "host_max_s", config.host_ms_max);

@@ -28,29 +28,31 @@ const SUCCESS: u8 = 2;
 const FAILURE: u8 = 4;
 
 /// What a report says of the message that it is about.
-struct Subject {
-    id: MessageId,
-    sender: String,
-    envid: Option<String>,
-    ret: Option<Ret>,
-    smtputf8: bool,
-    accepted: Ms,
-    content: ContentId,
+pub(super) struct Subject {
+    pub id: MessageId,
+    pub sender: String,
+    pub envid: Option<String>,
+    pub ret: Option<Ret>,
+    pub smtputf8: bool,
+    pub accepted: Ms,
+    pub content: ContentId,
     /// Octets of the content, without the prefix that is added at the wire.
-    size: u64,
+    pub size: u64,
     /// Of a list's post: where it can be read.
-    archive: Option<String>,
+    pub archive: Option<String>,
 }
 
 /// One recipient in a report.
-struct Line {
-    address: String,
-    orcpt: Option<String>,
-    action: Action,
-    status: Enhanced,
-    host: Option<Arc<str>>,
-    diagnostic: Option<String>,
-    reason: Option<&'static str>,
+pub(super) struct Line {
+    pub address: String,
+    pub orcpt: Option<String>,
+    pub action: Action,
+    pub status: Enhanced,
+    pub host: Option<Arc<str>>,
+    pub diagnostic: Option<String>,
+    pub reason: Option<String>,
+    /// Of a delay: when we give up.
+    pub until: Option<Ms>,
 }
 
 /// Carries out `Effect::Bounce`.
@@ -116,6 +118,7 @@ pub fn relayed(core: &Arc<Core>, assignment: &Assignment, outcomes: &[RcptOutcom
             host: Some(host.clone()),
             diagnostic: None,
             reason: None,
+            until: None,
         })
         .collect();
     if lines.is_empty() || assignment.sender.is_empty() {
@@ -170,7 +173,8 @@ fn gather(core: &Arc<Core>, no: MessageNo, failures: &[Failure]) -> Option<(Subj
                 status: status(failure),
                 host: failure.host.clone(),
                 diagnostic: (failure.code > 0).then(|| diagnostic(failure)),
-                reason: failure.expired.then_some("it could not be delivered within the time allowed"),
+                reason: failure.expired.then(|| "it could not be delivered within the time allowed".to_owned()),
+                until: None,
             })
             .collect();
         Some((subject, lines, reported))
@@ -193,7 +197,7 @@ fn diagnostic(failure: &Failure) -> String {
 }
 
 /// Whom a report goes to: the sender (a list's bounce address stands for the list's owner).
-fn report_to(core: &Arc<Core>, subject: &Subject) -> Vec<Address> {
+pub(super) fn report_to(core: &Arc<Core>, subject: &Subject) -> Vec<Address> {
     match Address::parse(subject.sender.as_bytes(), true) {
         Ok(sender) => core.settings().people(&sender),
         Err(_) => Vec::new(),
@@ -202,7 +206,13 @@ fn report_to(core: &Arc<Core>, subject: &Subject) -> Vec<Address> {
 
 /// Builds the report for `to` (never empty) and hands it to the committer together with the fates that it tells of.
 /// Whether it is stored.
-async fn send(core: &Arc<Core>, subject: &Subject, lines: &[Line], to: Vec<Address>, settles: Vec<Settled>) -> bool {
+pub(super) async fn send(
+    core: &Arc<Core>,
+    subject: &Subject,
+    lines: &[Line],
+    to: Vec<Address>,
+    settles: Vec<Settled>,
+) -> bool {
     // Never closed.
     let _place = core.reports.acquire().await;
     let (id, content, now) = (core.next_message_id(), core.next_content_id(), core.clock.now());
@@ -211,6 +221,8 @@ async fn send(core: &Arc<Core>, subject: &Subject, lines: &[Line], to: Vec<Addre
     let (original, is_whole) = original(core, subject);
     let (date, arrival) = (format_date(now), format_date(subject.accepted));
     let message_id = format!("{id}.report@{hostname}");
+    // One for all: it follows from the acceptance.
+    let until = lines.iter().find_map(|line| line.until).map(format_date);
     let rcpts: Vec<ReportRcpt<'_>> = lines
         .iter()
         .map(|line| ReportRcpt {
@@ -220,9 +232,9 @@ async fn send(core: &Arc<Core>, subject: &Subject, lines: &[Line], to: Vec<Addre
             status: line.status,
             remote_mta: line.host.as_deref(),
             diagnostic: line.diagnostic.as_deref(),
-            reason: line.reason,
+            reason: line.reason.as_deref(),
             last_attempt: Some(&date),
-            will_retry_until: None,
+            will_retry_until: until.as_deref(),
         })
         .collect();
     let report = dsn::build(&Report {

@@ -4,6 +4,7 @@ mod assignment;
 mod body;
 mod bounce;
 mod connection;
+pub mod delays;
 pub mod outcome;
 
 use std::sync::Arc;
