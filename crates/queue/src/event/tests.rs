@@ -95,6 +95,7 @@ proptest! {
         round_trips(&Event::ListRemoved { name: &a });
         round_trips(&Event::Verb { at: n, who: &a, verb: &b, detail: &c });
         for held in [true, false] {
+            round_trips(&Event::Suspend { suspended: held, what: &a });
             round_trips(&Event::Hold { held, messages: vec![MessageId(n), MessageId(n / 2), MessageId(u64::MAX)] });
         }
     }

@@ -10,7 +10,8 @@ use std::ops::Bound;
 
 use super::Store;
 use crate::event::{
-    begin_intern, begin_messages, encode_checkpoint_end, encode_list, encode_totals, interned_bytes_max, put_interned,
+    begin_intern, begin_messages, encode_checkpoint_end, encode_list, encode_suspend, encode_totals,
+    interned_bytes_max, put_interned,
 };
 use crate::ids::MessageNo;
 
@@ -25,6 +26,8 @@ enum Stage {
     Addresses(u32),
     /// The last list done.
     Lists(Option<String>),
+    /// The last suspended list, sender or site done.
+    Suspended(Option<String>),
     /// The next message number, and the first that need not be sliced.
     Messages {
         next: u32,
@@ -76,8 +79,10 @@ impl Checkpoint {
                 }
                 Stage::Addresses(first) => addresses(store, first, self.slice_bytes_max, record),
                 Stage::Lists(last) => list_after(store, last.as_deref(), record)
-                    .map_or(Stage::Messages { next: self.messages.0, until: self.messages.1 }, |name| {
-                        Stage::Lists(Some(name))
+                    .map_or(Stage::Suspended(None), |name| Stage::Lists(Some(name))),
+                Stage::Suspended(last) => suspended_after(store, last.as_deref(), record)
+                    .map_or(Stage::Messages { next: self.messages.0, until: self.messages.1 }, |what| {
+                        Stage::Suspended(Some(what))
                     }),
                 Stage::Messages { next, until } => messages(store, next, until, self.slice_bytes_max, record),
                 Stage::End => {
@@ -114,6 +119,13 @@ fn list_after(store: &Store, last: Option<&str>, record: &mut Vec<u8>) -> Option
     let (name, list) = store.lists.range::<str, _>((after, Bound::Unbounded)).next()?;
     encode_list(record, name, list.version, &list.stamp, &list.ids);
     Some(name.clone())
+}
+
+fn suspended_after(store: &Store, last: Option<&str>, record: &mut Vec<u8>) -> Option<String> {
+    let after = last.map_or(Bound::Unbounded, Bound::Excluded);
+    let what = store.suspended.range::<str, _>((after, Bound::Unbounded)).next()?;
+    encode_suspend(record, true, what);
+    Some(what.clone())
 }
 
 fn messages(store: &Store, next: u32, until: u32, bytes_max: usize, record: &mut Vec<u8>) -> Stage {

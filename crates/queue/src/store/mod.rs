@@ -23,7 +23,7 @@ pub(crate) mod index;
 mod query;
 mod table;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::BuildHasher;
 
 use foldhash::fast::RandomState;
@@ -88,6 +88,8 @@ pub struct Store {
     pending: u64,
     /// Messages held.
     held: usize,
+    /// Lists, senders' domains and sites that an operator has suspended, as [`Event::Suspend`] names them.
+    suspended: BTreeSet<String>,
     /// The highest id seen or given out.
     last_id: MessageId,
     /// The id of the youngest message by number.
@@ -110,6 +112,7 @@ impl Default for Store {
             totals: Totals::default(),
             pending: 0,
             held: 0,
+            suspended: BTreeSet::new(),
             last_id: MessageId(0),
             last_linked: MessageId(0),
             window: false,
@@ -174,6 +177,12 @@ impl Store {
             }
             Event::Verb { .. } => Applied::Noted,
             Event::Hold { held, messages } => self.hold(held, &messages),
+            Event::Suspend { suspended: true, what } if !self.suspended.contains(what) => {
+                self.suspended.insert(what.to_owned());
+                Applied::Noted
+            }
+            Event::Suspend { suspended: false, what } if self.suspended.remove(what) => Applied::Noted,
+            Event::Suspend { .. } => Applied::Nothing,
             Event::Skipped(_) => self.ignore(),
         }
     }

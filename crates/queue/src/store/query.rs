@@ -66,6 +66,11 @@ impl Store {
         self.held
     }
 
+    /// What an operator has suspended, in order of name: `list:NAME`, `sender:DOMAIN`, `site:NAME`.
+    pub fn suspended(&self) -> impl Iterator<Item = &str> {
+        self.suspended.iter().map(String::as_str)
+    }
+
     pub fn oldest(&self) -> Option<(MessageNo, &Message)> {
         self.messages().next()
     }
