@@ -90,8 +90,8 @@ pub struct Sim {
     pub net: Net,
     pub now: Ms,
     pub posts: Vec<Post>,
-    /// Per post: milliseconds from the post to each watched recipient's delivery.
-    pub delays: Vec<Vec<u32>>,
+    /// Per post: milliseconds from the post to each watched recipient's delivery, and whose it is.
+    pub delays: Vec<Vec<(u32, u32)>>,
     pub counts: Counts,
     pub meter: Meter,
     /// When each transaction of a watched host ended, and whether the host took it; for rates.
@@ -258,6 +258,7 @@ impl Sim {
             Effect::Connect { conn, target, .. } => self.connect(conn, target.addr),
             Effect::Work { conn } => self.fill(conn),
             Effect::Close { conn } => self.close(conn),
+            Effect::GiveWay { conn } => self.give_way(conn),
             Effect::Bounce { no, failures } => self.bounce(no, &failures),
         }
     }
@@ -289,7 +290,6 @@ impl Sim {
         let Some(index) = self.store.message(no).map(|m| m.content().0 as usize) else { return };
         let post = &self.posts[index];
         let delay = (self.now - post.at) as u32;
-        let watched = ids.iter().filter(|id| post.watched.contains(*id)).count();
-        self.delays[index].extend(std::iter::repeat_n(delay, watched));
+        self.delays[index].extend(ids.iter().filter(|id| post.watched.contains(*id)).map(|id| (delay, id)));
     }
 }

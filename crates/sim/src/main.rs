@@ -24,6 +24,11 @@ fn day(options: &Options) -> Value {
             day.posts = options.number("posts", 200) as u32;
             day.pipeline = options.number("pipeline", 16) as usize;
             day.cfg.connections_max = options.number("connections", day.cfg.connections_max as u64) as usize;
+            let strategies = &mut day.cfg.strategies;
+            strategies.order = options.number("order", 1) == 1;
+            strategies.lanes = options.number("lanes", 1) == 1;
+            strategies.memory = options.number("memory", 1) == 1;
+            strategies.adaptation = options.number("adaptation", 1) == 1;
             day::run(&day).json()
         })
         .collect();

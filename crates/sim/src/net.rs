@@ -4,11 +4,13 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use stentor_queue::ids::Ms;
-use stentor_queue::site::{Resolution, SitePlan, Target};
+use stentor_queue::site::{Resolution, SiteLimits, SitePlan, Target};
 
 use crate::host::{Host, Mood};
 
 const HOST_BASE: u32 = 0x0a00_0000;
+/// Sites with many subscribers come first; those offer PIPELINING.
+const GREAT_SITES: u32 = 50;
 const TTL_S: u32 = 3_600;
 
 #[derive(Clone)]
@@ -25,6 +27,8 @@ pub struct Domain {
 pub struct Net {
     pub hosts: Vec<Host>,
     pub domains: Vec<Domain>,
+    /// What the sites' profile says.
+    pub limits: SiteLimits,
 }
 
 /// How a generated Internet is made up.
@@ -41,11 +45,11 @@ impl Net {
     pub fn generate(seed: u64, shape: &Shape) -> Net {
         let mut rng = fastrand::Rng::with_seed(seed);
         let mut net = Net::default();
-        for _ in 0..shape.sites {
+        for rank in 0..shape.sites {
             let rtt = rng.u64(20..=300);
             let count = [1, 1, 1, 1, 2, 2, 3][rng.usize(0..7)];
             let (equal, odd) = (rng.bool(), odd_mood(&mut rng, shape.odd_percent));
-            let (chunking, pipelining) = (rng.u32(0..100) < 60, rng.u32(0..100) < 97);
+            let (chunking, pipelining) = (rng.u32(0..100) < 60, rng.u32(0..100) < 97 || rank < GREAT_SITES);
             let hosts = (0..count)
                 .map(|_| {
                     let mood = if rng.u32(0..10_000) < shape.bad_percent * 100 { bad_mood(&mut rng) } else { odd };
@@ -90,7 +94,7 @@ impl Net {
             lmtp: false,
         };
         let targets = domain.hosts.iter().enumerate().map(target).collect();
-        Resolution::Site(SitePlan { key: domain.key.clone(), targets, mixes_domains: false, ttl_s: TTL_S })
+        Resolution::Site(SitePlan { key: domain.key.clone(), targets, mixes_domains: false, limits: self.limits, ttl_s: TTL_S })
     }
 
     pub fn host_at(addr: SocketAddr) -> usize {

@@ -206,6 +206,21 @@ impl Sim {
         self.closed(conn, &CloseReason::Lost { text: why.into() });
     }
 
+    /// Others need its place.
+    pub(crate) fn give_way(&mut self, conn: ConnId) {
+        let Some(wire) = self.wires.get(&conn) else { return };
+        // Small content is out with its transaction where several may be under way; a host that never answers MAIL
+        // keeps DATA from being sent otherwise.
+        let host = &self.net.hosts[wire.host];
+        let is_out = !wire.open.is_empty() && (host.pipelining && host.chunking || host.mood == Mood::NoFinal);
+        if is_out {
+            self.call("stays", |sched, _, now| sched.stays(conn, now));
+        } else {
+            self.counts.cut += 1;
+            self.lost(conn, "gave way");
+        }
+    }
+
     pub(crate) fn close(&mut self, conn: ConnId) {
         let Some(wire) = self.wires.get_mut(&conn) else { return };
         if wire.ready {

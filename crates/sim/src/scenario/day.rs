@@ -6,11 +6,12 @@
 
 use serde_json::{Value, json};
 use stentor_queue::event::Class;
-use stentor_queue::ids::Ms;
+use stentor_queue::ids::{AddressId, Ms};
 use stentor_queue::idset::IdSet;
 use stentor_queue::sched::SchedConfig;
 
 use crate::engine::{Counts, Post, START, Sim};
+use crate::host::Host;
 use crate::net::{Net, Shape};
 
 const HOUR_MS: Ms = 3_600_000;
@@ -60,6 +61,8 @@ pub struct Result {
     pub unserved: usize,
     pub slowest_alone_ms: u32,
     pub counts: Counts,
+    /// The last delivery of the worst post.
+    pub worst: String,
 }
 
 impl Result {
@@ -94,6 +97,7 @@ impl Result {
             "connect_failures": self.counts.connect_failures,
             "transactions": self.counts.transactions,
             "delivered": self.counts.delivered,
+            "worst": self.worst,
             "cut": self.counts.cut,
         })
     }
@@ -152,9 +156,14 @@ fn alone(day: &Day, net: &Net, subscribers: &[u32]) -> u32 {
         let watched = recipients.clone();
         sim.post(Post { at: START, recipients, class: Class::Bulk, list: Some("l".into()), copies: day.copies, watched });
         sim.run_empty(START + HOUR_MS);
-        slowest = slowest.max(sim.delays[0].iter().copied().max().unwrap_or(0));
+        slowest = slowest.max(sim.delays[0].iter().map(|d| d.0).max().unwrap_or(0));
     }
     slowest
+}
+
+fn describe(host: &Host) -> String {
+    let (pipelining, chunking) = (host.pipelining, host.chunking);
+    format!("{:?} rtt {} pipelining {pipelining} chunking {chunking}", host.mood, host.rtt_ms)
 }
 
 pub fn run(day: &Day) -> Result {
@@ -186,10 +195,17 @@ pub fn run(day: &Day) -> Result {
     let reachable = watched.len();
     let posts = sim.delays.iter_mut().map(|delays| {
         delays.sort_unstable();
-        let at = |share: usize| delays.get((reachable * share).div_ceil(100).max(1) - 1).copied().unwrap_or(u32::MAX);
+        let at = |share: usize| delays.get((reachable * share).div_ceil(100).max(1) - 1).map_or(u32::MAX, |d| d.0);
         (at(95), at(100))
     });
     let posts: Vec<(u32, u32)> = posts.collect();
+    let last = sim.delays.iter().enumerate().filter_map(|(i, d)| d.last().map(|last| (*last, i))).max();
+    let worst = last.map(|((ms, id), post)| {
+        let name = sim.store.book.domain_name(sim.store.book.domain(AddressId(id)));
+        let domain = &net.domains[Net::number(name).unwrap_or(0)];
+        let hosts: Vec<String> = domain.hosts.iter().map(|h| describe(&net.hosts[*h as usize])).collect();
+        format!("post {post} at {} s, {ms} ms, {name}: {}", (sim.posts[post].at - START) / 1_000, hosts.join(", "))
+    });
     let unserved = posts.iter().filter(|p| p.1 == u32::MAX).count();
-    Result { posts, unserved, slowest_alone_ms, counts: sim.counts }
+    Result { posts, unserved, slowest_alone_ms, counts: sim.counts, worst: worst.unwrap_or_default() }
 }
