@@ -5,6 +5,9 @@
 //! one message, and after `STRIKES_MAX` messages in a row without a delivery it becomes the mailbox's. Times are kept in
 //! seconds: a million clocks take about 60 bytes each, timer included.
 
+use smallvec::SmallVec;
+
+use super::flows::FlowNo;
 use super::reasons::{ReasonNo, Reply};
 use super::tables::Parts;
 use super::timers::Timer;
@@ -46,8 +49,8 @@ struct Hold {
     until: Ms,
     fails: u8,
     reason: ReasonNo,
-    /// Messages kept back, with their class.
-    waiters: [IdSet; super::sites::CLASSES],
+    /// Messages kept back, by flow, with the flow's class.
+    waiters: SmallVec<[(FlowNo, usize, IdSet); 1]>,
 }
 
 #[derive(Default)]
@@ -157,7 +160,7 @@ impl Scheduler {
         // An attempt at this mailbox has just failed, so whatever waits for it and is too old has been tried.
         let newest = self.newest;
         while let Some(mailbox) = self.clocks.mailboxes.get_mut(&id)
-            && let Some(oldest) = super::sites::oldest(&mailbox.waiters, newest)
+            && let Some(oldest) = super::lines::oldest(&mailbox.waiters, newest)
         {
             let live = self.messages.get(&oldest);
             let is_parked = live.is_some_and(super::Active::is_parked);
@@ -181,7 +184,7 @@ impl Scheduler {
             return;
         }
         while let Some(mailbox) = self.clocks.mailboxes.get_mut(&id)
-            && let Some(no) = super::sites::oldest(&mailbox.waiters, newest)
+            && let Some(no) = super::lines::oldest(&mailbox.waiters, newest)
         {
             mailbox.waiters.remove(no.0);
             let Some(active) = self.messages.get(&no) else { continue };
@@ -329,15 +332,19 @@ impl Scheduler {
     }
 
     /// Whether a hold keeps the message back at the site; if so it is moved there.
-    pub(super) fn held_back(&mut self, store: &Store, site: SiteId, class: usize, no: MessageNo, now: Ms) -> bool {
+    pub(super) fn held_back(&mut self, store: &Store, site: SiteId, no: MessageNo, now: Ms) -> bool {
+        let Some((flow, class)) = self.messages.get(&no).map(|m| (m.flow, m.class)) else { return false };
         let sender = store.message(no).map(|m| HoldKey::Sender(sender_key(m.sender())));
         for key in [Some(HoldKey::Message(no)), sender].into_iter().flatten() {
             let Some(slot) = self.clocks.hold_by_key.get(&(site, key)) else { continue };
             if let Some(hold) = self.clocks.holds[*slot as usize].as_mut()
                 && hold.until > now
             {
-                hold.waiters[class].insert(no.0);
-                self.sites.get(site).waiting[class].remove(no.0);
+                match hold.waiters.iter_mut().find(|(f, _, _)| *f == flow) {
+                    Some((_, _, set)) => _ = set.insert(no.0),
+                    None => hold.waiters.push((flow, class, IdSet::one(no.0))),
+                }
+                self.sites.get(site).lines.remove(flow, no);
                 return true;
             }
         }
@@ -350,7 +357,7 @@ impl Scheduler {
         let slot = if let Some(slot) = self.clocks.hold_by_key.get(&(site, key)) {
             *slot
         } else {
-            let hold = Hold { site, key, until: 0, fails: 0, reason, waiters: [IdSet::new(), IdSet::new()] };
+            let hold = Hold { site, key, until: 0, fails: 0, reason, waiters: SmallVec::new() };
             let slot = if let Some(slot) = self.clocks.free_holds.pop() {
                 self.clocks.holds[slot as usize] = Some(hold);
                 slot
@@ -389,10 +396,10 @@ impl Scheduler {
         }
         let (site, key) = (hold.site, hold.key);
         let waiters = std::mem::take(&mut hold.waiters);
-        let idle = waiters.iter().all(IdSet::is_empty);
+        let idle = waiters.is_empty();
         let entry = self.sites.get(site);
-        for (waiting, back) in entry.waiting.iter_mut().zip(&waiters) {
-            waiting.union_with(back);
+        for (flow, class, back) in &waiters {
+            entry.lines.insert_all(*flow, *class, back);
         }
         match key {
             HoldKey::Sender(_) if idle => self.drop_hold(site, key),
@@ -411,8 +418,8 @@ impl Scheduler {
         self.clocks.free_holds.push(slot);
         let entry = self.sites.get(site);
         entry.holds -= 1;
-        for (waiting, back) in entry.waiting.iter_mut().zip(&hold.waiters) {
-            waiting.union_with(back);
+        for (flow, class, back) in &hold.waiters {
+            entry.lines.insert_all(*flow, *class, back);
         }
         self.sites.mark_dirty(site);
     }

@@ -153,7 +153,7 @@ impl Scheduler {
     }
 
     /// The answer to [`Effect::Resolve`].
-    pub fn resolved(&mut self, _store: &Store, domain: DomainId, resolution: Resolution, now: Ms) {
+    pub fn resolved(&mut self, store: &Store, domain: DomainId, resolution: Resolution, now: Ms) {
         if self.domains.get(domain).look_up != LookUp::Asked {
             return;
         }
@@ -164,11 +164,14 @@ impl Scheduler {
             }
             Resolution::Site(plan) => {
                 let ttl_ms = (Ms::from(plan.ttl_s) * 1_000).clamp(TTL_MS_MIN, TTL_MS_MAX);
-                let site = self.sites.of_plan(plan);
+                let site = self.sites.of_plan(plan, now);
                 let entry = self.domains.get(domain);
                 (entry.look_up, entry.until, entry.fails) = (LookUp::Known, now + ttl_ms, 0);
                 if entry.site != Some(site) {
                     entry.site = Some(site);
+                    if let Some(known) = super::history::known(store, domain) {
+                        self.sites.get(site).history.learn(known, now);
+                    }
                     self.join(domain, site);
                 }
             }

@@ -11,17 +11,23 @@ use crate::site::Target;
 /// Recipients of one transaction: inline for plain relay.
 pub type Ids = SmallVec<[AddressId; 4]>;
 
+/// A local address to send from: its place in `SchedConfig::sources`.
+pub type SourceNo = u8;
+
 /// What the shell is asked to do. Each is answered by the call named with it.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Effect {
     /// Look the domain's destination up; answer with [`super::Scheduler::resolved`].
     Resolve { domain: DomainId },
-    /// Open a session to `target`; answer with `connected` (ready for MAIL) or `connect_failed`, in the end `closed`.
-    Connect { conn: ConnId, site: SiteId, target: Target },
+    /// Open a session to `target` from `source`; answer with `connected` (ready for MAIL) or `connect_failed`, in the end `closed`.
+    Connect { conn: ConnId, site: SiteId, source: SourceNo, target: Target },
     /// Work waits for this idle connection; answer with `take_work`.
     Work { conn: ConnId },
     /// Say QUIT and close; answer with `closed`. No transaction is open on it (a connecting one is given up).
     Close { conn: ConnId },
+    /// Others need the place of this silent connection: drop it at once, whatever it waits for, and answer as for one
+    /// that timed out; or, if the end of some data (final dot, BDAT LAST) has been sent, answer with `stays`.
+    GiveWay { conn: ConnId },
     /// Journal these recipients as bounced or expired together with the report, then call `bounced`; if the journal
     /// refuses, call `bounce_refused` and they come again.
     Bounce { no: MessageNo, failures: Vec<Failure> },

@@ -165,8 +165,11 @@ impl Scheduler {
     }
 
     fn drain_site(&mut self, store: &Store, site: SiteId, drain: &Drain, steps: &mut u32, now: Ms) -> bool {
-        for class in 0..super::sites::CLASSES {
-            while let Some(no) = self.sites.get(site).oldest(class, self.newest) {
+        // From the back: a line that becomes empty may be taken out.
+        for at in (0..self.sites.get(site).lines.list.len()).rev() {
+            while let Some(line) = self.sites.get(site).lines.list.get(at)
+                && let Some(no) = super::lines::oldest(&line.waiting, self.newest)
+            {
                 if *steps == 0 {
                     return false;
                 }

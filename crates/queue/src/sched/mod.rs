@@ -32,6 +32,12 @@ mod conns;
 mod domains;
 mod effects;
 mod failing;
+mod flows;
+mod history;
+mod lanes;
+mod lines;
+mod pace;
+mod path;
 mod reasons;
 mod results;
 mod sites;
@@ -48,8 +54,10 @@ use std::collections::VecDeque;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
-pub use config::{Backoff, SchedConfig};
-pub use effects::{CloseReason, Dsn, Effect, Failure, Ids, RcptOutcome, Stage, Work};
+pub use config::{Backoff, SchedConfig, SourceConfig, Strategies};
+pub use effects::{CloseReason, Dsn, Effect, Failure, Ids, RcptOutcome, SourceNo, Stage, Work};
+pub use flows::{FlowKey, FlowRules, SourceSet};
+pub use history::SiteHistory;
 pub use reasons::Reply;
 pub use status::{Census, Load, RecipientState, RecipientStatus, SiteStatus, Waiting};
 
@@ -67,6 +75,7 @@ type Map<K, V> = HashMap<K, V, RandomState>;
 /// What the scheduler knows of a live message.
 struct Active {
     class: usize,
+    flow: flows::FlowNo,
     accepted: Ms,
     /// In a transaction now.
     in_flight: IdSet,
@@ -115,6 +124,9 @@ pub struct Scheduler {
     reasons: reasons::Reasons,
     drains: VecDeque<failing::Drain>,
     flushes: VecDeque<steps::Flush>,
+    flows: flows::Flows,
+    /// A flow was resumed: sites from here on are looked at again.
+    resuming: Option<u32>,
     verbs: verbs::Verbs,
     effects: Vec<Effect>,
     stopped: bool,
@@ -140,6 +152,8 @@ impl Scheduler {
             reasons: reasons::Reasons::default(),
             drains: VecDeque::new(),
             flushes: VecDeque::new(),
+            flows: flows::Flows::default(),
+            resuming: None,
             verbs: verbs::Verbs::default(),
             effects: Vec::new(),
             stopped: false,
@@ -156,8 +170,10 @@ impl Scheduler {
     pub fn accepted(&mut self, store: &Store, no: MessageNo, now: Ms) {
         let Some(message) = store.message(no) else { return };
         let small = message.pending().len() <= SMALL_RECIPIENTS_MAX;
+        let class = usize::from(message.class() == crate::event::Class::Bulk);
         let active = Active {
-            class: usize::from(message.class() == crate::event::Class::Bulk),
+            class,
+            flow: self.flows.of(message, class),
             accepted: message.accepted(),
             in_flight: IdSet::new(),
             extra: None,
@@ -224,6 +240,7 @@ impl Scheduler {
             || !self.domains.relinks.is_empty()
             || !self.drains.is_empty()
             || !self.flushes.is_empty()
+            || self.resuming.is_some()
             || self.verbs.has_work()
             || !self.sites.dirty.is_empty();
         if at_once && !self.stopped { Some(0) } else { self.timers.next() }

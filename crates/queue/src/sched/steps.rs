@@ -37,6 +37,7 @@ impl Scheduler {
         }
         self.drain(store, STEPS_MAX / 4, now);
         self.flush_on(store);
+        self.resume_on(now);
         self.verbs_on(store, STEPS_MAX / 2, now);
         self.look_at_dirty(DIRTY_MAX, now);
         self.serve_wanting(now);
@@ -68,6 +69,18 @@ impl Scheduler {
         }
     }
 
+    /// Sites with lines of flows that were suspended until now.
+    fn resume_on(&mut self, now: Ms) {
+        let Some(first) = self.resuming else { return };
+        let end = (first + DIRTY_MAX).min(self.sites.list.len() as u32);
+        for site in first..end {
+            if self.sites.get(SiteId(site)).lines.bring_back(&self.flows) {
+                self.consider(SiteId(site), now);
+            }
+        }
+        self.resuming = (end < self.sites.list.len() as u32).then_some(end);
+    }
+
     /// Try everything of a site now: the clocks of its hosts, and of whatever waits for it. Done by the next ticks.
     pub fn flush_site(&mut self, site: SiteId) {
         if site.0 as usize >= self.sites.list.len() {
@@ -86,9 +99,11 @@ impl Scheduler {
     }
 
     pub(super) fn end_host_clocks(&mut self, site: SiteId) {
-        for target in 0..self.sites.get(site).targets.len() {
-            let host = self.sites.get(site).targets[target].1;
-            self.sites.host(host).until = 0;
+        for source in 0..self.sites.get(site).paths.len() {
+            for target in 0..self.sites.get(site).paths[source].hosts.len() {
+                let host = self.sites.get(site).paths[source].hosts[target];
+                self.sites.host(host).until = 0;
+            }
         }
         self.sites.mark_dirty(site);
     }

@@ -12,8 +12,10 @@
 
 use std::collections::VecDeque;
 
+use smallvec::SmallVec;
+
 use super::clocks::sender_key;
-use super::sites::{CLASSES, oldest};
+use super::lines::oldest;
 use super::{Active, SMALL_RECIPIENTS_MAX, Scheduler};
 use crate::ids::{AddressId, DomainId, MessageNo, Ms, SiteId};
 use crate::idset::IdSet;
@@ -192,7 +194,7 @@ impl Scheduler {
         }
         if is_last {
             self.waits.at_sites.remove(&(site, no));
-            self.sites.get(site).waiting.iter_mut().for_each(|waiting| _ = waiting.remove(no.0));
+            self.sites.get(site).lines.remove_gone(no);
         }
     }
 
@@ -234,7 +236,9 @@ impl Scheduler {
         let extra = self.messages.get_mut(&no).and_then(|active| active.extra.as_mut());
         let Some(parked) = extra.and_then(|extra| extra.parked.as_mut()) else { return false };
         parked.sites.insert(site.0);
-        self.sites.get(site).waiting.iter_mut().for_each(|waiting| _ = waiting.remove(no.0));
+        if let Some(flow) = self.messages.get(&no).map(|active| active.flow) {
+            self.sites.get(site).lines.remove(flow, no);
+        }
         true
     }
 
@@ -266,8 +270,10 @@ impl Scheduler {
         }
         for _ in 0..FRONT_MAX {
             let mut is_clear = true;
-            for class in 0..CLASSES {
-                let Some(no) = oldest(&self.sites.get(site).waiting[class], self.newest) else { continue };
+            let mut fronts: SmallVec<[MessageNo; 4]> = SmallVec::new();
+            let lines = &self.sites.get(site).lines.list;
+            fronts.extend(lines.iter().filter_map(|line| oldest(&line.waiting, self.newest)));
+            for no in fronts {
                 if !self.messages.contains_key(&no) {
                     self.bury_at(site, no);
                     is_clear = false;
@@ -286,7 +292,7 @@ impl Scheduler {
     /// A message that is gone leaves a site's line; what its domains have of it is forgotten by the next ticks.
     pub(super) fn bury_at(&mut self, site: SiteId, no: MessageNo) {
         let entry = self.sites.get(site);
-        entry.waiting.iter_mut().for_each(|waiting| _ = waiting.remove(no.0));
+        entry.lines.remove_gone(no);
         if let [only] = entry.domains[..] {
             self.verbs.graves.push_back((only, no));
         }
@@ -343,7 +349,7 @@ impl Scheduler {
         while steps > 0
             && let Some((no, mut parked)) = self.verbs.releases.pop_front()
         {
-            let Some(class) = self.messages.get(&no).map(|active| active.class) else {
+            let Some((class, flow)) = self.messages.get(&no).map(|active| (active.class, active.flow)) else {
                 self.bury_all(no, &parked);
                 continue;
             };
@@ -352,7 +358,7 @@ impl Scheduler {
             {
                 steps -= 1;
                 parked.sites.remove(site);
-                self.sites.get(SiteId(site)).waiting[class].insert(no.0);
+                self.sites.get(SiteId(site)).lines.insert(flow, class, no);
                 self.sites.mark_dirty(SiteId(site));
             }
             for is_bulk in [true, false] {

@@ -1,0 +1,3 @@
+//! What is measured: each scenario answers with JSON.
+
+pub mod day;
