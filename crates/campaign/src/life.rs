@@ -321,6 +321,12 @@ impl<'a> Life<'a> {
                             self.close_if_idle(conn);
                         }
                     }
+                    Act::GiveWay(signal) => {
+                        // Its end comes as that of any other; nothing here is silent for long.
+                        if let Some(conn) = self.conn_of(&signal) {
+                            self.core.with(|hub, now| hub.sched.stays(conn, now));
+                        }
+                    }
                     Act::Bounce { no, failures } => self.bounce(no, failures),
                 }
             }

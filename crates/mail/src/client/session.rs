@@ -159,6 +159,12 @@ impl ClientSession {
         self.transactions.len()
     }
 
+    /// Whether the whole content of a transaction that has no last word yet is out: whoever cuts the connection now may
+    /// have it delivered twice (RFC 1047).
+    pub fn has_data_out(&self) -> bool {
+        self.transactions.iter().any(Transaction::content_is_out)
+    }
+
     /// Whether a transaction may begin with none open.
     pub fn can_begin(&self) -> bool {
         self.phase == Phase::Ready && self.transactions.is_empty() && self.awaited.is_empty()

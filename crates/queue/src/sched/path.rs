@@ -21,6 +21,8 @@ use crate::ids::Ms;
 pub(super) const RECIPIENTS_UNLIMITED: usize = usize::MAX;
 const UNDER_WAY_MIN: u32 = 4;
 const UNDER_WAY_CREDIT_MAX: u32 = 4_096;
+/// From so many messages on it is counted what a site takes within a minute.
+const COUNTED_FROM: u32 = 8;
 /// Growth beyond a refused number of connections is tried after this, doubling.
 const GROW_MS_MIN: Ms = 60_000;
 const GROW_MS_MAX: Ms = 3_600_000;
@@ -110,6 +112,12 @@ impl Path {
     pub fn good(&mut self, max: usize, now: Ms) {
         self.proven = true;
         self.credit = (self.credit + 1).min(UNDER_WAY_CREDIT_MAX);
+        if self.credit >= COUNTED_FROM && self.pace.is_none() {
+            self.pace = Some(Box::default());
+        }
+        if let Some(pace) = &mut self.pace {
+            pace.took(now);
+        }
         if now >= self.grow_at && (self.window as usize) < max && self.conns + 1 >= self.window as usize {
             self.window += if self.slow_start { 1.0 } else { 1.0 / self.window.max(1.0) };
         }
@@ -144,13 +152,12 @@ impl Path {
 
     /// A rate reply.
     pub fn too_fast(&mut self, now: Ms) {
+        let taken = self.credit.min(COUNTED_FROM);
         let pace = self.pace.get_or_insert_default();
         if pace.paused_until(now).is_none() {
+            pace.refused(taken, now);
             self.shrink(0.5);
             self.credit /= 2;
-        }
-        if let Some(pace) = &mut self.pace {
-            pace.refused(now);
         }
     }
 

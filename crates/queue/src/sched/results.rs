@@ -235,9 +235,6 @@ impl Scheduler {
         let max = entry.connections_max(default);
         let path = &mut entry.paths[source as usize];
         path.good(max, now);
-        if let Some(pace) = &mut path.pace {
-            pace.took(now);
-        }
         if entry.holds > 0 {
             self.drop_hold(site, HoldKey::Message(no));
             if let Some(sender) = sender {

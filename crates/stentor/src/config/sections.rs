@@ -149,7 +149,7 @@ fn listen_addresses(section: &Section<'_>) -> Vec<SocketAddr> {
 }
 
 fn delivery(section: Section<'_>) -> DeliveryConfig {
-    let connections_max = section.number("connections_max", 500, 1..=100_000) as u32;
+    let connections_max = section.number("connections_max", 800, 1..=100_000) as u32;
     let timeout = |key, default| section.seconds(key, default, 0.1..=DAY_S);
     let config = DeliveryConfig {
         connections_max,

@@ -27,6 +27,7 @@ pub const COMPLETIONS_MAX: usize = 50_000;
 pub struct Signal {
     notify: Notify,
     close: AtomicBool,
+    give_way: AtomicBool,
 }
 
 impl Signal {
@@ -37,6 +38,21 @@ impl Signal {
     pub fn close(&self) {
         self.close.store(true, Ordering::Release);
         self.notify.notify_one();
+    }
+
+    /// Others need the place of this silent connection.
+    pub fn give_way(&self) {
+        self.give_way.store(true, Ordering::Release);
+        self.notify.notify_one();
+    }
+
+    pub fn must_give_way(&self) -> bool {
+        self.give_way.load(Ordering::Acquire)
+    }
+
+    /// The connection stays: the end of some data is out.
+    pub fn stays(&self) {
+        self.give_way.store(false, Ordering::Release);
     }
 
     pub async fn signalled(&self) {
@@ -54,6 +70,7 @@ pub enum Act {
     Connect { conn: ConnId, target: Target, signal: Arc<Signal> },
     Wake(Arc<Signal>),
     Close(Arc<Signal>),
+    GiveWay(Arc<Signal>),
     Bounce { no: MessageNo, failures: Vec<Failure> },
 }
 
@@ -168,6 +185,7 @@ impl Hub {
                 }
                 Effect::Work { conn } => acts.extend(self.signals.get(&conn).cloned().map(Act::Wake)),
                 Effect::Close { conn } => acts.extend(self.signals.get(&conn).cloned().map(Act::Close)),
+                Effect::GiveWay { conn } => acts.extend(self.signals.get(&conn).cloned().map(Act::GiveWay)),
                 Effect::Bounce { no, failures } => acts.push(Act::Bounce { no, failures }),
             }
         }

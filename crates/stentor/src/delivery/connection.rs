@@ -39,7 +39,7 @@ pub async fn connect(core: Arc<Core>, conn: ConnId, target: Target, signal: Arc<
     let patience = Duration::from_millis(settings.config.delivery.connect_timeout_ms);
     let opened = tokio::select! {
         opened = tokio::time::timeout(patience, open(&target)) => opened,
-        () = closed(&signal) => Ok(Err(io::Error::other("given up"))),
+        why = closed(&signal) => Ok(Err(io::Error::other(why))),
     };
     let failed = match opened {
         Ok(Ok(stream)) => {
@@ -101,8 +101,14 @@ fn plain(error: &io::Error) -> String {
     text.split(" (os error").next().unwrap_or_default().to_owned()
 }
 
-async fn closed(signal: &Signal) {
-    while !signal.must_close() {
+async fn closed(signal: &Signal) -> &'static str {
+    loop {
+        if signal.must_close() {
+            return "given up";
+        }
+        if signal.must_give_way() {
+            return "gave way after a long silence";
+        }
         signal.signalled().await;
     }
 }
@@ -144,6 +150,9 @@ impl Connection {
                 let now = self.core.clock.now();
                 self.smtp.quit(now);
             }
+            if self.signal.must_give_way() {
+                self.give_way();
+            }
             self.begin();
             self.send_content();
             self.tell_progress();
@@ -151,6 +160,18 @@ impl Connection {
                 tracing::debug!(host = %self.target.host, %error, "connection lost");
                 self.smtp.disconnected();
             }
+        }
+    }
+
+    /// Others need this silent connection's place. Once the end of some data is out it stays: cutting there delivers
+    /// twice.
+    fn give_way(&mut self) {
+        if self.smtp.has_data_out() {
+            self.signal.stays();
+            let conn = self.conn;
+            self.core.with(|hub, now| hub.sched.stays(conn, now));
+        } else {
+            self.smtp.quit(self.core.clock.now());
         }
     }
 
@@ -172,7 +193,13 @@ impl Connection {
                 ClientEvent::Ready(_) => {
                     self.is_ready = true;
                     let conn = self.conn;
-                    self.core.with(|hub, now| hub.sched.connected(conn, now));
+                    let (transactions, recipients) = (self.smtp.caps().transactions_max, self.smtp.caps().rcpts_max);
+                    self.core.with(|hub, now| {
+                        hub.sched.connected(conn, now);
+                        if transactions.is_some() || recipients.is_some() {
+                            hub.sched.limits_offered(conn, transactions, recipients);
+                        }
+                    });
                 }
                 ClientEvent::Done { tx, results } => self.done(tx, results),
                 ClientEvent::Closed { error } => return Some(close_reason(error)),
@@ -349,7 +376,6 @@ impl Connection {
                 return Ok(());
             }
             let deadline = self.smtp.deadline();
-            let wants_work = self.is_starved || self.signal.must_close() && self.open.is_empty();
             let interest = if self.out_at < self.smtp.output().len() {
                 tokio::io::Interest::READABLE | tokio::io::Interest::WRITABLE
             } else {
@@ -365,7 +391,7 @@ impl Connection {
                         }
                     }
                 }
-                () = self.signal.signalled(), if wants_work || self.open.is_empty() => {
+                () = self.signal.signalled() => {
                     self.is_starved = false;
                     return Ok(());
                 }

@@ -41,6 +41,7 @@ impl Actor for Tasks {
             Act::Connect { conn, target, signal } => drop(self.runtime.spawn(connect(core, conn, target, signal))),
             Act::Wake(signal) => signal.wake(),
             Act::Close(signal) => signal.close(),
+            Act::GiveWay(signal) => signal.give_way(),
             Act::Bounce { no, failures } => drop(self.runtime.spawn(bounce(core, no, failures))),
         }
     }
