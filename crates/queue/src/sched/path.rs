@@ -11,6 +11,7 @@
 
 use smallvec::SmallVec;
 
+use super::config::SourceConfig;
 use super::conns::Slot;
 use super::history::Gaps;
 use super::pace::Pace;
@@ -30,6 +31,7 @@ const GROW_MS_MAX: Ms = 3_600_000;
 const SLOWER: u32 = 4;
 const SLOWER_MS_MIN: u32 = 1_000;
 const SLOWER_PAUSE_MS: Ms = 10_000;
+const DAY_MS: Ms = 86_400_000;
 
 pub(super) struct Path {
     /// One per target of the site.
@@ -65,6 +67,8 @@ pub(super) struct Path {
     latency_ms: u32,
     best_ms: u32,
     slower_at: Ms,
+    /// The day of its source's warm-up, and messages sent in it.
+    warm: (u32, u32),
 }
 
 impl Path {
@@ -91,6 +95,7 @@ impl Path {
             latency_ms: 0,
             best_ms: u32::MAX,
             slower_at: 0,
+            warm: (0, 0),
         }
     }
 
@@ -164,6 +169,24 @@ impl Path {
     /// The site is suspect: one connection until something succeeds, and growth from there.
     pub fn distrust(&mut self) {
         (self.proven, self.window, self.credit) = (false, 1.0, 0);
+    }
+
+    /// Until when the warm-up of its source keeps the path from sending more.
+    pub fn warm_up_wait(&self, source: &SourceConfig, now: Ms) -> Option<Ms> {
+        let day = now.saturating_sub(source.since) / DAY_MS;
+        let max = *source.warm_up_per_day.get(day as usize)?;
+        (self.warm.0 == day as u32 && self.warm.1 >= max).then(|| source.since + (day + 1) * DAY_MS)
+    }
+
+    pub fn warm_up_sent(&mut self, source: &SourceConfig, now: Ms) {
+        let day = (now.saturating_sub(source.since) / DAY_MS) as u32;
+        self.warm = if self.warm.0 == day { (day, self.warm.1.saturating_add(1)) } else { (day, 1) };
+    }
+
+    /// When a transaction may begin, if the rate or the warm-up does not let it now.
+    pub fn wait(&mut self, source: Option<&SourceConfig>, now: Ms) -> Option<Ms> {
+        let warm = source.and_then(|source| self.warm_up_wait(source, now));
+        warm.max(self.pace.as_mut().and_then(|pace| pace.wait(now)))
     }
 
     /// Latency of the last answers, 0 if none.
