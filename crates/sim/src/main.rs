@@ -2,8 +2,10 @@
 
 use std::process::ExitCode;
 
-use stentor_sim::scenario::day::{self, Day};
 use serde_json::{Value, json};
+use stentor_queue::sched::SchedConfig;
+use stentor_sim::scenario::day::{self, Day};
+use stentor_sim::scenario::{ablation, cost, rate};
 
 /// KEY=VALUE of the command line.
 struct Options(Vec<(String, String)>);
@@ -42,6 +44,15 @@ fn main() -> ExitCode {
     let options = Options(options);
     let answer = match name.as_str() {
         "day" => day(&options),
+        "ablation" => ablation::run(options.number("seed", 1), options.number("seeds", 4)),
+        "million" => cost::million(options.number("seed", 1), options.number("rounds", 3) as usize),
+        "growth" => cost::growth(options.number("seed", 1), options.number("rounds", 3) as usize),
+        "rate" => {
+            let first = options.number("seed", 1);
+            let seeds = first..first + options.number("seeds", 1);
+            let one = |seed| rate::run(seed, options.number("hours", 6), SchedConfig::default());
+            Value::Array(seeds.map(one).collect())
+        }
         _ => {
             eprintln!("usage: stentor-sim day|ablation|million|growth|rate [KEY=VALUE...]");
             return ExitCode::from(2);

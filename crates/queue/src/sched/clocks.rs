@@ -162,15 +162,22 @@ impl Scheduler {
         while let Some(mailbox) = self.clocks.mailboxes.get_mut(&id)
             && let Some(oldest) = super::lines::oldest(&mailbox.waiters, newest)
         {
-            let live = self.messages.get(&oldest);
-            let is_parked = live.is_some_and(super::Active::is_parked);
-            if !is_parked && live.is_some_and(|m| now.saturating_sub(m.accepted) <= self.cfg.lifetime_ms) {
-                break;
+            let mut oldest = oldest;
+            let is_young = |this: &Self, no| this.messages.contains_key(&no) && !this.is_over_age(no, now);
+            let is_parked = |this: &Self, no| this.messages.get(&no).is_some_and(super::Active::is_parked);
+            if !is_parked(self, oldest) && is_young(self, oldest) {
+                // With lifetimes of their own, younger messages may be too old before it.
+                let waiters = self.clocks.mailboxes.get(&id).filter(|_| self.lifetimes_differ()).map(|m| &m.waiters);
+                let old = |no: &u32| self.is_over_age(MessageNo(*no), now);
+                let Some(other) = waiters.and_then(|waiters| waiters.iter().find(old)) else { break };
+                oldest = MessageNo(other);
             }
+            let (is_live, is_parked) = (self.messages.contains_key(&oldest), is_parked(self, oldest));
+            let Some(mailbox) = self.clocks.mailboxes.get_mut(&id) else { break };
             mailbox.waiters.remove(oldest.0);
             if is_parked {
                 self.make_ready(store, oldest, id, now);
-            } else if live.is_some() {
+            } else if is_live {
                 self.fail(store, oldest, id, true, reply, now);
             }
         }
@@ -286,8 +293,13 @@ impl Scheduler {
         if !self.clocks.strikes.is_empty() {
             self.clocks.strikes.remove(&id);
         }
+        self.no_strike(no, id);
         if let Some(mailbox) = self.clocks.mailboxes.get_mut(&id) {
             mailbox.probe = Some(no);
+            if self.flows.coalesces {
+                let waiters = mailbox.waiters.clone();
+                self.mailbox_returned(id, &waiters);
+            }
         }
         self.settle(store, no, id, now);
     }
@@ -308,7 +320,9 @@ impl Scheduler {
         clock.fails = clock.fails.saturating_add(1);
         clock.reason = reason;
         let mut jitter = together(self.jitter_seed, store.book.domain(id), no.0);
-        let until = now + self.cfg.recipient_retry.delay_ms(clock.fails, &mut jitter);
+        let is_bulk = self.messages.get(&no).is_some_and(|m| m.class != super::sites::ORDINARY);
+        let retry = self.cfg.bulk_recipient_retry.filter(|_| is_bulk).unwrap_or(self.cfg.recipient_retry);
+        let until = now + retry.delay_ms(clock.fails, &mut jitter);
         clock.until_s = until.div_ceil(1_000) as u32;
         let until_s = clock.until_s;
         self.timers.set(Ms::from(until_s) * 1_000, Timer::Recipient(no, id));
@@ -354,6 +368,9 @@ impl Scheduler {
     /// Holds a message or a sender at a site after a failure. With `first_free` the first failure sets no clock.
     pub(super) fn hold(&mut self, site: SiteId, key: HoldKey, reply: &Reply, first_free: bool, now: Ms) {
         let reason = self.reasons.keep(reply.clone());
+        let is_bulk = matches!(key, HoldKey::Message(no)
+            if self.messages.get(&no).is_some_and(|m| m.class != super::sites::ORDINARY));
+        let retry = self.cfg.bulk_site_retry.filter(|_| is_bulk).unwrap_or(self.cfg.site_retry);
         let slot = if let Some(slot) = self.clocks.hold_by_key.get(&(site, key)) {
             *slot
         } else {
@@ -381,7 +398,7 @@ impl Scheduler {
         }
         hold.fails = hold.fails.saturating_add(1);
         let fails = if first_free { hold.fails - 1 } else { hold.fails };
-        hold.until = if fails == 0 { now } else { now + self.cfg.site_retry.delay_ms(fails, &mut self.rng) };
+        hold.until = if fails == 0 { now } else { now + retry.delay_ms(fails, &mut self.rng) };
         let until = hold.until;
         if fails > 0 {
             self.timers.set(until, Timer::Hold(slot));

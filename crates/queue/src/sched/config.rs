@@ -84,8 +84,16 @@ pub struct SchedConfig {
     pub recipient_retry: Backoff,
     /// Clock of a domain whose look-up failed temporarily.
     pub domain_retry: Backoff,
-    /// How long a recipient of each class is retried, from acceptance.
+    /// How long a recipient is retried, from acceptance.
     pub lifetime_ms: Ms,
+    /// The same for bulk mail, if it is another.
+    pub bulk_lifetime_ms: Option<Ms>,
+    /// Age at which a message's delay is worth a notice (`Effect::Delayed`); `None`: never.
+    pub warn_ms: Option<Ms>,
+    pub bulk_warn_ms: Option<Ms>,
+    /// `recipient_retry` and `site_retry` of bulk mail, if they are others.
+    pub bulk_recipient_retry: Option<Backoff>,
+    pub bulk_site_retry: Option<Backoff>,
     /// How long failures of one message are gathered before they are reported as one.
     pub bounce_gather_ms: Ms,
     /// Recipients in one report; more are reported in further ones.
@@ -117,6 +125,11 @@ impl Default for SchedConfig {
             recipient_retry: Backoff::new(5 * MINUTE_MS, HOUR_MS),
             domain_retry: Backoff::new(MINUTE_MS, HOUR_MS),
             lifetime_ms: 5 * 24 * HOUR_MS,
+            bulk_lifetime_ms: None,
+            warn_ms: None,
+            bulk_warn_ms: None,
+            bulk_recipient_retry: None,
+            bulk_site_retry: None,
             bounce_gather_ms: 5 * SECOND_MS,
             bounce_failures_max: 10_000,
             fast_silence_ms: 2 * SECOND_MS,
@@ -145,6 +158,11 @@ impl SchedConfig {
         self.sources.truncate(64);
         self.transactions_per_connection_max = self.transactions_per_connection_max.max(1);
         self.fast_silence_ms = self.fast_silence_ms.max(1);
+        let bulk = self.bulk_recipient_retry.iter_mut().chain(&mut self.bulk_site_retry);
+        bulk.for_each(|clock| {
+            clock.min_ms = clock.min_ms.max(1);
+            clock.max_ms = clock.max_ms.max(clock.min_ms);
+        });
         for clock in [
             &mut self.host_retry,
             &mut self.site_retry,

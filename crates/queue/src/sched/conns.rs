@@ -254,7 +254,7 @@ impl Scheduler {
         if waiting == 0 || path.coming - path.silent_coming >= waiting || adapts && !path.may_begin() {
             return false;
         }
-        if let Some(until) = path.pace.as_mut().and_then(|pace| pace.wait(now)) {
+        if let Some(until) = path.wait(self.cfg.sources.get(source as usize), now) {
             self.look_again_at(site, until, now);
             return false;
         }
@@ -512,6 +512,11 @@ impl Scheduler {
         if let Some(pace) = &mut path.pace {
             pace.go();
         }
+        if let Some(source) = self.cfg.sources.get(source as usize)
+            && !source.warm_up_per_day.is_empty()
+        {
+            path.warm_up_sent(source, now);
+        }
         self.conns.txs += 1;
         let tx = TxId(self.conns.txs);
         let holds = self.sites.get(site).holds > 0;
@@ -543,7 +548,7 @@ impl Scheduler {
         if adapts && !path.may_begin() {
             return false;
         }
-        let wait = path.pace.as_mut().and_then(|pace| pace.wait(now));
+        let wait = path.wait(self.cfg.sources.get(source as usize), now);
         if let Some(until) = wait {
             self.look_again_at(site, until, now);
         }

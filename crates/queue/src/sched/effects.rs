@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::ids::{AddressId, ConnId, DomainId, MessageNo, SiteId, TxId};
+use crate::ids::{AddressId, ConnId, DomainId, MessageNo, Ms, SiteId, TxId};
 use crate::site::Target;
 
 /// Recipients of one transaction: inline for plain relay.
@@ -28,6 +28,16 @@ pub enum Effect {
     /// Others need the place of this silent connection: drop it at once, whatever it waits for, and answer as for one
     /// that timed out; or, if the end of some data (final dot, BDAT LAST) has been sent, answer with `stays`.
     GiveWay { conn: ConnId },
+    /// The message has waited for so long that who sent it may want to know: for the recipients that are still pending
+    /// and have NOTIFY=DELAY or none (RFC 3461 4.1). Once per message; no answer.
+    Delayed { no: MessageNo },
+    /// The fast lane is done with a list's post but for so many. Once per message; no answer.
+    FastDone { no: MessageNo, pending: u32 },
+    /// The list's subscriber has been refused for good by so many posts in a row since then. No answer.
+    Suspend { list: Arc<str>, id: AddressId, posts: u32, since: Ms, text: Arc<str> },
+    /// These posts wait for each of these recipients, who take mail again: send one digest instead. The recipients are
+    /// reserved; answer per post with `removed` once their fate is durable, or with `unreserve`.
+    Coalesce { list: Arc<str>, posts: Vec<MessageNo>, ids: Vec<AddressId> },
     /// Journal these recipients as bounced or expired together with the report, then call `bounced`; if the journal
     /// refuses, call `bounce_refused` and they come again.
     Bounce { no: MessageNo, failures: Vec<Failure> },

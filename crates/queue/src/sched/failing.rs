@@ -52,7 +52,20 @@ impl Active {
 
 impl Scheduler {
     pub(super) fn is_over_age(&self, no: MessageNo, now: Ms) -> bool {
-        self.messages.get(&no).is_some_and(|m| !m.is_parked() && now.saturating_sub(m.accepted) > self.cfg.lifetime_ms)
+        let over = |m: &Active| !m.is_parked() && now.saturating_sub(m.accepted) > self.lifetime_ms(m);
+        self.messages.get(&no).is_some_and(over)
+    }
+
+    /// How long a message's recipients are retried.
+    pub(super) fn lifetime_ms(&self, active: &Active) -> Ms {
+        let own = self.flows.get(active.flow).rules.lifetime_ms;
+        let class = self.cfg.bulk_lifetime_ms.filter(|_| active.class != super::sites::ORDINARY);
+        own.or(class).unwrap_or(self.cfg.lifetime_ms)
+    }
+
+    /// Whether messages may get too old in another order than they came in.
+    pub(super) fn lifetimes_differ(&self) -> bool {
+        self.flows.lifetimes || self.cfg.bulk_lifetime_ms.is_some()
     }
 
     /// The recipient is not tried again. `expired`: the last failure was temporary and its lifetime is over.
@@ -150,7 +163,14 @@ impl Scheduler {
     fn drain_domain(&mut self, store: &Store, domain: DomainId, drain: &Drain, steps: &mut u32, now: Ms) -> bool {
         while *steps > 0 {
             *steps -= 1;
-            let Some(no) = self.oldest_at_domain(domain) else { return true };
+            let Some(mut no) = self.oldest_at_domain(domain) else { return true };
+            if drain.expired_only && self.lifetimes_differ() && !self.is_over_age(no, now) {
+                let entry = self.domains.get(domain);
+                let all: Vec<u32> = entry.bulk.iter().chain(&entry.explicit).take(STEPS_MAX as usize).collect();
+                *steps = steps.saturating_sub(all.len() as u32 / 8);
+                let Some(old) = all.into_iter().find(|no| self.is_over_age(MessageNo(*no), now)) else { return true };
+                no = MessageNo(old);
+            }
             if self.park_at_domain(domain, no) {
                 continue;
             }

@@ -98,6 +98,10 @@ pub(super) struct Flows {
     seq: u32,
     /// Some flow may not use every source.
     pub pools: bool,
+    /// Some flow has a lifetime of its own.
+    pub lifetimes: bool,
+    /// Some flow allows digests.
+    pub coalesces: bool,
 }
 
 impl Flows {
@@ -139,7 +143,7 @@ impl Flows {
         let flow = self.list.len() as FlowNo;
         let rules = key.1.as_ref().and_then(|key| self.rules.get(key)).cloned().unwrap_or_default();
         let suspended = key.1.as_ref().is_some_and(|key| self.suspended_keys.contains(key));
-        self.pools |= rules.sources != SourceSet::ALL;
+        self.note(&rules);
         self.list.push(Flow {
             key: key.1.clone(),
             class,
@@ -151,6 +155,16 @@ impl Flows {
         });
         self.by_key.insert(key, flow);
         flow
+    }
+
+    fn note(&mut self, rules: &FlowRules) {
+        self.pools |= rules.sources != SourceSet::ALL;
+        self.lifetimes |= rules.lifetime_ms.is_some();
+        self.coalesces |= rules.coalesce_over.is_some();
+    }
+
+    pub fn shortest_warning(&self) -> Option<Ms> {
+        self.rules.values().filter_map(|rules| rules.warn_ms).min()
     }
 
     /// A site stands in line for a connection, for mail of this flow.
@@ -202,7 +216,7 @@ impl Scheduler {
         match rules {
             Some(mut rules) => {
                 rules.weight = rules.weight.max(1);
-                self.flows.pools |= rules.sources != SourceSet::ALL;
+                self.flows.note(&rules);
                 self.flows.rules.insert(key, rules);
             }
             None => drop(self.flows.rules.remove(&key)),

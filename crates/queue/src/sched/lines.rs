@@ -73,6 +73,13 @@ impl Lines {
         self.counts[class] += more;
     }
 
+    /// Empties a flow's line.
+    pub fn take(&mut self, flow: FlowNo) -> IdSet {
+        let Some(line) = self.list.iter_mut().find(|line| line.flow == flow) else { return IdSet::new() };
+        self.counts[line.class] -= line.waiting.len();
+        std::mem::take(&mut line.waiting)
+    }
+
     /// Takes a message out of its flow's line.
     pub fn remove(&mut self, flow: FlowNo, no: MessageNo) {
         if let Some(at) = self.list.iter().position(|line| line.flow == flow) {

@@ -27,6 +27,7 @@
 //! answered by doing nothing: the store, not the scheduler, is the truth. docs/scheduler.md has the strategies in words.
 
 mod clocks;
+mod coalesce;
 mod config;
 mod conns;
 mod domains;
@@ -36,6 +37,7 @@ mod flows;
 mod history;
 mod lanes;
 mod lines;
+mod notices;
 mod pace;
 mod path;
 mod reasons;
@@ -76,6 +78,8 @@ type Map<K, V> = HashMap<K, V, RandomState>;
 struct Active {
     class: usize,
     flow: flows::FlowNo,
+    /// Its delay was told, or is not to be.
+    warned: bool,
     accepted: Ms,
     /// In a transaction now.
     in_flight: IdSet,
@@ -86,6 +90,8 @@ struct Active {
 #[derive(Default)]
 struct Extra {
     activation: Option<Activation>,
+    /// Recipients pending when it was last asked whether only stragglers are left.
+    pending_before: u32,
     failing: failing::Failing,
     /// Sites with a hold on this message.
     held_at: Vec<SiteId>,
@@ -125,6 +131,8 @@ pub struct Scheduler {
     drains: VecDeque<failing::Drain>,
     flushes: VecDeque<steps::Flush>,
     flows: flows::Flows,
+    notices: notices::Notices,
+    coalescing: coalesce::Coalescing,
     /// A flow was resumed: sites from here on are looked at again.
     resuming: Option<u32>,
     verbs: verbs::Verbs,
@@ -153,6 +161,8 @@ impl Scheduler {
             drains: VecDeque::new(),
             flushes: VecDeque::new(),
             flows: flows::Flows::default(),
+            notices: notices::Notices::default(),
+            coalescing: coalesce::Coalescing::default(),
             resuming: None,
             verbs: verbs::Verbs::default(),
             effects: Vec::new(),
@@ -174,6 +184,7 @@ impl Scheduler {
         let active = Active {
             class,
             flow: self.flows.of(message, class),
+            warned: false,
             accepted: message.accepted(),
             in_flight: IdSet::new(),
             extra: None,
@@ -184,6 +195,7 @@ impl Scheduler {
         }
         self.live.insert(no.0);
         self.newest = no.0;
+        self.watch(store, no, now);
         if message.is_held() {
             self.park_unseen(no);
         } else {
@@ -241,6 +253,7 @@ impl Scheduler {
             || !self.drains.is_empty()
             || !self.flushes.is_empty()
             || self.resuming.is_some()
+            || !self.coalescing.jobs.is_empty()
             || self.verbs.has_work()
             || !self.sites.dirty.is_empty();
         if at_once && !self.stopped { Some(0) } else { self.timers.next() }

@@ -109,12 +109,13 @@ impl Pace {
         (recent.map(|(_, count)| count).sum(), oldest)
     }
 
-    /// A rate reply.
-    pub fn refused(&mut self, now: Ms) {
+    /// A rate reply. At least `taken` messages were taken lately.
+    pub fn refused(&mut self, taken: u32, now: Ms) {
         if self.pause_until > now {
             return; // others of the same volley
         }
-        let (taken, oldest) = self.taken_within_a_minute(now);
+        let (counted, oldest) = self.taken_within_a_minute(now);
+        let taken = counted.max(taken);
         match &mut self.learned {
             None => {
                 let mut bucket = Bucket::new(taken.max(2), MINUTE_MS, now);
@@ -184,7 +185,7 @@ mod tests {
         }
         let mut pauses = Vec::new();
         for _ in 0..9 {
-            pace.refused(now);
+            pace.refused(0, now);
             let until = pace.wait(now).unwrap();
             pauses.push(until - now);
             now = until;

@@ -11,6 +11,7 @@
 
 use smallvec::SmallVec;
 
+use super::config::SourceConfig;
 use super::conns::Slot;
 use super::history::Gaps;
 use super::pace::Pace;
@@ -21,6 +22,8 @@ use crate::ids::Ms;
 pub(super) const RECIPIENTS_UNLIMITED: usize = usize::MAX;
 const UNDER_WAY_MIN: u32 = 4;
 const UNDER_WAY_CREDIT_MAX: u32 = 4_096;
+/// From so many messages on it is counted what a site takes within a minute.
+const COUNTED_FROM: u32 = 8;
 /// Growth beyond a refused number of connections is tried after this, doubling.
 const GROW_MS_MIN: Ms = 60_000;
 const GROW_MS_MAX: Ms = 3_600_000;
@@ -28,6 +31,7 @@ const GROW_MS_MAX: Ms = 3_600_000;
 const SLOWER: u32 = 4;
 const SLOWER_MS_MIN: u32 = 1_000;
 const SLOWER_PAUSE_MS: Ms = 10_000;
+const DAY_MS: Ms = 86_400_000;
 
 pub(super) struct Path {
     /// One per target of the site.
@@ -63,6 +67,8 @@ pub(super) struct Path {
     latency_ms: u32,
     best_ms: u32,
     slower_at: Ms,
+    /// The day of its source's warm-up, and messages sent in it.
+    warm: (u32, u32),
 }
 
 impl Path {
@@ -89,6 +95,7 @@ impl Path {
             latency_ms: 0,
             best_ms: u32::MAX,
             slower_at: 0,
+            warm: (0, 0),
         }
     }
 
@@ -110,6 +117,12 @@ impl Path {
     pub fn good(&mut self, max: usize, now: Ms) {
         self.proven = true;
         self.credit = (self.credit + 1).min(UNDER_WAY_CREDIT_MAX);
+        if self.credit >= COUNTED_FROM && self.pace.is_none() {
+            self.pace = Some(Box::default());
+        }
+        if let Some(pace) = &mut self.pace {
+            pace.took(now);
+        }
         if now >= self.grow_at && (self.window as usize) < max && self.conns + 1 >= self.window as usize {
             self.window += if self.slow_start { 1.0 } else { 1.0 / self.window.max(1.0) };
         }
@@ -144,19 +157,36 @@ impl Path {
 
     /// A rate reply.
     pub fn too_fast(&mut self, now: Ms) {
+        let taken = self.credit.min(COUNTED_FROM);
         let pace = self.pace.get_or_insert_default();
         if pace.paused_until(now).is_none() {
+            pace.refused(taken, now);
             self.shrink(0.5);
             self.credit /= 2;
-        }
-        if let Some(pace) = &mut self.pace {
-            pace.refused(now);
         }
     }
 
     /// The site is suspect: one connection until something succeeds, and growth from there.
     pub fn distrust(&mut self) {
         (self.proven, self.window, self.credit) = (false, 1.0, 0);
+    }
+
+    /// Until when the warm-up of its source keeps the path from sending more.
+    pub fn warm_up_wait(&self, source: &SourceConfig, now: Ms) -> Option<Ms> {
+        let day = now.saturating_sub(source.since) / DAY_MS;
+        let max = *source.warm_up_per_day.get(day as usize)?;
+        (self.warm.0 == day as u32 && self.warm.1 >= max).then(|| source.since + (day + 1) * DAY_MS)
+    }
+
+    pub fn warm_up_sent(&mut self, source: &SourceConfig, now: Ms) {
+        let day = (now.saturating_sub(source.since) / DAY_MS) as u32;
+        self.warm = if self.warm.0 == day { (day, self.warm.1.saturating_add(1)) } else { (day, 1) };
+    }
+
+    /// When a transaction may begin, if the rate or the warm-up does not let it now.
+    pub fn wait(&mut self, source: Option<&SourceConfig>, now: Ms) -> Option<Ms> {
+        let warm = source.and_then(|source| self.warm_up_wait(source, now));
+        warm.max(self.pace.as_mut().and_then(|pace| pace.wait(now)))
     }
 
     /// Latency of the last answers, 0 if none.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::clocks::{HoldKey, sender_key};
 use super::conns::State;
-use super::effects::RcptOutcome;
+use super::effects::{RcptOutcome, Stage};
 use super::reasons::Reply;
 use super::path::Path;
 use super::sites::{HostNo, Pick};
@@ -204,6 +204,10 @@ impl Scheduler {
             }
             match verdict {
                 Verdict::Delivered => self.mailbox_well(store, no, id, now),
+                Verdict::Fail if outcome.stage == Stage::Rcpt => {
+                    self.strike(no, outcome, now);
+                    self.fail(store, no, id, false, &reply_to(outcome, host), now);
+                }
                 Verdict::Fail => self.fail(store, no, id, false, &reply_to(outcome, host), now),
                 Verdict::Mailbox => self.mailbox_failed(store, no, id, &reply_to(outcome, host), now),
                 Verdict::Recipient if !over_age => {
@@ -225,6 +229,12 @@ impl Scheduler {
             return;
         }
         (entry.fails, entry.until, entry.probe) = (0, 0, None);
+        if self.flows.coalesces {
+            for i in 0..self.sites.host(host).sites.len() {
+                let site = self.sites.host(host).sites[i];
+                self.site_returned(site);
+            }
+        }
         self.wake_sites_of(host);
     }
 
@@ -235,9 +245,6 @@ impl Scheduler {
         let max = entry.connections_max(default);
         let path = &mut entry.paths[source as usize];
         path.good(max, now);
-        if let Some(pace) = &mut path.pace {
-            pace.took(now);
-        }
         if entry.holds > 0 {
             self.drop_hold(site, HoldKey::Message(no));
             if let Some(sender) = sender {

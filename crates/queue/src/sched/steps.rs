@@ -38,6 +38,7 @@ impl Scheduler {
         self.drain(store, STEPS_MAX / 4, now);
         self.flush_on(store);
         self.resume_on(now);
+        self.coalesce_on(store, now);
         self.verbs_on(store, STEPS_MAX / 2, now);
         self.look_at_dirty(DIRTY_MAX, now);
         self.serve_wanting(now);
@@ -66,6 +67,9 @@ impl Scheduler {
             Timer::Recipient(no, id) => self.recipient_due(store, no, id, now),
             Timer::Conn(slot) => self.conn_due(slot, now),
             Timer::Bounce(no) => self.report_due(no),
+            Timer::Warnings => self.warnings_due(now),
+            Timer::Warn(no) => self.warn(no),
+            Timer::Stragglers(no) => self.stragglers_due(store, no, now),
         }
     }
 
@@ -122,7 +126,7 @@ impl Scheduler {
                     Timer::Mailbox(id) | Timer::Recipient(_, id) => at_site(flush.site, domain_of(id), domains),
                     Timer::Hold(slot) => flush.site.is_none() || clocks.hold_site(slot) == flush.site,
                     Timer::Domain(_) => flush.site.is_none(),
-                    Timer::Site(_) | Timer::Conn(_) | Timer::Bounce(_) => false,
+                    _ => false,
                 };
                 if chosen {
                     hastened.push(timer);
@@ -135,7 +139,7 @@ impl Scheduler {
                     Timer::Recipient(no, id) => clocks.hasten_recipient(no, id),
                     Timer::Hold(slot) => clocks.hasten_hold(slot),
                     Timer::Domain(domain) => domains.hasten(domain),
-                    Timer::Site(_) | Timer::Conn(_) | Timer::Bounce(_) => {}
+                    _ => {}
                 }
             }
             let Some(slot) = next else { return };

@@ -112,6 +112,29 @@ impl Scheduler {
         }
     }
 
+    /// Nothing more goes to the site (by its name, known or not) until it is resumed; what is under way ends.
+    pub fn suspend_site(&mut self, name: &str) {
+        if self.sites.suspended.iter().any(|n| &**n == name) {
+            return;
+        }
+        self.sites.suspended.push(name.into());
+        if let Some(site) = self.sites.named(name) {
+            self.sites.get(site).suspended = true;
+        }
+    }
+
+    pub fn resume_site(&mut self, name: &str) {
+        self.sites.suspended.retain(|n| &**n != name);
+        if let Some(site) = self.sites.named(name) {
+            self.sites.get(site).suspended = false;
+            self.sites.mark_dirty(site);
+        }
+    }
+
+    pub fn suspended_sites(&self) -> &[std::sync::Arc<str>] {
+        &self.sites.suspended
+    }
+
     /// Of `ids`, those that an operator may take out now, and those in a transaction. Neither are those that failed and
     /// whose report is being made, and those that another verb is taking out.
     pub fn removable(&self, no: MessageNo, ids: &IdSet) -> (IdSet, IdSet) {

@@ -50,7 +50,7 @@ impl Day {
 
 /// The limits that the binary has as it is shipped (`delivery.*`).
 pub fn shipped() -> SchedConfig {
-    SchedConfig { connections_max: 500, slow_connections_max: 250, ..SchedConfig::default() }
+    SchedConfig::default()
 }
 
 /// What a day was like.
@@ -61,6 +61,8 @@ pub struct Result {
     pub unserved: usize,
     pub slowest_alone_ms: u32,
     pub counts: Counts,
+    /// Transactions and connections that hosts refused by 4xx.
+    pub refused: u64,
     /// The last delivery of the worst post.
     pub worst: String,
 }
@@ -97,6 +99,7 @@ impl Result {
             "connect_failures": self.counts.connect_failures,
             "transactions": self.counts.transactions,
             "delivered": self.counts.delivered,
+            "refused": self.refused,
             "worst": self.worst,
             "cut": self.counts.cut,
         })
@@ -166,13 +169,27 @@ fn describe(host: &Host) -> String {
     format!("{:?} rtt {} pipelining {pipelining} chunking {chunking}", host.mood, host.rtt_ms)
 }
 
-pub fn run(day: &Day) -> Result {
+fn made(day: &Day) -> (fastrand::Rng, Net, Vec<u32>) {
     let mut rng = fastrand::Rng::with_seed(day.seed ^ 0xda1);
     let shape = Shape { sites: day.sites, bad_percent: day.bad_percent, odd_percent: day.odd_percent };
-    let net = Net::generate(day.seed, &shape);
     let subscribers = zipf(day, &mut rng);
+    (rng, Net::generate(day.seed, &shape), subscribers)
+}
+
+/// What the slowest good site of a day needs by itself.
+pub fn slowest_alone(day: &Day) -> u32 {
+    let (_, net, subscribers) = made(day);
+    alone(day, &net, &subscribers)
+}
+
+pub fn run(day: &Day) -> Result {
+    run_beside(day, slowest_alone(day))
+}
+
+/// A day, measured by what the slowest good site needs by itself.
+pub fn run_beside(day: &Day, slowest_alone_ms: u32) -> Result {
+    let (mut rng, net, subscribers) = made(day);
     let times = times(day, &mut rng);
-    let slowest_alone_ms = alone(day, &net, &subscribers);
     let mut sim = sim(day, &net);
     let (mut recipients, mut watched) = (IdSet::new(), IdSet::new());
     let mut number = 0;
@@ -206,6 +223,7 @@ pub fn run(day: &Day) -> Result {
         let hosts: Vec<String> = domain.hosts.iter().map(|h| describe(&net.hosts[*h as usize])).collect();
         format!("post {post} at {} s, {ms} ms, {name}: {}", (sim.posts[post].at - START) / 1_000, hosts.join(", "))
     });
+    let refused = sim.net.hosts.iter().map(|h| h.refused).sum();
     let unserved = posts.iter().filter(|p| p.1 == u32::MAX).count();
-    Result { posts, unserved, slowest_alone_ms, counts: sim.counts, worst: worst.unwrap_or_default() }
+    Result { posts, unserved, slowest_alone_ms, counts: sim.counts, refused, worst: worst.unwrap_or_default() }
 }
