@@ -52,11 +52,6 @@ impl MessageId {
         let by_time = (now / 1000).saturating_sub(EPOCH_2020_S) << 24;
         MessageId(by_time.max(last.0 + 1))
     }
-
-    /// When it was given out: the second in it.
-    pub fn accepted_about(self) -> Ms {
-        ((self.0 >> 24) + EPOCH_2020_S) * 1000
-    }
 }
 
 impl fmt::Display for MessageId {

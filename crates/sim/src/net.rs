@@ -94,7 +94,13 @@ impl Net {
             lmtp: false,
         };
         let targets = domain.hosts.iter().enumerate().map(target).collect();
-        Resolution::Site(SitePlan { key: domain.key.clone(), targets, mixes_domains: false, limits: self.limits, ttl_s: TTL_S })
+        Resolution::Site(SitePlan {
+            key: domain.key.clone(),
+            targets,
+            mixes_domains: false,
+            limits: self.limits,
+            ttl_s: TTL_S,
+        })
     }
 
     pub fn host_at(addr: SocketAddr) -> usize {

@@ -10,13 +10,14 @@ use stentor_queue::message::Message;
 use stentor_queue::sched::{Census, RecipientState as Place, Reply as LastReply};
 use tokio::sync::{Mutex, mpsc};
 
+use crate::control::protocol::SUSPENDED_SHOWN_MAX;
 use crate::control::{
     Control, EnvelopeView, ErrorCode, Fates, MessageView, Peer, QueueSummary, RecipientState, RecipientView, Reply,
     Request, Selection, SiteRow, Status,
 };
 use crate::core::Core;
 use crate::core::hub::Hub;
-use crate::verbs;
+use crate::{site, verbs};
 
 /// Recipients counted under one hold of the lock: under a millisecond.
 const CENSUS_STEP: usize = 20_000;
@@ -54,6 +55,7 @@ impl Operator {
         let dns = core.resolver.counters();
         let (messages, addresses, recipients, connections_out) =
             core.with(|hub, _| (hub.store.len(), hub.store.book.len(), fates(hub), hub.connections()));
+        let suspended: Vec<String> = core.with(|hub, _| hub.store.suspended().map(str::to_owned).collect());
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             hostname: core.settings().config.hostname.clone(),
@@ -75,6 +77,8 @@ impl Operator {
             dns_queries: dns.queries,
             dns_failures: dns.failures,
             log_lines_lost: core.log.dropped(),
+            suspended: suspended.iter().take(SUSPENDED_SHOWN_MAX).cloned().collect(),
+            suspended_total: suspended.len() as u64,
         }
     }
 
@@ -138,7 +142,7 @@ impl Operator {
     }
 
     fn show(&self, id: MessageId, recipients_max: usize) -> Reply {
-        let lifetime_ms = self.core.settings().config.retry.lifetime_ms;
+        let settings = self.core.settings();
         self.core.with(|hub, now| {
             let Some((no, message)) = hub.store.no_of(id).and_then(|no| Some((no, hub.store.message(no)?))) else {
                 return Reply::error(ErrorCode::NotFound, format!("no message {id} is in the queue"));
@@ -154,7 +158,8 @@ impl Operator {
                 class: if message.class() == Class::Bulk { "bulk" } else { "ordinary" }.to_owned(),
                 size: envelope.size,
                 accepted: message.accepted(),
-                expires: (!message.is_held()).then(|| message.accepted() + lifetime_ms),
+                expires: (!message.is_held())
+                    .then(|| message.accepted() + settings.lifetime_ms(envelope.list, envelope.sender)),
                 held: message.is_held(),
                 origin: envelope.origin.to_owned(),
                 message_id: envelope.message_id.to_owned(),
@@ -190,7 +195,7 @@ impl Operator {
 
 impl Control for Operator {
     async fn handle(&self, request: Request, peer: Peer) -> Reply {
-        if matches!(request, Request::Flush { .. } | Request::Reload | Request::Stop) {
+        if matches!(request, Request::Flush { .. } | Request::Suspend { .. } | Request::Reload | Request::Stop) {
             tracing::info!(uid = peer.uid, pid = peer.pid, ?request, "operator");
         }
         match request {
@@ -198,6 +203,11 @@ impl Control for Operator {
             Request::Queue { sites_max } => Reply::Queue(self.queue(sites_max as usize).await),
             Request::QueueShow { id, recipients_max } => self.show(id, recipients_max as usize),
             Request::Flush { site } => self.flush(site),
+            Request::Site { name } => site::view(&self.core, &name),
+            Request::Suspend { suspended, what, reason } => {
+                let _one = self.acting.lock().await;
+                verbs::suspend(&self.core, suspended, what, reason, peer).await
+            }
             Request::Act { verb, selection, dry_run, reason } => {
                 let _one = self.acting.lock().await;
                 verbs::act(&self.core, verb, &selection, dry_run, reason, peer).await
@@ -262,7 +272,7 @@ pub fn recipient(hub: &Hub, no: MessageNo, id: AddressId, now: Ms) -> RecipientV
     }
 }
 
-fn reply(reply: Option<LastReply>) -> String {
+pub fn reply(reply: Option<LastReply>) -> String {
     reply.map_or_else(String::new, |reply| match reply.code {
         0 => reply.text.to_string(),
         code => format!("{code} {}", reply.text),

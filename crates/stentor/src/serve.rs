@@ -84,7 +84,9 @@ impl Server {
             sockets.push(bind(*addr).map_err(|source| StartError::Listen { addr: *addr, source })?);
         }
         let addresses: Vec<SocketAddr> = sockets.iter().filter_map(|socket| socket.local_addr().ok()).collect();
-        let hub = Hub::new(store, Scheduler::new(settings.sched.clone(), clock.now()), BODIES_BYTES_MAX);
+        let mut sched = Scheduler::new(settings.sched.clone(), clock.now());
+        settings.give_rules(None, &mut sched);
+        let hub = Hub::new(store, sched, BODIES_BYTES_MAX);
         let core = Core::new(Parts {
             clock: clock.clone(),
             hub,
@@ -104,7 +106,6 @@ impl Server {
             .map_err(StartError::Thread)?;
         resume(&core);
         tokio::spawn(core.clone().tick());
-        tokio::spawn(crate::delivery::delays::run(core.clone()));
         for name in settings.list_names() {
             let core = core.clone();
             // A post that comes before this is through waits for it at RCPT.

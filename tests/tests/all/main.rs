@@ -22,4 +22,7 @@ mod real_clients;
 mod report;
 mod retry;
 mod scribe;
+mod sending;
 mod smtp_in;
+mod stragglers;
+mod suspend;

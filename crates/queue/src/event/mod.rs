@@ -170,7 +170,7 @@ pub enum Event<'a> {
     /// An operator's hold on these messages begins, or ends: nothing of a held message is handed out.
     Hold { held: bool, messages: Vec<MessageId> },
     /// Nothing of a list, of a sender's domain or to a site is handed out any more, or it is again: `list:NAME`,
-    /// `sender:DOMAIN`, `site:NAME`. Also the checkpoint's slice of those that are suspended.
+    /// `sender:DOMAIN`, `site:NAME`; `subscriber:LIST:ADDRESS` gets no further posts of a list. Also the checkpoint's slice of those that are suspended.
     Suspend { suspended: bool, what: &'a str },
     /// A checkpoint begins: the counters, exact at this point of the log, and the last queue id given out.
     Totals { totals: Totals, last_id: MessageId },

@@ -495,11 +495,8 @@ impl Scheduler {
         let max = given.max(1).min(entry.paths[source as usize].transactions_max);
         let exhausted = self.stopped || begun >= max;
         let yields = exhausted || self.yields(slot);
-        let found = if yields || !self.may_begin(site, source, now) {
-            None
-        } else {
-            self.select(store, site, source, now)
-        };
+        let found =
+            if yields || !self.may_begin(site, source, now) { None } else { self.select(store, site, source, now) };
         let Some((no, ids)) = found else {
             self.rest(slot, exhausted, yields, now);
             return None;
@@ -573,8 +570,8 @@ impl Scheduler {
     /// A connection without work: idle, or closed if it has done its share or others wait for its place.
     fn rest(&mut self, slot: Slot, exhausted: bool, yields: bool, now: Ms) {
         self.back_to_fast_lane(slot);
-        let others_wait =
-            self.conns.fast >= self.bulk_budget() && self.flows.wanting[0] + self.flows.wanting[1] > self.conns.closing_fast;
+        let others_wait = self.conns.fast >= self.bulk_budget()
+            && self.flows.wanting[0] + self.flows.wanting[1] > self.conns.closing_fast;
         let idle_ms = self.cfg.idle_ms;
         let Some(conn) = self.conns.at(slot) else { return };
         if !conn.txs.is_empty() || conn.state == State::Idle {

@@ -30,6 +30,7 @@ mod clocks;
 mod coalesce;
 mod config;
 mod conns;
+mod detail;
 mod domains;
 mod effects;
 mod failing;
@@ -57,6 +58,7 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
 pub use config::{Backoff, SchedConfig, SourceConfig, Strategies};
+pub use detail::{HostStatus, PathStatus};
 pub use effects::{CloseReason, Dsn, Effect, Failure, Ids, RcptOutcome, SourceNo, Stage, Work};
 pub use flows::{FlowKey, FlowRules, SourceSet};
 pub use history::SiteHistory;

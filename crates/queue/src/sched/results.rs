@@ -9,8 +9,8 @@ use std::sync::Arc;
 use super::clocks::{HoldKey, sender_key};
 use super::conns::State;
 use super::effects::{RcptOutcome, Stage};
-use super::reasons::Reply;
 use super::path::Path;
+use super::reasons::Reply;
 use super::sites::{HostNo, Pick};
 use super::verdict::{Verdict, classify};
 use super::{Ids, Scheduler, SourceNo};
@@ -188,7 +188,9 @@ impl Scheduler {
                     self.requeue(store, no, id, now);
                     continue;
                 }
-                Verdict::Rate | Verdict::Lost | Verdict::Sender | Verdict::Message | Verdict::LostAfterDot if !over_age => {
+                Verdict::Rate | Verdict::Lost | Verdict::Sender | Verdict::Message | Verdict::LostAfterDot
+                    if !over_age =>
+                {
                     // Not the mailbox's doing: what waits for it behind this message need not wait for this hold.
                     self.settle(store, no, id, now);
                     self.requeue(store, no, id, now);

@@ -157,7 +157,14 @@ fn alone(day: &Day, net: &Net, subscribers: &[u32]) -> u32 {
         let mut sim = sim(day, &hosts);
         let recipients: IdSet = (0..*count).filter_map(|n| sim.subscriber(n, 0)).map(|id| id.0).collect();
         let watched = recipients.clone();
-        sim.post(Post { at: START, recipients, class: Class::Bulk, list: Some("l".into()), copies: day.copies, watched });
+        sim.post(Post {
+            at: START,
+            recipients,
+            class: Class::Bulk,
+            list: Some("l".into()),
+            copies: day.copies,
+            watched,
+        });
         sim.run_empty(START + HOUR_MS);
         slowest = slowest.max(sim.delays[0].iter().map(|d| d.0).max().unwrap_or(0));
     }

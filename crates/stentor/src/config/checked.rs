@@ -10,6 +10,7 @@ use stentor_mail::address::Address;
 use stentor_policy::{AliasInput, InjectorClasses, Policy, RateLimits, RouteInput};
 
 use super::diagnose::Diagnostic;
+use super::sending::{FlowConfig, SendingConfig};
 
 /// The whole configuration, consistent; see `docs/configuration.md` for what each key means.
 #[derive(Debug)]
@@ -29,6 +30,8 @@ pub struct Config {
     pub aliases: Vec<AliasInput>,
     pub routes: Vec<RouteInput>,
     pub classes: ClassesConfig,
+    /// `[sources]`, `[sites]`, `[senders]`
+    pub sending: SendingConfig,
     pub dns: DnsConfig,
     pub delivery: DeliveryConfig,
     pub retry: RetryConfig,
@@ -72,6 +75,7 @@ pub struct ListConfig {
     pub list: Arc<List>,
     /// It was a readable file when the configuration was checked.
     pub subscribers: PathBuf,
+    pub flow: FlowConfig,
 }
 
 /// `[classes]`: what makes relayed mail bulk, beside its List-* and Precedence fields.
@@ -123,6 +127,8 @@ pub struct DeliveryConfig {
     pub eight_bit: EightBit,
     /// BDAT where it is offered.
     pub chunking: bool,
+    /// The built-in profiles of large providers hold.
+    pub profiles: bool,
     /// Look-ups of domains at a time.
     pub resolves_max: u32,
 }
@@ -149,6 +155,11 @@ pub struct RetryConfig {
     pub recipient_ms_max: u64,
     /// From acceptance until what is left is returned.
     pub lifetime_ms: u64,
+    /// Of bulk mail, where it is another.
+    pub bulk_lifetime_ms: Option<u64>,
+    /// First and longest back-off of bulk mail's sites and recipients, where they are others.
+    pub bulk_site_ms: Option<(u64, u64)>,
+    pub bulk_recipient_ms: Option<(u64, u64)>,
     /// Age at which the sender is told that a message is still on its way; 0: never.
     pub delay_warning_ms: u64,
     pub delay_warning_to: DelayWarning,

@@ -15,7 +15,7 @@ use super::checked::{
 };
 use super::diagnose::Spot;
 use super::raw::{Context, Section};
-use super::{cross, tables};
+use super::{cross, sending, tables};
 
 const KIB: u64 = 1024;
 const MIB: u64 = 1024 * KIB;
@@ -36,7 +36,8 @@ pub(super) fn read<'a>(context: &'a Context<'a>, document: &'a DeTable<'a>) -> O
     let received_max = top.number("received_max", 50, 1..=1_000) as u32;
     let listen = listen(top.section("listen"));
     let delivery = delivery(top.section("delivery"));
-    let tables = tables::read(&top, delivery.smtp_port);
+    let sending = sending::read(&top, &hostname, delivery.profiles);
+    let tables = tables::read(&top, delivery.smtp_port, &sending.sources);
     let classes = classes(top.section("classes"));
     let dns = dns(top.section("dns"));
     let retry = retry(top.section("retry"));
@@ -59,6 +60,7 @@ pub(super) fn read<'a>(context: &'a Context<'a>, document: &'a DeTable<'a>) -> O
         aliases: tables.aliases.into_iter().map(|alias| alias.value).collect(),
         routes: tables.routes.into_iter().map(|route| route.value).collect(),
         classes,
+        sending,
         dns,
         delivery,
         retry,
@@ -205,6 +207,7 @@ fn delivery(section: Section<'_>) -> DeliveryConfig {
             &[("convert", EightBit::Convert), ("bounce", EightBit::Bounce)],
         ),
         chunking: section.flag("chunking", true),
+        profiles: section.flag("profiles", true),
         resolves_max: section.number("resolves_max", 200, 1..=10_000) as u32,
     };
     let per_site = config.connections_per_site_max;
@@ -253,19 +256,39 @@ pub(super) fn system_name_servers(resolv_conf: &str) -> Vec<SocketAddr> {
     if servers.is_empty() { vec![SocketAddr::from(([127, 0, 0, 1], 53))] } else { servers }
 }
 
+/// A clock of bulk mail, if either of its ends is set; the other is that of ordinary mail, moved as far as it must be.
+fn bulk(section: &Section<'_>, keys: (&'static str, &'static str), (min, max): (u64, u64)) -> Option<(u64, u64)> {
+    let (low, high) = (section.maybe_seconds(keys.0, 0.01..=DAY_S), section.maybe_seconds(keys.1, 0.01..=WEEK_S));
+    if let (Some(low), Some(high)) = (low, high) {
+        at_most(section, keys.0, low, keys.1, high);
+    }
+    match (low, high) {
+        (None, None) => None,
+        (Some(low), high) => Some((low, high.unwrap_or(max.max(low)))),
+        (None, Some(high)) => Some((min.min(high), high)),
+    }
+}
+
 fn retry(section: Section<'_>) -> RetryConfig {
     let first = |key, default| section.seconds(key, default, 0.01..=DAY_S);
     let longest = |key, default| section.seconds(key, default, 0.01..=WEEK_S);
+    let site = (first("site_min_s", 120), longest("site_max_s", 7_200));
+    let recipient = (first("recipient_min_s", 120), longest("recipient_max_s", 7_200));
+    let bulk_site_ms = bulk(&section, ("bulk_site_min_s", "bulk_site_max_s"), site);
+    let bulk_recipient_ms = bulk(&section, ("bulk_recipient_min_s", "bulk_recipient_max_s"), recipient);
     let config = RetryConfig {
         host_ms_min: first("host_min_s", 60),
         host_ms_max: longest("host_max_s", 3_600),
-        site_ms_min: first("site_min_s", 120),
-        site_ms_max: longest("site_max_s", 7_200),
+        site_ms_min: site.0,
+        site_ms_max: site.1,
         mailbox_ms_min: first("mailbox_min_s", 600),
         mailbox_ms_max: longest("mailbox_max_s", 14_400),
-        recipient_ms_min: first("recipient_min_s", 120),
-        recipient_ms_max: longest("recipient_max_s", 7_200),
+        recipient_ms_min: recipient.0,
+        recipient_ms_max: recipient.1,
         lifetime_ms: section.seconds("lifetime_s", 432_000, 1.0..=30.0 * DAY_S),
+        bulk_lifetime_ms: section.maybe_seconds("bulk_lifetime_s", 1.0..=30.0 * DAY_S),
+        bulk_site_ms,
+        bulk_recipient_ms,
         delay_warning_ms: section.seconds("delay_warning_s", 14_400, 0.0..=30.0 * DAY_S),
         delay_warning_to: section.choice(
             "delay_warning_to",

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use super::checked::RetryConfig;
 use super::raw::Context;
 use super::*;
 
@@ -347,7 +348,8 @@ fn name_servers_of_a_resolv_conf() {
 
 /// Every key that the readers ask for.
 fn known_keys() -> Vec<String> {
-    let text = "[lists.NAME]\naddress = \"news@example.org\"\nsubscribers = \"/dev/null\"\n";
+    let text = "[lists.NAME]\naddress = \"news@example.org\"\nsubscribers = \"/dev/null\"\n\
+                [sources.NAME]\naddress = \"192.0.2.1\"\n[sites.\"mx.example\"]\n[senders.\"example.org\"]\n";
     let (document, _) = DeTable::parse_recoverable(text);
     let context = Context::new(Path::new("stentor.toml"), text);
     assert!(sections::read(&context, document.get_ref()).is_some());
@@ -380,7 +382,11 @@ fn the_example_is_sound_and_names_every_key() {
     assert_eq!(full_config.warnings, []);
     assert_eq!(full_config.listen, default.listen);
     assert_eq!(full_config.delivery, default.delivery);
-    assert_eq!(full_config.retry, default.retry);
+    // Bulk mail's own clocks are there only where they are set.
+    assert_eq!(full_config.retry.bulk_site_ms, Some((default.retry.site_ms_min, default.retry.site_ms_max)));
+    let (bulk_lifetime_ms, bulk_site_ms, bulk_recipient_ms) = (None, None, None);
+    let retry = RetryConfig { bulk_lifetime_ms, bulk_site_ms, bulk_recipient_ms, ..full_config.retry.clone() };
+    assert_eq!(retry, default.retry);
     assert_eq!(full_config.journal, default.journal);
     assert_eq!(full_config.log, default.log);
     assert_eq!(full_config.control, default.control);

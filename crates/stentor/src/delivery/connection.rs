@@ -7,14 +7,15 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use stentor_mail::client::{ClientError, ClientEvent, ClientSession, RcptResult, TxRcpt, TxSpec};
 use stentor_queue::ids::{ConnId, Ms};
-use stentor_queue::sched::{CloseReason, Dsn, RcptOutcome, Stage};
+use stentor_queue::sched::{CloseReason, Dsn, RcptOutcome, SourceNo, Stage};
 use stentor_queue::site::Target;
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 
 use super::assignment::Assignment;
 use super::body::{ContentError, Outgoing};
@@ -33,19 +34,19 @@ thread_local! {
 }
 
 /// Carries out `Effect::Connect`.
-pub async fn connect(core: Arc<Core>, conn: ConnId, target: Target, signal: Arc<Signal>) {
+pub async fn connect(core: Arc<Core>, conn: ConnId, source: SourceNo, target: Target, signal: Arc<Signal>) {
     let settings = core.settings();
     let begun = core.clock.now();
     let patience = Duration::from_millis(settings.config.delivery.connect_timeout_ms);
     let opened = tokio::select! {
-        opened = tokio::time::timeout(patience, open(&target)) => opened,
+        opened = tokio::time::timeout(patience, open(&settings, source, &target)) => opened,
         why = closed(&signal) => Ok(Err(io::Error::other(why))),
     };
     let failed = match opened {
         Ok(Ok(stream)) => {
             core.counters.connections.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             let _ = stream.set_nodelay(true);
-            let client = settings.client_for(&target);
+            let client = settings.client_for(source, &target);
             let smtp = ClientSession::new(client, core.clock.now());
             let connection = Connection {
                 smtp,
@@ -80,14 +81,30 @@ pub async fn connect(core: Arc<Core>, conn: ConnId, target: Target, signal: Arc<
 }
 
 /// Connects. That we are out of descriptors is not the host's fault: it is tried again when some may be free.
-async fn open(target: &Target) -> io::Result<TcpStream> {
+async fn open(settings: &Settings, source: SourceNo, target: &Target) -> io::Result<TcpStream> {
     const PAUSE: Duration = Duration::from_millis(200);
     loop {
-        match TcpStream::connect(target.addr).await {
+        match open_from(settings, source, target).await {
             Err(error) if is_out_of_descriptors(&error) => tokio::time::sleep(PAUSE).await,
             opened => return opened,
         }
     }
+}
+
+/// From the source's address of the target's family. One without such an address cannot reach it: another address, which the
+/// system would choose, is not what the operator wants to be seen with.
+async fn open_from(settings: &Settings, source: SourceNo, target: &Target) -> io::Result<TcpStream> {
+    let Some(source) = settings.config.sending.sources.get(usize::from(source)) else {
+        return TcpStream::connect(target.addr).await;
+    };
+    let local = if target.addr.is_ipv4() { source.v4.map(IpAddr::V4) } else { source.v6.map(IpAddr::V6) };
+    let Some(local) = local else {
+        let family = if target.addr.is_ipv4() { "IPv4" } else { "IPv6" };
+        return Err(io::Error::other(format!("source {} has no {family} address", source.name)));
+    };
+    let socket = if target.addr.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.bind(SocketAddr::new(local, 0))?;
+    socket.connect(target.addr).await
 }
 
 fn is_out_of_descriptors(error: &io::Error) -> bool {

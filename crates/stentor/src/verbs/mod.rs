@@ -11,6 +11,7 @@
 //! recipient is tried again.
 
 mod export;
+mod suspend;
 mod walk;
 mod who;
 
@@ -34,6 +35,7 @@ use crate::core::verb::{Audit, Change, VerbJob};
 use crate::delivery::by_operator;
 
 pub use export::export;
+pub use suspend::suspend;
 
 /// Recipients that one batch takes out, or tries now; as many as one report has.
 const SLICE_RECIPIENTS_MAX: usize = 1_000;
