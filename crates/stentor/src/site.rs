@@ -5,6 +5,7 @@ use std::sync::Arc;
 use stentor_queue::ids::SiteId;
 use stentor_queue::sched::{HostStatus, PathStatus, SiteStatus};
 
+use crate::control::protocol::Problem;
 use crate::control::{ErrorCode, HostView, PathView, Reply, SiteView};
 use crate::core::hub::Hub;
 use crate::core::{Core, Settings};
@@ -17,8 +18,8 @@ pub fn find(hub: &Hub, name: &str) -> Option<(SiteId, Arc<str>)> {
     Some((site, hub.sched.site_name(site)?.into()))
 }
 
-pub fn unknown(name: &str) -> Reply {
-    Reply::error(ErrorCode::NotFound, format!("no site {name}; `stentor queue` names them"))
+pub fn unknown(name: &str) -> Problem {
+    Problem::new(ErrorCode::NotFound, format!("no site {name}; `stentor queue` names them"))
 }
 
 pub fn view(core: &Arc<Core>, name: &str) -> Reply {
@@ -29,7 +30,7 @@ pub fn view(core: &Arc<Core>, name: &str) -> Reply {
         let suspended = hub.sched.is_site_suspended(site);
         Some((status, suspended, hub.sched.site_paths(site, now), now))
     });
-    let Some((status, suspended, paths, now)) = found else { return unknown(name) };
+    let Some((status, suspended, paths, now)) = found else { return Reply::Error(unknown(name)) };
     let next_try = paths.iter().filter_map(|path| path.paused_until).chain(status.until).min();
     Reply::Site(Box::new(SiteView {
         site: status.name.to_string(),

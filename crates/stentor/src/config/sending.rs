@@ -88,7 +88,7 @@ pub(super) fn flow(section: &Section<'_>, sources: &[Source]) -> FlowConfig {
         match sources.iter().position(|source| source.name == text.value) {
             Some(at) => flow.sources.push(at as u8),
             None => {
-                section.context.error(text.span, format!("there is no source {:?}; see [sources.NAME]", text.value))
+                section.context.error(text.span, format!("there is no source {:?}; see [sources.NAME]", text.value));
             }
         }
     }
@@ -129,13 +129,10 @@ fn source(sections: &Section<'_>, entry: &Entry<'_>, hostname: &str, others: &[S
     }
     let ehlo_name = match section.text("ehlo_name") {
         None => hostname.to_owned(),
-        Some(text) => match normalise_domain(text.value) {
-            Ok(name) => name,
-            Err(_) => {
-                context.error(text.span, format!("{:?} is not a host name", text.value));
-                hostname.to_owned()
-            }
-        },
+        Some(text) => normalise_domain(text.value).unwrap_or_else(|_| {
+            context.error(text.span, format!("{:?} is not a host name", text.value));
+            hostname.to_owned()
+        }),
     };
     let warm_up_per_day: Vec<u32> = section
         .numbers("warm_up_per_day", 1..=1_000_000_000, WARM_UP_DAYS_MAX)

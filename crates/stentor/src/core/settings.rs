@@ -130,7 +130,9 @@ impl Settings {
             gone.retain(|old| *old != key);
             sched.set_rules(key, Some(rules));
         }
-        gone.into_iter().for_each(|key| sched.set_rules(key, None));
+        for key in gone {
+            sched.set_rules(key, None);
+        }
     }
 
     /// What the configuration says of a list, beside its settings.
@@ -141,13 +143,9 @@ impl Settings {
     /// How long a message of this list or sender is tried.
     pub fn lifetime_ms(&self, list: Option<&str>, sender: &str) -> u64 {
         let config = &self.config;
-        let flow = match list {
-            Some(list) => self.list_flow(list),
-            None => {
-                let domain = sender.rsplit_once('@').map_or("", |(_, domain)| domain);
-                config.sending.senders.iter().find(|(name, _)| name == domain).map(|(_, flow)| flow)
-            }
-        };
+        let domain = sender.rsplit_once('@').map_or("", |(_, domain)| domain);
+        let of_sender = || config.sending.senders.iter().find(|(name, _)| name == domain).map(|(_, flow)| flow);
+        let flow = list.map_or_else(of_sender, |list| self.list_flow(list));
         flow.and_then(|flow| flow.expire_ms).unwrap_or(config.retry.lifetime_ms)
     }
 

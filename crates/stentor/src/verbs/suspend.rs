@@ -10,6 +10,7 @@ use stentor_mail::address::normalise_domain;
 use tokio::sync::oneshot;
 
 use super::who::who;
+use crate::control::protocol::Problem;
 use crate::control::{ErrorCode, Peer, Reply, Subject};
 use crate::core::Core;
 use crate::core::intake::{Job, Refused};
@@ -22,7 +23,7 @@ pub const SUSPENDED_MAX: usize = 100_000;
 pub async fn suspend(core: &Arc<Core>, suspended: bool, subject: Subject, reason: Option<String>, peer: Peer) -> Reply {
     let what = match named(core, suspended, &subject) {
         Ok(what) => what,
-        Err(reply) => return reply,
+        Err(problem) => return Reply::Error(problem),
     };
     let (is_so, count) = core.with(|hub, _| {
         let all = hub.store.suspended();
@@ -50,11 +51,11 @@ pub async fn suspend(core: &Arc<Core>, suspended: bool, subject: Subject, reason
 }
 
 /// What is meant, as the journal has it. A resume may be about what is not configured any more.
-fn named(core: &Arc<Core>, suspended: bool, subject: &Subject) -> Result<String, Reply> {
+fn named(core: &Arc<Core>, suspended: bool, subject: &Subject) -> Result<String, Problem> {
     let settings = core.settings();
     let is_list = |list: &str| {
         let known = !suspended || settings.list(list).is_some();
-        if known { Ok(()) } else { Err(Reply::error(ErrorCode::NotFound, format!("there is no list {list}"))) }
+        if known { Ok(()) } else { Err(Problem::new(ErrorCode::NotFound, format!("there is no list {list}"))) }
     };
     match subject {
         Subject::List(list) => is_list(list).map(|()| format!("list:{list}")),
@@ -62,13 +63,13 @@ fn named(core: &Arc<Core>, suspended: bool, subject: &Subject) -> Result<String,
             is_list(list)?;
             let known = !suspended || core.with(|hub, _| is_subscribed(hub, list, address));
             if !known {
-                return Err(Reply::error(ErrorCode::NotFound, format!("{address} is no subscriber of {list}")));
+                return Err(Problem::new(ErrorCode::NotFound, format!("{address} is no subscriber of {list}")));
             }
             Ok(format!("subscriber:{list}:{address}"))
         }
         Subject::Sender(domain) => match normalise_domain(domain) {
             Ok(domain) => Ok(format!("sender:{domain}")),
-            Err(_) => Err(Reply::error(ErrorCode::BadRequest, format!("{domain:?} is not a domain"))),
+            Err(_) => Err(Problem::new(ErrorCode::BadRequest, format!("{domain:?} is not a domain"))),
         },
         Subject::Site(name) => match core.with(|hub, _| site::find(hub, name)) {
             Some((_, key)) => Ok(format!("site:{key}")),
