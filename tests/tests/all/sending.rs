@@ -1,6 +1,6 @@
 //! Where mail is sent from and what sites are asked for: sources, pools, rules by MX suffix.
 
-use stentor_tests::{Server, TestLab, message};
+use stentor_tests::{Server, TestLab, message, wait_until};
 
 use crate::scribe::Scribe;
 
@@ -69,4 +69,53 @@ fn rules_hold_for_sites_by_the_names_of_their_hosts() {
     let mut ways: Vec<_> = free.iter().map(of).collect();
     ways.dedup();
     assert_eq!(ways.len(), 1, "elsewhere the rule says nothing");
+}
+
+/// A list at one site whose recipients are of two domains: one transaction where the rule allows it.
+#[test]
+fn domains_are_mixed_where_a_rule_says_so() {
+    for mixes in [false, true] {
+        let lab = TestLab::start("[[site]]\nname = 'big.example'\ndomains = ['a.example', 'b.example']\n");
+        let rule = "sites.\"big.example\"";
+        let server = Server::builder().lab(&lab).set_in(rule, "mixes_domains", &mixes.to_string()).start();
+        let people = ["ann@a.example", "bob@b.example"];
+        // The first mail makes both domains known to be at the site.
+        for (n, count) in [(0, 0), (1, if mixes { 1 } else { 2 })] {
+            let id = format!("{n}@test");
+            server.smtp().send("me@home.example", &people, &message(&id, "x")).expect(250);
+            lab.wait_clean(&id, &people);
+            let mut ways: Vec<_> = lab.recorder().copies().into_iter().filter(|copy| *copy.message_id == *id).collect();
+            ways.dedup_by_key(|copy| (copy.connection, copy.transaction));
+            assert!(n == 0 || ways.len() == count, "{mixes}: {ways:?}");
+        }
+    }
+}
+
+#[test]
+fn rates_and_warm_up_hold_mail_back() {
+    let lab = TestLab::sites(&["slow.example", "new.example"]);
+    let today = std::process::Command::new("date").args(["-u", "+%F"]).output().expect("date can be run").stdout;
+    let today = String::from_utf8(today).expect("text");
+    let server = Server::builder()
+        .lab(&lab)
+        .set_in("sites.\"slow.example\"", "messages_per_hour_max", "1")
+        .set("sources.out.address", "\"127.0.0.1\"")
+        .set("sources.out.warm_up_per_day", "[2]")
+        .set("sources.out.warm_up_since", &format!("{:?}", today.trim()))
+        .start();
+    for n in 0..4 {
+        for to in ["ann@slow.example", "ann@new.example"] {
+            server.smtp().send("me@home.example", &[to], &message(&format!("{n}.{to}@test"), "x")).expect(250);
+        }
+    }
+    lab.wait("one and two have gone", |recorder| {
+        recorder.copies_to("ann@slow.example").len() == 1 && recorder.copies_to("ann@new.example").len() == 2
+    });
+    wait_until("the others wait", || {
+        let waiting = |domain| server.ask(&["site", domain]).expect("it is known")["messages"].clone();
+        waiting("slow.example") == 3 && waiting("new.example") == 2
+    });
+    let site = server.ask(&["site", "slow.example"]).expect("it is known");
+    assert!(site["paths"][0]["messages_per_minute_max"].as_f64() < Some(1.0), "{site}");
+    assert_eq!(lab.stats().sinks.recipients, 3);
 }

@@ -1,6 +1,6 @@
 //! What lists do about those who do not take mail: expiry, digests for who comes back, suspension.
 
-use stentor_tests::{Server, TestLab, message, wait_until};
+use stentor_tests::{Server, TestLab, message, message_with, wait_until};
 
 use crate::kit::{SENDER_SITE, builder, report_to};
 
@@ -109,4 +109,38 @@ fn a_subscriber_who_is_refused_for_good_is_suspended() {
     send_post(&server, "4@test");
     server.wait_empty();
     assert_eq!(refused(), 3);
+}
+
+#[test]
+fn bulk_mail_has_clocks_of_its_own() {
+    let lab = TestLab::start("[[site]]\nname = 'later.example'\nbehaviour = { at_rcpt = '451 4.3.0 not today' }\n");
+    let server = builder(&lab)
+        .set("retry.bulk_lifetime_s", "2592000")
+        .set("retry.bulk_recipient_min_s", "3600")
+        .set("retry.lifetime_s", "1")
+        .start();
+    let bulk = message_with("bulk@test", "Precedence: bulk\r\n", "x\r\n");
+    let bulk = server.smtp().send("", &["ann@later.example"], &bulk).expect(250).queue_id();
+    // Tried again at once, until it is too old.
+    server.smtp().send("", &["bob@later.example"], &message("mail@test", "x")).expect(250);
+    wait_until("ordinary mail expires", || server.fates()["expired"] == 1);
+    let shown = server.ask(&["queue", "show", &bulk]).expect("it is queued");
+    let row = &shown["recipients"][0];
+    let wait_ms = row["next_try"].as_u64().expect("a time") - shown["now"].as_u64().expect("a time");
+    // Less up to a quarter, and what has passed.
+    assert!(row["state"] == "deferred" && wait_ms > 2_400_000, "{shown}");
+}
+
+#[test]
+fn the_log_says_when_only_stragglers_are_left() {
+    let lab = TestLab::start(
+        "[[site]]\nname = 'one.example'\n[[site]]\nname = 'later.example'\nbehaviour = { at_rcpt = '451 4.3.0 later' }\n",
+    );
+    let server = builder(&lab)
+        .list("news", &["ann@one.example", "bob@one.example", "cid@later.example"])
+        .set("retry.bulk_recipient_min_s", "60")
+        .start();
+    send_post(&server, "post@test");
+    let line = server.wait_log(&["done but for stragglers"]);
+    assert!(line.contains("recipients=3") && line.contains("stragglers=1"), "{line}");
 }
