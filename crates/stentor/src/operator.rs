@@ -158,8 +158,7 @@ impl Operator {
                 class: if message.class() == Class::Bulk { "bulk" } else { "ordinary" }.to_owned(),
                 size: envelope.size,
                 accepted: message.accepted(),
-                expires: (!message.is_held())
-                    .then(|| message.accepted() + settings.lifetime_ms(envelope.list, envelope.sender)),
+                expires: (!message.is_held()).then(|| message.accepted() + settings.lifetime_ms(message)),
                 held: message.is_held(),
                 origin: envelope.origin.to_owned(),
                 message_id: envelope.message_id.to_owned(),

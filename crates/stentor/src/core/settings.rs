@@ -11,6 +11,8 @@ use stentor_mail::address::Address;
 use stentor_mail::client::ClientConfig;
 use stentor_mail::server::ServerConfig;
 use stentor_policy::{Host, Policy, Route, Verdict};
+use stentor_queue::event::Class;
+use stentor_queue::message::Message;
 use stentor_queue::sched::{Backoff, FlowKey, FlowRules, SchedConfig, Scheduler, SourceConfig, SourceNo, SourceSet};
 use stentor_queue::site::{SiteLimits, Target};
 
@@ -140,13 +142,16 @@ impl Settings {
         self.config.lists.iter().find(|entry| **entry.list.name() == *list).map(|entry| &entry.flow)
     }
 
-    /// How long a message of this list or sender is tried.
-    pub fn lifetime_ms(&self, list: Option<&str>, sender: &str) -> u64 {
+    /// How long a message is tried: as its list's or sender's rules say, or its class.
+    pub fn lifetime_ms(&self, message: &Message) -> u64 {
+        let envelope = message.envelope();
+        let (list, sender) = (envelope.list, envelope.sender);
         let config = &self.config;
         let domain = sender.rsplit_once('@').map_or("", |(_, domain)| domain);
         let of_sender = || config.sending.senders.iter().find(|(name, _)| name == domain).map(|(_, flow)| flow);
         let flow = list.map_or_else(of_sender, |list| self.list_flow(list));
-        flow.and_then(|flow| flow.expire_ms).unwrap_or(config.retry.lifetime_ms)
+        let of_class = config.retry.bulk_lifetime_ms.filter(|_| message.class() == Class::Bulk);
+        flow.and_then(|flow| flow.expire_ms).or(of_class).unwrap_or(config.retry.lifetime_ms)
     }
 
     pub fn attempt_log(&self) -> attempt_log::LogConfig {

@@ -63,7 +63,7 @@ fn gather(hub: &Hub, no: MessageNo, settings: &Settings, now: Ms) -> Option<(Sub
         size: envelope.size - envelope.prefix.len() as u64,
         archive: None,
     };
-    let until = message.accepted() + settings.lifetime_ms(None, envelope.sender);
+    let until = message.accepted() + settings.lifetime_ms(message);
     let line = |id: AddressId| {
         let reply = hub.sched.recipient_status(&hub.store, no, id, now).reason;
         let status = reply.as_ref().and_then(|reply| reply.dsn).filter(|dsn| dsn.class == 4);
