@@ -1,6 +1,6 @@
 """Where both contestants deliver: one mail host on loopback that counts.
 
-SmtpSink is Postfix's smtp-sink. It prints its counters at each message into a file, whose end is polled, so that the time
+LabInternet is a whole simulated Internet instead. SmtpSink is Postfix's smtp-sink. It prints its counters at each message into a file, whose end is polled, so that the time
 of the last message is exact to the poll (2 ms) and costs the same for everybody. LabSink is `stentor lab sink`; it counts
 recipients, which smtp-sink cannot, and prints every 2 ms.
 
@@ -102,6 +102,42 @@ class LabSink(Sink):
         lines = [line for line in self._tail().split("\n")[:-1] if line.startswith("{") and line.endswith("}")]
         stats = json.loads(lines[-1]) if lines else {}
         return {"copies": stats.get("recipients", 0), **{name: stats.get(name, 0) for name in SAME_NAMES}}
+
+
+class LabInternet(LabSink):
+    """`stentor lab run`: all hosts of a scenario file, on one port."""
+
+    def __init__(self, work, port, binary, scenario, record="compact"):
+        super().__init__(work, port, binary, record)
+        self.scenario = scenario
+
+    def argv(self):
+        ports = ["--smtp-port", str(self.port), "--dns-port", "0"]
+        argv = [self.binary, "lab", "run", self.scenario, *ports]
+        return [*argv, "--record", self.record, "--every", str(LAB_REPORT_S)]
+
+    def routes(self):
+        """{domain: "address:port"} of each domain's first host."""
+        routes = {}
+        for line in self._lab("hosts", self.scenario).splitlines():
+            domain, _, address = line.split()
+            routes.setdefault(domain, f"{address}:{self.port}")
+        return routes
+
+    def subscribers(self, count, reachable=False):
+        return self._lab("subscribers", self.scenario, str(count), *(["--reachable"] if reachable else [])).split()
+
+    def _lab(self, *arguments):
+        done = subprocess.run([self.binary, "lab", *arguments], capture_output=True, text=True)
+        if done.returncode != 0:
+            raise BenchError(f"stentor lab {arguments[0]}: {done.stderr.strip()}")
+        return done.stdout
+
+    def _listens(self):
+        if self.process.poll() is not None:
+            raise BenchError(f"the lab has exited, see {self.output_path}.err")
+        # Its first line comes when everything listens.
+        return os.path.getsize(self.output_path) > 0
 
 
 def free_port():

@@ -22,10 +22,12 @@ class Contestant:
     name = ""
     log_name = ""
 
-    def __init__(self, work, sink_port, subscribers=None, counted=False):
+    def __init__(self, work, sink_port, subscribers=None, counted=False, routes=None):
+        """`routes`: {domain: "address:port"}; everything else goes to the sink."""
         self.folder = os.path.join(work, self.name)
         self.sink_port = sink_port
         self.subscribers = subscribers
+        self.routes = routes or {}
         self.port = free_port()
         shutil.rmtree(self.folder, ignore_errors=True)
         os.makedirs(self.folder)

@@ -28,6 +28,7 @@ inet_interfaces = 127.0.0.1
 inet_protocols = ipv4
 relayhost = [127.0.0.1]:{sink_port}
 alias_maps = {alias_maps}
+transport_maps = {transport_maps}
 alias_database =
 biff = no
 smtp_tls_security_level = none
@@ -50,7 +51,7 @@ trace     unix  - - n - 0 bounce
 verify    unix  - - n - 1 verify
 flush     unix  n - n 1000? 0 flush
 proxymap  unix  - - n - - proxymap
-smtp      unix  - - n - - smtp
+smtp      unix  - - n - {processes} smtp
 relay     unix  - - n - - smtp
 showq     unix  n - n - - showq
 error     unix  - - n - - error
@@ -73,8 +74,10 @@ class Postfix(Contestant):
     name = "postfix"
     log_name = "maillog"
 
-    def __init__(self, *args, **kwargs):
+    def __init__(self, *args, processes="-", **kwargs):
+        """`processes`: most connections out at a time; `-` is the default (100)."""
         super().__init__(*args, **kwargs)
+        self.processes = processes
         if not shutil.which("postfix"):
             raise BenchError("postfix is not installed: apt-get install postfix")
         self.configuration = os.path.join(self.folder, "conf")
@@ -84,9 +87,15 @@ class Postfix(Contestant):
             os.makedirs(os.path.join(self.folder, name))
         shutil.chown(os.path.join(self.folder, "data"), "postfix", "postfix")
         alias_maps = f"hash:{self.configuration}/aliases" if self.subscribers else ""
-        values = {"folder": self.folder, "daemons": DAEMONS, "sink_port": self.sink_port, "alias_maps": alias_maps}
+        transport_maps = f"hash:{self.configuration}/transport" if self.routes else ""
+        values = {"folder": self.folder, "daemons": DAEMONS, "sink_port": self.sink_port}
+        values |= {"alias_maps": alias_maps, "transport_maps": transport_maps}
         self._write("main.cf", MAIN_CF.format(**values))
-        self._write("master.cf", MASTER_CF.format(port=self.port))
+        self._write("master.cf", MASTER_CF.format(port=self.port, processes=self.processes))
+        if self.routes:
+            hosts = [(domain, *host.rsplit(":", 1)) for domain, host in self.routes.items()]
+            self._write("transport", "".join(f"{domain} smtp:[{host}]:{port}\n" for domain, host, port in hosts))
+            subprocess.run(["postmap", "-c", self.configuration, transport_maps], check=True)
         if self.subscribers:
             # The owner- alias makes local(8) send the post on as one message of its own, with its own envelope sender.
             self._write("aliases", f'news: ":include:{self.subscribers}"\nowner-news: owner@elsewhere.example\n')

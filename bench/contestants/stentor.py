@@ -24,7 +24,7 @@ smtp = ["127.0.0.1:{port}"]
 
 [routes]
 "*" = ["127.0.0.1:{sink_port}"]
-
+{routes}
 [delivery]
 recipients_per_transaction_max = {recipients}
 
@@ -61,9 +61,12 @@ class Stentor(Contestant):
         self.configuration = os.path.join(self.folder, "stentor.toml")
 
     def launch(self):
-        text = CONFIGURATION.format(port=self.port, sink_port=self.sink_port, recipients=RECIPIENTS_PER_TRANSACTION)
+        routes = dict(self.routes)
         if self.dead_route:
-            text = text.replace("[routes]\n", f'[routes]\n"{self.dead_route}" = ["127.0.0.1:9"]\n')
+            routes[self.dead_route] = "127.0.0.1:9"
+        lines = "".join(f'"{domain}" = ["{host}"]\n' for domain, host in routes.items())
+        values = {"port": self.port, "sink_port": self.sink_port, "routes": lines}
+        text = CONFIGURATION.format(recipients=RECIPIENTS_PER_TRANSACTION, **values)
         if self.subscribers:
             text += LIST.format(subscribers=self.subscribers)
         if self.commit_delay_us is not None:

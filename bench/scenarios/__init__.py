@@ -14,6 +14,7 @@ from scenarios import (
     slow_disk,
     storm,
     syncs,
+    vs_postfix,
 )
 
 SCENARIOS = (
@@ -23,6 +24,7 @@ SCENARIOS = (
     storm.Storm,
     syncs.Syncs,
     million.Million,
+    vs_postfix.VsPostfix,
     slow_disk.SlowDisk,
     compaction.Compaction,
     large.Large,

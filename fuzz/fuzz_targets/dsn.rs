@@ -32,6 +32,7 @@ fuzz_target!(|data: &[u8]| {
         original: bytes,
         original_whole: true,
         ret: if flags & 2 == 0 { Ret::Full } else { Ret::Headers },
+        archive: Some(&text),
         smtputf8: flags & 4 != 0,
     };
     let out = build(&report);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use fastrand::Rng;
 use stentor::delivery::{Assignment, outcome};
 use stentor_queue::sched::{Dsn, RcptOutcome, Stage};
-use stentor_queue::site::{Resolution, SitePlan, Target};
+use stentor_queue::site::{Resolution, SiteLimits, SitePlan, Target};
 
 pub const DOMAINS: u8 = 8;
 const FLAKY: u8 = 5;
@@ -31,7 +31,8 @@ pub fn resolve(name: &str) -> Resolution {
     let host: Arc<str> = format!("mx{number}").into();
     let addr = SocketAddr::from((Ipv4Addr::new(192, 0, 2, number), 25));
     let target = Target { preference: 0, host: host.clone(), addr, lmtp: false };
-    Resolution::Site(SitePlan { key: host, targets: vec![target], mixes_domains: false, ttl_s: 3600 })
+    let limits = SiteLimits::default();
+    Resolution::Site(SitePlan { key: host, targets: vec![target], mixes_domains: false, limits, ttl_s: 3600 })
 }
 
 fn number_of(target: &Target) -> u8 {

@@ -326,7 +326,7 @@ impl<'a> Life<'a> {
                         let after = self.rng.u64(1..20);
                         self.at(after, Ev::Resolved(domain, name));
                     }
-                    Act::Connect { conn, target, signal } => {
+                    Act::Connect { conn, target, signal, .. } => {
                         self.conns.insert(conn, Conn { target, signal, ready: false, work: None });
                         let after = self.rng.u64(1..30);
                         self.at(after, Ev::Session(conn));
@@ -342,7 +342,15 @@ impl<'a> Life<'a> {
                             self.close_if_idle(conn);
                         }
                     }
+                    Act::GiveWay(signal) => {
+                        // Its end comes as that of any other; nothing here is silent for long.
+                        if let Some(conn) = self.conn_of(&signal) {
+                            self.core.with(|hub, now| hub.sched.stays(conn, now));
+                        }
+                    }
                     Act::Bounce { no, failures } => self.bounce(no, failures),
+                    // No list here has rules that these come from; who is told of what has no bearing on what is kept.
+                    Act::Delayed { .. } | Act::FastDone { .. } | Act::Suspend { .. } | Act::Coalesce { .. } => {}
                 }
             }
         }

@@ -86,6 +86,22 @@ pub fn write_subscribers(path: &Path, n: usize, reachable_only: bool, out: &mut 
     Ok(())
 }
 
+/// Writes the scenario's hosts, one `domain host address` a line for each domain of their site, the most preferred first:
+/// for servers that cannot ask the lab's DNS.
+pub fn write_hosts(path: &Path, out: &mut dyn Write) -> Result<(), LabError> {
+    let scenario = Scenario::load(path)?;
+    for site in scenario.sites() {
+        let mut hosts: Vec<_> = site.hosts.iter().collect();
+        hosts.sort_by_key(|host| host.preference);
+        for domain in &site.domains {
+            for host in &hosts {
+                writeln!(out, "{domain} {} {}", host.name, host.address)?;
+            }
+        }
+    }
+    Ok(())
+}
+
 fn percentiles(times: &crate::histogram::Histogram) -> serde_json::Value {
     serde_json::json!({
         "p50": times.percentile(0.5), "p95": times.percentile(0.95), "p99": times.percentile(0.99),

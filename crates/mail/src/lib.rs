@@ -4,6 +4,7 @@
 
 pub mod address;
 pub mod client;
+pub mod digest;
 pub mod dsn;
 pub mod headers;
 pub mod reply;

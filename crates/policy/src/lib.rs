@@ -8,14 +8,23 @@
 //! is a list, an alias, a bounce address or refused in the session (no backscatter); aliases are expanded when the
 //! policy is built, so that a loop is a configuration error and never a run-time one. Every answer has a [`Why`].
 //!
+//! Beside it, the class of mail: by its injector ([`InjectorClasses`]) and by its sender's rate ([`SenderRates`], the one
+//! thing here that remembers anything).
+//!
 //! How it fails: [`Policy::new`] reports all errors at once, each naming the list, alias or route that caused it.
 
+mod class;
 mod expand;
+mod rate;
 mod route;
 mod rules;
+mod site;
 #[cfg(test)]
 mod tests;
 
+pub use class::{Class, InjectorClasses};
 pub use expand::{ALIAS_DEPTH_MAX, ALIAS_TARGETS_MAX, Expansion, TARGETS_TOTAL_MAX};
+pub use rate::{RateLimits, SENDERS_MAX, SenderRates, stem};
 pub use route::{Host, Route, RouteHost, RouteHostError, RouteInput, RoutePattern};
 pub use rules::{AliasInput, Decision, ListInput, Policy, PolicyError, PolicyInput, Subject, Verdict, Why};
+pub use site::{PROFILES, SiteRule, SiteRules};

@@ -17,7 +17,7 @@ use stentor_queue::event::{Accept, Class, Event, Fate};
 use stentor_queue::ids::{ConnId, ContentId, MessageNo, Ms};
 use stentor_queue::idset::IdSet;
 use stentor_queue::sched::{CloseReason, Effect, RcptOutcome, SchedConfig, Scheduler, Stage};
-use stentor_queue::site::{Resolution, SitePlan, Target};
+use stentor_queue::site::{Resolution, SiteLimits, SitePlan, Target};
 use stentor_queue::store::{Applied, Store};
 
 const START: Ms = 1_800_000_000_000;
@@ -93,7 +93,13 @@ impl Bench {
         let addr = SocketAddr::new(IpAddr::V4(Ipv4Addr::from(0x7f00_0000 + n)), 25);
         let target = Target { preference: 0, host: "host".into(), addr, lmtp: false };
         let key = format!("site {n}").into();
-        Resolution::Site(SitePlan { key, targets: vec![target], mixes_domains: self.route, ttl_s: 86_400 })
+        Resolution::Site(SitePlan {
+            key,
+            targets: vec![target],
+            mixes_domains: self.route,
+            limits: SiteLimits::default(),
+            ttl_s: 86_400,
+        })
     }
 
     /// Obeys all effects and lets each ready connection do one transaction.
@@ -116,6 +122,9 @@ impl Bench {
                 Effect::Close { conn } => {
                     self.timed("closed", |sched, store, now| sched.closed(store, conn, &CloseReason::Normal, now));
                 }
+                Effect::GiveWay { conn } => println!("unexpected silence of {conn:?}"),
+                Effect::Delayed { .. } | Effect::FastDone { .. } => {}
+                Effect::Suspend { .. } | Effect::Coalesce { .. } => println!("unexpected: no list has rules"),
                 Effect::Bounce { no, .. } => println!("unexpected bounce of {no:?}"),
             }
         }

@@ -13,6 +13,38 @@ pub struct Target {
     pub lmtp: bool,
 }
 
+/// What may be asked of a site, per source address. `None`: as the configuration has it for all, and what the site teaches.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SiteLimits {
+    pub connections_max: Option<u32>,
+    pub transactions_per_connection_max: Option<u32>,
+    pub recipients_per_transaction_max: Option<u32>,
+    /// Messages (transactions) per second, minute, hour.
+    pub per_second: Option<u32>,
+    pub per_minute: Option<u32>,
+    pub per_hour: Option<u32>,
+    /// One transaction may carry recipients of several domains.
+    pub mixes_domains: bool,
+}
+
+impl SiteLimits {
+    /// These, with what they leave open as in `base`.
+    #[must_use]
+    pub fn over(self, base: SiteLimits) -> SiteLimits {
+        SiteLimits {
+            connections_max: self.connections_max.or(base.connections_max),
+            transactions_per_connection_max: self
+                .transactions_per_connection_max
+                .or(base.transactions_per_connection_max),
+            recipients_per_transaction_max: self.recipients_per_transaction_max.or(base.recipients_per_transaction_max),
+            per_second: self.per_second.or(base.per_second),
+            per_minute: self.per_minute.or(base.per_minute),
+            per_hour: self.per_hour.or(base.per_hour),
+            mixes_domains: self.mixes_domains || base.mixes_domains,
+        }
+    }
+}
+
 /// Where a domain's mail goes. Two plans with the same `key` are the same site.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SitePlan {
@@ -22,6 +54,8 @@ pub struct SitePlan {
     pub targets: Vec<Target>,
     /// Whether one transaction may carry recipients of several domains (static routes; no public MX).
     pub mixes_domains: bool,
+    /// What the operator's rules or a built-in profile say about this site.
+    pub limits: SiteLimits,
     /// How long the answer holds.
     pub ttl_s: u32,
 }

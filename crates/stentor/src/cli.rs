@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
+use stentor_queue::ids::MessageId;
 
-use crate::cli_verbs::{Acting, Selectors};
+use crate::cli_verbs::{Acting, Selectors, Suspended};
 use crate::config::{self, Config, Diagnostic, LogLevel};
-use crate::control::{Client, ClientError, Reply, Request, Verb, protocol, render};
+use crate::control::{Client, ClientError, Reply, Request, Selection, Verb, protocol, render};
 use crate::{demo, journal_cmd, lab, process};
 
 /// Exit code of a command that was understood and failed.
@@ -40,10 +41,30 @@ enum Command {
     },
     /// Show the running server at a glance.
     Status(Asking),
-    /// Try what waits now: everything, or one site.
+    /// Say why mail waits at a site: its hosts' clocks, limits, last answers.
+    Site {
+        /// The site as `stentor queue` names it, or a domain that is at it.
+        name: String,
+        #[command(flatten)]
+        asking: Asking,
+    },
+    /// Stop all mail of a list or sender, to a site, or of a list to a subscriber, until it is resumed.
+    Suspend(Suspending),
+    /// Let it go again.
+    Resume(Suspending),
+    /// Pause, resume or cancel a post in mid-delivery.
+    Post {
+        #[command(subcommand)]
+        command: PostCommand,
+    },
+    /// Try what waits now: everything, one site, or one list.
     Flush {
         /// The site as `stentor queue` names it.
+        #[arg(conflicts_with = "list")]
         site: Option<String>,
+        /// The posts of this list.
+        #[arg(long, value_name = "NAME")]
+        list: Option<String>,
         #[command(flatten)]
         asking: Asking,
     },
@@ -96,6 +117,35 @@ struct Asking {
 struct Act {
     #[command(flatten)]
     acting: Acting,
+    #[command(flatten)]
+    asking: Asking,
+}
+
+#[derive(Args)]
+struct Suspending {
+    #[command(flatten)]
+    subject: Suspended,
+    #[command(flatten)]
+    asking: Asking,
+}
+
+#[derive(Subcommand)]
+enum PostCommand {
+    /// Keep back what is not delivered yet.
+    Pause(Post),
+    /// Go on.
+    Resume(Post),
+    /// Take out what is not delivered yet, without a report.
+    Cancel(Post),
+}
+
+#[derive(Args)]
+struct Post {
+    /// The queue id.
+    id: MessageId,
+    /// Kept in the journal's audit record.
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
     #[command(flatten)]
     asking: Asking,
 }
@@ -176,7 +226,23 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Requeue(command) => act(Verb::Requeue, command),
         Command::Address { address, asking } => ask(&asking, &Request::Address { address }),
         Command::Status(asking) => ask(&asking, &Request::Status),
-        Command::Flush { site, asking } => ask(&asking, &Request::Flush { site }),
+        Command::Flush { list: Some(list), asking, .. } => {
+            let selection = Selection { list: Some(list), ..Selection::default() };
+            ask(&asking, &Request::Act { verb: Verb::Requeue, selection, dry_run: false, reason: None })
+        }
+        Command::Flush { site, asking, .. } => ask(&asking, &Request::Flush { site }),
+        Command::Site { name, asking } => ask(&asking, &Request::Site { name }),
+        Command::Suspend(Suspending { subject, asking }) => suspend(true, subject, &asking),
+        Command::Resume(Suspending { subject, asking }) => suspend(false, subject, &asking),
+        Command::Post { command } => {
+            let (verb, Post { id, reason, asking }) = match command {
+                PostCommand::Pause(post) => (Verb::Hold, post),
+                PostCommand::Resume(post) => (Verb::Release, post),
+                PostCommand::Cancel(post) => (Verb::Remove, post),
+            };
+            let selection = Selection { ids: vec![id], ..Selection::default() };
+            ask(&asking, &Request::Act { verb, selection, dry_run: false, reason })
+        }
         Command::Reload(asking) => ask(&asking, &Request::Reload),
         Command::Stop(asking) => ask(&asking, &Request::Stop),
         Command::Journal(options) => journal_cmd::run(options),
@@ -248,6 +314,14 @@ pub fn start_logging(level: LogLevel) {
         .with_target(false);
     // A second call (tests) keeps the first.
     let _ = tracing_subscriber::registry().with(output).with(filter).try_init();
+}
+
+fn suspend(suspended: bool, subject: Suspended, asking: &Asking) -> ExitCode {
+    let (what, reason) = match subject.subject() {
+        Ok(found) => found,
+        Err(why) => return fail(&why),
+    };
+    ask(asking, &Request::Suspend { suspended, what, reason })
 }
 
 fn act(verb: Verb, Act { acting, asking }: Act) -> ExitCode {

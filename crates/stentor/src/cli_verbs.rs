@@ -3,7 +3,7 @@
 use clap::Args;
 use stentor_queue::ids::MessageId;
 
-use crate::control::{Request, Selection, Verb};
+use crate::control::{Request, Selection, Subject, Verb};
 
 /// Which mail: everything that is given must match.
 #[derive(Args, Default)]
@@ -32,6 +32,40 @@ pub struct Selectors {
     /// Everything in the queue; instead of selectors.
     #[arg(long, conflicts_with_all = ["id", "sender", "recipient", "site", "list", "older_than", "younger_than"])]
     all: bool,
+}
+
+/// What `suspend` and `resume` are about.
+#[derive(Args)]
+pub struct Suspended {
+    /// All posts of a list, or with --subscriber those to one of its subscribers.
+    #[arg(long, value_name = "NAME")]
+    list: Option<String>,
+    #[arg(long, value_name = "ADDRESS", requires = "list")]
+    subscriber: Option<String>,
+    /// All other mail from a domain.
+    #[arg(long, value_name = "DOMAIN", conflicts_with = "list")]
+    sender: Option<String>,
+    /// All mail to a site, as `stentor queue` names it, or to the site of a domain.
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["list", "sender"])]
+    site: Option<String>,
+    /// Kept in the journal's audit record.
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+}
+
+impl Suspended {
+    /// # Errors
+    /// Nothing is named.
+    pub fn subject(self) -> Result<(Subject, Option<String>), String> {
+        let what = match (self.list, self.subscriber, self.sender, self.site) {
+            (Some(list), Some(address), ..) => Subject::Subscriber { list, address },
+            (Some(list), None, ..) => Subject::List(list),
+            (None, _, Some(domain), _) => Subject::Sender(domain),
+            (None, _, None, Some(site)) => Subject::Site(site),
+            _ => return Err("say what: --list, --sender, --site, or --list with --subscriber".to_owned()),
+        };
+        Ok((what, self.reason))
+    }
 }
 
 /// What all verbs that act on mail take.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
-use stentor_lab::cli::{RunOptions, run_scenario, run_sink, run_source, write_subscribers};
+use stentor_lab::cli::{RunOptions, run_scenario, run_sink, run_source, write_hosts, write_subscribers};
 use stentor_lab::{Behaviour, LabError, Mode, Source};
 
 use crate::cli::fail;
@@ -76,6 +76,8 @@ enum Command {
         #[arg(long)]
         message: Option<PathBuf>,
     },
+    /// Write a scenario's hosts, one `domain host address` a line: routes for a server that does not ask the lab's DNS.
+    Hosts { scenario: PathBuf },
     /// Write a scenario's subscribers, one a line.
     Subscribers {
         scenario: PathBuf,
@@ -193,6 +195,11 @@ async fn carry_out(command: Command) -> Result<(), LabError> {
                 ..Source::new(target)
             };
             run_source(source).await.map(drop)
+        }
+        Command::Hosts { scenario } => {
+            let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+            write_hosts(&scenario, &mut out)?;
+            Ok(std::io::Write::flush(&mut out)?)
         }
         Command::Subscribers { scenario, count, reachable } => {
             let mut out = std::io::BufWriter::new(std::io::stdout().lock());

@@ -18,5 +18,6 @@ pub mod operator;
 pub mod process;
 pub mod resolve;
 pub mod serve;
+pub mod site;
 pub mod smtp_in;
 pub mod verbs;

@@ -10,13 +10,14 @@ use stentor_queue::message::Message;
 use stentor_queue::sched::{RecipientState as Place, Reply as LastReply};
 use tokio::sync::{Mutex, mpsc};
 
+use crate::control::protocol::SUSPENDED_SHOWN_MAX;
 use crate::control::{
     Control, EnvelopeView, ErrorCode, Fates, MessageView, Peer, QueueSummary, RecipientState, RecipientView, Reply,
     Request, Selection, Status,
 };
 use crate::core::Core;
 use crate::core::hub::Hub;
-use crate::{depth, verbs};
+use crate::{depth, site, verbs};
 
 /// What a verb asks of the whole process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,6 +52,10 @@ impl Operator {
         let (messages, addresses, recipients, connections_out, stopping) = core
             .with(|hub, _| (hub.store.len(), hub.store.book.len(), fates(hub), hub.connections(), hub.is_stopping()));
         let (held, lock_held_at) = core.held.take();
+        let (suspended, suspended_total) = core.with(|hub, _| {
+            let shown: Vec<String> = hub.store.suspended().take(SUSPENDED_SHOWN_MAX).map(str::to_owned).collect();
+            (shown, hub.store.suspended_len() as u64)
+        });
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             hostname: core.settings().config.hostname.clone(),
@@ -80,6 +85,8 @@ impl Operator {
             log_lines_lost: core.log.dropped(),
             lock_held_us_max: held.as_micros() as u64,
             lock_held_at,
+            suspended,
+            suspended_total,
         }
     }
 
@@ -104,7 +111,7 @@ impl Operator {
     }
 
     fn show(&self, id: MessageId, recipients_max: usize) -> Reply {
-        let lifetime_ms = self.core.settings().config.retry.lifetime_ms;
+        let settings = self.core.settings();
         let shown = self.core.with(|hub, now| {
             let (no, message) = hub.store.no_of(id).and_then(|no| Some((no, hub.store.message(no)?)))?;
             let envelope = message.envelope();
@@ -118,7 +125,7 @@ impl Operator {
                 class: if message.class() == Class::Bulk { "bulk" } else { "ordinary" }.to_owned(),
                 size: envelope.size,
                 accepted: message.accepted(),
-                expires: (!message.is_held()).then(|| message.accepted() + lifetime_ms),
+                expires: (!message.is_held()).then(|| message.accepted() + settings.lifetime_ms(message)),
                 held: message.is_held(),
                 origin: envelope.origin.to_owned(),
                 message_id: envelope.message_id.to_owned(),
@@ -162,7 +169,7 @@ impl Operator {
 
 impl Control for Operator {
     async fn handle(&self, request: Request, peer: Peer) -> Reply {
-        if matches!(request, Request::Flush { .. } | Request::Reload | Request::Stop) {
+        if matches!(request, Request::Flush { .. } | Request::Suspend { .. } | Request::Reload | Request::Stop) {
             tracing::info!(uid = peer.uid, pid = peer.pid, ?request, "operator");
         }
         match request {
@@ -174,6 +181,11 @@ impl Control for Operator {
             Request::QueueShow { id, recipients_max } => self.show(id, recipients_max as usize),
             Request::Address { address } => verbs::address(&self.core, &address).await,
             Request::Flush { site } => self.flush(site),
+            Request::Site { name } => site::view(&self.core, &name),
+            Request::Suspend { suspended, what, reason } => {
+                let _one = self.acting.lock().await;
+                verbs::suspend(&self.core, suspended, what, reason, peer).await
+            }
             Request::Act { verb, selection, dry_run, reason } => {
                 let _one = self.acting.lock().await;
                 verbs::act(&self.core, verb, &selection, dry_run, reason, peer).await

@@ -113,10 +113,12 @@ fn reload(server: &Server, file: Option<&std::path::Path>) {
             }
             let settings = Arc::new(Settings::new(config));
             server.core.resolver.clear_cache();
-            let has_new_routes = settings.config.routes != old.config.routes;
+            let has_new_routes = settings.config.routes != old.config.routes
+                || settings.config.sending.sites != old.config.sending.sites;
             server.core.replace_settings(settings.clone());
             server.core.with(|hub, _| {
                 hub.sched.configure(settings.sched.clone());
+                settings.give_rules(Some(&old), &mut hub.sched);
                 if has_new_routes {
                     hub.sched.routes_changed();
                 }

@@ -93,7 +93,9 @@ impl Server {
         let memory_limit = group.as_ref().and_then(MemoryGroup::limit_bytes);
         let bodies =
             memory_limit.map_or(BODIES_BYTES_MAX, |limit| BODIES_BYTES_MAX.min((limit / BODIES_PART) as usize));
-        let hub = Hub::new(store, Scheduler::new(settings.sched.clone(), clock.now()), bodies);
+        let mut sched = Scheduler::new(settings.sched.clone(), clock.now());
+        settings.give_rules(None, &mut sched);
+        let hub = Hub::new(store, sched, bodies);
         let core = Core::new(Parts {
             clock: clock.clone(),
             hub,

@@ -70,6 +70,7 @@ fn a_posts_failures_go_to_the_lists_owner() {
     let server = builder(&lab)
         .list("news", &["ann@yes.example", "bad@no.example", "gone@nowhere.invalid"])
         .set("lists.news.owner", "\"owner@sender.example\"")
+        .set("lists.news.archive", "\"https://lists.test/news/\"")
         .set("retry.bounce_gather_ms", "60000")
         .start();
     server.smtp().send("poster@sender.example", &["news@lists.test"], &message("post@test", "post")).expect(250);
@@ -77,6 +78,7 @@ fn a_posts_failures_go_to_the_lists_owner() {
     assert_eq!(report.recipients.len(), 2, "{}", report.text);
     assert_eq!(report.about("bad@no.example")["status"], "5.1.1");
     assert_eq!(report.about("gone@nowhere.invalid")["status"], "5.1.2");
+    assert!(report.text.contains("https://lists.test/news/"), "the archive is named: {}", report.text);
     drained(&server);
     assert!(lab.recorder().copies_to("poster@sender.example").is_empty(), "the poster is not told");
     assert_eq!(&*lab.recorder().copies_to("ann@yes.example")[0].sender, "news-bounces@lists.test");

@@ -2,7 +2,7 @@
 //! does not keep (parameters of MAIL and RCPT, the order of commands, whether BDAT was used).
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
 use stentor_tests::wait_until;
@@ -17,6 +17,7 @@ struct Script {
 pub struct Scribe {
     pub address: SocketAddr,
     lines: Arc<Mutex<Vec<String>>>,
+    peers: Arc<Mutex<Vec<IpAddr>>>,
 }
 
 impl Scribe {
@@ -28,14 +29,18 @@ impl Scribe {
         let answers = answers.iter().map(|&(command, reply)| (command.to_owned(), reply.to_owned())).collect();
         let script = Arc::new(Script { offers: offers.iter().map(|&offer| offer.to_owned()).collect(), answers });
         let writer = lines.clone();
+        let peers = Arc::new(Mutex::new(Vec::new()));
+        let callers = peers.clone();
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
                 let (lines, script) = (writer.clone(), script.clone());
+                let peer = stream.peer_addr().map(|peer| peer.ip());
+                callers.lock().expect("nobody panics with it").extend(peer.ok());
                 // A client that hangs up is no matter.
                 std::thread::spawn(move || drop(serve(stream, &lines, &script)));
             }
         });
-        Scribe { address, lines }
+        Scribe { address, lines, peers }
     }
 
     /// The route to it, as a configuration names it.
@@ -45,6 +50,11 @@ impl Scribe {
 
     pub fn lines(&self) -> Vec<String> {
         self.lines.lock().expect("nobody panics with it").clone()
+    }
+
+    /// Who has connected, in order.
+    pub fn peers(&self) -> Vec<IpAddr> {
+        self.peers.lock().expect("nobody panics with it").clone()
     }
 
     /// Lines that begin so.

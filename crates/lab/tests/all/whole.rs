@@ -125,6 +125,9 @@ async fn commands_of_the_binary() {
     let count = |text: &[u8]| String::from_utf8_lossy(text).lines().count();
     assert_eq!(count(&all), 100);
     assert!((20..80).contains(&count(&reachable)));
+    let mut hosts = Vec::new();
+    stentor_lab::cli::write_hosts(&path, &mut hosts).expect("written");
+    assert_eq!(String::from_utf8_lossy(&hosts), "x.example mx1.x.example 127.16.0.1\n");
     let options = stentor_lab::cli::RunOptions {
         duration: Some(Duration::from_millis(50)),
         copies: Some(1),

@@ -25,10 +25,14 @@ pub struct Caps {
     pub rcpts_max: Option<u32>,
     /// RFC 9422 MAILMAX: most transactions of one session.
     pub transactions_max: Option<u32>,
+    /// RFC 9422 RCPTDOMAINMAX: most different recipient domains of one transaction.
+    pub domains_max: Option<u32>,
 }
 
 /// Octets of the peer's name that are kept.
 const PEER_NAME_BYTES_MAX: usize = 255;
+/// Digits of a limit (RFC 9422 section 4).
+const LIMIT_DIGITS_MAX: usize = 6;
 
 impl Caps {
     /// Reads the keywords. What is not known or ill-formed is not offered.
@@ -67,25 +71,34 @@ impl Caps {
         }
     }
 
+    /// One `name=value` of RFC 9422. Of a name that is there twice, or in two LIMITS lines, the lower value is obeyed.
     fn limit(&mut self, word: &[u8]) {
         let Some(at) = memchr::memchr(b'=', word) else { return };
-        // RFC 9422 section 3: 1 to 6 digits, not zero.
-        let Some(value) = number(&word[at + 1..]).filter(|&n| n > 0 && n < 1_000_000) else { return };
-        match word[..at].to_ascii_uppercase().as_slice() {
-            b"RCPTMAX" => self.rcpts_max = Some(value as u32),
-            b"MAILMAX" => self.transactions_max = Some(value as u32),
-            _ => {}
+        // Sections 4.1 to 4.3: %x31-39 0*5DIGIT, so no leading zero.
+        let digits = &word[at + 1..];
+        if digits.len() > LIMIT_DIGITS_MAX || digits.first() == Some(&b'0') {
+            return;
         }
+        let Some(value) = number(digits) else { return };
+        let limit = match word[..at].to_ascii_uppercase().as_slice() {
+            b"MAILMAX" => &mut self.transactions_max,
+            b"RCPTMAX" => &mut self.rcpts_max,
+            b"RCPTDOMAINMAX" => &mut self.domains_max,
+            _ => return,
+        };
+        *limit = Some(limit.map_or(value as u32, |known| known.min(value as u32)));
     }
 }
 
 fn number(digits: &[u8]) -> Option<u64> {
-    let digits = std::str::from_utf8(digits).ok()?;
-    if digits.bytes().all(|b| b.is_ascii_digit()) { digits.parse().ok() } else { None }
+    let digits = std::str::from_utf8(digits).ok().filter(|digits| digits.bytes().all(|b| b.is_ascii_digit()))?;
+    digits.parse().ok()
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::super::reply_parser::ReplyParser;
     use super::*;
 
@@ -116,5 +129,42 @@ mod tests {
         assert_eq!(caps("250-a\r\n250 PIPELINING\r\n", false), caps("250 a\r\n", false));
         // The first line is a greeting, never a keyword.
         assert!(!caps("250 PIPELINING\r\n", true).pipelining);
+        for odd in
+            ["MAILMAX", "MAILMAX=", "MAILMAX=1000000", "MAILMAX=05", "MAILMAX=5=6", "=5", "MAILMAX =5", "MAILMAX=5x"]
+        {
+            assert_eq!(caps(&format!("250-a\r\n250 LIMITS {odd}\r\n"), true), caps("250 a\r\n", true), "{odd}");
+        }
+    }
+
+    proptest! {
+        /// RFC 9422 section 3: names in any case, in any order, among names that we do not know, in one line or several.
+        #[test]
+        fn limits_are_found_among_others(
+            (mails, rcpts, domains) in (1u32..1_000_000, 1u32..1_000_000, 1u32..1_000_000),
+            order in Just(vec![0, 1, 2, 3, 4]).prop_shuffle(), upper in any::<bool>(), lines in any::<bool>(),
+        ) {
+            let words = [
+                format!("mailmax={mails}"), format!("rcptmax={rcpts}"), format!("rcptdomainmax={domains}"),
+                "x-limit=:%41".to_owned(), "mailmaxx=1".to_owned(),
+            ];
+            let words: Vec<String> = order.iter().map(|at: &usize| words[*at].clone()).collect();
+            let separator = if lines { "\r\n250-LIMITS " } else { " " };
+            let text = words.join(separator);
+            let text = if upper { text.to_ascii_uppercase() } else { text };
+            let found = caps(&format!("250-a\r\n250-LIMITS {text}\r\n250 DSN\r\n"), true);
+            prop_assert_eq!(
+                (found.transactions_max, found.rcpts_max, found.domains_max), (Some(mails), Some(rcpts), Some(domains))
+            );
+        }
+
+        /// Whatever a host says: a limit that is believed has the RFC's form.
+        #[test]
+        fn no_limit_is_zero_or_beyond_the_rfc(words in "[ =0-9+a-zA-Z-]{0,40}( (MAIL|RCPT|RCPTDOMAIN)MAX=[0-9]{0,9}){0,4}") {
+            let found = caps(&format!("250-a\r\n250 LIMITS {words}\r\n"), true);
+            for limit in [found.transactions_max, found.rcpts_max, found.domains_max].into_iter().flatten() {
+                let text = format!("={limit}");
+                prop_assert!((1..1_000_000).contains(&limit) && words.contains(&text));
+            }
+        }
     }
 }

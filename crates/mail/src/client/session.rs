@@ -159,6 +159,12 @@ impl ClientSession {
         self.transactions.len()
     }
 
+    /// Whether the whole content of a transaction that has no last word yet is out: whoever cuts the connection now may
+    /// have it delivered twice (RFC 1047).
+    pub fn has_data_out(&self) -> bool {
+        self.transactions.iter().any(Transaction::content_is_out)
+    }
+
     /// Whether a transaction may begin with none open.
     pub fn can_begin(&self) -> bool {
         self.phase == Phase::Ready && self.transactions.is_empty() && self.awaited.is_empty()
@@ -188,6 +194,9 @@ impl ClientSession {
             return Err(ClientError::NotReady);
         }
         let pipelined = self.pipelines();
+        // Behind a transaction whose end is not known RSET is no ceremony: had all its recipients or its BDAT been refused,
+        // the next MAIL would be a 503 and the next recipients would get their copy under the sender before (RFC 3030
+        // section 2 demands it). It shares the round trip with the commands around it.
         let reset = self.dirty || !self.transactions.is_empty();
         let flow = self.flow(spec.size, spec.size_exact);
         let mut transaction = Transaction::new(spec, flow, self.spare.pop().unwrap_or_default());

@@ -261,6 +261,64 @@ fn several_transactions_in_one_write() {
     assert!(session.can_begin());
 }
 
+/// A good host that reads all that was written and then answers all of it at once: one turn is one round trip.
+/// Returns the turns that `copies` transactions of one recipient take, and the RSETs among their commands.
+fn turns(ehlo: &str, copies: u64, refuses: bool) -> (usize, usize) {
+    let mut session = ready(ehlo);
+    let (mut next, mut finished, mut turns, mut resets) = (0, 0, 0, 0);
+    while finished < copies {
+        while next < copies && session.can_pipeline(3) {
+            begin(&mut session, next, 3, &["a@x"]);
+            next += 1;
+            if session.wants_body() {
+                body(&mut session, "a\r\n");
+            }
+        }
+        let mut replies = String::new();
+        let written = take(&mut session);
+        for line in written.lines() {
+            match line.split(' ').next().unwrap() {
+                "a" => {}
+                "." => replies.push_str("250 taken\r\n"),
+                "RSET" => {
+                    resets += 1;
+                    replies.push_str("250 reset\r\n");
+                }
+                "RCPT" if refuses => replies.push_str("550 5.1.1 no\r\n"),
+                "BDAT" if refuses => replies.push_str("503 none\r\n"),
+                "DATA" => replies.push_str(if refuses { "554 none\r\n" } else { "354 go\r\n" }),
+                _ => replies.push_str("250 ok\r\n"),
+            }
+        }
+        turns += 1;
+        assert!(turns < 1_000, "{written}");
+        say(&mut session, &replies);
+        while let Some(ClientEvent::Done { results, .. }) = session.poll_event() {
+            assert_eq!(results[0].is_delivered(), !refuses);
+            finished += 1;
+        }
+        if session.wants_body() {
+            body(&mut session, "a\r\n");
+        }
+    }
+    (turns, resets)
+}
+
+/// What per-recipient copies (VERP, personal fields) cost: one round trip for sixteen of them, where the host lets us.
+#[test]
+fn pipelined_transactions_save_round_trips() {
+    // One recipient each; 16 are under way at most. RSET is sent only behind one whose end is not known.
+    assert_eq!(turns(ALL, 1, false), (1, 0));
+    assert_eq!(turns(ALL, 16, false), (1, 15));
+    assert_eq!(turns(ALL, 32, false), (2, 30));
+    // Without CHUNKING: MAIL RCPT DATA, then the content. Without PIPELINING: each by itself. No RSET between successes.
+    assert_eq!(turns(NO_CHUNKING, 16, false), (32, 0));
+    assert_eq!(turns(PLAIN, 16, false), (64, 0));
+    // Where all are refused each needs one, in the same round trip if the host pipelines.
+    assert_eq!(turns(ALL, 16, true), (1, 15));
+    assert_eq!(turns(NO_CHUNKING, 16, true), (16, 15));
+}
+
 #[test]
 fn lost_with_several_under_way() {
     let mut session = ready(ALL);

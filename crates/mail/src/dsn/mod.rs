@@ -111,10 +111,18 @@ pub struct Report<'a> {
     pub original: &'a [u8],
     /// `original` is the whole message, not just its beginning; [`Ret::Full`] needs it.
     pub original_whole: bool,
-    /// How much of it to return. Reports of success never return more than the header section (RFC 3461 4.3).
+    /// How much of it to return. RET is about failures: reports of anything else return the header section (RFC 3461 4.3).
     pub ret: Ret,
+    /// Where the original can be read all the same: a list's archive, for a post that could not be delivered.
+    pub archive: Option<&'a str>,
     /// The original was sent with SMTPUTF8: the report is one too (RFC 6533) and needs SMTPUTF8 itself.
     pub smtputf8: bool,
+}
+
+impl Report<'_> {
+    fn any(&self, action: Action) -> bool {
+        self.rcpts.iter().any(|rcpt| rcpt.action == action)
+    }
 }
 
 /// The status to report for a reply: its enhanced code, or the generic one of its class; `failed` turns what was
@@ -167,10 +175,9 @@ fn write_header(report: &Report<'_>, boundary: &str, original_eight_bit: bool, o
 }
 
 fn subject(report: &Report<'_>) -> &'static str {
-    let any = |action| report.rcpts.iter().any(|rcpt| rcpt.action == action);
-    if any(Action::Failed) {
+    if report.any(Action::Failed) {
         "Undelivered Mail Returned to Sender"
-    } else if any(Action::Delayed) {
+    } else if report.any(Action::Delayed) {
         "Delayed Mail (still being retried)"
     } else {
         "Successful Mail Delivery Report"
@@ -201,6 +208,14 @@ fn write_words(report: &Report<'_>, out: &mut Vec<u8>) {
         (Action::Delivered, "Your message was delivered to:"),
     ] {
         write_group(report, action, words, &mut text);
+    }
+    if let Some(archive) = report.archive.filter(|_| report.any(Action::Failed)) {
+        text.push_str("\r\nThe message is a post to a mailing list. It can be read in the list's archive:\r\n    ");
+        push_clean(archive, utf8, &mut text);
+        text.push_str("\r\n");
+    }
+    if report.any(Action::Delayed) && !report.any(Action::Failed) {
+        text.push_str("\r\nThis is a warning only: you need not send your message again.\r\n");
     }
     out.extend_from_slice(text.as_bytes());
 }
@@ -317,10 +332,11 @@ struct Original {
 
 impl Original {
     fn of(report: &Report<'_>) -> Self {
-        let success = !report.rcpts.iter().any(|rcpt| matches!(rcpt.action, Action::Failed | Action::Delayed));
         let original = report.original;
-        let whole =
-            report.ret == Ret::Full && report.original_whole && original.len() <= ORIGINAL_BYTES_MAX && !success;
+        let whole = report.any(Action::Failed)
+            && report.ret == Ret::Full
+            && report.original_whole
+            && original.len() <= ORIGINAL_BYTES_MAX;
         let part = if whole { original } else { header_section(original) };
         Self { bytes: normalise(part), whole }
     }

@@ -33,6 +33,7 @@ fn report<'a>(rcpts: &'a [ReportRcpt<'a>], original: &'a [u8]) -> Report<'a> {
         original,
         original_whole: true,
         ret: Ret::Headers,
+        archive: None,
         smtputf8: false,
     }
 }
@@ -102,6 +103,43 @@ fn the_whole_message_on_request() {
     let message = MessageParser::default().parse(&bytes).unwrap();
     assert_eq!(message.subject(), Some("Successful Mail Delivery Report"));
     assert!(text(&parts(&bytes)[1].1).contains("Action: relayed\r\nStatus: 2.0.0\r\n"));
+}
+
+#[test]
+fn a_delay_is_a_warning() {
+    let delayed = ReportRcpt {
+        action: Action::Delayed,
+        status: Enhanced::new(4, 4, 1),
+        diagnostic: None,
+        reason: Some("Connection timed out"),
+        will_retry_until: Some("Thu, 26 Nov 2026 21:16:39 +0000"),
+        ..rcpt("x@far.example")
+    };
+    let original = b"Subject: hi\r\n\r\nbody\r\n";
+    // RET=FULL is about failures (RFC 3461 section 4.3).
+    let rcpts = [delayed];
+    let warning = Report { ret: Ret::Full, archive: Some("https://x.example/"), ..report(&rcpts, original) };
+    let bytes = build(&warning);
+    let message = MessageParser::default().parse(&bytes).unwrap();
+    assert_eq!(message.subject(), Some("Delayed Mail (still being retried)"));
+    let found = parts(&bytes);
+    assert_eq!(found[2].0, "text/rfc822-headers");
+    let status = text(&found[1].1);
+    assert!(status.contains("Original-Envelope-Id: QQ+=1\r\n"), "{status}");
+    assert!(status.contains("Action: delayed\r\nStatus: 4.4.1\r\n"), "{status}");
+    assert!(status.contains("Will-Retry-Until: Thu, 26 Nov 2026 21:16:39 +0000\r\n"), "{status}");
+    let words = text(&found[0].1);
+    assert!(words.contains("has not been delivered yet") && words.contains("warning only"), "{words}");
+    assert!(!words.contains("archive"), "it is on its way: {words}");
+    // Beside a failure it is a report of failure.
+    let both = [delayed, rcpt("y@far.example")];
+    let bytes = build(&Report { rcpts: &both, ..warning });
+    let message = MessageParser::default().parse(&bytes).unwrap();
+    assert_eq!(message.subject(), Some("Undelivered Mail Returned to Sender"));
+    assert_eq!(parts(&bytes)[2].0, "message/rfc822");
+    let words = String::from_utf8(parts(&bytes).remove(0).1).unwrap();
+    assert!(words.contains("in the list's archive:\r\n    https://x.example/\r\n"), "{words}");
+    assert!(!words.contains("warning only"), "{words}");
 }
 
 #[test]
@@ -187,6 +225,7 @@ proptest! {
             original: original.as_bytes(),
             original_whole: true,
             ret: if full { Ret::Full } else { Ret::Headers },
+            archive: Some(&hostile),
             smtputf8,
         };
         let bytes = build(&report);

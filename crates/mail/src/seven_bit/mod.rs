@@ -25,7 +25,7 @@
 
 mod field;
 mod header;
-mod quoted;
+pub(crate) mod quoted;
 #[cfg(test)]
 mod tests;
 

@@ -5,7 +5,7 @@ const COLUMN_MAX: usize = 75;
 
 /// Encodes lines given in pieces.
 #[derive(Debug, Default)]
-pub(super) struct QuotedPrintable {
+pub(crate) struct QuotedPrintable {
     column: usize,
     /// White space that is escaped if the line ends behind it.
     pending: Option<u8>,
@@ -13,7 +13,7 @@ pub(super) struct QuotedPrintable {
 
 impl QuotedPrintable {
     /// A piece of a line, without line end.
-    pub(super) fn push(&mut self, text: &[u8], out: &mut Vec<u8>) {
+    pub(crate) fn push(&mut self, text: &[u8], out: &mut Vec<u8>) {
         out.reserve(text.len() + text.len() / 8);
         for &b in text {
             if let Some(space) = self.pending.take() {
@@ -28,7 +28,7 @@ impl QuotedPrintable {
     }
 
     /// The line ends with CRLF.
-    pub(super) fn end_line(&mut self, out: &mut Vec<u8>) {
+    pub(crate) fn end_line(&mut self, out: &mut Vec<u8>) {
         self.finish(out);
         out.extend_from_slice(b"\r\n");
         self.column = 0;

@@ -39,6 +39,8 @@ mod kind {
     pub const RELEASED: u8 = 0x07;
     /// Since version 2.
     pub const FORGET: u8 = 0x08;
+    pub const SUSPENDED: u8 = 0x09;
+    pub const RESUMED: u8 = 0x0a;
     /// `OUTCOME + fate`, up to 0x1f.
     pub const OUTCOME: u8 = 0x10;
     pub const TOTALS: u8 = 0x20;
@@ -176,6 +178,9 @@ pub enum Event<'a> {
     Verb { at: Ms, who: &'a str, verb: &'a str, detail: &'a str },
     /// An operator's hold on these messages begins, or ends: nothing of a held message is handed out.
     Hold { held: bool, messages: Vec<MessageId> },
+    /// Nothing of a list, of a sender's domain or to a site is handed out any more, or it is again: `list:NAME`,
+    /// `sender:DOMAIN`, `site:NAME`; `subscriber:LIST:ADDRESS` gets no further posts of a list. Also the checkpoint's slice of those that are suspended.
+    Suspend { suspended: bool, what: &'a str },
     /// A checkpoint begins: the counters, exact at this point of the log, and the last queue id given out.
     Totals { totals: Totals, last_id: MessageId },
     /// Part of a checkpoint: messages as they are at this point of the log.
@@ -205,6 +210,7 @@ impl<'a> Event<'a> {
             }
             Event::Verb { at, who, verb, detail } => encode_verb(buf, *at, who, verb, detail),
             Event::Hold { held, messages } => encode_hold(buf, *held, messages.iter().copied()),
+            Event::Suspend { suspended, what } => encode_suspend(buf, *suspended, what),
             Event::Totals { totals, last_id } => encode_totals(buf, totals, *last_id),
             Event::Messages(slices) => {
                 begin_messages(buf);
@@ -247,6 +253,8 @@ impl<'a> Event<'a> {
             kind::VERB => Event::Verb { at: r.varint()?, who: r.text()?, verb: r.text()?, detail: r.text()? },
             kind::HELD => Event::Hold { held: true, messages: decode_held(r)? },
             kind::RELEASED => Event::Hold { held: false, messages: decode_held(r)? },
+            kind::SUSPENDED => Event::Suspend { suspended: true, what: r.text()? },
+            kind::RESUMED => Event::Suspend { suspended: false, what: r.text()? },
             kind::TOTALS => decode_totals(r)?,
             kind::MESSAGES => Event::Messages(decode_messages(r)?),
             kind::CHECKPOINT_END => Event::CheckpointEnd,
@@ -408,6 +416,12 @@ pub fn encode_hold(buf: &mut Vec<u8>, held: bool, messages: impl ExactSizeIterat
         put_zigzag(buf, id.0.wrapping_sub(last).cast_signed());
         last = id.0;
     }
+}
+
+/// Appends a `Suspended` or `Resumed` record.
+pub fn encode_suspend(buf: &mut Vec<u8>, suspended: bool, what: &str) {
+    buf.push(if suspended { kind::SUSPENDED } else { kind::RESUMED });
+    put_bytes(buf, what.as_bytes());
 }
 
 fn decode_held(r: &mut Reader<'_>) -> Result<Vec<MessageId>, EventError> {

@@ -5,6 +5,9 @@
 //! one message, and after `STRIKES_MAX` messages in a row without a delivery it becomes the mailbox's. Times are kept in
 //! seconds: a million clocks take about 60 bytes each, timer included.
 
+use smallvec::SmallVec;
+
+use super::flows::FlowNo;
 use super::reasons::{ReasonNo, Reply};
 use super::tables::Parts;
 use super::timers::Timer;
@@ -46,8 +49,8 @@ struct Hold {
     until: Ms,
     fails: u8,
     reason: ReasonNo,
-    /// Messages kept back, with their class.
-    waiters: [IdSet; super::sites::CLASSES],
+    /// Messages kept back, by flow, with the flow's class.
+    waiters: SmallVec<[(FlowNo, usize, IdSet); 1]>,
 }
 
 #[derive(Default)]
@@ -141,6 +144,7 @@ impl Scheduler {
 
     /// The addresses are forgotten, and their ids will be others'.
     pub fn forget_addresses(&mut self, ids: &IdSet) {
+        self.forget_strikes(ids);
         if self.clocks.strikes.is_empty() {
             return;
         }
@@ -173,13 +177,19 @@ impl Scheduler {
         // An attempt at this mailbox has just failed, so whatever waits for it and is too old has been tried.
         let newest = self.newest;
         while let Some(mailbox) = self.clocks.mailboxes.get_mut(&id)
-            && let Some(oldest) = super::sites::oldest(&mailbox.waiters, newest)
+            && let Some(oldest) = super::lines::oldest(&mailbox.waiters, newest)
         {
-            let (is_live, is_parked) = (self.messages.is_live(oldest), self.messages.is_parked(oldest));
-            let age = store.message(oldest).map(|message| now.saturating_sub(message.accepted()));
-            if is_live && !is_parked && age.is_some_and(|age| age <= self.cfg.lifetime_ms) {
-                break;
+            let mut oldest = oldest;
+            let is_young = |this: &Self, no| this.messages.is_live(no) && !this.is_over_age(store, no, now);
+            if !self.messages.is_parked(oldest) && is_young(self, oldest) {
+                // With lifetimes of their own, younger messages may be too old before it.
+                let waiters = self.clocks.mailboxes.get(&id).filter(|_| self.lifetimes_differ()).map(|m| &m.waiters);
+                let old = |no: &u32| self.is_over_age(store, MessageNo(*no), now);
+                let Some(other) = waiters.and_then(|waiters| waiters.iter().find(old)) else { break };
+                oldest = MessageNo(other);
             }
+            let (is_live, is_parked) = (self.messages.is_live(oldest), self.messages.is_parked(oldest));
+            let Some(mailbox) = self.clocks.mailboxes.get_mut(&id) else { break };
             mailbox.waiters.remove(oldest.0);
             if is_parked {
                 self.make_ready(store, oldest, id, now);
@@ -197,7 +207,7 @@ impl Scheduler {
             return;
         }
         while let Some(mailbox) = self.clocks.mailboxes.get_mut(&id)
-            && let Some(no) = super::sites::oldest(&mailbox.waiters, newest)
+            && let Some(no) = super::lines::oldest(&mailbox.waiters, newest)
         {
             mailbox.waiters.remove(no.0);
             if !self.messages.is_live(no) {
@@ -301,8 +311,13 @@ impl Scheduler {
         if !self.clocks.strikes.is_empty() {
             self.clocks.strikes.remove(&id);
         }
+        self.no_strike(no, id);
         if let Some(mailbox) = self.clocks.mailboxes.get_mut(&id) {
             mailbox.probe = Some(no);
+            if self.flows.coalesces {
+                let waiters = mailbox.waiters.clone();
+                self.mailbox_returned(id, &waiters);
+            }
         }
         self.settle(store, no, id, now);
     }
@@ -323,7 +338,9 @@ impl Scheduler {
         clock.fails = clock.fails.saturating_add(1);
         clock.reason = reason;
         let mut jitter = together(self.jitter_seed, store.book.try_domain(id), no.0);
-        let until = now + self.cfg.recipient_retry.delay_ms(clock.fails, &mut jitter);
+        let is_bulk = self.messages.is_bulk(no);
+        let retry = self.cfg.bulk_recipient_retry.filter(|_| is_bulk).unwrap_or(self.cfg.recipient_retry);
+        let until = now + retry.delay_ms(clock.fails, &mut jitter);
         clock.until_s = until.div_ceil(1_000) as u32;
         let until_s = clock.until_s;
         self.timers.set(Ms::from(until_s) * 1_000, Timer::Recipient(no, id));
@@ -347,15 +364,19 @@ impl Scheduler {
     }
 
     /// Whether a hold keeps the message back at the site; if so it is moved there.
-    pub(super) fn held_back(&mut self, store: &Store, site: SiteId, class: usize, no: MessageNo, now: Ms) -> bool {
+    pub(super) fn held_back(&mut self, store: &Store, site: SiteId, no: MessageNo, now: Ms) -> bool {
+        let Some((class, flow)) = self.messages.class_and_flow(no) else { return false };
         let sender = store.message(no).map(|m| HoldKey::Sender(sender_key(m.sender())));
         for key in [Some(HoldKey::Message(no)), sender].into_iter().flatten() {
             let Some(slot) = self.clocks.hold_by_key.get(&(site, key)) else { continue };
             if let Some(hold) = self.clocks.holds[*slot as usize].as_mut()
                 && hold.until > now
             {
-                hold.waiters[class].insert(no.0);
-                self.sites.get(site).waiting[class].remove(no.0);
+                match hold.waiters.iter_mut().find(|(f, _, _)| *f == flow) {
+                    Some((_, _, set)) => _ = set.insert(no.0),
+                    None => hold.waiters.push((flow, class, IdSet::one(no.0))),
+                }
+                self.sites.get(site).lines.remove(flow, no);
                 return true;
             }
         }
@@ -365,10 +386,12 @@ impl Scheduler {
     /// Holds a message or a sender at a site after a failure. With `first_free` the first failure sets no clock.
     pub(super) fn hold(&mut self, site: SiteId, key: HoldKey, reply: &Reply, first_free: bool, now: Ms) {
         let reason = self.reasons.keep(reply.clone());
+        let is_bulk = matches!(key, HoldKey::Message(no) if self.messages.is_bulk(no));
+        let retry = self.cfg.bulk_site_retry.filter(|_| is_bulk).unwrap_or(self.cfg.site_retry);
         let slot = if let Some(slot) = self.clocks.hold_by_key.get(&(site, key)) {
             *slot
         } else {
-            let hold = Hold { site, key, until: 0, fails: 0, reason, waiters: [IdSet::new(), IdSet::new()] };
+            let hold = Hold { site, key, until: 0, fails: 0, reason, waiters: SmallVec::new() };
             let slot = if let Some(slot) = self.clocks.free_holds.pop() {
                 self.clocks.holds[slot as usize] = Some(hold);
                 slot
@@ -392,7 +415,7 @@ impl Scheduler {
         }
         hold.fails = hold.fails.saturating_add(1);
         let fails = if first_free { hold.fails - 1 } else { hold.fails };
-        hold.until = if fails == 0 { now } else { now + self.cfg.site_retry.delay_ms(fails, &mut self.rng) };
+        hold.until = if fails == 0 { now } else { now + retry.delay_ms(fails, &mut self.rng) };
         let until = hold.until;
         if fails > 0 {
             self.timers.set(until, Timer::Hold(slot));
@@ -407,10 +430,10 @@ impl Scheduler {
         }
         let (site, key) = (hold.site, hold.key);
         let waiters = std::mem::take(&mut hold.waiters);
-        let idle = waiters.iter().all(IdSet::is_empty);
+        let idle = waiters.is_empty();
         let entry = self.sites.get(site);
-        for (waiting, back) in entry.waiting.iter_mut().zip(&waiters) {
-            waiting.union_with(back);
+        for (flow, class, back) in &waiters {
+            entry.lines.insert_all(*flow, *class, back);
         }
         match key {
             HoldKey::Sender(_) if idle => self.drop_hold(site, key),
@@ -429,8 +452,8 @@ impl Scheduler {
         self.clocks.free_holds.push(slot);
         let entry = self.sites.get(site);
         entry.holds -= 1;
-        for (waiting, back) in entry.waiting.iter_mut().zip(&hold.waiters) {
-            waiting.union_with(back);
+        for (flow, class, back) in &hold.waiters {
+            entry.lines.insert_all(*flow, *class, back);
         }
         self.sites.mark_dirty(site);
     }

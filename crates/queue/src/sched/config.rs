@@ -28,6 +28,35 @@ impl Backoff {
     }
 }
 
+/// Parts that can be switched off, to see what each is worth (docs/scheduler.md).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Strategies {
+    /// Sites in line for the budget go by their history.
+    pub order: bool,
+    /// Silent connections are charged to the slow lane.
+    pub lanes: bool,
+    /// A failed host is remembered for all messages; else each message tries it by itself.
+    pub memory: bool,
+    /// Connections per site, transactions under way and rates follow what the site bears.
+    pub adaptation: bool,
+}
+
+impl Default for Strategies {
+    fn default() -> Self {
+        Strategies { order: true, lanes: true, memory: true, adaptation: true }
+    }
+}
+
+/// One local address to send from.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct SourceConfig {
+    /// Messages that a site may be sent from here per day, day by day since `since`; after the last day there is no such
+    /// limit. Empty: the address is warm.
+    pub warm_up_per_day: Vec<u32>,
+    /// When its first day began.
+    pub since: Ms,
+}
+
 /// What the scheduler may use and how long it waits. Checked by [`SchedConfig::checked`], never at run time.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SchedConfig {
@@ -55,14 +84,27 @@ pub struct SchedConfig {
     pub recipient_retry: Backoff,
     /// Clock of a domain whose look-up failed temporarily.
     pub domain_retry: Backoff,
-    /// How long a recipient of each class is retried, from acceptance.
+    /// How long a recipient is retried, from acceptance.
     pub lifetime_ms: Ms,
+    /// The same for bulk mail, if it is another.
+    pub bulk_lifetime_ms: Option<Ms>,
+    /// Age at which a message's delay is worth a notice (`Effect::Delayed`); `None`: never.
+    pub warn_ms: Option<Ms>,
+    pub bulk_warn_ms: Option<Ms>,
+    /// `recipient_retry` and `site_retry` of bulk mail, if they are others.
+    pub bulk_recipient_retry: Option<Backoff>,
+    pub bulk_site_retry: Option<Backoff>,
     /// How long failures of one message are gathered before they are reported as one.
     pub bounce_gather_ms: Ms,
     /// Recipients in one report; more are reported in further ones.
     pub bounce_failures_max: usize,
     /// Silence after which a connection is charged to the slow lane.
     pub fast_silence_ms: Ms,
+    /// Connections of the fast lane that only sites with ordinary mail get.
+    pub ordinary_reserve: usize,
+    /// Local addresses to send from, at most 64; empty is one.
+    pub sources: Vec<SourceConfig>,
+    pub strategies: Strategies,
     /// How many choices go to ordinary mail for each one that goes to bulk, while both wait.
     pub ordinary_per_bulk: u8,
 }
@@ -83,9 +125,17 @@ impl Default for SchedConfig {
             recipient_retry: Backoff::new(5 * MINUTE_MS, HOUR_MS),
             domain_retry: Backoff::new(MINUTE_MS, HOUR_MS),
             lifetime_ms: 5 * 24 * HOUR_MS,
+            bulk_lifetime_ms: None,
+            warn_ms: None,
+            bulk_warn_ms: None,
+            bulk_recipient_retry: None,
+            bulk_site_retry: None,
             bounce_gather_ms: 5 * SECOND_MS,
             bounce_failures_max: 10_000,
             fast_silence_ms: 2 * SECOND_MS,
+            ordinary_reserve: 25,
+            sources: Vec::new(),
+            strategies: Strategies::default(),
             ordinary_per_bulk: 4,
         }
     }
@@ -104,8 +154,15 @@ impl SchedConfig {
         ] {
             *limit = (*limit).max(1);
         }
+        self.ordinary_reserve = self.ordinary_reserve.min(self.connections_max / 4);
+        self.sources.truncate(64);
         self.transactions_per_connection_max = self.transactions_per_connection_max.max(1);
         self.fast_silence_ms = self.fast_silence_ms.max(1);
+        let bulk = self.bulk_recipient_retry.iter_mut().chain(&mut self.bulk_site_retry);
+        bulk.for_each(|clock| {
+            clock.min_ms = clock.min_ms.max(1);
+            clock.max_ms = clock.max_ms.max(clock.min_ms);
+        });
         for clock in [
             &mut self.host_retry,
             &mut self.site_retry,

@@ -1,11 +1,11 @@
-//! Connections: the budget, the two lanes, and when one opens, is woken and closes.
+//! Connections: the budget, and when one opens, is woken and closes. `lanes` has what silence changes.
 //!
 //! `Connecting -> Ready -> Busy <-> Ready -> Idle -> (Woken ->) Busy ... -> Closing -> gone`
 //!
-//! At most `connections_max` are charged to the fast lane. One that is connecting or busy and silent for
-//! `fast_silence_ms` is charged to the slow lane as long as there is room in it; it keeps its time-outs there. A site
-//! that wants a connection while the budget is used up stands in line (ordinary mail's line goes first, 4:1), and the
-//! connection idle for longest is closed for it.
+//! At most `connections_max` are charged to the fast lane, the last `ordinary_reserve` of them for sites where ordinary
+//! mail waits. A site that wants a connection while the budget is used up stands in line (`flows`), and the connection
+//! idle for longest is closed for it. If ordinary mail stands in line, a connection that has only bulk mail to do closes
+//! after its transaction; for bulk mail it does after `TURN_TRANSACTIONS`.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,8 +13,9 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::clocks::sender_key;
-use super::effects::{CloseReason, Effect, Work};
+use super::effects::{CloseReason, Effect, SourceNo, Work};
 use super::failing::{Drain, DrainWhat};
+use super::lanes::Lane;
 use super::reasons::Reply;
 use super::sites::{HostNo, ORDINARY, Pick};
 use super::timers::Timer;
@@ -25,6 +26,8 @@ use crate::store::Store;
 /// Index of a connection; its id carries it in the low bits.
 pub(super) type Slot = u32;
 const SLOT_BITS: u32 = 24;
+/// Transactions of one connection until others in line for the budget have their turn.
+const TURN_TRANSACTIONS: u32 = 20;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum State {
@@ -36,16 +39,11 @@ pub(super) enum State {
     Closing,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Lane {
-    Fast,
-    Slow,
-}
-
 pub(super) struct Tx {
     pub id: TxId,
     pub no: MessageNo,
     pub ids: Ids,
+    pub begun: Ms,
     /// The sender's key, where the site has holds: the message may be gone when the outcome comes.
     pub sender: Option<u64>,
 }
@@ -53,10 +51,23 @@ pub(super) struct Tx {
 pub(super) struct Conn {
     pub id: ConnId,
     pub site: SiteId,
+    pub source: SourceNo,
     pub host: HostNo,
     pub host_name: Arc<str>,
     pub state: State,
     pub lane: Lane,
+    /// Counted as silent at its path and host.
+    pub silent: bool,
+    pub greeted: bool,
+    /// Connections of the path that had been greeted when this one was asked for: what a refusal may be about, even if
+    /// they have gone meanwhile.
+    pub beside: usize,
+    /// It has been asked to give way.
+    pub cut: bool,
+    /// It must not be cut any more: the end of some data is out.
+    pub stays: bool,
+    /// When the connection was asked for.
+    pub opened: Ms,
     /// Of the last progress, or of becoming idle.
     pub since: Ms,
     pub txs: SmallVec<[Tx; 1]>,
@@ -67,7 +78,7 @@ pub(super) struct Conn {
     /// Its failure has been charged to the host.
     pub charged: bool,
     /// The armed timer's time, 0 if none.
-    timer_at: Ms,
+    pub timer_at: Ms,
 }
 
 #[derive(Default)]
@@ -78,15 +89,21 @@ pub(super) struct Conns {
     txs: u64,
     pub fast: usize,
     pub slow: usize,
-    pub closing: usize,
-    /// Connections that became idle, oldest first; entries that no longer hold are skipped.
-    idle: VecDeque<(Slot, Ms)>,
+    /// On their way out and still charged to the fast lane.
+    pub closing_fast: usize,
+    /// Asked to give way and not gone yet.
+    pub cutting: usize,
+    /// In the slow lane, silent for longest first; entries that no longer hold are skipped.
+    pub slow_line: VecDeque<(Slot, ConnId)>,
+    /// Silent, and still charged to the fast lane since the slow one is full.
+    pub overdue: VecDeque<(Slot, ConnId)>,
+    /// Connections that became idle; entries that no longer hold are skipped.
+    idle: Vec<(Slot, Ms)>,
 }
 
 impl Conns {
     pub fn get(&mut self, conn: ConnId) -> Option<&mut Conn> {
-        let slot = (conn.0 & ((1 << SLOT_BITS) - 1)) as usize;
-        self.slots.get_mut(slot)?.as_mut().filter(|c| c.id == conn)
+        self.slots.get_mut(Self::slot_of(conn) as usize)?.as_mut().filter(|c| c.id == conn)
     }
 
     pub fn at(&mut self, slot: Slot) -> Option<&mut Conn> {
@@ -97,7 +114,7 @@ impl Conns {
         self.fast + self.slow
     }
 
-    fn slot_of(conn: ConnId) -> Slot {
+    pub fn slot_of(conn: ConnId) -> Slot {
         (conn.0 & ((1 << SLOT_BITS) - 1)) as Slot
     }
 
@@ -124,8 +141,35 @@ impl Conns {
             Lane::Fast => self.fast -= 1,
             Lane::Slow => self.slow -= 1,
         }
-        self.closing -= usize::from(gone.state == State::Closing);
+        self.closing_fast -= usize::from(gone.state == State::Closing && gone.lane == Lane::Fast);
+        self.cutting -= usize::from(gone.cut);
         Some(gone)
+    }
+
+    /// Forgets entries of lanes' lines that no longer hold, when they are many.
+    pub fn prune_lines(&mut self) {
+        const SLACK: usize = 64;
+        let (slots, max) = (&self.slots, SLACK + 4 * self.slots.len());
+        let is_there = |(slot, id): &(Slot, ConnId), lane| {
+            slots[*slot as usize].as_ref().is_some_and(|c| c.id == *id && c.lane == lane)
+        };
+        if self.slow_line.len() > max {
+            self.slow_line.retain(|entry| is_there(entry, Lane::Slow));
+        }
+        if self.overdue.len() > max {
+            let mut seen = crate::idset::IdSet::new();
+            self.overdue.retain(|entry| is_there(entry, Lane::Fast) && seen.insert(entry.0));
+        }
+    }
+
+    fn to_closing(&mut self, slot: Slot, slow_max: usize) {
+        let Some(conn) = self.slots.get_mut(slot as usize).and_then(Option::as_mut) else { return };
+        if conn.lane == Lane::Fast && self.slow < slow_max {
+            conn.lane = Lane::Slow;
+            self.fast -= 1;
+            self.slow += 1;
+        }
+        self.closing_fast += usize::from(conn.lane == Lane::Fast);
     }
 
     fn note_idle(&mut self, slot: Slot, now: Ms) {
@@ -134,12 +178,14 @@ impl Conns {
             let slots = &self.slots;
             self.idle.retain(|(slot, since)| is_idle_since(slots, *slot, *since));
         }
-        self.idle.push_back((slot, now));
+        self.idle.push((slot, now));
     }
 
-    /// The connection idle for longest.
-    fn oldest_idle(&mut self) -> Option<Slot> {
-        while let Some((slot, since)) = self.idle.pop_front() {
+    /// An idle connection, at random. Not the one that is idle for longest: posts come to the same sites in turn, and
+    /// each would find just those connections closed that it needs.
+    fn any_idle(&mut self, rng: &mut fastrand::Rng) -> Option<Slot> {
+        while !self.idle.is_empty() {
+            let (slot, since) = self.idle.swap_remove(rng.usize(0..self.idle.len()));
             if is_idle_since(&self.slots, slot, since) {
                 return Some(slot);
             }
@@ -153,61 +199,134 @@ fn is_idle_since(slots: &[Option<Conn>], slot: Slot, since: Ms) -> bool {
 }
 
 impl Scheduler {
+    pub(super) fn sources(&self) -> usize {
+        self.cfg.sources.len().max(1)
+    }
+
+    /// What the fast lane has for sites where only bulk mail waits.
+    fn bulk_budget(&self) -> usize {
+        self.cfg.connections_max - self.cfg.ordinary_reserve.min(self.cfg.connections_max - 1)
+    }
+
     /// Mail waits at a site, or something there has changed: wakes an idle connection, or opens one if it may have one.
     pub(super) fn consider(&mut self, site: SiteId, now: Ms) {
-        if self.stopped {
+        if self.stopped || !self.clear_front(site) {
             return;
         }
-        if !self.clear_front(site) {
+        let sources = self.sources();
+        let entry = self.sites.get(site);
+        if self.flows.any_suspended() {
+            entry.lines.set_aside(&self.flows);
+        }
+        if entry.suspended || entry.lines.is_empty() {
+            return;
+        }
+        if entry.paths.len() < sources {
+            self.sites.ensure_paths(site, sources, now);
+        }
+        if sources == 1 {
+            self.consider_path(site, 0, now);
             return;
         }
         let entry = self.sites.get(site);
-        if !entry.waits() || entry.coming >= entry.waiting_messages() {
+        let coming: usize = entry.paths.iter().map(|path| path.coming - path.silent_coming).sum();
+        if coming >= entry.lines.len() && !self.flows.pools {
             return;
         }
-        if let Some(slot) = entry.idle.pop() {
-            entry.coming += 1;
+        let mut order: SmallVec<[(usize, SourceNo); 8]> =
+            entry.paths.iter().take(sources).enumerate().map(|(i, path)| (path.conns, i as SourceNo)).collect();
+        order.sort_unstable();
+        for (_, source) in order {
+            if self.consider_path(site, source, now) {
+                return;
+            }
+        }
+    }
+
+    /// Whether a connection was woken or opened.
+    fn consider_path(&mut self, site: SiteId, source: SourceNo, now: Ms) -> bool {
+        let adapts = self.cfg.strategies.adaptation;
+        let default = self.cfg.connections_per_site_max;
+        let entry = self.sites.get(site);
+        let waiting = entry.lines.len_for(source, &self.flows);
+        let max = entry.connections_max(default);
+        let path = &mut entry.paths[source as usize];
+        if waiting == 0 || path.coming - path.silent_coming >= waiting || adapts && !path.may_begin() {
+            return false;
+        }
+        if let Some(until) = path.wait(self.cfg.sources.get(source as usize), now) {
+            self.look_again_at(site, until, now);
+            return false;
+        }
+        if let Some(slot) = path.idle.pop() {
+            path.coming += 1;
             if let Some(conn) = self.conns.at(slot) {
                 (conn.state, conn.since) = (State::Ready, now);
                 let id = conn.id;
                 self.effects.push(Effect::Work { conn: id });
-                self.arm(slot, now + self.cfg.fast_silence_ms);
+                self.arm_silence(slot, now);
             }
-            return;
+            return true;
         }
-        if entry.conns >= entry.allowed() {
-            return;
+        if path.conns - path.silent >= path.allowed(max, adapts) {
+            return false;
         }
-        if self.conns.fast >= self.cfg.connections_max {
-            self.sites.want(site);
-            self.reclaim();
-            return;
+        let ordinary = entry.lines.ordinary_for(source, &self.flows);
+        let budget = if ordinary { self.cfg.connections_max } else { self.bulk_budget() };
+        if self.conns.fast >= budget && !self.make_room(budget) {
+            self.want(site, now);
+            self.let_overdue_give_way(now);
+            return false;
         }
-        match self.sites.pick(site, now, &mut self.rng) {
-            Pick::Target(target) => self.open(site, target, now),
-            Pick::Wait(Some(until)) => {
-                let entry = self.sites.get(site);
-                if entry.timer_at <= now || until < entry.timer_at {
-                    entry.timer_at = until;
-                    self.timers.set(until, Timer::Site(site));
-                }
+        match self.sites.pick(site, source, now, &mut self.rng) {
+            Pick::Target(target) => {
+                self.open(site, source, target, now);
+                return true;
             }
+            Pick::Wait(Some(until)) => self.look_again_at(site, until, now),
             Pick::Wait(None) => {}
+        }
+        false
+    }
+
+    fn look_again_at(&mut self, site: SiteId, until: Ms, now: Ms) {
+        let entry = self.sites.get(site);
+        if entry.timer_at <= now || until < entry.timer_at {
+            entry.timer_at = until;
+            self.timers.set(until, Timer::Site(site));
         }
     }
 
-    fn open(&mut self, site: SiteId, target: usize, now: Ms) {
+    /// Puts a site in line for a connection, for each flow that waits there.
+    fn want(&mut self, site: SiteId, now: Ms) {
         let entry = self.sites.get(site);
-        entry.conns += 1;
-        entry.coming += 1;
-        let (to, host) = entry.targets[target].clone();
+        let at = now + if self.cfg.strategies.order { entry.history.later_ms(now) } else { 0 };
+        for line in entry.lines.list.iter_mut().filter(|line| !line.wants && !line.waiting.is_empty()) {
+            line.wants = true;
+            self.flows.want(line.flow, site, at);
+        }
+    }
+
+    fn open(&mut self, site: SiteId, source: SourceNo, target: usize, now: Ms) {
+        let entry = self.sites.get(site);
+        let path = &mut entry.paths[source as usize];
+        path.conns += 1;
+        path.coming += 1;
+        let (to, host) = (entry.targets[target].clone(), path.hosts[target]);
         let slot = self.conns.add(|id| Conn {
             id,
             site,
+            source,
             host,
             host_name: to.host.clone(),
             state: State::Connecting,
             lane: Lane::Fast,
+            silent: false,
+            greeted: false,
+            beside: path.greeted,
+            cut: false,
+            stays: false,
+            opened: now,
             since: now,
             txs: SmallVec::new(),
             begun: 0,
@@ -220,13 +339,13 @@ impl Scheduler {
             host.probe = Some(slot);
         }
         if let Some(conn) = self.conns.at(slot).map(|c| c.id) {
-            self.effects.push(Effect::Connect { conn, site, target: to });
+            self.effects.push(Effect::Connect { conn, site, source, target: to });
         }
-        self.arm(slot, now + self.cfg.fast_silence_ms);
+        self.arm_silence(slot, now);
     }
 
     /// The connection's timer fires at `at` or earlier.
-    fn arm(&mut self, slot: Slot, at: Ms) {
+    pub(super) fn arm(&mut self, slot: Slot, at: Ms) {
         if let Some(conn) = self.conns.at(slot)
             && (conn.timer_at == 0 || at < conn.timer_at)
         {
@@ -237,8 +356,7 @@ impl Scheduler {
 
     /// A connection's timer: too long idle, or too long silent.
     pub(super) fn conn_due(&mut self, slot: Slot, now: Ms) {
-        let (idle_ms, silence_ms) = (self.cfg.idle_ms, self.cfg.fast_silence_ms);
-        let slow_room = self.conns.slow < self.cfg.slow_connections_max;
+        let idle_ms = self.cfg.idle_ms;
         let Some(conn) = self.conns.at(slot) else { return };
         if conn.timer_at > now {
             return;
@@ -251,64 +369,42 @@ impl Scheduler {
                 self.arm(slot, at);
             }
             State::Closing => {}
-            State::Connecting | State::Ready | State::Busy if conn.lane == Lane::Slow => {}
-            State::Connecting | State::Ready | State::Busy => {
-                let at = conn.since + silence_ms;
-                if at > now {
-                    self.arm(slot, at);
-                } else if slow_room {
-                    conn.lane = Lane::Slow;
-                    self.conns.fast -= 1;
-                    self.conns.slow += 1;
-                    self.serve_wanting(now);
-                } else {
-                    self.arm(slot, now + silence_ms);
-                }
-            }
-        }
-    }
-
-    /// Back from the slow lane, if the budget has room.
-    pub(super) fn back_to_fast_lane(&mut self, slot: Slot) {
-        if self.conns.fast >= self.cfg.connections_max {
-            return;
-        }
-        if let Some(conn) = self.conns.at(slot)
-            && conn.lane == Lane::Slow
-        {
-            conn.lane = Lane::Fast;
-            self.conns.slow -= 1;
-            self.conns.fast += 1;
+            State::Connecting | State::Ready | State::Busy => self.maybe_silent(slot, now),
         }
     }
 
     /// Closes a connection that is idle or has nothing to do.
-    fn close(&mut self, slot: Slot) {
+    pub(super) fn close(&mut self, slot: Slot) {
         let Some(conn) = self.conns.at(slot) else { return };
         if conn.state == State::Closing {
             return;
         }
-        let (id, site, was) = (conn.id, conn.site, conn.state);
-        conn.state = State::Closing;
-        self.conns.closing += 1;
-        let entry = self.sites.get(site);
-        entry.coming -= usize::from(matches!(was, State::Connecting | State::Ready));
+        let (id, site, source, was) = (conn.id, conn.site, conn.source, conn.state);
+        let slow_max = self.cfg.slow_connections_max;
+        self.unsilence(slot);
+        if let Some(conn) = self.conns.at(slot) {
+            conn.state = State::Closing;
+        }
+        self.conns.to_closing(slot, slow_max);
+        let path = &mut self.sites.get(site).paths[source as usize];
+        path.coming -= usize::from(matches!(was, State::Connecting | State::Ready));
         if was == State::Idle
-            && let Some(at) = entry.idle.iter().position(|s| *s == slot)
+            && let Some(at) = path.idle.iter().position(|s| *s == slot)
         {
-            entry.idle.remove(at);
+            path.idle.remove(at);
         }
         self.effects.push(Effect::Close { conn: id });
     }
 
-    /// Closes idle connections for the sites in line.
-    fn reclaim(&mut self) {
-        let wanted = self.sites.wanting[0].len() + self.sites.wanting[1].len();
-        while self.conns.closing < wanted
-            && let Some(slot) = self.conns.oldest_idle()
-        {
+    /// Makes room in the budget: an idle connection is closed. Its QUIT is charged to the slow lane if that has room;
+    /// else its place is free when it is gone. Whether there is room now.
+    fn make_room(&mut self, budget: usize) -> bool {
+        let wanted = self.flows.wanting[0] + self.flows.wanting[1] + 1;
+        while self.conns.fast >= budget && self.conns.closing_fast < wanted {
+            let Some(slot) = self.conns.any_idle(&mut self.rng) else { break };
             self.close(slot);
         }
+        self.conns.fast < budget
     }
 
     pub(super) fn close_unused(&mut self) {
@@ -322,37 +418,66 @@ impl Scheduler {
     /// Opens connections for the sites in line, as far as the budget goes.
     pub(super) fn serve_wanting(&mut self, now: Ms) {
         while self.conns.fast < self.cfg.connections_max {
-            let bulk_due = self.sites.turn >= self.cfg.ordinary_per_bulk;
-            let order = if bulk_due { [1, ORDINARY] } else { [ORDINARY, 1] };
-            let Some((class, site)) =
-                order.into_iter().find_map(|c| self.sites.wanting[c].pop_front().map(|site| (c, site)))
-            else {
-                return;
-            };
-            self.sites.turn = if class == ORDINARY { self.sites.turn.saturating_add(1) } else { 0 };
-            let entry = self.sites.get(site);
-            entry.wants[class] = false;
-            let before = entry.conns;
-            self.consider(site, now);
-            let entry = self.sites.get(site);
-            if entry.conns > before && entry.conns < entry.allowed() && entry.coming < entry.waiting_messages() {
-                // It goes to the end of the line for its next one.
-                self.sites.want(site);
+            let bulk_too = self.conns.fast < self.bulk_budget();
+            let Some((flow, site)) = self.flows.next_wanting(self.cfg.ordinary_per_bulk, bulk_too) else { return };
+            if let Some(line) = self.sites.get(site).lines.line(flow) {
+                line.wants = false;
             }
+            let before = self.conns.open();
+            self.consider(site, now);
+            if self.conns.open() > before {
+                // It goes to the end of the line for its next one.
+                self.want_more(site, now);
+            }
+        }
+    }
+
+    fn want_more(&mut self, site: SiteId, now: Ms) {
+        let (adapts, default) = (self.cfg.strategies.adaptation, self.cfg.connections_per_site_max);
+        let entry = self.sites.get(site);
+        let max = entry.connections_max(default);
+        let more = entry.paths.iter().any(|path| path.conns - path.silent < path.allowed(max, adapts));
+        let coming: usize = entry.paths.iter().map(|path| path.coming - path.silent_coming).sum();
+        if more && coming < entry.lines.len() {
+            self.want(site, now);
         }
     }
 
     /// The session is ready for MAIL. The shell goes on with `take_work`.
     pub fn connected(&mut self, conn: ConnId, now: Ms) {
-        let Some(conn) = self.conns.get(conn).filter(|c| c.state == State::Connecting) else { return };
-        (conn.state, conn.since) = (State::Ready, now);
+        let Some(entry) = self.conns.get(conn).filter(|c| c.state == State::Connecting) else { return };
+        let (site, source, gap) = (entry.site, entry.source, now.saturating_sub(entry.since));
+        (entry.greeted, entry.since) = (true, now);
+        self.unsilence(Conns::slot_of(conn));
+        self.back_to_fast_lane(Conns::slot_of(conn));
+        if let Some(entry) = self.conns.get(conn) {
+            entry.state = State::Ready;
+        }
+        let path = &mut self.sites.get(site).paths[source as usize];
+        path.greeted += 1;
+        path.gaps.add(gap);
+    }
+
+    /// What the server offers by LIMITS (RFC 9422): transactions per session, recipients per transaction. Say it before
+    /// the first `take_work`.
+    pub fn limits_offered(&mut self, conn: ConnId, transactions_max: Option<u32>, recipients_max: Option<u32>) {
+        let Some(entry) = self.conns.get(conn) else { return };
+        let (site, source) = (entry.site, entry.source);
+        let path = &mut self.sites.get(site).paths[source as usize];
+        if let Some(max) = transactions_max {
+            path.transactions_max = path.transactions_max.min(max.max(1));
+        }
+        if let Some(max) = recipients_max {
+            path.recipients_max = path.recipients_max.min(max.max(1) as usize);
+        }
     }
 
     /// Bytes came from the server. At most once per batch of replies.
     pub fn progress(&mut self, conn: ConnId, now: Ms) {
-        if let Some(conn) = self.conns.get(conn).filter(|c| c.state != State::Idle) {
-            conn.since = now;
-        }
+        let Some(entry) = self.conns.get(conn).filter(|c| c.state != State::Idle) else { return };
+        let (site, source, gap) = (entry.site, entry.source, now.saturating_sub(entry.since));
+        entry.since = now;
+        self.sites.get(site).paths[source as usize].gaps.add(gap);
     }
 
     /// The next transaction for a connection that is ready (or busy with others, for pipelining). `None`: nothing for
@@ -360,57 +485,111 @@ impl Scheduler {
     pub fn take_work(&mut self, store: &Store, conn: ConnId, now: Ms) -> Option<Work> {
         let slot = Conns::slot_of(conn);
         let entry = self.conns.get(conn).filter(|c| !matches!(c.state, State::Connecting | State::Closing))?;
-        let (site, begun, was_idle) = (entry.site, entry.begun, entry.state == State::Idle);
+        let (site, source, begun, was_idle) = (entry.site, entry.source, entry.begun, entry.state == State::Idle);
         if entry.state == State::Ready {
             entry.state = State::Busy;
-            self.sites.get(site).coming -= 1;
+            self.sites.get(site).paths[source as usize].coming -= 1;
         }
-        let max = self.cfg.transactions_per_connection_max.min(self.sites.get(site).transactions_max);
+        let entry = self.sites.get(site);
+        let given = entry.limits.transactions_per_connection_max.unwrap_or(self.cfg.transactions_per_connection_max);
+        let max = given.max(1).min(entry.paths[source as usize].transactions_max);
         let exhausted = self.stopped || begun >= max;
-        let found = if exhausted { None } else { self.select(store, site, now) };
+        let yields = exhausted || self.yields(slot);
+        let found =
+            if yields || !self.may_begin(site, source, now) { None } else { self.select(store, site, source, now) };
         let Some((no, ids)) = found else {
-            self.rest(slot, exhausted, now);
+            self.rest(slot, exhausted, yields, now);
             return None;
         };
-        if was_idle && let Some(at) = self.sites.get(site).idle.iter().position(|s| *s == slot) {
-            self.sites.get(site).idle.remove(at);
+        let path = &mut self.sites.get(site).paths[source as usize];
+        if was_idle && let Some(at) = path.idle.iter().position(|s| *s == slot) {
+            path.idle.remove(at);
+        }
+        path.under_way += 1;
+        if let Some(pace) = &mut path.pace {
+            pace.go();
+        }
+        if let Some(source) = self.cfg.sources.get(source as usize)
+            && !source.warm_up_per_day.is_empty()
+        {
+            path.warm_up_sent(source, now);
         }
         self.conns.txs += 1;
         let tx = TxId(self.conns.txs);
         let holds = self.sites.get(site).holds > 0;
         let sender = store.message(no).filter(|_| holds).map(|m| sender_key(m.sender()));
         let entry = self.conns.get(conn)?;
-        (entry.state, entry.since) = (State::Busy, now);
+        if entry.txs.is_empty() {
+            entry.since = now;
+        }
+        entry.state = State::Busy;
         entry.begun += 1;
-        entry.txs.push(Tx { id: tx, no, ids: ids.clone(), sender });
-        self.arm(slot, now + self.cfg.fast_silence_ms);
+        entry.txs.push(Tx { id: tx, no, ids: ids.clone(), begun: now, sender });
+        self.arm_silence(slot, now);
         // More may wait than this connection can take soon.
         self.consider(site, now);
         Some(Work { tx, no, ids })
     }
 
+    /// Whether site, path and rate let a transaction begin.
+    fn may_begin(&mut self, site: SiteId, source: SourceNo, now: Ms) -> bool {
+        let adapts = self.cfg.strategies.adaptation;
+        let entry = self.sites.get(site);
+        if entry.suspended {
+            return false;
+        }
+        if self.flows.any_suspended() {
+            entry.lines.set_aside(&self.flows);
+        }
+        let path = &mut entry.paths[source as usize];
+        if adapts && !path.may_begin() {
+            return false;
+        }
+        let wait = path.wait(self.cfg.sources.get(source as usize), now);
+        if let Some(until) = wait {
+            self.look_again_at(site, until, now);
+        }
+        wait.is_none()
+    }
+
+    /// Whether the connection is to be closed for others that stand in line for the budget.
+    fn yields(&mut self, slot: Slot) -> bool {
+        let ordinary = self.flows.wanting[ORDINARY] > self.conns.closing_fast;
+        let any = self.flows.wanting[0] + self.flows.wanting[1] > self.conns.closing_fast;
+        if !any || self.conns.fast < self.bulk_budget() {
+            return false;
+        }
+        let Some(conn) = self.conns.at(slot).filter(|conn| conn.lane == Lane::Fast) else { return false };
+        let (site, source, begun) = (conn.site, conn.source, conn.begun);
+        if ordinary && self.conns.fast >= self.cfg.connections_max {
+            return !self.sites.get(site).lines.ordinary_for(source, &self.flows);
+        }
+        begun >= TURN_TRANSACTIONS && !self.sites.get(site).lines.ordinary_for(source, &self.flows)
+    }
+
     /// A connection without work: idle, or closed if it has done its share or others wait for its place.
-    fn rest(&mut self, slot: Slot, exhausted: bool, now: Ms) {
+    fn rest(&mut self, slot: Slot, exhausted: bool, yields: bool, now: Ms) {
         self.back_to_fast_lane(slot);
-        let others_wait = self.conns.fast >= self.cfg.connections_max
-            && !(self.sites.wanting[0].is_empty() && self.sites.wanting[1].is_empty());
+        let others_wait = self.conns.fast >= self.bulk_budget()
+            && self.flows.wanting[0] + self.flows.wanting[1] > self.conns.closing_fast;
         let idle_ms = self.cfg.idle_ms;
         let Some(conn) = self.conns.at(slot) else { return };
         if !conn.txs.is_empty() || conn.state == State::Idle {
             return;
         }
-        if exhausted || others_wait {
-            let site = self.sites.get(conn.site);
+        let (site, source) = (conn.site, conn.source);
+        if exhausted || yields || others_wait {
+            let path = &mut self.sites.get(site).paths[source as usize];
             // A learned limit is tried again with a little more.
             if exhausted {
-                site.transactions_max = site.transactions_max.saturating_add(site.transactions_max / 4 + 1);
+                path.transactions_max = path.transactions_max.saturating_add(path.transactions_max / 4 + 1);
             }
             self.close(slot);
+            self.serve_wanting(now);
             return;
         }
         (conn.state, conn.since) = (State::Idle, now);
-        let site = conn.site;
-        self.sites.get(site).idle.push(slot);
+        self.sites.get(site).paths[source as usize].idle.push(slot);
         self.conns.note_idle(slot, now);
         self.arm(slot, now + idle_ms);
     }
@@ -418,59 +597,79 @@ impl Scheduler {
     /// No session came about: refused, unreachable, timed out, or the banner or EHLO was not 2xx. The connection is gone.
     pub fn connect_failed(&mut self, store: &Store, conn: ConnId, why: &str, now: Ms) {
         let Some(gone) = self.conns.take(conn) else { return };
-        let (site, host) = (gone.site, gone.host);
+        let (site, source, host) = (gone.site, gone.source, gone.host);
         let given_up = gone.state == State::Closing;
         self.leave(&gone);
         if !given_up {
             let code = super::verdict::code_of(why);
             let reply = Reply { code, dsn: None, text: why.into(), host: Some(gone.host_name) };
-            self.host_refused(site, host, &reply, now);
+            self.host_refused(site, source, host, gone.beside, &reply, now);
         }
         self.give_back(store, &gone.txs, now);
-        self.consider(site, now);
-        self.serve_wanting(now);
+        self.gone(site, now);
     }
 
     /// The connection is gone. Transactions that were open on it are taken as lost before the end of their data.
     pub fn closed(&mut self, store: &Store, conn: ConnId, why: &CloseReason, now: Ms) {
         let Some(gone) = self.conns.take(conn) else { return };
-        let site = gone.site;
+        let (site, source) = (gone.site, gone.source);
         self.leave(&gone);
         let open = !gone.txs.is_empty();
         let reply =
             |code, text: &Arc<str>| Reply { code, dsn: None, text: text.clone(), host: Some(gone.host_name.clone()) };
         match why {
             _ if gone.charged => {}
-            CloseReason::Refused { text } => self.refused_421(site, gone.host, gone.good, &reply(421, text), now),
+            CloseReason::Refused { text } => {
+                self.refused_421(site, source, gone.host, gone.good, &reply(421, text), now);
+            }
+            CloseReason::Lost { text } if gone.cut => {
+                self.host_failed(site, source, gone.host, &reply(0, text), now);
+            }
             CloseReason::Lost { text } if open || gone.begun == 0 => {
-                self.host_lost(site, gone.host, &reply(0, text), now);
+                self.host_lost(site, source, gone.host, &reply(0, text), now);
             }
             CloseReason::Normal | CloseReason::Lost { .. } => {}
         }
         self.give_back(store, &gone.txs, now);
+        self.gone(site, now);
+    }
+
+    fn gone(&mut self, site: SiteId, now: Ms) {
+        self.fill_slow_lane(now);
         self.consider(site, now);
         self.serve_wanting(now);
     }
 
-    /// Takes a gone connection out of its site's and host's books.
+    /// Takes a gone connection out of its path's and host's books.
     fn leave(&mut self, gone: &Conn) {
         let slot = Conns::slot_of(gone.id);
-        let entry = self.sites.get(gone.site);
-        entry.conns -= 1;
-        entry.coming -= usize::from(matches!(gone.state, State::Connecting | State::Ready));
+        let path = &mut self.sites.get(gone.site).paths[gone.source as usize];
+        path.conns -= 1;
+        path.greeted -= usize::from(gone.greeted);
+        path.under_way -= gone.txs.len() as u32;
+        path.coming -= usize::from(matches!(gone.state, State::Connecting | State::Ready));
         if gone.state == State::Idle
-            && let Some(at) = entry.idle.iter().position(|s| *s == slot)
+            && let Some(at) = path.idle.iter().position(|s| *s == slot)
         {
-            entry.idle.remove(at);
+            path.idle.remove(at);
+        }
+        if gone.silent {
+            path.silent -= 1;
+            path.silent_coming -= usize::from(gone.state == State::Connecting);
+            self.host_heard(gone.host);
         }
         let host = self.sites.host(gone.host);
         if host.probe == Some(slot) {
             host.probe = None;
             // Others wait for the probe's outcome; if it had none, the next one probes.
-            for i in 0..self.sites.host(gone.host).sites.len() {
-                let site = self.sites.host(gone.host).sites[i];
-                self.sites.mark_dirty(site);
-            }
+            self.wake_sites_of(gone.host);
+        }
+    }
+
+    pub(super) fn wake_sites_of(&mut self, host: HostNo) {
+        for i in 0..self.sites.host(host).sites.len() {
+            let site = self.sites.host(host).sites[i];
+            self.sites.mark_dirty(site);
         }
     }
 
@@ -495,8 +694,6 @@ impl Scheduler {
 
     /// No host of the site may be tried now, after a failure: what is over its lifetime there has had its chance.
     pub(super) fn site_down(&mut self, site: SiteId, reply: &Reply, now: Ms) {
-        let entry = self.sites.get(site);
-        (entry.proven, entry.limit) = (false, 1);
         self.drains.push_back(Drain { what: DrainWhat::Site(site), expired_only: true, reply: reply.clone() });
         self.refresh(site, now);
     }

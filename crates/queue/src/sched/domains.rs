@@ -153,7 +153,7 @@ impl Scheduler {
     }
 
     /// The answer to [`Effect::Resolve`].
-    pub fn resolved(&mut self, _store: &Store, domain: DomainId, resolution: Resolution, now: Ms) {
+    pub fn resolved(&mut self, store: &Store, domain: DomainId, resolution: Resolution, now: Ms) {
         if self.domains.get(domain).look_up != LookUp::Asked {
             return;
         }
@@ -164,11 +164,14 @@ impl Scheduler {
             }
             Resolution::Site(plan) => {
                 let ttl_ms = (Ms::from(plan.ttl_s) * 1_000).clamp(TTL_MS_MIN, TTL_MS_MAX);
-                let site = self.sites.of_plan(plan);
+                let site = self.sites.of_plan(plan, now);
                 let entry = self.domains.get(domain);
                 (entry.look_up, entry.until, entry.fails) = (LookUp::Known, now + ttl_ms, 0);
                 if entry.site != Some(site) {
                     entry.site = Some(site);
+                    if let Some(known) = super::history::known(store, domain) {
+                        self.sites.get(site).history.learn(known, now);
+                    }
                     self.join(domain, site);
                 }
             }
@@ -301,7 +304,7 @@ mod tests {
     use crate::event::Event;
     use crate::ids::AddressId;
     use crate::sched::{RcptOutcome, SchedConfig, Stage};
-    use crate::site::{SitePlan, Target};
+    use crate::site::{SiteLimits, SitePlan, Target};
     use crate::store::{Applied, Store};
 
     const NOW: Ms = 1_800_000_000_000;
@@ -309,7 +312,8 @@ mod tests {
     fn plan() -> Resolution {
         let addr = std::net::SocketAddr::from(([192, 0, 2, 1], 25));
         let target = Target { preference: 0, host: "mx".into(), addr, lmtp: false };
-        Resolution::Site(SitePlan { key: "mx".into(), targets: vec![target], mixes_domains: false, ttl_s: 60 })
+        let limits = SiteLimits::default();
+        Resolution::Site(SitePlan { key: "mx".into(), targets: vec![target], mixes_domains: false, limits, ttl_s: 60 })
     }
 
     /// Mail to one address, resolved if asked for and delivered.

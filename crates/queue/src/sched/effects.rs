@@ -5,23 +5,39 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::ids::{AddressId, ConnId, DomainId, MessageNo, SiteId, TxId};
+use crate::ids::{AddressId, ConnId, DomainId, MessageNo, Ms, SiteId, TxId};
 use crate::site::Target;
 
 /// Recipients of one transaction: inline for plain relay.
 pub type Ids = SmallVec<[AddressId; 4]>;
+
+/// A local address to send from: its place in `SchedConfig::sources`.
+pub type SourceNo = u8;
 
 /// What the shell is asked to do. Each is answered by the call named with it.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Effect {
     /// Look the domain's destination up; answer with [`super::Scheduler::resolved`].
     Resolve { domain: DomainId },
-    /// Open a session to `target`; answer with `connected` (ready for MAIL) or `connect_failed`, in the end `closed`.
-    Connect { conn: ConnId, site: SiteId, target: Target },
+    /// Open a session to `target` from `source`; answer with `connected` (ready for MAIL) or `connect_failed`, in the end `closed`.
+    Connect { conn: ConnId, site: SiteId, source: SourceNo, target: Target },
     /// Work waits for this idle connection; answer with `take_work`.
     Work { conn: ConnId },
     /// Say QUIT and close; answer with `closed`. No transaction is open on it (a connecting one is given up).
     Close { conn: ConnId },
+    /// Others need the place of this silent connection: drop it at once, whatever it waits for, and answer as for one
+    /// that timed out; or, if the end of some data (final dot, BDAT LAST) has been sent, answer with `stays`.
+    GiveWay { conn: ConnId },
+    /// The message has waited for so long that who sent it may want to know: for the recipients that are still pending
+    /// and have NOTIFY=DELAY or none (RFC 3461 4.1). Once per message; no answer.
+    Delayed { no: MessageNo },
+    /// The fast lane is done with a list's post but for so many. Once per message; no answer.
+    FastDone { no: MessageNo, pending: u32 },
+    /// The list's subscriber has been refused for good by so many posts in a row since then. No answer.
+    Suspend { list: Arc<str>, id: AddressId, posts: u32, since: Ms, text: Arc<str> },
+    /// These posts wait for each of these recipients, who take mail again: send one digest instead. The recipients are
+    /// reserved; answer per post with `removed` once their fate is durable, or with `unreserve`.
+    Coalesce { list: Arc<str>, posts: Vec<MessageNo>, ids: Vec<AddressId> },
     /// Journal these recipients as bounced or expired together with the report, then call `bounced`; if the journal
     /// refuses, call `bounce_refused` and they come again.
     Bounce { no: MessageNo, failures: Vec<Failure> },

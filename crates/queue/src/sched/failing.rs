@@ -52,8 +52,8 @@ impl Active {
 
 impl Scheduler {
     pub(super) fn is_over_age(&self, store: &Store, no: MessageNo, now: Ms) -> bool {
-        let is_old = store.message(no).is_some_and(|m| now.saturating_sub(m.accepted()) > self.cfg.lifetime_ms);
-        is_old && !self.messages.is_parked(no)
+        let Some(message) = store.message(no).filter(|_| self.messages.is_live(no)) else { return false };
+        now.saturating_sub(message.accepted()) > self.lifetime_ms(no) && !self.messages.is_parked(no)
     }
 
     /// The transaction is over for it; whether it was in one.
@@ -63,6 +63,18 @@ impl Scheduler {
             self.messages.rest(no);
         }
         was_there
+    }
+
+    /// How long a message's recipients are retried.
+    pub(super) fn lifetime_ms(&self, no: MessageNo) -> Ms {
+        let own = self.messages.flow(no).and_then(|flow| self.flows.get(flow).rules.lifetime_ms);
+        let class = self.cfg.bulk_lifetime_ms.filter(|_| self.messages.is_bulk(no));
+        own.or(class).unwrap_or(self.cfg.lifetime_ms)
+    }
+
+    /// Whether messages may get too old in another order than they came in.
+    pub(super) fn lifetimes_differ(&self) -> bool {
+        self.flows.lifetimes || self.cfg.bulk_lifetime_ms.is_some()
     }
 
     /// The recipient is not tried again. `expired`: the last failure was temporary and its lifetime is over.
@@ -160,7 +172,16 @@ impl Scheduler {
     fn drain_domain(&mut self, store: &Store, domain: DomainId, drain: &Drain, steps: &mut u32, now: Ms) -> bool {
         while *steps > 0 {
             *steps -= 1;
-            let Some(no) = self.oldest_at_domain(domain) else { return true };
+            let Some(mut no) = self.oldest_at_domain(domain) else { return true };
+            if drain.expired_only && self.lifetimes_differ() && !self.is_over_age(store, no, now) {
+                let entry = self.domains.get(domain);
+                let all: Vec<u32> = entry.bulk.iter().chain(&entry.explicit).take(STEPS_MAX as usize).collect();
+                *steps = steps.saturating_sub(all.len() as u32 / 8);
+                let Some(old) = all.into_iter().find(|no| self.is_over_age(store, MessageNo(*no), now)) else {
+                    return true;
+                };
+                no = MessageNo(old);
+            }
             if self.park_at_domain(domain, no) {
                 continue;
             }
@@ -175,8 +196,11 @@ impl Scheduler {
     }
 
     fn drain_site(&mut self, store: &Store, site: SiteId, drain: &Drain, steps: &mut u32, now: Ms) -> bool {
-        for class in 0..super::sites::CLASSES {
-            while let Some(no) = self.sites.get(site).oldest(class, self.newest) {
+        // From the back: a line that becomes empty may be taken out.
+        for at in (0..self.sites.get(site).lines.list.len()).rev() {
+            while let Some(line) = self.sites.get(site).lines.list.get(at)
+                && let Some(no) = super::lines::oldest(&line.waiting, self.newest)
+            {
                 if *steps == 0 {
                     return false;
                 }

@@ -27,12 +27,21 @@
 //! answered by doing nothing: the store, not the scheduler, is the truth. docs/scheduler.md has the strategies in words.
 
 mod clocks;
+mod coalesce;
 mod config;
 mod conns;
+mod detail;
 mod domains;
 mod effects;
 mod failing;
+mod flows;
+mod history;
+mod lanes;
+mod lines;
 mod live;
+mod notices;
+mod pace;
+mod path;
 mod reasons;
 mod results;
 mod sites;
@@ -49,8 +58,11 @@ use std::collections::VecDeque;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
-pub use config::{Backoff, SchedConfig};
-pub use effects::{CloseReason, Dsn, Effect, Failure, Ids, RcptOutcome, Stage, Work};
+pub use config::{Backoff, SchedConfig, SourceConfig, Strategies};
+pub use detail::{HostStatus, PathStatus};
+pub use effects::{CloseReason, Dsn, Effect, Failure, Ids, RcptOutcome, SourceNo, Stage, Work};
+pub use flows::{FlowKey, FlowRules, SourceSet};
+pub use history::SiteHistory;
 pub use reasons::Reply;
 pub use status::{Census, Load, RecipientState, RecipientStatus, SiteStatus, Waiting};
 
@@ -86,6 +98,8 @@ impl Active {
 #[derive(Default)]
 struct Extra {
     activation: Option<Activation>,
+    /// Recipients pending when it was last asked whether only stragglers are left.
+    pending_before: u32,
     failing: failing::Failing,
     /// Sites with a hold on this message.
     held_at: Vec<SiteId>,
@@ -122,6 +136,11 @@ pub struct Scheduler {
     reasons: reasons::Reasons,
     drains: VecDeque<failing::Drain>,
     flushes: VecDeque<steps::Flush>,
+    flows: flows::Flows,
+    notices: notices::Notices,
+    coalescing: coalesce::Coalescing,
+    /// A flow was resumed: sites from here on are looked at again.
+    resuming: Option<u32>,
     verbs: verbs::Verbs,
     effects: Vec<Effect>,
     stopped: bool,
@@ -146,6 +165,10 @@ impl Scheduler {
             reasons: reasons::Reasons::default(),
             drains: VecDeque::new(),
             flushes: VecDeque::new(),
+            flows: flows::Flows::default(),
+            notices: notices::Notices::default(),
+            coalescing: coalesce::Coalescing::default(),
+            resuming: None,
             verbs: verbs::Verbs::default(),
             effects: Vec::new(),
             stopped: false,
@@ -162,11 +185,14 @@ impl Scheduler {
     pub fn accepted(&mut self, store: &Store, no: MessageNo, now: Ms) {
         let Some(message) = store.message(no) else { return };
         let small = message.pending().len() <= SMALL_RECIPIENTS_MAX;
-        if !self.messages.insert(no, usize::from(message.class() == crate::event::Class::Bulk)) {
+        let class = usize::from(message.class() == crate::event::Class::Bulk);
+        let flow = self.flows.of(message, class);
+        if !self.messages.insert(no, class, flow) {
             debug_assert!(false, "a message is accepted once");
             return;
         }
         self.newest = no.0;
+        self.watch(store, no, now);
         if message.is_held() {
             self.park_unseen(no);
         } else {
@@ -228,6 +254,8 @@ impl Scheduler {
             || !self.domains.relinks.is_empty()
             || !self.drains.is_empty()
             || !self.flushes.is_empty()
+            || self.resuming.is_some()
+            || !self.coalescing.jobs.is_empty()
             || self.verbs.has_work()
             || !self.sites.dirty.is_empty();
         if at_once && !self.stopped { Some(0) } else { self.timers.next() }

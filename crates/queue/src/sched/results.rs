@@ -8,11 +8,12 @@ use std::sync::Arc;
 
 use super::clocks::{HoldKey, sender_key};
 use super::conns::State;
-use super::effects::RcptOutcome;
+use super::effects::{RcptOutcome, Stage};
+use super::path::Path;
 use super::reasons::Reply;
 use super::sites::{HostNo, Pick};
 use super::verdict::{Verdict, classify};
-use super::{Ids, Scheduler};
+use super::{Ids, Scheduler, SourceNo};
 use crate::ids::{ConnId, MessageNo, Ms, SiteId, TxId};
 use crate::store::Store;
 
@@ -23,6 +24,7 @@ const LOSSES_MAX: u8 = 2;
 #[derive(Default)]
 struct Findings<'a> {
     refused: Option<&'a RcptOutcome>,
+    rate: Option<&'a RcptOutcome>,
     lost: Option<&'a RcptOutcome>,
     sender: Option<&'a RcptOutcome>,
     message: Option<&'a RcptOutcome>,
@@ -40,6 +42,7 @@ impl<'a> Findings<'a> {
             match classify(outcome) {
                 Verdict::Delivered => found.delivered += 1,
                 Verdict::Host => found.refused = found.refused.or(Some(outcome)),
+                Verdict::Rate => found.rate = found.rate.or(Some(outcome)),
                 Verdict::Lost => found.lost = found.lost.or(Some(outcome)),
                 Verdict::LostAfterDot => {
                     found.lost = found.lost.or(Some(outcome));
@@ -69,22 +72,35 @@ impl Scheduler {
         let Some(entry) = self.conns.get(conn) else { return };
         let Some(at) = entry.txs.iter().position(|t| t.id == tx) else { return };
         let done = entry.txs.remove(at);
+        let gap = now.saturating_sub(entry.since);
         entry.since = now;
-        let (site, host, good) = (entry.site, entry.host, entry.good);
+        // The connection's making is part of its first transaction's xdelay.
+        let begun = if entry.good == 0 && entry.begun == 1 { entry.opened } else { done.begun };
+        let (site, source, host, good) = (entry.site, entry.source, entry.host, entry.good);
         let host_name = entry.host_name.clone();
-        if entry.txs.is_empty() && entry.state == State::Busy {
+        let is_ready = entry.txs.is_empty() && entry.state == State::Busy;
+        if is_ready {
             entry.state = State::Ready;
-            self.sites.get(site).coming += 1;
         }
+        let path = self.path(site, source);
+        path.coming += usize::from(is_ready);
+        path.under_way -= 1;
+        self.heard(conn, now);
         let found = Findings::of(results);
+        if let Some(outcome) = found.rate {
+            self.too_fast(site, source, &reply_to(outcome, &host_name), now);
+        } else if found.delivered > 0 {
+            self.path(site, source).answered(gap, now);
+            self.sites.get(site).history.delivered(now.saturating_sub(begun).min(Ms::from(u32::MAX)) as u32, now);
+        }
         if found.refused.is_some() || found.lost.is_some() {
             if let Some(entry) = self.conns.get(conn) {
                 entry.charged = true;
             }
             if let Some(outcome) = found.refused {
-                self.refused_421(site, host, good, &reply_to(outcome, &host_name), now);
+                self.refused_421(site, source, host, good, &reply_to(outcome, &host_name), now);
             } else if let Some(outcome) = found.lost {
-                self.host_lost(site, host, &reply_to(outcome, &host_name), now);
+                self.host_lost(site, source, host, &reply_to(outcome, &host_name), now);
             }
         } else {
             if let Some(entry) = self.conns.get(conn) {
@@ -93,23 +109,50 @@ impl Scheduler {
             self.host_well(host);
         }
         if found.delivered > 0 {
-            self.site_good(site, done.no, done.sender, now);
+            self.site_good(site, source, done.no, done.sender, now);
         }
-        self.charge_holds(store, site, done.no, &found, &host_name, now);
+        self.charge_holds(store, site, source, done.no, &found, &host_name, now);
         if found.too_many > 0 && found.taken > 0 {
-            let entry = self.sites.get(site);
-            entry.recipients_max = entry.recipients_max.min(found.taken);
+            let path = self.path(site, source);
+            path.recipients_max = path.recipients_max.min(found.taken);
         }
         self.settle_recipients(store, done.no, done.ids, results, found.taken > 0, &host_name, now);
         self.report_if_last(store, done.no);
+        // What stood back while as much was under way as may be.
+        if !self.path(site, source).idle.is_empty() {
+            self.consider(site, now);
+        }
     }
 
-    fn charge_holds(&mut self, store: &Store, site: SiteId, no: MessageNo, found: &Findings, host: &Arc<str>, now: Ms) {
+    fn path(&mut self, site: SiteId, source: SourceNo) -> &mut Path {
+        &mut self.sites.get(site).paths[source as usize]
+    }
+
+    /// A rate reply: less at a time from now on.
+    fn too_fast(&mut self, site: SiteId, source: SourceNo, reply: &Reply, now: Ms) {
+        let reason = self.reasons.keep(reply.clone());
+        self.sites.get(site).reason = reason;
+        if self.cfg.strategies.adaptation {
+            self.path(site, source).too_fast(now);
+        }
+    }
+
+    #[allow(clippy::too_many_arguments)] // the parts of one transaction's end
+    fn charge_holds(
+        &mut self,
+        store: &Store,
+        site: SiteId,
+        source: SourceNo,
+        no: MessageNo,
+        found: &Findings,
+        host: &Arc<str>,
+        now: Ms,
+    ) {
         if let Some(outcome) = found.sender {
             if let Some(message) = store.message(no) {
                 self.hold(site, HoldKey::Sender(sender_key(message.sender())), &reply_to(outcome, host), false, now);
             }
-            self.trust_less(site, &reply_to(outcome, host));
+            self.trust_less(site, source, &reply_to(outcome, host));
         }
         if let Some(outcome) = found.message {
             self.hold(site, HoldKey::Message(no), &reply_to(outcome, host), false, now);
@@ -145,7 +188,9 @@ impl Scheduler {
                     self.requeue(store, no, id, now);
                     continue;
                 }
-                Verdict::Lost | Verdict::Sender | Verdict::Message | Verdict::LostAfterDot if !over_age => {
+                Verdict::Rate | Verdict::Lost | Verdict::Sender | Verdict::Message | Verdict::LostAfterDot
+                    if !over_age =>
+                {
                     // Not the mailbox's doing: what waits for it behind this message need not wait for this hold.
                     self.settle(store, no, id, now);
                     self.requeue(store, no, id, now);
@@ -160,6 +205,10 @@ impl Scheduler {
             self.no_longer_in_flight(no, id);
             match verdict {
                 Verdict::Delivered => self.mailbox_well(store, no, id, now),
+                Verdict::Fail if outcome.stage == Stage::Rcpt => {
+                    self.strike(no, outcome, now);
+                    self.fail(store, no, id, false, &reply_to(outcome, host), now);
+                }
                 Verdict::Fail => self.fail(store, no, id, false, &reply_to(outcome, host), now),
                 Verdict::Mailbox => self.mailbox_failed(store, no, id, &reply_to(outcome, host), now),
                 Verdict::Recipient if !over_age => {
@@ -181,21 +230,22 @@ impl Scheduler {
             return;
         }
         (entry.fails, entry.until, entry.probe) = (0, 0, None);
-        for i in 0..self.sites.host(host).sites.len() {
-            let site = self.sites.host(host).sites[i];
-            self.sites.mark_dirty(site);
+        if self.flows.coalesces {
+            for i in 0..self.sites.host(host).sites.len() {
+                let site = self.sites.host(host).sites[i];
+                self.site_returned(site);
+            }
         }
+        self.wake_sites_of(host);
     }
 
     /// A delivery: the site is proven and may have one connection more.
-    fn site_good(&mut self, site: SiteId, no: MessageNo, sender: Option<u64>, now: Ms) {
-        let max = self.cfg.connections_per_site_max;
+    fn site_good(&mut self, site: SiteId, source: SourceNo, no: MessageNo, sender: Option<u64>, now: Ms) {
+        let default = self.cfg.connections_per_site_max;
         let entry = self.sites.get(site);
-        entry.proven = true;
-        if entry.limit < max && now >= entry.grow_at {
-            entry.limit += 1;
-        }
-        entry.limit = entry.limit.min(max);
+        let max = entry.connections_max(default);
+        let path = &mut entry.paths[source as usize];
+        path.good(max, now);
         if entry.holds > 0 {
             self.drop_hold(site, HoldKey::Message(no));
             if let Some(sender) = sender {
@@ -204,48 +254,65 @@ impl Scheduler {
         }
     }
 
-    fn trust_less(&mut self, site: SiteId, reply: &Reply) {
+    fn trust_less(&mut self, site: SiteId, source: SourceNo, reply: &Reply) {
         let reason = self.reasons.keep(reply.clone());
-        let entry = self.sites.get(site);
-        (entry.proven, entry.limit, entry.reason) = (false, 1, reason);
+        self.sites.get(site).reason = reason;
+        self.path(site, source).distrust();
     }
 
     /// 421 to a command. On a connection that had served us it is a limit of the host, else the host's failure.
-    pub(super) fn refused_421(&mut self, site: SiteId, host: HostNo, good: u32, reply: &Reply, now: Ms) {
-        if good > 0 {
+    pub(super) fn refused_421(
+        &mut self,
+        site: SiteId,
+        source: SourceNo,
+        host: HostNo,
+        good: u32,
+        reply: &Reply,
+        now: Ms,
+    ) {
+        if super::verdict::says_rate(&reply.text) && self.path(site, source).proven {
+            self.too_fast(site, source, reply, now);
+        } else if good > 0 {
             let reason = self.reasons.keep(reply.clone());
-            let entry = self.sites.get(site);
-            entry.transactions_max = entry.transactions_max.min(good);
-            entry.reason = reason;
+            self.sites.get(site).reason = reason;
+            let path = self.path(site, source);
+            path.transactions_max = path.transactions_max.min(good);
         } else {
-            self.host_refused(site, host, reply, now);
+            self.host_refused(site, source, host, 0, reply, now);
         }
     }
 
     /// No session, or one refused before it did anything. Beside connections that work it is a limit on their number.
-    pub(super) fn host_refused(&mut self, site: SiteId, host: HostNo, reply: &Reply, now: Ms) {
-        let min_ms = self.cfg.host_retry.min_ms;
-        let entry = self.sites.get(site);
-        let working = entry.conns.saturating_sub(entry.coming);
-        if reply.code == 421 && entry.proven && working > 0 {
-            (entry.limit, entry.grow_at) = (working, now + min_ms);
-            entry.reason = self.reasons.keep(reply.clone());
+    pub(super) fn host_refused(
+        &mut self,
+        site: SiteId,
+        source: SourceNo,
+        host: HostNo,
+        beside: usize,
+        reply: &Reply,
+        now: Ms,
+    ) {
+        let working = self.path(site, source).greeted.max(beside);
+        if reply.code == 421 && working > 0 {
+            let reason = self.reasons.keep(reply.clone());
+            self.sites.get(site).reason = reason;
+            self.path(site, source).crowded(working, now);
         } else {
-            self.host_failed(site, host, reply, now);
+            self.host_failed(site, source, host, reply, now);
         }
     }
 
     /// A connection lost in a transaction. The site is suspect; the host has failed if it happens again.
-    pub(super) fn host_lost(&mut self, site: SiteId, host: HostNo, reply: &Reply, now: Ms) {
-        self.trust_less(site, reply);
+    pub(super) fn host_lost(&mut self, site: SiteId, source: SourceNo, host: HostNo, reply: &Reply, now: Ms) {
+        self.trust_less(site, source, reply);
         let entry = self.sites.host(host);
         entry.losses = entry.losses.saturating_add(1);
         if entry.losses >= LOSSES_MAX || entry.fails > 0 {
-            self.host_failed(site, host, reply, now);
+            self.host_failed(site, source, host, reply, now);
         }
     }
 
-    fn host_failed(&mut self, site: SiteId, host: HostNo, reply: &Reply, now: Ms) {
+    pub(super) fn host_failed(&mut self, site: SiteId, source: SourceNo, host: HostNo, reply: &Reply, now: Ms) {
         let reason = self.reasons.keep(reply.clone());
         let entry = &mut self.sites.hosts[host as usize];
         if entry.until <= now {
@@ -253,10 +320,31 @@ impl Scheduler {
             entry.until = now + self.cfg.host_retry.delay_ms(entry.fails, &mut self.rng);
         }
         (entry.reason, entry.losses) = (reason, 0);
-        self.sites.get(site).reason = reason;
-        if matches!(self.sites.pick(site, now, &mut self.rng), Pick::Wait(_)) {
+        let memory = self.cfg.strategies.memory;
+        if !memory {
+            (entry.until, entry.fails) = (now, 0);
+        }
+        let site_entry = self.sites.get(site);
+        site_entry.reason = reason;
+        site_entry.history.failed(now);
+        let paths = site_entry.paths.len() as SourceNo;
+        let is_up = |source| matches!(self.sites.pick(site, source, now, &mut self.rng), Pick::Target(_));
+        if !(0..paths).any(is_up) {
+            self.path(site, source).distrust();
             self.site_down(site, reply, now);
         }
+        if !memory {
+            self.each_by_itself(site, reply, now);
+        }
         self.sites.mark_dirty(site);
+    }
+
+    /// Without the memory of hosts: the message whose turn it was waits by itself, the others try for themselves.
+    fn each_by_itself(&mut self, site: SiteId, reply: &Reply, now: Ms) {
+        let newest = self.newest;
+        let mut fronts = self.sites.get(site).lines.list.iter().map(|line| super::lines::oldest(&line.waiting, newest));
+        if let Some(no) = fronts.find_map(|front| front) {
+            self.hold(site, HoldKey::Message(no), reply, false, now);
+        }
     }
 }

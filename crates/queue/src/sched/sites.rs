@@ -1,7 +1,7 @@
 //! Sites and host addresses: where mail goes, what it may cost there, and which target is next.
 //!
-//! A host address has one clock for everybody. While it has failed and not yet proven itself again, one connection (the
-//! probe) may try it once its clock has run out; its outcome decides for all sites that use the address.
+//! A host address has one clock per source for everybody. While it has failed and not yet proven itself again, one
+//! connection (the probe) may try it once its clock has run out; its outcome decides for all sites that use the address.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -10,19 +10,20 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::conns::Slot;
+use super::history::SiteHistory;
+use super::lines::Lines;
+use super::pace::Pace;
+use super::path::Path;
 use super::reasons::ReasonNo;
 use super::tables::{Parts, Pieces};
 use crate::ids::{DomainId, MessageNo, Ms, SiteId};
-use crate::idset::IdSet;
-use crate::site::{SitePlan, Target};
+use crate::site::{SiteLimits, SitePlan, Target};
 
 /// Index of a class in per-class tables: ordinary, bulk.
 pub(super) const ORDINARY: usize = 0;
 pub(super) const CLASSES: usize = 2;
 
 pub(super) type HostNo = u32;
-/// A transaction's size at a site that has not refused one.
-pub(super) const RECIPIENTS_UNLIMITED: usize = usize::MAX;
 
 pub(super) struct Host {
     /// Failures in a row; 0 is healthy.
@@ -33,6 +34,8 @@ pub(super) struct Host {
     pub until: Ms,
     /// The connection that tries it while it has failed.
     pub probe: Option<Slot>,
+    /// Connections that are silent now.
+    pub silent: u32,
     pub reason: ReasonNo,
     /// Who is woken when it comes back.
     pub sites: Vec<SiteId>,
@@ -41,26 +44,15 @@ pub(super) struct Host {
 pub(super) struct Site {
     pub key: Arc<str>,
     pub mixes_domains: bool,
-    pub targets: SmallVec<[(Target, HostNo); 1]>,
+    pub limits: SiteLimits,
+    pub targets: SmallVec<[Target; 1]>,
     /// Domains resolved to it, in the order in which they came; those that moved away since are skipped.
     pub domains: Vec<DomainId>,
-    /// The messages that wait here, per class.
-    pub waiting: [IdSet; CLASSES],
-    /// Idle connections, the last used last.
-    pub idle: SmallVec<[Slot; 2]>,
-    pub conns: usize,
-    /// Connections on their way to a `take_work`: connecting, woken, or between two transactions.
-    pub coming: usize,
-    /// Whether a transaction has succeeded since the last trouble; until then it gets one connection.
-    pub proven: bool,
-    /// Connections that it may have; grows with successes.
-    pub limit: usize,
-    /// No growth before this time (a refusal told us where the limit is).
-    pub grow_at: Ms,
-    /// Learned from 452 4.5.3.
-    pub recipients_max: usize,
-    /// Learned from a 421 behind that many transactions.
-    pub transactions_max: u32,
+    /// The messages that wait here.
+    pub lines: Lines,
+    /// One per source that has been used here, by the source's number.
+    pub paths: SmallVec<[Path; 1]>,
+    pub history: SiteHistory,
     /// Active holds (messages or senders) here.
     pub holds: u32,
     pub reason: ReasonNo,
@@ -68,55 +60,37 @@ pub(super) struct Site {
     pub timer_at: Ms,
     /// Choices for ordinary mail since bulk had one.
     pub turn: u8,
-    /// Whether it stands in the line for the budget, per class.
-    pub wants: [bool; CLASSES],
     /// Whether it stands in the line of sites to look at.
     pub dirty: bool,
+    /// An operator stopped it.
+    pub suspended: bool,
 }
 
 impl Site {
-    pub fn waits(&self) -> bool {
-        !self.waiting[0].is_empty() || !self.waiting[1].is_empty()
-    }
-
-    pub fn waiting_messages(&self) -> usize {
-        self.waiting[0].len() + self.waiting[1].len()
-    }
-
-    /// The class whose turn it is among those that wait: ordinary first, bulk after `ordinary_per_bulk` of them.
-    pub fn class_due(&self, ordinary_per_bulk: u8) -> Option<usize> {
-        match (self.waiting[0].is_empty(), self.waiting[1].is_empty()) {
-            (true, true) => None,
-            (false, true) => Some(ORDINARY),
-            (true, false) => Some(1),
-            (false, false) => Some(usize::from(self.turn >= ordinary_per_bulk)),
-        }
+    /// Classes in the order of their turn: ordinary first, bulk after `ordinary_per_bulk` of them.
+    pub fn classes(&self, ordinary_per_bulk: u8) -> [usize; CLASSES] {
+        if self.turn >= ordinary_per_bulk && self.lines.count(1) > 0 { [1, ORDINARY] } else { [ORDINARY, 1] }
     }
 
     pub fn class_served(&mut self, class: usize) {
         self.turn = if class == ORDINARY { self.turn.saturating_add(1) } else { 0 };
     }
 
-    /// Connections that it may have now.
-    pub fn allowed(&self) -> usize {
-        if self.proven { self.limit } else { 1 }
+    /// Connections that a path may have at most.
+    pub fn connections_max(&self, default: usize) -> usize {
+        self.limits.connections_max.map_or(default, |max| max as usize).max(1)
     }
 
     /// The oldest waiting message.
     pub fn oldest_of_all(&self, newest: u32) -> Option<MessageNo> {
-        let all = (0..CLASSES).filter_map(|class| self.oldest(class, newest));
+        let all = self.lines.list.iter().filter_map(|line| super::lines::oldest(&line.waiting, newest));
         // Cyclic order: the distance from the oldest possible number.
         all.min_by_key(|no| no.0.wrapping_sub(newest).wrapping_sub(1))
     }
 
-    /// The oldest waiting message of a class. Numbers wrap: those above the newest are older than all below it.
-    pub fn oldest(&self, class: usize, newest: u32) -> Option<MessageNo> {
-        oldest(&self.waiting[class], newest)
+    pub fn conns(&self) -> usize {
+        self.paths.iter().map(|path| path.conns).sum()
     }
-}
-
-pub(super) fn oldest(set: &IdSet, newest: u32) -> Option<MessageNo> {
-    if set.max()? > newest { set.iter_from(newest).next().map(MessageNo) } else { set.min().map(MessageNo) }
 }
 
 /// Which target a new connection goes to.
@@ -131,12 +105,11 @@ pub(super) struct Sites {
     pub list: Pieces<Site>,
     by_key: Parts<Arc<str>, SiteId>,
     pub hosts: Pieces<Host>,
-    host_by_addr: Parts<SocketAddr, HostNo>,
-    /// Sites to look at again, and those that want a connection while the budget is used up (per class).
+    host_by_addr: Parts<(u8, SocketAddr), HostNo>,
+    /// Sites to look at again.
     pub dirty: VecDeque<SiteId>,
-    pub wanting: [VecDeque<SiteId>; CLASSES],
-    /// Connections for ordinary mail's line since bulk's had one.
-    pub turn: u8,
+    /// Names of sites that an operator stopped, known or not.
+    pub suspended: Vec<Arc<str>>,
 }
 
 impl Sites {
@@ -148,52 +121,72 @@ impl Sites {
         &mut self.hosts[host as usize]
     }
 
-    /// The site of a plan; an existing one takes over the plan's targets.
-    pub fn of_plan(&mut self, plan: SitePlan) -> SiteId {
+    /// The site of a plan; an existing one takes over the plan's targets and limits.
+    pub fn of_plan(&mut self, plan: SitePlan, now: Ms) -> SiteId {
         let known = self.by_key.get(&plan.key).copied();
         let id = if let Some(id) = known {
             id
         } else {
             let id = SiteId(self.list.len() as u32);
             self.by_key.insert(plan.key.clone(), id);
+            let suspended = self.suspended.contains(&plan.key);
             self.list.push(Site {
                 key: plan.key,
-                mixes_domains: plan.mixes_domains,
+                mixes_domains: false,
+                limits: SiteLimits::default(),
                 targets: SmallVec::new(),
                 domains: Vec::new(),
-                waiting: [IdSet::new(), IdSet::new()],
-                idle: SmallVec::new(),
-                conns: 0,
-                coming: 0,
-                proven: false,
-                limit: 1,
-                grow_at: 0,
-                recipients_max: RECIPIENTS_UNLIMITED,
-                transactions_max: u32::MAX,
+                lines: Lines::default(),
+                paths: SmallVec::new(),
+                history: SiteHistory::default(),
                 holds: 0,
                 reason: 0,
                 timer_at: 0,
                 turn: 0,
-                wants: [false; CLASSES],
                 dirty: false,
+                suspended,
             });
             id
         };
-        let same = {
-            let old = &self.list[id.0 as usize].targets;
-            old.len() == plan.targets.len() && old.iter().zip(&plan.targets).all(|(a, b)| a.0 == *b)
-        };
-        if !same {
-            let targets =
-                plan.targets.into_iter().map(|t| (t.clone(), self.host_of(t.addr, id, known.is_none()))).collect();
-            self.list[id.0 as usize].targets = targets;
+        let site = &mut self.list[id.0 as usize];
+        site.mixes_domains = plan.mixes_domains || plan.limits.mixes_domains;
+        if site.limits != plan.limits {
+            site.limits = plan.limits;
+            for path in &mut site.paths {
+                give_pace(path, &site.limits, now);
+            }
+        }
+        if site.targets[..] != plan.targets[..] {
+            site.targets = plan.targets.into();
+            for source in 0..self.list[id.0 as usize].paths.len() {
+                let hosts = self.hosts_of(id, source as u8, false);
+                self.list[id.0 as usize].paths[source].hosts = hosts;
+            }
         }
         id
     }
 
-    fn host_of(&mut self, addr: SocketAddr, site: SiteId, new: bool) -> HostNo {
-        let no = *self.host_by_addr.get_or_insert_with(addr, || {
-            self.hosts.push(Host { fails: 0, losses: 0, until: 0, probe: None, reason: 0, sites: Vec::new() });
+    /// Sees to it that the site has a path for each of the first `sources`.
+    pub fn ensure_paths(&mut self, site: SiteId, sources: usize, now: Ms) {
+        while self.list[site.0 as usize].paths.len() < sources {
+            let hosts = self.hosts_of(site, self.list[site.0 as usize].paths.len() as u8, true);
+            let mut path = Path::new(hosts);
+            give_pace(&mut path, &self.list[site.0 as usize].limits, now);
+            self.list[site.0 as usize].paths.push(path);
+        }
+    }
+
+    fn hosts_of(&mut self, site: SiteId, source: u8, new: bool) -> SmallVec<[HostNo; 1]> {
+        let addrs: SmallVec<[SocketAddr; 4]> =
+            self.list[site.0 as usize].targets.iter().map(|target| target.addr).collect();
+        addrs.into_iter().map(|addr| self.host_of(addr, source, site, new)).collect()
+    }
+
+    /// `new`: the site has not been at any host of this source before.
+    fn host_of(&mut self, addr: SocketAddr, source: u8, site: SiteId, new: bool) -> HostNo {
+        let no = *self.host_by_addr.get_or_insert_with((source, addr), || {
+            let sites = Vec::new();
+            self.hosts.push(Host { fails: 0, losses: 0, until: 0, probe: None, silent: 0, reason: 0, sites });
             (self.hosts.len() - 1) as HostNo
         });
         let sites = &mut self.hosts[no as usize].sites;
@@ -203,29 +196,31 @@ impl Sites {
         no
     }
 
-    /// The best usable target: lowest preference, equal ones at random (RFC 5321 5.1).
-    pub fn pick(&self, site: SiteId, now: Ms, rng: &mut fastrand::Rng) -> Pick {
-        let targets = &self.list[site.0 as usize].targets;
+    /// The best usable target of a path: lowest preference, equal ones at random (RFC 5321 5.1). A host that keeps a
+    /// connection waiting is not given another one.
+    pub fn pick(&self, site: SiteId, source: u8, now: Ms, rng: &mut fastrand::Rng) -> Pick {
+        let entry = &self.list[site.0 as usize];
+        let Some(path) = entry.paths.get(source as usize) else { return Pick::Wait(None) };
         let (mut best, mut ties) = (None::<usize>, 0u32);
         let mut earliest = None::<Ms>;
-        for (i, (target, host)) in targets.iter().enumerate() {
+        for (i, (target, host)) in entry.targets.iter().zip(&path.hosts).enumerate() {
             let host = &self.hosts[*host as usize];
             if host.until > now {
                 earliest = Some(earliest.map_or(host.until, |e| e.min(host.until)));
                 continue;
             }
-            if host.fails > 0 && host.probe.is_some() {
+            if host.fails > 0 && host.probe.is_some() || host.silent > 0 {
                 continue;
             }
             match best {
-                Some(b) if targets[b].0.preference < target.preference => {}
-                Some(b) if targets[b].0.preference == target.preference => {
+                Some(b) if entry.targets[b].preference < target.preference => {}
+                Some(b) if entry.targets[b].preference == target.preference => {
                     ties += 1;
-                    if rng.u32(0..ties) == 0 {
+                    if rng.u32(0..=ties) == 0 {
                         best = Some(i);
                     }
                 }
-                _ => (best, ties) = (Some(i), 1),
+                _ => (best, ties) = (Some(i), 0),
             }
         }
         best.map_or(Pick::Wait(earliest), Pick::Target)
@@ -242,14 +237,11 @@ impl Sites {
             self.dirty.push_back(site);
         }
     }
+}
 
-    /// Puts a site in the line for a connection, once per class that waits there.
-    pub fn want(&mut self, site: SiteId) {
-        let entry = &mut self.list[site.0 as usize];
-        let class = usize::from(entry.waiting[ORDINARY].is_empty());
-        if !entry.wants[class] {
-            entry.wants[class] = true;
-            self.wanting[class].push_back(site);
-        }
+fn give_pace(path: &mut Path, limits: &SiteLimits, now: Ms) {
+    let given = [limits.per_second, limits.per_minute, limits.per_hour];
+    if given.iter().any(Option::is_some) || path.pace.is_some() {
+        path.pace.get_or_insert_with(Box::<Pace>::default).give(given, now);
     }
 }

@@ -92,7 +92,7 @@ impl Scheduler {
             hosts: self.sites.hosts.len(),
             connections_fast: self.conns.fast,
             connections_slow: self.conns.slow,
-            wanting: self.sites.wanting.iter().map(std::collections::VecDeque::len).sum(),
+            wanting: self.flows.wanting.iter().sum(),
             lists: self.waits.lists_len(),
             clocks: self.clocks.len(),
             timers: self.timers.len(),
@@ -116,7 +116,7 @@ impl Scheduler {
     /// Connections open to a domain's hosts.
     pub fn connections_at(&self, domain: DomainId) -> usize {
         let site = self.site_of(domain).and_then(|site| self.sites.list.get(site.0 as usize));
-        site.map_or(0, |site| site.conns)
+        site.map_or(0, super::sites::Site::conns)
     }
 
     /// Domains of the site that a connection was opened to, the first few; none if it is being closed by us.
@@ -142,14 +142,15 @@ impl Scheduler {
 
     pub fn site_status(&self, site: SiteId, now: Ms) -> Option<SiteStatus> {
         let entry = self.sites.list.get(site.0 as usize)?;
+        let (max, adapts) = (entry.connections_max(self.cfg.connections_per_site_max), self.cfg.strategies.adaptation);
         Some(SiteStatus {
             site,
             name: entry.key.clone(),
-            messages: entry.waiting_messages(),
-            connections: entry.conns,
-            idle: entry.idle.len(),
-            limit: entry.allowed(),
-            proven: entry.proven,
+            messages: entry.lines.len(),
+            connections: entry.conns(),
+            idle: entry.paths.iter().map(|path| path.idle.len()).sum(),
+            limit: entry.paths.iter().map(|path| path.allowed(max, adapts)).sum(),
+            proven: entry.paths.iter().any(|path| path.proven),
             until: self.site_clock(site, now),
             reason: self.reasons.get(entry.reason).cloned(),
             oldest: entry.oldest_of_all(self.newest),
@@ -163,7 +164,8 @@ impl Scheduler {
 
     /// When the earliest host may be tried, if none may now.
     pub(super) fn site_clock(&self, site: SiteId, now: Ms) -> Option<Ms> {
-        let hosts = self.sites.list.get(site.0 as usize)?.targets.iter().map(|t| &self.sites.hosts[t.1 as usize]);
+        let paths = self.sites.list.get(site.0 as usize)?.paths.iter();
+        let hosts = paths.flat_map(|path| &path.hosts).map(|host| &self.sites.hosts[*host as usize]);
         hosts.map(|host| host.until).min().filter(|until| *until > now)
     }
 

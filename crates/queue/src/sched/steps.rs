@@ -37,6 +37,8 @@ impl Scheduler {
         }
         self.drain(store, STEPS_MAX / 4, now);
         self.flush_on(store);
+        self.resume_on(now);
+        self.coalesce_on(store, now);
         self.verbs_on(store, STEPS_MAX / 2, now);
         self.look_at_dirty(DIRTY_MAX, now);
         self.serve_wanting(now);
@@ -65,7 +67,22 @@ impl Scheduler {
             Timer::Recipient(no, id) => self.recipient_due(store, no, id, now),
             Timer::Conn(slot) => self.conn_due(slot, now),
             Timer::Bounce(no) => self.report_due(no),
+            Timer::Warnings => self.warnings_due(store, now),
+            Timer::Warn(no) => self.warn(no),
+            Timer::Stragglers(no) => self.stragglers_due(store, no, now),
         }
+    }
+
+    /// Sites with lines of flows that were suspended until now.
+    fn resume_on(&mut self, now: Ms) {
+        let Some(first) = self.resuming else { return };
+        let end = (first + DIRTY_MAX).min(self.sites.list.len() as u32);
+        for site in first..end {
+            if self.sites.get(SiteId(site)).lines.bring_back(&self.flows) {
+                self.consider(SiteId(site), now);
+            }
+        }
+        self.resuming = (end < self.sites.list.len() as u32).then_some(end);
     }
 
     /// Try everything of a site now: the clocks of its hosts, and of whatever waits for it. Done by the next ticks.
@@ -86,9 +103,11 @@ impl Scheduler {
     }
 
     pub(super) fn end_host_clocks(&mut self, site: SiteId) {
-        for target in 0..self.sites.get(site).targets.len() {
-            let host = self.sites.get(site).targets[target].1;
-            self.sites.host(host).until = 0;
+        for source in 0..self.sites.get(site).paths.len() {
+            for target in 0..self.sites.get(site).paths[source].hosts.len() {
+                let host = self.sites.get(site).paths[source].hosts[target];
+                self.sites.host(host).until = 0;
+            }
         }
         self.sites.mark_dirty(site);
     }
@@ -107,7 +126,7 @@ impl Scheduler {
                     Timer::Mailbox(id) | Timer::Recipient(_, id) => at_site(flush.site, domain_of(id), domains),
                     Timer::Hold(slot) => flush.site.is_none() || clocks.hold_site(slot) == flush.site,
                     Timer::Domain(_) => flush.site.is_none(),
-                    Timer::Site(_) | Timer::Conn(_) | Timer::Bounce(_) => false,
+                    _ => false,
                 };
                 if chosen {
                     hastened.push(timer);
@@ -120,7 +139,7 @@ impl Scheduler {
                     Timer::Recipient(no, id) => clocks.hasten_recipient(no, id),
                     Timer::Hold(slot) => clocks.hasten_hold(slot),
                     Timer::Domain(domain) => domains.hasten(domain),
-                    Timer::Site(_) | Timer::Conn(_) | Timer::Bounce(_) => {}
+                    _ => {}
                 }
             }
             let Some(slot) = next else { return };

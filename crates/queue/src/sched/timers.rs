@@ -23,6 +23,10 @@ pub(super) enum Timer {
     /// The slot of a connection: idle, silence.
     Conn(u32),
     Bounce(MessageNo),
+    /// Messages may have become old enough for a warning.
+    Warnings,
+    Warn(MessageNo),
+    Stragglers(MessageNo),
 }
 
 #[derive(Default)]

@@ -12,8 +12,10 @@
 
 use std::collections::VecDeque;
 
+use smallvec::SmallVec;
+
 use super::clocks::sender_key;
-use super::sites::{CLASSES, oldest};
+use super::lines::oldest;
 use super::{Active, SMALL_RECIPIENTS_MAX, Scheduler};
 use crate::ids::{AddressId, DomainId, MessageNo, Ms, SiteId};
 use crate::idset::IdSet;
@@ -110,6 +112,29 @@ impl Scheduler {
         }
     }
 
+    /// Nothing more goes to the site (by its name, known or not) until it is resumed; what is under way ends.
+    pub fn suspend_site(&mut self, name: &str) {
+        if self.sites.suspended.iter().any(|n| &**n == name) {
+            return;
+        }
+        self.sites.suspended.push(name.into());
+        if let Some(site) = self.sites.named(name) {
+            self.sites.get(site).suspended = true;
+        }
+    }
+
+    pub fn resume_site(&mut self, name: &str) {
+        self.sites.suspended.retain(|n| &**n != name);
+        if let Some(site) = self.sites.named(name) {
+            self.sites.get(site).suspended = false;
+            self.sites.mark_dirty(site);
+        }
+    }
+
+    pub fn suspended_sites(&self) -> &[std::sync::Arc<str>] {
+        &self.sites.suspended
+    }
+
     /// Of `ids`, those that an operator may take out now, and those in a transaction. Neither are those that failed and
     /// whose report is being made, and those that another verb is taking out.
     pub fn removable(&self, no: MessageNo, ids: &IdSet) -> (IdSet, IdSet) {
@@ -203,7 +228,7 @@ impl Scheduler {
         }
         if is_last {
             self.waits.at_sites.remove(&(site, no));
-            self.sites.get(site).waiting.iter_mut().for_each(|waiting| _ = waiting.remove(no.0));
+            self.sites.get(site).lines.remove_gone(no);
         }
     }
 
@@ -245,7 +270,9 @@ impl Scheduler {
         let extra = self.messages.get_mut(no).and_then(|active| active.extra.as_mut());
         let Some(parked) = extra.and_then(|extra| extra.parked.as_mut()) else { return false };
         parked.sites.insert(site.0);
-        self.sites.get(site).waiting.iter_mut().for_each(|waiting| _ = waiting.remove(no.0));
+        if let Some(flow) = self.messages.flow(no) {
+            self.sites.get(site).lines.remove(flow, no);
+        }
         true
     }
 
@@ -277,8 +304,10 @@ impl Scheduler {
         }
         for _ in 0..FRONT_MAX {
             let mut is_clear = true;
-            for class in 0..CLASSES {
-                let Some(no) = oldest(&self.sites.get(site).waiting[class], self.newest) else { continue };
+            let mut fronts: SmallVec<[MessageNo; 4]> = SmallVec::new();
+            let lines = &self.sites.get(site).lines.list;
+            fronts.extend(lines.iter().filter_map(|line| oldest(&line.waiting, self.newest)));
+            for no in fronts {
                 if !self.messages.is_live(no) {
                     self.bury_at(site, no);
                     is_clear = false;
@@ -297,7 +326,7 @@ impl Scheduler {
     /// A message that is gone leaves a site's line; what its domains have of it is forgotten by the next ticks.
     pub(super) fn bury_at(&mut self, site: SiteId, no: MessageNo) {
         let entry = self.sites.get(site);
-        entry.waiting.iter_mut().for_each(|waiting| _ = waiting.remove(no.0));
+        entry.lines.remove_gone(no);
         if let [only] = entry.domains[..] {
             self.verbs.graves.push_back((only, no));
         }
@@ -359,7 +388,7 @@ impl Scheduler {
         while steps > 0
             && let Some((no, mut parked)) = self.verbs.releases.pop_front()
         {
-            let Some(class) = self.messages.class(no) else {
+            let Some((class, flow)) = self.messages.class_and_flow(no) else {
                 self.bury_all(no, &parked);
                 continue;
             };
@@ -368,7 +397,7 @@ impl Scheduler {
             {
                 steps -= 1;
                 parked.sites.remove(site);
-                self.sites.get(SiteId(site)).waiting[class].insert(no.0);
+                self.sites.get(SiteId(site)).lines.insert(flow, class, no);
                 self.sites.mark_dirty(SiteId(site));
             }
             for is_bulk in [true, false] {

@@ -20,6 +20,8 @@ pub(super) enum Verdict {
     Mailbox,
     /// Another 4xx at RCPT: this message and recipient.
     Recipient,
+    /// A rate reply: back at once, and the site gets less at a time.
+    Rate,
     /// 452 4.5.3: too many recipients in one transaction; back at once, the limit is learned.
     TooMany,
     /// 4xx to DATA or to the data: this message at this site.
@@ -45,6 +47,13 @@ pub(super) fn classify(outcome: &RcptOutcome) -> Verdict {
     }
     if outcome.stage == Stage::Rcpt && says_too_many(outcome) {
         return Verdict::TooMany;
+    }
+    if (400..=499).contains(&outcome.code)
+        && outcome.code != REPLY_SERVICE_NOT_AVAILABLE
+        && outcome.dsn.is_none_or(|dsn| dsn.subject != 2)
+        && says_rate(&outcome.text)
+    {
+        return Verdict::Rate;
     }
     match (outcome.code, outcome.stage) {
         (200..=299, Stage::Final) => Verdict::Delivered,
@@ -73,6 +82,25 @@ fn says_too_many(outcome: &RcptOutcome) -> bool {
     outcome.dsn.map_or_else(|| mentions_recipients(&outcome.text), |d| d.subject == 5 && d.detail == 3)
 }
 
+/// Whether a reply complains about how much we send at a time. There is no code of its own for it: these are the words
+/// that large receivers use.
+pub(super) fn says_rate(text: &str) -> bool {
+    const WORDS: [&str; 10] = [
+        "rate limit",
+        "rate-limit",
+        "ratelimit",
+        "sending rate",
+        "rate of ",
+        "throttl",
+        "too many messages",
+        "too many mails",
+        "too quickly",
+        "too fast",
+    ];
+    let has = |word: &str| text.as_bytes().windows(word.len()).any(|w| w.eq_ignore_ascii_case(word.as_bytes()));
+    WORDS.into_iter().any(has)
+}
+
 fn mentions_recipients(text: &str) -> bool {
     const WORD: &[u8] = b"many recipients";
     text.as_bytes().windows(WORD.len()).any(|w| w.eq_ignore_ascii_case(WORD))
@@ -95,6 +123,11 @@ mod tests {
             (Stage::Mail, 421, None, "bye", Verdict::Host),
             (Stage::Mail, 451, d(4, 2, 2), "later", Verdict::Sender),
             (Stage::Mail, 550, d(5, 7, 1), "no", Verdict::Fail),
+            (Stage::Mail, 450, d(4, 7, 1), "Rate limited, slow down", Verdict::Rate),
+            (Stage::Rcpt, 450, None, "too many messages", Verdict::Rate),
+            (Stage::Rcpt, 450, d(4, 2, 1), "receiving mail too quickly", Verdict::Mailbox),
+            (Stage::Final, 451, d(4, 7, 0), "throttled", Verdict::Rate),
+            (Stage::Mail, 421, d(4, 7, 28), "unusual rate of mail", Verdict::Host),
             (Stage::Rcpt, 450, d(4, 2, 2), "full", Verdict::Mailbox),
             (Stage::Rcpt, 452, d(4, 2, 2), "full", Verdict::Mailbox),
             (Stage::Rcpt, 452, d(4, 5, 3), "enough", Verdict::TooMany),

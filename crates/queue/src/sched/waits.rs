@@ -7,9 +7,9 @@
 
 use smallvec::SmallVec;
 
-use super::sites::oldest;
+use super::lines::oldest;
 use super::tables::Parts;
-use super::{Active, Ids, STEPS_MAX, Scheduler};
+use super::{Active, Ids, STEPS_MAX, Scheduler, SourceNo};
 use crate::ids::{AddressId, DomainId, MessageNo, Ms, SiteId};
 use crate::idset::IdSet;
 use crate::store::Store;
@@ -71,7 +71,7 @@ impl Waits {
 impl Scheduler {
     /// The recipient may be sent to as soon as a connection is there.
     pub(super) fn make_ready(&mut self, store: &Store, no: MessageNo, id: AddressId, now: Ms) {
-        let Some(class) = self.messages.class(no) else { return };
+        let Some((class, flow)) = self.messages.class_and_flow(no) else { return };
         // An address that was forgotten since has nothing pending anywhere.
         let Some(domain) = store.book.try_domain(id) else { return };
         self.waits.lists.get_or_insert_with((domain, no), List::default).ids.push(id);
@@ -80,7 +80,7 @@ impl Scheduler {
         } else if let Some(site) = self.domains.get(domain).site
             && !self.park(site, no)
         {
-            self.sites.get(site).waiting[class].insert(no.0);
+            self.sites.get(site).lines.insert(flow, class, no);
             self.consider(site, now);
         }
     }
@@ -88,9 +88,10 @@ impl Scheduler {
     /// Enters (site, message): untouched recipients of a domain, or a list.
     pub(super) fn wait_at(&mut self, site: SiteId, domain: DomainId, no: MessageNo, class: usize) {
         let parked = self.park(site, no);
+        let flow = self.messages.flow(no);
         let entry = self.sites.get(site);
-        if !parked {
-            entry.waiting[class].insert(no.0);
+        if let Some(flow) = flow.filter(|_| !parked) {
+            entry.lines.insert(flow, class, no);
         }
         if entry.domains.len() > 1 {
             self.waits.at_sites.get_or_insert_with((site, no), AtSite::new).push(domain);
@@ -138,16 +139,28 @@ impl Scheduler {
     }
 
     /// The next transaction for a site, its recipients marked as in flight.
-    pub(super) fn select(&mut self, store: &Store, site: SiteId, now: Ms) -> Option<(MessageNo, Ids)> {
+    pub(super) fn select(
+        &mut self,
+        store: &Store,
+        site: SiteId,
+        source: SourceNo,
+        now: Ms,
+    ) -> Option<(MessageNo, Ids)> {
         let mut steps = STEPS_MAX;
         while steps > 0 {
             steps -= 1;
             let newest = self.newest;
             let entry = self.sites.get(site);
-            let class = entry.class_due(self.cfg.ordinary_per_bulk)?;
-            let no = entry.oldest(class, newest)?;
-            let max = self.cfg.recipients_per_transaction_max.min(entry.recipients_max);
-            if entry.holds > 0 && self.held_back(store, site, class, no, now) {
+            let classes = entry.classes(self.cfg.ordinary_per_bulk);
+            let lines = &mut entry.lines;
+            let flow = classes.into_iter().find_map(|class| lines.choose(class, source, &self.flows))?;
+            let line = lines.line(flow)?;
+            let (class, no) = (line.class, oldest(&line.waiting, newest)?);
+            let given = entry.limits.recipients_per_transaction_max.map(|max| (max as usize).max(1));
+            let max = given
+                .unwrap_or(self.cfg.recipients_per_transaction_max)
+                .min(entry.paths[source as usize].recipients_max);
+            if entry.holds > 0 && self.held_back(store, site, no, now) {
                 continue;
             }
             if self.park(site, no) {
@@ -156,7 +169,9 @@ impl Scheduler {
             let mut ids = Ids::new();
             self.gather(store, site, no, max, &mut ids, &mut steps, now);
             if !ids.is_empty() {
-                self.sites.get(site).class_served(class);
+                let entry = self.sites.get(site);
+                entry.class_served(class);
+                entry.lines.served(flow, ids.len());
                 return Some((no, ids));
             }
         }
@@ -177,7 +192,7 @@ impl Scheduler {
         steps: &mut u32,
         now: Ms,
     ) {
-        let Some(class) = self.messages.class(no) else {
+        let Some(flow) = self.messages.flow(no) else {
             self.bury_at(site, no);
             return;
         };
@@ -188,7 +203,7 @@ impl Scheduler {
         if let Some(domain) = single {
             let elsewhere = self.domains.get(domain).site != Some(site);
             if elsewhere || self.take(store, domain, no, max, out, steps, now) {
-                self.sites.get(site).waiting[class].remove(no.0);
+                self.sites.get(site).lines.remove(flow, no);
             }
             return;
         }
@@ -208,7 +223,7 @@ impl Scheduler {
             domains.extend(new);
         }
         if domains.is_empty() {
-            self.sites.get(site).waiting[class].remove(no.0);
+            self.sites.get(site).lines.remove(flow, no);
         } else {
             self.waits.at_sites.insert((site, no), domains);
         }

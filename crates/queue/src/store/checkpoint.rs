@@ -15,7 +15,7 @@ use super::{Store, Sweep};
 use crate::book::{MailboxHistory, SiteHistory};
 use crate::event::{
     MAILBOX_BYTES_MAX, begin_intern, begin_mailboxes, begin_messages, begin_sites, encode_checkpoint_end, encode_list,
-    encode_totals, interned_bytes_max, put_interned, put_mailbox, put_site, site_bytes_max,
+    encode_suspend, encode_totals, interned_bytes_max, put_interned, put_mailbox, put_site, site_bytes_max,
 };
 use crate::ids::{AddressId, MessageNo};
 use crate::idset::IdSet;
@@ -35,6 +35,8 @@ enum Stage {
     Sites(u32),
     /// The last list done.
     Lists(Option<String>),
+    /// The last suspended list, sender or site done.
+    Suspended(Option<String>),
     /// The next message number, and the first that need not be sliced.
     Messages {
         next: u32,
@@ -90,8 +92,10 @@ impl Checkpoint {
                 Stage::Mailboxes(first) => mailboxes(store, first, self.slice_bytes_max, record),
                 Stage::Sites(first) => sites(store, first, self.slice_bytes_max, record),
                 Stage::Lists(last) => list_after(store, last.as_deref(), record, &mut self.marked)
-                    .map_or(Stage::Messages { next: self.messages.0, until: self.messages.1 }, |name| {
-                        Stage::Lists(Some(name))
+                    .map_or(Stage::Suspended(None), |name| Stage::Lists(Some(name))),
+                Stage::Suspended(last) => suspended_after(store, last.as_deref(), record)
+                    .map_or(Stage::Messages { next: self.messages.0, until: self.messages.1 }, |what| {
+                        Stage::Suspended(Some(what))
                     }),
                 Stage::Messages { next, until } => {
                     messages(store, next, until, self.slice_bytes_max, record, &mut self.marked)
@@ -168,6 +172,13 @@ fn list_after(store: &Store, last: Option<&str>, record: &mut Vec<u8>, marked: &
     encode_list(record, name, list.version, &list.stamp, &list.ids);
     marked.union_with(&list.ids);
     Some(name.clone())
+}
+
+fn suspended_after(store: &Store, last: Option<&str>, record: &mut Vec<u8>) -> Option<String> {
+    let after = last.map_or(Bound::Unbounded, Bound::Excluded);
+    let what = store.suspended.range::<str, _>((after, Bound::Unbounded)).next()?;
+    encode_suspend(record, true, what);
+    Some(what.clone())
 }
 
 fn messages(store: &Store, next: u32, until: u32, bytes_max: usize, record: &mut Vec<u8>, marked: &mut IdSet) -> Stage {

@@ -29,7 +29,7 @@ mod query;
 mod sweep;
 mod table;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::BuildHasher;
 
 use foldhash::fast::RandomState;
@@ -100,6 +100,8 @@ pub struct Store {
     /// Octets of `messages` at the wire; several envelopes of one content count it each.
     octets: u64,
     counts: Counts,
+    /// Lists, senders' domains and sites that an operator has suspended, as [`Event::Suspend`] names them.
+    suspended: BTreeSet<String>,
     /// The highest id seen or given out.
     last_id: MessageId,
     /// The id of the youngest message by number.
@@ -128,6 +130,7 @@ impl Default for Store {
             held: 0,
             octets: 0,
             counts: Counts::default(),
+            suspended: BTreeSet::new(),
             last_id: MessageId(0),
             last_linked: MessageId(0),
             window: false,
@@ -215,6 +218,12 @@ impl Store {
             }
             Event::Verb { .. } => Applied::Noted,
             Event::Hold { held, messages } => self.hold(held, &messages),
+            Event::Suspend { suspended: true, what } if !self.suspended.contains(what) => {
+                self.suspended.insert(what.to_owned());
+                Applied::Noted
+            }
+            Event::Suspend { suspended: false, what } if self.suspended.remove(what) => Applied::Noted,
+            Event::Suspend { .. } => Applied::Nothing,
             Event::Skipped(_) => self.ignore(),
         }
     }

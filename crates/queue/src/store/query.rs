@@ -70,6 +70,23 @@ impl Store {
         self.held
     }
 
+    /// What is suspended, in order of name: `list:NAME`, `sender:DOMAIN`, `site:NAME`, `subscriber:LIST:ADDRESS`.
+    pub fn suspended(&self) -> impl Iterator<Item = &str> {
+        self.suspended.iter().map(String::as_str)
+    }
+
+    /// How many that are.
+    pub fn suspended_len(&self) -> usize {
+        self.suspended.len()
+    }
+
+    /// The suspended subscribers of a list.
+    pub fn suspended_subscribers(&self, list: &str) -> impl Iterator<Item = &str> {
+        let prefix = format!("subscriber:{list}:");
+        let from = self.suspended.range(prefix.clone()..);
+        from.map_while(move |what| what.strip_prefix(prefix.as_str()))
+    }
+
     pub fn oldest(&self) -> Option<(MessageNo, &Message)> {
         self.messages().next()
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use stentor_queue::ids::{AddressId, Ms};
 use stentor_queue::sched::{CloseReason, Dsn, RcptOutcome, Stage};
-use stentor_queue::site::{Resolution, SitePlan, Target};
+use stentor_queue::site::{Resolution, SiteLimits, SitePlan, Target};
 
 const MINUTE: Ms = 60_000;
 const HOUR: Ms = 60 * MINUTE;
@@ -165,7 +165,13 @@ impl Hosts {
             lmtp: false,
         });
         let (key, mixes_domains) = (domain.key.clone(), domain.mixes);
-        Resolution::Site(SitePlan { key, targets: targets.collect(), mixes_domains, ttl_s: 600 })
+        Resolution::Site(SitePlan {
+            key,
+            targets: targets.collect(),
+            mixes_domains,
+            limits: SiteLimits::default(),
+            ttl_s: 600,
+        })
     }
 
     pub fn joined(&mut self, host: usize) {

@@ -7,9 +7,10 @@ use std::sync::Arc;
 use ipnet::IpNet;
 use stentor_lists::List;
 use stentor_mail::address::Address;
-use stentor_policy::{AliasInput, Policy, RouteInput};
+use stentor_policy::{AliasInput, InjectorClasses, Policy, RateLimits, RouteInput};
 
 use super::diagnose::Diagnostic;
+use super::sending::{FlowConfig, SendingConfig};
 
 /// The whole configuration, consistent; see `docs/configuration.md` for what each key means.
 #[derive(Debug)]
@@ -28,6 +29,9 @@ pub struct Config {
     pub lists: Vec<ListConfig>,
     pub aliases: Vec<AliasInput>,
     pub routes: Vec<RouteInput>,
+    pub classes: ClassesConfig,
+    /// `[sources]`, `[sites]`, `[senders]`
+    pub sending: SendingConfig,
     pub dns: DnsConfig,
     pub delivery: DeliveryConfig,
     pub retry: RetryConfig,
@@ -73,6 +77,14 @@ pub struct ListConfig {
     pub list: Arc<List>,
     /// It was a readable file when the configuration was checked.
     pub subscribers: PathBuf,
+    pub flow: FlowConfig,
+}
+
+/// `[classes]`: what makes relayed mail bulk, beside its List-* and Precedence fields.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClassesConfig {
+    pub injectors: InjectorClasses,
+    pub sender_rate: RateLimits,
 }
 
 /// `[dns]`
@@ -117,8 +129,19 @@ pub struct DeliveryConfig {
     pub eight_bit: EightBit,
     /// BDAT where it is offered.
     pub chunking: bool,
+    /// The built-in profiles of large providers hold.
+    pub profiles: bool,
     /// Look-ups of domains at a time.
     pub resolves_max: u32,
+}
+
+/// Who is told of a delay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DelayWarning {
+    /// Also who did not say what reports are wanted.
+    All,
+    /// Who asked for it: NOTIFY=DELAY (RFC 3461).
+    Asked,
 }
 
 /// `[retry]`: first and longest back-off of each clock.
@@ -134,6 +157,14 @@ pub struct RetryConfig {
     pub recipient_ms_max: u64,
     /// From acceptance until what is left is returned.
     pub lifetime_ms: u64,
+    /// Of bulk mail, where it is another.
+    pub bulk_lifetime_ms: Option<u64>,
+    /// First and longest back-off of bulk mail's sites and recipients, where they are others.
+    pub bulk_site_ms: Option<(u64, u64)>,
+    pub bulk_recipient_ms: Option<(u64, u64)>,
+    /// Age at which the sender is told that a message is still on its way; 0: never.
+    pub delay_warning_ms: u64,
+    pub delay_warning_to: DelayWarning,
     /// How long failures of one message are gathered for one report.
     pub bounce_gather_ms: u64,
 }

@@ -15,6 +15,7 @@ mod cross;
 mod diagnose;
 mod raw;
 mod sections;
+mod sending;
 mod tables;
 #[cfg(test)]
 mod tests;
@@ -24,9 +25,10 @@ use std::path::Path;
 
 use toml::de::DeTable;
 
-pub use checked::{Config, EightBit, LogFormat, LogLevel, LogTarget};
+pub use checked::{Config, DelayWarning, EightBit, LogFormat, LogLevel, LogTarget};
 pub use diagnose::{Diagnostic, Severity};
 use raw::Context;
+pub use sending::{FlowConfig, SendingConfig, Source};
 
 /// Longest configuration file; what is larger belongs into subscribers files.
 const FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;

@@ -113,7 +113,10 @@ impl<'a> Context<'a> {
 fn unknown_key(known: &BTreeMap<String, Vec<&'static str>>, section: &str, key: &str) -> String {
     let mut message = format!("unknown key `{}`{}", key.escape_debug(), place(section));
     let here = known.get(section).map_or(&[][..], Vec::as_slice);
-    let elsewhere = |(name, keys): &(&String, &Vec<&str>)| !name.starts_with("lists.") && keys.contains(&key);
+    // Tables whose names are the operator's have keys that others have too.
+    let is_named =
+        |name: &str| ["lists.", "sites.", "sources.", "senders."].iter().any(|table| name.starts_with(table));
+    let elsewhere = |(name, keys): &(&String, &Vec<&str>)| !is_named(name) && keys.contains(&key);
     if let Some((name, _)) = known.iter().find(elsewhere) {
         let target = if name.is_empty() { "at the top of the file".to_owned() } else { format!("in [{name}]") };
         let _ = write!(message, "; it belongs {target}");
@@ -254,6 +257,50 @@ impl<'a> Section<'a> {
         })
     }
 
+    /// A whole number within a range, if there is one.
+    pub fn maybe_number(&self, key: &'static str, range: RangeInclusive<u64>) -> Option<u64> {
+        let default = *range.start();
+        let found = self.number(key, default, range);
+        self.has(key).then_some(found)
+    }
+
+    /// Seconds as [`Self::seconds`] gives them, if there are any.
+    pub fn maybe_seconds(&self, key: &'static str, range: RangeInclusive<f64>) -> Option<u64> {
+        let found = self.seconds(key, 0, range);
+        self.has(key).then_some(found)
+    }
+
+    /// An array of at most `count_max` whole numbers, each within a range; empty if there is none.
+    pub fn numbers(&self, key: &'static str, range: RangeInclusive<u64>, count_max: usize) -> Vec<u64> {
+        let Some(entry) = self.entry(key) else { return Vec::new() };
+        let Some(items) = entry.value.as_array().filter(|items| items.len() <= count_max) else {
+            self.wrong_type(&entry, &format!("an array of at most {count_max} whole numbers"));
+            return Vec::new();
+        };
+        let number = |item: &DeValue<'_>| match item {
+            DeValue::Integer(number) => i128::from_str_radix(number.as_str(), number.radix()).ok(),
+            _ => None,
+        };
+        let mut numbers = Vec::with_capacity(items.len());
+        for item in items {
+            let found = number(item.get_ref()).and_then(|value| u64::try_from(value).ok());
+            match found.filter(|value| range.contains(value)) {
+                Some(value) => numbers.push(value),
+                None => self.context.error(
+                    item.span(),
+                    format!(
+                        "`{}`{} must hold whole numbers from {} to {}",
+                        entry.key,
+                        self.place(),
+                        range.start(),
+                        range.end()
+                    ),
+                ),
+            }
+        }
+        numbers
+    }
+
     fn out_of_range(&self, entry: &Entry<'_>, value: &str, min: &str, max: &str) {
         let message = format!("`{}`{} is {value}; it must be from {min} to {max}", entry.key, self.place());
         self.context.error(entry.span.clone(), message);
@@ -268,6 +315,11 @@ impl<'a> Section<'a> {
                 default
             }
         }
+    }
+
+    pub fn maybe_flag(&self, key: &'static str) -> Option<bool> {
+        let found = self.flag(key, false);
+        self.has(key).then_some(found)
     }
 
     pub fn text(&self, key: &'static str) -> Option<Spot<&'a str>> {

@@ -6,14 +6,16 @@ use std::path::PathBuf;
 
 use ipnet::IpNet;
 use stentor_mail::address::normalise_domain;
+use stentor_policy::{Class, InjectorClasses, RateLimits};
 use toml::de::DeTable;
 
 use super::checked::{
-    Config, ControlConfig, DeliveryConfig, DnsConfig, EightBit, JournalConfig, ListenConfig, LogConfig, LogFormat,
-    LogLevel, LogTarget, RetryConfig,
+    ClassesConfig, Config, ControlConfig, DelayWarning, DeliveryConfig, DnsConfig, EightBit, JournalConfig,
+    ListenConfig, LogConfig, LogFormat, LogLevel, LogTarget, RetryConfig,
 };
+use super::diagnose::Spot;
 use super::raw::{Context, Section};
-use super::{cross, tables};
+use super::{cross, sending, tables};
 
 const KIB: u64 = 1024;
 const MIB: u64 = 1024 * KIB;
@@ -34,7 +36,9 @@ pub(super) fn read<'a>(context: &'a Context<'a>, document: &'a DeTable<'a>) -> O
     let received_max = top.number("received_max", 50, 1..=1_000) as u32;
     let listen = listen(top.section("listen"));
     let delivery = delivery(top.section("delivery"));
-    let tables = tables::read(&top, delivery.smtp_port);
+    let sending = sending::read(&top, &hostname, delivery.profiles);
+    let tables = tables::read(&top, delivery.smtp_port, &sending.sources);
+    let classes = classes(top.section("classes"));
     let dns = dns(top.section("dns"));
     let retry = retry(top.section("retry"));
     let journal = journal(top.section("journal"));
@@ -55,6 +59,8 @@ pub(super) fn read<'a>(context: &'a Context<'a>, document: &'a DeTable<'a>) -> O
         lists: tables.lists.into_iter().map(|list| list.value).collect(),
         aliases: tables.aliases.into_iter().map(|alias| alias.value).collect(),
         routes: tables.routes.into_iter().map(|route| route.value).collect(),
+        classes,
+        sending,
         dns,
         delivery,
         retry,
@@ -89,18 +95,43 @@ fn client_networks(top: &Section<'_>) -> Vec<IpNet> {
             IpNet::new_assert(IpAddr::from(1_u128.to_be_bytes()), 128),
         ];
     };
-    let mut networks = Vec::with_capacity(texts.len());
-    for text in texts {
-        let single = || text.value.parse::<IpAddr>().ok().map(IpNet::from);
-        match text.value.parse::<IpNet>().ok().or_else(single) {
-            Some(network) => networks.push(network.trunc()),
-            None => top.context.error(
-                text.span,
-                format!("{:?} is not a network; write, for instance, \"10.0.0.0/8\" or \"2001:db8::/32\"", text.value),
-            ),
+    texts.into_iter().filter_map(|text| network(top, text)).collect()
+}
+
+fn network(section: &Section<'_>, text: Spot<&str>) -> Option<IpNet> {
+    let single = || text.value.parse::<IpAddr>().ok().map(IpNet::from);
+    let network = text.value.parse::<IpNet>().ok().or_else(single);
+    if network.is_none() {
+        section.context.error(
+            text.span,
+            format!("{:?} is not a network; write, for instance, \"10.0.0.0/8\" or \"2001:db8::/32\"", text.value),
+        );
+    }
+    network.map(|network| network.trunc())
+}
+
+fn classes(section: Section<'_>) -> ClassesConfig {
+    let mut networks: Vec<(IpNet, Class)> = Vec::new();
+    for (key, class) in [("ordinary_networks", Class::Ordinary), ("bulk_networks", Class::Bulk)] {
+        for text in section.texts(key).unwrap_or_default() {
+            let span = text.span.clone();
+            let Some(network) = network(&section, text) else { continue };
+            if networks.iter().any(|(other, _)| *other == network) {
+                section.context.error(span, format!("network {network} has a class already"));
+            }
+            networks.push((network, class));
         }
     }
-    networks
+    let config = ClassesConfig {
+        injectors: InjectorClasses::new(networks),
+        sender_rate: RateLimits {
+            messages_max: section.number("sender_messages_max", 100, 0..=1_000_000) as u32,
+            recipients_max: section.number("sender_recipients_max", 1_000, 0..=100_000_000) as u32,
+            window_ms: section.seconds("sender_window_s", 60, 1.0..=DAY_S),
+        },
+    };
+    section.finish();
+    config
 }
 
 fn listen(section: Section<'_>) -> ListenConfig {
@@ -150,7 +181,7 @@ fn listen_addresses(section: &Section<'_>) -> Vec<SocketAddr> {
 }
 
 fn delivery(section: Section<'_>) -> DeliveryConfig {
-    let connections_max = section.number("connections_max", 500, 1..=100_000) as u32;
+    let connections_max = section.number("connections_max", 800, 1..=100_000) as u32;
     let timeout = |key, default| section.seconds(key, default, 0.1..=DAY_S);
     let config = DeliveryConfig {
         connections_max,
@@ -177,6 +208,7 @@ fn delivery(section: Section<'_>) -> DeliveryConfig {
             &[("convert", EightBit::Convert), ("bounce", EightBit::Bounce)],
         ),
         chunking: section.flag("chunking", true),
+        profiles: section.flag("profiles", true),
         resolves_max: section.number("resolves_max", 200, 1..=10_000) as u32,
     };
     let per_site = config.connections_per_site_max;
@@ -225,19 +257,45 @@ pub(super) fn system_name_servers(resolv_conf: &str) -> Vec<SocketAddr> {
     if servers.is_empty() { vec![SocketAddr::from(([127, 0, 0, 1], 53))] } else { servers }
 }
 
+/// A clock of bulk mail, if either of its ends is set; the other is that of ordinary mail, moved as far as it must be.
+fn bulk(section: &Section<'_>, keys: (&'static str, &'static str), (min, max): (u64, u64)) -> Option<(u64, u64)> {
+    let (low, high) = (section.maybe_seconds(keys.0, 0.01..=DAY_S), section.maybe_seconds(keys.1, 0.01..=WEEK_S));
+    if let (Some(low), Some(high)) = (low, high) {
+        at_most(section, keys.0, low, keys.1, high);
+    }
+    match (low, high) {
+        (None, None) => None,
+        (Some(low), high) => Some((low, high.unwrap_or(max.max(low)))),
+        (None, Some(high)) => Some((min.min(high), high)),
+    }
+}
+
 fn retry(section: Section<'_>) -> RetryConfig {
     let first = |key, default| section.seconds(key, default, 0.01..=DAY_S);
     let longest = |key, default| section.seconds(key, default, 0.01..=WEEK_S);
+    let site = (first("site_min_s", 120), longest("site_max_s", 7_200));
+    let recipient = (first("recipient_min_s", 120), longest("recipient_max_s", 7_200));
+    let bulk_site_ms = bulk(&section, ("bulk_site_min_s", "bulk_site_max_s"), site);
+    let bulk_recipient_ms = bulk(&section, ("bulk_recipient_min_s", "bulk_recipient_max_s"), recipient);
     let config = RetryConfig {
         host_ms_min: first("host_min_s", 60),
         host_ms_max: longest("host_max_s", 3_600),
-        site_ms_min: first("site_min_s", 120),
-        site_ms_max: longest("site_max_s", 7_200),
+        site_ms_min: site.0,
+        site_ms_max: site.1,
         mailbox_ms_min: first("mailbox_min_s", 600),
         mailbox_ms_max: longest("mailbox_max_s", 14_400),
-        recipient_ms_min: first("recipient_min_s", 120),
-        recipient_ms_max: longest("recipient_max_s", 7_200),
+        recipient_ms_min: recipient.0,
+        recipient_ms_max: recipient.1,
         lifetime_ms: section.seconds("lifetime_s", 432_000, 1.0..=30.0 * DAY_S),
+        bulk_lifetime_ms: section.maybe_seconds("bulk_lifetime_s", 1.0..=30.0 * DAY_S),
+        bulk_site_ms,
+        bulk_recipient_ms,
+        delay_warning_ms: section.seconds("delay_warning_s", 14_400, 0.0..=30.0 * DAY_S),
+        delay_warning_to: section.choice(
+            "delay_warning_to",
+            DelayWarning::All,
+            &[("all", DelayWarning::All), ("asked", DelayWarning::Asked)],
+        ),
         bounce_gather_ms: section.number("bounce_gather_ms", 1_000, 0..=3_600_000),
     };
     at_most(&section, "host_min_s", config.host_ms_min, "host_max_s", config.host_ms_max);

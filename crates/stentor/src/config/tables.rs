@@ -11,6 +11,7 @@ use stentor_policy::{AliasInput, RouteHost, RouteInput, RoutePattern};
 use super::checked::{DomainsConfig, ListConfig};
 use super::diagnose::Spot;
 use super::raw::{Context, Entry, Section};
+use super::sending::{self, Source};
 
 /// Longest name of a list, in characters of [`is_list_name`].
 const LIST_NAME_BYTES_MAX: usize = 64;
@@ -32,10 +33,10 @@ pub(super) struct ListSpot {
     pub id_span: Range<usize>,
 }
 
-pub(super) fn read(top: &Section<'_>, smtp_port: u16) -> Tables {
+pub(super) fn read(top: &Section<'_>, smtp_port: u16, sources: &[Source]) -> Tables {
     let (domains, postmaster_span) = domains(top.section("domains"));
     let lists_section = top.section("lists");
-    let lists = lists_section.entries().iter().filter_map(|entry| list(&lists_section, entry)).collect();
+    let lists = lists_section.entries().iter().filter_map(|entry| list(&lists_section, entry, sources)).collect();
     let aliases_section = top.section("aliases");
     let aliases = aliases_section.entries().iter().filter_map(|entry| alias(&aliases_section, entry)).collect();
     let routes = routes(&top.section("routes"), smtp_port);
@@ -75,7 +76,7 @@ fn is_list_name(name: &str) -> bool {
     (1..=LIST_NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(plain)
 }
 
-fn list<'a>(lists: &Section<'a>, entry: &Entry<'a>) -> Option<ListSpot> {
+fn list<'a>(lists: &Section<'a>, entry: &Entry<'a>, sources: &[Source]) -> Option<ListSpot> {
     let section = lists.of_entry(entry)?;
     let context = section.context;
     let name = entry.key.as_str();
@@ -101,6 +102,7 @@ fn list<'a>(lists: &Section<'a>, entry: &Entry<'a>) -> Option<ListSpot> {
     let precedence = section.text("precedence").map_or("list", |text| text.value);
     let description = section.text("description").map_or("", |text| text.value);
     let archive = section.text("archive").map(|text| text.value.to_owned());
+    let flow = sending::list_flow(&section, sources);
     let spans = |key: &str| section.span_of(key);
     let (address_span, owner_span, id_span) = (spans("address"), spans("owner"), spans("list_id"));
 
@@ -131,7 +133,12 @@ fn list<'a>(lists: &Section<'a>, entry: &Entry<'a>) -> Option<ListSpot> {
         }
     });
     section.finish();
-    Some(ListSpot { value: ListConfig { list: list?, subscribers: subscribers? }, address_span, owner_span, id_span })
+    Some(ListSpot {
+        value: ListConfig { list: list?, subscribers: subscribers?, flow },
+        address_span,
+        owner_span,
+        id_span,
+    })
 }
 
 fn default_bounces(context: &Context<'_>, name: &str, own: &Address, span: &Range<usize>) -> Option<Address> {

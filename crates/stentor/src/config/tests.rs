@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use super::checked::RetryConfig;
 use super::raw::Context;
 use super::*;
 
@@ -346,9 +347,62 @@ fn name_servers_of_a_resolv_conf() {
     assert_eq!(servers("nameserver\n"), ["127.0.0.1:53"]);
 }
 
+#[test]
+fn how_mail_is_sent_is_checked() {
+    let text = r#"[sources.one]
+address = ["127.0.0.1", "127.0.0.2"]
+warm_up_per_day = [10, 0]
+[sources.two]
+address = "127.0.0.1"
+warm_up_since = "2026-02-30"
+[sources.three]
+ehlo_name = "a b"
+[sites."a b"]
+connections_max = 0
+mixes_domains = 1
+[senders."home.example"]
+sources = ["one", "four"]
+share = 101
+[lists.news]
+address = "news@lists.example.org"
+subscribers = "/dev/null"
+sources = "five"
+coalesce_over = 0
+digest = "html"
+[classes]
+ordinary_networks = ["10.0.0.0/8"]
+bulk_networks = ["10.0.0.0/8"]
+[retry]
+bulk_site_min_s = 100
+bulk_site_max_s = 10
+"#;
+    let expected = "\
+stentor.toml:1:1: warning: mail to postmaster@lists.example.org is refused, although RFC 5321 section 4.5.1 asks to take it; \
+set `postmaster` in [domains]
+stentor.toml:2:25: a source has one address of each family
+stentor.toml:3:19: `warm_up_since` is missing in [sources.one]: the first day of the warm-up
+stentor.toml:3:24: `warm_up_per_day` in [sources.one] must hold whole numbers from 1 to 1000000000
+stentor.toml:5:11: 127.0.0.1 is another source's address too
+stentor.toml:6:17: \"2026-02-30\" is not a day; write, for instance, \"2026-11-22\"
+stentor.toml:7:10: `address` is missing in [sources.three]; add, for instance, address = \"192.0.2.1\"
+stentor.toml:8:13: \"a b\" is not a host name
+stentor.toml:9:8: \"a b\" is not the name of MX hosts or a suffix of it, such as \"google.com\"
+stentor.toml:10:19: `connections_max` in [sites.a b] is 0; it must be from 1 to 100000
+stentor.toml:11:17: `mixes_domains` in [sites.a b] must be true or false, not a whole number
+stentor.toml:13:19: there is no source \"four\"; see [sources.NAME]
+stentor.toml:14:9: `share` in [senders.home.example] is 101; it must be from 1 to 100
+stentor.toml:18:11: there is no source \"five\"; see [sources.NAME]
+stentor.toml:19:17: `coalesce_over` in [lists.news] is 0; it must be from 1 to 10000
+stentor.toml:20:10: `digest` in [lists.news] is \"html\"; it must be one of \"mime\", \"plain\"
+stentor.toml:23:18: network 10.0.0.0/8 has a class already
+stentor.toml:25:19: `bulk_site_min_s` in [retry] must not be greater than `bulk_site_max_s`";
+    assert_eq!(findings(text), expected);
+}
+
 /// Every key that the readers ask for.
 fn known_keys() -> Vec<String> {
-    let text = "[lists.NAME]\naddress = \"news@example.org\"\nsubscribers = \"/dev/null\"\n";
+    let text = "[lists.NAME]\naddress = \"news@example.org\"\nsubscribers = \"/dev/null\"\n\
+                [sources.NAME]\naddress = \"192.0.2.1\"\n[sites.\"mx.example\"]\n[senders.\"example.org\"]\n";
     let (document, _) = DeTable::parse_recoverable(text);
     let context = Context::new(Path::new("stentor.toml"), text);
     assert!(sections::read(&context, document.get_ref()).is_some());
@@ -381,7 +435,11 @@ fn the_example_is_sound_and_names_every_key() {
     assert_eq!(full_config.warnings, []);
     assert_eq!(full_config.listen, default.listen);
     assert_eq!(full_config.delivery, default.delivery);
-    assert_eq!(full_config.retry, default.retry);
+    // Bulk mail's own clocks are there only where they are set.
+    assert_eq!(full_config.retry.bulk_site_ms, Some((default.retry.site_ms_min, default.retry.site_ms_max)));
+    let (bulk_lifetime_ms, bulk_site_ms, bulk_recipient_ms) = (None, None, None);
+    let retry = RetryConfig { bulk_lifetime_ms, bulk_site_ms, bulk_recipient_ms, ..full_config.retry.clone() };
+    assert_eq!(retry, default.retry);
     assert_eq!(full_config.journal, default.journal);
     assert_eq!(full_config.log, default.log);
     assert_eq!(full_config.control, default.control);

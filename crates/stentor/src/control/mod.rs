@@ -11,13 +11,15 @@ pub mod protocol;
 pub mod render;
 pub mod selection;
 pub mod server;
+pub mod site_view;
 #[cfg(test)]
 mod tests;
 
 pub use client::{Client, ClientError};
 pub use protocol::{
     AddressView, EnvelopeView, ErrorCode, Fates, HostsHistoryView, MailboxHistoryView, MessageView, QueueSummary,
-    RecipientState, RecipientView, Reply, Request, SiteRow, Status, Stuck, StuckRow,
+    RecipientState, RecipientView, Reply, Request, SiteRow, Status, Stuck, StuckRow, Subject,
 };
 pub use selection::{Counted, Selection, Verb};
 pub use server::{Control, ControlServer, Peer};
+pub use site_view::{HostView, PathView, SiteView};

@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use stentor_queue::ids::{MessageId, Ms};
 
 use super::selection::{self, Counted, Parsed, Selection, Verb};
+use super::site_view::SiteView;
 
 /// The protocol's version, in every request and reply. Fields may be added within a version; readers skip unknown ones.
 pub const VERSION: u64 = 1;
@@ -25,14 +26,20 @@ pub const STUCK_DEFAULT: u32 = 20;
 /// The same on the command line.
 pub const STUCK_DEFAULT_TEXT: &str = "20";
 
+/// Suspended lists, sites and so on that `status` names.
+pub const SUSPENDED_SHOWN_MAX: usize = 100;
+
 /// The verbs of this version.
-pub const VERBS: [&str; 14] = [
+pub const VERBS: [&str; 17] = [
     "status",
     "queue",
     "queue_stuck",
     "queue_show",
     "address",
     "flush",
+    "site",
+    "suspend",
+    "resume",
     "reload",
     "stop",
     "hold",
@@ -69,6 +76,16 @@ pub enum Request {
     /// Tries everything, or one site, at once: clocks are wound back.
     Flush {
         site: Option<String>,
+    },
+    /// One site: what waits there and why.
+    Site {
+        name: String,
+    },
+    /// Stops all mail of a list or a sender, to a site or of a list to a subscriber, or lets it go again; journaled.
+    Suspend {
+        suspended: bool,
+        what: Subject,
+        reason: Option<String>,
     },
     /// As `SIGHUP`.
     Reload,
@@ -112,6 +129,53 @@ struct ShowArguments {
     id: String,
     #[serde(default = "recipients_default")]
     recipients_max: u32,
+}
+
+/// What can be suspended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Subject {
+    /// A list's name.
+    List(String),
+    /// A sender's domain.
+    Sender(String),
+    /// A site as `stentor queue` names it, or a domain that is at it.
+    Site(String),
+    Subscriber {
+        list: String,
+        address: String,
+    },
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SiteArguments {
+    name: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SuspendArguments {
+    list: Option<String>,
+    sender: Option<String>,
+    site: Option<String>,
+    subscriber: Option<String>,
+    reason: Option<String>,
+}
+
+impl SuspendArguments {
+    fn request(self, suspended: bool) -> Result<Request, String> {
+        let what = match (self.list, self.sender, self.site, self.subscriber) {
+            (Some(list), None, None, None) => Subject::List(list),
+            (None, Some(sender), None, None) => Subject::Sender(sender),
+            (None, None, Some(site), None) => Subject::Site(site),
+            (Some(list), None, None, Some(address)) => Subject::Subscriber { list, address },
+            _ => return Err("one of list, sender, site, or list with subscriber is expected".to_owned()),
+        };
+        if self.reason.as_ref().is_some_and(|reason| reason.len() > selection::REASON_BYTES_MAX) {
+            return Err(format!("the reason is longer than {} octets", selection::REASON_BYTES_MAX));
+        }
+        Ok(Request::Suspend { suspended, what, reason: self.reason })
+    }
 }
 
 #[derive(Deserialize)]
@@ -192,6 +256,14 @@ impl Request {
                 let FlushArguments { site } = FlushArguments::deserialize(&fields).map_err(wrong)?;
                 Ok(Request::Flush { site })
             }
+            "site" => {
+                let SiteArguments { name } = SiteArguments::deserialize(&fields).map_err(wrong)?;
+                Ok(Request::Site { name })
+            }
+            "suspend" | "resume" => {
+                let arguments = SuspendArguments::deserialize(&fields).map_err(wrong)?;
+                arguments.request(verb == "suspend").map_err(|why| bad(format!("{verb}: {why}")))
+            }
             "export" => Ok(Request::Export { selection: selection::parse(&verb, &fields, false)?.selection }),
             name => {
                 if let Some(verb) = Verb::ALL.into_iter().find(|verb| verb.name() == name) {
@@ -222,6 +294,24 @@ impl Request {
             Request::Flush { site: None } => serde_json::json!({"v": VERSION, "verb": "flush"}),
             Request::Flush { site: Some(site) } => {
                 serde_json::json!({"v": VERSION, "verb": "flush", "site": site})
+            }
+            Request::Site { name } => serde_json::json!({"v": VERSION, "verb": "site", "name": name}),
+            Request::Suspend { suspended, what, reason } => {
+                let verb = if *suspended { "suspend" } else { "resume" };
+                let mut fields = serde_json::json!({"v": VERSION, "verb": verb});
+                match what {
+                    Subject::List(list) => fields["list"] = list.as_str().into(),
+                    Subject::Sender(domain) => fields["sender"] = domain.as_str().into(),
+                    Subject::Site(site) => fields["site"] = site.as_str().into(),
+                    Subject::Subscriber { list, address } => {
+                        fields["list"] = list.as_str().into();
+                        fields["subscriber"] = address.as_str().into();
+                    }
+                }
+                if let Some(reason) = reason {
+                    fields["reason"] = reason.as_str().into();
+                }
+                fields
             }
             Request::Reload => serde_json::json!({"v": VERSION, "verb": "reload"}),
             Request::Stop => serde_json::json!({"v": VERSION, "verb": "stop"}),
@@ -340,6 +430,10 @@ pub struct Status {
     /// The longest that the queue's lock was held since the last `status`, and where in the source.
     pub lock_held_us_max: u64,
     pub lock_held_at: String,
+    /// What gets no mail out: `list:NAME`, `sender:DOMAIN`, `site:NAME`, `subscriber:LIST:ADDRESS`; at most
+    /// [`SUSPENDED_SHOWN_MAX`] of them.
+    pub suspended: Vec<String>,
+    pub suspended_total: u64,
 }
 
 /// `stentor queue`.
@@ -554,13 +648,14 @@ pub struct ExportedRecipient {
 }
 
 /// The answer to a request.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub enum Reply {
     Status(Box<Status>),
     Queue(QueueSummary),
     Stuck(Box<Stuck>),
     Message(Box<MessageView>),
     Address(Box<AddressView>),
+    Site(Box<SiteView>),
     /// It has been done, or begun; `count` says for how many, where that means something.
     Done {
         text: String,
@@ -598,6 +693,7 @@ enum Body {
     Message(Box<MessageView>),
     Recipients(Vec<RecipientView>),
     Address(Box<AddressView>),
+    Site(Box<SiteView>),
     Envelope(Box<EnvelopeView>),
     Done(Box<Done>),
     Error(Problem),
@@ -638,6 +734,7 @@ pub fn to_lines(reply: Reply) -> Vec<String> {
             bodies.extend(rows.chunks(ROWS_PER_LINE_MAX).map(|rows| Body::Recipients(rows.to_vec())));
         }
         Reply::Address(address) => bodies.push(Body::Address(address)),
+        Reply::Site(site) => bodies.push(Body::Site(site)),
         Reply::Done { text, count } => {
             bodies.push(Body::Done(Box::new(Done { text, count, messages: None, in_flight: None, dry_run: None })));
         }
@@ -690,6 +787,7 @@ impl Assembler {
             (None, Body::Stuck(stuck)) => Reply::Stuck(stuck),
             (None, Body::Message(message)) => Reply::Message(message),
             (None, Body::Address(address)) => Reply::Address(address),
+            (None, Body::Site(site)) => Reply::Site(site),
             (None, Body::Done(done)) if done.messages.is_some() => {
                 let Done { text, count, messages, in_flight, dry_run } = *done;
                 Reply::Counted(Box::new(Counted { text, count, messages, in_flight, dry_run }))

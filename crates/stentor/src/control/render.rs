@@ -6,6 +6,7 @@ use std::fmt::Write;
 use stentor_queue::ids::Ms;
 
 use super::protocol::{AddressView, Fates, MessageView, QueueSummary, RecipientState, Reply, SiteRow, Status, Stuck};
+use super::site_view::{PathView, SiteView};
 use crate::attempt_log::{printable, push_rfc3339};
 
 /// The width of everything here, single long names and ids in headings excepted.
@@ -21,6 +22,7 @@ pub fn reply(reply: &Reply) -> String {
         Reply::Stuck(s) => stuck(s),
         Reply::Message(m) => message(m),
         Reply::Address(a) => address(a),
+        Reply::Site(s) => site(s),
         Reply::Done { text, .. } => format!("{}\n", printable(text, 1000)),
         Reply::Counted(counted) => format!("{}\n", printable(&counted.text, 1000)),
         Reply::Error(problem) => format!("error: {}\n", printable(&problem.text, 1000)),
@@ -176,6 +178,57 @@ pub fn address(a: &AddressView) -> String {
     out
 }
 
+/// `stentor site NAME`: what waits, why, and each source's hosts.
+pub fn site(s: &SiteView) -> String {
+    let mut out = String::new();
+    let suspended = if s.suspended { ", SUSPENDED" } else { "" };
+    line(&mut out, format_args!("{}: {} waiting{suspended}", cut(&s.site, 60), plural(s.messages, "message")));
+    if !s.waits_for.is_empty() {
+        line(&mut out, format_args!("  waits for    {}", cut(&s.waits_for, 85)));
+    }
+    if s.next_try.is_some() {
+        line(&mut out, format_args!("  next try     {}", next_try(s.next_try, s.now)));
+    }
+    if !s.last_reply.is_empty() {
+        line(&mut out, format_args!("  last answer  {}", cut(&s.last_reply, 85)));
+    }
+    for path in &s.paths {
+        site_path(path, s.now, &mut out);
+    }
+    out
+}
+
+fn site_path(path: &PathView, now: Ms, out: &mut String) {
+    let from = if path.source.is_empty() { String::new() } else { format!("from {}: ", cut(&path.source, 30)) };
+    let (silent, idle) = (path.silent, path.idle);
+    let used = format!("{} of {} connections ({idle} idle, {silent} silent)", path.connections, path.connections_max);
+    let proven = if path.proven { "" } else { ", not proven" };
+    line(out, format_args!("  {from}{used}, {} under way{proven}", plural(path.transactions_under_way, "transaction")));
+    let limits = [
+        (path.transactions_per_connection_max.map(|n| n.to_string()), "messages a connection"),
+        (path.recipients_per_transaction_max.map(|n| n.to_string()), "recipients a message"),
+        (path.messages_per_minute_max.map(|n| format!("{n:.0}")), "messages a minute"),
+        (path.paused_until.map(|at| next_try(Some(at), now)), "of pause after a rate reply"),
+    ];
+    let limits: Vec<String> =
+        limits.into_iter().filter_map(|(value, what)| Some(format!("{} {what}", value?))).collect();
+    if !limits.is_empty() {
+        line(out, format_args!("    limits: {}", limits.join(", ")));
+    }
+    for host in &path.hosts {
+        let state = match (host.failures, host.probing) {
+            (0, _) => "well".to_owned(),
+            (n, true) => format!("{}, being tried", plural(n.into(), "failure")),
+            (n, false) => format!("{}, next try {}", plural(n.into(), "failure"), next_try(host.next_try, now)),
+        };
+        let name = format!("{} [{}]", cut(&host.host, 34), cut(&host.address, 47));
+        line(out, format_args!("    {:>3} {name}: {state}", host.preference));
+        if !host.last_reply.is_empty() {
+            line(out, format_args!("        {}", cut(&host.last_reply, 88)));
+        }
+    }
+}
+
 /// `stentor status`.
 pub fn status(s: &Status) -> String {
     let mut out = String::new();
@@ -203,6 +256,13 @@ pub fn status(s: &Status) -> String {
     line(&mut out, format_args!("  dns          {} questions, {} failed", s.dns_queries, s.dns_failures));
     if s.log_lines_lost > 0 {
         line(&mut out, format_args!("  log          {} lost", plural(s.log_lines_lost, "line")));
+    }
+    for what in &s.suspended {
+        line(&mut out, format_args!("  SUSPENDED    {}", cut(what, 80)));
+    }
+    let more = s.suspended_total.saturating_sub(s.suspended.len() as u64);
+    if more > 0 {
+        line(&mut out, format_args!("  SUSPENDED    and {more} more"));
     }
     out
 }

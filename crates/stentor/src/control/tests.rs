@@ -176,6 +176,7 @@ fn replies_round_trip_in_one_or_several_lines() {
         (Reply::Queue(summary(201)), 3),
         (Reply::Message(Box::new(view(1001))), 7),
         (Reply::Address(Box::new(AddressView { id: 7, lists: vec!["l".to_owned()], ..AddressView::default() })), 1),
+        (Reply::Site(Box::default()), 1),
         (done(), 1),
         (Reply::Counted(Box::new(Counted { count: Some(2), messages: Some(1), ..Counted::default() })), 1),
         (Reply::error(ErrorCode::NotFound, "no such message\r\n"), 1),
@@ -229,6 +230,23 @@ fn verbs_round_trip_as_requests() {
         let request = Request::Export { selection };
         assert_eq!(Request::parse(request.to_line().as_bytes()), Ok(request));
     }
+    let text = || "dev".to_owned();
+    for what in [
+        Subject::List(text()),
+        Subject::Sender("home.example".to_owned()),
+        Subject::Site("mx.example".to_owned()),
+        Subject::Subscriber { list: text(), address: "ann@home.example".to_owned() },
+    ] {
+        for (suspended, reason) in [(true, None), (false, Some("because".to_owned()))] {
+            let request = Request::Suspend { suspended, what: what.clone(), reason };
+            assert_eq!(Request::parse(request.to_line().as_bytes()), Ok(request));
+        }
+    }
+    let site = Request::Site { name: "mx.example".to_owned() };
+    assert_eq!(Request::parse(site.to_line().as_bytes()), Ok(site));
+    for bad in ["", r#","sender":"a","site":"b""#, r#","subscriber":"a@b""#, r#","lists":"a""#] {
+        assert!(Request::parse(format!(r#"{{"v":1,"verb":"suspend"{bad}}}"#).as_bytes()).is_err(), "{bad}");
+    }
     let one = Request::parse(br#"{"v":1,"verb":"hold","id":"00000000002d"}"#).unwrap();
     let selection = Selection { ids: vec!["00000000002D".parse().unwrap()], ..Selection::default() };
     assert_eq!(one, Request::Act { verb: Verb::Hold, selection, dry_run: false, reason: None });
@@ -247,7 +265,9 @@ impl Control for Double {
             Request::QueueShow { .. } => Reply::error(ErrorCode::NotFound, "no such message"),
             Request::Address { address } => Reply::Address(Box::new(AddressView { address, ..AddressView::default() })),
             Request::Flush { site } => Reply::Done { text: site.unwrap_or_default(), count: None },
-            Request::Act { .. } | Request::Export { .. } => Reply::error(ErrorCode::Failed, "not by this double"),
+            Request::Act { .. } | Request::Export { .. } | Request::Site { .. } | Request::Suspend { .. } => {
+                Reply::error(ErrorCode::Failed, "not by this double")
+            }
             Request::Reload | Request::Stop => {
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 Reply::Done { text: "slowly".to_owned(), count: None }

@@ -301,7 +301,13 @@ impl Committer {
         let recipients = match envelope.recipients {
             Recipients::List => {
                 let name = envelope.list.as_deref().unwrap_or_default();
-                hub.store.list(name).map(|list| list.ids.clone()).unwrap_or_default()
+                let mut ids = hub.store.list(name).map(|list| list.ids.clone()).unwrap_or_default();
+                for address in hub.store.suspended_subscribers(name) {
+                    if let Some(id) = hub.store.book.lookup(address) {
+                        ids.remove(id.0);
+                    }
+                }
+                ids
             }
             Recipients::Interned(ids, known, _) => {
                 params = known;

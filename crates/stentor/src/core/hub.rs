@@ -11,9 +11,9 @@ use hashbrown::HashMap;
 use smallvec::SmallVec;
 use stentor_queue::book::SiteAttempt;
 use stentor_queue::event::{Event, Fate};
-use stentor_queue::ids::{ConnId, DomainId, MessageId, MessageNo, Ms};
+use stentor_queue::ids::{AddressId, ConnId, DomainId, MessageId, MessageNo, Ms};
 use stentor_queue::idset::IdSet;
-use stentor_queue::sched::{Dsn, Effect, Failure, RcptOutcome, Scheduler, Stage, Work};
+use stentor_queue::sched::{Dsn, Effect, Failure, RcptOutcome, Scheduler, SourceNo, Stage, Work};
 use stentor_queue::site::Target;
 use stentor_queue::store::{Applied, Store};
 use tokio::sync::Notify;
@@ -32,6 +32,7 @@ const COUNTED_PER_TICK: usize = 4_096;
 pub struct Signal {
     notify: Notify,
     close: AtomicBool,
+    give_way: AtomicBool,
 }
 
 impl Signal {
@@ -42,6 +43,21 @@ impl Signal {
     pub fn close(&self) {
         self.close.store(true, Ordering::Release);
         self.notify.notify_one();
+    }
+
+    /// Others need the place of this silent connection.
+    pub fn give_way(&self) {
+        self.give_way.store(true, Ordering::Release);
+        self.notify.notify_one();
+    }
+
+    pub fn must_give_way(&self) -> bool {
+        self.give_way.load(Ordering::Acquire)
+    }
+
+    /// The connection stays: the end of some data is out.
+    pub fn stays(&self) {
+        self.give_way.store(false, Ordering::Release);
     }
 
     pub async fn signalled(&self) {
@@ -55,11 +71,46 @@ impl Signal {
 
 /// An effect of the scheduler, with what the shell needs to carry it out.
 pub enum Act {
-    Resolve { domain: DomainId, name: String },
-    Connect { conn: ConnId, target: Target, signal: Arc<Signal> },
+    Resolve {
+        domain: DomainId,
+        name: String,
+    },
+    Connect {
+        conn: ConnId,
+        source: SourceNo,
+        target: Target,
+        signal: Arc<Signal>,
+    },
     Wake(Arc<Signal>),
     Close(Arc<Signal>),
-    Bounce { no: MessageNo, failures: Vec<Failure> },
+    GiveWay(Arc<Signal>),
+    Delayed {
+        no: MessageNo,
+    },
+    /// The fast lane is done with a post but for so many.
+    FastDone {
+        id: MessageId,
+        list: String,
+        total: u64,
+        pending: u32,
+    },
+    /// A subscriber is refused for good by post after post.
+    Suspend {
+        list: Arc<str>,
+        address: String,
+        posts: u32,
+        since: Ms,
+        text: Arc<str>,
+    },
+    Coalesce {
+        list: Arc<str>,
+        posts: Vec<MessageNo>,
+        ids: Vec<AddressId>,
+    },
+    Bounce {
+        no: MessageNo,
+        failures: Vec<Failure>,
+    },
 }
 
 /// What else the holder of the lock has to do after it is released.
@@ -176,7 +227,9 @@ pub struct Hub {
 }
 
 impl Hub {
-    pub fn new(store: Store, sched: Scheduler, bodies_bytes_max: usize) -> Hub {
+    /// What an operator had suspended is so from the start.
+    pub fn new(store: Store, mut sched: Scheduler, bodies_bytes_max: usize) -> Hub {
+        store.suspended().for_each(|what| sched.set_suspended(what, true));
         Hub {
             store,
             sched,
@@ -206,13 +259,26 @@ impl Hub {
                 Effect::Resolve { domain } => {
                     acts.push(Act::Resolve { domain, name: self.store.book.domain_name(domain).to_owned() });
                 }
-                Effect::Connect { conn, target, .. } => {
+                Effect::Connect { conn, source, target, .. } => {
                     let signal = Arc::new(Signal::default());
                     self.signals.insert(conn, signal.clone());
-                    acts.push(Act::Connect { conn, target, signal });
+                    acts.push(Act::Connect { conn, source, target, signal });
                 }
                 Effect::Work { conn } => acts.extend(self.signals.get(&conn).cloned().map(Act::Wake)),
                 Effect::Close { conn } => acts.extend(self.signals.get(&conn).cloned().map(Act::Close)),
+                Effect::GiveWay { conn } => acts.extend(self.signals.get(&conn).cloned().map(Act::GiveWay)),
+                Effect::Delayed { no } => acts.push(Act::Delayed { no }),
+                Effect::FastDone { no, pending } => acts.extend(self.store.message(no).map(|post| Act::FastDone {
+                    id: post.id(),
+                    list: post.list().unwrap_or_default().to_owned(),
+                    total: post.total(),
+                    pending,
+                })),
+                Effect::Suspend { list, id, posts, since, text } => {
+                    let address = self.store.book.text(id).to_owned();
+                    acts.push(Act::Suspend { list, address, posts, since, text });
+                }
+                Effect::Coalesce { list, posts, ids } => acts.push(Act::Coalesce { list, posts, ids }),
                 Effect::Bounce { no, failures } => acts.push(Act::Bounce { no, failures }),
             }
         }

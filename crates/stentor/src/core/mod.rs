@@ -26,6 +26,7 @@ use parking_lot::{Mutex, RwLock};
 use smallvec::SmallVec;
 use stentor_journal::ContentReader;
 use stentor_mail::reply::Reply;
+use stentor_policy::SenderRates;
 use stentor_queue::event::MessageIdAt;
 use stentor_queue::ids::{ContentId, MessageId, Ms};
 use tokio::sync::Notify;
@@ -71,6 +72,8 @@ pub struct Core {
     pub intake: Intake,
     pub reader: ContentReader,
     pub memory: Memory,
+    /// How much each sender hands in; nothing else is locked while it is.
+    pub senders: Mutex<SenderRates>,
     pub lists: Lists,
     pub log: AttemptLog,
     pub resolver: Resolver,
@@ -132,6 +135,7 @@ impl Core {
         let bodies_max = parts.memory_limit.map_or(u64::MAX, bodies_bytes);
         let body_bytes_max = config.listen.body_bytes_max.min(bodies_max);
         Arc::new(Core {
+            senders: Mutex::new(SenderRates::new(parts.clock.now())),
             clock: parts.clock,
             intake: Intake::new(
                 commit_delay,

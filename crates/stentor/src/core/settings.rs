@@ -11,12 +11,14 @@ use stentor_mail::address::Address;
 use stentor_mail::client::ClientConfig;
 use stentor_mail::server::ServerConfig;
 use stentor_policy::{Host, Policy, Route, Verdict};
-use stentor_queue::sched::{Backoff, SchedConfig};
-use stentor_queue::site::Target;
+use stentor_queue::event::Class;
+use stentor_queue::message::Message;
+use stentor_queue::sched::{Backoff, FlowKey, FlowRules, SchedConfig, Scheduler, SourceConfig, SourceNo, SourceSet};
+use stentor_queue::site::{SiteLimits, Target};
 
 use super::memory::PIECE_BYTES;
 use crate::attempt_log::{self, Destination, Format};
-use crate::config::{Config, EightBit, LogFormat, LogTarget};
+use crate::config::{Config, EightBit, FlowConfig, LogFormat, LogTarget, Source};
 use crate::resolve::{ResolverConfig, RouteHost};
 
 /// Silent connections kept beside the budget, as a share of it.
@@ -32,8 +34,8 @@ pub struct Settings {
     pub config: Config,
     pub policy: Arc<Policy>,
     pub smtp: Arc<ServerConfig>,
-    pub client: Arc<ClientConfig>,
-    pub lmtp: Arc<ClientConfig>,
+    /// One per source (at least one): how it speaks SMTP and LMTP.
+    clients: Vec<[Arc<ClientConfig>; 2]>,
     pub sched: SchedConfig,
     pub converts_eight_bit: bool,
     lists: HashMap<Arc<str>, ListEntry, foldhash::fast::FixedState>,
@@ -41,7 +43,9 @@ pub struct Settings {
 
 impl Settings {
     pub fn new(config: Config) -> Settings {
-        let client = client(&config, false);
+        let own = std::iter::once(config.hostname.as_str()).filter(|_| config.sending.sources.is_empty());
+        let names = config.sending.sources.iter().map(|source| source.ehlo_name.as_str()).chain(own);
+        let clients = names.map(|name| [false, true].map(|lmtp| Arc::new(client(&config, name, lmtp)))).collect();
         let lists = config.lists.iter().map(|entry| {
             let entry = ListEntry { list: entry.list.clone(), subscribers: entry.subscribers.clone() };
             (entry.list.name().clone(), entry)
@@ -49,8 +53,7 @@ impl Settings {
         Settings {
             policy: config.policy.clone(),
             smtp: Arc::new(server(&config)),
-            lmtp: Arc::new(ClientConfig { lmtp: true, ..client.clone() }),
-            client: Arc::new(client),
+            clients,
             sched: sched(&config),
             converts_eight_bit: config.delivery.eight_bit == EightBit::Convert,
             lists: lists.collect(),
@@ -94,9 +97,61 @@ impl Settings {
         self.lists.keys().cloned().collect()
     }
 
-    /// How to speak to a host.
-    pub fn client_for(&self, target: &Target) -> Arc<ClientConfig> {
-        if target.lmtp { self.lmtp.clone() } else { self.client.clone() }
+    /// How to speak to a host. A source that a reload has taken away speaks as the first.
+    pub fn client_for(&self, source: SourceNo, target: &Target) -> Arc<ClientConfig> {
+        let both = self.clients.get(usize::from(source)).unwrap_or(&self.clients[0]);
+        both[usize::from(target.lmtp)].clone()
+    }
+
+    /// What may be asked of the site with these hosts.
+    pub fn site_limits(&self, targets: &[Target]) -> SiteLimits {
+        let rule = self.config.sending.sites.limits(targets.iter().map(|target| &*target.host));
+        SiteLimits {
+            connections_max: rule.connections_max,
+            transactions_per_connection_max: rule.transactions_per_connection_max,
+            recipients_per_transaction_max: rule.recipients_per_transaction_max,
+            per_second: rule.messages_per_second_max,
+            per_minute: rule.messages_per_minute_max,
+            per_hour: rule.messages_per_hour_max,
+            mixes_domains: rule.mixes_domains.unwrap_or(false),
+        }
+    }
+
+    /// What holds for lists' and senders' mail, for the scheduler.
+    pub fn flow_rules(&self) -> impl Iterator<Item = (FlowKey, FlowRules)> {
+        let lists = self.config.lists.iter().map(|list| (FlowKey::List(list.list.name().clone()), &list.flow));
+        let senders = self.config.sending.senders.iter();
+        let senders = senders.map(|(domain, flow)| (FlowKey::Sender(domain.as_str().into()), flow));
+        lists.chain(senders).map(|(key, flow)| (key, rules(flow)))
+    }
+
+    /// Tells the scheduler of all rules, and takes back those of `old` that are gone.
+    pub fn give_rules(&self, old: Option<&Settings>, sched: &mut Scheduler) {
+        let mut gone: Vec<FlowKey> = old.into_iter().flat_map(Settings::flow_rules).map(|(key, _)| key).collect();
+        for (key, rules) in self.flow_rules() {
+            gone.retain(|old| *old != key);
+            sched.set_rules(key, Some(rules));
+        }
+        for key in gone {
+            sched.set_rules(key, None);
+        }
+    }
+
+    /// What the configuration says of a list, beside its settings.
+    pub fn list_flow(&self, list: &str) -> Option<&FlowConfig> {
+        self.config.lists.iter().find(|entry| **entry.list.name() == *list).map(|entry| &entry.flow)
+    }
+
+    /// How long a message is tried: as its list's or sender's rules say, or its class.
+    pub fn lifetime_ms(&self, message: &Message) -> u64 {
+        let envelope = message.envelope();
+        let (list, sender) = (envelope.list, envelope.sender);
+        let config = &self.config;
+        let domain = sender.rsplit_once('@').map_or("", |(_, domain)| domain);
+        let of_sender = || config.sending.senders.iter().find(|(name, _)| name == domain).map(|(_, flow)| flow);
+        let flow = list.map_or_else(of_sender, |list| self.list_flow(list));
+        let of_class = config.retry.bulk_lifetime_ms.filter(|_| message.class() == Class::Bulk);
+        flow.and_then(|flow| flow.expire_ms).or(of_class).unwrap_or(config.retry.lifetime_ms)
     }
 
     pub fn attempt_log(&self) -> attempt_log::LogConfig {
@@ -174,10 +229,26 @@ fn server(config: &Config) -> ServerConfig {
     }
 }
 
-fn client(config: &Config, lmtp: bool) -> ClientConfig {
+fn rules(flow: &FlowConfig) -> FlowRules {
+    let sources = match flow.sources.as_slice() {
+        [] => SourceSet::ALL,
+        some => SourceSet(some.iter().fold(0, |set, source| set | 1 << source)),
+    };
+    FlowRules {
+        sources,
+        weight: flow.share.max(1),
+        lifetime_ms: flow.expire_ms,
+        warn_ms: None,
+        coalesce_over: flow.coalesce_over,
+        suspend_posts: flow.suspend_posts,
+        suspend_ms: flow.suspend_ms,
+    }
+}
+
+fn client(config: &Config, ehlo_name: &str, lmtp: bool) -> ClientConfig {
     let delivery = &config.delivery;
     ClientConfig {
-        ehlo_name: config.hostname.clone(),
+        ehlo_name: ehlo_name.to_owned(),
         lmtp,
         use_chunking: delivery.chunking,
         greeting_ms: delivery.greeting_timeout_ms,
@@ -189,6 +260,10 @@ fn client(config: &Config, lmtp: bool) -> ClientConfig {
         data_done_ms: delivery.data_done_timeout_ms,
         ..ClientConfig::default()
     }
+}
+
+fn source(source: &Source) -> SourceConfig {
+    SourceConfig { warm_up_per_day: source.warm_up_per_day.clone(), since: source.warm_up_since_ms }
 }
 
 fn sched(config: &Config) -> SchedConfig {
@@ -207,8 +282,13 @@ fn sched(config: &Config) -> SchedConfig {
         mailbox_retry: Backoff::new(retry.mailbox_ms_min, retry.mailbox_ms_max),
         recipient_retry: Backoff::new(retry.recipient_ms_min, retry.recipient_ms_max),
         lifetime_ms: retry.lifetime_ms,
+        bulk_lifetime_ms: retry.bulk_lifetime_ms,
+        bulk_site_retry: retry.bulk_site_ms.map(|(min, max)| Backoff::new(min, max)),
+        bulk_recipient_retry: retry.bulk_recipient_ms.map(|(min, max)| Backoff::new(min, max)),
+        warn_ms: Some(retry.delay_warning_ms).filter(|ms| *ms > 0),
         bounce_gather_ms: retry.bounce_gather_ms,
         bounce_failures_max: stentor_mail::dsn::RECIPIENTS_MAX,
+        sources: config.sending.sources.iter().map(source).collect(),
         ..SchedConfig::default()
     }
 }

@@ -6,7 +6,7 @@
 //! refused batch ends both, and all is as if the verb had not been given.
 
 use stentor_journal::Batch;
-use stentor_queue::event::{Event, Fate, encode_hold, encode_outcome, encode_verb};
+use stentor_queue::event::{Event, Fate, encode_hold, encode_outcome, encode_suspend, encode_verb};
 use stentor_queue::ids::{MessageId, Ms};
 use stentor_queue::idset::IdSet;
 
@@ -42,6 +42,8 @@ pub enum Change {
     Hold { held: bool, messages: Vec<MessageId> },
     /// Reserved recipients get their fate.
     Settle { fate: Fate, recipients: Recipients },
+    /// A list, a sender's domain or a site is suspended or resumed ([`Event::Suspend`]).
+    Suspend { suspended: bool, what: String },
     /// Clocks are wound back; nothing durable changes.
     TryNow { recipients: Recipients },
 }
@@ -59,6 +61,7 @@ impl VerbJob {
             Change::Settle { recipients, .. } => {
                 recipients.iter().map(|(_, ids)| 64 + self.audit.who.len() + ids.encoded_bytes_max()).sum()
             }
+            Change::Suspend { what, .. } => what.len(),
             Change::TryNow { .. } => 0,
         };
         self.audit.bytes() + changed
@@ -77,6 +80,9 @@ impl VerbJob {
                     let Some(ids) = hub.begin_settling(*message, ids) else { continue };
                     batch.record_with(|buffer| encode_outcome(buffer, *message, *fate, &ids, Some(who), *at));
                 }
+            }
+            Change::Suspend { suspended, what } => {
+                batch.record_with(|buffer| encode_suspend(buffer, *suspended, what));
             }
             Change::TryNow { .. } => {}
         }
@@ -103,6 +109,10 @@ impl VerbJob {
                     }
                     hub.taken_out(message, fate, &ids, &self.audit.who, now);
                 }
+            }
+            Change::Suspend { suspended, what } => {
+                hub.apply(Event::Suspend { suspended, what: &what });
+                hub.sched.set_suspended(&what, suspended);
             }
             Change::TryNow { recipients } => {
                 for (message, ids) in recipients {

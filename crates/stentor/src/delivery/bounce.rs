@@ -28,27 +28,31 @@ const SUCCESS: u8 = 2;
 const FAILURE: u8 = 4;
 
 /// What a report says of the message that it is about.
-struct Subject {
-    id: MessageId,
-    sender: String,
-    envid: Option<String>,
-    ret: Option<Ret>,
-    smtputf8: bool,
-    accepted: Ms,
-    content: ContentId,
+pub(super) struct Subject {
+    pub id: MessageId,
+    pub sender: String,
+    pub envid: Option<String>,
+    pub ret: Option<Ret>,
+    pub smtputf8: bool,
+    pub accepted: Ms,
+    pub content: ContentId,
     /// Octets of the content, without the prefix that is added at the wire.
-    size: u64,
+    pub size: u64,
+    /// Of a list's post: where it can be read.
+    pub archive: Option<String>,
 }
 
 /// One recipient in a report.
-struct Line {
-    address: String,
-    orcpt: Option<String>,
-    action: Action,
-    status: Enhanced,
-    host: Option<Arc<str>>,
-    diagnostic: Option<String>,
-    reason: Option<String>,
+pub(super) struct Line {
+    pub address: String,
+    pub orcpt: Option<String>,
+    pub action: Action,
+    pub status: Enhanced,
+    pub host: Option<Arc<str>>,
+    pub diagnostic: Option<String>,
+    pub reason: Option<String>,
+    /// Of a delay: when we give up.
+    pub until: Option<Ms>,
 }
 
 /// Carries out `Effect::Bounce`.
@@ -114,6 +118,7 @@ pub fn relayed(core: &Arc<Core>, assignment: &Assignment, outcomes: &[RcptOutcom
             host: Some(host.clone()),
             diagnostic: None,
             reason: None,
+            until: None,
         })
         .collect();
     if lines.is_empty() || assignment.sender.is_empty() {
@@ -128,6 +133,7 @@ pub fn relayed(core: &Arc<Core>, assignment: &Assignment, outcomes: &[RcptOutcom
         accepted: assignment.accepted,
         content: assignment.content,
         size: assignment.size - assignment.prefix.len() as u64,
+        archive: None,
     };
     let (core, to) = (core.clone(), report_to(core, &subject));
     tokio::spawn(async move {
@@ -140,6 +146,7 @@ pub fn relayed(core: &Arc<Core>, assignment: &Assignment, outcomes: &[RcptOutcom
 
 /// What is to be said, and whether to anybody. `None` if the message is gone.
 fn gather(core: &Arc<Core>, no: MessageNo, failures: &[Failure]) -> Option<(Subject, Vec<Line>, bool)> {
+    let settings = core.settings();
     core.with(|hub, _| {
         let message = hub.store.message(no)?;
         let envelope = message.envelope();
@@ -152,6 +159,7 @@ fn gather(core: &Arc<Core>, no: MessageNo, failures: &[Failure]) -> Option<(Subj
             accepted: message.accepted(),
             content: message.content(),
             size: envelope.size - envelope.prefix.len() as u64,
+            archive: envelope.list.and_then(|list| settings.list(list)?.settings().archive.clone()),
         };
         let reported = !subject.sender.is_empty() && !message.is_report();
         let wants = |notify: Option<u8>| notify.is_none_or(|notify| notify & FAILURE != 0);
@@ -167,6 +175,7 @@ fn gather(core: &Arc<Core>, no: MessageNo, failures: &[Failure]) -> Option<(Subj
                 host: failure.host.clone(),
                 diagnostic: (failure.code > 0).then(|| diagnostic(failure)),
                 reason: reason(failure),
+                until: None,
             })
             .collect();
         Some((subject, lines, reported))
@@ -200,7 +209,7 @@ fn diagnostic(failure: &Failure) -> String {
 }
 
 /// Whom a report goes to: the sender (a list's bounce address stands for the list's owner).
-fn report_to(core: &Arc<Core>, subject: &Subject) -> Vec<Address> {
+pub(super) fn report_to(core: &Arc<Core>, subject: &Subject) -> Vec<Address> {
     match Address::parse(subject.sender.as_bytes(), true) {
         Ok(sender) => core.settings().people(&sender),
         Err(_) => Vec::new(),
@@ -211,7 +220,7 @@ fn report_to(core: &Arc<Core>, subject: &Subject) -> Vec<Address> {
 ///
 /// # Errors
 /// It is not stored, and nothing is settled.
-async fn send(
+pub(super) async fn send(
     core: &Arc<Core>,
     subject: &Subject,
     lines: &[Line],
@@ -227,6 +236,8 @@ async fn send(
     let (date, arrival) = (format_date(now), format_date(subject.accepted));
     let bare_id = format!("{id}.report@{hostname}");
     let message_id = format!("<{bare_id}>");
+    // One for all: it follows from the acceptance.
+    let until = lines.iter().find_map(|line| line.until).map(format_date);
     let rcpts: Vec<ReportRcpt<'_>> = lines
         .iter()
         .map(|line| ReportRcpt {
@@ -238,7 +249,7 @@ async fn send(
             diagnostic: line.diagnostic.as_deref(),
             reason: line.reason.as_deref(),
             last_attempt: Some(&date),
-            will_retry_until: None,
+            will_retry_until: until.as_deref(),
         })
         .collect();
     let report = dsn::build(&Report {
@@ -254,6 +265,7 @@ async fn send(
         original: &original,
         original_whole: is_whole,
         ret: subject.ret.map_or(dsn::Ret::Headers, super::ret),
+        archive: subject.archive.as_deref(),
         smtputf8: subject.smtputf8,
     });
     let envelope = NewEnvelope {

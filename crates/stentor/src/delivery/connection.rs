@@ -7,14 +7,15 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use stentor_mail::client::{ClientError, ClientEvent, ClientSession, RcptResult, TxRcpt, TxSpec};
 use stentor_queue::ids::{ConnId, Ms};
-use stentor_queue::sched::{CloseReason, Dsn, RcptOutcome, Stage};
+use stentor_queue::sched::{CloseReason, Dsn, RcptOutcome, SourceNo, Stage};
 use stentor_queue::site::Target;
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 
 use super::assignment::Assignment;
 use super::body::{ContentError, Outgoing};
@@ -33,19 +34,19 @@ thread_local! {
 }
 
 /// Carries out `Effect::Connect`.
-pub async fn connect(core: Arc<Core>, conn: ConnId, target: Target, signal: Arc<Signal>) {
+pub async fn connect(core: Arc<Core>, conn: ConnId, source: SourceNo, target: Target, signal: Arc<Signal>) {
     let settings = core.settings();
     let begun = core.clock.now();
     let patience = Duration::from_millis(settings.config.delivery.connect_timeout_ms);
     let opened = tokio::select! {
-        opened = tokio::time::timeout(patience, open(&target)) => opened,
-        () = closed(&signal) => Ok(Err(io::Error::other("given up"))),
+        opened = tokio::time::timeout(patience, open(&settings, source, &target)) => opened,
+        why = closed(&signal) => Ok(Err(io::Error::other(why))),
     };
     let failed = match opened {
         Ok(Ok(stream)) => {
             core.counters.connections.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             let _ = stream.set_nodelay(true);
-            let client = settings.client_for(&target);
+            let client = settings.client_for(source, &target);
             let smtp = ClientSession::new(client, core.clock.now());
             let connection = Connection {
                 smtp,
@@ -80,14 +81,30 @@ pub async fn connect(core: Arc<Core>, conn: ConnId, target: Target, signal: Arc<
 }
 
 /// Connects. That we are out of descriptors is not the host's fault: it is tried again when some may be free.
-async fn open(target: &Target) -> io::Result<TcpStream> {
+async fn open(settings: &Settings, source: SourceNo, target: &Target) -> io::Result<TcpStream> {
     const PAUSE: Duration = Duration::from_millis(200);
     loop {
-        match TcpStream::connect(target.addr).await {
+        match open_from(settings, source, target).await {
             Err(error) if is_out_of_descriptors(&error) => tokio::time::sleep(PAUSE).await,
             opened => return opened,
         }
     }
+}
+
+/// From the source's address of the target's family. One without such an address cannot reach it: another address, which the
+/// system would choose, is not what the operator wants to be seen with.
+async fn open_from(settings: &Settings, source: SourceNo, target: &Target) -> io::Result<TcpStream> {
+    let Some(source) = settings.config.sending.sources.get(usize::from(source)) else {
+        return TcpStream::connect(target.addr).await;
+    };
+    let local = if target.addr.is_ipv4() { source.v4.map(IpAddr::V4) } else { source.v6.map(IpAddr::V6) };
+    let Some(local) = local else {
+        let family = if target.addr.is_ipv4() { "IPv4" } else { "IPv6" };
+        return Err(io::Error::other(format!("source {} has no {family} address", source.name)));
+    };
+    let socket = if target.addr.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.bind(SocketAddr::new(local, 0))?;
+    socket.connect(target.addr).await
 }
 
 fn is_out_of_descriptors(error: &io::Error) -> bool {
@@ -101,8 +118,14 @@ fn plain(error: &io::Error) -> String {
     text.split(" (os error").next().unwrap_or_default().to_owned()
 }
 
-async fn closed(signal: &Signal) {
-    while !signal.must_close() {
+async fn closed(signal: &Signal) -> &'static str {
+    loop {
+        if signal.must_close() {
+            return "given up";
+        }
+        if signal.must_give_way() {
+            return "gave way after a long silence";
+        }
         signal.signalled().await;
     }
 }
@@ -144,6 +167,9 @@ impl Connection {
                 let now = self.core.clock.now();
                 self.smtp.quit(now);
             }
+            if self.signal.must_give_way() {
+                self.give_way();
+            }
             self.begin();
             self.send_content();
             self.tell_progress();
@@ -151,6 +177,18 @@ impl Connection {
                 tracing::debug!(host = %self.target.host, %error, "connection lost");
                 self.smtp.disconnected();
             }
+        }
+    }
+
+    /// Others need this silent connection's place. Once the end of some data is out it stays: cutting there delivers
+    /// twice.
+    fn give_way(&mut self) {
+        if self.smtp.has_data_out() {
+            self.signal.stays();
+            let conn = self.conn;
+            self.core.with(|hub, now| hub.sched.stays(conn, now));
+        } else {
+            self.smtp.quit(self.core.clock.now());
         }
     }
 
@@ -172,7 +210,13 @@ impl Connection {
                 ClientEvent::Ready(_) => {
                     self.is_ready = true;
                     let conn = self.conn;
-                    self.core.with(|hub, now| hub.sched.connected(conn, now));
+                    let (transactions, recipients) = (self.smtp.caps().transactions_max, self.smtp.caps().rcpts_max);
+                    self.core.with(|hub, now| {
+                        hub.sched.connected(conn, now);
+                        if transactions.is_some() || recipients.is_some() {
+                            hub.sched.limits_offered(conn, transactions, recipients);
+                        }
+                    });
                 }
                 ClientEvent::Done { tx, results } => self.done(tx, results),
                 ClientEvent::Closed { error } => return Some(close_reason(error)),
@@ -349,7 +393,6 @@ impl Connection {
                 return Ok(());
             }
             let deadline = self.smtp.deadline();
-            let wants_work = self.is_starved || self.signal.must_close() && self.open.is_empty();
             let interest = if self.out_at < self.smtp.output().len() {
                 tokio::io::Interest::READABLE | tokio::io::Interest::WRITABLE
             } else {
@@ -365,7 +408,7 @@ impl Connection {
                         }
                     }
                 }
-                () = self.signal.signalled(), if wants_work || self.open.is_empty() => {
+                () = self.signal.signalled() => {
                     self.is_starved = false;
                     return Ok(());
                 }

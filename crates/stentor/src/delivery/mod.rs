@@ -3,8 +3,11 @@
 mod assignment;
 mod body;
 mod bounce;
+mod coalesce;
 mod connection;
+mod delays;
 pub mod outcome;
+mod suspend;
 
 use std::sync::Arc;
 
@@ -38,9 +41,20 @@ impl Actor for Tasks {
         let core = core.clone();
         match act {
             Act::Resolve { domain, name } => drop(self.runtime.spawn(resolve(core, domain, name))),
-            Act::Connect { conn, target, signal } => drop(self.runtime.spawn(connect(core, conn, target, signal))),
+            Act::Connect { conn, source, target, signal } => {
+                drop(self.runtime.spawn(connect(core, conn, source, target, signal)));
+            }
             Act::Wake(signal) => signal.wake(),
             Act::Close(signal) => signal.close(),
+            Act::GiveWay(signal) => signal.give_way(),
+            Act::Delayed { no } => drop(self.runtime.spawn(delays::warn(core, no))),
+            Act::FastDone { id, list, total, pending } => {
+                tracing::info!(post = %id, list, recipients = total, stragglers = pending, "done but for stragglers");
+            }
+            Act::Suspend { list, address, posts, since, text } => {
+                drop(self.runtime.spawn(suspend::subscriber(core, list, address, posts, since, text)));
+            }
+            Act::Coalesce { list, posts, ids } => drop(self.runtime.spawn(coalesce::coalesce(core, list, posts, ids))),
             Act::Bounce { no, failures } => drop(self.runtime.spawn(bounce(core, no, failures))),
         }
     }
@@ -60,6 +74,14 @@ pub async fn resolve(core: Arc<Core>, domain: DomainId, name: String) {
 }
 
 async fn look_up(core: &Core, settings: &Settings, name: &str) -> Resolution {
+    let mut resolution = look_up_hosts(core, settings, name).await;
+    if let Resolution::Site(plan) = &mut resolution {
+        plan.limits = settings.site_limits(&plan.targets);
+    }
+    resolution
+}
+
+async fn look_up_hosts(core: &Core, settings: &Settings, name: &str) -> Resolution {
     match settings.policy.route(name) {
         Some(route) => {
             let mut resolution = core.resolver.route(&route_hosts(route)).await;

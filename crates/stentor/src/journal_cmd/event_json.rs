@@ -46,6 +46,9 @@ pub fn event(event: &Event<'_>) -> Value {
             let messages: Vec<String> = messages.iter().map(ToString::to_string).collect();
             json!({"kind": if *held { "held" } else { "released" }, "queue_ids": messages})
         }
+        Event::Suspend { suspended, what } => {
+            json!({"kind": if *suspended { "suspended" } else { "resumed" }, "what": what})
+        }
         Event::Totals { totals, last_id } => json!({
             "kind": "totals", "messages_accepted": totals.messages_accepted, "acknowledged": totals.acknowledged,
             "fates": tally(&totals.fates), "last_queue_id": last_id.to_string(),

@@ -6,7 +6,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use stentor_queue::site::{Resolution, SitePlan, Target};
+use stentor_queue::site::{Resolution, SiteLimits, SitePlan, Target};
 
 /// Hosts of one domain that are looked up and tried; the rest of a longer MX set is left alone.
 pub const MX_HOSTS_MAX: usize = 20;
@@ -240,7 +240,8 @@ fn loops(domain: &str) -> Resolution {
 }
 
 fn site(key: String, targets: Vec<Target>, ttl_s: u32) -> SitePlan {
-    SitePlan { key: key.into(), targets, mixes_domains: false, ttl_s: ttl_s.clamp(TTL_S_MIN, TTL_S_MAX) }
+    let ttl_s = ttl_s.clamp(TTL_S_MIN, TTL_S_MAX);
+    SitePlan { key: key.into(), targets, mixes_domains: false, limits: SiteLimits::default(), ttl_s }
 }
 
 /// All candidates, also those without an address just now: a site keeps its identity when one of its hosts is away.

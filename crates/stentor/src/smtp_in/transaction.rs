@@ -11,7 +11,7 @@ use stentor_lists::{check_delivered_to, check_received, check_sender, delivered_
 use stentor_mail::headers::HeaderFacts;
 use stentor_mail::reply::Reply;
 use stentor_mail::server::{EndOfData, MailFrom, Notify, RcptTo};
-use stentor_policy::{Expansion, Verdict};
+use stentor_policy::{self as policy, Expansion, Verdict};
 use stentor_queue::event::{Class, MessageIdAt, RcptParams, Ret as QueueRet};
 use stentor_queue::ids::{ContentId, MessageId};
 use tokio::sync::oneshot;
@@ -270,9 +270,9 @@ impl Transaction {
             }
             self.addresses.extend(owners.into_iter().map(|owner| (owner, RcptParams::default())));
         }
-        let relayed = NewEnvelope {
+        let mut relayed = NewEnvelope {
             sender: self.mail.path.as_str().to_owned(),
-            class: if facts.is_bulk() { Class::Bulk } else { Class::Ordinary },
+            class: Class::Ordinary,
             list: None,
             recipients: Recipients::Addresses(std::mem::take(&mut self.addresses)),
             prefix: Vec::new(),
@@ -285,6 +285,11 @@ impl Transaction {
             message_id_at,
             is_report: false,
         };
+        let recipients = match &relayed.recipients {
+            Recipients::Addresses(addresses) => addresses.len(),
+            _ => 0,
+        } + self.aliases.iter().map(|alias| alias.expansion.addresses.len()).sum::<usize>();
+        relayed.class = self.class(core, settings, client, facts, recipients as u64);
         // Whoever is meant twice, by name and by alias or by two aliases, gets one copy.
         let mut meant: HashSet<String> = match &relayed.recipients {
             Recipients::Addresses(addresses) if !self.aliases.is_empty() => {
@@ -313,6 +318,26 @@ impl Transaction {
             envelopes.push(relayed);
         }
         envelopes
+    }
+
+    /// The class of what is relayed: what the configuration says of the injector, else header fields and sender's rate.
+    fn class(&self, core: &Core, settings: &Settings, client: IpAddr, facts: &HeaderFacts, recipients: u64) -> Class {
+        let classes = &settings.config.classes;
+        match classes.injectors.of(client) {
+            Some(policy::Class::Ordinary) => return Class::Ordinary,
+            Some(policy::Class::Bulk) => return Class::Bulk,
+            None => {}
+        }
+        if facts.is_bulk() {
+            return Class::Bulk;
+        }
+        let (trusted, now) = (settings.policy.is_trusted(client), core.clock.now());
+        if recipients > 0
+            && core.senders.lock().is_bulk(&self.mail.path, client, trusted, recipients, &classes.sender_rate, now)
+        {
+            return Class::Bulk;
+        }
+        Class::Ordinary
     }
 }
 

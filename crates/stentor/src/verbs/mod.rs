@@ -12,6 +12,7 @@
 
 mod address;
 mod export;
+mod suspend;
 mod walk;
 mod who;
 
@@ -36,6 +37,7 @@ use crate::delivery::by_operator;
 
 pub use address::address;
 pub use export::export;
+pub use suspend::suspend;
 
 /// Recipients that one batch takes out, or tries now; as many as one report has.
 const SLICE_RECIPIENTS_MAX: usize = 1_000;

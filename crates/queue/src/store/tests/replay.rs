@@ -25,6 +25,8 @@ enum Op {
     RemoveList(u8),
     /// An operator's hold or release of messages.
     Hold(Vec<Index>, bool),
+    /// An operator suspends or resumes a list.
+    Suspend(u8, bool),
     /// An operator's removal: durable first, then applied; nothing else takes the recipients meanwhile.
     Remove(Index, usize, u32),
     /// Begin a checkpoint if none runs, take slices, refuse.
@@ -55,6 +57,7 @@ fn op() -> impl Strategy<Value = Op> {
         1 => (0u8..4, recipients()).prop_map(|(name, r)| Op::List(name, r)),
         1 => (0u8..4).prop_map(Op::RemoveList),
         2 => (vec(any::<Index>(), 1..4), any::<bool>()).prop_map(|(which, held)| Op::Hold(which, held)),
+        2 => (0u8..4, any::<bool>()).prop_map(|(what, suspended)| Op::Suspend(what, suspended)),
         2 => (any::<Index>(), 0usize..6, any::<u32>()).prop_map(|(i, fate, mask)| Op::Remove(i, fate, mask)),
         6 => (any::<bool>(), 0usize..5, prop::bool::weighted(0.15))
             .prop_map(|(begin, slices, refuse)| Op::Batch { begin, slices, refuse }),
@@ -67,9 +70,11 @@ struct Model {
     /// By id: content, pending, fates, whether held.
     messages: BTreeMap<u64, (u64, BTreeSet<u32>, Tally, bool)>,
     totals: Totals,
+    suspended: BTreeSet<String>,
 }
 
 enum New {
+    Suspend(String, bool),
     Accept(Box<Accept>),
     List(u8, u64, IdSet),
     RemoveList(u8),
@@ -104,7 +109,7 @@ impl Owner {
     fn new() -> Self {
         Owner {
             live: Store::new(),
-            model: Model { messages: BTreeMap::new(), totals: Totals::default() },
+            model: Model { messages: BTreeMap::new(), totals: Totals::default(), suspended: BTreeSet::new() },
             log: Vec::new(),
             waiting: Vec::new(),
             new: Vec::new(),
@@ -169,6 +174,7 @@ impl Owner {
                     self.new.push(New::Hold(held, chosen));
                 }
             }
+            Op::Suspend(what, suspended) => self.new.push(New::Suspend(format!("list:l{what}"), suspended)),
             Op::Remove(which, fate, mask) => self.remove(which, FATES[fate], mask),
             Op::Batch { begin, slices, refuse } => self.batch(begin, slices, refuse),
             Op::Restart => {
@@ -262,6 +268,7 @@ impl Owner {
                 New::Accept(accept) => encode_accept(&mut record, accept),
                 New::List(name, version, ids) => encode_list(&mut record, &format!("l{name}"), *version, "", ids),
                 New::RemoveList(name) => Event::ListRemoved { name: &format!("l{name}") }.encode(&mut record),
+                New::Suspend(what, suspended) => Event::Suspend { suspended: *suspended, what }.encode(&mut record),
                 New::Hold(held, messages) => {
                     Event::Verb { at: self.now, who: "uid=0", verb: "hold", detail: "{}" }.encode(&mut record);
                     batch.push(std::mem::take(&mut record));
@@ -330,6 +337,14 @@ impl Owner {
                 New::List(name, version, ids) => {
                     let name = format!("l{name}");
                     self.live.apply(Event::ListVersion { name: &name, version, stamp: "", ids });
+                }
+                New::Suspend(what, suspended) => {
+                    if suspended {
+                        self.model.suspended.insert(what.clone());
+                    } else {
+                        self.model.suspended.remove(&what);
+                    }
+                    self.live.apply(Event::Suspend { suspended, what: &what });
                 }
                 New::Hold(held, messages) => {
                     for id in &messages {
@@ -426,7 +441,11 @@ fn shown(store: &Store) -> Shown {
 fn modelled(store: &Store) -> Model {
     let shown = |m: &Message| (m.content().0, m.pending().iter().collect(), m.tally(), m.is_held());
     let messages = store.messages().map(|(_, m)| (m.id().0, shown(m)));
-    Model { messages: messages.collect(), totals: store.totals() }
+    Model {
+        messages: messages.collect(),
+        totals: store.totals(),
+        suspended: store.suspended().map(str::to_owned).collect(),
+    }
 }
 
 fn check_indices(store: &Store) {

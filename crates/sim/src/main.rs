@@ -1,0 +1,63 @@
+//! `stentor-sim SCENARIO [KEY=VALUE...]`: runs a scenario over the seeds and prints JSON.
+
+use std::process::ExitCode;
+
+use serde_json::{Value, json};
+use stentor_queue::sched::SchedConfig;
+use stentor_sim::scenario::day::{self, Day};
+use stentor_sim::scenario::{ablation, cost, rate};
+
+/// KEY=VALUE of the command line.
+struct Options(Vec<(String, String)>);
+
+impl Options {
+    fn number(&self, key: &str, default: u64) -> u64 {
+        self.0.iter().find(|(k, _)| k == key).and_then(|(_, v)| v.parse().ok()).unwrap_or(default)
+    }
+}
+
+fn day(options: &Options) -> Value {
+    let first = options.number("seed", 1);
+    let results: Vec<Value> = (first..first + options.number("seeds", 1))
+        .map(|seed| {
+            let mut day = Day::new(seed);
+            day.bad_percent = options.number("bad", 2) as u32;
+            day.copies = options.number("copies", 0) == 1;
+            day.posts = options.number("posts", 200) as u32;
+            day.pipeline = options.number("pipeline", 16) as usize;
+            day.cfg.connections_max = options.number("connections", day.cfg.connections_max as u64) as usize;
+            let strategies = &mut day.cfg.strategies;
+            strategies.order = options.number("order", 1) == 1;
+            strategies.lanes = options.number("lanes", 1) == 1;
+            strategies.memory = options.number("memory", 1) == 1;
+            strategies.adaptation = options.number("adaptation", 1) == 1;
+            day::run(&day).json()
+        })
+        .collect();
+    json!(results)
+}
+
+fn main() -> ExitCode {
+    let mut args = std::env::args().skip(1);
+    let name = args.next().unwrap_or_default();
+    let options = args.filter_map(|a| a.split_once('=').map(|(k, v)| (k.to_owned(), v.to_owned()))).collect();
+    let options = Options(options);
+    let answer = match name.as_str() {
+        "day" => day(&options),
+        "ablation" => ablation::run(options.number("seed", 1), options.number("seeds", 4)),
+        "million" => cost::million(options.number("seed", 1), options.number("rounds", 3) as usize),
+        "growth" => cost::growth(options.number("seed", 1), options.number("rounds", 3) as usize),
+        "rate" => {
+            let first = options.number("seed", 1);
+            let seeds = first..first + options.number("seeds", 1);
+            let one = |seed| rate::run(seed, options.number("hours", 6), SchedConfig::default());
+            Value::Array(seeds.map(one).collect())
+        }
+        _ => {
+            eprintln!("usage: stentor-sim day|ablation|million|growth|rate [KEY=VALUE...]");
+            return ExitCode::from(2);
+        }
+    };
+    println!("{answer:#}");
+    ExitCode::SUCCESS
+}

@@ -1,0 +1,6 @@
+//! What is measured: each scenario answers with JSON.
+
+pub mod ablation;
+pub mod cost;
+pub mod day;
+pub mod rate;

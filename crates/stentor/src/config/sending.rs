@@ -1,0 +1,219 @@
+//! How mail is sent: local addresses, rules for sites, and what holds for one list's or one sender's mail.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use stentor_mail::address::normalise_domain;
+use stentor_policy::{SiteRule, SiteRules};
+
+use super::raw::{Entry, Section};
+
+/// Local addresses to send from (a set of them is one word of bits).
+const SOURCES_MAX: usize = 64;
+const MONTH_S: f64 = 2_592_000.0;
+const WARM_UP_DAYS_MAX: usize = 365;
+
+/// `[sources.NAME]`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Source {
+    pub name: String,
+    pub v4: Option<Ipv4Addr>,
+    pub v6: Option<Ipv6Addr>,
+    /// Our name in EHLO from there.
+    pub ehlo_name: String,
+    /// Messages per site and day while the address is new.
+    pub warm_up_per_day: Vec<u32>,
+    /// When its first day began.
+    pub warm_up_since_ms: u64,
+}
+
+/// What holds for a list's posts, or for the mail of a sender's domain.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FlowConfig {
+    /// Places in [`SendingConfig::sources`]; empty: all.
+    pub sources: Vec<u8>,
+    /// Its share beside others of its class.
+    pub share: u8,
+    /// From acceptance until what is left is returned; `None`: as for all.
+    pub expire_ms: Option<u64>,
+    /// Lists only: more waiting posts than this go to a straggler who comes back as one digest.
+    pub coalesce_over: Option<u32>,
+    pub plain_digest: bool,
+    /// Lists only: a subscriber who is refused for good by so many posts in a row, or for so long, gets no more.
+    pub suspend_posts: Option<u32>,
+    pub suspend_ms: Option<u64>,
+}
+
+/// All of it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SendingConfig {
+    pub sources: Vec<Source>,
+    pub sites: SiteRules,
+    /// By sender's domain.
+    pub senders: Vec<(String, FlowConfig)>,
+}
+
+pub(super) fn read(top: &Section<'_>, hostname: &str, profiles: bool) -> SendingConfig {
+    let section = top.section("sources");
+    let mut sources: Vec<Source> = Vec::new();
+    for entry in section.entries() {
+        if let Some(source) = source(&section, &entry, hostname, &sources) {
+            sources.push(source);
+        }
+    }
+    if sources.len() > SOURCES_MAX {
+        section.context.error(section.span.clone(), format!("more than {SOURCES_MAX} sources"));
+    }
+    let section = top.section("sites");
+    let sites: Vec<_> = section.entries().iter().filter_map(|entry| site(&section, entry)).collect();
+    let section = top.section("senders");
+    let senders = section.entries();
+    let senders = senders.iter().filter_map(|entry| {
+        let of = section.of_entry(entry)?;
+        let domain = normalise_domain(&entry.key);
+        if domain.is_err() {
+            of.context.error(entry.key_span.clone(), format!("{:?} is not a domain", entry.key));
+        }
+        let flow = flow(&of, &sources);
+        of.finish();
+        Some((domain.ok()?, flow))
+    });
+    let senders = senders.collect();
+    SendingConfig { sources, sites: SiteRules::new(sites, profiles), senders }
+}
+
+/// The keys that lists and senders have in common.
+pub(super) fn flow(section: &Section<'_>, sources: &[Source]) -> FlowConfig {
+    let mut flow = FlowConfig { share: section.number("share", 1, 1..=100) as u8, ..FlowConfig::default() };
+    for text in section.texts("sources").unwrap_or_default() {
+        match sources.iter().position(|source| source.name == text.value) {
+            Some(at) => flow.sources.push(at as u8),
+            None => {
+                section.context.error(text.span, format!("there is no source {:?}; see [sources.NAME]", text.value));
+            }
+        }
+    }
+    flow.expire_ms = section.maybe_seconds("expire_s", 1.0..=MONTH_S);
+    flow
+}
+
+/// The keys of a list's posts.
+pub(super) fn list_flow(section: &Section<'_>, sources: &[Source]) -> FlowConfig {
+    let count = |key| section.maybe_number(key, 1..=10_000).map(|number| number as u32);
+    FlowConfig {
+        coalesce_over: count("coalesce_over"),
+        plain_digest: section.choice("digest", false, &[("mime", false), ("plain", true)]),
+        suspend_posts: count("suspend_posts"),
+        suspend_ms: section.maybe_seconds("suspend_s", 1.0..=365.0 * 86_400.0),
+        ..flow(section, sources)
+    }
+}
+
+fn source(sections: &Section<'_>, entry: &Entry<'_>, hostname: &str, others: &[Source]) -> Option<Source> {
+    let section = sections.of_entry(entry)?;
+    let context = section.context;
+    let (mut v4, mut v6) = (None, None);
+    if !section.has("address") && !context.is_broken() {
+        let message = format!("`address` is missing{}; add, for instance, address = \"192.0.2.1\"", section.place());
+        context.error(section.span.clone(), message);
+    }
+    for text in section.texts("address").unwrap_or_default() {
+        let taken =
+            |ip: IpAddr| others.iter().any(|s| s.v4.map(IpAddr::V4) == Some(ip) || s.v6.map(IpAddr::V6) == Some(ip));
+        match text.value.parse::<IpAddr>() {
+            Ok(ip) if taken(ip) => context.error(text.span, format!("{ip} is another source's address too")),
+            Ok(IpAddr::V4(ip)) if v4.is_none() => v4 = Some(ip),
+            Ok(IpAddr::V6(ip)) if v6.is_none() => v6 = Some(ip),
+            Ok(_) => context.error(text.span, "a source has one address of each family".to_owned()),
+            Err(_) => context.error(text.span, format!("{:?} is not an IP address", text.value)),
+        }
+    }
+    let ehlo_name = match section.text("ehlo_name") {
+        None => hostname.to_owned(),
+        Some(text) => normalise_domain(text.value).unwrap_or_else(|_| {
+            context.error(text.span, format!("{:?} is not a host name", text.value));
+            hostname.to_owned()
+        }),
+    };
+    let warm_up_per_day: Vec<u32> = section
+        .numbers("warm_up_per_day", 1..=1_000_000_000, WARM_UP_DAYS_MAX)
+        .into_iter()
+        .map(|number| number as u32)
+        .collect();
+    let since = section.text("warm_up_since").map(|text| {
+        let day = day_ms(text.value);
+        if day.is_none() {
+            context.error(text.span, format!("{:?} is not a day; write, for instance, \"2026-11-22\"", text.value));
+        }
+        day.unwrap_or_default()
+    });
+    if since.is_none() && !warm_up_per_day.is_empty() {
+        let message = format!("`warm_up_since` is missing{}: the first day of the warm-up", section.place());
+        context.error(section.span_of("warm_up_per_day"), message);
+    }
+    section.finish();
+    let warm_up_since_ms = since.unwrap_or_default();
+    Some(Source { name: entry.key.clone(), v4, v6, ehlo_name, warm_up_per_day, warm_up_since_ms })
+}
+
+fn site(sections: &Section<'_>, entry: &Entry<'_>) -> Option<(String, SiteRule)> {
+    let section = sections.of_entry(entry)?;
+    let suffix = SiteRules::suffix(&entry.key);
+    if suffix.is_err() {
+        let message = format!("{:?} is not the name of MX hosts or a suffix of it, such as \"google.com\"", entry.key);
+        section.context.error(entry.key_span.clone(), message);
+    }
+    let number = |key, max| section.maybe_number(key, 1..=max).map(|number| number as u32);
+    let rule = SiteRule {
+        connections_max: number("connections_max", 100_000),
+        transactions_per_connection_max: number("transactions_per_connection_max", 1_000_000),
+        recipients_per_transaction_max: number("recipients_per_transaction_max", 100_000),
+        messages_per_second_max: number("messages_per_second_max", 1_000_000),
+        messages_per_minute_max: number("messages_per_minute_max", 10_000_000),
+        messages_per_hour_max: number("messages_per_hour_max", 1_000_000_000),
+        mixes_domains: section.maybe_flag("mixes_domains"),
+    };
+    section.finish();
+    Some((suffix.ok()?, rule))
+}
+
+/// The beginning of a day `YYYY-MM-DD` in UTC, since the Unix epoch.
+fn day_ms(text: &str) -> Option<u64> {
+    let mut parts = text.split('-');
+    let mut number = |len: usize| {
+        let part = parts.next().filter(|part| part.len() == len && part.bytes().all(|b| b.is_ascii_digit()))?;
+        part.parse::<u64>().ok()
+    };
+    let (year, month, day) = (number(4)?, number(2)?, number(2)?);
+    let is_leap = year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
+    let lengths = [31, if is_leap { 29 } else { 28 }, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+    if parts.next().is_some() || year < 1970 || !(1..=12).contains(&month) {
+        return None;
+    }
+    if !(1..=lengths[month as usize - 1]).contains(&day) {
+        return None;
+    }
+    let years = year - 1970;
+    // Leap days before this year, since 1970.
+    let leaps = |year: u64| year / 4 - year / 100 + year / 400;
+    let days =
+        years * 365 + leaps(year - 1) - leaps(1969) + lengths[..month as usize - 1].iter().sum::<u64>() + day - 1;
+    Some(days * 86_400_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn days_begin_when_they_do() {
+        assert_eq!(day_ms("1970-01-01"), Some(0));
+        assert_eq!(day_ms("2000-02-29"), Some(951_782_400_000));
+        assert_eq!(day_ms("2026-11-22"), Some(1_795_305_600_000));
+        assert_eq!(day_ms("2100-03-01"), Some(4_107_542_400_000));
+        for wrong in
+            ["2026-11-31", "2026-02-29", "2026-13-01", "26-1-1", "2026-11-22-1", "2026-11", "+026-01-01", "1969-12-31"]
+        {
+            assert_eq!(day_ms(wrong), None, "{wrong}");
+        }
+    }
+}

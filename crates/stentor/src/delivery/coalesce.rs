@@ -1,0 +1,201 @@
+//! Carries out `Effect::Coalesce`: the posts that wait for stragglers who have come back go to them as one digest.
+//!
+//! Promise: the digest's acceptance and the fate of what is in it ("coalesced", into which queue id) are one batch:
+//! nobody gets a post twice or not at all. The posts are streamed: twice, since a digest's header comes before what has
+//! been seen of its posts; a piece is in memory at a time.
+//!
+//! Failure answer: where there can be no digest (a post that is gone or cannot be read, one larger than a message may be,
+//! a journal that refuses) the recipients are let go, and get their posts one by one.
+
+use std::sync::Arc;
+
+use stentor_mail::digest::{Digest, Form, Plan, Spec};
+use stentor_mail::dsn::format_date;
+use stentor_queue::event::{Class, Fate, RcptParams, Ret};
+use stentor_queue::ids::{AddressId, ContentId, MessageId, MessageNo};
+use stentor_queue::idset::IdSet;
+use tokio::sync::oneshot;
+
+use crate::core::Core;
+use crate::core::envelope::{NewEnvelope, Recipients};
+use crate::core::intake::{Job, Refused, Settled, Submission};
+use crate::core::memory::PIECE_BYTES;
+use crate::core::verb::Audit;
+
+/// Octets read of a post at a time.
+const CHUNK_BYTES: usize = 64 * 1024;
+
+struct Post {
+    no: MessageNo,
+    id: MessageId,
+    content: ContentId,
+    /// What goes before the content at the wire.
+    prefix: Vec<u8>,
+    /// Octets of the content.
+    size: u64,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum NoDigest {
+    #[error("the list {0} is not configured any more")]
+    NoList(Arc<str>),
+    #[error("{0}")]
+    Form(#[from] stentor_mail::digest::DigestError),
+    #[error("a post cannot be read: {0}")]
+    Read(#[from] std::io::Error),
+    #[error("it would be larger than a message may be")]
+    TooLarge,
+    #[error("{0}")]
+    Refused(#[from] Refused),
+}
+
+/// See the module's page.
+pub async fn coalesce(core: Arc<Core>, list: Arc<str>, posts: Vec<MessageNo>, ids: Vec<AddressId>) {
+    let set: IdSet = ids.iter().map(|id| id.0).collect();
+    let found: Vec<Post> = core.with(|hub, _| {
+        let post = |no: &MessageNo| {
+            let message = hub.store.message(*no)?;
+            let envelope = message.envelope();
+            Some(Post {
+                no: *no,
+                id: message.id(),
+                content: message.content(),
+                prefix: envelope.prefix.to_vec(),
+                size: envelope.size - envelope.prefix.len() as u64,
+            })
+        };
+        posts.iter().filter_map(post).collect()
+    });
+    let done = digest(&core, &list, &found, &ids, &set).await;
+    match done {
+        Ok(id) => {
+            tracing::info!(digest = %id, list = %list, posts = found.len(), recipients = ids.len(), "posts were coalesced");
+        }
+        Err(why) => {
+            tracing::warn!(list = %list, posts = found.len(), recipients = ids.len(), %why, "no digest: posts go one by one");
+            core.with(|hub, now| found.iter().for_each(|post| hub.sched.unreserve(&hub.store, post.no, &set, now)));
+        }
+    }
+}
+
+async fn digest(
+    core: &Arc<Core>,
+    name: &Arc<str>,
+    posts: &[Post],
+    ids: &[AddressId],
+    set: &IdSet,
+) -> Result<MessageId, NoDigest> {
+    let settings = core.settings();
+    let list = settings.list(name).ok_or_else(|| NoDigest::NoList(name.clone()))?;
+    let is_plain = settings.list_flow(name).is_some_and(|flow| flow.plain_digest);
+    let (id, now) = (core.next_message_id(), core.clock.now());
+    let (date, message_id) = (format_date(now), format!("{id}.digest@{}", settings.config.hostname));
+    let address = list.settings().address.as_str();
+    let spec = Spec {
+        list: name,
+        address,
+        date: &date,
+        message_id: &message_id,
+        archive: list.settings().archive.as_deref(),
+        form: if is_plain { Form::Plain } else { Form::Mime },
+    };
+    let mut first_pass = Digest::new(&id.to_string());
+    for post in posts {
+        first_pass.begin_post();
+        read(core, post, |bytes| first_pass.push(bytes)).await?;
+    }
+    let plan = first_pass.plan(&spec)?;
+    if plan.size() > settings.config.message_size_bytes_max {
+        return Err(NoDigest::TooLarge);
+    }
+    let content = core.next_content_id();
+    let last = match write(core, &plan, posts, content).await {
+        Ok(last) => last,
+        Err(why) => {
+            core.intake.push(Job::Drop { content });
+            return Err(why);
+        }
+    };
+    let recipients = core.with(|hub, _| {
+        // Text and not ids: what an id stands for is settled in the batch that uses it.
+        ids.iter()
+            .filter_map(|id| hub.store.book.text(*id).parse().ok())
+            .map(|to| (to, RcptParams::default()))
+            .collect()
+    });
+    let envelope = NewEnvelope {
+        sender: list.settings().bounces.as_str().to_owned(),
+        class: Class::Bulk,
+        list: Some(name.to_string()),
+        recipients: Recipients::Addresses(recipients),
+        prefix: list.header_fields().to_vec(),
+        eight_bit: plan.eight_bit(),
+        smtputf8: false,
+        ret: Some(Ret::Headers),
+        envid: None,
+        origin: "local".to_owned(),
+        message_id_at: None,
+        message_id: format!("<{message_id}>"),
+        is_report: false,
+    };
+    let audit = || Audit { at: now, who: id.to_string(), verb: "coalesce", detail: "{}".to_owned() };
+    let settle =
+        |post: &Post| Settled { message: post.id, fate: Fate::Coalesced, ids: set.clone(), audit: Some(audit()) };
+    let settles = posts.iter().map(settle).collect();
+    let submission =
+        Submission { first: id, content, last: Arc::new(last), size: plan.size(), envelopes: vec![envelope], settles };
+    let (answer, ticket) = oneshot::channel();
+    core.intake.push(Job::Accept { submission, answer });
+    ticket.await.unwrap_or(Err(Refused::Stopping))?;
+    Ok(id)
+}
+
+/// Writes the digest into the journal, in pieces; gives what is left for the last one.
+async fn write(core: &Arc<Core>, plan: &Plan, posts: &[Post], content: ContentId) -> Result<Vec<u8>, NoDigest> {
+    let mut out = Vec::new();
+    for (number, post) in posts.iter().enumerate() {
+        out.extend_from_slice(plan.before(number));
+        let mut writer = plan.post();
+        writer.push(&post.prefix, &mut out);
+        let mut at = 0;
+        while at < post.size {
+            let mut chunk = vec![0; CHUNK_BYTES.min((post.size - at) as usize)];
+            let read = core.reader.read_at(post.content.0, at, &mut chunk)?;
+            if read == 0 {
+                return Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into());
+            }
+            at += read as u64;
+            writer.push(&chunk[..read], &mut out);
+            if out.len() as u64 >= PIECE_BYTES {
+                piece(core, content, std::mem::take(&mut out)).await?;
+            }
+        }
+        writer.finish(&mut out);
+    }
+    out.extend_from_slice(plan.end());
+    Ok(out)
+}
+
+async fn piece(core: &Arc<Core>, content: ContentId, bytes: Vec<u8>) -> Result<(), Refused> {
+    let (answer, ticket) = oneshot::channel();
+    core.intake.push(Job::Piece { content, bytes, answer });
+    ticket.await.unwrap_or(Err(Refused::Stopping))
+}
+
+/// Shows a post as it is at the wire.
+async fn read(core: &Arc<Core>, post: &Post, mut show: impl FnMut(&[u8])) -> std::io::Result<()> {
+    show(&post.prefix);
+    let (mut at, mut chunk) = (0, vec![0; CHUNK_BYTES]);
+    while at < post.size {
+        let wanted = CHUNK_BYTES.min((post.size - at) as usize);
+        let read = core.reader.read_at(post.content.0, at, &mut chunk[..wanted])?;
+        if read == 0 {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+        show(&chunk[..read]);
+        at += read as u64;
+        // A large post must not keep the thread.
+        tokio::task::yield_now().await;
+    }
+    Ok(())
+}
