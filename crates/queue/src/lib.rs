@@ -7,6 +7,7 @@ pub mod event;
 pub mod ids;
 pub mod idset;
 pub mod message;
+pub mod profiles;
 pub mod sched;
 pub mod site;
 pub mod store;

@@ -32,6 +32,7 @@ mod config;
 mod conns;
 mod domains;
 mod effects;
+mod explain;
 mod failing;
 mod flows;
 mod history;
@@ -58,6 +59,7 @@ use hashbrown::HashMap;
 
 pub use config::{Backoff, SchedConfig, SourceConfig, Strategies};
 pub use effects::{CloseReason, Dsn, Effect, Failure, Ids, RcptOutcome, SourceNo, Stage, Work};
+pub use explain::{HostStatus, PathStatus, SiteExplanation, WaitsFor};
 pub use flows::{FlowKey, FlowRules, SourceSet};
 pub use history::SiteHistory;
 pub use reasons::Reply;

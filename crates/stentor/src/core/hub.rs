@@ -169,10 +169,12 @@ impl Hub {
     }
 
     /// Turns the scheduler's effects into acts, and says what else is due.
-    pub fn settle(&mut self, acts: &mut SmallVec<[Act; 8]>) -> FollowUp {
+    pub fn settle(&mut self, acts: &mut SmallVec<[Act; 8]>, now: Ms) -> FollowUp {
         for no in self.finished.drain(..) {
             self.sched.finished(no);
         }
+        // No list asks for digests yet.
+        let mut refused = Vec::new();
         for effect in self.sched.effects() {
             match effect {
                 Effect::Resolve { domain } => {
@@ -186,7 +188,15 @@ impl Hub {
                 Effect::Work { conn } => acts.extend(self.signals.get(&conn).cloned().map(Act::Wake)),
                 Effect::Close { conn } => acts.extend(self.signals.get(&conn).cloned().map(Act::Close)),
                 Effect::GiveWay { conn } => acts.extend(self.signals.get(&conn).cloned().map(Act::GiveWay)),
+                Effect::Delayed { .. } | Effect::FastDone { .. } | Effect::Suspend { .. } => {}
+                Effect::Coalesce { posts, ids, .. } => refused.push((posts, ids)),
                 Effect::Bounce { no, failures } => acts.push(Act::Bounce { no, failures }),
+            }
+        }
+        for (posts, ids) in refused {
+            let ids: IdSet = ids.iter().map(|id| id.0).collect();
+            for no in posts {
+                self.sched.unreserve(&self.store, no, &ids, now);
             }
         }
         let next = self.sched.next_tick();

@@ -157,7 +157,7 @@ impl Core {
         let (result, follow_up) = {
             let mut hub = self.hub.lock();
             let result = f(&mut hub, now);
-            (result, hub.settle(&mut acts))
+            (result, hub.settle(&mut acts, now))
         };
         if follow_up.tick {
             self.ticker.notify_one();
