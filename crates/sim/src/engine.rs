@@ -258,6 +258,13 @@ impl Sim {
             Effect::Connect { conn, target, .. } => self.connect(conn, target.addr),
             Effect::Work { conn } => self.fill(conn),
             Effect::Close { conn } => self.close(conn),
+            Effect::FastDone { .. } | Effect::Delayed { .. } | Effect::Suspend { .. } => {}
+            Effect::Coalesce { posts, ids, .. } => {
+                let ids: IdSet = ids.iter().map(|id| id.0).collect();
+                for no in posts {
+                    self.call("unreserve", |sched, store, now| sched.unreserve(store, no, &ids, now));
+                }
+            }
             Effect::GiveWay { conn } => self.give_way(conn),
             Effect::Bounce { no, failures } => self.bounce(no, &failures),
         }

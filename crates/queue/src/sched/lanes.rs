@@ -25,13 +25,17 @@ pub(super) enum Lane {
     Slow,
 }
 
+/// Silence that changes lanes.
+pub(super) fn silence_ms(least: Ms, p99_ms: Option<Ms>) -> Ms {
+    least.max(p99_ms.unwrap_or(0) * P99_TIMES)
+}
+
 impl Scheduler {
     fn silence_ms(&mut self, slot: Slot) -> Ms {
         let least = self.cfg.fast_silence_ms;
         let Some(conn) = self.conns.at(slot) else { return least };
         let (site, source) = (conn.site, conn.source);
-        let p99 = self.sites.get(site).paths[source as usize].gaps.p99_ms();
-        least.max(p99.unwrap_or(0) * P99_TIMES)
+        silence_ms(least, self.sites.get(site).paths[source as usize].gaps.p99_ms())
     }
 
     /// Sees to it that the connection is looked at when it has been silent for too long.
