@@ -1,6 +1,6 @@
 """What is measured. A scenario is a module with NAME (entries begin with it) and run(bench); SCENARIOS is the order of a
 full run. A later issue adds its module here."""
 
-from scenarios import fanout, million, relay, storm, syncs
+from scenarios import fanout, million, relay, sched, storm, syncs
 
-SCENARIOS = (relay.Relay, relay.RelayReuse, fanout.Fanout, storm.Storm, syncs.Syncs, million.Million)
+SCENARIOS = (relay.Relay, relay.RelayReuse, fanout.Fanout, storm.Storm, syncs.Syncs, million.Million, sched.Sched)

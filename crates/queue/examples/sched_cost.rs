@@ -92,7 +92,13 @@ impl Bench {
         let addr = SocketAddr::new(IpAddr::V4(Ipv4Addr::from(0x7f00_0000 + n)), 25);
         let target = Target { preference: 0, host: "host".into(), addr, lmtp: false };
         let key = format!("site {n}").into();
-        Resolution::Site(SitePlan { key, targets: vec![target], mixes_domains: self.route, limits: SiteLimits::default(), ttl_s: 86_400 })
+        Resolution::Site(SitePlan {
+            key,
+            targets: vec![target],
+            mixes_domains: self.route,
+            limits: SiteLimits::default(),
+            ttl_s: 86_400,
+        })
     }
 
     /// Obeys all effects and lets each ready connection do one transaction.

@@ -46,15 +46,15 @@ const BUILT_IN: [(&str, SiteLimits); 16] = [
 fn has_suffix(host: &str, suffix: &str) -> bool {
     let host = host.trim_end_matches('.');
     let Some(rest) = host.len().checked_sub(suffix.len()) else { return false };
-    host.as_bytes()[rest..].eq_ignore_ascii_case(suffix.as_bytes())
-        && (rest == 0 || host.as_bytes()[rest - 1] == b'.')
+    host.as_bytes()[rest..].eq_ignore_ascii_case(suffix.as_bytes()) && (rest == 0 || host.as_bytes()[rest - 1] == b'.')
 }
 
 /// What holds for a site with this MX host: the longest matching rule of the operator's, then of the built-in ones, each
 /// filling in what the one before leaves open.
 pub fn limits_of(rules: &[SiteRule], mx_host: &str) -> SiteLimits {
     let own = rules.iter().filter(|rule| has_suffix(mx_host, &rule.mx_suffix)).max_by_key(|rule| rule.mx_suffix.len());
-    let known = BUILT_IN.iter().filter(|(suffix, _)| has_suffix(mx_host, suffix)).max_by_key(|(suffix, _)| suffix.len());
+    let known =
+        BUILT_IN.iter().filter(|(suffix, _)| has_suffix(mx_host, suffix)).max_by_key(|(suffix, _)| suffix.len());
     let base = known.map_or_else(SiteLimits::default, |(_, limits)| *limits);
     own.map_or(base, |rule| rule.limits.over(base))
 }

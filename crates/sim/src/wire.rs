@@ -193,8 +193,7 @@ impl Sim {
     /// The session is given up: by its time-out, or because it has to give way.
     pub(crate) fn lost(&mut self, conn: ConnId, why: &str) {
         let Some(wire) = self.wires.get_mut(&conn) else { return };
-        let stage =
-            if self.net.hosts[wire.host].mood == Mood::NoFinal { Stage::LostAfterDot } else { Stage::Lost };
+        let stage = if self.net.hosts[wire.host].mood == Mood::NoFinal { Stage::LostAfterDot } else { Stage::Lost };
         let open = std::mem::take(&mut wire.open);
         if !wire.ready {
             return self.refused(conn, why);

@@ -164,7 +164,7 @@ impl Conns {
         }
     }
 
-    fn to_closing(&mut self, slot: Slot, slow_max: usize) {
+    fn begin_closing(&mut self, slot: Slot, slow_max: usize) {
         let Some(conn) = self.slots.get_mut(slot as usize).and_then(Option::as_mut) else { return };
         if conn.lane == Lane::Fast && self.slow < slow_max {
             conn.lane = Lane::Slow;
@@ -391,7 +391,7 @@ impl Scheduler {
         if let Some(conn) = self.conns.at(slot) {
             conn.state = State::Closing;
         }
-        self.conns.to_closing(slot, slow_max);
+        self.conns.begin_closing(slot, slow_max);
         let path = &mut self.sites.get(site).paths[source as usize];
         path.coming -= usize::from(matches!(was, State::Connecting | State::Ready));
         if was == State::Idle
@@ -510,11 +510,8 @@ impl Scheduler {
         let max = given.max(1).min(entry.paths[source as usize].transactions_max);
         let exhausted = self.stopped || begun >= max;
         let yields = exhausted || self.yields(slot);
-        let found = if yields || !self.may_begin(site, source, now) {
-            None
-        } else {
-            self.select(store, site, source, now)
-        };
+        let found =
+            if yields || !self.may_begin(site, source, now) { None } else { self.select(store, site, source, now) };
         let Some((no, ids)) = found else {
             self.rest(slot, exhausted, yields, now);
             return None;
@@ -591,8 +588,8 @@ impl Scheduler {
     /// A connection without work: idle, or closed if it has done its share or others wait for its place.
     fn rest(&mut self, slot: Slot, exhausted: bool, yields: bool, now: Ms) {
         self.back_to_fast_lane(slot);
-        let others_wait =
-            self.conns.fast >= self.bulk_budget() && self.flows.wanting[0] + self.flows.wanting[1] > self.conns.closing_fast;
+        let others_wait = self.conns.fast >= self.bulk_budget()
+            && self.flows.wanting[0] + self.flows.wanting[1] > self.conns.closing_fast;
         let idle_ms = self.cfg.idle_ms;
         let Some(conn) = self.conns.at(slot) else { return };
         if !conn.txs.is_empty() || conn.state == State::Idle {

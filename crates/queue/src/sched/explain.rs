@@ -107,12 +107,10 @@ impl Scheduler {
             silence_ms: super::lanes::silence_ms(least, path.gaps.p99_ms()),
         });
         let paths: Vec<PathStatus> = paths.collect();
-        let aside = entry.lines.aside.iter().flat_map(|aside| aside.iter());
-        let lines = entry.lines.list.iter().chain(aside).filter(|line| !line.waiting.is_empty());
+        let lines = entry.lines.list.iter().chain(&entry.lines.aside).filter(|line| !line.waiting.is_empty());
         let flows = &self.flows;
-        let flows: Vec<_> = lines
-            .map(|line| (flows.get(line.flow).key.clone(), line.class != ORDINARY, line.waiting.len()))
-            .collect();
+        let flows: Vec<_> =
+            lines.map(|line| (flows.get(line.flow).key.clone(), line.class != ORDINARY, line.waiting.len())).collect();
         let (limits, history) = (entry.limits, entry.history);
         let hosts = self.hosts_of(site, now);
         Some(SiteExplanation { status, waits_for, limits, history, paths, hosts, flows })
@@ -168,9 +166,7 @@ impl Scheduler {
             return WaitsFor::Budget;
         }
         let paths = entry.paths.len() as SourceNo;
-        let is_up = |source| {
-            matches!(self.sites.pick(site, source, now, &mut self.rng), super::sites::Pick::Target(_))
-        };
+        let is_up = |source| matches!(self.sites.pick(site, source, now, &mut self.rng), super::sites::Pick::Target(_));
         if (0..paths).any(is_up) { WaitsFor::Going } else { WaitsFor::Probe }
     }
 }

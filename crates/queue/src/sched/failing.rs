@@ -170,9 +170,12 @@ impl Scheduler {
                 let entry = self.domains.get(domain);
                 let all: Vec<u32> = entry.bulk.iter().chain(&entry.explicit).take(STEPS_MAX as usize).collect();
                 *steps = steps.saturating_sub(all.len() as u32 / 8);
-                let Some(old) = all.into_iter().find(|no| {
-                    !self.messages.contains_key(&MessageNo(*no)) || self.is_over_age(MessageNo(*no), now)
-                }) else { return true };
+                let Some(old) = all
+                    .into_iter()
+                    .find(|no| !self.messages.contains_key(&MessageNo(*no)) || self.is_over_age(MessageNo(*no), now))
+                else {
+                    return true;
+                };
                 no = MessageNo(old);
             }
             if self.park_at_domain(domain, no) {

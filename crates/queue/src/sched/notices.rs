@@ -55,9 +55,10 @@ impl Scheduler {
     /// A message was heard of.
     pub(super) fn watch(&mut self, store: &Store, no: MessageNo, now: Ms) {
         let Some(shortest) = self.shortest_warning() else { return self.watch_post(store, no, now) };
-        let warned = self.messages.get(&no).is_some_and(|active| {
-            self.warn_ms(active).is_some_and(|ms| now.saturating_sub(active.accepted) >= ms)
-        });
+        let warned = self
+            .messages
+            .get(&no)
+            .is_some_and(|active| self.warn_ms(active).is_some_and(|ms| now.saturating_sub(active.accepted) >= ms));
         if let Some(active) = self.messages.get_mut(&no) {
             active.warned = warned;
             if !self.notices.armed {

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use super::clocks::{HoldKey, sender_key};
 use super::conns::State;
 use super::effects::{RcptOutcome, Stage};
-use super::reasons::Reply;
 use super::path::Path;
+use super::reasons::Reply;
 use super::sites::{HostNo, Pick};
 use super::verdict::{Verdict, classify};
 use super::{Ids, Scheduler, SourceNo};
@@ -190,7 +190,9 @@ impl Scheduler {
                     self.requeue(store, no, id, now);
                     continue;
                 }
-                Verdict::Rate | Verdict::Lost | Verdict::Sender | Verdict::Message | Verdict::LostAfterDot if !over_age => {
+                Verdict::Rate | Verdict::Lost | Verdict::Sender | Verdict::Message | Verdict::LostAfterDot
+                    if !over_age =>
+                {
                     // Not the mailbox's doing: what waits for it behind this message need not wait for this hold.
                     self.settle(store, no, id, now);
                     self.requeue(store, no, id, now);
@@ -293,7 +295,9 @@ impl Scheduler {
         reply: &Reply,
         now: Ms,
     ) {
-        let working = self.path(site, source).greeted.max(beside);
+        // Those that are still connecting count until they are refused too.
+        let path = self.path(site, source);
+        let working = if path.greeted.max(beside) > 0 { path.conns.max(beside) } else { 0 };
         if reply.code == 421 && working > 0 {
             let reason = self.reasons.keep(reply.clone());
             self.sites.get(site).reason = reason;

@@ -122,8 +122,7 @@ impl Scheduler {
 
     pub fn site_status(&self, site: SiteId, now: Ms) -> Option<SiteStatus> {
         let entry = self.sites.list.get(site.0 as usize)?;
-        let (max, adapts) =
-            (entry.connections_max(self.cfg.connections_per_site_max), self.cfg.strategies.adaptation);
+        let (max, adapts) = (entry.connections_max(self.cfg.connections_per_site_max), self.cfg.strategies.adaptation);
         Some(SiteStatus {
             site,
             name: entry.key.clone(),

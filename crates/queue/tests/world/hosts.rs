@@ -165,7 +165,13 @@ impl Hosts {
             lmtp: false,
         });
         let (key, mixes_domains) = (domain.key.clone(), domain.mixes);
-        Resolution::Site(SitePlan { key, targets: targets.collect(), mixes_domains, limits: SiteLimits::default(), ttl_s: 600 })
+        Resolution::Site(SitePlan {
+            key,
+            targets: targets.collect(),
+            mixes_domains,
+            limits: SiteLimits::default(),
+            ttl_s: 600,
+        })
     }
 
     pub fn joined(&mut self, host: usize) {

@@ -15,8 +15,8 @@ use stentor_queue::event::{Accept, Class, Event, Fate};
 use stentor_queue::ids::{AddressId, ConnId, ContentId, MessageNo, Ms, SiteId};
 use stentor_queue::idset::IdSet;
 use stentor_queue::sched::{
-    Backoff, Census, CloseReason, Effect, Failure, RcptOutcome, SchedConfig, Scheduler, SourceConfig, Stage, Strategies,
-    Work,
+    Backoff, Census, CloseReason, Effect, Failure, RcptOutcome, SchedConfig, Scheduler, SourceConfig, Stage,
+    Strategies, Work,
 };
 use stentor_queue::store::{Applied, Store};
 

@@ -122,15 +122,8 @@ pub fn million(seed: u64, rounds: usize) -> Value {
 
 /// Cost per delivery along each axis.
 pub fn growth(seed: u64, rounds: usize) -> Value {
-    let base = Load {
-        seed,
-        recipients: 100_000,
-        sites: 5_000,
-        posts: 1,
-        deferred_percent: 0,
-        bad_percent: 0,
-        odd_percent: 0,
-    };
+    let base =
+        Load { seed, recipients: 100_000, sites: 5_000, posts: 1, deferred_percent: 0, bad_percent: 0, odd_percent: 0 };
     let mut axes = serde_json::Map::new();
     let mut axis = |name: &str, loads: Vec<(u32, Load)>| {
         let rows: Vec<Value> = loads
