@@ -164,7 +164,7 @@ impl Conns {
         }
     }
 
-    fn to_closing(&mut self, slot: Slot, slow_max: usize) {
+    fn begin_closing(&mut self, slot: Slot, slow_max: usize) {
         let Some(conn) = self.slots.get_mut(slot as usize).and_then(Option::as_mut) else { return };
         if conn.lane == Lane::Fast && self.slow < slow_max {
             conn.lane = Lane::Slow;
@@ -391,7 +391,7 @@ impl Scheduler {
         if let Some(conn) = self.conns.at(slot) {
             conn.state = State::Closing;
         }
-        self.conns.to_closing(slot, slow_max);
+        self.conns.begin_closing(slot, slow_max);
         let path = &mut self.sites.get(site).paths[source as usize];
         path.coming -= usize::from(matches!(was, State::Connecting | State::Ready));
         if was == State::Idle

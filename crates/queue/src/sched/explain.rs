@@ -107,8 +107,7 @@ impl Scheduler {
             silence_ms: super::lanes::silence_ms(least, path.gaps.p99_ms()),
         });
         let paths: Vec<PathStatus> = paths.collect();
-        let aside = entry.lines.aside.iter().flat_map(|aside| aside.iter());
-        let lines = entry.lines.list.iter().chain(aside).filter(|line| !line.waiting.is_empty());
+        let lines = entry.lines.list.iter().chain(&entry.lines.aside).filter(|line| !line.waiting.is_empty());
         let flows = &self.flows;
         let flows: Vec<_> =
             lines.map(|line| (flows.get(line.flow).key.clone(), line.class != ORDINARY, line.waiting.len())).collect();

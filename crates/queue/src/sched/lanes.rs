@@ -55,7 +55,7 @@ impl Scheduler {
         if at > now {
             self.arm(slot, at);
         } else if self.conns.slow < self.cfg.slow_connections_max {
-            self.to_slow_lane(slot);
+            self.enter_slow_lane(slot);
             self.serve_wanting(now);
         } else {
             self.conns.overdue.push_back((slot, id));
@@ -65,7 +65,7 @@ impl Scheduler {
         }
     }
 
-    fn to_slow_lane(&mut self, slot: Slot) {
+    fn enter_slow_lane(&mut self, slot: Slot) {
         let Some(conn) = self.conns.at(slot) else { return };
         conn.lane = Lane::Slow;
         let (id, site, source, host) = (conn.id, conn.site, conn.source, conn.host);
@@ -92,7 +92,7 @@ impl Scheduler {
         {
             let silence_ms = self.silence_ms(slot);
             if self.is_overdue(slot, id, now, silence_ms) {
-                self.to_slow_lane(slot);
+                self.enter_slow_lane(slot);
             }
         }
     }

@@ -295,7 +295,9 @@ impl Scheduler {
         reply: &Reply,
         now: Ms,
     ) {
-        let working = self.path(site, source).greeted.max(beside);
+        // Those that are still connecting count until they are refused too.
+        let path = self.path(site, source);
+        let working = if path.greeted.max(beside) > 0 { path.conns.max(beside) } else { 0 };
         if reply.code == 421 && working > 0 {
             let reason = self.reasons.keep(reply.clone());
             self.sites.get(site).reason = reason;
