@@ -33,7 +33,7 @@ faults = [
 """
 FIRST_SEED = 1_001
 # Connections out at a time: Stentor's default, given to Postfix too (its own is 100).
-CONNECTIONS = 500
+CONNECTIONS = 800
 TIMEOUT_S = 900
 
 

@@ -112,8 +112,10 @@ impl Net {
 
     /// Whether a domain takes every recipient at its first attempt and answers within a second: all of its hosts do
     /// (which of several is tried first is chance).
-    pub fn is_reachable(&self, domain: u32) -> bool {
-        self.domains[domain as usize].hosts.iter().all(|h| self.hosts[*h as usize].mood.accepts_at_once())
+    pub fn is_reachable(&self, domain: u32, subscribers: u32) -> bool {
+        let takes_all = |mood| !matches!(mood, Mood::TakesRecipients(max) if max < subscribers);
+        let moods = self.domains[domain as usize].hosts.iter().map(|h| self.hosts[*h as usize].mood);
+        moods.into_iter().all(|mood| mood.accepts_at_once() && takes_all(mood))
     }
 }
 

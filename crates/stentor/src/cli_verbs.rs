@@ -42,7 +42,7 @@ pub struct Suspended {
     list: Option<String>,
     #[arg(long, value_name = "ADDRESS", requires = "list")]
     subscriber: Option<String>,
-    /// All other mail from a domain.
+    /// All other mail from a domain, accepted from now on if it is ordinary mail (`hold` is for what waits).
     #[arg(long, value_name = "DOMAIN", conflicts_with = "list")]
     sender: Option<String>,
     /// All mail to a site, as `stentor queue` names it, or to the site of a domain.

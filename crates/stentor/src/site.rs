@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use stentor_queue::ids::SiteId;
-use stentor_queue::sched::{HostStatus, PathStatus, SiteStatus};
+use stentor_queue::sched::{FlowKey, HostStatus, PathStatus, SiteExplanation, WaitsFor};
 
 use crate::control::protocol::Problem;
 use crate::control::{ErrorCode, HostView, PathView, Reply, SiteView};
@@ -26,75 +26,88 @@ pub fn view(core: &Arc<Core>, name: &str) -> Reply {
     let settings = core.settings();
     let found = core.with(|hub, now| {
         let (site, _) = find(hub, name)?;
-        let status = hub.sched.site_status(site, now)?;
-        let suspended = hub.sched.is_site_suspended(site);
-        Some((status, suspended, hub.sched.site_paths(site, now), now))
+        let suspended: Vec<String> = hub.store.suspended().map(str::to_owned).collect();
+        Some((hub.sched.explain_site(&hub.store, site, now)?, suspended, now))
     });
-    let Some((status, suspended, paths, now)) = found else { return Reply::Error(unknown(name)) };
-    let next_try = paths.iter().filter_map(|path| path.paused_until).chain(status.until).min();
+    let Some((site, suspended, now)) = found else { return Reply::Error(unknown(name)) };
+    let next_try = match site.waits_for {
+        WaitsFor::HostClock(at) | WaitsFor::Rate(at) => Some(at),
+        _ => None,
+    };
+    let mut hosts = site.hosts.iter().peekable();
+    let paths = site.paths.iter().map(|path| {
+        let mut view = path_view(path, &settings);
+        while let Some(host) = hosts.next_if(|host| host.source == path.source) {
+            view.hosts.push(host_view(host));
+        }
+        view
+    });
     Reply::Site(Box::new(SiteView {
-        site: status.name.to_string(),
+        site: site.status.name.to_string(),
         now,
-        messages: status.messages as u64,
-        suspended,
-        waits_for: waits_for(&status, suspended, &paths),
+        messages: site.flows.iter().map(|(_, _, messages)| *messages as u64).sum(),
+        suspended: site.waits_for == WaitsFor::Operator,
+        waits_for: waits_for(&site, &suspended),
         next_try,
-        last_reply: reply(status.reason),
-        paths: paths.into_iter().map(|path| path_view(path, &settings)).collect(),
+        last_reply: reply(site.status.reason.clone()),
+        paths: paths.collect(),
     }))
 }
 
 /// What stops the next message, in words.
-fn waits_for(status: &SiteStatus, suspended: bool, paths: &[PathStatus]) -> String {
-    let limit: usize = paths.iter().map(|path| path.limit).sum();
-    let open: usize = paths.iter().map(|path| path.connections - path.silent).sum();
-    if suspended {
-        "an operator: it is suspended (`stentor resume`)"
-    } else if status.messages == 0 && status.until.is_none() {
-        ""
-    } else if status.until.is_some() {
-        "the clock of its hosts: none could be reached or would talk to us"
-    } else if !paths.is_empty() && paths.iter().all(|path| path.paused_until.is_some()) {
-        "the end of a pause: it said that we send too much at a time"
-    } else if paths.iter().any(|path| path.silent > 0) && open == 0 {
-        "an answer: all connections are kept waiting"
-    } else if open >= limit && open > 0 {
-        "its connections: as many as it bears are busy"
-    } else if status.messages > 0 {
-        "a connection from the budget, or its turn"
-    } else {
-        ""
+fn waits_for(site: &SiteExplanation, suspended: &[String]) -> String {
+    let words = match site.waits_for {
+        WaitsFor::Operator => "an operator: the site is suspended (`stentor resume`)",
+        WaitsFor::HostClock(_) => "the clock of its hosts: none could be reached, or would talk to us",
+        WaitsFor::Probe => "a probe: one connection is seeing whether its hosts are back",
+        WaitsFor::Rate(_) => "its turn: so many messages in so much time, or a pause after a rate reply",
+        WaitsFor::Connections => "its connections: as many as it bears are busy",
+        WaitsFor::Transactions => "answers: as many transactions as it has earned are under way",
+        WaitsFor::Budget => "a connection of the budget",
+        WaitsFor::Going | WaitsFor::Nothing => "",
+    };
+    let stopped = |(key, _, _): &&(Option<FlowKey>, bool, usize)| {
+        let name = match key {
+            Some(FlowKey::List(list)) => format!("list:{list}"),
+            Some(FlowKey::Sender(domain)) => format!("sender:{domain}"),
+            None => return false,
+        };
+        suspended.contains(&name)
+    };
+    let count: usize = site.flows.iter().filter(stopped).map(|(_, _, messages)| *messages).sum();
+    match (words, count) {
+        (words, 0) => words.to_owned(),
+        ("", count) => format!("an operator: lists or senders with {count} messages here are suspended"),
+        (words, count) => format!("{words}; {count} messages are of suspended lists or senders"),
     }
-    .to_owned()
 }
 
-fn path_view(path: PathStatus, settings: &Settings) -> PathView {
+fn path_view(path: &PathStatus, settings: &Settings) -> PathView {
     let source = settings.config.sending.sources.get(usize::from(path.source));
     PathView {
         source: source.map_or_else(String::new, |source| source.name.clone()),
         connections: path.connections as u64,
-        idle: path.idle as u64,
         silent: path.silent as u64,
-        connections_max: path.limit as u64,
-        proven: path.proven,
-        transactions_under_way: path.under_way.into(),
-        transactions_per_connection_max: path.transactions_max.map(u64::from),
-        recipients_per_transaction_max: path.recipients_max.map(|max| max as u64),
-        messages_per_minute_max: path.messages_per_minute,
+        connections_max: path.connections_max as u64,
+        transactions_under_way: path.transactions_under_way.into(),
+        transactions_per_connection_max: path.transactions_per_connection_max.map(u64::from),
+        recipients_per_transaction_max: path.recipients_per_transaction_max.map(|max| max as u64),
+        messages_per_minute_max: path.per_minute.map(u64::from),
         paused_until: path.paused_until,
         latency_ms: path.latency_ms.into(),
-        hosts: path.hosts.into_iter().map(host_view).collect(),
+        silence_ms: path.silence_ms,
+        hosts: Vec::new(),
     }
 }
 
-fn host_view(host: HostStatus) -> HostView {
+fn host_view(host: &HostStatus) -> HostView {
     HostView {
         host: host.host.to_string(),
         address: host.addr.to_string(),
-        preference: host.preference,
         failures: host.fails,
         next_try: host.until,
-        probing: host.probing,
-        last_reply: reply(host.reason),
+        probing: host.is_probed,
+        silent: host.is_silent,
+        last_reply: reply(host.reason.clone().filter(|_| host.fails > 0)),
     }
 }

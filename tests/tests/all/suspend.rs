@@ -9,9 +9,10 @@ fn send(server: &Server, from: &str, to: &str, id: &str) -> String {
 }
 
 /// The last try of whatever must not have gone: mail behind it has.
-fn assert_waits(server: &Server, lab: &TestLab, id: &str) {
-    send(server, "probe@elsewhere.example", "probe@two.example", &format!("probe-{id}"));
-    lab.wait_clean(&format!("probe-{id}"), &["probe@two.example"]);
+fn assert_waits(server: &Server, lab: &TestLab, id: &str, probe: &str) {
+    let probe = format!("{probe}-{id}");
+    send(server, "probe@elsewhere.example", "probe@two.example", &probe);
+    lab.wait_clean(&probe, &["probe@two.example"]);
     assert_eq!(lab.recorder().copies_of(id), 0);
 }
 
@@ -34,10 +35,10 @@ fn what_is_suspended_waits_across_restarts() {
         server.ask(&["suspend", subject, name, "--reason", "a test"]).expect("it is suspended");
         let sender = if subject == "--sender" { from } else { "me@other.example" };
         send(&server, sender, to, &id);
-        assert_waits(&server, &lab, &id);
+        assert_waits(&server, &lab, &id, "before");
         server.stop();
         server.start_again();
-        assert_waits(&server, &lab, &id);
+        assert_waits(&server, &lab, &id, "after");
         assert_eq!(server.status()["suspended_total"], 1);
         server.ask(&["resume", subject, name]).expect("it is resumed");
         lab.wait(&format!("{id} goes"), |recorder| recorder.copies_of(&id) == 1);

@@ -102,8 +102,8 @@ impl Scheduler {
 
     fn coalesce_end(&mut self, store: &Store, job: Job, now: Ms) {
         let over = self.flows.get(job.flow).rules.coalesce_over.unwrap_or(u32::MAX) as usize;
-        let mut rest = job.cursor.map_or_else(|| job.waiting.iter(), |after| job.waiting.iter_from(after));
-        while let Some(no) = rest.next() {
+        let rest = job.cursor.map_or_else(|| job.waiting.iter(), |after| job.waiting.iter_from(after));
+        for no in rest {
             self.sites.get(job.site).lines.insert(job.flow, job.class, MessageNo(no));
         }
         let mut groups: BTreeMap<Vec<MessageNo>, Vec<AddressId>> = BTreeMap::new();

@@ -35,7 +35,7 @@ pub struct Strategies {
     pub order: bool,
     /// Silent connections are charged to the slow lane.
     pub lanes: bool,
-    /// A failed host is remembered for all messages; else each message tries it by itself.
+    /// A failed host is remembered for a growing time; else it is tried again after a second.
     pub memory: bool,
     /// Connections per site, transactions under way and rates follow what the site bears.
     pub adaptation: bool,

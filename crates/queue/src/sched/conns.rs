@@ -16,6 +16,7 @@ use super::clocks::sender_key;
 use super::effects::{CloseReason, Effect, SourceNo, Work};
 use super::failing::{Drain, DrainWhat};
 use super::lanes::Lane;
+use super::path::Path;
 use super::reasons::Reply;
 use super::sites::{HostNo, ORDINARY, Pick};
 use super::timers::Timer;
@@ -28,6 +29,7 @@ pub(super) type Slot = u32;
 const SLOT_BITS: u32 = 24;
 /// Transactions of one connection until others in line for the budget have their turn.
 const TURN_TRANSACTIONS: u32 = 20;
+const TURNED_AWAY_MAX: u32 = 8;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum State {
@@ -162,7 +164,7 @@ impl Conns {
         }
     }
 
-    fn to_closing(&mut self, slot: Slot, slow_max: usize) {
+    fn begin_closing(&mut self, slot: Slot, slow_max: usize) {
         let Some(conn) = self.slots.get_mut(slot as usize).and_then(Option::as_mut) else { return };
         if conn.lane == Lane::Fast && self.slow < slow_max {
             conn.lane = Lane::Slow;
@@ -274,7 +276,7 @@ impl Scheduler {
         let ordinary = entry.lines.ordinary_for(source, &self.flows);
         let budget = if ordinary { self.cfg.connections_max } else { self.bulk_budget() };
         if self.conns.fast >= budget && !self.make_room(budget) {
-            self.want(site, now);
+            self.want(site, source, now);
             self.let_overdue_give_way(now);
             return false;
         }
@@ -297,13 +299,17 @@ impl Scheduler {
         }
     }
 
-    /// Puts a site in line for a connection, for each flow that waits there.
-    fn want(&mut self, site: SiteId, now: Ms) {
+    /// Puts a site in line for a connection from a source: for each flow of the class that waits for one.
+    fn want(&mut self, site: SiteId, source: SourceNo, now: Ms) {
         let entry = self.sites.get(site);
         let at = now + if self.cfg.strategies.order { entry.history.later_ms(now) } else { 0 };
-        for line in entry.lines.list.iter_mut().filter(|line| !line.wants && !line.waiting.is_empty()) {
-            line.wants = true;
-            self.flows.want(line.flow, site, at);
+        let class = if entry.lines.ordinary_for(source, &self.flows) { ORDINARY } else { 1 };
+        for line in &mut entry.lines.list {
+            let is_of_class = line.class == class && !line.wants && !line.waiting.is_empty();
+            if is_of_class && self.flows.get(line.flow).rules.sources.has(source) {
+                line.wants = true;
+                self.flows.want(line.flow, site, at);
+            }
         }
     }
 
@@ -385,7 +391,7 @@ impl Scheduler {
         if let Some(conn) = self.conns.at(slot) {
             conn.state = State::Closing;
         }
-        self.conns.to_closing(slot, slow_max);
+        self.conns.begin_closing(slot, slow_max);
         let path = &mut self.sites.get(site).paths[source as usize];
         path.coming -= usize::from(matches!(was, State::Connecting | State::Ready));
         if was == State::Idle
@@ -417,7 +423,9 @@ impl Scheduler {
 
     /// Opens connections for the sites in line, as far as the budget goes.
     pub(super) fn serve_wanting(&mut self, now: Ms) {
-        while self.conns.fast < self.cfg.connections_max {
+        // Sites whose turn came and that went back into the line: there is no room for their kind.
+        let mut turned_away = 0;
+        while self.conns.fast < self.cfg.connections_max && turned_away < TURNED_AWAY_MAX {
             let bulk_too = self.conns.fast < self.bulk_budget();
             let Some((flow, site)) = self.flows.next_wanting(self.cfg.ordinary_per_bulk, bulk_too) else { return };
             if let Some(line) = self.sites.get(site).lines.line(flow) {
@@ -428,6 +436,8 @@ impl Scheduler {
             if self.conns.open() > before {
                 // It goes to the end of the line for its next one.
                 self.want_more(site, now);
+            } else if self.sites.get(site).lines.line(flow).is_some_and(|line| line.wants) {
+                turned_away += 1;
             }
         }
     }
@@ -436,10 +446,15 @@ impl Scheduler {
         let (adapts, default) = (self.cfg.strategies.adaptation, self.cfg.connections_per_site_max);
         let entry = self.sites.get(site);
         let max = entry.connections_max(default);
-        let more = entry.paths.iter().any(|path| path.conns - path.silent < path.allowed(max, adapts));
         let coming: usize = entry.paths.iter().map(|path| path.coming - path.silent_coming).sum();
-        if more && coming < entry.lines.len() {
-            self.want(site, now);
+        if coming >= entry.lines.len() {
+            return;
+        }
+        let more = |path: &Path| path.conns - path.silent < path.allowed(max, adapts);
+        let sources: SmallVec<[SourceNo; 4]> =
+            entry.paths.iter().enumerate().filter(|(_, path)| more(path)).map(|(i, _)| i as SourceNo).collect();
+        for source in sources {
+            self.want(site, source, now);
         }
     }
 
@@ -561,6 +576,9 @@ impl Scheduler {
         }
         let Some(conn) = self.conns.at(slot).filter(|conn| conn.lane == Lane::Fast) else { return false };
         let (site, source, begun) = (conn.site, conn.source, conn.begun);
+        if begun == 0 {
+            return false;
+        }
         if ordinary && self.conns.fast >= self.cfg.connections_max {
             return !self.sites.get(site).lines.ordinary_for(source, &self.flows);
         }
@@ -693,8 +711,8 @@ impl Scheduler {
     }
 
     /// No host of the site may be tried now, after a failure: what is over its lifetime there has had its chance.
-    pub(super) fn site_down(&mut self, site: SiteId, reply: &Reply, now: Ms) {
-        self.drains.push_back(Drain { what: DrainWhat::Site(site), expired_only: true, reply: reply.clone() });
+    pub(super) fn site_down(&mut self, site: SiteId, source: SourceNo, reply: &Reply, now: Ms) {
+        self.drains.push_back(Drain { what: DrainWhat::Site(site, source), expired_only: true, reply: reply.clone() });
         self.refresh(site, now);
     }
 }

@@ -6,7 +6,7 @@
 
 use super::reasons::Reply;
 use super::timers::Timer;
-use super::{Active, Dsn, Effect, Failure, Ids, STEPS_MAX, Scheduler};
+use super::{Active, Dsn, Effect, Failure, Ids, STEPS_MAX, Scheduler, SourceNo};
 use crate::ids::{AddressId, DomainId, MessageNo, Ms, SiteId};
 use crate::idset::IdSet;
 use crate::store::Store;
@@ -28,7 +28,8 @@ pub(super) struct Failing {
 
 pub(super) enum DrainWhat {
     Domain(DomainId),
-    Site(SiteId),
+    /// What goes from this source.
+    Site(SiteId, SourceNo),
 }
 
 /// A domain or a site whose waiting recipients fail: all of them, or those over their lifetime.
@@ -39,6 +40,10 @@ pub(super) struct Drain {
 }
 
 impl Failing {
+    pub fn is_idle(&self) -> bool {
+        self.ids.is_empty() && self.list.is_empty() && !self.timed
+    }
+
     pub fn ids(&self) -> &IdSet {
         &self.ids
     }
@@ -160,7 +165,7 @@ impl Scheduler {
         {
             let done = match drain.what {
                 DrainWhat::Domain(domain) => self.drain_domain(store, domain, &drain, &mut steps, now),
-                DrainWhat::Site(site) => self.drain_site(store, site, &drain, &mut steps, now),
+                DrainWhat::Site(site, source) => self.drain_site(store, site, source, &drain, &mut steps, now),
             };
             if !done {
                 self.drains.push_front(drain);
@@ -173,11 +178,13 @@ impl Scheduler {
         while *steps > 0 {
             *steps -= 1;
             let Some(mut no) = self.oldest_at_domain(domain) else { return true };
-            if drain.expired_only && self.lifetimes_differ() && !self.is_over_age(store, no, now) {
+            let is_young = |no| self.messages.is_live(no) && !self.is_over_age(store, no, now);
+            if drain.expired_only && is_young(no) && self.lifetimes_differ() {
                 let entry = self.domains.get(domain);
                 let all: Vec<u32> = entry.bulk.iter().chain(&entry.explicit).take(STEPS_MAX as usize).collect();
                 *steps = steps.saturating_sub(all.len() as u32 / 8);
-                let Some(old) = all.into_iter().find(|no| self.is_over_age(store, MessageNo(*no), now)) else {
+                let is_young = |no| self.messages.is_live(no) && !self.is_over_age(store, no, now);
+                let Some(old) = all.into_iter().find(|no| !is_young(MessageNo(*no))) else {
                     return true;
                 };
                 no = MessageNo(old);
@@ -195,10 +202,19 @@ impl Scheduler {
         false
     }
 
-    fn drain_site(&mut self, store: &Store, site: SiteId, drain: &Drain, steps: &mut u32, now: Ms) -> bool {
+    fn drain_site(
+        &mut self,
+        store: &Store,
+        site: SiteId,
+        source: SourceNo,
+        drain: &Drain,
+        steps: &mut u32,
+        now: Ms,
+    ) -> bool {
         // From the back: a line that becomes empty may be taken out.
         for at in (0..self.sites.get(site).lines.list.len()).rev() {
             while let Some(line) = self.sites.get(site).lines.list.get(at)
+                && self.flows.get(line.flow).rules.sources.has(source)
                 && let Some(no) = super::lines::oldest(&line.waiting, self.newest)
             {
                 if *steps == 0 {

@@ -25,13 +25,17 @@ pub(super) enum Lane {
     Slow,
 }
 
+/// Silence that changes lanes.
+pub(super) fn silence_ms(least: Ms, p99_ms: Option<Ms>) -> Ms {
+    least.max(p99_ms.unwrap_or(0) * P99_TIMES)
+}
+
 impl Scheduler {
     fn silence_ms(&mut self, slot: Slot) -> Ms {
         let least = self.cfg.fast_silence_ms;
         let Some(conn) = self.conns.at(slot) else { return least };
         let (site, source) = (conn.site, conn.source);
-        let p99 = self.sites.get(site).paths[source as usize].gaps.p99_ms();
-        least.max(p99.unwrap_or(0) * P99_TIMES)
+        silence_ms(least, self.sites.get(site).paths[source as usize].gaps.p99_ms())
     }
 
     /// Sees to it that the connection is looked at when it has been silent for too long.
@@ -51,7 +55,7 @@ impl Scheduler {
         if at > now {
             self.arm(slot, at);
         } else if self.conns.slow < self.cfg.slow_connections_max {
-            self.to_slow_lane(slot);
+            self.enter_slow_lane(slot);
             self.serve_wanting(now);
         } else {
             self.conns.overdue.push_back((slot, id));
@@ -61,7 +65,7 @@ impl Scheduler {
         }
     }
 
-    fn to_slow_lane(&mut self, slot: Slot) {
+    fn enter_slow_lane(&mut self, slot: Slot) {
         let Some(conn) = self.conns.at(slot) else { return };
         conn.lane = Lane::Slow;
         let (id, site, source, host) = (conn.id, conn.site, conn.source, conn.host);
@@ -88,7 +92,7 @@ impl Scheduler {
         {
             let silence_ms = self.silence_ms(slot);
             if self.is_overdue(slot, id, now, silence_ms) {
-                self.to_slow_lane(slot);
+                self.enter_slow_lane(slot);
             }
         }
     }

@@ -28,7 +28,7 @@ pub(super) struct Lines {
     /// The line whose turn it is.
     cursor: usize,
     /// Lines of suspended flows.
-    pub aside: Option<Box<Vec<Line>>>,
+    pub aside: Vec<Line>,
 }
 
 pub(super) fn oldest(set: &IdSet, newest: u32) -> Option<MessageNo> {
@@ -85,9 +85,7 @@ impl Lines {
         if let Some(at) = self.list.iter().position(|line| line.flow == flow) {
             self.remove_at(at, no);
         }
-        if let Some(aside) = &mut self.aside
-            && let Some(line) = aside.iter_mut().find(|line| line.flow == flow)
-        {
+        if let Some(line) = self.aside.iter_mut().find(|line| line.flow == flow) {
             line.waiting.remove(no.0);
         }
     }
@@ -97,7 +95,7 @@ impl Lines {
         for at in (0..self.list.len()).rev() {
             self.remove_at(at, no);
         }
-        for line in self.aside.iter_mut().flat_map(|aside| aside.iter_mut()) {
+        for line in &mut self.aside {
             line.waiting.remove(no.0);
         }
     }
@@ -119,10 +117,9 @@ impl Lines {
                 let mut line = self.list.swap_remove(at);
                 self.counts[line.class] -= line.waiting.len();
                 line.wants = false;
-                let aside = self.aside.get_or_insert_default();
-                match aside.iter_mut().find(|l| l.flow == line.flow) {
+                match self.aside.iter_mut().find(|l| l.flow == line.flow) {
                     Some(there) => there.waiting.union_with(&line.waiting),
-                    None => aside.push(line),
+                    None => self.aside.push(line),
                 }
             }
         }
@@ -130,14 +127,12 @@ impl Lines {
 
     /// Brings lines of flows that are not suspended any more back; whether there were some.
     pub fn bring_back(&mut self, flows: &Flows) -> bool {
-        let Some(aside) = self.aside.take() else { return false };
+        let aside = std::mem::take(&mut self.aside);
         let (stay, back): (Vec<Line>, Vec<Line>) = aside.into_iter().partition(|line| flows.is_suspended(line.flow));
         for line in &back {
             self.insert_all(line.flow, line.class, &line.waiting);
         }
-        if !stay.is_empty() {
-            self.aside = Some(Box::new(stay));
-        }
+        self.aside = stay;
         !back.is_empty()
     }
 
@@ -189,7 +184,7 @@ impl Lines {
     /// A flow has had a transaction of so many recipients.
     pub fn served(&mut self, flow: FlowNo, recipients: usize) {
         if let Some(line) = self.line(flow) {
-            line.deficit -= recipients as i32;
+            line.deficit -= i32::try_from(recipients).unwrap_or(i32::MAX / 2);
         }
     }
 }

@@ -30,9 +30,9 @@ mod clocks;
 mod coalesce;
 mod config;
 mod conns;
-mod detail;
 mod domains;
 mod effects;
+mod explain;
 mod failing;
 mod flows;
 mod history;
@@ -59,8 +59,8 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
 pub use config::{Backoff, SchedConfig, SourceConfig, Strategies};
-pub use detail::{HostStatus, PathStatus};
 pub use effects::{CloseReason, Dsn, Effect, Failure, Ids, RcptOutcome, SourceNo, Stage, Work};
+pub use explain::{HostStatus, PathStatus, SiteExplanation, WaitsFor};
 pub use flows::{FlowKey, FlowRules, SourceSet};
 pub use history::SiteHistory;
 pub use reasons::Reply;
@@ -91,14 +91,14 @@ struct Active {
 
 impl Active {
     fn is_idle(&self) -> bool {
-        self.in_flight.is_empty() && self.extra.is_none()
+        self.in_flight.is_empty() && self.extra.as_ref().is_none_or(|extra| extra.is_idle())
     }
 }
 
 #[derive(Default)]
 struct Extra {
     activation: Option<Activation>,
-    /// Recipients pending when it was last asked whether only stragglers are left.
+    /// Recipients pending when it was last asked whether only stragglers are left; 0 once that has been said.
     pending_before: u32,
     failing: failing::Failing,
     /// Sites with a hold on this message.
@@ -107,6 +107,13 @@ struct Extra {
     parked: Option<Box<verbs::Parked>>,
     /// An operator is taking recipients out.
     reserved: Option<Box<verbs::Reserved>>,
+}
+
+impl Extra {
+    fn is_idle(&self) -> bool {
+        let is_under_way = self.activation.is_some() || self.pending_before > 0 || !self.failing.is_idle();
+        !is_under_way && self.held_at.is_empty() && self.parked.is_none() && self.reserved.is_none()
+    }
 }
 
 /// A large message on its way to its domains.

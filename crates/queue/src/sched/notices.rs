@@ -126,7 +126,9 @@ impl Scheduler {
         let is_spread = extra.activation.is_none() && extra.parked.is_none();
         let is_late = now.saturating_sub(message.accepted()) > QUIET_WITHIN_MS;
         if is_late || is_quiet && is_spread && self.flows.wanting == [0, 0] {
+            extra.pending_before = 0;
             self.effects.push(Effect::FastDone { no, pending });
+            self.messages.rest(no);
         } else {
             self.timers.set(now + QUIET_MS, Timer::Stragglers(no));
         }

@@ -161,12 +161,11 @@ mod tests {
         pace.give([None, Some(100), Some(1_000)], 0);
         let (mut now, mut sent) = (0, Vec::new());
         while now < 2 * HOUR_MS {
-            match pace.wait(now) {
-                Some(until) => now = until,
-                None => {
-                    pace.go();
-                    sent.push(now);
-                }
+            if let Some(until) = pace.wait(now) {
+                now = until;
+            } else {
+                pace.go();
+                sent.push(now);
             }
         }
         let most = |window: Ms| {

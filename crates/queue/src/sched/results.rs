@@ -19,6 +19,8 @@ use crate::store::Store;
 
 /// Connections lost in a row, in a transaction, until it is the host that has failed.
 const LOSSES_MAX: u8 = 2;
+/// Without the memory of hosts.
+const FORGOTTEN_MS: Ms = 1_000;
 
 /// What a transaction's outcomes say about host and site, first of each kind.
 #[derive(Default)]
@@ -292,7 +294,9 @@ impl Scheduler {
         reply: &Reply,
         now: Ms,
     ) {
-        let working = self.path(site, source).greeted.max(beside);
+        // Those that are still connecting count until they are refused too.
+        let path = self.path(site, source);
+        let working = if path.greeted.max(beside) > 0 { path.conns.max(beside) } else { 0 };
         if reply.code == 421 && working > 0 {
             let reason = self.reasons.keep(reply.clone());
             self.sites.get(site).reason = reason;
@@ -322,29 +326,15 @@ impl Scheduler {
         (entry.reason, entry.losses) = (reason, 0);
         let memory = self.cfg.strategies.memory;
         if !memory {
-            (entry.until, entry.fails) = (now, 0);
+            (entry.until, entry.fails) = (now + FORGOTTEN_MS, 0);
         }
         let site_entry = self.sites.get(site);
         site_entry.reason = reason;
         site_entry.history.failed(now);
-        let paths = site_entry.paths.len() as SourceNo;
-        let is_up = |source| matches!(self.sites.pick(site, source, now, &mut self.rng), Pick::Target(_));
-        if !(0..paths).any(is_up) {
+        if matches!(self.sites.pick(site, source, now, &mut self.rng), Pick::Wait(_)) {
             self.path(site, source).distrust();
-            self.site_down(site, reply, now);
-        }
-        if !memory {
-            self.each_by_itself(site, reply, now);
+            self.site_down(site, source, reply, now);
         }
         self.sites.mark_dirty(site);
-    }
-
-    /// Without the memory of hosts: the message whose turn it was waits by itself, the others try for themselves.
-    fn each_by_itself(&mut self, site: SiteId, reply: &Reply, now: Ms) {
-        let newest = self.newest;
-        let mut fronts = self.sites.get(site).lines.list.iter().map(|line| super::lines::oldest(&line.waiting, newest));
-        if let Some(no) = fronts.find_map(|front| front) {
-            self.hold(site, HoldKey::Message(no), reply, false, now);
-        }
     }
 }

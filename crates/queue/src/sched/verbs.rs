@@ -15,6 +15,7 @@ use std::collections::VecDeque;
 use smallvec::SmallVec;
 
 use super::clocks::sender_key;
+use super::flows::FlowKey;
 use super::lines::oldest;
 use super::{Active, SMALL_RECIPIENTS_MAX, Scheduler};
 use crate::ids::{AddressId, DomainId, MessageNo, Ms, SiteId};
@@ -129,6 +130,20 @@ impl Scheduler {
             self.sites.get(site).suspended = false;
             self.sites.mark_dirty(site);
         }
+    }
+
+    /// [`Self::suspend_site`], [`Self::suspend_flow`] and their ends, by the names of [`crate::event::Event::Suspend`].
+    /// What is not the scheduler's (a subscriber) changes nothing.
+    pub fn set_suspended(&mut self, what: &str, suspended: bool) {
+        let Some((kind, name)) = what.split_once(':') else { return };
+        let key = match kind {
+            "list" => FlowKey::List(name.into()),
+            "sender" => FlowKey::Sender(name.into()),
+            "site" if suspended => return self.suspend_site(name),
+            "site" => return self.resume_site(name),
+            _ => return,
+        };
+        if suspended { self.suspend_flow(&key) } else { self.resume_flow(&key) }
     }
 
     pub fn suspended_sites(&self) -> &[std::sync::Arc<str>] {

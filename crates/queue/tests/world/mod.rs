@@ -4,6 +4,7 @@
 //! it, or a domain that does not exist), expired (nothing there ever answers), else delivered.
 
 mod hosts;
+mod rules;
 mod verbs;
 
 use std::cmp::Reverse;
@@ -14,7 +15,8 @@ use stentor_queue::event::{Accept, Class, Event, Fate};
 use stentor_queue::ids::{AddressId, ConnId, ContentId, MessageNo, Ms, SiteId};
 use stentor_queue::idset::IdSet;
 use stentor_queue::sched::{
-    Backoff, Census, CloseReason, Effect, Failure, RcptOutcome, SchedConfig, Scheduler, Stage, Work,
+    Backoff, Census, CloseReason, Effect, Failure, RcptOutcome, SchedConfig, Scheduler, SourceConfig, Stage,
+    Strategies, Work,
 };
 use stentor_queue::store::{Applied, Store};
 
@@ -70,6 +72,8 @@ pub struct World {
     accepted: Vec<(u64, AddressId, Ms)>,
     /// Kept back by a removal that is not durable yet.
     reserved: HashSet<(u64, AddressId)>,
+    /// Messages whose delay was told in this run.
+    delayed: HashSet<u64>,
     posts_left: u32,
     /// Restarts so far: what was under way before is gone.
     run: u64,
@@ -87,6 +91,15 @@ fn config(rng: &mut fastrand::Rng) -> SchedConfig {
         resolves_max: rng.usize(1..8),
         recipient_retry: Backoff::new(5 * MINUTE, HOUR),
         lifetime_ms: LIFETIME,
+        warn_ms: Some(rules::WARN),
+        ordinary_reserve: rng.usize(0..4),
+        sources: vec![SourceConfig::default(); rng.usize(0..4)],
+        strategies: Strategies {
+            order: rng.u32(0..4) > 0,
+            lanes: rng.u32(0..4) > 0,
+            memory: true,
+            adaptation: rng.u32(0..4) > 0,
+        },
         ..SchedConfig::default()
     }
 }
@@ -113,6 +126,7 @@ impl World {
             doubtful: HashSet::new(),
             accepted: Vec::new(),
             reserved: HashSet::new(),
+            delayed: HashSet::new(),
             posts_left: rng.u32(5..40),
             run: 0,
             seed,
@@ -126,6 +140,7 @@ impl World {
                 world.at(after, ev);
             }
         }
+        rules::set(&mut world.sched);
         world.plan_verbs();
         world
     }
@@ -217,7 +232,7 @@ impl World {
             accepted: self.now,
             sender: format!("list@s{}.example", self.rng.u32(0..3)),
             class: if self.rng.bool() { Class::Bulk } else { Class::Ordinary },
-            list: None,
+            list: rules::list(&mut self.rng),
             recipients,
             prefix: Vec::new(),
             eight_bit: false,
@@ -269,8 +284,15 @@ impl World {
                 self.at(20, Ev::Closed(conn, run));
             }
             Effect::GiveWay { conn } => self.give_way(conn),
-            Effect::Delayed { .. } | Effect::FastDone { .. } => {}
-            Effect::Suspend { .. } | Effect::Coalesce { .. } => panic!("no list has rules"),
+            Effect::Delayed { no } => self.delayed(no),
+            Effect::FastDone { no, pending } => {
+                let there = self.store.message(no).map_or(0, |m| m.pending().len());
+                assert!(pending as usize >= there, "more stragglers than were said");
+            }
+            Effect::Suspend { id, posts, list, .. } => {
+                assert!(Hosts::is_unknown_user(id) && posts == rules::SUSPEND_POSTS && &*list == rules::SUSPENDS);
+            }
+            Effect::Coalesce { list, posts, ids } => self.coalesce(&list, &posts, &ids),
             Effect::Bounce { no, failures } => self.bounce(no, failures),
         }
     }
@@ -385,7 +407,8 @@ impl World {
             for failure in failures.iter().filter(|f| f.expired == expired) {
                 let message = self.store.message(no).expect("failures of a live message");
                 let age = self.now - message.accepted();
-                assert!(!expired || age > LIFETIME, "expired at the age of {age} ms: {failure:?}");
+                let lifetime = if message.list() == Some(rules::SHORT) { rules::SHORT_LIFETIME } else { LIFETIME };
+                assert!(!expired || age > lifetime, "expired at the age of {age} ms: {failure:?}");
                 assert!(!self.in_flight.contains(&(no, failure.id)));
                 assert!(!self.reserved.contains(&(message.id().0, failure.id)), "failed while it was taken out");
                 ids.insert(failure.id.0);
@@ -408,6 +431,7 @@ impl World {
         assert!(self.in_flight.is_empty());
         self.reserved.clear();
         self.sched = Scheduler::new(self.cfg.clone(), self.seed + 1);
+        rules::set(&mut self.sched);
         let live: Vec<MessageNo> = self.store.messages().map(|(no, _)| no).collect();
         for no in live {
             self.sched.accepted(&self.store, no, self.now);
@@ -431,7 +455,7 @@ impl World {
             *per_site.entry(conn.site).or_default() += 1;
         }
         // Each of up to three hosts may have silent ones beside.
-        let max = self.cfg.connections_per_site_max * 3;
+        let max = self.cfg.connections_per_site_max * 3 * self.cfg.sources.len().max(1);
         assert!(per_site.values().all(|n| *n <= max), "a site's limit exceeded");
     }
 
@@ -463,6 +487,10 @@ impl World {
         assert!(self.store.is_empty() && self.store.is_balanced());
         let load = self.sched.load();
         assert_eq!(load.messages, 0, "left behind");
+        for site in 0..load.sites as u32 {
+            let why = self.sched.explain_site(&self.store, SiteId(site), self.now).expect("a known site");
+            assert!(why.flows.is_empty(), "messages left behind: {why:?}");
+        }
         assert_eq!(load.lists, 0, "lists left behind: {load:?}");
         assert_eq!(load.clocks, 0, "clocks left behind: {load:?}");
         assert!(self.conns.is_empty(), "idle connections stay open");

@@ -1,12 +1,12 @@
 //! The operator of a world: holds, releases, removals that take a while to be durable or are refused, "try now".
 
 use stentor_queue::event::{Event, Fate};
-use stentor_queue::ids::{AddressId, MessageId, MessageNo, Ms};
+use stentor_queue::ids::{AddressId, MessageId, MessageNo, Ms, SiteId};
 use stentor_queue::idset::IdSet;
 use stentor_queue::message::Message;
-use stentor_queue::sched::Work;
+use stentor_queue::sched::{FlowKey, Work};
 
-use super::{End, Ev, HOUR, World};
+use super::{End, Ev, HOUR, World, rules};
 
 pub enum Verb {
     Hold,
@@ -17,11 +17,13 @@ pub enum Verb {
     /// Recipients that were in a transaction when they were removed.
     Later(MessageId, IdSet, u64),
     TryNow,
+    Suspend,
+    Resume(FlowKey, Option<String>),
 }
 
 impl World {
     pub fn plan_verbs(&mut self) {
-        for verb in [|| Verb::Hold, || Verb::Remove, || Verb::TryNow] {
+        for verb in [|| Verb::Hold, || Verb::Remove, || Verb::TryNow, || Verb::Suspend] {
             for _ in 0..self.rng.u32(0..4) {
                 let after = if self.rng.bool() { self.rng.u64(1..5_000) } else { self.rng.u64(1..3 * HOUR) };
                 self.at(after, Ev::Verb(verb()));
@@ -44,6 +46,13 @@ impl World {
             Verb::Durable(id, ids, run) if *run == self.run => self.removal_ends(*id, ids),
             Verb::Later(id, ids, run) if *run == self.run => self.remove_later(*id, ids),
             Verb::Durable(..) | Verb::Later(..) => {}
+            Verb::Suspend => self.suspend_some(),
+            Verb::Resume(key, site) => {
+                self.sched.resume_flow(key);
+                if let Some(site) = site {
+                    self.sched.resume_site(site);
+                }
+            }
             Verb::TryNow => {
                 for no in self.some_live() {
                     let pending: IdSet = self.store.pending_of(no).map(|id| id.0).collect();
@@ -67,6 +76,18 @@ impl World {
         let share = self.rng.u32(1..4);
         let live: Vec<MessageNo> = self.store.messages().map(|(no, _)| no).collect();
         live.into_iter().filter(|_| self.rng.u32(0..share) == 0).take(10).collect()
+    }
+
+    fn suspend_some(&mut self) {
+        let key = rules::some_flow(&mut self.rng);
+        self.sched.suspend_flow(&key);
+        let count = self.sched.load().sites.max(1) as u32;
+        let site = self.sched.site_name(SiteId(self.rng.u32(0..count))).map(str::to_owned);
+        if let Some(site) = &site {
+            self.sched.suspend_site(site);
+        }
+        let after = self.rng.u64(1..2 * HOUR);
+        self.at(after, Ev::Verb(Verb::Resume(key, site)));
     }
 
     fn hold_some(&mut self) {

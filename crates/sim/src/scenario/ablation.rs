@@ -7,6 +7,9 @@ use super::day::{self, Day};
 /// Names of what can be switched off, `none` first.
 pub const PARTS: [&str; 7] = ["none", "order", "lanes", "memory", "reuse", "pipelining", "adaptation"];
 
+/// What a day has that others have not.
+type Shape = fn(&mut Day);
+
 fn without(part: &str, mut day: Day) -> Day {
     match part {
         "order" => day.cfg.strategies.order = false,
@@ -37,7 +40,7 @@ fn over(days: &[day::Result]) -> Value {
 }
 
 pub fn run(first: u64, seeds: u64) -> Value {
-    let days: [(&str, fn(&mut Day)); 3] = [
+    let days: [(&str, Shape); 3] = [
         ("list, 30 % bad", |day| day.bad_percent = 30),
         ("list, 30 % bad, 300 connections", |day| {
             day.bad_percent = 30;

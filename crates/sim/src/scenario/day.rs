@@ -146,7 +146,7 @@ fn sim(day: &Day, net: &Net) -> Sim {
 fn alone(day: &Day, net: &Net, subscribers: &[u32]) -> u32 {
     let mut slowest = 0;
     for (domain, count) in subscribers.iter().enumerate() {
-        if !net.is_reachable(domain as u32) {
+        if !net.is_reachable(domain as u32, *count) {
             continue;
         }
         let mut hosts = Net::default();
@@ -207,7 +207,7 @@ pub fn run_beside(day: &Day, slowest_alone_ms: u32) -> Result {
         number += 1;
         let Some(id) = sim.subscriber(number, domain) else { continue };
         recipients.insert(id.0);
-        if net.is_reachable(domain) {
+        if net.is_reachable(domain, subscribers[domain as usize]) {
             watched.insert(id.0);
         }
     }

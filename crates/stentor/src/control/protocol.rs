@@ -648,7 +648,7 @@ pub struct ExportedRecipient {
 }
 
 /// The answer to a request.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Reply {
     Status(Box<Status>),
     Queue(QueueSummary),

@@ -200,14 +200,12 @@ pub fn site(s: &SiteView) -> String {
 
 fn site_path(path: &PathView, now: Ms, out: &mut String) {
     let from = if path.source.is_empty() { String::new() } else { format!("from {}: ", cut(&path.source, 30)) };
-    let (silent, idle) = (path.silent, path.idle);
-    let used = format!("{} of {} connections ({idle} idle, {silent} silent)", path.connections, path.connections_max);
-    let proven = if path.proven { "" } else { ", not proven" };
-    line(out, format_args!("  {from}{used}, {} under way{proven}", plural(path.transactions_under_way, "transaction")));
+    let used = format!("{} of {} connections ({} silent)", path.connections, path.connections_max, path.silent);
+    line(out, format_args!("  {from}{used}, {} under way", plural(path.transactions_under_way, "transaction")));
     let limits = [
         (path.transactions_per_connection_max.map(|n| n.to_string()), "messages a connection"),
         (path.recipients_per_transaction_max.map(|n| n.to_string()), "recipients a message"),
-        (path.messages_per_minute_max.map(|n| format!("{n:.0}")), "messages a minute"),
+        (path.messages_per_minute_max.map(|n| n.to_string()), "messages a minute"),
         (path.paused_until.map(|at| next_try(Some(at), now)), "of pause after a rate reply"),
     ];
     let limits: Vec<String> =
@@ -217,12 +215,13 @@ fn site_path(path: &PathView, now: Ms, out: &mut String) {
     }
     for host in &path.hosts {
         let state = match (host.failures, host.probing) {
+            (0, _) if host.silent => "keeps us waiting".to_owned(),
             (0, _) => "well".to_owned(),
             (n, true) => format!("{}, being tried", plural(n.into(), "failure")),
             (n, false) => format!("{}, next try {}", plural(n.into(), "failure"), next_try(host.next_try, now)),
         };
         let name = format!("{} [{}]", cut(&host.host, 34), cut(&host.address, 47));
-        line(out, format_args!("    {:>3} {name}: {state}", host.preference));
+        line(out, format_args!("    {name}: {state}"));
         if !host.last_reply.is_empty() {
             line(out, format_args!("        {}", cut(&host.last_reply, 88)));
         }

@@ -4,12 +4,12 @@ use serde::{Deserialize, Serialize};
 use stentor_queue::ids::Ms;
 
 /// `stentor site NAME`.
-#[derive(Clone, PartialEq, Default, Serialize, Deserialize, Debug)]
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 #[serde(default)]
 pub struct SiteView {
     pub site: String,
     pub now: Ms,
-    /// Messages that could go now, or wait for a connection.
+    /// Messages that could go now, those of suspended lists included.
     pub messages: u64,
     pub suspended: bool,
     /// Why nothing goes, in words; empty if something may.
@@ -20,38 +20,38 @@ pub struct SiteView {
     pub paths: Vec<PathView>,
 }
 
-#[derive(Clone, PartialEq, Default, Serialize, Deserialize, Debug)]
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 #[serde(default)]
 pub struct PathView {
     /// Name of the source; empty if none is configured.
     pub source: String,
     pub connections: u64,
-    pub idle: u64,
     /// Kept waiting by the host.
     pub silent: u64,
     pub connections_max: u64,
-    /// Whether a delivery has succeeded since the last trouble.
-    pub proven: bool,
     pub transactions_under_way: u64,
     pub transactions_per_connection_max: Option<u64>,
     pub recipients_per_transaction_max: Option<u64>,
-    pub messages_per_minute_max: Option<f64>,
+    pub messages_per_minute_max: Option<u64>,
     /// A rate reply stopped it until then.
     pub paused_until: Option<Ms>,
     pub latency_ms: u64,
+    /// A connection that is silent for longer is charged to the slow lane.
+    pub silence_ms: u64,
     pub hosts: Vec<HostView>,
 }
 
-#[derive(Clone, PartialEq, Default, Serialize, Deserialize, Debug)]
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 #[serde(default)]
 pub struct HostView {
     pub host: String,
     pub address: String,
-    pub preference: u16,
     /// In a row.
     pub failures: u8,
     pub next_try: Option<Ms>,
     /// One connection is seeing whether it is back.
     pub probing: bool,
+    /// It keeps a connection waiting.
+    pub silent: bool,
     pub last_reply: String,
 }

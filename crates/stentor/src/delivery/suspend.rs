@@ -23,6 +23,9 @@ use crate::core::verb::{Audit, Change, VerbJob};
 const REPLY_CHARS_MAX: usize = 500;
 
 pub async fn subscriber(core: Arc<Core>, list: Arc<str>, address: String, posts: u32, since: Ms, text: Arc<str>) {
+    if address.is_empty() {
+        return; // nobody's id any more: the last post that named it is done with
+    }
     let (now, since) = (core.clock.now(), format_date(since));
     let detail = json!({"list": &*list, "subscriber": address, "posts": posts, "since": since, "reply": &*text});
     let audit = Audit { at: now, who: "stentor".to_owned(), verb: "suspend", detail: detail.to_string() };
