@@ -135,7 +135,8 @@ impl Life<'_> {
                                     }
                                 }
                             }
-                            Change::TryNow { .. } => {}
+                            // Nobody here suspends anything.
+                            Change::TryNow { .. } | Change::Suspend { .. } => {}
                         }
                     }
                     Job::Piece { .. } | Job::Intern { .. } | Job::Unlist { .. } | Job::Drop { .. } => {}
