@@ -26,6 +26,7 @@ fn day(options: &Options) -> Value {
             day.posts = options.number("posts", 200) as u32;
             day.pipeline = options.number("pipeline", 16) as usize;
             day.cfg.connections_max = options.number("connections", day.cfg.connections_max as u64) as usize;
+            day.cfg.slow_connections_max = day.cfg.connections_max / 2;
             let strategies = &mut day.cfg.strategies;
             strategies.order = options.number("order", 1) == 1;
             strategies.lanes = options.number("lanes", 1) == 1;

@@ -4,7 +4,8 @@
 //! **Concurrency** is additive increase, multiplicative decrease. A path that has proven nothing has one connection.
 //! As long as nothing was ever refused, each success allows one more; after a refusal one more per round of the window.
 //! 421 to a new connection: the window becomes what works, and stays for a time that doubles with each such refusal; a
-//! rate reply or a latency that has risen `SLOWER` times: half, or seven tenths. It never snaps back.
+//! rate reply or a latency that has risen `SLOWER` times: half, or seven tenths. It never snaps back. A site that is
+//! sluggish as a rule (tarpits) has one connection.
 //!
 //! **Transactions under way** on all of its connections together are at most `UNDER_WAY_MIN` plus what the site has taken
 //! lately: doubling per round trip, so that a limit is not met with hundreds of transactions in the pipe.
@@ -30,6 +31,8 @@ const GROW_MS_MAX: Ms = 3_600_000;
 /// Latency against the best known one that counts as rising, and from what time on.
 const SLOWER: u32 = 4;
 const SLOWER_MS_MIN: u32 = 1_000;
+/// A site that takes so long for an answer gets one connection.
+const SLUGGISH_MS: u32 = 2_000;
 const SLOWER_PAUSE_MS: Ms = 10_000;
 const DAY_MS: Ms = 86_400_000;
 
@@ -103,6 +106,8 @@ impl Path {
     pub fn allowed(&self, max: usize, adapts: bool) -> usize {
         match (self.proven, adapts) {
             (false, _) => 1,
+            // More would only hold more of the budget.
+            (true, true) if self.latency_ms > SLUGGISH_MS => 1,
             (true, true) => (self.window as usize).clamp(1, max.max(1)),
             (true, false) => max.max(1),
         }
