@@ -15,6 +15,8 @@ use crate::net::Net;
 /// The shell's `connect_timeout_s`, and the time-outs of RFC 5321 4.5.3.2.
 const CONNECT_TIMEOUT_MS: Ms = 10_000;
 const COMMAND_TIMEOUT_MS: Ms = 300_000;
+/// How often the shell tells of signs of life.
+const PROGRESS_MS: Ms = 500;
 const FINAL_TIMEOUT_MS: Ms = 600_000;
 
 pub(crate) struct Wire {
@@ -135,10 +137,20 @@ impl Sim {
             (false, true) => rtt * (count + 1),
             (false, false) => rtt * (count + 2),
         };
-        let arrives = self.now + before + rtt / 2;
+        let (now, mut signs) = (self.now, Vec::new());
+        let arrives = now + before + rtt / 2;
         wire.server_free = wire.server_free.max(arrives) + answers;
+        // Command by command there are signs of life, of which the shell tells now and then.
+        let mut told = now + PROGRESS_MS.max(rtt);
+        while told < now + before {
+            signs.push(told);
+            told += PROGRESS_MS.max(rtt);
+        }
         let replies_at = wire.server_free + rtt.div_ceil(2);
         wire.open.push_back(work);
+        for told in signs {
+            self.at(told, Ev::Progress(conn));
+        }
         self.at(replies_at, Ev::Reply(conn));
     }
 

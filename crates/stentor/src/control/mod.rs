@@ -6,6 +6,7 @@
 //!
 //! Bytes, verbs and the names of those to come are in `docs/control-protocol.md`; [`protocol`] is pure.
 
+pub mod address_view;
 pub mod client;
 pub mod protocol;
 pub mod render;
@@ -15,10 +16,11 @@ pub mod site_view;
 #[cfg(test)]
 mod tests;
 
+pub use address_view::{AddressView, HostsHistoryView, MailboxHistoryView};
 pub use client::{Client, ClientError};
 pub use protocol::{
-    AddressView, EnvelopeView, ErrorCode, Fates, HostsHistoryView, MailboxHistoryView, MessageView, QueueSummary,
-    RecipientState, RecipientView, Reply, Request, SiteRow, Status, Stuck, StuckRow, Subject,
+    EnvelopeView, ErrorCode, Fates, MessageView, QueueSummary, RecipientState, RecipientView, Reply, Request, SiteRow,
+    Status, Stuck, StuckRow, Subject,
 };
 pub use selection::{Counted, Selection, Verb};
 pub use server::{Control, ControlServer, Peer};

@@ -5,7 +5,8 @@ use std::fmt::Write;
 
 use stentor_queue::ids::Ms;
 
-use super::protocol::{AddressView, Fates, MessageView, QueueSummary, RecipientState, Reply, SiteRow, Status, Stuck};
+use super::address_view::AddressView;
+use super::protocol::{Fates, MessageView, QueueSummary, RecipientState, Reply, SiteRow, Status, Stuck};
 use super::site_view::{PathView, SiteView};
 use crate::attempt_log::{printable, push_rfc3339};
 
