@@ -157,6 +157,26 @@ mod tests {
     }
 
     #[test]
+    fn the_address_book_says_what_was_known_before_a_start() {
+        use crate::book::SiteAttempt;
+        let now = 1_800_000_000_000;
+        let mut store = Store::new();
+        let (id, _) = store.book.intern("ann@example.com").unwrap();
+        let domain = store.book.domain(id);
+        assert_eq!(known(&store, domain), None);
+        for _ in 0..3 {
+            store.book.site_attempt(domain, now, SiteAttempt::Answered { xdelay_ms: 300, connections: 1 });
+        }
+        let good = known(&store, domain).unwrap();
+        assert!((250..=350).contains(&good.xdelay_ms) && good.failures == 0 && good.weight >= 2.0, "{good:?}");
+        assert!(good.later_ms(now) < UNKNOWN_LATER_MS);
+        store.book.site_attempt(domain, now + 60_000, SiteAttempt::Failed);
+        let failed = known(&store, domain).unwrap();
+        assert_eq!((failed.failures, failed.later_ms(now + 60_000)), (1, SLOW_LATER_MS));
+        assert_eq!(failed.later_ms(now + 20 * HALF_LIFE_MS), UNKNOWN_LATER_MS, "it ages");
+    }
+
+    #[test]
     fn the_99th_percentile_is_the_gaps_own() {
         let mut gaps = Gaps::default();
         assert_eq!(gaps.p99_ms(), None);

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use stentor_queue::ids::{MessageId, Ms};
 
+use super::address_view::AddressView;
 use super::protocol::*;
 use super::{Client, ClientError, Control, ControlServer, Counted, Peer, Selection, Verb, render};
 
