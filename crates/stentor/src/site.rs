@@ -26,7 +26,9 @@ pub fn view(core: &Arc<Core>, name: &str) -> Reply {
     let settings = core.settings();
     let found = core.with(|hub, now| {
         let (site, _) = find(hub, name)?;
-        let suspended: Vec<String> = hub.store.suspended().map(str::to_owned).collect();
+        // Subscribers come last, and may be many.
+        let flows = hub.store.suspended().take_while(|what| !what.starts_with("subscriber:"));
+        let suspended: Vec<String> = flows.map(str::to_owned).collect();
         Some((hub.sched.explain_site(&hub.store, site, now)?, suspended, now))
     });
     let Some((site, suspended, now)) = found else { return Reply::Error(unknown(name)) };

@@ -75,6 +75,11 @@ impl Store {
         self.suspended.iter().map(String::as_str)
     }
 
+    /// Whether [`Store::suspended`] names it.
+    pub fn is_suspended(&self, what: &str) -> bool {
+        self.suspended.contains(what)
+    }
+
     /// How many that are.
     pub fn suspended_len(&self) -> usize {
         self.suspended.len()

@@ -25,10 +25,7 @@ pub async fn suspend(core: &Arc<Core>, suspended: bool, subject: Subject, reason
         Ok(what) => what,
         Err(problem) => return Reply::Error(problem),
     };
-    let (is_so, count) = core.with(|hub, _| {
-        let all = hub.store.suspended();
-        (hub.store.suspended().any(|other| other == what), all.count())
-    });
+    let (is_so, count) = core.with(|hub, _| (hub.store.is_suspended(&what), hub.store.suspended_len()));
     if is_so == suspended {
         let text = if suspended { "is suspended already" } else { "is not suspended" };
         return Reply::Done { text: format!("{what} {text}"), count: Some(0) };
