@@ -99,7 +99,8 @@ impl Journal {
     }
 
     /// The segment with the least live content among those worth it: any that is nearly dead, and any that is not full while
-    /// all before the checkpoint together hold too much that is dead.
+    /// all before the checkpoint together hold too much that is dead. What is dead in them may take one segment's room in any
+    /// case: otherwise a little that waits would be copied again and again, between mail that comes and goes.
     fn victim(&self) -> Option<u32> {
         let (mut live, mut bytes) = (0, 0);
         let mut least: Option<(u64, u32)> = None;
@@ -112,13 +113,17 @@ impl Journal {
             }
         }
         let (least, generation) = least?;
+        let segment = self.segments.get(&generation)?;
+        let dead = bytes - live.min(bytes);
+        if dead < self.options.segment_bytes && segment.bytes == self.options.segment_bytes && !self.is_low() {
+            return None;
+        }
         let percent_max = if live * 100 < self.options.clean_total_percent_max * bytes {
             // One that is fuller than all together gives nothing back.
             self.options.clean_total_percent_max
         } else {
             self.options.clean_live_percent_max
         };
-        let segment = self.segments.get(&generation)?;
         (least * 100 < percent_max * segment.bytes).then_some(generation)
     }
 

@@ -37,6 +37,7 @@ pub struct Options {
     /// Content is moved out of any segment that is under this share live.
     pub clean_live_percent_max: u64,
     /// If all segments before the checkpoint together are under this share live, content is moved out of the least live.
+    /// Both shares hold from one segment of dead octets on.
     pub clean_total_percent_max: u64,
     /// Random; becomes the id of a new store. It keeps bytes from outside from passing for batches, so do not make it constant.
     pub seed: u64,
@@ -48,7 +49,7 @@ impl Default for Options {
             segment_bytes: 16 * MIB,
             batch_bytes_max: 4 * MIB as usize,
             pool_ready_min: 2,
-            pool_ready_max: 4,
+            pool_ready_max: 3,
             reserve_segments: 2,
             checkpoint_bytes_min: 0,
             clean_live_percent_max: 30,

@@ -31,7 +31,7 @@ use crate::resolve::{Resolver, ResolverError};
 use crate::smtp_in::{Listeners, bind};
 
 /// Content kept in memory for its first attempt, in all.
-const BODIES_BYTES_MAX: usize = 64 * 1024 * 1024;
+const BODIES_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Share of a memory limit that such content may take.
 const BODIES_PART: u64 = 8;
 /// How often the stop looks whether sessions and connections have ended.

@@ -245,9 +245,12 @@ impl AddressBook {
         self.domains.get(id.0 as usize).map_or(NONE, |d| &d.ids)
     }
 
-    /// Interned addresses from `first` on, in id order.
-    pub fn iter_at(&self, first: u32) -> impl Iterator<Item = (AddressId, &str)> {
-        (first..self.id_bound()).map(AddressId).filter(|id| self.is_interned(*id)).map(|id| (id, self.text(id)))
+    /// Interned addresses from `first` on, in id order, as the octets of their texts.
+    pub fn iter_at(&self, first: u32) -> impl Iterator<Item = (AddressId, &[u8])> {
+        (first..self.id_bound()).filter_map(|id| {
+            let entry = self.entries.get(id as usize).filter(|entry| entry.domain != NOWHERE)?;
+            Some((AddressId(id), self.arena.bytes(entry.at)))
+        })
     }
 
     /// What is known of a mailbox; nothing for an id that is not interned.

@@ -274,7 +274,7 @@ pub fn encode_intern<'s>(buf: &mut Vec<u8>, entries: impl Iterator<Item = (Addre
     begin_intern(buf);
     let mut next = 0;
     for (id, text) in entries {
-        next = put_interned(buf, next, id, text);
+        next = put_interned(buf, next, id, text.as_bytes());
     }
 }
 
@@ -283,14 +283,14 @@ pub(crate) fn begin_intern(buf: &mut Vec<u8>) {
 }
 
 /// Appends one entry; `next` is 0 at first, then what the last call answered.
-pub(crate) fn put_interned(buf: &mut Vec<u8>, next: i64, id: AddressId, text: &str) -> i64 {
+pub(crate) fn put_interned(buf: &mut Vec<u8>, next: i64, id: AddressId, text: &[u8]) -> i64 {
     put_zigzag(buf, i64::from(id.0) - next);
-    put_bytes(buf, text.as_bytes());
+    put_bytes(buf, text);
     i64::from(id.0) + 1
 }
 
 /// [`put_interned`] appends at most this many bytes.
-pub(crate) fn interned_bytes_max(text: &str) -> usize {
+pub(crate) fn interned_bytes_max(text: &[u8]) -> usize {
     2 * codec::VARINT_BYTES_MAX + text.len()
 }
 

@@ -132,18 +132,21 @@ impl Sweep {
         while choice.next < bound && choice.next - first < LOOK_IDS_MAX && chosen.len() < FORGET_IDS_MAX {
             let id = AddressId(choice.next);
             choice.next += 1;
-            let Some(seen) = self.forgettable(store, id, is_known) else { continue };
+            let Some(seen) = store.book.seen_slot(id) else { continue };
+            let age = age(seen, now);
+            let is_chosen = seen <= choice.cutoff || age > choice.age;
+            // The marks are asked last: most addresses have been seen lately.
+            let may_go = seen == 0 || is_chosen || (age == choice.age && choice.of_that_age > 0);
+            if !may_go || self.forgettable(store, id, is_known).is_none() {
+                continue;
+            }
             if seen == 0 {
                 // Nobody has said when: from now on it counts.
                 store.book.saw(id, now);
                 continue;
             }
-            let age = age(seen, now);
-            let is_chosen = seen <= choice.cutoff || age > choice.age;
-            if is_chosen || (age == choice.age && choice.of_that_age > 0) {
-                choice.of_that_age = choice.of_that_age.saturating_sub(usize::from(age == choice.age));
-                chosen.push(id.0);
-            }
+            choice.of_that_age = choice.of_that_age.saturating_sub(usize::from(age == choice.age));
+            chosen.push(id.0);
         }
         ids.extend_ascending(&chosen);
         if choice.next < bound { Stage::Forget(choice) } else { Stage::Move }

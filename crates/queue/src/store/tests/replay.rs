@@ -431,7 +431,7 @@ fn shown(store: &Store) -> Shown {
     (
         store.messages().map(|(_, m)| m.clone()).collect(),
         store.lists().map(|(name, list)| (name.to_owned(), list.clone())).collect(),
-        book.iter_at(0).map(|(id, text)| (id.0, text.to_owned())).collect(),
+        book.iter_at(0).map(|(id, text)| (id.0, String::from_utf8_lossy(text).into_owned())).collect(),
         domains,
         store.totals(),
         store.pending(),
