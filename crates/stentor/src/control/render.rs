@@ -162,7 +162,10 @@ pub fn address(a: &AddressView) -> String {
     } else {
         String::new()
     };
-    let (last, seen) = (cut(&m.last, 20), ago(m.last_seen));
+    // It is kept to a slot of some hours.
+    let is_recent = m.last_seen.is_some_and(|seen| a.now < seen + stentor_queue::book::SLOT_MS);
+    let seen = if is_recent { "within the last 4h".to_owned() } else { ago(m.last_seen) };
+    let last = cut(&m.last, 20);
     line(&mut out, format_args!("  mailbox   last {last}, seen {seen}, xdelay {}{refused}", took(m.xdelay_ms)));
     line(
         &mut out,
