@@ -33,7 +33,7 @@ use crate::smtp_in::{Listeners, bind};
 /// Content kept in memory for its first attempt, in all.
 const BODIES_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Share of a memory limit that such content may take.
-const BODIES_PART: u64 = 8;
+const BODIES_PART: u64 = 12;
 /// How often the stop looks whether sessions and connections have ended.
 const STOP_POLL: Duration = Duration::from_millis(20);
 /// How long a stop waits for deliveries that have begun. What is past its end of data when this is over may be

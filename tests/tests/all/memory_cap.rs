@@ -58,8 +58,8 @@ fn bodies_on_their_way_in_stay_within_the_cap() {
                 taken.fetch_add(usize::from(reply.code == 250), Ordering::Relaxed);
             });
         }
-        // An eighth of the cap is for bodies; all the others have asked and wait or were refused.
-        let at_once = CAP_BYTES as usize / 8 / (264 << 10);
+        // A twelfth of the cap is for bodies; all the others have asked and wait or were refused.
+        let at_once = CAP_BYTES as usize / 12 / (264 << 10);
         wait_until("all ask, and as many as may hold their part", || {
             asked.load(Ordering::Relaxed) == CROWD && holding.load(Ordering::Relaxed) >= at_once
         });
