@@ -167,7 +167,11 @@ class DeepStentor(Stentor):
         self.crash()
         begin = time.monotonic()
         self.restart()
-        return time.monotonic() - begin
+        elapsed = time.monotonic() - begin
+        # The control socket comes a moment after the greeting.
+        socket_path = os.path.join(self.folder, "data", "control.sock")
+        wait_until(lambda: os.path.exists(socket_path), 20, "the control socket")
+        return elapsed
 
 
 def source(binary, port, *, connections, messages, size, recipients, per_message=1, sender="source@source.example"):
