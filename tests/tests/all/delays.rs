@@ -12,10 +12,19 @@ fn deferring() -> TestLab {
 }
 
 #[test]
-fn the_sender_is_told_once() {
+fn the_sender_is_told_once_and_why() {
     let lab = deferring();
-    let mut server = builder(&lab).set("retry.delay_warning_s", "0.5").start();
+    let mut server = builder(&lab).set("retry.delay_warning_s", "80000").start();
     let id = post(&server, &lab, &["ann@later.example", "bob@dead.example", "cid@yes.example"], "delay@test");
+    // There is a reason to tell when all have been tried; then a shorter time takes hold at once.
+    wait_until("two were deferred, one has it", || {
+        server.ask(&["queue", "show", &id]).is_ok_and(|shown| {
+            let rows = shown["recipients"].as_array().expect("rows");
+            rows.len() == 2 && rows.iter().all(|row| row["last_reply"] != "")
+        })
+    });
+    server.edit_config(|text| text.replace("80000", "0.5"));
+    assert!(server.operator(&["reload"]).status.success());
     let report = report_to(&lab, SENDER);
     assert_eq!(report.header["subject"], "Delayed Mail (still being retried)");
     assert_eq!(report.recipients.len(), 2, "{}", report.text);

@@ -87,6 +87,13 @@ impl Clocks {
         Some((Ms::from(clock.until_s) * 1_000, clock.reason)).filter(|(until, _)| *until > now)
     }
 
+    /// What was last said of a recipient that is being tried again, 0 if nothing was.
+    pub fn last_reason(&self, no: MessageNo, id: AddressId) -> ReasonNo {
+        let own = self.recipients.get(&(no, id)).map(|clock| clock.reason);
+        let mailbox = || self.mailboxes.get(&id).filter(|mailbox| mailbox.probe == Some(no)).map(|m| m.reason);
+        own.or_else(mailbox).unwrap_or_default()
+    }
+
     pub fn mailbox(&self, id: AddressId, no: MessageNo) -> Option<(Ms, ReasonNo)> {
         let mailbox = self.mailboxes.get(&id).filter(|m| m.waiters.contains(no.0))?;
         Some((Ms::from(mailbox.until_s) * 1_000, mailbox.reason))

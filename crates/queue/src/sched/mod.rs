@@ -185,6 +185,7 @@ impl Scheduler {
     /// The limits changed (reload): they hold for what comes; nothing open is cut.
     pub fn configure(&mut self, cfg: SchedConfig) {
         self.cfg = cfg.checked();
+        self.warn_anew();
     }
 
     /// A message became durable (or is live at start; then call this oldest first). A large one is activated in slices

@@ -55,6 +55,14 @@ impl Scheduler {
         [self.cfg.warn_ms, self.cfg.bulk_warn_ms, own].into_iter().flatten().min()
     }
 
+    /// Times of warning may have changed: who waits for the old ones is looked at now. A timer that is armed already
+    /// looks once more, which does no harm.
+    pub(super) fn warn_anew(&mut self) {
+        if self.notices.armed {
+            self.timers.set(0, Timer::Warnings);
+        }
+    }
+
     /// A message was heard of.
     pub(super) fn watch(&mut self, store: &Store, no: MessageNo, now: Ms) {
         let Some(shortest) = self.shortest_warning() else { return self.watch_post(store, no, now) };

@@ -186,7 +186,7 @@ impl Scheduler {
         }
         if let Some(active) = self.messages.get(no) {
             if active.in_flight.contains(id.0) {
-                return status(RecipientState::Sending, None, 0);
+                return status(RecipientState::Sending, None, self.clocks.last_reason(no, id));
             }
             if active.is_failing(id) {
                 return status(RecipientState::Reporting, None, 0);
@@ -215,7 +215,10 @@ impl Scheduler {
         let reason = self.sites.list[site.0 as usize].reason;
         match self.site_clock(site, now) {
             Some(until) => status(RecipientState::Site, Some(until), reason),
-            None => status(RecipientState::Ready, None, reason),
+            None => {
+                let last = self.clocks.last_reason(no, id);
+                status(RecipientState::Ready, None, if last == 0 { reason } else { last })
+            }
         }
     }
 }
