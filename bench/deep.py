@@ -25,6 +25,8 @@ CONFIGURATION = """\
 hostname = "stentor.example"
 data_dir = "data"
 
+[http]
+listen = []
 [listen]
 smtp = ["127.0.0.1:{port}"]
 

@@ -30,6 +30,7 @@ impl Default for Builder {
             .set("data_dir", "\"data\"")
             .set("client_networks", "[\"127.0.0.1\"]")
             .set("listen.smtp", "[\"127.0.0.1:0\"]")
+            .set("http.listen", "[]")
             .set("journal.segment_bytes", "2097152")
             .set("journal.batch_bytes_max", "1048576")
             .set("journal.reserve_bytes", "0")

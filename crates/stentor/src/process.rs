@@ -58,9 +58,16 @@ async fn run(config: Config, file: Option<PathBuf>) -> ExitCode {
     let (demands, mut demanded) = mpsc::unbounded_channel();
     let sessions = server.sessions_counter();
     let operator = Arc::new(Operator::new(server.core.clone(), demands, sessions));
-    if let Err(error) = server.listen_control(operator) {
+    let mut listening = server.listen_control(operator.clone());
+    if listening.is_ok() {
+        listening = server.listen_http(operator).await;
+    }
+    if let Err(error) = listening {
         server.stop().await;
         return fail(&error.to_string());
+    }
+    for address in &server.http_addresses {
+        tracing::info!("console at http://{address}/");
     }
     for address in &server.addresses {
         tracing::info!(%address, "listening");
@@ -106,6 +113,7 @@ fn reload(server: &Server, file: Option<&std::path::Path>) {
                 ("[dns]", config.dns != old.config.dns),
                 ("[log]", config.log != old.config.log),
                 ("[control]", config.control != old.config.control),
+                ("[http]", config.http != old.config.http),
             ] {
                 if changed {
                     tracing::warn!("{what} changed: that takes a restart");

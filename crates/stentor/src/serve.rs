@@ -27,6 +27,8 @@ use crate::core::hub::Hub;
 use crate::core::memory_group::MemoryGroup;
 use crate::core::{Core, Parts, Settings};
 use crate::delivery::Tasks;
+use crate::http::{self, Http};
+use crate::operator::Operator;
 use crate::resolve::{Resolver, ResolverError};
 use crate::smtp_in::{Listeners, bind};
 
@@ -60,6 +62,8 @@ pub enum StartError {
     Log(io::Error),
     #[error("the control socket {}: {source}", path.display())]
     Control { path: PathBuf, source: io::Error },
+    #[error("cannot listen on {addr} for HTTP: {source}; [http] listen names another address, or [] for none")]
+    Http { addr: SocketAddr, source: io::Error },
     #[error("a thread cannot be started: {0}")]
     Thread(io::Error),
 }
@@ -73,6 +77,9 @@ pub struct Server {
     committer: JoinHandle<Journal>,
     preparing: Arc<std::sync::atomic::AtomicBool>,
     preparer: JoinHandle<()>,
+    /// Where the console is.
+    pub http_addresses: Vec<SocketAddr>,
+    http_stop: watch::Sender<bool>,
     control: Option<(watch::Sender<bool>, tokio::task::JoinHandle<()>)>,
 }
 
@@ -137,7 +144,18 @@ impl Server {
         for socket in sockets {
             tokio::spawn(listeners.clone().serve(socket));
         }
-        Ok(Server { core, addresses, listeners, stop, committer, preparing, preparer, control: None })
+        Ok(Server {
+            core,
+            addresses,
+            listeners,
+            stop,
+            committer,
+            preparing,
+            preparer,
+            http_addresses: Vec::new(),
+            http_stop: watch::Sender::new(false),
+            control: None,
+        })
     }
 
     /// Opens the control socket.
@@ -150,6 +168,15 @@ impl Server {
             let _ = stopping.wait_for(|stop| *stop).await;
         }));
         self.control = Some((stop, task));
+        Ok(())
+    }
+
+    /// Opens the HTTP listeners.
+    pub async fn listen_http(&mut self, operator: Arc<Operator>) -> Result<(), StartError> {
+        let addresses = self.core.settings().config.http.listen.clone();
+        let http = Http { core: self.core.clone(), operator };
+        let bound = http::serve(&addresses, http, &self.http_stop.subscribe()).await;
+        self.http_addresses = bound.map_err(|(addr, source)| StartError::Http { addr, source })?;
         Ok(())
     }
 
@@ -173,6 +200,7 @@ impl Server {
         if tokio::time::timeout(STOP_DELIVERIES_MAX, waiting).await.is_err() {
             tracing::warn!("deliveries that did not end in time are cut; what they had sent may be sent again");
         }
+        let _ = self.http_stop.send(true);
         if let Some((stop, task)) = self.control {
             let _ = stop.send(true);
             let _ = task.await;

@@ -213,13 +213,11 @@ impl Scheduler {
             return status(RecipientState::Sender, Some(until), reason);
         }
         let reason = self.sites.list[site.0 as usize].reason;
-        match self.site_clock(site, now) {
-            Some(until) => status(RecipientState::Site, Some(until), reason),
-            None => {
-                let last = self.clocks.last_reason(no, id);
-                status(RecipientState::Ready, None, if last == 0 { reason } else { last })
-            }
+        if let Some(until) = self.site_clock(site, now) {
+            return status(RecipientState::Site, Some(until), reason);
         }
+        let last = self.clocks.last_reason(no, id);
+        status(RecipientState::Ready, None, if last == 0 { reason } else { last })
     }
 }
 

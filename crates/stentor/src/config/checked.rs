@@ -38,6 +38,7 @@ pub struct Config {
     pub journal: JournalConfig,
     pub log: LogConfig,
     pub control: ControlConfig,
+    pub http: HttpConfig,
     /// Built out of networks, domains, lists, aliases and routes.
     pub policy: Arc<Policy>,
     /// What the operator should know, without being wrong.
@@ -223,4 +224,11 @@ pub struct LogConfig {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ControlConfig {
     pub socket: PathBuf,
+}
+
+/// `[http]`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HttpConfig {
+    /// Empty: no listener.
+    pub listen: Vec<SocketAddr>,
 }

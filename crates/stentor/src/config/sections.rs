@@ -10,7 +10,7 @@ use stentor_policy::{Class, InjectorClasses, RateLimits};
 use toml::de::DeTable;
 
 use super::checked::{
-    ClassesConfig, Config, ControlConfig, DelayWarning, DeliveryConfig, DnsConfig, EightBit, JournalConfig,
+    ClassesConfig, Config, ControlConfig, DelayWarning, DeliveryConfig, DnsConfig, EightBit, HttpConfig, JournalConfig,
     ListenConfig, LogConfig, LogFormat, LogLevel, LogTarget, RetryConfig,
 };
 use super::diagnose::Spot;
@@ -44,6 +44,7 @@ pub(super) fn read<'a>(context: &'a Context<'a>, document: &'a DeTable<'a>) -> O
     let journal = journal(top.section("journal"));
     let log = log(top.section("log"));
     let control = control(top.section("control"), &data_dir);
+    let http = http(top.section("http"));
     let top_span = top.span_of("client_networks");
     top.finish();
     let policy = cross::check(context, &hostname, &client_networks, top_span, &tables)?;
@@ -67,6 +68,7 @@ pub(super) fn read<'a>(context: &'a Context<'a>, document: &'a DeTable<'a>) -> O
         journal,
         log,
         control,
+        http,
         policy,
         warnings: Vec::new(),
     })
@@ -138,7 +140,8 @@ fn listen(section: Section<'_>) -> ListenConfig {
     let connections_max = section.number("connections_max", 2_000, 1..=1_000_000) as u32;
     let per_client_default = connections_max.min(100);
     let config = ListenConfig {
-        smtp: listen_addresses(&section),
+        smtp: addresses(&section, "smtp", "0.0.0.0:25")
+            .unwrap_or_else(|| vec![SocketAddr::from(([127, 0, 0, 1], 2525))]),
         connections_max,
         connections_per_client_max: section.number(
             "connections_per_client_max",
@@ -159,8 +162,9 @@ fn listen(section: Section<'_>) -> ListenConfig {
     config
 }
 
-fn listen_addresses(section: &Section<'_>) -> Vec<SocketAddr> {
-    let Some(texts) = section.some_texts("smtp") else { return vec![SocketAddr::from(([127, 0, 0, 1], 2525))] };
+/// Addresses with ports; `None` if the key is not there.
+fn addresses(section: &Section<'_>, key: &'static str, example: &str) -> Option<Vec<SocketAddr>> {
+    let texts = if key == "smtp" { section.some_texts(key) } else { section.texts(key) }?;
     let mut addresses: Vec<SocketAddr> = Vec::with_capacity(texts.len());
     for text in texts {
         match text.value.parse::<SocketAddr>() {
@@ -170,14 +174,18 @@ fn listen_addresses(section: &Section<'_>) -> Vec<SocketAddr> {
             Ok(address) => addresses.push(address),
             Err(_) => section.context.error(
                 text.span,
-                format!(
-                    "{:?} is not an address and port; write, for instance, \"0.0.0.0:25\" or \"[::]:25\"",
-                    text.value
-                ),
+                format!("{:?} is not an address and port; write, for instance, {example:?} or \"[::]:25\"", text.value),
             ),
         }
     }
-    addresses
+    Some(addresses)
+}
+
+/// `[http]`
+fn http(section: Section<'_>) -> HttpConfig {
+    let listen = addresses(&section, "listen", "127.0.0.1:8025");
+    section.finish();
+    HttpConfig { listen: listen.unwrap_or_else(|| vec![SocketAddr::from(([127, 0, 0, 1], 8025))]) }
 }
 
 fn delivery(section: Section<'_>) -> DeliveryConfig {

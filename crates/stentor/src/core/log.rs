@@ -17,6 +17,7 @@ use crate::delivery::Assignment;
 
 /// A message was made durable.
 pub fn accepted(core: &Core, accept: &Accept) {
+    core.live.accepted(accept);
     if !core.log.is_on() {
         return;
     }
@@ -38,10 +39,11 @@ pub fn accepted(core: &Core, accept: &Accept) {
 
 /// A transaction ended: a line for each group of recipients that fared alike.
 pub fn attempt(core: &Core, assignment: &Assignment, outcomes: &[RcptOutcome], target: &Target, mailer: &str) {
+    let now = core.clock.now();
+    core.live.attempt(now, assignment, outcomes, target);
     if !core.log.is_on() {
         return;
     }
-    let now = core.clock.now();
     let mut from = 0;
     while from < outcomes.len() {
         let first = &outcomes[from];
@@ -90,6 +92,7 @@ fn stat(outcome: &RcptOutcome) -> Stat {
 /// Recipients that were given up: what happened to them at last is in the lines of their attempts; this says that it
 /// was the last one, and covers those that no host was ever reached for.
 pub fn given_up(core: &std::sync::Arc<Core>, no: MessageNo, failures: &[Failure]) {
+    core.live.given_up(core.clock.now(), failures);
     if !core.log.is_on() {
         return;
     }
@@ -141,8 +144,9 @@ pub fn removed(core: &Core, hub: &Hub, message: MessageId, ids: &IdSet, who: &st
 
 /// No session came about: nobody's copy was tried, so there is no queue id, but the operator wants to see it.
 pub fn connect_failed(core: &Core, target: &Target, begun: Ms, why: &str) {
+    let now = core.clock.now();
+    core.live.connect_failed(now, target);
     if core.log.is_on() {
-        let now = core.clock.now();
         let xdelay = now.saturating_sub(begun) as f64 / 1000.0;
         let text = format!(
             "connect: relay={}. [{}], port={}, xdelay={xdelay:.3}, dsn=4.4.1, stat=Deferred: {why}",

@@ -40,6 +40,7 @@ pub use self::settings::Settings;
 use crate::attempt_log::AttemptLog;
 use crate::clock::Clock;
 use crate::lists::Lists;
+use crate::live::Live;
 use crate::resolve::Resolver;
 
 /// What is counted since the start, for `stentor status` and the demo's summary.
@@ -76,6 +77,7 @@ pub struct Core {
     pub senders: Mutex<SenderRates>,
     pub lists: Lists,
     pub log: AttemptLog,
+    pub live: Live,
     pub resolver: Resolver,
     pub counters: Counters,
     /// Set by the committer while the disk has no room beyond the reserve.
@@ -148,6 +150,7 @@ impl Core {
             lists: Lists::default(),
             reader: parts.reader,
             log: parts.log,
+            live: Live::default(),
             resolver: parts.resolver,
             counters: Counters::default(),
             disk_full: AtomicBool::new(false),

@@ -168,7 +168,7 @@ fn configuration(folder: &Path, lab: &Lab) -> Result<config::Config, DemoError> 
     let port = free_port().map_err(DemoError::Runtime)?;
     let text = format!(
         "hostname = \"{HOSTNAME}\"\ndata_dir = \"data\"\n\
-         [listen]\nsmtp = [\"127.0.0.1:{port}\"]\n\
+         [http]\nlisten = []\n[listen]\nsmtp = [\"127.0.0.1:{port}\"]\n\
          [lists.demo]\naddress = \"{LIST_ADDRESS}\"\nsubscribers = \"subscribers\"\n\
          owner = \"owner@example.org\"\npost = \"anyone\"\n\
          [dns]\nservers = [\"{}\"]\nloopback_allowed = true\n\

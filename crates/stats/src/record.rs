@@ -1,0 +1,122 @@
+//! One entry of a history or log. Text borrows from the line or block that it was read from.
+
+use std::net::IpAddr;
+
+use smallvec::SmallVec;
+
+/// Milliseconds since the Unix epoch.
+pub type Ms = u64;
+
+/// Recipients of one attempt; most have one.
+pub type To<'a> = SmallVec<[&'a str; 4]>;
+
+#[derive(Clone, PartialEq, Debug)]
+pub enum Record<'a> {
+    Accepted(Accepted<'a>),
+    Attempt(Attempt<'a>),
+    Refused(Refused<'a>),
+    /// An operator's verb, or what the server says of itself.
+    Note(Note<'a>),
+}
+
+/// A message was taken over.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Accepted<'a> {
+    pub at: Ms,
+    /// Queue id.
+    pub id: &'a str,
+    /// Envelope sender, empty for the null path.
+    pub from: &'a str,
+    /// Octets as received; 0 if the log does not say.
+    pub size: u64,
+    /// Recipients after expansion.
+    pub recipients: u64,
+    /// With its angle brackets; may be empty.
+    pub message_id: &'a str,
+    pub client_host: &'a str,
+    pub client: Option<IpAddr>,
+    /// `ESMTP`, `SMTP`, `local`, ...
+    pub proto: &'a str,
+    pub is_bulk: bool,
+    /// Empty if it is no list's post.
+    pub list: &'a str,
+    /// What of the policy matched, in words.
+    pub policy: &'a str,
+    /// Protocol and cipher of the client's session, empty without TLS.
+    pub tls: &'a str,
+}
+
+/// What became of recipients at one attempt, or without one.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Stat {
+    #[default]
+    Sent,
+    Deferred,
+    Bounced,
+    Expired,
+    /// By an operator.
+    Removed,
+    /// Went with other posts in one digest.
+    Coalesced,
+}
+
+/// An attempt, for recipients that fared alike.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Attempt<'a> {
+    /// When it ended.
+    pub at: Ms,
+    pub id: &'a str,
+    pub to: To<'a>,
+    /// Envelope sender; empty also where the log does not say it here.
+    pub from: &'a str,
+    pub list: &'a str,
+    /// The configured source that it was sent from; empty: the default.
+    pub source: &'a str,
+    /// `esmtp`, `lmtp`, `local`, `bounce`, ...
+    pub mailer: &'a str,
+    /// The host that answered or failed; empty if none was reached.
+    pub host: &'a str,
+    pub ip: Option<IpAddr>,
+    pub port: u16,
+    /// From acceptance until now.
+    pub delay_ms: u64,
+    /// This attempt alone.
+    pub xdelay_ms: u64,
+    pub stat: Stat,
+    /// RFC 3463; may be empty.
+    pub dsn: &'a str,
+    /// The host's reply or our reason.
+    pub reply: &'a str,
+    pub tls: &'a str,
+    /// Octets of the message; 0 if the log does not say.
+    pub size: u64,
+}
+
+/// Mail that was not taken, at whatever step.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Refused<'a> {
+    pub at: Ms,
+    pub client: Option<IpAddr>,
+    pub from: &'a str,
+    pub to: &'a str,
+    pub reply: &'a str,
+}
+
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Note<'a> {
+    pub at: Ms,
+    /// Empty if it is about no message.
+    pub id: &'a str,
+    pub text: &'a str,
+}
+
+impl Record<'_> {
+    pub fn at(&self) -> Ms {
+        match self {
+            Record::Accepted(r) => r.at,
+            Record::Attempt(r) => r.at,
+            Record::Refused(r) => r.at,
+            Record::Note(r) => r.at,
+        }
+    }
+}
