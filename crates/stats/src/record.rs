@@ -17,6 +17,7 @@ pub enum Record<'a> {
     Refused(Refused<'a>),
     /// An operator's verb, or what the server says of itself.
     Note(Note<'a>),
+    Machine(Machine),
 }
 
 /// A message was taken over.
@@ -110,6 +111,33 @@ pub struct Note<'a> {
     pub text: &'a str,
 }
 
+/// How busy the machine and the server were since the sample before.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Machine {
+    pub at: Ms,
+    /// What the rates below are over.
+    pub interval_ms: u64,
+    /// Share of all processors' time that was not idle, 0 to 1.
+    pub cpu: f32,
+    pub load_1m: f32,
+    pub memory_used_bytes: u64,
+    pub disk_read_bytes: u64,
+    pub disk_written_bytes: u64,
+    /// Share of the time in which the busiest disk had something to do, 0 to 1.
+    pub disk_busy: f32,
+    pub net_in_bytes: u64,
+    pub net_out_bytes: u64,
+    /// The server's own: processors' time over the interval (may exceed 1), memory, octets to and from the disk.
+    pub own_cpu: f32,
+    pub own_memory_bytes: u64,
+    pub own_read_bytes: u64,
+    pub own_written_bytes: u64,
+    /// Pending recipients, and connections in both directions, at the end of the interval.
+    pub pending: u64,
+    pub connections_in: u32,
+    pub connections_out: u32,
+}
+
 impl Record<'_> {
     pub fn at(&self) -> Ms {
         match self {
@@ -117,6 +145,7 @@ impl Record<'_> {
             Record::Attempt(r) => r.at,
             Record::Refused(r) => r.at,
             Record::Note(r) => r.at,
+            Record::Machine(r) => r.at,
         }
     }
 }
