@@ -6,6 +6,7 @@
 //!
 //! Every request passes the [`guard`] (who may ask at all) and knows its [`auth::Caller`].
 
+pub mod api;
 pub mod auth;
 pub mod guard;
 mod health;
@@ -31,12 +32,14 @@ pub struct Http {
     pub core: Arc<Core>,
     pub operator: Arc<Operator>,
     pub auth: Arc<Auth>,
+    /// What was injected under an idempotency key.
+    pub answers: Arc<api::Answers>,
 }
 
 impl Http {
     pub fn new(core: Arc<Core>, operator: Arc<Operator>) -> Http {
         let auth = Arc::new(Auth::new(&core.settings().config.http));
-        Http { core, operator, auth }
+        Http { core, operator, auth, answers: Arc::default() }
     }
 
     /// Has a verb carried out to its end, whether or not the caller waits for it: a request that is given up midway would
@@ -63,6 +66,7 @@ fn router(http: Http) -> Router {
     Router::new()
         .merge(health::router())
         .merge(auth::router())
+        .merge(api::router())
         .layer(middleware::from_fn_with_state(http.clone(), guard::guard))
         .with_state(http)
 }

@@ -55,7 +55,7 @@ impl Slow {
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits() >> 64 << 64).into(),
-        v4 => v4,
+        IpAddr::V4(v4) => v4.into(),
     }
 }
 
