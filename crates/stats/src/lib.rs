@@ -6,5 +6,6 @@
 pub mod civil;
 pub mod day;
 pub mod histogram;
+pub mod log;
 pub mod mailstat;
 pub mod record;
