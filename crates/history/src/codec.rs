@@ -421,7 +421,7 @@ impl<'a> Fields<'_, 'a> {
             3 => Topic::Audit,
             _ => Topic::Server,
         };
-        Some(Note { at, id, text, topic })
+        Some(Note { at, id, text, topic, ..Note::default() })
     }
 
     fn machine(&mut self, at: Ms) -> Option<Machine> {
