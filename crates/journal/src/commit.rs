@@ -132,6 +132,7 @@ impl Journal {
             }
         }
         self.remove_contents(&batch.drops);
+        self.drop_stale_slices(batch);
     }
 
     /// Counts log bytes towards the next checkpoint.

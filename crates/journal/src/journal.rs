@@ -4,7 +4,7 @@
 //! (kept while they hold live content), see docs/journal-format.md, Segment states. `commit.rs` writes, `checkpoint.rs` and
 //! `clean.rs` give space back, `recovery.rs` opens.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::ahead::{Ahead, Chunk};
@@ -108,6 +108,9 @@ pub struct Statistics {
     pub bytes_moved: u64,
     /// Checkpoints that became durable.
     pub checkpoints: u64,
+    /// Slices of the owner's that checkpoints wrote, and that they only named.
+    pub slices_written: u64,
+    pub slices_kept: u64,
     /// Segments that were used again.
     pub recycled: u64,
     /// Segments that a commit had to make, since none was ready.
@@ -184,7 +187,9 @@ pub struct Journal {
     pub(crate) building: Option<Building>,
     /// Bytes written from the begin to the end of the last checkpoint.
     pub(crate) checkpoint_bytes: u64,
-    /// Bytes of the last checkpoint's slices.
+    /// Contents that are slices of the durable checkpoint.
+    pub(crate) slices: BTreeSet<u64>,
+    /// Bytes of the last checkpoint's slices, written by it or before.
     pub(crate) state_bytes: u64,
     /// Bytes of log since the durable checkpoint's begin.
     pub(crate) replay_bytes: u64,
@@ -208,14 +213,18 @@ impl Journal {
         self.remove_contents(&[id]);
     }
 
-    /// Drops all contents that `keep` does not want. To be called after open, when the owner knows what it refers to.
+    /// Drops all contents that `keep` does not want, but for the checkpoint's slices. To be called after open, when the owner knows what it refers to.
     ///
     /// Errors: [`JournalError::Damaged`] if a kept content lies in a segment that is not there.
     pub fn retain_contents(&mut self, keep: &mut dyn FnMut(u64) -> bool) -> Result<(), JournalError> {
         let mut contents = self.shared.write();
-        contents.table.retain(keep, |extent| {
-            release(&mut self.segments, extent);
-        });
+        let slices = &self.slices;
+        contents.table.retain(
+            |id| slices.contains(&id) || keep(id),
+            |extent| {
+                release(&mut self.segments, extent);
+            },
+        );
         let mut missing = None;
         contents.table.for_each(|id, extent| {
             let end = u64::from(extent.offset) + u64::from(extent.len);
@@ -252,6 +261,11 @@ impl Journal {
         if emptied {
             self.recycle();
         }
+    }
+
+    /// Contents that the durable checkpoint names as slices.
+    pub fn slices(&self) -> impl Iterator<Item = u64> {
+        self.slices.iter().copied()
     }
 
     /// First generation that replay needs.

@@ -39,6 +39,7 @@ use crate::event::{Accept, Event, EventError, Fate, MessageSlice, encode_outcome
 use crate::ids::{AddressId, ContentId, MessageId, MessageNo, Ms};
 use crate::idset::IdSet;
 use crate::message::Message;
+use crate::slices::{Paging, SliceRef};
 
 pub use crate::event::{Tally, Totals};
 pub use checkpoint::{Checkpoint, SLICE_BYTES_MAX};
@@ -115,6 +116,10 @@ pub struct Store {
     /// The newest time in any event: replay only.
     newest: Ms,
     hasher: RandomState,
+    paging: Paging,
+    /// Slices of lists, and of pages of messages by number, that show them as they are. An empty one is being written.
+    list_slices: BTreeMap<String, SliceRef>,
+    message_slices: BTreeMap<u32, Vec<SliceRef>>,
 }
 
 impl Default for Store {
@@ -139,6 +144,9 @@ impl Default for Store {
             fresh: None,
             newest: 0,
             hasher: RandomState::default(),
+            paging: Paging::default(),
+            list_slices: BTreeMap::new(),
+            message_slices: BTreeMap::new(),
         }
     }
 }
@@ -146,6 +154,11 @@ impl Default for Store {
 impl Store {
     pub fn new() -> Self {
         Store::default()
+    }
+
+    /// An empty one that is cut into other pages.
+    pub fn with_paging(paging: Paging) -> Self {
+        Store { book: AddressBook::with_page_shift(paging.ids_shift), paging, ..Store::default() }
     }
 
     /// A queue id that this store never gave out before.
@@ -183,10 +196,10 @@ impl Store {
                 self.set_list(name, ListState { version, stamp: stamp.to_owned(), ids });
                 Applied::Noted
             }
-            Event::ListRemoved { name } => match self.lists.remove(name) {
-                Some(_) => Applied::Noted,
-                None => Applied::Nothing,
-            },
+            Event::ListRemoved { name } => {
+                self.list_slices.remove(name);
+                if self.lists.remove(name).is_some() { Applied::Noted } else { Applied::Nothing }
+            }
             Event::Totals { totals, last_id } => {
                 self.last_id = self.last_id.max(last_id);
                 // Equal counters: all before was replayed, so nothing is unknown (a checkpoint that was not the start).
@@ -213,6 +226,13 @@ impl Store {
             Event::Sites(sites) => {
                 for (name, history) in sites {
                     self.book.set_site_history(name, history);
+                }
+                Applied::Noted
+            }
+            Event::Addresses(addresses) => {
+                for (id, text, history) in addresses {
+                    self.book.intern_at(id, text);
+                    self.book.set_history(id, history);
                 }
                 Applied::Noted
             }
@@ -249,6 +269,7 @@ impl Store {
         messages.sort_unstable_by_key(Message::id);
         self.by_id.clear();
         self.by_content.clear();
+        self.message_slices.clear();
         (self.pending, self.held, self.octets) = (0, 0, 0);
         self.last_linked = MessageId(0);
         for message in messages {
@@ -301,6 +322,7 @@ impl Store {
     /// Replaces a list's subscribers. Live use goes through the journal: [`Event::ListVersion`].
     fn set_list(&mut self, name: &str, mut state: ListState) {
         state.ids.optimize();
+        self.list_slices.remove(name);
         match self.lists.get_mut(name) {
             Some(list) => *list = state,
             None => drop(self.lists.insert(name.to_owned(), state)),
@@ -350,6 +372,7 @@ impl Store {
             return self.ignore();
         }
         let (id, content, finished) = (message.id(), message.content(), message.pending().is_empty());
+        self.changed(no);
         *self.totals.fates.of_mut(fate) += recipients;
         self.pending -= recipients;
         if !finished {
@@ -366,6 +389,7 @@ impl Store {
             let Some(no) = self.no_of(*id) else { continue };
             if self.messages.get_mut(no.0).is_some_and(|message| message.set_held(held)) {
                 self.held = if held { self.held + 1 } else { self.held - 1 };
+                self.changed(no);
                 applied = Applied::Noted;
             }
         }
@@ -384,6 +408,14 @@ impl Store {
         }
     }
 
+    /// What slices show of the message is no longer so.
+    #[inline]
+    fn changed(&mut self, no: MessageNo) {
+        if !self.message_slices.is_empty() {
+            self.message_slices.remove(&(no.0 >> self.paging.messages_shift));
+        }
+    }
+
     fn link(&mut self, message: Message) -> MessageNo {
         let (id, content) = (message.id(), message.content());
         self.pending += message.pending().len() as u64;
@@ -392,6 +424,7 @@ impl Store {
         self.unordered |= id < self.last_linked;
         self.last_linked = id;
         let no = self.messages.push(message);
+        self.changed(no);
         if let Some(message) = self.messages.get(no.0) {
             self.counts.come(&self.book, no, message.pending());
         }
@@ -406,6 +439,7 @@ impl Store {
     /// Whether no other message has its content.
     fn unlink(&mut self, no: MessageNo) -> bool {
         let Some(message) = self.messages.remove(no.0) else { return false };
+        self.changed(no);
         self.pending -= message.pending().len() as u64;
         self.held -= usize::from(message.is_held());
         self.octets = self.octets.wrapping_sub(message.size());
