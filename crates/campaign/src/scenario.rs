@@ -118,6 +118,7 @@ pub fn options() -> Options {
         batch_bytes_max: 12 * 4096,
         pool_ready_min: 1,
         pool_ready_max: 3,
+        spare_segments: 2,
         reserve_segments: 2,
         checkpoint_bytes_min: 24 * 4096,
         clean_live_percent_max: 40,

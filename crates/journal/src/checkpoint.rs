@@ -12,7 +12,8 @@ use std::collections::BTreeSet;
 
 use crate::batch::Batch;
 use crate::format::{
-    Checkpoint, Position, SLICE_BYTES_MAX, Slice, encode_checkpoint_begin, encode_checkpoint_end, encode_slice, kind,
+    Checkpoint, Position, RECORD_HEADER_BYTES, SLICE_BYTES_MAX, SLICE_NAME_BYTES, Slice, encode_checkpoint_begin,
+    encode_checkpoint_end, encode_slice, kind,
 };
 use crate::journal::Journal;
 
@@ -34,6 +35,8 @@ pub(crate) struct Building {
     slices_durable: u64,
     /// Octets of all slices so far, the owner's included.
     slices_bytes: u64,
+    /// Of these, what it has written itself.
+    written_bytes: u64,
     /// Contents that are its slices.
     named: BTreeSet<u64>,
     /// Log bytes since the begin.
@@ -53,17 +56,20 @@ pub enum CheckpointStep {
 
 impl Journal {
     /// True when a checkpoint should begin: the log since the last one's begin is over `checkpoint_bytes_min`, over twice
-    /// what was written during the last, and over an eighth of the live content (at most [`LIVE_PART_BYTES_MAX`]), so that a
+    /// what the last wrote, and over an eighth of the live content (at most [`LIVE_PART_BYTES_MAX`]), so that a
     /// checkpoint costs a bounded share of what is written and the log a bounded share of what is kept; or room is low and
     /// there is a segment to gain. False while one is running.
     pub fn checkpoint_due(&self) -> bool {
+        // One that begins in the head lets go of the segment before it.
+        if self.building.is_none() && self.chain_start() < self.tail && self.is_pressed() {
+            return true;
+        }
         let last = self.checkpoint_bytes;
         let over = |bytes_min: u64| self.replay_bytes > bytes_min.max(2 * last);
         if self.building.is_some() || !over(self.options.checkpoint_bytes().min(2 * self.options.segment_bytes)) {
             return false;
         }
-        let live: u64 = self.segments.values().map(|segment| segment.live).sum();
-        let part = (live / LIVE_PART).min(LIVE_PART_BYTES_MAX);
+        let part = (self.live() / LIVE_PART).min(LIVE_PART_BYTES_MAX);
         over(self.options.checkpoint_bytes().max(part)) || (over(2 * self.options.segment_bytes) && self.is_low())
     }
 
@@ -94,6 +100,7 @@ impl Journal {
             slices_issued: 0,
             slices_durable: 0,
             slices_bytes: 0,
+            written_bytes: 0,
             named: BTreeSet::new(),
             bytes: 0,
         });
@@ -112,6 +119,7 @@ impl Journal {
             building.cursor = contents.table.encode_slice(cursor, building.end, SLICE_BYTES_MAX, buffer);
         });
         building.slices_bytes += (batch.bytes() - before) as u64;
+        building.written_bytes += (batch.bytes() - before) as u64;
         batch.belong_to(building.number).slices += 1;
         building.slices_issued += 1;
         if building.cursor.is_some() { CheckpointStep::More } else { CheckpointStep::Done }
@@ -138,13 +146,16 @@ impl Journal {
     pub fn count_slice(&mut self, bytes: usize) {
         if let Some(building) = &mut self.building {
             building.slices_bytes += bytes as u64;
+            building.written_bytes += bytes as u64;
         }
     }
 
     /// Writes a slice of the owner as content `id`, which no other has, and names it. Replay hands its bytes to the owner
     /// where it is named, as if they were a record. `None`, and nothing written, if no checkpoint is running.
     pub fn write_slice(&mut self, batch: &mut Batch, id: u64, bytes: &[u8]) -> Option<Slice> {
-        let number = self.building.as_ref()?.number;
+        let building = self.building.as_mut()?;
+        building.written_bytes += bytes.len() as u64;
+        let number = building.number;
         let mut rest = bytes;
         while rest.len() > SLICE_BYTES_MAX {
             let (piece, behind) = rest.split_at(SLICE_BYTES_MAX);
@@ -178,6 +189,7 @@ impl Journal {
         batch.belong_to(number).slices += 1;
         building.slices_issued += 1;
         building.slices_bytes += bytes;
+        building.written_bytes += RECORD_HEADER_BYTES as u64 + SLICE_NAME_BYTES as u64;
         building.named.insert(slice.content);
     }
 
@@ -227,7 +239,7 @@ impl Journal {
         let Some(begin) = building.begin else { return };
         let Some(building) = self.building.take() else { return };
         self.checkpoint = Some(Checkpoint { number: building.number, begin });
-        self.checkpoint_bytes = building.bytes;
+        self.checkpoint_bytes = building.written_bytes;
         self.state_bytes = building.slices_bytes;
         self.replay_bytes = building.bytes;
         self.statistics.checkpoints += 1;

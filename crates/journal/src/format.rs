@@ -303,8 +303,11 @@ impl Slice {
     }
 }
 
-pub(crate) fn encode_slice(number: u64, slice: Slice) -> [u8; 24] {
-    let mut payload = [0; 24];
+/// Bytes of a slice record's payload.
+pub(crate) const SLICE_NAME_BYTES: usize = 24;
+
+pub(crate) fn encode_slice(number: u64, slice: Slice) -> [u8; SLICE_NAME_BYTES] {
+    let mut payload = [0; SLICE_NAME_BYTES];
     for (index, word) in [number, slice.content, slice.checksum].into_iter().enumerate() {
         put_u64(&mut payload, 8 * index, word);
     }
@@ -314,7 +317,7 @@ pub(crate) fn encode_slice(number: u64, slice: Slice) -> [u8; 24] {
 /// The checkpoint's number and the slice.
 pub(crate) fn decode_slice(payload: &[u8]) -> Option<(u64, Slice)> {
     let word = |index: usize| get_u64(payload, 8 * index);
-    (payload.len() == 24).then(|| (word(0), Slice { content: word(1), checksum: word(2) }))
+    (payload.len() == SLICE_NAME_BYTES).then(|| (word(0), Slice { content: word(1), checksum: word(2) }))
 }
 
 pub(crate) fn encode_checkpoint_end(checkpoint: &Checkpoint, next_content: u64) -> [u8; 40] {
