@@ -13,6 +13,7 @@
 mod checked;
 mod cross;
 mod diagnose;
+mod log;
 mod raw;
 mod sections;
 mod sending;

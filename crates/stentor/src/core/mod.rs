@@ -24,6 +24,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, RwLock};
 use smallvec::SmallVec;
+use stentor_history::History;
 use stentor_journal::ContentReader;
 use stentor_mail::reply::Reply;
 use stentor_policy::SenderRates;
@@ -37,7 +38,7 @@ use self::intake::{Intake, Refused};
 use self::memory::Memory;
 use self::memory_group::{MemoryGroup, Pressure, bodies_bytes};
 pub use self::settings::Settings;
-use crate::attempt_log::AttemptLog;
+use crate::attempt_log::Logs;
 use crate::clock::Clock;
 use crate::lists::Lists;
 use crate::live::Live;
@@ -76,7 +77,9 @@ pub struct Core {
     /// How much each sender hands in; nothing else is locked while it is.
     pub senders: Mutex<SenderRates>,
     pub lists: Lists,
-    pub log: AttemptLog,
+    pub log: Logs,
+    /// What happened to mail, kept for a time.
+    pub history: History,
     pub live: Live,
     pub resolver: Resolver,
     pub counters: Counters,
@@ -122,7 +125,8 @@ pub struct Parts {
     pub settings: Arc<Settings>,
     pub hub: Hub,
     pub reader: ContentReader,
-    pub log: AttemptLog,
+    pub log: Logs,
+    pub history: History,
     pub resolver: Resolver,
     pub next_content_id: u64,
     pub actor: Arc<dyn Actor>,
@@ -150,6 +154,7 @@ impl Core {
             lists: Lists::default(),
             reader: parts.reader,
             log: parts.log,
+            history: parts.history,
             live: Live::default(),
             resolver: parts.resolver,
             counters: Counters::default(),
