@@ -129,6 +129,8 @@ pub struct Note<'a> {
     pub id: &'a str,
     pub text: &'a str,
     pub topic: Topic,
+    /// The message is done with: nothing of it is pending any more.
+    pub is_end: bool,
 }
 
 /// How busy the machine and the server were since the sample before.
@@ -168,4 +170,18 @@ impl Record<'_> {
             Record::Machine(r) => r.at,
         }
     }
+}
+
+impl Attempt<'_> {
+    /// What became of recipients, told apart from the attempts: given up (`bounce`), taken out (`operator`) or sent with others
+    /// in one message (`digest`). Where a
+    /// log has both in one line, as other MTAs' have, it is read as two records.
+    pub fn is_fate_alone(&self) -> bool {
+        matches!(self.mailer, "bounce" | "operator" | "digest")
+    }
+}
+
+/// Behind the last `@`; empty if there is none.
+pub fn domain(address: &str) -> &str {
+    address.rfind('@').map_or("", |at| &address[at + 1..])
 }

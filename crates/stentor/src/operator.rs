@@ -161,7 +161,7 @@ impl Operator {
         }
     }
 
-    fn audit(&self, verb: &str, detail: &str, peer: Peer) {
+    fn audit(&self, verb: &str, detail: &str, peer: &Peer) {
         log::audit_note(&self.core, verb, &verbs::who(peer), detail);
     }
 
@@ -176,13 +176,13 @@ impl Operator {
 impl Control for Operator {
     async fn handle(&self, request: Request, peer: Peer) -> Reply {
         if matches!(request, Request::Flush { .. } | Request::Suspend { .. } | Request::Reload | Request::Stop) {
-            tracing::info!(uid = peer.uid, pid = peer.pid, ?request, "operator");
+            tracing::info!(who = verbs::who(&peer), ?request, "operator");
         }
         // What is journaled is told when it takes effect.
         match &request {
-            Request::Flush { site } => self.audit("flush", site.as_deref().unwrap_or_default(), peer),
-            Request::Reload => self.audit("reload", "", peer),
-            Request::Stop => self.audit("stop", "", peer),
+            Request::Flush { site } => self.audit("flush", site.as_deref().unwrap_or_default(), &peer),
+            Request::Reload => self.audit("reload", "", &peer),
+            Request::Stop => self.audit("stop", "", &peer),
             _ => {}
         }
         match request {
@@ -197,11 +197,11 @@ impl Control for Operator {
             Request::Site { name } => site::view(&self.core, &name),
             Request::Suspend { suspended, what, reason } => {
                 let _one = self.acting.lock().await;
-                verbs::suspend(&self.core, suspended, what, reason, peer).await
+                verbs::suspend(&self.core, suspended, what, reason, &peer).await
             }
             Request::Act { verb, selection, dry_run, reason } => {
                 let _one = self.acting.lock().await;
-                verbs::act(&self.core, verb, &selection, dry_run, reason, peer).await
+                verbs::act(&self.core, verb, &selection, dry_run, reason, &peer).await
             }
             Request::Export { .. } => Reply::error(ErrorCode::Failed, "an export is a stream"),
             Request::Reload => self.demand(Demand::Reload, "the configuration is read again; see the log"),

@@ -307,7 +307,7 @@ fn each_record_goes_to_the_log_of_its_list_class_or_purpose() {
     .unwrap();
     let of = |id, list, is_bulk| Record::Accepted(Accepted { id, list, is_bulk, policy: "why", ..accepted() });
     let sent = |id, list, is_bulk| Record::Attempt(Attempt { id, list, is_bulk, ..attempt(Stat::Sent, "ok") });
-    let note = |text, topic| Record::Note(Note { at: NOW, id: "", text, topic });
+    let note = |text, topic| Record::Note(Note { at: NOW, text, topic, ..Note::default() });
     let all = [
         of("A1", "", false),
         of("A2", "", true),

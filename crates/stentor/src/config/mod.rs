@@ -13,6 +13,7 @@
 mod checked;
 mod cross;
 mod diagnose;
+mod http;
 mod log;
 mod raw;
 mod sections;
@@ -26,7 +27,7 @@ use std::path::Path;
 
 use toml::de::DeTable;
 
-pub use checked::{Config, DelayWarning, EightBit, LogFormat, LogLevel, LogTarget};
+pub use checked::{Config, DelayWarning, EightBit, HttpConfig, LogFormat, LogLevel, LogTarget, Reading};
 pub use diagnose::{Diagnostic, Severity};
 use raw::Context;
 pub use sending::{FlowConfig, SendingConfig, Source};

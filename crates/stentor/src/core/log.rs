@@ -274,6 +274,6 @@ pub fn audit_note(core: &Core, verb: &str, who: &str, detail: &str) {
 /// Anything else.
 pub fn note(core: &Core, topic: Topic, text: &str) {
     if is_wanted(core) {
-        tell(core, &Record::Note(Note { at: core.clock.now(), id: "", text, topic }));
+        tell(core, &Record::Note(Note { at: core.clock.now(), text, topic, ..Note::default() }));
     }
 }

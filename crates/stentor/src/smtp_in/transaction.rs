@@ -20,7 +20,7 @@ use tokio::sync::oneshot;
 use super::received::{Trace, received};
 use crate::core::committer::Merged;
 use crate::core::envelope::{NewEnvelope, Recipients, Taken};
-use crate::core::intake::{Interned, Job, Refused, Submission};
+use crate::core::intake::{Interned, Job, Refused, Submission, Told};
 use crate::core::memory::{PIECE_BYTES, Reserved};
 use crate::core::{Core, Settings, log};
 use crate::lists::INTERN_ADDRESSES_MAX;
@@ -52,6 +52,9 @@ pub struct Transaction {
     /// From 354 on this session is on its way to the committer.
     is_receiving: bool,
     memory: Reserved,
+    /// It came with a login that stands for a client network.
+    may_relay: bool,
+    told: Option<Told>,
 }
 
 impl Transaction {
@@ -80,11 +83,24 @@ impl Transaction {
             failed: None,
             is_receiving: false,
             memory,
+            may_relay: false,
+            told: None,
         })
+    }
+
+    /// Relays for whoever it is, and tells the queue ids before the answer.
+    pub fn of_injector(&mut self) -> Told {
+        self.may_relay = true;
+        self.told.get_or_insert_default().clone()
+    }
+
+    pub fn id(&self) -> MessageId {
+        self.id
     }
 
     pub async fn rcpt(&mut self, core: &Arc<Core>, settings: &Arc<Settings>, client: IpAddr, rcpt: RcptTo) -> Reply {
         let Decision { verdict, why } = settings.policy.decide(client, &rcpt.address);
+        let verdict = if why == Why::ClientOutside && self.may_relay { Verdict::Relay } else { verdict };
         match verdict {
             Verdict::Refuse(reply) => return self.refuse(core, client, &rcpt.address, reply),
             Verdict::Relay => {
@@ -142,14 +158,24 @@ impl Transaction {
         settings: &Settings,
         (helo, is_esmtp, client): (&str, bool, IpAddr),
     ) -> Vec<u8> {
-        self.is_receiving = true;
-        core.intake.receiving();
         let protocol = match (self.mail.smtputf8, is_esmtp) {
             (true, _) => "UTF8SMTP",
             (false, true) => "ESMTP",
             (false, false) => "SMTP",
         };
+        self.start_data_by(core, settings, (helo, protocol, client))
+    }
+
+    /// The same for whatever the message came by.
+    pub fn start_data_by(
+        &mut self,
+        core: &Core,
+        settings: &Settings,
+        (helo, protocol, client): (&str, &'static str, IpAddr),
+    ) -> Vec<u8> {
         self.protocol = protocol;
+        self.is_receiving = true;
+        core.intake.receiving();
         let expected = self.mail.size.unwrap_or(0).min(PIECE_BYTES) as usize;
         let mut prefix = Vec::with_capacity(expected + 512);
         let hostname = &settings.config.hostname;
@@ -209,8 +235,8 @@ impl Transaction {
         };
         let content = self.content.unwrap_or_else(|| core.next_content_id());
         let size = self.stored + end.last.len() as u64;
-        let submission =
-            Submission { first: self.id, content, last: Arc::new(end.last), size, envelopes, settles: Vec::new() };
+        let (last, told) = (Arc::new(end.last), self.told.take());
+        let submission = Submission { first: self.id, content, last, size, envelopes, settles: Vec::new(), told };
         let (answer, ticket) = oneshot::channel();
         core.intake.push(Job::Accept { submission, answer });
         self.arrived(core);
@@ -316,7 +342,7 @@ impl Transaction {
             let more = if policy.is_empty() { "" } else { "; " };
             let _ = match why {
                 Why::ClientNetwork(network) => write!(policy, "{more}relay: client network {network}"),
-                why => write!(policy, "{more}relay: {why}"),
+                _ => write!(policy, "{more}relay: allowed to this injector"),
             };
         }
         let recipients = match &relayed.recipients {

@@ -83,7 +83,7 @@ pub async fn act(
     selection: &Selection,
     dry_run: bool,
     reason: Option<String>,
-    peer: Peer,
+    peer: &Peer,
 ) -> Reply {
     let mut asked = selection.to_json();
     if let Some(reason) = &reason {
