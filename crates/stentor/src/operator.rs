@@ -17,6 +17,7 @@ use crate::control::{
 };
 use crate::core::Core;
 use crate::core::hub::Hub;
+use crate::core::limits::Limit;
 use crate::{depth, site, verbs};
 
 /// What a verb asks of the whole process.
@@ -44,7 +45,8 @@ impl Operator {
         Operator { started: core.clock.now(), core, demands, sessions, acting: Mutex::new(()) }
     }
 
-    async fn status(&self) -> Status {
+    /// The server at a glance.
+    pub async fn status(&self) -> Status {
         let core = &self.core;
         core.refresh_space().await;
         let counters = &core.counters;
@@ -194,6 +196,10 @@ impl Control for Operator {
             Request::Reload => self.demand(Demand::Reload, "the configuration is read again; see the log"),
             Request::Stop => self.demand(Demand::Stop, "the server stops when open transactions have ended"),
         }
+    }
+
+    fn turned_away(&self) {
+        self.core.limits.hit(Limit::ControlConnections, self.core.clock.now());
     }
 
     async fn export(&self, selection: Selection, lines: mpsc::Sender<Vec<EnvelopeView>>) -> Reply {

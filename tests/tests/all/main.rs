@@ -22,6 +22,7 @@ mod full_disk;
 mod http_api;
 mod http_auth;
 mod http_inject;
+mod http_metrics;
 mod kit;
 mod large;
 mod limits;

@@ -41,6 +41,7 @@ pub fn accepted(core: &Core, accept: &Accept) {
 pub fn attempt(core: &Core, assignment: &Assignment, outcomes: &[RcptOutcome], target: &Target, mailer: &str) {
     let now = core.clock.now();
     core.live.attempt(now, assignment, outcomes, target);
+    core.measures.attempt(now.saturating_sub(assignment.begun), outcomes.iter().map(stat));
     if !core.log.is_on() {
         return;
     }
@@ -146,6 +147,7 @@ pub fn removed(core: &Core, hub: &Hub, message: MessageId, ids: &IdSet, who: &st
 pub fn connect_failed(core: &Core, target: &Target, begun: Ms, why: &str) {
     let now = core.clock.now();
     core.live.connect_failed(now, target);
+    core.measures.connect_failures.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     if core.log.is_on() {
         let xdelay = now.saturating_sub(begun) as f64 / 1000.0;
         let text = format!(

@@ -12,11 +12,13 @@ pub mod hub;
 pub mod intake;
 pub mod limits;
 pub mod log;
+pub mod measures;
 pub mod memory;
 pub mod memory_group;
 mod pace;
 pub mod settings;
 pub mod verb;
+mod watch;
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -35,7 +37,8 @@ use tokio::sync::Notify;
 pub use self::held::LongestHold;
 use self::hub::{Act, Hub};
 use self::intake::{Intake, Refused};
-use self::limits::Limits;
+use self::limits::{Limit, Limits};
+use self::measures::Measures;
 use self::memory::Memory;
 use self::memory_group::{MemoryGroup, Pressure, bodies_bytes};
 pub use self::settings::Settings;
@@ -81,6 +84,7 @@ pub struct Core {
     pub log: AttemptLog,
     pub live: Live,
     pub limits: Limits,
+    pub measures: Measures,
     pub resolver: Resolver,
     pub counters: Counters,
     /// Set by the committer while the disk has no room beyond the reserve.
@@ -155,6 +159,7 @@ impl Core {
             log: parts.log,
             live: Live::default(),
             limits: Limits::default(),
+            measures: Measures::default(),
             resolver: parts.resolver,
             counters: Counters::default(),
             disk_full: AtomicBool::new(false),
@@ -215,12 +220,39 @@ impl Core {
     /// Why no new transaction may begin now, if so.
     pub fn push_back(&self) -> Option<Reply> {
         if self.disk_full.load(Ordering::Relaxed) {
+            self.refused(Refused::Full);
             return Some(Refused::Full.reply());
         }
         if self.memory_full.load(Ordering::Relaxed) && !self.memory_pass.swap(false, Ordering::Relaxed) {
+            self.limits.hit(Limit::MemoryGroup, self.clock.now());
             return Some(Reply::fixed(452, (4, 3, 1), "Not enough memory, try again later"));
         }
-        self.addresses_full.load(Ordering::Relaxed).then(|| Refused::AddressesFull.reply())
+        let is_full = self.addresses_full.load(Ordering::Relaxed);
+        is_full.then(|| {
+            self.refused(Refused::AddressesFull);
+            Refused::AddressesFull.reply()
+        })
+    }
+
+    /// Counts what mail was refused for, where that is a limit.
+    pub fn refused(&self, why: Refused) {
+        let limit = match why {
+            Refused::Full => Limit::DiskReserve,
+            Refused::AddressesFull => Limit::AddressBook,
+            // Counted where it bit; the others are no limits.
+            Refused::Crowded | Refused::Io | Refused::Stopping => return,
+        };
+        self.limits.hit(limit, self.clock.now());
+    }
+
+    /// Why no mail is taken now, in words; nothing if it is.
+    pub fn troubles(&self) -> Vec<&'static str> {
+        let all = [
+            (&self.disk_full, "the disk is nearly full"),
+            (&self.memory_full, "memory is nearly used up"),
+            (&self.addresses_full, "the address book is full"),
+        ];
+        all.iter().filter(|(flag, _)| flag.load(Ordering::Relaxed)).map(|(_, why)| *why).collect()
     }
 
     /// Runs `f` under the lock, then carries out what it caused.

@@ -20,6 +20,7 @@ use super::received::{Trace, received};
 use crate::core::committer::Merged;
 use crate::core::envelope::{NewEnvelope, Recipients};
 use crate::core::intake::{Interned, Job, Refused, Submission, Told};
+use crate::core::limits::Limit;
 use crate::core::memory::{PIECE_BYTES, Reserved};
 use crate::core::{Core, Settings, log};
 use crate::lists::INTERN_ADDRESSES_MAX;
@@ -59,11 +60,10 @@ impl Transaction {
         if let Some(reply) = core.push_back() {
             return Err(reply);
         }
-        let memory = core.memory.reserve(mail.size, trusted).await.ok_or(Reply::fixed(
-            452,
-            (4, 3, 1),
-            "Too many messages are being received, try again later",
-        ))?;
+        let Some(memory) = core.memory.reserve(mail.size, trusted).await else {
+            core.limits.hit(Limit::BodyMemory, core.clock.now());
+            return Err(Reply::fixed(452, (4, 3, 1), "Too many messages are being received, try again later"));
+        };
         Ok(Transaction {
             mail,
             addresses: Vec::new(),
@@ -177,6 +177,7 @@ impl Transaction {
             return;
         }
         if !core.memory.stream(&mut self.memory, bytes.len() as u64, size_max).await {
+            core.limits.hit(Limit::StreamedBytes, core.clock.now());
             self.failed = Some(Refused::Crowded);
             return;
         }
@@ -223,11 +224,17 @@ impl Transaction {
         let (last, told) = (Arc::new(end.last), self.told.take());
         let submission = Submission { first: self.id, content, last, size, envelopes, settles: Vec::new(), told };
         let (answer, ticket) = oneshot::channel();
+        let begun = std::time::Instant::now();
         core.intake.push(Job::Accept { submission, answer });
         self.arrived(core);
-        match ticket.await {
+        let answered = ticket.await;
+        core.measures.commit_wait.observe(begun.elapsed());
+        match answered {
             Ok(Ok(())) => Reply::new(250, (2, 0, 0), format!("Ok: queued as {}", self.id)),
-            Ok(Err(refused)) => refused.reply(),
+            Ok(Err(refused)) => {
+                core.refused(refused);
+                refused.reply()
+            }
             Err(_) => Refused::Stopping.reply(),
         }
     }
@@ -254,7 +261,10 @@ impl Transaction {
             return Err(Reply::new(552, (5, 3, 4), format!("Message header too large: {why}")));
         }
         let received_max = settings.config.received_max;
-        check_received(facts, received_max)?;
+        if let Err(reply) = check_received(facts, received_max) {
+            core.limits.hit(Limit::Received, core.clock.now());
+            return Err(reply);
+        }
         for alias in &self.aliases {
             check_delivered_to(facts, &alias.address)?;
         }
