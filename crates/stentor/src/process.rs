@@ -114,6 +114,8 @@ fn reload(server: &Server, file: Option<&std::path::Path>) {
                 ("[log]", config.log != old.config.log),
                 ("[control]", config.control != old.config.control),
                 ("[http]", config.http != old.config.http),
+                ("[webhooks]", config.webhooks != old.config.webhooks),
+                ("[telemetry]", config.telemetry != old.config.telemetry),
             ] {
                 if changed {
                     tracing::warn!("{what} changed: that takes a restart");

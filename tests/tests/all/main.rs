@@ -38,3 +38,5 @@ mod sending;
 mod smtp_in;
 mod stragglers;
 mod suspend;
+mod telemetry;
+mod webhooks;

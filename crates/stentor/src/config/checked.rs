@@ -12,6 +12,8 @@ use stentor_policy::{AliasInput, InjectorClasses, Policy, RateLimits, RouteInput
 use super::diagnose::Diagnostic;
 use super::sending::{FlowConfig, SendingConfig};
 use crate::http::auth::Token;
+use crate::outbound::Url;
+use crate::webhooks::WebhookConfig;
 
 /// The whole configuration, consistent; see `docs/configuration.md` for what each key means.
 #[derive(Debug)]
@@ -40,6 +42,8 @@ pub struct Config {
     pub log: LogConfig,
     pub control: ControlConfig,
     pub http: HttpConfig,
+    pub webhooks: Vec<WebhookConfig>,
+    pub telemetry: TelemetryConfig,
     /// Built out of networks, domains, lists, aliases and routes.
     pub policy: Arc<Policy>,
     /// What the operator should know, without being wrong.
@@ -248,4 +252,13 @@ pub struct HttpConfig {
     /// Names with argon2id hashes.
     pub users: Vec<(String, String)>,
     pub tokens: Vec<Token>,
+}
+
+/// `[telemetry]`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TelemetryConfig {
+    /// Where spans go; none: there are none.
+    pub endpoint: Option<Url>,
+    /// One message in so many has spans.
+    pub sample_one_in: u64,
 }

@@ -41,6 +41,9 @@ pub fn accepted(core: &Core, accept: &Accept) {
 pub fn attempt(core: &Core, assignment: &Assignment, outcomes: &[RcptOutcome], target: &Target, mailer: &str) {
     let now = core.clock.now();
     core.live.attempt(now, assignment, outcomes, target);
+    if let Some(tracer) = core.tracer.get() {
+        tracer.attempt(core, assignment, outcomes, target);
+    }
     core.measures.attempt(now.saturating_sub(assignment.begun), outcomes.iter().map(stat));
     if !core.log.is_on() {
         return;

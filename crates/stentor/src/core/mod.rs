@@ -21,8 +21,8 @@ pub mod verb;
 mod watch;
 
 use std::panic::Location;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, RwLock};
@@ -47,6 +47,7 @@ use crate::clock::Clock;
 use crate::lists::Lists;
 use crate::live::Live;
 use crate::resolve::Resolver;
+use crate::telemetry::Tracer;
 
 /// What is counted since the start, for `stentor status` and the demo's summary.
 #[derive(Default)]
@@ -84,6 +85,9 @@ pub struct Core {
     pub log: AttemptLog,
     pub live: Live,
     pub limits: Limits,
+    /// Empty unless spans are wanted.
+    pub tracer: OnceLock<Tracer>,
+    pub webhooks: crate::webhooks::Registry,
     pub measures: Measures,
     pub resolver: Resolver,
     pub counters: Counters,
@@ -159,6 +163,8 @@ impl Core {
             log: parts.log,
             live: Live::default(),
             limits: Limits::default(),
+            tracer: OnceLock::new(),
+            webhooks: crate::webhooks::Registry::default(),
             measures: Measures::default(),
             resolver: parts.resolver,
             counters: Counters::default(),

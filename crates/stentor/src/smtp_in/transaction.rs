@@ -24,6 +24,7 @@ use crate::core::limits::Limit;
 use crate::core::memory::{PIECE_BYTES, Reserved};
 use crate::core::{Core, Settings, log};
 use crate::lists::INTERN_ADDRESSES_MAX;
+use crate::telemetry::{Incoming, Parent};
 
 /// A recipient that stands for others. Its copies carry its address in Delivered-To, so that a loop through another host
 /// is seen when it comes back.
@@ -52,6 +53,8 @@ pub struct Transaction {
     /// It came with a login that stands for a client network.
     may_relay: bool,
     told: Option<Told>,
+    /// Its spans, if it is sampled.
+    traced: Option<Box<Incoming>>,
 }
 
 impl Transaction {
@@ -64,13 +67,14 @@ impl Transaction {
             core.limits.hit(Limit::BodyMemory, core.clock.now());
             return Err(Reply::fixed(452, (4, 3, 1), "Too many messages are being received, try again later"));
         };
+        let id = core.next_message_id();
         Ok(Transaction {
             mail,
             addresses: Vec::new(),
             lists: Vec::new(),
             aliases: Vec::new(),
             bounces: Vec::new(),
-            id: core.next_message_id(),
+            id,
             content: None,
             stored: 0,
             failed: None,
@@ -78,6 +82,7 @@ impl Transaction {
             memory,
             may_relay: false,
             told: None,
+            traced: core.tracer.get().and_then(|tracer| tracer.begin(id, "smtp", core.clock.now())),
         })
     }
 
@@ -87,8 +92,14 @@ impl Transaction {
         self.told.get_or_insert_default().clone()
     }
 
-    pub fn id(&self) -> MessageId {
-        self.id
+    /// Makes it part of the client's trace.
+    pub fn traced_by(&mut self, core: &Core, parent: Option<Parent>) {
+        if let Some(tracer) = core.tracer.get() {
+            if let Some(parent) = parent {
+                tracer.carry(self.id, parent);
+            }
+            self.traced = tracer.begin(self.id, "http", core.clock.now());
+        }
     }
 
     pub async fn rcpt(&mut self, core: &Arc<Core>, settings: &Arc<Settings>, client: IpAddr, rcpt: RcptTo) -> Reply {
@@ -163,6 +174,9 @@ impl Transaction {
     ) -> Vec<u8> {
         self.is_receiving = true;
         core.intake.receiving();
+        if let Some(traced) = &mut self.traced {
+            traced.data();
+        }
         let expected = self.mail.size.unwrap_or(0).min(PIECE_BYTES) as usize;
         let mut prefix = Vec::with_capacity(expected + 512);
         let hostname = &settings.config.hostname;
@@ -196,6 +210,17 @@ impl Transaction {
 
     /// Decides about the whole message, makes it durable and answers.
     pub async fn end(mut self, core: &Arc<Core>, settings: &Arc<Settings>, client: IpAddr, end: EndOfData) -> Reply {
+        let (traced, id, size) = (self.traced.take(), self.id, end.size);
+        let Some((mut traced, tracer)) = traced.zip(core.tracer.get()) else {
+            return self.finish(core, settings, client, end).await;
+        };
+        traced.end_of_data();
+        let reply = self.finish(core, settings, client, end).await;
+        tracer.end(core, &traced, id, size, &reply);
+        reply
+    }
+
+    async fn finish(mut self, core: &Arc<Core>, settings: &Arc<Settings>, client: IpAddr, end: EndOfData) -> Reply {
         let verdict = match self.failed {
             Some(refused) => Err(refused.reply()),
             None => self.check(core, settings, &end.facts),

@@ -21,6 +21,7 @@ use crate::control::Status;
 use crate::core::Core;
 use crate::core::limits::Limit;
 use crate::core::measures::Histogram;
+use crate::webhooks::WebhookView;
 
 /// Sites with a series of their own.
 pub const SITES_MAX: usize = 20;
@@ -41,6 +42,7 @@ async fn metrics(State(http): State<Http>) -> Response {
     storage(&mut text, &http.core, &status);
     connections(&mut text, &http.core, &status);
     limits(&mut text, &http.core);
+    webhooks(&mut text, &http.core);
     process::write(&mut text, status.started);
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text.end()).into_response()
 }
@@ -208,6 +210,24 @@ fn limits(text: &mut Text, core: &Core) {
     );
     for limit in Limit::ALL {
         text.sample(&[("limit", limit.name())], core.limits.hits(*limit) as f64);
+    }
+}
+
+fn webhooks(text: &mut Text, core: &Core) {
+    type Field = fn(&WebhookView) -> u64;
+    let views = core.webhooks.views();
+    let families: [(&str, &str, &str, Field); 5] = [
+        ("stentor_webhook_enabled", "gauge", "1 if the endpoint is sent to.", |view| view.enabled.into()),
+        ("stentor_webhook_events_total", "counter", "Events that the endpoint took.", |view| view.events),
+        ("stentor_webhook_failures_total", "counter", "Requests that the endpoint did not take.", |view| view.failures),
+        ("stentor_webhook_lag_records", "gauge", "Records of the history before it.", |view| view.lag_records),
+        ("stentor_webhook_lost_total", "counter", "Events that the history forgot before.", |view| view.lost),
+    ];
+    for (name, kind, help, field) in families {
+        text.family(name, kind, help);
+        for view in &views {
+            text.sample(&[("webhook", &view.name)], field(view) as f64);
+        }
     }
 }
 
