@@ -23,7 +23,7 @@ ROWS = [
     ]),
     ("Queue", [
         ("Pending", "short", [
-            ('stentor_queue_recipients{instance=~"$instance"}', "recipients"),
+            ('stentor_queue_recipients{instance=~"$instance"}', "recipients, {{class}}"),
             ('stentor_queue_messages{instance=~"$instance"}', "messages"),
             ('stentor_queue_held_messages{instance=~"$instance"}', "held")]),
         ("Oldest message", "s", [('stentor_queue_oldest_age_seconds{instance=~"$instance"}', "age")]),

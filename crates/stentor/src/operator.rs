@@ -89,6 +89,7 @@ impl Operator {
             lock_held_at,
             suspended,
             suspended_total,
+            webhooks_troubled: core.webhooks.troubled(),
         }
     }
 

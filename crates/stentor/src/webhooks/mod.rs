@@ -99,6 +99,17 @@ impl Registry {
         self.all.read().clone()
     }
 
+    /// Endpoints that are sent nothing or take nothing, each with why.
+    pub fn troubled(&self) -> Vec<String> {
+        let trouble = |view: &WebhookView| match (view.enabled, view.failing_since) {
+            (false, _) if view.last_error.is_empty() => Some(format!("{}: disabled", view.name)),
+            (false, _) => Some(format!("{}: disabled, {}", view.name, view.last_error)),
+            (true, Some(_)) => Some(format!("{}: {}, {} records behind", view.name, view.last_error, view.lag_records)),
+            (true, None) => None,
+        };
+        self.views().iter().filter_map(trouble).collect()
+    }
+
     pub fn views(&self) -> Vec<WebhookView> {
         self.all.read().iter().map(|state| state.view()).collect()
     }

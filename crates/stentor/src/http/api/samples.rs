@@ -79,6 +79,7 @@ fn status() -> Status {
         disk_free_bytes: 50_000_000_000,
         suspended: vec!["list:news".to_owned()],
         suspended_total: 1,
+        webhooks_troubled: vec!["archive: disabled".to_owned()],
         ..Status::default()
     }
 }

@@ -109,7 +109,10 @@ async fn queue(text: &mut Text, http: &Http) {
     text.gauge("stentor_queue_messages", "Messages queued.", queue.messages as f64);
     text.gauge("stentor_queue_held_messages", "Messages that an operator holds.", queue.held as f64);
     text.gauge("stentor_queue_content_bytes", "Octets of queued messages.", queue.content_bytes as f64);
-    text.gauge("stentor_queue_recipients", "Recipients pending.", queue.recipients as f64);
+    let (load, bulk) = http.core.with(|hub, _| (hub.sched.load(), hub.store.pending_bulk()));
+    text.family("stentor_queue_recipients", "gauge", "Recipients pending, by class.");
+    text.sample(&[("class", "bulk")], bulk as f64);
+    text.sample(&[("class", "ordinary")], queue.recipients.saturating_sub(bulk) as f64);
     let oldest = queue.oldest.map_or(0.0, |at| queue.now.saturating_sub(at) as f64 * MILLISECONDS);
     text.gauge("stentor_queue_oldest_age_seconds", "Age of the oldest queued message; 0 if there is none.", oldest);
     text.gauge("stentor_sites_waiting", "Sites with recipients pending.", queue.sites_total as f64);
@@ -123,7 +126,6 @@ async fn queue(text: &mut Text, http: &Http) {
         text.sample(&[("site", &site.site)], site.waiting as f64);
     }
     text.sample(&[("site", OTHERS)], queue.recipients.saturating_sub(named) as f64);
-    let load = http.core.with(|hub, _| hub.sched.load());
     text.family("stentor_lane_connections", "gauge", "Connections to hosts by the scheduler's lane.");
     text.sample(&[("lane", "fast")], load.connections_fast as f64);
     text.sample(&[("lane", "slow")], load.connections_slow as f64);
