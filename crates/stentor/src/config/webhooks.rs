@@ -44,14 +44,13 @@ fn webhook(section: Section<'_>, name: &str, is_list: &dyn Fn(&str) -> bool) -> 
         None => events.extend(Kind::FINAL),
         Some(texts) => {
             for text in texts {
-                match Kind::ALL.iter().find(|(word, _)| *word == text.value) {
-                    Some((_, kind)) => events.push(*kind),
-                    None => {
-                        let words: Vec<&str> = Kind::ALL.iter().map(|(word, _)| *word).collect();
-                        let message = format!("{:?} is no event; known are {}", text.value, words.join(", "));
-                        section.context.error(text.span, message);
-                    }
+                if let Some((_, kind)) = Kind::ALL.iter().find(|(word, _)| *word == text.value) {
+                    events.push(*kind);
+                    continue;
                 }
+                let words: Vec<&str> = Kind::ALL.iter().map(|(word, _)| *word).collect();
+                let message = format!("{:?} is no event; known are {}", text.value, words.join(", "));
+                section.context.error(text.span, message);
             }
         }
     }

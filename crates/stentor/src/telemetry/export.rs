@@ -69,7 +69,7 @@ async fn send(url: &Url, body: &Bytes) -> Result<(), String> {
             Ok(answer) if (200..300).contains(&answer.status) => return Ok(()),
             // These may pass (OTLP specification, retryable response codes).
             Ok(answer) if matches!(answer.status, 429 | 502 | 503 | 504) => {
-                why = format!("it answers {}", answer.status)
+                why = format!("it answers {}", answer.status);
             }
             Ok(answer) => return Err(format!("it answers {}", answer.status)),
             Err(error) => why = error,

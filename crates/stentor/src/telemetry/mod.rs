@@ -134,7 +134,7 @@ impl Tracer {
             ("stentor.queue_id", Value::Text(id.to_string())),
             ("network.protocol.name", Value::Text(incoming.by.to_owned())),
             ("stentor.reply_code", Value::Number(reply.code.into())),
-            ("messaging.message.body.size", Value::Number(size as i64)),
+            ("messaging.message.body.size", Value::Number(size)),
         ];
         let span = |name, id, parent, kind, start, end, attributes, error| Span {
             trace: context.trace,
@@ -175,8 +175,8 @@ impl Tracer {
             ("server.address", Value::Text(target.host.to_string())),
             ("network.peer.address", Value::Text(target.addr.ip().to_string())),
             ("server.port", Value::Number(target.addr.port().into())),
-            ("stentor.recipients", Value::Number(outcomes.len() as i64)),
-            ("stentor.recipients.sent", Value::Number(sent as i64)),
+            ("stentor.recipients", Value::Number(outcomes.len() as u64)),
+            ("stentor.recipients.sent", Value::Number(sent as u64)),
         ];
         let span = Span {
             trace: context.trace,

@@ -8,7 +8,7 @@ use crate::http::auth::keys::hex;
 /// An attribute's value.
 pub(super) enum Value {
     Text(String),
-    Number(i64),
+    Number(u64),
 }
 
 /// `SpanKind`.

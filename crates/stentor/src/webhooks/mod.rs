@@ -15,7 +15,7 @@ mod sender;
 #[cfg(test)]
 mod tests;
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -148,7 +148,7 @@ pub fn start(core: &Arc<Core>) {
         core.webhooks.all.write().push(state.clone());
         if config.enabled {
             let hostname = settings.config.hostname.clone();
-            let sender = sender::Sender::new(core.clone(), config.clone(), hostname, state, folder.clone());
+            let sender = sender::Sender::new(core.clone(), config.clone(), hostname, state, &folder);
             tokio::spawn(sender.run(history.clone()));
         } else {
             tracing::warn!(webhook = config.name, "the webhook is disabled");
@@ -157,6 +157,6 @@ pub fn start(core: &Arc<Core>) {
 }
 
 /// The history's directory is made by the history; until it is there nothing has happened.
-fn open(folder: &PathBuf) -> Option<Reader> {
+fn open(folder: &Path) -> Option<Reader> {
     Reader::open(folder).ok()
 }

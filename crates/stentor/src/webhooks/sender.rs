@@ -1,7 +1,7 @@
 //! One endpoint's task.
 
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -46,7 +46,7 @@ struct Batch {
 }
 
 impl Sender {
-    pub fn new(core: Arc<Core>, config: WebhookConfig, hostname: String, state: Arc<State>, folder: PathBuf) -> Sender {
+    pub fn new(core: Arc<Core>, config: WebhookConfig, hostname: String, state: Arc<State>, folder: &Path) -> Sender {
         let path = folder.join(format!("{}.position", config.name));
         Sender { core, config, hostname, state, path, lost: 0 }
     }
@@ -66,16 +66,11 @@ impl Sender {
         };
         let mut written = tokio::time::Instant::now();
         loop {
-            let (mut batch, is_whole) = match self.read(&reader, at).await {
-                Some(batch) => {
-                    let is_whole = batch.events.len() >= self.config.batch_max || !batch.is_end;
-                    (batch, is_whole)
-                }
-                None => {
-                    tokio::time::sleep(POLL).await;
-                    continue;
-                }
+            let Some(mut batch) = self.read(&reader, at).await else {
+                tokio::time::sleep(POLL).await;
+                continue;
             };
+            let is_whole = batch.events.len() >= self.config.batch_max || !batch.is_end;
             if batch.events.is_empty() {
                 at = batch.next;
                 if written.elapsed() > IDLE_WRITE {
