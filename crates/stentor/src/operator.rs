@@ -16,6 +16,7 @@ use crate::control::{
     Request, Selection, Status,
 };
 use crate::core::hub::Hub;
+use crate::core::limits::Limit;
 use crate::core::{Core, log};
 use crate::{depth, site, verbs};
 
@@ -44,7 +45,8 @@ impl Operator {
         Operator { started: core.clock.now(), core, demands, sessions, acting: Mutex::new(()) }
     }
 
-    async fn status(&self) -> Status {
+    /// The server at a glance.
+    pub async fn status(&self) -> Status {
         let core = &self.core;
         core.refresh_space().await;
         let counters = &core.counters;
@@ -89,6 +91,7 @@ impl Operator {
             lock_held_at,
             suspended,
             suspended_total,
+            webhooks_troubled: core.webhooks.troubled(),
         }
     }
 
@@ -207,6 +210,10 @@ impl Control for Operator {
             Request::Reload => self.demand(Demand::Reload, "the configuration is read again; see the log"),
             Request::Stop => self.demand(Demand::Stop, "the server stops when open transactions have ended"),
         }
+    }
+
+    fn turned_away(&self) {
+        self.core.limits.hit(Limit::ControlConnections, self.core.clock.now());
     }
 
     async fn export(&self, selection: Selection, lines: mpsc::Sender<Vec<EnvelopeView>>) -> Reply {

@@ -441,6 +441,8 @@ pub struct Status {
     /// [`SUSPENDED_SHOWN_MAX`] of them.
     pub suspended: Vec<String>,
     pub suspended_total: u64,
+    /// Webhooks that are sent nothing or take nothing, each with why.
+    pub webhooks_troubled: Vec<String>,
 }
 
 /// `stentor queue`.

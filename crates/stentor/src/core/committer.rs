@@ -201,7 +201,12 @@ impl Committer {
         let begun = Instant::now();
         let result = self.journal.commit(&mut self.batch, core.clock.now());
         let messages = planned.iter().filter(|planned| matches!(planned, Planned::Message { .. })).count();
-        core.intake.synced(messages, begun.elapsed());
+        let elapsed = begun.elapsed();
+        core.intake.synced(messages, elapsed);
+        core.measures.sync.observe(elapsed);
+        if messages > 0 {
+            core.measures.batch_messages.observe_value(messages as u64);
+        }
         match &result {
             Ok(_) => self.durable(planned),
             Err(error) => {

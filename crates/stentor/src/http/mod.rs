@@ -11,6 +11,7 @@ pub mod auth;
 pub mod guard;
 mod health;
 mod listener;
+pub mod metrics;
 
 use std::io;
 use std::net::SocketAddr;
@@ -67,6 +68,7 @@ fn router(http: Http) -> Router {
         .merge(health::router())
         .merge(auth::router())
         .merge(api::router())
+        .merge(metrics::router())
         .layer(middleware::from_fn_with_state(http.clone(), guard::guard))
         .with_state(http)
 }
