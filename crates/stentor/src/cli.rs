@@ -10,6 +10,7 @@ use stentor_queue::ids::MessageId;
 use crate::cli_verbs::{Acting, Selectors, Suspended};
 use crate::config::{self, Config, Diagnostic, LogLevel};
 use crate::control::{Client, ClientError, Reply, Request, Selection, Verb, protocol, render};
+use crate::observe::mailstat;
 use crate::{demo, journal_cmd, lab, process};
 
 /// Exit code of a command that was understood and failed.
@@ -82,6 +83,8 @@ enum Command {
     Reload(Asking),
     /// Stop the running server when open transactions have ended.
     Stop(Asking),
+    /// What each hour or day brought, by list, domain or host: a table, from the history or from logs.
+    Mailstat(Box<mailstat::Options>),
     /// Look at a stopped or damaged journal, or save what is in it; never changes it.
     Journal(journal_cmd::Options),
     /// Say in words what is wrong or has happened, and what to do.
@@ -245,6 +248,7 @@ pub fn run(cli: Cli) -> ExitCode {
         }
         Command::Reload(asking) => ask(&asking, &Request::Reload),
         Command::Stop(asking) => ask(&asking, &Request::Stop),
+        Command::Mailstat(options) => mailstat::run(&options),
         Command::Journal(options) => journal_cmd::run(options),
         Command::Doctor(options) => journal_cmd::doctor(&options),
         Command::Demo(options) => demo::run(&options),

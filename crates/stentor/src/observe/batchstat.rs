@@ -1,0 +1,1 @@
+//! `stentor batchstat`: the picture of a day.
