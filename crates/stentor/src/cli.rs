@@ -10,6 +10,7 @@ use stentor_queue::ids::MessageId;
 use crate::cli_verbs::{Acting, Selectors, Suspended};
 use crate::config::{self, Config, Diagnostic, LogLevel};
 use crate::control::{Client, ClientError, Reply, Request, Selection, Verb, protocol, render};
+use crate::http::auth::keys;
 use crate::observe::mailstat;
 use crate::{demo, journal_cmd, lab, process};
 
@@ -85,6 +86,10 @@ enum Command {
     Stop(Asking),
     /// What each hour or day brought, by list, domain or host: a table, from the history or from logs.
     Mailstat(Box<mailstat::Options>),
+    /// Read a password from the terminal or standard input and print its hash, for `[http]`.
+    HttpPassword,
+    /// Make a token for programs that use the HTTP API and print it with its hash, for `[http]`.
+    HttpToken(keys::NewToken),
     /// Look at a stopped or damaged journal, or save what is in it; never changes it.
     Journal(journal_cmd::Options),
     /// Say in words what is wrong or has happened, and what to do.
@@ -249,6 +254,8 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Reload(asking) => ask(&asking, &Request::Reload),
         Command::Stop(asking) => ask(&asking, &Request::Stop),
         Command::Mailstat(options) => mailstat::run(&options),
+        Command::HttpPassword => keys::password_command(),
+        Command::HttpToken(new) => keys::token_command(&new),
         Command::Journal(options) => journal_cmd::run(options),
         Command::Doctor(options) => journal_cmd::doctor(&options),
         Command::Demo(options) => demo::run(&options),
