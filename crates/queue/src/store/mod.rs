@@ -26,8 +26,8 @@ mod checkpoint;
 mod counts;
 pub(crate) mod index;
 mod query;
-mod sizes;
 mod recent;
+mod sizes;
 mod sweep;
 mod table;
 
@@ -44,9 +44,9 @@ pub use checkpoint::{Checkpoint, SLICE_BYTES_MAX};
 pub use counts::CHUNK_ADDRESSES;
 use counts::Counts;
 pub use query::Summary;
+use recent::Recent;
 pub use sizes::Largest;
 use sizes::Sizes;
-use recent::Recent;
 pub use sweep::{FORGET_IDS_MAX, Sweep, SweepLimits};
 use table::Table;
 
