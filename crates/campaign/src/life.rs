@@ -14,7 +14,7 @@ use std::task::{Context, Poll, Waker};
 
 use fastrand::Rng;
 use parking_lot::Mutex;
-use stentor::attempt_log::AttemptLog;
+use stentor::attempt_log::Logs;
 use stentor::clock::Clock;
 use stentor::core::committer::Committer;
 use stentor::core::hub::{Act, Hub, Signal};
@@ -162,7 +162,8 @@ impl<'a> Life<'a> {
             settings: shared.settings.clone(),
             hub: Hub::new(store, Scheduler::new(sched(), seed), 8 * 1024),
             reader: journal.reader(),
-            log: AttemptLog::off(),
+            log: Logs::off(),
+            history: stentor_history::History::off(),
             resolver: shared.resolver.clone(),
             next_content_id: journal.next_content_id(),
             actor: wishes.clone(),

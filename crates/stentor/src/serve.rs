@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use stentor_history::History;
 use stentor_journal::{Disk, Journal, JournalError, Options, RealDisk, Report};
 use stentor_queue::ids::{ContentId, MessageNo};
 use stentor_queue::sched::Scheduler;
@@ -18,7 +19,7 @@ use stentor_queue::store::{Store, UnknownAddress};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-use crate::attempt_log::AttemptLog;
+use crate::attempt_log::Logs;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::control::{Control, ControlServer};
@@ -58,8 +59,10 @@ pub enum StartError {
     Listen { addr: SocketAddr, source: io::Error },
     #[error("the resolver cannot be set up: {0}")]
     Resolver(#[from] ResolverError),
-    #[error("the attempt log: {0}")]
+    #[error("the log: {0}")]
     Log(io::Error),
+    #[error("the history in {}: {source}; [history] keep_days = 0 goes without", path.display())]
+    History { path: PathBuf, source: io::Error },
     #[error("the control socket {}: {source}", path.display())]
     Control { path: PathBuf, source: io::Error },
     #[error("cannot listen on {addr} for HTTP: {source}; [http] listen names another address, or [] for none")]
@@ -107,7 +110,8 @@ impl Server {
             clock: clock.clone(),
             hub,
             reader: journal.reader(),
-            log: AttemptLog::start(&settings.attempt_log()).map_err(StartError::Log)?,
+            log: Logs::start(&settings.logs()).map_err(StartError::Log)?,
+            history: history(&settings, &clock)?,
             resolver: Resolver::new(settings.resolver(&addresses))?,
             next_content_id: journal.next_content_id(),
             actor: Arc::new(Tasks::new(Handle::current())),
@@ -219,7 +223,15 @@ impl Server {
             tracing::error!("the committer ended badly");
         }
         self.core.log.flush();
+        self.core.history.sync();
     }
+}
+
+/// The history of what happened, or none if it is switched off.
+fn history(settings: &Settings, clock: &Clock) -> Result<History, StartError> {
+    let Some(config) = settings.history(clock.clone()) else { return Ok(History::off()) };
+    let path = config.dir.clone();
+    History::start(config).map_err(|source| StartError::History { path, source })
 }
 
 /// Opens the journal and folds it into the store.

@@ -26,14 +26,12 @@ mod checkpoint;
 mod counts;
 pub(crate) mod index;
 mod query;
+mod recent;
 mod sizes;
 mod sweep;
 mod table;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::hash::BuildHasher;
-
-use foldhash::fast::RandomState;
 
 use crate::book::AddressBook;
 use crate::event::{Accept, Class, Event, EventError, Fate, MessageSlice, encode_outcome};
@@ -45,8 +43,8 @@ pub use crate::event::{Tally, Totals};
 pub use checkpoint::{Checkpoint, SLICE_BYTES_MAX};
 pub use counts::CHUNK_ADDRESSES;
 use counts::Counts;
-use index::Index;
 pub use query::Summary;
+use recent::Recent;
 pub use sizes::Largest;
 use sizes::Sizes;
 pub use sweep::{FORGET_IDS_MAX, Sweep, SweepLimits};
@@ -91,9 +89,9 @@ pub enum Applied {
 pub struct Store {
     pub book: AddressBook,
     messages: Table,
-    by_id: Index,
+    by_id: Recent,
     /// One entry per message, so that a content's messages are its entries.
-    by_content: Index,
+    by_content: Recent,
     lists: BTreeMap<String, ListState>,
     totals: Totals,
     /// Recipients pending in `messages`.
@@ -120,7 +118,6 @@ pub struct Store {
     fresh: Option<IdSet>,
     /// The newest time in any event: replay only.
     newest: Ms,
-    hasher: RandomState,
 }
 
 impl Default for Store {
@@ -128,8 +125,8 @@ impl Default for Store {
         Store {
             book: AddressBook::new(),
             messages: Table::default(),
-            by_id: Index::default(),
-            by_content: Index::default(),
+            by_id: Recent::default(),
+            by_content: Recent::default(),
             lists: BTreeMap::new(),
             totals: Totals::default(),
             pending: 0,
@@ -146,7 +143,6 @@ impl Default for Store {
             ignored: 0,
             fresh: None,
             newest: 0,
-            hasher: RandomState::default(),
         }
     }
 }
@@ -322,10 +318,12 @@ impl Store {
     }
 
     fn accept(&mut self, accept: Accept) -> Applied {
+        // Above all that were seen: it cannot be there, and mostly that is so.
+        let may_be_known = accept.id <= self.last_id;
         self.last_id = self.last_id.max(accept.id);
         self.newest = self.newest.max(accept.accepted);
         self.refer(&accept.recipients);
-        if self.no_of(accept.id).is_some() {
+        if may_be_known && self.no_of(accept.id).is_some() {
             return self.ignore();
         }
         self.totals.messages_accepted += 1;
@@ -410,11 +408,9 @@ impl Store {
         if let Some(message) = self.messages.get(no.0) {
             self.counts.come(&self.book, no, message.pending());
         }
-        let (messages, hasher) = (&self.messages, &self.hasher);
-        // Every entry of the indices is in the table.
-        self.by_id.insert(hasher.hash_one(id), no.0, |no| messages.get(no).map_or(0, |m| hasher.hash_one(m.id())));
-        self.by_content
-            .insert(hasher.hash_one(content), no.0, |no| messages.get(no).map_or(0, |m| hasher.hash_one(m.content())));
+        let messages = &self.messages;
+        self.by_id.insert(id.0, no.0, |no| messages.get(no).map(|m| m.id().0));
+        self.by_content.insert(content.0, no.0, |no| messages.get(no).map(|m| m.content().0));
         no
     }
 
@@ -430,8 +426,8 @@ impl Store {
         if !message.pending().is_empty() {
             self.counts.go(&self.book, no, message.pending(), message.pending());
         }
-        self.by_id.remove(self.hasher.hash_one(message.id()), no.0);
-        self.by_content.remove(self.hasher.hash_one(message.content()), no.0);
+        self.by_id.remove(message.id().0, no.0);
+        self.by_content.remove(message.content().0, no.0);
         !self.has_content(message.content())
     }
 }

@@ -12,14 +12,16 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use stentor_journal::{Batch, CheckpointStep, CommitError, Journal};
-use stentor_queue::event::{Accept, Event, RcptParams, encode_accept, encode_intern, encode_list, encode_outcome};
+use stentor_queue::event::{
+    Accept, Event, Fate, RcptParams, encode_accept, encode_intern, encode_list, encode_outcome,
+};
 use stentor_queue::ids::{AddressId, ContentId, MessageId, Ms};
 use stentor_queue::idset::IdSet;
 use stentor_queue::store::{Applied, Checkpoint};
 use tokio::sync::oneshot;
 
 use super::Core;
-use super::envelope::{Body, NewEnvelope, Recipients};
+use super::envelope::{Body, NewEnvelope, Recipients, Taken};
 use super::forget::Forgetting;
 use super::hub::{Hub, Outcomes};
 use super::intake::{Interned, Job, Refused, Settled, Submission, Turn};
@@ -53,12 +55,36 @@ type Answer<T> = oneshot::Sender<Result<T, Refused>>;
 
 /// What a batch will have done once it is durable.
 enum Planned {
-    Message { accepts: Vec<Accept>, content: ContentId, body: Option<Body>, settles: Vec<Settled>, answer: Answer<()> },
-    Piece { answer: Answer<()> },
-    Intern { interned: Interned, answer: Answer<Interned> },
-    List { name: String, version: u64, stamp: String, ids: IdSet, answer: Answer<()> },
-    Unlist { name: String },
-    Verb { job: Box<VerbJob>, answer: Answer<()> },
+    Message {
+        accepts: Vec<Accept>,
+        /// Of each of them.
+        taken: Vec<Taken>,
+        content: ContentId,
+        body: Option<Body>,
+        settles: Vec<Settled>,
+        answer: Answer<()>,
+    },
+    Piece {
+        answer: Answer<()>,
+    },
+    Intern {
+        interned: Interned,
+        answer: Answer<Interned>,
+    },
+    List {
+        name: String,
+        version: u64,
+        stamp: String,
+        ids: IdSet,
+        answer: Answer<()>,
+    },
+    Unlist {
+        name: String,
+    },
+    Verb {
+        job: Box<VerbJob>,
+        answer: Answer<()>,
+    },
 }
 
 pub struct Committer {
@@ -261,11 +287,16 @@ impl Committer {
         let Submission { first, content, last, size, envelopes, settles, told } = submission;
         let (first_interned, mut id) = (self.interned.len(), Some(first));
         let mut accepts = Vec::with_capacity(envelopes.len());
-        for envelope in envelopes {
+        let mut taken = Vec::with_capacity(envelopes.len());
+        for mut envelope in envelopes {
+            let how = std::mem::replace(&mut envelope.taken, Taken::local(""));
             let id = id.take().unwrap_or_else(|| self.core.next_message_id());
             match self.accept(hub, id, content, size, envelope) {
                 Some(accept) if accept.recipients.is_empty() => {}
-                Some(accept) => accepts.push(accept),
+                Some(accept) => {
+                    accepts.push(accept);
+                    taken.push(how);
+                }
                 None => {
                     self.forget_interned(hub, first_interned);
                     self.batch.drop_content(content.0);
@@ -294,7 +325,7 @@ impl Committer {
             self.batch.record_with(|buffer| encode_outcome(buffer, *message, *fate, &ids, by, now));
         }
         let is_whole = last.len() as u64 == size;
-        planned.push(Planned::Message { accepts, content, body: is_whole.then_some(last), settles, answer });
+        planned.push(Planned::Message { accepts, taken, content, body: is_whole.then_some(last), settles, answer });
     }
 
     /// One envelope with its recipients as ids, perhaps none (an empty list). `None` if the address book is full.
@@ -430,24 +461,29 @@ impl Committer {
         self.outcomes.clear();
         self.dropping.clear();
         let mut answers = Vec::with_capacity(planned.len());
+        // Before the lock: nobody can have tried them yet.
+        for planned in &planned {
+            if let Planned::Message { accepts, taken, .. } = planned {
+                accepts.iter().zip(taken).for_each(|(accept, taken)| super::log::accepted(&core, accept, taken));
+            }
+        }
         core.with(|hub, now| {
             hub.settling.clear();
             hub.outcomes_synced();
             for planned in planned {
                 match planned {
-                    Planned::Message { accepts, content, body, settles, answer } => {
+                    Planned::Message { accepts, content, body, settles, answer, .. } => {
                         if accepts.is_empty() {
                             self.journal.drop_content(content.0);
                         } else if let Some(body) = &body {
                             hub.bodies.keep(content, body, now);
                         }
                         for accept in accepts {
-                            super::log::accepted(&core, &accept);
                             if let Applied::New(no) = hub.apply(Event::Accept(Box::new(accept))) {
                                 hub.sched.accepted(&hub.store, no, now);
                             }
                         }
-                        settle(hub, settles, now);
+                        settle(&core, hub, settles, now);
                         answers.push(answer);
                     }
                     Planned::Piece { answer } => answers.push(answer),
@@ -593,9 +629,14 @@ fn next_version(hub: &Hub, planned: &[Planned], name: &str) -> u64 {
 }
 
 /// Recipients whose report is now queued are done with.
-fn settle(hub: &mut Hub, settles: Vec<Settled>, now: u64) {
+fn settle(core: &Core, hub: &mut Hub, settles: Vec<Settled>, now: u64) {
     for Settled { message, fate, ids, audit } in settles {
         if let Some(audit) = audit {
+            if fate == Fate::Coalesced {
+                super::log::taken_out(core, hub, (message, fate), &ids, &audit.who, now);
+            } else {
+                super::log::audited(core, &audit);
+            }
             hub.taken_out(message, fate, &ids, &audit.who, now);
             continue;
         }

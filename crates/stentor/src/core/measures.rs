@@ -8,8 +8,7 @@ use std::time::Duration;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 use stentor_mail::reply::Enhanced;
-
-use crate::attempt_log::Stat;
+use stentor_stats::record::Stat;
 
 /// Kinds of refusals told apart; what comes beyond is summed under code 0.
 pub const REFUSALS_MAX: usize = 100;

@@ -27,6 +27,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, RwLock};
 use smallvec::SmallVec;
+use stentor_history::History;
 use stentor_journal::ContentReader;
 use stentor_mail::reply::Reply;
 use stentor_policy::SenderRates;
@@ -42,7 +43,7 @@ use self::measures::Measures;
 use self::memory::Memory;
 use self::memory_group::{MemoryGroup, Pressure, bodies_bytes};
 pub use self::settings::Settings;
-use crate::attempt_log::AttemptLog;
+use crate::attempt_log::Logs;
 use crate::clock::Clock;
 use crate::lists::Lists;
 use crate::live::Live;
@@ -82,7 +83,9 @@ pub struct Core {
     /// How much each sender hands in; nothing else is locked while it is.
     pub senders: Mutex<SenderRates>,
     pub lists: Lists,
-    pub log: AttemptLog,
+    pub log: Logs,
+    /// What happened to mail, kept for a time.
+    pub history: History,
     pub live: Live,
     pub limits: Limits,
     /// Empty unless spans are wanted.
@@ -133,7 +136,8 @@ pub struct Parts {
     pub settings: Arc<Settings>,
     pub hub: Hub,
     pub reader: ContentReader,
-    pub log: AttemptLog,
+    pub log: Logs,
+    pub history: History,
     pub resolver: Resolver,
     pub next_content_id: u64,
     pub actor: Arc<dyn Actor>,
@@ -161,6 +165,7 @@ impl Core {
             lists: Lists::default(),
             reader: parts.reader,
             log: parts.log,
+            history: parts.history,
             live: Live::default(),
             limits: Limits::default(),
             tracer: OnceLock::new(),
