@@ -274,9 +274,9 @@ impl Transaction {
         match answered {
             Ok(Ok(())) => Reply::new(250, (2, 0, 0), format!("Ok: queued as {}", self.id)),
             refused => {
-                let why = refused.ok().and_then(Result::err).unwrap_or(Refused::Stopping);
-                core.refused(why);
-                let reply = why.reply();
+                let refused = refused.ok().and_then(Result::err).unwrap_or(Refused::Stopping);
+                core.refused(refused);
+                let reply = refused.reply();
                 log::refused(core, ".", &self.mail, "", client, &reply);
                 reply
             }
