@@ -15,6 +15,7 @@ struct Before {
     starvings: u64,
     at_site_max: u64,
     log_lines_lost: u64,
+    history_lost: u64,
 }
 
 impl Core {
@@ -36,6 +37,8 @@ impl Core {
         limits.hit_times(Limit::Completions, grown(starvings, &mut before.starvings), now);
         limits.hit_times(Limit::SiteConnections, grown(load.at_site_max, &mut before.at_site_max), now);
         limits.hit_times(Limit::LogBuffer, grown(self.log.dropped(), &mut before.log_lines_lost), now);
+        let history_lost = self.history.status().dropped;
+        limits.hit_times(Limit::History, grown(history_lost, &mut before.history_lost), now);
         // States, not events: a hit for each second in which they last.
         let connections_max = self.settings().config.delivery.connections_max as usize;
         let full = [

@@ -168,6 +168,7 @@ fn storage(text: &mut Text, core: &Core, status: &Status) {
         ("stentor_dns_queries_total", "Queries sent to name servers.", status.dns_queries),
         ("stentor_dns_failures_total", "Look-ups that failed.", status.dns_failures),
         ("stentor_log_lines_lost_total", "Lines of the log that were lost.", status.log_lines_lost),
+        ("stentor_history_records_lost_total", "Records that the history could not keep.", status.history_lost),
     ] {
         text.counter(name, help, value as f64);
     }
@@ -180,6 +181,7 @@ fn storage(text: &mut Text, core: &Core, status: &Status) {
         "Octets of large bodies that are not accepted yet.",
         status.streamed_bytes as f64,
     );
+    text.gauge("stentor_history_bytes", "Octets of the history's files.", status.history_bytes as f64);
     text.gauge("stentor_addresses", "Addresses in the address book.", status.addresses as f64);
     text.gauge("stentor_addresses_max", "Addresses that there may be.", f64::from(config.journal.addresses_max));
     text.gauge(
