@@ -8,4 +8,5 @@ pub mod day;
 pub mod histogram;
 pub mod log;
 pub mod mailstat;
+pub mod rates;
 pub mod record;

@@ -88,7 +88,13 @@ fn record(raw: &Raw) -> Record<'_> {
             is_repeated: n[6] % 2 == 0,
         }),
         2 => Record::Refused(Refused { at: raw.at, client: raw.ip, from: t(0), to: t(1), reply: t(2), step: t(3) }),
-        3 => Record::Note(Note { at: raw.at, id: t(0), text: t(1), topic: topics[(n[0] % 4) as usize] }),
+        3 => Record::Note(Note {
+            at: raw.at,
+            id: t(0),
+            text: t(1),
+            topic: topics[(n[0] % 4) as usize],
+            ..Note::default()
+        }),
         _ => Record::Machine(Machine {
             at: raw.at,
             interval_ms: n[0],

@@ -112,6 +112,17 @@ impl Conns {
         self.slots.get_mut(slot as usize)?.as_mut()
     }
 
+    /// Recipients and transactions under way in each lane.
+    pub fn in_transactions(&self) -> [(usize, usize); 2] {
+        let mut lanes = [(0, 0); 2];
+        for conn in self.slots.iter().flatten() {
+            let (recipients, transactions) = &mut lanes[usize::from(conn.lane == Lane::Slow)];
+            *recipients += conn.txs.iter().map(|tx| tx.ids.len()).sum::<usize>();
+            *transactions += conn.txs.len();
+        }
+        lanes
+    }
+
     pub fn open(&self) -> usize {
         self.fast + self.slow
     }

@@ -64,7 +64,7 @@ pub use explain::{HostStatus, PathStatus, SiteExplanation, WaitsFor};
 pub use flows::{FlowKey, FlowRules, SourceSet};
 pub use history::SiteHistory;
 pub use reasons::Reply;
-pub use status::{Census, Load, RecipientState, RecipientStatus, SiteStatus, Waiting};
+pub use status::{Census, Glance, Load, RecipientState, RecipientStatus, SiteStatus, Standing, Waiting};
 
 use crate::ids::{AddressId, MessageNo, Ms, SiteId};
 use crate::idset::IdSet;

@@ -32,6 +32,35 @@ pub struct SiteStatus {
     pub oldest: Option<MessageNo>,
 }
 
+/// How mail gets on at a site.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Standing {
+    /// It is, or may be, served in the fast lane.
+    #[default]
+    Fast,
+    /// All of its connections keep us waiting: it is in the slow lane.
+    Slow,
+    /// None of its hosts may be tried before a clock runs out.
+    Clock,
+    /// An operator stopped it.
+    Suspended,
+}
+
+/// A site without its words: some tens of nanoseconds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Glance {
+    pub standing: Standing,
+    pub connections: usize,
+    pub silent: usize,
+    /// Messages in line, of ordinary mail and of bulk.
+    pub in_line: [usize; 2],
+    /// Of the last answers, of its slowest path; 0 if there were none.
+    pub latency_ms: u32,
+    /// Failures in a row, of the host that failed most often.
+    pub fails: u8,
+    pub until: Option<Ms>,
+}
+
 /// Where a pending recipient is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RecipientState {
@@ -155,6 +184,51 @@ impl Scheduler {
             reason: self.reasons.get(entry.reason).cloned(),
             oldest: entry.oldest_of_all(self.newest),
         })
+    }
+
+    /// A look at a site in passing.
+    pub fn glance(&self, site: SiteId, now: Ms) -> Option<Glance> {
+        let entry = self.sites.list.get(site.0 as usize)?;
+        let (connections, silent) = (entry.conns(), entry.paths.iter().map(|path| path.silent).sum());
+        let until = self.site_clock(site, now);
+        let standing = match until {
+            _ if entry.suspended => Standing::Suspended,
+            Some(_) => Standing::Clock,
+            None if silent > 0 && silent >= connections => Standing::Slow,
+            None => Standing::Fast,
+        };
+        let hosts = entry.paths.iter().flat_map(|path| &path.hosts).map(|host| &self.sites.hosts[*host as usize]);
+        Some(Glance {
+            standing,
+            connections,
+            silent,
+            in_line: [0, 1].map(|class| entry.lines.count(class)),
+            latency_ms: entry.paths.iter().map(super::path::Path::latency_ms).max().unwrap_or(0),
+            fails: hosts.map(|host| host.fails).max().unwrap_or(0),
+            until,
+        })
+    }
+
+    /// The domains that are at a site now.
+    pub fn domains_at(&self, site: SiteId) -> impl Iterator<Item = DomainId> {
+        let all = self.sites.list.get(site.0 as usize).into_iter().flat_map(|entry| &entry.domains).copied();
+        all.filter(move |domain| self.site_of(*domain) == Some(site))
+    }
+
+    /// Recipients of a message that are in transactions now.
+    pub fn in_flight(&self, no: MessageNo) -> usize {
+        self.messages.get(no).map_or(0, |active| active.in_flight.len())
+    }
+
+    /// Recipients in transactions, and the transactions, on connections of the fast and of the slow lane: a look at each
+    /// connection.
+    pub fn in_transactions(&self) -> [(usize, usize); 2] {
+        self.conns.in_transactions()
+    }
+
+    /// What of the budget there is: fast connections, silent ones, and the part of the first that bulk mail may not have.
+    pub fn budget(&self) -> (usize, usize, usize) {
+        (self.cfg.connections_max, self.cfg.slow_connections_max, self.cfg.ordinary_reserve)
     }
 
     /// Sites known: their ids are below.

@@ -26,6 +26,7 @@ mod checkpoint;
 mod counts;
 pub(crate) mod index;
 mod query;
+mod sizes;
 mod sweep;
 mod table;
 
@@ -35,7 +36,7 @@ use std::hash::BuildHasher;
 use foldhash::fast::RandomState;
 
 use crate::book::AddressBook;
-use crate::event::{Accept, Event, EventError, Fate, MessageSlice, encode_outcome};
+use crate::event::{Accept, Class, Event, EventError, Fate, MessageSlice, encode_outcome};
 use crate::ids::{AddressId, ContentId, MessageId, MessageNo, Ms};
 use crate::idset::IdSet;
 use crate::message::Message;
@@ -46,6 +47,8 @@ pub use counts::CHUNK_ADDRESSES;
 use counts::Counts;
 use index::Index;
 pub use query::Summary;
+pub use sizes::Largest;
+use sizes::Sizes;
 pub use sweep::{FORGET_IDS_MAX, Sweep, SweepLimits};
 use table::Table;
 
@@ -95,11 +98,14 @@ pub struct Store {
     totals: Totals,
     /// Recipients pending in `messages`.
     pending: u64,
+    /// Of those the ones of bulk mail.
+    pending_bulk: u64,
     /// Messages held.
     held: usize,
     /// Octets of `messages` at the wire; several envelopes of one content count it each.
     octets: u64,
     counts: Counts,
+    sizes: Sizes,
     /// Lists, senders' domains and sites that an operator has suspended, as [`Event::Suspend`] names them.
     suspended: BTreeSet<String>,
     /// The highest id seen or given out.
@@ -127,9 +133,11 @@ impl Default for Store {
             lists: BTreeMap::new(),
             totals: Totals::default(),
             pending: 0,
+            pending_bulk: 0,
             held: 0,
             octets: 0,
             counts: Counts::default(),
+            sizes: Sizes::default(),
             suspended: BTreeSet::new(),
             last_id: MessageId(0),
             last_linked: MessageId(0),
@@ -249,7 +257,8 @@ impl Store {
         messages.sort_unstable_by_key(Message::id);
         self.by_id.clear();
         self.by_content.clear();
-        (self.pending, self.held, self.octets) = (0, 0, 0);
+        (self.pending, self.pending_bulk, self.held, self.octets) = (0, 0, 0, 0);
+        self.sizes = Sizes::default();
         self.last_linked = MessageId(0);
         for message in messages {
             self.link(message);
@@ -350,6 +359,9 @@ impl Store {
             return self.ignore();
         }
         let (id, content, finished) = (message.id(), message.content(), message.pending().is_empty());
+        let left = message.pending().len();
+        self.sizes.change(no, left + recipients as usize, left);
+        self.pending_bulk -= if message.class() == Class::Bulk { recipients } else { 0 };
         *self.totals.fates.of_mut(fate) += recipients;
         self.pending -= recipients;
         if !finished {
@@ -386,12 +398,15 @@ impl Store {
 
     fn link(&mut self, message: Message) -> MessageNo {
         let (id, content) = (message.id(), message.content());
-        self.pending += message.pending().len() as u64;
+        let pending = message.pending().len();
+        self.pending += pending as u64;
+        self.pending_bulk += if message.class() == Class::Bulk { pending as u64 } else { 0 };
         self.held += usize::from(message.is_held());
         self.octets = self.octets.wrapping_add(message.size());
         self.unordered |= id < self.last_linked;
         self.last_linked = id;
         let no = self.messages.push(message);
+        self.sizes.come(no, pending);
         if let Some(message) = self.messages.get(no.0) {
             self.counts.come(&self.book, no, message.pending());
         }
@@ -406,7 +421,10 @@ impl Store {
     /// Whether no other message has its content.
     fn unlink(&mut self, no: MessageNo) -> bool {
         let Some(message) = self.messages.remove(no.0) else { return false };
-        self.pending -= message.pending().len() as u64;
+        let pending = message.pending().len();
+        self.pending -= pending as u64;
+        self.pending_bulk -= if message.class() == Class::Bulk { pending as u64 } else { 0 };
+        self.sizes.change(no, pending, 0);
         self.held -= usize::from(message.is_held());
         self.octets = self.octets.wrapping_sub(message.size());
         if !message.pending().is_empty() {

@@ -164,6 +164,26 @@ impl Store {
         self.pending
     }
 
+    /// Of those the ones of bulk mail.
+    pub fn pending_bulk(&self) -> u64 {
+        self.pending_bulk
+    }
+
+    /// The number of the first message that is queued from number `from` on and was accepted at `at` or later; `until` if
+    /// none was. Some looks at the table.
+    pub fn first_since(&self, at: Ms, from: u32, until: u32) -> u32 {
+        let (mut low, mut high) = (0, until.wrapping_sub(from));
+        while low < high {
+            let middle = low + (high - low) / 2;
+            let no = from.wrapping_add(middle);
+            match self.messages_between(no, until).next() {
+                Some((found, message)) if message.accepted() < at => low = found.0.wrapping_sub(from) + 1,
+                _ => high = middle,
+            }
+        }
+        from.wrapping_add(low)
+    }
+
     /// Records that changed nothing.
     pub fn ignored(&self) -> u64 {
         self.ignored

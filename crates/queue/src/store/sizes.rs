@@ -1,0 +1,111 @@
+//! Messages by how many recipients they wait for: "which are the largest?" without a look at all.
+//!
+//! Promise: a message to one recipient costs nothing. Others are in the set of their class: one class for each number up to
+//! [`EXACT_MAX`], four an octave beyond, so that a message changes its class some times for each halving of what it waits
+//! for, at about 100 ns. Classes do not overlap: all of a larger class wait for more than any of a smaller one.
+
+use super::Store;
+use crate::ids::MessageNo;
+use crate::idset::IdSet;
+use crate::message::Message;
+
+/// Up to so many recipients each number is a class.
+const EXACT_MAX: usize = 16;
+/// Octaves beyond: 2^4 to 2^31.
+const CLASSES: usize = EXACT_MAX + 28 * 4;
+
+/// 0 is for one recipient, and has no set.
+fn class_of(pending: usize) -> usize {
+    if pending <= EXACT_MAX {
+        return pending.saturating_sub(1);
+    }
+    let exponent = pending.ilog2() as usize;
+    let quarter = (pending >> (exponent - 2)) & 3;
+    (EXACT_MAX + (exponent - 4) * 4 + quarter).min(CLASSES - 1)
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Sizes {
+    /// From class 1 on.
+    classes: Vec<IdSet>,
+}
+
+impl Sizes {
+    fn set(&mut self, class: usize) -> Option<&mut IdSet> {
+        let index = class.checked_sub(1)?;
+        if index >= self.classes.len() {
+            self.classes.resize_with(index + 1, IdSet::default);
+        }
+        self.classes.get_mut(index)
+    }
+
+    /// A message that waits for so many has come.
+    pub fn come(&mut self, no: MessageNo, pending: usize) {
+        if let Some(set) = self.set(class_of(pending)) {
+            set.insert(no.0);
+        }
+    }
+
+    /// It waits for fewer; `after` 0: it is gone.
+    pub fn change(&mut self, no: MessageNo, before: usize, after: usize) {
+        let (from, to) = (class_of(before), class_of(after));
+        if from == to && after > 0 {
+            return;
+        }
+        if let Some(set) = self.set(from) {
+            set.remove(no.0);
+        }
+        if let Some(set) = self.set(to).filter(|_| after > 0) {
+            set.insert(no.0);
+        }
+    }
+}
+
+/// A walk over messages from the largest class down to those of two recipients; see [`Store::largest_step`].
+#[derive(Clone, Debug, Default)]
+pub struct Largest {
+    /// The class to be walked, and the last number of it that was seen; `None`: from the top.
+    at: Option<(usize, Option<u32>)>,
+}
+
+impl Store {
+    /// Goes on with a walk for about `steps` messages, or to the end of a class. Returns whether a class is through, in
+    /// which case all that come later wait for fewer; `None` when nothing is left.
+    pub fn largest_step(
+        &self,
+        walk: &mut Largest,
+        steps: usize,
+        mut see: impl FnMut(MessageNo, &Message),
+    ) -> Option<bool> {
+        let (class, after) = walk.at.unwrap_or((self.sizes.classes.len(), None));
+        let index = class.checked_sub(1)?;
+        let set = self.sizes.classes.get(index)?;
+        let mut last = after;
+        let numbers = after.map_or_else(|| set.iter(), |after| set.iter_from(after));
+        for (seen, no) in numbers.enumerate() {
+            if seen == steps {
+                walk.at = Some((class, last));
+                return Some(false);
+            }
+            last = Some(no);
+            if let Some(message) = self.message(MessageNo(no)) {
+                see(MessageNo(no), message);
+            }
+        }
+        walk.at = Some((index, None));
+        Some(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_follow_the_number() {
+        let classes: Vec<usize> = (1..100_000).map(class_of).collect();
+        assert!(classes.windows(2).all(|pair| pair[0] == pair[1] || pair[0] + 1 == pair[1]));
+        assert_eq!((class_of(1), class_of(2), class_of(16), class_of(17)), (0, 1, 15, 16));
+        assert!(class_of(usize::MAX) < CLASSES && class_of(u32::MAX as usize) < CLASSES);
+    }
+}
