@@ -15,8 +15,8 @@ use crate::control::{
     Control, EnvelopeView, ErrorCode, Fates, MessageView, Peer, QueueSummary, RecipientState, RecipientView, Reply,
     Request, Selection, Status,
 };
-use crate::core::Core;
 use crate::core::hub::Hub;
+use crate::core::{Core, log};
 use crate::{depth, site, verbs};
 
 /// What a verb asks of the whole process.
@@ -83,6 +83,8 @@ impl Operator {
             dns_queries: dns.queries,
             dns_failures: dns.failures,
             log_lines_lost: core.log.dropped(),
+            history_lost: core.history.status().dropped,
+            history_bytes: core.history.status().bytes,
             lock_held_us_max: held.as_micros() as u64,
             lock_held_at,
             suspended,
@@ -159,6 +161,10 @@ impl Operator {
         }
     }
 
+    fn audit(&self, verb: &str, detail: &str, peer: &Peer) {
+        log::audit_note(&self.core, verb, &verbs::who(peer), detail);
+    }
+
     fn demand(&self, demand: Demand, text: &str) -> Reply {
         match self.demands.send(demand) {
             Ok(()) => Reply::Done { text: text.to_owned(), count: None },
@@ -171,6 +177,13 @@ impl Control for Operator {
     async fn handle(&self, request: Request, peer: Peer) -> Reply {
         if matches!(request, Request::Flush { .. } | Request::Suspend { .. } | Request::Reload | Request::Stop) {
             tracing::info!(who = verbs::who(&peer), ?request, "operator");
+        }
+        // What is journaled is told when it takes effect.
+        match &request {
+            Request::Flush { site } => self.audit("flush", site.as_deref().unwrap_or_default(), &peer),
+            Request::Reload => self.audit("reload", "", &peer),
+            Request::Stop => self.audit("stop", "", &peer),
+            _ => {}
         }
         match request {
             Request::Status => Reply::Status(Box::new(self.status().await)),

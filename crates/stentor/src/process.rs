@@ -112,6 +112,7 @@ fn reload(server: &Server, file: Option<&std::path::Path>) {
                 ("[journal]", config.journal != old.config.journal),
                 ("[dns]", config.dns != old.config.dns),
                 ("[log]", config.log != old.config.log),
+                ("[history]", config.history != old.config.history),
                 ("[control]", config.control != old.config.control),
                 ("[http]", config.http != old.config.http),
             ] {

@@ -41,6 +41,12 @@ pub(super) struct Table {
 }
 
 impl Table {
+    /// An empty one whose numbers begin there.
+    #[cfg(test)]
+    pub fn starting_at(next: u32) -> Table {
+        Table { next, ..Table::default() }
+    }
+
     pub fn len(&self) -> usize {
         self.len
     }

@@ -14,6 +14,7 @@ mod checked;
 mod cross;
 mod diagnose;
 mod http;
+mod log;
 mod raw;
 mod sections;
 mod sending;

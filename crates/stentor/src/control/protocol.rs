@@ -428,6 +428,12 @@ pub struct Status {
     pub dns_queries: u64,
     pub dns_failures: u64,
     pub log_lines_lost: u64,
+    /// Records that the history could not keep, since the start.
+    #[serde(default)]
+    pub history_lost: u64,
+    /// What its files occupy.
+    #[serde(default)]
+    pub history_bytes: u64,
     /// The longest that the queue's lock was held since the last `status`, and where in the source.
     pub lock_held_us_max: u64,
     pub lock_held_at: String,

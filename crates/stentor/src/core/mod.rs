@@ -25,6 +25,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, RwLock};
 use smallvec::SmallVec;
+use stentor_history::History;
 use stentor_journal::ContentReader;
 use stentor_mail::reply::Reply;
 use stentor_policy::SenderRates;
@@ -39,7 +40,7 @@ use self::limits::Limits;
 use self::memory::Memory;
 use self::memory_group::{MemoryGroup, Pressure, bodies_bytes};
 pub use self::settings::Settings;
-use crate::attempt_log::AttemptLog;
+use crate::attempt_log::Logs;
 use crate::clock::Clock;
 use crate::lists::Lists;
 use crate::live::Live;
@@ -78,7 +79,9 @@ pub struct Core {
     /// How much each sender hands in; nothing else is locked while it is.
     pub senders: Mutex<SenderRates>,
     pub lists: Lists,
-    pub log: AttemptLog,
+    pub log: Logs,
+    /// What happened to mail, kept for a time.
+    pub history: History,
     pub live: Live,
     pub limits: Limits,
     pub resolver: Resolver,
@@ -125,7 +128,8 @@ pub struct Parts {
     pub settings: Arc<Settings>,
     pub hub: Hub,
     pub reader: ContentReader,
-    pub log: AttemptLog,
+    pub log: Logs,
+    pub history: History,
     pub resolver: Resolver,
     pub next_content_id: u64,
     pub actor: Arc<dyn Actor>,
@@ -153,6 +157,7 @@ impl Core {
             lists: Lists::default(),
             reader: parts.reader,
             log: parts.log,
+            history: parts.history,
             live: Live::default(),
             limits: Limits::default(),
             resolver: parts.resolver,

@@ -118,7 +118,7 @@ impl Session {
                 if !self.core.memory.is_plenty(mail.size) {
                     self.flush().await?;
                 }
-                let reply = match Transaction::begin(&self.core, mail, self.trusted).await {
+                let reply = match Transaction::begin(&self.core, mail, self.client, self.trusted).await {
                     Ok(transaction) => {
                         self.transaction = Some(transaction);
                         Reply::fixed(250, (2, 1, 0), "Ok")

@@ -4,6 +4,7 @@
 //! promised; whatever goes wrong is answered with a 4xx or 5xx and forgotten.
 
 use std::collections::HashSet;
+use std::fmt::Write;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ use tokio::sync::oneshot;
 
 use super::received::{Trace, received};
 use crate::core::committer::Merged;
-use crate::core::envelope::{NewEnvelope, Recipients};
+use crate::core::envelope::{NewEnvelope, Recipients, Taken};
 use crate::core::intake::{Interned, Job, Refused, Submission, Told};
 use crate::core::memory::{PIECE_BYTES, Reserved};
 use crate::core::{Core, Settings, log};
@@ -39,6 +40,9 @@ pub struct Transaction {
     aliases: Vec<Alias>,
     /// Reports about posts of these lists: handed to the owner.
     bounces: Vec<Arc<str>>,
+    /// Why recipients elsewhere are relayed for this client.
+    relays: Option<Why>,
+    protocol: &'static str,
     id: MessageId,
     content: Option<ContentId>,
     /// Octets of the pieces that were handed to the journal.
@@ -55,21 +59,24 @@ pub struct Transaction {
 
 impl Transaction {
     /// Answers MAIL: the place to push back, before any recipient is named.
-    pub async fn begin(core: &Arc<Core>, mail: MailFrom, trusted: bool) -> Result<Transaction, Reply> {
+    pub async fn begin(core: &Arc<Core>, mail: MailFrom, client: IpAddr, trusted: bool) -> Result<Transaction, Reply> {
         if let Some(reply) = core.push_back() {
+            log::refused(core, "MAIL", &mail, "", client, &reply);
             return Err(reply);
         }
-        let memory = core.memory.reserve(mail.size, trusted).await.ok_or(Reply::fixed(
-            452,
-            (4, 3, 1),
-            "Too many messages are being received, try again later",
-        ))?;
+        let Some(memory) = core.memory.reserve(mail.size, trusted).await else {
+            let reply = Reply::fixed(452, (4, 3, 1), "Too many messages are being received, try again later");
+            log::refused(core, "MAIL", &mail, "", client, &reply);
+            return Err(reply);
+        };
         Ok(Transaction {
             mail,
             addresses: Vec::new(),
             lists: Vec::new(),
             aliases: Vec::new(),
             bounces: Vec::new(),
+            relays: None,
+            protocol: "SMTP",
             id: core.next_message_id(),
             content: None,
             stored: 0,
@@ -92,27 +99,26 @@ impl Transaction {
     }
 
     pub async fn rcpt(&mut self, core: &Arc<Core>, settings: &Arc<Settings>, client: IpAddr, rcpt: RcptTo) -> Reply {
-        let verdict = match settings.policy.decide(client, &rcpt.address) {
-            Decision { why: Why::ClientOutside, .. } if self.may_relay => Verdict::Relay,
-            decision => decision.verdict,
-        };
+        let Decision { verdict, why } = settings.policy.decide(client, &rcpt.address);
+        let verdict = if why == Why::ClientOutside && self.may_relay { Verdict::Relay } else { verdict };
         match verdict {
-            Verdict::Refuse(reply) => return reply,
+            Verdict::Refuse(reply) => return self.refuse(core, client, &rcpt.address, reply),
             Verdict::Relay => {
+                self.relays.get_or_insert(why);
                 let params = RcptParams { notify: rcpt.notify.map(Notify::bits), orcpt: rcpt.orcpt };
                 self.addresses.push((rcpt.address, params));
             }
             Verdict::Bounces(list) => self.bounces.push(list),
             Verdict::List(list) => {
                 if let Err(reply) = self.check_list(core, &list).await {
-                    return reply;
+                    return self.refuse(core, client, &rcpt.address, reply);
                 }
                 self.add_list(&list);
             }
             Verdict::Alias(expansion) => {
                 for list in &expansion.lists {
                     if let Err(reply) = self.check_list(core, list).await {
-                        return reply;
+                        return self.refuse(core, client, &rcpt.address, reply);
                     }
                 }
                 for list in &expansion.lists {
@@ -125,6 +131,12 @@ impl Transaction {
             }
         }
         Reply::fixed(250, (2, 1, 5), "Ok")
+    }
+
+    /// A recipient is refused, and that is told.
+    fn refuse(&self, core: &Core, client: IpAddr, to: &stentor_mail::address::Address, reply: Reply) -> Reply {
+        log::refused(core, "RCPT", &self.mail, to.as_str(), client, &reply);
+        reply
     }
 
     async fn check_list(&self, core: &Arc<Core>, list: &Arc<str>) -> Result<(), Reply> {
@@ -161,6 +173,7 @@ impl Transaction {
         settings: &Settings,
         (helo, protocol, client): (&str, &'static str, IpAddr),
     ) -> Vec<u8> {
+        self.protocol = protocol;
         self.is_receiving = true;
         core.intake.receiving();
         let expected = self.mail.size.unwrap_or(0).min(PIECE_BYTES) as usize;
@@ -202,7 +215,7 @@ impl Transaction {
         let envelopes = match verdict {
             Ok(()) => self.envelopes(core, settings, client, &end),
             Err(reply) => {
-                log::refused(core, &self.mail, client, &reply);
+                log::refused(core, ".", &self.mail, "", client, &reply);
                 self.abandon(core);
                 return reply;
             }
@@ -214,8 +227,10 @@ impl Transaction {
         let envelopes = match intern_ahead(core, envelopes).await {
             Ok(envelopes) => envelopes,
             Err(refused) => {
+                let reply = refused.reply();
+                log::refused(core, ".", &self.mail, "", client, &reply);
                 self.abandon(core);
-                return refused.reply();
+                return reply;
             }
         };
         let content = self.content.unwrap_or_else(|| core.next_content_id());
@@ -227,8 +242,11 @@ impl Transaction {
         self.arrived(core);
         match ticket.await {
             Ok(Ok(())) => Reply::new(250, (2, 0, 0), format!("Ok: queued as {}", self.id)),
-            Ok(Err(refused)) => refused.reply(),
-            Err(_) => Refused::Stopping.reply(),
+            refused => {
+                let reply = refused.ok().and_then(Result::err).unwrap_or(Refused::Stopping).reply();
+                log::refused(core, ".", &self.mail, "", client, &reply);
+                reply
+            }
         }
     }
 
@@ -289,14 +307,19 @@ impl Transaction {
                 message_id: message_id.clone(),
                 message_id_at,
                 is_report: false,
+                taken: Taken { policy: format!("list {name}").into(), proto: self.protocol },
             });
         }
+        let mut policy = String::new();
         for name in self.bounces.drain(..) {
             // Reports about a list's posts are its owner's to read; a list without an owner has nobody who would.
             let owners = settings.owners(&name);
             if owners.is_empty() {
                 log::report_noted(core, &name, &self.mail, client);
             }
+            let more = if policy.is_empty() { "" } else { "; " };
+            // Writing into a string cannot fail.
+            let _ = write!(policy, "{more}reports of list {name} to its owner");
             self.addresses.extend(owners.into_iter().map(|owner| (owner, RcptParams::default())));
         }
         let mut relayed = NewEnvelope {
@@ -313,12 +336,21 @@ impl Transaction {
             message_id,
             message_id_at,
             is_report: false,
+            taken: Taken::local(""),
         };
+        if let Some(why) = self.relays {
+            let more = if policy.is_empty() { "" } else { "; " };
+            let _ = match why {
+                Why::ClientNetwork(network) => write!(policy, "{more}relay: client network {network}"),
+                _ => write!(policy, "{more}relay: allowed to this injector"),
+            };
+        }
         let recipients = match &relayed.recipients {
             Recipients::Addresses(addresses) => addresses.len(),
             _ => 0,
         } + self.aliases.iter().map(|alias| alias.expansion.addresses.len()).sum::<usize>();
-        relayed.class = self.class(core, settings, client, facts, recipients as u64);
+        let (class, why) = self.class(core, settings, client, facts, recipients as u64);
+        relayed.class = class;
         // Whoever is meant twice, by name and by alias or by two aliases, gets one copy.
         let mut meant: HashSet<String> = match &relayed.recipients {
             Recipients::Addresses(addresses) if !self.aliases.is_empty() => {
@@ -332,7 +364,9 @@ impl Transaction {
             if targets.is_empty() {
                 continue;
             }
+            let taken = Taken { policy: format!("alias {}{why}", alias.address).into(), proto: self.protocol };
             envelopes.push(NewEnvelope {
+                taken,
                 recipients: Recipients::Addresses(targets),
                 prefix: delivered_to_field(&alias.address),
                 sender: relayed.sender.clone(),
@@ -344,29 +378,39 @@ impl Transaction {
             });
         }
         if relayed.has_recipients() {
+            policy.push_str(why);
+            relayed.taken = Taken { policy: policy.into(), proto: self.protocol };
             envelopes.push(relayed);
         }
         envelopes
     }
 
-    /// The class of what is relayed: what the configuration says of the injector, else header fields and sender's rate.
-    fn class(&self, core: &Core, settings: &Settings, client: IpAddr, facts: &HeaderFacts, recipients: u64) -> Class {
+    /// The class of what is relayed, and why in words: what the configuration says of the injector, else header fields and
+    /// sender's rate.
+    fn class(
+        &self,
+        core: &Core,
+        settings: &Settings,
+        client: IpAddr,
+        facts: &HeaderFacts,
+        recipients: u64,
+    ) -> (Class, &'static str) {
         let classes = &settings.config.classes;
         match classes.injectors.of(client) {
-            Some(policy::Class::Ordinary) => return Class::Ordinary,
-            Some(policy::Class::Bulk) => return Class::Bulk,
+            Some(policy::Class::Ordinary) => return (Class::Ordinary, "; ordinary: its client's network"),
+            Some(policy::Class::Bulk) => return (Class::Bulk, "; bulk: its client's network"),
             None => {}
         }
         if facts.is_bulk() {
-            return Class::Bulk;
+            return (Class::Bulk, "; bulk: its header");
         }
         let (trusted, now) = (settings.policy.is_trusted(client), core.clock.now());
         if recipients > 0
             && core.senders.lock().is_bulk(&self.mail.path, client, trusted, recipients, &classes.sender_rate, now)
         {
-            return Class::Bulk;
+            return (Class::Bulk, "; bulk: its sender's rate");
         }
-        Class::Ordinary
+        (Class::Ordinary, "")
     }
 }
 

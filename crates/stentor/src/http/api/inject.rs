@@ -271,7 +271,7 @@ async fn run(
     }
     let smtputf8 = !path.is_ascii() || recipients.iter().any(|to| !to.is_ascii());
     let mail = MailFrom { path, size: length, body: server::Body::EightBitMime, smtputf8, ret: None, envid: None };
-    let mut transaction = Transaction::begin(core, mail, true).await?;
+    let mut transaction = Transaction::begin(core, mail, *client, true).await?;
     let told = transaction.of_injector();
     let mut refused = Vec::new();
     let count = recipients.len();
