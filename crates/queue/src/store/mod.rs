@@ -47,8 +47,8 @@ pub use counts::CHUNK_ADDRESSES;
 use counts::Counts;
 use index::Index;
 pub use query::Summary;
-pub use sizes::Largest;
 use sizes::Sizes;
+pub use sizes::{EXACT_MAX, Largest};
 pub use sweep::{FORGET_IDS_MAX, Sweep, SweepLimits};
 use table::Table;
 

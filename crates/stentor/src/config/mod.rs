@@ -25,7 +25,7 @@ use std::path::Path;
 
 use toml::de::DeTable;
 
-pub use checked::{Config, DelayWarning, EightBit, LogFormat, LogLevel, LogTarget};
+pub use checked::{Config, DelayWarning, EightBit, LogFormat, LogLevel, LogTarget, ReportConfig, ReportTo};
 pub use diagnose::{Diagnostic, Severity};
 use raw::Context;
 pub use sending::{FlowConfig, SendingConfig, Source};

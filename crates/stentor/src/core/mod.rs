@@ -150,7 +150,7 @@ impl Core {
             lists: Lists::default(),
             reader: parts.reader,
             log: parts.log,
-            live: Live::default(),
+            live: Live::new(parts.hub.posts.posts()),
             resolver: parts.resolver,
             counters: Counters::default(),
             disk_full: AtomicBool::new(false),

@@ -25,6 +25,8 @@ pub struct Assignment {
     pub accepted: Ms,
     pub begun: Ms,
     pub sender: String,
+    /// Empty if it is no list's post.
+    pub list: String,
     pub prefix: Vec<u8>,
     pub body: Option<Body>,
     pub eight_bit: bool,
@@ -66,6 +68,7 @@ impl Assignment {
             accepted: message.accepted(),
             begun: now,
             sender: envelope.sender.to_owned(),
+            list: envelope.list.unwrap_or_default().to_owned(),
             prefix: envelope.prefix.to_vec(),
             body: hub.bodies.get(message.content()),
             eight_bit: message.eight_bit(),
