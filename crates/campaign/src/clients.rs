@@ -187,7 +187,7 @@ impl Life<'_> {
     ) {
         let first = self.core.next_message_id();
         let (answer, ticket) = oneshot::channel();
-        let submission = Submission { first, content, last, size, envelopes, settles: Vec::new() };
+        let submission = Submission { first, content, last, size, envelopes, settles: Vec::new(), told: None };
         self.core.intake.push(Job::Accept { submission, answer });
         self.clients.waiting.push(Waiting::Message { keys, refusals, ticket });
     }

@@ -3,5 +3,10 @@
 //! Promise: no files, sockets or clock; bytes or records and `now` in, sums and pictures out. Whatever a line holds, it
 //! is read or skipped and counted, never a panic.
 
+pub mod civil;
+pub mod day;
+pub mod histogram;
+pub mod log;
+pub mod mailstat;
 pub mod rates;
 pub mod record;

@@ -91,6 +91,9 @@ pub struct Attempt<'a> {
     pub tls: &'a str,
     /// Octets of the message; 0 if the log does not say.
     pub size: u64,
+    pub is_bulk: bool,
+    /// Told a second time, by a start that could not know whether the first was kept.
+    pub is_repeated: bool,
 }
 
 /// Mail that was not taken, at whatever step.
@@ -101,6 +104,22 @@ pub struct Refused<'a> {
     pub from: &'a str,
     pub to: &'a str,
     pub reply: &'a str,
+    /// The command that was refused: `CONNECT`, `MAIL`, `RCPT`, `DATA`, or `.` for a whole message.
+    pub step: &'a str,
+}
+
+/// What a note is about.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Topic {
+    /// The server itself.
+    #[default]
+    Server,
+    /// A host that could not be reached, before anybody's copy was tried.
+    Delivery,
+    /// What a rule decided beside accepting and refusing.
+    Policy,
+    /// An operator's verb, with who.
+    Audit,
 }
 
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -109,6 +128,9 @@ pub struct Note<'a> {
     /// Empty if it is about no message.
     pub id: &'a str,
     pub text: &'a str,
+    pub topic: Topic,
+    /// The message is done with: nothing of it is pending any more.
+    pub is_end: bool,
 }
 
 /// How busy the machine and the server were since the sample before.
@@ -148,4 +170,17 @@ impl Record<'_> {
             Record::Machine(r) => r.at,
         }
     }
+}
+
+impl Attempt<'_> {
+    /// What became of recipients, told apart from the attempts: given up (`bounce`) or taken out (`operator`). Where a
+    /// log has both in one line, as other MTAs' have, it is read as two records.
+    pub fn is_fate_alone(&self) -> bool {
+        matches!(self.mailer, "bounce" | "operator")
+    }
+}
+
+/// Behind the last `@`; empty if there is none.
+pub fn domain(address: &str) -> &str {
+    address.rfind('@').map_or("", |at| &address[at + 1..])
 }

@@ -10,6 +10,7 @@ use stentor_queue::ids::MessageId;
 use crate::cli_verbs::{Acting, Selectors, Suspended};
 use crate::config::{self, Config, Diagnostic, LogLevel};
 use crate::control::{Client, ClientError, Reply, Request, Selection, Verb, protocol, render};
+use crate::http::auth::keys;
 use crate::observe::{hosts, latedudes, mailqq, realstat, report};
 use crate::{demo, journal_cmd, lab, process};
 
@@ -93,6 +94,10 @@ enum Command {
     Reload(Asking),
     /// Stop the running server when open transactions have ended.
     Stop(Asking),
+    /// Read a password from the terminal or standard input and print its hash, for `[http]`.
+    HttpPassword,
+    /// Make a token for programs that use the HTTP API and print it with its hash, for `[http]`.
+    HttpToken(keys::NewToken),
     /// Look at a stopped or damaged journal, or save what is in it; never changes it.
     Journal(journal_cmd::Options),
     /// Say in words what is wrong or has happened, and what to do.
@@ -271,6 +276,8 @@ pub fn run(cli: Cli) -> ExitCode {
         }
         Command::Reload(asking) => ask(&asking, &Request::Reload),
         Command::Stop(asking) => ask(&asking, &Request::Stop),
+        Command::HttpPassword => keys::password_command(),
+        Command::HttpToken(new) => keys::token_command(&new),
         Command::Journal(options) => journal_cmd::run(options),
         Command::Doctor(options) => journal_cmd::doctor(&options),
         Command::Demo(options) => demo::run(&options),

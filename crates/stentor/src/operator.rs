@@ -213,7 +213,7 @@ impl Operator {
 impl Control for Operator {
     async fn handle(&self, request: Request, peer: Peer) -> Reply {
         if matches!(request, Request::Flush { .. } | Request::Suspend { .. } | Request::Reload | Request::Stop) {
-            tracing::info!(uid = peer.uid, pid = peer.pid, ?request, "operator");
+            tracing::info!(who = verbs::who(&peer), ?request, "operator");
         }
         match request {
             Request::Status => Reply::Status(Box::new(self.status().await)),
@@ -227,11 +227,11 @@ impl Control for Operator {
             Request::Site { name } => site::view(&self.core, &name),
             Request::Suspend { suspended, what, reason } => {
                 let _one = self.acting.lock().await;
-                verbs::suspend(&self.core, suspended, what, reason, peer).await
+                verbs::suspend(&self.core, suspended, what, reason, &peer).await
             }
             Request::Act { verb, selection, dry_run, reason } => {
                 let _one = self.acting.lock().await;
-                verbs::act(&self.core, verb, &selection, dry_run, reason, peer).await
+                verbs::act(&self.core, verb, &selection, dry_run, reason, &peer).await
             }
             Request::Observe(observe) => self.observe(observe).await,
             Request::Export { .. } => Reply::error(ErrorCode::Failed, "an export is a stream"),

@@ -177,7 +177,7 @@ impl Server {
     /// Opens the HTTP listeners.
     pub async fn listen_http(&mut self, operator: Arc<Operator>) -> Result<(), StartError> {
         let addresses = self.core.settings().config.http.listen.clone();
-        let http = Http { core: self.core.clone(), operator };
+        let http = Http::new(self.core.clone(), operator);
         let bound = http::serve(&addresses, http, &self.http_stop.subscribe()).await;
         self.http_addresses = bound.map_err(|(addr, source)| StartError::Http { addr, source })?;
         Ok(())

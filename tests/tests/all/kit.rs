@@ -16,6 +16,11 @@ pub fn builder(lab: &TestLab) -> Builder {
     Server::builder().lab(lab).fast_retry().set("dns.timeout_ms", "300").set("dns.attempts", "2")
 }
 
+/// A server without a world around it: no name is found.
+pub fn bare() -> Builder {
+    Server::builder().set("dns.timeout_ms", "300").set("dns.attempts", "1")
+}
+
 /// Hands in a message with this Message-ID that copies are compared with; the queue id.
 #[track_caller]
 pub fn post(server: &Server, lab: &TestLab, to: &[&str], id: &str) -> String {

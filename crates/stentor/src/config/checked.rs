@@ -11,6 +11,7 @@ use stentor_policy::{AliasInput, InjectorClasses, Policy, RateLimits, RouteInput
 
 use super::diagnose::Diagnostic;
 use super::sending::{FlowConfig, SendingConfig};
+use crate::http::auth::Token;
 
 /// The whole configuration, consistent; see `docs/configuration.md` for what each key means.
 #[derive(Debug)]
@@ -262,9 +263,25 @@ pub struct ControlConfig {
     pub socket: PathBuf,
 }
 
+/// Whether reading over HTTP needs a login.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Reading {
+    #[default]
+    Open,
+    Login,
+}
+
 /// `[http]`
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HttpConfig {
     /// Empty: no listener.
     pub listen: Vec<SocketAddr>,
+    pub reading: Reading,
+    /// Names under which it is reached, beside addresses, `localhost` and the own host name.
+    pub host_names: Vec<String>,
+    pub connections_max: u32,
+    pub session_ms: u64,
+    /// Names with argon2id hashes.
+    pub users: Vec<(String, String)>,
+    pub tokens: Vec<Token>,
 }

@@ -13,6 +13,7 @@
 mod checked;
 mod cross;
 mod diagnose;
+mod http;
 mod raw;
 mod sections;
 mod sending;
@@ -25,7 +26,9 @@ use std::path::Path;
 
 use toml::de::DeTable;
 
-pub use checked::{Config, DelayWarning, EightBit, LogFormat, LogLevel, LogTarget, ReportConfig, ReportTo};
+pub use checked::{
+    Config, DelayWarning, EightBit, HttpConfig, LogFormat, LogLevel, LogTarget, Reading, ReportConfig, ReportTo,
+};
 pub use diagnose::{Diagnostic, Severity};
 use raw::Context;
 pub use sending::{FlowConfig, SendingConfig, Source};

@@ -10,18 +10,18 @@ use stentor_policy::{Class, InjectorClasses, RateLimits};
 use toml::de::DeTable;
 
 use super::checked::{
-    ClassesConfig, Config, ControlConfig, DelayWarning, DeliveryConfig, DnsConfig, EightBit, HttpConfig, JournalConfig,
+    ClassesConfig, Config, ControlConfig, DelayWarning, DeliveryConfig, DnsConfig, EightBit, JournalConfig,
     ListenConfig, LogConfig, LogFormat, LogLevel, LogTarget, RetryConfig,
 };
 use super::diagnose::Spot;
 use super::raw::{Context, Section};
-use super::{cross, sending, tables};
+use super::{cross, http, sending, tables};
 
 const KIB: u64 = 1024;
 const MIB: u64 = 1024 * KIB;
 const GIB: u64 = 1024 * MIB;
 /// Seconds in a day and in a week.
-const DAY_S: f64 = 86_400.0;
+pub(super) const DAY_S: f64 = 86_400.0;
 const WEEK_S: f64 = 604_800.0;
 /// Longest path of a Unix socket (`sun_path` without its NUL).
 const SOCKET_PATH_BYTES_MAX: usize = 107;
@@ -44,7 +44,7 @@ pub(super) fn read<'a>(context: &'a Context<'a>, document: &'a DeTable<'a>) -> O
     let journal = journal(top.section("journal"));
     let log = log(top.section("log"));
     let control = control(top.section("control"), &data_dir);
-    let http = http(top.section("http"));
+    let http = http::read(top.section("http"));
     let top_span = top.span_of("client_networks");
     top.finish();
     let policy = cross::check(context, &hostname, &client_networks, top_span, &tables)?;
@@ -163,7 +163,7 @@ fn listen(section: Section<'_>) -> ListenConfig {
 }
 
 /// Addresses with ports; `None` if the key is not there.
-fn addresses(section: &Section<'_>, key: &'static str, example: &str) -> Option<Vec<SocketAddr>> {
+pub(super) fn addresses(section: &Section<'_>, key: &'static str, example: &str) -> Option<Vec<SocketAddr>> {
     let texts = if key == "smtp" { section.some_texts(key) } else { section.texts(key) }?;
     let mut addresses: Vec<SocketAddr> = Vec::with_capacity(texts.len());
     for text in texts {
@@ -179,13 +179,6 @@ fn addresses(section: &Section<'_>, key: &'static str, example: &str) -> Option<
         }
     }
     Some(addresses)
-}
-
-/// `[http]`
-fn http(section: Section<'_>) -> HttpConfig {
-    let listen = addresses(&section, "listen", "127.0.0.1:8025");
-    section.finish();
-    HttpConfig { listen: listen.unwrap_or_else(|| vec![SocketAddr::from(([127, 0, 0, 1], 8025))]) }
 }
 
 fn delivery(section: Section<'_>) -> DeliveryConfig {

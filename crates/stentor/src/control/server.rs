@@ -8,6 +8,7 @@
 use std::fs;
 use std::future::Future;
 use std::io;
+use std::net::IpAddr;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -39,11 +40,13 @@ const ACCEPT_PAUSE_MS: u64 = 200;
 /// Groups of envelope lines on their way to a peer that reads slowly.
 const EXPORT_GROUPS_MAX: usize = 2;
 
-/// Who asks, as the kernel says. For the journal's audit records.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Peer {
-    pub uid: u32,
-    pub pid: Option<i32>,
+/// Who asks. For the journal's audit records.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Peer {
+    /// At the other end of the control socket, as the kernel says.
+    Process { uid: u32, pid: Option<i32> },
+    /// Over HTTP: `user=NAME` or `token=NAME`.
+    Http { who: Arc<str>, address: IpAddr },
 }
 
 /// What carries the requests out: the running server, or a double in tests.
@@ -151,8 +154,9 @@ async fn converse<C: Control>(
     mut stopped: watch::Receiver<bool>,
 ) -> io::Result<()> {
     let credentials = stream.peer_cred()?;
-    let peer = Peer { uid: credentials.uid(), pid: credentials.pid() };
-    if peer.uid != 0 && peer.uid != rustix::process::geteuid().as_raw() {
+    let uid = credentials.uid();
+    let peer = Peer::Process { uid, pid: credentials.pid() };
+    if uid != 0 && uid != rustix::process::geteuid().as_raw() {
         return send(stream, refusal(ErrorCode::Forbidden, "not the server's user").as_bytes()).await;
     }
     let mut input = Vec::new();
@@ -171,7 +175,7 @@ async fn converse<C: Control>(
             Ok(Ok(Line::Complete(line))) => match Request::parse(&line) {
                 Ok(Request::Export { selection }) => export(stream, control, selection).await?,
                 Ok(Request::Observe(Observe::Watch(options))) => watch(stream, control, options, &mut stopped).await?,
-                Ok(request) => control.handle(request, peer).await,
+                Ok(request) => control.handle(request, peer.clone()).await,
                 Err(problem) => Reply::Error(problem),
             },
         };

@@ -265,7 +265,10 @@ struct Double;
 impl Control for Double {
     async fn handle(&self, request: Request, peer: Peer) -> Reply {
         match request {
-            Request::Status => Reply::Status(Box::new(Status { pid: peer.uid, ..Status::default() })),
+            Request::Status => match peer {
+                Peer::Process { uid, .. } => Reply::Status(Box::new(Status { pid: uid, ..Status::default() })),
+                Peer::Http { .. } => Reply::error(ErrorCode::Failed, "not by this double"),
+            },
             Request::Queue { sites_max } => Reply::Queue(summary(sites_max as usize)),
             Request::QueueStuck { rows_max } => Reply::Stuck(Box::new(stuck(rows_max as usize))),
             Request::QueueShow { id: MessageId(77), .. } => Reply::Message(Box::new(view(500))),

@@ -258,7 +258,7 @@ impl Committer {
     }
 
     fn plan_message(&mut self, hub: &mut Hub, submission: Submission, answer: Answer<()>, planned: &mut Vec<Planned>) {
-        let Submission { first, content, last, size, envelopes, settles } = submission;
+        let Submission { first, content, last, size, envelopes, settles, told } = submission;
         let (first_interned, mut id) = (self.interned.len(), Some(first));
         let mut accepts = Vec::with_capacity(envelopes.len());
         for envelope in envelopes {
@@ -273,6 +273,10 @@ impl Committer {
                     return;
                 }
             }
+        }
+        if let Some(told) = told {
+            // Nobody else has it yet.
+            let _ = told.set(accepts.iter().map(|accept| (accept.id, accept.recipients.len() as u64)).collect());
         }
         self.batch.content(content.0, true, &last);
         self.record_interned(hub, first_interned);

@@ -10,6 +10,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -93,7 +94,12 @@ pub struct Submission {
     pub size: u64,
     pub envelopes: Vec<NewEnvelope>,
     pub settles: Vec<Settled>,
+    /// Where whoever waits for the ticket wants to read the ids.
+    pub told: Option<Told>,
 }
+
+/// Queue ids and numbers of recipients, of the envelopes that had any; set before the ticket resolves.
+pub type Told = Arc<OnceLock<Vec<(MessageId, u64)>>>;
 
 /// Addresses as ids, which stay theirs while the pin, or another of these, is there.
 #[derive(Debug)]
@@ -489,7 +495,7 @@ mod tests {
         let job = |detail: String| {
             let (last, settles) = (std::sync::Arc::default(), vec![settle(detail)]);
             let (first, content) = (MessageId(2), ContentId(2));
-            let submission = Submission { first, content, last, size: 0, envelopes: Vec::new(), settles };
+            let submission = Submission { first, content, last, size: 0, envelopes: Vec::new(), settles, told: None };
             Job::Accept { submission, answer: oneshot::channel().0 }
         };
         assert_eq!(job("x".repeat(1000)).bytes(), job(String::new()).bytes() + 1000);

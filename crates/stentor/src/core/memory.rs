@@ -95,6 +95,13 @@ impl Memory {
         Some(Reserved { _units: units, streams, streams_bytes, stored: 0, streamed, trusted })
     }
 
+    /// Reserves for what is held as a whole, whatever it is. `None` after waiting in vain; the reservation ends when it is
+    /// dropped.
+    pub async fn reserve_whole(&self, bytes: u64) -> Option<impl Sized + Send + use<>> {
+        let until = tokio::time::Instant::now() + STRANGER_WAIT;
+        self.units.reserve(bytes + OVERHEAD_BYTES, true, until).await
+    }
+
     /// Counts a piece of a large body. One that was not declared takes room for the largest message at its first piece, for
     /// which it waits a moment (the client's octets wait with it); one that is larger than declared, only what is
     /// free: nobody waits for others while holding what they need. `false`: there is no room, the message is refused.

@@ -10,6 +10,7 @@ pub mod forget;
 mod held;
 pub mod hub;
 pub mod intake;
+pub mod limits;
 pub mod log;
 pub mod memory;
 pub mod memory_group;
@@ -34,6 +35,7 @@ use tokio::sync::Notify;
 pub use self::held::LongestHold;
 use self::hub::{Act, Hub};
 use self::intake::{Intake, Refused};
+use self::limits::Limits;
 use self::memory::Memory;
 use self::memory_group::{MemoryGroup, Pressure, bodies_bytes};
 pub use self::settings::Settings;
@@ -78,6 +80,7 @@ pub struct Core {
     pub lists: Lists,
     pub log: AttemptLog,
     pub live: Live,
+    pub limits: Limits,
     pub resolver: Resolver,
     pub counters: Counters,
     /// Set by the committer while the disk has no room beyond the reserve.
@@ -151,6 +154,7 @@ impl Core {
             reader: parts.reader,
             log: parts.log,
             live: Live::new(parts.hub.posts.posts()),
+            limits: Limits::default(),
             resolver: parts.resolver,
             counters: Counters::default(),
             disk_full: AtomicBool::new(false),

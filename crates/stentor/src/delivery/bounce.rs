@@ -286,7 +286,7 @@ pub(super) async fn send(
     };
     let size = report.len() as u64;
     let submission =
-        Submission { first: id, content, last: Arc::new(report), size, envelopes: vec![envelope], settles };
+        Submission { first: id, content, last: Arc::new(report), size, envelopes: vec![envelope], settles, told: None };
     let (answer, ticket) = oneshot::channel();
     core.intake.push(Job::Accept { submission, answer });
     let stored = ticket.await.unwrap_or(Err(Refused::Stopping));

@@ -142,8 +142,15 @@ async fn digest(
     let settle =
         |post: &Post| Settled { message: post.id, fate: Fate::Coalesced, ids: set.clone(), audit: Some(audit()) };
     let settles = posts.iter().map(settle).collect();
-    let submission =
-        Submission { first: id, content, last: Arc::new(last), size: plan.size(), envelopes: vec![envelope], settles };
+    let submission = Submission {
+        first: id,
+        content,
+        last: Arc::new(last),
+        size: plan.size(),
+        envelopes: vec![envelope],
+        settles,
+        told: None,
+    };
     let (answer, ticket) = oneshot::channel();
     core.intake.push(Job::Accept { submission, answer });
     ticket.await.unwrap_or(Err(Refused::Stopping))?;

@@ -78,8 +78,15 @@ async fn tell(core: &Arc<Core>, list: &str, address: &str, posts: u32, since: &s
         is_report: true,
     };
     let size = body.len() as u64;
-    let submission =
-        Submission { first: id, content, last: Arc::new(body), size, envelopes: vec![envelope], settles: Vec::new() };
+    let submission = Submission {
+        first: id,
+        content,
+        last: Arc::new(body),
+        size,
+        envelopes: vec![envelope],
+        settles: Vec::new(),
+        told: None,
+    };
     let (answer, ticket) = oneshot::channel();
     core.intake.push(Job::Accept { submission, answer });
     if !matches!(ticket.await, Ok(Ok(()))) {

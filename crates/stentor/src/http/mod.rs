@@ -1,18 +1,28 @@
 //! The HTTP side of the server: console, API, metrics, health; each a router of its own on one listener.
 //!
 //! Promise: bound to loopback unless the configuration says otherwise; answers come from memory or from the history's
-//! files, never from a scan under the queue's lock; it ends with the server. A port that is taken stops the start, with
-//! the key that names it.
+//! files, never from a scan under the queue's lock; a verb that has begun is carried out though its caller goes; it ends
+//! with the server. A port that is taken stops the start, with the key that names it.
+//!
+//! Every request passes the [`guard`] (who may ask at all) and knows its [`auth::Caller`].
 
+pub mod api;
+pub mod auth;
+pub mod guard;
 mod health;
+mod listener;
 
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use axum::Router;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::{Json, Router, middleware};
 use tokio::sync::watch;
 
+use self::auth::Auth;
+use crate::control::{Control, ErrorCode, Peer, Reply, Request};
 use crate::core::Core;
 use crate::operator::Operator;
 
@@ -21,11 +31,44 @@ use crate::operator::Operator;
 pub struct Http {
     pub core: Arc<Core>,
     pub operator: Arc<Operator>,
+    pub auth: Arc<Auth>,
+    /// What was injected under an idempotency key.
+    pub answers: Arc<api::Answers>,
+}
+
+impl Http {
+    pub fn new(core: Arc<Core>, operator: Arc<Operator>) -> Http {
+        let auth = Arc::new(Auth::new(&core.settings().config.http));
+        Http { core, operator, auth, answers: Arc::default() }
+    }
+
+    /// Has a verb carried out to its end, whether or not the caller waits for it: a request that is given up midway would
+    /// leave recipients reserved.
+    pub async fn ask(&self, request: Request, peer: Peer) -> Reply {
+        let operator = self.operator.clone();
+        let answer = tokio::spawn(async move { operator.handle(request, peer).await });
+        answer.await.unwrap_or_else(|_| Reply::error(ErrorCode::Failed, "the server is stopping"))
+    }
+}
+
+/// A refusal as the API writes it, the same object as on the control socket.
+pub fn problem(status: StatusCode, code: ErrorCode, text: &str) -> Response {
+    let mut response = (status, Json(serde_json::json!({"error": {"code": code, "text": text}}))).into_response();
+    if status == StatusCode::UNAUTHORIZED {
+        let bearer = axum::http::HeaderValue::from_static("Bearer realm=\"stentor\"");
+        response.headers_mut().insert(axum::http::header::WWW_AUTHENTICATE, bearer);
+    }
+    response
 }
 
 /// Everything that is served.
 fn router(http: Http) -> Router {
-    Router::new().merge(health::router()).with_state(http)
+    Router::new()
+        .merge(health::router())
+        .merge(auth::router())
+        .merge(api::router())
+        .layer(middleware::from_fn_with_state(http.clone(), guard::guard))
+        .with_state(http)
 }
 
 /// Where it listens, with the ports that the system chose; it ends when `stop` says so.
@@ -34,20 +77,14 @@ pub async fn serve(
     http: Http,
     stop: &watch::Receiver<bool>,
 ) -> Result<Vec<SocketAddr>, (SocketAddr, io::Error)> {
+    let connections_max = http.core.settings().config.http.connections_max as usize;
+    let permits = Arc::new(tokio::sync::Semaphore::new(connections_max));
+    let app = router(http.clone());
     let mut bound = Vec::with_capacity(addresses.len());
     for addr in addresses {
         let listener = tokio::net::TcpListener::bind(addr).await.map_err(|error| (*addr, error))?;
         bound.push(listener.local_addr().unwrap_or(*addr));
-        let (app, mut stop) = (router(http.clone()), stop.clone());
-        tokio::spawn(async move {
-            let stopped = async move {
-                // The sender's end says the same.
-                let _ = stop.wait_for(|stop| *stop).await;
-            };
-            if let Err(error) = axum::serve(listener, app).with_graceful_shutdown(stopped).await {
-                tracing::error!(%error, "the HTTP listener ended");
-            }
-        });
+        tokio::spawn(listener::serve(listener, app.clone(), http.core.clone(), permits.clone(), stop.clone()));
     }
     Ok(bound)
 }

@@ -15,10 +15,12 @@ macro_rules! counts {
 
         impl Counts {
             /// What came since `before`.
+            #[must_use]
             pub fn since(&self, before: &Counts) -> Counts {
                 Counts { $($name: self.$name.saturating_sub(before.$name),)* }
             }
 
+            #[must_use]
             pub fn plus(&self, more: &Counts) -> Counts {
                 Counts { $($name: self.$name.saturating_add(more.$name),)* }
             }

@@ -69,6 +69,7 @@ impl Counted {
     }
 
     /// What came since `before`; the maximum is that of the highest bucket then.
+    #[must_use]
     pub fn since(&self, before: &Counted) -> Counted {
         let buckets: Vec<u32> = self.buckets.iter().zip(&before.buckets).map(|(now, b)| now.wrapping_sub(*b)).collect();
         let highest = buckets.iter().rposition(|count| *count > 0);

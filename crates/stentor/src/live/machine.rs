@@ -177,7 +177,7 @@ fn rates(before: &Raw, after: &Raw, interval_ms: u64) -> MachineNow {
     }
 }
 
-/// proc_stat(5): user nice system idle iowait irq softirq steal; guests are within user.
+/// `proc_stat(5)`: user nice system idle iowait irq softirq steal; guests are within user.
 fn ticks(stat: &str) -> [u64; 3] {
     let line = stat.lines().next().and_then(|line| line.strip_prefix("cpu ")).unwrap_or_default();
     let fields: Vec<u64> = line.split_whitespace().take(8).map(|field| field.parse().unwrap_or(0)).collect();

@@ -62,8 +62,15 @@ pub(super) async fn send(core: Arc<Core>, post: Arc<Post>, to: ReportTo) {
         is_report: true,
     };
     let size = body.len() as u64;
-    let submission =
-        Submission { first: id, content, last: Arc::new(body), size, envelopes: vec![envelope], settles: Vec::new() };
+    let submission = Submission {
+        first: id,
+        content,
+        last: Arc::new(body),
+        size,
+        envelopes: vec![envelope],
+        settles: Vec::new(),
+        told: None,
+    };
     let (answer, ticket) = oneshot::channel();
     core.intake.push(Job::Accept { submission, answer });
     if !matches!(ticket.await, Ok(Ok(()))) {

@@ -10,3 +10,4 @@ mod session;
 mod transaction;
 
 pub use listener::{Listeners, bind};
+pub use transaction::Transaction;

@@ -11,7 +11,7 @@ use stentor_lists::{check_delivered_to, check_received, check_sender, delivered_
 use stentor_mail::headers::HeaderFacts;
 use stentor_mail::reply::Reply;
 use stentor_mail::server::{EndOfData, MailFrom, Notify, RcptTo};
-use stentor_policy::{self as policy, Expansion, Verdict};
+use stentor_policy::{self as policy, Decision, Expansion, Verdict, Why};
 use stentor_queue::event::{Class, MessageIdAt, RcptParams, Ret as QueueRet};
 use stentor_queue::ids::{ContentId, MessageId};
 use tokio::sync::oneshot;
@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 use super::received::{Trace, received};
 use crate::core::committer::Merged;
 use crate::core::envelope::{NewEnvelope, Recipients};
-use crate::core::intake::{Interned, Job, Refused, Submission};
+use crate::core::intake::{Interned, Job, Refused, Submission, Told};
 use crate::core::memory::{PIECE_BYTES, Reserved};
 use crate::core::{Core, Settings, log};
 use crate::lists::INTERN_ADDRESSES_MAX;
@@ -48,6 +48,9 @@ pub struct Transaction {
     /// From 354 on this session is on its way to the committer.
     is_receiving: bool,
     memory: Reserved,
+    /// It came with a login that stands for a client network.
+    may_relay: bool,
+    told: Option<Told>,
 }
 
 impl Transaction {
@@ -73,11 +76,27 @@ impl Transaction {
             failed: None,
             is_receiving: false,
             memory,
+            may_relay: false,
+            told: None,
         })
     }
 
+    /// Relays for whoever it is, and tells the queue ids before the answer.
+    pub fn of_injector(&mut self) -> Told {
+        self.may_relay = true;
+        self.told.get_or_insert_default().clone()
+    }
+
+    pub fn id(&self) -> MessageId {
+        self.id
+    }
+
     pub async fn rcpt(&mut self, core: &Arc<Core>, settings: &Arc<Settings>, client: IpAddr, rcpt: RcptTo) -> Reply {
-        match settings.policy.rcpt(client, &rcpt.address) {
+        let verdict = match settings.policy.decide(client, &rcpt.address) {
+            Decision { why: Why::ClientOutside, .. } if self.may_relay => Verdict::Relay,
+            decision => decision.verdict,
+        };
+        match verdict {
             Verdict::Refuse(reply) => return reply,
             Verdict::Relay => {
                 let params = RcptParams { notify: rcpt.notify.map(Notify::bits), orcpt: rcpt.orcpt };
@@ -127,13 +146,23 @@ impl Transaction {
         settings: &Settings,
         (helo, is_esmtp, client): (&str, bool, IpAddr),
     ) -> Vec<u8> {
-        self.is_receiving = true;
-        core.intake.receiving();
         let protocol = match (self.mail.smtputf8, is_esmtp) {
             (true, _) => "UTF8SMTP",
             (false, true) => "ESMTP",
             (false, false) => "SMTP",
         };
+        self.start_data_by(core, settings, (helo, protocol, client))
+    }
+
+    /// The same for whatever the message came by.
+    pub fn start_data_by(
+        &mut self,
+        core: &Core,
+        settings: &Settings,
+        (helo, protocol, client): (&str, &'static str, IpAddr),
+    ) -> Vec<u8> {
+        self.is_receiving = true;
+        core.intake.receiving();
         let expected = self.mail.size.unwrap_or(0).min(PIECE_BYTES) as usize;
         let mut prefix = Vec::with_capacity(expected + 512);
         let hostname = &settings.config.hostname;
@@ -195,8 +224,8 @@ impl Transaction {
             core.live.posts.note_poster(content, self.mail.path.as_str());
         }
         let size = self.stored + end.last.len() as u64;
-        let submission =
-            Submission { first: self.id, content, last: Arc::new(end.last), size, envelopes, settles: Vec::new() };
+        let (last, told) = (Arc::new(end.last), self.told.take());
+        let submission = Submission { first: self.id, content, last, size, envelopes, settles: Vec::new(), told };
         let (answer, ticket) = oneshot::channel();
         core.intake.push(Job::Accept { submission, answer });
         self.arrived(core);

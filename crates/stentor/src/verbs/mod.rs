@@ -38,6 +38,7 @@ use crate::delivery::by_operator;
 pub use address::{address, hosts_history};
 pub use export::export;
 pub use suspend::suspend;
+pub use who::who;
 
 /// Recipients that one batch takes out, or tries now; as many as one report has.
 const SLICE_RECIPIENTS_MAX: usize = 1_000;
@@ -82,14 +83,14 @@ pub async fn act(
     selection: &Selection,
     dry_run: bool,
     reason: Option<String>,
-    peer: Peer,
+    peer: &Peer,
 ) -> Reply {
     let mut asked = selection.to_json();
     if let Some(reason) = &reason {
         asked.insert("reason".to_owned(), reason.as_str().into());
     }
     let reason = reason.as_deref().unwrap_or(REASON_DEFAULT).into();
-    let order = Order { verb, who: who::who(peer), asked, reason };
+    let order = Order { verb, who: who(peer), asked, reason };
     let whole_messages = matches!(verb, Verb::Hold | Verb::Release);
     let mut walk = match core.with(|hub, now| Walk::new(hub, selection, whole_messages, now)) {
         Ok(walk) => walk,

@@ -20,7 +20,13 @@ use crate::site;
 /// What may be suspended at a time: each is asked for at posts, or kept by the scheduler.
 pub const SUSPENDED_MAX: usize = 100_000;
 
-pub async fn suspend(core: &Arc<Core>, suspended: bool, subject: Subject, reason: Option<String>, peer: Peer) -> Reply {
+pub async fn suspend(
+    core: &Arc<Core>,
+    suspended: bool,
+    subject: Subject,
+    reason: Option<String>,
+    peer: &Peer,
+) -> Reply {
     let what = match named(core, suspended, &subject) {
         Ok(what) => what,
         Err(problem) => return Reply::Error(problem),

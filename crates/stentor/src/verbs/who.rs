@@ -5,12 +5,16 @@ use crate::control::Peer;
 /// Where login names are looked up: no directory service is asked under an operator's hands.
 const PASSWD: &str = "/etc/passwd";
 
-/// `uid=1000(ann) pid=4711`.
-pub fn who(peer: Peer) -> String {
+/// `uid=1000(ann) pid=4711`, or `user=ann address=192.0.2.1`.
+pub fn who(peer: &Peer) -> String {
+    let (uid, pid) = match peer {
+        Peer::Process { uid, pid } => (*uid, *pid),
+        Peer::Http { who, address } => return format!("{who} address={address}"),
+    };
     let table = std::fs::read_to_string(PASSWD).unwrap_or_default();
-    let name = login(&table, peer.uid).map(|name| format!("({name})")).unwrap_or_default();
-    let pid = peer.pid.map(|pid| format!(" pid={pid}")).unwrap_or_default();
-    format!("uid={}{name}{pid}", peer.uid)
+    let name = login(&table, uid).map(|name| format!("({name})")).unwrap_or_default();
+    let pid = pid.map(|pid| format!(" pid={pid}")).unwrap_or_default();
+    format!("uid={uid}{name}{pid}")
 }
 
 fn login(table: &str, uid: u32) -> Option<&str> {
@@ -30,6 +34,10 @@ mod tests {
         let table = "root:x:0:0:root:/root:/bin/sh\nbroken\n:x:7:7::/:\nann:x:1000:1000::/home/ann:\n";
         assert_eq!((login(table, 0), login(table, 1000)), (Some("root"), Some("ann")));
         assert_eq!((login(table, 7), login(table, 8)), (None, None));
-        assert_eq!(who(Peer { uid: u32::MAX - 1, pid: None }), format!("uid={}", u32::MAX - 1));
+        assert_eq!(
+            who(&Peer::Http { who: "token=ci".into(), address: [192, 0, 2, 1].into() }),
+            "token=ci address=192.0.2.1"
+        );
+        assert_eq!(who(&Peer::Process { uid: u32::MAX - 1, pid: None }), format!("uid={}", u32::MAX - 1));
     }
 }

@@ -63,7 +63,7 @@ pub struct App {
     pub opened: Option<Opened>,
     pub shows_help: bool,
     /// While the picture stands still: what has come meanwhile.
-    pub paused: Option<Vec<Box<Snapshot>>>,
+    pub paused: Option<Vec<Snapshot>>,
     pub lost: Option<String>,
     pub is_over: bool,
     /// Why, if it is an error.
@@ -97,7 +97,7 @@ impl App {
             News::Snapshot(snapshot) => {
                 self.lost = None;
                 match &mut self.paused {
-                    Some(waiting) if waiting.len() < POINTS_MAX => waiting.push(snapshot),
+                    Some(waiting) if waiting.len() < POINTS_MAX => waiting.push(*snapshot),
                     Some(_) => {}
                     None => self.show(snapshot),
                 }
@@ -118,7 +118,14 @@ impl App {
     }
 
     fn show(&mut self, mut snapshot: Box<Snapshot>) {
-        if !snapshot.history.is_empty() {
+        if snapshot.history.is_empty() {
+            self.push(Point {
+                at: snapshot.now,
+                interval_ms: snapshot.interval_ms,
+                delivered: snapshot.since.delivered,
+                failed: snapshot.since.failed,
+            });
+        } else {
             // The whole past, also that of before a pause of the connection.
             self.points.clear();
             let mut before = None;
@@ -131,13 +138,6 @@ impl App {
                     failed: point.counts.failed,
                 });
             }
-        } else {
-            self.push(Point {
-                at: snapshot.now,
-                interval_ms: snapshot.interval_ms,
-                delivered: snapshot.since.delivered,
-                failed: snapshot.since.failed,
-            });
         }
         self.snapshot = Some(snapshot);
     }
@@ -193,7 +193,7 @@ impl App {
     pub fn pause(&mut self) {
         match self.paused.take() {
             None => self.paused = Some(Vec::new()),
-            Some(waiting) => waiting.into_iter().for_each(|snapshot| self.show(snapshot)),
+            Some(waiting) => waiting.into_iter().for_each(|snapshot| self.show(Box::new(snapshot))),
         }
     }
 

@@ -1,0 +1,511 @@
+//! Records as octets.
+//!
+//! A record is its length, its kind and its fields, in the order of `docs/history-format.md`. Fields that are missing at
+//! its end have their default and those that are too many are skipped, so that older and newer versions read each other;
+//! what a later version adds at the end must be numbers or literal texts, which take no number in the block.
+//! Two writers share this: whoever appends ([`Encoder::plain`]: absolute times, every text in full, nothing to look up),
+//! and the thread that makes blocks ([`Encoder::shared`]: times as differences, texts that were there before as a number).
+//! One reader reads both. Texts are cut at [`TEXT_BYTES_MAX`].
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use foldhash::fast::FixedState;
+use hashbrown::HashTable;
+use smallvec::SmallVec;
+use std::hash::BuildHasher;
+use stentor_stats::record::{Accepted, Attempt, Machine, Ms, Note, Record, Refused, Stat, To, Topic};
+
+use crate::varint;
+
+/// One text of a record; longer ones are cut.
+pub const TEXT_BYTES_MAX: usize = 2_048;
+/// Recipients of one record; whoever appends more of them makes several records.
+pub const TO_MAX: usize = 500;
+
+const ACCEPTED: u8 = 1;
+const ATTEMPT: u8 = 2;
+const REFUSED: u8 = 3;
+const NOTE: u8 = 4;
+const MACHINE: u8 = 5;
+
+/// `text`, at most `bytes_max` octets of it, cut between characters.
+pub fn cut(text: &str, bytes_max: usize) -> &str {
+    if text.len() <= bytes_max { text } else { &text[..text.floor_char_boundary(bytes_max)] }
+}
+
+/// The texts of a block so far.
+#[derive(Default)]
+pub struct Texts {
+    arena: Vec<u8>,
+    /// Start and end within the arena, in the order in which they came.
+    spans: Vec<(u32, u32)>,
+    table: HashTable<u32>,
+    hasher: FixedState,
+}
+
+impl Texts {
+    pub fn clear(&mut self) {
+        self.arena.clear();
+        self.spans.clear();
+        self.table.clear();
+    }
+
+    /// The number of a text that was there before; else it gets the next one.
+    fn number(&mut self, text: &str) -> Option<u32> {
+        let hash = self.hasher.hash_one(text);
+        let (arena, spans) = (&self.arena, &self.spans);
+        let text_of = |n: u32| {
+            let (from, to) = spans[n as usize];
+            &arena[from as usize..to as usize]
+        };
+        if let Some(number) = self.table.find(hash, |n| text_of(*n) == text.as_bytes()) {
+            return Some(*number);
+        }
+        let number = spans.len() as u32;
+        let from = self.arena.len() as u32;
+        self.arena.extend_from_slice(text.as_bytes());
+        self.spans.push((from, self.arena.len() as u32));
+        let (arena, spans, hasher) = (&self.arena, &self.spans, &self.hasher);
+        self.table.insert_unique(hash, number, |n| {
+            let (from, to) = spans[*n as usize];
+            // Texts were hashed as `str`; the arena holds nothing else.
+            std::str::from_utf8(&arena[from as usize..to as usize]).map_or(0, |text| hasher.hash_one(text))
+        });
+        None
+    }
+}
+
+/// Writes the fields of one record.
+pub struct Encoder<'e> {
+    out: &'e mut Vec<u8>,
+    texts: Option<&'e mut Texts>,
+    last_at: Ms,
+}
+
+impl<'e> Encoder<'e> {
+    /// Every text in full and the time as it is.
+    pub fn plain(out: &'e mut Vec<u8>) -> Self {
+        Self { out, texts: None, last_at: 0 }
+    }
+
+    /// Texts as numbers where they were there before, and the time since `last_at`.
+    pub fn shared(out: &'e mut Vec<u8>, texts: &'e mut Texts, last_at: Ms) -> Self {
+        Self { out, texts: Some(texts), last_at }
+    }
+
+    /// Appends the record without its length.
+    pub fn record(mut self, record: &Record<'_>) {
+        match record {
+            Record::Accepted(r) => self.accepted(r),
+            Record::Attempt(r) => self.attempt(r),
+            Record::Refused(r) => self.refused(r),
+            Record::Note(r) => self.note(r),
+            Record::Machine(r) => self.machine(r),
+        }
+    }
+
+    fn head(&mut self, kind: u8, at: Ms) {
+        self.out.push(kind);
+        let since = at.wrapping_sub(self.last_at).cast_signed();
+        self.number(varint::zigzag(since));
+    }
+
+    fn accepted(&mut self, r: &Accepted<'_>) {
+        self.head(ACCEPTED, r.at);
+        self.text(r.id);
+        self.text(r.from);
+        self.number(r.size);
+        self.number(r.recipients);
+        self.text(r.message_id);
+        self.text(r.client_host);
+        self.ip(r.client);
+        self.text(r.proto);
+        self.number(u64::from(r.is_bulk));
+        self.text(r.list);
+        self.text(r.policy);
+        self.text(r.tls);
+    }
+
+    fn attempt(&mut self, r: &Attempt<'_>) {
+        self.head(ATTEMPT, r.at);
+        self.text(r.id);
+        let to = &r.to[..r.to.len().min(TO_MAX)];
+        self.number(to.len() as u64);
+        for address in to {
+            self.literal(address);
+        }
+        self.text(r.from);
+        self.text(r.list);
+        self.text(r.source);
+        self.text(r.mailer);
+        self.text(r.host);
+        self.ip(r.ip);
+        self.number(u64::from(r.port));
+        self.number(r.delay_ms);
+        self.number(r.xdelay_ms);
+        self.number(stat_number(r.stat));
+        self.text(r.dsn);
+        self.text(r.reply);
+        self.text(r.tls);
+        self.number(r.size);
+        self.number(u64::from(r.is_bulk) | u64::from(r.is_repeated) << 1);
+    }
+
+    fn refused(&mut self, r: &Refused<'_>) {
+        self.head(REFUSED, r.at);
+        self.ip(r.client);
+        self.text(r.from);
+        self.text(r.to);
+        self.text(r.reply);
+        self.text(r.step);
+    }
+
+    fn note(&mut self, r: &Note<'_>) {
+        self.head(NOTE, r.at);
+        self.text(r.id);
+        self.text(r.text);
+        self.number(match r.topic {
+            Topic::Server => 0,
+            Topic::Delivery => 1,
+            Topic::Policy => 2,
+            Topic::Audit => 3,
+        });
+    }
+
+    fn machine(&mut self, r: &Machine) {
+        self.head(MACHINE, r.at);
+        self.number(r.interval_ms);
+        for share in [r.cpu, r.load_1m, r.disk_busy, r.own_cpu] {
+            self.out.extend_from_slice(&share.to_le_bytes());
+        }
+        let figures = [
+            r.memory_used_bytes,
+            r.disk_read_bytes,
+            r.disk_written_bytes,
+            r.net_in_bytes,
+            r.net_out_bytes,
+            r.own_memory_bytes,
+            r.own_read_bytes,
+            r.own_written_bytes,
+            r.pending,
+            u64::from(r.connections_in),
+            u64::from(r.connections_out),
+        ];
+        for figure in figures {
+            self.number(figure);
+        }
+    }
+
+    fn number(&mut self, n: u64) {
+        varint::push(self.out, n);
+    }
+
+    /// A text that others of the block may have too: twice its length and the text, or twice the number of the earlier
+    /// one, plus one.
+    fn text(&mut self, text: &str) {
+        let text = cut(text, TEXT_BYTES_MAX);
+        if let Some(texts) = &mut self.texts
+            && !text.is_empty()
+            && let Some(number) = texts.number(text)
+        {
+            self.number(u64::from(number) << 1 | 1);
+            return;
+        }
+        self.number((text.len() as u64) << 1);
+        self.out.extend_from_slice(text.as_bytes());
+    }
+
+    /// A text that is hardly there twice: its length and the text.
+    fn literal(&mut self, text: &str) {
+        let text = cut(text, TEXT_BYTES_MAX);
+        self.number(text.len() as u64);
+        self.out.extend_from_slice(text.as_bytes());
+    }
+
+    fn ip(&mut self, ip: Option<IpAddr>) {
+        match ip.map(|ip| ip.to_canonical()) {
+            None => self.out.push(0),
+            Some(IpAddr::V4(ip)) => {
+                self.out.push(4);
+                self.out.extend_from_slice(&ip.octets());
+            }
+            Some(IpAddr::V6(ip)) => {
+                self.out.push(6);
+                self.out.extend_from_slice(&ip.octets());
+            }
+        }
+    }
+}
+
+fn stat_number(stat: Stat) -> u64 {
+    match stat {
+        Stat::Sent => 0,
+        Stat::Deferred => 1,
+        Stat::Bounced => 2,
+        Stat::Expired => 3,
+        Stat::Removed => 4,
+        Stat::Coalesced => 5,
+    }
+}
+
+fn stat_of(number: u64) -> Option<Stat> {
+    [Stat::Sent, Stat::Deferred, Stat::Bounced, Stat::Expired, Stat::Removed, Stat::Coalesced]
+        .get(usize::try_from(number).ok()?)
+        .copied()
+}
+
+/// Octets of a length whose place is kept before the record is written.
+const LENGTH_BYTES: usize = 4;
+
+/// Appends the record in full, its length in front.
+pub fn push_plain(out: &mut Vec<u8>, record: &Record<'_>) {
+    let start = out.len();
+    out.extend_from_slice(&[0; LENGTH_BYTES]);
+    Encoder::plain(out).record(record);
+    // At most TO_MAX texts and a few more, of TEXT_BYTES_MAX each: far less than 28 bits.
+    let len = out.len() - start - LENGTH_BYTES;
+    for (at, byte) in out[start..start + LENGTH_BYTES].iter_mut().enumerate() {
+        let more = if at + 1 < LENGTH_BYTES { 0x80 } else { 0 };
+        *byte = (len >> (7 * at)) as u8 & 0x7f | more;
+    }
+}
+
+/// Takes what [`push_plain`] appended off the front, unread but for its time and whether it is an acceptance: those come
+/// before the attempts of the same moment.
+pub fn peek_plain<'a>(bytes: &mut &'a [u8]) -> Option<(Ms, bool, &'a [u8])> {
+    let len = usize::try_from(varint::take(bytes)?).ok()?;
+    let (body, rest) = bytes.split_at_checked(len)?;
+    *bytes = rest;
+    let (kind, mut fields) = body.split_first()?;
+    Some((varint::unzigzag(varint::take(&mut fields)?) as u64, *kind == ACCEPTED, body))
+}
+
+/// What [`peek_plain`] found.
+pub fn decode_plain(body: &[u8]) -> Option<Record<'_>> {
+    let mut texts = Vec::new();
+    Fields { rest: body, texts: &mut texts, keeps: false }.record(&mut 0).ok().flatten()
+}
+
+/// What is wrong with a run of records. Those before it were good.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Damaged;
+
+/// Reads the records of a block; the texts borrow from it.
+pub struct Decoder<'a> {
+    rest: &'a [u8],
+    texts: Vec<&'a str>,
+    last_at: Ms,
+}
+
+impl<'a> Decoder<'a> {
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self { rest: bytes, texts: Vec::new(), last_at: 0 }
+    }
+
+    fn step(&mut self) -> Result<Option<Record<'a>>, Damaged> {
+        let len = varint::take(&mut self.rest).and_then(|len| usize::try_from(len).ok()).ok_or(Damaged)?;
+        let (body, rest) = self.rest.split_at_checked(len).ok_or(Damaged)?;
+        self.rest = rest;
+        Fields { rest: body, texts: &mut self.texts, keeps: true }.record(&mut self.last_at)
+    }
+}
+
+impl<'a> Iterator for Decoder<'a> {
+    /// `None` in the place of a record of an unknown kind, which has its number too.
+    type Item = Result<Option<Record<'a>>, Damaged>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let step = self.step();
+        if step.is_err() {
+            self.rest = &[];
+        }
+        Some(step)
+    }
+}
+
+struct Fields<'f, 'a> {
+    rest: &'a [u8],
+    texts: &'f mut Vec<&'a str>,
+    keeps: bool,
+}
+
+impl<'a> Fields<'_, 'a> {
+    /// `None` of a kind that this version does not know.
+    fn record(&mut self, last_at: &mut Ms) -> Result<Option<Record<'a>>, Damaged> {
+        let kind = self.byte().ok_or(Damaged)?;
+        let since = varint::unzigzag(self.number().ok_or(Damaged)?);
+        let at = last_at.wrapping_add_signed(since);
+        *last_at = at;
+        let record = match kind {
+            ACCEPTED => self.accepted(at).map(Record::Accepted),
+            ATTEMPT => self.attempt(at).map(Record::Attempt),
+            REFUSED => self.refused(at).map(Record::Refused),
+            NOTE => self.note(at).map(Record::Note),
+            MACHINE => self.machine(at).map(Record::Machine),
+            _ => return Ok(None),
+        };
+        record.map(Some).ok_or(Damaged)
+    }
+
+    fn accepted(&mut self, at: Ms) -> Option<Accepted<'a>> {
+        Some(Accepted {
+            at,
+            id: self.text()?,
+            from: self.text()?,
+            size: self.number()?,
+            recipients: self.number()?,
+            message_id: self.text()?,
+            client_host: self.text()?,
+            client: self.ip().ok()?,
+            proto: self.text()?,
+            is_bulk: self.number()? & 1 != 0,
+            list: self.text()?,
+            policy: self.text()?,
+            tls: self.text()?,
+        })
+    }
+
+    fn attempt(&mut self, at: Ms) -> Option<Attempt<'a>> {
+        let id = self.text()?;
+        let mut to: To<'a> = SmallVec::new();
+        for _ in 0..self.number()? {
+            if to.len() == TO_MAX {
+                return None;
+            }
+            to.push(self.literal()?);
+        }
+        let mut attempt = Attempt {
+            at,
+            id,
+            to,
+            from: self.text()?,
+            list: self.text()?,
+            source: self.text()?,
+            mailer: self.text()?,
+            host: self.text()?,
+            ip: self.ip().ok()?,
+            port: self.number()? as u16,
+            delay_ms: self.number()?,
+            xdelay_ms: self.number()?,
+            stat: stat_of(self.number()?)?,
+            dsn: self.text()?,
+            reply: self.text()?,
+            tls: self.text()?,
+            size: self.number()?,
+            ..Attempt::default()
+        };
+        let flags = self.number()?;
+        (attempt.is_bulk, attempt.is_repeated) = (flags & 1 != 0, flags & 2 != 0);
+        Some(attempt)
+    }
+
+    fn refused(&mut self, at: Ms) -> Option<Refused<'a>> {
+        Some(Refused {
+            at,
+            client: self.ip().ok()?,
+            from: self.text()?,
+            to: self.text()?,
+            reply: self.text()?,
+            step: self.text()?,
+        })
+    }
+
+    fn note(&mut self, at: Ms) -> Option<Note<'a>> {
+        let (id, text) = (self.text()?, self.text()?);
+        let topic = match self.number()? {
+            1 => Topic::Delivery,
+            2 => Topic::Policy,
+            3 => Topic::Audit,
+            _ => Topic::Server,
+        };
+        Some(Note { at, id, text, topic, ..Note::default() })
+    }
+
+    fn machine(&mut self, at: Ms) -> Option<Machine> {
+        let interval_ms = self.number()?;
+        let mut shares = [0.0; 4];
+        for share in &mut shares {
+            *share = self.float()?;
+        }
+        let [cpu, load_1m, disk_busy, own_cpu] = shares;
+        Some(Machine {
+            at,
+            interval_ms,
+            cpu,
+            load_1m,
+            disk_busy,
+            own_cpu,
+            memory_used_bytes: self.number()?,
+            disk_read_bytes: self.number()?,
+            disk_written_bytes: self.number()?,
+            net_in_bytes: self.number()?,
+            net_out_bytes: self.number()?,
+            own_memory_bytes: self.number()?,
+            own_read_bytes: self.number()?,
+            own_written_bytes: self.number()?,
+            pending: self.number()?,
+            connections_in: self.number()? as u32,
+            connections_out: self.number()? as u32,
+        })
+    }
+
+    fn byte(&mut self) -> Option<u8> {
+        let (first, rest) = self.rest.split_first()?;
+        self.rest = rest;
+        Some(*first)
+    }
+
+    fn take(&mut self, len: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.rest.split_at_checked(len)?;
+        self.rest = rest;
+        Some(taken)
+    }
+
+    /// A record of an older version ends earlier: what is not there is 0.
+    fn number(&mut self) -> Option<u64> {
+        if self.rest.is_empty() { Some(0) } else { varint::take(&mut self.rest) }
+    }
+
+    fn float(&mut self) -> Option<f32> {
+        if self.rest.is_empty() {
+            return Some(0.0);
+        }
+        Some(f32::from_le_bytes(self.take(4)?.try_into().ok()?))
+    }
+
+    fn literal(&mut self) -> Option<&'a str> {
+        let len = usize::try_from(self.number()?).ok()?;
+        std::str::from_utf8(self.take(len)?).ok()
+    }
+
+    fn text(&mut self) -> Option<&'a str> {
+        let n = self.number()?;
+        let half = usize::try_from(n >> 1).ok()?;
+        if n & 1 == 1 {
+            return self.texts.get(half).copied();
+        }
+        let text = std::str::from_utf8(self.take(half)?).ok()?;
+        if self.keeps && !text.is_empty() {
+            self.texts.push(text);
+        }
+        Some(text)
+    }
+
+    fn ip(&mut self) -> Result<Option<IpAddr>, Damaged> {
+        if self.rest.is_empty() {
+            return Ok(None);
+        }
+        let octets = match self.byte() {
+            Some(0) => return Ok(None),
+            Some(4) => self.take(4),
+            Some(6) => self.take(16),
+            _ => None,
+        };
+        let octets = octets.ok_or(Damaged)?;
+        let ip = <[u8; 4]>::try_from(octets).map(|v4| Ipv4Addr::from(v4).into());
+        ip.or_else(|_| <[u8; 16]>::try_from(octets).map(|v6| Ipv6Addr::from(v6).into())).map(Some).map_err(|_| Damaged)
+    }
+}

@@ -1,0 +1,235 @@
+//! The directory as its writer sees it: which files there are, the one that is written, and what must go.
+//!
+//! A start begins a new file, with its first record, behind all others: numbers of files grow for ever, so that a place in
+//! one never means other records than it did. Oldest files go first, by size ([`Limits::bytes_max`]) and by age. A write that fails is
+//! undone as far as the file system lets it, that file is left, and nothing is tried for [`RETRY_MS`].
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use stentor_stats::record::Ms;
+
+use crate::file::{FILE_HEADER_BYTES, FileHeader, Walk, list, path_of};
+
+/// How long nothing is tried after an I/O error.
+pub const RETRY_MS: Ms = 5_000;
+/// A file is closed and the next one begun after this time at the latest, so that old ones can go day by day.
+const FILE_MS_MAX: Ms = 24 * 3_600_000;
+/// A file may have this share of all, so that deleting the oldest takes little.
+const FILE_SHARE: u64 = 16;
+const FILE_BYTES: std::ops::RangeInclusive<u64> = 256 * 1024..=64 * 1024 * 1024;
+/// Files kept; many restarts make many small ones.
+const FILES_MAX: usize = 2_048;
+
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    pub bytes_max: u64,
+    pub keep_ms: Ms,
+    /// What must stay free on the file system.
+    pub free_bytes_min: u64,
+}
+
+struct Kept {
+    file: u64,
+    bytes: u64,
+    /// When it was last written to.
+    last_ms: Ms,
+}
+
+struct Open {
+    handle: File,
+    file: u64,
+    bytes: u64,
+    created_ms: Ms,
+    last_ms: Ms,
+}
+
+pub struct Files {
+    dir: PathBuf,
+    limits: Limits,
+    /// Closed ones, oldest first.
+    kept: Vec<Kept>,
+    open: Option<Open>,
+    /// Number of the next record.
+    pub next_record: u64,
+    next_file: u64,
+    is_dirty: bool,
+}
+
+impl Files {
+    /// Makes the directory if need be, and cuts the torn tail of the newest file.
+    pub fn open(dir: &Path, limits: Limits, now: Ms) -> io::Result<Files> {
+        fs::create_dir_all(dir)?;
+        let mut files = Files {
+            dir: dir.to_owned(),
+            limits,
+            kept: Vec::new(),
+            open: None,
+            next_record: 0,
+            // Also after the directory was emptied they must grow.
+            next_file: now / 1_000 + 1,
+            is_dirty: false,
+        };
+        let numbers = list(dir)?;
+        for file in &numbers {
+            let metadata = match path_of(dir, *file).metadata() {
+                Ok(metadata) => metadata,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) => return Err(error),
+            };
+            let modified = metadata.modified().unwrap_or(UNIX_EPOCH);
+            files.kept.push(Kept { file: *file, bytes: metadata.len(), last_ms: ms_of(modified) });
+            files.next_file = files.next_file.max(file + 1);
+        }
+        for kept in files.kept.iter_mut().rev() {
+            let (end, first) = cut_tail(&path_of(dir, kept.file))?;
+            kept.bytes = end;
+            if let Some(first) = first {
+                files.next_record = first;
+                break;
+            }
+        }
+        files.prune(now, 0);
+        Ok(files)
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.kept.iter().map(|kept| kept.bytes).sum::<u64>() + self.open.as_ref().map_or(0, |open| open.bytes)
+    }
+
+    pub fn count(&self) -> usize {
+        self.kept.len() + usize::from(self.open.is_some())
+    }
+
+    /// Whether the file system has room beside what must stay free.
+    pub fn has_room(&self, bytes: u64) -> io::Result<bool> {
+        let figures = rustix::fs::statvfs(&self.dir)?;
+        let free = figures.f_bavail.saturating_mul(figures.f_frsize);
+        Ok(free.saturating_sub(bytes) > self.limits.free_bytes_min)
+    }
+
+    /// Appends blocks that hold `records` from [`Files::next_record`] on.
+    pub fn append(&mut self, bytes: &[u8], records: u64, now: Ms) -> io::Result<()> {
+        let file_bytes_max = (self.limits.bytes_max / FILE_SHARE).clamp(*FILE_BYTES.start(), *FILE_BYTES.end());
+        let is_over = |open: &Open| {
+            open.bytes + bytes.len() as u64 > file_bytes_max || now.saturating_sub(open.created_ms) > FILE_MS_MAX
+        };
+        if self.open.as_ref().is_some_and(is_over) {
+            self.close()?;
+        }
+        self.prune(now, bytes.len() as u64 + FILE_HEADER_BYTES as u64);
+        if self.open.is_none() {
+            self.open = Some(self.begin(now)?);
+        }
+        let Some(open) = &mut self.open else { return Ok(()) };
+        if let Err(error) = open.handle.write_all(bytes) {
+            // What was written of it is cut; if that fails too, a reader passes over it.
+            let _ = open.handle.set_len(open.bytes);
+            self.abandon();
+            return Err(error);
+        }
+        open.bytes += bytes.len() as u64;
+        open.last_ms = now;
+        self.next_record += records;
+        self.is_dirty = true;
+        Ok(())
+    }
+
+    fn begin(&mut self, now: Ms) -> io::Result<Open> {
+        let file = self.next_file;
+        let path = path_of(&self.dir, file);
+        let mut handle = OpenOptions::new().append(true).create_new(true).mode(0o640).open(&path)?;
+        self.next_file += 1;
+        let header = FileHeader { file, first: self.next_record, created_ms: now };
+        if let Err(error) = handle.write_all(&header.bytes()) {
+            let _ = fs::remove_file(&path);
+            return Err(error);
+        }
+        // A consumer may keep a place in it from the first record on: its name must not be used again after a power cut.
+        File::open(&self.dir)?.sync_all()?;
+        Ok(Open { handle, file, bytes: FILE_HEADER_BYTES as u64, created_ms: now, last_ms: now })
+    }
+
+    /// Has the medium keep what was appended.
+    pub fn sync(&mut self) -> io::Result<()> {
+        if !self.is_dirty {
+            return Ok(());
+        }
+        self.is_dirty = false;
+        if let Some(open) = &self.open
+            && let Err(error) = open.handle.sync_data()
+        {
+            // Never a second sync of a file whose sync has failed.
+            self.abandon();
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    /// The file is full or old: synced, and not written again.
+    fn close(&mut self) -> io::Result<()> {
+        self.sync()?;
+        self.abandon();
+        Ok(())
+    }
+
+    fn abandon(&mut self) {
+        if let Some(open) = self.open.take() {
+            self.kept.push(Kept { file: open.file, bytes: open.bytes, last_ms: open.last_ms });
+        }
+        self.is_dirty = false;
+    }
+
+    /// Deletes the oldest files until the rest is within all limits, with room for `more` octets.
+    pub fn prune(&mut self, now: Ms, more: u64) {
+        let too_old = now.saturating_sub(self.limits.keep_ms);
+        while let Some(oldest) = self.kept.first() {
+            let must_go =
+                self.bytes() + more > self.limits.bytes_max || oldest.last_ms < too_old || self.kept.len() >= FILES_MAX;
+            if !must_go {
+                break;
+            }
+            if let Err(error) = fs::remove_file(path_of(&self.dir, oldest.file))
+                && error.kind() != io::ErrorKind::NotFound
+            {
+                break;
+            }
+            self.kept.remove(0);
+        }
+    }
+}
+
+/// Where the last sound block of a file ends, after the octets behind it have been cut, and the number behind its last
+/// record; `None` if it is no file of ours, or its header was torn.
+fn cut_tail(path: &Path) -> io::Result<(u64, Option<u64>)> {
+    let handle = OpenOptions::new().read(true).write(true).open(path)?;
+    let bytes = handle.metadata()?.len();
+    let mut header = [0; FILE_HEADER_BYTES];
+    let read = crate::file::Source::read(&handle, 0, &mut header)?;
+    let Some(header) = FileHeader::parse(&header[..read]) else { return Ok((bytes, None)) };
+    let mut walk = Walk::new(handle.try_clone()?, FILE_HEADER_BYTES as u64)?;
+    let (mut next, mut end) = (header.first, walk.at());
+    let mut last = None;
+    while let Some(found) = walk.next()? {
+        next = found.header.end();
+        end = walk.at();
+        last = Some(found);
+    }
+    // A torn write may have left the header of its block alone.
+    if let Some(last) = last
+        && !walk.records(&last, &mut Vec::new())?
+    {
+        (next, end) = (last.header.first, last.at);
+    }
+    if end < bytes {
+        handle.set_len(end)?;
+    }
+    Ok((end, Some(next)))
+}
+
+fn ms_of(time: SystemTime) -> Ms {
+    time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as Ms)
+}

@@ -1,0 +1,27 @@
+//! What happened to mail, kept for a time: an embedded store in files that are only appended to.
+//!
+//! Promise: an append costs the caller well under a microsecond, whatever the disk does; what was appended is in the file
+//! within a second and on the medium within some seconds; the directory never grows beyond its limit; what is damaged is
+//! skipped and counted, and the rest is read. The journal, not this, is the record of the mail: history that cannot be
+//! written is dropped, counted, and confessed in the history itself.
+//!
+//! [`History`] appends, [`Reader`] reads; the octets are in `docs/history-format.md`.
+
+mod append;
+mod block;
+mod codec;
+mod file;
+mod files;
+mod filter;
+pub mod fuzz;
+mod position;
+mod reader;
+mod varint;
+mod writer;
+
+pub use append::{Config, History, Status};
+pub use block::BLOCK_BYTES;
+pub use codec::{TEXT_BYTES_MAX, TO_MAX};
+pub use filter::matches;
+pub use position::{NoPosition, Position};
+pub use reader::{Answer, Followed, Reader, Seen};

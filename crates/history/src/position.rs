@@ -1,0 +1,51 @@
+//! Where a consumer is.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// Behind a record: what a consumer keeps so that it can go on after a restart. As text `FILE.RECORD.OFFSET`.
+///
+/// Records are counted over all files, so that the difference of two positions is how many lie between them.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Position {
+    /// Number of the file.
+    pub file: u64,
+    /// Number of the next record.
+    pub record: u64,
+    /// Where its block, or the one before it, begins within the file; a hint.
+    pub offset: u64,
+}
+
+impl Position {
+    /// Before everything that is kept.
+    pub const OLDEST: Position = Position { file: 0, record: 0, offset: 0 };
+}
+
+impl fmt::Display for Position {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}.{}.{}", self.file, self.record, self.offset)
+    }
+}
+
+/// A text that is no position.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NoPosition;
+
+impl fmt::Display for NoPosition {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("not a position in the history: FILE.RECORD.OFFSET")
+    }
+}
+
+impl std::error::Error for NoPosition {}
+
+impl FromStr for Position {
+    type Err = NoPosition;
+
+    fn from_str(text: &str) -> Result<Position, NoPosition> {
+        let mut numbers = text.split('.').map(|part| part.parse().map_err(|_| NoPosition));
+        let mut number = || numbers.next().unwrap_or(Err(NoPosition));
+        let position = Position { file: number()?, record: number()?, offset: number()? };
+        if numbers.next().is_some() { Err(NoPosition) } else { Ok(position) }
+    }
+}

@@ -1,0 +1,295 @@
+//! Reading the history, of a running server or a stopped one; never changes a file.
+//!
+//! Promise: what has been flushed is found; a file that is deleted meanwhile is as one that was deleted before; damage is
+//! skipped and counted. A reader has no state: each call lists the directory anew, holds one file open and a block in
+//! memory. `find` decompresses only blocks whose filter holds the key.
+
+use std::fs::File;
+use std::io;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+use stentor_stats::record::{Ms, Record};
+
+use crate::block::Header;
+use crate::codec::Decoder;
+use crate::file::{FILE_HEADER_BYTES, FileHeader, Found, Source, Walk, list, path_of};
+use crate::filter;
+use crate::position::Position;
+
+/// How much older than the file that it is in a record may be: it is written down when it is known, not when it happened.
+const LATE_MS: Ms = 3_600_000;
+
+/// Reads a history's directory. Cheap to make and to clone.
+#[derive(Clone, Debug)]
+pub struct Reader {
+    dir: PathBuf,
+}
+
+/// What a reading went through.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Seen {
+    /// Handed to the caller.
+    pub records: u64,
+    /// Decompressed, and passed over by their times or filter.
+    pub blocks_read: u64,
+    pub blocks_skipped: u64,
+    /// Places where records are missing because octets are damaged.
+    pub damaged: u64,
+    /// The caller said that it was enough.
+    pub is_cut: bool,
+}
+
+/// How far a consumer came.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Followed {
+    /// Where to go on next time.
+    pub next: Position,
+    /// Records that had been deleted before this consumer came to them.
+    pub lost: u64,
+    /// As in [`Seen`].
+    pub damaged: u64,
+    pub records: u64,
+}
+
+/// The caller's answer to a record: go on, or it was enough (the record counts as taken).
+pub type Answer = ControlFlow<()>;
+
+impl Reader {
+    /// A history's directory, `data_dir/history` of a server.
+    ///
+    /// # Errors
+    /// It is not there or cannot be read.
+    pub fn open(dir: &Path) -> io::Result<Reader> {
+        dir.read_dir()?;
+        Ok(Reader { dir: dir.to_owned() })
+    }
+
+    /// Every record of a time, `from_ms` inclusive to `to_ms` exclusive, about in the order in which they happened (a
+    /// record may stand some seconds behind later ones).
+    pub fn scan(&self, from_ms: Ms, to_ms: Ms, f: &mut dyn FnMut(&Record<'_>) -> Answer) -> io::Result<Seen> {
+        self.read(from_ms, to_ms, None, f)
+    }
+
+    /// Every record of that time about a queue id, a Message-ID (with or without angle brackets) or a recipient; case does
+    /// not matter.
+    pub fn find(
+        &self,
+        key: &str,
+        from_ms: Ms,
+        to_ms: Ms,
+        f: &mut dyn FnMut(&Record<'_>) -> Answer,
+    ) -> io::Result<Seen> {
+        self.read(from_ms, to_ms, Some(key), f)
+    }
+
+    /// Everything behind a position, until there is no more or it was enough. Each record comes with the position behind
+    /// it. A position whose file has been deleted goes on at the oldest record that is left.
+    pub fn follow(
+        &self,
+        position: Position,
+        f: &mut dyn FnMut(&Record<'_>, Position) -> Answer,
+    ) -> io::Result<Followed> {
+        let files = list(&self.dir)?;
+        let mut is_oldest = true;
+        // Numbers grow for ever: one that is larger than all is of a directory that was here before.
+        let position = if files.last().is_some_and(|last| *last < position.file) { Position::OLDEST } else { position };
+        let mut followed = Followed { next: position, ..Followed::default() };
+        for (at, file) in files.iter().enumerate() {
+            if *file < position.file {
+                is_oldest = false;
+                continue;
+            }
+            let Some((source, head)) = self.open_file(*file)? else { continue };
+            if *file > position.file && is_oldest && position != Position::OLDEST {
+                followed.lost += head.first.saturating_sub(followed.next.record);
+            }
+            is_oldest = false;
+            let is_last = at + 1 == files.len();
+            if follow_file(source, head, is_last, &mut followed, f)?.is_break() {
+                break;
+            }
+        }
+        Ok(followed)
+    }
+
+    /// The position behind everything that has been flushed.
+    pub fn end(&self) -> io::Result<Position> {
+        let mut end = Position::OLDEST;
+        for file in list(&self.dir)?.into_iter().rev() {
+            let Some((source, head)) = self.open_file(file)? else { continue };
+            end = Position { file, record: head.first, offset: FILE_HEADER_BYTES as u64 };
+            let mut walk = Walk::new(source, FILE_HEADER_BYTES as u64)?;
+            while let Some(found) = walk.next()? {
+                end = Position { file, record: found.header.end(), offset: found.at };
+            }
+            break;
+        }
+        Ok(end)
+    }
+
+    /// When the oldest file was begun.
+    pub fn oldest_ms(&self) -> io::Result<Option<Ms>> {
+        for file in list(&self.dir)? {
+            if let Some((_, head)) = self.open_file(file)? {
+                return Ok(Some(head.created_ms));
+            }
+        }
+        Ok(None)
+    }
+
+    fn read(
+        &self,
+        from_ms: Ms,
+        to_ms: Ms,
+        key: Option<&str>,
+        f: &mut dyn FnMut(&Record<'_>) -> Answer,
+    ) -> io::Result<Seen> {
+        let mut seen = Seen::default();
+        let files = list(&self.dir)?;
+        let mut opened = Vec::with_capacity(files.len());
+        for file in files {
+            if let Some((_, head)) = self.open_file(file)? {
+                opened.push(head);
+            }
+        }
+        for (at, head) in opened.iter().enumerate() {
+            // What is in a file was written before the next one was begun.
+            let ends_before = opened.get(at + 1).is_some_and(|next| next.created_ms < from_ms);
+            if ends_before || head.created_ms.saturating_sub(LATE_MS) >= to_ms {
+                continue;
+            }
+            let Some((source, _)) = self.open_file(head.file)? else { continue };
+            let mut walk = Walk::new(source, FILE_HEADER_BYTES as u64)?;
+            let wanted = Wanted { from_ms, to_ms, key };
+            let answer = read_file(&mut walk, &wanted, &mut seen, f)?;
+            seen.damaged +=
+                walk.damaged + u64::from(answer.is_continue() && at + 1 < opened.len() && walk.tail_bytes() > 0);
+            if answer.is_break() {
+                seen.is_cut = true;
+                break;
+            }
+        }
+        Ok(seen)
+    }
+
+    /// `None` if it is gone, or holds nothing yet.
+    fn open_file(&self, file: u64) -> io::Result<Option<(File, FileHeader)>> {
+        let source = match File::open(path_of(&self.dir, file)) {
+            Ok(source) => source,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let mut bytes = [0; FILE_HEADER_BYTES];
+        let read = source.read(0, &mut bytes)?;
+        Ok(FileHeader::parse(&bytes[..read]).filter(|head| head.file == file).map(|head| (source, head)))
+    }
+}
+
+struct Wanted<'a> {
+    from_ms: Ms,
+    to_ms: Ms,
+    key: Option<&'a str>,
+}
+
+fn read_file<S: Source>(
+    walk: &mut Walk<S>,
+    wanted: &Wanted<'_>,
+    seen: &mut Seen,
+    f: &mut dyn FnMut(&Record<'_>) -> Answer,
+) -> io::Result<Answer> {
+    let hash = wanted.key.map(filter::hash);
+    let mut raw = Vec::new();
+    while let Some(found) = walk.next()? {
+        let Header { min_ms, max_ms, .. } = found.header;
+        let is_wanted = max_ms >= wanted.from_ms
+            && min_ms < wanted.to_ms
+            && hash.is_none_or(|hash| filter::may_hold(walk.filter(), hash));
+        if !is_wanted {
+            seen.blocks_skipped += 1;
+            continue;
+        }
+        if !walk.records(&found, &mut raw)? {
+            continue;
+        }
+        seen.blocks_read += 1;
+        for record in Decoder::new(&raw) {
+            let Ok(record) = record else {
+                seen.damaged += 1;
+                break;
+            };
+            let Some(record) = record else { continue };
+            let at = record.at();
+            if at < wanted.from_ms || at >= wanted.to_ms || wanted.key.is_some_and(|key| !filter::matches(&record, key))
+            {
+                continue;
+            }
+            seen.records += 1;
+            if f(&record).is_break() {
+                return Ok(Answer::Break(()));
+            }
+        }
+    }
+    Ok(Answer::Continue(()))
+}
+
+fn follow_file<S: Source>(
+    source: S,
+    head: FileHeader,
+    is_last: bool,
+    followed: &mut Followed,
+    f: &mut dyn FnMut(&Record<'_>, Position) -> Answer,
+) -> io::Result<Answer> {
+    let begin = FILE_HEADER_BYTES as u64;
+    // A record of this number in a later file is another one: what a power cut took had it before.
+    let (from, wanted) = if followed.next.file == head.file {
+        (followed.next.offset.max(begin), followed.next.record)
+    } else {
+        (begin, 0)
+    };
+    let mut walk = Walk::new(source, from)?;
+    let mut raw = Vec::new();
+    let mut is_first = true;
+    while let Some(found) = next_from(&mut walk, &mut is_first, from, wanted)? {
+        if found.header.end() <= wanted {
+            continue;
+        }
+        let mut record_no = found.header.first;
+        let after = |record| Position { file: head.file, record, offset: found.at };
+        if walk.records(&found, &mut raw)? {
+            for record in Decoder::new(&raw) {
+                let Ok(record) = record else {
+                    followed.damaged += 1;
+                    break;
+                };
+                record_no += 1;
+                if record_no <= wanted {
+                    continue;
+                }
+                followed.next = after(record_no);
+                let Some(record) = record else { continue };
+                followed.records += 1;
+                if f(&record, followed.next).is_break() {
+                    followed.damaged += walk.damaged;
+                    return Ok(Answer::Break(()));
+                }
+            }
+        }
+        followed.next = after(found.header.end());
+    }
+    followed.damaged += walk.damaged + u64::from(!is_last && walk.tail_bytes() > 0);
+    Ok(Answer::Continue(()))
+}
+
+/// The next block; should the hint of the first one be wrong, the file is gone through from its beginning.
+fn next_from<S: Source>(walk: &mut Walk<S>, is_first: &mut bool, from: u64, wanted: u64) -> io::Result<Option<Found>> {
+    let found = walk.next()?;
+    if std::mem::take(is_first) && from > FILE_HEADER_BYTES as u64 {
+        let is_right = found.as_ref().is_some_and(|found| found.at == from && found.header.first <= wanted);
+        if !is_right {
+            walk.rewind(FILE_HEADER_BYTES as u64);
+            return walk.next();
+        }
+    }
+    Ok(found)
+}

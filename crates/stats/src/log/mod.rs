@@ -1,0 +1,250 @@
+//! Logs of sendmail, Postfix, Exim and ourselves, read a block at a time.
+//!
+//! Promise: whatever bytes come, each line is read, or passed over as somebody else's, or counted as not understood;
+//! never a panic, never more memory than the bounds here. A line tells by itself whose it is (its first byte and the
+//! program's name), so that one file may hold several. Text is borrowed from the block; only what later lines of a message
+//! need is kept (`state.rs`).
+//!
+//! What other MTAs say in one line, that an attempt failed for good, becomes two records: the attempt, and the fate of its
+//! recipients (`mailer` is `bounce`), as our own log has them.
+
+mod exim;
+mod own;
+mod postfix;
+mod sendmail;
+mod stamp;
+mod state;
+mod text;
+
+use memchr::memchr;
+
+use self::stamp::Stamps;
+use self::state::State;
+use crate::civil::Zone;
+use crate::record::{Attempt, Ms, Record, Stat};
+
+/// Longer lines are not read; sendmail's end at 4 KiB, syslog's at 8 KiB.
+pub const LINE_BYTES_MAX: usize = 64 * 1024;
+
+/// What became of the lines.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize)]
+pub struct Counters {
+    pub lines: u64,
+    /// Octets, line ends included.
+    pub bytes: u64,
+    /// Records that came of them.
+    pub records: u64,
+    /// Of other programs, or about nothing that is counted.
+    pub other: u64,
+    /// Broken, cut, binary or overlong.
+    pub not_understood: u64,
+}
+
+/// What a line was.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Line {
+    /// It became a record, or a part of one.
+    Read,
+    Other,
+    Broken,
+}
+
+pub type Sink<'s> = dyn FnMut(&Record<'_>) + 's;
+
+pub struct Parser {
+    stamps: Stamps,
+    state: State,
+    counters: Counters,
+    /// The beginning of a line whose end is in the next block.
+    carry: Vec<u8>,
+    /// The rest of an overlong line is being passed over.
+    overlong: bool,
+}
+
+impl Parser {
+    /// Times without a zone are `zone`'s; those without a year are the latest not after `reference`, a day more allowed.
+    pub fn new(zone: Zone, reference: Ms) -> Parser {
+        Parser {
+            stamps: Stamps::new(zone, reference),
+            state: State::default(),
+            counters: Counters::default(),
+            carry: Vec::new(),
+            overlong: false,
+        }
+    }
+
+    /// Another file begins, last written at `reference`. What is known of messages stays.
+    pub fn file(&mut self, reference: Ms, sink: &mut Sink<'_>) {
+        self.finish(sink);
+        self.stamps.file(reference);
+    }
+
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// Reads whole lines; the last one waits for its end.
+    pub fn block(&mut self, mut block: &[u8], sink: &mut Sink<'_>) {
+        self.counters.bytes += block.len() as u64;
+        if self.overlong || !self.carry.is_empty() {
+            let Some(end) = memchr(b'\n', block) else {
+                self.keep(block);
+                return;
+            };
+            if self.overlong {
+                self.overlong = false;
+            } else {
+                self.keep(&block[..end]);
+                if self.overlong {
+                    // The line ended after all: there is no rest to pass over.
+                    self.overlong = false;
+                } else {
+                    let carry = std::mem::take(&mut self.carry);
+                    self.line(&carry, sink);
+                    self.carry = carry;
+                    self.carry.clear();
+                }
+            }
+            block = &block[end + 1..];
+        }
+        while let Some(end) = memchr(b'\n', block) {
+            self.line(&block[..end], sink);
+            block = &block[end + 1..];
+        }
+        if !block.is_empty() {
+            self.keep(block);
+        }
+    }
+
+    /// The input is over: its last line may lack its end.
+    pub fn finish(&mut self, sink: &mut Sink<'_>) {
+        let carry = std::mem::take(&mut self.carry);
+        if !carry.is_empty() {
+            self.line(&carry, sink);
+        }
+        self.overlong = false;
+    }
+
+    fn keep(&mut self, part: &[u8]) {
+        if self.overlong {
+            return;
+        }
+        if self.carry.len() + part.len() > LINE_BYTES_MAX {
+            self.carry.clear();
+            self.overlong = true;
+            self.counters.lines += 1;
+            self.counters.not_understood += 1;
+        } else {
+            self.carry.extend_from_slice(part);
+        }
+    }
+
+    fn line(&mut self, line: &[u8], sink: &mut Sink<'_>) {
+        self.counters.lines += 1;
+        // A machine that crashed leaves zeros where a line was to be.
+        let start = line.iter().position(|byte| *byte != 0).unwrap_or(line.len());
+        let line = line[start..].strip_suffix(b"\r").unwrap_or(&line[start..]);
+        let kind = if line.len() > LINE_BYTES_MAX || (line.is_empty() && start > 0) {
+            Line::Broken
+        } else if line.is_empty() {
+            Line::Other
+        } else {
+            let Parser { stamps, state, counters, .. } = self;
+            let mut out = Out { sink, records: &mut counters.records };
+            match std::str::from_utf8(line) {
+                Ok(line) => read(line, stamps, state, &mut out),
+                Err(_) => read(&String::from_utf8_lossy(line), stamps, state, &mut out),
+            }
+        };
+        match kind {
+            Line::Read => {}
+            Line::Other => self.counters.other += 1,
+            Line::Broken => self.counters.not_understood += 1,
+        }
+    }
+}
+
+/// Where records go.
+struct Out<'s, 'f> {
+    sink: &'s mut Sink<'f>,
+    records: &'s mut u64,
+}
+
+impl Out<'_, '_> {
+    fn put(&mut self, record: &Record<'_>) {
+        *self.records += 1;
+        (self.sink)(record);
+    }
+
+    /// An attempt, and the fate of its recipients if it was their last.
+    fn attempt(&mut self, attempt: Attempt<'_>) {
+        let fate = (attempt.stat == Stat::Bounced).then(|| Attempt { mailer: "bounce", ..attempt.clone() });
+        self.put(&Record::Attempt(attempt));
+        if let Some(fate) = fate {
+            self.put(&Record::Attempt(fate));
+        }
+    }
+}
+
+/// One line, whoever wrote it.
+fn read(line: &str, stamps: &mut Stamps, state: &mut State, out: &mut Out<'_, '_>) -> Line {
+    match line.as_bytes()[0] {
+        b'{' => own::json(line, out),
+        b'<' => match line.find('>').map(|end| &line[end + 1..]) {
+            Some(rest) if !rest.is_empty() && !rest.starts_with('<') => syslog(rest, stamps, state, out),
+            _ => Line::Broken,
+        },
+        b'0'..=b'9' => match stamps.exim(line) {
+            Some((at, rest)) => exim::line(at, rest, state, out),
+            None => syslog(line, stamps, state, out),
+        },
+        _ => syslog(line, stamps, state, out),
+    }
+}
+
+/// `Nov 22 03:00:00 host program[pid]: message` (RFC 3164), the same with a time of RFC 3339, or RFC 5424.
+fn syslog(line: &str, stamps: &mut Stamps, state: &mut State, out: &mut Out<'_, '_>) -> Line {
+    let (at, tag, message) = if let Some(rest) = line.strip_prefix("1 ") {
+        let Some((at, rest)) = stamps.rfc3339(rest) else { return Line::Broken };
+        let mut words = rest.splitn(5, ' ');
+        let (Some(_host), Some(program), Some(pid), Some(_msgid), Some(rest)) =
+            (words.next(), words.next(), words.next(), words.next(), words.next())
+        else {
+            return Line::Broken;
+        };
+        // Structured data would have to be told from the message; MTAs send none.
+        let Some(message) = rest.strip_prefix("- ") else { return Line::Other };
+        (at, (program, pid), message.trim_start_matches('\u{feff}'))
+    } else {
+        let Some((at, rest)) = stamps.rfc3164(line).or_else(|| stamps.rfc3339(line)) else { return Line::Broken };
+        let Some(space) = memchr(b' ', rest.as_bytes()) else { return Line::Broken };
+        let tagged = &rest[space + 1..];
+        let Some(colon) = tagged.find(": ") else { return Line::Other };
+        let tag = &tagged[..colon];
+        if tag.contains(' ') {
+            // `last message repeated 3 times`, kernels, ...
+            return Line::Other;
+        }
+        let tag = tag.split_once('[').map_or((tag, ""), |(program, pid)| (program, pid.trim_end_matches(']')));
+        (at, tag, &tagged[colon + 2..])
+    };
+    let (program, pid) = tag;
+    if let Some(slash) = program.rfind('/') {
+        return postfix::line(at, &program[slash + 1..], pid, message, state, out);
+    }
+    match program {
+        "sendmail" | "sm-mta" | "sm-msp-queue" | "sm-msp" | "sm-que" | "sm-acceptingconnections" => {
+            sendmail::line(at, pid, message, false, state, out)
+        }
+        "stentor" => sendmail::line(at, pid, message, true, state, out),
+        // Exim may have put its own time before the rest.
+        "exim" | "exim4" => match stamps.exim(message) {
+            Some((at, rest)) => exim::line(at, rest, state, out),
+            None => exim::line(at, message, state, out),
+        },
+        _ => Line::Other,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,169 @@
+//! Our own log as JSON, an object a line (docs/attempt-log.md).
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+
+use super::{Line, Out};
+use crate::civil::Zone;
+use crate::record::{Accepted, Attempt, Note, Record, Refused, Stat};
+
+#[derive(Deserialize)]
+#[serde(default)]
+#[derive(Default)]
+struct Entry<'a> {
+    #[serde(borrow)]
+    time: Cow<'a, str>,
+    #[serde(borrow)]
+    event: Cow<'a, str>,
+    #[serde(borrow)]
+    id: Cow<'a, str>,
+    #[serde(borrow)]
+    from: Cow<'a, str>,
+    to: Recipients<'a>,
+    size: u64,
+    nrcpts: u64,
+    class: Class,
+    #[serde(borrow)]
+    msgid: Cow<'a, str>,
+    #[serde(borrow)]
+    proto: Cow<'a, str>,
+    #[serde(borrow)]
+    list: Cow<'a, str>,
+    #[serde(borrow)]
+    source: Cow<'a, str>,
+    #[serde(borrow)]
+    policy: Cow<'a, str>,
+    #[serde(borrow)]
+    tls: Cow<'a, str>,
+    #[serde(borrow)]
+    mailer: Cow<'a, str>,
+    #[serde(borrow)]
+    relay: Option<Relay<'a>>,
+    delay_ms: u64,
+    xdelay_ms: u64,
+    #[serde(borrow)]
+    dsn: Cow<'a, str>,
+    #[serde(borrow)]
+    stat: Cow<'a, str>,
+    #[serde(borrow)]
+    reply: Cow<'a, str>,
+    #[serde(borrow)]
+    text: Cow<'a, str>,
+}
+
+/// An attempt has many, a refusal may have one.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Recipients<'a> {
+    Many(#[serde(borrow)] Vec<Cow<'a, str>>),
+    One(#[serde(borrow)] Cow<'a, str>),
+}
+
+impl Default for Recipients<'_> {
+    fn default() -> Self {
+        Recipients::Many(Vec::new())
+    }
+}
+
+/// sendmail's precedence, or a word.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Class {
+    Precedence(i64),
+    Word(String),
+}
+
+impl Default for Class {
+    fn default() -> Self {
+        Class::Precedence(0)
+    }
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Relay<'a> {
+    #[serde(borrow)]
+    host: Cow<'a, str>,
+    #[serde(borrow)]
+    ip: Cow<'a, str>,
+    port: u16,
+}
+
+pub fn json(line: &str, out: &mut Out<'_, '_>) -> Line {
+    let Ok(entry) = serde_json::from_str::<Entry<'_>>(line) else { return Line::Broken };
+    // The time ends the text: what follows it is looked for behind a space.
+    let stamp = format!("{} ", entry.time);
+    let Some((at, _)) = super::stamp::Stamps::new(Zone::utc(), 0).rfc3339(&stamp) else { return Line::Broken };
+    let id = &*entry.id;
+    let none = Relay::default();
+    let relay = entry.relay.as_ref().unwrap_or(&none);
+    match &*entry.event {
+        "accepted" => out.put(&Record::Accepted(Accepted {
+            at,
+            id,
+            from: &entry.from,
+            size: entry.size,
+            recipients: entry.nrcpts,
+            message_id: &entry.msgid,
+            client_host: &relay.host,
+            client: relay.ip.parse().ok(),
+            proto: &entry.proto,
+            is_bulk: match &entry.class {
+                Class::Precedence(precedence) => *precedence < 0,
+                Class::Word(word) => word == "bulk",
+            },
+            list: &entry.list,
+            policy: &entry.policy,
+            tls: &entry.tls,
+        })),
+        "attempt" => {
+            let stat = match &*entry.stat {
+                "Sent" => Stat::Sent,
+                "Deferred" => Stat::Deferred,
+                "Bounced" => Stat::Bounced,
+                "Expired" => Stat::Expired,
+                "Removed" => Stat::Removed,
+                "Coalesced" => Stat::Coalesced,
+                _ => return Line::Broken,
+            };
+            out.put(&Record::Attempt(Attempt {
+                at,
+                id,
+                to: match &entry.to {
+                    Recipients::Many(many) => many.iter().map(|to| &**to).collect(),
+                    Recipients::One(one) => [&**one].into_iter().collect(),
+                },
+                from: &entry.from,
+                list: &entry.list,
+                source: &entry.source,
+                mailer: &entry.mailer,
+                host: &relay.host,
+                ip: relay.ip.parse().ok(),
+                port: relay.port,
+                delay_ms: entry.delay_ms,
+                xdelay_ms: entry.xdelay_ms,
+                stat,
+                dsn: &entry.dsn,
+                reply: &entry.reply,
+                tls: &entry.tls,
+                size: entry.size,
+                ..Attempt::default()
+            }));
+        }
+        "refused" => out.put(&Record::Refused(Refused {
+            at,
+            client: relay.ip.parse().ok(),
+            from: &entry.from,
+            to: match &entry.to {
+                Recipients::Many(many) => many.first().map_or("", |to| to),
+                Recipients::One(one) => one,
+            },
+            reply: &entry.reply,
+            ..Refused::default()
+        })),
+        "note" => out.put(&Record::Note(Note { at, id, text: &entry.text, ..Note::default() })),
+        _ => return Line::Other,
+    }
+    Line::Read
+}

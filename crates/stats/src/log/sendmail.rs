@@ -1,0 +1,244 @@
+//! sendmail, and our own log, which has its fields.
+//!
+//! ```text
+//! QID: from=<a@x>, size=1, class=0, nrcpts=2, msgid=<1@x>, proto=ESMTP, daemon=MTA, relay=host [192.0.2.1]
+//! QID: to=<b@y>,<c@y>, delay=00:00:01, xdelay=00:00:01, mailer=esmtp, pri=1, relay=mx.y. [192.0.2.2], dsn=2.0.0, stat=Sent (ok)
+//! QID: NEWID: sender notify: Cannot send message for 5 days
+//! ```
+
+use memchr::memchr;
+
+use super::state::State;
+use super::text::{Fields, addresses, bare, clock_ms, relay};
+use super::{Line, Out};
+use crate::record::{Accepted, Attempt, Ms, Note, Record, Refused, Stat, To, Topic};
+
+pub fn line(at: Ms, pid: &str, message: &str, is_own: bool, state: &mut State, out: &mut Out<'_, '_>) -> Line {
+    let Some((id, rest)) = split_id(message) else { return without_id(at, pid, message, state, out) };
+    if let Some(rest) = rest.strip_prefix("to=") {
+        return attempt(at, pid, id, rest, is_own, state, out);
+    }
+    if rest.starts_with("from=") {
+        return accepted(at, id, rest, state, out);
+    }
+    if let Some(refused) = refusal(at, rest) {
+        out.put(&refused);
+        return Line::Read;
+    }
+    let done = rest.starts_with("done; ");
+    if rest.contains(": Cannot send message for ") || rest.contains(": Cannot send message within ") {
+        expired(at, id, state, out);
+    }
+    if done {
+        state.forget(id);
+    }
+    out.put(&Record::Note(Note { at, id, text: rest, is_end: done, ..Note::default() }));
+    Line::Read
+}
+
+/// A queue id has a digit and no small word before the colon: `AAM3Q0aB123456`, older ones `KAA24336`.
+fn split_id(message: &str) -> Option<(&str, &str)> {
+    let colon = memchr(b':', message.as_bytes())?;
+    let id = &message[..colon];
+    let is_id = (6..=24).contains(&colon)
+        && id.bytes().all(|byte| byte.is_ascii_alphanumeric())
+        && id.bytes().any(|byte| byte.is_ascii_digit());
+    Some((id, message[colon + 1..].strip_prefix(' ')?)).filter(|_| is_id)
+}
+
+fn without_id(at: Ms, pid: &str, message: &str, state: &mut State, out: &mut Out<'_, '_>) -> Line {
+    // `STARTTLS=client, relay=mx.y., version=TLSv1.3, verify=FAIL, cipher=X, bits=256/256`
+    if message.starts_with("STARTTLS=client, ") {
+        let (mut to, mut version, mut cipher) = ("", "", "");
+        for (key, value) in Fields::new(message, &[]) {
+            match key {
+                "relay" => to = value,
+                "version" => version = value,
+                "cipher" => cipher = value,
+                _ => {}
+            }
+        }
+        if !version.is_empty() {
+            state.session(pid, relay(to).0, &format!("{version} {cipher}"));
+        }
+        return Line::Read;
+    }
+    if let Some(refused) = refusal(at, message) {
+        out.put(&refused);
+        return Line::Read;
+    }
+    // Our own: a session that did not come about.
+    if message.starts_with("connect: ") {
+        out.put(&Record::Note(Note { at, text: message, topic: Topic::Delivery, ..Note::default() }));
+        return Line::Read;
+    }
+    Line::Other
+}
+
+/// `ruleset=check_rcpt, arg1=<b@y>, relay=host [192.0.2.1], reject=550 5.7.1 <b@y>... no`,
+/// `<b@y>... User unknown`, or our own `reject: from=<a@x>, relay=[192.0.2.1], reply=554 no`.
+fn refusal(at: Ms, rest: &str) -> Option<Record<'_>> {
+    let mut refused = Refused { at, ..Refused::default() };
+    if rest.starts_with("ruleset=") {
+        for (key, value) in Fields::new(rest, &["reject"]) {
+            match key {
+                "arg1" => refused.to = bare(value),
+                "relay" => refused.client = relay(value).1,
+                "reject" => refused.reply = value,
+                _ => {}
+            }
+        }
+        return (!refused.reply.is_empty()).then_some(Record::Refused(refused));
+    }
+    if let Some(rest) = rest.strip_prefix("reject: ") {
+        for (key, value) in Fields::new(rest, &["reply"]) {
+            match key {
+                "from" => refused.from = bare(value),
+                "to" => refused.to = bare(value),
+                "relay" => refused.client = relay(value).1,
+                "reply" => refused.reply = value,
+                _ => {}
+            }
+        }
+        return (!refused.reply.is_empty()).then_some(Record::Refused(refused));
+    }
+    if rest.starts_with('<') {
+        let (to, reply) = rest.split_once("... ")?;
+        refused.to = bare(to);
+        refused.reply = reply;
+        return Some(Record::Refused(refused));
+    }
+    None
+}
+
+fn accepted(at: Ms, id: &str, rest: &str, state: &mut State, out: &mut Out<'_, '_>) -> Line {
+    let mut record = Accepted { at, id, ..Accepted::default() };
+    let mut complete = false;
+    for (key, value) in Fields::new(rest, &[]) {
+        match key {
+            "from" => record.from = bare(value),
+            "size" => record.size = value.parse().unwrap_or(0),
+            "class" => record.is_bulk = value.starts_with('-'),
+            "nrcpts" => {
+                record.recipients = value.parse().unwrap_or(0);
+                complete = true;
+            }
+            "msgid" => record.message_id = if value == "<>" { "" } else { value },
+            "proto" => record.proto = value,
+            "list" => record.list = value,
+            "relay" => (record.client_host, record.client, _) = relay(value),
+            _ => {}
+        }
+    }
+    if !complete {
+        return Line::Broken;
+    }
+    // So sendmail says that it has refused all.
+    if record.recipients == 0 {
+        return Line::Other;
+    }
+    let known = state.enter(id);
+    known.from = record.from.into();
+    known.size = record.size;
+    known.accepted = at;
+    out.put(&Record::Accepted(record));
+    Line::Read
+}
+
+fn attempt(at: Ms, pid: &str, id: &str, rest: &str, is_own: bool, state: &mut State, out: &mut Out<'_, '_>) -> Line {
+    let mut record = Attempt { at, id, ..Attempt::default() };
+    let fields = addresses(rest, &mut record.to);
+    let mut stat = None;
+    for (key, value) in Fields::new(fields, &["stat"]) {
+        match key {
+            "from" => record.from = bare(value),
+            "list" => record.list = value,
+            "source" => record.source = value,
+            "delay" => record.delay_ms = clock_ms(value).unwrap_or(0),
+            "xdelay" => record.xdelay_ms = clock_ms(value).unwrap_or(0),
+            "mailer" => record.mailer = value,
+            "relay" => (record.host, record.ip, record.port) = relay(value),
+            "dsn" => record.dsn = value,
+            "stat" => stat = Some(value),
+            _ => {}
+        }
+    }
+    let Some(stat) = stat else { return Line::Broken };
+    let Some((outcome, reply)) = outcome(stat, record.dsn) else {
+        // Put into the queue: nothing has been tried.
+        out.put(&Record::Note(Note { at, id, text: "queued", ..Note::default() }));
+        return Line::Read;
+    };
+    record.stat = outcome;
+    record.reply = reply;
+    for to in &record.to {
+        if outcome == Stat::Deferred {
+            state.put_off(id, to);
+        } else {
+            state.settle(id, to);
+        }
+    }
+    let state = &*state;
+    if let Some(known) = state.known(id) {
+        if record.from.is_empty() {
+            record.from = &known.from;
+        }
+        record.size = known.size;
+    }
+    record.tls = state.tls(pid, record.host);
+    if is_own {
+        // Our own log has the fate in a line of its own.
+        out.put(&Record::Attempt(record));
+    } else {
+        out.attempt(record);
+    }
+    Line::Read
+}
+
+/// What the text after `stat=` says; `None` if it was only queued.
+fn outcome<'a>(stat: &'a str, dsn: &str) -> Option<(Stat, &'a str)> {
+    let behind = |word: &str| stat[word.len()..].trim_start_matches([':', ' ']);
+    if stat.starts_with("Sent") {
+        let reply = behind("Sent");
+        let inner = reply.strip_prefix('(').map_or(reply, |reply| reply.strip_suffix(')').unwrap_or(reply));
+        return Some((Stat::Sent, inner));
+    }
+    let words = [
+        ("Deferred", Stat::Deferred),
+        ("Bounced", Stat::Bounced),
+        ("Expired", Stat::Expired),
+        ("Removed", Stat::Removed),
+        ("Coalesced", Stat::Coalesced),
+    ];
+    if let Some((word, outcome)) = words.into_iter().find(|(word, _)| stat.starts_with(word)) {
+        return Some((outcome, behind(word)));
+    }
+    if stat.starts_with("queued") {
+        return None;
+    }
+    // `User unknown`, `Service unavailable`, `Host unknown (Name server: y: host not found)`, ...
+    Some((if dsn.starts_with('4') { Stat::Deferred } else { Stat::Bounced }, stat))
+}
+
+/// Too long in the queue: all who are left are returned.
+fn expired(at: Ms, id: &str, state: &mut State, out: &mut Out<'_, '_>) {
+    let pending = state.settle_all(id);
+    let Some(known) = state.message(id) else { return };
+    let to: To<'_> = pending.iter().map(|to| &**to).collect();
+    if to.is_empty() {
+        return;
+    }
+    out.put(&Record::Attempt(Attempt {
+        at,
+        id,
+        to,
+        from: &known.from,
+        mailer: "bounce",
+        delay_ms: at.saturating_sub(known.accepted),
+        stat: Stat::Expired,
+        dsn: "4.4.7",
+        reply: "Cannot send message for too long",
+        size: known.size,
+        ..Attempt::default()
+    }));
+}

@@ -1,0 +1,130 @@
+//! What is known of messages between their lines. Bounded: two generations, of which the older is dropped when the
+//! younger is full; a message that is heard of again is young again.
+
+use std::hash::BuildHasher;
+use std::mem;
+use std::net::IpAddr;
+
+use foldhash::quality::FixedState;
+use hashbrown::{HashMap, HashSet};
+
+use crate::record::Ms;
+
+/// Messages of a generation; each takes some 300 octets, so that both take at most 600 MB, in an ordinary log a few MB.
+const MESSAGES_MAX: usize = 1_000_000;
+/// Recipients put off that are known by name, over all messages: for what a log says of all that are left of a message.
+const PENDING_MAX: usize = 1_000_000;
+/// Processes whose TLS session is known.
+const SESSIONS_MAX: usize = 4_096;
+
+#[derive(Default)]
+pub struct Known {
+    pub from: Box<str>,
+    pub size: u64,
+    pub message_id: Box<str>,
+    pub client_host: Box<str>,
+    pub client: Option<IpAddr>,
+    pub proto: &'static str,
+    /// 0: not yet.
+    pub accepted: Ms,
+    /// Recipients put off and not heard of since.
+    pub pending: HashSet<Box<str>, FixedState>,
+}
+
+#[derive(Default)]
+pub struct State {
+    young: HashMap<u64, Known, FixedState>,
+    old: HashMap<u64, Known, FixedState>,
+    pending: usize,
+    /// By process: the relay as it was written, and protocol with cipher.
+    sessions: HashMap<u32, (Box<str>, Box<str>), FixedState>,
+    hasher: FixedState,
+}
+
+impl State {
+    fn key(&self, id: &str) -> u64 {
+        self.hasher.hash_one(id)
+    }
+
+    /// Looks without making it young: the lines that change a message do that.
+    pub fn known(&self, id: &str) -> Option<&Known> {
+        let key = self.key(id);
+        self.young.get(&key).or_else(|| self.old.get(&key))
+    }
+
+    pub fn message(&mut self, id: &str) -> Option<&mut Known> {
+        let key = self.key(id);
+        if !self.young.contains_key(&key) {
+            let message = self.old.remove(&key)?;
+            self.grow(key, message);
+        }
+        self.young.get_mut(&key)
+    }
+
+    /// The message, which may be new.
+    pub fn enter(&mut self, id: &str) -> &mut Known {
+        let key = self.key(id);
+        if !self.young.contains_key(&key) {
+            let message = self.old.remove(&key).unwrap_or_default();
+            self.grow(key, message);
+        }
+        self.young.entry(key).or_default()
+    }
+
+    fn grow(&mut self, key: u64, message: Known) {
+        if self.young.len() >= MESSAGES_MAX {
+            for message in self.old.values() {
+                self.pending -= message.pending.len();
+            }
+            self.old = mem::take(&mut self.young);
+        }
+        self.young.insert(key, message);
+    }
+
+    pub fn forget(&mut self, id: &str) -> Option<Known> {
+        let key = self.key(id);
+        let message = self.young.remove(&key).or_else(|| self.old.remove(&key))?;
+        self.pending -= message.pending.len();
+        Some(message)
+    }
+
+    /// A recipient was put off.
+    pub fn put_off(&mut self, id: &str, to: &str) {
+        if self.pending < PENDING_MAX && self.enter(id).pending.insert(to.into()) {
+            self.pending += 1;
+        }
+    }
+
+    /// A recipient is done with.
+    pub fn settle(&mut self, id: &str, to: &str) {
+        if self.pending > 0 && self.message(id).is_some_and(|message| message.pending.remove(to)) {
+            self.pending -= 1;
+        }
+    }
+
+    /// All who were put off, and are known by name, are done with.
+    pub fn settle_all(&mut self, id: &str) -> Vec<Box<str>> {
+        let Some(message) = self.message(id) else { return Vec::new() };
+        let mut to: Vec<Box<str>> = message.pending.drain().collect();
+        self.pending -= to.len();
+        to.sort_unstable();
+        to
+    }
+
+    pub fn session(&mut self, pid: &str, relay: &str, tls: &str) {
+        let Ok(pid) = pid.parse() else { return };
+        if self.sessions.len() >= SESSIONS_MAX {
+            self.sessions.clear();
+        }
+        self.sessions.insert(pid, (relay.into(), tls.into()));
+    }
+
+    /// Protocol and cipher of what this process last opened, if it was to this relay.
+    pub fn tls(&self, pid: &str, relay: &str) -> &str {
+        if self.sessions.is_empty() {
+            return "";
+        }
+        let session = pid.parse::<u32>().ok().and_then(|pid| self.sessions.get(&pid));
+        session.filter(|(to, _)| &**to == relay).map_or("", |(_, tls)| tls)
+    }
+}

@@ -1,0 +1,387 @@
+//! The table of `mailstat`: what each hour (day, list, domain, host, source) brought.
+//!
+//! What is counted, where (docs/statistics.md has it for operators):
+//! - an attempt counts where it ended, a post where it was accepted;
+//! - recipients: once per attempt. Hosts: a host counts once per message and row, however many recipients it served and
+//!   however often it was tried: distinct pairs of message and host;
+//! - an attempt that reached nobody counts for its recipients' domains in place of hosts;
+//! - records of `bounce` and `operator` are what became of recipients, not attempts: they count under bounced only.
+//!
+//! Bounds: `ROWS_MAX` rows, further keys go into one row. `PAIRS_MAX` pairs (as 64-bit hashes: two of a million pairs
+//! share one with a probability of 3 in 10^8); at the bound the pairs are forgotten, and one that comes again counts again
+//! (`pairs_forgotten`).
+
+mod render;
+
+use std::hash::{BuildHasher, Hash, Hasher};
+use std::ops::AddAssign;
+
+use foldhash::quality::FixedState;
+use hashbrown::{HashMap, HashSet};
+
+pub use self::render::{csv, json, text};
+use crate::civil::{Civil, DAY_S, OFFSET_STEP_S, Zone};
+use crate::histogram::Histogram;
+use crate::record::{Attempt, Ms, Record, Stat, domain};
+
+/// Rows of a table; at 100 hours a screen this is years. Each takes up to 8 KiB.
+pub const ROWS_MAX: usize = 20_000;
+/// Pairs of message and host that are known at a time, about 350 MiB in the worst case.
+pub const PAIRS_MAX: usize = 20_000_000;
+
+/// What a row is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum By {
+    #[default]
+    Hour,
+    Day,
+    List,
+    /// The recipients' domains: what every log says, whichever of a domain's hosts answered.
+    Site,
+    /// The host that answered or failed.
+    Host,
+    Source,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    pub by: By,
+    /// The hour, 0 to 23, at which a day begins.
+    pub day_starts_h: u32,
+    /// Records before are left out.
+    pub since: Option<Ms>,
+    /// Records from then on are left out.
+    pub until: Option<Ms>,
+    /// Whose hours and days.
+    pub zone: Zone,
+}
+
+/// Distinct pairs of message and host, and recipients.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize)]
+pub struct Pair {
+    pub hosts: u64,
+    pub recipients: u64,
+}
+
+impl AddAssign for Pair {
+    fn add_assign(&mut self, other: Pair) {
+        self.hosts += other.hosts;
+        self.recipients += other.recipients;
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Key {
+    /// Seconds that a clock in the table's zone showed when the hour or day began, as if it stood at Greenwich.
+    Time(i64),
+    Name(Box<str>),
+    /// What came after `ROWS_MAX` others.
+    Others,
+    Total,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Counts {
+    pub failed: Pair,
+    pub delivered: Pair,
+    /// Recipients put off, once per attempt.
+    pub deferred: u64,
+    /// Recipients given up: bounced or expired.
+    pub bounced: u64,
+    /// Messages accepted.
+    pub posts: u64,
+    /// Their recipients, as far as the log says.
+    pub posted_to: u64,
+    /// Octets delivered: a message's size for each recipient, where the log says it.
+    pub bytes: u64,
+    /// Of attempts that delivered, once per recipient.
+    pub xdelay: Histogram,
+    pub delay: Histogram,
+}
+
+impl Counts {
+    fn merge(&mut self, other: &Counts) {
+        self.failed += other.failed;
+        self.delivered += other.delivered;
+        self.deferred += other.deferred;
+        self.bounced += other.bounced;
+        self.posts += other.posts;
+        self.posted_to += other.posted_to;
+        self.bytes += other.bytes;
+        self.xdelay.merge(&other.xdelay);
+        self.delay.merge(&other.delay);
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct Row {
+    pub key: Key,
+    pub counts: Counts,
+}
+
+pub struct Table {
+    options: Options,
+    rows: Vec<Row>,
+    by_time: HashMap<i64, usize, FixedState>,
+    by_name: HashMap<Box<str>, usize, FixedState>,
+    others: Option<usize>,
+    pairs: HashSet<u64, FixedState>,
+    pairs_max: usize,
+    pairs_forgotten: bool,
+    hasher: FixedState,
+    /// A stretch of time and its offset, seconds.
+    offset: (i64, i64),
+    /// The row of the time asked last.
+    last: Option<(i64, usize)>,
+    /// Names of the row in the making.
+    name: String,
+}
+
+impl Table {
+    pub fn new(options: Options) -> Table {
+        Table::bounded(options, PAIRS_MAX)
+    }
+
+    fn bounded(options: Options, pairs_max: usize) -> Table {
+        Table {
+            options,
+            rows: Vec::new(),
+            by_time: HashMap::default(),
+            by_name: HashMap::default(),
+            others: None,
+            pairs: HashSet::default(),
+            pairs_max,
+            pairs_forgotten: false,
+            hasher: FixedState::default(),
+            offset: (i64::MIN, 0),
+            last: None,
+            name: String::new(),
+        }
+    }
+
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// Whether a pair of message and host may have been counted twice, since there were more than `PAIRS_MAX`.
+    pub fn pairs_forgotten(&self) -> bool {
+        self.pairs_forgotten
+    }
+
+    pub fn add(&mut self, record: &Record<'_>) {
+        let at = record.at();
+        if self.options.since.is_some_and(|since| at < since) || self.options.until.is_some_and(|until| at >= until) {
+            return;
+        }
+        match record {
+            Record::Accepted(accepted) => {
+                let row = match self.options.by {
+                    By::Hour | By::Day => self.row_of_time(at),
+                    By::List => self.row_of_name(accepted.list),
+                    // Where it goes and what from is not known yet.
+                    By::Site | By::Host | By::Source => return,
+                };
+                let counts = &mut self.rows[row].counts;
+                counts.posts += 1;
+                counts.posted_to += accepted.recipients;
+            }
+            Record::Attempt(attempt) => self.attempt(attempt),
+            Record::Refused(_) | Record::Note(_) | Record::Machine(_) => {}
+        }
+    }
+
+    fn attempt(&mut self, attempt: &Attempt<'_>) {
+        match self.options.by {
+            By::Hour | By::Day => {
+                let row = self.row_of_time(attempt.at);
+                self.count(row, attempt, &attempt.to);
+            }
+            By::List => {
+                let row = self.row_of_name(attempt.list);
+                self.count(row, attempt, &attempt.to);
+            }
+            By::Source => {
+                let row = self.row_of_name(attempt.source);
+                self.count(row, attempt, &attempt.to);
+            }
+            By::Host => {
+                let row = match attempt.ip {
+                    Some(ip) if attempt.host.is_empty() => self.row_of_name(&ip.to_string()),
+                    _ => self.row_of_name(attempt.host),
+                };
+                self.count(row, attempt, &attempt.to);
+            }
+            By::Site => {
+                let mut from = 0;
+                while from < attempt.to.len() {
+                    let domain = domain(attempt.to[from]);
+                    let same = attempt.to[from..].iter().take_while(|to| self::domain(to) == domain).count();
+                    let row = self.row_of_name(domain);
+                    self.count(row, attempt, &attempt.to[from..from + same]);
+                    from += same;
+                }
+            }
+        }
+    }
+
+    /// Counts what became of these of the attempt's recipients.
+    fn count(&mut self, row: usize, attempt: &Attempt<'_>, to: &[&str]) {
+        let recipients = to.len() as u64;
+        let hosts = if attempt.is_fate_alone() { 0 } else { self.new_hosts(row, attempt, to) };
+        let counts = &mut self.rows[row].counts;
+        if attempt.is_fate_alone() {
+            if matches!(attempt.stat, Stat::Bounced | Stat::Expired) {
+                counts.bounced += recipients;
+            }
+            return;
+        }
+        match attempt.stat {
+            Stat::Sent => {
+                counts.delivered += Pair { hosts, recipients };
+                counts.bytes += attempt.size * recipients;
+                counts.xdelay.add(attempt.xdelay_ms, recipients);
+                counts.delay.add(attempt.delay_ms, recipients);
+            }
+            Stat::Deferred | Stat::Bounced => {
+                counts.failed += Pair { hosts, recipients };
+                counts.deferred += if attempt.stat == Stat::Deferred { recipients } else { 0 };
+            }
+            Stat::Expired | Stat::Removed | Stat::Coalesced => {}
+        }
+    }
+
+    /// How many pairs of this message and these hosts the row has not had yet.
+    fn new_hosts(&mut self, row: usize, attempt: &Attempt<'_>, to: &[&str]) -> u64 {
+        let delivered = attempt.stat == Stat::Sent;
+        if !attempt.host.is_empty() {
+            return self.is_new_pair(row, delivered, attempt.id, attempt.host.as_bytes());
+        }
+        if let Some(ip) = attempt.ip {
+            let mut bytes = [0; 16];
+            match ip {
+                std::net::IpAddr::V4(v4) => bytes[..4].copy_from_slice(&v4.octets()),
+                std::net::IpAddr::V6(v6) => bytes = v6.octets(),
+            }
+            return self.is_new_pair(row, delivered, attempt.id, &bytes);
+        }
+        let mut new = 0;
+        let mut before = "";
+        for to in to {
+            let domain = domain(to);
+            if domain != before {
+                new += self.is_new_pair(row, delivered, attempt.id, domain.as_bytes());
+                before = domain;
+            }
+        }
+        new
+    }
+
+    fn is_new_pair(&mut self, row: usize, delivered: bool, id: &str, host: &[u8]) -> u64 {
+        let mut hasher = self.hasher.build_hasher();
+        (row, delivered, id).hash(&mut hasher);
+        hasher.write(host);
+        if self.pairs.len() >= self.pairs_max {
+            self.pairs.clear();
+            self.pairs_forgotten = true;
+        }
+        u64::from(self.pairs.insert(hasher.finish()))
+    }
+
+    fn row_of_time(&mut self, at: Ms) -> usize {
+        let unix_s = (at / 1000).cast_signed();
+        let step = unix_s.div_euclid(OFFSET_STEP_S);
+        if step != self.offset.0 {
+            self.offset = (step, i64::from(self.options.zone.offset_s(unix_s)));
+        }
+        let local_s = unix_s + self.offset.1;
+        let starts_s = i64::from(self.options.day_starts_h) * 3600;
+        let key = match self.options.by {
+            By::Day => (local_s - starts_s).div_euclid(DAY_S) * DAY_S + starts_s,
+            _ => local_s.div_euclid(3600) * 3600,
+        };
+        if let Some((_, row)) = self.last.filter(|(last, _)| *last == key) {
+            return row;
+        }
+        let row = match self.by_time.get(&key) {
+            Some(row) => *row,
+            None if self.rows.len() >= ROWS_MAX => return self.row_of_others(),
+            None => {
+                self.by_time.insert(key, self.rows.len());
+                self.new_row(Key::Time(key))
+            }
+        };
+        self.last = Some((key, row));
+        row
+    }
+
+    fn row_of_name(&mut self, name: &str) -> usize {
+        self.name.clear();
+        self.name.push_str(name);
+        self.name.make_ascii_lowercase();
+        if let Some(row) = self.by_name.get(self.name.as_str()) {
+            return *row;
+        }
+        if self.rows.len() >= ROWS_MAX {
+            return self.row_of_others();
+        }
+        self.by_name.insert(self.name.as_str().into(), self.rows.len());
+        self.new_row(Key::Name(self.name.as_str().into()))
+    }
+
+    fn row_of_others(&mut self) -> usize {
+        if let Some(row) = self.others {
+            return row;
+        }
+        let row = self.new_row(Key::Others);
+        self.others = Some(row);
+        row
+    }
+
+    fn new_row(&mut self, key: Key) -> usize {
+        self.rows.push(Row { key, counts: Counts::default() });
+        self.rows.len() - 1
+    }
+
+    /// By time, or those with most recipients first.
+    pub fn rows(&self) -> Vec<&Row> {
+        let mut rows: Vec<&Row> = self.rows.iter().collect();
+        rows.sort_by(|a, b| match (&a.key, &b.key) {
+            (Key::Time(a), Key::Time(b)) => a.cmp(b),
+            (Key::Name(a_name), Key::Name(b_name)) => {
+                let traffic = |row: &Row| row.counts.delivered.recipients + row.counts.failed.recipients;
+                traffic(b).cmp(&traffic(a)).then_with(|| a_name.cmp(b_name))
+            }
+            (a, b) => (*a == Key::Others).cmp(&(*b == Key::Others)),
+        });
+        rows
+    }
+
+    /// The sum of the rows: a host that was tried for a message in two hours counts in both.
+    pub fn total(&self) -> Row {
+        let mut counts = Counts::default();
+        for row in &self.rows {
+            counts.merge(&row.counts);
+        }
+        Row { key: Key::Total, counts }
+    }
+}
+
+/// What stands in the first column.
+pub fn label(key: &Key, by: By) -> String {
+    match key {
+        Key::Time(local_s) => {
+            let civil = Civil::of_local(*local_s);
+            match by {
+                By::Day => civil.date_text(),
+                _ => format!("{} {:02}", civil.month_day(), civil.hour),
+            }
+        }
+        Key::Name(name) if name.is_empty() => "-".to_owned(),
+        Key::Name(name) => name.to_string(),
+        Key::Others => "(others)".to_owned(),
+        Key::Total => "Totals".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,157 @@
+//! Every limit of the server that can be hit, by name: counted, and said in the log.
+//!
+//! Promise: a hit costs an atomic addition; the first is said at once, then at most one line in [`TELL_MS`] says how
+//! many there were and which key of the configuration raises the limit. `/metrics` has them as `stentor_limit_hits_total`.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use stentor_queue::ids::Ms;
+
+/// Between two lines about one limit.
+pub const TELL_MS: u64 = 10_000;
+
+macro_rules! limits {
+    ($($(#[$doc:meta])* $limit:ident: $name:literal, $key:literal, $what:literal;)*) => {
+        /// A limit that was hit.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub enum Limit { $($(#[$doc])* $limit,)* }
+
+        impl Limit {
+            pub const ALL: &'static [Limit] = &[$(Limit::$limit,)*];
+
+            /// As metrics and the log name it.
+            pub fn name(self) -> &'static str {
+                match self { $(Limit::$limit => $name,)* }
+            }
+
+            /// What raises it: a key of the configuration, or what else.
+            pub fn key(self) -> &'static str {
+                match self { $(Limit::$limit => $key,)* }
+            }
+
+            /// What happened.
+            fn what(self) -> &'static str {
+                match self { $(Limit::$limit => $what,)* }
+            }
+        }
+    };
+}
+
+limits! {
+    Connections: "connections", "[listen] connections_max", "a client was turned away with 421";
+    ConnectionsPerClient: "connections_per_client", "[listen] connections_per_client_max",
+        "a client with many connections was turned away with 421";
+    RecipientsPerMessage: "recipients_per_message", "[listen] recipients_per_message_max", "RCPT was answered with 452";
+    Errors: "errors", "[listen] errors_max", "a session was closed after too many errors";
+    MessageSize: "message_size", "message_size_bytes_max", "a message was refused with 552";
+    Received: "received", "received_max", "a message with too many Received fields was refused with 554";
+    BodyMemory: "body_memory", "[listen] body_bytes_max", "MAIL was answered with 452: bodies on their way in fill their memory";
+    StreamedBytes: "streamed_bytes", "[listen] streamed_bytes_max", "a large body was answered with 452";
+    DiskReserve: "disk_reserve", "[journal] reserve_bytes, or more disk", "mail was answered with 452: the disk is full";
+    AddressBook: "address_book", "[journal] addresses_max", "mail was answered with 452: the address book is full";
+    MemoryGroup: "memory_group", "the control group's memory limit", "mail was answered with 452: memory is nearly used up";
+    Completions: "completions", "a faster disk: outcomes wait to be synced",
+        "deliveries paused: as many outcomes as a crash may repeat are not durable yet";
+    DeliveryConnections: "delivery_connections", "[delivery] connections_max", "mail waits for a connection's place";
+    SiteConnections: "site_connections", "[delivery] connections_per_site_max, or [sites]", "mail waits for a place at its site";
+    Resolves: "resolves", "[delivery] resolves_max", "look-ups of domains wait for others";
+    Reports: "reports", "nothing: they are made one after the other", "delivery reports wait for others";
+    Suspensions: "suspensions", "nothing: resume some", "a suspension was refused";
+    LogBuffer: "log_buffer", "[log] attempts: a faster target, or off", "lines of the log were lost";
+    History: "history", "[history]: a faster disk", "entries of the history were lost";
+    ControlConnections: "control_connections", "nothing: 16 at a time", "an operator's connection was turned away";
+    HttpConnections: "http_connections", "[http] connections_max", "HTTP clients wait for others";
+    HttpBody: "http_body", "message_size_bytes_max", "a request's body was too large (413)";
+    IdempotencyKeys: "idempotency_keys", "nothing: the oldest goes", "an idempotency key was forgotten before its time";
+    WebhookBacklog: "webhook_backlog", "[history] keeps for longer", "a webhook was so late that the history had forgotten what was next";
+    TraceQueue: "trace_queue", "[telemetry] sample_one_in", "spans were dropped: the collector does not keep up";
+}
+
+#[derive(Default)]
+struct Row {
+    hits: AtomicU64,
+    /// Hits when it was last said, and when that was plus one; 0: never.
+    told: AtomicU64,
+    told_at: AtomicU64,
+}
+
+pub struct Limits {
+    rows: Vec<Row>,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits { rows: Limit::ALL.iter().map(|_| Row::default()).collect() }
+    }
+}
+
+impl Limits {
+    pub fn hit(&self, limit: Limit, now: Ms) {
+        self.hit_times(limit, 1, now);
+    }
+
+    pub fn hit_times(&self, limit: Limit, times: u64, now: Ms) {
+        if times > 0 {
+            self.rows[limit as usize].hits.fetch_add(times, Ordering::Relaxed);
+            self.tell(limit, now);
+        }
+    }
+
+    pub fn hits(&self, limit: Limit) -> u64 {
+        self.rows[limit as usize].hits.load(Ordering::Relaxed)
+    }
+
+    /// Says what was hit since it was said last, where that was long enough ago.
+    pub fn tell_all(&self, now: Ms) {
+        for limit in Limit::ALL {
+            self.tell(*limit, now);
+        }
+    }
+
+    fn tell(&self, limit: Limit, now: Ms) {
+        if let Some(times) = self.due(limit, now) {
+            tracing::warn!(limit = limit.name(), times, raised_by = limit.key(), "limit hit: {}", limit.what());
+        }
+    }
+
+    /// How many hits are to be said now, if any; they count as said.
+    fn due(&self, limit: Limit, now: Ms) -> Option<u64> {
+        let row = &self.rows[limit as usize];
+        let told_at = row.told_at.load(Ordering::Relaxed);
+        let hits = row.hits.load(Ordering::Relaxed);
+        if hits == row.told.load(Ordering::Relaxed) || (told_at > 0 && now + 1 < told_at + TELL_MS) {
+            return None;
+        }
+        // Whoever is second leaves it to the first.
+        row.told_at.compare_exchange(told_at, now + 1, Ordering::Relaxed, Ordering::Relaxed).ok()?;
+        let times = hits - row.told.swap(hits, Ordering::Relaxed).min(hits);
+        (times > 0).then_some(times)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_hit_is_said_at_once_and_the_rest_in_sum() {
+        let limits = Limits::default();
+        let hit = |times: u64| limits.rows[Limit::Errors as usize].hits.fetch_add(times, Ordering::Relaxed);
+        assert_eq!(limits.due(Limit::Errors, 0), None);
+        hit(1);
+        assert_eq!(limits.due(Limit::Errors, 0), Some(1));
+        hit(3);
+        assert_eq!(limits.due(Limit::Errors, TELL_MS - 1), None);
+        hit(1);
+        assert_eq!((limits.due(Limit::Errors, TELL_MS), limits.due(Limit::Errors, 9 * TELL_MS)), (Some(4), None));
+        assert_eq!((limits.hits(Limit::Errors), limits.hits(Limit::Received)), (5, 0));
+    }
+
+    #[test]
+    fn names_are_unique() {
+        let mut names: Vec<&str> = Limit::ALL.iter().map(|limit| limit.name()).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), Limit::ALL.len());
+    }
+}

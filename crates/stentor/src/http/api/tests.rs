@@ -1,0 +1,122 @@
+use std::collections::BTreeSet;
+
+use super::*;
+
+#[test]
+fn every_route_is_documented_and_nothing_else_is() {
+    let document = openapi::document();
+    let paths = document["paths"].as_object().unwrap();
+    let documented: BTreeSet<(String, String)> = paths
+        .iter()
+        .flat_map(|(path, item)| item.as_object().unwrap().keys().map(move |method| (method.clone(), path.clone())))
+        .collect();
+    let served: BTreeSet<(String, String)> =
+        routes().into_iter().map(|(method, path, _)| (method.to_owned(), path.to_owned())).collect();
+    assert_eq!(documented, served);
+    let ids: BTreeSet<&str> = paths
+        .values()
+        .flat_map(|item| item.as_object().unwrap().values().map(|operation| operation["operationId"].as_str().unwrap()))
+        .collect();
+    assert_eq!(ids.len(), served.len());
+    // Building it would panic on two routes that overlap.
+    let _ = router();
+}
+
+#[test]
+fn every_documented_argument_is_taken() {
+    let document = openapi::document();
+    for (path, verb) in VERBS {
+        let schema = &document["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"];
+        for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+            let value: Value = match property["type"].as_str() {
+                Some("integer") => 1.into(),
+                Some("boolean") => true.into(),
+                _ if name == "id" => "00000000002D".into(),
+                _ => "x".into(),
+            };
+            let mut fields = Map::from_iter([(name.clone(), value)]);
+            if name == "subscriber" || name == "reason" && fields.len() == 1 && matches!(verb, "suspend" | "resume") {
+                fields.insert("list".to_owned(), "news".into());
+            } else if matches!(name.as_str(), "reason" | "dry_run") {
+                fields.insert("all".to_owned(), true.into());
+            }
+            if let Err(error) = request(verb, fields, None) {
+                panic!("{verb} {name}: {error}");
+            }
+        }
+    }
+}
+
+#[test]
+fn arguments_are_those_of_the_control_socket() {
+    let query = |pairs: &[(&str, &str)]| {
+        from_query(pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect())
+    };
+    assert_eq!(request("queue", query(&[("sites_max", "7")]), None).unwrap(), Request::Queue { sites_max: 7 });
+    for bad in [("sites_max", "x"), ("sites_max", "-1"), ("sites", "7"), ("v", "1"), ("verb", "stop")] {
+        assert!(request("queue", query(&[bad]), None).is_err(), "{bad:?}");
+    }
+    let id = || Some(("id", "00000000002D".to_owned()));
+    assert!(request("queue_show", query(&[("id", "00000000002E")]), id()).is_err());
+    let hold = request("hold", Map::new(), id()).unwrap();
+    assert!(matches!(hold, Request::Act { selection, .. } if selection.ids.len() == 1));
+    assert!(request("hold", Map::new(), None).is_err(), "no selector is not everything");
+}
+
+/// Whether a value fits a schema, as far as ours go.
+fn fits(document: &Value, schema: &Value, value: &Value, at: &str) {
+    if let Some(reference) = schema["$ref"].as_str() {
+        let target = document.pointer(reference.trim_start_matches('#')).unwrap_or_else(|| panic!("{at}: {reference}"));
+        return fits(document, target, value, at);
+    }
+    let kinds: Vec<&str> = match &schema["type"] {
+        Value::String(kind) => vec![kind],
+        Value::Array(kinds) => kinds.iter().filter_map(Value::as_str).collect(),
+        _ => return,
+    };
+    let kind = match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(_) => "integer",
+        Value::String(_) => "string",
+        Value::Array(items) => {
+            for item in items {
+                fits(document, &schema["items"], item, at);
+            }
+            "array"
+        }
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                let property = &schema["properties"][name];
+                assert!(!property.is_null(), "{at}.{name} is not in the schema");
+                fits(document, property, value, &format!("{at}.{name}"));
+            }
+            for name in schema["required"].as_array().into_iter().flatten() {
+                assert!(fields.contains_key(name.as_str().unwrap()), "{at} lacks {name}");
+            }
+            "object"
+        }
+    };
+    assert!(kinds.contains(&kind), "{at}: {kind} is none of {kinds:?}");
+}
+
+#[test]
+fn examples_and_least_answers_fit_their_schemas() {
+    let document = openapi::document();
+    for sample in samples::all() {
+        let schema = &document["components"]["schemas"][sample.name];
+        fits(&document, schema, &sample.full, sample.name);
+        fits(&document, schema, &sample.least, sample.name);
+    }
+    for (path, item) in document["paths"].as_object().unwrap() {
+        for operation in item.as_object().unwrap().values() {
+            for response in operation["responses"].as_object().unwrap().values() {
+                for content in response["content"].as_object().into_iter().flat_map(Map::values) {
+                    if let Some(example) = content.get("example") {
+                        fits(&document, &content["schema"], example, path);
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! Who may do what over HTTP.
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use stentor_tests::{Builder, Server, stentor};
+
+use crate::kit::bare;
+
+const PASSWORD: &str = "correct horse battery";
+
+/// What the command makes of a password.
+fn hash(password: &str) -> String {
+    let mut child = Command::new(stentor())
+        .arg("http-password")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the binary can be run");
+    let mut input = child.stdin.take().expect("it is piped");
+    writeln!(input, "{password}").expect("it reads");
+    drop(input);
+    let output = child.wait_with_output().expect("it ends");
+    assert!(output.status.success());
+    String::from_utf8(output.stdout).expect("ASCII").trim().to_owned()
+}
+
+/// A new token, and what the configuration has of it.
+pub fn token(arguments: &[&str]) -> (String, String) {
+    let output = Command::new(stentor()).arg("http-token").args(arguments).output().expect("the binary can be run");
+    let text = String::from_utf8(output.stdout).expect("ASCII");
+    let mut lines = text.lines();
+    let token = lines.next().expect("a token").to_owned();
+    let table = lines.find_map(|line| line.strip_prefix("tokens = ")).expect("a line for the configuration");
+    (token, table.to_owned())
+}
+
+/// A server with HTTP and a token that may change things.
+pub fn with_token(builder: Builder) -> (Server, String) {
+    let (token, table) = token(&["robot"]);
+    (builder.set("http.listen", "[\"127.0.0.1:0\"]").set("http.tokens", &table).start(), token)
+}
+
+#[test]
+fn reading_is_open_and_changes_need_a_token() {
+    let (writer, table) = token(&["robot"]);
+    let (reader, other) = token(&["--read-only", "prometheus"]);
+    let tables = format!("{}, {}", table.trim_end_matches(" }"), other.trim_start_matches("{ "));
+    let mut server = bare().set("http.listen", "[\"127.0.0.1:0\"]").set("http.tokens", &tables).start();
+    let status = server.http_get("/api/v1/status").expect(200);
+    assert_eq!(status.json()["hostname"], "mx.test");
+    for (name, value) in
+        [("x-content-type-options", "nosniff"), ("cache-control", "no-store"), ("x-frame-options", "DENY")]
+    {
+        assert_eq!(status.header(name), Some(value));
+    }
+    let policy = status.header("content-security-policy").expect("it is there");
+    assert!(policy.contains("frame-ancestors 'none'") && !policy.contains("unsafe-inline"));
+    let refused = server.http("POST", "/api/v1/flush").send().expect(401);
+    assert!(refused.header("www-authenticate").expect("it says how").starts_with("Bearer"));
+    server.http("POST", "/api/v1/flush").token("wrong").send().expect(401);
+    server.http("GET", "/api/v1/status").token("wrong").send().expect(401);
+    server.http("POST", "/api/v1/flush").token(&reader).send().expect(403);
+    server.http("GET", "/api/v1/status").token(&reader).send().expect(200);
+    server.http("POST", "/api/v1/flush").token(&writer).send().expect(200);
+    // A page elsewhere can neither use our name nor its own.
+    server.http("GET", "/api/v1/status").header("Host", "evil.example").send().expect(421);
+    server.http("POST", "/api/v1/flush").header("Origin", "http://evil.example").send().expect(403);
+    // Who did it is in the journal.
+    let suspended = server.http("POST", "/api/v1/suspend").token(&writer);
+    suspended.json(&serde_json::json!({"sender": "spam.example"})).send().expect(200);
+    server.stop();
+    let dump = Command::new(stentor()).args(["journal", "dump"]).arg(server.path("data/journal")).output();
+    let text = String::from_utf8(dump.expect("the binary can be run").stdout).expect("JSON is UTF-8");
+    assert!(text.contains("token=robot address=127.0.0.1") && text.contains("sender:spam.example"), "{text}");
+}
+
+#[test]
+fn a_person_logs_in_changes_something_and_logs_out() {
+    let users = format!("{{ ann = {:?} }}", hash(PASSWORD));
+    let server = bare().set("http.listen", "[\"127.0.0.1:0\"]").set("http.users", &users).start();
+    let form = |text: &str| server.http("POST", "/login").body("application/x-www-form-urlencoded", text.as_bytes());
+    let wrong = form("user=ann&password=wrong").send().expect(303);
+    assert_eq!((wrong.header("location"), wrong.header("set-cookie")), (Some("/login?failed=wrong"), None));
+    form("user=ann&password=x").header("Sec-Fetch-Site", "cross-site").send().expect(403);
+    let right = form("user=ann&password=correct+horse+battery&next=/queue").send().expect(303);
+    assert_eq!(right.header("location"), Some("/queue"));
+    let cookie = right.header("set-cookie").expect("a session").to_owned();
+    assert!(cookie.contains("HttpOnly") && cookie.contains("SameSite=Strict") && !cookie.contains("Secure"));
+    let cookie = cookie.split(';').next().expect("a cookie").to_owned();
+    let flush = || server.http("POST", "/api/v1/flush").header("Cookie", &cookie);
+    // The cookie alone is what another site's page could make the browser send.
+    flush().send().expect(403);
+    flush().header("X-CSRF-Token", "0").send().expect(403);
+    server
+        .http("POST", "/logout")
+        .header("Cookie", &cookie)
+        .body("application/x-www-form-urlencoded", b"")
+        .send()
+        .expect(403);
+}
+
+#[test]
+fn elsewhere_than_on_loopback_somebody_must_be_able_to_log_in() {
+    let mut server = bare().set("http.listen", "[\"0.0.0.0:0\"]").prepare();
+    let log = server.try_start_as(server.command()).expect_err("nobody could log in");
+    assert!(log.contains("stentor http-password"), "{log}");
+    let (token, table) = token(&["robot"]);
+    let server = bare().set("http.listen", "[\"0.0.0.0:0\"]").set("http.tokens", &table).start();
+    let at = format!("127.0.0.1:{}", server.http_address().port());
+    let ask = |path: &str| server.http("GET", path).header("Host", &at);
+    ask("/api/v1/status").send().expect(401);
+    ask("/healthz").send().expect(200);
+    ask("/api/v1/status").token(&token).send().expect(200);
+}
+
+#[test]
+fn guesses_are_slowed() {
+    let server = bare()
+        .set("http.listen", "[\"127.0.0.1:0\"]")
+        .set("http.password_hash", &format!("{:?}", hash(PASSWORD)))
+        .start();
+    let guess = |password: &str| {
+        let form = format!("password={password}");
+        server.http("POST", "/login").body("application/x-www-form-urlencoded", form.as_bytes()).send().status
+    };
+    // Each wrong one takes its time; some are free, then the address waits.
+    let mut guesses = 0;
+    while guess("wrong") == 303 {
+        guesses += 1;
+        assert!(guesses < 50, "nobody is slowed");
+    }
+    assert_eq!(guess("correct+horse+battery"), 429);
+    stentor_tests::wait_until("it may try again", || guess("correct+horse+battery") == 303);
+}
