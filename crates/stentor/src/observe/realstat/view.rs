@@ -242,7 +242,7 @@ fn states(frame: &mut Frame<'_>, area: Rect, s: &Snapshot) {
     let ms = m.interval_ms;
     let lines = vec![
         Line::raw(format!(
-            "connections {} of {} to hosts, {} of {} silent, {} sites in line; {} of {} clients",
+            "connections {} of {} out, {} of {} silent, {} sites in line; {} of {} in",
             c.fast, c.fast_max, c.slow, c.slow_max, c.wanting, c.clients, c.clients_max
         )),
         Line::raw(sync),
@@ -391,7 +391,7 @@ mod tests {
             "delivered 12,345/s (44,442,000/h)  failed 7.0/s",
             "waiting 10,000,000 (0 ordinary, 10,000,000 bulk)",
             "down         10,000,000   50,000                         0      500,000",
-            "connections 0 of 800 to hosts",
+            "connections 0 of 800 out",
             "machine     cpu 0 %",
             "disk busy 0 %",
             "idle: nothing waits",
