@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what the integration tests run beside Stentor: swaks, smtp-source (Postfix), strace, Python, file systems of three
+# Installs what the integration tests run beside Stentor: swaks, smtp-source (Postfix), strace, tmux, Python, file systems of three
 # kinds (with xfs_io, which cuts their power) and eatmydata, which takes the syncs away; Chromium and node for the console,
 # and from npm what drives them (playwright-core, axe-core), as tests/browser/package-lock.json says; with the word `bench`
 # also what the benchmarks need.
@@ -12,6 +12,7 @@ packages=()
 command -v swaks >/dev/null || packages+=(swaks)
 command -v smtp-source >/dev/null || packages+=(postfix)
 command -v python3 >/dev/null || packages+=(python3)
+command -v tmux >/dev/null || packages+=(tmux)
 command -v strace >/dev/null || packages+=(strace)
 command -v mkfs.ext4 >/dev/null || packages+=(e2fsprogs)
 command -v mkfs.xfs >/dev/null && command -v xfs_io >/dev/null || packages+=(xfsprogs)

@@ -16,6 +16,7 @@ from scenarios import (
     storm,
     syncs,
     vs_postfix,
+    watching,
 )
 
 SCENARIOS = (
@@ -35,4 +36,5 @@ SCENARIOS = (
     queue_million.MillionMessages,
     queue_growth.Growth,
     campaign.Campaign,
+    watching.TenMillion,
 )

@@ -1,7 +1,5 @@
 //! What happens now, kept up by a script that asks for the page again.
 
-use std::sync::atomic::Ordering;
-
 use axum::extract::State;
 use axum::response::Response;
 use maud::{Markup, html};
@@ -28,7 +26,7 @@ fn tiles(http: &Http) -> Markup {
     let (delivered, pending, messages, connections) = http.core.with(|hub, _| {
         (hub.store.totals().fates.delivered, hub.store.pending(), hub.store.len() as u64, hub.connections() as u64)
     });
-    let failed = http.core.live.failed.load(Ordering::Relaxed);
+    let failed = http.core.live.totals().failed;
     html! {
         dl.tiles {
             div.tile { dt { "Delivered" } dd.figure data-key="delivered" { (number(delivered)) } dd.beside { "since the store began" } }
