@@ -20,8 +20,17 @@ command -v eatmydata >/dev/null || packages+=(eatmydata)
 if [ "${1:-}" = bench ]; then
     # Counts system calls without slowing those who make them.
     command -v perf >/dev/null || packages+=(linux-perf)
+    command -v pflogsumm >/dev/null || packages+=(pflogsumm)
 fi
-[ "${#packages[@]}" -eq 0 ] && exit 0
+# Real MTAs that write logs: these conflict with each other, so that they are unpacked and not installed.
+foreign="${STENTOR_FOREIGN_ROOT:-/var/cache/stentor-tests/foreign}"
+unpack() {
+    [ "$(id -u)" -eq 0 ] && bash "$(dirname "$0")/foreign/fetch.sh" "$foreign"
+}
+if [ "${#packages[@]}" -eq 0 ]; then
+    [ -e "$foreign/complete" ] || { apt-get update -q && unpack; } || echo "tests/install.sh: sendmail and Exim cannot be fetched" >&2
+    exit 0
+fi
 
 root=()
 if [ "$(id -u)" -ne 0 ]; then
@@ -34,3 +43,4 @@ install() {
 }
 "${root[@]}" apt-get update -q
 install
+unpack || echo "tests/install.sh: sendmail and Exim cannot be fetched" >&2

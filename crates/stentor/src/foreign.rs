@@ -19,6 +19,7 @@ use stentor_stats::civil::Zone;
 use stentor_stats::log::{Counters, Parser, first_time};
 use stentor_stats::record::{Ms, Record};
 
+pub mod commands;
 mod tail;
 
 /// Small enough for a processor's cache, large enough for the disk.
