@@ -6,6 +6,7 @@ from scenarios import (
     compaction,
     fanout,
     large,
+    log_speed,
     million,
     queue_growth,
     queue_million,
@@ -35,4 +36,7 @@ SCENARIOS = (
     queue_million.MillionMessages,
     queue_growth.Growth,
     campaign.Campaign,
+    log_speed.ForeignLogs,
+    log_speed.LogSpeed,
+    log_speed.DayChart,
 )
