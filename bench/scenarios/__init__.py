@@ -6,6 +6,7 @@ from scenarios import (
     compaction,
     fanout,
     large,
+    log_speed,
     million,
     queue_growth,
     queue_million,
@@ -37,4 +38,7 @@ SCENARIOS = (
     queue_growth.Growth,
     campaign.Campaign,
     watching.TenMillion,
+    log_speed.ForeignLogs,
+    log_speed.LogSpeed,
+    log_speed.DayChart,
 )

@@ -18,6 +18,7 @@ mod dns;
 mod failing_disk;
 mod faults;
 mod file_systems;
+mod foreign;
 mod full_disk;
 mod http_api;
 mod http_auth;
