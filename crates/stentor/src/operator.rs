@@ -77,6 +77,8 @@ impl Operator {
             journal_abandoned: counters.abandoned.load(Ordering::Relaxed),
             journal_bytes_moved: counters.bytes_moved.load(Ordering::Relaxed),
             journal_unprepared: counters.unprepared.load(Ordering::Relaxed),
+            journal_checkpoints: counters.checkpoints.load(Ordering::Relaxed),
+            journal_checkpoint_running: counters.is_checkpointing.load(Ordering::Relaxed),
             streamed_bytes: core.memory.streamed(),
             streamed_bytes_peak: core.memory.streamed_peak(),
             content_bytes: counters.content_bytes.load(Ordering::Relaxed),

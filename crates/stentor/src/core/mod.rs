@@ -60,6 +60,8 @@ pub struct Counters {
     pub batches: AtomicU64,
     pub bytes_written: AtomicU64,
     pub bytes_moved: AtomicU64,
+    pub checkpoints: AtomicU64,
+    pub is_checkpointing: AtomicBool,
     pub unprepared: AtomicU64,
     pub reports_noted: AtomicU64,
     /// Segments given up after a failed write or sync.
