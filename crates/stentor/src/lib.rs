@@ -16,6 +16,7 @@ pub mod journal_cmd;
 pub mod lab;
 pub mod lists;
 pub mod live;
+pub mod observe;
 pub mod operator;
 pub mod process;
 pub mod resolve;

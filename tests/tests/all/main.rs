@@ -19,6 +19,7 @@ mod failing_disk;
 mod faults;
 mod file_systems;
 mod full_disk;
+mod history;
 mod http_api;
 mod http_auth;
 mod http_inject;
