@@ -12,9 +12,10 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use stentor_history::History;
-use stentor_journal::{Disk, Journal, JournalError, Options, RealDisk, Report};
+use stentor_journal::{Disk, Journal, JournalError, Options, RealDisk, Report, Slice};
 use stentor_queue::ids::{ContentId, MessageNo};
 use stentor_queue::sched::Scheduler;
+use stentor_queue::slices::SliceRef;
 use stentor_queue::store::{Store, UnknownAddress};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -127,6 +128,9 @@ impl Server {
             .map_err(StartError::Thread)?;
         resume(&core);
         tokio::spawn(core.clone().tick());
+        tokio::spawn(core.clone().watch_limits());
+        crate::webhooks::start(&core);
+        crate::telemetry::start(&core);
         // Watched without a limit too: one may be set while the server runs.
         if let Some(group) = group {
             if let Some(bytes) = memory_limit {
@@ -271,19 +275,26 @@ pub enum ReplayError {
 
 /// Opens the journal on a disk and folds it into a store; contents that nothing refers to are dropped.
 pub fn replay(disk: Arc<dyn Disk>, options: Options) -> Result<(Journal, Store, Report), ReplayError> {
-    replay_heard(disk, options, &mut |_| {})
+    replay_heard(disk, options, Store::new(), &mut |_| {})
 }
 
-/// The same, with a listener who hears every record before it is applied.
+/// The same into an empty store, with a listener who hears every record before it is applied.
 pub fn replay_heard(
     disk: Arc<dyn Disk>,
     options: Options,
+    mut store: Store,
     hear: &mut dyn FnMut(&[u8]),
 ) -> Result<(Journal, Store, Report), ReplayError> {
-    let mut store = Store::new();
     let (mut journal, report) = Journal::open(disk, options, &mut |record| {
         hear(record.payload);
-        store.apply_record(record.payload)?;
+        match record.slice {
+            Some(Slice { content, checksum }) => {
+                store.apply_slice(record.payload, SliceRef { content: ContentId(content), checksum })?;
+            }
+            None => {
+                store.apply_record(record.payload)?;
+            }
+        }
         Ok(())
     })?;
     store.replayed()?;

@@ -91,7 +91,7 @@ fn a_recipients_story_survives_restarts_kills_and_a_server_that_is_down() {
         assert_eq!(message["accepted"]["recipients"], 1);
     }
     let dir = server.path("data/history");
-    let by_dir = server.operator(&["trace", "ann@yes.example", "--since", "1h", "--json"]);
+    let by_dir = server.operator(&["trace", "ann@yes.example", "--since", "1h", "--json", "--utc"]);
     assert!(by_dir.status.success() && dir.is_dir());
 }
 
@@ -169,6 +169,27 @@ fn each_purpose_list_and_class_has_its_own_place_and_syslog_gets_datagrams() {
         datagram.starts_with("<22>") && datagram.contains("ruleset=check_rcpt, arg1=<nobody@lists.test>"),
         "{datagram}"
     );
+}
+
+#[test]
+fn our_own_log_tells_the_same_story_as_the_history() {
+    let lab = three_sites();
+    let server = builder(&lab).set("log.attempts", "\"mail.log\"").start();
+    let id = post(&server, &lab, &["ann@yes.example", "bob@no.example"], "both@test");
+    drained(&server);
+    wait_until("all of it is told", || trace(&server, &id)["messages"][0]["sums"]["bounced"] == 1);
+    let log = server.path("mail.log");
+    let of_log = || {
+        let mut command = std::process::Command::new(stentor_tests::stentor());
+        let output =
+            command.args(["trace", &id, "--json", "--utc", "--from"]).arg(&log).output().expect("it can be run");
+        serde_json::from_slice::<Value>(&output.stdout).unwrap_or(Value::Null)
+    };
+    let kept = trace(&server, &id);
+    wait_until("the log tells it too", || of_log()["messages"][0]["sums"] == kept["messages"][0]["sums"]);
+    let told = of_log();
+    assert_eq!(stats(&told, &id).len(), stats(&kept, &id).len(), "{told}");
+    assert_eq!(told["messages"][0]["accepted"]["recipients"], 2);
 }
 
 #[test]

@@ -38,6 +38,7 @@ use crate::event::{Accept, Class, Event, EventError, Fate, MessageSlice, encode_
 use crate::ids::{AddressId, ContentId, MessageId, MessageNo, Ms};
 use crate::idset::IdSet;
 use crate::message::Message;
+use crate::slices::{Paging, SliceRef};
 
 pub use crate::event::{Tally, Totals};
 pub use checkpoint::{Checkpoint, SLICE_BYTES_MAX};
@@ -118,6 +119,10 @@ pub struct Store {
     fresh: Option<IdSet>,
     /// The newest time in any event: replay only.
     newest: Ms,
+    paging: Paging,
+    /// Slices of lists, and of pages of messages by number, that show them as they are. An empty one is being written.
+    list_slices: BTreeMap<String, SliceRef>,
+    message_slices: BTreeMap<u32, Vec<SliceRef>>,
 }
 
 impl Default for Store {
@@ -143,6 +148,9 @@ impl Default for Store {
             ignored: 0,
             fresh: None,
             newest: 0,
+            paging: Paging::default(),
+            list_slices: BTreeMap::new(),
+            message_slices: BTreeMap::new(),
         }
     }
 }
@@ -150,6 +158,11 @@ impl Default for Store {
 impl Store {
     pub fn new() -> Self {
         Store::default()
+    }
+
+    /// An empty one that is cut into other pages.
+    pub fn with_paging(paging: Paging) -> Self {
+        Store { book: AddressBook::with_page_shift(paging.ids_shift), paging, ..Store::default() }
     }
 
     /// A queue id that this store never gave out before.
@@ -187,10 +200,10 @@ impl Store {
                 self.set_list(name, ListState { version, stamp: stamp.to_owned(), ids });
                 Applied::Noted
             }
-            Event::ListRemoved { name } => match self.lists.remove(name) {
-                Some(_) => Applied::Noted,
-                None => Applied::Nothing,
-            },
+            Event::ListRemoved { name } => {
+                self.list_slices.remove(name);
+                if self.lists.remove(name).is_some() { Applied::Noted } else { Applied::Nothing }
+            }
             Event::Totals { totals, last_id } => {
                 self.last_id = self.last_id.max(last_id);
                 // Equal counters: all before was replayed, so nothing is unknown (a checkpoint that was not the start).
@@ -217,6 +230,13 @@ impl Store {
             Event::Sites(sites) => {
                 for (name, history) in sites {
                     self.book.set_site_history(name, history);
+                }
+                Applied::Noted
+            }
+            Event::Addresses(addresses) => {
+                for (id, text, history) in addresses {
+                    self.book.intern_at(id, text);
+                    self.book.set_history(id, history);
                 }
                 Applied::Noted
             }
@@ -255,6 +275,7 @@ impl Store {
         self.by_content.clear();
         (self.pending, self.pending_bulk, self.held, self.octets) = (0, 0, 0, 0);
         self.sizes = Sizes::default();
+        self.message_slices.clear();
         self.last_linked = MessageId(0);
         for message in messages {
             self.link(message);
@@ -306,6 +327,7 @@ impl Store {
     /// Replaces a list's subscribers. Live use goes through the journal: [`Event::ListVersion`].
     fn set_list(&mut self, name: &str, mut state: ListState) {
         state.ids.optimize();
+        self.list_slices.remove(name);
         match self.lists.get_mut(name) {
             Some(list) => *list = state,
             None => drop(self.lists.insert(name.to_owned(), state)),
@@ -360,6 +382,7 @@ impl Store {
         let left = message.pending().len();
         self.sizes.change(no, left + recipients as usize, left);
         self.pending_bulk -= if message.class() == Class::Bulk { recipients } else { 0 };
+        self.changed(no);
         *self.totals.fates.of_mut(fate) += recipients;
         self.pending -= recipients;
         if !finished {
@@ -376,6 +399,7 @@ impl Store {
             let Some(no) = self.no_of(*id) else { continue };
             if self.messages.get_mut(no.0).is_some_and(|message| message.set_held(held)) {
                 self.held = if held { self.held + 1 } else { self.held - 1 };
+                self.changed(no);
                 applied = Applied::Noted;
             }
         }
@@ -394,6 +418,14 @@ impl Store {
         }
     }
 
+    /// What slices show of the message is no longer so.
+    #[inline]
+    fn changed(&mut self, no: MessageNo) {
+        if !self.message_slices.is_empty() {
+            self.message_slices.remove(&(no.0 >> self.paging.messages_shift));
+        }
+    }
+
     fn link(&mut self, message: Message) -> MessageNo {
         let (id, content) = (message.id(), message.content());
         let pending = message.pending().len();
@@ -405,6 +437,7 @@ impl Store {
         self.last_linked = id;
         let no = self.messages.push(message);
         self.sizes.come(no, pending);
+        self.changed(no);
         if let Some(message) = self.messages.get(no.0) {
             self.counts.come(&self.book, no, message.pending());
         }
@@ -417,6 +450,7 @@ impl Store {
     /// Whether no other message has its content.
     fn unlink(&mut self, no: MessageNo) -> bool {
         let Some(message) = self.messages.remove(no.0) else { return false };
+        self.changed(no);
         let pending = message.pending().len();
         self.pending -= pending as u64;
         self.pending_bulk -= if message.class() == Class::Bulk { pending as u64 } else { 0 };

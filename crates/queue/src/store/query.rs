@@ -146,7 +146,7 @@ impl Store {
         self.lists.iter().map(|(name, list)| (name.as_str(), list))
     }
 
-    /// A checkpoint's cursor; see [`Checkpoint::next_slice`].
+    /// A checkpoint's cursor; see [`Checkpoint::step`].
     pub fn checkpoint(&self) -> Checkpoint {
         Checkpoint::new()
     }

@@ -17,10 +17,12 @@ use stentor_stats::civil::Zone;
 use stentor_stats::record::{Ms, Record};
 use stentor_stats::trace::{MESSAGES_MAX, Story};
 
+use super::when;
 use crate::attempt_log::printable;
 use crate::cli::{fail, load};
 use crate::control::protocol::EnvelopeView;
 use crate::control::{Client, Request, Selection, protocol};
+use crate::foreign::{self, From};
 
 /// Pending recipients that are named.
 const PENDING_SHOWN_MAX: usize = 100;
@@ -32,9 +34,12 @@ const TEXT_BYTES_MAX: usize = 1_024;
 pub struct Options {
     /// A queue id, a Message-ID (with or without angle brackets), or a recipient's address.
     what: String,
-    /// Only what happened in the last so many days, or since a number with s, m, h, d or w: 12h.
-    #[arg(long, value_name = "DAYS|SPAN", value_parser = span)]
-    since: Option<Ms>,
+    /// Only what happened in the last so many days (7), or since a time: 2026-11-22, "2026-11-22 10:00", yesterday, 90m.
+    #[arg(long, value_name = "DAYS|TIME")]
+    since: Option<String>,
+    /// Read logs instead; nothing is asked of a server then.
+    #[command(flatten)]
+    logs: From,
     /// The server's configuration, which names its data and control socket.
     #[arg(long, short, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -87,13 +92,13 @@ pub fn run(options: &Options) -> ExitCode {
 
 /// Whether anything was found.
 fn carry_out(options: &Options) -> Result<bool, String> {
-    let (dir, socket) = places(options)?;
-    let from = options.since.map_or(0, |span| now().saturating_sub(span));
-    let (story, damaged) = read(&dir, &options.what, from)?;
-    let present = socket.map(|socket| ask(&socket, &options.what)).unwrap_or_default();
-    if damaged > 0 {
-        eprintln!("stentor: {}: records are missing in {damaged} places that are damaged", dir.display());
-    }
+    let zone = options.logs.zone()?;
+    let from = options.since.as_deref().map_or(Ok(0), |text| since(text, now(), &zone))?;
+    let (story, present, damaged) = if options.logs.is_given() {
+        (of_logs(options, from)?, Present::default(), 0)
+    } else {
+        of_history(options, from)?
+    };
     let is_known = !story.is_empty() || !present.pending.is_empty();
     let mut out = std::io::stdout().lock();
     let written = if options.json {
@@ -103,10 +108,36 @@ fn carry_out(options: &Options) -> Result<bool, String> {
     } else if !is_known {
         Ok(())
     } else {
-        write!(out, "{}{}", story.text(&Zone::utc()), text(&present))
+        write!(out, "{}{}", story.text(&zone), text(&present))
     };
     written.map_err(|error| error.to_string())?;
     Ok(is_known)
+}
+
+/// The story out of logs.
+fn of_logs(options: &Options, from: Ms) -> Result<Story, String> {
+    if options.logs.follow {
+        return Err("a story is told once: trace does not follow".to_owned());
+    }
+    let mut story = Story::new(&options.what);
+    let fedback = foreign::feed(&options.logs, &mut |record| {
+        if record.at() >= from || matches!(record, Record::Accepted(_)) {
+            story.add(record);
+        }
+    })?;
+    fedback.tell();
+    Ok(story)
+}
+
+/// The story out of our history, what is pending now, and how many places of the history are damaged.
+fn of_history(options: &Options, from: Ms) -> Result<(Story, Present, u64), String> {
+    let (dir, socket) = places(options)?;
+    let (story, damaged) = read(&dir, &options.what, from)?;
+    let present = socket.map(|socket| ask(&socket, &options.what)).unwrap_or_default();
+    if damaged > 0 {
+        eprintln!("stentor: {}: records are missing in {damaged} places that are damaged", dir.display());
+    }
+    Ok((story, present, damaged))
 }
 
 /// Where the history is, and the control socket.
@@ -207,6 +238,7 @@ fn ask(socket: &std::path::Path, what: &str) -> Present {
 }
 
 fn text(present: &Present) -> String {
+    use std::fmt::Write;
     let clean = |text: &str| printable(text, TEXT_BYTES_MAX);
     let mut out = String::new();
     for pending in &present.pending {
@@ -217,8 +249,10 @@ fn text(present: &Present) -> String {
         });
         let reply =
             if pending.last_reply.is_empty() { String::new() } else { format!(": {}", clean(&pending.last_reply)) };
-        out += &format!(
-            "now         {} {} {} at {}{next}{reply}\n",
+        // Writing into a string cannot fail.
+        let _ = writeln!(
+            out,
+            "now         {} {} {} at {}{next}{reply}",
             clean(&pending.id),
             clean(&pending.address),
             clean(&pending.state),
@@ -226,7 +260,7 @@ fn text(present: &Present) -> String {
         );
     }
     if present.pending_left_out > 0 {
-        out += &format!("now         and {} more\n", present.pending_left_out);
+        let _ = writeln!(out, "now         and {} more", present.pending_left_out);
     }
     if present.is_running && present.pending.is_empty() {
         out += "now         nothing is pending\n";
@@ -234,18 +268,12 @@ fn text(present: &Present) -> String {
     out
 }
 
-/// `7` (days), `12h`.
-fn span(text: &str) -> Result<Ms, String> {
-    let (number, unit) = match text.as_bytes().last() {
-        Some(b's') => (&text[..text.len() - 1], 1_000),
-        Some(b'm') => (&text[..text.len() - 1], 60_000),
-        Some(b'h') => (&text[..text.len() - 1], 3_600_000),
-        Some(b'd') => (&text[..text.len() - 1], DAY_MS),
-        Some(b'w') => (&text[..text.len() - 1], 7 * DAY_MS),
-        _ => (text, DAY_MS),
-    };
-    let number: u32 = number.parse().map_err(|_| format!("{text:?} is no span: 7 (days), 12h, 90m"))?;
-    Ok(Ms::from(number) * unit)
+/// `7` (days), or a time as the other commands take it.
+fn since(text: &str, now: Ms, zone: &Zone) -> Result<Ms, String> {
+    match text.parse::<u32>() {
+        Ok(days) => Ok(now.saturating_sub(Ms::from(days) * DAY_MS)),
+        Err(_) => when::parse(text, now, zone),
+    }
 }
 
 fn now() -> Ms {
@@ -257,10 +285,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spans_are_days_or_have_a_unit() {
-        assert_eq!((span("7"), span("12h"), span("90m")), (Ok(7 * DAY_MS), Ok(DAY_MS / 2), Ok(5_400_000)));
+    fn since_is_so_many_days_or_a_time() {
+        let (now, zone) = (1_795_258_465_123, Zone::utc());
+        assert_eq!(since("7", now, &zone), Ok(now - 7 * DAY_MS));
+        assert_eq!(since("90m", now, &zone), Ok(now - 5_400_000));
         for wrong in ["", "h", "x", "-1", "1y", "é"] {
-            assert!(span(wrong).is_err(), "{wrong}");
+            assert!(since(wrong, now, &zone).is_err(), "{wrong}");
         }
     }
 }
