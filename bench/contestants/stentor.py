@@ -31,8 +31,17 @@ smtp = ["127.0.0.1:{port}"]
 recipients_per_transaction_max = {recipients}
 
 [log]
-attempts = "attempts.log"
+{log}
+[history]
+keep_days = {keep_days}
 """
+
+# What `[log]` says: nothing at all, lines that share writes (as it is shipped), or a write for each line.
+LOGS = {
+    "off": 'attempts = "off"',
+    "buffer": 'attempts = "attempts.log"',
+    "line": 'attempts = "attempts.log"\nflush = "line"',
+}
 
 LIST = """
 [lists.news]
@@ -53,11 +62,14 @@ class Stentor(Contestant):
     name = "stentor"
     log_name = "attempts.log"
 
-    def __init__(self, binary, *args, commit_delay_us=None, dead_route=None, name=None, **kwargs):
+    def __init__(
+        self, binary, *args, commit_delay_us=None, dead_route=None, name=None, log="buffer", history=True, **kwargs
+    ):
         self.name = name or self.name
         super().__init__(*args, **kwargs)
         self.binary = binary
         self.commit_delay_us = commit_delay_us
+        self.log, self.history = log, history
         # A domain whose only host refuses connections: its mail stays.
         self.dead_route = dead_route
         self.configuration = os.path.join(self.folder, "stentor.toml")
@@ -68,6 +80,7 @@ class Stentor(Contestant):
             routes[self.dead_route] = "127.0.0.1:9"
         lines = "".join(f'"{domain}" = ["{host}"]\n' for domain, host in routes.items())
         values = {"port": self.port, "sink_port": self.sink_port, "routes": lines}
+        values |= {"log": LOGS[self.log], "keep_days": 30 if self.history else 0}
         text = CONFIGURATION.format(recipients=RECIPIENTS_PER_TRANSACTION, **values)
         if self.subscribers:
             text += LIST.format(subscribers=self.subscribers)

@@ -68,7 +68,7 @@ impl Reader {
     /// Every record of a time, `from_ms` inclusive to `to_ms` exclusive, about in the order in which they happened (a
     /// record may stand some seconds behind later ones).
     pub fn scan(&self, from_ms: Ms, to_ms: Ms, f: &mut dyn FnMut(&Record<'_>) -> Answer) -> io::Result<Seen> {
-        self.read(from_ms, to_ms, None, f)
+        self.read(from_ms, to_ms, &[], f)
     }
 
     /// Every record of that time about a queue id, a Message-ID (with or without angle brackets) or a recipient; case does
@@ -80,7 +80,18 @@ impl Reader {
         to_ms: Ms,
         f: &mut dyn FnMut(&Record<'_>) -> Answer,
     ) -> io::Result<Seen> {
-        self.read(from_ms, to_ms, Some(key), f)
+        self.read(from_ms, to_ms, &[key], f)
+    }
+
+    /// The same for any of several keys; none are no record.
+    pub fn find_any(
+        &self,
+        keys: &[&str],
+        from_ms: Ms,
+        to_ms: Ms,
+        f: &mut dyn FnMut(&Record<'_>) -> Answer,
+    ) -> io::Result<Seen> {
+        if keys.is_empty() { Ok(Seen::default()) } else { self.read(from_ms, to_ms, keys, f) }
     }
 
     /// Everything behind a position, until there is no more or it was enough. Each record comes with the position behind
@@ -142,9 +153,10 @@ impl Reader {
         &self,
         from_ms: Ms,
         to_ms: Ms,
-        key: Option<&str>,
+        keys: &[&str],
         f: &mut dyn FnMut(&Record<'_>) -> Answer,
     ) -> io::Result<Seen> {
+        let hashes: Vec<u64> = keys.iter().map(|key| filter::hash(key)).collect();
         let mut seen = Seen::default();
         let files = list(&self.dir)?;
         let mut opened = Vec::with_capacity(files.len());
@@ -161,7 +173,7 @@ impl Reader {
             }
             let Some((source, _)) = self.open_file(head.file)? else { continue };
             let mut walk = Walk::new(source, FILE_HEADER_BYTES as u64)?;
-            let wanted = Wanted { from_ms, to_ms, key };
+            let wanted = Wanted { from_ms, to_ms, keys, hashes: &hashes };
             let answer = read_file(&mut walk, &wanted, &mut seen, f)?;
             seen.damaged +=
                 walk.damaged + u64::from(answer.is_continue() && at + 1 < opened.len() && walk.tail_bytes() > 0);
@@ -189,7 +201,21 @@ impl Reader {
 struct Wanted<'a> {
     from_ms: Ms,
     to_ms: Ms,
-    key: Option<&'a str>,
+    /// Any of these; all records if there are none.
+    keys: &'a [&'a str],
+    hashes: &'a [u64],
+}
+
+impl Wanted<'_> {
+    fn takes(&self, record: &Record<'_>) -> bool {
+        if self.keys.is_empty() {
+            return true;
+        }
+        let mut found = false;
+        // By hash first: one pass over the record's keys, whatever the number of those that are wanted.
+        filter::keys(record, &mut |key| found |= self.hashes.contains(&filter::hash(key)));
+        found && self.keys.iter().any(|key| filter::matches(record, key))
+    }
 }
 
 fn read_file<S: Source>(
@@ -198,13 +224,12 @@ fn read_file<S: Source>(
     seen: &mut Seen,
     f: &mut dyn FnMut(&Record<'_>) -> Answer,
 ) -> io::Result<Answer> {
-    let hash = wanted.key.map(filter::hash);
     let mut raw = Vec::new();
     while let Some(found) = walk.next()? {
         let Header { min_ms, max_ms, .. } = found.header;
         let is_wanted = max_ms >= wanted.from_ms
             && min_ms < wanted.to_ms
-            && hash.is_none_or(|hash| filter::may_hold(walk.filter(), hash));
+            && (wanted.hashes.is_empty() || wanted.hashes.iter().any(|hash| filter::may_hold(walk.filter(), *hash)));
         if !is_wanted {
             seen.blocks_skipped += 1;
             continue;
@@ -220,8 +245,7 @@ fn read_file<S: Source>(
             };
             let Some(record) = record else { continue };
             let at = record.at();
-            if at < wanted.from_ms || at >= wanted.to_ms || wanted.key.is_some_and(|key| !filter::matches(&record, key))
-            {
+            if at < wanted.from_ms || at >= wanted.to_ms || !wanted.takes(&record) {
                 continue;
             }
             seen.records += 1;

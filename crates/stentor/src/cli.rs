@@ -11,7 +11,7 @@ use crate::cli_verbs::{Acting, Selectors, Suspended};
 use crate::config::{self, Config, Diagnostic, LogLevel};
 use crate::control::{Client, ClientError, Reply, Request, Selection, Verb, protocol, render};
 use crate::http::auth::keys;
-use crate::observe::{batchstat, hosts, latedudes, mailqq, mailstat, realstat, report};
+use crate::observe::{batchstat, hosts, latedudes, mailqq, mailstat, realstat, report, trace};
 use crate::{demo, journal_cmd, lab, process};
 
 /// Exit code of a command that was understood and failed.
@@ -104,6 +104,8 @@ enum Command {
     HttpToken(keys::NewToken),
     /// Look at a stopped or damaged journal, or save what is in it; never changes it.
     Journal(journal_cmd::Options),
+    /// Tell the whole story of a message or a subscriber.
+    Trace(trace::Options),
     /// Say in words what is wrong or has happened, and what to do.
     Doctor(journal_cmd::DoctorOptions),
     /// Post a message to a list in a simulated Internet and watch it reach every subscriber.
@@ -285,6 +287,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::HttpPassword => keys::password_command(),
         Command::HttpToken(new) => keys::token_command(&new),
         Command::Journal(options) => journal_cmd::run(options),
+        Command::Trace(options) => trace::run(&options),
         Command::Doctor(options) => journal_cmd::doctor(&options),
         Command::Demo(options) => demo::run(&options),
         Command::Lab(options) => lab::run(options),

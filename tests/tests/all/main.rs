@@ -20,6 +20,7 @@ mod faults;
 mod file_systems;
 mod foreign;
 mod full_disk;
+mod history;
 mod http_api;
 mod http_auth;
 mod http_inject;

@@ -65,7 +65,7 @@ pub struct Message {
     #[serde(skip)]
     is_of_recipient: bool,
     #[serde(skip)]
-    fates: HashMap<u64, Fate>,
+    fates: HashMap<u64, Stat>,
 }
 
 #[derive(Clone, Debug, Default, Serialize)]
@@ -135,7 +135,18 @@ pub struct Sums {
     pub untried: u64,
 }
 
-type Fate = Stat;
+impl Sums {
+    fn of(&mut self, fate: Stat) -> &mut u64 {
+        match fate {
+            Stat::Sent => &mut self.delivered,
+            Stat::Deferred => &mut self.deferred,
+            Stat::Bounced => &mut self.bounced,
+            Stat::Expired => &mut self.expired,
+            Stat::Removed => &mut self.removed,
+            Stat::Coalesced => &mut self.coalesced,
+        }
+    }
+}
 
 impl Story {
     pub fn new(what: &str) -> Story {
@@ -181,7 +192,7 @@ impl Story {
         if is_asked || self.numbers.contains_key(r.id) {
             if let Some(message) = self.message(r.id, false) {
                 message.accepted = Some(acceptance());
-                message.sum();
+                message.count_untried();
             }
             return;
         }
@@ -207,10 +218,13 @@ impl Story {
         for to in &told {
             let key = hasher.hash_one(to.to_ascii_lowercase());
             if message.fates.len() < RECIPIENTS_MAX || message.fates.contains_key(&key) {
-                message.fates.insert(key, r.stat);
+                if let Some(before) = message.fates.insert(key, r.stat) {
+                    *message.sums.of(before) -= 1;
+                }
+                *message.sums.of(r.stat) += 1;
             }
         }
-        message.sum();
+        message.count_untried();
         if message.attempts.len() == ATTEMPTS_MAX {
             message.attempts_left_out += 1;
             return;
@@ -281,21 +295,9 @@ impl Story {
 }
 
 impl Message {
-    fn sum(&mut self) {
-        let mut sums = Sums::default();
-        for fate in self.fates.values() {
-            *match fate {
-                Stat::Sent => &mut sums.delivered,
-                Stat::Deferred => &mut sums.deferred,
-                Stat::Bounced => &mut sums.bounced,
-                Stat::Expired => &mut sums.expired,
-                Stat::Removed => &mut sums.removed,
-                Stat::Coalesced => &mut sums.coalesced,
-            } += 1;
-        }
+    fn count_untried(&mut self) {
         let all = self.accepted.as_ref().filter(|_| !self.is_of_recipient).map_or(0, |accepted| accepted.recipients);
-        sums.untried = all.saturating_sub(self.fates.len() as u64);
-        self.sums = sums;
+        self.sums.untried = all.saturating_sub(self.fates.len() as u64);
     }
 
     /// Recipients that may still be tried, as far as the records say.

@@ -8,4 +8,5 @@ pub mod mailqq;
 pub mod mailstat;
 pub mod realstat;
 pub mod report;
+pub mod trace;
 pub mod when;

@@ -1,0 +1,296 @@
+//! `stentor trace WHAT`: the whole story of a message or a subscriber.
+//!
+//! What has happened is read from the history's files, whether a server runs or not: first what names WHAT, then
+//! everything about the messages that were found. What is pending now is asked of the running server, if there is one; the
+//! last half second may be in neither.
+
+use std::io::Write;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use clap::Args;
+use serde::Serialize;
+use stentor_history::Reader;
+use stentor_stats::civil::Zone;
+use stentor_stats::record::{Ms, Record};
+use stentor_stats::trace::{MESSAGES_MAX, Story};
+
+use super::when;
+use crate::attempt_log::printable;
+use crate::cli::{fail, load};
+use crate::control::protocol::EnvelopeView;
+use crate::control::{Client, Request, Selection, protocol};
+use crate::foreign::{self, From};
+
+/// Pending recipients that are named.
+const PENDING_SHOWN_MAX: usize = 100;
+const DAY_MS: Ms = 24 * 3_600_000;
+/// One text of the running server on a line.
+const TEXT_BYTES_MAX: usize = 1_024;
+
+#[derive(Args)]
+pub struct Options {
+    /// A queue id, a Message-ID (with or without angle brackets), or a recipient's address.
+    what: String,
+    /// Only what happened in the last so many days (7), or since a time: 2026-11-22, "2026-11-22 10:00", yesterday, 90m.
+    #[arg(long, value_name = "DAYS|TIME")]
+    since: Option<String>,
+    /// Read logs instead; nothing is asked of a server then.
+    #[command(flatten)]
+    logs: From,
+    /// The server's configuration, which names its data and control socket.
+    #[arg(long, short, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// The control socket itself; the history is looked for beside it.
+    #[arg(long, value_name = "PATH", conflicts_with = "config")]
+    socket: Option<PathBuf>,
+    /// The history's directory itself; no server is asked unless --socket says which.
+    #[arg(long, value_name = "DIR", conflicts_with = "config")]
+    dir: Option<PathBuf>,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// A recipient that is pending now.
+#[derive(Clone, Debug, Serialize)]
+struct Pending {
+    id: String,
+    address: String,
+    site: String,
+    state: String,
+    next_try: Option<Ms>,
+    last_reply: String,
+}
+
+/// What the running server says.
+#[derive(Debug, Default, Serialize)]
+struct Present {
+    is_running: bool,
+    pending: Vec<Pending>,
+    pending_left_out: u64,
+}
+
+#[derive(Serialize)]
+struct Told<'a> {
+    #[serde(flatten)]
+    story: &'a Story,
+    now: &'a Present,
+    /// Places of the history where records are missing.
+    damaged: u64,
+}
+
+pub fn run(options: &Options) -> ExitCode {
+    match carry_out(options) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => fail(&format!("nothing is known of {}", printable(&options.what, TEXT_BYTES_MAX))),
+        Err(why) => fail(&why),
+    }
+}
+
+/// Whether anything was found.
+fn carry_out(options: &Options) -> Result<bool, String> {
+    let zone = options.logs.zone()?;
+    let from = options.since.as_deref().map_or(Ok(0), |text| since(text, now(), &zone))?;
+    let (story, present, damaged) = if options.logs.is_given() {
+        (of_logs(options, from)?, Present::default(), 0)
+    } else {
+        of_history(options, from)?
+    };
+    let is_known = !story.is_empty() || !present.pending.is_empty();
+    let mut out = std::io::stdout().lock();
+    let written = if options.json {
+        let told = Told { story: &story, now: &present, damaged };
+        // Nothing in it is a map with keys that are no texts.
+        writeln!(out, "{}", serde_json::to_string(&told).unwrap_or_default())
+    } else if !is_known {
+        Ok(())
+    } else {
+        write!(out, "{}{}", story.text(&zone), text(&present))
+    };
+    written.map_err(|error| error.to_string())?;
+    Ok(is_known)
+}
+
+/// The story out of logs.
+fn of_logs(options: &Options, from: Ms) -> Result<Story, String> {
+    if options.logs.follow {
+        return Err("a story is told once: trace does not follow".to_owned());
+    }
+    let mut story = Story::new(&options.what);
+    let fedback = foreign::feed(&options.logs, &mut |record| {
+        if record.at() >= from || matches!(record, Record::Accepted(_)) {
+            story.add(record);
+        }
+    })?;
+    fedback.tell();
+    Ok(story)
+}
+
+/// The story out of our history, what is pending now, and how many places of the history are damaged.
+fn of_history(options: &Options, from: Ms) -> Result<(Story, Present, u64), String> {
+    let (dir, socket) = places(options)?;
+    let (story, damaged) = read(&dir, &options.what, from)?;
+    let present = socket.map(|socket| ask(&socket, &options.what)).unwrap_or_default();
+    if damaged > 0 {
+        eprintln!("stentor: {}: records are missing in {damaged} places that are damaged", dir.display());
+    }
+    Ok((story, present, damaged))
+}
+
+/// Where the history is, and the control socket.
+fn places(options: &Options) -> Result<(PathBuf, Option<PathBuf>), String> {
+    if let Some(dir) = &options.dir {
+        return Ok((dir.clone(), options.socket.clone()));
+    }
+    if let Some(socket) = &options.socket {
+        let dir = socket.parent().map(|folder| folder.join("history")).unwrap_or_default();
+        return Ok((dir, Some(socket.clone())));
+    }
+    // What is wrong with the configuration has been said.
+    let config = load(options.config.as_deref()).map_err(|_| "the configuration cannot be used".to_owned())?;
+    Ok((config.data_dir.join("history"), Some(config.control.socket)))
+}
+
+/// The story so far, and the number of damaged places.
+fn read(dir: &std::path::Path, what: &str, from: Ms) -> Result<(Story, u64), String> {
+    let failed = |error: std::io::Error| format!("the history in {}: {error}", dir.display());
+    let reader = match Reader::open(dir) {
+        Ok(reader) => reader,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            return Err(format!(
+                "there is no history in {}: [history] keep_days is 0, or no server has run there",
+                dir.display()
+            ));
+        }
+        Err(error) => return Err(failed(error)),
+    };
+    // What names it: its messages' ids.
+    let mut ids: Vec<String> = Vec::new();
+    let mut note = |record: &Record<'_>| {
+        let id = match record {
+            Record::Accepted(accepted) => accepted.id,
+            Record::Attempt(attempt) => attempt.id,
+            _ => "",
+        };
+        if !id.is_empty() && !ids.iter().any(|known| known == id) && ids.len() <= MESSAGES_MAX {
+            ids.push(id.to_owned());
+        }
+        ControlFlow::Continue(())
+    };
+    let seen = reader.find(what, from, Ms::MAX, &mut note).map_err(failed)?;
+    let keys: Vec<&str> = ids.iter().map(String::as_str).chain([what]).collect();
+    // An acceptance may be older than what was asked for.
+    let mut story = Story::new(what);
+    let mut add = |record: &Record<'_>| {
+        if record.at() >= from || matches!(record, Record::Accepted(_)) {
+            story.add(record);
+        }
+        ControlFlow::Continue(())
+    };
+    reader.find_any(&keys, 0, Ms::MAX, &mut add).map_err(failed)?;
+    Ok((story, seen.damaged))
+}
+
+/// What is pending of it now. A server that does not run, or does not answer, has nothing to say.
+fn ask(socket: &std::path::Path, what: &str) -> Present {
+    let Ok(mut client) = Client::connect(socket) else { return Present::default() };
+    let mut present = Present { is_running: true, ..Present::default() };
+    let selection = match what.parse() {
+        Ok(id) => Selection { ids: vec![id], ..Selection::default() },
+        // An export by Message-ID there is not; its messages' ids are in the story.
+        Err(_) if what.starts_with('<') => return present,
+        Err(_) => Selection { recipient: Some(what.to_owned()), ..Selection::default() },
+    };
+    let mut take = |line: &str| {
+        let envelope = protocol::envelope_of(line).and_then(|text| serde_json::from_str::<EnvelopeView>(&text).ok());
+        if let Some(envelope) = envelope {
+            for recipient in envelope.recipients {
+                let state = recipient.state;
+                let is_asked = selection.ids.is_empty().then(|| state.address.eq_ignore_ascii_case(what));
+                if is_asked == Some(false) {
+                    continue;
+                }
+                if present.pending.len() == PENDING_SHOWN_MAX {
+                    present.pending_left_out += 1;
+                    continue;
+                }
+                present.pending.push(Pending {
+                    id: envelope.id.clone(),
+                    address: state.address,
+                    site: state.site,
+                    state: serde_json::to_value(state.state)
+                        .ok()
+                        .and_then(|state| state.as_str().map(str::to_owned))
+                        .unwrap_or_default(),
+                    next_try: state.next_try,
+                    last_reply: state.last_reply,
+                });
+            }
+        }
+        Ok(())
+    };
+    // One that is not known there is not pending.
+    let _ = client.ask_lines(&Request::Export { selection: selection.clone() }, &mut take);
+    present
+}
+
+fn text(present: &Present) -> String {
+    use std::fmt::Write;
+    let clean = |text: &str| printable(text, TEXT_BYTES_MAX);
+    let mut out = String::new();
+    for pending in &present.pending {
+        let next = pending.next_try.map_or_else(String::new, |at| {
+            let mut time = Vec::new();
+            crate::attempt_log::push_rfc3339(&mut time, at);
+            format!(", next try {}", String::from_utf8_lossy(&time))
+        });
+        let reply =
+            if pending.last_reply.is_empty() { String::new() } else { format!(": {}", clean(&pending.last_reply)) };
+        // Writing into a string cannot fail.
+        let _ = writeln!(
+            out,
+            "now         {} {} {} at {}{next}{reply}",
+            clean(&pending.id),
+            clean(&pending.address),
+            clean(&pending.state),
+            clean(&pending.site)
+        );
+    }
+    if present.pending_left_out > 0 {
+        let _ = writeln!(out, "now         and {} more", present.pending_left_out);
+    }
+    if present.is_running && present.pending.is_empty() {
+        out += "now         nothing is pending\n";
+    }
+    out
+}
+
+/// `7` (days), or a time as the other commands take it.
+fn since(text: &str, now: Ms, zone: &Zone) -> Result<Ms, String> {
+    match text.parse::<u32>() {
+        Ok(days) => Ok(now.saturating_sub(Ms::from(days) * DAY_MS)),
+        Err(_) => when::parse(text, now, zone),
+    }
+}
+
+fn now() -> Ms {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as Ms)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn since_is_so_many_days_or_a_time() {
+        let (now, zone) = (1_795_258_465_123, Zone::utc());
+        assert_eq!(since("7", now, &zone), Ok(now - 7 * DAY_MS));
+        assert_eq!(since("90m", now, &zone), Ok(now - 5_400_000));
+        for wrong in ["", "h", "x", "-1", "1y", "é"] {
+            assert!(since(wrong, now, &zone).is_err(), "{wrong}");
+        }
+    }
+}
