@@ -7,6 +7,7 @@ from scenarios import (
     fanout,
     large,
     million,
+    op_browser,
     queue_growth,
     queue_million,
     queue_pending,
@@ -35,4 +36,5 @@ SCENARIOS = (
     queue_million.MillionMessages,
     queue_growth.Growth,
     campaign.Campaign,
+    op_browser.Browser,
 )

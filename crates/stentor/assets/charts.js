@@ -188,7 +188,7 @@ window.stentorCharts = (() => {
     options: (d) => ({
       zoom: true,
       scales: {
-        x: { time: true, range: (_u, min, max) => (d.range ?? [min ?? d.from, max ?? d.until]) },
+        x: { time: true, auto: false, min: d.from, max: d.until },
         y: { range: fromZero }, sum: { range: fromZero }, share: { range: () => [0, 1] },
       },
       axes: [

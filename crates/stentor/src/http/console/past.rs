@@ -7,11 +7,11 @@
 //! Failure answers: a history that is not there, or cannot be read, is said on the page.
 
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use stentor_history::Reader;
+use stentor_history::{History, Reader};
 use stentor_queue::ids::Ms;
 use stentor_stats::day::{DAY_MS, Day, MINUTE_MS};
 use stentor_stats::mailstat::{By, Options, Table};
@@ -86,12 +86,12 @@ pub struct Rows {
 impl Past {
     /// A day by its number since 1970-01-01, UTC.
     pub async fn day(&self, core: &Core, number: u64) -> Result<Arc<Day>, Problem> {
-        let (dir, now) = (dir(core), core.clock.now());
+        let (source, now) = (Source::of(core), core.clock.now());
         let start = number * DAY_MS;
         let is_final = start + DAY_MS + LATE_MS < now;
         let read = move || {
             let mut day = Day::new("", start, DAY_MS, MINUTE_MS);
-            let seen = open(&dir)?.scan(start, start + DAY_MS, &mut |record| {
+            let seen = source.open()?.scan(start, start + DAY_MS, &mut |record| {
                 day.add(record);
                 ControlFlow::Continue(())
             });
@@ -103,12 +103,12 @@ impl Past {
 
     /// The last `hours` in a table.
     pub async fn table(&self, core: &Core, by: By, hours: u64) -> Result<Arc<Rows>, Problem> {
-        let (dir, now) = (dir(core), core.clock.now());
+        let (source, now) = (Source::of(core), core.clock.now());
         let hour = 3_600_000;
         let since = (now - now % hour + hour).saturating_sub(hours * hour);
         let read = move || {
             let mut table = Table::new(Options { by, since: Some(since), ..Options::default() });
-            let seen = open(&dir)?.scan(since, Ms::MAX, &mut |record| {
+            let seen = source.open()?.scan(since, Ms::MAX, &mut |record| {
                 table.add(record);
                 ControlFlow::Continue(())
             });
@@ -121,10 +121,10 @@ impl Past {
 
 /// What the history has of a queue id or a recipient, oldest first; whether there is more.
 pub async fn story(core: &Core, key: &str) -> Result<(Vec<Entry>, bool), Problem> {
-    let (dir, key) = (dir(core), key.to_owned());
+    let (source, key) = (Source::of(core), key.to_owned());
     blocking(move || {
         let mut entries = Vec::new();
-        let seen = open(&dir)?.find(&key, 0, Ms::MAX, &mut |record| {
+        let seen = source.open()?.find(&key, 0, Ms::MAX, &mut |record| {
             entries.extend(Entry::of(record, &key));
             if entries.len() < ENTRIES_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         });
@@ -140,12 +140,25 @@ async fn blocking<V: Send + 'static>(read: impl FnOnce() -> Result<V, Problem> +
     read.unwrap_or_else(|_| Err(Problem::new(ErrorCode::Failed, "the server is stopping")))
 }
 
-fn dir(core: &Core) -> PathBuf {
-    core.settings().config.data_dir.join("history")
+/// Where the history is, and who has what is not in the files yet.
+struct Source {
+    dir: PathBuf,
+    history: History,
 }
 
-fn open(dir: &Path) -> Result<Reader, Problem> {
-    Reader::open(dir).map_err(|error| unreadable(&error))
+impl Source {
+    fn of(core: &Core) -> Source {
+        Source { dir: core.settings().config.data_dir.join("history"), history: core.history.clone() }
+    }
+
+    /// Blocks until what has been appended can be read.
+    fn open(&self) -> Result<Reader, Problem> {
+        if !self.history.is_on() {
+            return Err(Problem::new(ErrorCode::NotFound, "no history is kept: [history] keep_days = 0"));
+        }
+        self.history.flush();
+        Reader::open(&self.dir).map_err(|error| unreadable(&error))
+    }
 }
 
 fn unreadable(error: &std::io::Error) -> Problem {
