@@ -16,6 +16,7 @@ use crate::control::{
     Request, Selection, Status,
 };
 use crate::core::hub::Hub;
+use crate::core::limits::Limit;
 use crate::core::{Core, log};
 use crate::{depth, site, verbs};
 
@@ -44,7 +45,8 @@ impl Operator {
         Operator { started: core.clock.now(), core, demands, sessions, acting: Mutex::new(()) }
     }
 
-    async fn status(&self) -> Status {
+    /// The server at a glance.
+    pub async fn status(&self) -> Status {
         let core = &self.core;
         core.refresh_space().await;
         let counters = &core.counters;
@@ -75,6 +77,8 @@ impl Operator {
             journal_abandoned: counters.abandoned.load(Ordering::Relaxed),
             journal_bytes_moved: counters.bytes_moved.load(Ordering::Relaxed),
             journal_unprepared: counters.unprepared.load(Ordering::Relaxed),
+            journal_checkpoints: counters.checkpoints.load(Ordering::Relaxed),
+            journal_checkpoint_running: counters.is_checkpointing.load(Ordering::Relaxed),
             streamed_bytes: core.memory.streamed(),
             streamed_bytes_peak: core.memory.streamed_peak(),
             content_bytes: counters.content_bytes.load(Ordering::Relaxed),
@@ -89,6 +93,7 @@ impl Operator {
             lock_held_at,
             suspended,
             suspended_total,
+            webhooks_troubled: core.webhooks.troubled(),
         }
     }
 
@@ -207,6 +212,10 @@ impl Control for Operator {
             Request::Reload => self.demand(Demand::Reload, "the configuration is read again; see the log"),
             Request::Stop => self.demand(Demand::Stop, "the server stops when open transactions have ended"),
         }
+    }
+
+    fn turned_away(&self) {
+        self.core.limits.hit(Limit::ControlConnections, self.core.clock.now());
     }
 
     async fn export(&self, selection: Selection, lines: mpsc::Sender<Vec<EnvelopeView>>) -> Reply {

@@ -128,6 +128,9 @@ impl Server {
             .map_err(StartError::Thread)?;
         resume(&core);
         tokio::spawn(core.clone().tick());
+        tokio::spawn(core.clone().watch_limits());
+        crate::webhooks::start(&core);
+        crate::telemetry::start(&core);
         // Watched without a limit too: one may be set while the server runs.
         if let Some(group) = group {
             if let Some(bytes) = memory_limit {

@@ -13,6 +13,8 @@ use super::diagnose::Diagnostic;
 use super::sending::{FlowConfig, SendingConfig};
 use crate::attempt_log::{Rotation, SyslogTo};
 use crate::http::auth::Token;
+use crate::outbound::Url;
+use crate::webhooks::WebhookConfig;
 
 /// The whole configuration, consistent; see `docs/configuration.md` for what each key means.
 #[derive(Debug)]
@@ -42,6 +44,8 @@ pub struct Config {
     pub history: HistoryConfig,
     pub control: ControlConfig,
     pub http: HttpConfig,
+    pub webhooks: Vec<WebhookConfig>,
+    pub telemetry: TelemetryConfig,
     /// Built out of networks, domains, lists, aliases and routes.
     pub policy: Arc<Policy>,
     /// What the operator should know, without being wrong.
@@ -274,4 +278,13 @@ pub struct HttpConfig {
     /// Names with argon2id hashes.
     pub users: Vec<(String, String)>,
     pub tokens: Vec<Token>,
+}
+
+/// `[telemetry]`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TelemetryConfig {
+    /// Where spans go; none: there are none.
+    pub endpoint: Option<Url>,
+    /// One message in so many has spans.
+    pub sample_one_in: u64,
 }

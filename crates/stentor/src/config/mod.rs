@@ -21,6 +21,7 @@ mod sending;
 mod tables;
 #[cfg(test)]
 mod tests;
+mod webhooks;
 
 use std::fs;
 use std::path::Path;

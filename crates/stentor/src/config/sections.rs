@@ -15,7 +15,7 @@ use super::checked::{
 };
 use super::diagnose::Spot;
 use super::raw::{Context, Section};
-use super::{cross, http, log, sending, tables};
+use super::{cross, http, log, sending, tables, webhooks};
 
 const KIB: u64 = 1024;
 const MIB: u64 = 1024 * KIB;
@@ -46,6 +46,9 @@ pub(super) fn read<'a>(context: &'a Context<'a>, document: &'a DeTable<'a>) -> O
     let history = log::history(top.section("history"));
     let control = control(top.section("control"), &data_dir);
     let http = http::read(top.section("http"));
+    let is_list = |name: &str| tables.lists.iter().any(|list| &**list.value.list.name() == name);
+    let webhooks = webhooks::webhooks(&top.section("webhooks"), &is_list);
+    let telemetry = webhooks::telemetry(top.section("telemetry"));
     let top_span = top.span_of("client_networks");
     top.finish();
     let policy = cross::check(context, &hostname, &client_networks, top_span, &tables)?;
@@ -71,6 +74,8 @@ pub(super) fn read<'a>(context: &'a Context<'a>, document: &'a DeTable<'a>) -> O
         history,
         control,
         http,
+        webhooks,
+        telemetry,
         policy,
         warnings: Vec::new(),
     })

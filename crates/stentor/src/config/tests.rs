@@ -402,7 +402,8 @@ stentor.toml:25:19: `bulk_site_min_s` in [retry] must not be greater than `bulk_
 /// Every key that the readers ask for.
 fn known_keys() -> Vec<String> {
     let text = "[lists.NAME]\naddress = \"news@example.org\"\nsubscribers = \"/dev/null\"\n\
-                [sources.NAME]\naddress = \"192.0.2.1\"\n[sites.\"mx.example\"]\n[senders.\"example.org\"]\n";
+                [sources.NAME]\naddress = \"192.0.2.1\"\n[sites.\"mx.example\"]\n[senders.\"example.org\"]\n\
+                [webhooks.NAME]\nurl = \"http://x/\"\nsecret = \"0123456789abcdef\"\n";
     let (document, _) = DeTable::parse_recoverable(text);
     let context = Context::new(Path::new("stentor.toml"), text);
     assert!(sections::read(&context, document.get_ref()).is_some());

@@ -418,6 +418,11 @@ pub struct Status {
     pub journal_bytes_moved: u64,
     /// Segments that a commit had to make itself.
     pub journal_unprepared: u64,
+    /// Checkpoints since the start, and whether one is being written.
+    #[serde(default)]
+    pub journal_checkpoints: u64,
+    #[serde(default)]
+    pub journal_checkpoint_running: bool,
     /// Octets of large bodies in the journal whose message is not accepted yet, and the most that there ever were.
     pub streamed_bytes: u64,
     pub streamed_bytes_peak: u64,
@@ -441,6 +446,8 @@ pub struct Status {
     /// [`SUSPENDED_SHOWN_MAX`] of them.
     pub suspended: Vec<String>,
     pub suspended_total: u64,
+    /// Webhooks that are sent nothing or take nothing, each with why.
+    pub webhooks_troubled: Vec<String>,
 }
 
 /// `stentor queue`.

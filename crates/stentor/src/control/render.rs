@@ -263,6 +263,9 @@ pub fn status(s: &Status) -> String {
     if s.log_lines_lost > 0 {
         line(&mut out, format_args!("  log          {} lost", plural(s.log_lines_lost, "line")));
     }
+    for trouble in &s.webhooks_troubled {
+        line(&mut out, format_args!("  webhook      {}", cut(trouble, 100)));
+    }
     for what in &s.suspended {
         line(&mut out, format_args!("  SUSPENDED    {}", cut(what, 80)));
     }

@@ -44,6 +44,8 @@ const SLICES_BYTES: usize = 768 * 1024;
 const STOP_WRITES_MAX: Duration = Duration::from_secs(10);
 /// Slices that a batch names at most, so that the hub's lock is not held for long.
 const SLICES_NAMED_MAX: usize = 1024;
+/// Jobs of a durable batch that happen in one hold of the hub's lock: some microseconds each.
+const APPLIED_AT_ONCE: usize = 128;
 /// Octets of live content moved with one batch, at most.
 const CLEAN_BYTES_MAX: usize = 512 * 1024;
 /// With a small batch less is moved, so that its commit stays short.
@@ -201,7 +203,12 @@ impl Committer {
         let begun = Instant::now();
         let result = self.journal.commit(&mut self.batch, core.clock.now());
         let messages = planned.iter().filter(|planned| matches!(planned, Planned::Message { .. })).count();
-        core.intake.synced(messages, begun.elapsed());
+        let elapsed = begun.elapsed();
+        core.intake.synced(messages, elapsed);
+        core.measures.sync.observe(elapsed);
+        if messages > 0 {
+            core.measures.batch_messages.observe_value(messages as u64);
+        }
         match &result {
             Ok(_) => self.durable(planned),
             Err(error) => {
@@ -464,43 +471,66 @@ impl Committer {
                 accepts.iter().zip(taken).for_each(|(accept, taken)| super::log::accepted(&core, accept, taken));
             }
         }
-        core.with(|hub, now| {
-            hub.settling.clear();
-            hub.outcomes_synced();
-            for planned in planned {
-                match planned {
-                    Planned::Message { accepts, content, body, settles, answer, .. } => {
-                        if accepts.is_empty() {
-                            self.journal.drop_content(content.0);
-                        } else if let Some(body) = &body {
-                            hub.bodies.keep(content, body, now);
-                        }
-                        for accept in accepts {
-                            if let Applied::New(no) = hub.apply(Event::Accept(Box::new(accept))) {
-                                hub.sched.accepted(&hub.store, no, now);
-                            }
-                        }
-                        settle(&core, hub, settles, now);
-                        answers.push(answer);
-                    }
-                    Planned::Piece { answer } => answers.push(answer),
-                    Planned::Intern { interned, answer } => drop(answer.send(Ok(interned))),
-                    Planned::Unlist { name } => drop(hub.apply(Event::ListRemoved { name: &name })),
-                    Planned::List { name, version, stamp, ids, answer } => {
-                        hub.apply(Event::ListVersion { name: &name, version, stamp: &stamp, ids });
-                        answers.push(answer);
-                    }
-                    Planned::Verb { job, answer } => {
-                        job.apply(&core, hub, now);
-                        answers.push(answer);
-                    }
+        let mut planned = planned.into_iter();
+        core.with(|hub, _| hub.outcomes_synced());
+        loop {
+            // Others get a turn in between. They see a batch of which a part has happened, as they do between two batches;
+            // whose fate rides with it stays out of their reach up to the end.
+            let is_through = core.with(|hub, now| {
+                for planned in planned.by_ref().take(APPLIED_AT_ONCE) {
+                    answers.extend(self.apply(&core, hub, planned, now));
                 }
+                let is_through = planned.len() == 0;
+                if is_through {
+                    hub.settling.clear();
+                }
+                is_through
+            });
+            if is_through {
+                break;
             }
-        });
+        }
         self.forgetting.durable(&core, self.journal.statistics().checkpoints);
         for answer in answers {
             // A session that has gone does not hear of it; the message is queued all the same.
             let _ = answer.send(Ok(()));
+        }
+    }
+
+    /// One part of a durable batch happens. Who is to be told.
+    fn apply(&mut self, core: &Arc<Core>, hub: &mut Hub, planned: Planned, now: Ms) -> Option<Answer<()>> {
+        match planned {
+            Planned::Message { accepts, content, body, settles, answer, .. } => {
+                if accepts.is_empty() {
+                    self.journal.drop_content(content.0);
+                } else if let Some(body) = &body {
+                    hub.bodies.keep(content, body, now);
+                }
+                for accept in accepts {
+                    if let Applied::New(no) = hub.apply(Event::Accept(Box::new(accept))) {
+                        hub.sched.accepted(&hub.store, no, now);
+                    }
+                }
+                settle(core, hub, settles, now);
+                Some(answer)
+            }
+            Planned::Piece { answer } => Some(answer),
+            Planned::Intern { interned, answer } => {
+                let _ = answer.send(Ok(interned));
+                None
+            }
+            Planned::Unlist { name } => {
+                hub.apply(Event::ListRemoved { name: &name });
+                None
+            }
+            Planned::List { name, version, stamp, ids, answer } => {
+                hub.apply(Event::ListVersion { name: &name, version, stamp: &stamp, ids });
+                Some(answer)
+            }
+            Planned::Verb { job, answer } => {
+                job.apply(core, hub, now);
+                Some(answer)
+            }
         }
     }
 
@@ -580,6 +610,8 @@ impl Committer {
         self.core.counters.bytes_written.store(stats.bytes_written, Ordering::Relaxed);
         self.core.counters.bytes_moved.store(stats.bytes_moved, Ordering::Relaxed);
         self.core.counters.unprepared.store(stats.unprepared, Ordering::Relaxed);
+        self.core.counters.checkpoints.store(stats.checkpoints, Ordering::Relaxed);
+        self.core.counters.is_checkpointing.store(self.journal.checkpoint_running(), Ordering::Relaxed);
     }
 }
 

@@ -98,6 +98,10 @@ pub fn accepted(core: &Core, accept: &Accept, taken: &Taken) {
 pub fn attempt(core: &Core, assignment: &Assignment, outcomes: &[RcptOutcome], via: &Via<'_>) {
     let now = core.clock.now();
     core.live.attempt(now, assignment, outcomes, via.target);
+    if let Some(tracer) = core.tracer.get() {
+        tracer.attempt(core, assignment, outcomes, via.target);
+    }
+    core.measures.attempt(now.saturating_sub(assignment.begun), outcomes.iter().map(stat));
     if !is_wanted(core) {
         return;
     }
@@ -221,6 +225,7 @@ fn without_host(core: &Core, message: &Message, to: &[&str], how: (&str, Stat, &
 pub fn connect_failed(core: &Core, via: &Via<'_>, begun: Ms, why: &str) {
     let now = core.clock.now();
     core.live.connect_failed(now, via.target);
+    core.measures.connect_failures.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     if is_wanted(core) {
         tell(
             core,

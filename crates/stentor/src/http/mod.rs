@@ -12,6 +12,7 @@ mod console;
 pub mod guard;
 mod health;
 mod listener;
+pub mod metrics;
 
 use std::io;
 use std::net::SocketAddr;
@@ -70,6 +71,7 @@ fn router(http: Http) -> Router {
         .merge(health::router())
         .merge(auth::router())
         .merge(api::router())
+        .merge(metrics::router())
         .merge(console::router())
         .layer(middleware::from_fn_with_state(http.clone(), guard::guard))
         .with_state(http)

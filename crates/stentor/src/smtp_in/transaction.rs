@@ -21,9 +21,11 @@ use super::received::{Trace, received};
 use crate::core::committer::Merged;
 use crate::core::envelope::{NewEnvelope, Recipients, Taken};
 use crate::core::intake::{Interned, Job, Refused, Submission, Told};
+use crate::core::limits::Limit;
 use crate::core::memory::{PIECE_BYTES, Reserved};
 use crate::core::{Core, Settings, log};
 use crate::lists::INTERN_ADDRESSES_MAX;
+use crate::telemetry::{Incoming, Parent};
 
 /// A recipient that stands for others. Its copies carry its address in Delivered-To, so that a loop through another host
 /// is seen when it comes back.
@@ -55,6 +57,8 @@ pub struct Transaction {
     /// It came with a login that stands for a client network.
     may_relay: bool,
     told: Option<Told>,
+    /// Its spans, if it is sampled.
+    traced: Option<Box<Incoming>>,
 }
 
 impl Transaction {
@@ -65,10 +69,12 @@ impl Transaction {
             return Err(reply);
         }
         let Some(memory) = core.memory.reserve(mail.size, trusted).await else {
+            core.limits.hit(Limit::BodyMemory, core.clock.now());
             let reply = Reply::fixed(452, (4, 3, 1), "Too many messages are being received, try again later");
             log::refused(core, "MAIL", &mail, "", client, &reply);
             return Err(reply);
         };
+        let id = core.next_message_id();
         Ok(Transaction {
             mail,
             addresses: Vec::new(),
@@ -77,7 +83,7 @@ impl Transaction {
             bounces: Vec::new(),
             relays: None,
             protocol: "SMTP",
-            id: core.next_message_id(),
+            id,
             content: None,
             stored: 0,
             failed: None,
@@ -85,6 +91,7 @@ impl Transaction {
             memory,
             may_relay: false,
             told: None,
+            traced: core.tracer.get().and_then(|tracer| tracer.begin(id, "smtp", core.clock.now())),
         })
     }
 
@@ -94,8 +101,14 @@ impl Transaction {
         self.told.get_or_insert_default().clone()
     }
 
-    pub fn id(&self) -> MessageId {
-        self.id
+    /// Makes it part of the client's trace.
+    pub fn traced_by(&mut self, core: &Core, parent: Option<Parent>) {
+        if let Some(tracer) = core.tracer.get() {
+            if let Some(parent) = parent {
+                tracer.carry(self.id, parent);
+            }
+            self.traced = tracer.begin(self.id, "http", core.clock.now());
+        }
     }
 
     pub async fn rcpt(&mut self, core: &Arc<Core>, settings: &Arc<Settings>, client: IpAddr, rcpt: RcptTo) -> Reply {
@@ -176,6 +189,9 @@ impl Transaction {
         self.protocol = protocol;
         self.is_receiving = true;
         core.intake.receiving();
+        if let Some(traced) = &mut self.traced {
+            traced.data();
+        }
         let expected = self.mail.size.unwrap_or(0).min(PIECE_BYTES) as usize;
         let mut prefix = Vec::with_capacity(expected + 512);
         let hostname = &settings.config.hostname;
@@ -190,6 +206,7 @@ impl Transaction {
             return;
         }
         if !core.memory.stream(&mut self.memory, bytes.len() as u64, size_max).await {
+            core.limits.hit(Limit::StreamedBytes, core.clock.now());
             self.failed = Some(Refused::Crowded);
             return;
         }
@@ -208,6 +225,17 @@ impl Transaction {
 
     /// Decides about the whole message, makes it durable and answers.
     pub async fn end(mut self, core: &Arc<Core>, settings: &Arc<Settings>, client: IpAddr, end: EndOfData) -> Reply {
+        let (traced, id, size) = (self.traced.take(), self.id, end.size);
+        let Some((mut traced, tracer)) = traced.zip(core.tracer.get()) else {
+            return self.finish(core, settings, client, end).await;
+        };
+        traced.end_of_data();
+        let reply = self.finish(core, settings, client, end).await;
+        tracer.end(core, &traced, id, size, &reply);
+        reply
+    }
+
+    async fn finish(mut self, core: &Arc<Core>, settings: &Arc<Settings>, client: IpAddr, end: EndOfData) -> Reply {
         let verdict = match self.failed {
             Some(refused) => Err(refused.reply()),
             None => self.check(core, settings, &end.facts),
@@ -238,12 +266,17 @@ impl Transaction {
         let (last, told) = (Arc::new(end.last), self.told.take());
         let submission = Submission { first: self.id, content, last, size, envelopes, settles: Vec::new(), told };
         let (answer, ticket) = oneshot::channel();
+        let begun = std::time::Instant::now();
         core.intake.push(Job::Accept { submission, answer });
         self.arrived(core);
-        match ticket.await {
+        let answered = ticket.await;
+        core.measures.commit_wait.observe(begun.elapsed());
+        match answered {
             Ok(Ok(())) => Reply::new(250, (2, 0, 0), format!("Ok: queued as {}", self.id)),
             refused => {
-                let reply = refused.ok().and_then(Result::err).unwrap_or(Refused::Stopping).reply();
+                let refused = refused.ok().and_then(Result::err).unwrap_or(Refused::Stopping);
+                core.refused(refused);
+                let reply = refused.reply();
                 log::refused(core, ".", &self.mail, "", client, &reply);
                 reply
             }
@@ -272,7 +305,10 @@ impl Transaction {
             return Err(Reply::new(552, (5, 3, 4), format!("Message header too large: {why}")));
         }
         let received_max = settings.config.received_max;
-        check_received(facts, received_max)?;
+        if let Err(reply) = check_received(facts, received_max) {
+            core.limits.hit(Limit::Received, core.clock.now());
+            return Err(reply);
+        }
         for alias in &self.aliases {
             check_delivered_to(facts, &alias.address)?;
         }
