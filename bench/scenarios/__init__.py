@@ -9,6 +9,7 @@ from scenarios import (
     log_cost,
     log_speed,
     million,
+    op_browser,
     queue_growth,
     queue_million,
     queue_pending,
@@ -43,4 +44,5 @@ SCENARIOS = (
     log_speed.ForeignLogs,
     log_speed.LogSpeed,
     log_speed.DayChart,
+    op_browser.Browser,
 )

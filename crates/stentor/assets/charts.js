@@ -57,8 +57,8 @@ window.stentorCharts = (() => {
     show(data) {
       this.data = data;
       if (this.plot) {
-        this.plot.setData(this.make.data(data), !this.range);
-        if (this.range) this.plot.setScale('x', this.range);
+        this.plot.setData(this.make.data(data), false);
+        this.plot.setScale('x', this.range ?? { min: data.from, max: data.until });
       } else {
         this.draw();
       }
@@ -144,8 +144,8 @@ window.stentorCharts = (() => {
       const hourly = (counts) => counts.map((n) => (n * 3600) / d.every);
       return [d.at, hourly(stacked(d.delivered, d.failed)), hourly(d.delivered)];
     },
-    options: () => ({
-      scales: { x: { time: true }, y: { range: fromZero } },
+    options: (d) => ({
+      scales: { x: { time: true, auto: false, min: d.from, max: d.until }, y: { range: fromZero } },
       axes: [timeAxis({ space: 70 }), axis('y', { size: 56, values: (_u, values) => values.map(compact) })],
       series: [
         {},
@@ -188,7 +188,7 @@ window.stentorCharts = (() => {
     options: (d) => ({
       zoom: true,
       scales: {
-        x: { time: true, range: (_u, min, max) => (d.range ?? [min ?? d.from, max ?? d.until]) },
+        x: { time: true, auto: false, min: d.from, max: d.until },
         y: { range: fromZero }, sum: { range: fromZero }, share: { range: () => [0, 1] },
       },
       axes: [

@@ -6,24 +6,27 @@
 //!
 //! Failure answers: a history that is not there, or cannot be read, is said on the page.
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use stentor_history::Reader;
+use stentor_history::{History, Reader};
 use stentor_queue::ids::Ms;
 use stentor_stats::day::{DAY_MS, Day, MINUTE_MS};
 use stentor_stats::mailstat::{By, Options, Table};
+use stentor_stats::record::{Record, Stat};
 use tokio::sync::Mutex;
 
+use super::now::{BAR_MS, SPAN_MS};
 use super::story::{ENTRIES_MAX, Entry};
 use crate::control::ErrorCode;
 use crate::control::protocol::Problem;
 use crate::core::Core;
 
 const KEPT_MAX: usize = 16;
-const AGE_MIN: Duration = Duration::from_secs(2);
+const AGE_MIN: Duration = Duration::from_secs(1);
 /// A result is good for as many times as reading it took.
 const PAUSE_TIMES: u32 = 20;
 /// Records of a day come at most so late.
@@ -71,8 +74,12 @@ impl<K: PartialEq + Copy, V: Send + Sync + 'static> Shelf<K, V> {
     }
 }
 
+/// Delivered and failed by the beginnings of bars.
+pub type Recent = BTreeMap<Ms, (u64, u64)>;
+
 #[derive(Default)]
 pub struct Past {
+    recent: Shelf<(), Recent>,
     days: Shelf<u64, Day>,
     tables: Shelf<(By, u64), Rows>,
 }
@@ -86,12 +93,12 @@ pub struct Rows {
 impl Past {
     /// A day by its number since 1970-01-01, UTC.
     pub async fn day(&self, core: &Core, number: u64) -> Result<Arc<Day>, Problem> {
-        let (dir, now) = (dir(core), core.clock.now());
+        let (source, now) = (Source::of(core), core.clock.now());
         let start = number * DAY_MS;
         let is_final = start + DAY_MS + LATE_MS < now;
         let read = move || {
             let mut day = Day::new("", start, DAY_MS, MINUTE_MS);
-            let seen = open(&dir)?.scan(start, start + DAY_MS, &mut |record| {
+            let seen = source.open()?.scan(start, start + DAY_MS, &mut |record| {
                 day.add(record);
                 ControlFlow::Continue(())
             });
@@ -101,14 +108,41 @@ impl Past {
         self.days.get(number, is_final, read).await
     }
 
+    /// What the last minutes brought.
+    pub async fn recent(&self, core: &Core) -> Result<Arc<Recent>, Problem> {
+        let (source, now) = (Source::of(core), core.clock.now());
+        let since = now.saturating_sub(SPAN_MS);
+        let since = since - since % BAR_MS;
+        let read = move || {
+            let mut recent = Recent::new();
+            let seen = source.open()?.scan(since, Ms::MAX, &mut |record| {
+                if let Record::Attempt(attempt) = record
+                    && !attempt.is_fate_alone()
+                {
+                    let recipients = attempt.to.len() as u64;
+                    let bar = recent.entry(attempt.at - attempt.at % BAR_MS).or_default();
+                    match attempt.stat {
+                        Stat::Sent => bar.0 += recipients,
+                        Stat::Deferred | Stat::Bounced => bar.1 += recipients,
+                        Stat::Expired | Stat::Removed | Stat::Coalesced => {}
+                    }
+                }
+                ControlFlow::Continue(())
+            });
+            seen.map_err(|error| unreadable(&error))?;
+            Ok(recent)
+        };
+        self.recent.get((), false, read).await
+    }
+
     /// The last `hours` in a table.
     pub async fn table(&self, core: &Core, by: By, hours: u64) -> Result<Arc<Rows>, Problem> {
-        let (dir, now) = (dir(core), core.clock.now());
+        let (source, now) = (Source::of(core), core.clock.now());
         let hour = 3_600_000;
         let since = (now - now % hour + hour).saturating_sub(hours * hour);
         let read = move || {
             let mut table = Table::new(Options { by, since: Some(since), ..Options::default() });
-            let seen = open(&dir)?.scan(since, Ms::MAX, &mut |record| {
+            let seen = source.open()?.scan(since, Ms::MAX, &mut |record| {
                 table.add(record);
                 ControlFlow::Continue(())
             });
@@ -121,10 +155,10 @@ impl Past {
 
 /// What the history has of a queue id or a recipient, oldest first; whether there is more.
 pub async fn story(core: &Core, key: &str) -> Result<(Vec<Entry>, bool), Problem> {
-    let (dir, key) = (dir(core), key.to_owned());
+    let (source, key) = (Source::of(core), key.to_owned());
     blocking(move || {
         let mut entries = Vec::new();
-        let seen = open(&dir)?.find(&key, 0, Ms::MAX, &mut |record| {
+        let seen = source.open()?.find(&key, 0, Ms::MAX, &mut |record| {
             entries.extend(Entry::of(record, &key));
             if entries.len() < ENTRIES_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         });
@@ -140,12 +174,25 @@ async fn blocking<V: Send + 'static>(read: impl FnOnce() -> Result<V, Problem> +
     read.unwrap_or_else(|_| Err(Problem::new(ErrorCode::Failed, "the server is stopping")))
 }
 
-fn dir(core: &Core) -> PathBuf {
-    core.settings().config.data_dir.join("history")
+/// Where the history is, and who has what is not in the files yet.
+struct Source {
+    dir: PathBuf,
+    history: History,
 }
 
-fn open(dir: &Path) -> Result<Reader, Problem> {
-    Reader::open(dir).map_err(|error| unreadable(&error))
+impl Source {
+    fn of(core: &Core) -> Source {
+        Source { dir: core.settings().config.data_dir.join("history"), history: core.history.clone() }
+    }
+
+    /// Blocks until what has been appended can be read.
+    fn open(&self) -> Result<Reader, Problem> {
+        if !self.history.is_on() {
+            return Err(Problem::new(ErrorCode::NotFound, "no history is kept: [history] keep_days = 0"));
+        }
+        self.history.flush();
+        Reader::open(&self.dir).map_err(|error| unreadable(&error))
+    }
 }
 
 fn unreadable(error: &std::io::Error) -> Problem {

@@ -191,7 +191,7 @@ fn source(path: &PathView, now: u64) -> Markup {
                             @for host in &path.hosts {
                                 tr {
                                     th.long scope="row" { (shown(&host.host)) }
-                                    td.mono { (host.address) }
+                                    td.id { (host.address) }
                                     td {
                                         @if host.probing { span.badge.busy { "probing" } }
                                         @else if host.failures > 0 { span.badge.bad { "failing" } }

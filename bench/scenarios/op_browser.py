@@ -1,0 +1,34 @@
+"""The console in a real browser: the integration test that drives Chromium, and what it counted. No peer is asked."""
+
+import json
+import os
+import subprocess
+
+from measure import BenchError
+from results import Goal
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+COMMAND = ["cargo", "test", "-p", "stentor-tests", "--test", "all", "the_console_in_a_browser"]
+RESULT = os.path.join(ROOT, "target", "browser", "result.json")
+
+
+class Browser:
+    """A lab run watched live, verbs, every page by axe-core in light and dark, wide and phone, by keyboard, without scripts."""
+
+    name = "op.browser"
+
+    def run(self, bench):
+        if os.path.exists(RESULT):
+            os.remove(RESULT)
+        # Skipping would count nothing and look well.
+        environment = {**os.environ, "STENTOR_BIN": os.path.abspath(bench.binary), "STENTOR_NO_SKIP": "1"}
+        done = subprocess.run(COMMAND, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=1800)
+        if not os.path.exists(RESULT):
+            raise BenchError(f"{' '.join(COMMAND)}: {done.stdout[-1000:]}{done.stderr[-1000:]}")
+        with open(RESULT) as file:
+            result = json.load(file)
+        rounds = [[result["faults"], 0]]
+        bench.results.record(
+            self.name, "faults", rounds, " ".join(COMMAND), Goal(most=0), peer_name="the goal",
+            checks=result["checks"], what=result["what"], screenshots=os.path.dirname(RESULT),
+        )
