@@ -63,6 +63,18 @@ class Group:
         with open(f"{self.paths[0]}/cpu.stat") as stat:
             return int(re.search(r"usage_usec (\d+)", stat.read())[1]) / 1e6
 
+    def threads_cpu_s(self):
+        """{name without its number: seconds} of the live processes' threads."""
+        used = {}
+        for task in [f"/proc/{pid}/task/{task}" for pid in self.pids() for task in _listing(f"/proc/{pid}/task")]:
+            try:
+                with open(f"{task}/comm") as comm, open(f"{task}/schedstat") as schedstat:
+                    name = re.sub(r"[-\d]+$", "", comm.read().strip())
+                    used[name] = used.get(name, 0) + int(schedstat.read().split()[0]) / 1e9
+            except OSError:
+                pass  # It has exited.
+        return used
+
     def written_bytes(self):
         """Octets that the tree has sent to the disk by its own syncs. What the kernel writes back later on its own (an
         unsynced log) is in it with cgroup v2 alone."""

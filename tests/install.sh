@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs what the integration tests run beside Stentor: swaks, smtp-source (Postfix), strace, tmux, Python, file systems of three
-# kinds (with xfs_io, which cuts their power) and eatmydata, which takes the syncs away; with the word `bench` also what
-# the benchmarks need.
+# kinds (with xfs_io, which cuts their power) and eatmydata, which takes the syncs away; Chromium and node for the console,
+# and from npm what drives them (playwright-core, axe-core), as tests/browser/package-lock.json says; with the word `bench`
+# also what the benchmarks need.
 # Does nothing when all is there. Needs root or sudo, on Debian.
 set -euo pipefail
 
@@ -18,11 +19,22 @@ command -v mkfs.xfs >/dev/null && command -v xfs_io >/dev/null || packages+=(xfs
 command -v mkfs.btrfs >/dev/null || packages+=(btrfs-progs)
 command -v losetup >/dev/null && command -v prlimit >/dev/null || packages+=(mount util-linux)
 command -v eatmydata >/dev/null || packages+=(eatmydata)
+command -v chromium >/dev/null || packages+=(chromium)
+command -v node >/dev/null || packages+=(nodejs)
+command -v npm >/dev/null || packages+=(npm)
 if [ "${1:-}" = bench ]; then
     # Counts system calls without slowing those who make them.
     command -v perf >/dev/null || packages+=(linux-perf)
 fi
-[ "${#packages[@]}" -eq 0 ] && exit 0
+
+# Without these the console's test says that it was skipped; the others run.
+browser() {
+    cd "$(dirname "${BASH_SOURCE[0]}")/browser"
+    cmp -s package-lock.json node_modules/.installed && return
+    npm ci --ignore-scripts --no-audit --no-fund || { echo "tests/install.sh: npm ci failed" >&2; return; }
+    cp package-lock.json node_modules/.installed
+}
+[ "${#packages[@]}" -eq 0 ] && { browser; exit 0; }
 
 root=()
 if [ "$(id -u)" -ne 0 ]; then
@@ -35,3 +47,4 @@ install() {
 }
 "${root[@]}" apt-get update -q
 install
+browser

@@ -29,6 +29,7 @@ mod load;
 mod log;
 mod loop_fs;
 mod mail;
+mod receiver;
 mod server;
 
 use std::time::Duration;
@@ -43,6 +44,7 @@ pub use load::{Load, Mail, Taken};
 pub use log::Log;
 pub use loop_fs::{Kind, LoopFs, skipped};
 pub use mail::{dot_stuff, message, message_with};
+pub use receiver::{Received, Receiver};
 pub use server::Server;
 
 /// How long anything is waited for before the test fails; far beyond what it takes on a busy machine.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use fastrand::Rng;
 use stentor::core::committer::Merged;
-use stentor::core::envelope::{NewEnvelope, Recipients};
+use stentor::core::envelope::{NewEnvelope, Recipients, Taken};
 use stentor::core::intake::{Interned, Job, Refused, Submission, Ticket};
 use stentor_mail::address::Address;
 use stentor_queue::event::{Class, RcptParams};
@@ -118,6 +118,7 @@ impl Life<'_> {
             message_id: key.to_owned(),
             message_id_at: None,
             is_report: false,
+            taken: Taken::local("campaign"),
         }
     }
 

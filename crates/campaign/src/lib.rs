@@ -81,6 +81,7 @@ pub struct Run {
     pub window: u64,
     pub checkpoints: u64,
     pub recycled: u64,
+    pub slices_kept: u64,
     pub bytes_moved: u64,
     pub ids_reused: u64,
 }
@@ -110,6 +111,8 @@ pub struct Figures {
     pub repeat_window_max: u64,
     pub checkpoints: u64,
     pub segments_recycled: u64,
+    /// Slices of the state that a checkpoint only named.
+    pub slices_kept: u64,
     pub bytes_moved: u64,
     /// Ids of forgotten addresses given out again.
     pub ids_reused: u64,
@@ -148,6 +151,7 @@ pub fn run(shared: &Shared, seed: u64, cut: Option<Cut>, mutation: Mutation) -> 
             let statistics = life.committer.journal().statistics();
             run.checkpoints += statistics.checkpoints;
             run.recycled += statistics.recycled;
+            run.slices_kept += statistics.slices_kept;
             run.bytes_moved += statistics.bytes_moved;
             run.ids_reused += life.core.with(|hub, _| hub.store.book.reused());
             run.verbs += life.verbs;
@@ -215,6 +219,7 @@ pub fn campaign(
         figures.repeat_window_max = figures.repeat_window_max.max(run.window);
         figures.checkpoints += run.checkpoints;
         figures.segments_recycled += run.recycled;
+        figures.slices_kept += run.slices_kept;
         figures.bytes_moved += run.bytes_moved;
         figures.ids_reused += run.ids_reused;
     }

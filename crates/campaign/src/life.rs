@@ -14,7 +14,7 @@ use std::task::{Context, Poll, Waker};
 
 use fastrand::Rng;
 use parking_lot::Mutex;
-use stentor::attempt_log::AttemptLog;
+use stentor::attempt_log::Logs;
 use stentor::clock::Clock;
 use stentor::core::committer::Committer;
 use stentor::core::hub::{Act, Hub, Signal};
@@ -27,6 +27,8 @@ use stentor_queue::event::Fate;
 use stentor_queue::ids::{ConnId, MessageNo, Ms};
 use stentor_queue::sched::{CloseReason, Failure, RcptOutcome, Scheduler, Stage};
 use stentor_queue::site::Target;
+use stentor_queue::slices::Paging;
+use stentor_queue::store::Store;
 
 use crate::clients::{Clients, Upload};
 use crate::hosts;
@@ -35,6 +37,8 @@ use crate::model::Model;
 use crate::operator;
 use crate::scenario::{Mutation, Scenario, options, sched};
 
+/// Small pages, and slices of any size, so that there is something to keep.
+const PAGING: Paging = Paging { ids_shift: 2, messages_shift: 2, kept_bytes_min: 0 };
 /// Simulated time within which everything must be worked off, clients included.
 const DRAIN_MS_MAX: Ms = 10 * 60_000;
 /// Events of one life: beyond, something goes round in circles.
@@ -145,12 +149,13 @@ impl<'a> Life<'a> {
     ) -> Result<Option<Life<'a>>, String> {
         let (errors, mut audit) = (disk.errors(), Vec::new());
         let mut hear = |record: &[u8]| audit.extend(operator::audit_of(record));
-        let (mut journal, store, _) = match replay_heard(Arc::new(disk.clone()), options(), &mut hear) {
-            Ok(opened) => opened,
-            // Nothing was promised since: the ledger stays as it is for the next start.
-            Err(ReplayError::Journal(_)) if disk.is_cut() || disk.errors() > errors => return Ok(None),
-            Err(error) => return Err(format!("the start after a cut: {error}")),
-        };
+        let (mut journal, store, _) =
+            match replay_heard(Arc::new(disk.clone()), options(), Store::with_paging(PAGING), &mut hear) {
+                Ok(opened) => opened,
+                // Nothing was promised since: the ledger stays as it is for the next start.
+                Err(ReplayError::Journal(_)) if disk.is_cut() || disk.errors() > errors => return Ok(None),
+                Err(error) => return Err(format!("the start after a cut: {error}")),
+            };
         if store.book.reused_early() > 0 {
             return Err("a forgotten address's id was given out again before a checkpoint was complete".to_owned());
         }
@@ -162,7 +167,8 @@ impl<'a> Life<'a> {
             settings: shared.settings.clone(),
             hub: Hub::new(store, Scheduler::new(sched(), seed), 8 * 1024),
             reader: journal.reader(),
-            log: AttemptLog::off(),
+            log: Logs::off(),
+            history: stentor_history::History::off(),
             resolver: shared.resolver.clone(),
             next_content_id: journal.next_content_id(),
             actor: wishes.clone(),

@@ -23,9 +23,11 @@ pub enum Mutation {
     ReusedEarly,
     /// An operator is told of a hold or a release before it is durable.
     VerbEarly,
+    /// A slice that the durable checkpoint names is dropped before the next one is durable.
+    SliceDropped,
 }
 
-pub const MUTATIONS: [Mutation; 7] = [
+pub const MUTATIONS: [Mutation; 8] = [
     Mutation::NoSync,
     Mutation::NoDirSync,
     Mutation::RecordFirst,
@@ -33,6 +35,7 @@ pub const MUTATIONS: [Mutation; 7] = [
     Mutation::InternKept,
     Mutation::ReusedEarly,
     Mutation::VerbEarly,
+    Mutation::SliceDropped,
 ];
 
 /// Operations that are rare: errors are aimed at one of the first of a kind.
@@ -115,6 +118,7 @@ pub fn options() -> Options {
         batch_bytes_max: 12 * 4096,
         pool_ready_min: 1,
         pool_ready_max: 3,
+        spare_segments: 2,
         reserve_segments: 2,
         checkpoint_bytes_min: 24 * 4096,
         clean_live_percent_max: 40,

@@ -48,6 +48,14 @@ impl Life<'_> {
                 hub.store.book.release();
             });
         }
+        if self.mutation == Mutation::SliceDropped {
+            // The oldest: it keeps a segment that may be wanted again at once.
+            let journal = self.committer.journal();
+            let oldest = journal.slices().next();
+            if let Some(oldest) = oldest {
+                journal.drop_content(oldest);
+            }
+        }
         let failed = self.disk.errors() - errors;
         let journal = self.committer.journal();
         self.ledger.had_checkpoint |= journal.checkpoint_running() || journal.statistics().checkpoints > 0;

@@ -24,7 +24,7 @@ fn nothing_is_lost_by_a_cut_at_any_write_or_sync() {
     let never: Vec<_> = kinds.iter().filter(|kind| !figures.faults_by_kind.0.contains_key(**kind)).collect();
     assert!(never.is_empty() && figures.verbs > 0, "never happened: {never:?}; {figures:?}");
     assert!(figures.checkpoints > 0 && figures.segments_recycled > 0 && figures.bytes_moved > 0, "{figures:?}");
-    assert!(figures.ids_reused > 0, "{figures:?}");
+    assert!(figures.ids_reused > 0 && figures.slices_kept > 0, "{figures:?}");
 }
 
 #[test]
@@ -75,4 +75,9 @@ fn an_id_given_out_again_too_early_is_caught() {
 #[test]
 fn a_verb_that_is_told_before_it_is_durable_is_caught() {
     is_caught(Mutation::VerbEarly);
+}
+
+#[test]
+fn a_slice_that_is_dropped_while_it_is_named_is_caught() {
+    is_caught(Mutation::SliceDropped);
 }

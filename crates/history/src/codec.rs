@@ -164,12 +164,13 @@ impl<'e> Encoder<'e> {
         self.head(NOTE, r.at);
         self.text(r.id);
         self.text(r.text);
-        self.number(match r.topic {
+        let topic = match r.topic {
             Topic::Server => 0,
             Topic::Delivery => 1,
             Topic::Policy => 2,
             Topic::Audit => 3,
-        });
+        };
+        self.number(topic | u64::from(r.is_end) << 4);
     }
 
     fn machine(&mut self, r: &Machine) {
@@ -415,13 +416,14 @@ impl<'a> Fields<'_, 'a> {
 
     fn note(&mut self, at: Ms) -> Option<Note<'a>> {
         let (id, text) = (self.text()?, self.text()?);
-        let topic = match self.number()? {
+        let number = self.number()?;
+        let topic = match number & 15 {
             1 => Topic::Delivery,
             2 => Topic::Policy,
             3 => Topic::Audit,
             _ => Topic::Server,
         };
-        Some(Note { at, id, text, topic, ..Note::default() })
+        Some(Note { at, id, text, topic, is_end: number & 16 != 0 })
     }
 
     fn machine(&mut self, at: Ms) -> Option<Machine> {

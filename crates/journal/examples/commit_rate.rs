@@ -17,7 +17,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     let directory = arguments.first().ok_or("usage: commit_rate DIRECTORY [RECORD_BYTES [COMMITS]]")?;
     let record_bytes: usize = arguments.get(1).map_or(Ok(4000), |text| text.parse())?;
     let commits: u64 = arguments.get(2).map_or(Ok(10_000), |text| text.parse())?;
-    let options = Options { pool_ready_max: 1024, checkpoint_bytes_min: u64::MAX / 4, ..Options::default() };
+    let options = Options {
+        pool_ready_max: 1024,
+        spare_segments: 2048,
+        checkpoint_bytes_min: u64::MAX / 4,
+        ..Options::default()
+    };
     let disk = Arc::new(RealDisk::open(Path::new(directory))?);
     let (mut journal, _) = Journal::open(disk, options, &mut |_| Ok(()))?;
     for name in ["growing", "recycled", "recycled"] {

@@ -22,6 +22,8 @@ pub struct Batch {
     /// Contents with a piece here that was not their last: id and bytes so far in this batch.
     unfinished: Vec<(u64, u64)>,
     pub(crate) drops: Vec<u64>,
+    /// Slices that are written here: number of their checkpoint and content id.
+    pub(crate) slices: Vec<(u64, u64)>,
     pub(crate) marks: Marks,
 }
 
@@ -66,6 +68,7 @@ impl Batch {
             pieces: Vec::new(),
             unfinished: Vec::new(),
             drops: Vec::new(),
+            slices: Vec::new(),
             marks: Marks::default(),
         }
     }
@@ -162,6 +165,7 @@ impl Batch {
         self.pieces.clear();
         self.unfinished.clear();
         self.drops.clear();
+        self.slices.clear();
         self.marks = Marks::default();
     }
 

@@ -3,9 +3,18 @@
 //! States: none; begun (marker in a batch that is not durable yet); building (marker durable: only now are slices encoded); ended
 //! (the end's batch is durable: replay starts at the begin, older segments come free). A failed commit gives the
 //! checkpoint up; an end counts only if every slice handed out is durable (docs/journal-format.md, Checkpoint).
+//!
+//! The owner's larger slices are contents: a checkpoint names those that have not changed since they were written and
+//! writes the others. What the durable checkpoint names is kept until the next one is durable; what only a checkpoint
+//! that was given up names is dropped with it.
+
+use std::collections::BTreeSet;
 
 use crate::batch::Batch;
-use crate::format::{Checkpoint, Position, SLICE_BYTES_MAX, encode_checkpoint_begin, encode_checkpoint_end, kind};
+use crate::format::{
+    Checkpoint, Position, RECORD_HEADER_BYTES, SLICE_BYTES_MAX, SLICE_NAME_BYTES, Slice, encode_checkpoint_begin,
+    encode_checkpoint_end, encode_slice, kind,
+};
 use crate::journal::Journal;
 
 /// A checkpoint is not due before the log is over this part of the live content.
@@ -13,18 +22,8 @@ const LIVE_PART: u64 = 8;
 /// What is over this is replayed too slowly.
 const LIVE_PART_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
-/// What the last checkpoint wrote beyond this is waited for some times more, up to a bound on the log: a large state is
-/// then written a small part as often as the log goes on.
-const LAST_BYTES_SMALL: u64 = 1024 * 1024;
-const PATIENCE: u64 = 4;
-const PATIENCE_BYTES_MAX: u64 = 40 * 1024 * 1024;
-
-fn patience(last_bytes: u64) -> u64 {
-    (last_bytes.saturating_sub(LAST_BYTES_SMALL) * PATIENCE).min(PATIENCE_BYTES_MAX)
-}
-
 /// A checkpoint that is not durable yet.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(crate) struct Building {
     number: u64,
     /// Known once the marker is durable.
@@ -36,6 +35,10 @@ pub(crate) struct Building {
     slices_durable: u64,
     /// Octets of all slices so far, the owner's included.
     slices_bytes: u64,
+    /// Of these, what it has written itself.
+    written_bytes: u64,
+    /// Contents that are its slices.
+    named: BTreeSet<u64>,
     /// Log bytes since the begin.
     pub bytes: u64,
 }
@@ -53,17 +56,20 @@ pub enum CheckpointStep {
 
 impl Journal {
     /// True when a checkpoint should begin: the log since the last one's begin is over `checkpoint_bytes_min`, over twice
-    /// what was written during the last (and up to 40 MiB more if that was much), and over an eighth of the live content (at most [`LIVE_PART_BYTES_MAX`]), so that a
+    /// what the last wrote, and over an eighth of the live content (at most [`LIVE_PART_BYTES_MAX`]), so that a
     /// checkpoint costs a bounded share of what is written and the log a bounded share of what is kept; or room is low and
     /// there is a segment to gain. False while one is running.
     pub fn checkpoint_due(&self) -> bool {
+        // One that begins in the head lets go of the segment before it.
+        if self.building.is_none() && self.chain_start() < self.tail && self.is_pressed() {
+            return true;
+        }
         let last = self.checkpoint_bytes;
-        let over = |bytes_min: u64| self.replay_bytes > bytes_min.max(2 * last + patience(last));
+        let over = |bytes_min: u64| self.replay_bytes > bytes_min.max(2 * last);
         if self.building.is_some() || !over(self.options.checkpoint_bytes().min(2 * self.options.segment_bytes)) {
             return false;
         }
-        let live: u64 = self.segments.values().map(|segment| segment.live).sum();
-        let part = (live / LIVE_PART).min(LIVE_PART_BYTES_MAX);
+        let part = (self.live() / LIVE_PART).min(LIVE_PART_BYTES_MAX);
         over(self.options.checkpoint_bytes().max(part)) || (over(2 * self.options.segment_bytes) && self.is_low())
     }
 
@@ -94,6 +100,8 @@ impl Journal {
             slices_issued: 0,
             slices_durable: 0,
             slices_bytes: 0,
+            written_bytes: 0,
+            named: BTreeSet::new(),
             bytes: 0,
         });
     }
@@ -111,6 +119,7 @@ impl Journal {
             building.cursor = contents.table.encode_slice(cursor, building.end, SLICE_BYTES_MAX, buffer);
         });
         building.slices_bytes += (batch.bytes() - before) as u64;
+        building.written_bytes += (batch.bytes() - before) as u64;
         batch.belong_to(building.number).slices += 1;
         building.slices_issued += 1;
         if building.cursor.is_some() { CheckpointStep::More } else { CheckpointStep::Done }
@@ -123,31 +132,89 @@ impl Journal {
             CheckpointStep::Done => {}
             other => return other,
         }
-        let Some(Building { number, begin: Some(begin), .. }) = self.building else { return CheckpointStep::Aborted };
+        let Some(&Building { number, begin: Some(begin), .. }) = self.building.as_ref() else {
+            return CheckpointStep::Aborted;
+        };
         let payload = encode_checkpoint_end(&Checkpoint { number, begin }, self.next_content);
         let word = batch.append(kind::CHECKPOINT_END, |buffer| buffer.extend_from_slice(&payload));
         batch.belong_to(number).end = Some(word);
         CheckpointStep::Done
     }
 
-    /// Counts a slice of the owner, so that the journal knows how much room the next checkpoint will want.
+    /// Counts a slice of the owner that is an ordinary record, so that the journal knows how much room the next checkpoint
+    /// will want.
     pub fn count_slice(&mut self, bytes: usize) {
         if let Some(building) = &mut self.building {
             building.slices_bytes += bytes as u64;
+            building.written_bytes += bytes as u64;
         }
+    }
+
+    /// Writes a slice of the owner as content `id`, which no other has, and names it. Replay hands its bytes to the owner
+    /// where it is named, as if they were a record. `None`, and nothing written, if no checkpoint is running.
+    pub fn write_slice(&mut self, batch: &mut Batch, id: u64, bytes: &[u8]) -> Option<Slice> {
+        let building = self.building.as_mut()?;
+        building.written_bytes += bytes.len() as u64;
+        let number = building.number;
+        let mut rest = bytes;
+        while rest.len() > SLICE_BYTES_MAX {
+            let (piece, behind) = rest.split_at(SLICE_BYTES_MAX);
+            batch.content(id, false, piece);
+            rest = behind;
+        }
+        batch.content(id, true, rest);
+        batch.slices.push((number, id));
+        self.statistics.slices_written += 1;
+        let slice = Slice::of(id, bytes);
+        self.name_slice(batch, slice, bytes.len() as u64);
+        Some(slice)
+    }
+
+    /// Names a slice that an earlier checkpoint has written. `false`: it is not there (any more), so it must be written anew.
+    pub fn keep_slice(&mut self, batch: &mut Batch, slice: Slice) -> bool {
+        if self.building.is_none() {
+            return false;
+        }
+        let progress = self.shared.read().table.progress(slice.content);
+        let Some(progress) = progress.filter(|progress| progress.complete) else { return false };
+        self.statistics.slices_kept += 1;
+        self.name_slice(batch, slice, progress.len);
+        true
+    }
+
+    fn name_slice(&mut self, batch: &mut Batch, slice: Slice, bytes: u64) {
+        let Some(building) = &mut self.building else { return };
+        let number = building.number;
+        batch.append(kind::SLICE, |buffer| buffer.extend_from_slice(&encode_slice(number, slice)));
+        batch.belong_to(number).slices += 1;
+        building.slices_issued += 1;
+        building.slices_bytes += bytes;
+        building.written_bytes += RECORD_HEADER_BYTES as u64 + SLICE_NAME_BYTES as u64;
+        building.named.insert(slice.content);
     }
 
     /// Gives a running checkpoint up; what is already written of it does no harm. To be called if a batch with slices of the
     /// owner is cleared instead of committed.
     pub fn abort_checkpoint(&mut self) {
-        self.building = None;
+        if let Some(building) = self.building.take() {
+            let unneeded: Vec<u64> = building.named.difference(&self.slices).copied().collect();
+            self.remove_contents(&unneeded);
+        }
+    }
+
+    /// After a batch became durable: slices in it of a checkpoint that was given up are nobody's.
+    pub(crate) fn drop_stale_slices(&mut self, batch: &Batch) {
+        let current = self.building.as_ref().map(|building| building.number);
+        let stale: Vec<u64> =
+            batch.slices.iter().filter(|(number, _)| Some(*number) != current).map(|(_, id)| *id).collect();
+        self.remove_contents(&stale);
     }
 
     /// Before a batch is written: an end that does not count becomes a void record.
     pub(crate) fn settle_end_mark(&mut self, batch: &mut Batch) {
         let Some(word) = batch.marks.end else { return };
         let marks = batch.marks;
-        let complete = self.building.is_some_and(|building| {
+        let complete = self.building.as_ref().is_some_and(|building| {
             building.number == marks.number && building.slices_durable + marks.slices == building.slices_issued
         });
         if !complete {
@@ -166,19 +233,23 @@ impl Journal {
             building.begin = Some(position);
         }
         building.slices_durable += batch.marks.slices;
-        if batch.marks.end.is_some()
-            && let Some(begin) = building.begin
-        {
-            self.checkpoint = Some(Checkpoint { number: building.number, begin });
-            self.checkpoint_bytes = building.bytes;
-            self.state_bytes = building.slices_bytes;
-            self.replay_bytes = building.bytes;
-            self.building = None;
-            self.statistics.checkpoints += 1;
-            for segment in self.segments.values_mut() {
-                segment.cleaned = false;
-            }
-            self.recycle();
+        if batch.marks.end.is_none() {
+            return;
         }
+        let Some(begin) = building.begin else { return };
+        let Some(building) = self.building.take() else { return };
+        self.checkpoint = Some(Checkpoint { number: building.number, begin });
+        self.checkpoint_bytes = building.written_bytes;
+        self.state_bytes = building.slices_bytes;
+        self.replay_bytes = building.bytes;
+        self.statistics.checkpoints += 1;
+        for segment in self.segments.values_mut() {
+            segment.cleaned = false;
+        }
+        // Only now does no start need them.
+        let before = std::mem::replace(&mut self.slices, building.named);
+        let unneeded: Vec<u64> = before.difference(&self.slices).copied().collect();
+        self.remove_contents(&unneeded);
+        self.recycle();
     }
 }

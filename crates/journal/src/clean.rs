@@ -16,6 +16,9 @@ use crate::journal::{Journal, Segment};
 /// Without a [`Cleaner`], a call reads at most this many times what it may copy, and one batch.
 const READ_FACTOR: usize = 4;
 const READ_BYTES_MIN: usize = 1024 * 1024;
+/// What is cleaned when another segment would be too much. There is one that is less live: files take one and a half times the live
+/// content then, and more.
+const PRESSED_PERCENT_MAX: u64 = 80;
 /// Octets of a piece beside its content: what copying cannot give back.
 const PIECE_OVERHEAD_BYTES: u64 = (RECORD_HEADER_BYTES + PIECE_HEADER_BYTES) as u64;
 
@@ -115,10 +118,17 @@ impl Journal {
         let (least, generation) = least?;
         let segment = self.segments.get(&generation)?;
         let dead = bytes - live.min(bytes);
-        if dead < self.options.segment_bytes && segment.bytes == self.options.segment_bytes && !self.is_low() {
+        let is_pressed = self.is_pressed();
+        if dead < self.options.segment_bytes
+            && segment.bytes == self.options.segment_bytes
+            && !is_pressed
+            && !self.is_low()
+        {
             return None;
         }
-        let percent_max = if live * 100 < self.options.clean_total_percent_max * bytes {
+        let percent_max = if is_pressed {
+            PRESSED_PERCENT_MAX
+        } else if live * 100 < self.options.clean_total_percent_max * bytes {
             // One that is fuller than all together gives nothing back.
             self.options.clean_total_percent_max
         } else {

@@ -12,6 +12,10 @@ use crate::journal::{Head, Journal, Receipt, Segment, release};
 use crate::pool::{Fill, Ready, segment_name};
 use crate::table::Extent;
 
+/// With more segments than this the pool's limits follow every so many batches: they are a sum over all segments.
+const LIMIT_AT_ONCE: usize = 256;
+const LIMIT_EVERY: u64 = 16;
+
 impl Journal {
     /// Makes a batch durable. `now` goes into its header.
     ///
@@ -72,6 +76,9 @@ impl Journal {
         self.apply(batch, head);
         self.settle_checkpoint(batch, Position { generation: head.generation, offset: head.offset, seq: header.seq });
         batch.clear();
+        if self.segments.len() < LIMIT_AT_ONCE || self.last_seq.is_multiple_of(LIMIT_EVERY) {
+            self.limit_pool();
+        }
         Ok(Receipt { seq: header.seq, bytes: written })
     }
 
@@ -132,6 +139,7 @@ impl Journal {
             }
         }
         self.remove_contents(&batch.drops);
+        self.drop_stale_slices(batch);
     }
 
     /// Counts log bytes towards the next checkpoint.

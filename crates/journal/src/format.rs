@@ -6,7 +6,10 @@ use crate::Ms;
 
 /// Unit of alignment of batches, in bytes.
 pub const BLOCK_BYTES: usize = 4096;
-pub(crate) const FORMAT_VERSION: u16 = 1;
+/// What is written. Version 1 had no records of kind [`kind::SLICE`].
+pub(crate) const FORMAT_VERSION: u16 = 2;
+/// The oldest that is read.
+const FORMAT_VERSION_MIN: u16 = 1;
 pub(crate) const BATCH_HEADER_BYTES: usize = 48;
 pub(crate) const RECORD_HEADER_BYTES: usize = 4;
 /// Content id and start in front of a piece's bytes.
@@ -29,6 +32,7 @@ pub(crate) mod kind {
     pub const CONTENT_SLICE: u8 = 6;
     pub const CHECKPOINT_END: u8 = 7;
     pub const VOID: u8 = 8;
+    pub const SLICE: u8 = 9;
 }
 
 /// Where a batch is.
@@ -104,7 +108,7 @@ impl SegmentHeader {
             return Err(BadHeader::Invalid);
         }
         let version = get_u16(block, 12);
-        if version != FORMAT_VERSION {
+        if !is_known(version) {
             return Err(BadHeader::Version(version));
         }
         let word = |index: usize| get_u64(block, 16 + 8 * index);
@@ -190,10 +194,14 @@ impl BatchHeader {
             return Err(BadHeader::Invalid);
         }
         match get_u16(whole, 12) {
-            FORMAT_VERSION => Ok(header),
+            version if is_known(version) => Ok(header),
             other => Err(BadHeader::Version(other)),
         }
     }
+}
+
+fn is_known(version: u16) -> bool {
+    (FORMAT_VERSION_MIN..=FORMAT_VERSION).contains(&version)
 }
 
 fn batch_seed(store_id: u64, generation: u32) -> u64 {
@@ -269,9 +277,47 @@ pub(crate) fn encode_checkpoint_begin(number: u64, next_content: u64) -> [u8; 16
     payload
 }
 
-/// The next content id in a begin marker.
-pub(crate) fn decode_checkpoint_begin(payload: &[u8]) -> Option<u64> {
-    (payload.len() == 16).then(|| get_u64(payload, 8))
+/// Number and next content id in a begin marker.
+pub(crate) fn decode_checkpoint_begin(payload: &[u8]) -> Option<(u64, u64)> {
+    (payload.len() == 16).then(|| (get_u64(payload, 0), get_u64(payload, 8)))
+}
+
+/// A part of the owner's state that is a content of its own, so that a checkpoint in which it has not changed need only
+/// name it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Slice {
+    /// Content id.
+    pub content: u64,
+    /// xxh3-64 of its bytes.
+    pub checksum: u64,
+}
+
+impl Slice {
+    pub(crate) fn of(content: u64, bytes: &[u8]) -> Slice {
+        Slice { content, checksum: xxh3_64(bytes) }
+    }
+
+    /// True if these are its bytes.
+    pub fn is_of(&self, bytes: &[u8]) -> bool {
+        xxh3_64(bytes) == self.checksum
+    }
+}
+
+/// Bytes of a slice record's payload.
+pub(crate) const SLICE_NAME_BYTES: usize = 24;
+
+pub(crate) fn encode_slice(number: u64, slice: Slice) -> [u8; SLICE_NAME_BYTES] {
+    let mut payload = [0; SLICE_NAME_BYTES];
+    for (index, word) in [number, slice.content, slice.checksum].into_iter().enumerate() {
+        put_u64(&mut payload, 8 * index, word);
+    }
+    payload
+}
+
+/// The checkpoint's number and the slice.
+pub(crate) fn decode_slice(payload: &[u8]) -> Option<(u64, Slice)> {
+    let word = |index: usize| get_u64(payload, 8 * index);
+    (payload.len() == SLICE_NAME_BYTES).then(|| (word(0), Slice { content: word(1), checksum: word(2) }))
 }
 
 pub(crate) fn encode_checkpoint_end(checkpoint: &Checkpoint, next_content: u64) -> [u8; 40] {

@@ -4,7 +4,7 @@
 //! (kept while they hold live content), see docs/journal-format.md, Segment states. `commit.rs` writes, `checkpoint.rs` and
 //! `clean.rs` give space back, `recovery.rs` opens.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::ahead::{Ahead, Chunk};
@@ -18,6 +18,8 @@ use crate::table::Extent;
 
 const SEGMENT_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 const MIB: u64 = 1024 * 1024;
+/// From this part of the head on it is seen to that another segment can follow.
+const PRESSED_PART: u64 = 16;
 
 /// How a journal is laid out. The sizes may change between starts.
 #[derive(Debug, Clone)]
@@ -26,10 +28,12 @@ pub struct Options {
     pub segment_bytes: u64,
     /// Largest batch. It also has to fit into a segment.
     pub batch_bytes_max: usize,
-    /// The preparer keeps this many segments ready.
+    /// The preparer keeps this many segments ready, where `spare_segments` leaves room.
     pub pool_ready_min: usize,
     /// Free segments beyond this many are removed.
     pub pool_ready_max: usize,
+    /// All files together take one and a half times the live content and this many segments; at least 2.
+    pub spare_segments: u64,
     /// [`Journal::is_low`] when fewer segments than this are ready or could be created.
     pub reserve_segments: u64,
     /// A checkpoint is due after this many bytes of log (or more, see [`Journal::checkpoint_due`]); 0 = half a segment.
@@ -49,7 +53,9 @@ impl Default for Options {
             segment_bytes: 16 * MIB,
             batch_bytes_max: 4 * MIB as usize,
             pool_ready_min: 2,
-            pool_ready_max: 3,
+            // A checkpoint frees up to half as many at once.
+            pool_ready_max: 8,
+            spare_segments: 2,
             reserve_segments: 2,
             checkpoint_bytes_min: 0,
             clean_live_percent_max: 30,
@@ -108,6 +114,9 @@ pub struct Statistics {
     pub bytes_moved: u64,
     /// Checkpoints that became durable.
     pub checkpoints: u64,
+    /// Slices of the owner's that checkpoints wrote, and that they only named.
+    pub slices_written: u64,
+    pub slices_kept: u64,
     /// Segments that were used again.
     pub recycled: u64,
     /// Segments that a commit had to make, since none was ready.
@@ -182,9 +191,11 @@ pub struct Journal {
     pub(crate) checkpoint: Option<Checkpoint>,
     pub(crate) checkpoint_number: u64,
     pub(crate) building: Option<Building>,
-    /// Bytes written from the begin to the end of the last checkpoint.
+    /// Bytes that the last checkpoint wrote itself.
     pub(crate) checkpoint_bytes: u64,
-    /// Bytes of the last checkpoint's slices.
+    /// Contents that are slices of the durable checkpoint.
+    pub(crate) slices: BTreeSet<u64>,
+    /// Bytes of the last checkpoint's slices, written by it or before.
     pub(crate) state_bytes: u64,
     /// Bytes of log since the durable checkpoint's begin.
     pub(crate) replay_bytes: u64,
@@ -208,14 +219,18 @@ impl Journal {
         self.remove_contents(&[id]);
     }
 
-    /// Drops all contents that `keep` does not want. To be called after open, when the owner knows what it refers to.
+    /// Drops all contents that `keep` does not want, but for the checkpoint's slices. To be called after open, when the owner knows what it refers to.
     ///
     /// Errors: [`JournalError::Damaged`] if a kept content lies in a segment that is not there.
     pub fn retain_contents(&mut self, keep: &mut dyn FnMut(u64) -> bool) -> Result<(), JournalError> {
         let mut contents = self.shared.write();
-        contents.table.retain(keep, |extent| {
-            release(&mut self.segments, extent);
-        });
+        let slices = &self.slices;
+        contents.table.retain(
+            |id| slices.contains(&id) || keep(id),
+            |extent| {
+                release(&mut self.segments, extent);
+            },
+        );
         let mut missing = None;
         contents.table.for_each(|id, extent| {
             let end = u64::from(extent.offset) + u64::from(extent.len);
@@ -254,6 +269,11 @@ impl Journal {
         }
     }
 
+    /// Contents that the durable checkpoint names as slices.
+    pub fn slices(&self) -> impl Iterator<Item = u64> {
+        self.slices.iter().copied()
+    }
+
     /// First generation that replay needs.
     pub(crate) fn chain_start(&self) -> u32 {
         self.checkpoint.map_or(0, |checkpoint| checkpoint.begin.generation)
@@ -289,6 +309,42 @@ impl Journal {
                 self.pool.give(Ready { slot: segment.slot, file: segment.file });
             }
         }
+        self.limit_pool();
+    }
+
+    /// Bytes that all files may take.
+    fn bytes_allowed(&self) -> u64 {
+        self.live() * 3 / 2 + self.options.spare_segments * self.options.segment_bytes
+    }
+
+    /// Bytes of live content, slices included.
+    pub(crate) fn live(&self) -> u64 {
+        self.segments.values().map(|segment| segment.live).sum()
+    }
+
+    fn bytes_used(&self) -> u64 {
+        self.segments.values().chain(&self.draining).map(|segment| segment.bytes).sum()
+    }
+
+    /// Tells the pool what there is room for. One is made only if there is a quarter of the live content to spare, so that
+    /// content that comes and goes does not make and remove segments.
+    pub(crate) fn limit_pool(&self) {
+        let (used, live) = (self.bytes_used(), self.live());
+        let room = |allowed: u64| {
+            let segments = allowed.saturating_sub(used) / self.options.segment_bytes;
+            self.options.pool_ready_max.min(usize::try_from(segments).unwrap_or(usize::MAX))
+        };
+        let allowed = self.bytes_allowed();
+        self.pool.limit(room(allowed), room(allowed - live / 4));
+    }
+
+    /// True when the head fills up, nothing is ready to follow it, and another segment would be too much: room must come from
+    /// what is there, by a checkpoint or by cleaning. An eighth of the live content is left for what ends meanwhile.
+    pub(crate) fn is_pressed(&self) -> bool {
+        let segment_bytes = self.options.segment_bytes;
+        self.head.is_some_and(|head| head.offset > segment_bytes / PRESSED_PART)
+            && self.pool.ready() == 0
+            && self.bytes_used() + segment_bytes + self.live() / 8 > self.bytes_allowed()
     }
 
     /// For reading content from any thread.
@@ -333,12 +389,11 @@ impl Journal {
     /// What the journal occupies. Asks the file system.
     pub fn space(&self) -> Space {
         let ready = self.pool.ready();
-        let used: u64 = self.segments.values().chain(&self.draining).map(|segment| segment.bytes).sum();
         Space {
             segments: self.segments.len(),
             ready_segments: ready,
-            disk_bytes: used + ready as u64 * self.options.segment_bytes,
-            live_content_bytes: self.segments.values().map(|segment| segment.live).sum(),
+            disk_bytes: self.bytes_used() + ready as u64 * self.options.segment_bytes,
+            live_content_bytes: self.live(),
             contents: self.shared.read().table.len(),
             replay_bytes: self.replay_bytes,
             free_disk_bytes: self.disk.free_bytes().unwrap_or(0),

@@ -11,8 +11,9 @@
 //! - fill a [`Batch`] (content pieces, then the records that refer to them), [`Journal::commit`] it, reuse it;
 //! - drop content with [`Batch::drop_content`] in the batch whose record ends the last reference;
 //! - after open call [`Journal::retain_contents`] with what the replayed state refers to;
-//! - when [`Journal::checkpoint_due`]: [`Journal::begin_checkpoint`], own slices as ordinary records plus one
-//!   [`Journal::checkpoint_slice`] per batch, [`Journal::end_checkpoint`] until it says done;
+//! - when [`Journal::checkpoint_due`]: [`Journal::begin_checkpoint`], own slices plus one [`Journal::checkpoint_slice`] per
+//!   batch, [`Journal::end_checkpoint`] until it says done; own slices are ordinary records, or [`Journal::write_slice`] and, in
+//!   later checkpoints, [`Journal::keep_slice`] while they have not changed;
 //! - when [`Journal::clean_due`]: [`Journal::clean`] adds copies of stragglers' content to the batch;
 //! - [`Journal::cleaner`] lets another thread do the reads of that ([`Cleaner::read`]), so that no commit waits for them;
 //! - call [`Preparer::prepare`] from another thread every now and then, so that commits need not zero-fill segments.
@@ -42,7 +43,7 @@ pub use disk::real::RealDisk;
 pub use disk::sim::{OPS, Op, SimDisk};
 pub use disk::{Disk, DiskFile};
 pub use error::{CommitError, JournalError};
-pub use format::BLOCK_BYTES;
+pub use format::{BLOCK_BYTES, Slice};
 #[doc(hidden)]
 pub use fuzz::recover_for_fuzz;
 pub use inspect::{

@@ -46,12 +46,14 @@ pub(crate) struct Pool {
     disk: Arc<dyn Disk>,
     segment_bytes: u64,
     ready_min: usize,
-    ready_max: usize,
     state: Mutex<State>,
     bytes_prepared: AtomicU64,
 }
 
 struct State {
+    /// So many may be ready without the files together taking too much ([`Pool::limit`]); and so many may be made for that.
+    ready_max: usize,
+    made_max: usize,
     ready: Vec<Ready>,
     excess: Vec<u32>,
     next_slot: u32,
@@ -60,8 +62,9 @@ struct State {
 
 impl Pool {
     pub fn new(disk: Arc<dyn Disk>, segment_bytes: u64, ready_min: usize, ready_max: usize, next_slot: u32) -> Pool {
-        let state = State { ready: Vec::new(), excess: Vec::new(), next_slot, preparing: 0 };
-        Pool { disk, segment_bytes, ready_min, ready_max, state: Mutex::new(state), bytes_prepared: AtomicU64::new(0) }
+        let (ready, excess) = (Vec::new(), Vec::new());
+        let state = State { ready_max, made_max: ready_max, ready, excess, next_slot, preparing: 0 };
+        Pool { disk, segment_bytes, ready_min, state: Mutex::new(state), bytes_prepared: AtomicU64::new(0) }
     }
 
     pub fn take(&self) -> Option<Ready> {
@@ -79,10 +82,21 @@ impl Pool {
     /// Takes a free segment back; beyond `ready_max` it is to be removed.
     pub fn give(&self, ready: Ready) {
         let mut state = self.state.lock();
-        if state.ready.len() < self.ready_max {
+        if state.ready.len() < state.ready_max {
             state.ready.push(ready);
         } else {
             state.excess.push(ready.slot);
+        }
+    }
+
+    /// From now on at most `ready_max` segments are kept ready, and none is made that would be beyond `made_max`. What is too
+    /// much is to be removed.
+    pub fn limit(&self, ready_max: usize, made_max: usize) {
+        let mut state = self.state.lock();
+        (state.ready_max, state.made_max) = (ready_max, made_max);
+        while state.ready.len() > ready_max {
+            let slot = state.ready.pop().map(|ready| ready.slot);
+            state.excess.extend(slot);
         }
     }
 
@@ -148,7 +162,7 @@ impl Pool {
 
     fn wants_one(&self) -> bool {
         let mut state = self.state.lock();
-        let wants = state.ready.len() + state.preparing < self.ready_min;
+        let wants = state.ready.len() + state.preparing < self.ready_min.min(state.made_max);
         state.preparing += usize::from(wants);
         wants
     }

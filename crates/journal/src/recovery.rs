@@ -4,6 +4,7 @@
 //! over: it ends in [`JournalError::Damaged`] with file and offset, and nothing is changed. The rules are those of
 //! docs/journal-format.md, Recovery.
 
+use std::collections::BTreeSet;
 use std::error::Error;
 use std::sync::Arc;
 
@@ -14,8 +15,8 @@ use crate::ahead::Ahead;
 use crate::disk::Disk;
 use crate::error::JournalError;
 use crate::format::{
-    BLOCK_BYTES, BatchHeader, Checkpoint, PIECE_HEADER_BYTES, Records, decode_checkpoint_begin, decode_checkpoint_end,
-    decode_piece, kind,
+    BLOCK_BYTES, BatchHeader, Checkpoint, PIECE_HEADER_BYTES, Records, Slice, decode_checkpoint_begin,
+    decode_checkpoint_end, decode_piece, decode_slice, kind,
 };
 use crate::journal::{Head, Journal, Options, Segment, Statistics};
 use crate::pool::{Pool, Ready, segment_name};
@@ -32,6 +33,8 @@ pub struct Record<'a> {
     pub batch_seq: u64,
     /// Time that was given to the commit.
     pub time: Ms,
+    /// Set if the payload is a slice that the checkpoint names: it may be kept in the next one.
+    pub slice: Option<Slice>,
 }
 
 /// What takes the replayed records. Its error stops the start.
@@ -106,7 +109,8 @@ impl Journal {
             building: None,
             checkpoint_bytes: 0,
             // Not known exactly before the next checkpoint; what was replayed holds the last one.
-            state_bytes: recovered.report.bytes,
+            state_bytes: recovered.report.bytes + recovered.slices_bytes,
+            slices: recovered.slices,
             replay_bytes: recovered.report.bytes,
             copying: None,
             statistics: Statistics::default(),
@@ -168,6 +172,9 @@ struct Recovered {
     checkpoint: Option<Checkpoint>,
     checkpoint_number: u64,
     next_content: u64,
+    /// Contents that the checkpoint names as slices, and their bytes.
+    slices: BTreeSet<u64>,
+    slices_bytes: u64,
     report: Report,
 }
 
@@ -186,6 +193,34 @@ impl Recovered {
         let mut image = Vec::new();
         let end = self.read_head(head, &mut image)?;
         let chain = walk_chain(survey, head, self.checkpoint)?;
+        // Twice: a slice that the checkpoint names may have been moved by a batch behind it.
+        self.walk(&chain, end, &mut image, |this, found, header, offset, batch| {
+            this.note_contents(found, header, offset, batch)
+        })?;
+        self.report.contents_incomplete = self.table.remove_incomplete();
+        self.report.contents = self.table.len();
+        let bytes = self.walk(&chain, end, &mut image, |this, found, header, offset, batch| {
+            this.replay(survey, (found, offset), header, batch, replay)
+        })?;
+        self.report.bytes = bytes;
+        self.report.segments = chain.len();
+        self.report.last_seq = end.last_seq;
+        self.report.last_time = end.last_time;
+        let last_id = self.table.last_id().map_or(0, |id| id.saturating_add(1));
+        self.next_content = self.next_content.max(last_id);
+        self.head = Some(Head { generation: head_generation, offset: end.offset });
+        Ok(chain.iter().map(|found| found.header.generation).collect())
+    }
+
+    /// Shows every batch from the checkpoint's begin to the end; returns the bytes of log.
+    fn walk(
+        &mut self,
+        chain: &[&Headed],
+        end: Walk,
+        image: &mut Vec<u8>,
+        mut visit: impl FnMut(&mut Self, &Headed, &BatchHeader, u64, &[u8]) -> Result<(), JournalError>,
+    ) -> Result<u64, JournalError> {
+        let mut bytes = 0;
         for (index, found) in chain.iter().enumerate() {
             let until = chain.get(index + 1).map_or(end.last_seq, |next| next.header.predecessor_last_seq);
             let begin = self.checkpoint.filter(|_| index == 0).map(|checkpoint| checkpoint.begin);
@@ -202,22 +237,14 @@ impl Recovered {
                 return Err(JournalError::damaged(&found.name(), 0, what));
             }
             self.next_content = self.next_content.max(found.header.next_content);
-            read_segment(found, &mut image)?;
-            let done = walk_batches(found, &image, from, Until::Seq(until), |header, offset, batch| {
-                self.batch(found, header, offset, batch, replay)
+            read_segment(found, image)?;
+            let done = walk_batches(found, image, from, Until::Seq(until), |header, offset, batch| {
+                visit(self, found, header, offset, batch)
             })?;
             let used = if index + 1 == chain.len() { done.offset } else { found.bytes };
-            self.report.bytes += used.saturating_sub(from.offset);
+            bytes += used.saturating_sub(from.offset);
         }
-        self.report.segments = chain.len();
-        self.report.last_seq = end.last_seq;
-        self.report.last_time = end.last_time;
-        self.report.contents_incomplete = self.table.remove_incomplete();
-        self.report.contents = self.table.len();
-        let last_id = self.table.last_id().map_or(0, |id| id.saturating_add(1));
-        self.next_content = self.next_content.max(last_id);
-        self.head = Some(Head { generation: head_generation, offset: end.offset });
-        Ok(chain.iter().map(|found| found.header.generation).collect())
+        Ok(bytes)
     }
 
     /// Finds the end of the log and the newest checkpoint: its end is in the head, or the head's header names it.
@@ -245,24 +272,19 @@ impl Recovered {
         Ok(end)
     }
 
-    fn batch(
+    /// Contents and marks of a batch.
+    fn note_contents(
         &mut self,
         found: &Headed,
         header: &BatchHeader,
         offset: u64,
         bytes: &[u8],
-        replay: &mut Replay<'_>,
     ) -> Result<(), JournalError> {
         let damaged = |what: &str| JournalError::damaged(&found.name(), offset, what);
         self.report.batches += 1;
         for record in Records::of(bytes, header) {
             let record = record.map_err(damaged)?;
             match record.kind {
-                kind::OWNER => {
-                    self.report.records += 1;
-                    let shown = Record { payload: record.payload, batch_seq: header.seq, time: header.time };
-                    replay(shown).map_err(|source| JournalError::Owner { file: found.name(), offset, source })?;
-                }
                 kind::PIECE | kind::LAST_PIECE | kind::MOVED_PIECE => {
                     let piece =
                         decode_piece(record.payload).filter(|(_, start, len)| start.checked_add(*len as u64).is_some());
@@ -276,20 +298,89 @@ impl Recovered {
                     self.table.merge_slice(record.payload).ok_or_else(|| damaged("a slice of contents is not one"))?;
                 }
                 kind::CHECKPOINT_BEGIN => {
-                    let next = decode_checkpoint_begin(record.payload).ok_or_else(|| damaged("a begin is not one"))?;
+                    let (number, next) =
+                        decode_checkpoint_begin(record.payload).ok_or_else(|| damaged("a begin is not one"))?;
                     self.next_content = self.next_content.max(next);
-                    self.checkpoint_number = self.checkpoint_number.saturating_add(1);
+                    self.checkpoint_number = self.checkpoint_number.saturating_add(1).max(number);
                 }
                 kind::CHECKPOINT_END => {
                     let (_, next) =
                         decode_checkpoint_end(record.payload).ok_or_else(|| damaged("an end is not one"))?;
                     self.next_content = self.next_content.max(next);
                 }
-                kind::VOID => {}
+                kind::OWNER | kind::SLICE | kind::VOID => {}
                 _ => return Err(damaged("a record of a kind that this version does not know")),
             }
         }
         Ok(())
+    }
+
+    /// The owner's records of a batch, and the slices that the checkpoint names.
+    fn replay(
+        &mut self,
+        survey: &Survey,
+        (found, offset): (&Headed, u64),
+        header: &BatchHeader,
+        bytes: &[u8],
+        replay: &mut Replay<'_>,
+    ) -> Result<(), JournalError> {
+        let damaged = |what: &str| JournalError::damaged(&found.name(), offset, what);
+        let number = self.checkpoint.map(|checkpoint| checkpoint.number);
+        for record in Records::of(bytes, header) {
+            let record = record.map_err(damaged)?;
+            let read;
+            let (payload, slice) = match record.kind {
+                kind::OWNER => (record.payload, None),
+                kind::SLICE => {
+                    let (of, slice) =
+                        decode_slice(record.payload).ok_or_else(|| damaged("the name of a slice is not one"))?;
+                    // Those of others tell what is known already, and may be gone.
+                    if Some(of) != number {
+                        continue;
+                    }
+                    read = self.read_slice(survey, (found, offset), slice)?;
+                    self.slices.insert(slice.content);
+                    self.slices_bytes += read.len() as u64;
+                    (&read[..], Some(slice))
+                }
+                _ => continue,
+            };
+            self.report.records += 1;
+            let shown = Record { payload, batch_seq: header.seq, time: header.time, slice };
+            replay(shown).map_err(|source| JournalError::Owner { file: found.name(), offset, source })?;
+        }
+        Ok(())
+    }
+
+    /// The bytes of a slice that is named at `offset` of `naming`.
+    fn read_slice(
+        &self,
+        survey: &Survey,
+        (naming, offset): (&Headed, u64),
+        slice: Slice,
+    ) -> Result<Vec<u8>, JournalError> {
+        let damaged = |what: &str| {
+            let what = format!("the checkpoint names content {} as a slice, which {what}", slice.content);
+            JournalError::damaged(&naming.name(), offset, what)
+        };
+        let mut parts = Vec::new();
+        let located = self.table.locate(slice.content, 0, u64::MAX, |extent| parts.push(extent));
+        located.ok_or_else(|| damaged("is not there"))?;
+        let mut bytes = Vec::new();
+        for Extent { generation, offset, len } in parts {
+            let found = survey.headed.get(&generation);
+            let found = found.filter(|found| u64::from(offset) + u64::from(len) <= found.bytes);
+            let found = found.ok_or_else(|| damaged(&format!("was in generation {generation}, which is not there")))?;
+            let start = bytes.len();
+            bytes.resize(start + len as usize, 0);
+            let place = || format!("{}, offset {offset}", found.name());
+            let count =
+                found.file.read_at(offset.into(), &mut bytes[start..]).map_err(|e| JournalError::io(&place())(e))?;
+            if count < len as usize {
+                return Err(damaged(&format!("is cut in {}", place())));
+            }
+        }
+        if slice.is_of(&bytes) { Ok(bytes) } else { Err(damaged("has other octets than its checksum tells")) }
     }
 }
 

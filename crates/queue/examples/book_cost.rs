@@ -7,6 +7,7 @@ use stentor_queue::book::SiteAttempt;
 use stentor_queue::event::Event;
 use stentor_queue::ids::AddressId;
 use stentor_queue::idset::IdSet;
+use stentor_queue::slices::Records;
 use stentor_queue::store::{Store, SweepLimits};
 
 const NOW: u64 = 1_800_000_000_000;
@@ -61,10 +62,11 @@ fn main() {
     }
     each("attempt at a domain, at random", addresses, begun.elapsed());
 
-    let (mut cursor, mut record, mut bytes) = (store.begin_checkpoint(), Vec::new(), 0);
+    let (mut cursor, mut bytes) = (store.begin_checkpoint(), 0);
     longest("checkpoint", || {
-        let more = cursor.next_slice(&store, &mut record);
-        bytes += record.len();
+        let mut records = Records::default();
+        let more = cursor.step(&mut store, &mut records);
+        bytes += records.records.iter().map(Vec::len).sum::<usize>();
         more
     });
     println!("checkpoint: {} bytes per address", bytes / addresses as usize);

@@ -1,6 +1,6 @@
 //! Sets of 32-bit ids: few in place, some in one small allocation, many in a compressed bitmap.
 //!
-//! Promise: 24 bytes each; up to [`INLINE_MAX`] ids need no allocation, up to [`SORTED_MAX`] a sorted array of exact
+//! Promise: 16 bytes each; up to [`INLINE_MAX`] ids need no allocation, up to [`SORTED_MAX`] a sorted array of exact
 //! size, more a shared `RoaringBitmap` (a clone is a reference count; the first change of a shared one copies it, at
 //! most 1/8 byte per id of the id space). The form is not part of the value: equal sets are equal. No operation fails
 //! but `decode`.
@@ -16,7 +16,7 @@ use crate::event::EventError;
 use crate::event::codec::{Reader, VARINT_BYTES_MAX, put_varint};
 
 /// Ids that are held in place.
-pub const INLINE_MAX: usize = 5;
+pub const INLINE_MAX: usize = 3;
 /// Ids that are held in a sorted array; beyond, a bitmap. Scattered ids cost a bitmap about 60 bytes each.
 pub const SORTED_MAX: usize = 64;
 
@@ -30,7 +30,8 @@ enum Form {
         len: u8,
         ids: [u32; INLINE_MAX],
     },
-    Sorted(Box<[u32]>),
+    /// Boxed twice: a slice's length would make every set larger.
+    Sorted(Box<Box<[u32]>>),
     /// `runs`: may hold run containers, which must be undone before a change (they do not stay compact by themselves).
     Many {
         runs: bool,
@@ -38,7 +39,7 @@ enum Form {
     },
 }
 
-const _: () = assert!(size_of::<IdSet>() == 24);
+const _: () = assert!(size_of::<IdSet>() == 16);
 const _: () = assert!(INLINE_MAX < SORTED_MAX);
 
 impl Default for IdSet {
@@ -75,7 +76,7 @@ impl IdSet {
             few[..ids.len()].copy_from_slice(ids);
             IdSet(Form::Inline { len: ids.len() as u8, ids: few })
         } else if ids.len() <= SORTED_MAX {
-            IdSet(Form::Sorted(ids.into()))
+            IdSet(Form::Sorted(Box::new(ids.into())))
         } else {
             let mut bits = RoaringBitmap::new();
             // Ascending ids are appended; a refusal would leave the rest out, so the plain way stands behind it.
@@ -340,7 +341,7 @@ impl IdSet {
     pub fn heap_bytes(&self) -> usize {
         match &self.0 {
             Form::Inline { .. } => 0,
-            Form::Sorted(ids) => size_of_val::<[u32]>(ids),
+            Form::Sorted(ids) => size_of::<Box<[u32]>>() + size_of_val::<[u32]>(ids),
             Form::Many { bits, .. } => bits.serialized_size(),
         }
     }

@@ -9,4 +9,5 @@ pub mod idset;
 pub mod message;
 pub mod sched;
 pub mod site;
+pub mod slices;
 pub mod store;

@@ -1,6 +1,6 @@
-//! A queued message in memory: 72 bytes, one packed allocation for the envelope, and the set of pending ids.
+//! A queued message in memory: 56 bytes, one packed allocation for the envelope, and the set of pending ids.
 //!
-//! Promise: a message to one recipient takes about 72 + (sender and origin octets + 10) bytes here; what only few
+//! Promise: a message to one recipient takes about 56 + (sender and origin octets + 10) bytes here; what only few
 //! messages have (fates of some recipients, ORCPT, NOTIFY) lies in a box that others do not have. The Message-ID is
 //! mostly a place in the content ([`MessageIdAt`]). The envelope never changes after acceptance.
 
@@ -82,12 +82,43 @@ pub struct Message {
     /// Acceptance in ms << 8 | flags.
     accepted_flags: u64,
     pending: IdSet,
-    /// An [`Envelope`], packed.
-    envelope: Box<[u8]>,
-    extra: Option<Box<Extra>>,
+    cold: Cold,
 }
 
-const _: () = assert!(size_of::<Message>() == 72);
+/// An [`Envelope`], packed, and what few messages have beside it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Cold {
+    Envelope(Box<[u8]>),
+    With(Box<(Box<[u8]>, Extra)>),
+}
+
+impl Cold {
+    fn envelope(&self) -> &[u8] {
+        match self {
+            Cold::Envelope(packed) => packed,
+            Cold::With(both) => &both.0,
+        }
+    }
+
+    fn extra(&self) -> Option<&Extra> {
+        match self {
+            Cold::Envelope(_) => None,
+            Cold::With(both) => Some(&both.1),
+        }
+    }
+
+    fn extra_mut(&mut self) -> &mut Extra {
+        if let Cold::Envelope(packed) = self {
+            *self = Cold::With(Box::new((std::mem::take(packed), Extra::default())));
+        }
+        match self {
+            Cold::With(both) => &mut both.1,
+            Cold::Envelope(_) => unreachable!("it was made one with extra"),
+        }
+    }
+}
+
+const _: () = assert!(size_of::<Message>() == 40 + size_of::<IdSet>());
 
 impl Message {
     pub(crate) fn new(accept: Accept) -> Message {
@@ -96,15 +127,16 @@ impl Message {
         let flags = Flags::of(&accept);
         let mut params = accept.params;
         params.sort_unstable_by_key(|(id, _)| *id);
-        let extra = (!params.is_empty())
-            .then(|| Box::new(Extra { tally: Tally::default(), params: params.into_boxed_slice() }));
+        let mut cold = Cold::Envelope(packed.into_boxed_slice());
+        if !params.is_empty() {
+            cold.extra_mut().params = params.into_boxed_slice();
+        }
         Message {
             id: accept.id,
             content: accept.content,
             accepted_flags: accept.accepted << 8 | u64::from(flags.0),
             pending: accept.recipients,
-            envelope: packed.into_boxed_slice(),
-            extra,
+            cold,
         }
     }
 
@@ -112,7 +144,7 @@ impl Message {
         let mut message = Message::new(slice.accept);
         message.set_held(slice.held);
         if slice.tally != Tally::default() {
-            message.extra.get_or_insert_default().tally = slice.tally;
+            message.cold.extra_mut().tally = slice.tally;
         }
         message
     }
@@ -121,7 +153,7 @@ impl Message {
     pub(crate) fn settle(&mut self, fate: Fate, ids: &IdSet) -> u64 {
         let settled = self.pending.subtract(ids) as u64;
         if settled > 0 && !self.pending.is_empty() {
-            *self.extra.get_or_insert_default().tally.of_mut(fate) += settled;
+            *self.cold.extra_mut().tally.of_mut(fate) += settled;
         }
         settled
     }
@@ -142,9 +174,9 @@ impl Message {
                 buf,
                 &Head { id: self.id, content: self.content, accepted: self.accepted(), flags: self.flags() },
             );
-            put_part(buf, |buf| buf.extend_from_slice(&self.envelope));
+            put_part(buf, |buf| buf.extend_from_slice(self.cold.envelope()));
             self.pending.encode(buf);
-            let params = self.extra.as_deref().map_or(&[][..], |e| &e.params);
+            let params = self.cold.extra().map_or(&[][..], |e| &e.params);
             encode_params(buf, params.iter().map(|(id, p)| (*id, p.notify, p.orcpt.as_deref())));
         });
         put_part(buf, |buf| self.tally().encode(buf));
@@ -156,9 +188,9 @@ impl Message {
         const FIXED: usize = 12 + 3 * VARINT_BYTES_MAX + 1 + 6 * VARINT_BYTES_MAX + 2 * VARINT_BYTES_MAX;
         /// Id, NOTIFY bits, length of ORCPT.
         const PER_PARAM: usize = 5 + 2 + VARINT_BYTES_MAX;
-        let params = self.extra.as_deref().map_or(&[][..], |e| &e.params);
+        let params = self.cold.extra().map_or(&[][..], |e| &e.params);
         let texts: usize = params.iter().map(|(_, p)| PER_PARAM + p.orcpt.as_ref().map_or(0, String::len)).sum();
-        FIXED + self.envelope.len() + self.pending.encoded_bytes_max() + texts
+        FIXED + self.cold.envelope().len() + self.pending.encoded_bytes_max() + texts
     }
 
     pub fn id(&self) -> MessageId {
@@ -209,7 +241,7 @@ impl Message {
 
     /// Recipients that have their fate.
     pub fn tally(&self) -> Tally {
-        self.extra.as_deref().map_or_else(Tally::default, |e| e.tally)
+        self.cold.extra().map_or_else(Tally::default, |e| e.tally)
     }
 
     /// Recipients at acceptance.
@@ -220,7 +252,7 @@ impl Message {
     /// The cold parts; unpacking costs some tens of nanoseconds.
     pub fn envelope(&self) -> Envelope<'_> {
         // Only Envelope::write makes it.
-        Envelope::read(&self.envelope).unwrap_or_default()
+        Envelope::read(self.cold.envelope()).unwrap_or_default()
     }
 
     pub fn sender(&self) -> &str {
@@ -234,7 +266,7 @@ impl Message {
     /// Octets at the wire, prefix included.
     pub fn size(&self) -> u64 {
         // The first of what Envelope::write makes.
-        Reader::new(&self.envelope).varint().unwrap_or_default()
+        Reader::new(self.cold.envelope()).varint().unwrap_or_default()
     }
 
     pub fn prefix(&self) -> &[u8] {
@@ -255,7 +287,7 @@ impl Message {
 
     /// NOTIFY and ORCPT of a recipient that has some.
     pub fn params(&self, id: AddressId) -> Option<&RcptParams> {
-        let params = &self.extra.as_deref()?.params;
+        let params = &self.cold.extra()?.params;
         params.binary_search_by_key(&id, |(id, _)| *id).ok().map(|i| &params[i].1)
     }
 }

@@ -10,3 +10,4 @@ pub mod log;
 pub mod mailstat;
 pub mod rates;
 pub mod record;
+pub mod trace;

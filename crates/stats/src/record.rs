@@ -173,10 +173,11 @@ impl Record<'_> {
 }
 
 impl Attempt<'_> {
-    /// What became of recipients, told apart from the attempts: given up (`bounce`) or taken out (`operator`). Where a
+    /// What became of recipients, told apart from the attempts: given up (`bounce`), taken out (`operator`) or sent with others
+    /// in one message (`digest`). Where a
     /// log has both in one line, as other MTAs' have, it is read as two records.
     pub fn is_fate_alone(&self) -> bool {
-        matches!(self.mailer, "bounce" | "operator")
+        matches!(self.mailer, "bounce" | "operator" | "digest")
     }
 }
 

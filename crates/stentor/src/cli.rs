@@ -11,6 +11,7 @@ use crate::cli_verbs::{Acting, Selectors, Suspended};
 use crate::config::{self, Config, Diagnostic, LogLevel};
 use crate::control::{Client, ClientError, Reply, Request, Selection, Verb, protocol, render};
 use crate::http::auth::keys;
+use crate::observe::{batchstat, mailstat};
 use crate::observe::{hosts, latedudes, mailqq, realstat, report};
 use crate::{demo, journal_cmd, lab, process};
 
@@ -94,6 +95,10 @@ enum Command {
     Reload(Asking),
     /// Stop the running server when open transactions have ended.
     Stop(Asking),
+    /// What each hour or day brought, by list, domain or host: a table, from the history or from logs.
+    Mailstat(Box<mailstat::Options>),
+    /// Draw the picture of a day: deliveries per hour, arrivals, failures, the machine; from the history or from logs.
+    Batchstat(Box<batchstat::Options>),
     /// Read a password from the terminal or standard input and print its hash, for `[http]`.
     HttpPassword,
     /// Make a token for programs that use the HTTP API and print it with its hash, for `[http]`.
@@ -276,6 +281,8 @@ pub fn run(cli: Cli) -> ExitCode {
         }
         Command::Reload(asking) => ask(&asking, &Request::Reload),
         Command::Stop(asking) => ask(&asking, &Request::Stop),
+        Command::Mailstat(options) => mailstat::run(&options),
+        Command::Batchstat(options) => batchstat::run(&options),
         Command::HttpPassword => keys::password_command(),
         Command::HttpToken(new) => keys::token_command(&new),
         Command::Journal(options) => journal_cmd::run(options),

@@ -15,8 +15,9 @@ use crate::control::{
     Control, EnvelopeView, ErrorCode, Fates, MessageView, Observe, Peer, Posts, QueueSummary, RecipientState,
     RecipientView, Reply, Request, Selection, Status,
 };
-use crate::core::Core;
 use crate::core::hub::Hub;
+use crate::core::limits::Limit;
+use crate::core::{Core, log};
 use crate::live::{Snapshot, Watch, WatchOptions};
 use crate::{depth, report, site, verbs, waiting};
 
@@ -58,7 +59,8 @@ impl Operator {
         }
     }
 
-    async fn status(&self) -> Status {
+    /// The server at a glance.
+    pub async fn status(&self) -> Status {
         let core = &self.core;
         core.refresh_space().await;
         let counters = &core.counters;
@@ -89,6 +91,8 @@ impl Operator {
             journal_abandoned: counters.abandoned.load(Ordering::Relaxed),
             journal_bytes_moved: counters.bytes_moved.load(Ordering::Relaxed),
             journal_unprepared: counters.unprepared.load(Ordering::Relaxed),
+            journal_checkpoints: counters.checkpoints.load(Ordering::Relaxed),
+            journal_checkpoint_running: counters.is_checkpointing.load(Ordering::Relaxed),
             streamed_bytes: core.memory.streamed(),
             streamed_bytes_peak: core.memory.streamed_peak(),
             content_bytes: counters.content_bytes.load(Ordering::Relaxed),
@@ -97,10 +101,13 @@ impl Operator {
             dns_queries: dns.queries,
             dns_failures: dns.failures,
             log_lines_lost: core.log.dropped(),
+            history_lost: core.history.status().dropped,
+            history_bytes: core.history.status().bytes,
             lock_held_us_max: held.as_micros() as u64,
             lock_held_at,
             suspended,
             suspended_total,
+            webhooks_troubled: core.webhooks.troubled(),
         }
     }
 
@@ -202,6 +209,10 @@ impl Operator {
         }
     }
 
+    fn audit(&self, verb: &str, detail: &str, peer: &Peer) {
+        log::audit_note(&self.core, verb, &verbs::who(peer), detail);
+    }
+
     fn demand(&self, demand: Demand, text: &str) -> Reply {
         match self.demands.send(demand) {
             Ok(()) => Reply::Done { text: text.to_owned(), count: None },
@@ -214,6 +225,13 @@ impl Control for Operator {
     async fn handle(&self, request: Request, peer: Peer) -> Reply {
         if matches!(request, Request::Flush { .. } | Request::Suspend { .. } | Request::Reload | Request::Stop) {
             tracing::info!(who = verbs::who(&peer), ?request, "operator");
+        }
+        // What is journaled is told when it takes effect.
+        match &request {
+            Request::Flush { site } => self.audit("flush", site.as_deref().unwrap_or_default(), &peer),
+            Request::Reload => self.audit("reload", "", &peer),
+            Request::Stop => self.audit("stop", "", &peer),
+            _ => {}
         }
         match request {
             Request::Status => Reply::Status(Box::new(self.status().await)),
@@ -238,6 +256,10 @@ impl Control for Operator {
             Request::Reload => self.demand(Demand::Reload, "the configuration is read again; see the log"),
             Request::Stop => self.demand(Demand::Stop, "the server stops when open transactions have ended"),
         }
+    }
+
+    fn turned_away(&self) {
+        self.core.limits.hit(Limit::ControlConnections, self.core.clock.now());
     }
 
     async fn export(&self, selection: Selection, lines: mpsc::Sender<Vec<EnvelopeView>>) -> Reply {

@@ -112,8 +112,11 @@ fn reload(server: &Server, file: Option<&std::path::Path>) {
                 ("[journal]", config.journal != old.config.journal),
                 ("[dns]", config.dns != old.config.dns),
                 ("[log]", config.log != old.config.log),
+                ("[history]", config.history != old.config.history),
                 ("[control]", config.control != old.config.control),
                 ("[http]", config.http != old.config.http),
+                ("[webhooks]", config.webhooks != old.config.webhooks),
+                ("[telemetry]", config.telemetry != old.config.telemetry),
             ] {
                 if changed {
                     tracing::warn!("{what} changed: that takes a restart");

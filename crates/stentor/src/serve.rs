@@ -11,14 +11,16 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use stentor_journal::{Disk, Journal, JournalError, Options, RealDisk, Report};
+use stentor_history::History;
+use stentor_journal::{Disk, Journal, JournalError, Options, RealDisk, Report, Slice};
 use stentor_queue::ids::{ContentId, MessageNo};
 use stentor_queue::sched::Scheduler;
+use stentor_queue::slices::SliceRef;
 use stentor_queue::store::{Store, UnknownAddress};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-use crate::attempt_log::AttemptLog;
+use crate::attempt_log::Logs;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::control::{Control, ControlServer};
@@ -59,8 +61,10 @@ pub enum StartError {
     Listen { addr: SocketAddr, source: io::Error },
     #[error("the resolver cannot be set up: {0}")]
     Resolver(#[from] ResolverError),
-    #[error("the attempt log: {0}")]
+    #[error("the log: {0}")]
     Log(io::Error),
+    #[error("the history in {}: {source}; [history] keep_days = 0 goes without", path.display())]
+    History { path: PathBuf, source: io::Error },
     #[error("the control socket {}: {source}", path.display())]
     Control { path: PathBuf, source: io::Error },
     #[error("cannot listen on {addr} for HTTP: {source}; [http] listen names another address, or [] for none")]
@@ -108,7 +112,8 @@ impl Server {
             clock: clock.clone(),
             hub,
             reader: journal.reader(),
-            log: AttemptLog::start(&settings.attempt_log()).map_err(StartError::Log)?,
+            log: Logs::start(&settings.logs()).map_err(StartError::Log)?,
+            history: history(&settings, &clock)?,
             resolver: Resolver::new(settings.resolver(&addresses))?,
             next_content_id: journal.next_content_id(),
             actor: Arc::new(Tasks::new(Handle::current())),
@@ -125,6 +130,9 @@ impl Server {
         resume(&core);
         tokio::spawn(core.clone().tick());
         tokio::spawn(live::run(core.clone()));
+        tokio::spawn(core.clone().watch_limits());
+        crate::webhooks::start(&core);
+        crate::telemetry::start(&core);
         // Watched without a limit too: one may be set while the server runs.
         if let Some(group) = group {
             if let Some(bytes) = memory_limit {
@@ -219,7 +227,15 @@ impl Server {
             tracing::error!("the committer ended badly");
         }
         self.core.log.flush();
+        self.core.history.sync();
     }
+}
+
+/// The history of what happened, or none if it is switched off.
+fn history(settings: &Settings, clock: &Clock) -> Result<History, StartError> {
+    let Some(config) = settings.history(clock.clone()) else { return Ok(History::off()) };
+    let path = config.dir.clone();
+    History::start(config).map_err(|source| StartError::History { path, source })
 }
 
 /// Opens the journal and folds it into the store.
@@ -262,19 +278,26 @@ pub enum ReplayError {
 
 /// Opens the journal on a disk and folds it into a store; contents that nothing refers to are dropped.
 pub fn replay(disk: Arc<dyn Disk>, options: Options) -> Result<(Journal, Store, Report), ReplayError> {
-    replay_heard(disk, options, &mut |_| {})
+    replay_heard(disk, options, Store::new(), &mut |_| {})
 }
 
-/// The same, with a listener who hears every record before it is applied.
+/// The same into an empty store, with a listener who hears every record before it is applied.
 pub fn replay_heard(
     disk: Arc<dyn Disk>,
     options: Options,
+    mut store: Store,
     hear: &mut dyn FnMut(&[u8]),
 ) -> Result<(Journal, Store, Report), ReplayError> {
-    let mut store = Store::new();
     let (mut journal, report) = Journal::open(disk, options, &mut |record| {
         hear(record.payload);
-        store.apply_record(record.payload)?;
+        match record.slice {
+            Some(Slice { content, checksum }) => {
+                store.apply_slice(record.payload, SliceRef { content: ContentId(content), checksum })?;
+            }
+            None => {
+                store.apply_record(record.payload)?;
+            }
+        }
         Ok(())
     })?;
     store.replayed()?;

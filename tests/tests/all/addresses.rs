@@ -1,7 +1,5 @@
 //! The address book: one address in all its spellings, what is known of it, and what is forgotten.
 
-use std::time::Duration;
-
 use stentor_tests::{Server, TestLab, message, wait_until};
 
 fn lab() -> TestLab {
@@ -115,7 +113,11 @@ fn a_full_book_forgets_whom_it_does_not_need() {
     };
     let before = known(&server);
     assert!(!before.is_empty() && before.len() < ROUNDS * EACH / 40, "{} are known", before.len());
-    std::thread::sleep(Duration::from_millis(200));
+    // What is forgotten is durable before it is; history is when the checkpoint that has it is complete.
+    wait_until("a checkpoint is complete", || {
+        let status = server.status();
+        status["journal_checkpoints"].as_u64() > Some(0) && status["journal_checkpoint_running"] == false
+    });
     server.kill();
     server.start_again();
     let after = known(&server);

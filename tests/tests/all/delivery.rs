@@ -254,7 +254,7 @@ fn a_routes_hosts_are_tried_in_turn() {
     post(&server, &lab, &["ann@routed.example"], "route@test");
     lab.wait_clean("route@test", &["ann@routed.example"]);
     let refused = server.wait_log(&["connect: ", &first.replace("127.0.0.1:", "port="), "stat=Deferred"]);
-    assert!(refused.contains("relay=127.0.0.1"), "{refused}");
+    assert!(refused.contains("relay=[127.0.0.1]"), "{refused}");
 }
 
 #[test]

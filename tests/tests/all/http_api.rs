@@ -31,7 +31,7 @@ fn verbs_do_what_the_command_line_does() {
     assert_eq!(get("/api/v1/queue?sites_max=0")["recipients"], 2);
     assert_eq!(get("/api/v1/queue/stuck?rows_max=1")["recipients"][0]["messages"], 1);
     assert_eq!(get("/api/v1/addresses/ann%40down.example")["messages"], json!([id]));
-    assert_eq!(get("/api/v1/sites/down.example")["site"], "down.example");
+    assert_eq!(get("/api/v1/sites/down.example")["site"], "mx1.down.example");
     assert_eq!(server.http_get("/api/v1/messages/0000000000FF").expect(404).json()["error"]["code"], "not_found");
     server.http_get("/api/v1/queue?sites=1").expect(400);
     server.http_get("/api/v1/nothing").expect(404);

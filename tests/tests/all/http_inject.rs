@@ -62,8 +62,12 @@ fn base64(octets: &[u8]) -> String {
 
 #[test]
 fn what_is_wrong_is_refused_as_over_smtp() {
-    let (server, token) =
-        with_token(bare().set("message_size_bytes_max", "100000").alias("team@lists.test", &["ann@one.example"]));
+    let (server, token) = with_token(
+        bare()
+            .set("message_size_bytes_max", "100000")
+            .set("domains.local", "[\"lists.test\"]")
+            .alias("team@lists.test", &["ann@one.example"]),
+    );
     let post = |order: &serde_json::Value| server.http("POST", "/api/v1/messages").token(&token).json(order).send();
     let text = "Subject: x\n\nx\n";
     let order = |to: &str| json!({"sender": "me@home.example", "recipients": [to], "message": text});

@@ -15,8 +15,8 @@ use crate::Ms;
 use crate::disk::Disk;
 use crate::error::JournalError;
 use crate::format::{
-    BLOCK_BYTES, BadHeader, BatchHeader, Checkpoint, PIECE_HEADER_BYTES, Position, Records, decode_checkpoint_end,
-    decode_piece, kind,
+    BLOCK_BYTES, BadHeader, BatchHeader, Checkpoint, PIECE_HEADER_BYTES, Position, Records, Slice,
+    decode_checkpoint_end, decode_piece, decode_slice, kind,
 };
 pub use contents::{Lost, StoredContents};
 use survey::{Source, lenient_survey};
@@ -121,6 +121,11 @@ pub enum Item<'a> {
         begin_generation: u32,
         begin_offset: u64,
     },
+    /// The checkpoint of this number has a slice that is a content.
+    Slice {
+        number: u64,
+        slice: Slice,
+    },
     Void,
     /// Of a kind that this version does not know.
     Unknown {
@@ -137,6 +142,8 @@ pub struct Inspection {
     pub findings: Vec<Finding>,
     /// Replay starts with the batch of this sequence number: the newest checkpoint's begin, or 0.
     pub replay_from: u64,
+    /// That checkpoint's number, or 0.
+    pub checkpoint: u64,
     /// Last readable sequence number.
     pub last_seq: u64,
     /// Where a batch was cut at the end of the log: normal after a crash.
@@ -163,8 +170,8 @@ pub fn inspect(disk: &dyn Disk, visit: &mut dyn FnMut(&Seen<'_>)) -> Result<Insp
         found.last_seq = found.last_seq.max(summary.last_seq);
         found.segments.push(summary);
     }
-    if let Some(Checkpoint { begin, .. }) = newest {
-        found.replay_from = begin.seq;
+    if let Some(Checkpoint { begin, number }) = newest {
+        (found.replay_from, found.checkpoint) = (begin.seq, number);
         for segment in &mut found.segments {
             if segment.state == SegmentState::Log && segment.generation < begin.generation {
                 segment.state = SegmentState::Old;
@@ -323,6 +330,7 @@ fn show(
                 let Position { generation: begin_generation, offset: begin_offset, seq: begin_seq } = begin;
                 Item::CheckpointEnd { number, begin_seq, begin_generation, begin_offset }
             }),
+            kind::SLICE => decode_slice(payload).map_or(unknown, |(number, slice)| Item::Slice { number, slice }),
             kind::VOID => Item::Void,
             _ => unknown,
         };

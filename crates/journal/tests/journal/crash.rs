@@ -36,6 +36,9 @@ fn run(disk: &SimDisk, seed: u64, steps: usize, mutation: Mutation) -> Result<Be
     }
     if !disk.is_cut() {
         owner.check_contents()?;
+        if mutation == Mutation::None && steps >= 60 && owner.kept == 0 {
+            return Err("no slice was kept".to_owned());
+        }
     }
     Ok(Before { durable: owner.durable, candidate: owner.state, operations: disk.operations() })
 }
@@ -111,6 +114,18 @@ fn the_checker_bites_without_directory_syncs() {
 #[test]
 fn the_checker_bites_when_a_record_comes_before_its_content() {
     let outcome = campaign(0..10, 30, Mutation::RecordBeforeContent, |_| {});
+    assert!(outcome.is_err(), "no loss was seen in {outcome:?} cuts");
+}
+
+#[test]
+fn the_checker_bites_when_a_slice_that_is_still_needed_is_dropped() {
+    let outcome = campaign(0..10, 200, Mutation::SliceDroppedEarly, |_| {});
+    assert!(outcome.is_err(), "no loss was seen in {outcome:?} cuts");
+}
+
+#[test]
+fn the_checker_bites_when_a_slice_that_has_changed_is_kept() {
+    let outcome = campaign(0..10, 60, Mutation::SliceKeptStale, |_| {});
     assert!(outcome.is_err(), "no loss was seen in {outcome:?} cuts");
 }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use fastrand::Rng;
-use stentor_journal::{Batch, CheckpointStep, CommitError, Journal, JournalError, Options, Report, SimDisk};
+use stentor_journal::{Batch, CheckpointStep, CommitError, Journal, JournalError, Options, Report, SimDisk, Slice};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Message {
@@ -67,7 +67,14 @@ pub enum Mutation {
     None,
     /// A record is committed in the batch before its content's.
     RecordBeforeContent,
+    /// Slices that the durable checkpoint names are dropped before the next one is durable.
+    SliceDroppedEarly,
+    /// A slice is kept although what it shows has changed.
+    SliceKeptStale,
 }
+
+/// Messages of one slice.
+const GROUP: u64 = 4;
 
 struct Session {
     content: u64,
@@ -88,6 +95,10 @@ pub struct Owner {
     late: Vec<(u64, Vec<u8>)>,
     next_message: u64,
     slices_from: Option<u64>,
+    /// Slices that show their messages as they are.
+    slices: BTreeMap<u64, Slice>,
+    /// How often one was named again.
+    pub kept: u64,
     pub now: u64,
 }
 
@@ -117,6 +128,8 @@ impl Owner {
             late: Vec::new(),
             next_message,
             slices_from: None,
+            slices: BTreeMap::new(),
+            kept: 0,
             now: 1,
         }
     }
@@ -126,9 +139,17 @@ impl Owner {
         self.next_message += 1;
         self.batch.record(&record(b'A', &[id, content, len]));
         self.state.messages.insert(id, Message { content, len });
+        self.changed(id);
+    }
+
+    fn changed(&mut self, id: u64) {
+        if self.mutation != Mutation::SliceKeptStale {
+            self.slices.remove(&(id / GROUP));
+        }
     }
 
     fn finish(&mut self, id: u64) {
+        self.changed(id);
         let Some(message) = self.state.messages.remove(&id) else { return };
         self.batch.record(&record(b'F', &[id]));
         self.batch.drop_content(message.content);
@@ -194,18 +215,48 @@ impl Owner {
                 self.journal.begin_checkpoint(&mut self.batch);
                 self.slices_from = Some(0);
             }
+            if self.mutation == Mutation::SliceDroppedEarly && self.rng.u8(0..4) == 0 {
+                let slices: Vec<u64> = self.journal.slices().collect();
+                for content in slices {
+                    self.journal.drop_content(content);
+                }
+            }
             return;
         }
-        if let Some(from) = self.slices_from {
-            let some: Vec<_> = self.state.messages.range(from..).take(5).map(|(id, message)| (*id, *message)).collect();
-            self.slices_from = some.last().map(|(id, _)| id + 1);
-            let words: Vec<u64> = some.iter().flat_map(|(id, message)| [*id, message.content, message.len]).collect();
-            self.batch.record(&record(b'S', &words));
+        for _ in 0..2 {
+            let Some(from) = self.slices_from else { break };
+            self.slices_from = self.slice(from);
+        }
+        if self.slices_from.is_some() {
             self.journal.checkpoint_slice(&mut self.batch);
         } else {
             let step = self.journal.end_checkpoint(&mut self.batch);
             assert_ne!(step, CheckpointStep::Aborted, "nothing failed since it began");
         }
+    }
+
+    /// The next messages as a slice: kept, written, or as a record; where to go on.
+    fn slice(&mut self, from: u64) -> Option<u64> {
+        let (first, _) = self.state.messages.range(from..).next()?;
+        let group = first / GROUP;
+        let next = (group + 1) * GROUP;
+        if let Some(slice) = self.slices.get(&group)
+            && self.journal.keep_slice(&mut self.batch, *slice)
+        {
+            self.kept += 1;
+            return Some(next);
+        }
+        let messages = self.state.messages.range(group * GROUP..next);
+        let words: Vec<u64> = messages.flat_map(|(id, message)| [*id, message.content, message.len]).collect();
+        let record = record(b'S', &words);
+        if self.rng.u8(0..4) == 0 {
+            self.batch.record(&record);
+        } else {
+            let id = self.journal.next_content_id();
+            let slice = self.journal.write_slice(&mut self.batch, id, &record);
+            self.slices.insert(group, slice.expect("a checkpoint is running"));
+        }
+        Some(next)
     }
 
     pub fn commit(&mut self) -> Result<(), CommitError> {

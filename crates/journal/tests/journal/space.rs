@@ -160,19 +160,24 @@ struct History {
     content_bytes_max: u64,
     live_max: usize,
     rounds: u64,
+    /// Slices of a sixteenth of a segment that checkpoints name, and of how many one changes in between.
+    slices: (usize, usize),
 }
 
 /// The largest use of the disk in a history, as a part of what `docs/journal-format.md` (Disk use) promises.
 fn largest_use(history: History, options: &stentor_journal::Options) -> f64 {
-    let History { finish, segment_bytes, content_bytes_max, live_max, rounds } = history;
+    let History { finish, segment_bytes, content_bytes_max, live_max, rounds, slices } = history;
     let seed = finish as u64;
     let disk = SimDisk::new(seed);
     let options = stentor_journal::Options { segment_bytes, reserve_segments: 0, seed: 1, ..options.clone() };
-    let pool = options.pool_ready_max as u64 * segment_bytes;
     let (mut journal, _) = Journal::open(Arc::new(disk.clone()), options, &mut |_| Ok(())).unwrap();
     let preparer = journal.preparer();
     let mut rng = fastrand::Rng::with_seed(seed);
     let (mut batch, mut live) = (Batch::new(), std::collections::VecDeque::new());
+    let (slices, changes_one_in) = slices;
+    let mut state = vec![None; slices];
+    // The next slice of a checkpoint that runs.
+    let mut next_slice = 0;
     let mut most = 0.0f64;
     for round in 0..rounds {
         if live.len() < live_max {
@@ -191,6 +196,10 @@ fn largest_use(history: History, options: &stentor_journal::Options) -> f64 {
                 let index = rng.usize(0..live.len());
                 live.swap_remove_back(index)
             }
+            Finish::Tides if live.len() == live_max => {
+                live.drain(1..).for_each(|(id, _)| batch.drop_content(id));
+                live.pop_front()
+            }
             _ => None,
         };
         if let Some((id, _)) = done {
@@ -201,56 +210,125 @@ fn largest_use(history: History, options: &stentor_journal::Options) -> f64 {
         }
         // The owner's drive: begin, then journal slices and the end with the batches that follow.
         if journal.checkpoint_running() {
+            // As the committer: named as many as there are, written one a batch.
+            for slice in state.iter_mut().skip(next_slice) {
+                next_slice += 1;
+                let is_kept = rng.usize(0..changes_one_in) > 0
+                    && slice.is_some_and(|known| journal.keep_slice(&mut batch, known));
+                if !is_kept {
+                    let (id, bytes) = (journal.next_content_id(), vec![b's'; segment_bytes as usize / 16]);
+                    *slice = journal.write_slice(&mut batch, id, &bytes);
+                    break;
+                }
+            }
+            if next_slice == slices {
+                journal.end_checkpoint(&mut batch);
+            }
+        } else if journal.checkpoint_due() {
+            journal.begin_checkpoint(&mut batch);
+            next_slice = 0;
+        }
+        journal.commit(&mut batch, round).unwrap();
+        while preparer.prepare().unwrap() {}
+        let space = journal.space();
+        let bound = space.live_content_bytes * 3 / 2 + 2 * segment_bytes;
+        // The disk is endless: what is not free is used.
+        let used = u64::MAX - stentor_journal::Disk::free_bytes(&disk).unwrap();
+        // What falls all at once is given back when cleaning has gone through.
+        let is_settled = !journal.clean_due() && !journal.checkpoint_running() && !journal.checkpoint_due();
+        if slices > 0 && finish == Finish::Tides && !is_settled {
+            continue;
+        }
+        most = most.max(used as f64 / bound as f64);
+    }
+    most
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Finish {
+    Oldest,
+    Newest,
+    Any,
+    Waves,
+    /// All at once.
+    Tides,
+}
+
+#[test]
+fn disk_use_stays_under_live_bytes_and_a_half_whatever_the_history() {
+    for finish in [Finish::Oldest, Finish::Newest, Finish::Any, Finish::Waves, Finish::Tides] {
+        for (blocks, content_bytes_max, live_max, rounds, slices) in [
+            (64, 12_000, 400, 3000, (0, 1)),
+            (16, 3_000, 10, 1500, (0, 1)),
+            (32, 500, 600, 2500, (0, 1)),
+            (16, 200, 300, 2000, (0, 1)),
+            (64, 3_000, 900, 2500, (0, 1)),
+            (64, 12_000, 400, 3000, (60, 20)),
+            (64, 3_000, 5, 2000, (12, 6)),
+            (64, 3_000, 5, 2000, (60, 4)),
+        ] {
+            let segment_bytes = blocks * 4096;
+            let history = History { finish, segment_bytes, content_bytes_max, live_max, rounds, slices };
+            let most = largest_use(history, &stentor_journal::Options::default());
+            // Much more than a sixteenth of the live content is state that changes from one checkpoint to the next.
+            let is_restless = slices.1 == 4;
+            assert!(most <= if is_restless { 1.1 } else { 1.0 }, "{history:?}: {most} of the bound");
+        }
+    }
+}
+
+/// Each of the means is needed, and the test above would see if one was missing.
+#[test]
+fn the_bound_is_broken_without_cleaning_with_rare_checkpoints_and_if_room_is_not_seen_to() {
+    let large = History {
+        finish: Finish::Waves,
+        segment_bytes: 64 * 4096,
+        content_bytes_max: 12_000,
+        live_max: 400,
+        rounds: 3000,
+        slices: (0, 1),
+    };
+    let small = History { content_bytes_max: 3_000, live_max: 10, segment_bytes: 16 * 4096, ..large };
+    let options = || stentor_journal::Options { spare_segments: 1000, ..Default::default() };
+    let clean = largest_use(large, &stentor_journal::Options { clean_total_percent_max: 0, ..options() });
+    let rare = largest_use(large, &stentor_journal::Options { checkpoint_bytes_min: 1 << 30, ..options() });
+    let pool = largest_use(small, &options());
+    assert!(clean > 1.0 && rare > 1.0 && pool > 1.0, "{clean} {rare} {pool}");
+}
+
+/// Relay beside much that waits: what checkpoints free is what the log takes up to the next.
+#[test]
+fn segments_go_round_without_being_made_again() {
+    let segment_bytes = 64 * 4096;
+    let disk = SimDisk::new(25);
+    let options = stentor_journal::Options { segment_bytes, reserve_segments: 0, seed: 1, ..Default::default() };
+    let (mut journal, _) = Journal::open(Arc::new(disk.clone()), options, &mut |_| Ok(())).unwrap();
+    let preparer = journal.preparer();
+    let (mut batch, mut early) = (Batch::new(), journal.statistics());
+    for round in 0..6000u64 {
+        let id = journal.next_content_id();
+        batch.content(id, true, &content_bytes(id, 6000));
+        // The first wait for good; of the others each is finished some rounds later.
+        if id > 1500 + 20 {
+            batch.drop_content(id - 20);
+        }
+        if journal.clean_due() {
+            journal.clean(&mut batch, segment_bytes as usize / 8);
+        }
+        if journal.checkpoint_running() {
             journal.end_checkpoint(&mut batch);
         } else if journal.checkpoint_due() {
             journal.begin_checkpoint(&mut batch);
         }
         journal.commit(&mut batch, round).unwrap();
         while preparer.prepare().unwrap() {}
-        let space = journal.space();
-        let bound = space.live_content_bytes * 3 / 2 + 3 * segment_bytes + pool;
-        // The disk is endless: what is not free is used.
-        let used = u64::MAX - stentor_journal::Disk::free_bytes(&disk).unwrap();
-        most = most.max(used as f64 / bound as f64);
-    }
-    most
-}
-
-#[derive(Debug, Clone, Copy)]
-enum Finish {
-    Oldest,
-    Newest,
-    Any,
-    Waves,
-}
-
-#[test]
-fn disk_use_stays_under_live_bytes_and_a_half_whatever_the_history() {
-    for finish in [Finish::Oldest, Finish::Newest, Finish::Any, Finish::Waves] {
-        for (blocks, content_bytes_max, live_max, rounds) in
-            [(64, 12_000, 400, 3000), (16, 3_000, 10, 1500), (32, 500, 600, 2500)]
-        {
-            let segment_bytes = blocks * 4096;
-            let history = History { finish, segment_bytes, content_bytes_max, live_max, rounds };
-            let most = largest_use(history, &stentor_journal::Options::default());
-            assert!(most <= 1.0, "{history:?}: {most} of the bound");
+        if round == 3000 {
+            early = journal.statistics();
         }
     }
-}
-
-#[test]
-fn the_bound_is_broken_without_cleaning_by_the_total_and_with_rare_checkpoints() {
-    let history = History {
-        finish: Finish::Waves,
-        segment_bytes: 64 * 4096,
-        content_bytes_max: 12_000,
-        live_max: 400,
-        rounds: 3000,
-    };
-    let options = stentor_journal::Options::default;
-    let clean = largest_use(history, &stentor_journal::Options { clean_total_percent_max: 0, ..options() });
-    let rare = largest_use(history, &stentor_journal::Options { checkpoint_bytes_min: 1 << 30, ..options() });
-    assert!(clean > 1.0 && rare > 1.0, "{clean} {rare}");
+    let late = journal.statistics();
+    assert!(late.checkpoints > early.checkpoints + 5, "{late:?}");
+    assert_eq!((late.bytes_prepared, late.unprepared), (early.bytes_prepared, early.unprepared), "{late:?}");
 }
 
 /// A journal with 200 small contents in old segments, every tenth of which is live: there is something to clean.

@@ -130,8 +130,12 @@ impl MailboxHistory {
         self.last
     }
 
-    pub(super) fn saw(&mut self, now: Ms) {
-        self.seen = self.seen.max(slot(now));
+    /// Whether that says more than before.
+    pub(super) fn saw(&mut self, now: Ms) -> bool {
+        let slot = slot(now);
+        let is_news = slot > self.seen;
+        self.seen = self.seen.max(slot);
+        is_news
     }
 
     pub(super) fn delivered(&mut self, now: Ms, xdelay_ms: Ms) {

@@ -25,11 +25,13 @@ mod arena;
 mod history;
 
 use std::hash::BuildHasher;
+use std::ops::Range;
 
 use foldhash::fast::RandomState;
 
 use crate::ids::{AddressId, DomainId, Ms};
 use crate::idset::IdSet;
+use crate::slices::{Pages, Paging, SliceRef};
 use crate::store::index::Index;
 use arena::{Arena, Chunked};
 pub use history::{LastOutcome, MailboxHistory, SLOT_MS, SiteAttempt, SiteHistory, slot};
@@ -59,7 +61,7 @@ struct Domain {
 }
 
 /// See the module's page.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct AddressBook {
     arena: Arena,
     entries: Chunked<Entry>,
@@ -83,11 +85,44 @@ pub struct AddressBook {
     /// Chunk and offset up to which texts were moved.
     moving: Option<(usize, usize)>,
     hasher: RandomState,
+    /// Ids of a page of the checkpoint: 2 to this.
+    page_shift: u32,
+    address_pages: Pages,
+    site_pages: Pages,
+}
+
+impl Default for AddressBook {
+    fn default() -> Self {
+        AddressBook::with_page_shift(Paging::default().ids_shift)
+    }
 }
 
 impl AddressBook {
     pub fn new() -> Self {
         AddressBook::default()
+    }
+
+    pub(crate) fn with_page_shift(page_shift: u32) -> Self {
+        AddressBook {
+            arena: Arena::default(),
+            entries: Chunked::default(),
+            by_text: Index::default(),
+            domains: Chunked::default(),
+            by_name: Index::default(),
+            free: Vec::new(),
+            released: IdSet::new(),
+            forgotten: IdSet::new(),
+            releasing: IdSet::new(),
+            reused_early: 0,
+            reused: 0,
+            emptied: IdSet::new(),
+            free_domains: Vec::new(),
+            moving: None,
+            hasher: RandomState::default(),
+            page_shift,
+            address_pages: Pages::default(),
+            site_pages: Pages::default(),
+        }
     }
 
     /// Interned addresses.
@@ -273,8 +308,64 @@ impl AddressBook {
     /// A message names the address.
     #[inline]
     pub fn saw(&mut self, id: AddressId, now: Ms) {
-        if let Some(history) = self.history_mut(id) {
-            history.saw(now);
+        if let Some(history) = self.history_mut(id)
+            && history.saw(now)
+        {
+            self.aged(id);
+        }
+    }
+
+    /// What a checkpoint has of the address's history is not the newest.
+    #[inline]
+    fn aged(&mut self, id: AddressId) {
+        self.address_pages.aged((id.0 >> self.page_shift) as usize);
+    }
+
+    #[inline]
+    fn domain_aged(&mut self, id: u32) {
+        self.site_pages.aged((id >> self.page_shift) as usize);
+    }
+
+    pub(crate) fn address_pages(&mut self) -> &mut Pages {
+        &mut self.address_pages
+    }
+
+    pub(crate) fn site_pages(&mut self) -> &mut Pages {
+        &mut self.site_pages
+    }
+
+    /// The ids of a page; none behind the last.
+    pub(crate) fn page_of_ids(&self, page: usize) -> Range<u32> {
+        self.page_below(page, self.id_bound())
+    }
+
+    /// The domain ids of a page; none behind the last.
+    pub(crate) fn page_of_domains(&self, page: usize) -> Range<u32> {
+        self.page_below(page, self.domains.len() as u32)
+    }
+
+    fn page_below(&self, page: usize, bound: u32) -> Range<u32> {
+        let at = |page: usize| ((page as u64) << self.page_shift).min(bound.into()) as u32;
+        at(page)..at(page + 1)
+    }
+
+    /// Pages whose history the checkpoint that begins writes: of addresses, and of domains.
+    pub(crate) fn choose_aged(&mut self) -> (IdSet, IdSet) {
+        (self.address_pages.choose_aged(), self.site_pages.choose_aged())
+    }
+
+    /// The page that all of these are on.
+    pub(crate) fn page_of(&self, ids: impl Iterator<Item = AddressId>) -> Option<usize> {
+        let mut pages = ids.map(|id| (id.0 >> self.page_shift) as usize);
+        let first = pages.next()?;
+        pages.all(|page| page == first).then_some(first)
+    }
+
+    /// Replay: a slice has told of so many addresses of a page. If these are all, it shows the page.
+    pub(crate) fn found_page(&mut self, page: usize, addresses: usize, slice: SliceRef) {
+        let there = self.page_of_ids(page).filter(|id| self.is_interned(AddressId(*id))).count();
+        if there == addresses {
+            self.address_pages.found(page, slice);
         }
     }
 
@@ -283,6 +374,7 @@ impl AddressBook {
     pub fn delivered(&mut self, id: AddressId, now: Ms, xdelay_ms: Ms) {
         if let Some(history) = self.history_mut(id) {
             history.delivered(now, xdelay_ms);
+            self.aged(id);
         }
     }
 
@@ -291,6 +383,7 @@ impl AddressBook {
     pub fn refused(&mut self, id: AddressId, now: Ms, permanent: bool) {
         if let Some(history) = self.history_mut(id) {
             history.refused(now, permanent);
+            self.aged(id);
         }
     }
 
@@ -304,6 +397,7 @@ impl AddressBook {
     pub fn site_attempt(&mut self, id: DomainId, now: Ms, attempt: SiteAttempt) {
         if let Some(domain) = self.domains.get_mut(id.0 as usize) {
             domain.history.attempt(now, attempt);
+            self.domain_aged(id.0);
         }
     }
 
@@ -312,6 +406,7 @@ impl AddressBook {
         for id in 0..self.id_bound() {
             if let Some(history) = self.history_mut(AddressId(id)).filter(|history| history.last_seen().is_none()) {
                 history.saw(newest);
+                self.aged(AddressId(id));
             }
         }
     }
@@ -384,7 +479,8 @@ impl AddressBook {
         let domains = (0..self.domains.len()).filter_map(|i| self.domains.get(i));
         let domains: usize = domains.map(|domain| domain.name.len() + domain.ids.heap_bytes()).sum();
         let indices = self.by_text.heap_bytes() + self.by_name.heap_bytes();
-        self.arena.heap_bytes() + self.entries.heap_bytes() + self.domains.heap_bytes() + domains + indices
+        let pages = self.address_pages.heap_bytes() + self.site_pages.heap_bytes();
+        self.arena.heap_bytes() + self.entries.heap_bytes() + self.domains.heap_bytes() + domains + indices + pages
     }
 
     fn find(&self, hash: u64, text: &str) -> Option<u32> {
@@ -394,6 +490,7 @@ impl AddressBook {
     }
 
     fn occupy(&mut self, id: u32, at: u32, hash: u64, text: &str) {
+        self.address_pages.changed((id >> self.page_shift) as usize);
         let domain = self.intern_domain(text.rsplit_once('@').map_or("", |(_, domain)| domain));
         if let Some(domain) = self.domains.get_mut(domain as usize) {
             domain.ids.insert(id);
@@ -413,6 +510,7 @@ impl AddressBook {
 
     fn vacate(&mut self, id: AddressId) -> bool {
         let Some(domain) = self.try_domain(id) else { return false };
+        self.address_pages.changed((id.0 >> self.page_shift) as usize);
         let hash = self.hasher.hash_one(self.text(id));
         self.by_text.remove(hash, id.0);
         if let Some(entry) = self.domains.get_mut(domain.0 as usize) {

@@ -46,6 +46,8 @@ mod kind {
     pub const TOTALS: u8 = 0x20;
     pub const MESSAGES: u8 = 0x21;
     pub const CHECKPOINT_END: u8 = 0x22;
+    /// Since version 3.
+    pub const ADDRESSES: u8 = 0x23;
     /// From here on a reader that does not know the kind skips it.
     pub const SKIPPABLE: u8 = 0x80;
     /// Both since version 2.
@@ -191,6 +193,8 @@ pub enum Event<'a> {
     Mailboxes(Vec<(AddressId, MailboxHistory)>),
     /// Part of a checkpoint: what the past says of domains' hosts. Soft.
     Sites(Vec<(&'a str, SiteHistory)>),
+    /// Part of a checkpoint: addresses with their ids, and what the past says of their mailboxes.
+    Addresses(Vec<(AddressId, &'a str, MailboxHistory)>),
     /// A kind of a newer version that may be skipped.
     Skipped(u8),
 }
@@ -234,6 +238,13 @@ impl<'a> Event<'a> {
                     put_site(buf, name, history);
                 }
             }
+            Event::Addresses(addresses) => {
+                begin_addresses(buf);
+                let mut next = 0;
+                for (id, text, history) in addresses {
+                    next = put_address(buf, next, *id, text.as_bytes(), *history);
+                }
+            }
             Event::Skipped(kind) => buf.push(*kind),
         }
     }
@@ -260,6 +271,7 @@ impl<'a> Event<'a> {
             kind::CHECKPOINT_END => Event::CheckpointEnd,
             kind::MAILBOXES => Event::Mailboxes(decode_mailboxes(r)?),
             kind::SITES => Event::Sites(decode_sites(r)?),
+            kind::ADDRESSES => Event::Addresses(decode_addresses(r)?),
             code => match FATES.get(usize::from(code.wrapping_sub(kind::OUTCOME))) {
                 Some(fate) => decode_outcome(r, *fate)?,
                 None if code >= kind::SKIPPABLE => Event::Skipped(code),
@@ -287,11 +299,6 @@ pub(crate) fn put_interned(buf: &mut Vec<u8>, next: i64, id: AddressId, text: &[
     put_zigzag(buf, i64::from(id.0) - next);
     put_bytes(buf, text);
     i64::from(id.0) + 1
-}
-
-/// [`put_interned`] appends at most this many bytes.
-pub(crate) fn interned_bytes_max(text: &[u8]) -> usize {
-    2 * codec::VARINT_BYTES_MAX + text.len()
 }
 
 fn decode_intern<'a>(r: &mut Reader<'a>) -> Result<Vec<(AddressId, &'a str)>, EventError> {
@@ -322,9 +329,6 @@ pub(crate) fn begin_mailboxes(buf: &mut Vec<u8>) {
     buf.push(kind::MAILBOXES);
 }
 
-/// [`put_mailbox`] appends at most this many bytes.
-pub(crate) const MAILBOX_BYTES_MAX: usize = codec::VARINT_BYTES_MAX + MailboxHistory::BYTES;
-
 /// Appends one entry; `next` is 0 at first, then what the last call answered.
 pub(crate) fn put_mailbox(buf: &mut Vec<u8>, next: i64, id: AddressId, history: MailboxHistory) -> i64 {
     put_zigzag(buf, i64::from(id.0) - next);
@@ -342,13 +346,29 @@ fn decode_mailboxes(r: &mut Reader<'_>) -> Result<Vec<(AddressId, MailboxHistory
     Ok(entries)
 }
 
-pub(crate) fn begin_sites(buf: &mut Vec<u8>) {
-    buf.push(kind::SITES);
+pub(crate) fn begin_addresses(buf: &mut Vec<u8>) {
+    buf.push(kind::ADDRESSES);
 }
 
-/// [`put_site`] appends at most this many bytes.
-pub(crate) fn site_bytes_max(name: &str) -> usize {
-    codec::VARINT_BYTES_MAX + name.len() + 4 + SiteHistory::BYTES
+/// Appends one entry; `next` is 0 at first, then what the last call answered.
+pub(crate) fn put_address(buf: &mut Vec<u8>, next: i64, id: AddressId, text: &[u8], history: MailboxHistory) -> i64 {
+    let next = put_interned(buf, next, id, text);
+    buf.extend_from_slice(&history.to_bytes());
+    next
+}
+
+fn decode_addresses<'a>(r: &mut Reader<'a>) -> Result<Vec<(AddressId, &'a str, MailboxHistory)>, EventError> {
+    let (mut entries, mut next) = (Vec::new(), 0);
+    while !r.is_empty() {
+        let (id, text) = (take_id(r, &mut next)?, r.text()?);
+        let bytes = r.take(MailboxHistory::BYTES as u64)?.try_into().map_err(|_| EventError::Short)?;
+        entries.push((id, text, MailboxHistory::of_bytes(bytes)));
+    }
+    Ok(entries)
+}
+
+pub(crate) fn begin_sites(buf: &mut Vec<u8>) {
+    buf.push(kind::SITES);
 }
 
 pub(crate) fn put_site(buf: &mut Vec<u8>, name: &str, history: &SiteHistory) {

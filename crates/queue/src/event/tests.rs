@@ -108,7 +108,11 @@ proptest! {
     ) {
         round_trips(&Event::Forget { ids });
         let mailboxes = mailboxes.into_iter().map(|(id, bytes)| (AddressId(id), MailboxHistory::of_bytes(bytes)));
-        round_trips(&Event::Mailboxes(mailboxes.collect()));
+        let mailboxes: Vec<_> = mailboxes.collect();
+        let texts: Vec<String> = mailboxes.iter().map(|(id, _)| format!("user{}@example.org", id.0)).collect();
+        let addresses = mailboxes.iter().zip(&texts).map(|((id, history), text)| (*id, text.as_str(), *history));
+        round_trips(&Event::Addresses(addresses.collect()));
+        round_trips(&Event::Mailboxes(mailboxes));
         let site = SiteHistory::read(&mut Reader::new(&site)).unwrap();
         round_trips(&Event::Sites(names.iter().map(|name| (name.as_str(), site)).collect()));
     }

@@ -101,6 +101,8 @@ pub(super) struct Conns {
     pub overdue: VecDeque<(Slot, ConnId)>,
     /// Connections that became idle; entries that no longer hold are skipped.
     idle: Vec<(Slot, Ms)>,
+    /// Times that a site had as many as it may.
+    pub at_site_max: u64,
 }
 
 impl Conns {
@@ -282,6 +284,7 @@ impl Scheduler {
             return true;
         }
         if path.conns - path.silent >= path.allowed(max, adapts) {
+            self.conns.at_site_max += u64::from(path.conns - path.silent >= max);
             return false;
         }
         let ordinary = entry.lines.ordinary_for(source, &self.flows);

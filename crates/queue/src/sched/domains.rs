@@ -55,7 +55,7 @@ pub(super) struct Relink {
 #[derive(Default)]
 pub(super) struct Domains {
     list: Pieces<Domain>,
-    queue: VecDeque<DomainId>,
+    pub(super) queue: VecDeque<DomainId>,
     asked: usize,
     pub relinks: VecDeque<Relink>,
 }

@@ -111,6 +111,10 @@ pub struct Load {
     pub lists: usize,
     pub clocks: usize,
     pub timers: usize,
+    /// Domains whose look-up waits for others.
+    pub look_ups_waiting: usize,
+    /// Times that mail waited because its site had as many connections as it may.
+    pub at_site_max: u64,
 }
 
 impl Scheduler {
@@ -125,6 +129,8 @@ impl Scheduler {
             lists: self.waits.lists_len(),
             clocks: self.clocks.len(),
             timers: self.timers.len(),
+            look_ups_waiting: self.domains.queue.len(),
+            at_site_max: self.conns.at_site_max,
         }
     }
 

@@ -1,24 +1,28 @@
-//! The checkpoint's cursor: the state as records, a slice at a time, while the store goes on changing.
+//! The checkpoint's cursor: the state as records and kept slices, a step at a time, while the store goes on changing.
 //!
-//! Promise: a slice is at most [`SLICE_BYTES_MAX`] unless one message or list alone is larger (its id set has at most
-//! one bit per id of the book, its ORCPTs what the client sent); one call makes one slice. Messages accepted after the
-//! begin are not sliced: the log has them. Replay from the begin gives the state at any later point of the log.
+//! Promise: a page of the state that has not changed since it was last written is only named (`slices.rs`), so that a
+//! checkpoint costs what has changed and some octets a page. A slice is at most [`SLICE_BYTES_MAX`] unless one message or list
+//! alone is larger (its id set has at most one bit per id of the book, its ORCPTs what the client sent); one step goes on
+//! until the batch is full. Messages accepted after the begin are not sliced: the log has them. Replay from the begin
+//! gives the state at any later point of the log.
 //!
-//! On its way the cursor notes which addresses lists and messages refer to; what came since the begin is noted by the
-//! store. Together they say which addresses may be forgotten ([`Sweep`]).
+//! On its way the cursor of a marking checkpoint notes which addresses lists and messages refer to; what came since the
+//! begin is noted by the store. Together they say which addresses may be forgotten ([`Sweep`]).
 //!
-//! Failure: when a batch that had slices is refused, the checkpoint is given up (drop the cursor) and begun anew later.
+//! Failure: when a batch that had slices is refused, the checkpoint is given up (drop the cursor) and begun anew later. Its
+//! slices are gone then, and cannot be kept ([`Slices::keep`]).
 
 use std::ops::Bound;
 
 use super::{Store, Sweep};
-use crate::book::{MailboxHistory, SiteHistory};
+use crate::book::SiteHistory;
 use crate::event::{
-    MAILBOX_BYTES_MAX, begin_intern, begin_mailboxes, begin_messages, begin_sites, encode_checkpoint_end, encode_list,
-    encode_suspend, encode_totals, interned_bytes_max, put_interned, put_mailbox, put_site, site_bytes_max,
+    Event, begin_addresses, begin_messages, begin_sites, encode_checkpoint_end, encode_list, encode_suspend,
+    encode_totals, put_address, put_site,
 };
-use crate::ids::{AddressId, MessageNo};
+use crate::ids::MessageNo;
 use crate::idset::IdSet;
+use crate::slices::{SliceRef, Slices};
 
 /// A slice's size, but for a single message or list that is larger.
 pub const SLICE_BYTES_MAX: usize = 256 * 1024;
@@ -27,23 +31,27 @@ pub const SLICE_BYTES_MAX: usize = 256 * 1024;
 #[derive(Debug)]
 enum Stage {
     Begin,
-    /// The next address id.
-    Addresses(u32),
-    /// The next address id.
-    Mailboxes(u32),
-    /// The next domain id.
-    Sites(u32),
+    /// The next page of addresses.
+    Addresses(usize),
+    /// The next page of domains.
+    Sites(usize),
     /// The last list done.
     Lists(Option<String>),
     /// The last suspended list, sender or site done.
     Suspended(Option<String>),
-    /// The next message number, and the first that need not be sliced.
-    Messages {
-        next: u32,
-        until: u32,
-    },
+    /// The next message number.
+    Messages(u32),
     End,
     Done,
+}
+
+/// A page of messages that is being written, over several slices if it is large.
+#[derive(Debug)]
+struct OpenPage {
+    page: u32,
+    slices: Vec<SliceRef>,
+    /// All slices so far can be kept.
+    is_kept: bool,
 }
 
 /// See the module's page.
@@ -53,8 +61,14 @@ pub struct Checkpoint {
     /// First message number and the one to stop before, as they were at the begin.
     messages: (u32, u32),
     slice_bytes_max: usize,
-    /// Whom lists and messages refer to, as far as they were visited.
-    marked: IdSet,
+    /// Pages whose history is written with this one.
+    aged_addresses: IdSet,
+    aged_sites: IdSet,
+    open: Option<OpenPage>,
+    /// Whom lists and messages refer to, as far as they were visited; `None` = nobody asks.
+    marked: Option<IdSet>,
+    /// The slice under construction.
+    record: Vec<u8>,
 }
 
 impl Default for Checkpoint {
@@ -69,39 +83,45 @@ impl Checkpoint {
         Checkpoint::with_slice_bytes_max(SLICE_BYTES_MAX)
     }
 
-    /// A cursor with smaller slices.
+    /// A cursor with smaller slices of messages.
     pub fn with_slice_bytes_max(slice_bytes_max: usize) -> Self {
-        Checkpoint { stage: Stage::Begin, messages: (0, 0), slice_bytes_max, marked: IdSet::new() }
+        Checkpoint {
+            stage: Stage::Begin,
+            messages: (0, 0),
+            slice_bytes_max,
+            aged_addresses: IdSet::new(),
+            aged_sites: IdSet::new(),
+            open: None,
+            marked: None,
+            record: Vec::new(),
+        }
     }
 
-    /// Replaces `record` by the next slice and answers whether more follow; after the last it stays empty.
+    /// A [`Sweep`] is to follow.
+    #[must_use]
+    pub fn marking(self) -> Self {
+        Checkpoint { marked: Some(IdSet::new()), ..self }
+    }
+
+    /// Puts the next part into `slices`, until they are full or nothing is left; whether more follows.
     ///
-    /// The first slice must directly follow the journal's begin marker, in the same batch, behind the records of all
+    /// The first part must directly follow the journal's begin marker, in the same batch, behind the records of all
     /// events that are applied; the others follow in order, in any batches, behind such records too.
-    pub fn next_slice(&mut self, store: &Store, record: &mut Vec<u8>) -> bool {
-        record.clear();
-        while record.is_empty() && !self.is_done() {
+    pub fn step(&mut self, store: &mut Store, slices: &mut dyn Slices) -> bool {
+        let mut is_first = true;
+        while !self.is_done() && (is_first || !slices.is_full()) {
+            is_first = false;
             self.stage = match std::mem::replace(&mut self.stage, Stage::Done) {
-                Stage::Begin => {
-                    let until = store.messages.next();
-                    self.messages = (store.oldest().map_or(until, |(no, _)| no.0), until);
-                    encode_totals(record, &store.totals(), store.last_id());
-                    Stage::Addresses(0)
-                }
-                Stage::Addresses(first) => addresses(store, first, self.slice_bytes_max, record),
-                Stage::Mailboxes(first) => mailboxes(store, first, self.slice_bytes_max, record),
-                Stage::Sites(first) => sites(store, first, self.slice_bytes_max, record),
-                Stage::Lists(last) => list_after(store, last.as_deref(), record, &mut self.marked)
-                    .map_or(Stage::Suspended(None), |name| Stage::Lists(Some(name))),
-                Stage::Suspended(last) => suspended_after(store, last.as_deref(), record)
-                    .map_or(Stage::Messages { next: self.messages.0, until: self.messages.1 }, |what| {
-                        Stage::Suspended(Some(what))
-                    }),
-                Stage::Messages { next, until } => {
-                    messages(store, next, until, self.slice_bytes_max, record, &mut self.marked)
-                }
+                Stage::Begin => self.begin(store, slices),
+                Stage::Addresses(page) => self.addresses(store, page, slices),
+                Stage::Sites(page) => self.sites(store, page, slices),
+                Stage::Lists(last) => self.list_after(store, last.as_deref(), slices),
+                Stage::Suspended(last) => self.suspended_after(store, last.as_deref(), slices),
+                Stage::Messages(next) => self.messages(store, next, slices),
                 Stage::End => {
-                    encode_checkpoint_end(record);
+                    self.record.clear();
+                    encode_checkpoint_end(&mut self.record);
+                    slices.record(&self.record);
                     Stage::Done
                 }
                 Stage::Done => Stage::Done,
@@ -117,79 +137,197 @@ impl Checkpoint {
 
     /// Behind the last slice of one that [`Store::begin_checkpoint`] made: the search for what can be forgotten.
     pub fn sweep(self) -> Option<Sweep> {
-        self.is_done().then(|| Sweep::new(self.marked))
+        if self.is_done() { self.marked.map(Sweep::new) } else { None }
+    }
+
+    fn begin(&mut self, store: &mut Store, slices: &mut dyn Slices) -> Stage {
+        let until = store.messages.next();
+        self.messages = (store.oldest().map_or(until, |(no, _)| no.0), until);
+        (self.aged_addresses, self.aged_sites) = store.book.choose_aged();
+        self.record.clear();
+        encode_totals(&mut self.record, &store.totals(), store.last_id());
+        slices.record(&self.record);
+        Stage::Addresses(0)
+    }
+
+    /// Hands out what is under construction; how it can be kept.
+    fn put(&self, store: &Store, slices: &mut dyn Slices) -> Option<SliceRef> {
+        if self.record.len() < store.paging.kept_bytes_min {
+            slices.record(&self.record);
+            return None;
+        }
+        slices.write(&self.record)
+    }
+
+    fn addresses(&mut self, store: &mut Store, page: usize, slices: &mut dyn Slices) -> Stage {
+        let ids = store.book.page_of_ids(page);
+        if ids.is_empty() {
+            return Stage::Sites(0);
+        }
+        if let Some(slice) = store.book.address_pages().slice(page)
+            && !self.aged_addresses.contains(page as u32)
+            && slices.keep(slice)
+        {
+            return Stage::Addresses(page + 1);
+        }
+        self.record.clear();
+        let mut next = 0;
+        for (id, text) in store.book.iter_at(ids.start).take_while(|(id, _)| id.0 < ids.end) {
+            if self.record.is_empty() {
+                begin_addresses(&mut self.record);
+            }
+            next = put_address(&mut self.record, next, id, text, store.book.history(id));
+        }
+        let slice = if self.record.is_empty() { None } else { self.put(store, slices) };
+        store.book.address_pages().written(page, slice);
+        Stage::Addresses(page + 1)
+    }
+
+    fn sites(&mut self, store: &mut Store, page: usize, slices: &mut dyn Slices) -> Stage {
+        let ids = store.book.page_of_domains(page);
+        if ids.is_empty() {
+            return Stage::Lists(None);
+        }
+        if let Some(slice) = store.book.site_pages().slice(page)
+            && !self.aged_sites.contains(page as u32)
+            && slices.keep(slice)
+        {
+            return Stage::Sites(page + 1);
+        }
+        self.record.clear();
+        for (_, name, history) in store.book.sites_at(ids.start).take_while(|(id, ..)| *id < ids.end) {
+            if history == SiteHistory::default() {
+                continue;
+            }
+            if self.record.is_empty() {
+                begin_sites(&mut self.record);
+            }
+            put_site(&mut self.record, name, &history);
+        }
+        let slice = if self.record.is_empty() { None } else { self.put(store, slices) };
+        store.book.site_pages().written(page, slice);
+        Stage::Sites(page + 1)
+    }
+
+    fn list_after(&mut self, store: &mut Store, last: Option<&str>, slices: &mut dyn Slices) -> Stage {
+        let after = last.map_or(Bound::Unbounded, Bound::Excluded);
+        let Some((name, list)) = store.lists.range::<str, _>((after, Bound::Unbounded)).next() else {
+            return Stage::Suspended(None);
+        };
+        if let Some(marked) = &mut self.marked {
+            marked.union_with(&list.ids);
+        }
+        let name = name.clone();
+        if store.list_slices.get(&name).is_some_and(|slice| slices.keep(*slice)) {
+            return Stage::Lists(Some(name));
+        }
+        self.record.clear();
+        encode_list(&mut self.record, &name, list.version, &list.stamp, &list.ids);
+        if let Some(slice) = self.put(store, slices) {
+            store.list_slices.insert(name.clone(), slice);
+        }
+        Stage::Lists(Some(name))
+    }
+
+    fn suspended_after(&mut self, store: &Store, last: Option<&str>, slices: &mut dyn Slices) -> Stage {
+        let after = last.map_or(Bound::Unbounded, Bound::Excluded);
+        let Some(what) = store.suspended.range::<str, _>((after, Bound::Unbounded)).next() else {
+            return Stage::Messages(self.messages.0);
+        };
+        self.record.clear();
+        encode_suspend(&mut self.record, true, what);
+        slices.record(&self.record);
+        Stage::Suspended(Some(what.clone()))
+    }
+
+    /// One page of messages, or a slice's worth of it.
+    fn messages(&mut self, store: &mut Store, next: u32, slices: &mut dyn Slices) -> Stage {
+        let until = self.messages.1;
+        let Some((MessageNo(next), _)) = store.messages.between(next, until).next() else {
+            self.close_page(store);
+            return Stage::End;
+        };
+        let shift = store.paging.messages_shift;
+        let page = next >> shift;
+        let (first, behind) = (page << shift, (page << shift).wrapping_add(1 << shift));
+        if self.open.as_ref().is_some_and(|open| open.page != page) {
+            self.close_page(store);
+        }
+        // Of the page where new messages come, a slice would not show them.
+        let is_whole = until.wrapping_sub(first) >= 1 << shift;
+        // Behind `until`, on the same page, are the oldest once the numbers have wrapped.
+        let end = if is_whole || next >= until { behind } else { until };
+        if self.open.is_none() {
+            if let Some(marked) = &mut self.marked {
+                store.messages.between(next, end).for_each(|(_, message)| marked.union_with(message.pending()));
+            }
+            let known = store.message_slices.get(&page);
+            if is_whole && known.is_some_and(|known| !known.is_empty() && known.iter().all(|s| slices.keep(*s))) {
+                return self.after(behind);
+            }
+            // From here on, a message of the page that changes removes this.
+            store.message_slices.insert(page, Vec::new());
+            self.open = Some(OpenPage { page, slices: Vec::new(), is_kept: is_whole });
+        }
+        self.record.clear();
+        let mut rest = end;
+        for (MessageNo(no), message) in store.messages.between(next, end) {
+            if self.record.is_empty() {
+                begin_messages(&mut self.record);
+            } else if self.record.len() + message.slice_bytes_max() > self.slice_bytes_max {
+                rest = no;
+                break;
+            }
+            message.encode_slice(&mut self.record);
+        }
+        let slice = self.put(store, slices);
+        if let Some(open) = &mut self.open {
+            open.is_kept &= slice.is_some();
+            open.slices.extend(slice);
+        }
+        if rest != end {
+            return Stage::Messages(rest);
+        }
+        self.close_page(store);
+        self.after(end)
+    }
+
+    /// Behind a page: `until` may be passed by where the numbers wrap.
+    fn after(&self, next: u32) -> Stage {
+        if next == self.messages.1 { Stage::End } else { Stage::Messages(next) }
+    }
+
+    /// The page is written; it may be kept if none of its messages has changed meanwhile.
+    fn close_page(&mut self, store: &mut Store) {
+        let Some(open) = self.open.take() else { return };
+        match store.message_slices.get_mut(&open.page) {
+            Some(slices) if open.is_kept => *slices = open.slices,
+            _ => drop(store.message_slices.remove(&open.page)),
+        }
     }
 }
 
-fn addresses(store: &Store, first: u32, bytes_max: usize, record: &mut Vec<u8>) -> Stage {
-    let mut next = 0;
-    for (id, text) in store.book.iter_at(first) {
-        if record.is_empty() {
-            begin_intern(record);
-        } else if record.len() + interned_bytes_max(text) > bytes_max {
-            return Stage::Addresses(id.0);
+impl Store {
+    /// Replay: a record that the checkpoint keeps as a slice. Until something on its page changes it can be kept again.
+    pub fn apply_slice(&mut self, record: &[u8], slice: SliceRef) -> Result<super::Applied, crate::event::EventError> {
+        self.counts.suspend();
+        let event = Event::decode(record)?;
+        let page = match &event {
+            Event::Addresses(addresses) => self.book.page_of(addresses.iter().map(|(id, ..)| *id)),
+            _ => None,
+        };
+        let list = match &event {
+            Event::ListVersion { name, .. } => Some((*name).to_owned()),
+            _ => None,
+        };
+        let addresses = if let Event::Addresses(addresses) = &event { addresses.len() } else { 0 };
+        let applied = self.apply(event);
+        if let Some(page) = page {
+            self.book.found_page(page, addresses, slice);
         }
-        next = put_interned(record, next, id, text);
+        if let Some(name) = list {
+            self.list_slices.insert(name, slice);
+        }
+        Ok(applied)
     }
-    Stage::Mailboxes(0)
-}
-
-fn mailboxes(store: &Store, first: u32, bytes_max: usize, record: &mut Vec<u8>) -> Stage {
-    let mut next = 0;
-    for id in (first..store.book.id_bound()).map(AddressId) {
-        let history = store.book.history(id);
-        if history == MailboxHistory::default() {
-            continue;
-        }
-        if record.is_empty() {
-            begin_mailboxes(record);
-        } else if record.len() + MAILBOX_BYTES_MAX > bytes_max {
-            return Stage::Mailboxes(id.0);
-        }
-        next = put_mailbox(record, next, id, history);
-    }
-    Stage::Sites(0)
-}
-
-fn sites(store: &Store, first: u32, bytes_max: usize, record: &mut Vec<u8>) -> Stage {
-    for (id, name, history) in store.book.sites_at(first) {
-        if history == SiteHistory::default() {
-            continue;
-        }
-        if record.is_empty() {
-            begin_sites(record);
-        } else if record.len() + site_bytes_max(name) > bytes_max {
-            return Stage::Sites(id);
-        }
-        put_site(record, name, &history);
-    }
-    Stage::Lists(None)
-}
-
-fn list_after(store: &Store, last: Option<&str>, record: &mut Vec<u8>, marked: &mut IdSet) -> Option<String> {
-    let after = last.map_or(Bound::Unbounded, Bound::Excluded);
-    let (name, list) = store.lists.range::<str, _>((after, Bound::Unbounded)).next()?;
-    encode_list(record, name, list.version, &list.stamp, &list.ids);
-    marked.union_with(&list.ids);
-    Some(name.clone())
-}
-
-fn suspended_after(store: &Store, last: Option<&str>, record: &mut Vec<u8>) -> Option<String> {
-    let after = last.map_or(Bound::Unbounded, Bound::Excluded);
-    let what = store.suspended.range::<str, _>((after, Bound::Unbounded)).next()?;
-    encode_suspend(record, true, what);
-    Some(what.clone())
-}
-
-fn messages(store: &Store, next: u32, until: u32, bytes_max: usize, record: &mut Vec<u8>, marked: &mut IdSet) -> Stage {
-    for (MessageNo(no), message) in store.messages.between(next, until) {
-        if record.is_empty() {
-            begin_messages(record);
-        } else if record.len() + message.slice_bytes_max() > bytes_max {
-            return Stage::Messages { next: no, until };
-        }
-        message.encode_slice(record);
-        marked.union_with(message.pending());
-    }
-    Stage::End
 }

@@ -68,10 +68,6 @@ impl Index {
     pub fn heap_bytes(&self) -> usize {
         self.shards.iter().map(HashTable::allocation_size).sum()
     }
-
-    pub fn clear(&mut self) {
-        *self = Index::default();
-    }
 }
 
 #[cfg(test)]

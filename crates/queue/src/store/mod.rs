@@ -26,27 +26,26 @@ mod checkpoint;
 mod counts;
 pub(crate) mod index;
 mod query;
+mod recent;
 mod sizes;
 mod sweep;
 mod table;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::hash::BuildHasher;
-
-use foldhash::fast::RandomState;
 
 use crate::book::AddressBook;
 use crate::event::{Accept, Class, Event, EventError, Fate, MessageSlice, encode_outcome};
 use crate::ids::{AddressId, ContentId, MessageId, MessageNo, Ms};
 use crate::idset::IdSet;
 use crate::message::Message;
+use crate::slices::{Paging, SliceRef};
 
 pub use crate::event::{Tally, Totals};
 pub use checkpoint::{Checkpoint, SLICE_BYTES_MAX};
 pub use counts::CHUNK_ADDRESSES;
 use counts::Counts;
-use index::Index;
 pub use query::Summary;
+use recent::Recent;
 use sizes::Sizes;
 pub use sizes::{EXACT_MAX, Largest};
 pub use sweep::{FORGET_IDS_MAX, Sweep, SweepLimits};
@@ -91,9 +90,9 @@ pub enum Applied {
 pub struct Store {
     pub book: AddressBook,
     messages: Table,
-    by_id: Index,
+    by_id: Recent,
     /// One entry per message, so that a content's messages are its entries.
-    by_content: Index,
+    by_content: Recent,
     lists: BTreeMap<String, ListState>,
     totals: Totals,
     /// Recipients pending in `messages`.
@@ -120,7 +119,10 @@ pub struct Store {
     fresh: Option<IdSet>,
     /// The newest time in any event: replay only.
     newest: Ms,
-    hasher: RandomState,
+    paging: Paging,
+    /// Slices of lists, and of pages of messages by number, that show them as they are. An empty one is being written.
+    list_slices: BTreeMap<String, SliceRef>,
+    message_slices: BTreeMap<u32, Vec<SliceRef>>,
 }
 
 impl Default for Store {
@@ -128,8 +130,8 @@ impl Default for Store {
         Store {
             book: AddressBook::new(),
             messages: Table::default(),
-            by_id: Index::default(),
-            by_content: Index::default(),
+            by_id: Recent::default(),
+            by_content: Recent::default(),
             lists: BTreeMap::new(),
             totals: Totals::default(),
             pending: 0,
@@ -146,7 +148,9 @@ impl Default for Store {
             ignored: 0,
             fresh: None,
             newest: 0,
-            hasher: RandomState::default(),
+            paging: Paging::default(),
+            list_slices: BTreeMap::new(),
+            message_slices: BTreeMap::new(),
         }
     }
 }
@@ -154,6 +158,11 @@ impl Default for Store {
 impl Store {
     pub fn new() -> Self {
         Store::default()
+    }
+
+    /// An empty one that is cut into other pages.
+    pub fn with_paging(paging: Paging) -> Self {
+        Store { book: AddressBook::with_page_shift(paging.ids_shift), paging, ..Store::default() }
     }
 
     /// A queue id that this store never gave out before.
@@ -191,10 +200,10 @@ impl Store {
                 self.set_list(name, ListState { version, stamp: stamp.to_owned(), ids });
                 Applied::Noted
             }
-            Event::ListRemoved { name } => match self.lists.remove(name) {
-                Some(_) => Applied::Noted,
-                None => Applied::Nothing,
-            },
+            Event::ListRemoved { name } => {
+                self.list_slices.remove(name);
+                if self.lists.remove(name).is_some() { Applied::Noted } else { Applied::Nothing }
+            }
             Event::Totals { totals, last_id } => {
                 self.last_id = self.last_id.max(last_id);
                 // Equal counters: all before was replayed, so nothing is unknown (a checkpoint that was not the start).
@@ -221,6 +230,13 @@ impl Store {
             Event::Sites(sites) => {
                 for (name, history) in sites {
                     self.book.set_site_history(name, history);
+                }
+                Applied::Noted
+            }
+            Event::Addresses(addresses) => {
+                for (id, text, history) in addresses {
+                    self.book.intern_at(id, text);
+                    self.book.set_history(id, history);
                 }
                 Applied::Noted
             }
@@ -259,6 +275,7 @@ impl Store {
         self.by_content.clear();
         (self.pending, self.pending_bulk, self.held, self.octets) = (0, 0, 0, 0);
         self.sizes = Sizes::default();
+        self.message_slices.clear();
         self.last_linked = MessageId(0);
         for message in messages {
             self.link(message);
@@ -310,6 +327,7 @@ impl Store {
     /// Replaces a list's subscribers. Live use goes through the journal: [`Event::ListVersion`].
     fn set_list(&mut self, name: &str, mut state: ListState) {
         state.ids.optimize();
+        self.list_slices.remove(name);
         match self.lists.get_mut(name) {
             Some(list) => *list = state,
             None => drop(self.lists.insert(name.to_owned(), state)),
@@ -322,10 +340,12 @@ impl Store {
     }
 
     fn accept(&mut self, accept: Accept) -> Applied {
+        // Above all that were seen: it cannot be there, and mostly that is so.
+        let may_be_known = accept.id <= self.last_id;
         self.last_id = self.last_id.max(accept.id);
         self.newest = self.newest.max(accept.accepted);
         self.refer(&accept.recipients);
-        if self.no_of(accept.id).is_some() {
+        if may_be_known && self.no_of(accept.id).is_some() {
             return self.ignore();
         }
         self.totals.messages_accepted += 1;
@@ -362,6 +382,7 @@ impl Store {
         let left = message.pending().len();
         self.sizes.change(no, left + recipients as usize, left);
         self.pending_bulk -= if message.class() == Class::Bulk { recipients } else { 0 };
+        self.changed(no);
         *self.totals.fates.of_mut(fate) += recipients;
         self.pending -= recipients;
         if !finished {
@@ -378,6 +399,7 @@ impl Store {
             let Some(no) = self.no_of(*id) else { continue };
             if self.messages.get_mut(no.0).is_some_and(|message| message.set_held(held)) {
                 self.held = if held { self.held + 1 } else { self.held - 1 };
+                self.changed(no);
                 applied = Applied::Noted;
             }
         }
@@ -396,6 +418,14 @@ impl Store {
         }
     }
 
+    /// What slices show of the message is no longer so.
+    #[inline]
+    fn changed(&mut self, no: MessageNo) {
+        if !self.message_slices.is_empty() {
+            self.message_slices.remove(&(no.0 >> self.paging.messages_shift));
+        }
+    }
+
     fn link(&mut self, message: Message) -> MessageNo {
         let (id, content) = (message.id(), message.content());
         let pending = message.pending().len();
@@ -407,20 +437,20 @@ impl Store {
         self.last_linked = id;
         let no = self.messages.push(message);
         self.sizes.come(no, pending);
+        self.changed(no);
         if let Some(message) = self.messages.get(no.0) {
             self.counts.come(&self.book, no, message.pending());
         }
-        let (messages, hasher) = (&self.messages, &self.hasher);
-        // Every entry of the indices is in the table.
-        self.by_id.insert(hasher.hash_one(id), no.0, |no| messages.get(no).map_or(0, |m| hasher.hash_one(m.id())));
-        self.by_content
-            .insert(hasher.hash_one(content), no.0, |no| messages.get(no).map_or(0, |m| hasher.hash_one(m.content())));
+        let messages = &self.messages;
+        self.by_id.insert(id.0, no.0, |no| messages.get(no).map(|m| m.id().0));
+        self.by_content.insert(content.0, no.0, |no| messages.get(no).map(|m| m.content().0));
         no
     }
 
     /// Whether no other message has its content.
     fn unlink(&mut self, no: MessageNo) -> bool {
         let Some(message) = self.messages.remove(no.0) else { return false };
+        self.changed(no);
         let pending = message.pending().len();
         self.pending -= pending as u64;
         self.pending_bulk -= if message.class() == Class::Bulk { pending as u64 } else { 0 };
@@ -430,8 +460,8 @@ impl Store {
         if !message.pending().is_empty() {
             self.counts.go(&self.book, no, message.pending(), message.pending());
         }
-        self.by_id.remove(self.hasher.hash_one(message.id()), no.0);
-        self.by_content.remove(self.hasher.hash_one(message.content()), no.0);
+        self.by_id.remove(message.id().0, no.0);
+        self.by_content.remove(message.content().0, no.0);
         !self.has_content(message.content())
     }
 }

@@ -1,7 +1,5 @@
 //! Questions to the store; none changes it or costs more than is said.
 
-use std::hash::BuildHasher;
-
 use super::{Checkpoint, ListState, Store, Tally, Totals};
 use crate::event::Class;
 use crate::ids::{AddressId, ContentId, MessageId, MessageNo, Ms};
@@ -31,8 +29,7 @@ impl Store {
     }
 
     pub fn no_of(&self, id: MessageId) -> Option<MessageNo> {
-        let same = |no| self.messages.get(no).is_some_and(|m| m.id() == id);
-        self.by_id.find(self.hasher.hash_one(id), same).map(MessageNo)
+        self.by_id.find(id.0, |no| self.messages.get(no).map(|m| m.id().0)).map(MessageNo)
     }
 
     /// Queued messages.
@@ -132,8 +129,7 @@ impl Store {
 
     /// Whether a queued message has this content.
     pub fn has_content(&self, content: ContentId) -> bool {
-        let same = |no| self.messages.get(no).is_some_and(|m| m.content() == content);
-        self.by_content.find(self.hasher.hash_one(content), same).is_some()
+        self.by_content.find(content.0, |no| self.messages.get(no).map(|m| m.content().0)).is_some()
     }
 
     /// The content of each message, oldest first; one that several messages share comes several times.
@@ -150,7 +146,7 @@ impl Store {
         self.lists.iter().map(|(name, list)| (name.as_str(), list))
     }
 
-    /// A checkpoint's cursor; see [`Checkpoint::next_slice`].
+    /// A checkpoint's cursor; see [`Checkpoint::step`].
     pub fn checkpoint(&self) -> Checkpoint {
         Checkpoint::new()
     }

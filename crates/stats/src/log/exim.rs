@@ -3,7 +3,7 @@
 //! ```text
 //! 2026-11-22 03:00:00 1tEk2j-000abc-1x <= a@x H=host (helo) [192.0.2.1] P=esmtp S=321 id=1@x for b@y c@y
 //! 2026-11-22 03:00:01 1tEk2j-000abc-1x => b@y <orig@z> R=dnslookup T=remote_smtp H=mx.y [192.0.2.2] X=TLS1.3:... C="250 ok" QT=1s DT=0s
-//! 2026-11-22 03:00:01 1tEk2j-000abc-1x == c@y R=dnslookup T=remote_smtp defer (111): Connection refused
+//! 2026-11-22 03:00:01 1tEk2j-000abc-1x == c@y R=dnslookup T=remote_smtp defer (-44) H=mx.y [192.0.2.2]: 451 later
 //! 2026-11-22 03:00:01 1tEk2j-000abc-1x ** d@y R=dnslookup T=remote_smtp H=mx.y [192.0.2.2]: SMTP error ...: 550 no
 //! 2026-11-22 03:00:01 1tEk2j-000abc-1x Completed
 //! ```
@@ -127,7 +127,8 @@ fn accepted(at: Ms, id: &str, fields: &str, state: &mut State, out: &mut Out<'_,
             break;
         }
         match field(next) {
-            Some(("H", host)) => record.client_host = host,
+            // In brackets it is only what the client called itself.
+            Some(("H", host)) if !host.starts_with('(') => record.client_host = host,
             Some(("P", proto)) => record.proto = proto,
             Some(("S", size)) => record.size = size.parse().unwrap_or(0),
             Some(("id", message_id)) => record.message_id = message_id,
@@ -164,9 +165,6 @@ fn attempt(at: Ms, id: &str, fields: &str, stat: Stat, state: &State, out: &mut 
         let (next, after) = word(rest);
         let ends = next.len() > 1 && next.ends_with(':') && stat != Stat::Sent;
         let next = if ends { &next[..next.len() - 1] } else { next };
-        if next == "defer" && stat == Stat::Deferred {
-            break;
-        }
         // What the message was sent to, before aliases.
         if next.starts_with('<') && next.ends_with('>') && record.mailer.is_empty() {
             to = if next.len() > 2 { bare(next) } else { to };
@@ -192,6 +190,13 @@ fn attempt(at: Ms, id: &str, fields: &str, stat: Stat, state: &State, out: &mut 
     }
     if stat != Stat::Sent {
         record.reply = rest;
+        // `Connection refused DT=0.000s`
+        if let Some((reply, time)) = rest.rsplit_once(" DT=")
+            && let Some(ms) = spans_ms(time)
+        {
+            record.reply = reply;
+            record.xdelay_ms = ms;
+        }
     }
     record.dsn = dsn(reply_of(record.reply));
     record.to.push(to);
@@ -211,11 +216,10 @@ fn attempt(at: Ms, id: &str, fields: &str, stat: Stat, state: &State, out: &mut 
     Line::Read
 }
 
+/// That a time is over is no attempt: the last one has a line of its own.
 fn finish(attempt: Attempt<'_>, out: &mut Out<'_, '_>) {
     if attempt.stat == Stat::Bounced && attempt.reply.contains("retry timeout exceeded") {
-        let fate = Attempt { mailer: "bounce", stat: Stat::Expired, ..attempt.clone() };
-        out.put(&Record::Attempt(attempt));
-        out.put(&Record::Attempt(fate));
+        out.put(&Record::Attempt(Attempt { mailer: "bounce", stat: Stat::Expired, ..attempt }));
     } else {
         out.attempt(attempt);
     }

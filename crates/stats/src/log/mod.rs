@@ -186,6 +186,22 @@ impl Out<'_, '_> {
     }
 }
 
+/// The time of the first line that has one, to bring files into their order.
+pub fn first_time(block: &[u8], zone: &Zone, reference: Ms) -> Option<Ms> {
+    let mut stamps = Stamps::new(zone.clone(), reference);
+    block.split(|byte| *byte == b'\n').find_map(|line| {
+        let line = std::str::from_utf8(line).ok()?.trim_start_matches('\0');
+        if line.starts_with('{') {
+            return stamps
+                .rfc3339(&text::between(line, "\"time\":\"", "\"").map(|time| format!("{time} "))?)
+                .map(|found| found.0);
+        }
+        let line = line.strip_prefix('<').and_then(|rest| rest.split_once('>')).map_or(line, |(_, rest)| rest);
+        let line = line.strip_prefix("1 ").unwrap_or(line);
+        stamps.rfc3164(line).or_else(|| stamps.rfc3339(line)).or_else(|| stamps.exim(line)).map(|found| found.0)
+    })
+}
+
 /// One line, whoever wrote it.
 fn read(line: &str, stamps: &mut Stamps, state: &mut State, out: &mut Out<'_, '_>) -> Line {
     match line.as_bytes()[0] {

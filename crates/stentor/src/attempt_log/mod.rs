@@ -1,14 +1,18 @@
-//! The attempt log: what was taken in and what became of it, line by line, with sendmail's fields.
+//! The logs: what was taken in and what became of it, line by line, with sendmail's fields.
 //!
-//! Promise: whoever logs only formats into memory (a few microseconds) and never waits for a disk or a terminal; lines
-//! appear whole, in order per thread, within some 20 ms; nothing from the network stands in them unescaped
+//! Promise: whoever logs only formats into memory (a few microseconds) and never waits for a disk, a daemon or a terminal;
+//! lines appear whole, in order per thread, within some 20 ms; nothing from the network stands in them unescaped
 //! ([`escape`]). When the destination cannot keep up, or refuses, lines are dropped: they are counted, and the log
-//! itself says how many as soon as it can write again. The journal, not this log, is the record of the mail.
+//! itself says how many as soon as it can write again. The journal, not these logs, is the record of the mail.
 //!
-//! The format is in `docs/attempt-log.md`; states and failures of the writer thread in [`writer`].
+//! [`Logs`] sends each record to the log of its purpose, list or class; an [`AttemptLog`] is one destination with its
+//! thread. The format is in `docs/attempt-log.md`; states and failures of the writer thread in [`writer`].
 
 mod escape;
 mod line;
+mod logs;
+mod sink;
+mod socket;
 #[cfg(test)]
 mod tests;
 mod time;
@@ -21,15 +25,18 @@ use std::thread::JoinHandle;
 use std::time::SystemTime;
 
 use parking_lot::Mutex;
-use stentor_queue::ids::{MessageId, Ms};
+use stentor_stats::record::{Accepted, Ms, Record};
 
 pub(crate) use escape::printable;
-pub use line::{Accepted, Attempt, Format, Relay, Stat};
+pub use line::Format;
+pub use logs::{Logs, LogsConfig};
+pub use sink::{Destination, Rotation};
+pub use socket::SyslogTo;
 pub(crate) use time::push_rfc3339;
-pub use writer::Destination;
 
 use line::Ident;
-use writer::{Shared, Sink};
+use sink::Sink;
+use writer::Shared;
 
 /// Lines that wait for the writer, in all; beyond, lines are dropped and counted.
 pub const BUFFER_BYTES_MAX: usize = 8 * 1024 * 1024;
@@ -39,6 +46,8 @@ pub struct LogConfig {
     pub destination: Destination,
     pub format: Format,
     pub hostname: String,
+    /// Each line has a write of its own, at once, instead of sharing one with those of 20 ms.
+    pub by_line: bool,
     /// [`BUFFER_BYTES_MAX`] unless a test wants less.
     pub buffer_bytes_max: usize,
 }
@@ -64,9 +73,10 @@ impl AttemptLog {
     /// # Errors
     /// The file cannot be opened, or the thread not be started.
     pub fn start(config: &LogConfig) -> io::Result<AttemptLog> {
-        let Some(sink) = Sink::open(&config.destination)? else { return Ok(AttemptLog::off()) };
-        let shared = Shared::new(config.buffer_bytes_max);
-        let ident = Arc::new(Ident::new(config.format, &config.hostname, std::process::id()));
+        let Some(sink) = Sink::open(&config.destination, clock())? else { return Ok(AttemptLog::off()) };
+        let shared = Shared::new(config.buffer_bytes_max, config.by_line);
+        let ident = Ident::new(config.format, config.destination.head(), &config.hostname, std::process::id());
+        let ident = Arc::new(ident);
         let (s, i) = (shared.clone(), ident.clone());
         let thread = std::thread::Builder::new().name("log".to_owned()).spawn(move || s.run(sink, &i, &clock))?;
         Ok(AttemptLog(Some(Arc::new(Handle { shared, ident, thread: Mutex::new(Some(thread)) }))))
@@ -82,25 +92,14 @@ impl AttemptLog {
         self.0.is_some()
     }
 
-    /// One attempt with one outcome for all of `to`.
-    pub fn attempt<'t>(&self, now: Ms, attempt: &Attempt<'_>, to: impl IntoIterator<Item = &'t str>) {
-        self.with(|ident, out, tail| ident.attempt(out, tail, now, attempt, to));
+    /// The record's lines.
+    pub fn record(&self, record: &Record<'_>) {
+        self.with(|ident, out, tail| ident.record(out, tail, record));
     }
 
-    /// One message taken over.
-    pub fn accepted(&self, now: Ms, message: &Accepted<'_>) {
-        self.with(|ident, out, _| {
-            ident.accepted(out, now, message);
-            1
-        });
-    }
-
-    /// Anything else: a refusal, an operator's verb, a start or stop.
-    pub fn note(&self, now: Ms, id: Option<MessageId>, text: &str) {
-        self.with(|ident, out, _| {
-            ident.note(out, now, id, text);
-            1
-        });
+    /// What of the policy an acceptance matched.
+    fn policy(&self, accepted: &Accepted<'_>) {
+        self.with(|ident, out, _| ident.policy(out, accepted));
     }
 
     /// Opens the file anew by its name (`SIGHUP`, after a rotation). At once, in the writer thread.

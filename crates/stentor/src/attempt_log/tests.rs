@@ -2,14 +2,33 @@ use std::fs;
 use std::path::Path;
 
 use serde_json::Value;
+use stentor_stats::record::{Accepted, Attempt, Note, Refused, Stat, Topic};
 
 use super::*;
 
 const NOW: Ms = 1_795_258_465_123;
 
 fn log_to(path: &Path, format: Format, buffer_bytes_max: usize) -> AttemptLog {
-    let destination = Destination::File(path.to_owned());
-    AttemptLog::start(&LogConfig { destination, format, hostname: "host".to_owned(), buffer_bytes_max }).unwrap()
+    let destination = Destination::File(path.to_owned(), Rotation::NEVER);
+    AttemptLog::start(&config(destination, format, buffer_bytes_max)).unwrap()
+}
+
+fn config(destination: Destination, format: Format, buffer_bytes_max: usize) -> LogConfig {
+    LogConfig { destination, format, hostname: "host".to_owned(), by_line: false, buffer_bytes_max }
+}
+
+impl AttemptLog {
+    fn attempt<'t>(&self, attempt: &Attempt<'t>, to: impl IntoIterator<Item = &'t str>) {
+        self.record(&Record::Attempt(Attempt { to: to.into_iter().collect(), ..attempt.clone() }));
+    }
+
+    fn accepted(&self, accepted: &Accepted<'_>) {
+        self.record(&Record::Accepted(accepted.clone()));
+    }
+
+    fn note(&self, id: &str, text: &str) {
+        self.record(&Record::Note(Note { at: NOW, id, text, ..Note::default() }));
+    }
 }
 
 /// What `write` logs in `format`, the process id replaced by 1.
@@ -26,44 +45,50 @@ fn logged(format: Format, write: impl FnOnce(&AttemptLog)) -> String {
 
 fn attempt(stat: Stat, reply: &str) -> Attempt<'_> {
     Attempt {
-        id: MessageId(1),
+        at: NOW,
+        id: "000000000001",
         from: "list-bounces@example.com",
         delay_ms: 7_250,
         xdelay_ms: 6_001,
         mailer: "esmtp",
-        relay: Some(Relay { host: "mx.example.org", addr: "192.0.2.34:25".parse().unwrap() }),
+        host: "mx.example.org",
+        ip: Some("192.0.2.34".parse().unwrap()),
+        port: 25,
         dsn: "2.0.0",
         stat,
         reply,
+        ..Attempt::default()
     }
 }
 
 fn accepted() -> Accepted<'static> {
     Accepted {
-        id: MessageId(2),
-        from: "",
+        at: NOW,
+        id: "000000000002",
         size: 4096,
-        bulk: true,
+        is_bulk: true,
         recipients: 20_000,
         message_id: "<1@x>",
         proto: "ESMTP",
-        relay: Some(Relay { host: "client.example", addr: "[::ffff:192.0.2.1]:4000".parse().unwrap() }),
+        client_host: "client.example",
+        client: Some("::ffff:192.0.2.1".parse().unwrap()),
+        ..Accepted::default()
     }
 }
 
 #[test]
 fn the_fields_are_sendmails() {
     let text = logged(Format::Sendmail, |log| {
-        log.accepted(NOW, &accepted());
-        log.attempt(NOW, &attempt(Stat::Sent, "250 2.0.0 ok"), ["a@example.org", "c@example.org"]);
+        log.accepted(&accepted());
+        log.attempt(&attempt(Stat::Sent, "250 2.0.0 ok"), ["a@example.org", "c@example.org"]);
         let deferred =
-            Attempt { relay: None, dsn: "4.4.1", delay_ms: 90_000_000, ..attempt(Stat::Deferred, "timed out") };
-        log.attempt(NOW, &deferred, ["a@example.org"]);
-        let route = Relay { host: "10.0.0.5", addr: "10.0.0.5:25".parse().unwrap() };
-        let bounced = Attempt { from: "", relay: Some(route), dsn: "5.1.1", ..attempt(Stat::Bounced, "") };
-        log.attempt(NOW, &bounced, ["a@example.org"]);
-        log.note(NOW, None, "stopped");
-        log.note(NOW, Some(MessageId(3)), "removed by operator");
+            Attempt { host: "", ip: None, dsn: "4.4.1", delay_ms: 90_000_000, ..attempt(Stat::Deferred, "timed out") };
+        log.attempt(&deferred, ["a@example.org"]);
+        let (host, ip) = ("10.0.0.5", Some("10.0.0.5".parse().unwrap()));
+        let bounced = Attempt { from: "", host, ip, dsn: "5.1.1", ..attempt(Stat::Bounced, "") };
+        log.attempt(&bounced, ["a@example.org"]);
+        log.note("", "stopped");
+        log.note("000000000003", "removed by operator");
     });
     let expected = "\
 Nov 21 10:54:25 host stentor[1]: 000000000002: from=<>, size=4096, class=-60, nrcpts=20000, msgid=<1@x>, proto=ESMTP, relay=client.example [192.0.2.1]
@@ -79,10 +104,10 @@ Nov 21 10:54:25 host stentor[1]: 000000000003: removed by operator
 #[test]
 fn json_has_the_same_fields_in_full_precision() {
     let text = logged(Format::Json, |log| {
-        log.accepted(NOW, &accepted());
-        log.attempt(NOW, &attempt(Stat::Sent, "250 \"ok\"\r\n"), ["a@example.org", "\"x\\\"y\"@z"]);
-        log.attempt(NOW, &Attempt { relay: None, ..attempt(Stat::Deferred, "") }, []);
-        log.note(NOW, None, "stopped");
+        log.accepted(&accepted());
+        log.attempt(&attempt(Stat::Sent, "250 \"ok\"\r\n"), ["a@example.org", "\"x\\\"y\"@z"]);
+        log.attempt(&Attempt { host: "", ip: None, ..attempt(Stat::Deferred, "") }, []);
+        log.note("", "stopped");
     });
     let lines: Vec<Value> = text.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
     let relay = serde_json::json!({"host": "mx.example.org", "ip": "192.0.2.34", "port": 25});
@@ -106,8 +131,8 @@ fn many_recipients_go_on_over_several_lines() {
     let all: Vec<String> = (0..1000).map(|i| format!("subscriber{i}@example.org")).collect();
     for format in [Format::Sendmail, Format::Json] {
         let text = logged(format, |log| {
-            log.attempt(NOW, &attempt(Stat::Sent, "250 ok"), all.iter().map(String::as_str));
-            log.attempt(NOW, &attempt(Stat::Sent, "250 ok"), all[..100].iter().map(String::as_str));
+            log.attempt(&attempt(Stat::Sent, "250 ok"), all.iter().map(String::as_str));
+            log.attempt(&attempt(Stat::Sent, "250 ok"), all[..100].iter().map(String::as_str));
         });
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines.len() > 5 && lines.len() < 14, "{}", lines.len());
@@ -126,10 +151,16 @@ fn many_recipients_go_on_over_several_lines() {
 fn hostile_text_makes_neither_lines_nor_fields() {
     let evil = "x\r\nNov 21 00:00:00 host stentor[1]: FORGED: to=<a@b>, stat=Sent (\u{1b}[31m)\u{2028}";
     let text = logged(Format::Sendmail, |log| {
-        let relay = Some(Relay { host: evil, addr: "192.0.2.34:25".parse().unwrap() });
-        log.accepted(NOW, &Accepted { from: evil, message_id: evil, proto: evil, relay, ..accepted() });
-        log.attempt(NOW, &Attempt { from: evil, relay, dsn: evil, mailer: evil, ..attempt(Stat::Sent, evil) }, [evil]);
-        log.note(NOW, None, evil);
+        log.accepted(&Accepted {
+            from: evil,
+            message_id: evil,
+            proto: evil,
+            client_host: evil,
+            policy: evil,
+            ..accepted()
+        });
+        log.attempt(&Attempt { from: evil, host: evil, dsn: evil, mailer: evil, ..attempt(Stat::Sent, evil) }, [evil]);
+        log.note("", evil);
     });
     assert_eq!(text.lines().count(), 3);
     assert!(text.chars().all(|c| c == '\n' || (!c.is_control() && c != '\u{2028}')));
@@ -144,12 +175,12 @@ fn a_rotated_file_is_reopened_without_losing_a_line() {
     let dir = tempfile::tempdir().unwrap();
     let (path, old) = (dir.path().join("mail.log"), dir.path().join("mail.log.1"));
     let log = log_to(&path, Format::Sendmail, BUFFER_BYTES_MAX);
-    log.note(NOW, None, "first");
+    log.note("", "first");
     log.flush();
     fs::rename(&path, &old).unwrap();
     log.reopen();
     log.flush();
-    log.note(NOW, None, "second");
+    log.note("", "second");
     log.flush();
     assert!(fs::read_to_string(&old).unwrap().contains("first"));
     let new = fs::read_to_string(&path).unwrap();
@@ -159,7 +190,7 @@ fn a_rotated_file_is_reopened_without_losing_a_line() {
     fs::rename(&path, &gone).unwrap();
     fs::create_dir(&path).unwrap();
     log.reopen();
-    log.note(NOW, None, "third");
+    log.note("", "third");
     log.flush();
     assert!(fs::read_to_string(&gone).unwrap().contains("third"));
     assert_eq!(log.dropped(), 0);
@@ -172,10 +203,10 @@ fn lost_lines_are_counted_and_confessed() {
     let log = log_to(&path, Format::Sendmail, 300);
     // Larger than the whole buffer: never fits.
     let many: Vec<String> = (0..1000).map(|i| format!("subscriber{i}@example.org")).collect();
-    log.attempt(NOW, &attempt(Stat::Sent, "250 ok"), many.iter().map(String::as_str));
+    log.attempt(&attempt(Stat::Sent, "250 ok"), many.iter().map(String::as_str));
     let dropped = log.dropped();
     assert!(dropped > 5, "{dropped}");
-    log.note(NOW, None, "after");
+    log.note("", "after");
     log.flush();
     let text = fs::read_to_string(&path).unwrap();
     assert!(text.contains(&format!("log: {dropped} lines were lost")), "{text}");
@@ -184,15 +215,11 @@ fn lost_lines_are_counted_and_confessed() {
 
 #[test]
 fn a_destination_that_refuses_loses_lines_but_not_the_server() {
-    let config = LogConfig {
-        destination: Destination::File("/dev/full".into()),
-        format: Format::Sendmail,
-        hostname: "host".to_owned(),
-        buffer_bytes_max: BUFFER_BYTES_MAX,
-    };
+    let full = Destination::File("/dev/full".into(), Rotation::NEVER);
+    let config = config(full, Format::Sendmail, BUFFER_BYTES_MAX);
     let log = AttemptLog::start(&config).unwrap();
     for _ in 0..10 {
-        log.note(NOW, None, "nowhere to go");
+        log.note("", "nowhere to go");
     }
     log.flush();
     assert_eq!(log.dropped(), 10);
@@ -206,7 +233,7 @@ fn threads_write_whole_lines_and_all_of_them() {
                 let log = log.clone();
                 scope.spawn(move || {
                     for i in 0..2_000 {
-                        log.note(NOW, None, &format!("thread {t} line {i} end"));
+                        log.note("", &format!("thread {t} line {i} end"));
                     }
                 });
             }
@@ -224,16 +251,157 @@ fn threads_write_whole_lines_and_all_of_them() {
 fn off_keeps_nothing_and_a_bad_path_is_refused() {
     let log = AttemptLog::off();
     assert!(!log.is_on());
-    log.note(NOW, None, "x");
+    log.note("", "x");
     log.flush();
     log.reopen();
     assert_eq!(log.dropped(), 0);
     let dir = tempfile::tempdir().unwrap();
-    let config = LogConfig {
-        destination: Destination::File(dir.path().join("no/such/dir")),
-        format: Format::Json,
-        hostname: String::new(),
-        buffer_bytes_max: 1,
-    };
+    let nowhere = Destination::File(dir.path().join("no/such/dir"), Rotation::NEVER);
+    let config = config(nowhere, Format::Json, 1);
     assert!(AttemptLog::start(&config).is_err());
+}
+
+#[test]
+fn refusals_and_sessions_that_did_not_come_about_have_lines_of_their_own() {
+    let write = |log: &AttemptLog| {
+        let client = Some("192.0.2.9".parse().unwrap());
+        let reply = "550 5.7.1 Relaying denied";
+        let refused = Refused { at: NOW, client, from: "a@b", to: "c@d", reply, step: "RCPT" };
+        log.record(&Record::Refused(refused.clone()));
+        log.record(&Record::Refused(Refused { step: ".", to: "", ..refused }));
+        log.attempt(&Attempt { id: "", dsn: "4.4.1", ..attempt(Stat::Deferred, "Connection refused") }, []);
+    };
+    let text = logged(Format::Sendmail, write);
+    let expected = "\
+Nov 21 10:54:25 host stentor[1]: ruleset=check_rcpt, arg1=<c@d>, from=<a@b>, relay=[192.0.2.9], reject=550 5.7.1 Relaying denied
+Nov 21 10:54:25 host stentor[1]: ruleset=check_eom, arg1=<a@b>, from=<a@b>, relay=[192.0.2.9], reject=550 5.7.1 Relaying denied
+Nov 21 10:54:25 host stentor[1]: connect: relay=mx.example.org. [192.0.2.34], port=25, xdelay=6.001, dsn=4.4.1, stat=Deferred: Connection refused
+";
+    assert_eq!(text, expected);
+    let text = logged(Format::Json, write);
+    let lines: Vec<Value> = text.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    assert_eq!((&lines[0]["event"], &lines[0]["step"]), (&"refused".into(), &"RCPT".into()));
+    assert_eq!(lines[2]["to"], serde_json::json!([]));
+}
+
+/// All records of one kind each, to logs by purpose, list and class, which share a directory.
+#[test]
+fn each_record_goes_to_the_log_of_its_list_class_or_purpose() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str| Destination::File(dir.path().join(name), Rotation::NEVER);
+    let logs = Logs::start(&LogsConfig {
+        server: file("server"),
+        deliveries: file("deliveries"),
+        acceptances: file("acceptances"),
+        refusals: file("refusals"),
+        policy: Some(file("policy")),
+        audit: file("audit"),
+        ordinary: None,
+        bulk: Some(file("bulk")),
+        lists: vec![("news".to_owned(), file("news")), ("talk".to_owned(), file("news"))],
+        format: Format::Sendmail,
+        hostname: "host".to_owned(),
+        by_line: true,
+        buffer_bytes_max: BUFFER_BYTES_MAX,
+    })
+    .unwrap();
+    let of = |id, list, is_bulk| Record::Accepted(Accepted { id, list, is_bulk, policy: "why", ..accepted() });
+    let sent = |id, list, is_bulk| Record::Attempt(Attempt { id, list, is_bulk, ..attempt(Stat::Sent, "ok") });
+    let note = |text, topic| Record::Note(Note { at: NOW, text, topic, ..Note::default() });
+    let all = [
+        of("A1", "", false),
+        of("A2", "", true),
+        of("A3", "news", true),
+        sent("D1", "", false),
+        sent("D2", "other", true),
+        sent("D3", "talk", true),
+        Record::Refused(Refused { at: NOW, reply: "R1", ..Refused::default() }),
+        note("S1", Topic::Server),
+        note("C1", Topic::Delivery),
+        note("P1", Topic::Policy),
+        note("V1", Topic::Audit),
+    ];
+    for record in &all {
+        logs.record(record);
+    }
+    logs.flush();
+    let read = |name: &str| fs::read_to_string(dir.path().join(name)).unwrap();
+    let has = |name: &str, wanted: &[&str]| {
+        let text = read(name);
+        assert_eq!(text.lines().count(), wanted.len(), "{name}: {text}");
+        wanted.iter().zip(text.lines()).for_each(|(wanted, line)| assert!(line.contains(wanted), "{name}: {line}"));
+    };
+    has("acceptances", &["A1: "]);
+    has("bulk", &["A2: ", "D2: "]);
+    has("news", &["A3: ", "D3: "]);
+    has("deliveries", &["D1: ", "C1"]);
+    has("refusals", &["R1"]);
+    has("server", &["S1"]);
+    has("policy", &["A1: policy: why", "A2: ", "A3: ", "P1"]);
+    has("audit", &["V1"]);
+}
+
+/// What a daemon at a socket gets for one line.
+fn datagrams(destination: Destination, socket: &std::os::unix::net::UnixDatagram) -> Vec<String> {
+    let log = AttemptLog::start(&config(destination, Format::Sendmail, BUFFER_BYTES_MAX)).unwrap();
+    log.note("Q1", "one\nFORGED=x");
+    log.note("", "two");
+    log.flush();
+    assert_eq!(log.dropped(), 0);
+    let mut buffer = [0; 4096];
+    let mut take = || {
+        let len = socket.recv(&mut buffer).unwrap();
+        String::from_utf8(buffer[..len].to_vec()).unwrap()
+    };
+    vec![take(), take()]
+}
+
+#[test]
+fn syslog_and_journald_get_a_datagram_a_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("socket");
+    let socket = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
+    let pid = std::process::id();
+    let to = || SyslogTo::Unix(path.clone());
+    let local = datagrams(Destination::Syslog(to(), false), &socket);
+    assert_eq!(local[0], format!("<22>Nov 21 10:54:25 stentor[{pid}]: Q1: one\\x0aFORGED=x"));
+    let new = datagrams(Destination::Syslog(to(), true), &socket);
+    assert_eq!(new[1], format!("<22>1 2026-11-21T10:54:25.123Z host stentor {pid} - - two"));
+    let journal = datagrams(Destination::Journald(path.clone()), &socket);
+    let head = "SYSLOG_IDENTIFIER=stentor\nSYSLOG_FACILITY=2\nPRIORITY=6\nMESSAGE=";
+    assert_eq!(journal[0], format!("{head}Q1: one\\x0aFORGED=x\n"));
+    let udp = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let to = SyslogTo::Udp(udp.local_addr().unwrap());
+    let log = AttemptLog::start(&config(Destination::Syslog(to, false), Format::Sendmail, 4096)).unwrap();
+    log.note("", "over the loopback");
+    log.flush();
+    let mut buffer = [0; 4096];
+    let len = udp.recv(&mut buffer).unwrap();
+    assert_eq!(buffer[..len], *format!("<22>Nov 21 10:54:25 host stentor[{pid}]: over the loopback").as_bytes());
+}
+
+#[test]
+fn a_daemon_that_was_started_anew_is_found_again_and_one_that_is_gone_costs_counted_lines() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("socket");
+    let destination = Destination::Syslog(SyslogTo::Unix(path.clone()), false);
+    let log = AttemptLog::start(&config(destination, Format::Sendmail, BUFFER_BYTES_MAX)).unwrap();
+    log.note("", "nobody there");
+    log.flush();
+    assert_eq!(log.dropped(), 1);
+    for round in 0..2 {
+        let socket = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
+        log.note("", &format!("round {round}"));
+        log.flush();
+        let mut buffer = [0; 4096];
+        let mut take = || {
+            let len = socket.recv(&mut buffer).unwrap();
+            String::from_utf8(buffer[..len].to_vec()).unwrap()
+        };
+        if round == 0 {
+            assert!(take().contains("log: 1 lines were lost"));
+        }
+        assert!(take().ends_with(&format!("round {round}")));
+        fs::remove_file(&path).unwrap();
+    }
 }

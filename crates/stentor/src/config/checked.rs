@@ -11,7 +11,10 @@ use stentor_policy::{AliasInput, InjectorClasses, Policy, RateLimits, RouteInput
 
 use super::diagnose::Diagnostic;
 use super::sending::{FlowConfig, SendingConfig};
+use crate::attempt_log::{Rotation, SyslogTo};
 use crate::http::auth::Token;
+use crate::outbound::Url;
+use crate::webhooks::WebhookConfig;
 
 /// The whole configuration, consistent; see `docs/configuration.md` for what each key means.
 #[derive(Debug)]
@@ -38,8 +41,11 @@ pub struct Config {
     pub retry: RetryConfig,
     pub journal: JournalConfig,
     pub log: LogConfig,
+    pub history: HistoryConfig,
     pub control: ControlConfig,
     pub http: HttpConfig,
+    pub webhooks: Vec<WebhookConfig>,
+    pub telemetry: TelemetryConfig,
     /// Built out of networks, domains, lists, aliases and routes.
     pub policy: Arc<Policy>,
     /// What the operator should know, without being wrong.
@@ -223,13 +229,16 @@ pub struct JournalConfig {
     pub reserve_bytes: u64,
 }
 
-/// Where the lines on attempts go.
+/// Where lines go.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LogTarget {
     Stderr,
     Stdout,
     Off,
     File(PathBuf),
+    Syslog(SyslogTo),
+    /// The socket of systemd's journal.
+    Journald(PathBuf),
 }
 
 /// How they look.
@@ -253,8 +262,29 @@ pub enum LogLevel {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogConfig {
     pub attempts: LogTarget,
+    /// As `attempts` where there is none; so are those below.
+    pub deliveries: Option<LogTarget>,
+    pub acceptances: Option<LogTarget>,
+    pub refusals: Option<LogTarget>,
+    pub policy: Option<LogTarget>,
+    pub audit: Option<LogTarget>,
+    /// Instead of its purpose's, for acceptances and deliveries of this class, and of a list's posts.
+    pub ordinary: Option<LogTarget>,
+    pub bulk: Option<LogTarget>,
+    pub lists: Vec<(String, LogTarget)>,
     pub format: LogFormat,
     pub level: LogLevel,
+    pub by_line: bool,
+    pub rotation: Rotation,
+    pub rfc5424: bool,
+}
+
+/// `[history]`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HistoryConfig {
+    /// 0: nothing is kept.
+    pub keep_days: u64,
+    pub size_bytes_max: u64,
 }
 
 /// `[control]`
@@ -284,4 +314,13 @@ pub struct HttpConfig {
     /// Names with argon2id hashes.
     pub users: Vec<(String, String)>,
     pub tokens: Vec<Token>,
+}
+
+/// `[telemetry]`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TelemetryConfig {
+    /// Where spans go; none: there are none.
+    pub endpoint: Option<Url>,
+    /// One message in so many has spans.
+    pub sample_one_in: u64,
 }

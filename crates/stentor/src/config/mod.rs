@@ -14,12 +14,14 @@ mod checked;
 mod cross;
 mod diagnose;
 mod http;
+mod log;
 mod raw;
 mod sections;
 mod sending;
 mod tables;
 #[cfg(test)]
 mod tests;
+mod webhooks;
 
 use std::fs;
 use std::path::Path;

@@ -114,8 +114,9 @@ fn unknown_key(known: &BTreeMap<String, Vec<&'static str>>, section: &str, key: 
     let mut message = format!("unknown key `{}`{}", key.escape_debug(), place(section));
     let here = known.get(section).map_or(&[][..], Vec::as_slice);
     // Tables whose names are the operator's have keys that others have too.
-    let is_named =
-        |name: &str| ["lists.", "sites.", "sources.", "senders."].iter().any(|table| name.starts_with(table));
+    let is_named = |name: &str| {
+        ["lists.", "sites.", "sources.", "senders.", "webhooks."].iter().any(|table| name.starts_with(table))
+    };
     let elsewhere = |(name, keys): &(&String, &Vec<&str>)| !is_named(name) && keys.contains(&key);
     if let Some((name, _)) = known.iter().find(elsewhere) {
         let target = if name.is_empty() { "at the top of the file".to_owned() } else { format!("in [{name}]") };

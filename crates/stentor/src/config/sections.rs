@@ -11,11 +11,11 @@ use toml::de::DeTable;
 
 use super::checked::{
     ClassesConfig, Config, ControlConfig, DelayWarning, DeliveryConfig, DnsConfig, EightBit, JournalConfig,
-    ListenConfig, LogConfig, LogFormat, LogLevel, LogTarget, RetryConfig,
+    ListenConfig, RetryConfig,
 };
 use super::diagnose::Spot;
 use super::raw::{Context, Section};
-use super::{cross, http, sending, tables};
+use super::{cross, http, log, sending, tables, webhooks};
 
 const KIB: u64 = 1024;
 const MIB: u64 = 1024 * KIB;
@@ -42,9 +42,13 @@ pub(super) fn read<'a>(context: &'a Context<'a>, document: &'a DeTable<'a>) -> O
     let dns = dns(top.section("dns"));
     let retry = retry(top.section("retry"));
     let journal = journal(top.section("journal"));
-    let log = log(top.section("log"));
+    let log = log::log(top.section("log"), &tables);
+    let history = log::history(top.section("history"));
     let control = control(top.section("control"), &data_dir);
     let http = http::read(top.section("http"));
+    let is_list = |name: &str| tables.lists.iter().any(|list| &**list.value.list.name() == name);
+    let webhooks = webhooks::webhooks(&top.section("webhooks"), &is_list);
+    let telemetry = webhooks::telemetry(top.section("telemetry"));
     let top_span = top.span_of("client_networks");
     top.finish();
     let policy = cross::check(context, &hostname, &client_networks, top_span, &tables)?;
@@ -67,8 +71,11 @@ pub(super) fn read<'a>(context: &'a Context<'a>, document: &'a DeTable<'a>) -> O
         retry,
         journal,
         log,
+        history,
         control,
         http,
+        webhooks,
+        telemetry,
         policy,
         warnings: Vec::new(),
     })
@@ -329,36 +336,6 @@ fn journal(section: Section<'_>) -> JournalConfig {
         addresses_max: section.number("addresses_max", 10_000_000, 1_000..=4_000_000_000) as u32,
         address_unseen_ms: section.number("address_unseen_days", 60, 1..=3_650) * 24 * 3_600_000,
         reserve_bytes: section.number("reserve_bytes", 32 * MIB, 0..=1_024 * GIB),
-    };
-    section.finish();
-    config
-}
-
-fn log(section: Section<'_>) -> LogConfig {
-    let attempts = section.text("attempts").map(|text| text.value);
-    let config = LogConfig {
-        attempts: match attempts {
-            None | Some("stderr") => LogTarget::Stderr,
-            Some("stdout") => LogTarget::Stdout,
-            Some("off" | "") => LogTarget::Off,
-            Some(path) => LogTarget::File(section.context.path(path)),
-        },
-        format: section.choice(
-            "format",
-            LogFormat::Sendmail,
-            &[("sendmail", LogFormat::Sendmail), ("json", LogFormat::Json)],
-        ),
-        level: section.choice(
-            "level",
-            LogLevel::Info,
-            &[
-                ("error", LogLevel::Error),
-                ("warn", LogLevel::Warn),
-                ("info", LogLevel::Info),
-                ("debug", LogLevel::Debug),
-                ("trace", LogLevel::Trace),
-            ],
-        ),
     };
     section.finish();
     config

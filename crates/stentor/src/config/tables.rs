@@ -73,7 +73,7 @@ fn domains(section: Section<'_>) -> (Spot<DomainsConfig>, Range<usize>) {
     (Spot { value: DomainsConfig { local, postmaster }, span }, postmaster_span)
 }
 
-fn is_list_name(name: &str) -> bool {
+pub(super) fn is_list_name(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.+".contains(&byte);
     (1..=LIST_NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(plain)
 }

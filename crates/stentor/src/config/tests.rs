@@ -402,7 +402,8 @@ stentor.toml:25:19: `bulk_site_min_s` in [retry] must not be greater than `bulk_
 /// Every key that the readers ask for.
 fn known_keys() -> Vec<String> {
     let text = "[lists.NAME]\naddress = \"news@example.org\"\nsubscribers = \"/dev/null\"\n\
-                [sources.NAME]\naddress = \"192.0.2.1\"\n[sites.\"mx.example\"]\n[senders.\"example.org\"]\n";
+                [sources.NAME]\naddress = \"192.0.2.1\"\n[sites.\"mx.example\"]\n[senders.\"example.org\"]\n\
+                [webhooks.NAME]\nurl = \"http://x/\"\nsecret = \"0123456789abcdef\"\n";
     let (document, _) = DeTable::parse_recoverable(text);
     let context = Context::new(Path::new("stentor.toml"), text);
     assert!(sections::read(&context, document.get_ref()).is_some());
@@ -442,6 +443,7 @@ fn the_example_is_sound_and_names_every_key() {
     assert_eq!(retry, default.retry);
     assert_eq!(full_config.journal, default.journal);
     assert_eq!(full_config.log, default.log);
+    assert_eq!(full_config.history, default.history);
     assert_eq!(full_config.control, default.control);
     assert_eq!(full_config.http, default.http);
     assert_eq!(full_config.dns.timeout_ms, default.dns.timeout_ms);
@@ -494,4 +496,27 @@ mod random {
             }
         }
     }
+}
+
+#[test]
+fn log_targets_are_places_of_this_host() {
+    use crate::attempt_log::SyslogTo;
+    let text = "[log]
+attempts = \"syslog\"
+deliveries = \"mail.log\"
+refusals = \"syslog:127.0.0.1:514\"
+audit = \"journald:/run/x\"
+bulk = \"attempts\"
+lists = { news = \"news.log\" }
+[lists.news]
+address = \"news@example.org\"
+subscribers = \"/dev/null\"
+";
+    let log = config(text).log;
+    assert_eq!(log.attempts, LogTarget::Syslog(SyslogTo::Unix("/dev/log".into())));
+    assert_eq!(log.refusals, Some(LogTarget::Syslog(SyslogTo::Udp("127.0.0.1:514".parse().unwrap()))));
+    assert_eq!(log.audit, Some(LogTarget::Journald("/run/x".into())));
+    assert_eq!((log.bulk, log.lists.len()), (None, 1));
+    let wrong = findings("[log]\nattempts = \"syslog:192.0.2.1:514\"\nlists = { nobody = \"x\" }\n");
+    assert!(wrong.contains("is not on this host") && wrong.contains("is no list's name"), "{wrong}");
 }

@@ -430,6 +430,11 @@ pub struct Status {
     pub journal_bytes_moved: u64,
     /// Segments that a commit had to make itself.
     pub journal_unprepared: u64,
+    /// Checkpoints since the start, and whether one is being written.
+    #[serde(default)]
+    pub journal_checkpoints: u64,
+    #[serde(default)]
+    pub journal_checkpoint_running: bool,
     /// Octets of large bodies in the journal whose message is not accepted yet, and the most that there ever were.
     pub streamed_bytes: u64,
     pub streamed_bytes_peak: u64,
@@ -440,6 +445,12 @@ pub struct Status {
     pub dns_queries: u64,
     pub dns_failures: u64,
     pub log_lines_lost: u64,
+    /// Records that the history could not keep, since the start.
+    #[serde(default)]
+    pub history_lost: u64,
+    /// What its files occupy.
+    #[serde(default)]
+    pub history_bytes: u64,
     /// The longest that the queue's lock was held since the last `status`, and where in the source.
     pub lock_held_us_max: u64,
     pub lock_held_at: String,
@@ -447,6 +458,8 @@ pub struct Status {
     /// [`SUSPENDED_SHOWN_MAX`] of them.
     pub suspended: Vec<String>,
     pub suspended_total: u64,
+    /// Webhooks that are sent nothing or take nothing, each with why.
+    pub webhooks_troubled: Vec<String>,
 }
 
 /// `stentor queue`.

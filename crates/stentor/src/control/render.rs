@@ -260,8 +260,14 @@ pub fn status(s: &Status) -> String {
         line(&mut out, format_args!("  disk         FAILS: {given_up} given up, see `stentor doctor`"));
     }
     line(&mut out, format_args!("  dns          {} questions, {} failed", s.dns_queries, s.dns_failures));
+    if s.history_lost > 0 {
+        line(&mut out, format_args!("  history      {} lost", plural(s.history_lost, "record")));
+    }
     if s.log_lines_lost > 0 {
         line(&mut out, format_args!("  log          {} lost", plural(s.log_lines_lost, "line")));
+    }
+    for trouble in &s.webhooks_troubled {
+        line(&mut out, format_args!("  webhook      {}", cut(trouble, 100)));
     }
     for what in &s.suspended {
         line(&mut out, format_args!("  SUSPENDED    {}", cut(what, 80)));

@@ -54,6 +54,9 @@ pub trait Control: Send + Sync + 'static {
     /// Answers one request. Refusals are [`Reply::Error`].
     fn handle(&self, request: Request, peer: Peer) -> impl Future<Output = Reply> + Send;
 
+    /// A connection was one too many.
+    fn turned_away(&self) {}
+
     /// Answers an export: the envelopes go to `lines` as the peer takes them, then the reply. A closed channel says that
     /// the peer has gone.
     fn export(
@@ -129,6 +132,7 @@ impl ControlServer {
                 continue;
             };
             let Ok(permit) = permits.clone().try_acquire_owned() else {
+                control.turned_away();
                 // Best effort, and never a wait: the kernel's buffer takes this line.
                 let _ = stream.try_write(refusal(ErrorCode::Busy, "too many control connections").as_bytes());
                 continue;

@@ -11,15 +11,18 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use stentor_journal::{Batch, CheckpointStep, CommitError, Journal};
-use stentor_queue::event::{Accept, Event, RcptParams, encode_accept, encode_intern, encode_list, encode_outcome};
+use stentor_journal::{Batch, CheckpointStep, CommitError, Journal, Slice};
+use stentor_queue::event::{
+    Accept, Event, Fate, RcptParams, encode_accept, encode_intern, encode_list, encode_outcome,
+};
 use stentor_queue::ids::{AddressId, ContentId, MessageId, Ms};
 use stentor_queue::idset::IdSet;
-use stentor_queue::store::{Applied, Checkpoint};
+use stentor_queue::slices::{SliceRef, Slices};
+use stentor_queue::store::{Applied, Checkpoint, SLICE_BYTES_MAX};
 use tokio::sync::oneshot;
 
 use super::Core;
-use super::envelope::{Body, NewEnvelope, Recipients};
+use super::envelope::{Body, NewEnvelope, Recipients, Taken};
 use super::forget::Forgetting;
 use super::hub::{Hub, Outcomes};
 use super::intake::{Interned, Job, Refused, Settled, Submission, Turn};
@@ -39,6 +42,10 @@ const SPACE_PAUSE: Duration = Duration::from_secs(1);
 const SLICES_BYTES: usize = 768 * 1024;
 /// How long a stop goes on trying to write to a disk that refuses.
 const STOP_WRITES_MAX: Duration = Duration::from_secs(10);
+/// Slices that a batch names at most, so that the hub's lock is not held for long.
+const SLICES_NAMED_MAX: usize = 1024;
+/// Jobs of a durable batch that happen in one hold of the hub's lock: some microseconds each.
+const APPLIED_AT_ONCE: usize = 128;
 /// Octets of live content moved with one batch, at most.
 const CLEAN_BYTES_MAX: usize = 512 * 1024;
 /// With a small batch less is moved, so that its commit stays short.
@@ -53,12 +60,36 @@ type Answer<T> = oneshot::Sender<Result<T, Refused>>;
 
 /// What a batch will have done once it is durable.
 enum Planned {
-    Message { accepts: Vec<Accept>, content: ContentId, body: Option<Body>, settles: Vec<Settled>, answer: Answer<()> },
-    Piece { answer: Answer<()> },
-    Intern { interned: Interned, answer: Answer<Interned> },
-    List { name: String, version: u64, stamp: String, ids: IdSet, answer: Answer<()> },
-    Unlist { name: String },
-    Verb { job: Box<VerbJob>, answer: Answer<()> },
+    Message {
+        accepts: Vec<Accept>,
+        /// Of each of them.
+        taken: Vec<Taken>,
+        content: ContentId,
+        body: Option<Body>,
+        settles: Vec<Settled>,
+        answer: Answer<()>,
+    },
+    Piece {
+        answer: Answer<()>,
+    },
+    Intern {
+        interned: Interned,
+        answer: Answer<Interned>,
+    },
+    List {
+        name: String,
+        version: u64,
+        stamp: String,
+        ids: IdSet,
+        answer: Answer<()>,
+    },
+    Unlist {
+        name: String,
+    },
+    Verb {
+        job: Box<VerbJob>,
+        answer: Answer<()>,
+    },
 }
 
 pub struct Committer {
@@ -67,8 +98,6 @@ pub struct Committer {
     batch: Batch,
     outcomes: Outcomes,
     checkpoint: Option<Checkpoint>,
-    /// The checkpoint's slice on its way into the batch.
-    slice: Vec<u8>,
     /// Contents that the batch being built drops: kept if it fails.
     dropping: Vec<u64>,
     /// Addresses that the batch being built interns: forgotten if it fails.
@@ -94,7 +123,6 @@ impl Committer {
             batch: Batch::new(),
             outcomes: Outcomes::default(),
             checkpoint: None,
-            slice: Vec::new(),
             dropping: Vec::new(),
             interned: Vec::new(),
         }
@@ -178,6 +206,10 @@ impl Committer {
         let messages = planned.iter().filter(|planned| matches!(planned, Planned::Message { .. })).count();
         let took = begun.elapsed();
         core.intake.synced(messages, took);
+        core.measures.sync.observe(took);
+        if messages > 0 {
+            core.measures.batch_messages.observe_value(messages as u64);
+        }
         match &result {
             Ok(_) => {
                 core.live.synced(messages, bytes, took);
@@ -261,11 +293,16 @@ impl Committer {
         let Submission { first, content, last, size, envelopes, settles, told } = submission;
         let (first_interned, mut id) = (self.interned.len(), Some(first));
         let mut accepts = Vec::with_capacity(envelopes.len());
-        for envelope in envelopes {
+        let mut taken = Vec::with_capacity(envelopes.len());
+        for mut envelope in envelopes {
+            let how = std::mem::replace(&mut envelope.taken, Taken::local(""));
             let id = id.take().unwrap_or_else(|| self.core.next_message_id());
             match self.accept(hub, id, content, size, envelope) {
                 Some(accept) if accept.recipients.is_empty() => {}
-                Some(accept) => accepts.push(accept),
+                Some(accept) => {
+                    accepts.push(accept);
+                    taken.push(how);
+                }
                 None => {
                     self.forget_interned(hub, first_interned);
                     self.batch.drop_content(content.0);
@@ -294,7 +331,7 @@ impl Committer {
             self.batch.record_with(|buffer| encode_outcome(buffer, *message, *fate, &ids, by, now));
         }
         let is_whole = last.len() as u64 == size;
-        planned.push(Planned::Message { accepts, content, body: is_whole.then_some(last), settles, answer });
+        planned.push(Planned::Message { accepts, taken, content, body: is_whole.then_some(last), settles, answer });
     }
 
     /// One envelope with its recipients as ids, perhaps none (an empty list). `None` if the address book is full.
@@ -399,20 +436,22 @@ impl Committer {
                 return;
             }
             self.journal.begin_checkpoint(&mut self.batch);
-            self.checkpoint = Some(hub.store.begin_checkpoint());
-            self.forgetting.checkpoint_begins(now);
+            self.checkpoint = Some(self.forgetting.checkpoint_begins(hub, now));
         }
         if let Some(cursor) = &mut self.checkpoint {
-            self.slice.clear();
-            let more = cursor.next_slice(&hub.store, &mut self.slice);
-            self.journal.count_slice(self.slice.len());
-            if !self.slice.is_empty() {
-                self.batch.record(&self.slice);
-            }
+            let mut part = Part {
+                core: &self.core,
+                journal: &mut self.journal,
+                batch: &mut self.batch,
+                named: 0,
+                bytes: 0,
+                bytes_max: SLICE_BYTES_MAX.min(batch_max / 4),
+            };
+            let more = cursor.step(&mut hub.store, &mut part);
             // The journal's own slices go along with ours and on when ours are through.
             let _ = self.journal.checkpoint_slice(&mut self.batch);
             if !more && let Some(cursor) = self.checkpoint.take() {
-                self.forgetting.marked(cursor);
+                self.forgetting.marked(cursor, now);
             }
         } else if self.journal.end_checkpoint(&mut self.batch) == CheckpointStep::Done {
             tracing::debug!("checkpoint complete");
@@ -430,45 +469,73 @@ impl Committer {
         self.outcomes.clear();
         self.dropping.clear();
         let mut answers = Vec::with_capacity(planned.len());
-        core.with(|hub, now| {
-            hub.settling.clear();
-            hub.outcomes_synced();
-            for planned in planned {
-                match planned {
-                    Planned::Message { accepts, content, body, settles, answer } => {
-                        if accepts.is_empty() {
-                            self.journal.drop_content(content.0);
-                        } else if let Some(body) = &body {
-                            hub.bodies.keep(content, body, now);
-                        }
-                        for accept in accepts {
-                            super::log::accepted(&core, &accept);
-                            if let Applied::New(no) = hub.apply(Event::Accept(Box::new(accept))) {
-                                hub.follow(no, true);
-                                hub.sched.accepted(&hub.store, no, now);
-                            }
-                        }
-                        settle(hub, settles, now);
-                        answers.push(answer);
-                    }
-                    Planned::Piece { answer } => answers.push(answer),
-                    Planned::Intern { interned, answer } => drop(answer.send(Ok(interned))),
-                    Planned::Unlist { name } => drop(hub.apply(Event::ListRemoved { name: &name })),
-                    Planned::List { name, version, stamp, ids, answer } => {
-                        hub.apply(Event::ListVersion { name: &name, version, stamp: &stamp, ids });
-                        answers.push(answer);
-                    }
-                    Planned::Verb { job, answer } => {
-                        job.apply(&core, hub, now);
-                        answers.push(answer);
-                    }
-                }
+        // Before the lock: nobody can have tried them yet.
+        for planned in &planned {
+            if let Planned::Message { accepts, taken, .. } = planned {
+                accepts.iter().zip(taken).for_each(|(accept, taken)| super::log::accepted(&core, accept, taken));
             }
-        });
+        }
+        let mut planned = planned.into_iter();
+        core.with(|hub, _| hub.outcomes_synced());
+        loop {
+            // Others get a turn in between. They see a batch of which a part has happened, as they do between two batches;
+            // whose fate rides with it stays out of their reach up to the end.
+            let is_through = core.with(|hub, now| {
+                for planned in planned.by_ref().take(APPLIED_AT_ONCE) {
+                    answers.extend(self.apply(&core, hub, planned, now));
+                }
+                let is_through = planned.len() == 0;
+                if is_through {
+                    hub.settling.clear();
+                }
+                is_through
+            });
+            if is_through {
+                break;
+            }
+        }
         self.forgetting.durable(&core, self.journal.statistics().checkpoints);
         for answer in answers {
             // A session that has gone does not hear of it; the message is queued all the same.
             let _ = answer.send(Ok(()));
+        }
+    }
+
+    /// One part of a durable batch happens. Who is to be told.
+    fn apply(&mut self, core: &Arc<Core>, hub: &mut Hub, planned: Planned, now: Ms) -> Option<Answer<()>> {
+        match planned {
+            Planned::Message { accepts, content, body, settles, answer, .. } => {
+                if accepts.is_empty() {
+                    self.journal.drop_content(content.0);
+                } else if let Some(body) = &body {
+                    hub.bodies.keep(content, body, now);
+                }
+                for accept in accepts {
+                    if let Applied::New(no) = hub.apply(Event::Accept(Box::new(accept))) {
+                        hub.follow(no, true);
+                        hub.sched.accepted(&hub.store, no, now);
+                    }
+                }
+                settle(core, hub, settles, now);
+                Some(answer)
+            }
+            Planned::Piece { answer } => Some(answer),
+            Planned::Intern { interned, answer } => {
+                let _ = answer.send(Ok(interned));
+                None
+            }
+            Planned::Unlist { name } => {
+                hub.apply(Event::ListRemoved { name: &name });
+                None
+            }
+            Planned::List { name, version, stamp, ids, answer } => {
+                hub.apply(Event::ListVersion { name: &name, version, stamp: &stamp, ids });
+                Some(answer)
+            }
+            Planned::Verb { job, answer } => {
+                job.apply(core, hub, now);
+                Some(answer)
+            }
         }
     }
 
@@ -548,6 +615,43 @@ impl Committer {
         self.core.counters.bytes_written.store(stats.bytes_written, Ordering::Relaxed);
         self.core.counters.bytes_moved.store(stats.bytes_moved, Ordering::Relaxed);
         self.core.counters.unprepared.store(stats.unprepared, Ordering::Relaxed);
+        self.core.counters.checkpoints.store(stats.checkpoints, Ordering::Relaxed);
+        self.core.counters.is_checkpointing.store(self.journal.checkpoint_running(), Ordering::Relaxed);
+    }
+}
+
+/// What of a checkpoint goes into the batch being built.
+struct Part<'a> {
+    core: &'a Core,
+    journal: &'a mut Journal,
+    batch: &'a mut Batch,
+    named: usize,
+    /// Of slices that are written, and at most.
+    bytes: usize,
+    bytes_max: usize,
+}
+
+impl Slices for Part<'_> {
+    fn record(&mut self, record: &[u8]) {
+        self.bytes += record.len();
+        self.journal.count_slice(record.len());
+        self.batch.record(record);
+    }
+
+    fn write(&mut self, record: &[u8]) -> Option<SliceRef> {
+        self.bytes += record.len();
+        self.named += 1;
+        let slice = self.journal.write_slice(self.batch, self.core.next_content_id().0, record)?;
+        Some(SliceRef { content: ContentId(slice.content), checksum: slice.checksum })
+    }
+
+    fn keep(&mut self, slice: SliceRef) -> bool {
+        self.named += 1;
+        self.journal.keep_slice(self.batch, Slice { content: slice.content.0, checksum: slice.checksum })
+    }
+
+    fn is_full(&self) -> bool {
+        self.bytes >= self.bytes_max || self.named >= SLICES_NAMED_MAX
     }
 }
 
@@ -594,9 +698,14 @@ fn next_version(hub: &Hub, planned: &[Planned], name: &str) -> u64 {
 }
 
 /// Recipients whose report is now queued are done with.
-fn settle(hub: &mut Hub, settles: Vec<Settled>, now: u64) {
+fn settle(core: &Core, hub: &mut Hub, settles: Vec<Settled>, now: u64) {
     for Settled { message, fate, ids, audit } in settles {
         if let Some(audit) = audit {
+            if fate == Fate::Coalesced {
+                super::log::taken_out(core, hub, (message, fate), &ids, &audit.who, now);
+            } else {
+                super::log::audited(core, &audit);
+            }
             hub.taken_out(message, fate, &ids, &audit.who, now);
             continue;
         }

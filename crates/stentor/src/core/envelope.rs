@@ -1,5 +1,6 @@
 //! What a session (or a bounce) hands to the committer: one envelope becomes one queued message.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use stentor_mail::address::Address;
@@ -18,6 +19,22 @@ pub enum Recipients {
     /// So many that they were interned ahead, in batches of their own.
     Interned(IdSet, Vec<(AddressId, RcptParams)>, Pin),
     Addresses(Vec<(Address, RcptParams)>),
+}
+
+/// What is told of an acceptance and kept nowhere else.
+#[derive(Clone, Debug)]
+pub struct Taken {
+    /// What of the policy matched, in words.
+    pub policy: Cow<'static, str>,
+    /// `ESMTP`, `SMTP`, `UTF8SMTP`, `HTTP`, or `local` for what we wrote ourselves.
+    pub proto: &'static str,
+}
+
+impl Taken {
+    /// A message of our own, and what it is.
+    pub const fn local(what: &'static str) -> Taken {
+        Taken { policy: Cow::Borrowed(what), proto: "local" }
+    }
 }
 
 /// One queued message to be: everything that is frozen at acceptance.
@@ -41,6 +58,7 @@ pub struct NewEnvelope {
     pub message_id_at: Option<MessageIdAt>,
     /// A delivery report of ours: never bounced.
     pub is_report: bool,
+    pub taken: Taken,
 }
 
 impl NewEnvelope {

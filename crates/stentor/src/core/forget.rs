@@ -5,7 +5,8 @@
 //! batch. While there is any, the ids told are not forgotten. The scheduler is asked for clocks of mailboxes.
 //!
 //! Promise: nothing here holds the hub's lock for a millisecond. No checkpoint begins while a search runs. At 9/10 of
-//! `addresses_max` a checkpoint is wanted although none is due; they take a twentieth of the time at most.
+//! `addresses_max` a checkpoint is wanted although none is due; they take a twentieth of the time at most. Below that not
+//! every checkpoint is searched behind: looking at all messages and addresses costs more than the checkpoint itself.
 
 use std::sync::Arc;
 
@@ -22,6 +23,9 @@ use super::hub::Hub;
 /// its search took, and at least so long.
 const PRESSED_PAUSE: Ms = 20;
 const PRESSED_PAUSE_MS_MIN: Ms = 1_000;
+/// From one search to the next: this part of the time after which addresses are forgotten, and at most so long.
+const SEARCH_PART: Ms = 64;
+const SEARCH_PAUSE_MS_MAX: Ms = 3_600_000;
 /// Empty domains looked at in one turn.
 const DOMAINS_MAX: usize = 64;
 /// A `Forget` record is smaller: its ids lie near each other.
@@ -71,6 +75,8 @@ pub struct Forgetting {
     /// When the last checkpoint began, and when its search ended.
     begun_at: Ms,
     ended_at: Ms,
+    /// When the last search began.
+    searched_at: Option<Ms>,
     /// Checkpoints that the journal has counted as complete.
     complete: u64,
 }
@@ -86,6 +92,7 @@ impl Forgetting {
             is_pressed: false,
             begun_at: 0,
             ended_at: 0,
+            searched_at: None,
             complete: 0,
         }
     }
@@ -112,13 +119,23 @@ impl Forgetting {
         self.is_pressed && now >= self.ended_at.max(self.begun_at) + pause
     }
 
-    pub fn checkpoint_begins(&mut self, now: Ms) {
+    /// The cursor of a checkpoint that begins.
+    pub fn checkpoint_begins(&mut self, hub: &mut Hub, now: Ms) -> Checkpoint {
         self.begun_at = now;
+        let pause = (self.limits.unseen_ms / SEARCH_PART).min(SEARCH_PAUSE_MS_MAX);
+        if self.is_pressed || self.searched_at.is_none_or(|at| now >= at + pause) {
+            hub.store.begin_checkpoint()
+        } else {
+            hub.store.begin_plain_checkpoint()
+        }
     }
 
     /// All slices of the checkpoint are made: what it has marked stays.
-    pub fn marked(&mut self, cursor: Checkpoint) {
+    pub fn marked(&mut self, cursor: Checkpoint, now: Ms) {
         self.sweep = cursor.sweep();
+        if self.sweep.is_some() {
+            self.searched_at = Some(now);
+        }
     }
 
     /// Behind all jobs of the batch: what is to be forgotten with it, if there is room.

@@ -214,6 +214,8 @@ pub struct Hub {
     pub settling: HashMap<MessageNo, IdSet, foldhash::fast::FixedState>,
     handed_out: usize,
     starved: Vec<ConnId>,
+    /// Times that a connection got no work for it.
+    pub starvings: u64,
     signals: HashMap<ConnId, Arc<Signal>, foldhash::fast::FixedState>,
     /// When the ticker will wake.
     tick_at: Option<Ms>,
@@ -242,6 +244,7 @@ impl Hub {
             settling: HashMap::default(),
             handed_out: 0,
             starved: Vec::new(),
+            starvings: 0,
             signals: HashMap::default(),
             tick_at: None,
             completions_announced: false,
@@ -321,6 +324,7 @@ impl Hub {
     pub fn take_work(&mut self, conn: ConnId, now: Ms) -> Option<Work> {
         if self.unsynced() >= COMPLETIONS_MAX {
             self.starved.push(conn);
+            self.starvings += 1;
             return None;
         }
         let work = self.sched.take_work(&self.store, conn, now)?;

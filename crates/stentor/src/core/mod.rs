@@ -12,19 +12,22 @@ pub mod hub;
 pub mod intake;
 pub mod limits;
 pub mod log;
+pub mod measures;
 pub mod memory;
 pub mod memory_group;
 mod pace;
 pub mod settings;
 pub mod verb;
+mod watch;
 
 use std::panic::Location;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, RwLock};
 use smallvec::SmallVec;
+use stentor_history::History;
 use stentor_journal::ContentReader;
 use stentor_mail::reply::Reply;
 use stentor_policy::SenderRates;
@@ -35,15 +38,17 @@ use tokio::sync::Notify;
 pub use self::held::LongestHold;
 use self::hub::{Act, Hub};
 use self::intake::{Intake, Refused};
-use self::limits::Limits;
+use self::limits::{Limit, Limits};
+use self::measures::Measures;
 use self::memory::Memory;
 use self::memory_group::{MemoryGroup, Pressure, bodies_bytes};
 pub use self::settings::Settings;
-use crate::attempt_log::AttemptLog;
+use crate::attempt_log::Logs;
 use crate::clock::Clock;
 use crate::lists::Lists;
 use crate::live::Live;
 use crate::resolve::Resolver;
+use crate::telemetry::Tracer;
 
 /// What is counted since the start, for `stentor status` and the demo's summary.
 #[derive(Default)]
@@ -55,6 +60,8 @@ pub struct Counters {
     pub batches: AtomicU64,
     pub bytes_written: AtomicU64,
     pub bytes_moved: AtomicU64,
+    pub checkpoints: AtomicU64,
+    pub is_checkpointing: AtomicBool,
     pub unprepared: AtomicU64,
     pub reports_noted: AtomicU64,
     /// Segments given up after a failed write or sync.
@@ -78,9 +85,15 @@ pub struct Core {
     /// How much each sender hands in; nothing else is locked while it is.
     pub senders: Mutex<SenderRates>,
     pub lists: Lists,
-    pub log: AttemptLog,
+    pub log: Logs,
+    /// What happened to mail, kept for a time.
+    pub history: History,
     pub live: Live,
     pub limits: Limits,
+    /// Empty unless spans are wanted.
+    pub tracer: OnceLock<Tracer>,
+    pub webhooks: crate::webhooks::Registry,
+    pub measures: Measures,
     pub resolver: Resolver,
     pub counters: Counters,
     /// Set by the committer while the disk has no room beyond the reserve.
@@ -125,7 +138,8 @@ pub struct Parts {
     pub settings: Arc<Settings>,
     pub hub: Hub,
     pub reader: ContentReader,
-    pub log: AttemptLog,
+    pub log: Logs,
+    pub history: History,
     pub resolver: Resolver,
     pub next_content_id: u64,
     pub actor: Arc<dyn Actor>,
@@ -153,8 +167,12 @@ impl Core {
             lists: Lists::default(),
             reader: parts.reader,
             log: parts.log,
+            history: parts.history,
             live: Live::new(parts.hub.posts.posts()),
             limits: Limits::default(),
+            tracer: OnceLock::new(),
+            webhooks: crate::webhooks::Registry::default(),
+            measures: Measures::default(),
             resolver: parts.resolver,
             counters: Counters::default(),
             disk_full: AtomicBool::new(false),
@@ -215,12 +233,39 @@ impl Core {
     /// Why no new transaction may begin now, if so.
     pub fn push_back(&self) -> Option<Reply> {
         if self.disk_full.load(Ordering::Relaxed) {
+            self.refused(Refused::Full);
             return Some(Refused::Full.reply());
         }
         if self.memory_full.load(Ordering::Relaxed) && !self.memory_pass.swap(false, Ordering::Relaxed) {
+            self.limits.hit(Limit::MemoryGroup, self.clock.now());
             return Some(Reply::fixed(452, (4, 3, 1), "Not enough memory, try again later"));
         }
-        self.addresses_full.load(Ordering::Relaxed).then(|| Refused::AddressesFull.reply())
+        let is_full = self.addresses_full.load(Ordering::Relaxed);
+        is_full.then(|| {
+            self.refused(Refused::AddressesFull);
+            Refused::AddressesFull.reply()
+        })
+    }
+
+    /// Counts what mail was refused for, where that is a limit.
+    pub fn refused(&self, why: Refused) {
+        let limit = match why {
+            Refused::Full => Limit::DiskReserve,
+            Refused::AddressesFull => Limit::AddressBook,
+            // Counted where it bit; the others are no limits.
+            Refused::Crowded | Refused::Io | Refused::Stopping => return,
+        };
+        self.limits.hit(limit, self.clock.now());
+    }
+
+    /// Why no mail is taken now, in words; nothing if it is.
+    pub fn troubles(&self) -> Vec<&'static str> {
+        let all = [
+            (&self.disk_full, "the disk is nearly full"),
+            (&self.memory_full, "memory is nearly used up"),
+            (&self.addresses_full, "the address book is full"),
+        ];
+        all.iter().filter(|(flag, _)| flag.load(Ordering::Relaxed)).map(|(_, why)| *why).collect()
     }
 
     /// Runs `f` under the lock, then carries out what it caused.

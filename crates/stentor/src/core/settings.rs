@@ -17,12 +17,18 @@ use stentor_queue::sched::{Backoff, FlowKey, FlowRules, SchedConfig, Scheduler, 
 use stentor_queue::site::{SiteLimits, Target};
 
 use super::memory::PIECE_BYTES;
-use crate::attempt_log::{self, Destination, Format};
+use crate::attempt_log::{self, Destination, Format, LogsConfig};
+use crate::clock::Clock;
 use crate::config::{Config, EightBit, FlowConfig, LogFormat, LogTarget, ReportConfig, Source};
 use crate::resolve::{ResolverConfig, RouteHost};
 
 /// Silent connections kept beside the budget, as a share of it.
 const SLOW_CONNECTIONS_PART: usize = 2;
+
+/// The history stops well before new mail would: with less free space than so many times the journal's reserve.
+const HISTORY_RESERVES: u64 = 2;
+/// What of the history a power cut may take.
+const HISTORY_SYNC_MS: u64 = 5_000;
 
 /// A list with its subscribers file's place.
 pub struct ListEntry {
@@ -161,22 +167,49 @@ impl Settings {
         flow.and_then(|flow| flow.expire_ms).or(of_class).unwrap_or(config.retry.lifetime_ms)
     }
 
-    pub fn attempt_log(&self) -> attempt_log::LogConfig {
+    pub fn logs(&self) -> LogsConfig {
         let log = &self.config.log;
-        attempt_log::LogConfig {
-            destination: match &log.attempts {
-                LogTarget::Stderr => Destination::Stderr,
-                LogTarget::Stdout => Destination::Stdout,
-                LogTarget::Off => Destination::Off,
-                LogTarget::File(path) => Destination::File(path.clone()),
-            },
+        let place = |target: &LogTarget| match target {
+            LogTarget::Stderr => Destination::Stderr,
+            LogTarget::Stdout => Destination::Stdout,
+            LogTarget::Off => Destination::Off,
+            LogTarget::File(path) => Destination::File(path.clone(), log.rotation),
+            LogTarget::Syslog(to) => Destination::Syslog(to.clone(), log.rfc5424),
+            LogTarget::Journald(path) => Destination::Journald(path.clone()),
+        };
+        let of = |target: &Option<LogTarget>| place(target.as_ref().unwrap_or(&log.attempts));
+        LogsConfig {
+            server: place(&log.attempts),
+            deliveries: of(&log.deliveries),
+            acceptances: of(&log.acceptances),
+            refusals: of(&log.refusals),
+            policy: log.policy.as_ref().map(place),
+            audit: of(&log.audit),
+            ordinary: log.ordinary.as_ref().map(place),
+            bulk: log.bulk.as_ref().map(place),
+            lists: log.lists.iter().map(|(name, target)| (name.clone(), place(target))).collect(),
             format: match log.format {
                 LogFormat::Sendmail => Format::Sendmail,
                 LogFormat::Json => Format::Json,
             },
             hostname: self.config.hostname.clone(),
+            by_line: log.by_line,
             buffer_bytes_max: attempt_log::BUFFER_BYTES_MAX,
         }
+    }
+
+    /// `None` if it is switched off.
+    pub fn history(&self, clock: Clock) -> Option<stentor_history::Config> {
+        let history = &self.config.history;
+        (history.keep_days > 0).then(|| stentor_history::Config {
+            dir: self.config.data_dir.join("history"),
+            keep_ms: history.keep_days * 24 * 3_600_000,
+            size_bytes_max: history.size_bytes_max,
+            free_bytes_min: self.config.journal.reserve_bytes.saturating_mul(HISTORY_RESERVES),
+            sync_ms: HISTORY_SYNC_MS,
+            now: Box::new(move || clock.now()),
+            complain: Box::new(|text| tracing::warn!("{text}")),
+        })
     }
 
     pub fn resolver(&self, listeners: &[SocketAddr]) -> ResolverConfig {

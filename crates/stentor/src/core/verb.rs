@@ -90,6 +90,7 @@ impl VerbJob {
 
     /// The batch is durable.
     pub fn apply(self, core: &Core, hub: &mut Hub, now: Ms) {
+        log::audited(core, &self.audit);
         match self.change {
             Change::Hold { held, messages } => {
                 let nos: Vec<_> = messages.iter().filter_map(|id| hub.store.no_of(*id)).collect();
@@ -105,7 +106,7 @@ impl VerbJob {
             Change::Settle { fate, recipients } => {
                 for (message, ids) in recipients {
                     if fate == Fate::Removed {
-                        log::removed(core, hub, message, &ids, &self.audit.who, now);
+                        log::taken_out(core, hub, (message, fate), &ids, &self.audit.who, now);
                     }
                     hub.taken_out(message, fate, &ids, &self.audit.who, now);
                 }

@@ -1,7 +1,7 @@
 //! One transaction as the connection needs it: copied out of the queue under the lock, so that the lock is not held
 //! while it is sent.
 
-use stentor_queue::event::Ret;
+use stentor_queue::event::{Class, Ret};
 use stentor_queue::ids::{AddressId, ConnId, ContentId, MessageId, MessageNo, Ms};
 use stentor_queue::sched::Work;
 
@@ -27,6 +27,7 @@ pub struct Assignment {
     pub sender: String,
     /// Empty if it is no list's post.
     pub list: String,
+    pub is_bulk: bool,
     pub prefix: Vec<u8>,
     pub body: Option<Body>,
     pub eight_bit: bool,
@@ -69,6 +70,7 @@ impl Assignment {
             begun: now,
             sender: envelope.sender.to_owned(),
             list: envelope.list.unwrap_or_default().to_owned(),
+            is_bulk: message.class() == Class::Bulk,
             prefix: envelope.prefix.to_vec(),
             body: hub.bodies.get(message.content()),
             eight_bit: message.eight_bit(),

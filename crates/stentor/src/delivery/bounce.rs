@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 
 use super::assignment::Assignment;
 use crate::core::Core;
-use crate::core::envelope::{NewEnvelope, Recipients};
+use crate::core::envelope::{NewEnvelope, Recipients, Taken};
 use crate::core::intake::{Job, Refused, Settled, Submission};
 use crate::core::verb::{Audit, Change, VerbJob};
 
@@ -283,6 +283,7 @@ pub(super) async fn send(
         message_id_at: None,
         message_id,
         is_report: true,
+        taken: Taken::local("delivery report"),
     };
     let size = report.len() as u64;
     let submission =

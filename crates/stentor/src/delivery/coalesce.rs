@@ -17,7 +17,7 @@ use stentor_queue::idset::IdSet;
 use tokio::sync::oneshot;
 
 use crate::core::Core;
-use crate::core::envelope::{NewEnvelope, Recipients};
+use crate::core::envelope::{NewEnvelope, Recipients, Taken};
 use crate::core::intake::{Job, Refused, Settled, Submission};
 use crate::core::memory::PIECE_BYTES;
 use crate::core::verb::Audit;
@@ -137,6 +137,7 @@ async fn digest(
         message_id_at: None,
         message_id: format!("<{message_id}>"),
         is_report: false,
+        taken: Taken::local("digest of posts that waited"),
     };
     let audit = || Audit { at: now, who: id.to_string(), verb: "coalesce", detail: "{}".to_owned() };
     let settle =

@@ -21,6 +21,7 @@ use super::assignment::Assignment;
 use super::body::{ContentError, Outgoing};
 use super::outcome;
 use crate::core::hub::Signal;
+use crate::core::log::Via;
 use crate::core::{Core, Settings, log};
 
 const READ_BYTES: usize = 32 * 1024;
@@ -62,6 +63,7 @@ pub async fn connect(core: Arc<Core>, conn: ConnId, source: SourceNo, target: Ta
                 is_ready: false,
                 is_starved: false,
                 is_alive: false,
+                source,
                 begun,
                 progress_at: begun,
                 core: core.clone(),
@@ -73,11 +75,17 @@ pub async fn connect(core: Arc<Core>, conn: ConnId, source: SourceNo, target: Ta
         Ok(Err(error)) => plain(&error),
         Err(_) => "Connection timed out".to_owned(),
     };
-    log::connect_failed(&core, &target, begun, &failed);
+    log::connect_failed(&core, &via(&settings, source, &target), begun, &failed);
     core.with(|hub, now| {
         hub.connection_gone(conn);
         hub.connect_failed(conn, &failed, now);
     });
+}
+
+/// Where a transaction or a failed connection went, for the log.
+fn via<'a>(settings: &'a Settings, source: SourceNo, target: &'a Target) -> Via<'a> {
+    let source = settings.config.sending.sources.get(usize::from(source)).map_or("", |source| source.name.as_str());
+    Via { target, source }
 }
 
 /// Connects. That we are out of descriptors is not the host's fault: it is tried again when some may be free.
@@ -132,6 +140,7 @@ async fn closed(signal: &Signal) -> &'static str {
 
 struct Connection {
     core: Arc<Core>,
+    source: SourceNo,
     settings: Arc<Settings>,
     conn: ConnId,
     target: Target,
@@ -251,7 +260,7 @@ impl Connection {
             self.is_starved = next.is_none();
             self.held = next;
         }
-        log::attempt(&self.core, assignment, outcomes, &self.target, self.mailer());
+        log::attempt(&self.core, assignment, outcomes, &via(&self.settings, self.source, &self.target));
         if !self.smtp.caps().dsn {
             super::bounce::relayed(&self.core, assignment, outcomes, &self.target.host);
         }
@@ -456,10 +465,6 @@ impl Connection {
         })
     }
 
-    fn mailer(&self) -> &'static str {
-        if self.target.lmtp { "lmtp" } else { "esmtp" }
-    }
-
     /// The session is over. What was taken and not begun goes back.
     fn finish(mut self, reason: &CloseReason) {
         let text = match reason {
@@ -468,12 +473,12 @@ impl Connection {
         };
         for assignment in self.held.take().into_iter().chain(std::mem::take(&mut self.open)) {
             let outcomes = outcome::same(&assignment, Stage::Lost, 0, Dsn::new(4, 4, 2), text);
-            log::attempt(&self.core, &assignment, &outcomes, &self.target, self.mailer());
+            log::attempt(&self.core, &assignment, &outcomes, &via(&self.settings, self.source, &self.target));
             let conn = self.conn;
             self.core.with(|hub, now| outcome::settle(hub, conn, &assignment, &outcomes, now));
         }
         if !self.is_ready {
-            log::connect_failed(&self.core, &self.target, self.begun, text);
+            log::connect_failed(&self.core, &via(&self.settings, self.source, &self.target), self.begun, text);
         }
         let (conn, is_ready) = (self.conn, self.is_ready);
         self.core.with(|hub, now| {

@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 
 use crate::attempt_log::printable;
 use crate::core::Core;
-use crate::core::envelope::{NewEnvelope, Recipients};
+use crate::core::envelope::{NewEnvelope, Recipients, Taken};
 use crate::core::intake::{Job, Refused, Submission};
 use crate::core::verb::{Audit, Change, VerbJob};
 
@@ -76,6 +76,7 @@ async fn tell(core: &Arc<Core>, list: &str, address: &str, posts: u32, since: &s
         message_id_at: None,
         message_id: format!("<{id}.suspended@{hostname}>"),
         is_report: true,
+        taken: Taken::local("note to an owner"),
     };
     let size = body.len() as u64;
     let submission = Submission {

@@ -24,7 +24,7 @@ const CONTENT_POLICY: &str = "default-src 'none'; script-src 'self'; style-src '
                               font-src 'self'; connect-src 'self'; manifest-src 'self'; form-action 'self'; \
                               base-uri 'none'; frame-ancestors 'none'";
 /// Served without a login whatever `reading` says: probes, the login itself, and what its page is made of.
-const PUBLIC: [&str; 4] = ["/healthz", "/readyz", "/login", "/assets/"];
+const PUBLIC: [&str; 5] = ["/healthz", "/readyz", "/login", "/theme", "/assets/"];
 
 pub(super) async fn guard(State(http): State<Http>, request: Request, next: Next) -> Response {
     let settings = http.core.settings();

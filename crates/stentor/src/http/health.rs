@@ -1,4 +1,5 @@
-//! `/healthz`: the process answers. `/readyz`: it takes mail now, or why not.
+//! `/healthz`: the process answers. `/readyz`: it takes mail now, or why not, a reason a line. While the journal is
+//! replayed at a start nothing listens yet.
 
 use axum::Router;
 use axum::extract::State;
@@ -12,11 +13,12 @@ pub fn router() -> Router<Http> {
 }
 
 async fn ready(State(http): State<Http>) -> (StatusCode, String) {
+    let mut troubles = http.core.troubles();
     if http.core.with(|hub, _| hub.is_stopping()) {
-        return (StatusCode::SERVICE_UNAVAILABLE, "stopping\n".to_owned());
+        troubles.insert(0, "stopping");
     }
-    match http.core.push_back() {
-        None => (StatusCode::OK, "ready\n".to_owned()),
-        Some(reply) => (StatusCode::SERVICE_UNAVAILABLE, format!("{} {}\n", reply.code, reply.text)),
+    if troubles.is_empty() {
+        return (StatusCode::OK, "ready\n".to_owned());
     }
+    (StatusCode::SERVICE_UNAVAILABLE, troubles.join("\n") + "\n")
 }

@@ -8,9 +8,11 @@
 
 pub mod api;
 pub mod auth;
+mod console;
 pub mod guard;
 mod health;
 mod listener;
+pub mod metrics;
 
 use std::io;
 use std::net::SocketAddr;
@@ -32,6 +34,8 @@ pub struct Http {
     pub core: Arc<Core>,
     pub operator: Arc<Operator>,
     pub auth: Arc<Auth>,
+    /// What the console has read out of the history.
+    pub past: Arc<console::Past>,
     /// What was injected under an idempotency key.
     pub answers: Arc<api::Answers>,
 }
@@ -39,7 +43,7 @@ pub struct Http {
 impl Http {
     pub fn new(core: Arc<Core>, operator: Arc<Operator>) -> Http {
         let auth = Arc::new(Auth::new(&core.settings().config.http));
-        Http { core, operator, auth, answers: Arc::default() }
+        Http { core, operator, auth, past: Arc::default(), answers: Arc::default() }
     }
 
     /// Has a verb carried out to its end, whether or not the caller waits for it: a request that is given up midway would
@@ -67,6 +71,8 @@ fn router(http: Http) -> Router {
         .merge(health::router())
         .merge(auth::router())
         .merge(api::router())
+        .merge(metrics::router())
+        .merge(console::router())
         .layer(middleware::from_fn_with_state(http.clone(), guard::guard))
         .with_state(http)
 }

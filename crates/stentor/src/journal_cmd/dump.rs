@@ -7,13 +7,15 @@ use stentor_journal::{Disk, Item, Seen, StoredContents, inspect};
 use stentor_queue::event::Event;
 
 use super::event_json::event;
+use super::fold::slice_bytes;
 use super::{Outcome, Problem};
 
 pub fn records(disk: &dyn Disk, out: &mut dyn Write) -> Outcome {
-    let mut written = Ok(());
+    let (mut written, mut contents) = (Ok(()), StoredContents::new());
+    inspect(disk, &mut |seen| contents.note(seen))?;
     let found = inspect(disk, &mut |seen| {
         if written.is_ok() {
-            written = writeln!(out, "{}", line(seen));
+            written = writeln!(out, "{}", line(seen, disk, &contents));
         }
     })?;
     written?;
@@ -24,7 +26,7 @@ pub fn records(disk: &dyn Disk, out: &mut dyn Write) -> Outcome {
     Ok(found.findings.is_empty())
 }
 
-fn line(seen: &Seen<'_>) -> Value {
+fn line(seen: &Seen<'_>, disk: &dyn Disk, contents: &StoredContents) -> Value {
     let place = json!({
         "seq": seen.batch_seq,
         "time_ms": seen.time,
@@ -38,6 +40,14 @@ fn line(seen: &Seen<'_>) -> Value {
             Ok(decoded) => json!({"record": "event", "event": event(&decoded)}),
             Err(error) => json!({"record": "event", "error": error.to_string(), "bytes": payload.len()}),
         },
+        Item::Slice { number, slice } => {
+            let named = json!({"record": "slice", "checkpoint": number, "content": slice.content});
+            // One that no checkpoint in use names may be gone.
+            let told = slice_bytes(disk, contents, slice)
+                .and_then(|bytes| Event::decode(&bytes).map(|decoded| event(&decoded)).map_err(|e| e.to_string()))
+                .map_or_else(|error| json!({"error": error}), |event| json!({"event": event}));
+            merged([named, told])
+        }
         Item::Piece { id, start, bytes, last, moved } => {
             json!({"record": "piece", "content": id, "start": start, "bytes": bytes.len(), "last": last, "moved": moved})
         }
@@ -49,8 +59,13 @@ fn line(seen: &Seen<'_>) -> Value {
         Item::Void => json!({"record": "void"}),
         Item::Unknown { kind, bytes } => json!({"record": "unknown", "kind": kind, "bytes": bytes}),
     };
+    merged([place, item])
+}
+
+/// The fields of both.
+fn merged(parts: [Value; 2]) -> Value {
     let mut all = Map::new();
-    for part in [place, item] {
+    for part in parts {
         if let Value::Object(fields) = part {
             all.extend(fields);
         }

@@ -12,14 +12,17 @@ pub fn event(event: &Event<'_>) -> Value {
             let entries: Vec<Value> = entries.iter().map(|(id, text)| json!({"id": id.0, "address": text})).collect();
             json!({"kind": "intern", "addresses": entries})
         }
+        Event::Addresses(addresses) => {
+            let of = |(id, text, h): &(AddressId, &str, MailboxHistory)| {
+                let mut all = mailbox(*id, *h);
+                all["address"] = json!(text);
+                all
+            };
+            json!({"kind": "addresses", "addresses": addresses.iter().map(of).collect::<Vec<_>>()})
+        }
         Event::Forget { ids: set } => json!({"kind": "forget", "addresses": ids(set)}),
         Event::Mailboxes(mailboxes) => {
-            let of = |(id, h): &(AddressId, MailboxHistory)| {
-                json!({
-                    "id": id.0, "last_seen_ms": h.last_seen(), "xdelay_ms": h.xdelay_ms(), "last": h.last().name(),
-                    "deliveries": h.deliveries(), "refusals": h.refusals(), "refused_since_ms": h.refused_since(),
-                })
-            };
+            let of = |(id, h): &(AddressId, MailboxHistory)| mailbox(*id, *h);
             json!({"kind": "mailboxes", "mailboxes": mailboxes.iter().map(of).collect::<Vec<_>>()})
         }
         Event::Sites(sites) => {
@@ -62,6 +65,13 @@ pub fn event(event: &Event<'_>) -> Value {
         Event::CheckpointEnd => json!({"kind": "checkpoint_end"}),
         Event::Skipped(code) => json!({"kind": "skipped", "code": code}),
     }
+}
+
+fn mailbox(id: AddressId, h: MailboxHistory) -> Value {
+    json!({
+        "id": id.0, "last_seen_ms": h.last_seen(), "xdelay_ms": h.xdelay_ms(), "last": h.last().name(),
+        "deliveries": h.deliveries(), "refusals": h.refusals(), "refused_since_ms": h.refused_since(),
+    })
 }
 
 /// All that an acceptance says; recipients as address ids.

@@ -6,11 +6,12 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use stentor_journal::{Batch, CheckpointStep, Journal, Options, RealDisk};
+use stentor_journal::{Batch, CheckpointStep, Journal, Options, RealDisk, Slice};
 use stentor_queue::book::SiteAttempt;
 use stentor_queue::event::{Accept, Class, Event, Fate, RcptParams, Ret};
 use stentor_queue::ids::{AddressId, ContentId, MessageId};
 use stentor_queue::idset::IdSet;
+use stentor_queue::slices::{Paging, SliceRef, Slices};
 use stentor_queue::store::{Applied, Store};
 
 pub const NOW: u64 = 1_763_000_000_000;
@@ -76,13 +77,16 @@ pub struct Maker {
     pub store: Store,
     pub batch: Batch,
     now: u64,
+    /// Their contents have numbers of their own.
+    last_slice: u64,
 }
 
 impl Maker {
     pub fn new(path: &Path) -> Maker {
         let disk = Arc::new(RealDisk::open(path).unwrap());
         let (journal, _) = Journal::open(disk, options(), &mut |_| Ok(())).unwrap();
-        Maker { journal, store: Store::new(), batch: Batch::new(), now: NOW }
+        let store = Store::with_paging(Paging { ids_shift: 1, messages_shift: 1, kept_bytes_min: 0 });
+        Maker { journal, store, batch: Batch::new(), now: NOW, last_slice: 1000 }
     }
 
     pub fn event(&mut self, event: Event<'_>) {
@@ -109,19 +113,43 @@ impl Maker {
         self.commit();
     }
 
+    /// With slices, some of which a later checkpoint keeps.
     pub fn checkpoint(&mut self) {
         let mut cursor = self.store.checkpoint();
-        let (mut slice, mut more) = (Vec::new(), true);
         self.journal.begin_checkpoint(&mut self.batch);
-        while more {
-            more = cursor.next_slice(&self.store, &mut slice);
-            self.batch.record(&slice);
-        }
+        let mut part = Part { journal: &mut self.journal, batch: &mut self.batch, last_slice: &mut self.last_slice };
+        while cursor.step(&mut self.store, &mut part) {}
         self.commit();
         while self.journal.end_checkpoint(&mut self.batch) == CheckpointStep::More {
             self.commit();
         }
         self.commit();
+    }
+}
+
+struct Part<'a> {
+    journal: &'a mut Journal,
+    batch: &'a mut Batch,
+    last_slice: &'a mut u64,
+}
+
+impl Slices for Part<'_> {
+    fn record(&mut self, record: &[u8]) {
+        self.batch.record(record);
+    }
+
+    fn write(&mut self, record: &[u8]) -> Option<SliceRef> {
+        *self.last_slice += 1;
+        let slice = self.journal.write_slice(self.batch, *self.last_slice, record)?;
+        Some(SliceRef { content: ContentId(slice.content), checksum: slice.checksum })
+    }
+
+    fn keep(&mut self, slice: SliceRef) -> bool {
+        self.journal.keep_slice(self.batch, Slice { content: slice.content.0, checksum: slice.checksum })
+    }
+
+    fn is_full(&self) -> bool {
+        true
     }
 }
 

@@ -2,7 +2,9 @@
 //!
 //! It starts at the newest checkpoint, as a start does. Records before it would bring messages back that were delivered since.
 
-use stentor_journal::{Disk, Inspection, Item, JournalError, StoredContents, inspect};
+use std::collections::BTreeSet;
+
+use stentor_journal::{Disk, Inspection, Item, JournalError, Slice, StoredContents, inspect};
 use stentor_queue::event::{Accept, Event, MessageSlice};
 use stentor_queue::ids::AddressId;
 use stentor_queue::idset::IdSet;
@@ -11,6 +13,8 @@ use stentor_queue::store::{Store, Totals};
 
 pub struct Folded {
     pub store: Store,
+    /// Contents that the checkpoint names as slices.
+    pub slices: BTreeSet<u64>,
     pub contents: StoredContents,
     pub found: Inspection,
     /// Owner records whose checksum holds and that say nothing: place and why.
@@ -26,19 +30,48 @@ pub struct Saved {
 pub fn fold(disk: &dyn Disk) -> Result<Folded, JournalError> {
     let mut contents = StoredContents::new();
     let found = inspect(disk, &mut |seen| contents.note(seen))?;
-    let (mut store, mut unreadable) = (Store::new(), Vec::new());
+    let (mut store, mut slices, mut unreadable) = (Store::new(), BTreeSet::new(), Vec::new());
     inspect(disk, &mut |seen| {
-        let Item::Owner(payload) = seen.item else { return };
         if seen.batch_seq < found.replay_from {
             return;
         }
+        let read;
+        let payload = match seen.item {
+            Item::Owner(payload) => payload,
+            // Those of other checkpoints tell what is known already, and may be gone.
+            Item::Slice { number, slice } if number == found.checkpoint => {
+                slices.insert(slice.content);
+                match slice_bytes(disk, &contents, slice) {
+                    Ok(bytes) => read = bytes,
+                    Err(what) => {
+                        unreadable.push(format!("{}, offset {}: {what}", seen.file, seen.offset));
+                        return;
+                    }
+                }
+                &read
+            }
+            _ => return,
+        };
         if let Err(error) = store.apply_record(payload) {
             unreadable.push(format!("{}, offset {}: {error}", seen.file, seen.offset));
         }
     })?;
     // What is missing of addresses is said message by message.
     let _ = store.replayed();
-    Ok(Folded { store, contents, found, unreadable })
+    Ok(Folded { store, slices, contents, found, unreadable })
+}
+
+/// The octets of a slice of the state.
+pub fn slice_bytes(disk: &dyn Disk, contents: &StoredContents, slice: Slice) -> Result<Vec<u8>, String> {
+    let named = |what: &str| format!("a slice of the state, content {}, {what}", slice.content);
+    contents.check(slice.content).map_err(|lost| named(&format!("from octet {}: {}", lost.from, lost.what)))?;
+    let mut bytes = Vec::new();
+    let read = contents.read(disk, slice.content, &mut |piece| {
+        bytes.extend_from_slice(piece);
+        Ok(())
+    });
+    read.map_err(|error| named(&error.to_string()))?;
+    if slice.is_of(&bytes) { Ok(bytes) } else { Err(named("has other octets than its checksum tells")) }
 }
 
 impl Folded {

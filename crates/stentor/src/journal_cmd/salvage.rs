@@ -11,6 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use stentor_journal::{Batch, CommitError, Disk, Journal, Options, RealDisk};
 use stentor_queue::event::MessageSlice;
 use stentor_queue::ids::ContentId;
+use stentor_queue::slices::Records;
 use stentor_queue::store::Store;
 
 use super::fold::{Folded, fold};
@@ -24,7 +25,7 @@ pub fn run(disk: &dyn Disk, to: &Path, out: &mut dyn Write) -> Outcome {
     fresh_dir(to)?;
     let folded = fold(disk)?;
     let (saved, losses) = choose(&folded, out)?;
-    let store = folded.rebuild(saved);
+    let mut store = folded.rebuild(saved);
     let now = now();
     let new: Arc<dyn Disk> = Arc::new(RealDisk::open(to)?);
     let (mut journal, _) =
@@ -35,7 +36,7 @@ pub fn run(disk: &dyn Disk, to: &Path, out: &mut dyn Write) -> Outcome {
     for id in &ids {
         copy(&folded, disk, *id, &mut journal, now)?;
     }
-    write_state(&store, &mut journal, now)?;
+    write_state(&mut store, &mut journal, now)?;
     drop(journal);
     check(&new, &store)?;
     drop(new);
@@ -98,6 +99,7 @@ fn choose(folded: &Folded, out: &mut dyn Write) -> io::Result<(Vec<MessageSlice>
     }
     if !folded.is_sound() {
         let unknown = folded.contents.ids().into_iter();
+        let unknown = unknown.filter(|id| !folded.slices.contains(id));
         let unknown =
             unknown.filter(|id| !folded.store.has_content(ContentId(*id)) && folded.contents.check(*id).is_ok());
         let unknown: Vec<String> = unknown.take(UNKNOWN_MAX).map(|id| id.to_string()).collect();
@@ -136,15 +138,16 @@ fn copy(folded: &Folded, disk: &dyn Disk, id: u64, journal: &mut Journal, now: u
     journal.commit(&mut batch, now).map(drop).map_err(|error| refused(&error))
 }
 
-fn write_state(store: &Store, journal: &mut Journal, now: u64) -> Result<(), Problem> {
-    let (mut batch, mut slice) = (Batch::new(), Vec::new());
+fn write_state(store: &mut Store, journal: &mut Journal, now: u64) -> Result<(), Problem> {
+    let mut batch = Batch::new();
     let mut cursor = store.checkpoint();
     loop {
-        let more = cursor.next_slice(store, &mut slice);
-        if !slice.is_empty() {
-            batch.record(&slice);
-            journal.commit(&mut batch, now).map_err(|error| refused(&error))?;
+        let mut part = Records::default();
+        let more = cursor.step(store, &mut part);
+        for record in &part.records {
+            batch.record(record);
         }
+        journal.commit(&mut batch, now).map_err(|error| refused(&error))?;
         if !more {
             return Ok(());
         }

@@ -148,7 +148,7 @@ fn the_fixture_of_every_format_is_read() {
             assert_history(directory.path());
         }
     }
-    assert!(formats >= 2);
+    assert!(formats >= 3);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use super::fold::fold;
 
 pub fn run(disk: &dyn Disk, out: &mut dyn Write) -> Outcome {
     let folded = fold(disk)?;
-    let live = folded.contents.live_bytes(|id| folded.store.has_content(ContentId(id)));
+    let live = folded.contents.live_bytes(|id| folded.store.has_content(ContentId(id)) || folded.slices.contains(&id));
     writeln!(out, "segment       state       generation  batches  sequence         live bytes  other bytes  end")?;
     for segment in &folded.found.segments {
         let live = live.get(&segment.generation).copied().unwrap_or(0);

@@ -19,7 +19,7 @@ use super::{PostReport, words};
 use crate::attempt_log::printable;
 use crate::config::ReportTo;
 use crate::core::Core;
-use crate::core::envelope::{NewEnvelope, Recipients};
+use crate::core::envelope::{NewEnvelope, Recipients, Taken};
 use crate::core::intake::{Job, Submission};
 use crate::live::posts::Post;
 
@@ -60,6 +60,7 @@ pub(super) async fn send(core: Arc<Core>, post: Arc<Post>, to: ReportTo) {
         message_id_at: None,
         message_id,
         is_report: true,
+        taken: Taken::local("delivery report of a post"),
     };
     let size = body.len() as u64;
     let submission = Submission {

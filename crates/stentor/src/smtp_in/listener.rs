@@ -16,6 +16,7 @@ use tokio::sync::watch;
 
 use super::session::Session;
 use crate::core::Core;
+use crate::core::limits::Limit;
 
 /// Connections that the kernel holds for us while all sessions are busy; a backlog of 5 stalls a storm in one-second
 /// steps.
@@ -132,16 +133,17 @@ impl Listeners {
             // The last quarter is the trusted clients'.
             let strangers_max = total_max - total_max / 4;
             if census.total >= if trusted { total_max } else { strangers_max } {
-                Some("421 4.3.2 Too many connections, try again later\r\n")
+                Some((Limit::Connections, "421 4.3.2 Too many connections, try again later\r\n"))
             } else if !trusted && of_client >= limits.connections_per_client_max as usize {
-                Some("421 4.7.0 Too many connections from your address\r\n")
+                Some((Limit::ConnectionsPerClient, "421 4.7.0 Too many connections from your address\r\n"))
             } else {
                 census.total += 1;
                 *census.clients.entry(client).or_default() += 1;
                 None
             }
         };
-        if let Some(text) = refusal {
+        if let Some((limit, text)) = refusal {
+            self.core.limits.hit(limit, self.core.clock.now());
             self.core.counters.refused_connections.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             // One attempt to say why: a client that does not read must not hold us.
             let _ = stream.try_write(text.as_bytes());

@@ -14,6 +14,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::transaction::Transaction;
+use crate::core::limits::Limit;
 use crate::core::{Core, Settings};
 
 /// Octets read at once; one buffer per thread serves all sessions, so that an idle one holds none.
@@ -118,7 +119,7 @@ impl Session {
                 if !self.core.memory.is_plenty(mail.size) {
                     self.flush().await?;
                 }
-                let reply = match Transaction::begin(&self.core, mail, self.trusted).await {
+                let reply = match Transaction::begin(&self.core, mail, self.client, self.trusted).await {
                     Ok(transaction) => {
                         self.transaction = Some(transaction);
                         Reply::fixed(250, (2, 1, 0), "Ok")
@@ -175,8 +176,24 @@ impl Session {
         matches!(rustix::net::recv(&self.stream, &mut byte, flags), Ok((1, _)))
     }
 
+    /// Counts what the state machine refused by itself, and what it was told to refuse.
+    fn count_refusals(&mut self) {
+        let client = self.trusted;
+        for (code, dsn) in self.smtp.take_refusals() {
+            self.core.measures.refused(code, dsn);
+            let limit = match (code, dsn.map(|dsn| (dsn.subject, dsn.detail))) {
+                (452, Some((5, 3))) if !client => Limit::RecipientsPerMessage,
+                (421, Some((7, 0))) => Limit::Errors,
+                (552, Some((3, 4))) => Limit::MessageSize,
+                _ => continue,
+            };
+            self.core.limits.hit(limit, self.core.clock.now());
+        }
+    }
+
     /// Writes all output. A client that does not take it in within the command's deadline is dropped.
     async fn flush(&mut self) -> io::Result<()> {
+        self.count_refusals();
         let deadline = self.core.clock.instant(self.smtp.deadline());
         let mut at = 0;
         while at < self.smtp.output().len() {

@@ -4,6 +4,7 @@
 //! promised; whatever goes wrong is answered with a 4xx or 5xx and forgotten.
 
 use std::collections::HashSet;
+use std::fmt::Write;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -18,11 +19,13 @@ use tokio::sync::oneshot;
 
 use super::received::{Trace, received};
 use crate::core::committer::Merged;
-use crate::core::envelope::{NewEnvelope, Recipients};
+use crate::core::envelope::{NewEnvelope, Recipients, Taken};
 use crate::core::intake::{Interned, Job, Refused, Submission, Told};
+use crate::core::limits::Limit;
 use crate::core::memory::{PIECE_BYTES, Reserved};
 use crate::core::{Core, Settings, log};
 use crate::lists::INTERN_ADDRESSES_MAX;
+use crate::telemetry::{Incoming, Parent};
 
 /// A recipient that stands for others. Its copies carry its address in Delivered-To, so that a loop through another host
 /// is seen when it comes back.
@@ -39,6 +42,9 @@ pub struct Transaction {
     aliases: Vec<Alias>,
     /// Reports about posts of these lists: handed to the owner.
     bounces: Vec<Arc<str>>,
+    /// Why recipients elsewhere are relayed for this client.
+    relays: Option<Why>,
+    protocol: &'static str,
     id: MessageId,
     content: Option<ContentId>,
     /// Octets of the pieces that were handed to the journal.
@@ -51,26 +57,33 @@ pub struct Transaction {
     /// It came with a login that stands for a client network.
     may_relay: bool,
     told: Option<Told>,
+    /// Its spans, if it is sampled.
+    traced: Option<Box<Incoming>>,
 }
 
 impl Transaction {
     /// Answers MAIL: the place to push back, before any recipient is named.
-    pub async fn begin(core: &Arc<Core>, mail: MailFrom, trusted: bool) -> Result<Transaction, Reply> {
+    pub async fn begin(core: &Arc<Core>, mail: MailFrom, client: IpAddr, trusted: bool) -> Result<Transaction, Reply> {
         if let Some(reply) = core.push_back() {
+            log::refused(core, "MAIL", &mail, "", client, &reply);
             return Err(reply);
         }
-        let memory = core.memory.reserve(mail.size, trusted).await.ok_or(Reply::fixed(
-            452,
-            (4, 3, 1),
-            "Too many messages are being received, try again later",
-        ))?;
+        let Some(memory) = core.memory.reserve(mail.size, trusted).await else {
+            core.limits.hit(Limit::BodyMemory, core.clock.now());
+            let reply = Reply::fixed(452, (4, 3, 1), "Too many messages are being received, try again later");
+            log::refused(core, "MAIL", &mail, "", client, &reply);
+            return Err(reply);
+        };
+        let id = core.next_message_id();
         Ok(Transaction {
             mail,
             addresses: Vec::new(),
             lists: Vec::new(),
             aliases: Vec::new(),
             bounces: Vec::new(),
-            id: core.next_message_id(),
+            relays: None,
+            protocol: "SMTP",
+            id,
             content: None,
             stored: 0,
             failed: None,
@@ -78,6 +91,7 @@ impl Transaction {
             memory,
             may_relay: false,
             told: None,
+            traced: core.tracer.get().and_then(|tracer| tracer.begin(id, "smtp", core.clock.now())),
         })
     }
 
@@ -87,32 +101,37 @@ impl Transaction {
         self.told.get_or_insert_default().clone()
     }
 
-    pub fn id(&self) -> MessageId {
-        self.id
+    /// Makes it part of the client's trace.
+    pub fn traced_by(&mut self, core: &Core, parent: Option<Parent>) {
+        if let Some(tracer) = core.tracer.get() {
+            if let Some(parent) = parent {
+                tracer.carry(self.id, parent);
+            }
+            self.traced = tracer.begin(self.id, "http", core.clock.now());
+        }
     }
 
     pub async fn rcpt(&mut self, core: &Arc<Core>, settings: &Arc<Settings>, client: IpAddr, rcpt: RcptTo) -> Reply {
-        let verdict = match settings.policy.decide(client, &rcpt.address) {
-            Decision { why: Why::ClientOutside, .. } if self.may_relay => Verdict::Relay,
-            decision => decision.verdict,
-        };
+        let Decision { verdict, why } = settings.policy.decide(client, &rcpt.address);
+        let verdict = if why == Why::ClientOutside && self.may_relay { Verdict::Relay } else { verdict };
         match verdict {
-            Verdict::Refuse(reply) => return reply,
+            Verdict::Refuse(reply) => return self.refuse(core, client, &rcpt.address, reply),
             Verdict::Relay => {
+                self.relays.get_or_insert(why);
                 let params = RcptParams { notify: rcpt.notify.map(Notify::bits), orcpt: rcpt.orcpt };
                 self.addresses.push((rcpt.address, params));
             }
             Verdict::Bounces(list) => self.bounces.push(list),
             Verdict::List(list) => {
                 if let Err(reply) = self.check_list(core, &list).await {
-                    return reply;
+                    return self.refuse(core, client, &rcpt.address, reply);
                 }
                 self.add_list(&list);
             }
             Verdict::Alias(expansion) => {
                 for list in &expansion.lists {
                     if let Err(reply) = self.check_list(core, list).await {
-                        return reply;
+                        return self.refuse(core, client, &rcpt.address, reply);
                     }
                 }
                 for list in &expansion.lists {
@@ -125,6 +144,12 @@ impl Transaction {
             }
         }
         Reply::fixed(250, (2, 1, 5), "Ok")
+    }
+
+    /// A recipient is refused, and that is told.
+    fn refuse(&self, core: &Core, client: IpAddr, to: &stentor_mail::address::Address, reply: Reply) -> Reply {
+        log::refused(core, "RCPT", &self.mail, to.as_str(), client, &reply);
+        reply
     }
 
     async fn check_list(&self, core: &Arc<Core>, list: &Arc<str>) -> Result<(), Reply> {
@@ -161,8 +186,12 @@ impl Transaction {
         settings: &Settings,
         (helo, protocol, client): (&str, &'static str, IpAddr),
     ) -> Vec<u8> {
+        self.protocol = protocol;
         self.is_receiving = true;
         core.intake.receiving();
+        if let Some(traced) = &mut self.traced {
+            traced.data();
+        }
         let expected = self.mail.size.unwrap_or(0).min(PIECE_BYTES) as usize;
         let mut prefix = Vec::with_capacity(expected + 512);
         let hostname = &settings.config.hostname;
@@ -177,6 +206,7 @@ impl Transaction {
             return;
         }
         if !core.memory.stream(&mut self.memory, bytes.len() as u64, size_max).await {
+            core.limits.hit(Limit::StreamedBytes, core.clock.now());
             self.failed = Some(Refused::Crowded);
             return;
         }
@@ -195,6 +225,17 @@ impl Transaction {
 
     /// Decides about the whole message, makes it durable and answers.
     pub async fn end(mut self, core: &Arc<Core>, settings: &Arc<Settings>, client: IpAddr, end: EndOfData) -> Reply {
+        let (traced, id, size) = (self.traced.take(), self.id, end.size);
+        let Some((mut traced, tracer)) = traced.zip(core.tracer.get()) else {
+            return self.finish(core, settings, client, end).await;
+        };
+        traced.end_of_data();
+        let reply = self.finish(core, settings, client, end).await;
+        tracer.end(core, &traced, id, size, &reply);
+        reply
+    }
+
+    async fn finish(mut self, core: &Arc<Core>, settings: &Arc<Settings>, client: IpAddr, end: EndOfData) -> Reply {
         let verdict = match self.failed {
             Some(refused) => Err(refused.reply()),
             None => self.check(core, settings, &end.facts),
@@ -202,7 +243,7 @@ impl Transaction {
         let envelopes = match verdict {
             Ok(()) => self.envelopes(core, settings, client, &end),
             Err(reply) => {
-                log::refused(core, &self.mail, client, &reply);
+                log::refused(core, ".", &self.mail, "", client, &reply);
                 self.abandon(core);
                 return reply;
             }
@@ -214,8 +255,10 @@ impl Transaction {
         let envelopes = match intern_ahead(core, envelopes).await {
             Ok(envelopes) => envelopes,
             Err(refused) => {
+                let reply = refused.reply();
+                log::refused(core, ".", &self.mail, "", client, &reply);
                 self.abandon(core);
-                return refused.reply();
+                return reply;
             }
         };
         let content = self.content.unwrap_or_else(|| core.next_content_id());
@@ -227,12 +270,20 @@ impl Transaction {
         let (last, told) = (Arc::new(end.last), self.told.take());
         let submission = Submission { first: self.id, content, last, size, envelopes, settles: Vec::new(), told };
         let (answer, ticket) = oneshot::channel();
+        let begun = std::time::Instant::now();
         core.intake.push(Job::Accept { submission, answer });
         self.arrived(core);
-        match ticket.await {
+        let answered = ticket.await;
+        core.measures.commit_wait.observe(begun.elapsed());
+        match answered {
             Ok(Ok(())) => Reply::new(250, (2, 0, 0), format!("Ok: queued as {}", self.id)),
-            Ok(Err(refused)) => refused.reply(),
-            Err(_) => Refused::Stopping.reply(),
+            refused => {
+                let refused = refused.ok().and_then(Result::err).unwrap_or(Refused::Stopping);
+                core.refused(refused);
+                let reply = refused.reply();
+                log::refused(core, ".", &self.mail, "", client, &reply);
+                reply
+            }
         }
     }
 
@@ -258,7 +309,10 @@ impl Transaction {
             return Err(Reply::new(552, (5, 3, 4), format!("Message header too large: {why}")));
         }
         let received_max = settings.config.received_max;
-        check_received(facts, received_max)?;
+        if let Err(reply) = check_received(facts, received_max) {
+            core.limits.hit(Limit::Received, core.clock.now());
+            return Err(reply);
+        }
         for alias in &self.aliases {
             check_delivered_to(facts, &alias.address)?;
         }
@@ -293,14 +347,19 @@ impl Transaction {
                 message_id: message_id.clone(),
                 message_id_at,
                 is_report: false,
+                taken: Taken { policy: format!("list {name}").into(), proto: self.protocol },
             });
         }
+        let mut policy = String::new();
         for name in self.bounces.drain(..) {
             // Reports about a list's posts are its owner's to read; a list without an owner has nobody who would.
             let owners = settings.owners(&name);
             if owners.is_empty() {
                 log::report_noted(core, &name, &self.mail, client);
             }
+            let more = if policy.is_empty() { "" } else { "; " };
+            // Writing into a string cannot fail.
+            let _ = write!(policy, "{more}reports of list {name} to its owner");
             self.addresses.extend(owners.into_iter().map(|owner| (owner, RcptParams::default())));
         }
         let mut relayed = NewEnvelope {
@@ -317,12 +376,21 @@ impl Transaction {
             message_id,
             message_id_at,
             is_report: false,
+            taken: Taken::local(""),
         };
+        if let Some(why) = self.relays {
+            let more = if policy.is_empty() { "" } else { "; " };
+            let _ = match why {
+                Why::ClientNetwork(network) => write!(policy, "{more}relay: client network {network}"),
+                _ => write!(policy, "{more}relay: allowed to this injector"),
+            };
+        }
         let recipients = match &relayed.recipients {
             Recipients::Addresses(addresses) => addresses.len(),
             _ => 0,
         } + self.aliases.iter().map(|alias| alias.expansion.addresses.len()).sum::<usize>();
-        relayed.class = self.class(core, settings, client, facts, recipients as u64);
+        let (class, why) = self.class(core, settings, client, facts, recipients as u64);
+        relayed.class = class;
         // Whoever is meant twice, by name and by alias or by two aliases, gets one copy.
         let mut meant: HashSet<String> = match &relayed.recipients {
             Recipients::Addresses(addresses) if !self.aliases.is_empty() => {
@@ -336,7 +404,9 @@ impl Transaction {
             if targets.is_empty() {
                 continue;
             }
+            let taken = Taken { policy: format!("alias {}{why}", alias.address).into(), proto: self.protocol };
             envelopes.push(NewEnvelope {
+                taken,
                 recipients: Recipients::Addresses(targets),
                 prefix: delivered_to_field(&alias.address),
                 sender: relayed.sender.clone(),
@@ -348,29 +418,39 @@ impl Transaction {
             });
         }
         if relayed.has_recipients() {
+            policy.push_str(why);
+            relayed.taken = Taken { policy: policy.into(), proto: self.protocol };
             envelopes.push(relayed);
         }
         envelopes
     }
 
-    /// The class of what is relayed: what the configuration says of the injector, else header fields and sender's rate.
-    fn class(&self, core: &Core, settings: &Settings, client: IpAddr, facts: &HeaderFacts, recipients: u64) -> Class {
+    /// The class of what is relayed, and why in words: what the configuration says of the injector, else header fields and
+    /// sender's rate.
+    fn class(
+        &self,
+        core: &Core,
+        settings: &Settings,
+        client: IpAddr,
+        facts: &HeaderFacts,
+        recipients: u64,
+    ) -> (Class, &'static str) {
         let classes = &settings.config.classes;
         match classes.injectors.of(client) {
-            Some(policy::Class::Ordinary) => return Class::Ordinary,
-            Some(policy::Class::Bulk) => return Class::Bulk,
+            Some(policy::Class::Ordinary) => return (Class::Ordinary, "; ordinary: its client's network"),
+            Some(policy::Class::Bulk) => return (Class::Bulk, "; bulk: its client's network"),
             None => {}
         }
         if facts.is_bulk() {
-            return Class::Bulk;
+            return (Class::Bulk, "; bulk: its header");
         }
         let (trusted, now) = (settings.policy.is_trusted(client), core.clock.now());
         if recipients > 0
             && core.senders.lock().is_bulk(&self.mail.path, client, trusted, recipients, &classes.sender_rate, now)
         {
-            return Class::Bulk;
+            return (Class::Bulk, "; bulk: its sender's rate");
         }
-        Class::Ordinary
+        (Class::Ordinary, "")
     }
 }
 

@@ -27,7 +27,7 @@ use stentor_queue::idset::IdSet;
 use stentor_queue::sched::{Dsn, Failure};
 use tokio::sync::oneshot;
 
-use self::walk::{Found, Walk};
+use self::walk::Found;
 use crate::control::{Counted, ErrorCode, Peer, Reply, Selection, Verb};
 use crate::core::Core;
 use crate::core::hub::Hub;
@@ -38,6 +38,7 @@ use crate::delivery::by_operator;
 pub use address::{address, hosts_history};
 pub use export::export;
 pub use suspend::suspend;
+pub use walk::Walk;
 pub use who::who;
 
 /// Recipients that one batch takes out, or tries now; as many as one report has.

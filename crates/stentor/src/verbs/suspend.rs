@@ -14,6 +14,7 @@ use crate::control::protocol::Problem;
 use crate::control::{ErrorCode, Peer, Reply, Subject};
 use crate::core::Core;
 use crate::core::intake::{Job, Refused};
+use crate::core::limits::Limit;
 use crate::core::verb::{Audit, Change, VerbJob};
 use crate::site;
 
@@ -37,6 +38,7 @@ pub async fn suspend(
         return Reply::Done { text: format!("{what} {text}"), count: Some(0) };
     }
     if suspended && count >= SUSPENDED_MAX {
+        core.limits.hit(Limit::Suspensions, core.clock.now());
         return Reply::error(ErrorCode::TooLarge, format!("{SUSPENDED_MAX} are suspended already"));
     }
     let verb = if suspended { "suspend" } else { "resume" };

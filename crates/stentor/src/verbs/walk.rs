@@ -109,6 +109,18 @@ impl Walk {
         (found, false)
     }
 
+    /// Where the walk is: a message's number, and the recipient within it that was looked at last.
+    pub fn place(&self) -> (u32, Option<u32>) {
+        (self.next, self.within)
+    }
+
+    /// Goes on at a place of an earlier walk; one that is gone is the next one, or the beginning.
+    pub fn go_on_at(&mut self, no: u32, within: Option<u32>) {
+        if no.wrapping_sub(self.next) < self.until.wrapping_sub(self.next) {
+            (self.next, self.within) = (no, within);
+        }
+    }
+
     fn current(&mut self, hub: &Hub) -> Option<MessageNo> {
         let Some(ids) = &self.ids else {
             let next = hub.store.messages_between(self.next, self.until).next().map(|(no, _)| no)?;

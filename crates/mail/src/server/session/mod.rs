@@ -18,12 +18,14 @@ use super::input::Input;
 use super::timer::Timer;
 use super::{MailFrom, RcptTo, Refusal, ServerConfig, Step, ehlo, replies};
 use crate::Ms;
-use crate::reply::Reply;
+use crate::reply::{Enhanced, Reply};
 
 mod transfer;
 
 /// The reply code behind which a server closes (RFC 5321 section 3.8).
 const CLOSING_CODE: u16 = 421;
+/// Refusals noted between two looks.
+const REFUSALS_MAX: usize = 64;
 
 /// A server's side of one connection.
 #[derive(Debug)]
@@ -45,6 +47,8 @@ pub struct ServerSession {
     /// The command line is over its limit: the rest of it is dropped.
     overlong: bool,
     errors: u32,
+    /// Refusals given since they were taken last, for whoever counts them.
+    refusals: Vec<(u16, Option<Enhanced>)>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -113,6 +117,7 @@ impl ServerSession {
             incoming: None,
             overlong: false,
             errors: 0,
+            refusals: Vec::new(),
         }
     }
 
@@ -352,6 +357,7 @@ impl ServerSession {
     /// Writes a reply; a permanent one is an error of the client if it `counts`.
     fn say(&mut self, reply: &Reply, counts: bool) {
         self.timer.restart();
+        self.note(reply);
         reply.write_to(&mut self.output);
         if reply.code == CLOSING_CODE {
             self.close();
@@ -363,8 +369,20 @@ impl ServerSession {
         }
     }
 
+    fn note(&mut self, reply: &Reply) {
+        if reply.code >= 400 && self.refusals.len() < REFUSALS_MAX {
+            self.refusals.push((reply.code, reply.enhanced));
+        }
+    }
+
+    /// The refusals given since this was asked last (the first [`REFUSALS_MAX`] of them).
+    pub fn take_refusals(&mut self) -> Vec<(u16, Option<Enhanced>)> {
+        std::mem::take(&mut self.refusals)
+    }
+
     /// Writes the last reply.
     fn hang(&mut self, reply: &Reply) {
+        self.note(reply);
         reply.write_to(&mut self.output);
         self.close();
     }

@@ -81,7 +81,7 @@ fn counts_agree_with_the_messages_whatever_is_counted_when() {
         }
     }
     let mut again = Store::new();
-    for record in slices(&store) {
+    for record in slices(&mut store) {
         again.apply_record(&record).unwrap();
     }
     assert!(!again.is_counting(), "a replay counts at its end");

@@ -15,6 +15,7 @@ use proptest::test_runner::TestRunner;
 
 use super::*;
 use crate::event::{FATES, encode_forget, encode_intern, encode_list};
+use crate::slices::Slices;
 
 #[derive(Debug, Clone)]
 enum Op {
@@ -47,7 +48,90 @@ enum Mutation {
     ReusedEarly,
     /// What came since the begin of the checkpoint is not looked at.
     FreshForgotten,
+    /// Slices of the messages that a batch's outcomes change are kept.
+    StaleSlice,
 }
+
+/// A record, or the name of a slice.
+#[derive(Debug, Clone)]
+enum Logged {
+    Record(Vec<u8>),
+    Slice { checkpoint: u64, slice: SliceRef },
+}
+
+/// The journal's part: slices are there as long as a complete checkpoint, or the one that runs, names them.
+#[derive(Debug, Default)]
+struct Kept {
+    contents: BTreeMap<u64, Vec<u8>>,
+    durable: BTreeSet<u64>,
+    named: BTreeSet<u64>,
+    /// Of the checkpoint that runs, and of the last that is complete.
+    number: u64,
+    complete: u64,
+    last_content: u64,
+    /// How often one was named again, and one could not be.
+    again: u64,
+    gone: u64,
+}
+
+impl Kept {
+    fn give_up(&mut self) {
+        self.named.clear();
+        self.contents.retain(|id, _| self.durable.contains(id));
+    }
+
+    fn complete(&mut self) {
+        self.complete = self.number;
+        self.durable = std::mem::take(&mut self.named);
+        self.contents.retain(|id, _| self.durable.contains(id));
+    }
+}
+
+/// A step of the checkpoint: one part of it.
+struct Part<'a> {
+    batch: &'a mut Vec<Logged>,
+    kept: &'a mut Kept,
+    is_full: bool,
+}
+
+impl Part<'_> {
+    fn name(&mut self, slice: SliceRef) {
+        self.kept.named.insert(slice.content.0);
+        self.batch.push(Logged::Slice { checkpoint: self.kept.number, slice });
+        self.is_full = true;
+    }
+}
+
+impl Slices for Part<'_> {
+    fn record(&mut self, record: &[u8]) {
+        self.batch.push(Logged::Record(record.to_vec()));
+        self.is_full = true;
+    }
+
+    fn write(&mut self, record: &[u8]) -> Option<SliceRef> {
+        self.kept.last_content += 1;
+        let slice = SliceRef { content: ContentId(self.kept.last_content), checksum: record.len() as u64 };
+        self.kept.contents.insert(slice.content.0, record.to_vec());
+        self.name(slice);
+        Some(slice)
+    }
+
+    fn keep(&mut self, slice: SliceRef) -> bool {
+        let is_there = self.kept.contents.contains_key(&slice.content.0);
+        if is_there {
+            self.name(slice);
+        }
+        *(if is_there { &mut self.kept.again } else { &mut self.kept.gone }) += 1;
+        is_there
+    }
+
+    fn is_full(&self) -> bool {
+        self.is_full
+    }
+}
+
+/// Pages of four, and any size is kept but that of the smallest.
+const PAGING: Paging = Paging { ids_shift: 2, messages_shift: 2, kept_bytes_min: 40 };
 
 fn op() -> impl Strategy<Value = Op> {
     let recipients = || prop_oneof![4 => vec(0u16..60, 1..6), 1 => vec(0u16..300, 1..200)];
@@ -85,7 +169,8 @@ enum New {
 struct Owner {
     live: Store,
     model: Model,
-    log: Vec<Vec<u8>>,
+    log: Vec<Logged>,
+    kept: Kept,
     /// Applied, not written.
     waiting: Vec<Vec<u8>>,
     new: Vec<New>,
@@ -108,9 +193,10 @@ struct Owner {
 impl Owner {
     fn new() -> Self {
         Owner {
-            live: Store::new(),
+            live: Store { messages: Table::starting_at(u32::MAX - 30), ..Store::with_paging(PAGING) },
             model: Model { messages: BTreeMap::new(), totals: Totals::default(), suspended: BTreeSet::new() },
             log: Vec::new(),
+            kept: Kept::default(),
             waiting: Vec::new(),
             new: Vec::new(),
             reserved: BTreeSet::new(),
@@ -181,6 +267,7 @@ impl Owner {
                 self.batch(false, 0, false);
                 self.live = self.replay(self.start_batch);
                 (self.cursor, self.sweep) = (None, None);
+                self.kept.give_up();
             }
         }
     }
@@ -223,35 +310,35 @@ impl Owner {
         } else {
             Applied::Settled { no, recipients }
         };
+        let slices = self.live.message_slices.clone();
         assert_eq!(self.live.settle(no, fate, &ids, None, self.now, &mut record), expected);
+        if self.mutation == Mutation::StaleSlice {
+            self.live.message_slices = slices;
+        }
         if !hit.is_empty() {
             self.waiting.push(record);
         }
     }
 
     fn batch(&mut self, begin: bool, slices: usize, refuse: bool) {
-        let mut batch = self.waiting.clone();
+        let mut batch: Vec<Logged> = self.waiting.iter().cloned().map(Logged::Record).collect();
         let at = self.log.len() + batch.len();
         let mut slices = slices;
         if begin && self.cursor.is_none() && self.sweep.is_none() {
             self.live.begin_checkpoint();
-            self.cursor = Some((Checkpoint::with_slice_bytes_max(120), at, self.log.len()));
+            self.kept.number += 1;
+            self.cursor = Some((Checkpoint::with_slice_bytes_max(120).marking(), at, self.log.len()));
             // The counters must go into the batch of the begin.
             slices += 1;
         }
         if let Some((cursor, ..)) = &mut self.cursor {
             for _ in 0..slices {
-                let mut record = Vec::new();
-                if cursor.is_done() {
-                    break;
-                }
-                cursor.next_slice(&self.live, &mut record);
-                batch.push(record);
+                cursor.step(&mut self.live, &mut Part { batch: &mut batch, kept: &mut self.kept, is_full: false });
             }
         }
         let mut record = Vec::new();
         encode_intern(&mut record, self.interned.iter().map(|id| (*id, self.live.book.text(*id))));
-        batch.push(record);
+        batch.push(Logged::Record(record));
         for new in &self.new {
             let mut record = Vec::new();
             let referred = match new {
@@ -271,14 +358,14 @@ impl Owner {
                 New::Suspend(what, suspended) => Event::Suspend { suspended: *suspended, what }.encode(&mut record),
                 New::Hold(held, messages) => {
                     Event::Verb { at: self.now, who: "uid=0", verb: "hold", detail: "{}" }.encode(&mut record);
-                    batch.push(std::mem::take(&mut record));
+                    batch.push(Logged::Record(std::mem::take(&mut record)));
                     Event::Hold { held: *held, messages: messages.clone() }.encode(&mut record);
                 }
                 New::Remove(id, fate, ids) => {
                     encode_outcome(&mut record, MessageId(*id), *fate, ids, Some("uid=0"), self.now);
                 }
             }
-            batch.push(record);
+            batch.push(Logged::Record(record));
         }
         let forgotten = self.forget(&mut batch);
         if refuse {
@@ -286,6 +373,7 @@ impl Owner {
             if self.cursor.take().is_some() {
                 self.live.end_marking();
             }
+            self.kept.give_up();
             self.new.clear();
             for id in self.interned.drain(..).rev() {
                 self.live.book.forget(id);
@@ -296,7 +384,7 @@ impl Owner {
     }
 
     /// A step of the sweep: what is forgotten comes last in the batch.
-    fn forget(&mut self, batch: &mut Vec<Vec<u8>>) -> IdSet {
+    fn forget(&mut self, batch: &mut Vec<Logged>) -> IdSet {
         let mut ids = IdSet::new();
         let limits = SweepLimits { unseen_ms: 0, addresses_max: 100 };
         if let Some(sweep) = &mut self.sweep
@@ -307,12 +395,12 @@ impl Owner {
         if !ids.is_empty() {
             let mut record = Vec::new();
             encode_forget(&mut record, &ids);
-            batch.push(record);
+            batch.push(Logged::Record(record));
         }
         ids
     }
 
-    fn commit(&mut self, batch: Vec<Vec<u8>>, forgotten: IdSet) {
+    fn commit(&mut self, batch: Vec<Logged>, forgotten: IdSet) {
         self.log.extend(batch);
         self.waiting.clear();
         self.interned.clear();
@@ -322,6 +410,7 @@ impl Owner {
             (self.start, self.start_batch) = (*start, *start_batch);
             self.sweep = self.cursor.take().and_then(|(cursor, ..)| cursor.sweep());
             self.live.checkpoint_complete();
+            self.kept.complete();
         }
         for new in std::mem::take(&mut self.new) {
             match new {
@@ -387,9 +476,15 @@ impl Owner {
     }
 
     fn replay(&self, start: usize) -> Store {
-        let mut store = Store::new();
-        for record in &self.log[start..] {
-            store.apply_record(record).unwrap();
+        let mut store = Store::with_paging(PAGING);
+        for logged in &self.log[start..] {
+            match logged {
+                Logged::Record(record) => assert!(store.apply_record(record).is_ok()),
+                Logged::Slice { checkpoint, slice } if *checkpoint == self.kept.complete => {
+                    assert!(store.apply_slice(&self.kept.contents[&slice.content.0], *slice).is_ok());
+                }
+                Logged::Slice { .. } => {}
+            }
         }
         store.replayed().unwrap();
         if start == self.start || start == self.start_batch {
@@ -490,7 +585,8 @@ proptest! {
         }
         owner.batch(false, 0, false);
         let mut store = Store::new();
-        for record in &owner.log {
+        for logged in &owner.log {
+            let Logged::Record(record) = logged else { continue };
             store.apply_record(record).unwrap();
             if let Ok(Event::Outcome { .. } | Event::Accept(_)) = Event::decode(record) {
                 store.apply_record(record).unwrap();
@@ -524,6 +620,37 @@ fn forgetting_is_checked_by_what_it_must_not_do() {
     assert!(!is_found(Mutation::None));
     assert!(is_found(Mutation::ReusedEarly), "an id given out again before a checkpoint is complete");
     assert!(is_found(Mutation::FreshForgotten), "an address that a new message names was forgotten");
+    assert!(is_found(Mutation::StaleSlice), "a slice without the newest outcomes was kept");
+}
+
+/// Slices are kept, over checkpoints that are given up and starts too.
+#[test]
+fn unchanged_slices_are_named_again() {
+    let mut owner = Owner::new();
+    owner.step(Op::List(1, (0..200).collect()));
+    owner.step(Op::Accept((0..20).collect(), false, false));
+    let (mut again, mut written) = (0, 0);
+    for round in 0..6 {
+        owner.batch(true, 1000, false);
+        while owner.cursor.is_some() || owner.sweep.is_some() {
+            owner.batch(false, 1000, false);
+        }
+        if round > 0 {
+            // 50 pages of addresses and one of messages; a start makes them age.
+            let (kept, new) = (owner.kept.again - again, owner.kept.last_content - written);
+            assert!(kept >= 30 && new <= 20, "round {round}: {kept} kept, {new} written");
+        }
+        (again, written) = (owner.kept.again, owner.kept.last_content);
+        match round {
+            1 => owner.step(Op::Restart),
+            2 => {
+                owner.batch(true, 3, true);
+                owner.batch(false, 0, false);
+            }
+            3 => owner.step(Op::Accept(vec![7], false, false)),
+            _ => {}
+        }
+    }
 }
 
 /// Ids do come back: most runs of many addresses would need more ids otherwise.
@@ -550,7 +677,7 @@ fn the_order_in_a_batch_matters() {
     owner.step(Op::Accept(vec![1], false, false));
     owner.batch(false, 0, false);
     owner.settle(0, Fate::Delivered, u32::MAX);
-    let slices = slices(&owner.live);
+    let slices = slices(&mut owner.live);
     let replay = |records: &[&Vec<u8>]| {
         let mut store = Store::new();
         for record in records {

@@ -34,6 +34,7 @@ use crate::core::limits::Limit;
 use crate::http::auth::Caller;
 use crate::http::{Http, problem};
 use crate::smtp_in::Transaction;
+use crate::telemetry::Parent;
 
 /// A JSON request; larger mail goes as `message/rfc822`.
 const JSON_BYTES_MAX: u64 = 32 * 1024 * 1024;
@@ -43,6 +44,8 @@ const JSON_COPIES: u64 = 3;
 const PARTS_MAX: usize = 2;
 /// The header that makes a request one that may be sent again.
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
+/// W3C Trace Context.
+const TRACEPARENT: &str = "traceparent";
 
 /// What is handed in.
 #[derive(Deserialize, Default)]
@@ -62,6 +65,9 @@ struct Order {
     /// Send to those who are accepted though others are refused.
     #[serde(default)]
     partial: bool,
+    /// Of the header.
+    #[serde(skip)]
+    parent: Option<Parent>,
 }
 
 /// Why nothing was taken.
@@ -171,12 +177,14 @@ async fn take(
     let length = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
     let kind = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    let parent = headers.get(TRACEPARENT).and_then(|value| Parent::parse(value.to_str().ok()?));
     match kind.as_str() {
         "message/rfc822" => {
             if length.is_some_and(|length| length > size_max) {
                 return Err(Failure::TooLarge(format!("a message has at most {size_max} octets")));
             }
-            let order = from_query(query.as_deref().unwrap_or_default())?;
+            let mut order = from_query(query.as_deref().unwrap_or_default())?;
+            order.parent = parent;
             run(http, &settings, peer, order, length, &mut parts).await
         }
         "application/json" => {
@@ -193,6 +201,7 @@ async fn take(
             }
             let mut order: Order = serde_json::from_slice(&text).map_err(|error| Failure::Bad(error.to_string()))?;
             drop(text);
+            order.parent = parent;
             let message = match (order.message.take(), order.message_base64.take()) {
                 (Some(text), None) => text.into_bytes(),
                 (None, Some(text)) => {
@@ -271,8 +280,9 @@ async fn run(
     }
     let smtputf8 = !path.is_ascii() || recipients.iter().any(|to| !to.is_ascii());
     let mail = MailFrom { path, size: length, body: server::Body::EightBitMime, smtputf8, ret: None, envid: None };
-    let mut transaction = Transaction::begin(core, mail, true).await?;
+    let mut transaction = Transaction::begin(core, mail, *client, true).await?;
     let told = transaction.of_injector();
+    transaction.traced_by(core, order.parent);
     let mut refused = Vec::new();
     let count = recipients.len();
     for address in recipients {

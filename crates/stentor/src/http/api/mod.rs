@@ -45,6 +45,7 @@ fn routes() -> Vec<(&'static str, &'static str, MethodRouter<Http>)> {
         ("get", "/api/v1/messages/{id}", get(|h, q, Path(id)| read(h, q, "queue_show", Some(("id", id))))),
         ("get", "/api/v1/addresses/{address}", get(|h, q, Path(a)| read(h, q, "address", Some(("address", a))))),
         ("get", "/api/v1/sites/{name}", get(|h, q, Path(name)| read(h, q, "site", Some(("name", name))))),
+        ("get", "/api/v1/webhooks", get(webhooks)),
         ("get", "/api/v1/openapi.json", get(|| async { Json(openapi::document()) })),
         ("post", "/api/v1/messages", inject::route()),
     ];
@@ -79,6 +80,11 @@ const POSTS: [(&str, &str); 3] = [
 pub fn router() -> Router<Http> {
     let all = routes().into_iter().fold(Router::new(), |router, (_, path, route)| router.route(path, route));
     all.layer(DefaultBodyLimit::max(REQUEST_BYTES_MAX))
+}
+
+/// How the endpoints of webhooks fare.
+async fn webhooks(State(http): State<Http>) -> Response {
+    Json(serde_json::json!({"webhooks": http.core.webhooks.views()})).into_response()
 }
 
 /// A verb that changes nothing, its arguments in the query.

@@ -118,6 +118,13 @@ const ROUTES: &[Route] = &[
     },
     Route { method: "get", path: "/api/v1/openapi.json", summary: "This document.", takes: Takes::Nothing, gives: "" },
     Route {
+        method: "get",
+        path: "/api/v1/webhooks",
+        summary: "How the endpoints of webhooks fare.",
+        takes: Takes::Nothing,
+        gives: "Webhooks",
+    },
+    Route {
         method: "post",
         path: "/api/v1/suspend",
         summary: "Stops all mail of a list or sender, to a site, or of a list to a subscriber.",

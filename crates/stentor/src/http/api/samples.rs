@@ -10,6 +10,7 @@ use crate::control::{
     Counted, EnvelopeView, ErrorCode, Fates, MessageView, QueueSummary, RecipientState, RecipientView, SiteRow, Status,
     Stuck, StuckRow,
 };
+use crate::webhooks::WebhookView;
 
 /// An instant of the examples.
 const NOW: u64 = 1_790_000_000_000;
@@ -49,6 +50,11 @@ pub(super) fn all() -> Vec<Sample> {
         sample("Counted", &counted()),
         Sample { name: "Done", least: done_least, full: done },
         Sample { name: "Injected", least: injected.clone(), full: injected },
+        Sample {
+            name: "Webhooks",
+            full: json!({"webhooks": [webhook()]}),
+            least: json!({"webhooks": [WebhookView::default()]}),
+        },
         Sample { name: "Error", least: error.clone(), full: error },
     ]
 }
@@ -73,6 +79,7 @@ fn status() -> Status {
         disk_free_bytes: 50_000_000_000,
         suspended: vec!["list:news".to_owned()],
         suspended_total: 1,
+        webhooks_troubled: vec!["archive: disabled".to_owned()],
         ..Status::default()
     }
 }
@@ -235,5 +242,20 @@ fn counted() -> Counted {
         messages: Some(1),
         in_flight: Some(0),
         dry_run: Some(true),
+    }
+}
+
+fn webhook() -> WebhookView {
+    WebhookView {
+        name: "archive".to_owned(),
+        enabled: true,
+        events: 990,
+        batches: 12,
+        failures: 2,
+        lag_records: 40,
+        lost: 0,
+        last_success: Some(NOW - 60_000),
+        failing_since: Some(NOW - 30_000),
+        last_error: "it answers 500".to_owned(),
     }
 }

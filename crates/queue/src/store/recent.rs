@@ -1,0 +1,146 @@
+//! Messages by a key (queue id, content id): a small table of those that came lately, in front of an [`Index`] of all others.
+//!
+//! Promise: most mail comes and goes within moments. What goes before [`LATELY_MAX`] others have come is found, added and
+//! removed in a table that stays in the processor's cache, however many messages wait. What is still there then is moved
+//! behind, at most [`MOVED_PER_INSERT`] with each that comes, so that no call is long. Keys mostly grow: one above all that
+//! were moved is not looked for behind. Several messages may have equal keys.
+
+use std::collections::VecDeque;
+use std::hash::BuildHasher;
+
+use foldhash::fast::RandomState;
+use hashbrown::HashTable;
+
+use super::index::Index;
+
+/// Arrivals after which a message is moved behind.
+const LATELY_MAX: usize = 1_024;
+/// More than one, so that the line gets shorter after many have come at once.
+const MOVED_PER_INSERT: usize = 2;
+
+/// A key and its message's number.
+type Entry = (u64, u32);
+
+/// See the module's page.
+#[derive(Debug, Default)]
+pub(super) struct Recent {
+    hasher: RandomState,
+    lately: HashTable<Entry>,
+    /// In order of arrival; some of them may be gone.
+    line: VecDeque<Entry>,
+    behind: Index,
+    /// All keys behind are below.
+    behind_below: u64,
+}
+
+impl Recent {
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.lately.len() + self.behind.len()
+    }
+
+    pub fn clear(&mut self) {
+        *self = Recent::default();
+    }
+
+    /// A message with this key. `key_of` tells a message's key by its number.
+    #[inline]
+    pub fn find(&self, key: u64, key_of: impl Fn(u32) -> Option<u64>) -> Option<u32> {
+        let hash = self.hasher.hash_one(key);
+        if let Some((_, no)) = self.lately.find(hash, |(known, _)| *known == key) {
+            return Some(*no);
+        }
+        if key >= self.behind_below {
+            return None;
+        }
+        self.behind.find(hash, |no| key_of(no) == Some(key))
+    }
+
+    /// Adds a message, whether or not one with an equal key is there.
+    pub fn insert(&mut self, key: u64, no: u32, key_of: impl Fn(u32) -> Option<u64>) {
+        let hasher = &self.hasher;
+        self.lately.insert_unique(hasher.hash_one(key), (key, no), |(key, _)| hasher.hash_one(key));
+        self.line.push_back((key, no));
+        for _ in 0..MOVED_PER_INSERT {
+            if self.line.len() <= LATELY_MAX {
+                break;
+            }
+            let Some(oldest) = self.line.pop_front() else { break };
+            let hash = self.hasher.hash_one(oldest.0);
+            let Ok(found) = self.lately.find_entry(hash, |entry| *entry == oldest) else { continue };
+            found.remove();
+            // Every entry behind is a message that is there.
+            self.behind.insert(hash, oldest.1, |no| key_of(no).map_or(0, |key| self.hasher.hash_one(key)));
+            self.behind_below = self.behind_below.max(oldest.0.saturating_add(1));
+        }
+    }
+
+    /// Whether the message was there.
+    pub fn remove(&mut self, key: u64, no: u32) -> bool {
+        let hash = self.hasher.hash_one(key);
+        match self.lately.find_entry(hash, |entry| *entry == (key, no)) {
+            Ok(found) => {
+                found.remove();
+                true
+            }
+            Err(_) => key < self.behind_below && self.behind.remove(hash, no),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Numbers grow, keys mostly; most go soon, some stay, some share a key.
+        #[test]
+        fn what_is_there_is_found(
+            steps in proptest::collection::vec((0u8..8, 0u64..40, any::<prop::sample::Index>()), 0..6_000),
+        ) {
+            let (mut recent, mut model) = (Recent::default(), BTreeMap::<u32, u64>::new());
+            for (no, (kind, back, which)) in steps.into_iter().enumerate() {
+                let no = no as u32;
+                if kind < 5 || model.is_empty() {
+                    let key = u64::from(no).saturating_sub(back);
+                    model.insert(no, key);
+                    recent.insert(key, no, |no| model.get(&no).copied());
+                } else {
+                    let at = if kind < 7 { model.len() - 1 - which.index(model.len().min(9)) } else { which.index(model.len()) };
+                    let (no, key) = model.iter().nth(at).map(|(no, key)| (*no, *key)).unwrap();
+                    model.remove(&no);
+                    prop_assert!(recent.remove(key, no));
+                    prop_assert!(!recent.remove(key, no));
+                    let found = recent.find(key, |no| model.get(&no).copied());
+                    prop_assert_eq!(found.is_some(), model.values().any(|known| *known == key));
+                }
+                prop_assert_eq!(recent.len(), model.len());
+                prop_assert!(recent.line.len() <= LATELY_MAX && recent.lately.len() <= LATELY_MAX);
+            }
+            for key in model.values() {
+                let found = recent.find(*key, |no| model.get(&no).copied());
+                prop_assert_eq!(found.and_then(|no| model.get(&no)), Some(key));
+            }
+        }
+    }
+
+    #[test]
+    fn what_goes_soon_leaves_nothing_behind_however_many_wait() {
+        let mut recent = Recent::default();
+        let waiting = 10 * LATELY_MAX as u32;
+        (0..waiting).for_each(|no| recent.insert(no.into(), no, |no| Some(no.into())));
+        let behind = recent.behind.len();
+        assert_eq!(behind, waiting as usize - LATELY_MAX);
+        for no in waiting..3 * waiting {
+            recent.insert(no.into(), no, |no| Some(no.into()));
+            assert!(recent.remove(no.into(), no));
+        }
+        assert_eq!((recent.lately.len(), recent.behind.len()), (0, waiting as usize));
+        // Nor is what is new looked for there.
+        assert_eq!(recent.behind_below, u64::from(waiting));
+    }
+}

@@ -1,0 +1,325 @@
+//! The story of a message or of a subscriber, out of records in the order in which they came: `stentor trace`.
+//!
+//! What is asked for is a queue id, a Message-ID or a recipient; which of these it is shows itself: a record's id or
+//! Message-ID is that text, or an attempt names it. Of a recipient's messages only its own attempts are told. A record
+//! that names a recipient does not say how its message was accepted, so the last [`RECENT_MAX`] acceptances are kept.
+//!
+//! Promise: bounded by the limits below, whatever is fed; what was left out is counted, and sums cover it too.
+
+#[cfg(test)]
+mod tests;
+mod text;
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasher, RandomState};
+use std::net::IpAddr;
+
+use serde::Serialize;
+
+use crate::record::{Accepted, Attempt, Ms, Note, Record, Refused, Stat};
+
+/// Messages of one story; further ones are counted.
+pub const MESSAGES_MAX: usize = 1_000;
+/// Attempts told of one message; the others are in the sums.
+pub const ATTEMPTS_MAX: usize = 200;
+/// Addresses named of one attempt.
+pub const TO_SHOWN_MAX: usize = 20;
+/// Refusals and notes.
+pub const REMARKS_MAX: usize = 200;
+/// Recipients of one message whose fate is known apart.
+const RECIPIENTS_MAX: usize = 2_000_000;
+/// Acceptances kept for a recipient's story.
+const RECENT_MAX: usize = 20_000;
+
+/// What became of a message or a subscriber.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Story {
+    /// As it was asked for.
+    pub what: String,
+    /// Messages in the order in which they were met.
+    pub messages: Vec<Message>,
+    pub messages_left_out: u64,
+    pub refusals: Vec<Refusal>,
+    pub refusals_left_out: u64,
+    #[serde(skip)]
+    numbers: HashMap<String, usize>,
+    #[serde(skip)]
+    recent: VecDeque<(String, Acceptance)>,
+    #[serde(skip)]
+    hasher: RandomState,
+}
+
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Message {
+    pub id: String,
+    /// `None` if that was before what is kept.
+    pub accepted: Option<Acceptance>,
+    pub attempts: Vec<Try>,
+    pub attempts_left_out: u64,
+    pub notes: Vec<Remark>,
+    /// How it stands with its recipients; with the one asked for, if it was a recipient.
+    pub sums: Sums,
+    /// The log says that nothing of it is pending.
+    pub is_over: bool,
+    /// Asked for by a recipient: nothing is told of the others.
+    #[serde(skip)]
+    is_of_recipient: bool,
+    #[serde(skip)]
+    fates: HashMap<u64, Fate>,
+}
+
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Acceptance {
+    pub at: Ms,
+    pub from: String,
+    pub size: u64,
+    pub recipients: u64,
+    pub message_id: String,
+    pub client_host: String,
+    pub client: Option<IpAddr>,
+    pub proto: String,
+    pub is_bulk: bool,
+    pub list: String,
+    pub policy: String,
+    pub tls: String,
+}
+
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Try {
+    pub at: Ms,
+    pub to: Vec<String>,
+    /// Recipients of this attempt beside those named.
+    pub others: u64,
+    pub stat: &'static str,
+    pub mailer: String,
+    pub host: String,
+    pub ip: Option<IpAddr>,
+    pub port: u16,
+    pub source: String,
+    pub tls: String,
+    pub dsn: String,
+    pub reply: String,
+    pub delay_ms: u64,
+    pub xdelay_ms: u64,
+    /// Told again by a start.
+    pub is_repeated: bool,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct Remark {
+    pub at: Ms,
+    pub text: String,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct Refusal {
+    pub at: Ms,
+    pub client: Option<IpAddr>,
+    pub from: String,
+    pub to: String,
+    pub step: String,
+    pub reply: String,
+}
+
+/// Recipients by what became of them last.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Sums {
+    pub delivered: u64,
+    pub bounced: u64,
+    pub expired: u64,
+    pub removed: u64,
+    pub coalesced: u64,
+    /// Tried in vain so far.
+    pub deferred: u64,
+    /// Nothing has been heard of them.
+    pub untried: u64,
+}
+
+type Fate = Stat;
+
+impl Story {
+    pub fn new(what: &str) -> Story {
+        Story { what: what.to_owned(), ..Story::default() }
+    }
+
+    /// Ids of the messages met so far.
+    pub fn ids(&self) -> impl Iterator<Item = &str> {
+        self.messages.iter().map(|message| message.id.as_str())
+    }
+
+    /// Nothing is known of what was asked for.
+    pub fn is_empty(&self) -> bool {
+        self.messages.is_empty() && self.refusals.is_empty()
+    }
+
+    pub fn add(&mut self, record: &Record<'_>) {
+        match record {
+            Record::Accepted(r) => self.accepted(r),
+            Record::Attempt(r) => self.attempt(r),
+            Record::Refused(r) => self.refused(r),
+            Record::Note(r) => self.note(r),
+            Record::Machine(_) => {}
+        }
+    }
+
+    fn accepted(&mut self, r: &Accepted<'_>) {
+        let acceptance = || Acceptance {
+            at: r.at,
+            from: r.from.to_owned(),
+            size: r.size,
+            recipients: r.recipients,
+            message_id: r.message_id.to_owned(),
+            client_host: r.client_host.to_owned(),
+            client: r.client,
+            proto: r.proto.to_owned(),
+            is_bulk: r.is_bulk,
+            list: r.list.to_owned(),
+            policy: r.policy.to_owned(),
+            tls: r.tls.to_owned(),
+        };
+        let is_asked = is_same(r.id, &self.what) || is_same(bare(r.message_id), bare(&self.what));
+        if is_asked || self.numbers.contains_key(r.id) {
+            if let Some(message) = self.message(r.id, false) {
+                message.accepted = Some(acceptance());
+                message.sum();
+            }
+            return;
+        }
+        if self.recent.len() == RECENT_MAX {
+            self.recent.pop_front();
+        }
+        self.recent.push_back((r.id.to_owned(), acceptance()));
+    }
+
+    fn attempt(&mut self, r: &Attempt<'_>) {
+        let is_recipients = r.to.iter().any(|to| is_same(to, bare(&self.what)));
+        let is_known = is_same(r.id, &self.what) || self.numbers.contains_key(r.id);
+        if r.id.is_empty() || !(is_recipients || is_known) {
+            return;
+        }
+        let (what, hasher) = (bare(&self.what).to_owned(), self.hasher.clone());
+        let Some(message) = self.message(r.id, is_recipients && !is_known) else { return };
+        if message.is_of_recipient && !is_recipients {
+            return;
+        }
+        let is_told = |to: &&&str| !message.is_of_recipient || is_same(to, &what);
+        let told: Vec<&str> = r.to.iter().filter(is_told).copied().collect();
+        for to in &told {
+            let key = hasher.hash_one(to.to_ascii_lowercase());
+            if message.fates.len() < RECIPIENTS_MAX || message.fates.contains_key(&key) {
+                message.fates.insert(key, r.stat);
+            }
+        }
+        message.sum();
+        if message.attempts.len() == ATTEMPTS_MAX {
+            message.attempts_left_out += 1;
+            return;
+        }
+        message.attempts.push(Try {
+            at: r.at,
+            to: told.iter().take(TO_SHOWN_MAX).map(|to| (*to).to_owned()).collect(),
+            others: (r.to.len() - told.len().min(TO_SHOWN_MAX)) as u64,
+            stat: stat_text(r.stat),
+            mailer: r.mailer.to_owned(),
+            host: r.host.to_owned(),
+            ip: r.ip,
+            port: r.port,
+            source: r.source.to_owned(),
+            tls: r.tls.to_owned(),
+            dsn: r.dsn.to_owned(),
+            reply: r.reply.to_owned(),
+            delay_ms: r.delay_ms,
+            xdelay_ms: r.xdelay_ms,
+            is_repeated: r.is_repeated,
+        });
+    }
+
+    fn refused(&mut self, r: &Refused<'_>) {
+        if !is_same(r.to, bare(&self.what)) {
+            return;
+        }
+        if self.refusals.len() == REMARKS_MAX {
+            self.refusals_left_out += 1;
+            return;
+        }
+        self.refusals.push(Refusal {
+            at: r.at,
+            client: r.client,
+            from: r.from.to_owned(),
+            to: r.to.to_owned(),
+            step: r.step.to_owned(),
+            reply: r.reply.to_owned(),
+        });
+    }
+
+    fn note(&mut self, r: &Note<'_>) {
+        if r.id.is_empty() || !(is_same(r.id, &self.what) || self.numbers.contains_key(r.id)) {
+            return;
+        }
+        let Some(message) = self.message(r.id, false) else { return };
+        message.is_over |= r.is_end;
+        if message.notes.len() < REMARKS_MAX && !r.text.is_empty() {
+            message.notes.push(Remark { at: r.at, text: r.text.to_owned() });
+        }
+    }
+
+    /// The message of an id, made if it is new; `None` if there are too many.
+    fn message(&mut self, id: &str, is_of_recipient: bool) -> Option<&mut Message> {
+        if let Some(number) = self.numbers.get(id) {
+            return self.messages.get_mut(*number);
+        }
+        if self.messages.len() == MESSAGES_MAX {
+            self.messages_left_out += 1;
+            return None;
+        }
+        let recent = self.recent.iter().rposition(|(known, _)| known == id).and_then(|at| self.recent.remove(at));
+        let accepted = recent.map(|(_, acceptance)| acceptance);
+        self.numbers.insert(id.to_owned(), self.messages.len());
+        self.messages.push(Message { id: id.to_owned(), accepted, is_of_recipient, ..Message::default() });
+        self.messages.last_mut()
+    }
+}
+
+impl Message {
+    fn sum(&mut self) {
+        let mut sums = Sums::default();
+        for fate in self.fates.values() {
+            *match fate {
+                Stat::Sent => &mut sums.delivered,
+                Stat::Deferred => &mut sums.deferred,
+                Stat::Bounced => &mut sums.bounced,
+                Stat::Expired => &mut sums.expired,
+                Stat::Removed => &mut sums.removed,
+                Stat::Coalesced => &mut sums.coalesced,
+            } += 1;
+        }
+        let all = self.accepted.as_ref().filter(|_| !self.is_of_recipient).map_or(0, |accepted| accepted.recipients);
+        sums.untried = all.saturating_sub(self.fates.len() as u64);
+        self.sums = sums;
+    }
+
+    /// Recipients that may still be tried, as far as the records say.
+    pub fn pending(&self) -> u64 {
+        if self.is_over { 0 } else { self.sums.deferred + self.sums.untried }
+    }
+}
+
+fn is_same(a: &str, b: &str) -> bool {
+    !a.is_empty() && a.eq_ignore_ascii_case(b)
+}
+
+/// Without its angle brackets.
+fn bare(text: &str) -> &str {
+    text.strip_prefix('<').and_then(|text| text.strip_suffix('>')).unwrap_or(text)
+}
+
+fn stat_text(stat: Stat) -> &'static str {
+    match stat {
+        Stat::Sent => "sent",
+        Stat::Deferred => "deferred",
+        Stat::Bounced => "bounced",
+        Stat::Expired => "expired",
+        Stat::Removed => "removed",
+        Stat::Coalesced => "coalesced",
+    }
+}

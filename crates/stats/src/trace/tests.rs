@@ -1,0 +1,132 @@
+use super::*;
+use crate::civil::Zone;
+use crate::record::To;
+
+const NOW: Ms = 1_795_258_465_123;
+
+fn accepted(id: &'static str, recipients: u64) -> Record<'static> {
+    Record::Accepted(Accepted {
+        at: NOW,
+        id,
+        from: "ann@home.example",
+        size: 4_096,
+        recipients,
+        message_id: "<1@x>",
+        client: Some("192.0.2.1".parse().unwrap()),
+        proto: "ESMTP",
+        policy: "relay: client network 192.0.2.0/24",
+        ..Accepted::default()
+    })
+}
+
+fn attempt<'a>(id: &'a str, to: &[&'a str], mailer: &'a str, stat: Stat, after: Ms) -> Record<'a> {
+    let to: To<'a> = to.iter().copied().collect();
+    let reply = if stat == Stat::Sent { "250 2.0.0 ok" } else { "no" };
+    let (host, ip) =
+        if mailer == "esmtp" { ("mx.example.org", Some("192.0.2.34".parse().unwrap())) } else { ("", None) };
+    let (port, dsn) = (if ip.is_some() { 25 } else { 0 }, if stat == Stat::Sent { "2.0.0" } else { "4.4.1" });
+    let at = NOW + after;
+    Record::Attempt(Attempt {
+        at,
+        id,
+        to,
+        mailer,
+        host,
+        ip,
+        port,
+        dsn,
+        stat,
+        reply,
+        delay_ms: after,
+        ..Attempt::default()
+    })
+}
+
+fn story(what: &str, records: &[Record<'_>]) -> Story {
+    let mut story = Story::new(what);
+    records.iter().for_each(|record| story.add(record));
+    story
+}
+
+fn run() -> Vec<Record<'static>> {
+    vec![
+        accepted("Q1", 3),
+        accepted("Q2", 1),
+        attempt("Q1", &["a@x", "b@x"], "esmtp", Stat::Deferred, 1_000),
+        attempt("Q1", &["c@y"], "esmtp", Stat::Sent, 1_500),
+        attempt("Q1", &["a@x"], "esmtp", Stat::Sent, 120_000),
+        attempt("Q1", &["b@x"], "esmtp", Stat::Bounced, 120_000),
+        attempt("Q1", &["b@x"], "bounce", Stat::Bounced, 121_000),
+        attempt("Q2", &["a@x"], "esmtp", Stat::Deferred, 1_000),
+        Record::Refused(Refused { at: NOW, to: "A@X", reply: "450 4.2.1 later", step: "RCPT", ..Refused::default() }),
+    ]
+}
+
+#[test]
+fn a_message_is_told_by_its_id_with_all_its_recipients() {
+    let story = story("q1", &run());
+    assert_eq!(story.messages.len(), 1);
+    let message = &story.messages[0];
+    assert_eq!(message.sums, Sums { delivered: 2, bounced: 1, ..Sums::default() });
+    assert_eq!((message.attempts.len(), message.pending()), (5, 0));
+    let expected = "\
+Q1  <1@x>
+  2026-11-21 10:54:25.123  accepted: from <ann@home.example>, 4096 octets, 3 recipients, ESMTP from [192.0.2.1]
+  policy      ordinary; relay: client network 192.0.2.0/24
+  2026-11-21 10:54:26.123  deferred   a@x, b@x, 1.000 s after acceptance
+              esmtp mx.example.org [192.0.2.34]:25, no TLS, took 0.000 s: no (4.4.1)
+  2026-11-21 10:54:26.623  sent       c@y, 1.500 s after acceptance
+              esmtp mx.example.org [192.0.2.34]:25, no TLS, took 0.000 s: 250 2.0.0 ok
+";
+    let text = story.text(&Zone::utc());
+    assert!(text.starts_with(expected), "{text}");
+    assert!(text.ends_with("              bounce: no (4.4.1)\n  state       2 delivered, 1 bounced\n\n"), "{text}");
+}
+
+#[test]
+fn a_message_id_finds_its_messages_and_a_recipient_only_what_concerns_it() {
+    let by_message_id = story("1@x", &run());
+    assert_eq!(by_message_id.ids().collect::<Vec<_>>(), ["Q1", "Q2"]);
+    assert_eq!(by_message_id.messages[1].state(), "1 tried in vain so far");
+    let by_recipient = story("<a@X>", &run());
+    assert_eq!(by_recipient.ids().collect::<Vec<_>>(), ["Q1", "Q2"]);
+    let message = &by_recipient.messages[0];
+    assert_eq!(message.accepted.as_ref().unwrap().size, 4_096);
+    assert_eq!((message.attempts.len(), message.attempts[0].others), (2, 1));
+    assert_eq!(message.state(), "1 delivered");
+    assert_eq!(by_recipient.refusals.len(), 1);
+    assert!(story("nobody@x", &run()).is_empty());
+    assert_eq!(story("Q3", &[attempt("Q3", &["a@x"], "esmtp", Stat::Sent, 1)]).messages[0].state(), "1 delivered");
+}
+
+#[test]
+fn what_is_too_much_is_counted_and_the_sums_still_hold() {
+    let names: Vec<String> = (0..1_000).map(|n| format!("u{n}@x")).collect();
+    let mut story = Story::new("Q1");
+    story.add(&accepted("Q1", 1_001));
+    for name in &names {
+        story.add(&attempt("Q1", &[name], "esmtp", Stat::Sent, 1));
+        story.add(&attempt("Q1", &[name], "esmtp", Stat::Sent, 2));
+    }
+    let message = &story.messages[0];
+    assert_eq!((message.attempts.len(), message.attempts_left_out), (ATTEMPTS_MAX, 1_800));
+    assert_eq!(message.sums, Sums { delivered: 1_000, untried: 1, ..Sums::default() });
+    assert!(serde_json::to_string(&story).unwrap().contains("\"delivered\":1000"));
+}
+
+#[test]
+fn nothing_from_the_network_reaches_the_terminal_unescaped() {
+    let evil = "x\r\n\u{1b}[31m\u{202e}\\";
+    let mut story = Story::new("Q1");
+    let Record::Accepted(mut a) = accepted("Q1", 1) else { unreachable!() };
+    (a.from, a.message_id, a.client_host, a.proto, a.policy, a.list, a.tls) =
+        (evil, evil, evil, evil, evil, evil, evil);
+    story.add(&Record::Accepted(a));
+    let Record::Attempt(mut a) = attempt("Q1", &[evil], "esmtp", Stat::Sent, 1) else { unreachable!() };
+    (a.host, a.reply, a.dsn, a.source, a.tls, a.mailer) = (evil, evil, evil, evil, evil, evil);
+    story.add(&Record::Attempt(a));
+    story.add(&Record::Note(Note { at: NOW, id: "Q1", text: evil, ..Note::default() }));
+    let text = story.text(&Zone::utc());
+    assert_eq!(text.lines().count(), 8);
+    assert!(text.chars().all(|c| c == '\n' || !(c.is_control() || c == '\u{202e}')), "{text:?}");
+}

@@ -1,0 +1,200 @@
+//! A story for a terminal. Nothing of what came from the network gets there unescaped.
+
+use std::fmt::Write;
+
+use super::{Acceptance, Message, Refusal, Story, Sums, Try};
+use crate::civil::{Civil, Zone};
+use crate::record::Ms;
+
+/// One text on a line; longer ones are cut.
+const TEXT_CHARS_MAX: usize = 1_024;
+
+impl Story {
+    /// As lines for people; times in `zone`.
+    pub fn text(&self, zone: &Zone) -> String {
+        let mut out = String::new();
+        for message in &self.messages {
+            message.text(zone, &mut out);
+        }
+        if self.messages_left_out > 0 {
+            push(&mut out, format_args!("and {} more messages", self.messages_left_out));
+        }
+        for refusal in &self.refusals {
+            refusal.text(zone, &mut out);
+        }
+        if self.refusals_left_out > 0 {
+            push(&mut out, format_args!("and {} more refusals", self.refusals_left_out));
+        }
+        out
+    }
+}
+
+impl Message {
+    fn text(&self, zone: &Zone, out: &mut String) {
+        let message_id = self.accepted.as_ref().map_or("", |accepted| accepted.message_id.as_str());
+        push(out, format_args!("{}  {}", printable(&self.id), printable(message_id)));
+        match &self.accepted {
+            Some(accepted) => accepted.text(zone, out),
+            None => push(out, format_args!("  accepted    before what is kept")),
+        }
+        for attempt in &self.attempts {
+            attempt.text(zone, out);
+        }
+        if self.attempts_left_out > 0 {
+            push(out, format_args!("  and {} more attempts", self.attempts_left_out));
+        }
+        for note in &self.notes {
+            push(out, format_args!("  {}  {}", time(note.at, zone), printable(&note.text)));
+        }
+        push(out, format_args!("  state       {}", self.state()));
+        out.push('\n');
+    }
+
+    /// How it stands, in words.
+    pub fn state(&self) -> String {
+        let Sums { delivered, bounced, expired, removed, coalesced, deferred, untried } = self.sums;
+        let (deferred, untried) = if self.is_over { (0, 0) } else { (deferred, untried) };
+        let all = [
+            (delivered, "delivered"),
+            (bounced, "bounced"),
+            (expired, "expired"),
+            (removed, "removed"),
+            (coalesced, "went in a digest"),
+            (deferred, "tried in vain so far"),
+            (untried, "not tried yet"),
+        ];
+        let parts: Vec<String> =
+            all.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect();
+        if parts.is_empty() { "nothing is known of its recipients".to_owned() } else { parts.join(", ") }
+    }
+}
+
+impl Acceptance {
+    fn text(&self, zone: &Zone, out: &mut String) {
+        let client = match (self.client, self.client_host.as_str()) {
+            (Some(ip), "") => format!(" from [{ip}]"),
+            (Some(ip), host) => format!(" from {} [{ip}]", printable(host)),
+            (None, "") => String::new(),
+            (None, host) => format!(" from {}", printable(host)),
+        };
+        let proto = if self.proto.is_empty() { String::new() } else { format!(", {}", printable(&self.proto)) };
+        let tls = if self.tls.is_empty() { String::new() } else { format!(", {}", printable(&self.tls)) };
+        let size = if self.size > 0 { format!(", {} octets", self.size) } else { String::new() };
+        push(
+            out,
+            format_args!(
+                "  {}  accepted: from <{}>{size}, {} recipient{}{proto}{client}{tls}",
+                time(self.at, zone),
+                printable(&self.from),
+                self.recipients,
+                if self.recipients == 1 { "" } else { "s" },
+            ),
+        );
+        let class = if self.is_bulk { "bulk" } else { "ordinary" };
+        let list = if self.list.is_empty() { String::new() } else { format!(", list {}", printable(&self.list)) };
+        let policy = if self.policy.is_empty() { String::new() } else { format!("; {}", printable(&self.policy)) };
+        push(out, format_args!("  policy      {class}{list}{policy}"));
+    }
+}
+
+impl Try {
+    fn text(&self, zone: &Zone, out: &mut String) {
+        let to: Vec<String> = self.to.iter().map(|to| printable(to)).collect();
+        let others = if self.others > 0 { format!(" and {} others", self.others) } else { String::new() };
+        let repeated = if self.is_repeated { " (told again by a start)" } else { "" };
+        push(
+            out,
+            format_args!(
+                "  {}  {:<9}  {}{others}, {} after acceptance{repeated}",
+                time(self.at, zone),
+                self.stat,
+                to.join(", "),
+                span(self.delay_ms),
+            ),
+        );
+        let mut by = printable(&self.mailer);
+        if !self.host.is_empty() || self.ip.is_some() {
+            let _ = write!(by, " {}", printable(&self.host));
+            if let Some(ip) = self.ip {
+                let _ = write!(by, " [{ip}]");
+            }
+            if self.port != 0 {
+                let _ = write!(by, ":{}", self.port);
+            }
+            let tls = if self.tls.is_empty() { "no TLS".to_owned() } else { printable(&self.tls) };
+            let _ = write!(by, ", {}, took {}", tls, span(self.xdelay_ms));
+        }
+        if !self.source.is_empty() {
+            let _ = write!(by, ", source {}", printable(&self.source));
+        }
+        let dsn = if self.dsn.is_empty() || self.reply.contains(&self.dsn) {
+            String::new()
+        } else {
+            format!(" ({})", printable(&self.dsn))
+        };
+        push(out, format_args!("              {}: {}{dsn}", by.trim(), printable(&self.reply)));
+    }
+}
+
+impl Refusal {
+    fn text(&self, zone: &Zone, out: &mut String) {
+        let client = self.client.map(|ip| format!(" [{ip}]")).unwrap_or_default();
+        let step = if self.step.is_empty() { String::new() } else { format!(" at {}", printable(&self.step)) };
+        push(
+            out,
+            format_args!(
+                "{}  refused{step}: from <{}> to <{}>,{client}: {}",
+                time(self.at, zone),
+                printable(&self.from),
+                printable(&self.to),
+                printable(&self.reply),
+            ),
+        );
+    }
+}
+
+/// A line. Writing into a string cannot fail.
+fn push(out: &mut String, line: std::fmt::Arguments<'_>) {
+    let _ = out.write_fmt(line);
+    out.push('\n');
+}
+
+/// `2026-11-22 10:42:07.123`.
+fn time(at: Ms, zone: &Zone) -> String {
+    let civil = Civil::of(at, zone);
+    format!("{} {:02}:{:02}:{:02}.{:03}", civil.date_text(), civil.hour, civil.minute, civil.second, at % 1_000)
+}
+
+/// `0.120 s`, `4 min 10 s`, `3 h 2 min`, `2 d 1 h`.
+fn span(ms: u64) -> String {
+    let s = ms / 1_000;
+    match s {
+        0..60 => format!("{}.{:03} s", s, ms % 1_000),
+        60..3_600 => format!("{} min {} s", s / 60, s % 60),
+        3_600..86_400 => format!("{} h {} min", s / 3_600, s / 60 % 60),
+        _ => format!("{} d {} h", s / 86_400, s / 3_600 % 24),
+    }
+}
+
+/// `text` without what moves a terminal's cursor, breaks a line or turns the reading direction; each as `\xHH` or `\uHHHH`.
+fn printable(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for (at, c) in text.chars().enumerate() {
+        if at == TEXT_CHARS_MAX {
+            out.push_str("...");
+            break;
+        }
+        let is_trap = c.is_control()
+            || matches!(c, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}');
+        if c == '\\' {
+            out.push_str("\\\\");
+        } else if is_trap && c.is_ascii() {
+            let _ = write!(out, "\\x{:02x}", c as u32);
+        } else if is_trap {
+            let _ = write!(out, "\\u{:04x}", c as u32);
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}

@@ -1,0 +1,166 @@
+//! What is measured for metrics alone: distributions, and refusals by their codes.
+//!
+//! Promise: an observation is a few atomic additions; refusals, which are rare, take a lock of their own.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+use stentor_mail::reply::Enhanced;
+use stentor_stats::record::Stat;
+
+/// Kinds of refusals told apart; what comes beyond is summed under code 0.
+pub const REFUSALS_MAX: usize = 100;
+
+/// Upper bounds of buckets in microseconds: from a fast disk's sync to a slow one's.
+pub const SYNC_US: [u64; 12] =
+    [100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 1_000_000];
+/// The same of attempts: from a host next door to one that is about to time out.
+pub const ATTEMPT_US: [u64; 12] = [
+    10_000,
+    25_000,
+    50_000,
+    100_000,
+    250_000,
+    500_000,
+    1_000_000,
+    2_500_000,
+    5_000_000,
+    15_000_000,
+    60_000_000,
+    300_000_000,
+];
+/// Upper bounds of buckets in messages.
+pub const MESSAGES: [u64; 10] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 1_024];
+
+/// Counts by size. The last count is of what is above all bounds.
+pub struct Histogram<const N: usize> {
+    bounds: &'static [u64; N],
+    counts: [AtomicU64; N],
+    above: AtomicU64,
+    sum: AtomicU64,
+}
+
+impl<const N: usize> Histogram<N> {
+    fn new(bounds: &'static [u64; N]) -> Histogram<N> {
+        let counts = std::array::from_fn(|_| AtomicU64::new(0));
+        Histogram { bounds, counts, above: AtomicU64::new(0), sum: AtomicU64::new(0) }
+    }
+
+    /// Of a histogram in microseconds.
+    pub fn observe(&self, time: Duration) {
+        self.observe_value(time.as_micros() as u64);
+    }
+
+    pub fn observe_value(&self, value: u64) {
+        let bucket = self.bounds.iter().position(|bound| value <= *bound);
+        bucket.map_or(&self.above, |at| &self.counts[at]).fetch_add(1, Ordering::Relaxed);
+        self.sum.fetch_add(value, Ordering::Relaxed);
+    }
+
+    /// Each bound with the number of values up to it, then the number and sum of all.
+    pub fn read(&self) -> (Vec<(u64, u64)>, u64, u64) {
+        let mut total = 0;
+        let mut buckets = Vec::with_capacity(N);
+        for (bound, count) in self.bounds.iter().zip(&self.counts) {
+            total += count.load(Ordering::Relaxed);
+            buckets.push((*bound, total));
+        }
+        (buckets, total + self.above.load(Ordering::Relaxed), self.sum.load(Ordering::Relaxed))
+    }
+}
+
+pub struct Measures {
+    /// From the work taken to its last reply, microseconds.
+    pub attempt: Histogram<12>,
+    /// Recipients of attempts, by what became of them.
+    pub sent: AtomicU64,
+    pub deferred: AtomicU64,
+    pub bounced: AtomicU64,
+    pub connect_failures: AtomicU64,
+    /// What a client waits for its 250: from the end of its data until the commit, microseconds.
+    pub commit_wait: Histogram<12>,
+    /// A commit with its sync, microseconds.
+    pub sync: Histogram<12>,
+    /// Messages of commits that had any.
+    pub batch_messages: Histogram<10>,
+    refusals: Mutex<HashMap<(u16, Option<Enhanced>), u64>>,
+}
+
+impl Default for Measures {
+    fn default() -> Measures {
+        Measures {
+            attempt: Histogram::new(&ATTEMPT_US),
+            sent: AtomicU64::new(0),
+            deferred: AtomicU64::new(0),
+            bounced: AtomicU64::new(0),
+            connect_failures: AtomicU64::new(0),
+            commit_wait: Histogram::new(&SYNC_US),
+            sync: Histogram::new(&SYNC_US),
+            batch_messages: Histogram::new(&MESSAGES),
+            refusals: Mutex::default(),
+        }
+    }
+}
+
+impl Measures {
+    /// A transaction of a delivery ended.
+    pub fn attempt(&self, took_ms: u64, outcomes: impl Iterator<Item = Stat>) {
+        self.attempt.observe_value(took_ms.saturating_mul(1_000));
+        let (mut sent, mut deferred, mut bounced) = (0, 0, 0);
+        for stat in outcomes {
+            match stat {
+                Stat::Sent => sent += 1,
+                Stat::Deferred => deferred += 1,
+                _ => bounced += 1,
+            }
+        }
+        for (counter, count) in [(&self.sent, sent), (&self.deferred, deferred), (&self.bounced, bounced)] {
+            if count > 0 {
+                counter.fetch_add(count, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// A client was given a 4xx or 5xx.
+    pub fn refused(&self, code: u16, dsn: Option<Enhanced>) {
+        let mut refusals = self.refusals.lock();
+        let is_new = !refusals.contains_key(&(code, dsn));
+        let key = if is_new && refusals.len() >= REFUSALS_MAX { (0, None) } else { (code, dsn) };
+        *refusals.entry(key).or_default() += 1;
+    }
+
+    /// Refusals by reply code and enhanced code.
+    pub fn refusals(&self) -> Vec<((u16, Option<Enhanced>), u64)> {
+        let mut all: Vec<_> = self.refusals.lock().iter().map(|(key, count)| (*key, *count)).collect();
+        all.sort_by_key(|((code, dsn), _)| (*code, dsn.map(|dsn| (dsn.class, dsn.subject, dsn.detail))));
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_are_cumulative() {
+        let histogram = Histogram::new(&MESSAGES);
+        for value in [0, 1, 2, 3, 5_000] {
+            histogram.observe_value(value);
+        }
+        let (buckets, count, sum) = histogram.read();
+        assert_eq!((&buckets[..3], count, sum), (&[(1, 2), (2, 3), (4, 4)][..], 5, 5_006));
+        assert_eq!(buckets[9], (1_024, 4));
+    }
+
+    #[test]
+    fn kinds_of_refusals_are_bounded() {
+        let measures = Measures::default();
+        for code in 0..2 * REFUSALS_MAX as u16 {
+            measures.refused(400 + code, None);
+        }
+        let all = measures.refusals();
+        assert_eq!((all.len(), all[0]), (REFUSALS_MAX + 1, ((0, None), REFUSALS_MAX as u64)));
+    }
+}

@@ -1,0 +1,53 @@
+//! Limits that bite where nobody can say so at once (under the hub's lock, in the scheduler, in the log's writer): looked
+//! at once a second.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Core;
+use super::limits::Limit;
+
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// What was counted the last time.
+#[derive(Default)]
+struct Before {
+    starvings: u64,
+    at_site_max: u64,
+    log_lines_lost: u64,
+    history_lost: u64,
+}
+
+impl Core {
+    /// Counts hits and says what was not said, until the process ends.
+    pub async fn watch_limits(self: Arc<Self>) {
+        let mut before = Before::default();
+        loop {
+            tokio::time::sleep(PAUSE).await;
+            self.look_at_limits(&mut before);
+            self.limits.tell_all(self.clock.now());
+        }
+    }
+
+    fn look_at_limits(self: &Arc<Self>, before: &mut Before) {
+        let now = self.clock.now();
+        let (load, starvings, connections) = self.with(|hub, _| (hub.sched.load(), hub.starvings, hub.connections()));
+        let grown = |new: u64, old: &mut u64| new.saturating_sub(std::mem::replace(old, new));
+        let limits = &self.limits;
+        limits.hit_times(Limit::Completions, grown(starvings, &mut before.starvings), now);
+        limits.hit_times(Limit::SiteConnections, grown(load.at_site_max, &mut before.at_site_max), now);
+        limits.hit_times(Limit::LogBuffer, grown(self.log.dropped(), &mut before.log_lines_lost), now);
+        let history_lost = self.history.status().dropped;
+        limits.hit_times(Limit::History, grown(history_lost, &mut before.history_lost), now);
+        // States, not events: a hit for each second in which they last.
+        let connections_max = self.settings().config.delivery.connections_max as usize;
+        let full = [
+            (Limit::DeliveryConnections, load.wanting > 0 && connections >= connections_max),
+            (Limit::Resolves, load.look_ups_waiting > 0),
+            (Limit::Reports, self.reports.available_permits() == 0),
+        ];
+        for (limit, is_hit) in full {
+            limits.hit_times(limit, u64::from(is_hit), now);
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! Logs as input: `--from FILE...` of the commands that observe.
+//!
+//! Promise: files in the order of their first entries (rotated ones may be named in any order), gzip by its first bytes,
+//! `-` is standard input; with `--follow` the newest goes on, through rotation by renaming or truncation. A thread reads
+//! and unpacks, the caller's thread parses; between them are at most `BLOCKS_MAX` blocks. A file that cannot be read
+//! stops nothing but itself: what was wrong is told on standard error, and the command's exit code says so.
+
+use std::cell::Cell;
+use std::fs::File;
+use std::io::{self, BufReader, Read};
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use clap::Args;
+use flate2::read::MultiGzDecoder;
+use stentor_stats::civil::Zone;
+use stentor_stats::log::{Counters, Parser, first_time};
+use stentor_stats::record::{Ms, Record};
+
+mod tail;
+
+/// Small enough for a processor's cache, large enough for the disk.
+const BLOCK_BYTES: usize = 256 * 1024;
+const BLOCKS_MAX: usize = 8;
+/// What is looked at to find a file's first time.
+const PEEK_BYTES: u64 = 64 * 1024;
+/// How often a followed file is looked at, and whoever follows is called although nothing came.
+const TICK: Duration = Duration::from_millis(250);
+
+/// Which logs.
+#[derive(Args, Clone, Debug, Default)]
+pub struct From {
+    /// Read these logs of sendmail, Postfix, Exim or Stentor, also rotated and gzipped ones; - is standard input.
+    #[arg(long = "from", value_name = "FILE", num_args = 1..)]
+    pub files: Vec<PathBuf>,
+    /// Go on as the newest of them grows, through its rotation.
+    #[arg(long, requires = "files")]
+    pub follow: bool,
+    /// The zone of times that have none, and of what is printed: local, utc, +01:00, Europe/Vienna.
+    #[arg(long, value_name = "ZONE", default_value = "local", conflicts_with = "utc")]
+    pub zone: String,
+    /// The same as --zone utc.
+    #[arg(long)]
+    pub utc: bool,
+}
+
+impl From {
+    pub fn is_given(&self) -> bool {
+        !self.files.is_empty()
+    }
+
+    pub fn zone_name(&self) -> &str {
+        if self.utc {
+            "UTC"
+        } else if self.zone == "local" {
+            ""
+        } else {
+            &self.zone
+        }
+    }
+
+    /// The time zone that was asked for.
+    pub fn zone(&self) -> Result<Zone, String> {
+        if self.utc { Ok(Zone::utc()) } else { zone(&self.zone) }
+    }
+}
+
+/// `local`, `utc`, `+01:00` or a name of the system's time zone database.
+pub fn zone(name: &str) -> Result<Zone, String> {
+    use jiff::Timestamp;
+    use jiff::tz::TimeZone;
+
+    if name.eq_ignore_ascii_case("utc") {
+        return Ok(Zone::utc());
+    }
+    if let Some(digits) = name.strip_prefix(['+', '-']) {
+        let (hours, minutes) = digits.split_once(':').unwrap_or((digits, "0"));
+        let seconds = hours.parse::<u8>().ok().zip(minutes.parse::<u8>().ok()).filter(|(h, m)| *h < 24 && *m < 60);
+        let (hours, minutes) = seconds.ok_or_else(|| format!("--zone {name}: an offset is written +01:00"))?;
+        let east_s = i32::from(hours) * 3600 + i32::from(minutes) * 60;
+        return Ok(Zone::fixed(if name.starts_with('-') { -east_s } else { east_s }));
+    }
+    let zone = if name == "local" {
+        TimeZone::system()
+    } else {
+        TimeZone::get(name).map_err(|error| format!("--zone {name}: {error}"))?
+    };
+    Ok(Zone::new(move |unix_s| Timestamp::from_second(unix_s).map_or(0, |at| zone.to_offset(at).seconds())))
+}
+
+/// What whoever follows is called with.
+pub enum Fed<'a, 'r> {
+    Record(&'a Record<'r>),
+    /// Nothing came for a moment.
+    Idle,
+}
+
+/// What was read, and whether all of it could be.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Fedback {
+    pub counters: Counters,
+    pub failed: bool,
+}
+
+impl Fedback {
+    /// Says on standard error what was not understood.
+    pub fn tell(&self) {
+        match self.counters.not_understood {
+            0 => {}
+            1 => eprintln!("stentor: 1 line not understood, of {}", self.counters.lines),
+            count => eprintln!("stentor: {count} lines not understood, of {}", self.counters.lines),
+        }
+    }
+}
+
+/// Reads all; with `--follow` until the process ends.
+pub fn feed(from: &From, sink: &mut dyn FnMut(&Record<'_>)) -> Result<Fedback, String> {
+    follow(from, &mut |fed| {
+        if let Fed::Record(record) = fed {
+            sink(record);
+        }
+        ControlFlow::Continue(())
+    })
+}
+
+/// Reads all; with `--follow` until the caller has enough. Without, it is called without `Idle`.
+pub fn follow(from: &From, sink: &mut dyn FnMut(Fed<'_, '_>) -> ControlFlow<()>) -> Result<Fedback, String> {
+    let zone = from.zone()?;
+    let (send, blocks) = sync_channel(BLOCKS_MAX);
+    let reading = Reading { files: from.files.clone(), follow: from.follow, zone: zone.clone(), send };
+    let reader = std::thread::Builder::new().name("reader".into()).spawn(move || reading.run());
+    // Not joined: it may wait for standard input. It ends with the channel or the process.
+    reader.map_err(|error| format!("no thread to read with: {error}"))?;
+    parse(zone, &blocks, from.follow, sink)
+}
+
+fn parse(
+    zone: Zone,
+    blocks: &Receiver<Piece>,
+    ticks: bool,
+    sink: &mut dyn FnMut(Fed<'_, '_>) -> ControlFlow<()>,
+) -> Result<Fedback, String> {
+    let mut parser = Parser::new(zone, now());
+    let mut failed = false;
+    let over = Cell::new(false);
+    let sink = std::cell::RefCell::new(sink);
+    let mut records = |record: &Record<'_>| {
+        // A block is parsed to its end; what comes of it after the caller has had enough is dropped.
+        if !over.get() && (sink.borrow_mut())(Fed::Record(record)).is_break() {
+            over.set(true);
+        }
+    };
+    while !over.get() {
+        let piece = if ticks {
+            match blocks.recv_timeout(TICK) {
+                Ok(piece) => piece,
+                Err(RecvTimeoutError::Timeout) => {
+                    if (sink.borrow_mut())(Fed::Idle).is_break() {
+                        break;
+                    }
+                    continue;
+                }
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        } else {
+            let Ok(piece) = blocks.recv() else { break };
+            piece
+        };
+        match piece {
+            Piece::File(written) => parser.file(written, &mut records),
+            Piece::Block(block) => parser.block(&block, &mut records),
+            Piece::Wrong(why) => {
+                eprintln!("stentor: {why}");
+                failed = true;
+            }
+        }
+    }
+    if !over.get() {
+        parser.finish(&mut records);
+    }
+    Ok(Fedback { counters: parser.counters(), failed })
+}
+
+fn now() -> Ms {
+    ms_of(SystemTime::now())
+}
+
+fn ms_of(time: SystemTime) -> Ms {
+    time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
+
+/// What the reading thread hands over.
+enum Piece {
+    /// Another file, last written then.
+    File(Ms),
+    Block(Vec<u8>),
+    Wrong(String),
+}
+
+/// Nobody wants more.
+struct Enough;
+
+struct Reading {
+    files: Vec<PathBuf>,
+    follow: bool,
+    zone: Zone,
+    send: SyncSender<Piece>,
+}
+
+impl Reading {
+    fn run(self) {
+        let files = in_order(&self.files, &self.zone);
+        for (index, path) in files.iter().enumerate() {
+            let last = index + 1 == files.len();
+            let read = if self.follow && last && !is_stdin(path) {
+                tail::follow(path, &mut |piece| self.put(piece))
+            } else {
+                self.whole(path)
+            };
+            if read.is_err() {
+                return;
+            }
+        }
+    }
+
+    fn put(&self, piece: Piece) -> Result<(), Enough> {
+        self.send.send(piece).map_err(|_| Enough)
+    }
+
+    fn whole(&self, path: &Path) -> Result<(), Enough> {
+        let (mut input, written) = match open(path) {
+            Ok(opened) => opened,
+            Err(error) => return self.put(Piece::Wrong(format!("{}: {error}", path.display()))),
+        };
+        self.put(Piece::File(written))?;
+        loop {
+            let (block, error) = read_block(&mut *input);
+            if !block.is_empty() {
+                self.put(Piece::Block(block))?;
+            } else if error.is_none() {
+                return Ok(());
+            }
+            if let Some(error) = error {
+                return self.put(Piece::Wrong(format!("{}: {error}; read so far as it goes", path.display())));
+            }
+        }
+    }
+}
+
+/// Up to a block; what there is at once if it comes slowly. Empty at the end.
+fn read_block(input: &mut dyn Read) -> (Vec<u8>, Option<io::Error>) {
+    let mut block = vec![0; BLOCK_BYTES];
+    loop {
+        match input.read(&mut block) {
+            Ok(count) => {
+                block.truncate(count);
+                return (block, None);
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return (Vec::new(), Some(error)),
+        }
+    }
+}
+
+fn is_stdin(path: &Path) -> bool {
+    path == Path::new("-")
+}
+
+/// The input, unpacked, and when it was last written.
+fn open(path: &Path) -> io::Result<(Box<dyn Read>, Ms)> {
+    if is_stdin(path) {
+        return Ok((unpacked(Box::new(io::stdin()))?, now()));
+    }
+    let file = File::open(path)?;
+    let metadata = file.metadata()?;
+    if metadata.is_dir() {
+        return Err(io::Error::new(io::ErrorKind::IsADirectory, "is a directory"));
+    }
+    // A pipe was written when it was read.
+    let written = if metadata.is_file() { metadata.modified().map_or_else(|_| now(), ms_of) } else { now() };
+    Ok((unpacked(Box::new(file))?, written))
+}
+
+fn unpacked(mut input: Box<dyn Read>) -> io::Result<Box<dyn Read>> {
+    let mut magic = Vec::with_capacity(2);
+    input.by_ref().take(2).read_to_end(&mut magic)?;
+    let is_gzip = magic == [0x1f, 0x8b];
+    let whole = io::Cursor::new(magic).chain(input);
+    if is_gzip {
+        // Larger reads of the packed form, and many members (`cat a.gz b.gz`).
+        return Ok(Box::new(MultiGzDecoder::new(BufReader::with_capacity(BLOCK_BYTES, whole))));
+    }
+    Ok(Box::new(whole))
+}
+
+/// By the time of the first entry, then as they were named; standard input and files without any last.
+fn in_order(files: &[PathBuf], zone: &Zone) -> Vec<PathBuf> {
+    if files.len() < 2 {
+        return files.to_vec();
+    }
+    let mut order: Vec<(Ms, usize)> =
+        files.iter().enumerate().map(|(index, path)| (first_time_of(path, zone).unwrap_or(Ms::MAX), index)).collect();
+    order.sort_unstable();
+    order.into_iter().map(|(_, index)| files[index].clone()).collect()
+}
+
+fn first_time_of(path: &Path, zone: &Zone) -> Option<Ms> {
+    // What is read from these would be gone.
+    if is_stdin(path) || !std::fs::metadata(path).ok()?.is_file() {
+        return None;
+    }
+    let (input, written) = open(path).ok()?;
+    let mut begin = Vec::new();
+    // A file that is cut short may still have a first line.
+    let _ = input.take(PEEK_BYTES).read_to_end(&mut begin);
+    first_time(&begin, zone, written)
+}
+
+#[cfg(test)]
+mod tests;

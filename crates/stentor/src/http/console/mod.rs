@@ -1,0 +1,56 @@
+//! The web console: what the operator's commands show, as pages (docs/console.md).
+//!
+//! Promise: pages are made here, whole, and hold everything without scripts; scripts keep numbers up to date and draw
+//! charts. Each is made of answers from memory in slices, or of the history's files on the blocking pool; none loads the
+//! queue, and each list has an end. Whatever came from the network is escaped where it is shown. Nothing is loaded
+//! from elsewhere, and the browser is told to run nothing but our files ([`super::guard`]).
+//!
+//! Reading needs no login unless the configuration says so; a change is a POST with the session's token ([`act`]).
+//!
+//! Failure answers: a page that says what is wrong and where to go on, with the status that fits.
+
+mod act;
+mod assets;
+mod days;
+mod find;
+mod format;
+mod login;
+mod message;
+mod now;
+mod page;
+mod past;
+mod posts;
+mod queue;
+mod recipient;
+mod sites;
+mod statistics;
+mod storage;
+mod story;
+mod stragglers;
+
+use axum::Router;
+use axum::routing::{get, post};
+
+use super::Http;
+
+pub use past::Past;
+
+pub fn router() -> Router<Http> {
+    Router::new()
+        .route("/", get(now::page))
+        .route("/days", get(days::page))
+        .route("/days.json", get(days::feed))
+        .route("/statistics", get(statistics::page))
+        .route("/queue", get(queue::page))
+        .route("/messages/{id}", get(message::page))
+        .route("/recipient", get(recipient::page))
+        .route("/sites", get(sites::all))
+        .route("/site", get(sites::one))
+        .route("/stragglers", get(stragglers::page))
+        .route("/posts", get(posts::page))
+        .route("/storage", get(storage::page))
+        .route("/login", get(login::page))
+        .route("/act", post(act::act))
+        .route("/theme", post(page::theme))
+        .route("/assets/{name}", get(assets::serve))
+}

@@ -1,0 +1,343 @@
+//! `stentor batchstat`: the picture of a day, of several, or of servers beside each other.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::{Args, ValueEnum};
+use stentor_plot::{Format, Theme, day as chart};
+use stentor_stats::civil::{Civil, DAY_S, OFFSET_STEP_S, Zone};
+use stentor_stats::day::{Day, MINUTE_MS};
+use stentor_stats::record::{Ms, Record};
+
+use super::input::{Input, now, scan};
+use super::when;
+use crate::cli::fail;
+use crate::foreign::{self, Fed, From};
+
+/// Days kept of a log that does not say which are wanted: the last ones.
+const DAYS_KEPT_MAX: usize = 400;
+
+#[derive(Clone, Copy, ValueEnum)]
+enum ThemeArg {
+    Light,
+    Dark,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum MachineArg {
+    /// Thin lines over the bars.
+    Overlay,
+    /// A strip below.
+    Strip,
+    Off,
+}
+
+#[derive(Args)]
+pub struct Options {
+    #[command(flatten)]
+    input: Input,
+    /// A second server: its logs, drawn beside the first.
+    #[arg(long, value_name = "FILE", num_args = 1.., requires = "files", conflicts_with = "follow")]
+    beside: Vec<PathBuf>,
+    /// A second server's history directory, drawn beside the first.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["files", "beside"])]
+    beside_dir: Option<PathBuf>,
+    /// What the servers are called, in their order.
+    #[arg(long, value_name = "NAME", num_args = 1.., value_delimiter = ',')]
+    names: Vec<String>,
+    /// The day: 2026-11-22, today, yesterday. Without it, of logs the last days, of a history today.
+    #[arg(long, value_name = "DATE")]
+    day: Option<String>,
+    /// So many days, the last of them --day.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=31))]
+    days: u32,
+    /// The hour at which a day begins.
+    #[arg(long, value_name = "HOUR", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..24))]
+    day_starts: u32,
+    /// Write the picture here, as SVG or PNG by the name's end; without it to batchstat-DATE.svg.
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    #[arg(long, value_enum, default_value = "light")]
+    theme: ThemeArg,
+    /// How the machine's load is shown.
+    #[arg(long, value_enum, default_value = "overlay")]
+    machine: MachineArg,
+    /// Pictures beside each other (servers are always).
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    columns: usize,
+    /// Minutes of a bar.
+    #[arg(long, value_name = "MINUTES", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=60))]
+    bar: u32,
+    /// Each picture on a scale of its own.
+    #[arg(long)]
+    own_scale: bool,
+    /// Pixels of a PNG for each of the picture's.
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=4))]
+    scale: u32,
+    /// Print the bins as JSON instead of drawing.
+    #[arg(long, conflicts_with = "out")]
+    json: bool,
+}
+
+pub fn run(options: &Options) -> ExitCode {
+    match carry_out(options) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(why) => fail(&why),
+    }
+}
+
+fn carry_out(options: &Options) -> Result<bool, String> {
+    let zone = options.input.from.zone()?;
+    if options.input.from.follow {
+        return follow(options, &zone);
+    }
+    let mut complete = true;
+    let mut servers = Vec::new();
+    let wanted = wanted(options, &zone)?;
+    let mut first = Days::new(options, &zone, wanted);
+    complete &= options.input.each(first.since(), first.until(), &mut |record: &Record<'_>| first.add(record))?;
+    // The second shows the days of the first.
+    let wanted = if first.wanted.is_some() { first.wanted } else { first.found(options.days) };
+    servers.push(first.chosen(options.days));
+    if options.input.from.is_given() && !options.beside.is_empty() {
+        let from = From { files: options.beside.clone(), follow: false, ..options.input.from.clone() };
+        let mut second = Days::new(options, &zone, wanted);
+        let fedback = foreign::feed(&from, &mut |record: &Record<'_>| second.add(record))?;
+        fedback.tell();
+        complete &= !fedback.failed;
+        servers.push(second.chosen(options.days));
+    }
+    if let Some(dir) = &options.beside_dir {
+        let mut second = Days::new(options, &zone, wanted);
+        complete &= scan(dir, second.since(), second.until(), &mut |record: &Record<'_>| second.add(record))?;
+        servers.push(second.chosen(options.days));
+    }
+    finish(options, &zone, servers, true)?;
+    Ok(complete)
+}
+
+/// The picture over and over.
+fn follow(options: &Options, zone: &Zone) -> Result<bool, String> {
+    const EVERY: Duration = Duration::from_secs(60);
+    let mut days = Days::new(options, zone, wanted(options, zone)?);
+    let mut drawn: Option<Instant> = None;
+    let mut failure = None;
+    let fedback = foreign::follow(&options.input.from, &mut |fed| {
+        match fed {
+            Fed::Record(record) => days.add(record),
+            Fed::Idle if drawn.is_none_or(|drawn| drawn.elapsed() >= EVERY) => {
+                let tell = drawn.is_none();
+                drawn = Some(Instant::now());
+                if let Err(why) = finish(options, zone, vec![days.clone().chosen(options.days)], tell) {
+                    failure = Some(why);
+                    return ControlFlow::Break(());
+                }
+            }
+            Fed::Idle => {}
+        }
+        ControlFlow::Continue(())
+    })?;
+    fedback.tell();
+    match failure {
+        Some(why) => Err(why),
+        None => finish(options, zone, vec![days.chosen(options.days)], true).map(|()| !fedback.failed),
+    }
+}
+
+/// The first and the last of the days that were asked for, as seconds that a clock here shows.
+fn wanted(options: &Options, zone: &Zone) -> Result<Option<(i64, i64)>, String> {
+    let text = match (&options.day, options.input.from.is_given()) {
+        (Some(text), _) => text.as_str(),
+        (None, true) => return Ok(None),
+        (None, false) => "today",
+    };
+    let starts_s = i64::from(options.day_starts) * 3600;
+    let last = match when::day(text) {
+        Some(last) => last,
+        None => {
+            let at = when::parse(text, now(), zone).map_err(|why| format!("--day {why}"))?;
+            let local_s = zone.local_s((at / 1000).cast_signed());
+            // At two in the morning today began yesterday, if days begin at four.
+            let now_s = if text == "today" { zone.local_s((now() / 1000).cast_signed()) - starts_s } else { local_s };
+            now_s.div_euclid(DAY_S) * DAY_S
+        }
+    };
+    Ok(Some((last - i64::from(options.days - 1) * DAY_S, last)))
+}
+
+/// The days of one server.
+#[derive(Clone)]
+struct Days {
+    zone: Zone,
+    starts_s: i64,
+    wanted: Option<(i64, i64)>,
+    days: BTreeMap<i64, Day>,
+    /// A stretch of time and its offset, seconds.
+    offset: (i64, i64),
+}
+
+impl Days {
+    fn new(options: &Options, zone: &Zone, wanted: Option<(i64, i64)>) -> Days {
+        let starts_s = i64::from(options.day_starts) * 3600;
+        let mut days = Days { zone: zone.clone(), starts_s, wanted, days: BTreeMap::new(), offset: (i64::MIN, 0) };
+        // A day without any mail is a picture too.
+        if let Some((first, last)) = wanted {
+            for date in (first..=last).step_by(DAY_S as usize) {
+                days.days.insert(date, days.empty(date));
+            }
+        }
+        days
+    }
+
+    fn start_of(&self, date: i64) -> Ms {
+        u64::try_from(self.zone.unix_s(date + self.starts_s)).unwrap_or(0) * 1000
+    }
+
+    fn empty(&self, date: i64) -> Day {
+        let start = self.start_of(date);
+        let length = self.start_of(date + DAY_S).saturating_sub(start).max(MINUTE_MS);
+        Day::new(Civil::of_local(date).date_text(), start, length, MINUTE_MS)
+    }
+
+    fn since(&self) -> Option<Ms> {
+        self.wanted.map(|(first, _)| self.start_of(first))
+    }
+
+    fn until(&self) -> Option<Ms> {
+        self.wanted.map(|(_, last)| self.start_of(last + DAY_S))
+    }
+
+    fn add(&mut self, record: &Record<'_>) {
+        let unix_s = (record.at() / 1000).cast_signed();
+        let step = unix_s.div_euclid(OFFSET_STEP_S);
+        if step != self.offset.0 {
+            self.offset = (step, i64::from(self.zone.offset_s(unix_s)));
+        }
+        let date = (unix_s + self.offset.1 - self.starts_s).div_euclid(DAY_S) * DAY_S;
+        if let Some((first, last)) = self.wanted
+            && !(first..=last).contains(&date)
+        {
+            return;
+        }
+        if !self.days.contains_key(&date) {
+            self.days.insert(date, self.empty(date));
+            if self.days.len() > DAYS_KEPT_MAX {
+                self.days.pop_first();
+            }
+        }
+        if let Some(day) = self.days.get_mut(&date) {
+            day.add(record);
+        }
+    }
+
+    /// The last days that there are, for another server to show the same ones.
+    fn found(&self, count: u32) -> Option<(i64, i64)> {
+        let last = *self.days.last_key_value()?.0;
+        Some((last - i64::from(count - 1) * DAY_S, last))
+    }
+
+    fn chosen(self, count: u32) -> Vec<Day> {
+        let skip = self.days.len().saturating_sub(count as usize);
+        self.days.into_values().skip(skip).collect()
+    }
+}
+
+/// Draws, and says in a few lines what is to be seen.
+fn finish(options: &Options, zone: &Zone, servers: Vec<Vec<Day>>, tell: bool) -> Result<(), String> {
+    let count = servers.len();
+    let days = arranged(options, servers);
+    if days.is_empty() {
+        return Err("no entry of a mail log has been found".to_owned());
+    }
+    if options.json {
+        let text = serde_json::to_string(&days).map_err(|error| error.to_string())?;
+        return print(&format!("{text}\n"));
+    }
+    let machine = match options.machine {
+        MachineArg::Overlay => chart::Machine::Overlay,
+        MachineArg::Strip => chart::Machine::Strip,
+        MachineArg::Off => chart::Machine::Off,
+    };
+    let drawing = chart::Options {
+        columns: if count > 1 { count } else { options.columns },
+        machine,
+        bar_minutes: options.bar,
+        same_scale: !options.own_scale,
+        zone: zone.clone(),
+    };
+    let theme = match options.theme {
+        ThemeArg::Light => Theme::LIGHT,
+        ThemeArg::Dark => Theme::DARK,
+    };
+    let path = match &options.out {
+        Some(path) => path.clone(),
+        None => PathBuf::from(format!("batchstat-{}.svg", Civil::of(days[0].start, zone).date_text())),
+    };
+    let format = match path.extension().and_then(|end| end.to_str()) {
+        Some("svg") => Format::Svg,
+        Some("png") => Format::Png { scale: options.scale },
+        _ => return Err(format!("{}: a picture's name ends with .svg or .png", path.display())),
+    };
+    let picture = stentor_plot::draw(chart::size(&days, &drawing), format, theme, |canvas| {
+        chart::draw(canvas, &days, &drawing);
+    })
+    .map_err(|error| error.to_string())?;
+    write(&path, &picture).map_err(|error| format!("{}: {error}", path.display()))?;
+    if tell { print(&summary(&days, zone, &path)) } else { Ok(()) }
+}
+
+/// Servers in columns: the first day of each, the second of each, ...
+fn arranged(options: &Options, servers: Vec<Vec<Day>>) -> Vec<Day> {
+    let several = servers.len() > 1;
+    let rows = servers.iter().map(Vec::len).max().unwrap_or(0);
+    let mut columns: Vec<_> = servers.into_iter().map(Vec::into_iter).collect();
+    let mut days = Vec::new();
+    for _ in 0..rows {
+        for (index, column) in columns.iter_mut().enumerate() {
+            let Some(mut day) = column.next() else { continue };
+            match options.names.get(index) {
+                Some(name) => day.name = format!("{name}, {}", day.name),
+                None if several => day.name = format!("{}, server {}", day.name, index + 1),
+                None => {}
+            }
+            days.push(day);
+        }
+    }
+    days
+}
+
+/// Whole or not at all, for those who look at it while it is drawn anew.
+fn write(path: &Path, picture: &[u8]) -> std::io::Result<()> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".new");
+    let new = path.with_file_name(name);
+    std::fs::write(&new, picture)?;
+    std::fs::rename(&new, path)
+}
+
+fn summary(days: &[Day], zone: &Zone, path: &Path) -> String {
+    let mut text = String::new();
+    for day in days {
+        let total = day.total();
+        let _ = write!(text, "{}: {} delivered, {} messages", day.name, total.delivered, total.arrivals);
+        if let Some((bin, _)) = day.busiest() {
+            let civil = Civil::of(day.start + bin as u64 * day.bin_ms, zone);
+            let rate = day.per_hour(bin);
+            let _ = write!(text, ", busiest {rate:.0}/h at {:02}:{:02}", civil.hour, civil.minute);
+        }
+        let _ = writeln!(text, ", {} attempts failed, {} given up", total.failed, total.given_up);
+    }
+    let _ = writeln!(text, "drawn to {}", path.display());
+    text
+}
+
+fn print(text: &str) -> Result<(), String> {
+    let mut output = std::io::stdout().lock();
+    output.write_all(text.as_bytes()).and_then(|()| output.flush()).map_err(|error| error.to_string())
+}

@@ -1,0 +1,78 @@
+//! Where the records come from: logs, or the history of a server of ours.
+
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use clap::Args;
+use stentor_stats::record::{Ms, Record};
+
+use crate::foreign::{self, From};
+
+#[derive(Args)]
+pub struct Input {
+    #[command(flatten)]
+    pub from: From,
+    /// The configuration of the server whose history is read, unless --from names logs.
+    #[arg(long, short, value_name = "FILE", conflicts_with = "files")]
+    pub config: Option<PathBuf>,
+    /// The history's directory itself.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["files", "config"])]
+    pub dir: Option<PathBuf>,
+}
+
+impl Input {
+    /// All records, those before and behind these times may be left out. Says whether all could be read; what could not
+    /// is told on standard error.
+    pub fn each(
+        &self,
+        since: Option<Ms>,
+        until: Option<Ms>,
+        sink: &mut dyn FnMut(&Record<'_>),
+    ) -> Result<bool, String> {
+        if self.from.is_given() {
+            let fedback = foreign::feed(&self.from, sink)?;
+            fedback.tell();
+            return Ok(!fedback.failed);
+        }
+        let dir = self.history_dir()?;
+        scan(&dir, since, until, sink)
+    }
+
+    fn history_dir(&self) -> Result<PathBuf, String> {
+        if let Some(dir) = &self.dir {
+            return Ok(dir.clone());
+        }
+        // What is wrong with the configuration has been said.
+        let config =
+            crate::cli::load(self.config.as_deref()).map_err(|_| "the configuration cannot be used".to_owned())?;
+        Ok(config.data_dir.join("history"))
+    }
+}
+
+/// All records of a history in this time.
+pub fn scan(
+    dir: &Path,
+    since: Option<Ms>,
+    until: Option<Ms>,
+    sink: &mut dyn FnMut(&Record<'_>),
+) -> Result<bool, String> {
+    let told = |error: std::io::Error| {
+        format!("{}: {error}; the history is there if [history] is not off and a server has run", dir.display())
+    };
+    let reader = stentor_history::Reader::open(dir).map_err(told)?;
+    let seen = reader
+        .scan(since.unwrap_or(0), until.unwrap_or(Ms::MAX), &mut |record| {
+            sink(record);
+            ControlFlow::Continue(())
+        })
+        .map_err(told)?;
+    if seen.damaged > 0 {
+        eprintln!("stentor: {}: records are missing in {} places that are damaged", dir.display(), seen.damaged);
+    }
+    Ok(seen.damaged == 0)
+}
+
+pub fn now() -> Ms {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}

@@ -1,0 +1,128 @@
+//! `stentor mailstat`: a table by hour, day, list, domain, host or source.
+
+use std::io::{IsTerminal, Write};
+use std::ops::ControlFlow;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::{Args, ValueEnum};
+use stentor_stats::mailstat::{By, Options as TableOptions, Table, csv, json, text};
+use stentor_stats::record::Record;
+
+use super::input::{Input, now};
+use super::when;
+use crate::cli::fail;
+use crate::foreign::Fed;
+
+#[derive(Clone, Copy, ValueEnum)]
+enum ByArg {
+    Hour,
+    Day,
+    List,
+    /// The recipients' domains.
+    Site,
+    /// The hosts that answered or failed.
+    Host,
+    Source,
+}
+
+#[derive(Args)]
+pub struct Options {
+    /// What a row is about.
+    #[arg(long, value_enum, default_value = "hour")]
+    by: ByArg,
+    /// The hour at which a day begins.
+    #[arg(long, value_name = "HOUR", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..24))]
+    day_starts: u32,
+    /// Leave out what was before: 2026-11-22, "2026-11-22 10:00", 10:00, today, yesterday, 90m.
+    #[arg(long, value_name = "TIME")]
+    since: Option<String>,
+    /// Leave out what was from then on.
+    #[arg(long, value_name = "TIME")]
+    until: Option<String>,
+    /// Print JSON.
+    #[arg(long, conflicts_with = "csv")]
+    json: bool,
+    /// Print CSV.
+    #[arg(long)]
+    csv: bool,
+    /// With --follow: print the table anew after so many seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
+    every: u64,
+    #[command(flatten)]
+    input: Input,
+}
+
+pub fn run(options: &Options) -> ExitCode {
+    match carry_out(options) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(why) => fail(&why),
+    }
+}
+
+fn carry_out(options: &Options) -> Result<bool, String> {
+    let zone = options.input.from.zone()?;
+    let time = |text: &Option<String>| text.as_deref().map(|text| when::parse(text, now(), &zone)).transpose();
+    let by = match options.by {
+        ByArg::Hour => By::Hour,
+        ByArg::Day => By::Day,
+        ByArg::List => By::List,
+        ByArg::Site => By::Site,
+        ByArg::Host => By::Host,
+        ByArg::Source => By::Source,
+    };
+    let (since, until) = (time(&options.since)?, time(&options.until)?);
+    let mut table = Table::new(TableOptions { by, day_starts_h: options.day_starts, since, until, zone: zone.clone() });
+    if options.input.from.follow {
+        return follow(options, table);
+    }
+    let complete = options.input.each(since, until, &mut |record: &Record<'_>| table.add(record))?;
+    print(&form(options, &table)).map_err(|error| error.to_string())?;
+    if table.pairs_forgotten() {
+        eprintln!("stentor: more pairs of message and host than are kept: hosts may have been counted twice");
+    }
+    Ok(complete)
+}
+
+fn form(options: &Options, table: &Table) -> String {
+    if options.json {
+        format!("{:#}\n", json(table))
+    } else if options.csv {
+        csv(table)
+    } else {
+        text(table, now(), options.input.from.zone_name())
+    }
+}
+
+/// The table over and over; on a terminal in the same place.
+fn follow(options: &Options, mut table: Table) -> Result<bool, String> {
+    let every = Duration::from_secs(options.every);
+    let mut printed: Option<Instant> = None;
+    let in_place = std::io::stdout().is_terminal();
+    let fedback = crate::foreign::follow(&options.input.from, &mut |fed| {
+        match fed {
+            Fed::Record(record) => table.add(record),
+            Fed::Idle if printed.is_none_or(|printed| printed.elapsed() >= every) => {
+                let clear = if in_place { "\x1b[H\x1b[2J" } else { "" };
+                printed = Some(Instant::now());
+                if print(&format!("{clear}{}", form(options, &table))).is_err() {
+                    return ControlFlow::Break(());
+                }
+            }
+            Fed::Idle => {}
+        }
+        ControlFlow::Continue(())
+    })?;
+    // Standard input has an end.
+    let _ = print(&form(options, &table));
+    fedback.tell();
+    Ok(!fedback.failed)
+}
+
+/// A reader that has seen enough (`| head`) is no error worth a panic.
+fn print(text: &str) -> std::io::Result<()> {
+    let mut output = std::io::stdout().lock();
+    output.write_all(text.as_bytes())?;
+    output.flush()
+}
