@@ -47,7 +47,6 @@ pub async fn run(core: Arc<Core>) {
 }
 
 /// The minute's sample goes into the history.
-fn remember(_core: &Arc<Core>, machine: &Machine) {
-    let record = Record::Machine(*machine);
-    tracing::trace!(at = record.at(), "the machine's load");
+fn remember(core: &Arc<Core>, machine: &Machine) {
+    core.history.append(&Record::Machine(*machine));
 }
