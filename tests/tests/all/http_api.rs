@@ -64,3 +64,32 @@ fn verbs_do_what_the_command_line_does() {
     let document = get("/api/v1/openapi.json");
     assert_eq!(document["openapi"], "3.1.0");
 }
+
+#[test]
+fn the_past_is_told() {
+    let lab = TestLab::sites(&["one.example"]);
+    let (server, _) = with_token(builder(&lab).list("news", &["ann@one.example", "bob@one.example"]));
+    let id =
+        server.smtp().send("me@home.example", &["news@lists.test"], &message("1@test", "x")).expect(250).queue_id();
+    server.wait_empty();
+    // What has happened is in the history's file within moments.
+    wait_until("both deliveries are in the table", || {
+        server.http_get("/api/v1/mailstat?by=list").expect(200).json()["total"]["delivered"]["recipients"] == 2
+    });
+    let table = server.http_get("/api/v1/mailstat").expect(200).json();
+    assert_eq!((&table["by"], &table["total"]["posts"]), (&json!("hour"), &json!(1)));
+    server.http_get("/api/v1/mailstat?by=moon").expect(400);
+    server.http_get("/api/v1/mailstat?since=0").expect(400);
+    for what in [id.as_str(), "ann@one.example", "%3C1@test%3E"] {
+        let story = server.http_get(&format!("/api/v1/trace/{what}")).expect(200).json();
+        let messages = story["messages"].as_array().expect("messages");
+        assert_eq!((messages.len(), &messages[0]["id"]), (1, &json!(id)), "{what}: {story}");
+        assert!(
+            messages[0]["accepted"].is_object()
+                && messages[0]["attempts"].as_array().is_some_and(|all| !all.is_empty()),
+            "{what}: {story}"
+        );
+    }
+    let nothing = server.http_get("/api/v1/trace/nobody@one.example").expect(200).json();
+    assert_eq!(nothing["messages"], json!([]));
+}

@@ -11,6 +11,7 @@ mod feeder;
 mod idempotency;
 mod inject;
 mod openapi;
+mod past;
 mod samples;
 #[cfg(test)]
 mod tests;
@@ -45,6 +46,8 @@ fn routes() -> Vec<(&'static str, &'static str, MethodRouter<Http>)> {
         ("get", "/api/v1/messages/{id}", get(|h, q, Path(id)| read(h, q, "queue_show", Some(("id", id))))),
         ("get", "/api/v1/addresses/{address}", get(|h, q, Path(a)| read(h, q, "address", Some(("address", a))))),
         ("get", "/api/v1/sites/{name}", get(|h, q, Path(name)| read(h, q, "site", Some(("name", name))))),
+        ("get", "/api/v1/mailstat", get(past::mailstat)),
+        ("get", "/api/v1/trace/{what}", get(past::trace)),
         ("get", "/api/v1/webhooks", get(webhooks)),
         ("get", "/api/v1/openapi.json", get(|| async { Json(openapi::document()) })),
         ("post", "/api/v1/messages", inject::route()),

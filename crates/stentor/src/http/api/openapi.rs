@@ -21,7 +21,7 @@ struct Route {
     path: &'static str,
     summary: &'static str,
     takes: Takes,
-    /// The schema of what it gives; empty for this document.
+    /// The schema of what it gives; empty where it is another page's to say (docs/statistics.md, `OpenAPI` itself).
     gives: &'static str,
 }
 
@@ -117,6 +117,24 @@ const ROUTES: &[Route] = &[
         gives: "Site",
     },
     Route { method: "get", path: "/api/v1/openapi.json", summary: "This document.", takes: Takes::Nothing, gives: "" },
+    Route {
+        method: "get",
+        path: "/api/v1/mailstat",
+        summary: "The table of `stentor mailstat` out of the history, at most a week of it; hours and days in UTC.",
+        takes: Takes::Query(&[
+            ("by", "string", "What a row is about: hour (if not given), day, list, site, host, source."),
+            ("since", "integer", "From then on, milliseconds since the Unix epoch; a day before `until` if not given."),
+            ("until", "integer", "Before then; now if not given."),
+        ]),
+        gives: "",
+    },
+    Route {
+        method: "get",
+        path: "/api/v1/trace/{what}",
+        summary: "The story of a queue id, Message-ID or recipient out of the history.",
+        takes: Takes::Nothing,
+        gives: "",
+    },
     Route {
         method: "get",
         path: "/api/v1/webhooks",
