@@ -44,7 +44,9 @@ fn attempt<'a>(id: &'a str, to: &[&'a str], mailer: &'a str, stat: Stat, after: 
 
 fn story(what: &str, records: &[Record<'_>]) -> Story {
     let mut story = Story::new(what);
-    records.iter().for_each(|record| story.add(record));
+    for record in records {
+        story.add(record);
+    }
     story
 }
 
