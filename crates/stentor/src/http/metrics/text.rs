@@ -50,7 +50,8 @@ impl Text {
             self.line(&bucket, &[("le", bound.trim_end_matches('0').trim_end_matches('.'))], *count as f64);
         }
         self.line(&bucket, &[("le", "+Inf")], count as f64);
-        self.line(&format!("{name}_sum"), &[], sum as f64 * unit);
+        // Six digits here too.
+        self.line(&format!("{name}_sum"), &[], (sum as f64 * unit * 1e6).round() / 1e6);
         self.line(&format!("{name}_count"), &[], count as f64);
     }
 
