@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what the integration tests run beside Stentor: swaks, smtp-source (Postfix), strace, Python, file systems of three
+# Installs what the integration tests run beside Stentor: swaks, smtp-source (Postfix), strace, tmux, Python, file systems of three
 # kinds (with xfs_io, which cuts their power) and eatmydata, which takes the syncs away; Chromium and node for the console,
 # and from npm what drives them (playwright-core, axe-core), as tests/browser/package-lock.json says; with the word `bench`
 # also what the benchmarks need.
@@ -12,6 +12,7 @@ packages=()
 command -v swaks >/dev/null || packages+=(swaks)
 command -v smtp-source >/dev/null || packages+=(postfix)
 command -v python3 >/dev/null || packages+=(python3)
+command -v tmux >/dev/null || packages+=(tmux)
 command -v strace >/dev/null || packages+=(strace)
 command -v mkfs.ext4 >/dev/null || packages+=(e2fsprogs)
 command -v mkfs.xfs >/dev/null && command -v xfs_io >/dev/null || packages+=(xfsprogs)
@@ -24,26 +25,35 @@ command -v npm >/dev/null || packages+=(npm)
 if [ "${1:-}" = bench ]; then
     # Counts system calls without slowing those who make them.
     command -v perf >/dev/null || packages+=(linux-perf)
+    command -v pflogsumm >/dev/null || packages+=(pflogsumm)
 fi
-
-# Without these the console's test says that it was skipped; the others run.
-browser() {
-    cd "$(dirname "${BASH_SOURCE[0]}")/browser"
-    cmp -s package-lock.json node_modules/.installed && return
-    npm ci --ignore-scripts --no-audit --no-fund || { echo "tests/install.sh: npm ci failed" >&2; return; }
-    cp package-lock.json node_modules/.installed
-}
-[ "${#packages[@]}" -eq 0 ] && { browser; exit 0; }
+# Real MTAs that write logs: these conflict with each other, so that they are unpacked and not installed.
+foreign="${STENTOR_FOREIGN_ROOT:-/var/cache/stentor-tests/foreign}"
+[ -e "$foreign/complete" ] && has_foreign=yes || has_foreign=no
 
 root=()
-if [ "$(id -u)" -ne 0 ]; then
+if [ "$(id -u)" -ne 0 ] && [ "${#packages[@]}" -gt 0 ]; then
     command -v sudo >/dev/null || { echo "tests/install.sh: run as root, to install ${packages[*]}" >&2; exit 1; }
     root=(sudo)
 fi
-# Postfix is not to be set up nor to be asked about; an MTA that is there already stays.
-install() {
+if [ "${#packages[@]}" -gt 0 ]; then
+    # Postfix is not to be set up nor to be asked about; an MTA that is there already stays.
+    "${root[@]}" apt-get update -q
     "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${packages[@]}"
-}
-"${root[@]}" apt-get update -q
-install
-browser
+elif [ "$has_foreign" = no ] && [ "$(id -u)" -eq 0 ]; then
+    apt-get update -q
+fi
+
+# Without what follows its tests say that they were skipped; the others run.
+if [ "$has_foreign" = no ] && [ "$(id -u)" -eq 0 ]; then
+    bash "$(dirname "${BASH_SOURCE[0]}")/foreign/fetch.sh" "$foreign" ||
+        echo "tests/install.sh: sendmail and Exim cannot be fetched" >&2
+fi
+cd "$(dirname "${BASH_SOURCE[0]}")/browser"
+if ! cmp -s package-lock.json node_modules/.installed; then
+    if npm ci --ignore-scripts --no-audit --no-fund; then
+        cp package-lock.json node_modules/.installed
+    else
+        echo "tests/install.sh: npm ci failed" >&2
+    fi
+fi

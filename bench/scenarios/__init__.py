@@ -6,6 +6,7 @@ from scenarios import (
     compaction,
     fanout,
     large,
+    log_speed,
     million,
     op_browser,
     queue_growth,
@@ -17,6 +18,7 @@ from scenarios import (
     storm,
     syncs,
     vs_postfix,
+    watching,
 )
 
 SCENARIOS = (
@@ -37,4 +39,8 @@ SCENARIOS = (
     queue_growth.Growth,
     campaign.Campaign,
     op_browser.Browser,
+    watching.TenMillion,
+    log_speed.ForeignLogs,
+    log_speed.LogSpeed,
+    log_speed.DayChart,
 )

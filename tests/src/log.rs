@@ -19,7 +19,7 @@ pub struct Log {
 
 impl Log {
     /// Reads a stream to its end in a thread.
-    pub(crate) fn follow(stream: impl Read + Send + 'static) -> Log {
+    pub fn follow(stream: impl Read + Send + 'static) -> Log {
         let log = Log::default();
         let writer = log.clone();
         std::thread::spawn(move || {

@@ -1,6 +1,7 @@
 //! One turn of the committer, with the account of what it must do, and the mutations that a turn can have.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use stentor::core::envelope::Recipients;
@@ -30,6 +31,9 @@ impl Life<'_> {
         if self.mutation == Mutation::VerbEarly {
             jobs = self.tell_early(jobs)?;
         }
+        // As the committer's own loop: while the disk is low, what is new is refused before it is written.
+        let is_low = self.core.disk_full.load(Ordering::Relaxed);
+        jobs = self.committer.admit(jobs);
         let (candidate, expanded) = self.expect(&jobs);
         let (errors, batches) = (self.disk.errors(), self.committer.journal().statistics().batches);
         if self.mutation == Mutation::OutcomeLost && self.rng.u8(0..4) == 0 {
@@ -80,7 +84,7 @@ impl Life<'_> {
         if !written && self.mutation == Mutation::InternKept {
             self.core.with(|hub, _| new.iter().filter_map(|address| hub.store.book.intern(address)).count());
         }
-        self.hear(&expanded, written, failed > 0 || self.disk.is_cut())?;
+        self.hear(&expanded, written, is_low || failed > 0 || self.disk.is_cut())?;
         Ok(written)
     }
 

@@ -253,3 +253,113 @@ impl Journal {
         self.recycle();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::disk::sim::SimDisk;
+    use crate::error::JournalError;
+    use crate::journal::Options;
+    use crate::pool::segment_name;
+
+    fn open(disk: &SimDisk, seen: &mut Vec<Vec<u8>>) -> Result<Journal, JournalError> {
+        let options = Options { segment_bytes: 16 * 4096, seed: 7, ..Options::default() };
+        let replay = Journal::open(Arc::new(disk.clone()), options, &mut |record| {
+            assert!(record.slice.is_none_or(|slice| slice.is_of(record.payload)));
+            seen.push(record.payload.to_vec());
+            Ok(())
+        });
+        replay.map(|(journal, _)| journal)
+    }
+
+    /// A whole checkpoint with what `name` puts into it.
+    fn checkpoint(journal: &mut Journal, batch: &mut Batch, name: impl FnOnce(&mut Journal, &mut Batch)) {
+        journal.begin_checkpoint(batch);
+        name(journal, batch);
+        journal.commit(batch, 1).unwrap();
+        while journal.end_checkpoint(batch) == CheckpointStep::More {
+            journal.commit(batch, 1).unwrap();
+        }
+        journal.commit(batch, 1).unwrap();
+    }
+
+    fn refusal(disk: &SimDisk) -> String {
+        open(disk, &mut Vec::new()).map(drop).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_kept_slice_is_replayed_where_it_is_named() {
+        let (disk, mut seen, mut batch) = (SimDisk::new(1), Vec::new(), Batch::new());
+        let mut journal = open(&disk, &mut seen).unwrap();
+        let mut slice = None;
+        checkpoint(&mut journal, &mut batch, |journal, batch| slice = journal.write_slice(batch, 50, b"state"));
+        let slice = slice.unwrap();
+        checkpoint(&mut journal, &mut batch, |journal, batch| {
+            batch.record(b"before");
+            assert!(journal.keep_slice(batch, slice));
+            batch.record(b"behind");
+        });
+        drop(journal);
+        let mut journal = open(&disk.crash(), &mut seen).unwrap();
+        assert_eq!(seen, [&b"before"[..], b"state", b"behind"]);
+        journal.retain_contents(&mut |_| false).unwrap();
+        assert_eq!(journal.reader().len(50), Some(5), "the owner need not know of it");
+        checkpoint(&mut journal, &mut batch, |_, _| ());
+        assert_eq!(journal.reader().len(50), None, "nobody names it any more");
+        assert!(!journal.keep_slice(&mut batch, slice), "no checkpoint is running");
+        journal.begin_checkpoint(&mut batch);
+        assert!(!journal.keep_slice(&mut batch, slice), "it is gone");
+    }
+
+    /// Why the order is as it is: a name that is durable before its slice refuses the start.
+    #[test]
+    fn a_slice_that_is_named_before_it_is_there_is_found() {
+        let (disk, mut batch) = (SimDisk::new(2), Batch::new());
+        let mut journal = open(&disk, &mut Vec::new()).unwrap();
+        checkpoint(&mut journal, &mut batch, |journal, batch| journal.name_slice(batch, Slice::of(50, b"state"), 5));
+        drop(journal);
+        assert!(refusal(&disk.crash()).contains("content 50 as a slice, which is not there"), "{}", refusal(&disk));
+    }
+
+    #[test]
+    fn a_slice_that_rots_refuses_the_start() {
+        let (disk, mut batch) = (SimDisk::new(3), Batch::new());
+        let mut journal = open(&disk, &mut Vec::new()).unwrap();
+        let mut slice = None;
+        checkpoint(&mut journal, &mut batch, |journal, batch| slice = journal.write_slice(batch, 50, b"the state"));
+        for _ in 0..2 {
+            // The log that a start reads is checked by its batches; the slice lies before it.
+            for _ in 0..20 {
+                batch.record(&[0; 4000]);
+                journal.commit(&mut batch, 1).unwrap();
+            }
+            checkpoint(&mut journal, &mut batch, |journal, batch| assert!(journal.keep_slice(batch, slice.unwrap())));
+        }
+        drop(journal);
+        let disk = disk.crash();
+        let name = segment_name(0);
+        let mut bytes = disk.contents(&name).unwrap();
+        let at = bytes.windows(9).position(|window| window == b"the state").unwrap();
+        bytes[at] ^= 1;
+        disk.put(&name, &bytes);
+        assert!(refusal(&disk).contains("which has other octets than its checksum tells"), "{}", refusal(&disk));
+    }
+
+    #[test]
+    fn what_only_a_checkpoint_that_was_given_up_names_is_dropped() {
+        let (disk, mut batch) = (SimDisk::new(4), Batch::new());
+        let mut journal = open(&disk, &mut Vec::new()).unwrap();
+        let mut slice = None;
+        checkpoint(&mut journal, &mut batch, |journal, batch| slice = journal.write_slice(batch, 50, b"state"));
+        journal.begin_checkpoint(&mut batch);
+        assert!(journal.keep_slice(&mut batch, slice.unwrap()));
+        journal.write_slice(&mut batch, 51, b"more").unwrap();
+        journal.commit(&mut batch, 1).unwrap();
+        journal.write_slice(&mut batch, 52, b"in a batch that comes later").unwrap();
+        journal.abort_checkpoint();
+        journal.commit(&mut batch, 1).unwrap();
+        assert_eq!([50, 51, 52].map(|id| journal.reader().len(id)), [Some(5), None, None]);
+    }
+}

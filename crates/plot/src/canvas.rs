@@ -48,6 +48,11 @@ pub enum Format {
     },
 }
 
+/// A count as pixels.
+pub fn pixels(count: usize) -> i32 {
+    i32::try_from(count).unwrap_or(i32::MAX)
+}
+
 /// Where text stands beside its point.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Align {

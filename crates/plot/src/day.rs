@@ -5,11 +5,13 @@
 //! recipients of attempts that failed, on a scale of their own. The machine's load, if the records have it, lies over the
 //! bars as thin lines or stands in a strip below.
 
+use std::fmt::Write;
+
 use stentor_stats::civil::{Civil, Zone};
 use stentor_stats::day::{Day, Load};
 
 use crate::axis::{self, Scale, count};
-use crate::canvas::{Align, Area, Canvas};
+use crate::canvas::{Align, Area, Canvas, pixels};
 use crate::parts;
 use crate::theme::Colour;
 
@@ -116,8 +118,8 @@ pub fn draw(canvas: &mut Canvas<'_>, days: &[Day], options: &Options) {
     let all = Scales::of(&coarse);
     for (index, day) in coarse.iter().enumerate() {
         let scales = if options.same_scale { all } else { Scales::of(std::slice::from_ref(day)) };
-        let x = (index % columns) as i32 * layout.width();
-        let y = (index / columns) as i32 * layout.height();
+        let x = pixels(index % columns) * layout.width();
+        let y = pixels(index / columns) * layout.height();
         panel(canvas, (x, y), &layout, day, &scales, options);
     }
 }
@@ -238,13 +240,13 @@ fn summary(day: &Day, zone: &Zone) -> String {
     if let Some((bin, _)) = day.busiest() {
         let civil = Civil::of(day.start + bin as u64 * day.bin_ms, zone);
         let rate = count(day.per_hour(bin));
-        text += &format!(", busiest {rate}/h at {:02}:{:02}", civil.hour, civil.minute);
+        let _ = write!(text, ", busiest {rate}/h at {:02}:{:02}", civil.hour, civil.minute);
     }
     if total.failed > 0 {
-        text += &format!(", {} attempts failed", whole(total.failed));
+        let _ = write!(text, ", {} attempts failed", whole(total.failed));
     }
     if total.given_up > 0 {
-        text += &format!(", {} given up", whole(total.given_up));
+        let _ = write!(text, ", {} given up", whole(total.given_up));
     }
     text
 }

@@ -1,12 +1,13 @@
 //! Bars, lines, marks, heat maps, legends.
 
 use crate::axis::Scale;
-use crate::canvas::{Align, Area, Canvas};
+use crate::canvas::{Align, Area, Canvas, pixels};
 use crate::theme::Colour;
 
 /// Where a bar of many begins and ends, so that neighbours neither overlap nor leave a gap.
 pub fn span(area: &Area, index: usize, count: usize) -> (i32, i32) {
-    let edge = |index: usize| area.x + (index as i64 * i64::from(area.width) / count.max(1) as i64) as i32;
+    let width = i64::from(area.width);
+    let edge = |index: usize| area.x + (i64::from(pixels(index)) * width / i64::from(pixels(count.max(1)))) as i32;
     (edge(index), edge(index + 1))
 }
 
@@ -32,15 +33,12 @@ pub fn hanging(canvas: &mut Canvas<'_>, area: &Area, scale: &Scale, values: &[f6
 pub fn line(canvas: &mut Canvas<'_>, area: &Area, scale: &Scale, values: &[Option<f64>], width: u32, colour: Colour) {
     let mut points: Vec<(i32, i32)> = Vec::new();
     for (index, value) in values.iter().enumerate() {
-        match value {
-            Some(value) => {
-                let (x, right) = span(area, index, values.len());
-                points.push((i32::midpoint(x, right), scale.y(*value, area)));
-            }
-            None => {
-                canvas.line(&points, width, colour);
-                points.clear();
-            }
+        if let Some(value) = value {
+            let (x, right) = span(area, index, values.len());
+            points.push((i32::midpoint(x, right), scale.y(*value, area)));
+        } else {
+            canvas.line(&points, width, colour);
+            points.clear();
         }
     }
     canvas.line(&points, width, colour);
@@ -73,7 +71,7 @@ pub fn marks(canvas: &mut Canvas<'_>, area: &Area, row_height: i32, shares: &[f6
     let rows = (area.height / row_height.max(1)).max(1) as usize;
     let places = mark_places(shares, area.width, rows);
     for (x, row) in places.iter().flatten() {
-        let y = area.y + *row as i32 * row_height;
+        let y = area.y + pixels(*row) * row_height;
         canvas.fill(Area { x: area.x + x, y, width: 1, height: row_height - 1 }, colour);
     }
     places.iter().filter(|place| place.is_none()).count()

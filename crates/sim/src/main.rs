@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use serde_json::{Value, json};
 use stentor_queue::sched::SchedConfig;
 use stentor_sim::scenario::day::{self, Day};
-use stentor_sim::scenario::{ablation, cost, rate};
+use stentor_sim::scenario::{ablation, chart, cost, rate};
 
 /// KEY=VALUE of the command line.
 struct Options(Vec<(String, String)>);
@@ -45,6 +45,7 @@ fn main() -> ExitCode {
     let options = Options(options);
     let answer = match name.as_str() {
         "day" => day(&options),
+        "chart" => chart::run(&Day::new(options.number("seed", 1))),
         "ablation" => ablation::run(options.number("seed", 1), options.number("seeds", 4)),
         "million" => cost::million(options.number("seed", 1), options.number("rounds", 3) as usize),
         "growth" => cost::growth(options.number("seed", 1), options.number("rounds", 3) as usize),
@@ -55,7 +56,7 @@ fn main() -> ExitCode {
             Value::Array(seeds.map(one).collect())
         }
         _ => {
-            eprintln!("usage: stentor-sim day|ablation|million|growth|rate [KEY=VALUE...]");
+            eprintln!("usage: stentor-sim day|chart|ablation|million|growth|rate [KEY=VALUE...]");
             return ExitCode::from(2);
         }
     };

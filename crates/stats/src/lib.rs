@@ -6,6 +6,7 @@
 pub mod civil;
 pub mod day;
 pub mod histogram;
+pub mod late;
 pub mod log;
 pub mod mailstat;
 pub mod rates;

@@ -11,7 +11,7 @@ use crate::cli_verbs::{Acting, Selectors, Suspended};
 use crate::config::{self, Config, Diagnostic, LogLevel};
 use crate::control::{Client, ClientError, Reply, Request, Selection, Verb, protocol, render};
 use crate::http::auth::keys;
-use crate::observe::{batchstat, mailstat};
+use crate::observe::{batchstat, hosts, latedudes, mailqq, mailstat, realstat, report};
 use crate::{demo, journal_cmd, lab, process};
 
 /// Exit code of a command that was understood and failed.
@@ -35,6 +35,16 @@ enum Command {
     Check(WithConfig),
     /// Show what waits, in sum and by site, or one message.
     Queue(Queue),
+    /// Show rates as they are: rows, or on a terminal a view that fills it.
+    Realstat(realstat::Options),
+    /// Show messages by how many recipients they wait for.
+    Mailqq(mailqq::Options),
+    /// Show recipients and sites by how many messages wait for them, and what may be done.
+    Latedudes(latedudes::Options),
+    /// Show hosts and sites with history, clocks, reasons and last replies.
+    Hosts(hosts::Options),
+    /// Show what became of posts: how many were delivered how fast, and where the rest waits.
+    Report(report::Options),
     /// Show what is known of one address: lists, what waits for it, how it fared before.
     Address {
         address: String,
@@ -111,7 +121,7 @@ struct WithConfig {
 
 /// How a running server is reached.
 #[derive(Args)]
-struct Asking {
+pub(crate) struct Asking {
     /// The server's configuration, which names its control socket.
     #[arg(long, short, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -120,7 +130,17 @@ struct Asking {
     socket: Option<PathBuf>,
     /// Print the reply as it comes, JSON lines.
     #[arg(long)]
-    json: bool,
+    pub(crate) json: bool,
+}
+
+impl Asking {
+    /// Where the server listens; else the code to exit with, and why has been said.
+    pub(crate) fn socket(&self) -> Result<PathBuf, ExitCode> {
+        match (&self.socket, &self.config) {
+            (Some(socket), _) => Ok(socket.clone()),
+            (None, path) => load(path.as_deref()).map(|config| config.control.socket),
+        }
+    }
 }
 
 #[derive(Args)]
@@ -234,6 +254,11 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Remove(command) => act(Verb::Remove, command),
         Command::Bounce(command) => act(Verb::Bounce, command),
         Command::Requeue(command) => act(Verb::Requeue, command),
+        Command::Realstat(options) => realstat::run(options),
+        Command::Mailqq(options) => mailqq::run(options),
+        Command::Latedudes(options) => latedudes::run(&options),
+        Command::Hosts(options) => hosts::run(options),
+        Command::Report(options) => report::run(options),
         Command::Address { address, asking } => ask(&asking, &Request::Address { address }),
         Command::Status(asking) => ask(&asking, &Request::Status),
         Command::Flush { list: Some(list), asking, .. } => {
@@ -345,13 +370,15 @@ fn act(verb: Verb, Act { acting, asking }: Act) -> ExitCode {
     }
 }
 
-fn ask(asking: &Asking, request: &Request) -> ExitCode {
-    let socket = match (&asking.socket, &asking.config) {
-        (Some(socket), _) => socket.clone(),
-        (None, path) => match load(path.as_deref()) {
-            Ok(config) => config.control.socket,
-            Err(code) => return code,
-        },
+pub(crate) fn ask(asking: &Asking, request: &Request) -> ExitCode {
+    ask_with(asking, request, render::reply)
+}
+
+/// Asks, and shows the answer in a form of the caller's unless it is wanted as JSON.
+pub(crate) fn ask_with(asking: &Asking, request: &Request, show: impl Fn(&Reply) -> String) -> ExitCode {
+    let socket = match asking.socket() {
+        Ok(socket) => socket,
+        Err(code) => return code,
     };
     let mut client = match Client::connect(&socket) {
         Ok(client) => client,
@@ -367,7 +394,7 @@ fn ask(asking: &Asking, request: &Request) -> ExitCode {
     } else if let Request::Export { .. } = request {
         export(&mut client, request)
     } else {
-        client.ask(request).inspect(|reply| print!("{}", render::reply(reply)))
+        client.ask(request).inspect(|reply| print!("{}", show(reply)))
     };
     match asked {
         Ok(_) => ExitCode::SUCCESS,

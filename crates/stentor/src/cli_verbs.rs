@@ -113,7 +113,7 @@ impl Acting {
 }
 
 /// An age in seconds.
-fn age_s(text: &str) -> Result<u64, String> {
+pub(crate) fn age_s(text: &str) -> Result<u64, String> {
     let unit = text.chars().last().unwrap_or(' ');
     let factor = match unit {
         's' => 1,

@@ -12,12 +12,13 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 use stentor_queue::ids::{AddressId, DomainId, MessageNo, SiteId};
 use stentor_queue::message::Message;
-use stentor_queue::sched::Census;
+use stentor_queue::sched::{Census, Standing};
 use stentor_queue::store::CHUNK_ADDRESSES;
 
 use crate::control::{SiteRow, Stuck, StuckRow};
 use crate::core::Core;
 use crate::operator::{recipient, reply};
+use crate::waiting::advice;
 
 /// Domains looked at under one hold of the lock.
 const DOMAINS_STEP: u32 = 8_192;
@@ -54,7 +55,8 @@ pub async fn sites(core: &Arc<Core>, rows_max: usize) -> (Vec<SiteRow>, u64) {
             for (count, site) in part {
                 let Some(status) = hub.sched.site_status(*site, now) else { continue };
                 let oldest = status.oldest.and_then(|no| hub.store.message(no));
-                rows.push(SiteRow {
+                let is_suspended = hub.sched.glance(*site, now).is_some_and(|g| g.standing == Standing::Suspended);
+                let mut row = SiteRow {
                     site: status.name.to_string(),
                     waiting: *count,
                     messages: messages(Some(*site)).unwrap_or(status.messages as u64),
@@ -62,7 +64,10 @@ pub async fn sites(core: &Arc<Core>, rows_max: usize) -> (Vec<SiteRow>, u64) {
                     next_try: status.until,
                     last_reply: reply(status.reason),
                     oldest: oldest.map(Message::accepted),
-                });
+                    action: String::new(),
+                };
+                row.action = advice::site(&row, is_suspended, now);
+                rows.push(row);
             }
         });
         tokio::task::yield_now().await;
@@ -89,7 +94,7 @@ async fn census(core: &Arc<Core>) -> Option<Census> {
 }
 
 /// Pending recipients of each site that has some, and of domains without one.
-async fn per_site(core: &Arc<Core>) -> (Vec<(u64, SiteId)>, u64) {
+pub async fn per_site(core: &Arc<Core>) -> (Vec<(u64, SiteId)>, u64) {
     let (mut counts, mut unresolved, mut next) = (Vec::<u64>::new(), 0, 0);
     loop {
         let is_last = core.with(|hub, _| {
@@ -126,10 +131,14 @@ pub async fn stuck(core: &Arc<Core>, rows_max: usize) -> Stuck {
             for (messages, id) in part {
                 let Some(no) = oldest.get(id) else { continue };
                 let message = hub.store.message(*no);
+                let (state, oldest) = (recipient(hub, *no, AddressId(*id), now), message.map(Message::accepted));
+                // The first list that has it; of its own messages only those of a list can be stopped so.
+                let list = hub.store.lists().find(|(_, list)| list.ids.contains(*id)).map(|(name, _)| name);
                 recipients.push(StuckRow {
-                    state: recipient(hub, *no, AddressId(*id), now),
+                    action: advice::recipient(&state, list, oldest, now),
+                    state,
                     messages: u64::from(*messages),
-                    oldest: message.map(Message::accepted),
+                    oldest,
                     oldest_id: message.map(|message| message.id().to_string()),
                 });
             }

@@ -19,6 +19,7 @@ use stentor_stats::civil::Zone;
 use stentor_stats::log::{Counters, Parser, first_time};
 use stentor_stats::record::{Ms, Record};
 
+pub mod commands;
 mod tail;
 
 /// Small enough for a processor's cache, large enough for the disk.
@@ -133,7 +134,7 @@ pub fn follow(from: &From, sink: &mut dyn FnMut(Fed<'_, '_>) -> ControlFlow<()>)
     let reader = std::thread::Builder::new().name("reader".into()).spawn(move || reading.run());
     // Not joined: it may wait for standard input. It ends with the channel or the process.
     reader.map_err(|error| format!("no thread to read with: {error}"))?;
-    parse(zone, &blocks, from.follow, sink)
+    Ok(parse(zone, &blocks, from.follow, sink))
 }
 
 fn parse(
@@ -141,7 +142,7 @@ fn parse(
     blocks: &Receiver<Piece>,
     ticks: bool,
     sink: &mut dyn FnMut(Fed<'_, '_>) -> ControlFlow<()>,
-) -> Result<Fedback, String> {
+) -> Fedback {
     let mut parser = Parser::new(zone, now());
     let mut failed = false;
     let over = Cell::new(false);
@@ -180,7 +181,7 @@ fn parse(
     if !over.get() {
         parser.finish(&mut records);
     }
-    Ok(Fedback { counters: parser.counters(), failed })
+    Fedback { counters: parser.counters(), failed }
 }
 
 fn now() -> Ms {

@@ -8,19 +8,24 @@ use stentor_queue::event::Class;
 use stentor_queue::ids::{AddressId, MessageId, MessageNo, Ms};
 use stentor_queue::message::Message;
 use stentor_queue::sched::{RecipientState as Place, Reply as LastReply};
-use tokio::sync::{Mutex, mpsc};
+use tokio::sync::{Mutex, Semaphore, mpsc};
 
 use crate::control::protocol::SUSPENDED_SHOWN_MAX;
 use crate::control::{
-    Control, EnvelopeView, ErrorCode, Fates, MessageView, Peer, QueueSummary, RecipientState, RecipientView, Reply,
-    Request, Selection, Status,
+    Control, EnvelopeView, ErrorCode, Fates, MessageView, Observe, Peer, Posts, QueueSummary, RecipientState,
+    RecipientView, Reply, Request, Selection, Status,
 };
 use crate::core::hub::Hub;
 use crate::core::limits::Limit;
 use crate::core::{Core, log};
-use crate::{depth, site, verbs};
+use crate::live::{Snapshot, Watch, WatchOptions};
+use crate::{depth, report, site, verbs, waiting};
+
+/// Watchers at the control socket.
+const WATCHERS_MAX: usize = 8;
 
 /// What a verb asks of the whole process.
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Demand {
     Reload,
@@ -34,6 +39,8 @@ pub struct Operator {
     sessions: Box<dyn Fn() -> usize + Send + Sync>,
     /// One verb that changes mail at a time.
     acting: Mutex<()>,
+    /// Places for watchers, so that others find the control socket free.
+    watching: Semaphore,
 }
 
 impl Operator {
@@ -42,7 +49,14 @@ impl Operator {
         demands: mpsc::UnboundedSender<Demand>,
         sessions: Box<dyn Fn() -> usize + Send + Sync>,
     ) -> Operator {
-        Operator { started: core.clock.now(), core, demands, sessions, acting: Mutex::new(()) }
+        Operator {
+            started: core.clock.now(),
+            core,
+            demands,
+            sessions,
+            acting: Mutex::new(()),
+            watching: Semaphore::new(WATCHERS_MAX),
+        }
     }
 
     /// The server at a glance.
@@ -150,6 +164,35 @@ impl Operator {
         Reply::Message(Box::new(view))
     }
 
+    /// Verbs that change nothing.
+    async fn observe(&self, observe: Observe) -> Reply {
+        let core = &self.core;
+        match observe {
+            Observe::Watch(_) => Reply::error(ErrorCode::Failed, "a watch is a stream"),
+            Observe::Mailqq(options) => match waiting::mailqq(core, &options).await {
+                Ok(mailqq) => Reply::Mailqq(Box::new(mailqq)),
+                Err(problem) => Reply::Error(problem),
+            },
+            Observe::Hosts(options) => Reply::Hosts(Box::new(waiting::hosts(core, &options).await)),
+            Observe::Report(options) => {
+                let (hostname, now) = (core.settings().config.hostname.clone(), core.clock.now());
+                let rows = match options.id.as_deref().map(str::parse) {
+                    Some(Ok(id)) => report::post(core, id).await.into_iter().collect(),
+                    // It was parsed before.
+                    Some(Err(_)) => Vec::new(),
+                    None => report::posts(core, options.list.as_deref(), options.last as usize),
+                };
+                match options.id {
+                    Some(id) if rows.is_empty() => Reply::error(
+                        ErrorCode::NotFound,
+                        format!("{id} is neither queued nor among the last posts; `stentor trace {id}` may know it"),
+                    ),
+                    _ => Reply::Posts(Box::new(Posts { hostname, now, rows })),
+                }
+            }
+        }
+    }
+
     fn flush(&self, site: Option<String>) -> Reply {
         let Some(name) = site else {
             self.core.with(|hub, _| hub.sched.flush_all());
@@ -208,6 +251,7 @@ impl Control for Operator {
                 let _one = self.acting.lock().await;
                 verbs::act(&self.core, verb, &selection, dry_run, reason, &peer).await
             }
+            Request::Observe(observe) => self.observe(observe).await,
             Request::Export { .. } => Reply::error(ErrorCode::Failed, "an export is a stream"),
             Request::Reload => self.demand(Demand::Reload, "the configuration is read again; see the log"),
             Request::Stop => self.demand(Demand::Stop, "the server stops when open transactions have ended"),
@@ -220,6 +264,27 @@ impl Control for Operator {
 
     async fn export(&self, selection: Selection, lines: mpsc::Sender<Vec<EnvelopeView>>) -> Reply {
         verbs::export(&self.core, &selection, lines).await
+    }
+
+    async fn watch(&self, options: WatchOptions, snapshots: mpsc::Sender<Snapshot>) -> Reply {
+        let Ok(_place) = self.watching.try_acquire() else {
+            return Reply::error(ErrorCode::Busy, format!("{WATCHERS_MAX} are watching already"));
+        };
+        let Some(mut watch) = Watch::begin(self.core.clone(), options) else {
+            return Reply::error(ErrorCode::NotFound, "no such site; `stentor queue` names them");
+        };
+        let (mut sent, count) = (0, watch.options().count);
+        while count == 0 || sent < count {
+            let snapshot = tokio::select! {
+                () = snapshots.closed() => break,
+                snapshot = watch.next() => snapshot,
+            };
+            if snapshots.send(snapshot).await.is_err() {
+                break;
+            }
+            sent += 1;
+        }
+        Reply::Done { text: "that was it".to_owned(), count: Some(sent) }
     }
 }
 

@@ -30,6 +30,7 @@ use crate::core::memory_group::MemoryGroup;
 use crate::core::{Core, Parts, Settings};
 use crate::delivery::Tasks;
 use crate::http::{self, Http};
+use crate::live;
 use crate::operator::Operator;
 use crate::resolve::{Resolver, ResolverError};
 use crate::smtp_in::{Listeners, bind};
@@ -131,6 +132,7 @@ impl Server {
         tokio::spawn(core.clone().watch_limits());
         crate::webhooks::start(&core);
         crate::telemetry::start(&core);
+        tokio::spawn(live::run(core.clone()));
         // Watched without a limit too: one may be set while the server runs.
         if let Some(group) = group {
             if let Some(bytes) = memory_limit {
@@ -149,6 +151,7 @@ impl Server {
         tokio::spawn(async move { lists.lists.remove_unconfigured(&lists).await });
         let (stop, stopping) = watch::channel(false);
         let listeners = Listeners::new(core.clone(), stopping);
+        core.live.count_sessions(listeners.sessions_counter());
         for socket in sockets {
             tokio::spawn(listeners.clone().serve(socket));
         }
@@ -308,6 +311,7 @@ pub fn resume(core: &Arc<Core>) {
     for chunk in live.chunks(1024) {
         core.with(|hub, now| {
             for no in chunk {
+                hub.follow(*no, false);
                 hub.sched.accepted(&hub.store, *no, now);
             }
         });

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use stentor_queue::ids::SiteId;
+use stentor_queue::ids::{Ms, SiteId};
 use stentor_queue::sched::{FlowKey, HostStatus, PathStatus, SiteExplanation, WaitsFor};
 
 use crate::control::protocol::Problem;
@@ -22,13 +22,24 @@ pub fn unknown(name: &str) -> Problem {
     Problem::new(ErrorCode::NotFound, format!("no site {name}; `stentor queue` names them"))
 }
 
+/// Why mail waits at a site, in words; empty if nothing is in its way.
+pub fn reason(hub: &mut Hub, site: SiteId, now: Ms) -> String {
+    let Some(found) = hub.sched.explain_site(&hub.store, site, now) else { return String::new() };
+    waits_for(&found, &suspended_flows(hub))
+}
+
+/// Lists and senders' domains that an operator stopped.
+fn suspended_flows(hub: &Hub) -> Vec<String> {
+    // Subscribers come last, and may be many.
+    let flows = hub.store.suspended().take_while(|what| !what.starts_with("subscriber:"));
+    flows.map(str::to_owned).collect()
+}
+
 pub fn view(core: &Arc<Core>, name: &str) -> Reply {
     let settings = core.settings();
     let found = core.with(|hub, now| {
         let (site, _) = find(hub, name)?;
-        // Subscribers come last, and may be many.
-        let flows = hub.store.suspended().take_while(|what| !what.starts_with("subscriber:"));
-        let suspended: Vec<String> = flows.map(str::to_owned).collect();
+        let suspended = suspended_flows(hub);
         Some((hub.sched.explain_site(&hub.store, site, now)?, suspended, now))
     });
     let Some((site, suspended, now)) = found else { return Reply::Error(unknown(name)) };
@@ -102,7 +113,7 @@ fn path_view(path: &PathStatus, settings: &Settings) -> PathView {
     }
 }
 
-fn host_view(host: &HostStatus) -> HostView {
+pub fn host_view(host: &HostStatus) -> HostView {
     HostView {
         host: host.host.to_string(),
         address: host.addr.to_string(),

@@ -133,3 +133,15 @@ fn guesses_are_slowed() {
     assert_eq!(guess("correct+horse+battery"), 429);
     stentor_tests::wait_until("it may try again", || guess("correct+horse+battery") == 303);
 }
+
+#[test]
+fn connections_over_the_limit_wait_and_that_is_said() {
+    let server = bare().set("http.listen", "[\"127.0.0.1:0\"]").set("http.connections_max", "1").start();
+    let idle = std::net::TcpStream::connect(server.http_address()).expect("the server listens");
+    std::thread::scope(|scope| {
+        let second = scope.spawn(|| server.http_get("/healthz").expect(200));
+        server.wait_log(&["limit hit", "http_connections"]);
+        drop(idle);
+        second.join().expect("it is answered in the end");
+    });
+}

@@ -46,8 +46,8 @@ pub use counts::CHUNK_ADDRESSES;
 use counts::Counts;
 pub use query::Summary;
 use recent::Recent;
-pub use sizes::Largest;
 use sizes::Sizes;
+pub use sizes::{EXACT_MAX, Largest};
 pub use sweep::{FORGET_IDS_MAX, Sweep, SweepLimits};
 use table::Table;
 

@@ -165,15 +165,15 @@ impl Store {
         self.pending_bulk
     }
 
-    /// The number of the first message that is queued from number `from` on and was accepted at `at` or later; `until` if
-    /// none was. Some looks at the table.
-    pub fn first_since(&self, at: Ms, from: u32, until: u32) -> u32 {
+    /// The number of the first message from number `from` on for which `holds` says yes, `until` if none does: `holds` must
+    /// say no of all messages before some place, and yes of all behind it. Some looks at the table.
+    pub fn first_where(&self, from: u32, until: u32, holds: impl Fn(&Message) -> bool) -> u32 {
         let (mut low, mut high) = (0, until.wrapping_sub(from));
         while low < high {
             let middle = low + (high - low) / 2;
             let no = from.wrapping_add(middle);
             match self.messages_between(no, until).next() {
-                Some((found, message)) if message.accepted() < at => low = found.0.wrapping_sub(from) + 1,
+                Some((found, message)) if !holds(message) => low = found.0.wrapping_sub(from) + 1,
                 _ => high = middle,
             }
         }

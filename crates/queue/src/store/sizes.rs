@@ -10,7 +10,7 @@ use crate::idset::IdSet;
 use crate::message::Message;
 
 /// Up to so many recipients each number is a class.
-const EXACT_MAX: usize = 16;
+pub const EXACT_MAX: usize = 16;
 /// Octaves beyond: 2^4 to 2^31.
 const CLASSES: usize = EXACT_MAX + 28 * 4;
 

@@ -14,8 +14,8 @@ use crate::engine::{Counts, Post, START, Sim};
 use crate::host::Host;
 use crate::net::{Net, Shape};
 
-const HOUR_MS: Ms = 3_600_000;
-const DAY_MS: Ms = 24 * HOUR_MS;
+pub(super) const HOUR_MS: Ms = 3_600_000;
+pub(super) const DAY_MS: Ms = 24 * HOUR_MS;
 
 /// Sizes of a day.
 #[derive(Clone)]
@@ -125,7 +125,7 @@ fn zipf(day: &Day, rng: &mut fastrand::Rng) -> Vec<u32> {
 }
 
 /// Half of the posts spread over the day, the others in bursts of up to 20 within half a minute.
-fn times(day: &Day, rng: &mut fastrand::Rng) -> Vec<Ms> {
+pub(super) fn times(day: &Day, rng: &mut fastrand::Rng) -> Vec<Ms> {
     let mut times: Vec<Ms> = (0..day.posts / 2).map(|_| START + rng.u64(0..DAY_MS)).collect();
     while times.len() < day.posts as usize {
         let begin = START + rng.u64(0..DAY_MS);
@@ -136,7 +136,7 @@ fn times(day: &Day, rng: &mut fastrand::Rng) -> Vec<Ms> {
     times
 }
 
-fn sim(day: &Day, net: &Net) -> Sim {
+pub(super) fn sim(day: &Day, net: &Net) -> Sim {
     let mut sim = Sim::new(net.clone(), day.cfg.clone(), day.seed);
     sim.pipeline(day.pipeline);
     sim
@@ -176,7 +176,7 @@ fn describe(host: &Host) -> String {
     format!("{:?} rtt {} pipelining {pipelining} chunking {chunking}", host.mood, host.rtt_ms)
 }
 
-fn made(day: &Day) -> (fastrand::Rng, Net, Vec<u32>) {
+pub(super) fn made(day: &Day) -> (fastrand::Rng, Net, Vec<u32>) {
     let mut rng = fastrand::Rng::with_seed(day.seed ^ 0xda1);
     let shape = Shape { sites: day.sites, bad_percent: day.bad_percent, odd_percent: day.odd_percent };
     let subscribers = zipf(day, &mut rng);

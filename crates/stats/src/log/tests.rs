@@ -166,7 +166,7 @@ fn exim_with_its_flags_and_zones() {
             "7200 accepted 1tEk2j-000abc-1x from=a@x size=321 n=2 msgid=1@x client=h.x[192.0.2.1] proto=esmtp",
             "7201 Sent remote_smtp 1tEk2j-000abc-1x to=orig@z from=a@x host=mx.y[192.0.2.2]:25 delay=61500 xdelay=250 dsn=2.0.0 size=321 tls=TLS1.3:E:256 reply=250 2.0.0 ok",
             "7202 Deferred remote_smtp 1tEk2j-000abc-1x to=c@y from=a@x host=[-]:0 delay=2000 xdelay=0 dsn= size=321 tls= reply=Connection refused",
-            "7202 Deferred remote_smtp 1tEk2j-000abc-1x to=c@y from=a@x host=mx.y[192.0.2.2]:0 delay=2000 xdelay=0 dsn=4.7.1 size=321 tls= reply=SMTP error from remote mail server after RCPT TO:<c@y>: 451 4.7.1 later",
+            "7202 Deferred remote_smtp 1tEk2j-000abc-1x to=c@y from=a@x host=mx.y[192.0.2.2]:0 delay=2000 xdelay=500 dsn=4.7.1 size=321 tls= reply=SMTP error from remote mail server after RCPT TO:<c@y>: 451 4.7.1 later",
             "7203 Bounced remote_smtp 1tEk2j-000abc-1x to=d@y from=a@x host=mx.y[192.0.2.2]:0 delay=3000 xdelay=0 dsn=5.1.1 size=321 tls= reply=SMTP error from remote mail server after RCPT TO:<d@y>: 550 5.1.1 no",
             "7203 Bounced bounce 1tEk2j-000abc-1x to=d@y from=a@x host=mx.y[192.0.2.2]:0 delay=3000 xdelay=0 dsn=5.1.1 size=321 tls= reply=SMTP error from remote mail server after RCPT TO:<d@y>: 550 5.1.1 no",
             "7204 Bounced  1tEk2j-000abc-1x to=e@nowhere from=a@x host=[-]:0 delay=4000 xdelay=0 dsn= size=321 tls= reply=Unrouteable address",

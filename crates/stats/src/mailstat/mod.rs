@@ -19,7 +19,7 @@ use std::ops::AddAssign;
 use foldhash::quality::FixedState;
 use hashbrown::{HashMap, HashSet};
 
-pub use self::render::{csv, json, text};
+pub use self::render::{csv, duration, json, text};
 use crate::civil::{Civil, DAY_S, OFFSET_STEP_S, Zone};
 use crate::histogram::Histogram;
 use crate::record::{Attempt, Ms, Record, Stat, domain};

@@ -8,7 +8,7 @@
 //! [`Logs`] sends each record to the log of its purpose, list or class; an [`AttemptLog`] is one destination with its
 //! thread. The format is in `docs/attempt-log.md`; states and failures of the writer thread in [`writer`].
 
-mod escape;
+pub(crate) mod escape;
 mod line;
 mod logs;
 mod sink;

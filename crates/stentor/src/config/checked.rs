@@ -86,6 +86,42 @@ pub struct ListConfig {
     /// It was a readable file when the configuration was checked.
     pub subscribers: PathBuf,
     pub flow: FlowConfig,
+    pub report: ReportConfig,
+}
+
+/// Who is sent a delivery report of each post.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ReportTo {
+    #[default]
+    None,
+    Owner,
+    /// The reverse-path that the post came with.
+    Poster,
+    Both,
+}
+
+impl ReportTo {
+    pub fn owner(self) -> bool {
+        matches!(self, ReportTo::Owner | ReportTo::Both)
+    }
+
+    pub fn poster(self) -> bool {
+        matches!(self, ReportTo::Poster | ReportTo::Both)
+    }
+}
+
+/// A list's delivery reports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ReportConfig {
+    pub to: ReportTo,
+    /// From acceptance; `None`: when the fast lane is done with the post.
+    pub after_ms: Option<u64>,
+}
+
+impl ReportConfig {
+    pub fn is_wanted(self) -> bool {
+        self.to != ReportTo::None
+    }
 }
 
 /// `[classes]`: what makes relayed mail bulk, beside its List-* and Precedence fields.

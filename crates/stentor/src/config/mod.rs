@@ -28,7 +28,9 @@ use std::path::Path;
 
 use toml::de::DeTable;
 
-pub use checked::{Config, DelayWarning, EightBit, HttpConfig, LogFormat, LogLevel, LogTarget, Reading};
+pub use checked::{
+    Config, DelayWarning, EightBit, HttpConfig, LogFormat, LogLevel, LogTarget, Reading, ReportConfig, ReportTo,
+};
 pub use diagnose::{Diagnostic, Severity};
 use raw::Context;
 pub use sending::{FlowConfig, SendingConfig, Source};

@@ -8,13 +8,15 @@ use stentor_lists::{List, ListSettings, Post};
 use stentor_mail::address::{Address, normalise_domain};
 use stentor_policy::{AliasInput, RouteHost, RouteInput, RoutePattern};
 
-use super::checked::{DomainsConfig, ListConfig};
+use super::checked::{DomainsConfig, ListConfig, ReportConfig, ReportTo};
 use super::diagnose::Spot;
 use super::raw::{Context, Entry, Section};
 use super::sending::{self, Source};
 
 /// Longest name of a list, in characters of [`is_list_name`].
 const LIST_NAME_BYTES_MAX: usize = 64;
+/// A month.
+const REPORT_AFTER_S_MAX: f64 = 2_592_000.0;
 
 pub(super) struct Tables {
     pub domains: Spot<DomainsConfig>,
@@ -76,6 +78,16 @@ pub(super) fn is_list_name(name: &str) -> bool {
     (1..=LIST_NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(plain)
 }
 
+/// `report_to`, `report_after_s`
+fn report(section: &Section<'_>) -> ReportConfig {
+    let words =
+        [("none", ReportTo::None), ("owner", ReportTo::Owner), ("poster", ReportTo::Poster), ("both", ReportTo::Both)];
+    ReportConfig {
+        to: section.choice("report_to", ReportTo::None, &words),
+        after_ms: section.maybe_seconds("report_after_s", 1.0..=REPORT_AFTER_S_MAX),
+    }
+}
+
 fn list<'a>(lists: &Section<'a>, entry: &Entry<'a>, sources: &[Source]) -> Option<ListSpot> {
     let section = lists.of_entry(entry)?;
     let context = section.context;
@@ -103,6 +115,7 @@ fn list<'a>(lists: &Section<'a>, entry: &Entry<'a>, sources: &[Source]) -> Optio
     let description = section.text("description").map_or("", |text| text.value);
     let archive = section.text("archive").map(|text| text.value.to_owned());
     let flow = sending::list_flow(&section, sources);
+    let report = report(&section);
     let spans = |key: &str| section.span_of(key);
     let (address_span, owner_span, id_span) = (spans("address"), spans("owner"), spans("list_id"));
 
@@ -134,7 +147,7 @@ fn list<'a>(lists: &Section<'a>, entry: &Entry<'a>, sources: &[Source]) -> Optio
     });
     section.finish();
     Some(ListSpot {
-        value: ListConfig { list: list?, subscribers: subscribers?, flow },
+        value: ListConfig { list: list?, subscribers: subscribers?, flow, report },
         address_span,
         owner_span,
         id_span,

@@ -52,6 +52,11 @@ impl Client {
         self.ask_lines(request, &mut |_| Ok(()))
     }
 
+    /// Answers may take so long and no longer.
+    pub fn wait_for(&mut self, limit: Duration) -> io::Result<()> {
+        self.stream.get_ref().set_read_timeout(Some(limit + Duration::from_millis(ANSWER_MS_MAX)))
+    }
+
     /// As [`Client::ask`]; `line` sees each line as it comes, without its end (`--json`).
     pub fn ask_lines(
         &mut self,

@@ -8,16 +8,23 @@
 
 pub mod address_view;
 pub mod client;
+pub mod observe;
 pub mod protocol;
 pub mod render;
+pub mod render_waiting;
 pub mod selection;
 pub mod server;
 pub mod site_view;
 #[cfg(test)]
 mod tests;
+mod wire;
 
 pub use address_view::{AddressView, HostsHistoryView, MailboxHistoryView};
 pub use client::{Client, ClientError};
+pub use observe::{
+    HostRow, Hosts, HostsOptions, HostsSort, Mailqq, MailqqOptions, MailqqRow, MailqqSort, Observe, Posts,
+    ReportOptions,
+};
 pub use protocol::{
     EnvelopeView, ErrorCode, Fates, MessageView, QueueSummary, RecipientState, RecipientView, Reply, Request, SiteRow,
     Status, Stuck, StuckRow, Subject,

@@ -8,8 +8,10 @@ use serde_json::{Map, Value};
 use stentor_queue::ids::{MessageId, Ms};
 
 use super::address_view::AddressView;
+use super::observe::{Hosts, Mailqq, Observe, Posts};
 use super::selection::{self, Counted, Parsed, Selection, Verb};
 use super::site_view::SiteView;
+pub use super::wire::{Assembler, envelope_line, envelope_of, snapshot_line, snapshot_of, to_lines};
 
 /// The protocol's version, in every request and reply. Fields may be added within a version; readers skip unknown ones.
 pub const VERSION: u64 = 1;
@@ -31,11 +33,15 @@ pub const STUCK_DEFAULT_TEXT: &str = "20";
 pub const SUSPENDED_SHOWN_MAX: usize = 100;
 
 /// The verbs of this version.
-pub const VERBS: [&str; 17] = [
+pub const VERBS: [&str; 21] = [
     "status",
     "queue",
     "queue_stuck",
     "queue_show",
+    "mailqq",
+    "hosts",
+    "watch",
+    "report",
     "address",
     "flush",
     "site",
@@ -74,6 +80,8 @@ pub enum Request {
     Address {
         address: String,
     },
+    /// What goes on: read only.
+    Observe(Observe),
     /// Tries everything, or one site, at once: clocks are wound back.
     Flush {
         site: Option<String>,
@@ -265,6 +273,9 @@ impl Request {
                 let arguments = SuspendArguments::deserialize(&fields).map_err(wrong)?;
                 arguments.request(verb == "suspend").map_err(|why| bad(format!("{verb}: {why}")))
             }
+            "watch" | "mailqq" | "hosts" | "report" => {
+                Observe::parse(&verb, fields).map(Request::Observe).map_err(|why| bad(format!("{verb}: {why}")))
+            }
             "export" => Ok(Request::Export { selection: selection::parse(&verb, &fields, false)?.selection }),
             name => {
                 if let Some(verb) = Verb::ALL.into_iter().find(|verb| verb.name() == name) {
@@ -314,6 +325,7 @@ impl Request {
                 }
                 fields
             }
+            Request::Observe(observe) => observe.to_json(),
             Request::Reload => serde_json::json!({"v": VERSION, "verb": "reload"}),
             Request::Stop => serde_json::json!({"v": VERSION, "verb": "stop"}),
             Request::Export { selection } => {
@@ -487,6 +499,9 @@ pub struct SiteRow {
     pub last_reply: String,
     /// When the oldest message in line there was accepted.
     pub oldest: Option<Ms>,
+    /// Of `queue_stuck`: what the operator may do, in words.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub action: String,
 }
 
 /// `stentor queue --stuck`. Gathered in slices: rows are of slightly different instants.
@@ -518,6 +533,9 @@ pub struct StuckRow {
     /// When the oldest of them was accepted, and its queue id.
     pub oldest: Option<Ms>,
     pub oldest_id: Option<String>,
+    /// What the operator may do, in words.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub action: String,
 }
 
 /// `stentor queue show ID`.
@@ -620,6 +638,9 @@ pub enum Reply {
     Message(Box<MessageView>),
     Address(Box<AddressView>),
     Site(Box<SiteView>),
+    Mailqq(Box<Mailqq>),
+    Hosts(Box<Hosts>),
+    Posts(Box<Posts>),
     /// It has been done, or begun; `count` says for how many, where that means something.
     Done {
         text: String,
@@ -633,155 +654,5 @@ pub enum Reply {
 impl Reply {
     pub fn error(code: ErrorCode, text: impl Into<String>) -> Reply {
         Reply::Error(Problem::new(code, text))
-    }
-}
-
-/// One line of a reply.
-#[derive(Serialize, Deserialize)]
-struct Line {
-    v: u64,
-    ok: bool,
-    more: bool,
-    #[serde(flatten)]
-    body: Body,
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(tag = "reply", content = "data", rename_all = "snake_case")]
-enum Body {
-    Status(Box<Status>),
-    Queue(QueueSummary),
-    Sites(Vec<SiteRow>),
-    Stuck(Box<Stuck>),
-    StuckRecipients(Vec<StuckRow>),
-    Message(Box<MessageView>),
-    Recipients(Vec<RecipientView>),
-    Address(Box<AddressView>),
-    Site(Box<SiteView>),
-    Envelope(Box<EnvelopeView>),
-    Done(Box<Done>),
-    Error(Problem),
-}
-
-/// Of a verb on mail with what it counted.
-#[derive(Serialize, Deserialize)]
-struct Done {
-    text: String,
-    count: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    messages: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    in_flight: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    dry_run: Option<bool>,
-}
-
-/// The lines of a reply, each with its end.
-pub fn to_lines(reply: Reply) -> Vec<String> {
-    let mut bodies = Vec::new();
-    match reply {
-        Reply::Status(status) => bodies.push(Body::Status(status)),
-        Reply::Queue(mut queue) => {
-            let rows = std::mem::take(&mut queue.sites);
-            bodies.push(Body::Queue(queue));
-            bodies.extend(rows.chunks(ROWS_PER_LINE_MAX).map(|rows| Body::Sites(rows.to_vec())));
-        }
-        Reply::Stuck(mut stuck) => {
-            let (recipients, sites) = (std::mem::take(&mut stuck.recipients), std::mem::take(&mut stuck.sites));
-            bodies.push(Body::Stuck(stuck));
-            bodies.extend(recipients.chunks(ROWS_PER_LINE_MAX).map(|rows| Body::StuckRecipients(rows.to_vec())));
-            bodies.extend(sites.chunks(ROWS_PER_LINE_MAX).map(|rows| Body::Sites(rows.to_vec())));
-        }
-        Reply::Message(mut message) => {
-            let rows = std::mem::take(&mut message.recipients);
-            bodies.push(Body::Message(message));
-            bodies.extend(rows.chunks(ROWS_PER_LINE_MAX).map(|rows| Body::Recipients(rows.to_vec())));
-        }
-        Reply::Address(address) => bodies.push(Body::Address(address)),
-        Reply::Site(site) => bodies.push(Body::Site(site)),
-        Reply::Done { text, count } => {
-            bodies.push(Body::Done(Box::new(Done { text, count, messages: None, in_flight: None, dry_run: None })));
-        }
-        Reply::Counted(counted) => {
-            let Counted { text, count, messages, in_flight, dry_run } = *counted;
-            bodies.push(Body::Done(Box::new(Done { text, count, messages, in_flight, dry_run })));
-        }
-        Reply::Error(problem) => bodies.push(Body::Error(problem)),
-    }
-    let last = bodies.len() - 1;
-    let line = |(i, body)| {
-        let line = Line { v: VERSION, ok: !matches!(body, Body::Error(_)), more: i < last, body };
-        // Plain structs with string keys: serialising them cannot fail.
-        serde_json::to_string(&line).unwrap_or_default() + "\n"
-    };
-    bodies.into_iter().enumerate().map(line).collect()
-}
-
-/// One line of an export, with its end.
-pub fn envelope_line(envelope: EnvelopeView) -> String {
-    let line = Line { v: VERSION, ok: true, more: true, body: Body::Envelope(Box::new(envelope)) };
-    // A plain struct with string keys: serialising it cannot fail.
-    serde_json::to_string(&line).unwrap_or_default() + "\n"
-}
-
-/// The envelope in a line of an export, as JSON.
-pub fn envelope_of(line: &str) -> Option<String> {
-    let line: Line = serde_json::from_str(line).ok()?;
-    let Body::Envelope(envelope) = line.body else { return None };
-    serde_json::to_string(&envelope).ok()
-}
-
-/// Puts the lines of one reply together.
-#[derive(Default)]
-pub struct Assembler(Option<Reply>);
-
-impl Assembler {
-    /// Takes a line; gives the reply with its last one.
-    ///
-    /// # Errors
-    /// The line is not of this protocol, or does not fit to those before it.
-    pub fn push(&mut self, line: &str) -> Result<Option<Reply>, String> {
-        let line: Line = serde_json::from_str(line).map_err(|e| format!("unreadable reply: {e}"))?;
-        if line.v != VERSION {
-            return Err(format!("the server speaks protocol version {}, not {VERSION}", line.v));
-        }
-        let reply = match (self.0.take(), line.body) {
-            (None, Body::Status(status)) => Reply::Status(status),
-            (None, Body::Queue(queue)) => Reply::Queue(queue),
-            (None, Body::Stuck(stuck)) => Reply::Stuck(stuck),
-            (None, Body::Message(message)) => Reply::Message(message),
-            (None, Body::Address(address)) => Reply::Address(address),
-            (None, Body::Site(site)) => Reply::Site(site),
-            (None, Body::Done(done)) if done.messages.is_some() => {
-                let Done { text, count, messages, in_flight, dry_run } = *done;
-                Reply::Counted(Box::new(Counted { text, count, messages, in_flight, dry_run }))
-            }
-            (None, Body::Done(done)) => Reply::Done { text: done.text, count: done.count },
-            // Shown as they come; nothing of them is kept.
-            (None, Body::Envelope(_)) if line.more => return Ok(None),
-            (_, Body::Error(problem)) => Reply::Error(problem),
-            (Some(Reply::Queue(mut queue)), Body::Sites(rows)) => {
-                queue.sites.extend(rows);
-                Reply::Queue(queue)
-            }
-            (Some(Reply::Stuck(mut stuck)), Body::StuckRecipients(rows)) => {
-                stuck.recipients.extend(rows);
-                Reply::Stuck(stuck)
-            }
-            (Some(Reply::Stuck(mut stuck)), Body::Sites(rows)) => {
-                stuck.sites.extend(rows);
-                Reply::Stuck(stuck)
-            }
-            (Some(Reply::Message(mut message)), Body::Recipients(rows)) => {
-                message.recipients.extend(rows);
-                Reply::Message(message)
-            }
-            _ => return Err("the lines of the reply do not belong together".to_owned()),
-        };
-        if line.more {
-            self.0 = Some(reply);
-            return Ok(None);
-        }
-        Ok(Some(reply))
     }
 }

@@ -24,6 +24,9 @@ pub fn reply(reply: &Reply) -> String {
         Reply::Message(m) => message(m),
         Reply::Address(a) => address(a),
         Reply::Site(s) => site(s),
+        Reply::Mailqq(m) => super::render_waiting::mailqq(m),
+        Reply::Hosts(h) => super::render_waiting::hosts(h),
+        Reply::Posts(p) => super::render_waiting::posts(p),
         Reply::Done { text, .. } => format!("{}\n", printable(text, 1000)),
         Reply::Counted(counted) => format!("{}\n", printable(&counted.text, 1000)),
         Reply::Error(problem) => format!("error: {}\n", printable(&problem.text, 1000)),
@@ -297,14 +300,14 @@ fn fates(f: &Fates) -> String {
     out
 }
 
-fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
+pub(crate) fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
     let _ = out.write_fmt(text);
     out.truncate(out.trim_end_matches(' ').len());
     out.push('\n');
 }
 
 /// Escaped, and at most `columns` characters; an ellipsis marks what was cut.
-fn cut(text: &str, columns: usize) -> String {
+pub(crate) fn cut(text: &str, columns: usize) -> String {
     let text = printable(text, columns * 4);
     if text.chars().count() <= columns {
         return text;
@@ -312,7 +315,7 @@ fn cut(text: &str, columns: usize) -> String {
     text.chars().take(columns - 1).chain(['\u{2026}']).collect()
 }
 
-fn next_try(at: Option<Ms>, now: Ms) -> String {
+pub(crate) fn next_try(at: Option<Ms>, now: Ms) -> String {
     match at {
         Some(at) if at > now => span(at - now),
         _ => "now".to_owned(),
@@ -320,7 +323,7 @@ fn next_try(at: Option<Ms>, now: Ms) -> String {
 }
 
 /// `0s`, `59s`, `12m`, `3h05m`, `2d04h`: at most 6 characters below 1,000 days.
-fn span(ms: u64) -> String {
+pub(crate) fn span(ms: u64) -> String {
     let s = ms / 1000;
     match s {
         0..60 => format!("{s}s"),
@@ -331,7 +334,7 @@ fn span(ms: u64) -> String {
 }
 
 /// `2026-11-21 10:54:25 UTC`.
-fn instant(ms: Ms) -> String {
+pub(crate) fn instant(ms: Ms) -> String {
     let mut out = Vec::new();
     push_rfc3339(&mut out, ms);
     let text = String::from_utf8_lossy(&out);
@@ -339,7 +342,7 @@ fn instant(ms: Ms) -> String {
     format!("{} UTC", text.replace('T', " "))
 }
 
-fn bytes(n: u64) -> String {
+pub(crate) fn bytes(n: u64) -> String {
     const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
     if n < 1024 {
         return format!("{n} B");
@@ -353,7 +356,7 @@ fn bytes(n: u64) -> String {
     format!("{value:.1} {}", UNITS[unit])
 }
 
-fn plural(n: u64, what: &str) -> String {
+pub(crate) fn plural(n: u64, what: &str) -> String {
     if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
 }
 

@@ -20,8 +20,12 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::protocol::{EnvelopeView, ErrorCode, REQUEST_BYTES_MAX, Reply, Request, envelope_line, to_lines};
+use super::observe::Observe;
+use super::protocol::{
+    EnvelopeView, ErrorCode, REQUEST_BYTES_MAX, Reply, Request, envelope_line, snapshot_line, to_lines,
+};
 use super::selection::Selection;
+use crate::live::{Snapshot, WatchOptions};
 
 /// Operators at a time; one more is answered `busy`.
 pub const CONNECTIONS_MAX: usize = 16;
@@ -61,6 +65,11 @@ pub trait Control: Send + Sync + 'static {
         _lines: mpsc::Sender<Vec<EnvelopeView>>,
     ) -> impl Future<Output = Reply> + Send {
         async { Reply::error(ErrorCode::Failed, "there is nothing to export here") }
+    }
+
+    /// Takes snapshots for a watcher; a closed channel says that it has gone.
+    fn watch(&self, _options: WatchOptions, _snapshots: mpsc::Sender<Snapshot>) -> impl Future<Output = Reply> + Send {
+        async { Reply::error(ErrorCode::Failed, "there is nothing to watch here") }
     }
 }
 
@@ -169,6 +178,7 @@ async fn converse<C: Control>(
             }
             Ok(Ok(Line::Complete(line))) => match Request::parse(&line) {
                 Ok(Request::Export { selection }) => export(stream, control, selection).await?,
+                Ok(Request::Observe(Observe::Watch(options))) => watch(stream, control, options, &mut stopped).await?,
                 Ok(request) => control.handle(request, peer.clone()).await,
                 Err(problem) => Reply::Error(problem),
             },
@@ -191,6 +201,30 @@ async fn export<C: Control>(stream: &mut UnixStream, control: &C, selection: Sel
             }
         }
         io::Result::Ok(())
+    };
+    let (reply, written) = tokio::join!(reply, writing);
+    written.map(|()| reply)
+}
+
+/// Writes snapshots as they are taken, until there are as many as asked for, the peer goes or the server stops.
+async fn watch<C: Control>(
+    stream: &mut UnixStream,
+    control: &C,
+    options: WatchOptions,
+    stopped: &mut watch::Receiver<bool>,
+) -> io::Result<Reply> {
+    let (sender, mut snapshots) = mpsc::channel(1);
+    let reply = control.watch(options, sender);
+    // The receiver goes with a failed write or a stop, so that the watch ends.
+    let writing = async move {
+        loop {
+            let snapshot = tokio::select! {
+                _ = stopped.wait_for(|stop| *stop) => return Ok(()),
+                snapshot = snapshots.recv() => snapshot,
+            };
+            let Some(snapshot) = snapshot else { return io::Result::Ok(()) };
+            send(stream, snapshot_line(snapshot).as_bytes()).await?;
+        }
     };
     let (reply, written) = tokio::join!(reply, writing);
     written.map(|()| reply)

@@ -12,7 +12,11 @@ use stentor_queue::ids::{MessageId, Ms};
 
 use super::address_view::AddressView;
 use super::protocol::*;
-use super::{Client, ClientError, Control, ControlServer, Counted, Peer, Selection, Verb, render};
+use super::{
+    Client, ClientError, Control, ControlServer, Counted, HostsOptions, HostsSort, Mailqq, MailqqOptions, MailqqRow,
+    MailqqSort, Observe, Peer, ReportOptions, Selection, Verb, render,
+};
+use crate::live::{Snapshot, WatchOptions};
 
 const NOW: Ms = 1_795_258_465_000;
 
@@ -114,6 +118,7 @@ fn summary(sites: usize) -> QueueSummary {
         next_try: Some(NOW + 90_000),
         last_reply: "451 4.7.1 greylisted".to_owned(),
         oldest: Some(NOW - 60_000),
+        action: String::new(),
     };
     QueueSummary {
         hostname: "mx.example.com".to_owned(),
@@ -135,6 +140,7 @@ fn stuck(rows: usize) -> Stuck {
         messages: 9_000 - i as u64,
         oldest: Some(NOW - 86_400_000),
         oldest_id: Some("00000000002D".to_owned()),
+        action: "wait".to_owned(),
     };
     let sites = summary(rows).sites;
     let hostname = "mx.example.com".to_owned();
@@ -269,15 +275,75 @@ impl Control for Double {
             Request::QueueShow { .. } => Reply::error(ErrorCode::NotFound, "no such message"),
             Request::Address { address } => Reply::Address(Box::new(AddressView { address, ..AddressView::default() })),
             Request::Flush { site } => Reply::Done { text: site.unwrap_or_default(), count: None },
-            Request::Act { .. } | Request::Export { .. } | Request::Site { .. } | Request::Suspend { .. } => {
-                Reply::error(ErrorCode::Failed, "not by this double")
-            }
+            Request::Observe(Observe::Mailqq(options)) => Reply::Mailqq(Box::new(mailqq(options.rows_max as usize))),
+            Request::Act { .. }
+            | Request::Export { .. }
+            | Request::Observe(_)
+            | Request::Site { .. }
+            | Request::Suspend { .. } => Reply::error(ErrorCode::Failed, "not by this double"),
             Request::Reload | Request::Stop => {
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 Reply::Done { text: "slowly".to_owned(), count: None }
             }
         }
     }
+}
+
+fn mailqq(rows: usize) -> Mailqq {
+    let row = |i: usize| MailqqRow {
+        id: format!("{i:012}"),
+        pending: 9_000 - i as u64,
+        in_flight: u64::from(i == 0),
+        size: 4_096,
+        accepted: NOW - 60_000,
+        sender: "news-bounces@example.org\u{1b}[2J".to_owned(),
+        list: Some("news".to_owned()),
+        ..MailqqRow::default()
+    };
+    Mailqq { now: NOW, messages: 7, recipients: 63_000, rows: (0..rows).map(row).collect(), ..Mailqq::default() }
+}
+
+#[test]
+fn verbs_that_look_survive_the_wire() {
+    let watch = WatchOptions { interval_ms: 250, list: Some("news".to_owned()), ..WatchOptions::default() };
+    let narrow = MailqqOptions { sort: MailqqSort::Age, site: Some("mx".to_owned()), ..MailqqOptions::default() };
+    let hosts = HostsOptions { sort: HostsSort::NextTry, failing: true, ..HostsOptions::default() };
+    let report = ReportOptions { id: Some("00000000002D".to_owned()), ..ReportOptions::default() };
+    for observe in [
+        Observe::Watch(watch),
+        Observe::Mailqq(narrow),
+        Observe::Hosts(hosts),
+        Observe::Report(report),
+        Observe::Report(ReportOptions::default()),
+    ] {
+        let request = Request::Observe(observe);
+        assert_eq!(Request::parse(request.to_line().as_bytes()), Ok(request));
+    }
+    for bad in [
+        r#""watch","interval_ms":1"#,
+        r#""watch","lists":"a""#,
+        r#""mailqq","rows_max":1001"#,
+        r#""mailqq","after":"what""#,
+        r#""hosts","sort":"size""#,
+        r#""report","id":"""#,
+    ] {
+        assert!(Request::parse(format!(r#"{{"v":1,"verb":{bad}}}"#).as_bytes()).is_err(), "{bad}");
+    }
+    let reply = Reply::Mailqq(Box::new(mailqq(450)));
+    let lines = to_lines(reply.clone());
+    assert_eq!(lines.len(), 4);
+    let mut assembler = Assembler::default();
+    let last = lines.iter().filter_map(|line| assembler.push(line.trim_end()).unwrap()).last();
+    assert_eq!(last, Some(reply));
+    let text = render::reply(&Reply::Mailqq(Box::new(mailqq(2))));
+    assert!(
+        text.contains("      9000  000000000000*        4096") && text.contains("63000  in all, 7 messages"),
+        "{text}"
+    );
+    assert!(!text.contains('\u{1b}'), "{text}");
+    let snapshot = Snapshot { now: NOW, verdict: "idle".to_owned(), ..Snapshot::default() };
+    let line = snapshot_line(snapshot.clone());
+    assert_eq!(snapshot_of(line.trim_end()).map(|found| *found), Some(snapshot));
 }
 
 /// Serves a [`Double`] in a temporary directory while `test` (blocking) runs; then stops it.

@@ -200,17 +200,21 @@ impl Committer {
             let bytes_max = (CLEAN_FACTOR * self.batch.bytes()).clamp(CLEAN_BYTES_MIN, CLEAN_BYTES_MAX);
             self.journal.clean(&mut self.batch, if is_loaded { bytes_max } else { CLEAN_BYTES_MAX });
         }
+        let bytes = self.batch.bytes();
         let begun = Instant::now();
         let result = self.journal.commit(&mut self.batch, core.clock.now());
         let messages = planned.iter().filter(|planned| matches!(planned, Planned::Message { .. })).count();
-        let elapsed = begun.elapsed();
-        core.intake.synced(messages, elapsed);
-        core.measures.sync.observe(elapsed);
+        let took = begun.elapsed();
+        core.intake.synced(messages, took);
+        core.measures.sync.observe(took);
         if messages > 0 {
             core.measures.batch_messages.observe_value(messages as u64);
         }
         match &result {
-            Ok(_) => self.durable(planned),
+            Ok(_) => {
+                core.live.synced(messages, bytes, took);
+                self.durable(planned);
+            }
             Err(error) => {
                 self.refused(planned, error);
                 self.batch.clear();
@@ -508,6 +512,7 @@ impl Committer {
                 }
                 for accept in accepts {
                     if let Applied::New(no) = hub.apply(Event::Accept(Box::new(accept))) {
+                        hub.follow(no, true);
                         hub.sched.accepted(&hub.store, no, now);
                     }
                 }

@@ -20,6 +20,7 @@ use tokio::sync::Notify;
 
 use super::bodies::Bodies;
 use super::forget::Pins;
+use crate::live::posts::Running;
 
 /// Recipients handed out plus outcomes not yet synced: what a crash can repeat.
 pub const COMPLETIONS_MAX: usize = 50_000;
@@ -225,6 +226,8 @@ pub struct Hub {
     pub unreferenced: Vec<u64>,
     /// Addresses that somebody was told the ids of.
     pub pins: Pins,
+    /// Posts whose progress is followed.
+    pub posts: Running,
     is_stopping: bool,
 }
 
@@ -248,6 +251,7 @@ impl Hub {
             finished: Vec::new(),
             unreferenced: Vec::new(),
             pins: Pins::default(),
+            posts: Running::default(),
             is_stopping: false,
         }
     }
@@ -373,6 +377,7 @@ impl Hub {
         self.outcomes.ends.push((self.outcomes.bytes.len(), recipients as usize));
         self.outcomes.recipients += recipients as usize;
         self.outcomes.since.get_or_insert(now);
+        self.settled(applied, fate, now);
         self.ended(applied);
     }
 
@@ -429,9 +434,28 @@ impl Hub {
 
     /// Applies an event to the store and forgets what ended with it.
     pub fn apply(&mut self, event: Event<'_>) -> Applied {
+        let outcome = if let Event::Outcome { fate, at, .. } = &event { Some((*fate, *at)) } else { None };
         let applied = self.store.apply(event);
+        if let Some((fate, at)) = outcome {
+            self.settled(applied, fate, at);
+        }
         self.ended(applied);
         applied
+    }
+
+    /// A message became durable (`is_new`), or is live at the start: posts are followed from here on.
+    pub fn follow(&mut self, no: MessageNo, is_new: bool) {
+        if let Some(message) = self.store.message(no) {
+            self.posts.follow(no, message, is_new);
+        }
+    }
+
+    fn settled(&mut self, applied: Applied, fate: Fate, at: Ms) {
+        match applied {
+            Applied::Settled { no, recipients } => self.posts.settled(no, fate, recipients, false, at),
+            Applied::Finished { no, recipients, .. } => self.posts.settled(no, fate, recipients, true, at),
+            Applied::New(_) | Applied::Noted | Applied::Nothing => {}
+        }
     }
 
     /// Recipients that an operator took out, durably: reserved until now.

@@ -168,7 +168,7 @@ impl Core {
             reader: parts.reader,
             log: parts.log,
             history: parts.history,
-            live: Live::default(),
+            live: Live::new(parts.hub.posts.posts()),
             limits: Limits::default(),
             tracer: OnceLock::new(),
             webhooks: crate::webhooks::Registry::default(),

@@ -19,7 +19,7 @@ use stentor_queue::site::{SiteLimits, Target};
 use super::memory::PIECE_BYTES;
 use crate::attempt_log::{self, Destination, Format, LogsConfig};
 use crate::clock::Clock;
-use crate::config::{Config, EightBit, FlowConfig, LogFormat, LogTarget, Source};
+use crate::config::{Config, EightBit, FlowConfig, LogFormat, LogTarget, ReportConfig, Source};
 use crate::resolve::{ResolverConfig, RouteHost};
 
 /// Silent connections kept beside the budget, as a share of it.
@@ -34,6 +34,7 @@ const HISTORY_SYNC_MS: u64 = 5_000;
 pub struct ListEntry {
     pub list: Arc<List>,
     pub subscribers: std::path::PathBuf,
+    pub report: ReportConfig,
 }
 
 pub struct Settings {
@@ -53,7 +54,8 @@ impl Settings {
         let names = config.sending.sources.iter().map(|source| source.ehlo_name.as_str()).chain(own);
         let clients = names.map(|name| [false, true].map(|lmtp| Arc::new(client(&config, name, lmtp)))).collect();
         let lists = config.lists.iter().map(|entry| {
-            let entry = ListEntry { list: entry.list.clone(), subscribers: entry.subscribers.clone() };
+            let entry =
+                ListEntry { list: entry.list.clone(), subscribers: entry.subscribers.clone(), report: entry.report };
             (entry.list.name().clone(), entry)
         });
         Settings {
@@ -141,6 +143,11 @@ impl Settings {
         for key in gone {
             sched.set_rules(key, None);
         }
+    }
+
+    /// Who is sent delivery reports of a list's posts.
+    pub fn list_report(&self, list: &str) -> Option<ReportConfig> {
+        self.lists.get(list).map(|entry| entry.report)
     }
 
     /// What the configuration says of a list, beside its settings.

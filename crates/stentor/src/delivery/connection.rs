@@ -434,6 +434,7 @@ impl Connection {
             match self.stream.try_write(&self.smtp.output()[self.out_at..]) {
                 Ok(n) => {
                     self.out_at += n;
+                    self.core.live.sent(n);
                     self.is_alive = true;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
@@ -454,6 +455,7 @@ impl Connection {
             }
             Ok(n) => {
                 self.is_alive = true;
+                self.core.live.received(n);
                 // An error is in the session's last event as well.
                 let _ = self.smtp.receive(&buffer[..n], self.core.clock.now());
                 Ok(true)

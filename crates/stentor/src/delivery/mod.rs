@@ -49,6 +49,7 @@ impl Actor for Tasks {
             Act::GiveWay(signal) => signal.give_way(),
             Act::Delayed { no } => drop(self.runtime.spawn(delays::warn(core, no))),
             Act::FastDone { id, list, total, pending } => {
+                core.live.posts.fast_done(id, core.clock.now());
                 tracing::info!(post = %id, list, recipients = total, stragglers = pending, "done but for stragglers");
             }
             Act::Suspend { list, address, posts, since, text } => {

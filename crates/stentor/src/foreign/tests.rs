@@ -51,8 +51,10 @@ fn rotated_and_packed_files_are_read_in_their_order() {
     assert!(fedback.failed);
 }
 
+type Step<'a> = (&'a str, Box<dyn FnOnce() + 'a>);
+
 /// Reads on until these recipients have come, doing something after each.
-fn followed(path: &Path, mut after: Vec<(&str, Box<dyn FnOnce() + '_>)>) {
+fn followed(path: &Path, mut after: Vec<Step<'_>>) {
     after.reverse();
     let from = From { follow: true, ..from(&[path]) };
     let mut next = after.pop();

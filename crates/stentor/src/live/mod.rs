@@ -1,49 +1,169 @@
-//! What happens now, counted as it happens: for `realstat`, metrics and the console.
+//! What happens now, counted as it happens: for `realstat`, delivery reports, metrics and the console.
 //!
 //! Promise: an event costs a few atomic additions, no lock of the hub's, no allocation; whoever watches pays for the
-//! watching.
+//! watching. A ticker takes the counters' differences once a second into rings of a fixed size ([`rings`]), and asks the
+//! system how busy it is once a minute, or every few seconds while somebody watches ([`machine`]). All of it is volatile:
+//! it begins at the start of the server. What must outlive it is in the history.
+//!
+//! Failure answers: what `/proc` does not say is zero; a watcher that does not read is the control socket's to drop.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+pub mod counts;
+mod filters;
+pub mod histogram;
+pub mod machine;
+pub mod posts;
+pub mod rings;
+pub mod sites;
+pub mod snapshot;
+mod ticker;
+pub mod verdict;
 
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use parking_lot::Mutex;
 use stentor_queue::event::Accept;
 use stentor_queue::ids::Ms;
 use stentor_queue::sched::{Failure, RcptOutcome, Stage};
 use stentor_queue::site::Target;
 
+pub use self::counts::Counts;
+use self::counts::Totals;
+use self::filters::Filters;
+use self::histogram::Histogram;
+pub use self::machine::MachineNow;
+use self::posts::Posts;
+use self::rings::Rings;
+use self::sites::Overviews;
+pub use self::snapshot::{Snapshot, Watch, WatchOptions};
+pub use self::ticker::run;
 use crate::delivery::Assignment;
+
+/// What a session's side of the server knows about itself.
+pub type Sessions = Box<dyn Fn() -> usize + Send + Sync>;
+
+/// What the committer does, batch by batch.
+#[derive(Default)]
+pub struct Syncs {
+    /// Microseconds of write and sync.
+    pub us: Histogram,
+    pub messages: AtomicU64,
+    pub bytes: AtomicU64,
+}
 
 #[derive(Default)]
 pub struct Live {
-    /// Messages taken over.
-    pub accepted: AtomicU64,
-    /// Recipients delivered.
-    pub delivered: AtomicU64,
-    /// Recipients of attempts that did not deliver them, and sessions that did not come about.
-    pub failed: AtomicU64,
-    /// Recipients given up: bounced or expired.
-    pub given_up: AtomicU64,
+    totals: Totals,
+    /// Octets of SMTP in both directions, from and to clients and hosts.
+    pub net_in: AtomicU64,
+    pub net_out: AtomicU64,
+    pub syncs: Syncs,
+    pub posts: Arc<Posts>,
+    filters: Filters,
+    rings: Mutex<Rings>,
+    machine: Mutex<MachineNow>,
+    watchers: AtomicUsize,
+    overviews: Overviews,
+    sessions: OnceLock<Sessions>,
 }
 
 impl Live {
+    pub fn new(posts: Arc<Posts>) -> Live {
+        Live { posts, ..Live::default() }
+    }
+
+    /// Since the start.
+    pub fn totals(&self) -> Counts {
+        self.totals.read()
+    }
+
+    /// The last 15 minutes second by second, and the last 48 hours minute by minute.
+    pub fn rings<R>(&self, read: impl FnOnce(&Rings) -> R) -> R {
+        read(&self.rings.lock())
+    }
+
+    /// The newest sample.
+    pub fn machine(&self) -> MachineNow {
+        *self.machine.lock()
+    }
+
+    /// How sessions are counted; to be said once.
+    pub fn count_sessions(&self, sessions: Sessions) {
+        // A second one would count the same.
+        let _ = self.sessions.set(sessions);
+    }
+
+    /// Connections of clients.
+    pub fn connections_in(&self) -> usize {
+        self.sessions.get().map_or(0, |count| count())
+    }
+
     /// A message became durable.
-    pub fn accepted(&self, _accept: &Accept) {
-        self.accepted.fetch_add(1, Ordering::Relaxed);
+    pub fn accepted(&self, accept: &Accept) {
+        let add = |totals: &Totals| {
+            totals.accepted.fetch_add(1, Ordering::Relaxed);
+            totals.accepted_recipients.fetch_add(accept.recipients.len() as u64, Ordering::Relaxed);
+            totals.accepted_bytes.fetch_add(accept.size, Ordering::Relaxed);
+        };
+        add(&self.totals);
+        if self.filters.are_there() {
+            self.filters.each(|filter| filter.is_of(accept.list.as_deref(), None).then(|| add(&filter.totals)));
+        }
     }
 
     /// A transaction ended.
-    pub fn attempt(&self, _now: Ms, _assignment: &Assignment, outcomes: &[RcptOutcome], _target: &Target) {
-        let delivered = outcomes.iter().filter(|o| o.stage == Stage::Final && (200..300).contains(&o.code)).count();
-        self.delivered.fetch_add(delivered as u64, Ordering::Relaxed);
-        self.failed.fetch_add((outcomes.len() - delivered) as u64, Ordering::Relaxed);
+    pub fn attempt(&self, _now: Ms, assignment: &Assignment, outcomes: &[RcptOutcome], target: &Target) {
+        let is_delivered = |o: &&RcptOutcome| o.stage == Stage::Final && (200..300).contains(&o.code);
+        let is_deferred = |o: &&RcptOutcome| o.code < 500 && o.stage != Stage::Content && !is_delivered(o);
+        let delivered = outcomes.iter().filter(is_delivered).count() as u64;
+        let failed = outcomes.len() as u64 - delivered;
+        let deferred = if failed > 0 { outcomes.iter().filter(is_deferred).count() as u64 } else { 0 };
+        let add = |totals: &Totals| {
+            if delivered > 0 {
+                totals.delivered.fetch_add(delivered, Ordering::Relaxed);
+                totals.delivered_bytes.fetch_add(assignment.size, Ordering::Relaxed);
+            }
+            if failed > 0 {
+                totals.failed.fetch_add(failed, Ordering::Relaxed);
+                totals.deferred.fetch_add(deferred, Ordering::Relaxed);
+            }
+        };
+        add(&self.totals);
+        if self.filters.are_there() {
+            let list = Some(assignment.list.as_str()).filter(|list| !list.is_empty());
+            self.filters.each(|filter| filter.is_of(list, Some(target.addr)).then(|| add(&filter.totals)));
+        }
     }
 
     /// No session came about.
-    pub fn connect_failed(&self, _now: Ms, _target: &Target) {
-        self.failed.fetch_add(1, Ordering::Relaxed);
+    pub fn connect_failed(&self, _now: Ms, target: &Target) {
+        self.totals.failed.fetch_add(1, Ordering::Relaxed);
+        if self.filters.are_there() {
+            let add = |totals: &Totals| totals.failed.fetch_add(1, Ordering::Relaxed);
+            self.filters.each(|filter| filter.is_of(None, Some(target.addr)).then(|| add(&filter.totals)));
+        }
     }
 
     /// Recipients whose attempts are over.
     pub fn given_up(&self, _now: Ms, failures: &[Failure]) {
-        self.given_up.fetch_add(failures.len() as u64, Ordering::Relaxed);
+        let expired = failures.iter().filter(|failure| failure.expired).count();
+        self.totals.expired.fetch_add(expired as u64, Ordering::Relaxed);
+        self.totals.bounced.fetch_add((failures.len() - expired) as u64, Ordering::Relaxed);
+    }
+
+    /// A batch was synced.
+    pub fn synced(&self, messages: usize, bytes: usize, took: Duration) {
+        self.syncs.us.add(took.as_micros() as u64, 1);
+        self.syncs.messages.fetch_add(messages as u64, Ordering::Relaxed);
+        self.syncs.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    pub fn received(&self, bytes: usize) {
+        self.net_in.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    pub fn sent(&self, bytes: usize) {
+        self.net_out.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 }

@@ -124,7 +124,7 @@ fn carry_out(options: &Options) -> Result<bool, String> {
 
 /// The picture over and over.
 fn follow(options: &Options, zone: &Zone) -> Result<bool, String> {
-    const EVERY: Duration = Duration::from_secs(60);
+    const EVERY: Duration = Duration::from_mins(1);
     let mut days = Days::new(options, zone, wanted(options, zone)?);
     let mut drawn: Option<Instant> = None;
     let mut failure = None;
@@ -158,15 +158,13 @@ fn wanted(options: &Options, zone: &Zone) -> Result<Option<(i64, i64)>, String> 
         (None, false) => "today",
     };
     let starts_s = i64::from(options.day_starts) * 3600;
-    let last = match when::day(text) {
-        Some(last) => last,
-        None => {
-            let at = when::parse(text, now(), zone).map_err(|why| format!("--day {why}"))?;
-            let local_s = zone.local_s((at / 1000).cast_signed());
-            // At two in the morning today began yesterday, if days begin at four.
-            let now_s = if text == "today" { zone.local_s((now() / 1000).cast_signed()) - starts_s } else { local_s };
-            now_s.div_euclid(DAY_S) * DAY_S
-        }
+    let last = if let Some(last) = when::day(text) {
+        last
+    } else {
+        let at = when::parse(text, now(), zone).map_err(|why| format!("--day {why}"))?;
+        // At two in the morning today began yesterday, if days begin at four.
+        let at = if text == "today" { now().saturating_sub(starts_s.cast_unsigned() * 1000) } else { at };
+        zone.local_s((at / 1000).cast_signed()).div_euclid(DAY_S) * DAY_S
     };
     Ok(Some((last - i64::from(options.days - 1) * DAY_S, last)))
 }
@@ -177,7 +175,7 @@ struct Days {
     zone: Zone,
     starts_s: i64,
     wanted: Option<(i64, i64)>,
-    days: BTreeMap<i64, Day>,
+    by_date: BTreeMap<i64, Day>,
     /// A stretch of time and its offset, seconds.
     offset: (i64, i64),
 }
@@ -185,11 +183,12 @@ struct Days {
 impl Days {
     fn new(options: &Options, zone: &Zone, wanted: Option<(i64, i64)>) -> Days {
         let starts_s = i64::from(options.day_starts) * 3600;
-        let mut days = Days { zone: zone.clone(), starts_s, wanted, days: BTreeMap::new(), offset: (i64::MIN, 0) };
+        let mut days = Days { zone: zone.clone(), starts_s, wanted, by_date: BTreeMap::new(), offset: (i64::MIN, 0) };
         // A day without any mail is a picture too.
         if let Some((first, last)) = wanted {
             for date in (first..=last).step_by(DAY_S as usize) {
-                days.days.insert(date, days.empty(date));
+                let day = days.empty(date);
+                days.by_date.insert(date, day);
             }
         }
         days
@@ -225,26 +224,27 @@ impl Days {
         {
             return;
         }
-        if !self.days.contains_key(&date) {
-            self.days.insert(date, self.empty(date));
-            if self.days.len() > DAYS_KEPT_MAX {
-                self.days.pop_first();
+        if !self.by_date.contains_key(&date) {
+            let day = self.empty(date);
+            self.by_date.insert(date, day);
+            if self.by_date.len() > DAYS_KEPT_MAX {
+                self.by_date.pop_first();
             }
         }
-        if let Some(day) = self.days.get_mut(&date) {
+        if let Some(day) = self.by_date.get_mut(&date) {
             day.add(record);
         }
     }
 
     /// The last days that there are, for another server to show the same ones.
     fn found(&self, count: u32) -> Option<(i64, i64)> {
-        let last = *self.days.last_key_value()?.0;
+        let last = *self.by_date.last_key_value()?.0;
         Some((last - i64::from(count - 1) * DAY_S, last))
     }
 
     fn chosen(self, count: u32) -> Vec<Day> {
-        let skip = self.days.len().saturating_sub(count as usize);
-        self.days.into_values().skip(skip).collect()
+        let skip = self.by_date.len().saturating_sub(count as usize);
+        self.by_date.into_values().skip(skip).collect()
     }
 }
 

@@ -198,7 +198,10 @@ impl Session {
         let mut at = 0;
         while at < self.smtp.output().len() {
             match self.stream.try_write(&self.smtp.output()[at..]) {
-                Ok(n) => at += n,
+                Ok(n) => {
+                    at += n;
+                    self.core.live.sent(n);
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     tokio::time::timeout_at(deadline, self.stream.writable())
                         .await
@@ -224,6 +227,7 @@ impl Session {
         loop {
             let read = READ_BUFFER.with_borrow_mut(|buffer| match self.stream.try_read(buffer) {
                 Ok(n) => {
+                    self.core.live.received(n);
                     self.smtp.receive(&buffer[..n]);
                     Ok(n)
                 }

@@ -262,6 +262,10 @@ impl Transaction {
             }
         };
         let content = self.content.unwrap_or_else(|| core.next_content_id());
+        let mut lists = envelopes.iter().filter_map(|envelope| settings.list_report(envelope.list.as_deref()?));
+        if lists.any(|report| report.to.poster()) && !self.mail.path.is_null() {
+            core.live.posts.note_poster(content, self.mail.path.as_str());
+        }
         let size = self.stored + end.last.len() as u64;
         let (last, told) = (Arc::new(end.last), self.told.take());
         let submission = Submission { first: self.id, content, last, size, envelopes, settles: Vec::new(), told };

@@ -66,11 +66,11 @@ fn view(hub: &Hub, id: AddressId, now: Ms) -> AddressView {
             refusals: mailbox.refusals(),
             refused_since: mailbox.refused_since(),
         },
-        hosts: domain.map(|domain| hosts(hub, domain, now)).unwrap_or_default(),
+        hosts: domain.map(|domain| hosts_history(hub, domain, now)).unwrap_or_default(),
     }
 }
 
-fn hosts(hub: &Hub, domain: DomainId, now: Ms) -> HostsHistoryView {
+pub fn hosts_history(hub: &Hub, domain: DomainId, now: Ms) -> HostsHistoryView {
     let history = hub.store.book.site_history(domain);
     let (answered, failed) = history.counts(now);
     HostsHistoryView {

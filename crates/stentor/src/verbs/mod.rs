@@ -35,7 +35,7 @@ use crate::core::intake::{Job, Refused};
 use crate::core::verb::{Audit, Change, VerbJob};
 use crate::delivery::by_operator;
 
-pub use address::address;
+pub use address::{address, hosts_history};
 pub use export::export;
 pub use suspend::suspend;
 pub use walk::Walk;

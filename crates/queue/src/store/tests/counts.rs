@@ -48,7 +48,7 @@ fn assert_sized(store: &Store) {
     let (from, until) = store.number_bounds();
     for at in [0, 1_795_000_000_150, 1_795_000_000_151, u64::MAX] {
         let first = store.messages().find(|(_, message)| message.accepted() >= at).map_or(until, |(no, _)| no.0);
-        let found = store.first_since(at, from, until);
+        let found = store.first_where(from, until, |message| message.accepted() >= at);
         assert!(
             found <= first && store.messages_between(found, until).map(|(no, _)| no.0).next().unwrap_or(until) == first
         );

@@ -184,6 +184,9 @@ fn answer(reply: Reply) -> Response {
         Reply::Message(message) => data(message),
         Reply::Address(address) => data(address),
         Reply::Site(site) => data(site),
+        Reply::Mailqq(mailqq) => data(mailqq),
+        Reply::Hosts(hosts) => data(hosts),
+        Reply::Posts(posts) => data(posts),
         Reply::Done { text, count } => data(serde_json::json!({"text": text, "count": count})),
         Reply::Counted(counted) => data(counted),
         Reply::Error(Problem { code, text }) => {

@@ -93,6 +93,7 @@ fn site_row() -> SiteRow {
         next_try: Some(NOW + 60_000),
         last_reply: "connection refused".to_owned(),
         oldest: Some(NOW - 60_000),
+        action: String::new(),
     }
 }
 
@@ -122,7 +123,13 @@ fn recipient() -> RecipientView {
 }
 
 fn stuck() -> Stuck {
-    let row = StuckRow { state: recipient(), messages: 3, oldest: Some(NOW - 60_000), oldest_id: Some(ID.to_owned()) };
+    let row = StuckRow {
+        state: recipient(),
+        messages: 3,
+        oldest: Some(NOW - 60_000),
+        oldest_id: Some(ID.to_owned()),
+        action: String::new(),
+    };
     let (recipients, sites) = (vec![row], vec![site_row()]);
     Stuck { hostname: "mx.example.org".to_owned(), now: NOW, sites_total: 1, recipients, sites, ..Stuck::default() }
 }

@@ -55,7 +55,11 @@ fn mail(text: &mut Text, core: &Core, status: &Status) {
     let measures = &core.measures;
     text.family("stentor_build_info", "gauge", "The version that runs; always 1.");
     text.sample(&[("version", &status.version)], 1.0);
-    text.counter("stentor_messages_accepted_total", "Messages taken over since the start.", read(&core.live.accepted));
+    text.counter(
+        "stentor_messages_accepted_total",
+        "Messages taken over since the start.",
+        core.live.totals().accepted as f64,
+    );
     let fates = &status.recipients;
     text.counter(
         "stentor_recipients_acknowledged_total",

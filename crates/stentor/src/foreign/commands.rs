@@ -1,0 +1,144 @@
+//! What `realstat`, `latedudes` and `trace` do with `--from`.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::ops::ControlFlow;
+use std::process::ExitCode;
+
+use stentor_stats::civil::{Civil, Zone};
+use stentor_stats::late::{Row, Waiting, action};
+use stentor_stats::mailstat::duration;
+use stentor_stats::rates::{Fold, Interval, Scale, row};
+use stentor_stats::record::Ms;
+
+use super::{Fed, Fedback, From, feed, follow, now};
+use crate::attempt_log::escape;
+use crate::cli::fail;
+
+/// `stentor realstat --from`: a row for each interval of the log, and with `--follow` of the clock.
+pub fn realstat(from: &From, interval_ms: u64, rows_max: Option<u64>, json: bool) -> ExitCode {
+    let zone = match from.zone() {
+        Ok(zone) => zone,
+        Err(why) => return fail(&why),
+    };
+    let mut rows = Rows { zone, scale: Scale::default(), json, left: rows_max.unwrap_or(u64::MAX) };
+    let mut fold = Fold::new(interval_ms);
+    let read = follow(from, &mut |fed| {
+        let mut over = false;
+        {
+            let mut closed = |interval: Interval| over |= rows.print(&interval).is_break();
+            match fed {
+                Fed::Record(record) => fold.add(record, &mut closed),
+                Fed::Idle => fold.until(now(), &mut closed),
+            }
+        }
+        if over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    if let Some(last) = fold.finish() {
+        let _ = rows.print(&last);
+    }
+    ended(read)
+}
+
+struct Rows {
+    zone: Zone,
+    scale: Scale,
+    json: bool,
+    left: u64,
+}
+
+impl Rows {
+    fn print(&mut self, interval: &Interval) -> ControlFlow<()> {
+        if self.left == 0 {
+            return ControlFlow::Break(());
+        }
+        self.left -= 1;
+        let mut output = std::io::stdout().lock();
+        let printed = if self.json {
+            let value = serde_json::json!({
+                "at": interval.at, "interval_ms": interval.interval_ms, "per_hour": interval.per_hour(),
+                "delivered": interval.delivered, "failed": interval.failed,
+            });
+            writeln!(output, "{value}")
+        } else {
+            let told = if self.scale.fit(interval) { writeln!(output, "{}", self.scale.legend()) } else { Ok(()) };
+            let offset_s = i64::from(self.zone.offset_s((interval.at / 1000).cast_signed()));
+            told.and_then(|()| writeln!(output, "{}", row(interval, &self.scale, offset_s)))
+        };
+        // Nobody reads on: `| head`.
+        if printed.is_err() || self.left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+}
+
+fn ended(read: Result<Fedback, String>) -> ExitCode {
+    match read {
+        Ok(fedback) => {
+            fedback.tell();
+            if fedback.failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+        }
+        Err(why) => fail(&why),
+    }
+}
+
+/// `stentor latedudes --from`: who waits at the log's end.
+pub fn latedudes(from: &From, rows: usize, json: bool) -> ExitCode {
+    let zone = match from.zone() {
+        Ok(zone) => zone,
+        Err(why) => return fail(&why),
+    };
+    let mut waiting = Waiting::default();
+    let read = feed(&From { follow: false, ..from.clone() }, &mut |record| waiting.add(record));
+    let text = if json { late_json(&waiting, rows) } else { late_text(&waiting, rows, &zone) };
+    if std::io::stdout().write_all(text.as_bytes()).is_err() {
+        return ExitCode::FAILURE;
+    }
+    if waiting.left_out() > 0 {
+        eprintln!("stentor: more wait than are kept: {} attempts are left out", waiting.left_out());
+    }
+    ended(read)
+}
+
+fn late_json(waiting: &Waiting, rows: usize) -> String {
+    let with_action = |rows: Vec<Row>| -> Vec<serde_json::Value> {
+        rows.iter()
+            .map(|row| {
+                let mut value = serde_json::json!(row);
+                value["action"] = action(row, waiting.last()).into();
+                value
+            })
+            .collect()
+    };
+    let value = serde_json::json!({
+        "at": waiting.last(),
+        "pending": waiting.pending(),
+        "recipients": with_action(waiting.recipients(rows)),
+        "sites": with_action(waiting.domains(rows)),
+    });
+    format!("{value:#}\n")
+}
+
+fn late_text(waiting: &Waiting, rows: usize, zone: &Zone) -> String {
+    let mut text = String::new();
+    for (title, rows) in [("domain", waiting.domains(rows)), ("recipient", waiting.recipients(rows))] {
+        let _ = writeln!(text, "messages  oldest  last try      {title}");
+        for row in rows {
+            text.push_str(&late_line(&row, waiting.last(), zone));
+        }
+        text.push('\n');
+    }
+    let _ = writeln!(text, "{} deliveries wait", waiting.pending());
+    text
+}
+
+fn late_line(row: &Row, now: Ms, zone: &Zone) -> String {
+    let tried = Civil::of(row.last_try, zone);
+    let age = duration(now.saturating_sub(row.oldest));
+    let time = format!("{} {:02}:{:02}", tried.month_day(), tried.hour, tried.minute);
+    let mut line = format!("{:>8}  {age:>6}  {time}  ", row.messages).into_bytes();
+    escape::push(&mut line, &row.name, escape::Place::Field, 512);
+    line.extend_from_slice(b"  ");
+    escape::push(&mut line, &row.reply, escape::Place::Rest, 300);
+    let mut line = String::from_utf8_lossy(&line).into_owned();
+    let _ = writeln!(line, "; {}", action(row, now));
+    line
+}

@@ -1,0 +1,309 @@
+//! What becomes of each post: how many recipients have which fate, and how soon after acceptance they were delivered.
+//!
+//! Promise: a post is a list's message, or one to [`RECIPIENTS_MIN`] recipients or more. It is followed from its acceptance;
+//! each recipient's fate is counted where the store learns of it (`Hub`), once. A running post costs 1.2 KiB, an outcome a
+//! look-up and two additions, under the lock that the outcome is recorded under anyway. At most [`POSTS_MAX`] are kept:
+//! finished ones go first, the oldest first.
+//!
+//! After a restart the fates of posts that still run are what the store has; when those recipients were delivered is not
+//! known any more, and finished posts are forgotten (the history has them).
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+use stentor_queue::event::{Fate, Tally};
+use stentor_queue::ids::{ContentId, MessageId, MessageNo, Ms};
+use stentor_queue::message::Message;
+
+use super::histogram::Histogram;
+
+/// Posts that are remembered.
+pub const POSTS_MAX: usize = 4_096;
+/// A message without a list is followed from so many recipients on.
+pub const RECIPIENTS_MIN: u64 = 100;
+/// Senders of posts that are on their way to the journal and whose posters want a report.
+const POSTERS_MAX: usize = 1_024;
+
+/// One post.
+pub struct Post {
+    pub id: MessageId,
+    pub no: MessageNo,
+    /// Empty if it is no list's.
+    pub list: String,
+    pub sender: String,
+    pub size: u64,
+    pub accepted: Ms,
+    pub total: u64,
+    /// The reverse-path that it came with, if it wants a report.
+    pub poster: Option<String>,
+    /// It ran when the server started; so many recipients had their fate before.
+    pub before_start: Option<u64>,
+    fates: [AtomicU64; 6],
+    /// Milliseconds from acceptance to delivery.
+    pub times: Histogram,
+    fast_done: AtomicU64,
+    finished: AtomicU64,
+    last_outcome: AtomicU64,
+    /// Its report was sent, or is not wanted.
+    pub is_reported: AtomicBool,
+}
+
+fn index(fate: Fate) -> usize {
+    match fate {
+        Fate::Delivered => 0,
+        Fate::Bounced => 1,
+        Fate::Expired => 2,
+        Fate::Removed => 3,
+        Fate::Quarantined => 4,
+        Fate::Coalesced => 5,
+    }
+}
+
+impl Post {
+    /// `is_new`: it was accepted just now.
+    fn new(no: MessageNo, message: &Message, poster: Option<String>, is_new: bool) -> Post {
+        let (envelope, tally) = (message.envelope(), message.tally());
+        let post = Post {
+            id: message.id(),
+            no,
+            list: envelope.list.unwrap_or_default().to_owned(),
+            sender: envelope.sender.to_owned(),
+            size: envelope.size,
+            accepted: message.accepted(),
+            total: message.total(),
+            poster,
+            before_start: (!is_new).then(|| tally.sum()),
+            fates: Default::default(),
+            times: Histogram::default(),
+            fast_done: AtomicU64::new(0),
+            finished: AtomicU64::new(0),
+            last_outcome: AtomicU64::new(0),
+            is_reported: AtomicBool::new(!is_new),
+        };
+        let Tally { delivered, bounced, expired, removed, quarantined, coalesced } = tally;
+        for (count, known) in post.fates.iter().zip([delivered, bounced, expired, removed, quarantined, coalesced]) {
+            count.store(known, Ordering::Relaxed);
+        }
+        post
+    }
+
+    /// One that is queued and was not followed.
+    pub fn queued(no: MessageNo, message: &Message) -> Post {
+        Post::new(no, message, None, false)
+    }
+
+    /// Recipients with this fate.
+    pub fn fate(&self, fate: Fate) -> u64 {
+        self.fates[index(fate)].load(Ordering::Relaxed)
+    }
+
+    pub fn settled(&self) -> u64 {
+        self.fates.iter().map(|count| count.load(Ordering::Relaxed)).sum()
+    }
+
+    pub fn pending(&self) -> u64 {
+        self.total.saturating_sub(self.settled())
+    }
+
+    /// When only stragglers were left, and when its last recipient had its fate.
+    pub fn fast_done(&self) -> Option<Ms> {
+        Some(self.fast_done.load(Ordering::Relaxed)).filter(|at| *at > 0)
+    }
+
+    pub fn finished(&self) -> Option<Ms> {
+        Some(self.finished.load(Ordering::Relaxed)).filter(|at| *at > 0)
+    }
+
+    pub fn last_outcome(&self) -> Option<Ms> {
+        Some(self.last_outcome.load(Ordering::Relaxed)).filter(|at| *at > 0)
+    }
+
+    fn count(&self, fate: Fate, recipients: u64, now: Ms) {
+        self.fates[index(fate)].fetch_add(recipients, Ordering::Relaxed);
+        self.last_outcome.store(now, Ordering::Relaxed);
+        if fate == Fate::Delivered {
+            self.times.add(now.saturating_sub(self.accepted), u32::try_from(recipients).unwrap_or(u32::MAX));
+        }
+    }
+}
+
+#[derive(Default)]
+struct Table {
+    /// In the order of their acceptance.
+    order: VecDeque<Arc<Post>>,
+    by_id: HashMap<MessageId, Arc<Post>>,
+}
+
+/// All that is known of posts; readers and the hub share it.
+#[derive(Default)]
+pub struct Posts {
+    table: Mutex<Table>,
+    posters: Mutex<VecDeque<(ContentId, String)>>,
+}
+
+impl Posts {
+    /// The newest first.
+    pub fn newest(&self) -> Vec<Arc<Post>> {
+        self.table.lock().order.iter().rev().cloned().collect()
+    }
+
+    /// Lists' posts whose report may be due yet.
+    pub fn unreported(&self) -> Vec<Arc<Post>> {
+        let is_open = |post: &&Arc<Post>| !post.is_reported.load(Ordering::Relaxed) && !post.list.is_empty();
+        self.table.lock().order.iter().filter(is_open).cloned().collect()
+    }
+
+    pub fn get(&self, id: MessageId) -> Option<Arc<Post>> {
+        self.table.lock().by_id.get(&id).cloned()
+    }
+
+    /// A post is on its way whose poster wants a report.
+    pub fn note_poster(&self, content: ContentId, poster: &str) {
+        let mut posters = self.posters.lock();
+        if posters.len() == POSTERS_MAX {
+            posters.pop_front();
+        }
+        posters.push_back((content, poster.to_owned()));
+    }
+
+    fn poster(&self, content: ContentId) -> Option<String> {
+        let posters = self.posters.lock();
+        let at = posters.iter().position(|(of, _)| *of == content)?;
+        // Several lists may share a content; it goes with the oldest.
+        posters.get(at).map(|(_, poster)| poster.clone())
+    }
+
+    /// The fast lane is done with it.
+    pub fn fast_done(&self, id: MessageId, now: Ms) {
+        if let Some(post) = self.get(id) {
+            post.fast_done.store(now, Ordering::Relaxed);
+        }
+    }
+
+    /// Keeps it; the one that has to go for it, if one has to.
+    fn keep(&self, post: Arc<Post>) -> Option<Arc<Post>> {
+        let mut table = self.table.lock();
+        table.by_id.insert(post.id, post.clone());
+        table.order.push_back(post);
+        if table.order.len() <= POSTS_MAX {
+            return None;
+        }
+        let at = table.order.iter().position(|post| post.finished().is_some()).unwrap_or(0);
+        let gone = table.order.remove(at)?;
+        table.by_id.remove(&gone.id);
+        Some(gone)
+    }
+}
+
+/// The hub's part: posts that are being delivered, by number.
+#[derive(Default)]
+pub struct Running {
+    posts: Arc<Posts>,
+    by_no: HashMap<MessageNo, Arc<Post>, foldhash::fast::FixedState>,
+}
+
+impl Running {
+    pub fn posts(&self) -> Arc<Posts> {
+        self.posts.clone()
+    }
+
+    /// A message became durable (`is_new`), or is live at the start.
+    pub fn follow(&mut self, no: MessageNo, message: &Message, is_new: bool) {
+        if message.is_report() || message.list().is_none() && message.total() < RECIPIENTS_MIN {
+            return;
+        }
+        let poster = if is_new { self.posts.poster(message.content()) } else { None };
+        let post = Arc::new(Post::new(no, message, poster, is_new));
+        self.by_no.insert(no, post.clone());
+        if let Some(gone) = self.posts.keep(post) {
+            self.by_no.remove(&gone.no);
+        }
+    }
+
+    /// Recipients of a message have their fate; `is_last`: all have.
+    pub fn settled(&mut self, no: MessageNo, fate: Fate, recipients: u64, is_last: bool, now: Ms) {
+        if self.by_no.is_empty() {
+            return;
+        }
+        let Some(post) = self.by_no.get(&no) else { return };
+        post.count(fate, recipients, now);
+        if is_last {
+            post.finished.store(now.max(1), Ordering::Relaxed);
+            self.by_no.remove(&no);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stentor_queue::event::{Accept, Class, Event};
+    use stentor_queue::store::{Applied, Store};
+
+    use super::*;
+
+    fn accept(id: u64, list: Option<&str>, recipients: u32) -> Accept {
+        Accept {
+            id: MessageId(id),
+            content: ContentId(id),
+            size: 10,
+            accepted: 1_000,
+            sender: String::new(),
+            class: Class::Bulk,
+            list: list.map(str::to_owned),
+            recipients: (0..recipients).collect(),
+            prefix: Vec::new(),
+            eight_bit: false,
+            smtputf8: false,
+            ret: None,
+            envid: None,
+            params: Vec::new(),
+            origin: String::new(),
+            message_id: String::new(),
+            message_id_at: None,
+            is_report: false,
+        }
+    }
+
+    fn follow(store: &mut Store, running: &mut Running, accept: Accept) -> MessageNo {
+        let Applied::New(no) = store.apply(Event::Accept(Box::new(accept))) else { panic!("not new") };
+        running.follow(no, store.message(no).expect("it is there"), true);
+        no
+    }
+
+    #[test]
+    fn a_post_is_followed_to_its_end() {
+        let (mut store, mut running) = (Store::new(), Running::default());
+        let posts = running.posts();
+        posts.note_poster(ContentId(1), "ann@one.example");
+        let no = follow(&mut store, &mut running, accept(1, Some("news"), 10));
+        follow(&mut store, &mut running, accept(2, None, 99));
+        follow(&mut store, &mut running, accept(3, None, 100));
+        assert_eq!(posts.newest().iter().map(|post| post.id.0).collect::<Vec<_>>(), [3, 1]);
+        running.settled(no, Fate::Delivered, 7, false, 1_500);
+        running.settled(no, Fate::Bounced, 2, false, 2_000);
+        let post = posts.get(MessageId(1)).expect("it is followed");
+        assert_eq!((post.fate(Fate::Delivered), post.pending(), post.finished()), (7, 1, None));
+        assert_eq!(post.poster.as_deref(), Some("ann@one.example"));
+        running.settled(no, Fate::Delivered, 1, true, 3_000);
+        assert_eq!((post.pending(), post.finished(), running.by_no.len()), (0, Some(3_000), 1));
+        let times = post.times.read();
+        assert_eq!((times.count(), times.max), (8, 2_000));
+        assert!((470..=530).contains(&times.percentile(50.0)), "{}", times.percentile(50.0));
+    }
+
+    #[test]
+    fn the_table_is_bounded_and_finished_posts_go_first() {
+        let (mut store, mut running) = (Store::new(), Running::default());
+        let second = (1..=POSTS_MAX as u64 + 2).map(|id| follow(&mut store, &mut running, accept(id, Some("l"), 1)));
+        let numbers: Vec<MessageNo> = second.collect();
+        let posts = running.posts();
+        assert_eq!((posts.newest().len(), running.by_no.len()), (POSTS_MAX, POSTS_MAX));
+        assert!(posts.get(MessageId(1)).is_none() && posts.get(MessageId(3)).is_some());
+        running.settled(numbers[9], Fate::Delivered, 1, true, 3_000);
+        follow(&mut store, &mut running, accept(9_999, Some("l"), 1));
+        assert!(posts.get(MessageId(10)).is_none() && posts.get(MessageId(3)).is_some());
+    }
+}

@@ -1,0 +1,43 @@
+//! `stentor hosts`: every host and site with history, clock, reason and last replies.
+
+use std::process::ExitCode;
+
+use clap::Args;
+
+use crate::cli::{Asking, ask};
+use crate::control::observe::ROWS_DEFAULT;
+use crate::control::{HostsOptions, HostsSort, Observe, Request};
+
+#[derive(Args)]
+pub struct Options {
+    /// Sites and hosts with this in their name.
+    name: Option<String>,
+    #[arg(long, value_enum, default_value_t = HostsSort::Waiting)]
+    sort: HostsSort,
+    /// Sites to list.
+    #[arg(long, short = 'n', default_value_t = ROWS_DEFAULT, value_name = "N")]
+    limit: u32,
+    /// Leave out so many at the begin.
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    offset: u64,
+    /// Sites that mail waits for alone.
+    #[arg(long)]
+    waiting: bool,
+    /// Sites with a host that failed last alone.
+    #[arg(long)]
+    failing: bool,
+    #[command(flatten)]
+    asking: Asking,
+}
+
+pub fn run(options: Options) -> ExitCode {
+    let hosts = HostsOptions {
+        sort: options.sort,
+        rows_max: options.limit,
+        offset: options.offset,
+        name: options.name,
+        waiting: options.waiting,
+        failing: options.failing,
+    };
+    ask(&options.asking, &Request::Observe(Observe::Hosts(hosts)))
+}

@@ -1,0 +1,25 @@
+//! `stentor latedudes`: recipients and sites by how much waits for them, with what may be done.
+
+use std::process::ExitCode;
+
+use clap::Args;
+
+use crate::cli::{Asking, ask_with};
+use crate::control::protocol::STUCK_DEFAULT;
+use crate::control::{Reply, Request, render, render_waiting};
+
+#[derive(Args)]
+pub struct Options {
+    /// Recipients and sites to list, of each the ones for whom most messages wait.
+    #[arg(long, short = 'n', default_value_t = STUCK_DEFAULT, value_name = "N")]
+    limit: u32,
+    #[command(flatten)]
+    asking: Asking,
+}
+
+pub fn run(options: &Options) -> ExitCode {
+    ask_with(&options.asking, &Request::QueueStuck { rows_max: options.limit }, |reply| match reply {
+        Reply::Stuck(stuck) => render_waiting::latedudes(stuck),
+        other => render::reply(other),
+    })
+}

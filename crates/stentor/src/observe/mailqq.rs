@@ -1,0 +1,53 @@
+//! `stentor mailqq`: pending recipients per message.
+
+use std::process::ExitCode;
+
+use clap::Args;
+
+use crate::cli::{Asking, ask};
+use crate::cli_verbs::age_s;
+use crate::control::observe::ROWS_DEFAULT;
+use crate::control::{MailqqOptions, MailqqSort, Observe, Request};
+
+#[derive(Args)]
+pub struct Options {
+    /// Messages to list.
+    #[arg(long, short = 'n', default_value_t = ROWS_DEFAULT, value_name = "N")]
+    limit: u32,
+    #[arg(long, value_enum, default_value_t = MailqqSort::Count)]
+    sort: MailqqSort,
+    /// Posts of this list.
+    #[arg(long, value_name = "NAME")]
+    list: Option<String>,
+    /// By envelope sender: an address, @domain, or "" for the null sender.
+    #[arg(long, value_name = "ADDRESS")]
+    sender: Option<String>,
+    /// With recipients at this site, as `stentor queue` names it, or of a domain that is at it.
+    #[arg(long)]
+    site: Option<String>,
+    /// Accepted longer ago than this: 90s, 15m, 36h, 5d.
+    #[arg(long, value_name = "AGE", value_parser = age_s)]
+    older_than: Option<u64>,
+    /// Accepted since then.
+    #[arg(long, value_name = "AGE", value_parser = age_s)]
+    younger_than: Option<u64>,
+    /// Go on behind this queue id, where the answer before stopped.
+    #[arg(long, value_name = "ID")]
+    after: Option<String>,
+    #[command(flatten)]
+    asking: Asking,
+}
+
+pub fn run(options: Options) -> ExitCode {
+    let mailqq = MailqqOptions {
+        sort: options.sort,
+        rows_max: options.limit,
+        list: options.list,
+        sender: options.sender,
+        site: options.site,
+        age_s_min: options.older_than,
+        age_s_max: options.younger_than,
+        after: options.after,
+    };
+    ask(&options.asking, &Request::Observe(Observe::Mailqq(mailqq)))
+}

@@ -1,0 +1,207 @@
+//! The thread that reads snapshots, and the answers to what the user opens. It connects again when the server has gone.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+use crate::control::protocol::{ErrorCode, snapshot_of};
+use crate::control::{Client, ClientError, Mailqq, MailqqOptions, Observe, Reply, Request, render};
+use crate::live::{Snapshot, WatchOptions};
+
+/// Between two attempts to connect.
+const AGAIN: Duration = Duration::from_secs(1);
+/// Between two looks at the messages that wait.
+const MESSAGES_PAUSE: Duration = Duration::from_secs(5);
+/// A user who asks does not want to wait for it.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// What the reader has to say.
+pub enum News {
+    Snapshot(Box<Snapshot>),
+    Messages(Box<Mailqq>),
+    /// The text of what was opened.
+    Opened(String),
+    /// The server does not answer, with why.
+    Lost(String),
+    /// As many snapshots as asked for have come, or it makes no sense to go on: why, if it is an error.
+    End(Option<String>),
+}
+
+/// What the user asks.
+pub enum Wish {
+    /// Watch this from now on.
+    Watch(WatchOptions),
+    /// Show the answer as text.
+    Open(Request),
+    /// Messages in this order and so narrow.
+    Messages(MailqqOptions),
+}
+
+/// Reads until the stream ends; `false`: there is nothing more to come.
+fn watch_once(
+    socket: &Path,
+    options: &WatchOptions,
+    mut see: impl FnMut(Box<Snapshot>) -> bool,
+) -> Result<bool, ClientError> {
+    let mut client = Client::connect(socket)?;
+    client.wait_for(Duration::from_millis(options.interval_ms))?;
+    let mut goes_on = true;
+    let mut is_ending = false;
+    let reply = client.ask_lines(&Request::Observe(Observe::Watch(options.clone())), &mut |line| {
+        if let Some(snapshot) = snapshot_of(line) {
+            is_ending = snapshot.stopping;
+            goes_on = see(snapshot);
+        }
+        // The only way to end a stream from this side.
+        if goes_on { Ok(()) } else { Err(std::io::ErrorKind::Interrupted.into()) }
+    });
+    match reply {
+        Err(_) if !goes_on => Ok(false),
+        // A count that is reached, or a server that stops.
+        Ok(Reply::Done { count, .. }) => Ok(options.count == 0 || count.unwrap_or(0) < options.count || is_ending),
+        Ok(_) => Ok(true),
+        Err(error) => Err(error),
+    }
+}
+
+/// What a user has to be told before it is tried again, or instead.
+fn is_final(error: &ClientError) -> bool {
+    match error {
+        ClientError::Refused(problem) => !matches!(problem.code, ErrorCode::Busy | ErrorCode::NotFound),
+        ClientError::Protocol(_) | ClientError::Connect { .. } | ClientError::Io(_) => false,
+    }
+}
+
+/// Snapshots in this thread, connecting again and again; until `see` says no or there are as many as wanted.
+///
+/// # Errors
+/// The server never answered, or refuses.
+pub fn follow(
+    socket: &Path,
+    mut options: WatchOptions,
+    mut see: impl FnMut(Box<Snapshot>) -> bool,
+    mut lost: impl FnMut(&str),
+) -> Result<(), String> {
+    let (count, mut seen, mut was_there) = (options.count, 0, false);
+    loop {
+        options.count = if count == 0 { 0 } else { count - seen };
+        let result = watch_once(socket, &options, |snapshot| {
+            (seen, was_there) = (seen + 1, true);
+            see(snapshot) && (count == 0 || seen < count)
+        });
+        match result {
+            Ok(false) => return Ok(()),
+            Ok(true) if count > 0 && seen >= count => return Ok(()),
+            Ok(true) => lost("the server stops"),
+            Err(error) if !was_there || is_final(&error) => return Err(error.to_string()),
+            Err(error) => lost(&error.to_string()),
+        }
+        thread::sleep(AGAIN);
+    }
+}
+
+/// The threads behind the view on a terminal.
+pub struct Feed {
+    pub news: Receiver<News>,
+    wishes: Sender<Wish>,
+    watching: Sender<WatchOptions>,
+    /// Counts the wishes of what is to be watched: a stream that began before is over.
+    generation: Arc<AtomicU64>,
+    is_over: Arc<AtomicBool>,
+}
+
+impl Feed {
+    pub fn start(socket: PathBuf, options: WatchOptions) -> Feed {
+        let (tell, news) = channel();
+        let (wishes, wished) = channel();
+        let (watching, watched) = channel();
+        let (generation, is_over) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+        let (own, over, to, path) = (generation.clone(), is_over.clone(), tell.clone(), socket.clone());
+        // They end with the process, or when they see that nobody listens.
+        thread::spawn(move || watch_all(&path, options, &watched, &own, &over, &to));
+        let over = is_over.clone();
+        thread::spawn(move || answer_all(&socket, &wished, &over, &tell));
+        Feed { news, wishes, watching, generation, is_over }
+    }
+
+    pub fn wish(&self, wish: Wish) {
+        // A thread that is gone has said why.
+        match wish {
+            Wish::Watch(options) => {
+                self.generation.fetch_add(1, Ordering::Relaxed);
+                let _ = self.watching.send(options);
+            }
+            other => drop(self.wishes.send(other)),
+        }
+    }
+}
+
+impl Drop for Feed {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        self.generation.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+fn watch_all(
+    socket: &Path,
+    mut options: WatchOptions,
+    watched: &Receiver<WatchOptions>,
+    generation: &AtomicU64,
+    is_over: &AtomicBool,
+    tell: &Sender<News>,
+) {
+    while !is_over.load(Ordering::Relaxed) {
+        let began = generation.load(Ordering::Relaxed);
+        options = watched.try_iter().last().unwrap_or(options);
+        let result = watch_once(socket, &options, |snapshot| {
+            tell.send(News::Snapshot(snapshot)).is_ok() && generation.load(Ordering::Relaxed) == began
+        });
+        let why = match result {
+            _ if generation.load(Ordering::Relaxed) != began => continue,
+            Ok(false) => None,
+            Ok(true) => Some("the server stops".to_owned()),
+            Err(error) if is_final(&error) => return drop(tell.send(News::End(Some(error.to_string())))),
+            Err(error) => Some(error.to_string()),
+        };
+        let Some(why) = why else { return drop(tell.send(News::End(None))) };
+        if tell.send(News::Lost(why)).is_err() {
+            return;
+        }
+        thread::sleep(AGAIN);
+    }
+}
+
+/// Answers wishes at once, and looks at the messages now and then.
+fn answer_all(socket: &Path, wished: &Receiver<Wish>, is_over: &AtomicBool, tell: &Sender<News>) {
+    let (mut messages, mut until_look) = (MailqqOptions::default(), Duration::ZERO);
+    while !is_over.load(Ordering::Relaxed) {
+        match wished.recv_timeout(LOOK) {
+            Ok(Wish::Open(request)) => {
+                let text = match Client::connect(socket).and_then(|mut client| client.ask(&request)) {
+                    Ok(reply) => render::reply(&reply),
+                    Err(error) => error.to_string(),
+                };
+                if tell.send(News::Opened(text)).is_err() {
+                    return;
+                }
+            }
+            Ok(Wish::Messages(options)) => (messages, until_look) = (options, Duration::ZERO),
+            Ok(Wish::Watch(_)) | Err(_) => {}
+        }
+        if until_look.is_zero() {
+            until_look = MESSAGES_PAUSE;
+            let request = Request::Observe(Observe::Mailqq(messages.clone()));
+            // That the server has gone is the other thread's to say.
+            if let Ok(Reply::Mailqq(mailqq)) = Client::connect(socket).and_then(|mut client| client.ask(&request))
+                && tell.send(News::Messages(mailqq)).is_err()
+            {
+                return;
+            }
+        }
+        until_look = until_look.saturating_sub(LOOK);
+    }
+}

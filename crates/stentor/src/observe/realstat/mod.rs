@@ -1,0 +1,77 @@
+//! `stentor realstat`: rates now. Rows where standard output is no terminal, else a view that fills it.
+//!
+//! Both live on the snapshots of the verb `watch`, which a thread reads ([`feed`]); it connects again when the server has
+//! gone, until the user ends it. What is drawn follows from snapshots and keys alone ([`app`], [`view`]).
+
+mod app;
+mod feed;
+mod keys;
+mod plain;
+mod screen;
+mod view;
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+
+use crate::cli::{Asking, fail};
+use crate::live::WatchOptions;
+
+/// Time between rows.
+const ROWS_INTERVAL_S: f64 = 15.0;
+/// Time between two pictures on a terminal.
+const SCREEN_INTERVAL_S: f64 = 1.0;
+
+#[derive(Args)]
+pub struct Options {
+    /// Seconds between rows (15), or between two looks on a terminal (1).
+    #[arg(long, short, value_name = "SECONDS", value_parser = interval)]
+    interval: Option<f64>,
+    /// Stop after so many.
+    #[arg(long, value_name = "N")]
+    count: Option<u64>,
+    /// Rates of this list's posts alone.
+    #[arg(long, value_name = "NAME")]
+    list: Option<String>,
+    /// Rates at this site alone, as `stentor queue` names it, or of a domain that is at it.
+    #[arg(long)]
+    site: Option<String>,
+    /// Print rows on a terminal too.
+    #[arg(long)]
+    plain: bool,
+    #[command(flatten)]
+    asking: Asking,
+}
+
+fn interval(text: &str) -> Result<f64, String> {
+    let seconds: f64 = text.parse().map_err(|_| "a number of seconds is expected".to_owned())?;
+    if (0.1..=3_600.0).contains(&seconds) { Ok(seconds) } else { Err("from 0.1 to 3600 seconds".to_owned()) }
+}
+
+pub fn run(options: Options) -> ExitCode {
+    let socket: PathBuf = match options.asking.socket() {
+        Ok(socket) => socket,
+        Err(code) => return code,
+    };
+    let is_screen = std::io::stdout().is_terminal() && !options.plain && !options.asking.json;
+    let seconds = options.interval.unwrap_or(if is_screen { SCREEN_INTERVAL_S } else { ROWS_INTERVAL_S });
+    let watch = WatchOptions {
+        interval_ms: (seconds * 1_000.0) as u64,
+        count: options.count.unwrap_or(0),
+        list: options.list,
+        site: options.site,
+        ..WatchOptions::default()
+    };
+    if is_screen {
+        return match screen::run(socket, watch) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(why) => fail(&why),
+        };
+    }
+    match plain::run(&socket, watch, options.asking.json) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => fail(&why),
+    }
+}

@@ -1,0 +1,45 @@
+//! Rows: time, deliveries per hour, delivered in the interval, a bar.
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use stentor_stats::rates::{Interval, Scale, row};
+
+use super::feed;
+use crate::live::{Snapshot, WatchOptions};
+
+pub fn run(socket: &Path, options: WatchOptions, is_json: bool) -> Result<(), String> {
+    let mut scale = Scale::default();
+    let mut failed = None;
+    let mut is_first = true;
+    let see = |snapshot: Box<Snapshot>| {
+        let printed =
+            if is_json { json(&snapshot) } else { print(&snapshot, &mut scale, std::mem::take(&mut is_first)) };
+        let goes_on = printed.is_ok();
+        // Whoever reads no more has seen enough.
+        failed = printed.err().filter(|error| error.kind() != io::ErrorKind::BrokenPipe);
+        goes_on
+    };
+    feed::follow(socket, options, see, |why| eprintln!("# {why}; trying again"))?;
+    failed.map_or(Ok(()), |error| Err(error.to_string()))
+}
+
+fn json(snapshot: &Snapshot) -> io::Result<()> {
+    // A plain struct with string keys: serialising it cannot fail.
+    writeln!(io::stdout(), "{}", serde_json::to_string(snapshot).unwrap_or_default())
+}
+
+fn print(snapshot: &Snapshot, scale: &mut Scale, is_first: bool) -> io::Result<()> {
+    let interval = Interval {
+        at: snapshot.now,
+        interval_ms: snapshot.interval_ms,
+        delivered: snapshot.since.delivered,
+        failed: snapshot.since.failed,
+    };
+    let mut out = io::stdout().lock();
+    if scale.fit(&interval) || is_first {
+        writeln!(out, "{}", scale.legend())?;
+    }
+    writeln!(out, "{}", row(&interval, scale, 0))?;
+    out.flush()
+}

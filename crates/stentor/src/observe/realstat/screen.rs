@@ -1,0 +1,79 @@
+//! The terminal: taken over at the start, given back at the end, however that comes: a key, a signal, a panic.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use ratatui::DefaultTerminal;
+use ratatui::crossterm::event::{self, Event};
+
+use super::app::{App, HISTORY_S};
+use super::feed::Feed;
+use super::{keys, view};
+use crate::live::WatchOptions;
+
+/// How long a key is waited for before the news are looked at.
+const KEY_WAIT: Duration = Duration::from_millis(50);
+/// Sites of each kind.
+const SITES: usize = 50;
+
+pub fn run(socket: PathBuf, mut options: WatchOptions) -> Result<(), String> {
+    (options.history_s, options.sites_max) = (HISTORY_S, SITES);
+    let signalled = signals();
+    let mut app = App::new(options.clone());
+    let feed = Feed::start(socket, options);
+    // Sets a hook that restores the terminal before a panic's message is printed.
+    let mut terminal = ratatui::try_init().map_err(|error| format!("the terminal cannot be used: {error}"))?;
+    let result = show(&mut terminal, &mut app, &feed, &signalled);
+    ratatui::restore();
+    match (result, app.error) {
+        (Err(error), _) => Err(error.to_string()),
+        (Ok(()), Some(why)) => Err(why),
+        (Ok(()), None) => Ok(()),
+    }
+}
+
+fn show(terminal: &mut DefaultTerminal, app: &mut App, feed: &Feed, signalled: &AtomicBool) -> io::Result<()> {
+    let mut is_new = true;
+    while !app.is_over && !signalled.load(Ordering::Relaxed) {
+        if is_new {
+            terminal.draw(|frame| view::draw(frame, app))?;
+        }
+        is_new = event::poll(KEY_WAIT)?;
+        if is_new && let Event::Key(key) = event::read()? {
+            for wish in keys::press(app, key) {
+                feed.wish(wish);
+            }
+        }
+        for news in feed.news.try_iter() {
+            app.news(news);
+            is_new = true;
+        }
+    }
+    Ok(())
+}
+
+/// Set when the process is asked to end from outside.
+fn signals() -> Arc<AtomicBool> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let asked = Arc::new(AtomicBool::new(false));
+    let set = asked.clone();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
+        // Without it, a signal ends the process as it always does.
+        let Ok(runtime) = runtime else { return };
+        runtime.block_on(async {
+            let kinds = [SignalKind::terminate(), SignalKind::hangup(), SignalKind::interrupt()];
+            let [Ok(mut terminate), Ok(mut hangup), Ok(mut interrupt)] = kinds.map(signal) else { return };
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = hangup.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+            set.store(true, Ordering::Relaxed);
+        });
+    });
+    asked
+}

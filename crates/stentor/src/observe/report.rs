@@ -1,0 +1,30 @@
+//! `stentor report`: what became of posts.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use stentor_queue::ids::MessageId;
+
+use crate::cli::{Asking, ask};
+use crate::control::{Observe, ReportOptions, Request};
+use crate::report::POSTS_DEFAULT;
+
+#[derive(Args)]
+pub struct Options {
+    /// One post, by its queue id; with where the rest waits.
+    #[arg(conflicts_with_all = ["list", "last"])]
+    id: Option<MessageId>,
+    /// Posts of this list.
+    #[arg(long, value_name = "NAME")]
+    list: Option<String>,
+    /// So many of the newest.
+    #[arg(long, value_name = "N", default_value_t = POSTS_DEFAULT)]
+    last: u32,
+    #[command(flatten)]
+    asking: Asking,
+}
+
+pub fn run(options: Options) -> ExitCode {
+    let report = ReportOptions { id: options.id.map(|id| id.to_string()), list: options.list, last: options.last };
+    ask(&options.asking, &Request::Observe(Observe::Report(report)))
+}
