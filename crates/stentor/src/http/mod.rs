@@ -34,6 +34,8 @@ pub struct Http {
     pub core: Arc<Core>,
     pub operator: Arc<Operator>,
     pub auth: Arc<Auth>,
+    /// What the console's pages of now share.
+    pub now: console::Now,
     /// What the console has read out of the history.
     pub past: Arc<console::Past>,
     /// What was injected under an idempotency key.
@@ -43,7 +45,7 @@ pub struct Http {
 impl Http {
     pub fn new(core: Arc<Core>, operator: Arc<Operator>) -> Http {
         let auth = Arc::new(Auth::new(&core.settings().config.http));
-        Http { core, operator, auth, past: Arc::default(), answers: Arc::default() }
+        Http { core, operator, auth, now: console::Now::default(), past: Arc::default(), answers: Arc::default() }
     }
 
     /// Has a verb carried out to its end, whether or not the caller waits for it: a request that is given up midway would

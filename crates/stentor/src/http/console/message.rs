@@ -7,10 +7,11 @@ use maud::{Markup, html};
 use super::act::{self, Button};
 use super::format::{ago, bytes, instant, next_try, number, percent, plural, recipient_link, sender, shown, site_link};
 use super::page::Frame;
-use super::{past, story};
+use super::{past, posts, story};
 use crate::control::protocol::Problem;
 use crate::control::{Control, ErrorCode, Fates, MessageView, RecipientState, RecipientView, Reply, Request};
 use crate::http::Http;
+use crate::report;
 
 /// Pending recipients that are shown; all are counted.
 const RECIPIENTS_SHOWN: u32 = 200;
@@ -26,6 +27,7 @@ pub async fn page(State(http): State<Http>, Path(id): Path<String>, frame: Frame
         Reply::Error(problem) => return gone(&http, &frame, &id, &problem).await,
         _ => return frame.problem("/queue", &Problem::new(ErrorCode::Failed, "the answer was another")),
     };
+    let post = report::post(&http.core, known).await;
     let main = html! {
         div.head {
             h1 { "Message " span.mono { (view.id) } }
@@ -33,6 +35,7 @@ pub async fn page(State(http): State<Http>, Path(id): Path<String>, frame: Frame
             @if view.class == "bulk" { span.badge { "bulk" } }
         }
         (progress(&view.fates))
+        @if let Some(post) = &post { (posts::panel(post)) }
         div.pair {
             section.panel aria-labelledby="envelope" { h2 #envelope { "Envelope" } (envelope(&view)) }
             section.panel aria-labelledby="fates" { h2 #fates { "Recipients" } (fates(&view.fates)) }
@@ -54,11 +57,18 @@ pub async fn page(State(http): State<Http>, Path(id): Path<String>, frame: Frame
 /// A message that is not queued any more, if the history knows it.
 async fn gone(http: &Http, frame: &Frame, id: &str, problem: &Problem) -> Response {
     let story = past::story(&http.core, id).await;
-    if problem.code != ErrorCode::NotFound || !matches!(&story, Ok((entries, _)) if !entries.is_empty()) {
+    let post = match id.parse() {
+        Ok(known) => report::post(&http.core, known).await,
+        Err(_) => None,
+    };
+    if problem.code != ErrorCode::NotFound
+        || (post.is_none() && !matches!(&story, Ok((entries, _)) if !entries.is_empty()))
+    {
         return frame.problem("/queue", problem);
     }
     let main = html! {
         div.head { h1 { "Message " span.mono { (id) } } span.badge.good { "finished" } }
+        @if let Some(post) = &post { (posts::panel(post)) }
         (story::panel(story, false))
     };
     frame.page("/queue", &format!("Message {id}"), &main)

@@ -33,6 +33,7 @@ use axum::routing::{get, post};
 
 use super::Http;
 
+pub use now::Now;
 pub use past::Past;
 
 pub fn router() -> Router<Http> {

@@ -6,7 +6,6 @@
 //!
 //! Failure answers: a history that is not there, or cannot be read, is said on the page.
 
-use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,10 +15,8 @@ use stentor_history::{History, Reader};
 use stentor_queue::ids::Ms;
 use stentor_stats::day::{DAY_MS, Day, MINUTE_MS};
 use stentor_stats::mailstat::{By, Options, Table};
-use stentor_stats::record::{Record, Stat};
 use tokio::sync::Mutex;
 
-use super::now::{BAR_MS, SPAN_MS};
 use super::story::{ENTRIES_MAX, Entry};
 use crate::control::ErrorCode;
 use crate::control::protocol::Problem;
@@ -74,12 +71,8 @@ impl<K: PartialEq + Copy, V: Send + Sync + 'static> Shelf<K, V> {
     }
 }
 
-/// Delivered and failed by the beginnings of bars.
-pub type Recent = BTreeMap<Ms, (u64, u64)>;
-
 #[derive(Default)]
 pub struct Past {
-    recent: Shelf<(), Recent>,
     days: Shelf<u64, Day>,
     tables: Shelf<(By, u64), Rows>,
 }
@@ -106,33 +99,6 @@ impl Past {
             Ok(day)
         };
         self.days.get(number, is_final, read).await
-    }
-
-    /// What the last minutes brought.
-    pub async fn recent(&self, core: &Core) -> Result<Arc<Recent>, Problem> {
-        let (source, now) = (Source::of(core), core.clock.now());
-        let since = now.saturating_sub(SPAN_MS);
-        let since = since - since % BAR_MS;
-        let read = move || {
-            let mut recent = Recent::new();
-            let seen = source.open()?.scan(since, Ms::MAX, &mut |record| {
-                if let Record::Attempt(attempt) = record
-                    && !attempt.is_fate_alone()
-                {
-                    let recipients = attempt.to.len() as u64;
-                    let bar = recent.entry(attempt.at - attempt.at % BAR_MS).or_default();
-                    match attempt.stat {
-                        Stat::Sent => bar.0 += recipients,
-                        Stat::Deferred | Stat::Bounced => bar.1 += recipients,
-                        Stat::Expired | Stat::Removed | Stat::Coalesced => {}
-                    }
-                }
-                ControlFlow::Continue(())
-            });
-            seen.map_err(|error| unreadable(&error))?;
-            Ok(recent)
-        };
-        self.recent.get((), false, read).await
     }
 
     /// The last `hours` in a table.
