@@ -7,17 +7,24 @@ use clap::Args;
 use crate::cli::{Asking, ask_with};
 use crate::control::protocol::STUCK_DEFAULT;
 use crate::control::{Reply, Request, render, render_waiting};
+use crate::foreign::{From, commands};
 
 #[derive(Args)]
 pub struct Options {
     /// Recipients and sites to list, of each the ones for whom most messages wait.
     #[arg(long, short = 'n', default_value_t = STUCK_DEFAULT, value_name = "N")]
     limit: u32,
+    /// Read logs in place of asking a server: who waits at their end.
+    #[command(flatten)]
+    logs: From,
     #[command(flatten)]
     asking: Asking,
 }
 
 pub fn run(options: &Options) -> ExitCode {
+    if options.logs.is_given() {
+        return commands::latedudes(&options.logs, options.limit as usize, options.asking.json);
+    }
     ask_with(&options.asking, &Request::QueueStuck { rows_max: options.limit }, |reply| match reply {
         Reply::Stuck(stuck) => render_waiting::latedudes(stuck),
         other => render::reply(other),

@@ -17,6 +17,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use crate::cli::{Asking, fail};
+use crate::foreign::{From, commands};
 use crate::live::WatchOptions;
 
 /// Time between rows.
@@ -41,6 +42,9 @@ pub struct Options {
     /// Print rows on a terminal too.
     #[arg(long)]
     plain: bool,
+    /// Read logs in place of asking a server: a row for each interval.
+    #[command(flatten)]
+    logs: From,
     #[command(flatten)]
     asking: Asking,
 }
@@ -51,6 +55,10 @@ fn interval(text: &str) -> Result<f64, String> {
 }
 
 pub fn run(options: Options) -> ExitCode {
+    if options.logs.is_given() {
+        let interval_ms = (options.interval.unwrap_or(ROWS_INTERVAL_S) * 1_000.0) as u64;
+        return commands::realstat(&options.logs, interval_ms, options.count, options.asking.json);
+    }
     let socket: PathBuf = match options.asking.socket() {
         Ok(socket) => socket,
         Err(code) => return code,
