@@ -18,7 +18,7 @@ use crate::operator::reply;
 use crate::{depth, site};
 
 /// Sites looked at under one hold of the lock.
-const SITES_STEP: usize = 1_024;
+const SITES_STEP: usize = 512;
 /// Rows made under one hold.
 const ROWS_STEP: usize = 16;
 /// Rows of each kind.

@@ -16,7 +16,7 @@ use crate::operator::reply;
 use crate::{depth, site, verbs};
 
 /// Sites or domains looked at under one hold of the lock.
-const STEP: u32 = 1_024;
+const STEP: u32 = 256;
 /// Rows made under one hold.
 const ROWS_STEP: usize = 8;
 /// Domains of one site that are looked at for its history.
