@@ -10,6 +10,7 @@ use super::format::{bytes, number, percent};
 use super::page::{Frame, heading};
 use super::queue::tile;
 use crate::http::Http;
+use crate::live::verdict::time_us;
 
 /// `GET /storage`
 pub async fn page(State(http): State<Http>, frame: Frame) -> Response {
@@ -27,12 +28,16 @@ fn tiles(http: &Http) -> Markup {
     let get = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
     let (batches, syncs, written) = (get(&counters.batches), get(&counters.syncs), get(&counters.bytes_written));
     let each = |n: u64| n / batches.max(1);
+    let syncs_live = &http.core.live.syncs;
+    let (took, messages) = (syncs_live.us.read().percentiles(), get(&syncs_live.messages));
     html! {
         dl.tiles {
             (tile("Segments", &number(get(&counters.segments)), &html! { (number(get(&counters.abandoned))) " given up after faults" }))
             (tile("Disk free", &bytes(get(&counters.disk_free_bytes)), &html! { "for the journal" }))
             (tile("Live content", &bytes(get(&counters.content_bytes)), &html! { "in the journal" }))
             (tile("Batches", &number(batches), &html! { (number(syncs)) " syncs" }))
+            (tile("Write and sync", &time_us(took.p50), &html! { "99 %: " (time_us(took.p99)) ", longest " (time_us(took.max)) }))
+            (tile("Messages a batch", &format!("{:.1}", messages as f64 / took.count.max(1) as f64), &html! { (number(messages)) " in all" }))
             (tile("Written", &bytes(written), &html! { (bytes(each(written))) " a batch" }))
             (tile("Longest sync of an outcome", &format!("{} ms", number(get(&counters.outcome_sync_ms_max))), &html! { "since the start" }))
         }
