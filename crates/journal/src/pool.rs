@@ -58,17 +58,29 @@ struct State {
     excess: Vec<u32>,
     next_slot: u32,
     preparing: usize,
+    /// None could be made for want of room: one is, as soon as there is some, whatever the limits are. That says that mail can
+    /// be taken again.
+    is_wanted: bool,
+}
+
+impl State {
+    fn ready_max(&self) -> usize {
+        self.ready_max.max(usize::from(self.is_wanted))
+    }
 }
 
 impl Pool {
     pub fn new(disk: Arc<dyn Disk>, segment_bytes: u64, ready_min: usize, ready_max: usize, next_slot: u32) -> Pool {
         let (ready, excess) = (Vec::new(), Vec::new());
-        let state = State { ready_max, made_max: ready_max, ready, excess, next_slot, preparing: 0 };
+        let state = State { ready_max, made_max: ready_max, ready, excess, next_slot, preparing: 0, is_wanted: false };
         Pool { disk, segment_bytes, ready_min, state: Mutex::new(state), bytes_prepared: AtomicU64::new(0) }
     }
 
     pub fn take(&self) -> Option<Ready> {
-        self.state.lock().ready.pop()
+        let mut state = self.state.lock();
+        let ready = state.ready.pop();
+        state.is_wanted &= ready.is_none();
+        ready
     }
 
     pub fn ready(&self) -> usize {
@@ -82,7 +94,7 @@ impl Pool {
     /// Takes a free segment back; beyond `ready_max` it is to be removed.
     pub fn give(&self, ready: Ready) {
         let mut state = self.state.lock();
-        if state.ready.len() < state.ready_max {
+        if state.ready.len() < state.ready_max() {
             state.ready.push(ready);
         } else {
             state.excess.push(ready.slot);
@@ -94,7 +106,7 @@ impl Pool {
     pub fn limit(&self, ready_max: usize, made_max: usize) {
         let mut state = self.state.lock();
         (state.ready_max, state.made_max) = (ready_max, made_max);
-        while state.ready.len() > ready_max {
+        while state.ready.len() > state.ready_max() {
             let slot = state.ready.pop().map(|ready| ready.slot);
             state.excess.extend(slot);
         }
@@ -135,7 +147,8 @@ impl Pool {
             // Under its final name: a file may be closed and opened again while it is used.
             Ok(Ready { slot, file: self.disk.open(&segment_name(slot))? })
         });
-        if made.is_err() {
+        if let Err(error) = &made {
+            self.state.lock().is_wanted |= is_full(error);
             // Under whichever name it is: what failed may be the directory's sync. Else each try would leave a segment.
             let _ = self.disk.remove(&new_name).or_else(|_| self.disk.remove(&segment_name(slot)));
         }
@@ -162,7 +175,8 @@ impl Pool {
 
     fn wants_one(&self) -> bool {
         let mut state = self.state.lock();
-        let wants = state.ready.len() + state.preparing < self.ready_min.min(state.made_max);
+        let enough = self.ready_min.min(state.made_max).max(usize::from(state.is_wanted));
+        let wants = state.ready.len() + state.preparing < enough;
         state.preparing += usize::from(wants);
         wants
     }

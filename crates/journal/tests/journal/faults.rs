@@ -138,6 +138,20 @@ fn a_full_disk_refuses_and_recovers_by_itself() {
 }
 
 #[test]
+fn room_is_announced_by_a_segment_that_could_be_made_however_little_is_live() {
+    let disk = SimDisk::new(5);
+    disk.set_capacity(2 * 16 * 4096);
+    let (mut journal, _, _) = open(&disk).unwrap();
+    while commit(&mut journal, &[b'a'; 5000]).is_ok() {}
+    let preparer = journal.preparer();
+    assert!(!preparer.prepare().unwrap() && !journal.has_ready(), "there is no room yet");
+    disk.set_capacity(u64::MAX);
+    while preparer.prepare().unwrap() {}
+    assert!(journal.has_ready(), "who waits for that says 452 for ever");
+    commit(&mut journal, b"room").unwrap();
+}
+
+#[test]
 fn a_batch_that_is_too_large_is_refused_and_the_next_goes_on() {
     let disk = SimDisk::new(5);
     let (mut journal, _, _) = open(&disk).unwrap();
