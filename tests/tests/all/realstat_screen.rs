@@ -157,3 +157,17 @@ fn a_signal_gives_the_terminal_back() {
     terminal.keys(&["C-c"]);
     terminal.wait(&["LEFT"]);
 }
+
+#[test]
+fn the_view_ends_with_its_terminal() {
+    let lab = TestLab::start("[[site]]\nname = 'one.example'\n");
+    let server = builder(&lab).start();
+    let command = format!("exec {} realstat --config {}", stentor().display(), server.config().display());
+    let Some(terminal) = Terminal::start(server.folder(), "tmux9", &command) else { return };
+    terminal.wait(&["stentor realstat", "q quit"]);
+    let pid = terminal.tmux(&["display-message", "-p", "#{pane_pid}"]).expect("it runs").stdout;
+    let process = Path::new("/proc").join(String::from_utf8_lossy(&pid).trim());
+    assert!(process.join("cmdline").exists(), "{process:?}");
+    drop(terminal);
+    wait_until("the view has ended", || !process.join("cmdline").exists());
+}

@@ -46,6 +46,10 @@ fn routes() -> Vec<(&'static str, &'static str, MethodRouter<Http>)> {
         ("get", "/api/v1/messages/{id}", get(|h, q, Path(id)| read(h, q, "queue_show", Some(("id", id))))),
         ("get", "/api/v1/addresses/{address}", get(|h, q, Path(a)| read(h, q, "address", Some(("address", a))))),
         ("get", "/api/v1/sites/{name}", get(|h, q, Path(name)| read(h, q, "site", Some(("name", name))))),
+        ("get", "/api/v1/mailqq", get(|h, q| read(h, q, "mailqq", None))),
+        ("get", "/api/v1/hosts", get(|h, q| read(h, q, "hosts", None))),
+        ("get", "/api/v1/posts", get(|h, q| read(h, q, "report", None))),
+        ("get", "/api/v1/posts/{id}", get(|h, q, Path(id)| read(h, q, "report", Some(("id", id))))),
         ("get", "/api/v1/mailstat", get(past::mailstat)),
         ("get", "/api/v1/trace/{what}", get(past::trace)),
         ("get", "/api/v1/webhooks", get(webhooks)),
@@ -164,10 +168,11 @@ fn request(verb: &str, mut fields: Map<String, Value>, own: Option<(&str, String
 /// A query's values as JSON has them: numbers and truth values where the name says so.
 fn from_query(query: HashMap<String, String>) -> Map<String, Value> {
     let value = |name: &str, text: String| {
-        let is_number = name.ends_with("_max") || name.ends_with("_min");
+        let is_number = name.ends_with("_max") || name.ends_with("_min") || matches!(name, "last" | "offset");
+        let is_truth = matches!(name, "all" | "waiting" | "failing");
         match text.as_str() {
-            "true" if name == "all" => true.into(),
-            "false" if name == "all" => false.into(),
+            "true" if is_truth => true.into(),
+            "false" if is_truth => false.into(),
             digits if is_number => digits.parse::<u64>().map_or_else(|_| Value::from(text.clone()), Value::from),
             _ => text.into(),
         }

@@ -119,6 +119,53 @@ const ROUTES: &[Route] = &[
     Route { method: "get", path: "/api/v1/openapi.json", summary: "This document.", takes: Takes::Nothing, gives: "" },
     Route {
         method: "get",
+        path: "/api/v1/mailqq",
+        summary: "Messages by their pending recipients, as `stentor mailqq` shows them.",
+        takes: Takes::Query(&[
+            ("sort", "string", "count (if not given), age or size."),
+            ("rows_max", "integer", "Rows, at most 1000; 20 if not given."),
+            ("list", "string", "Posts of this list."),
+            ("sender", "string", "Envelope sender: exact, empty for the null path, or @domain."),
+            ("site", "string", "With recipients at this site."),
+            ("age_s_min", "integer", "Accepted at least so many seconds ago."),
+            ("age_s_max", "integer", "Accepted at most so many seconds ago."),
+            ("after", "string", "Where the answer before said that it stopped."),
+        ]),
+        gives: "Mailqq",
+    },
+    Route {
+        method: "get",
+        path: "/api/v1/hosts",
+        summary: "Sites and their hosts with history, clock, reason and last replies, as `stentor hosts` shows them.",
+        takes: Takes::Query(&[
+            ("sort", "string", "waiting (if not given), failures, latency, next_try or name."),
+            ("rows_max", "integer", "Rows, at most 1000; 20 if not given."),
+            ("offset", "integer", "Rows to be left out at the begin."),
+            ("name", "string", "Sites with this in their name or a host's."),
+            ("waiting", "boolean", "Those with pending recipients alone."),
+            ("failing", "boolean", "Those with a host that failed last alone."),
+        ]),
+        gives: "Hosts",
+    },
+    Route {
+        method: "get",
+        path: "/api/v1/posts",
+        summary: "Delivery reports of the newest posts.",
+        takes: Takes::Query(&[
+            ("list", "string", "Posts of this list."),
+            ("last", "integer", "So many of the newest."),
+        ]),
+        gives: "Posts",
+    },
+    Route {
+        method: "get",
+        path: "/api/v1/posts/{id}",
+        summary: "The delivery report of one post.",
+        takes: Takes::Nothing,
+        gives: "Posts",
+    },
+    Route {
+        method: "get",
         path: "/api/v1/mailstat",
         summary: "The table of `stentor mailstat` out of the history, at most a week of it; hours and days in UTC.",
         takes: Takes::Query(&[
@@ -308,7 +355,7 @@ fn operation(route: &Route) -> Value {
 }
 
 fn operation_id(route: &Route) -> String {
-    let words = route.path.trim_start_matches("/api/v1/").split(['/', '.']).filter(|word| !word.starts_with('{'));
+    let words = route.path.trim_start_matches("/api/v1/").split(['/', '.']).map(|word| word.trim_matches(['{', '}']));
     format!("{}_{}", route.method, words.collect::<Vec<_>>().join("_"))
 }
 

@@ -4,12 +4,14 @@
 use serde_json::{Value, json};
 
 use crate::control::address_view::{AddressView, HostsHistoryView, MailboxHistoryView};
+use crate::control::observe::{HostRow, Hosts, Mailqq, MailqqRow, Posts};
 use crate::control::protocol::{ExportedRecipient, Problem};
 use crate::control::site_view::{HostView, PathView, SiteView};
 use crate::control::{
     Counted, EnvelopeView, ErrorCode, Fates, MessageView, QueueSummary, RecipientState, RecipientView, SiteRow, Status,
     Stuck, StuckRow,
 };
+use crate::report::{PostReport, WaitingAt};
 use crate::webhooks::WebhookView;
 
 /// An instant of the examples.
@@ -46,6 +48,15 @@ pub(super) fn all() -> Vec<Sample> {
         sample("Message", &message()),
         sample("Address", &address()),
         sample("Site", &site()),
+        sample(
+            "Mailqq",
+            &Mailqq {
+                rows: vec![MailqqRow { list: Some("news".to_owned()), ..MailqqRow::default() }],
+                ..Mailqq::default()
+            },
+        ),
+        sample("Hosts", &hosts()),
+        sample("Posts", &posts()),
         sample("Envelope", &envelope()),
         sample("Counted", &counted()),
         Sample { name: "Done", least: done_least, full: done },
@@ -211,6 +222,18 @@ fn site() -> SiteView {
         paths: vec![path],
         ..SiteView::default()
     }
+}
+
+fn hosts() -> Hosts {
+    let row = HostRow { site: "mx.example.net".to_owned(), hosts: vec![HostView::default()], ..HostRow::default() };
+    Hosts { now: NOW, sites_total: 1, matching: 1, rows: vec![row], ..Hosts::default() }
+}
+
+fn posts() -> Posts {
+    let waiting = vec![WaitingAt::default()];
+    let row =
+        PostReport { id: ID.to_owned(), total: 1_000, delivered: 993, pending: 7, waiting, ..PostReport::default() };
+    Posts { now: NOW, rows: vec![row], ..Posts::default() }
 }
 
 fn envelope() -> EnvelopeView {

@@ -16,6 +16,10 @@ use crate::live::WatchOptions;
 
 /// How long a key is waited for before the news are looked at.
 const KEY_WAIT: Duration = Duration::from_millis(50);
+/// How long the view may take to end after a signal.
+const END_WAIT: Duration = Duration::from_secs(1);
+/// Exit code of a view that had to be ended.
+const ENDED: i32 = 1;
 /// Sites of each kind.
 const SITES: usize = 50;
 
@@ -74,6 +78,10 @@ fn signals() -> Arc<AtomicBool> {
             }
             set.store(true, Ordering::Relaxed);
         });
+        // A terminal that is gone reads as at its end, and the wait for a key then goes on reading for ever.
+        std::thread::sleep(END_WAIT);
+        ratatui::restore();
+        std::process::exit(ENDED);
     });
     asked
 }
