@@ -71,6 +71,34 @@ fn all_commands_agree_with_awk(mta: &str) {
     });
     assert_eq!(ours, counted, "{mta}");
 
+    // realstat: its rows add up to the same.
+    let output = read(&["realstat", "--json"], &log);
+    let rows: Vec<Value> = String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("a row is an object"))
+        .collect();
+    for field in ["delivered", "failed"] {
+        let sum: u64 = rows.iter().map(|row| row[field].as_u64().expect("a count")).sum();
+        assert_eq!(Some(sum), counted[field].as_u64(), "{mta}: {field}");
+    }
+
+    // latedudes: the queue was empty at the end; before the first was given up somebody waited for the host that is down.
+    let late =
+        |log: &Path| -> Value { serde_json::from_slice(&read(&["latedudes", "--json"], log).stdout).expect("JSON") };
+    assert_eq!(late(&log)["pending"], 0, "{mta}");
+    let text = std::fs::read_to_string(&log).expect("the log");
+    let until = text.lines().position(|line| line.contains("down.lab") && !line.contains("<=")).expect("it was tried");
+    let begin: String = text.lines().take(until + 1).flat_map(|line| [line, "\n"]).collect();
+    let cut = dir.path().join("begin");
+    std::fs::write(&cut, begin).expect("written");
+    let late = late(&cut);
+    let sites = late["sites"].as_array().expect("sites");
+    assert!(sites.iter().any(|site| site["name"] == "down.lab"), "{mta}: {late}");
+
+    // trace: who was refused for good, with the host's words.
+    let output = run(Command::new(stentor()).args(["trace", "nobody@ok.lab", "--utc", "--from"]).arg(&log));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("no such user here"), "{output:?}");
+
     // batchstat: the bins of the day have the same sums, and it is drawn.
     let output = read(&["batchstat", "--days", "2", "--json"], &log);
     let days: Value = serde_json::from_slice(&output.stdout).expect("JSON");

@@ -149,6 +149,7 @@ fn attempt(at: Ms, pid: &str, id: &str, rest: &str, is_own: bool, state: &mut St
     let mut record = Attempt { at, id, ..Attempt::default() };
     let fields = addresses(rest, &mut record.to);
     let mut stat = None;
+    let mut said = "";
     for (key, value) in Fields::new(fields, &["stat"]) {
         match key {
             "from" => record.from = bare(value),
@@ -159,6 +160,7 @@ fn attempt(at: Ms, pid: &str, id: &str, rest: &str, is_own: bool, state: &mut St
             "mailer" => record.mailer = value,
             "relay" => (record.host, record.ip, record.port) = relay(value),
             "dsn" => record.dsn = value,
+            "reply" => said = value,
             "stat" => stat = Some(value),
             _ => {}
         }
@@ -170,7 +172,8 @@ fn attempt(at: Ms, pid: &str, id: &str, rest: &str, is_own: bool, state: &mut St
         return Line::Read;
     };
     record.stat = outcome;
-    record.reply = reply;
+    // Newer ones quote the host beside their own words (`User unknown`).
+    record.reply = if said.is_empty() { reply } else { said };
     for to in &record.to {
         if outcome == Stat::Deferred {
             state.put_off(id, to);
