@@ -153,7 +153,7 @@ class DayChart:
         day = json.loads(done.stdout)
         log = os.path.join(bench.work, "day.log")
         counts = write_day(day, log)
-        stentor = [bench.binary, "batchstat", "--zone", self.zone, "--from", log]
+        stentor = [bench.binary, "batchstat", f"--zone={self.zone}", "--from", log]
         day_of = json.loads(subprocess.run([*stentor, "--json"], capture_output=True, check=True, text=True).stdout)
         bins = day_of[0]["bins"]
         for kind in ("delivered", "arrivals"):
@@ -170,7 +170,7 @@ class DayChart:
         morning = [post for post in day["posts"] if post["at"] < day["noon"] + 600_000]
         last = max(post["at"] + max(post["delays_ms"]) for post in morning) - day["noon"]
         bench.results.record(
-            self.name, "minutes", [[last / 60_000, 30]], f"stentor batchstat --zone {self.zone} --from day.log",
+            self.name, "minutes", [[last / 60_000, 30]], f"stentor batchstat --zone={self.zone} --from day.log",
             Goal(most=30), peer_name="the goal", posts=len(day["posts"]), of_the_morning=len(morning),
             busiest_minute=busiest, busiest_per_hour=bins[busiest]["delivered"] * 60, **counts,
         )

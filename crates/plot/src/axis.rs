@@ -48,7 +48,8 @@ pub fn count(value: f64) -> String {
     let units = [(1e9, "G"), (1e6, "M"), (1e3, "k")];
     let rounded = value.round();
     for (unit, name) in units {
-        if value >= unit && value >= 10_000.0 {
+        // What would be rounded to a thousand of the smaller unit is one of this.
+        if value >= unit * 0.9995 && value >= 10_000.0 {
             let scaled = value / unit;
             let text = if scaled < 100.0 { format!("{scaled:.1}") } else { format!("{scaled:.0}") };
             return format!("{}{name}", text.strip_suffix(".0").unwrap_or(&text));
@@ -134,7 +135,8 @@ mod tests {
 
     #[test]
     fn numbers_are_short() {
-        let texts: Vec<String> = [0.0, 0.5, 250.0, 1200.0, 40_000.0, 15_500.0, 1_500_000.0, 250e6].map(count).to_vec();
-        assert_eq!(texts, ["0", "0.5", "250", "1,200", "40k", "15.5k", "1.5M", "250M"]);
+        let texts: Vec<String> =
+            [0.0, 0.5, 250.0, 1200.0, 40_000.0, 15_500.0, 999_960.0, 1_500_000.0, 250e6].map(count).to_vec();
+        assert_eq!(texts, ["0", "0.5", "250", "1,200", "40k", "15.5k", "1M", "1.5M", "250M"]);
     }
 }

@@ -40,7 +40,7 @@ pub struct From {
     #[arg(long, requires = "files")]
     pub follow: bool,
     /// The zone of times that have none, and of what is printed: local, utc, +01:00, Europe/Vienna.
-    #[arg(long, value_name = "ZONE", default_value = "local", conflicts_with = "utc")]
+    #[arg(long, value_name = "ZONE", default_value = "local", conflicts_with = "utc", allow_hyphen_values = true)]
     pub zone: String,
     /// The same as --zone utc.
     #[arg(long)]
