@@ -15,7 +15,7 @@ fn a_list_manager_that_injects_one_by_one_is_bulk() {
     let server = Server::builder()
         .lab(&lab)
         .set("classes.sender_messages_max", "20")
-        // Nothing leaks while the test runs.
+        // At most a part of one leaks while the test runs.
         .set("classes.sender_window_s", "86400")
         .start();
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/scripts/list_manager.py");
@@ -31,8 +31,9 @@ fn a_list_manager_that_injects_one_by_one_is_bulk() {
     client.send("bob@home.example", &["ann@one.example"], &message("next@test", "x")).expect(250);
     lab.wait_copies(50 + 1 + 2_000 + 1);
     wait_until("all acceptances are logged", || server.log().matching(&["nrcpts="]).len() == 53);
-    assert_eq!(accepted(&server, "0", "dev-bounces+"), 20);
-    assert_eq!(accepted(&server, "-60", "dev-bounces+"), 30);
+    let ordinary = accepted(&server, "0", "dev-bounces+");
+    assert!((20..=21).contains(&ordinary), "{ordinary}");
+    assert_eq!(accepted(&server, "-60", "dev-bounces+"), 50 - ordinary);
     assert_eq!(accepted(&server, "0", "ann@lists.example"), 1);
     assert_eq!((accepted(&server, "0", "bob@home.example"), accepted(&server, "-60", "bob@home.example")), (1, 1));
 }
