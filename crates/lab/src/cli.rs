@@ -102,7 +102,7 @@ pub fn write_hosts(path: &Path, out: &mut dyn Write) -> Result<(), LabError> {
     Ok(())
 }
 
-fn percentiles(times: &crate::histogram::Histogram) -> serde_json::Value {
+fn percentiles(times: &stentor_measure::Histogram) -> serde_json::Value {
     serde_json::json!({
         "p50": times.percentile(0.5), "p95": times.percentile(0.95), "p99": times.percentile(0.99),
         "p999": times.percentile(0.999),

@@ -20,7 +20,6 @@ mod behaviour;
 pub mod cli;
 mod dns;
 mod error;
-pub mod histogram;
 mod lab;
 pub mod recorder;
 pub mod scenario;

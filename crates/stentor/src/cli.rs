@@ -112,6 +112,11 @@ enum Command {
     Demo(demo::Options),
     /// The simulated Internet: DNS, sinks that behave well or badly, a load source.
     Lab(lab::Options),
+    /// Measure storage, and trace where a write spends its time.
+    Probe {
+        #[command(subcommand)]
+        command: stentor_probe::Command,
+    },
 }
 
 #[derive(Args)]
@@ -291,6 +296,10 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Doctor(options) => journal_cmd::doctor(&options),
         Command::Demo(options) => demo::run(&options),
         Command::Lab(options) => lab::run(options),
+        Command::Probe { command } => match stentor_probe::run(command) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => fail(&error.to_string()),
+        },
     }
 }
 

@@ -3,8 +3,8 @@
 //! One table holds a 64-bit hash per (message, recipient) seen; repeats are counted apart. At a million copies a chance
 //! collision of two hashes has a probability below 10^-7.
 
-use crate::histogram::Histogram;
 use hashbrown::{HashMap, HashTable};
+use stentor_measure::Histogram;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 /// Repeated copies up to this many are kept by name.

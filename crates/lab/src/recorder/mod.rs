@@ -11,7 +11,6 @@ mod ledger;
 
 pub use copy::{CopyMeter, HEADER_BYTES_MAX, Original, Verdict, message_id_of};
 
-use crate::histogram::Histogram;
 use hashbrown::HashMap;
 use ledger::Ledger;
 use parking_lot::{Mutex, RwLock};
@@ -20,6 +19,7 @@ use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
+use stentor_measure::Histogram;
 use tokio::sync::Notify;
 
 /// Damaged copies kept in full.

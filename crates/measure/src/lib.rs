@@ -1,0 +1,28 @@
+//! What every measurement of ours shares: how often it is repeated, its tables and charts, the machine that it was made
+//! on, and where it is written.
+//!
+//! Promise: a [`Report`] says all that is needed to judge its numbers (command, machine, kernel, file systems with their
+//! mount options, devices); what is printed, written as JSON and CSV and drawn is the same numbers. A measurement that was
+//! interrupted ([`Stop`]) reports nothing as whole.
+//!
+//! Knows no mail and nothing of what is measured.
+
+pub mod chart;
+pub mod histogram;
+pub mod machine;
+pub mod output;
+pub mod progress;
+pub mod report;
+pub mod runs;
+pub mod stop;
+pub mod table;
+
+pub use chart::Chart;
+pub use histogram::Histogram;
+pub use machine::{Device, Machine, Place};
+pub use output::{MeasureError, OutputArgs};
+pub use progress::Progress;
+pub use report::Report;
+pub use runs::{Spread, repeat};
+pub use stop::Stop;
+pub use table::{Cell, Column, Table};
