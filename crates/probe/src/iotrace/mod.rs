@@ -5,11 +5,13 @@
 //! report has the statistics.
 
 pub mod event;
+pub mod operation;
 
 use clap::Args;
 use stentor_measure::{MeasureError, OutputArgs};
 
 pub use event::{Event, Trace, Value};
+pub use operation::{Access, FileState, Operation, Order, Path, Sync, Traced, Work};
 
 #[derive(Args, Clone, Debug)]
 pub struct IotraceArgs {
