@@ -91,14 +91,12 @@ impl Target {
 
     /// The file of an operation, opened before tracing goes on.
     pub fn opened(&mut self, operation: usize) -> Result<&File, MeasureError> {
-        if self.work.file == FileState::New && self.work.access == Access::Write {
-            self.file = Some(self.open(operation)?);
-        }
-        match &self.file {
-            Some(file) => Ok(file),
-            // Every state but New has opened it.
-            None => Err(MeasureError::Refused("the generator's file is not open".to_owned())),
-        }
+        let is_own = self.work.file == FileState::New && self.work.access == Access::Write;
+        let file = match self.file.take() {
+            Some(file) if !is_own => file,
+            _ => self.open(operation)?,
+        };
+        Ok(self.file.insert(file))
     }
 
     pub fn path_of(&self, operation: usize) -> PathBuf {
