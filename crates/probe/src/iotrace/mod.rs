@@ -4,12 +4,15 @@
 //! pairs them into calls, follows them across threads and gives each nanosecond of an operation to one layer; the
 //! report has the statistics.
 
+pub mod collect;
 pub mod event;
+pub mod operation;
 
 use clap::Args;
 use stentor_measure::{MeasureError, OutputArgs};
 
 pub use event::{Event, Trace, Value};
+pub use operation::{Access, FileState, Operation, Order, Path, Sync, Traced, Work};
 
 #[derive(Args, Clone, Debug)]
 pub struct IotraceArgs {
