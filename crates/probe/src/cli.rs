@@ -5,6 +5,8 @@ use stentor_measure::MeasureError;
 
 #[derive(Subcommand, Debug)]
 pub enum Command {
+    /// Metadata operations as a mail queue does them: create, write, sync, rename, remove.
+    Fs(crate::fs::FsArgs),
     /// Trace where a write spends its time, layer by layer.
     Iotrace(crate::iotrace::IotraceArgs),
 }
@@ -12,6 +14,7 @@ pub enum Command {
 /// Runs to the end or to Ctrl-C, and cleans up in either case.
 pub fn run(command: Command) -> Result<(), MeasureError> {
     match command {
+        Command::Fs(options) => crate::fs::run(&options),
         Command::Iotrace(options) => crate::iotrace::run(&options),
     }
 }

@@ -4,6 +4,22 @@
 //! after Ctrl-C; figures that could not be measured are missing and not estimated.
 
 pub mod cli;
+pub mod fs;
 pub mod iotrace;
+pub mod size;
+
+use stentor_measure::{MeasureError, OutputArgs, Progress, Report, Stop};
 
 pub use cli::{Command, run};
+
+/// What all commands do around their measurement: Ctrl-C, progress, output.
+pub(crate) fn run_measure(
+    output: &OutputArgs,
+    measure: impl FnOnce(&Stop, &mut Progress) -> Result<Report, MeasureError>,
+) -> Result<(), MeasureError> {
+    let stop = Stop::on_signals().map_err(|error| MeasureError::Refused(format!("signals: {error}")))?;
+    let mut progress = output.progress();
+    let report = measure(&stop, &mut progress)?;
+    progress.clear();
+    output.finish(&report)
+}
