@@ -8,7 +8,7 @@ use super::FsArgs;
 use super::case::{Case, Names, Sync};
 use super::work::{Outcome, Step, Times};
 
-/// Of a device that writes nothing of ours at these.
+/// Below these a percentile is hardly one.
 const FEW_CYCLES: u64 = 20;
 
 pub fn begin(args: &FsArgs, scratch: &Scratch) -> Result<Report, MeasureError> {
@@ -221,12 +221,13 @@ fn compared(own: &Spread, other: &Spread) -> String {
     if own.min <= other.max && other.min <= own.max && own.runs > 1 && other.runs > 1 {
         return format!("no clear difference ({:.0} and {:.0} cycles/s, whose runs overlap)", own.median, other.median);
     }
-    format!(
-        "{:.2} times as many cycles/s ({:.0} for {:.0})",
-        own.median / other.median.max(1e-9),
-        own.median,
-        other.median
-    )
+    let ratio = own.median / other.median.max(1e-9);
+    let times = if ratio >= 1.0 {
+        format!("{ratio:.1} times as many")
+    } else {
+        format!("{:.1} times fewer", 1.0 / ratio.max(1e-9))
+    };
+    format!("{times} cycles/s ({:.0} for {:.0})", own.median, other.median)
 }
 
 #[cfg(test)]
@@ -239,6 +240,6 @@ mod tests {
         let text = compared(&spread(90.0, 100.0, 110.0), &spread(105.0, 120.0, 130.0));
         assert!(text.starts_with("no clear difference"), "{text}");
         let text = compared(&spread(90.0, 100.0, 104.0), &spread(180.0, 200.0, 210.0));
-        assert!(text.starts_with("0.50 times"), "{text}");
+        assert!(text.starts_with("2.0 times fewer"), "{text}");
     }
 }
