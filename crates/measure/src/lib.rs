@@ -8,6 +8,7 @@
 //! Knows no mail and nothing of what is measured.
 
 pub mod chart;
+pub mod counters;
 pub mod histogram;
 pub mod machine;
 pub mod output;
@@ -18,6 +19,7 @@ pub mod stop;
 pub mod table;
 
 pub use chart::Chart;
+pub use counters::DeviceCounters;
 pub use histogram::Histogram;
 pub use machine::{Device, Machine, Place};
 pub use output::{MeasureError, OutputArgs};

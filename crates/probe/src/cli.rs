@@ -4,7 +4,11 @@ use clap::Subcommand;
 use stentor_measure::MeasureError;
 
 #[derive(Subcommand, Debug)]
+// One value a process.
+#[allow(clippy::large_enum_variant)]
 pub enum Command {
+    /// What it costs to append records to a log and make them durable, and what group commit is worth.
+    Log(crate::log::LogArgs),
     /// Trace where a write spends its time, layer by layer.
     Iotrace(crate::iotrace::IotraceArgs),
 }
@@ -12,6 +16,7 @@ pub enum Command {
 /// Runs to the end or to Ctrl-C, and cleans up in either case.
 pub fn run(command: Command) -> Result<(), MeasureError> {
     match command {
+        Command::Log(options) => crate::log::run(&options),
         Command::Iotrace(options) => crate::iotrace::run(&options),
     }
 }

@@ -5,5 +5,7 @@
 
 pub mod cli;
 pub mod iotrace;
+pub mod log;
+mod trouble;
 
 pub use cli::{Command, run};
