@@ -4,9 +4,13 @@ use clap::Subcommand;
 use stentor_measure::MeasureError;
 
 #[derive(Subcommand, Debug)]
+// One value a process.
+#[allow(clippy::large_enum_variant)]
 pub enum Command {
     /// Metadata operations as a mail queue does them: create, write, sync, rename, remove.
     Fs(crate::fs::FsArgs),
+    /// What it costs to append records to a log and make them durable, and what group commit is worth.
+    Log(crate::log::LogArgs),
     /// Trace where a write spends its time, layer by layer.
     Iotrace(crate::iotrace::IotraceArgs),
 }
@@ -15,6 +19,7 @@ pub enum Command {
 pub fn run(command: Command) -> Result<(), MeasureError> {
     match command {
         Command::Fs(options) => crate::fs::run(&options),
+        Command::Log(options) => crate::log::run(&options),
         Command::Iotrace(options) => crate::iotrace::run(&options),
     }
 }

@@ -6,18 +6,19 @@
 pub mod cli;
 pub mod fs;
 pub mod iotrace;
-pub mod size;
-
-use stentor_measure::{MeasureError, OutputArgs, Progress, Report, Stop};
+pub mod log;
+mod trouble;
 
 pub use cli::{Command, run};
+
+use stentor_measure::{MeasureError, OutputArgs, Progress, Report, Stop};
 
 /// What all commands do around their measurement: Ctrl-C, progress, output.
 pub(crate) fn run_measure(
     output: &OutputArgs,
     measure: impl FnOnce(&Stop, &mut Progress) -> Result<Report, MeasureError>,
 ) -> Result<(), MeasureError> {
-    let stop = Stop::on_signals().map_err(|error| MeasureError::Refused(format!("signals: {error}")))?;
+    let stop = Stop::on_signals().map_err(MeasureError::Output)?;
     let mut progress = output.progress();
     let report = measure(&stop, &mut progress)?;
     progress.clear();

@@ -3,7 +3,7 @@
 use clap::ValueEnum;
 
 use super::FsArgs;
-use crate::size;
+use crate::trouble::show_bytes;
 
 const SIZE_BYTES: u64 = 4096;
 const PROCESSES: u32 = 4;
@@ -72,7 +72,7 @@ pub struct Case {
 impl Case {
     const PLAIN: Case = Case { names: Names::New, hash_depth: 0, size: SIZE_BYTES, processes: 1, sync: Sync::Both };
 
-    /// `new, flat, 4 KiB, 1 process, sync both`.
+    /// `new, flat, 4K, 1 process, sync both`.
     pub fn name(&self) -> String {
         let hashed = match self.hash_depth {
             0 => "flat".to_owned(),
@@ -82,7 +82,7 @@ impl Case {
         format!(
             "{}, {hashed}, {}, {} {processes}, sync {}",
             self.names.name(),
-            size::shown(self.size),
+            show_bytes(self.size),
             self.processes,
             self.sync.name()
         )
@@ -148,7 +148,7 @@ mod tests {
         assert_eq!(all.len(), 24);
         let texts: Vec<String> = all.iter().map(Case::name).collect();
         assert!(texts.iter().enumerate().all(|(at, text)| !texts[..at].contains(text)));
-        assert_eq!(texts[0], "new, flat, 512 B, 1 process, sync none");
+        assert_eq!(texts[0], "new, flat, 512, 1 process, sync none");
         assert_eq!(cases("fs --hash-depth 2").len(), 2);
         assert!(Sync::Both.file() && Sync::Both.directory() && !Sync::File.directory() && !Sync::Directory.file());
     }

@@ -16,13 +16,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use stentor_measure::output::Scratch;
 use stentor_measure::{MeasureError, OutputArgs, Progress, Report, Stop, repeat};
 
 pub use case::{Case, Names, Sync};
 use work::Outcome;
 
-use crate::size;
+use crate::trouble::{parse_bytes, scratch, show_bytes};
 
 const FILES_MAX: u32 = 10_000_000;
 const PROCESSES_MAX: u32 = 1024;
@@ -40,7 +39,7 @@ pub struct FsArgs {
     #[arg(long, default_value_t = 0.6, value_name = "SECONDS")]
     pub time_max_s: f64,
     /// Octets of a file; several with commas: 4K,64K.
-    #[arg(long, value_delimiter = ',', value_parser = size::parse, value_name = "BYTES")]
+    #[arg(long, value_delimiter = ',', value_parser = parse_bytes, value_name = "BYTES")]
     pub size: Vec<u64>,
     /// How many work at the same time in the same directories (threads of this process).
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=i64::from(PROCESSES_MAX)))]
@@ -70,7 +69,7 @@ pub fn run(args: &FsArgs) -> Result<(), MeasureError> {
 pub fn measure(args: &FsArgs, stop: &Stop, progress: &mut Progress) -> Result<Report, MeasureError> {
     check(args)?;
     let cases = case::chosen(args);
-    let scratch = Scratch::make(&args.directory)?;
+    let scratch = scratch(&args.directory)?;
     let mut report = report::begin(args, &scratch)?;
     let device = report.places.first().and_then(|place| place.device.clone());
     // All cases in each run, so that what the machine does besides meets all of them.
@@ -100,7 +99,7 @@ fn check(args: &FsArgs) -> Result<(), MeasureError> {
         return refused(format!("--time-max-s {}: between 0 and 3600 seconds", args.time_max_s));
     }
     if let Some(size) = args.size.iter().find(|size| **size > BYTES_MAX) {
-        return refused(format!("--size {}: at most 1 GiB", size::shown(*size)));
+        return refused(format!("--size {}: at most 1 GiB", show_bytes(*size)));
     }
     Ok(())
 }

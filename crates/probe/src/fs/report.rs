@@ -35,6 +35,7 @@ pub fn fill(report: &mut Report, all: &[(Case, Vec<Outcome>)]) {
                 .to_owned(),
         );
     }
+    report.warnings.extend(crate::trouble::busy(&report.machine));
     let few = |(_, runs): &&(Case, Vec<Outcome>)| runs.iter().any(|run| run.cycles < FEW_CYCLES);
     if let Some((case, _)) = all.iter().find(few) {
         report.warnings.push(format!(
@@ -83,7 +84,7 @@ fn cycles(all: &[(Case, Vec<Outcome>)]) -> Table {
         ]),
     );
     for (case, runs) in all {
-        let device = |of: fn(&stentor_measure::Counts) -> f64| {
+        let device = |of: fn(&stentor_measure::DeviceCounters) -> f64| {
             let counted = runs.iter().filter_map(|run| Some((run.device?, run.cycles)));
             Cell::spread(counted.map(|(counts, cycles)| of(&counts) / cycles.max(1) as f64), 1)
         };

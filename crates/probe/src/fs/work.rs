@@ -14,10 +14,11 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, Mode, OFlags, fsync, mkdirat, openat, renameat, unlinkat};
 use rustix::io::Errno;
-use stentor_measure::{Counts, Device, Histogram, MeasureError, Stop};
+use stentor_measure::{Device, DeviceCounters, Histogram, MeasureError, Stop};
 
 use super::case::{Case, Names, Sync};
 use super::{FsArgs, time_max};
+use crate::trouble::explain;
 
 /// Steps of a cycle, in their order. `Open` is creation or, for reused files, taking one from the pool and
 /// opening it.
@@ -92,7 +93,7 @@ pub struct Outcome {
     pub elapsed: Duration,
     pub times: Times,
     /// Of the whole device, whoever used it. None without a device.
-    pub device: Option<Counts>,
+    pub device: Option<DeviceCounters>,
 }
 
 const QUEUES: [&str; 4] = ["incoming", "active", "deferred", "pool"];
@@ -108,8 +109,8 @@ pub fn run(
     device: Option<&Device>,
     stop: &Stop,
 ) -> Result<Outcome, MeasureError> {
-    let failed = |error: Errno| MeasureError::File { path: folder.to_owned(), source: error.into() };
-    let root = prepare(case, folder).map_err(MeasureError::file(folder))?;
+    let failed = |error: Errno| explain(&args.directory, error.into());
+    let root = prepare(case, folder).map_err(|error| explain(&args.directory, error))?;
     // Made by one after the other, before the clock starts.
     let mut workers = Vec::new();
     for number in 0..case.processes {
@@ -121,7 +122,7 @@ pub fn run(
     rustix::fs::syncfs(&root).map_err(failed)?;
     let start = Barrier::new(workers.len() + 1);
     let deadline = time_max(args);
-    let before = device.and_then(Counts::read);
+    let before = device.and_then(|device| DeviceCounters::read(&device.number));
     let (began, results) = std::thread::scope(|scope| {
         let handles: Vec<_> = workers
             .iter_mut()
@@ -139,7 +140,7 @@ pub fn run(
         let results: Vec<_> = handles.into_iter().map(|handle| handle.join().unwrap_or(Err(Errno::IO))).collect();
         (began, results)
     });
-    let after = device.and_then(Counts::read);
+    let after = device.and_then(|device| DeviceCounters::read(&device.number));
     let mut outcome = Outcome { device: after.zip(before).map(|(after, before)| after - before), ..Outcome::default() };
     for (result, worker) in results.into_iter().zip(&workers) {
         outcome.elapsed = outcome.elapsed.max(result.map_err(failed)?.saturating_duration_since(began));
