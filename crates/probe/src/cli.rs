@@ -11,6 +11,8 @@ pub enum Command {
     Fs(crate::fs::FsArgs),
     /// What it costs to append records to a log and make them durable, and what group commit is worth.
     Log(crate::log::LogArgs),
+    /// Embedded engines and our own journal: durable inserts, look-ups, deletes.
+    Kv(crate::kv::KvArgs),
     /// Trace where a write spends its time, layer by layer.
     Iotrace(crate::iotrace::IotraceArgs),
 }
@@ -20,6 +22,7 @@ pub fn run(command: Command) -> Result<(), MeasureError> {
     match command {
         Command::Fs(options) => crate::fs::run(&options),
         Command::Log(options) => crate::log::run(&options),
+        Command::Kv(options) => crate::kv::run(&options),
         Command::Iotrace(options) => crate::iotrace::run(&options),
     }
 }

@@ -6,6 +6,7 @@
 pub mod cli;
 pub mod fs;
 pub mod iotrace;
+pub mod kv;
 pub mod log;
 mod trouble;
 
