@@ -8,7 +8,7 @@
 //! Knows no mail and nothing of what is measured.
 
 pub mod chart;
-pub mod counts;
+pub mod counters;
 pub mod guardian;
 pub mod histogram;
 pub mod loopfs;
@@ -21,7 +21,7 @@ pub mod stop;
 pub mod table;
 
 pub use chart::Chart;
-pub use counts::Counts;
+pub use counters::DeviceCounters;
 pub use guardian::Guardian;
 pub use histogram::Histogram;
 pub use loopfs::{LoopFs, LoopOptions};
