@@ -9,6 +9,10 @@ use stentor_measure::MeasureError;
 pub enum Command {
     /// What it costs to append records to a log and make them durable, and what group commit is worth.
     Log(crate::log::LogArgs),
+    /// Sequential throughput of a directory, buffered and direct.
+    Raw(crate::raw::RawArgs),
+    /// What it costs to ask another process on this machine: TCP, Unix sockets, pipes.
+    Ipc(crate::ipc::IpcArgs),
     /// Trace where a write spends its time, layer by layer.
     Iotrace(crate::iotrace::IotraceArgs),
 }
@@ -17,6 +21,8 @@ pub enum Command {
 pub fn run(command: Command) -> Result<(), MeasureError> {
     match command {
         Command::Log(options) => crate::log::run(&options),
+        Command::Raw(options) => crate::raw::run(&options),
+        Command::Ipc(options) => crate::ipc::run(&options),
         Command::Iotrace(options) => crate::iotrace::run(&options),
     }
 }

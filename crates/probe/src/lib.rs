@@ -5,7 +5,9 @@
 
 pub mod cli;
 pub mod iotrace;
+pub mod ipc;
 pub mod log;
+pub mod raw;
 mod trouble;
 
 pub use cli::{Command, run};
