@@ -4,6 +4,7 @@
 //! pairs them into calls, follows them across threads and gives each nanosecond of an operation to one layer; the
 //! report has the statistics.
 
+pub mod analyse;
 pub mod collect;
 pub mod event;
 pub mod operation;
