@@ -101,10 +101,9 @@ const EXT4: &str = "
     ext4/ext4_writepages_result ext4/ext4_da_write_pages ext4/ext4_da_write_pages_extent
     ext4/ext4_da_write_folios_start ext4/ext4_da_write_folios_end ext4/ext4_alloc_da_blocks
     ext4/ext4_journal_start_inode ext4/ext4_journal_start_sb ext4/ext4_journal_start_reserved
-    ext4/ext4_journal_start ext4/ext4_mark_inode_dirty ext4/ext4_da_reserve_space ext4/ext4_da_update_reserve_space
+    ext4/ext4_journal_start ext4/ext4_mark_inode_dirty  ext4/ext4_da_update_reserve_space
     ext4/ext4_ext_map_blocks_enter ext4/ext4_ext_map_blocks_exit ext4/ext4_ext_handle_unwritten_extents
     ext4/ext4_ext_convert_to_initialized_enter ext4/ext4_ext_convert_to_initialized_fastpath
-    ext4/ext4_es_lookup_extent_enter ext4/ext4_es_lookup_extent_exit ext4/ext4_es_insert_extent
     ext4/ext4_request_blocks ext4/ext4_allocate_blocks ext4/ext4_mballoc_alloc ext4/ext4_mballoc_prealloc
     ext4/ext4_mb_new_inode_pa ext4/ext4_free_blocks ext4/ext4_request_inode ext4/ext4_allocate_inode
     ext4/ext4_free_inode ext4/ext4_fallocate_enter ext4/ext4_fallocate_exit ext4/ext4_truncate_enter

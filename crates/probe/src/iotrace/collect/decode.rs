@@ -21,8 +21,27 @@ pub struct Decoder {
 pub struct Stream {
     pub cpu: u16,
     pub bytes: Vec<u8>,
+    /// Where each page ends in `bytes`: only what means something is kept.
+    pub ends: Vec<usize>,
     /// As the kernel counted.
     pub lost: u64,
+}
+
+impl Stream {
+    pub fn push(&mut self, page: &[u8]) {
+        self.bytes.extend_from_slice(page);
+        self.ends.push(self.bytes.len());
+    }
+
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.ends.clear();
+    }
+
+    fn pages(&self) -> impl Iterator<Item = &[u8]> {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        starts.zip(&self.ends).filter_map(|(start, end)| self.bytes.get(start..*end))
+    }
 }
 
 impl Decoder {
@@ -47,7 +66,7 @@ impl Decoder {
             Trace { kinds: self.kinds.clone(), fields: self.fields.clone(), lost: vec![0; cpus], ..Trace::default() };
         for stream in streams {
             let mut missed = 0_u64;
-            for bytes in stream.bytes.chunks(self.layout.page_bytes().max(1)) {
+            for bytes in stream.pages() {
                 let Some(page) = Page::new(bytes, &self.layout) else { continue };
                 missed = missed.saturating_add(page.missed);
                 trace.events.extend(page.filter_map(|(ns, payload)| {
@@ -152,6 +171,7 @@ pub fn join(traces: Vec<Trace>) -> Trace {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::iotrace::collect::page::used_bytes;
 
     const SWITCH: &str = "name: sched_switch\nID: 5\nformat:\n\
         \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
@@ -175,6 +195,14 @@ mod tests {
         page
     }
 
+    fn stream(cpu: u16, lost: u64, pages: &[Vec<u8>]) -> Stream {
+        let mut stream = Stream { cpu, lost, ..Stream::default() };
+        for page in pages {
+            stream.push(&page[..used_bytes(page, &Layout::default())]);
+        }
+        stream
+    }
+
     fn decoder(name: &str) -> Decoder {
         let mut decoder = Decoder::new(Layout::default(), &["prev_pid", "prev_comm"]);
         decoder.add(name, &Format::parse(SWITCH).unwrap());
@@ -184,8 +212,8 @@ mod tests {
     #[test]
     fn cpus_are_merged_in_order_of_time_and_threads_are_named() {
         let streams = [
-            Stream { cpu: 0, bytes: [page(100, 5, &[1, 2]), page(500, 5, &[3])].concat(), lost: 2 },
-            Stream { cpu: 1, bytes: [page(0, 5, &[]), page(105, 5, &[200]), page(400, 6, &[9])].concat(), lost: 0 },
+            stream(0, 2, &[page(100, 5, &[1, 2]), page(500, 5, &[3])]),
+            stream(1, 0, &[page(0, 5, &[]), page(105, 5, &[200]), page(400, 6, &[9])]),
         ];
         let trace = decoder("sched/sched_switch").decode(&streams);
         let seen: Vec<_> = trace.events.iter().map(|event| (event.ns, event.cpu, event.tid)).collect();
@@ -197,8 +225,8 @@ mod tests {
 
     #[test]
     fn traces_of_two_instances_become_one() {
-        let one = decoder("sched/sched_switch").decode(&[Stream { cpu: 0, bytes: page(100, 5, &[1]), lost: 1 }]);
-        let mut two = decoder("sched/sched_other").decode(&[Stream { cpu: 1, bytes: page(50, 5, &[7]), lost: 4 }]);
+        let one = decoder("sched/sched_switch").decode(&[stream(0, 1, &[page(100, 5, &[1])])]);
+        let mut two = decoder("sched/sched_other").decode(&[stream(1, 4, &[page(50, 5, &[7])])]);
         two.fields.insert(0, "first".to_owned());
         two.events[0].fields.iter_mut().for_each(|(field, _)| *field += 1);
         let mut all = join(vec![one, two]);

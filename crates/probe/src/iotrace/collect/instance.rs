@@ -13,8 +13,10 @@ use std::time::{Duration, Instant};
 
 use stentor_measure::MeasureError;
 
+use crate::iotrace::collect::decode::Stream;
 use crate::iotrace::collect::guard::{Guard, PREFIX};
 use crate::iotrace::collect::kernel::{Tracefs, explained};
+use crate::iotrace::collect::page::{Layout, used_bytes};
 
 /// How long the kernel may take to let go of closed readers.
 const REMOVE_WAIT: Duration = Duration::from_secs(5);
@@ -162,34 +164,37 @@ pub struct Pages {
 }
 
 impl Pages {
-    /// Appends all pages that are there, each of `page_bytes`; how many.
-    pub fn drain(&mut self, page_bytes: usize, into: &mut Vec<u8>) -> Result<usize, MeasureError> {
-        let mut pages = 0;
-        loop {
-            let start = into.len();
-            into.resize(start + page_bytes, 0);
-            let count = match self.file.read(&mut into[start..]) {
+    /// Reads what is there, at most `pages_max` pages; the octets that they hold. With tracing on (`is_on`) it ends once it
+    /// has caught up with the writer, whose last page is never full, so that it does not chase what it causes itself.
+    pub fn drain(
+        &mut self,
+        layout: &Layout,
+        pages_max: usize,
+        is_on: bool,
+        stream: &mut Stream,
+    ) -> Result<usize, MeasureError> {
+        let mut page = vec![0; layout.page_bytes()];
+        let (mut bytes, mut short) = (0, 0);
+        for _ in 0..pages_max {
+            let count = match self.file.read(&mut page) {
                 Ok(count) => count,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {
-                    into.truncate(start);
-                    continue;
-                }
-                Err(error) => {
-                    into.truncate(start);
-                    return if error.kind() == ErrorKind::WouldBlock {
-                        Ok(pages)
-                    } else {
-                        Err(explained(&self.path, error))
-                    };
-                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) => return Err(explained(&self.path, error)),
             };
-            // A short page keeps its place: what is missing is zero, which no reader takes for an event.
             if count == 0 {
-                into.truncate(start);
-                return Ok(pages);
+                break;
             }
-            pages += 1;
+            let used = used_bytes(&page[..count], layout);
+            stream.push(&page[..used]);
+            bytes += used;
+            // The first short one may be the rest of a page that was read in part before.
+            short = if used < layout.page_bytes() / 2 { short + 1 } else { 0 };
+            if is_on && short == 2 {
+                break;
+            }
         }
+        Ok(bytes)
     }
 }
 

@@ -51,6 +51,13 @@ pub fn number(bytes: &[u8], at: usize, size: usize) -> Option<u64> {
     }
 }
 
+/// How much of a page means something: what is behind need not be kept.
+pub fn used_bytes(bytes: &[u8], layout: &Layout) -> usize {
+    let commit = number(bytes, layout.commit_at, layout.commit_bytes).unwrap_or(0);
+    let stored = if commit & MISSED_STORED == 0 { 0 } else { 8 };
+    bytes.len().min(layout.data_at.saturating_add((commit & COMMIT_MASK) as usize).saturating_add(stored))
+}
+
 /// The events of one page.
 #[derive(Clone, Debug)]
 pub struct Page<'a> {

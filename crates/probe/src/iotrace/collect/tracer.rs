@@ -59,6 +59,8 @@ pub struct Tracer {
     /// `system/name` that this kernel does not have, or does not switch on.
     pub missing: Vec<String>,
     bytes_max: usize,
+    /// Of a CPU.
+    buffer_bytes: usize,
     _guard: Guard,
 }
 
@@ -95,6 +97,8 @@ impl Tracer {
                 let all: Vec<String> = tids.iter().map(i32::to_string).collect();
                 tree.instance.write("options/event-fork", "1")?;
                 tree.instance.write("set_event_pid", &all.join("\n"))?;
+                // Our own reading is not to make events that are to be read.
+                let _ = tree.instance.write("set_event_notrace_pid", &own_thread().to_string());
                 let mut calls = choice::calls();
                 // Tells of threads that do nothing else.
                 calls.events.push("sched/sched_process_fork".to_owned());
@@ -105,7 +109,8 @@ impl Tracer {
         }
         missing.sort_unstable();
         missing.dedup();
-        Ok(Tracer { recorders, missing, bytes_max: wanted.bytes_max, _guard: guard })
+        let buffer_bytes = wanted.buffer_kib as usize * 1024;
+        Ok(Tracer { recorders, missing, bytes_max: wanted.bytes_max, buffer_bytes, _guard: guard })
     }
 
     pub fn switch(&self, on: bool) -> Result<(), MeasureError> {
@@ -117,19 +122,24 @@ impl Tracer {
         for recorder in &mut self.recorders {
             recorder.instance.clear()?;
             for stream in &mut recorder.streams {
-                stream.bytes.clear();
+                stream.clear();
             }
         }
         Ok(())
     }
 
-    /// Reads what is in the buffers; how many octets.
+    /// Reads all that is in the buffers, with tracing off; how many octets.
     pub fn drain(&mut self) -> Result<usize, MeasureError> {
+        self.read(false)
+    }
+
+    fn read(&mut self, is_on: bool) -> Result<usize, MeasureError> {
         let mut bytes = 0;
         for recorder in &mut self.recorders {
-            let page_bytes = recorder.decoder.layout.page_bytes();
+            let layout = recorder.decoder.layout;
+            let pages_max = if is_on { self.buffer_bytes.div_ceil(layout.page_bytes()) + 1 } else { usize::MAX };
             for (pages, stream) in recorder.pages.iter_mut().zip(&mut recorder.streams) {
-                bytes += page_bytes * pages.drain(page_bytes, &mut stream.bytes)?;
+                bytes += pages.drain(&layout, pages_max, is_on, stream)?;
             }
         }
         Ok(bytes)
@@ -144,7 +154,7 @@ impl Tracer {
     /// Reads while something runs, until `is_over` says so or memory is full; whether it was not full. Called with tracing on.
     pub fn stream(&mut self, mut is_over: impl FnMut() -> bool) -> Result<bool, MeasureError> {
         while !is_over() {
-            self.drain()?;
+            self.read(true)?;
             if self.is_full() {
                 return Ok(false);
             }
