@@ -7,6 +7,7 @@
 //! The work that is traced is the generator's (`generate`) or any program's (`program`). Text of `trace-cmd report` goes a way of
 //! its own (`text`), as it may tell of functions and not of events.
 
+pub mod analyse;
 pub mod collect;
 pub mod devices;
 pub mod event;
