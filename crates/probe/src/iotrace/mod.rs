@@ -11,11 +11,14 @@ pub mod analyse;
 pub mod collect;
 pub mod devices;
 pub mod event;
+mod functions;
 pub mod generate;
+mod loss;
 pub mod operation;
 pub mod options;
 pub mod program;
 mod session;
+pub mod text;
 
 pub use event::{Event, Trace, Value};
 pub use operation::{Access, FileState, Operation, Order, Path, Sync, Traced, Work};

@@ -82,6 +82,12 @@ pub struct IotraceArgs {
     /// How much is traced.
     #[arg(long, value_enum, default_value = "fs")]
     pub scope: Scope,
+    /// For the function graph: only what these functions call; empty: everything.
+    #[arg(long, value_delimiter = ',', default_value = "vfs_write,vfs_read,vfs_fsync_range", value_name = "NAMES")]
+    pub functions: Vec<String>,
+    /// For the function graph: calls within calls; 0: any.
+    #[arg(long, default_value_t = 0, value_name = "CALLS")]
+    pub depth: u32,
     /// Buffer of each CPU. Too small loses events, which the report says.
     #[arg(long, default_value_t = 4096, value_parser = clap::value_parser!(u32).range(16..=4_194_304), value_name = "KIB")]
     pub buffer_kib: u32,

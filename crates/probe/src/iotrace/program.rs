@@ -126,6 +126,24 @@ impl Drop for Held {
     }
 }
 
+/// Lets a held command go, and waits until it or the process ends, for the deadline or a stop.
+pub fn wait(held: &mut Option<Held>, roots: &[i32], end: Instant, stop: &Stop) {
+    if let Some(held) = held {
+        held.release();
+    }
+    while !is_over(held, roots, end, stop) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn is_over(held: &mut Option<Held>, roots: &[i32], end: Instant, stop: &Stop) -> bool {
+    let has_ended = match held {
+        Some(held) => held.has_ended(),
+        None => roots.first().is_none_or(|pid| !Path::new(&format!("/proc/{pid}")).exists()),
+    };
+    has_ended || Instant::now() >= end || stop.is_set()
+}
+
 /// Traces until it ends, for `seconds` at most. `held`: the command, else the process runs already.
 pub fn follow(
     tracer: &mut Tracer,
@@ -141,14 +159,7 @@ pub fn follow(
         held.release();
     }
     let end = deadline(seconds);
-    let process = roots.first().map(|pid| format!("/proc/{pid}")).unwrap_or_default();
-    let streamed = tracer.stream(|| {
-        let has_ended = match &mut held {
-            Some(held) => held.has_ended(),
-            None => !Path::new(&process).exists(),
-        };
-        has_ended || Instant::now() >= end || stop.is_set()
-    });
+    let streamed = tracer.stream(|| is_over(&mut held, roots, end, stop));
     tracer.switch(false)?;
     let traced_ns = now_ns() - before;
     let mut warnings = Vec::new();

@@ -11,7 +11,9 @@ use crate::iotrace::collect::kernel::Tracefs;
 use crate::iotrace::collect::tracer::{Threads, own_thread};
 use crate::iotrace::collect::{FileSystem, Scope, Tracer, Wanted};
 use crate::iotrace::devices::Below;
+use crate::iotrace::functions;
 use crate::iotrace::generate::{self, Run};
+use crate::iotrace::loss;
 use crate::iotrace::operation::{Traced, Work};
 use crate::iotrace::options::IotraceArgs;
 use crate::iotrace::program::{self, Held};
@@ -20,7 +22,13 @@ use crate::iotrace::program::{self, Held};
 const FREE_SHARE: u64 = 2;
 
 pub fn run(options: &IotraceArgs) -> Result<(), MeasureError> {
+    if let Some(done) = functions::instead(options) {
+        return done;
+    }
     let stop = Stop::on_signals().map_err(MeasureError::file("signals"))?;
+    if options.loss {
+        return loss::run(options, &stop);
+    }
     let mut report = Report::new("probe-iotrace", "Where a write spends its life");
     let mut progress = options.output.progress();
     let traced = if options.pid.is_some() || options.command {

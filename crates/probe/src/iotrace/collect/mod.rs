@@ -14,9 +14,11 @@
 pub mod choice;
 pub mod decode;
 pub mod format;
+pub mod function_graph;
 pub mod guard;
 pub mod instance;
 pub mod kernel;
+pub mod list;
 pub mod page;
 pub mod tracer;
 

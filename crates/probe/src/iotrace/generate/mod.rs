@@ -42,6 +42,29 @@ pub struct Made {
     pub traced_ns: u64,
 }
 
+/// Whoever collects, as the generator sees it.
+pub trait Switch {
+    /// Forgets all that has been traced.
+    fn clear(&mut self) -> Result<(), MeasureError>;
+    fn switch(&self, on: bool) -> Result<(), MeasureError>;
+    /// Makes room in the buffers, with tracing off; how many octets there were.
+    fn drain(&mut self) -> Result<usize, MeasureError>;
+}
+
+impl Switch for Tracer {
+    fn clear(&mut self) -> Result<(), MeasureError> {
+        Tracer::clear(self)
+    }
+
+    fn switch(&self, on: bool) -> Result<(), MeasureError> {
+        Tracer::switch(self, on)
+    }
+
+    fn drain(&mut self) -> Result<usize, MeasureError> {
+        Tracer::drain(self)
+    }
+}
+
 /// Nanoseconds of `CLOCK_MONOTONIC`, the trace's clock.
 pub fn now_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
@@ -74,13 +97,24 @@ impl Pace {
 
 /// Does one run in a folder of its own. Operations before a stop are kept.
 pub fn run(folder: &Path, run: &Run, tracer: &mut Tracer, stop: &Stop) -> Result<Made, MeasureError> {
+    let (operations, traced_ns) = operate(folder, run, tracer, stop)?;
+    Ok(Made { trace: tracer.finish()?, operations, traced_ns })
+}
+
+/// The operations alone, each with the collector on, and for how long it was. What was written is read again at the end.
+pub fn operate(
+    folder: &Path,
+    run: &Run,
+    collector: &mut impl Switch,
+    stop: &Stop,
+) -> Result<(Vec<Operation>, u64), MeasureError> {
     let mut target = Target::prepare(folder, run.work, run.count, run.key)?;
     let mut block = Block::new(run.work.size as usize);
     let mut operations = Vec::with_capacity(run.count as usize);
     let mut pace = Pace::new(run.buffer_kib);
     let tid = own_thread();
     let mut traced_ns = 0;
-    tracer.clear()?;
+    collector.clear()?;
     for number in 0..run.count as usize {
         if stop.is_set() {
             break;
@@ -92,9 +126,9 @@ pub fn run(folder: &Path, run: &Run, tracer: &mut Tracer, stop: &Stop) -> Result
         let path = target.path_of(number);
         let file = target.opened(number)?;
         let before = now_ns();
-        tracer.switch(true)?;
+        collector.switch(true)?;
         let done = once(file, &run.work, offset, &mut block);
-        tracer.switch(false)?;
+        collector.switch(false)?;
         traced_ns += now_ns() - before;
         let [start_ns, moved_ns, end_ns] = done.map_err(MeasureError::file(&path))?;
         if run.work.access == Access::Read {
@@ -104,14 +138,13 @@ pub fn run(folder: &Path, run: &Run, tracer: &mut Tracer, stop: &Stop) -> Result
         operations.push(Operation { tid, start_ns, moved_ns, end_ns, bytes: run.work.size, access });
         pace.since += 1;
         if pace.is_due() {
-            let bytes = tracer.drain()?;
+            let bytes = collector.drain()?;
             pace.drained(bytes);
         }
     }
-    let trace = tracer.finish()?;
     target.verify(operations.len())?;
     target.remove();
-    Ok(Made { trace, operations, traced_ns })
+    Ok((operations, traced_ns))
 }
 
 /// The system calls of one operation, and the times before, between and after them.
