@@ -1,15 +1,13 @@
 //! What `stentor lab ...` calls: plain functions that write to standard output and end with Ctrl-C or when done.
 
-use crate::behaviour::Behaviour;
 use crate::error::LabError;
 use crate::lab::Lab;
 use crate::recorder::{Mode, Recorder};
 use crate::scenario::Scenario;
-use crate::sink::SinkOnly;
 use crate::source::{Source, SourceReport};
+use clap::{Args, ValueEnum};
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
@@ -17,7 +15,52 @@ use tokio::time::{Instant, sleep_until};
 /// Longer than anybody waits, short enough to be added to a time.
 const FOR_EVER: Duration = Duration::from_hours(24 * 365);
 
-/// Options of [`run_scenario`] and [`run_sink`].
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Record {
+    Counters,
+    Compact,
+    Full,
+}
+
+/// What is kept, and when it ends: options of `lab run` and `lab sink`.
+#[derive(Args, Debug, Clone)]
+pub struct Recording {
+    /// What is kept of each copy.
+    #[arg(long, value_enum, default_value = "compact")]
+    record: Record,
+    /// End after so many copies.
+    #[arg(long)]
+    copies: Option<u64>,
+    /// End after so many seconds.
+    #[arg(long)]
+    seconds: Option<f64>,
+    /// Print the counters every so many seconds.
+    #[arg(long)]
+    every: Option<f64>,
+    /// Write what was received as JSON lines at the end.
+    #[arg(long, value_name = "FILE")]
+    dump: Option<PathBuf>,
+}
+
+impl Recording {
+    pub fn options(&self, smtp_port: Option<u16>, dns_port: Option<u16>) -> RunOptions {
+        RunOptions {
+            smtp_port,
+            dns_port,
+            mode: match self.record {
+                Record::Counters => Mode::Counters,
+                Record::Compact => Mode::Compact,
+                Record::Full => Mode::Full,
+            },
+            duration: self.seconds.and_then(|s| Duration::try_from_secs_f64(s).ok()),
+            copies: self.copies,
+            dump: self.dump.clone(),
+            report_every: self.every.and_then(|s| Duration::try_from_secs_f64(s).ok()),
+        }
+    }
+}
+
+/// Options of [`run_scenario`] and of [`crate::run_sink`].
 #[derive(Debug, Clone, Default)]
 pub struct RunOptions {
     /// In place of the scenario's.
@@ -50,16 +93,6 @@ pub async fn run_scenario(path: &Path, options: &RunOptions) -> Result<(), LabEr
     watch(lab.recorder(), options).await?;
     say(&serde_json::json!(lab.stats()).to_string())?;
     lab.stop().await;
-    Ok(())
-}
-
-/// One sink until Ctrl-C (or the options' end).
-pub async fn run_sink(address: SocketAddr, behaviour: Behaviour, options: &RunOptions) -> Result<(), LabError> {
-    let sink = SinkOnly::start(address, behaviour, options.mode)?;
-    say(&format!("SMTP at {}", sink.address()))?;
-    watch(sink.recorder(), options).await?;
-    say(&serde_json::json!(sink.recorder().stats()).to_string())?;
-    sink.stop().await;
     Ok(())
 }
 
@@ -137,6 +170,11 @@ async fn watch(recorder: &Recorder, options: &RunOptions) -> Result<(), LabError
         result = report => result?,
         result = tokio::signal::ctrl_c() => result?,
     }
+    dump(recorder, options)
+}
+
+/// What was received, into the file of `--dump`.
+pub(crate) fn dump(recorder: &Recorder, options: &RunOptions) -> Result<(), LabError> {
     if let Some(path) = &options.dump {
         let mut out = BufWriter::new(File::create(path)?);
         recorder.dump(&mut out)?;
@@ -145,7 +183,8 @@ async fn watch(recorder: &Recorder, options: &RunOptions) -> Result<(), LabError
     Ok(())
 }
 
-fn say(line: &str) -> Result<(), LabError> {
+/// A line on standard output, at once.
+pub(crate) fn say(line: &str) -> Result<(), LabError> {
     let mut out = io::stdout().lock();
     writeln!(out, "{line}")?;
     out.flush()?;

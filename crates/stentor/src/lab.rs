@@ -6,9 +6,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::{Args, Subcommand, ValueEnum};
-use stentor_lab::cli::{RunOptions, run_scenario, run_sink, run_source, write_hosts, write_subscribers};
-use stentor_lab::{Behaviour, LabError, Mode, Source};
+use clap::{Args, Subcommand};
+use stentor_lab::cli::{Recording, run_scenario, run_source, write_hosts, write_subscribers};
+use stentor_lab::{HoldArgs, LabError, SinkArgs, Source, run_hold, run_sink};
 
 use crate::cli::fail;
 
@@ -33,17 +33,10 @@ enum Command {
         #[arg(long)]
         dns_port: Option<u16>,
     },
-    /// Serve one sink.
-    Sink {
-        /// Where it listens.
-        #[arg(default_value = "127.0.0.1:2626")]
-        address: SocketAddr,
-        /// How it behaves, as in a scenario: `rtt_ms = 50, no_chunking = true`.
-        #[arg(long, default_value = "")]
-        behaviour: String,
-        #[command(flatten)]
-        recording: Recording,
-    },
+    /// Serve one sink, of a model, with a store or without, and report what it took.
+    Sink(SinkArgs),
+    /// Open very many connections, keep them, send over some: what bounds a server or a source address.
+    Hold(HoldArgs),
     /// Send load and report rates and latencies as JSON.
     Source {
         target: SocketAddr,
@@ -88,52 +81,17 @@ enum Command {
     },
 }
 
-#[derive(Clone, Copy, ValueEnum)]
-enum Record {
-    Counters,
-    Compact,
-    Full,
-}
-
-#[derive(Args)]
-struct Recording {
-    /// What is kept of each copy.
-    #[arg(long, value_enum, default_value = "compact")]
-    record: Record,
-    /// End after so many copies.
-    #[arg(long)]
-    copies: Option<u64>,
-    /// End after so many seconds.
-    #[arg(long)]
-    seconds: Option<f64>,
-    /// Print the counters every so many seconds.
-    #[arg(long)]
-    every: Option<f64>,
-    /// Write what was received as JSON lines at the end.
-    #[arg(long, value_name = "FILE")]
-    dump: Option<PathBuf>,
-}
-
-impl Recording {
-    fn options(self, smtp_port: Option<u16>, dns_port: Option<u16>) -> RunOptions {
-        RunOptions {
-            smtp_port,
-            dns_port,
-            mode: match self.record {
-                Record::Counters => Mode::Counters,
-                Record::Compact => Mode::Compact,
-                Record::Full => Mode::Full,
-            },
-            duration: self.seconds.and_then(|s| Duration::try_from_secs_f64(s).ok()),
-            copies: self.copies,
-            dump: self.dump,
-            report_every: self.every.and_then(|s| Duration::try_from_secs_f64(s).ok()),
-        }
-    }
-}
-
 pub fn run(options: Options) -> ExitCode {
     crate::process::raise_descriptor_limit();
+    // They have threads of their own.
+    let done = match &options.command {
+        Command::Sink(sink) => Some(run_sink(sink)),
+        Command::Hold(hold) => Some(run_hold(hold)),
+        _ => None,
+    };
+    if let Some(done) = done {
+        return done.map_or_else(|error| fail(&error.to_string()), |()| ExitCode::SUCCESS);
+    }
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return fail(&format!("the runtime cannot be started: {error}")),
@@ -146,12 +104,10 @@ pub fn run(options: Options) -> ExitCode {
 
 async fn carry_out(command: Command) -> Result<(), LabError> {
     match command {
+        Command::Sink(sink) => run_sink(&sink),
+        Command::Hold(hold) => run_hold(&hold),
         Command::Run { scenario, recording, smtp_port, dns_port } => {
             run_scenario(&scenario, &recording.options(smtp_port, dns_port)).await
-        }
-        Command::Sink { address, behaviour, recording } => {
-            let behaviour = Behaviour::parse(&behaviour).map_err(LabError::Scenario)?;
-            run_sink(address, behaviour, &recording.options(None, None)).await
         }
         Command::Source {
             target,
