@@ -26,6 +26,7 @@ mod http_api;
 mod http_auth;
 mod http_inject;
 mod http_metrics;
+mod iotrace;
 mod kit;
 mod large;
 mod limits;
