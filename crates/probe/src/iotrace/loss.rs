@@ -18,9 +18,9 @@ use crate::iotrace::devices::Below;
 use crate::iotrace::options::IotraceArgs;
 use crate::iotrace::program::{self, Held};
 
-const BUFFERS_KIB: [u32; 4] = [64, 256, 1024, 4096];
+const BUFFERS_KIB: [u32; 3] = [64, 512, 4096];
 /// Writes of the load, by each of its writers.
-const WRITES: u32 = 200;
+const WRITES: u32 = 100;
 const WRITE_BYTES: u32 = 16 << 10;
 /// No load takes longer; what it has done by then is counted.
 const SECONDS_MAX: f64 = 30.0;

@@ -238,4 +238,39 @@ mod tests {
         name_functions(&mut all, &["prev_pid"], &BTreeMap::from([(7, "wb_workfn".to_owned())]));
         assert_eq!(all.events[0].value(pid), Some(&Value::Text("wb_workfn".into())));
     }
+
+    /// A page as a 6.18 kernel gave it: a thread that writes 100 octets, sleeps 0.3 s and writes 4097. The sleep is longer than
+    /// an event's own delta can tell, so that a `TIME_EXTEND` stands between.
+    #[test]
+    fn a_page_of_a_real_kernel() {
+        let mut decoder = Decoder::new(Layout::default(), &["fd", "count", "ret"]);
+        for (name, format) in [
+            ("syscalls/sys_enter_write", include_str!("fixtures/sys_enter_write.format")),
+            ("syscalls/sys_exit_write", include_str!("fixtures/sys_exit_write.format")),
+        ] {
+            decoder.add(name, &Format::parse(format).unwrap());
+        }
+        let trace = decoder.decode(&[stream(0, 0, &[include_bytes!("fixtures/page.bin").to_vec()])]);
+        let number = |event: &crate::iotrace::Event, name| event.number(trace.field(name).unwrap());
+        let seen: Vec<_> = trace
+            .events
+            .iter()
+            .map(|event| (event.kind, number(event, "fd"), number(event, "count"), number(event, "ret")))
+            .collect();
+        let (enter, exit) = (0, 1);
+        let expected = [
+            // The end of the write that switched tracing on, and the beginning of the one that switched it off.
+            (exit, None, None, Some(1)),
+            (enter, Some(3), Some(100), None),
+            (exit, None, None, Some(100)),
+            (enter, Some(3), Some(4097), None),
+            (exit, None, None, Some(4097)),
+            (enter, Some(4), Some(1), None),
+        ];
+        assert_eq!(seen, expected);
+        assert!(trace.events.iter().all(|event| (event.tid, event.context) == (5239, 0)));
+        // What the thread's own clock said before the first and after the second.
+        assert!(trace.events[1].ns > 37_528_472_672_182 && trace.events[4].ns < 37_528_776_082_203);
+        assert!((300_000_000..301_000_000).contains(&(trace.events[3].ns - trace.events[2].ns)));
+    }
 }

@@ -15,7 +15,7 @@ pub struct Layout {
 impl Layout {
     /// Of a whole page: as much is read at a time.
     pub fn page_bytes(&self) -> usize {
-        self.data_at + self.data_bytes
+        self.data_at.saturating_add(self.data_bytes)
     }
 }
 

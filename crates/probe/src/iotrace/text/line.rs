@@ -109,6 +109,7 @@ fn lost(rest: &str) -> Option<Line<'_>> {
 
 /// `comm-pid [cpu] flags time: event: text`, as trace-cmd and ftrace's default layout have it.
 fn report_line(line: &str) -> Option<Line<'_>> {
+    let line = without_buffer(line);
     for (at, _) in line.match_indices('[') {
         let Some((cpu, rest)) = digits(&line[at + 1..]) else { continue };
         let Some(rest) = rest.strip_prefix(']') else { continue };
@@ -137,6 +138,15 @@ fn report_line(line: &str) -> Option<Line<'_>> {
         });
     }
     None
+}
+
+/// With several buffers trace-cmd puts the buffer's name in front (`mine:      dd-12 [000] ...`); else a line begins with
+/// blanks, as a thread's name is shorter than its column.
+fn without_buffer(line: &str) -> &str {
+    match line.split_once(": ") {
+        Some((name, rest)) if !name.contains([' ', '[']) && !name.is_empty() && rest.contains(" [") => rest,
+        _ => line,
+    }
 }
 
 /// `+ 36.358 us |  }` behind `funcgraph_exit:`.

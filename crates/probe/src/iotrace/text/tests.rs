@@ -24,6 +24,8 @@ const MARKS: &str = include_str!("fixtures/ftrace-marks.txt");
 const TASKS: &str = include_str!("fixtures/ftrace-proc.txt");
 const ABSTIME: &str = include_str!("fixtures/ftrace-abstime.txt");
 const RETVAL: &str = include_str!("fixtures/ftrace-retval.txt");
+/// `trace-cmd extract -B stentorx` and `trace-cmd report` of version 3.1.6, of five synchronous writes by dd on a 6.18 kernel.
+const REPORT: &str = include_str!("fixtures/trace-cmd-report.txt");
 /// In the forms of `kernel/trace/trace_functions_graph.c`: switches of tasks, and interrupts.
 const SWITCHES: &str = include_str!("fixtures/switches.txt");
 
@@ -116,6 +118,16 @@ fn tasks_that_switch_keep_their_calls_and_interrupts_are_told_apart() {
 }
 
 #[test]
+fn tracepoints_of_a_named_buffer() {
+    let totals = totals(REPORT);
+    let counts = ["sched_switch", "block_bio_queue", "block_rq_issue", "block_rq_complete", "ext4_sync_file_enter"];
+    assert_eq!(counts.map(|name| totals.events[name]), [16, 3, 2, 2, 1]);
+    let of = |name: &str| totals.processes[name].events;
+    assert_eq!((of("dd-3149"), of("lto cgu.08.rcgu-3128"), of("kworker/u8:1-12409")), (22, 4, 1));
+    assert_eq!((totals.lines, totals.unknown_lines, totals.events.values().sum()), (40, 0, 40_u64));
+}
+
+#[test]
 fn names_of_threads_hold_anything() {
     let text = "   my app: x-1 [9]-2022  [003] d..2.  100.000001: funcgraph_entry:        0.250 us   |  fput();\n\
                   kworker/u4:1-ev-33    (   33) [001]    5.000002: sched_switch:         a:1 [120] S ==> b:2 [120]\n\
@@ -178,7 +190,7 @@ proptest! {
     /// Lines like those of a trace, cut and mixed: exclusive time is never more than all calls' durations.
     #[test]
     fn any_lines_are_read(picks in proptest::collection::vec((0_usize..200, 0_usize..90), 0..60)) {
-        let lines: Vec<&str> = [RECORD_MAN, SYS_OPEN, MARKS, TASKS, ABSTIME, RETVAL, SWITCHES]
+        let lines: Vec<&str> = [REPORT, RECORD_MAN, SYS_OPEN, MARKS, TASKS, ABSTIME, RETVAL, SWITCHES]
             .iter().flat_map(|text| text.lines()).collect();
         let mut text = String::new();
         for (at, cut) in &picks {
