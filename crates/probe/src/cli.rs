@@ -13,6 +13,10 @@ pub enum Command {
     Log(crate::log::LogArgs),
     /// Embedded engines and our own journal: durable inserts, look-ups, deletes.
     Kv(crate::kv::KvArgs),
+    /// Sequential throughput of a directory, buffered and direct.
+    Raw(crate::raw::RawArgs),
+    /// What it costs to ask another process on this machine: TCP, Unix sockets, pipes.
+    Ipc(crate::ipc::IpcArgs),
     /// Trace where a write spends its time, layer by layer.
     Iotrace(crate::iotrace::IotraceArgs),
 }
@@ -23,6 +27,8 @@ pub fn run(command: Command) -> Result<(), MeasureError> {
         Command::Fs(options) => crate::fs::run(&options),
         Command::Log(options) => crate::log::run(&options),
         Command::Kv(options) => crate::kv::run(&options),
+        Command::Raw(options) => crate::raw::run(&options),
+        Command::Ipc(options) => crate::ipc::run(&options),
         Command::Iotrace(options) => crate::iotrace::run(&options),
     }
 }

@@ -6,8 +6,10 @@
 pub mod cli;
 pub mod fs;
 pub mod iotrace;
+pub mod ipc;
 pub mod kv;
 pub mod log;
+pub mod raw;
 mod trouble;
 
 pub use cli::{Command, run};
