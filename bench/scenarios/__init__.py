@@ -9,6 +9,7 @@ from scenarios import (
     log_cost,
     log_speed,
     measure_iotrace,
+    measure_probe,
     million,
     op_browser,
     queue_growth,
@@ -47,4 +48,5 @@ SCENARIOS = (
     log_speed.DayChart,
     op_browser.Browser,
     measure_iotrace.Iotrace,
+    measure_probe.Probe,
 )

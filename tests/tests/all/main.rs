@@ -34,6 +34,7 @@ mod lists;
 mod live;
 mod memory_cap;
 mod policy;
+mod probe_log;
 mod real_clients;
 mod realstat_screen;
 mod report;
