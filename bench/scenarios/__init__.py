@@ -8,6 +8,7 @@ from scenarios import (
     large,
     log_cost,
     log_speed,
+    measure_sink,
     million,
     op_browser,
     queue_growth,
@@ -45,4 +46,5 @@ SCENARIOS = (
     log_speed.LogSpeed,
     log_speed.DayChart,
     op_browser.Browser,
+    measure_sink.Sink,
 )

@@ -27,6 +27,7 @@ mod http_auth;
 mod http_inject;
 mod http_metrics;
 mod kit;
+mod lab_sink;
 mod large;
 mod limits;
 mod lists;
