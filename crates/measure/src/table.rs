@@ -1,6 +1,7 @@
 //! Tables: the same cells as text, CSV and JSON.
 
 use serde_json::{Map, Value, json};
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use crate::runs::Spread;
@@ -9,13 +10,20 @@ use crate::runs::Spread;
 /// (`sync_p99_us`). `title` stands above the column in text.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Column {
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     pub title: String,
+    /// In text it stands above the table if it is the same in all rows, and nowhere if it is empty in all.
+    pub folds: bool,
 }
 
 impl Column {
-    pub fn new(name: &'static str, title: impl Into<String>) -> Column {
-        Column { name, title: title.into() }
+    pub fn new(name: impl Into<Cow<'static, str>>, title: impl Into<String>) -> Column {
+        Column { name: name.into(), title: title.into(), folds: false }
+    }
+
+    /// One that says what was measured, often the same in all rows.
+    pub fn folding(name: impl Into<Cow<'static, str>>, title: impl Into<String>) -> Column {
+        Column { folds: true, ..Column::new(name, title) }
     }
 }
 
@@ -102,10 +110,24 @@ impl Table {
             cells.chain([self.columns[at].title.chars().count()]).max().unwrap_or(0)
         };
         let widths: Vec<usize> = (0..self.columns.len()).map(width).collect();
-        let mut out = format!("{}\n", self.title);
+        let is_same = |at: usize| shown.windows(2).all(|rows| rows[0][at] == rows[1][at]);
+        let folded: Vec<bool> = (0..self.columns.len())
+            .map(|at| {
+                self.columns[at].folds
+                    && !shown.is_empty()
+                    && (shown[0][at].is_empty() || shown.len() > 1)
+                    && is_same(at)
+            })
+            .collect();
+        let mut out = self.title.clone();
+        for at in (0..self.columns.len()).filter(|at| folded[*at] && !shown[0][*at].is_empty()) {
+            // Writing to a String cannot fail.
+            let _ = write!(out, ", {} {}", self.columns[at].title, shown[0][at]);
+        }
+        out.push('\n');
         let mut line = |cells: Vec<&str>| {
             let mut text = String::new();
-            for (at, cell) in cells.iter().enumerate() {
+            for (at, cell) in cells.iter().enumerate().filter(|(at, _)| !folded[*at]) {
                 // Writing to a String cannot fail.
                 let _ = if is_text[at] {
                     write!(text, "  {cell:<0$}", widths[at])
@@ -129,7 +151,7 @@ impl Table {
             (0..self.columns.len()).map(|at| self.rows.iter().any(|row| matches!(row[at], Cell::Spread(..)))).collect();
         let mut head = Vec::new();
         for (column, is_spread) in self.columns.iter().zip(&spreads) {
-            head.push(column.name.to_owned());
+            head.push(column.name.to_string());
             if *is_spread {
                 head.extend([format!("{}_min", column.name), format!("{}_max", column.name)]);
             }
@@ -158,7 +180,7 @@ impl Table {
     /// An array of objects by column name.
     pub fn to_json(&self) -> Value {
         let rows = self.rows.iter().map(|row| {
-            let cells = self.columns.iter().zip(row).map(|(column, cell)| (column.name.to_owned(), cell.json()));
+            let cells = self.columns.iter().zip(row).map(|(column, cell)| (column.name.to_string(), cell.json()));
             Value::Object(cells.collect::<Map<_, _>>())
         });
         Value::Array(rows.collect())
@@ -220,6 +242,20 @@ mod tests {
         let json = table().to_json();
         assert_eq!(json[0]["rate_per_s"]["median"], 1234.5);
         assert_eq!(json[1]["rate_per_s"], Value::Null);
+    }
+
+    #[test]
+    fn columns_that_are_the_same_everywhere_stand_above() {
+        let columns = vec![Column::folding("way", "way"), Column::new("n", "n"), Column::folding("remark", "")];
+        let mut table = Table::new("t", "Title", columns);
+        let row = |way: &str, remark: &str| vec![Cell::text(way), Cell::Count(7), Cell::text(remark)];
+        table.push(row("direct", ""));
+        assert_eq!(table.to_text(), "Title\n  way     n\n  direct  7\n");
+        table.push(row("direct", ""));
+        assert_eq!(table.to_text(), "Title, way direct\n  n\n  7\n  7\n");
+        assert_eq!(table.to_csv(), "way,n,remark\ndirect,7,\ndirect,7,\n");
+        table.push(row("buffered", "why"));
+        assert_eq!(table.to_text().lines().count(), 5);
     }
 
     #[test]

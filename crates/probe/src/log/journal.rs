@@ -1,0 +1,325 @@
+//! Stentor's own journal as a log: what its batches, checksums, segments and checkpoints cost over bare writes.
+//!
+//! It is driven as the server does: one owner, one batch a commit, another thread that prepares segments, checkpoints when
+//! they are due (there is nothing to keep, so that they are small) so that segments are recycled.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use stentor_journal::{Batch, CheckpointStep, CommitError, Disk, DiskFile, Journal, JournalError, Options, RealDisk};
+
+use super::medium::{Log, Trouble, nanos_since};
+use super::record::{Found, Scan};
+
+const SEGMENT_BYTES_MIN: u64 = 16 << 20;
+/// Beside the records: a batch's header, record words, a checkpoint's markers.
+const BATCH_SPARE_BYTES: u64 = 64 << 10;
+const RECORD_SPARE_BYTES: u64 = 16;
+/// It is told when there is something to do; this is for what it was not told.
+const PREPARE_EVERY: Duration = Duration::from_millis(50);
+/// For the first segment; the commit makes it if it is not there by then.
+const PREPARE_MAX: Duration = Duration::from_mins(1);
+
+/// A disk that says how long its last sync took.
+struct TimedDisk {
+    inner: RealDisk,
+    sync_ns: Arc<AtomicU64>,
+}
+
+struct TimedFile {
+    inner: Arc<dyn DiskFile>,
+    sync_ns: Arc<AtomicU64>,
+}
+
+impl TimedDisk {
+    fn timed(&self, inner: Arc<dyn DiskFile>) -> Arc<dyn DiskFile> {
+        Arc::new(TimedFile { inner, sync_ns: Arc::clone(&self.sync_ns) })
+    }
+}
+
+impl Disk for TimedDisk {
+    fn list(&self) -> io::Result<Vec<String>> {
+        self.inner.list()
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        self.inner.open(name).map(|file| self.timed(file))
+    }
+
+    fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        self.inner.create(name).map(|file| self.timed(file))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.inner.remove(name)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.inner.rename(from, to)
+    }
+
+    fn sync_dir(&self) -> io::Result<()> {
+        self.inner.sync_dir()
+    }
+
+    fn free_bytes(&self) -> io::Result<u64> {
+        self.inner.free_bytes()
+    }
+}
+
+impl DiskFile for TimedFile {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        self.inner.read_at(offset, buffer)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.inner.write_at(offset, bytes)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        let begin = Instant::now();
+        let outcome = self.inner.sync_data();
+        IS_OWNER.with(|is| if is.get() { self.sync_ns.fetch_add(nanos_since(begin), Ordering::Relaxed) } else { 0 });
+        outcome
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.inner.len()
+    }
+
+    fn preallocate(&self, len: u64) -> io::Result<()> {
+        self.inner.preallocate(len)
+    }
+
+    fn settle(&self) -> io::Result<()> {
+        self.inner.settle()
+    }
+}
+
+thread_local! {
+    /// The thread is within a commit: its syncs are counted, the preparer's are not.
+    static IS_OWNER: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
+
+/// Makes segments ready.
+struct Preparing {
+    end: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Preparing {
+    fn of(journal: &Journal) -> io::Result<Preparing> {
+        let (preparer, end) = (journal.preparer(), Arc::new(AtomicBool::new(false)));
+        let ended = Arc::clone(&end);
+        let work = move || {
+            while !ended.load(Ordering::Acquire) {
+                // What fails here fails in the commit that wants the segment.
+                if !matches!(preparer.prepare(), Ok(true)) {
+                    std::thread::park_timeout(PREPARE_EVERY);
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("segments".to_owned()).spawn(work)?;
+        Ok(Preparing { end, thread: Some(thread) })
+    }
+
+    fn nudge(&self) {
+        if let Some(thread) = &self.thread {
+            thread.thread().unpark();
+        }
+    }
+}
+
+impl Drop for Preparing {
+    fn drop(&mut self) {
+        self.end.store(true, Ordering::Release);
+        self.nudge();
+        if let Some(thread) = self.thread.take() {
+            // A panic there was said on standard error.
+            let _ = thread.join();
+        }
+    }
+}
+
+pub struct JournalLog {
+    // Ends before the journal does.
+    preparing: Preparing,
+    journal: Journal,
+    batch: Batch,
+    record_bytes: usize,
+    sync_ns: Arc<AtomicU64>,
+    folder: PathBuf,
+    options: Options,
+}
+
+fn options(commit_bytes: u64, records: u64) -> Options {
+    let batch = commit_bytes + records * RECORD_SPARE_BYTES + BATCH_SPARE_BYTES;
+    let segment_bytes = (2 * batch).max(SEGMENT_BYTES_MIN).next_multiple_of(stentor_journal::BLOCK_BYTES as u64);
+    Options { segment_bytes, batch_bytes_max: batch as usize, seed: 0x6a6f_7572_6e61_6c21, ..Options::default() }
+}
+
+/// What one may take on the disk: in use, ready and being made.
+pub fn space_mib(commit_bytes: u64, records: u64) -> u64 {
+    (6 * options(commit_bytes, records).segment_bytes) >> 20
+}
+
+fn opening(error: JournalError) -> Trouble {
+    match error {
+        JournalError::Io { source, .. } => Trouble::Io(source),
+        JournalError::Options(why) => Trouble::NotHere(format!("the journal does not take this: {why}")),
+        other => Trouble::Io(io::Error::other(other.to_string())),
+    }
+}
+
+fn committing(error: CommitError) -> io::Error {
+    match error {
+        CommitError::Full(source) | CommitError::Io { source, .. } => source,
+        other => io::Error::other(other.to_string()),
+    }
+}
+
+impl JournalLog {
+    /// `records` of together `commit_bytes` are the most that a commit will have. An existing journal is used again, as
+    /// recycled segments.
+    pub fn open(
+        folder: &Path,
+        writer: u64,
+        record_bytes: usize,
+        commit_bytes: u64,
+        records: u64,
+    ) -> Result<JournalLog, Trouble> {
+        let options = options(commit_bytes, records);
+        let name = format!("journal-{}-", options.segment_bytes);
+        remove_others(folder, &name)?;
+        let folder = folder.join(format!("{name}{writer}"));
+        let sync_ns = Arc::new(AtomicU64::new(0));
+        let disk = TimedDisk { inner: RealDisk::open(&folder).map_err(opening)?, sync_ns: Arc::clone(&sync_ns) };
+        let (journal, _) = Journal::open(Arc::new(disk), options.clone(), &mut |_| Ok(())).map_err(opening)?;
+        let preparing = Preparing::of(&journal)?;
+        let mut log = JournalLog { preparing, journal, batch: Batch::new(), record_bytes, sync_ns, folder, options };
+        log.warm_up()?;
+        Ok(log)
+    }
+
+    /// Room is there before the first commit, as in a server that has run for a while.
+    fn warm_up(&mut self) -> Result<(), Trouble> {
+        let begin = Instant::now();
+        while !self.journal.has_ready() && begin.elapsed() < PREPARE_MAX {
+            self.preparing.nudge();
+            std::thread::sleep(Duration::from_millis(1));
+            if self.journal.space().free_disk_bytes < self.options.segment_bytes && !self.journal.has_ready() {
+                return Err(Trouble::Io(io::ErrorKind::StorageFull.into()));
+            }
+        }
+        self.batch.record(&[0; 8]);
+        self.commit()?;
+        Ok(())
+    }
+
+    /// The next step of a checkpoint, or the first of one that is due.
+    fn checkpoint(&mut self) {
+        if self.journal.checkpoint_running() {
+            // `More` and `Aborted` are seen to with the next batch.
+            let _: CheckpointStep = self.journal.end_checkpoint(&mut self.batch);
+        } else if self.journal.checkpoint_due() {
+            self.journal.begin_checkpoint(&mut self.batch);
+        }
+    }
+}
+
+impl Log for JournalLog {
+    fn has_room(&mut self, _bytes: u64) -> bool {
+        true
+    }
+
+    fn append(&mut self, records: &[u8]) -> io::Result<()> {
+        for record in records.chunks(self.record_bytes) {
+            self.batch.record(record);
+        }
+        Ok(())
+    }
+
+    fn commit(&mut self) -> io::Result<u64> {
+        self.checkpoint();
+        self.sync_ns.store(0, Ordering::Relaxed);
+        IS_OWNER.with(|is| is.set(true));
+        let outcome = self.journal.commit(&mut self.batch, 0);
+        IS_OWNER.with(|is| is.set(false));
+        outcome.map_err(committing)?;
+        if !self.journal.has_ready() {
+            self.preparing.nudge();
+        }
+        Ok(self.sync_ns.load(Ordering::Relaxed))
+    }
+
+    /// By a replay of the same directory: what is behind the last checkpoint.
+    fn found(&mut self, record_bytes: usize, epoch: u32) -> io::Result<Found> {
+        let mut scan = Scan::new(record_bytes, epoch);
+        let copy = self.folder.with_extension("copy");
+        copy_all(&self.folder, &copy)?;
+        let disk = RealDisk::open(&copy).map_err(|error| io::Error::other(error.to_string()))?;
+        let opened = Journal::open(Arc::new(disk), self.options.clone(), &mut |record| {
+            scan.sectors(record.payload);
+            Ok(())
+        });
+        opened.map_err(|error| io::Error::other(error.to_string()))?;
+        std::fs::remove_dir_all(&copy)?;
+        Ok(scan.end())
+    }
+
+    /// Replay begins at a checkpoint.
+    fn has_wrapped(&self) -> bool {
+        self.journal.statistics().checkpoints > 0
+    }
+}
+
+/// The owner still has the lock: a copy is read.
+fn copy_all(from: &Path, to: &Path) -> io::Result<()> {
+    std::fs::create_dir_all(to)?;
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        std::fs::copy(entry.path(), to.join(entry.file_name()))?;
+    }
+    Ok(())
+}
+
+/// Journals of cells that wanted other segments.
+fn remove_others(folder: &Path, ours: &str) -> io::Result<()> {
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if name.starts_with("journal-") && !name.starts_with(ours) {
+            std::fs::remove_dir_all(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::log::record::Template;
+
+    #[test]
+    fn records_of_a_journal_are_found_again_and_syncs_are_timed() {
+        let folder = tempfile::tempdir().unwrap();
+        for epoch in [1, 2] {
+            let mut log = JournalLog::open(folder.path(), 0, 1024, 4096, 4).unwrap();
+            let mut template = Template::new(1024, epoch, 5);
+            for number in 1..=40 {
+                assert!(log.has_room(1024));
+                log.append(template.stamped(number)).unwrap();
+                if number % 4 == 0 {
+                    log.commit().unwrap();
+                }
+            }
+            let found = log.found(1024, epoch).unwrap();
+            assert_eq!((found.records, found.newest.get(&5)), (40, Some(&40)));
+        }
+    }
+}

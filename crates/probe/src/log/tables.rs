@@ -1,0 +1,375 @@
+//! The report of `probe log`: two tables, three charts, and what they say in words.
+
+use stentor_measure::chart::{Chart, Kind, Line as ChartLine};
+use stentor_measure::{Cell as TableCell, Column, Histogram, Place, Report, Spread, Table};
+
+use super::plan::{Cell, Commit, word};
+use super::run::Measured;
+use super::{Line, LogArgs};
+use crate::trouble::show_bytes;
+
+const KIB: f64 = 1024.0;
+const US: f64 = 1000.0;
+
+/// Medians and spreads of a line's runs.
+impl Line {
+    fn each(&self, figure: impl Fn(&Measured) -> Option<f64>) -> Vec<f64> {
+        self.runs.iter().filter_map(figure).collect()
+    }
+
+    fn spread(&self, decimals: u8, figure: impl Fn(&Measured) -> Option<f64>) -> TableCell {
+        TableCell::spread(self.each(figure), decimals)
+    }
+
+    fn middle(&self, figure: impl Fn(&Measured) -> Option<f64>) -> Option<f64> {
+        Spread::of(self.each(figure)).map(|spread| spread.median)
+    }
+
+    fn median(&self, decimals: u8, figure: impl Fn(&Measured) -> Option<f64>) -> TableCell {
+        self.middle(figure).map_or(TableCell::Missing, |median| TableCell::Number(median, decimals))
+    }
+
+    fn records_per_s(&self) -> Option<f64> {
+        self.middle(per_second(|run| run.records as f64))
+    }
+
+    fn percentile(&self, of: impl Fn(&Measured) -> &Histogram, share: f64) -> TableCell {
+        self.median(1, |run| Some(of(run).percentile(share) as f64 / US))
+    }
+
+    /// The greatest of all counted runs.
+    fn longest(&self, of: impl Fn(&Measured) -> &Histogram) -> TableCell {
+        let greatest = self.runs.iter().map(|run| of(run).greatest()).max();
+        greatest.map_or(TableCell::Missing, |ns| TableCell::Number(ns as f64 / US, 1))
+    }
+
+    fn key(&self) -> Vec<TableCell> {
+        let cell = &self.cell;
+        vec![TableCell::text(cell.file_word()), TableCell::text(word(cell.way)), TableCell::text(cell.sync_word())]
+    }
+}
+
+fn per_second(figure: impl Fn(&Measured) -> f64) -> impl Fn(&Measured) -> Option<f64> {
+    move |run| (run.seconds > 0.0).then(|| figure(run) / run.seconds)
+}
+
+/// None where the device is not known or nothing was committed.
+fn per_commit(figure: impl Fn(&stentor_measure::DeviceCounters) -> u64) -> impl Fn(&Measured) -> Option<f64> {
+    move |run| {
+        let device = run.device.filter(|_| run.commits > 0)?;
+        Some(figure(&device) as f64 / run.commits as f64)
+    }
+}
+
+pub fn report(options: &LogArgs, place: Place, lines: &[Line]) -> Report {
+    let mut report = Report::new("probe-log", "Appending to a log: records made durable");
+    report.places.push(place);
+    report.parameter("runs", options.output.runs);
+    report.parameter("seconds", options.seconds);
+    report.parameter("file_mib", options.file_mib);
+    if let Some(records) = options.records {
+        report.parameter("records", records);
+    }
+    report.parameter("files", if options.reuse { "reused" } else { "new" });
+    if options.gather_us > 0 {
+        report.parameter("gather_us", options.gather_us);
+    }
+    if !options.group_only {
+        report.tables.push(log_table(lines));
+        report.tables.push(cost_table(lines));
+        report.charts.extend(log_charts(lines));
+    }
+    let pairs = pairs(lines, options);
+    if !pairs.is_empty() {
+        report.tables.push(group_table(&pairs));
+        report.charts.push(group_chart(&pairs));
+    }
+    report.notes = notes(options, lines, &pairs);
+    report.warnings = warnings(lines);
+    report.warnings.extend(crate::trouble::busy(&report.machine));
+    report
+}
+
+/// One writer.
+fn singles(lines: &[Line]) -> impl Iterator<Item = &Line> {
+    lines.iter().filter(|line| line.cell.writers == 1 && line.cell.commit == Commit::Alone)
+}
+
+fn key_columns() -> Vec<Column> {
+    vec![
+        Column::new("per_sync", "C"),
+        Column::new("record_bytes", "s"),
+        Column::folding("file", "file"),
+        Column::folding("way", "way"),
+        Column::folding("sync", "sync"),
+    ]
+}
+
+fn key_cells(line: &Line) -> Vec<TableCell> {
+    let mut row = vec![TableCell::Count(line.cell.per_sync), TableCell::Count(line.cell.record_bytes)];
+    row.extend(line.key());
+    row
+}
+
+fn log_table(lines: &[Line]) -> Table {
+    let mut columns = key_columns();
+    columns.extend([
+        Column::new("records", "records"),
+        Column::new("seconds", "time s"),
+        Column::new("kib_per_s", "KB/s"),
+        Column::new("records_per_s", "records/s"),
+        Column::new("sync_p50_us", "sync p50 us"),
+        Column::new("sync_p95_us", "p95"),
+        Column::new("sync_p99_us", "p99"),
+        Column::new("sync_max_us", "max"),
+        Column::new("commit_p50_us", "commit p50 us"),
+        Column::new("commit_p99_us", "p99"),
+        Column::folding("remark", ""),
+    ]);
+    let mut table = Table::new("log", "A sync after every C records of s octets, one writer", columns);
+    for line in singles(lines) {
+        let mut row = key_cells(line);
+        row.extend([
+            line.median(0, |run| Some(run.records as f64)),
+            line.median(2, |run| Some(run.seconds)),
+            line.spread(0, per_second(|run| run.payload_bytes as f64 / KIB)),
+            line.median(0, per_second(|run| run.records as f64)),
+            line.spread(1, |run| Some(run.sync.percentile(0.5) as f64 / US)),
+            line.percentile(|run| &run.sync, 0.95),
+            line.percentile(|run| &run.sync, 0.99),
+            line.longest(|run| &run.sync),
+            line.percentile(|run| &run.wait, 0.5),
+            line.percentile(|run| &run.wait, 0.99),
+            TableCell::text(line.missing.clone().unwrap_or_default()),
+        ]);
+        table.push(row);
+    }
+    table
+}
+
+fn cost_table(lines: &[Line]) -> Table {
+    let mut columns = key_columns();
+    columns.extend([
+        Column::new("syncs_per_s", "syncs/s"),
+        Column::new("device_writes_per_commit", "device writes/commit"),
+        Column::new("device_flushes_per_commit", "flushes/commit"),
+        Column::new("device_kib_per_commit", "KB/commit"),
+        Column::new("device_bytes_per_byte", "octets/octet"),
+        Column::new("cpu_us_per_record", "CPU us/record"),
+    ]);
+    let mut table =
+        Table::new("cost", "What a commit costs the device (all of it, whoever asked) and the processor", columns);
+    for line in singles(lines) {
+        let mut row = key_cells(line);
+        row.extend([
+            line.spread(0, per_second(|run| run.commits as f64)),
+            line.spread(2, per_commit(|device| device.writes)),
+            line.spread(2, per_commit(|device| device.flushes)),
+            line.median(1, |run| per_commit(|device| device.bytes_written)(run).map(|bytes| bytes / KIB)),
+            line.median(2, |run| {
+                let bytes = run.device.filter(|_| run.payload_bytes > 0)?.bytes_written;
+                Some(bytes as f64 / run.payload_bytes as f64)
+            }),
+            line.spread(2, |run| (run.records > 0).then(|| run.cpu_s * 1e6 / run.records as f64)),
+        ]);
+        table.push(row);
+    }
+    table
+}
+
+/// The same work alone and grouped.
+struct Pair<'a> {
+    alone: &'a Line,
+    grouped: &'a Line,
+}
+
+impl Pair<'_> {
+    fn gain(&self) -> Option<f64> {
+        Some(self.grouped.records_per_s()? / self.alone.records_per_s()?)
+    }
+
+    fn records_per_commit(&self) -> Option<f64> {
+        self.grouped.middle(records_per_commit)
+    }
+}
+
+fn records_per_commit(run: &Measured) -> Option<f64> {
+    (run.commits > 0).then(|| run.records as f64 / run.commits as f64)
+}
+
+fn pairs<'a>(lines: &'a [Line], options: &LogArgs) -> Vec<Pair<'a>> {
+    let find = |cell: Cell| lines.iter().find(|line| line.cell == cell);
+    lines
+        .iter()
+        .filter(|line| line.cell.commit == Commit::Grouped && options.writers.contains(&line.cell.writers))
+        .filter_map(|grouped| Some(Pair { alone: find(Cell { commit: Commit::Alone, ..grouped.cell })?, grouped }))
+        .collect()
+}
+
+fn group_table(pairs: &[Pair]) -> Table {
+    let columns = vec![
+        Column::new("writers", "writers"),
+        Column::folding("record_bytes", "s"),
+        Column::folding("file", "file"),
+        Column::folding("way", "way"),
+        Column::folding("sync", "sync"),
+        Column::new("alone_records_per_s", "alone records/s"),
+        Column::new("grouped_records_per_s", "grouped records/s"),
+        Column::new("gain", "times"),
+        Column::new("records_per_commit", "records/commit"),
+        Column::new("alone_commit_p50_us", "alone wait p50 us"),
+        Column::new("alone_commit_p99_us", "p99"),
+        Column::new("grouped_commit_p50_us", "grouped wait p50 us"),
+        Column::new("grouped_commit_p99_us", "p99"),
+        Column::new("grouped_sync_p50_us", "sync p50 us"),
+        Column::new("alone_device_writes_per_record", "alone writes/record"),
+        Column::new("grouped_device_writes_per_record", "grouped"),
+        Column::new("alone_device_flushes_per_record", "alone flushes/record"),
+        Column::new("grouped_device_flushes_per_record", "grouped"),
+        Column::new("alone_cpu_us_per_record", "alone CPU us/record"),
+        Column::new("grouped_cpu_us_per_record", "grouped"),
+        Column::folding("remark", ""),
+    ];
+    let title =
+        "What group commit is worth: each writer with a file and syncs of its own, and all through one committer";
+    let mut table = Table::new("group", title, columns);
+    for Pair { alone, grouped } in pairs {
+        let cell = &grouped.cell;
+        let both = Pair { alone, grouped };
+        let number =
+            |value: Option<f64>, decimals| value.map_or(TableCell::Missing, |value| TableCell::Number(value, decimals));
+        let per_record = |line: &Line, figure: fn(&Measured) -> Option<f64>| {
+            line.median(2, |run| figure(run).filter(|_| run.records > 0).map(|all| all / run.records as f64))
+        };
+        let mut row = vec![TableCell::Count(cell.writers), TableCell::Count(cell.record_bytes)];
+        row.extend(grouped.key());
+        row.extend([
+            alone.spread(0, per_second(|run| run.records as f64)),
+            grouped.spread(0, per_second(|run| run.records as f64)),
+            number(both.gain(), 1),
+            number(both.records_per_commit(), 1),
+            alone.percentile(|run| &run.wait, 0.5),
+            alone.percentile(|run| &run.wait, 0.99),
+            grouped.percentile(|run| &run.wait, 0.5),
+            grouped.percentile(|run| &run.wait, 0.99),
+            grouped.percentile(|run| &run.sync, 0.5),
+        ]);
+        for figure in [
+            (|run| run.device.map(|device| device.writes as f64)) as fn(&Measured) -> Option<f64>,
+            |run| run.device.map(|device| device.flushes as f64),
+            |run| Some(run.cpu_s * 1e6),
+        ] {
+            row.extend([per_record(alone, figure), per_record(grouped, figure)]);
+        }
+        row.push(TableCell::text(grouped.missing.clone().unwrap_or_default()));
+        table.push(row);
+    }
+    table
+}
+
+/// What tells lines of a chart apart.
+fn chart_key(cell: &Cell) -> String {
+    format!("{} {} {} {}", show_bytes(cell.record_bytes), word(cell.way), cell.file_word(), cell.sync_word())
+}
+
+fn log_charts(lines: &[Line]) -> Vec<Chart> {
+    let mut keys: Vec<String> = singles(lines).map(|line| chart_key(&line.cell)).collect();
+    keys.dedup();
+    let line_of = |name: String, key: &str, figure: &dyn Fn(&Line) -> Option<f64>| {
+        let of_key = singles(lines).filter(|line| chart_key(&line.cell) == key);
+        let points = of_key.filter_map(|line| Some((line.cell.per_sync as f64, figure(line)?))).collect();
+        ChartLine { name, points }
+    };
+    let kib = |line: &Line| line.middle(per_second(|run| run.payload_bytes as f64 / KIB));
+    let rates = keys.iter().map(|key| line_of(key.clone(), key, &kib)).collect();
+    let mut latencies = Vec::new();
+    for key in &keys {
+        for (share, name) in [(0.5, "p50"), (0.99, "p99")] {
+            let figure = move |line: &Line| line.middle(|run| Some(run.sync.percentile(share) as f64 / US));
+            latencies.push(line_of(format!("{key} {name}"), key, &figure));
+        }
+    }
+    let chart = |name: &str, title: &str, y_unit: &str, lines| {
+        let (x_unit, y_unit) = ("records per sync".to_owned(), y_unit.to_owned());
+        let kind = Kind::Lines { x_unit, y_unit, log_x: true, log_y: true, lines };
+        Chart { name: name.to_owned(), title: title.to_owned(), kind }
+    };
+    vec![
+        chart("rate", "A log's throughput over the records per sync", "KB/s", rates),
+        chart("sync", "Latency of a sync over the records per sync", "us", latencies),
+    ]
+}
+
+fn group_chart(pairs: &[Pair]) -> Chart {
+    let mut lines: Vec<ChartLine> = Vec::new();
+    for pair in pairs {
+        for (line, how) in [(pair.alone, "alone"), (pair.grouped, "grouped")] {
+            let Some(rate) = line.records_per_s() else { continue };
+            let name = format!("{how}, {}", chart_key(&pair.grouped.cell));
+            let point = (pair.grouped.cell.writers as f64, rate);
+            match lines.iter_mut().find(|line| line.name == name) {
+                Some(line) => line.points.push(point),
+                None => lines.push(ChartLine { name, points: vec![point] }),
+            }
+        }
+    }
+    let (x_unit, y_unit) = ("writers".to_owned(), "records/s".to_owned());
+    let kind = Kind::Lines { x_unit, y_unit, log_x: true, log_y: true, lines };
+    Chart { name: "group".to_owned(), title: "What group commit is worth".to_owned(), kind }
+}
+
+fn notes(options: &LogArgs, lines: &[Line], pairs: &[Pair]) -> Vec<String> {
+    let mut notes = Vec::new();
+    let rate = |line: &Line| line.middle(per_second(|run| run.payload_bytes as f64 / KIB));
+    let of_size = |bytes| singles(lines).filter(move |line| line.cell.record_bytes == bytes);
+    if let Some(&bytes) = options.record_bytes.iter().find(|_| !options.group_only) {
+        let ends = of_size(bytes)
+            .min_by_key(|line| line.cell.per_sync)
+            .zip(of_size(bytes).max_by_key(|line| line.cell.per_sync));
+        if let Some((few, many)) = ends
+            && let (Some(slow), Some(fast)) = (rate(few), rate(many))
+            && few.cell.per_sync < many.cell.per_sync
+        {
+            notes.push(format!(
+                "Records of {bytes} octets: a sync after every {} in place of every {} writes {:.1} times as much.",
+                many.cell.per_sync,
+                few.cell.per_sync,
+                fast / slow
+            ));
+        }
+    }
+    let best = pairs.iter().filter(|pair| pair.gain().is_some_and(f64::is_finite));
+    if let Some(pair) = best.max_by_key(|pair| pair.grouped.cell.writers)
+        && let (Some(gain), Some(records)) = (pair.gain(), pair.records_per_commit())
+    {
+        notes.push(format!(
+            "Group commit: {} writers through one committer make {gain:.1} times the records of as many that sync alone, \
+             with {records:.1} records a commit.",
+            pair.grouped.cell.writers
+        ));
+    }
+    notes.push(
+        "Timed: sync = the call that makes records durable; commit, wait = from a writer's first octet to its answer. KB are \
+         1024 octets. Writes, flushes and KB of the device are the whole device's, whoever asked."
+            .to_owned(),
+    );
+    if lines.iter().any(|line| line.cell.way.sync_has_write()) {
+        notes.push("Where the write itself makes durable (O_DSYNC, io_uring), sync has the write in it.".to_owned());
+    }
+    if lines.iter().all(|line| line.runs.iter().all(|run| run.device.is_none())) {
+        notes.push(
+            "There is no block device here: nothing of it can be counted, and a sync makes nothing durable.".to_owned(),
+        );
+    }
+    notes
+}
+
+fn warnings(lines: &[Line]) -> Vec<String> {
+    let few = lines.iter().filter(|line| line.runs.iter().any(|run| run.sync.count() < 10)).count();
+    let mut warnings = Vec::new();
+    if few > 0 {
+        warnings
+            .push(format!("{few} lines had fewer than 10 syncs in a run: give more --seconds for their percentiles"));
+    }
+    warnings
+}

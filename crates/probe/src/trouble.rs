@@ -1,0 +1,113 @@
+//! What went wrong with the directory that is measured, said with the remedy; and sizes as options.
+
+use std::io::{self, ErrorKind};
+use std::path::Path;
+
+use stentor_measure::output::Scratch;
+use stentor_measure::{Machine, MeasureError, Place};
+
+/// Folder of our own below `directory`; a refusal says what to do.
+pub fn scratch(directory: &Path) -> Result<Scratch, MeasureError> {
+    Scratch::make(directory).map_err(|error| match error {
+        MeasureError::File { source, .. } => explain(directory, source),
+        other => other,
+    })
+}
+
+/// An error in a file below `directory`.
+pub fn explain(directory: &Path, source: io::Error) -> MeasureError {
+    let at = directory.display();
+    match source.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => MeasureError::Refused(format!(
+            "{at} became full while measuring ({source}); what had been made was removed. Free some room, choose another \
+             directory, or use less of it (--file-mib, --files, --records)"
+        )),
+        ErrorKind::ReadOnlyFilesystem => MeasureError::Refused(format!(
+            "{at} is on a file system that is mounted read-only; choose another directory, or remount it: mount -o \
+             remount,rw"
+        )),
+        ErrorKind::PermissionDenied => MeasureError::Refused(format!(
+            "{at} may not be written to by this user; run as its owner, or choose another directory"
+        )),
+        _ => MeasureError::File { path: directory.to_owned(), source },
+    }
+}
+
+/// Said of figures from a machine that had other things to do.
+pub fn busy(machine: &Machine) -> Option<String> {
+    (machine.load > machine.processors as f64 / 2.0).then(|| {
+        format!(
+            "the machine was busy (load {:.1} on {} processors): latencies have waits for a processor in them, which on \
+             Linux come in steps of its timer (often 4 ms)",
+            machine.load, machine.processors
+        )
+    })
+}
+
+/// Refuses work that would fill the file system.
+pub fn check_room(place: &Place, needed_mib: u64) -> Result<(), MeasureError> {
+    // Somebody else lives there too.
+    let spare_mib = needed_mib / 10 + 1;
+    if place.free_mib >= needed_mib + spare_mib {
+        return Ok(());
+    }
+    Err(MeasureError::Refused(format!(
+        "{} has {} MiB free, and this measurement takes up to {needed_mib} MiB (and some to spare): choose less with \
+         --file-mib, or another directory",
+        place.directory.display(),
+        place.free_mib
+    )))
+}
+
+/// `512`, `4K`, `1M` in octets.
+pub fn parse_bytes(text: &str) -> Result<u64, String> {
+    let (digits, unit) = match text.char_indices().find(|(_, c)| !c.is_ascii_digit()) {
+        Some((at, _)) => text.split_at(at),
+        None => (text, ""),
+    };
+    let factor = match unit.to_ascii_lowercase().trim_end_matches("ib") {
+        "" | "b" => 1,
+        "k" => 1 << 10,
+        "m" => 1 << 20,
+        "g" => 1 << 30,
+        _ => return Err(format!("{unit} is no unit: give octets, or K, M, G (of 1024)")),
+    };
+    let number: u64 = digits.parse().map_err(|_| "a number of octets is wanted: 512, 4K, 1M".to_owned())?;
+    number.checked_mul(factor).ok_or_else(|| "too large".to_owned())
+}
+
+/// `512`, `4K`, `1M`, as options show sizes.
+pub fn show_bytes(bytes: u64) -> String {
+    for (factor, unit) in [(1 << 30, "G"), (1 << 20, "M"), (1 << 10, "K")] {
+        if bytes >= factor && bytes.is_multiple_of(factor) {
+            return format!("{}{unit}", bytes / factor);
+        }
+    }
+    bytes.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_and_shown() {
+        assert_eq!(
+            ["512", "4K", "4k", "64KiB", "1M", "2g"].map(|text| parse_bytes(text).unwrap()),
+            [512, 4096, 4096, 65536, 1 << 20, 2 << 30]
+        );
+        for bad in ["", "K", "4X", "-1", "99999999999G", "1.5K"] {
+            assert!(parse_bytes(bad).is_err(), "{bad}");
+        }
+        assert_eq!([512, 4096, 5000, 1 << 20].map(show_bytes), ["512", "4K", "5000", "1M"]);
+    }
+
+    #[test]
+    fn errors_say_what_to_do() {
+        let said = |code| explain(Path::new("/mnt/x"), io::Error::from_raw_os_error(code)).to_string();
+        assert!(said(28).contains("/mnt/x became full") && said(28).contains("--file-mib"), "{}", said(28));
+        assert!(said(30).contains("read-only"), "{}", said(30));
+        assert!(said(13).contains("run as its owner"), "{}", said(13));
+        assert!(said(5).starts_with("/mnt/x: "), "{}", said(5));
+    }
+}
