@@ -10,6 +10,7 @@ from scenarios import (
     log_speed,
     measure_iotrace,
     measure_probe,
+    measure_sink,
     million,
     op_browser,
     queue_growth,
@@ -49,4 +50,5 @@ SCENARIOS = (
     op_browser.Browser,
     measure_iotrace.Iotrace,
     measure_probe.Probe,
+    measure_sink.Sink,
 )

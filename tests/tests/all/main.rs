@@ -28,6 +28,7 @@ mod http_inject;
 mod http_metrics;
 mod iotrace;
 mod kit;
+mod lab_sink;
 mod large;
 mod limits;
 mod lists;
