@@ -8,6 +8,9 @@ from scenarios import (
     large,
     log_cost,
     log_speed,
+    measure_iotrace,
+    measure_probe,
+    measure_sink,
     million,
     op_browser,
     queue_growth,
@@ -45,4 +48,7 @@ SCENARIOS = (
     log_speed.LogSpeed,
     log_speed.DayChart,
     op_browser.Browser,
+    measure_iotrace.Iotrace,
+    measure_probe.Probe,
+    measure_sink.Sink,
 )

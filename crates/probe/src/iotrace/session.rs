@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use stentor_measure::output::Scratch;
 use stentor_measure::{Cell, Column, MeasureError, Place, Progress, Report, Stop, Table, repeat};
 
+use crate::iotrace::analyse::{self, Analysis};
 use crate::iotrace::collect::kernel::Tracefs;
 use crate::iotrace::collect::tracer::{Threads, own_thread};
 use crate::iotrace::collect::{FileSystem, Scope, Tracer, Wanted};
@@ -39,6 +40,8 @@ pub fn run(options: &IotraceArgs) -> Result<(), MeasureError> {
     if stop.is_set() {
         return Err(MeasureError::Stopped);
     }
+    let analyses: Vec<Analysis> = traced.iter().map(Analysis::of).collect();
+    analyse::present(&analyses, &mut report);
     doubts(&mut report, &traced);
     counts(&mut report, &traced);
     options.output.finish(&report)

@@ -33,25 +33,6 @@ pub fn fill(analyses: &[Analysis], report: &mut Report) {
     }
 }
 
-fn labels(merged: &[Merged<'_>]) -> Vec<String> {
-    // One place, or one work: said once, in the title.
-    let alike = |of: fn(&Merged<'_>) -> String| merged.iter().map(of).all(|name| name == of(&merged[0]));
-    match (alike(|one| one.place.to_owned()), alike(|one| one.work.clone())) {
-        (true, _) => merged.iter().map(|one| one.work.clone()).collect(),
-        (false, true) => merged.iter().map(|one| short(one.place)).collect(),
-        (false, false) => merged.iter().map(|one| format!("{}, {}", short(one.place), one.work)).collect(),
-    }
-}
-
-/// `ext4 on vda` of `/srv/mail ext4 on vda`.
-fn short(place: &str) -> String {
-    let words: Vec<&str> = place.split(' ').collect();
-    match words.as_slice() {
-        [.., file_system, "on", device] => format!("{file_system} on {device}"),
-        _ => place.to_owned(),
-    }
-}
-
 fn layers(merged: &[Merged<'_>]) -> Chart {
     let series = Layer::EVERY.iter().map(|layer| Series {
         name: layer.name().to_owned(),
@@ -61,7 +42,7 @@ fn layers(merged: &[Merged<'_>]) -> Chart {
     Chart {
         name: "layers".to_owned(),
         title: "Where the time of an operation goes, by layer".to_owned(),
-        kind: Kind::Stacked { unit: "%".to_owned(), groups: labels(merged), series, is_share: true },
+        kind: Kind::Stacked { unit: "%".to_owned(), groups: merged::labels(merged), series, is_share: true },
     }
 }
 
@@ -83,7 +64,7 @@ fn calls(merged: &[Merged<'_>]) -> Chart {
     }
     steps.sort_by(|a, b| b.1.total_cmp(&a.1));
     steps.truncate(FUNCTIONS_MAX);
-    let series = labels(merged)
+    let series = merged::labels(merged)
         .into_iter()
         .enumerate()
         .map(|(at, name)| Series { name, values: steps.iter().map(|(step, _)| per_operation(at, step)).collect() });
@@ -109,7 +90,12 @@ fn interference(merged: &[Merged<'_>]) -> Chart {
     Chart {
         name: "interference".to_owned(),
         title: "Events by who they came from".to_owned(),
-        kind: Kind::Stacked { unit: "%".to_owned(), groups: labels(merged), series: series.collect(), is_share: true },
+        kind: Kind::Stacked {
+            unit: "%".to_owned(),
+            groups: merged::labels(merged),
+            series: series.collect(),
+            is_share: true,
+        },
     }
 }
 

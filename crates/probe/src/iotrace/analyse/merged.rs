@@ -130,6 +130,26 @@ impl Varies {
     }
 }
 
+/// Names that tell them apart, as short as that allows.
+pub fn labels(merged: &[Merged<'_>]) -> Vec<String> {
+    // One place, or one work: said once, in the title.
+    let alike = |of: fn(&Merged<'_>) -> String| merged.iter().map(of).all(|name| name == of(&merged[0]));
+    match (alike(|one| one.place.to_owned()), alike(|one| one.work.clone())) {
+        (true, _) => merged.iter().map(|one| one.work.clone()).collect(),
+        (false, true) => merged.iter().map(|one| short(one.place)).collect(),
+        (false, false) => merged.iter().map(|one| format!("{}, {}", short(one.place), one.work)).collect(),
+    }
+}
+
+/// `ext4 on vda` of `/srv/mail ext4 on vda`.
+fn short(place: &str) -> String {
+    let words: Vec<&str> = place.split(' ').collect();
+    match words.as_slice() {
+        [.., file_system, "on", device] => format!("{file_system} on {device}"),
+        _ => place.to_owned(),
+    }
+}
+
 pub fn octets(size: u32) -> String {
     match size {
         size if size >= 1 << 20 && size.is_multiple_of(1 << 20) => format!("{} MiB", size >> 20),

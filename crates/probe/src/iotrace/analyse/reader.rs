@@ -42,6 +42,7 @@ enum Resolved {
     Push(Token, StepId),
     Pop(Token),
     Mark(StepId, Marked),
+    WaitAfter(Token, StepId),
     Clear,
     Keep,
 }
@@ -191,6 +192,7 @@ fn resolve(history: &mut History, kind: &str) -> Resolved {
             Resolved::Mark(history.steps.id(layer, name), mark)
         }
         Act::Wait(layer, name) => Resolved::Mark(history.steps.id(layer, name), Marked::Wait),
+        Act::WaitAfter(token, layer, name) => Resolved::WaitAfter(token, history.steps.id(layer, name)),
         Act::Clear => Resolved::Clear,
     }
 }
@@ -302,14 +304,20 @@ impl Reader<'_> {
                 self.thread(event.tid).begin(event.ns, token, node);
             }
             Resolved::Pop(token) => thread.end(event.ns, token),
-            Resolved::Mark(step, kind) => {
-                let parent = thread.top();
-                let node = self.history.node(parent, step);
-                self.thread(event.tid).marked(event.ns, Some((node, kind)));
+            Resolved::Mark(step, kind) => self.mark(event, step, kind),
+            Resolved::WaitAfter(token, step) => {
+                thread.cut(token);
+                self.mark(event, step, Marked::Wait);
             }
             Resolved::Clear => thread.marked(event.ns, None),
             Resolved::Keep => {}
         }
+    }
+
+    fn mark(&mut self, event: &Event, step: StepId, kind: Marked) {
+        let parent = self.thread(event.tid).top();
+        let node = self.history.node(parent, step);
+        self.thread(event.tid).marked(event.ns, Some((node, kind)));
     }
 
     fn enter(&mut self, event: &Event, step: StepId) {
@@ -370,7 +378,20 @@ impl Reader<'_> {
         let cause = if is_wakeup { Cause::Unknown } else { self.cause(event) };
         let wake = self.history.wakes.len() as u32;
         self.history.wakes.push(Origin { ns: event.ns, cause });
-        self.thread(tid).woken(event.ns, wake);
+        let waited_for = match cause {
+            // No event says that a thread begins to wait for a commit; who wakes it does.
+            Cause::Thread { tid: by, job: NONE } if self.is_journal(by) => {
+                let parent = self.thread(tid).top();
+                let step = self.history.steps.id(Layer::Journal, rules::WAIT_COMMIT);
+                Some(self.history.node(parent, step))
+            }
+            _ => None,
+        };
+        self.thread(tid).woken(event.ns, wake, waited_for);
+    }
+
+    fn is_journal(&self, tid: i32) -> bool {
+        self.history.names.get(&tid).is_some_and(|name| name.starts_with(rules::JOURNAL_THREAD))
     }
 
     /// What is behind something that happens in this event's context.

@@ -214,11 +214,10 @@ pub fn summed(one: &Merged<'_>) -> BTreeMap<Step, StepTally> {
 fn functions(merged: &[Merged<'_>]) -> Table {
     let shown = &merged[..merged.len().min(SIDE_BY_SIDE_MAX)];
     let mut columns = vec![Column::new("layer", "layer"), Column::new("step", "step")];
-    for one in shown {
-        columns.push(Column::new(column_name(&one.label()), one.label()));
+    for (one, label) in shown.iter().zip(merged::labels(shown)) {
+        columns.push(Column::new(column_name(&one.label()), label));
     }
-    let title = "Mean microseconds of a call, with all below it; in brackets none: calls per operation are in `steps`";
-    let mut table = Table::new("functions", title.split(';').next().unwrap_or(title), columns);
+    let mut table = Table::new("functions", "Mean microseconds of a call, with all below it", columns);
     let sums: Vec<BTreeMap<Step, StepTally>> = shown.iter().map(summed).collect();
     // Largest first, by the greatest share that a step has anywhere.
     let mut weights: BTreeMap<&Step, f64> = BTreeMap::new();

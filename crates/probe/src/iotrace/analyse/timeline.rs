@@ -256,11 +256,16 @@ impl Thread {
         self.push(ns, State::Running, NONE);
     }
 
-    pub(super) fn woken(&mut self, ns: u64, wake: u32) {
+    /// `waited_for`: the node of what it waited for, where that is known only now.
+    pub(super) fn woken(&mut self, ns: u64, wake: u32, waited_for: Option<u32>) {
         match self.state {
             State::Blocked => {
                 self.was(State::Blocked, wake);
                 self.pending = NONE;
+                if let (Some(node), Some(last)) = (waited_for, self.pieces.last_mut()) {
+                    last.node = node;
+                    self.mark = Some((node, Marked::Wait));
+                }
                 self.push(ns, State::Woken, NONE);
             }
             State::Unknown | State::Lost => {

@@ -287,7 +287,7 @@ impl Walker<'_> {
             return self.give_step(frame, fixed.no_waker, from, to);
         };
         let (queued, made, inserted) = (request.queued, request.made, request.inserted);
-        let (completed, first_issue) = (request.completed, request.on_device.first().map_or(u64::MAX, |span| span.0));
+        let completed = request.completed;
         let mut at = from;
         // Before it was a request: its submitter's doing.
         let begun = if made > 0 { made } else { queued.map_or(0, |origin| origin.ns) }.clamp(at, to);
@@ -297,13 +297,15 @@ impl Walker<'_> {
             self.give_step(frame, fixed.no_waker, at, begun);
         }
         at = begun;
-        let plugged = inserted.min(first_issue).clamp(at, to);
-        if plugged > at && inserted > 0 {
-            self.give_step(frame, fixed.plugged, at, plugged);
-            at = plugged;
-        }
         let end = if completed > 0 { completed.clamp(at, to) } else { to };
-        for (start, stop, kind) in self.history.requests.on_device(number, at, end) {
+        let spans = self.history.requests.on_device(number, at, end);
+        // A request that asks for a flush is inserted after it.
+        let first = spans.first().map_or(end, |(start, ..)| *start);
+        if (at..first).contains(&inserted) {
+            self.give_step(frame, fixed.plugged, at, inserted);
+            at = inserted;
+        }
+        for (start, stop, kind) in spans {
             self.queue_time(number, frame, at, start);
             let step = match kind {
                 Kind::Read => fixed.read,

@@ -81,6 +81,7 @@ const BLOCK: &str = "
     block/block_bio_frontmerge block/block_split block/block_getrq block/block_rq_insert block/block_rq_merge
     block/block_plug block/block_unplug block/block_io_start block/block_io_done sched/sched_switch
     sched/sched_waking sched/sched_wakeup sched/sched_process_fork sched/sched_process_exit
+    irq/irq_handler_entry irq/irq_handler_exit irq/softirq_entry irq/softirq_exit
 ";
 
 const FS_COMMON: &str = "
@@ -92,7 +93,7 @@ const FS_COMMON: &str = "
     writeback/wbc_writepage filemap/mm_filemap_add_to_page_cache filemap/mm_filemap_get_pages
     filemap/mm_filemap_delete_from_page_cache filemap/file_check_and_advance_wb_err workqueue/workqueue_queue_work
     workqueue/workqueue_execute_start workqueue/workqueue_execute_end io_uring/io_uring_submit_req
-    io_uring/io_uring_queue_async_work io_uring/io_uring_complete
+    io_uring/io_uring_queue_async_work io_uring/io_uring_complete io_uring/io_uring_cqring_wait
 ";
 
 const EXT4: &str = "
@@ -134,7 +135,7 @@ const XFS: &str = "
     xfs/xfs_rename xfs/xfs_remove xfs/xlog_iclog_activate xfs/xlog_iclog_clean xfs/xlog_iclog_callbacks_start
     xfs/xlog_iclog_callbacks_done xfs/xlog_iclog_force xfs/xlog_iclog_force_lsn xfs/xlog_iclog_get_space
     xfs/xlog_iclog_release xfs/xlog_iclog_switch xfs/xlog_iclog_sync xfs/xlog_iclog_sync_done xfs/xlog_iclog_syncing
-    xfs/xlog_iclog_wait_on xfs/xlog_iclog_write
+    xfs/xlog_iclog_wait_on xfs/xlog_iclog_write xfs/xfs_trans_free
 ";
 const BTRFS: &str = "
     btrfs/btrfs_sync_file btrfs/btrfs_sync_fs btrfs/btrfs_transaction_commit btrfs/btrfs_get_extent
@@ -145,9 +146,11 @@ const BTRFS: &str = "
     btrfs/find_free_extent btrfs/btrfs_find_free_extent btrfs/btrfs_reserved_extent_alloc
     btrfs/btrfs_space_reservation btrfs/btrfs_flush_space btrfs/btrfs_tree_lock btrfs/btrfs_tree_read_lock
     btrfs/run_delayed_ref_head btrfs/run_delayed_tree_ref btrfs/run_delayed_data_ref btrfs/btrfs_inode_request
+    btrfs/btrfs_ordered_extent_lookup_for_logging
 ";
 const BTRFS_RARE: &str = "
     btrfs/find_free_extent btrfs/btrfs_find_free_extent btrfs/btrfs_inode_request
+    btrfs/btrfs_ordered_extent_lookup_for_logging
 ";
 
 const IOMAP: &str = "

@@ -1,7 +1,7 @@
 //! btrfs. Most of its tracepoints stand alone; `btrfs_transaction_commit` comes at the end of a commit and says nothing of
 //! its beginning.
 
-use super::Act::{Mark, Pop, Push, Wait};
+use super::Act::{Clear, Mark, Pop, Push, Wait};
 use super::{Rule, Token};
 use crate::iotrace::analyse::layer::Layer::{FileSystem, Journal};
 
@@ -15,10 +15,13 @@ pub const RULES: &[Rule] = &[
     ("btrfs/btrfs_reserve_extent", Pop(Token::Map)),
     ("btrfs/btrfs_ordered_extent_add", Mark(FileSystem, "add the ordered extent")),
     ("btrfs/btrfs_ordered_extent_start", Wait(FileSystem, "wait for the ordered extent")),
-    // The data is on its way: from here on a sync writes the log tree, its root and the superblock.
-    ("btrfs/btrfs_ordered_extent_lookup_for_logging", Push(Token::Pages, Journal, "write the tree log")),
+    // From here on a sync waits for its data and writes the log tree, its root and the superblock.
+    ("btrfs/btrfs_ordered_extent_lookup_for_logging", Push(Token::Log, Journal, "log the file")),
+    // Back from the page cache: trees of the file system, or the log's.
+    ("btrfs/btrfs_tree_lock", Clear),
+    ("btrfs/btrfs_tree_read_lock", Clear),
+    ("btrfs/btrfs_cow_block", Clear),
     ("btrfs/btrfs_finish_ordered_extent", Mark(FileSystem, "finish the ordered extent")),
-    ("btrfs/btrfs_cow_block", Mark(FileSystem, "copy a tree block")),
     ("btrfs/btrfs_flush_space", Wait(FileSystem, "make room")),
     ("btrfs/run_delayed_ref_head", Mark(Journal, "delayed references")),
     ("btrfs/run_delayed_tree_ref", Mark(Journal, "delayed references")),

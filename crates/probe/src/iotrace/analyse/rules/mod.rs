@@ -57,11 +57,18 @@ pub enum Act {
     Pop(Token),
     Mark(Layer, &'static str),
     Wait(Layer, &'static str),
+    /// Both `Pop` and `Wait`.
+    WaitAfter(Token, Layer, &'static str),
     Clear,
 }
 
 /// `system/event` and what it does.
 pub type Rule = (&'static str, Act);
+
+/// Blocked until the journal's thread says that a transaction is on the disk.
+pub const WAIT_COMMIT: &str = "wait for the commit";
+/// Begins the names of the journal's threads.
+pub const JOURNAL_THREAD: &str = "jbd2/";
 
 /// What the bio that is being submitted is held up by, if its thread is blocked there: the mark with this name.
 pub const QUEUE_BIO: &str = "queue the bio";
@@ -87,7 +94,7 @@ mod tests {
         for (event, act) in every() {
             assert!(seen.insert(*event), "{event} twice");
             assert_eq!(event.split('/').count(), 2, "{event}");
-            if let Act::Pop(token) = act {
+            if let Act::Pop(token) | Act::WaitAfter(token, ..) = act {
                 assert!(begun.contains(token), "{event} ends what nothing begins");
             }
         }

@@ -1,6 +1,6 @@
 //! Page cache and write-back.
 
-use super::Act::{Mark, Pop, Push, Wait};
+use super::Act::{Mark, Pop, Push, Wait, WaitAfter};
 use super::{Rule, Token};
 use crate::iotrace::analyse::layer::Layer::{FileSystem, PageCache};
 
@@ -13,7 +13,7 @@ pub const RULES: &[Rule] = &[
     ("writeback/writeback_mark_inode_dirty", Mark(PageCache, "mark the inode dirty")),
     ("writeback/writeback_dirty_inode_start", Push(Token::Dirty, FileSystem, "update the inode")),
     ("writeback/writeback_dirty_inode", Pop(Token::Dirty)),
-    ("writeback/folio_wait_writeback", Wait(PageCache, "wait for pages to be written")),
+    ("writeback/folio_wait_writeback", WaitAfter(Token::Pages, PageCache, "wait for pages to be written")),
     ("writeback/balance_dirty_pages", Wait(PageCache, "throttled: too many dirty pages")),
     ("writeback/wbc_writepage", Mark(PageCache, "write a page")),
     ("writeback/writeback_start", Push(Token::Flusher, PageCache, "write back")),

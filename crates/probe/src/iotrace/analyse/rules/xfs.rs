@@ -35,7 +35,7 @@ pub const RULES: &[Rule] = &[
     ("xfs/xfs_trans_free", Pop(Token::Transaction)),
     ("xfs/xfs_trans_cancel", Pop(Token::Transaction)),
     ("xfs/xfs_trans_roll", Mark(Journal, "roll the transaction")),
-    ("xfs/xfs_log_force", Push(Token::Log, Journal, "force the log")),
+    ("xfs/xfs_log_force", Push(Token::Pages, Journal, "force the log")),
     ("xfs/xfs_log_cil_wait", Wait(Journal, "wait for the checkpoint (CIL)")),
     ("xfs/xlog_iclog_get_space", Mark(Journal, "copy to the log buffer")),
     ("xfs/xlog_iclog_release", Mark(Journal, "close the log buffer")),
