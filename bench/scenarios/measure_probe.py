@@ -105,8 +105,10 @@ class Probe:
         for mode, fio_words, direction in RAW_WORK:
             words = ["raw", folder, "--mode", mode, "--block-bytes", str(RAW_BLOCK), "--file-mib", str(RAW_MIB)]
             words += ["--runs", "1", "--seconds", "60"]
-            # Without the hint to read further ahead than usual, which fio gives and we do not.
+            # Without the hint to read further ahead than usual, and without changing the buffer between calls, which fio
+            # does and we do not.
             shared = [*fio_words, f"--bs={RAW_BLOCK}", f"--size={RAW_MIB}m", "--overwrite=1", "--fadvise_hint=0"]
+            shared.append("--scramble_buffers=0")
 
             def theirs():
                 job = fio(laid_out(folder, RAW_MIB, keep=True), shared)
