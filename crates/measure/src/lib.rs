@@ -9,7 +9,9 @@
 
 pub mod chart;
 pub mod counters;
+pub mod guardian;
 pub mod histogram;
+pub mod loopfs;
 pub mod machine;
 pub mod output;
 pub mod progress;
@@ -20,7 +22,9 @@ pub mod table;
 
 pub use chart::Chart;
 pub use counters::DeviceCounters;
+pub use guardian::Guardian;
 pub use histogram::Histogram;
+pub use loopfs::{LoopFs, LoopOptions};
 pub use machine::{Device, Machine, Place};
 pub use output::{MeasureError, OutputArgs};
 pub use progress::Progress;

@@ -65,6 +65,109 @@ pub fn count(value: f64) -> String {
     }
 }
 
+/// From values to shares (0 to 1) of an axis, in equal steps or in powers of ten.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Range {
+    low: f64,
+    high: f64,
+    log: bool,
+}
+
+/// Powers of ten beyond these are cut off: what is measured is not so small, and all can be reckoned with.
+const POWER_MIN: f64 = -12.0;
+const POWER_MAX: f64 = 18.0;
+
+impl Range {
+    /// What holds all these values, with round ends. On a logarithmic axis what is not above zero has no place. None
+    /// without a value.
+    pub fn of(values: impl IntoIterator<Item = f64>, log: bool) -> Option<Range> {
+        let values = values.into_iter().filter(|value| value.is_finite() && (!log || *value > 0.0));
+        let (low, high) = values.fold((f64::MAX, f64::MIN), |(low, high), value| (low.min(value), high.max(value)));
+        if low > high {
+            return None;
+        }
+        if log {
+            let (low, high) = (low.log10().clamp(POWER_MIN, POWER_MAX), high.log10().clamp(POWER_MIN, POWER_MAX));
+            let (low, high) = round_ends(low, high);
+            return Some(Range { low, high, log });
+        }
+        let low = low.clamp(-1e18, 1e18);
+        let high = high.clamp(-1e18, 1e18);
+        let high = if high > low { high } else { low + low.abs().max(1.0) };
+        Some(Range { low, high, log })
+    }
+
+    /// In equal steps from zero to a round number above.
+    pub fn from_zero(max: f64, steps: u32) -> Range {
+        let max = if max > 0.0 { max.clamp(1e-15, 1e18) } else { 0.0 };
+        Range { low: 0.0, high: Scale::new(max, steps).max, log: false }
+    }
+
+    /// Where a value stands; none outside.
+    pub fn share(&self, value: f64) -> Option<f64> {
+        let value = if self.log { value.log10() } else { value };
+        let share = (value - self.low) / (self.high - self.low);
+        (-1e-9..=1.0 + 1e-9).contains(&share).then(|| share.clamp(0.0, 1.0))
+    }
+
+    /// About so many, with their texts, ascending.
+    pub fn ticks(&self, wanted: u32) -> Vec<(f64, String)> {
+        let texts = |values: Vec<f64>| {
+            let tick = |value: f64| self.share(value).map(|share| (share, short(value)));
+            values.into_iter().filter_map(tick).collect()
+        };
+        if !self.log {
+            let step = Scale::new(self.high - self.low, wanted).step;
+            let first = (self.low / step - 1e-9).ceil();
+            let count = ((self.high / step + 1e-9).floor() - first).clamp(0.0, 100.0) as u32;
+            return texts((0..=count).map(|n| (first + f64::from(n)) * step).collect());
+        }
+        let powers = (self.high - self.low).max(0.1);
+        let steps: &[f64] = if powers * 3.0 <= f64::from(wanted) * 1.5 { &[1.0, 2.0, 5.0] } else { &[1.0] };
+        let every = ((powers / f64::from(wanted.max(1))).ceil() as i32).max(1);
+        let mut values = Vec::new();
+        for power in (self.low.floor() as i32..=self.high.ceil() as i32).filter(|power| power.rem_euclid(every) == 0) {
+            values.extend(steps.iter().map(|step| step * 10_f64.powi(power)));
+        }
+        texts(values)
+    }
+}
+
+/// Out to 1, 2 or 5 times a power of ten.
+fn round_ends(low: f64, high: f64) -> (f64, f64) {
+    let steps = [0.0, 2_f64.log10(), 5_f64.log10(), 1.0];
+    let below = |value: f64| {
+        let part = value - value.floor();
+        value.floor() + steps.into_iter().rev().find(|step| *step <= part + 1e-9).unwrap_or(0.0)
+    };
+    let above = |value: f64| {
+        let part = value - value.floor();
+        value.floor() + steps.into_iter().find(|step| *step >= part - 1e-9).unwrap_or(1.0)
+    };
+    let (low, high) = (below(low), above(high));
+    if high - low < 0.1 { (low - 0.31, high + 0.31) } else { (low, high) }
+}
+
+/// A number in few letters with about three digits that count: `0.0012`, `4.25`, `42`, `1,234`, `15.5k`, `2e-7`.
+pub fn short(value: f64) -> String {
+    if !value.is_finite() {
+        return "-".to_owned();
+    }
+    let size = value.abs();
+    if value < 0.0 {
+        return format!("-{}", short(size));
+    }
+    if size >= 1e12 || (size > 0.0 && size < 1e-4) {
+        return format!("{value:.1e}").replace(".0e", "e");
+    }
+    if size >= 100.0 || size == 0.0 {
+        return count(value);
+    }
+    let decimals = (2 - size.log10().floor() as i32).clamp(0, 6) as usize;
+    let text = format!("{value:.decimals$}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
 /// The size of text beside axes.
 pub const TICK_TEXT: i32 = 12;
 
@@ -131,6 +234,33 @@ mod tests {
         let scale = Scale::new(1000.0, 5);
         assert_eq!((scale.y(0.0, &area), scale.y(500.0, &area), scale.y(1e9, &area)), (110, 60, 10));
         assert_eq!((scale.height(0.0, 100), scale.height(0.1, 100), scale.height(2000.0, 100)), (0, 1, 100));
+    }
+
+    #[test]
+    fn ranges_hold_their_values_and_tick_at_round_ones() {
+        let texts = |range: Range, wanted| range.ticks(wanted).into_iter().map(|(_, text)| text).collect::<Vec<_>>();
+        let log = Range::of([1.0, 1000.0, -5.0, f64::NAN], true).unwrap();
+        assert_eq!(texts(log, 5), ["1", "10", "100", "1,000"]);
+        assert_eq!((log.share(1.0), log.share(1000.0), log.share(0.0)), (Some(0.0), Some(1.0), None));
+        assert_eq!(texts(Range::of([30.0, 150.0], true).unwrap(), 6), ["20", "50", "100", "200"]);
+        assert_eq!(texts(Range::of([1e-3, 1e9], true).unwrap(), 4), ["0.001", "1", "1,000", "1M", "1G"]);
+        assert_eq!(texts(Range::from_zero(0.9, 5), 5), ["0", "0.2", "0.4", "0.6", "0.8", "1"]);
+        assert_eq!(texts(Range::of([-10.0, 10.0], false).unwrap(), 4), ["-10", "-5", "0", "5", "10"]);
+        for value in [0.0, 7.0, 1e300, -1e300, f64::MIN_POSITIVE] {
+            for log in [false, true] {
+                let Some(range) = Range::of([value], log) else { continue };
+                assert!(range.high > range.low && range.ticks(5).len() < 110, "{range:?}");
+            }
+        }
+        assert_eq!(Range::of([f64::NAN, f64::INFINITY], false), None);
+        assert_eq!(Range::of([0.0], true), None);
+    }
+
+    #[test]
+    fn small_numbers_keep_their_digits() {
+        let values = [0.0, 0.001_23, 0.5, 4.256, 42.0, 99.96, 1234.0, 15_500.0, 2e-7, 3e15, -0.25, f64::NAN];
+        let texts = values.map(short);
+        assert_eq!(texts, ["0", "0.00123", "0.5", "4.26", "42", "100", "1,234", "15.5k", "2e-7", "3e15", "-0.25", "-"]);
     }
 
     #[test]

@@ -195,6 +195,58 @@ impl Canvas<'_> {
     }
 }
 
+/// How wide text is in pixels, before there is a canvas.
+pub fn text_width(text: &str, size: i32, bold: bool) -> i32 {
+    if !*FONT {
+        return 0;
+    }
+    let font = (FontFamily::Name(FAMILY), f64::from(size)).into_font();
+    let font = if bold { font.style(FontStyle::Bold) } else { font };
+    font.box_size(&printable(text)).map_or(0, |size| size.0.cast_signed())
+}
+
+/// The text, or as much of it as fits into this width with `…` behind.
+pub fn shortened(text: &str, size: i32, width: i32) -> String {
+    let text = printable(text);
+    if text_width(&text, size, false) <= width {
+        return text;
+    }
+    let letters: Vec<char> = text.chars().collect();
+    // The longest beginning that fits, by halving: widths grow with the text.
+    let fits = |count: usize| {
+        let start: String = letters[..count].iter().collect();
+        let start = format!("{}…", start.trim_end());
+        (text_width(&start, size, false) <= width).then_some(start)
+    };
+    let (mut low, mut high) = (0, letters.len());
+    while low + 1 < high {
+        let middle = usize::midpoint(low, high);
+        if fits(middle).is_some() { low = middle } else { high = middle }
+    }
+    if low == 0 { fits(0).unwrap_or_default() } else { fits(low).unwrap_or_default() }
+}
+
+/// The text in lines of at most this width, broken between words; the last of `lines_max` is shortened.
+pub fn wrapped(text: &str, size: i32, width: i32, lines_max: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    let text = printable(text);
+    let mut words = text.split_whitespace().peekable();
+    while let Some(word) = words.next() {
+        let mut line = word.to_owned();
+        let is_last = lines.len() + 1 >= lines_max;
+        while let Some(next) = words.peek() {
+            let longer = format!("{line} {next}");
+            if !is_last && text_width(&longer, size, false) > width {
+                break;
+            }
+            line = longer;
+            words.next();
+        }
+        lines.push(shortened(&line, size, width));
+    }
+    lines
+}
+
 /// Names come from logs: what is no letter is not drawn, and long ones are cut.
 fn printable(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(200).collect()
@@ -299,6 +351,20 @@ mod tests {
         for size in [(0, 10), (10, 0), (SIDE_MAX + 1, 10), (u32::MAX, u32::MAX)] {
             assert!(matches!(draw(size, Format::Svg, Theme::LIGHT, |_| ()), Err(PlotError::Size)));
         }
+    }
+
+    #[test]
+    fn long_text_is_cut_or_broken_to_the_width() {
+        assert_eq!(shortened("short", 12, 200), "short");
+        let long = "journal records that are much too long for this";
+        let cut = shortened(long, 12, 100);
+        assert!(cut.ends_with('…') && cut.len() > 8 && text_width(&cut, 12, false) <= 100, "{cut}");
+        assert_eq!(shortened(long, 12, 0), "");
+        assert_eq!(wrapped("one two", 12, 400, 2), ["one two"]);
+        let lines = wrapped(long, 12, 90, 4);
+        assert!(lines.len() > 2 && lines.iter().all(|line| text_width(line, 12, false) <= 90), "{lines:?}");
+        assert!(wrapped(long, 12, 90, 2)[1].ends_with('…'));
+        assert!(wrapped("  ", 12, 10, 2).is_empty());
     }
 
     #[test]

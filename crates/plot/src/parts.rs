@@ -1,7 +1,7 @@
 //! Bars, lines, marks, heat maps, legends.
 
 use crate::axis::Scale;
-use crate::canvas::{Align, Area, Canvas, pixels};
+use crate::canvas::{self, Align, Area, Canvas, pixels};
 use crate::theme::Colour;
 
 /// Where a bar of many begins and ends, so that neighbours neither overlap nor leave a gap.
@@ -106,6 +106,39 @@ pub fn legend(canvas: &mut Canvas<'_>, right: i32, y: i32, size: i32, entries: &
     right
 }
 
+/// Rows of a legend that begin at the left: where each entry stands (column, row), and how many rows there are.
+pub fn legend_places(names: &[&str], size: i32, width: i32) -> (Vec<(i32, i32)>, i32) {
+    let (mut x, mut row) = (0, 0);
+    let places = names.iter().map(|name| {
+        let needed = 15 + canvas::text_width(name, size, false);
+        if x > 0 && x + needed > width {
+            (x, row) = (0, row + 1);
+        }
+        let place = (x, row);
+        x += needed + 18;
+        place
+    });
+    let places: Vec<(i32, i32)> = places.collect();
+    let rows = if places.is_empty() { 0 } else { row + 1 };
+    (places, rows)
+}
+
+/// Height of a row of [`legend_places`].
+pub const LEGEND_ROW: i32 = 19;
+
+/// Names beside patches of their colours from left to right, in rows where one is too narrow. `at` is the middle of the first
+/// row's left end.
+pub fn legend_rows(canvas: &mut Canvas<'_>, at: (i32, i32), width: i32, size: i32, entries: &[(&str, Colour)]) {
+    let names: Vec<&str> = entries.iter().map(|(name, _)| *name).collect();
+    let text = canvas.theme.text;
+    for ((x, row), (name, colour)) in legend_places(&names, size, width).0.into_iter().zip(entries) {
+        let (x, y) = (at.0 + x, at.1 + row * LEGEND_ROW);
+        canvas.fill(Area { x, y: y - 5, width: 10, height: 10 }, *colour);
+        let name = canvas::shortened(name, size, width - 15);
+        canvas.text(&name, (x + 15, y), size, Align::Left, text);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -118,6 +151,17 @@ mod tests {
             assert_eq!((spans[0].0, spans[count - 1].1), (7, 1007));
             assert!(spans.windows(2).all(|pair| pair[0].1 == pair[1].0));
         }
+    }
+
+    #[test]
+    fn a_legend_takes_as_many_rows_as_it_needs() {
+        let names = ["create", "write and sync", "rename", "remove"];
+        let (places, rows) = legend_places(&names, 12, 2000);
+        assert_eq!(rows, 1);
+        assert!(places.windows(2).all(|pair| pair[0].0 < pair[1].0));
+        let (places, rows) = legend_places(&names, 12, 120);
+        assert!(rows > 1 && places.iter().all(|(x, _)| *x < 120), "{places:?}");
+        assert_eq!(legend_places(&[], 12, 100), (Vec::new(), 0));
     }
 
     #[test]

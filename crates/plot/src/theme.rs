@@ -9,6 +9,16 @@ impl Colour {
         Colour((hex >> 16) as u8, (hex >> 8) as u8, hex as u8, 1.0)
     }
 
+    /// How light it is to the eye, 0 to 100 (CIE 1976 L*, sRGB).
+    pub fn lightness(self) -> f64 {
+        let linear = |part: u8| {
+            let part = f64::from(part) / 255.0;
+            if part <= 0.040_45 { part / 12.92 } else { ((part + 0.055) / 1.055).powf(2.4) }
+        };
+        let luminance = 0.2126 * linear(self.0) + 0.7152 * linear(self.1) + 0.0722 * linear(self.2);
+        if luminance > 0.008_856 { 116.0 * luminance.cbrt() - 16.0 } else { 903.3 * luminance }
+    }
+
     /// The same, shining through.
     #[must_use]
     pub fn faint(self, opacity: f64) -> Colour {
@@ -46,6 +56,18 @@ pub struct Theme {
     pub failures: Colour,
     /// The machine: processors, disk, network, load.
     pub series: [Colour; 4],
+    /// Series of any chart, in this order: neighbours are far apart in lightness.
+    pub many: &'static [Colour; 10],
+}
+
+const fn colours(hex: [u32; 10]) -> [Colour; 10] {
+    let mut all = [Colour::rgb(0); 10];
+    let mut at = 0;
+    while at < hex.len() {
+        all[at] = Colour::rgb(hex[at]);
+        at += 1;
+    }
+    all
 }
 
 impl Theme {
@@ -60,6 +82,10 @@ impl Theme {
         arrivals: Colour::rgb(0xc9_84_0a),
         failures: Colour::rgb(0xc4_32_3c),
         series: [Colour::rgb(0x2a_8a_57), Colour::rgb(0x8a_4f_b0), Colour::rgb(0x0f_8b_a8), Colour::rgb(0x8c_6d_46)],
+        many: &colours([
+            0x1d_4f_91, 0xf0_a9_3b, 0x2a_7d_4f, 0xa9_d3_f5, 0xc4_32_3c, 0xd9_b8_ea, 0x0f_8b_a8, 0x5a_1f_70, 0xc9_b2_7f,
+            0x66_71_7d,
+        ]),
     };
 
     pub const DARK: Theme = Theme {
@@ -73,10 +99,37 @@ impl Theme {
         arrivals: Colour::rgb(0xf0_b4_41),
         failures: Colour::rgb(0xf0_6a_70),
         series: [Colour::rgb(0x5f_c9_8d), Colour::rgb(0xc0_8a_e6), Colour::rgb(0x4c_c3_dd), Colour::rgb(0xc9_a9_7d)],
+        many: &colours([
+            0x4e_94_e0, 0xf7_cf_6b, 0x3a_9a_67, 0xc9_e6_ff, 0xd8_55_5a, 0xe3_c6_f5, 0x35_b5_cf, 0x9a_5c_c0, 0xd9_bd_8a,
+            0x7d_88_94,
+        ]),
     };
+
+    /// The colour of the n-th series; from the eleventh on they come again.
+    pub fn series_colour(&self, index: usize) -> Colour {
+        self.many[index % self.many.len()]
+    }
 
     /// Steps of a heat map, 0 to 1.
     pub fn heat(&self, share: f64) -> Colour {
         self.grid.mix(self.bars, share)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn series_are_told_apart_without_seeing_colours() {
+        for theme in [Theme::LIGHT, Theme::DARK] {
+            let lightness: Vec<f64> = theme.many.iter().map(|colour| colour.lightness()).collect();
+            let apart = lightness.windows(2).map(|pair| (pair[0] - pair[1]).abs()).fold(f64::MAX, f64::min);
+            assert!(apart > 14.0, "{lightness:?}");
+            let against = theme.background.lightness();
+            assert!(lightness.iter().all(|light| (light - against).abs() > 15.0), "{lightness:?}");
+            assert_eq!(theme.series_colour(10), theme.series_colour(0));
+        }
+        assert!((Theme::LIGHT.background.lightness() - 100.0).abs() < 0.1);
     }
 }

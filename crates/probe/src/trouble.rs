@@ -20,7 +20,7 @@ pub fn explain(directory: &Path, source: io::Error) -> MeasureError {
     match source.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => MeasureError::Refused(format!(
             "{at} became full while measuring ({source}); what had been made was removed. Free some room, choose another \
-             directory, or use less of it with --file-mib"
+             directory, or use less of it (--file-mib, --files, --records)"
         )),
         ErrorKind::ReadOnlyFilesystem => MeasureError::Refused(format!(
             "{at} is on a file system that is mounted read-only; choose another directory, or remount it: mount -o \

@@ -1,0 +1,61 @@
+//! `SQLite` with a write-ahead log.
+
+use std::ops::Range;
+use std::path::Path;
+
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::{Broken, Contents, Engine};
+
+struct Sqlite(Connection);
+
+pub fn open(folder: &Path) -> Result<Box<dyn Engine>, Broken> {
+    let connection = Connection::open(folder.join("records.sqlite")).map_err(Broken::of)?;
+    let mode: String = connection.query_row("PRAGMA journal_mode=WAL", [], |row| row.get(0)).map_err(Broken::of)?;
+    if mode != "wal" {
+        return Err(Broken(format!("journal_mode=WAL is refused here, it stays {mode}")));
+    }
+    connection
+        .execute_batch(
+            "PRAGMA synchronous=FULL; PRAGMA wal_autocheckpoint=1000; \
+             CREATE TABLE record (id INTEGER PRIMARY KEY, content BLOB NOT NULL)",
+        )
+        .map_err(Broken::of)?;
+    Ok(Box::new(Sqlite(connection)))
+}
+
+impl Engine for Sqlite {
+    fn insert(&mut self, keys: Range<u64>, contents: &mut Contents) -> Result<(), Broken> {
+        let transaction = self.0.transaction().map_err(Broken::of)?;
+        {
+            let sql = "INSERT INTO record (id, content) VALUES (?1, ?2)";
+            let mut insert = transaction.prepare_cached(sql).map_err(Broken::of)?;
+            for key in keys {
+                insert.execute(params![key.cast_signed(), contents.of(key)]).map_err(Broken::of)?;
+            }
+        }
+        transaction.commit().map_err(Broken::of)
+    }
+
+    fn look_up(&mut self, key: u64, into: &mut Vec<u8>) -> Result<bool, Broken> {
+        let mut select = self.0.prepare_cached("SELECT content FROM record WHERE id = ?1").map_err(Broken::of)?;
+        into.clear();
+        let copy = |row: &rusqlite::Row<'_>| {
+            into.extend_from_slice(row.get_ref(0)?.as_blob()?);
+            Ok(())
+        };
+        let found = select.query_row([key.cast_signed()], copy).optional().map_err(Broken::of)?;
+        Ok(found.is_some())
+    }
+
+    fn delete(&mut self, keys: &[u64]) -> Result<(), Broken> {
+        let transaction = self.0.transaction().map_err(Broken::of)?;
+        {
+            let mut delete = transaction.prepare_cached("DELETE FROM record WHERE id = ?1").map_err(Broken::of)?;
+            for key in keys {
+                delete.execute([key.cast_signed()]).map_err(Broken::of)?;
+            }
+        }
+        transaction.commit().map_err(Broken::of)
+    }
+}
