@@ -74,7 +74,7 @@ class Probe:
             words += ["--way", "pwrite", "--runs", "1", "--file-mib", str(mib), "--seconds", str(seconds or usual_seconds)]
 
             def theirs():
-                path = laid_out(folder, mib, keep="recycled" in our_file)
+                path = laid_out(folder, mib if "recycled" in our_file else 0)
                 job = fio(path, shared)
                 latency, writes = job["sync"]["lat_ns"], job["write"]
                 return {
@@ -111,7 +111,7 @@ class Probe:
             shared.append("--scramble_buffers=0")
 
             def theirs():
-                job = fio(laid_out(folder, RAW_MIB, keep=True), shared)
+                job = fio(laid_out(folder, RAW_MIB), shared)
                 return job[direction]["io_bytes"] / MIB / (job[direction]["runtime"] / 1000)
 
             def ours():
@@ -173,20 +173,19 @@ def fio(path, words):
     return json.loads(done.stdout[done.stdout.index("{"):])["jobs"][0]
 
 
-def laid_out(folder, mib, keep):
-    """A file that was written through and synced, as ours is before its clock begins; without `keep` there is none."""
+def laid_out(folder, mib):
+    """A file that has just been written through and synced, as ours is before its clock begins (the host below a virtual
+    disk remembers); 0: there is none."""
+    remove_laid_out(folder)
     path = os.path.join(folder, "fio.data")
-    if not keep:
-        remove_laid_out(folder)
-        return path
-    if not os.path.exists(path) or os.path.getsize(path) != mib * MIB:
+    if mib:
+        part = os.urandom(MIB)
         with open(path, "wb") as file:
             for _ in range(mib):
-                file.write(os.urandom(MIB))
-    with open(path, "rb+") as file:
-        # fio empties the page cache after its clock has begun, ours before.
-        os.fsync(file.fileno())
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+                file.write(part)
+            os.fsync(file.fileno())
+            # fio empties the page cache after its clock has begun, ours before.
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     return path
 
 
