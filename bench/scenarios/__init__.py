@@ -9,6 +9,7 @@ from scenarios import (
     log_cost,
     log_speed,
     measure_probe,
+    measure_suite,
     million,
     op_browser,
     queue_growth,
@@ -47,4 +48,5 @@ SCENARIOS = (
     log_speed.DayChart,
     op_browser.Browser,
     measure_probe.Probe,
+    measure_suite.Suite,
 )
