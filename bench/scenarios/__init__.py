@@ -11,6 +11,7 @@ from scenarios import (
     measure_iotrace,
     measure_probe,
     measure_sink,
+    measure_suite,
     million,
     op_browser,
     queue_growth,
@@ -51,4 +52,5 @@ SCENARIOS = (
     measure_iotrace.Iotrace,
     measure_probe.Probe,
     measure_sink.Sink,
+    measure_suite.Suite,
 )

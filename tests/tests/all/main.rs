@@ -36,6 +36,7 @@ mod lists;
 mod live;
 mod memory_cap;
 mod policy;
+mod probe_fs_kv_suite;
 mod probe_log;
 mod real_clients;
 mod realstat_screen;

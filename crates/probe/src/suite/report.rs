@@ -54,6 +54,9 @@ fn conclusion(figures: &[Figures]) -> Table {
     let columns =
         vec![Column::new("topic", "about"), Column::new("sureness", "how sure"), Column::new("finding", "finding")];
     let mut table = Table::new("conclusion", "Conclusion", columns);
+    if let Some(summary) = verdict::summary(figures) {
+        table.push(vec![Cell::text("In short"), Cell::text("-"), Cell::text(summary)]);
+    }
     for finding in verdict::findings(figures) {
         table.push(vec![Cell::text(finding.topic), Cell::text(finding.sureness.word()), Cell::text(finding.text)]);
     }
@@ -199,7 +202,7 @@ fn charts(suite: &Suite) -> Vec<Chart> {
 fn group_lines(places: &[Measured]) -> Chart {
     let mut lines = Vec::new();
     for measured in places {
-        let cost = measured.parts.log.as_ref().and_then(|log| log.tables.iter().find(|table| table.name == "cost"));
+        let cost = measured.parts.journal.as_ref().and_then(|log| log.tables.iter().find(|table| table.name == "cost"));
         let point = |lot: &str| {
             let keys = [("per_sync", lot), ("record_bytes", "4096"), ("way", "journal")];
             let rate = cost?.figure(&keys, "syncs_per_s")?.median;

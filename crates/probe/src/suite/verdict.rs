@@ -117,18 +117,19 @@ fn choice(topic: &'static str, all: &[Figures], of: Of, unit: &str, work: &str) 
         if others.is_empty() { String::new() } else { format!(", {}", others.join(", ")) }
     };
     let text = if sureness == Sureness::Open {
-        // All that the best cannot be told from.
-        let equals = ranked.iter().take_while(|(_, spread)| compare(own, spread) == Sureness::Open).count();
+        let equals = equals(&ranked);
         let names: Vec<String> =
-            ranked[..equals].iter().map(|(figures, s)| format!("{} ({})", figures.name, number(s.median))).collect();
+            equals.iter().map(|(figures, s)| format!("{} ({})", figures.name, number(s.median))).collect();
+        let others = rest(equals.len());
+        let others = if others.is_empty() {
+            String::new()
+        } else {
+            format!(" {} is{}.", best.name, others.trim_start_matches(','))
+        };
         format!(
-            "{} are as good {work}: {unit}, whose runs overlap or differ by less than 10 %. What else speaks for one may decide{}.",
-            names.join(" and "),
-            if equals < ranked.len() {
-                format!("; {} is{}", ranked[0].0.name, rest(equals).trim_start_matches(','))
-            } else {
-                String::new()
-            }
+            "{} cannot be told apart by {unit} {work}: their runs overlap or differ by less than 10 %. What else speaks for \
+             one may decide.{others}",
+            names.join(" and ")
         )
     } else {
         format!(
@@ -144,6 +145,56 @@ fn choice(topic: &'static str, all: &[Figures], of: Of, unit: &str, work: &str) 
         )
     };
     Some(finding(topic, sureness, text))
+}
+
+/// Those that the best cannot be told from, itself included.
+fn equals<'r, 'f>(ranked: &'r [(&'f Figures, Spread)]) -> &'r [(&'f Figures, Spread)] {
+    let Some((_, best)) = ranked.first() else { return ranked };
+    let count = ranked[1..].iter().take_while(|(_, spread)| compare(best, spread) == Sureness::Open).count();
+    &ranked[..=count]
+}
+
+/// The conclusion in a few words: where, and with which settings. Only what is clear is advised.
+pub fn summary(all: &[Figures]) -> Option<String> {
+    let place = chosen(all)?;
+    let names = |of: Of| {
+        let ranked = ranked(all, of);
+        let names: Vec<&str> = equals(&ranked).iter().map(|(figures, _)| figures.name.as_str()).collect();
+        names.join(" or ")
+    };
+    let (log, files) = (names(log_rate), names(files_rate));
+    let mut text = match (log.as_str(), files.as_str()) {
+        ("", files) => format!("Put a queue of files on {files}."),
+        (log, "") => format!("Put a queue in one log on {log}."),
+        (log, files) if log == files => format!("Put the queue on {log}, whether it is one log or files."),
+        (log, files) => format!("Put a queue in one log on {log}, a queue of files on {files}."),
+    };
+    let clear = |better: Option<Spread>, other: Option<Spread>| {
+        better.zip(other).is_some_and(|(better, other)| compare(&better, &other) != Sureness::Open)
+    };
+    let mut settings = Vec::new();
+    if clear(place.recycled, place.growing) {
+        settings.push("recycle the log's segments");
+    }
+    if clear(place.journal_many.or(place.recycled_many), log_rate(place)) {
+        settings.push("share a sync among many messages");
+    }
+    if clear(place.files, place.files_hashed) {
+        settings.push("keep the directories of queue files flat");
+    }
+    if clear(place.files_hashed, place.files) {
+        settings.push("hash the directories of queue files");
+    }
+    if clear(place.files_reused, place.files) {
+        settings.push("overwrite queue files in place of making new ones");
+    }
+    if clear(place.files_many, place.files) {
+        settings.push("let several processes work on queue files");
+    }
+    if !settings.is_empty() {
+        text = format!("{text} There, {}.", settings.join("; "));
+    }
+    Some(text)
 }
 
 /// The name of the place that a queue in one log would get.
@@ -483,9 +534,11 @@ mod tests {
         let (log, sureness) = text(&all, "Queue in one log");
         assert_eq!(sureness, Sureness::Open);
         assert!(
-            log.contains("ext4 (5,600) and xfs (5,000) are as good") && log.contains("5.6 times as fast as btrfs"),
+            log.contains("ext4 (5,600) and xfs (5,000) cannot be told apart")
+                && log.contains("5.6 times as fast as btrfs"),
             "{log}"
         );
+        assert_eq!(summary(&all).unwrap(), "Put a queue in one log on ext4 or xfs, a queue of files on xfs.");
         // Clear medians whose extremes come near.
         all[0].journal = noisy(4600.0, 0.09);
         all[1].journal = noisy(5600.0, 0.09);
@@ -510,6 +563,19 @@ mod tests {
         assert!(hashed.starts_with("Not hashed directories on ext4: flat ones gives 2.0 times"), "{hashed}");
         one.growing = None;
         assert_eq!(text(&[one], "Segments").0, "");
+    }
+
+    #[test]
+    fn only_what_is_clear_is_advised() {
+        let mut one = place("ext4", 5000.0, 1000.0);
+        (one.recycled, one.growing) = (spread(14_000.0), spread(7000.0));
+        (one.files_hashed, one.files_reused) = (spread(500.0), spread(1010.0));
+        assert_eq!(
+            summary(&[one.clone(), place("tmpfs", 9e9, 9e9)]).unwrap(),
+            "Put the queue on ext4, whether it is one log or files. There, recycle the log's segments; keep the directories \
+             of queue files flat."
+        );
+        assert_eq!(summary(&[place("tmpfs", 1.0, 1.0)]), None);
     }
 
     #[test]
