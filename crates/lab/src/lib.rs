@@ -21,6 +21,7 @@ pub mod cli;
 mod dns;
 mod error;
 mod lab;
+pub mod limit;
 pub mod load;
 pub mod measure_cli;
 mod output;

@@ -7,11 +7,14 @@ use stentor_measure::MeasureError;
 pub enum Measure {
     /// Send load; report rates, the time of each step, errors by code.
     Source(Box<crate::load::SourceArgs>),
+    /// Say how many messages per hour this machine could reach at best, by the smallest set of steps.
+    Limit(crate::limit::LimitArgs),
 }
 
 /// Runs to the end or to Ctrl-C. Blocks: not to be called within an asynchronous runtime.
 pub fn run(command: Measure) -> Result<(), MeasureError> {
     match command {
         Measure::Source(options) => crate::load::run_source(&options),
+        Measure::Limit(options) => crate::limit::run_limit(&options),
     }
 }

@@ -27,6 +27,7 @@ mod worker;
 pub use arrivals::Arrivals;
 pub use content::{Content, Sizes, crlf};
 pub use options::{SourceArgs, run_source};
+pub(crate) use options::{seconds, targets};
 pub use people::{Count, People};
 pub use plan::{Pipelining, Plan};
 pub use report::report;
