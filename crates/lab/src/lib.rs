@@ -18,6 +18,7 @@
 
 mod behaviour;
 pub mod cli;
+pub mod compare;
 mod dns;
 mod error;
 mod lab;

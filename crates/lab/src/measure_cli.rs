@@ -9,6 +9,8 @@ pub enum Measure {
     Source(Box<crate::load::SourceArgs>),
     /// Say how many messages per hour this machine could reach at best, by the smallest set of steps.
     Limit(crate::limit::LimitArgs),
+    /// Send the same work through several mail servers by turns: rates, CPU, memory, writes, syncs.
+    Compare(Box<crate::compare::CompareArgs>),
 }
 
 /// Runs to the end or to Ctrl-C. Blocks: not to be called within an asynchronous runtime.
@@ -16,5 +18,6 @@ pub fn run(command: Measure) -> Result<(), MeasureError> {
     match command {
         Measure::Source(options) => crate::load::run_source(&options),
         Measure::Limit(options) => crate::limit::run_limit(&options),
+        Measure::Compare(options) => crate::compare::run_compare(&options),
     }
 }

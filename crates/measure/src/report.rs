@@ -81,8 +81,7 @@ impl Report {
     pub fn to_json(&self) -> Value {
         let parameters: Map<String, Value> =
             self.parameters.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
-        let tables: Map<String, Value> =
-            self.all_tables().map(|table| (table.name.clone(), table.to_json())).collect();
+        let tables: Map<String, Value> = self.all_tables().map(|table| (table.name.clone(), table.to_json())).collect();
         json!({
             "name": self.name, "title": self.title, "command": self.command, "machine": self.machine,
             "places": self.places, "parameters": parameters, "tables": tables, "notes": self.notes,

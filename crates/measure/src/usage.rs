@@ -299,9 +299,8 @@ impl SyncCount {
     /// Whether this machine can. It runs `perf`.
     pub fn is_possible() -> bool {
         let trial = Command::new("perf").args(["stat", "-x,", "-e", &events(), "true"]).stdin(Stdio::null()).output();
-        trial.is_ok_and(|done| {
-            done.status.success() && !String::from_utf8_lossy(&done.stderr).contains("not supported")
-        })
+        trial
+            .is_ok_and(|done| done.status.success() && !String::from_utf8_lossy(&done.stderr).contains("not supported"))
     }
 
     /// The count stands in this file, which is replaced.
@@ -344,6 +343,7 @@ impl Drop for SyncCount {
         if let Some(perf) = &mut self.perf {
             signal(perf.id(), Signal::INT);
             let _ = perf.wait();
+            let _ = fs::remove_file(&self.file);
         }
     }
 }

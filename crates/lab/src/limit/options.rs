@@ -202,7 +202,7 @@ fn one(
         p50_us: tally.transaction.percentile(0.5) as f64 / 1000.0,
         source_cpu_us: tally.cpu_s * 1e6 / messages,
         sink_cpu_us: ended.map(|ended| ended.cpu_s * 1e6 / messages),
-        syncs: ended.map(|ended| ended.syncs as f64 / messages),
+        syncs: ended.filter(|_| *keep != Keep::Nothing).map(|ended| ended.syncs as f64 / messages),
         failed: tally.failed,
     })
 }
@@ -223,16 +223,14 @@ fn fill(report: &mut Report, rows: &[Row], is_given: bool) {
     let mut table = Table::new("limit", "Messages at best", columns);
     for row in rows {
         let cell = |of: &dyn Fn(&Run) -> f64, decimals| Cell::spread(row.runs.iter().map(of), decimals);
-        let maybe = |of: &dyn Fn(&Run) -> Option<f64>, decimals| {
-            Cell::spread(row.runs.iter().filter_map(of), decimals)
-        };
+        let maybe = |of: &dyn Fn(&Run) -> Option<f64>, decimals| Cell::spread(row.runs.iter().filter_map(of), decimals);
         table.push(vec![
             Cell::text(row.way.name()),
             Cell::text(if is_given { "given" } else { KEPT[row.kept] }),
             Cell::Count(row.connections as u64),
             cell(&|run| run.messages_per_s * SECONDS_PER_HOUR, 0),
-            cell(&|run| run.messages_per_s, 0),
-            cell(&|run| run.recipients_per_s, 0),
+            median(row, |run| run.messages_per_s),
+            median(row, |run| run.recipients_per_s),
             cell(&|run| run.p50_us, 0),
             cell(&|run| run.source_cpu_us, 1),
             maybe(&|run| run.sink_cpu_us, 1),
@@ -258,6 +256,10 @@ fn fill(report: &mut Report, rows: &[Row], is_given: bool) {
         ));
     }
     report.charts.push(chart(rows));
+}
+
+fn median(row: &Row, of: fn(&Run) -> f64) -> Cell {
+    Spread::of(row.runs.iter().map(of)).map_or(Cell::Missing, |spread| Cell::Number(spread.median, 0))
 }
 
 fn chart(rows: &[Row]) -> Chart {

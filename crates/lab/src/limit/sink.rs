@@ -22,7 +22,8 @@ const LOOK_EVERY_NS: i64 = 50_000_000;
 const LISTENER: u64 = u64::MAX;
 const END: &[u8] = b"\r\n.\r\n";
 const GREETING: &[u8] = b"220 floor.lab ESMTP\r\n";
-const EHLO: &[u8] = b"250-floor.lab\r\n250-PIPELINING\r\n250-8BITMIME\r\n250-SMTPUTF8\r\n250-CHUNKING\r\n250 SIZE 0\r\n";
+const EHLO: &[u8] =
+    b"250-floor.lab\r\n250-PIPELINING\r\n250-8BITMIME\r\n250-SMTPUTF8\r\n250-CHUNKING\r\n250 SIZE 0\r\n";
 
 /// What has come so far; may be read at any time.
 #[derive(Debug)]
@@ -91,7 +92,8 @@ impl FloorSink {
             buffer: vec![0; READ_BYTES],
         };
         let thread_stop = Arc::clone(&stop);
-        let thread = std::thread::Builder::new().name("floor-sink".to_owned()).spawn(move || server.run(&thread_stop))?;
+        let thread =
+            std::thread::Builder::new().name("floor-sink".to_owned()).spawn(move || server.run(&thread_stop))?;
         Ok(FloorSink { address, counters, stop, thread: Some(thread) })
     }
 

@@ -144,17 +144,7 @@ impl Client {
         self.messages += 1;
         let recipients = plan.recipients_per_message.of(plan.seed, job.number);
         let choice = plan.people.choose(plan.seed, job.number, recipients);
-        Current {
-            job,
-            mail_ns: now_ns,
-            recipients,
-            asked: 0,
-            good: 0,
-            choice,
-            octets: 0,
-            refused: false,
-            void: false,
-        }
+        Current { job, mail_ns: now_ns, recipients, asked: 0, good: 0, choice, octets: 0, refused: false, void: false }
     }
 
     fn command(&mut self, line: &[u8], step: Step, now_ns: u64) {

@@ -175,7 +175,8 @@ pub(crate) fn seconds(value: f64, option: &str) -> Result<Duration, String> {
 
 pub(crate) fn targets(names: &[String]) -> Result<Vec<SocketAddr>, String> {
     let one = |name: &String| {
-        let mut found = name.to_socket_addrs().map_err(|error| format!("{name}: {error}; give a target as HOST:PORT"))?;
+        let mut found =
+            name.to_socket_addrs().map_err(|error| format!("{name}: {error}; give a target as HOST:PORT"))?;
         found.next().ok_or_else(|| format!("{name} has no address"))
     };
     names.iter().map(one).collect()

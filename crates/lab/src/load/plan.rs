@@ -85,7 +85,7 @@ impl Plan {
     }
 
     /// What is wrong with it, with the remedy.
-    pub(super) fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), String> {
         if self.targets.is_empty() {
             return Err("there is no target; name one as HOST:PORT".to_owned());
         }

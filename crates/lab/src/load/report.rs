@@ -205,7 +205,8 @@ fn behind(report: &mut Report, rate: f64, tallies: &[Tally]) {
             tally.behind.greatest() as f64 / 1e9,
         ));
         if tally.never_begun > 0 {
-            let text = "the target is slower than the rate: messages were never begun, and no response time counts them";
+            let text =
+                "the target is slower than the rate: messages were never begun, and no response time counts them";
             report.warnings.push(format!("run {}: {text}", number + 1));
         }
     }

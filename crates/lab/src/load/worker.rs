@@ -257,7 +257,8 @@ impl<'a> Worker<'a> {
         let gone = flags.intersects(epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR);
         let slot = &mut self.slots[at];
         if slot.state == State::Connecting {
-            let error = if gone { slot.stream.as_ref().and_then(|stream| stream.take_error().ok().flatten()) } else { None };
+            let error =
+                if gone { slot.stream.as_ref().and_then(|stream| stream.take_error().ok().flatten()) } else { None };
             if let Some(error) = error {
                 return self.lose(at, error.kind().to_string().as_str(), now_ns);
             }
