@@ -8,6 +8,8 @@ from scenarios import (
     large,
     log_cost,
     log_speed,
+    measure_compare,
+    measure_source_sink,
     million,
     op_browser,
     queue_growth,
@@ -45,4 +47,6 @@ SCENARIOS = (
     log_speed.LogSpeed,
     log_speed.DayChart,
     op_browser.Browser,
+    measure_source_sink.SourceSink,
+    measure_compare.Compare,
 )

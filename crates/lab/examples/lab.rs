@@ -1,4 +1,5 @@
-//! The lab's measuring commands alone, which are built quickly: `cargo run -p stentor-lab --example lab -- source ...`.
+//! The lab's measuring commands alone, which are built quickly: `cargo run -p stentor-lab --example lab -- source ...`. A first
+//! word `lab` is passed over, so that it can stand in for `stentor`.
 
 use std::process::ExitCode;
 
@@ -11,7 +12,8 @@ struct Options {
 }
 
 fn main() -> ExitCode {
-    match stentor_lab::measure_cli::run(Options::parse().command) {
+    let words = std::env::args_os().enumerate().filter(|(at, word)| *at != 1 || word != "lab").map(|(_, word)| word);
+    match stentor_lab::measure_cli::run(Options::parse_from(words).command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("stentor: {error}");

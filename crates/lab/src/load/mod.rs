@@ -33,3 +33,6 @@ pub use plan::{Pipelining, Plan};
 pub use report::report;
 pub use run::{Watch, run};
 pub use tally::{Failed, Failure, Second, Step, Tally, What};
+
+#[cfg(test)]
+mod tests;

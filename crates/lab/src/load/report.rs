@@ -14,7 +14,7 @@ const MS: f64 = 1e6;
 pub fn report(plan: &Plan, tallies: &[Tally], options: &SourceArgs) -> Report {
     let mut report = Report::new("lab-source", "Load");
     parameters(&mut report, plan, options);
-    report.tables.push(totals(tallies));
+    report.tables.push(totals(tallies, plan.arrivals.rate().is_some()));
     report.tables.push(steps(tallies));
     if tallies.iter().any(|tally| !tally.errors.is_empty()) {
         report.tables.push(errors(tallies));
@@ -69,7 +69,8 @@ fn spread(tallies: &[Tally], of: impl Fn(&Tally) -> f64, decimals: u8) -> Cell {
     Cell::spread(tallies.iter().map(of), decimals)
 }
 
-fn totals(tallies: &[Tally]) -> Table {
+/// With `is_open`, those of a schedule too.
+fn totals(tallies: &[Tally], is_open: bool) -> Table {
     let columns = vec![
         Column::new("accepted", "accepted"),
         Column::new("recipients", "recipients"),
@@ -81,6 +82,9 @@ fn totals(tallies: &[Tally]) -> Table {
         Column::new("mib_per_s", "MiB/s"),
         Column::new("octets", "octets"),
         Column::new("source_cpu_us", "source CPU us/msg"),
+        Column::new("due", "due"),
+        Column::new("never_begun", "never begun"),
+        Column::new("unfinished", "unfinished"),
     ];
     let mut table = Table::new("load", "Load", columns);
     table.push(vec![
@@ -94,6 +98,9 @@ fn totals(tallies: &[Tally]) -> Table {
         spread(tallies, |t| t.octets as f64 / t.elapsed_s.max(1e-9) / 1_048_576.0, 2),
         spread(tallies, |t| t.octets as f64, 0),
         spread(tallies, |t| t.cpu_s * 1e6 / (t.accepted + t.failed).max(1) as f64, 1),
+        if is_open { spread(tallies, |t| t.due as f64, 0) } else { Cell::Missing },
+        if is_open { spread(tallies, |t| t.never_begun as f64, 0) } else { Cell::Missing },
+        spread(tallies, |t| t.unfinished as f64, 0),
     ]);
     table
 }
