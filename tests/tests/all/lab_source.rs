@@ -15,7 +15,7 @@ pub struct Sink {
     pub address: SocketAddr,
     pub recorder: Arc<Recorder>,
     _runtime: tokio::runtime::Runtime,
-    _sink: SinkOnly,
+    _host: SinkOnly,
 }
 
 pub fn sink(behaviour: &str) -> Sink {
@@ -24,7 +24,7 @@ pub fn sink(behaviour: &str) -> Sink {
     let guard = runtime.enter();
     let sink = SinkOnly::start(([127, 0, 0, 1], 0).into(), behaviour, Mode::Full).expect("listens");
     drop(guard);
-    Sink { address: sink.address(), recorder: Arc::clone(sink.recorder()), _runtime: runtime, _sink: sink }
+    Sink { address: sink.address(), recorder: Arc::clone(sink.recorder()), _runtime: runtime, _host: sink }
 }
 
 pub fn lab(arguments: &[&str]) -> Output {

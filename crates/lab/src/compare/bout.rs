@@ -78,7 +78,7 @@ impl Bout<'_> {
         let wanted = copies + tally.recipients;
         let came = self.wait.map(|most| self.wait_for(wanted, most));
         std::thread::sleep(SETTLE);
-        let came = came.map(|_| counters.copies.load(Relaxed));
+        let came = came.map(|()| counters.copies.load(Relaxed));
         let delivered_s = counters.last_ns.load(Relaxed).saturating_sub(begin_ns) as f64 / 1e9;
         let is_whole = came.is_some_and(|came| came >= wanted);
         let mut figures = cost(&before, &counts(contestant), tally.accepted.max(1) as f64);

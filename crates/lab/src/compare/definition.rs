@@ -124,7 +124,7 @@ impl Definition {
             return Err(format!("{}: pid and cgroup are for one that runs already", self.name));
         }
         if self.target.is_empty() {
-            self.target = "127.0.0.1:{port}".to_owned();
+            "127.0.0.1:{port}".clone_into(&mut self.target);
         }
         let outside = |path: &&String| Path::new(path).is_absolute() || path.contains("..");
         if let Some(path) = self.files.keys().find(outside) {

@@ -217,8 +217,10 @@ fn command(
         command = std::iter::once("/usr/bin/env".to_owned()).chain(pairs).chain(command).collect();
     }
     if let Some(group) = group {
-        let enter = group.entries().iter().map(|path| format!("echo $$ > {} && ", path.display())).collect::<String>();
-        let shell = ["/bin/sh".to_owned(), "-c".to_owned(), format!("{enter}exec \"$@\""), "enter".to_owned()];
+        let mut steps: Vec<String> =
+            group.entries().iter().map(|path| format!("echo $$ > {}", path.display())).collect();
+        steps.push("exec \"$@\"".to_owned());
+        let shell = ["/bin/sh".to_owned(), "-c".to_owned(), steps.join(" && "), "enter".to_owned()];
         command = shell.into_iter().chain(command).collect();
     }
     syncs.map_or(command.clone(), |syncs| syncs.wrap(&command))

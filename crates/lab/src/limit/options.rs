@@ -243,11 +243,11 @@ fn fill(report: &mut Report, rows: &[Row], is_given: bool) {
         }
     }
     report.tables.push(table);
-    for kept in 0..KEPT.len() {
+    for (kept, name) in KEPT.into_iter().enumerate() {
         let rate = |row: &&Row| Spread::of(row.runs.iter().map(|run| run.messages_per_s)).map_or(0.0, |s| s.median);
         let rows = rows.iter().filter(|row| row.kept == kept);
         let Some(best) = rows.max_by(|a, b| rate(a).total_cmp(&rate(b))) else { continue };
-        let what = if is_given { "this server" } else { KEPT[kept] };
+        let what = if is_given { "this server" } else { name };
         report.notes.push(format!(
             "{what}: at best {:.0} messages/h ({}, {} connections)",
             rate(&best) * SECONDS_PER_HOUR,

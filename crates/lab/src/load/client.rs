@@ -220,7 +220,8 @@ impl Client {
         };
         context.tally.step(step, sent_ns, context.now_ns);
         let is_good = code / 100 == 2 || (step == Step::Data && code == 354);
-        if !is_good && !self.hopeless(step) && !(step == Step::Ehlo && !self.said_helo) {
+        let is_asked_again = step == Step::Ehlo && !self.said_helo;
+        if !is_good && !is_asked_again && !self.hopeless(step) {
             context.tally.error(step, What::Code(code), line);
         }
         if code == 421 && step != Step::Quit {
@@ -229,14 +230,13 @@ impl Client {
         match step {
             Step::Connect => Turn::Wait,
             Step::Greeting if is_good => self.say(b"EHLO source.lab\r\n", Step::Ehlo, context.now_ns),
-            Step::Greeting => Turn::Close,
             Step::Ehlo => self.after_ehlo(is_good, context),
             Step::Mail => self.after_mail(is_good, context),
             Step::Rcpt => self.after_rcpt(is_good, context),
             Step::Data => self.after_data(is_good, context),
             Step::Final => self.after_final(is_good, context),
             Step::Rset => self.after_rset(is_good, context),
-            Step::Quit => Turn::Close,
+            Step::Greeting | Step::Quit => Turn::Close,
         }
     }
 
@@ -320,12 +320,14 @@ impl Client {
             return self.say(b".\r\n", Step::Final, context.now_ns);
         }
         self.content(context.plan, context.now_ns);
-        if context.plan.pipelining == Pipelining::Ahead && self.pipelining && self.may_go_on(context.plan) {
-            if let Some(job) = context.feed.next(context.now_ns, context.tally) {
-                let mut ahead = self.start(context.plan, job, context.now_ns);
-                self.mail(context.plan, &mut ahead, context.now_ns, true);
-                self.ahead = Some(ahead);
-            }
+        let goes_ahead = context.plan.pipelining == Pipelining::Ahead && self.pipelining;
+        if goes_ahead
+            && self.may_go_on(context.plan)
+            && let Some(job) = context.feed.next(context.now_ns, context.tally)
+        {
+            let mut ahead = self.start(context.plan, job, context.now_ns);
+            self.mail(context.plan, &mut ahead, context.now_ns, true);
+            self.ahead = Some(ahead);
         }
         Turn::Wait
     }
@@ -338,11 +340,7 @@ impl Client {
             return Turn::Close;
         }
         if is_good && !current.void && current.good > 0 {
-            let times = Times {
-                intended_ns: current.job.intended_ns,
-                begun_ns: current.job.begun_ns,
-                mail_ns: current.mail_ns,
-            };
+            let times = Times { intended: current.job.intended_ns, begun: current.job.begun_ns, mail: current.mail_ns };
             context.tally.accepted(times, current.good, current.octets, context.now_ns);
         } else {
             context.tally.failed(context.now_ns);

@@ -129,12 +129,12 @@ pub struct Tally {
     pub(super) reported: u64,
 }
 
-/// When a message was to come, was begun and said MAIL; what it was.
+/// When a message was to come, was begun and said MAIL, in nanoseconds from the start.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Times {
-    pub intended_ns: Option<u64>,
-    pub begun_ns: u64,
-    pub mail_ns: u64,
+    pub intended: Option<u64>,
+    pub begun: u64,
+    pub mail: u64,
 }
 
 impl Tally {
@@ -167,8 +167,8 @@ impl Tally {
     }
 
     pub(super) fn accepted(&mut self, times: Times, recipients: u32, octets: u64, now_ns: u64) {
-        let service = now_ns.saturating_sub(times.begun_ns);
-        let response = times.intended_ns.map(|intended| now_ns.saturating_sub(intended));
+        let service = now_ns.saturating_sub(times.begun);
+        let response = times.intended.map(|intended| now_ns.saturating_sub(intended));
         let second = self.second(now_ns);
         second.accepted += 1;
         second.octets += octets;
@@ -181,7 +181,7 @@ impl Tally {
             self.recipients += u64::from(recipients);
             self.octets += octets;
             self.service.add(service);
-            self.transaction.add(now_ns.saturating_sub(times.mail_ns));
+            self.transaction.add(now_ns.saturating_sub(times.mail));
             if let Some(response) = response {
                 self.response.add(response);
             }

@@ -162,7 +162,8 @@ impl<'a> Worker<'a> {
                 break;
             }
             let timeout = Duration::from_nanos(self.wake_ns(now_ns).saturating_sub(now_ns));
-            let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: i64::from(timeout.subsec_nanos()) };
+            let timeout =
+                Timespec { tv_sec: timeout.as_secs().cast_signed(), tv_nsec: i64::from(timeout.subsec_nanos()) };
             events.clear();
             match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&timeout)) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
@@ -198,7 +199,7 @@ impl<'a> Worker<'a> {
         if self.paused > 0 {
             self.end_pauses(now_ns);
         }
-        while !self.source.exhausted && !(self.idle.is_empty() && self.free.is_empty()) {
+        while !self.source.exhausted && (!self.idle.is_empty() || !self.free.is_empty()) {
             let Some(job) = self.source.next(now_ns, &mut self.tally) else { break };
             if let Some(at) = self.idle.pop() {
                 let slot = &mut self.slots[at];
@@ -316,13 +317,12 @@ impl<'a> Worker<'a> {
             }
             let code = code_of(line);
             let mut context = Context { plan: shared.plan, tally, feed: source, now_ns };
-            turn = match code {
-                Some(code) => client.reply(code, line, &mut context),
-                None => {
-                    let step = client.waits_for().unwrap_or(Step::Rset);
-                    context.tally.error(step, What::Connection("no reply code".to_owned()), line);
-                    Turn::Close
-                }
+            turn = if let Some(code) = code {
+                client.reply(code, line, &mut context)
+            } else {
+                let step = client.waits_for().unwrap_or(Step::Rset);
+                context.tally.error(step, What::Connection("no reply code".to_owned()), line);
+                Turn::Close
             };
             if turn == Turn::Close {
                 return turn;
