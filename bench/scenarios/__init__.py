@@ -12,6 +12,8 @@ from scenarios import (
     measure_probe,
     measure_sink,
     measure_suite,
+    measure_compare,
+    measure_source_sink,
     million,
     op_browser,
     queue_growth,
@@ -53,4 +55,6 @@ SCENARIOS = (
     measure_probe.Probe,
     measure_sink.Sink,
     measure_suite.Suite,
+    measure_source_sink.SourceSink,
+    measure_compare.Compare,
 )
