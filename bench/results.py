@@ -13,14 +13,17 @@ from measure import median
 
 
 class Goal:
-    """What an entry must reach: at least `ratio`, or at most `most`, or at most `added` more than the peer."""
+    """What an entry must reach: at least `ratio`, or at most `most`, or at most `added` more than the peer, or the peer's
+    figure `within` a share of it."""
 
-    def __init__(self, ratio=None, most=None, added=None):
-        self.ratio, self.most, self.added = ratio, most, added
+    def __init__(self, ratio=None, most=None, added=None, within=None):
+        self.ratio, self.most, self.added, self.within = ratio, most, added, within
 
     def __str__(self):
         if self.ratio is not None:
             return f"ratio >= {self.ratio:g}"
+        if self.within is not None:
+            return f"within {self.within:.0%}"
         return f"<= {self.most:g}" if self.most is not None else f"<= {self.added:g} more"
 
     def is_met(self, entry):
@@ -28,6 +31,8 @@ class Goal:
             return entry["ratio"] >= self.ratio
         if self.most is not None:
             return entry["value"] <= self.most
+        if self.within is not None:
+            return abs(entry["value"] - entry["peer"]) <= self.within * entry["peer"]
         return entry["value"] - entry["peer"] <= self.added
 
 

@@ -9,6 +9,8 @@ from scenarios import (
     log_cost,
     log_speed,
     measure_iotrace,
+    measure_probe,
+    measure_sink,
     million,
     op_browser,
     queue_growth,
@@ -47,4 +49,6 @@ SCENARIOS = (
     log_speed.DayChart,
     op_browser.Browser,
     measure_iotrace.Iotrace,
+    measure_probe.Probe,
+    measure_sink.Sink,
 )

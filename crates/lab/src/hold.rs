@@ -29,6 +29,10 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// A phase ends if nothing at all happens for so long.
 const PATIENCE: Duration = Duration::from_secs(30);
 const BODY_LINE: &[u8] = b"0123456789012345678901234567890123456789012345678901234567890123456789\r\n";
+/// Of what is no connection.
+const DESCRIPTORS_SPARE: u64 = 32;
+/// Where in the body the message's number is.
+const ID_DIGITS: std::ops::Range<usize> = 13..23;
 const DEFAULT_PORTS: (u16, u16) = (32768, 60999);
 
 /// Options of `stentor lab hold`.
@@ -133,7 +137,7 @@ impl Ways {
 
 impl Client {
     fn new(size_bytes: usize) -> io::Result<Client> {
-        let mut body = b"From: <hold@source.lab>\r\nSubject: held\r\n\r\n".to_vec();
+        let mut body = b"Message-ID: <0000000000.hold@source.lab>\r\nSubject: held\r\n\r\n".to_vec();
         while body.len() < size_bytes {
             body.extend_from_slice(BODY_LINE);
         }
@@ -277,6 +281,7 @@ impl Client {
             (State::Envelope(left @ 2..), b"250") => held.state = State::Envelope(left - 1),
             (State::Envelope(1), b"354") => {
                 held.state = State::Body;
+                self.number_body();
                 let body = std::mem::take(&mut self.body);
                 self.say(number, &body);
                 self.body = body;
@@ -289,6 +294,17 @@ impl Client {
             _ => self.lose(number, &format!("answered {}", String::from_utf8_lossy(&code).escape_debug())),
         }
         Step::Nothing
+    }
+
+    /// Each message has a Message-ID of its own: the number in the body is counted up.
+    fn number_body(&mut self) {
+        for digit in self.body[ID_DIGITS].iter_mut().rev() {
+            if *digit < b'9' {
+                *digit += 1;
+                return;
+            }
+            *digit = b'0';
+        }
     }
 
     fn open_now(&self) -> u64 {
@@ -333,9 +349,12 @@ pub fn run_hold(args: &HoldArgs) -> Result<(), LabError> {
         return Err(LabError::Measure(format!("there is no process {pid}")));
     }
     let descriptors = crate::descriptors::raise();
-    if descriptors <= u64::from(args.connections) {
-        let wanted = args.connections;
-        return Err(LabError::Descriptors { needed: u64::from(wanted), limit: descriptors });
+    if descriptors <= u64::from(args.connections) + DESCRIPTORS_SPARE {
+        return Err(LabError::Measure(format!(
+            "{} connections need as many descriptors; this process has {descriptors} and may not raise that (it lacks \
+             CAP_SYS_RESOURCE): raise the hard limit (ulimit -Hn), or start several, each with a part of them",
+            args.connections
+        )));
     }
     let mut client = Client::new(args.size_bytes)?;
     let mut sources: Vec<Option<IpAddr>> = args.from.iter().flat_map(|from| from.0.iter().copied().map(Some)).collect();

@@ -26,6 +26,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 const SAMPLE_EVERY: Duration = Duration::from_secs(1);
 /// Samples of the picture; then every second one is forgotten and they are taken half as often.
 const SAMPLES_MAX: usize = 4096;
+/// More addresses than this are not told one by one.
+const ADDRESSES_SHOWN: usize = 16;
 const MIB: f64 = 1_048_576.0;
 const KIB: usize = 1024;
 
@@ -152,9 +154,10 @@ pub fn run_sink(args: &SinkArgs) -> Result<(), LabError> {
     let stop = Stop::on_signals()?;
     let options = args.recording.options(None, None);
     let sink = Sink::start(&args.sink_options()?)?;
-    let more = sink.addresses().len() - 1;
-    let more = if more == 0 { String::new() } else { format!(" and {more} more addresses") };
-    say(&format!("SMTP at {}{more}", sink.addresses()[0]))?;
+    let shown: Vec<String> = sink.addresses().iter().take(ADDRESSES_SHOWN).map(ToString::to_string).collect();
+    let more = sink.addresses().len().saturating_sub(ADDRESSES_SHOWN);
+    let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+    say(&format!("SMTP at {}{more}", shown.join(", ")))?;
     let before = Used::of(std::process::id()).unwrap_or_default();
     let samples = watch(&sink, &options, args.json, &stop)?;
     let after = Used::of(std::process::id()).unwrap_or_default();

@@ -13,6 +13,7 @@ pub struct Histogram {
     few: Vec<u64>,
     buckets: Vec<u32>,
     count: u64,
+    sum: u64,
     least: u64,
     greatest: u64,
 }
@@ -42,6 +43,7 @@ impl Histogram {
         self.least = if self.count == 0 { value } else { self.least.min(value) };
         self.greatest = self.greatest.max(value);
         self.count += 1;
+        self.sum = self.sum.saturating_add(value);
         if self.buckets.is_empty() {
             if self.few.len() < FEW_MAX {
                 self.few.push(value);
@@ -64,6 +66,11 @@ impl Histogram {
 
     pub fn count(&self) -> u64 {
         self.count
+    }
+
+    /// Exact, 0 of none.
+    pub fn mean(&self) -> f64 {
+        self.sum as f64 / self.count.max(1) as f64
     }
 
     pub fn least(&self) -> u64 {
@@ -99,6 +106,7 @@ impl Histogram {
     }
 
     pub fn merge(&mut self, other: &Self) {
+        let sum = self.sum.saturating_add(other.sum);
         for &value in &other.few {
             self.add(value);
         }
@@ -107,6 +115,7 @@ impl Histogram {
                 self.add(bucket_top(bucket).clamp(other.least, other.greatest));
             }
         }
+        self.sum = sum;
     }
 }
 
@@ -145,6 +154,7 @@ mod tests {
         both.merge(&few);
         assert_eq!(both.count(), 10_003);
         assert_eq!(both.least(), 1);
+        assert!((both.mean() - (50_005_000.0 + 15.0) / 10_003.0).abs() < 1e-6, "{}", both.mean());
         assert_eq!(Histogram::default().percentile(0.5), 0);
     }
 }

@@ -63,6 +63,17 @@ impl Cell {
         }
     }
 
+    /// Without signs for the eye.
+    fn plain(&self) -> String {
+        match self {
+            Cell::Text(text) => text.clone(),
+            Cell::Count(count) => count.to_string(),
+            Cell::Number(value, _) => value.to_string(),
+            Cell::Spread(spread, _) => spread.median.to_string(),
+            Cell::Missing => String::new(),
+        }
+    }
+
     fn json(&self) -> Value {
         match self {
             Cell::Text(text) => json!(text),
@@ -98,6 +109,31 @@ impl Table {
     pub fn push(&mut self, row: Vec<Cell>) {
         assert_eq!(row.len(), self.columns.len(), "a row of table {}", self.name);
         self.rows.push(row);
+    }
+
+    /// A figure by the row's keys, as they are shown, and the name of its column; none if there is no such row or no figure in it.
+    pub fn figure(&self, keys: &[(&str, &str)], column: &str) -> Option<Spread> {
+        let at = |name: &str| self.columns.iter().position(|column| column.name == name);
+        let keys: Vec<(usize, &str)> =
+            keys.iter().map(|(name, text)| Some((at(name)?, *text))).collect::<Option<_>>()?;
+        let row = self.rows.iter().find(|row| keys.iter().all(|(at, text)| row[*at].plain() == *text))?;
+        match &row[at(column)?] {
+            Cell::Spread(spread, _) => Some(*spread),
+            Cell::Number(value, _) => Some(Spread::once(*value)),
+            Cell::Count(count) => Some(Spread::once(*count as f64)),
+            Cell::Text(_) | Cell::Missing => None,
+        }
+    }
+
+    /// All cells as they are shown in text, the titles first.
+    pub fn shown(&self) -> (Vec<&str>, Vec<Vec<String>>) {
+        let titles = self.columns.iter().map(|column| column.title.as_str()).collect();
+        (titles, self.rows.iter().map(|row| row.iter().map(Cell::shown).collect()).collect())
+    }
+
+    /// Whether a column, by its place, has text.
+    pub fn is_text(&self, at: usize) -> bool {
+        self.rows.iter().any(|row| row.get(at).is_some_and(Cell::is_text))
     }
 
     /// Columns aligned: text at the left, numbers at the right.
@@ -256,6 +292,17 @@ mod tests {
         assert_eq!(table.to_csv(), "way,n,remark\ndirect,7,\ndirect,7,\n");
         table.push(row("buffered", "why"));
         assert_eq!(table.to_text().lines().count(), 5);
+    }
+
+    #[test]
+    fn figures_are_found_by_the_keys_of_their_row() {
+        let table = table();
+        let keys = [("file_system", "ext4, \"rw\"")];
+        assert_eq!(table.figure(&keys, "rate_per_s").map(|spread| spread.median), Some(1234.5));
+        assert_eq!(table.figure(&[("file_system", "xfs")], "rate_per_s"), None);
+        assert_eq!(table.figure(&[("file_system", "zfs")], "rate_per_s"), None);
+        assert_eq!(table.figure(&keys, "nothing"), None);
+        assert_eq!(table.shown().1[1], ["xfs", "-"]);
     }
 
     #[test]

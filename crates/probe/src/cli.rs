@@ -17,6 +17,8 @@ pub enum Command {
     Raw(crate::raw::RawArgs),
     /// What it costs to ask another process on this machine: TCP, Unix sockets, pipes.
     Ipc(crate::ipc::IpcArgs),
+    /// All of it on several places, and a page that says which file system and settings to choose.
+    Suite(crate::suite::SuiteArgs),
     /// Trace where a write spends its time, layer by layer.
     Iotrace(crate::iotrace::IotraceArgs),
 }
@@ -29,6 +31,7 @@ pub fn run(command: Command) -> Result<(), MeasureError> {
         Command::Kv(options) => crate::kv::run(&options),
         Command::Raw(options) => crate::raw::run(&options),
         Command::Ipc(options) => crate::ipc::run(&options),
+        Command::Suite(options) => crate::suite::run(&options),
         Command::Iotrace(options) => crate::iotrace::run(&options),
     }
 }

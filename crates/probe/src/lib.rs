@@ -10,6 +10,7 @@ pub mod ipc;
 pub mod kv;
 pub mod log;
 pub mod raw;
+pub mod suite;
 mod trouble;
 
 pub use cli::{Command, run};

@@ -42,7 +42,8 @@ fn traced(instances: &Path, words: &[&str]) -> Value {
     let pid = child.id().to_string();
     let output = child.wait_with_output().expect("it ends");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let left: Vec<_> = fs::read_dir(instances).expect("it can be read").flatten().map(|entry| entry.file_name()).collect();
+    let left: Vec<_> =
+        fs::read_dir(instances).expect("it can be read").flatten().map(|entry| entry.file_name()).collect();
     let ours = left.iter().find(|name| name.to_string_lossy().split(['-', '.', '_']).any(|part| part == pid));
     assert!(ours.is_none(), "left switched on: {ours:?}");
     serde_json::from_slice(&output.stdout).expect("JSON is printed")
@@ -88,7 +89,8 @@ fn on(kind: Kind, expected: &[&str]) {
     let Some(instances) = instances() else { return };
     let Some(fs) = LoopFs::make(kind) else { return };
     let place = fs.path().to_str().expect("a plain path");
-    let words = [place, "--size", "4K,1M", "--count", "10", "--runs", "1", "--sync", "fdatasync", "--buffer-kib", "16384"];
+    let words =
+        [place, "--size", "4K,1M", "--count", "10", "--runs", "1", "--sync", "fdatasync", "--buffer-kib", "16384"];
     let report = traced(&instances, &words);
     is_explained(&report, 2);
     let steps = steps(&report);

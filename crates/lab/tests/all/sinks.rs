@@ -43,6 +43,8 @@ in_every_model!(
     strictness,
     round_trips_and_trickle,
     endless_reply_flows_until_the_client_goes,
+    time_is_taken_over_each_command,
+    a_close_loses_no_reply_to_what_was_pipelined,
 );
 
 async fn a_good_host_takes_mail_and_records_it() {
@@ -358,6 +360,78 @@ async fn endless_reply_flows_until_the_client_goes() {
     }
     drop(raw);
     assert!(sink.recorder().wait_for(Duration::from_secs(10), |r| r.stats().open == 0).await);
+}
+
+async fn time_is_taken_over_each_command() {
+    let sink = sink("reply_delay_ms = 10\nrcpt_delay_ms = 20");
+    let mut raw = Raw::open(sink.address()).await;
+    let start = Instant::now();
+    raw.send("MAIL FROM:<s@x>\r\nRCPT TO:<a@x>\r\nRCPT TO:<b@x>\r\nNOOP\r\n").await;
+    for _ in 0..4 {
+        assert!(raw.reply().await.starts_with("250"));
+    }
+    assert!(start.elapsed() >= Duration::from_millis(4 * 10 + 2 * 20));
+    let start = Instant::now();
+    assert!(raw.ask("RSET\r\n").await.starts_with("250"));
+    assert!(start.elapsed() >= Duration::from_millis(10));
+    assert_eq!(sink.recorder().stats().violations, 0);
+}
+
+async fn a_close_loses_no_reply_to_what_was_pipelined() {
+    let sink = sink("messages_per_connection_max = 1");
+    let mut raw = Raw::open(sink.address()).await;
+    assert!(raw.deliver("a@x", MESSAGE).await.starts_with("250"));
+    // More than one read of what will never be looked at.
+    let rest = "RCPT TO:<somebody@x.example>\r\n".repeat(10_000);
+    let (mut read, mut write) = tokio::io::split(raw.stream);
+    let sending = tokio::spawn(async move {
+        let text = format!("MAIL FROM:<s@x>\r\n{rest}");
+        // The sink may be gone before all is sent.
+        let _ = tokio::io::AsyncWriteExt::write_all(&mut write, text.as_bytes()).await;
+    });
+    let mut reply = [0; 5];
+    tokio::io::AsyncReadExt::read_exact(&mut read, &mut reply).await.expect("the refusal comes");
+    assert_eq!(&reply, b"421 4");
+    sending.await.expect("ends");
+}
+
+#[tokio::test]
+async fn connecting_goes_wrong_in_each_model() {
+    for model in [stentor_lab::Model::Event, stentor_lab::Model::Pool, stentor_lab::Model::Thread] {
+        crate::raw::choose(Some(model));
+        let refusing = sink("connect = 'refuse'");
+        let refused = TcpStream::connect(refusing.address()).await.expect_err("refused");
+        assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
+        let silent = sink("connect = 'never_accept'");
+        let hanging = tokio::time::timeout(Duration::from_millis(300), TcpStream::connect(silent.address())).await;
+        assert!(hanging.is_err(), "{hanging:?}");
+        let resetting = sink("connect = 'reset'");
+        match Raw::try_connect(resetting.address()).await {
+            Ok(mut raw) => assert_eq!(raw.reply().await, "reset"),
+            Err(error) => assert_eq!(error.kind(), io::ErrorKind::ConnectionReset),
+        }
+        for sink in [refusing, silent, resetting] {
+            sink.stop().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_sink_ends_with_clients_in_it() {
+    for model in [stentor_lab::Model::Event, stentor_lab::Model::Pool, stentor_lab::Model::Thread] {
+        crate::raw::choose(Some(model));
+        let sink = sink("at_rcpt = 'hang'\nquit_delay_ms = 3600000");
+        let mut clients = Vec::new();
+        for text in ["", "MAIL FROM:<s@x>\r\nRCPT TO:<a@x>\r\n", "QUIT\r\n"] {
+            let mut raw = Raw::open(sink.address()).await;
+            raw.send(text).await;
+            clients.push(raw);
+        }
+        assert!(sink.recorder().wait_for(Duration::from_secs(20), |r| r.stats().open == 3).await);
+        let recorder = std::sync::Arc::clone(sink.recorder());
+        sink.stop().await;
+        assert_eq!(recorder.stats().open, 0, "{model:?}");
+    }
 }
 
 #[tokio::test]

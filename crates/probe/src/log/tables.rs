@@ -118,7 +118,8 @@ fn log_table(lines: &[Line]) -> Table {
         Column::new("seconds", "time s"),
         Column::new("kib_per_s", "KB/s"),
         Column::new("records_per_s", "records/s"),
-        Column::new("sync_p50_us", "sync p50 us"),
+        Column::new("sync_mean_us", "sync mean us"),
+        Column::new("sync_p50_us", "p50"),
         Column::new("sync_p95_us", "p95"),
         Column::new("sync_p99_us", "p99"),
         Column::new("sync_max_us", "max"),
@@ -134,6 +135,7 @@ fn log_table(lines: &[Line]) -> Table {
             line.median(2, |run| Some(run.seconds)),
             line.spread(0, per_second(|run| run.payload_bytes as f64 / KIB)),
             line.median(0, per_second(|run| run.records as f64)),
+            line.spread(1, |run| Some(run.sync.mean() / US)),
             line.spread(1, |run| Some(run.sync.percentile(0.5) as f64 / US)),
             line.percentile(|run| &run.sync, 0.95),
             line.percentile(|run| &run.sync, 0.99),
@@ -350,7 +352,8 @@ fn notes(options: &LogArgs, lines: &[Line], pairs: &[Pair]) -> Vec<String> {
     }
     notes.push(
         "Timed: sync = the call that makes records durable; commit, wait = from a writer's first octet to its answer. KB are \
-         1024 octets. Writes, flushes and KB of the device are the whole device's, whoever asked."
+         1024 octets. Writes, flushes and KB of the device are the whole device's, whoever asked; the flush that a sync \
+         asks for counts as a write too."
             .to_owned(),
     );
     if lines.iter().any(|line| line.cell.way.sync_has_write()) {

@@ -2,7 +2,8 @@
 //!
 //! One thread for each address accepts. In the pool it hands connections over to the workers by a queue: what comes while
 //! all are busy waits there, accepted but without a greeting. In the other model it starts a thread for each; if that fails,
-//! the client is told 421, and the reason is kept.
+//! the client is told 421, and the reason is kept. A thread that starts without a mapping left for its stack's guard kills the
+//! process (Rust's runtime has no other answer), so no more are started than `vm.max_map_count` has room for.
 //!
 //! The end: listeners and connections are shut down, which wakes up whoever waits in them, and all threads are joined.
 
@@ -26,6 +27,13 @@ use std::time::{Duration, Instant};
 
 /// Smaller than the event loop's, since each thread has one.
 const READ_BYTES: usize = 16 << 10;
+
+const MAP_LIMIT: &str = "/proc/sys/vm/max_map_count";
+const MAP_LIMIT_DEFAULT: usize = 65_530;
+/// Mappings of a thread: its stack, the one that overflows of it are handled on, and a guard page each.
+const MAPS_PER_THREAD: usize = 4;
+/// Of the rest of the process, heaps of threads included.
+const MAPS_SPARE: usize = 2048;
 
 /// A connection for a worker: its socket, its host's number, its number in [`Open`].
 type Handed = (Arc<OwnedFd>, usize, u64);
@@ -51,6 +59,9 @@ struct Common {
     open: Mutex<Open>,
     ended: Condvar,
     stack_bytes: usize,
+    /// More threads than that are not started.
+    threads_max: usize,
+    map_limit: usize,
 }
 
 pub(super) struct Threads {
@@ -62,6 +73,8 @@ pub(super) struct Threads {
 
 impl Threads {
     pub fn start(shared: &Arc<Shared>, listeners: Vec<TcpListener>, options: &SinkOptions) -> io::Result<Threads> {
+        let limit = std::fs::read_to_string(MAP_LIMIT).ok().and_then(|text| text.trim().parse().ok());
+        let map_limit: usize = limit.unwrap_or(MAP_LIMIT_DEFAULT);
         let common = Arc::new(Common {
             shared: Arc::clone(shared),
             queue: Mutex::default(),
@@ -69,6 +82,8 @@ impl Threads {
             open: Mutex::default(),
             ended: Condvar::new(),
             stack_bytes: options.stack_bytes,
+            threads_max: map_limit.saturating_sub(MAPS_SPARE) / MAPS_PER_THREAD,
+            map_limit,
         });
         let mut threads = Threads { common, listeners: Vec::new(), acceptors: Vec::new(), workers: Vec::new() };
         if options.model == Model::Pool {
@@ -158,7 +173,14 @@ impl Common {
     }
 
     fn spawn(self: &Arc<Self>, socket: &Arc<OwnedFd>, host: usize, number: u64) {
-        self.open.lock().threads += 1;
+        let mut open = self.open.lock();
+        if open.threads >= self.threads_max {
+            drop(open);
+            let (limit, most) = (self.map_limit, self.threads_max);
+            return self.refuse(socket, number, &format!("vm.max_map_count of {limit} has room for {most} threads"));
+        }
+        open.threads += 1;
+        drop(open);
         let (common, own) = (Arc::clone(self), Arc::clone(socket));
         let builder = Builder::new().name("session".to_owned()).stack_size(self.stack_bytes);
         let spawned = builder.spawn(move || {
@@ -170,13 +192,17 @@ impl Common {
         });
         if let Err(error) = spawned {
             self.thread_ends();
-            let counts = &self.shared.counts;
-            counts.threads_refused.fetch_add(1, Relaxed);
-            counts.thread_refusal.lock().get_or_insert_with(|| error.to_string());
-            // It is closed whether the client hears of it or not.
-            let _ = send(socket, b"421 4.3.2 no thread for you\r\n", SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
-            self.forget(number);
+            self.refuse(socket, number, &error.to_string());
         }
+    }
+
+    /// The connection is closed by its last owner, whether the client hears of it or not.
+    fn refuse(&self, socket: &OwnedFd, number: u64, why: &str) {
+        let counts = &self.shared.counts;
+        counts.threads_refused.fetch_add(1, Relaxed);
+        counts.thread_refusal.lock().get_or_insert_with(|| why.to_owned());
+        let _ = send(socket, b"421 4.3.2 no thread for you\r\n", SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+        self.forget(number);
     }
 
     fn forget(&self, number: u64) {

@@ -14,7 +14,8 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::{Meter, StoreAs, StoreOptions, Sync};
 
 pub(super) const MESSAGE_BYTES_MAX: usize = 256 << 20;
-const BRANCHES: u32 = 256;
+/// Directories in the store, and in each of those.
+const BRANCHES: u64 = 16;
 
 pub(super) struct Files {
     directory: PathBuf,
@@ -35,9 +36,9 @@ impl Files {
         let hashed = options.as_ == StoreAs::Hashed;
         if hashed {
             for branch in 0..BRANCHES {
-                let branch = directory.join(format!("{branch:02x}"));
+                let branch = directory.join(format!("{branch:x}"));
                 for twig in 0..BRANCHES {
-                    fs::create_dir_all(branch.join(format!("{twig:02x}")))?;
+                    fs::create_dir_all(branch.join(format!("{twig:x}")))?;
                 }
                 if options.sync == Sync::FileAndDirectory {
                     File::open(&branch)?.sync_all()?;
@@ -57,8 +58,7 @@ impl Files {
         let name = format!("{}-{:08x}.eml", self.start, self.next.fetch_add(1, Relaxed));
         let folder = if self.hashed {
             let hash = xxh3_64(name.as_bytes());
-            let [branch, twig] = [hash >> 8 & 0xff, hash & 0xff];
-            self.directory.join(format!("{branch:02x}/{twig:02x}"))
+            self.directory.join(format!("{:x}/{:x}", hash / BRANCHES % BRANCHES, hash % BRANCHES))
         } else {
             self.directory.clone()
         };

@@ -22,14 +22,14 @@ use super::{Done, Job, Meter, StoreError, StoreOptions, Stored, Sync};
 /// What a record of a stored message begins with.
 pub const MESSAGE_RECORD: &[u8; 4] = b"lab\x01";
 pub(super) const MESSAGE_BYTES_MAX: usize = 8 << 20;
-const SEGMENT_BYTES: u64 = 64 << 20;
+const SEGMENT_BYTES: u64 = 32 << 20;
 const BATCH_BYTES_MAX: usize = 16 << 20;
 /// A batch is closed at this size, so that a message always finds room.
 const BATCH_BYTES_ENOUGH: usize = 4 << 20;
 /// How often the preparer looks whether segments are wanted.
 const PREPARE_EVERY: Duration = Duration::from_millis(20);
-/// Segments kept ready: many, since a sink that stores fills them quickly.
-const READY_MIN: usize = 4;
+/// Segments kept ready.
+const READY_MIN: usize = 2;
 
 pub(super) struct Submitted {
     pub job: Job,

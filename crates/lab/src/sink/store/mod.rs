@@ -27,7 +27,7 @@ pub enum StoreAs {
     /// A file each, all in one directory.
     #[value(alias = "files")]
     Flat,
-    /// A file each in 256 directories of 256 directories each, by hash of the file's name.
+    /// A file each in 16 directories of 16 directories each, by hash of the file's name.
     Hashed,
     /// Our journal: one write and one sync for all messages that wait.
     Journal,

@@ -60,11 +60,7 @@ impl Stats {
 impl Instance {
     /// Made switched off, with the clock of `CLOCK_MONOTONIC` and buffers of so many KiB for each CPU.
     pub fn make(tracefs: &Tracefs, guard: &mut Guard, buffer_kib: u32) -> Result<Instance, MeasureError> {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let path = tracefs.root.join("instances").join(format!("{PREFIX}{}-{number}", std::process::id()));
-        guard.watch(&path).map_err(MeasureError::file("/bin/sh"))?;
-        fs::create_dir(&path).map_err(|error| explained(&path, error))?;
+        let path = fresh(tracefs, guard)?;
         let mut instance = Instance { path, switch: None, free: None };
         instance.write("tracing_on", "0")?;
         instance.switch = Some(instance.open_for_writing("tracing_on")?);
@@ -136,6 +132,23 @@ impl Instance {
         let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
         let file = OpenOptions::new().read(true).custom_flags(flags).open(&path);
         Ok(Pages { file: file.map_err(|error| explained(&path, error))?, path })
+    }
+}
+
+/// A folder with a name that is not taken: a dead process may have had our number.
+fn fresh(tracefs: &Tracefs, guard: &mut Guard) -> Result<PathBuf, MeasureError> {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    const TRIES: usize = 100;
+    let mut taken = 0;
+    loop {
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let path = tracefs.root.join("instances").join(format!("{PREFIX}{}-{number}", std::process::id()));
+        if path.exists() && taken < TRIES {
+            taken += 1;
+            continue;
+        }
+        guard.watch(&path).map_err(MeasureError::file("/bin/sh"))?;
+        return fs::create_dir(&path).map(|()| path.clone()).map_err(|error| explained(&path, error));
     }
 }
 

@@ -6,6 +6,9 @@ use std::path::{Path, PathBuf};
 
 use stentor_measure::MeasureError;
 
+use crate::iotrace::collect::choice::Choice;
+use crate::iotrace::collect::format::Format;
+
 const PLACES: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
 /// A tracefs that this process may use.
@@ -103,8 +106,25 @@ impl Tracefs {
         text.split_whitespace().map(str::to_owned).collect()
     }
 
-    pub fn has_event(&self, name: &str) -> bool {
-        self.root.join("events").join(name).join("format").is_file()
+    /// The layout of an event; none if this kernel does not have it.
+    pub fn format(&self, name: &str) -> Option<Format> {
+        fs::read_to_string(self.root.join("events").join(name).join("format"))
+            .ok()
+            .and_then(|text| Format::parse(&text))
+    }
+
+    /// What there is of a choice, each with its layout, and what is missed.
+    pub fn events(&self, choice: &Choice) -> (Vec<(String, Format)>, Vec<String>) {
+        let of_systems = choice.systems.iter().flat_map(|system| self.events_of(system));
+        let (mut there, mut missing) = (Vec::new(), Vec::new());
+        for event in choice.events.iter().cloned().chain(of_systems) {
+            match self.format(&event) {
+                Some(format) => there.push((event, format)),
+                None if choice.rare.contains(&event) => {}
+                None => missing.push(event),
+            }
+        }
+        (there, missing)
     }
 
     /// All events of a system, as `system/name`.
@@ -123,6 +143,9 @@ pub fn explained(path: &Path, error: std::io::Error) -> MeasureError {
         ErrorKind::ResourceBusy => "somebody else uses it: see `fuser -v` of it, or wait for the other trace to end",
         ErrorKind::StorageFull => "no room for another instance: remove those of others in instances/",
         ErrorKind::NotFound => "this kernel does not have it",
+        ErrorKind::InvalidInput if path.ends_with("set_graph_function") => {
+            "none of --functions is one that can be traced; see available_filter_functions"
+        }
         _ => return MeasureError::File { path: path.to_owned(), source: error },
     };
     MeasureError::Refused(format!("{}: {error}; {what}", path.display()))
@@ -131,6 +154,32 @@ pub fn explained(path: &Path, error: std::io::Error) -> MeasureError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_kernel_does_not_have_is_listed_and_the_rest_goes_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let event = |name: &str, format: &str| {
+            let path = folder.path().join("events").join(name);
+            fs::create_dir_all(&path).unwrap();
+            fs::write(path.join("format"), format).unwrap();
+        };
+        event("block/block_rq_issue", "name: block_rq_issue\nID: 7\nformat:\n");
+        event("block/block_new", "name: block_new\nID: 8\nformat:\n");
+        event("ext4/broken", "no format");
+        let tracefs = Tracefs { root: folder.path().to_owned() };
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let choice = Choice {
+            events: names(&["block/block_rq_issue", "block/gone", "ext4/broken", "ext4/rare"]),
+            rare: names(&["ext4/rare"]),
+            systems: vec!["block"],
+        };
+        let (there, missing) = tracefs.events(&choice);
+        let mut there: Vec<_> = there.into_iter().map(|(name, format)| (name, format.id)).collect();
+        there.sort();
+        there.dedup();
+        assert_eq!(there, [("block/block_new".to_owned(), 8), ("block/block_rq_issue".to_owned(), 7)]);
+        assert_eq!(missing, ["block/gone", "ext4/broken"]);
+    }
 
     #[test]
     fn each_bad_state_says_what_to_do() {

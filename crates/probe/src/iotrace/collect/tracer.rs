@@ -16,7 +16,7 @@ use stentor_measure::MeasureError;
 
 use crate::iotrace::collect::choice::{self, Choice, FileSystem, Scope};
 use crate::iotrace::collect::decode::{self, Decoder, Stream};
-use crate::iotrace::collect::format::{Format, page_layout};
+use crate::iotrace::collect::format::page_layout;
 use crate::iotrace::collect::guard::{self, Guard};
 use crate::iotrace::collect::instance::{Instance, Pages};
 use crate::iotrace::collect::kernel::Tracefs;
@@ -219,16 +219,10 @@ impl Recorder {
         filter: impl Fn(&str, &[String]) -> Option<String>,
         missing: &mut Vec<String>,
     ) -> Result<(), MeasureError> {
-        let of_systems = choice.systems.iter().flat_map(|system| tracefs.events_of(system));
+        let (there, gone) = tracefs.events(choice);
+        missing.extend(gone);
         let mut on = 0;
-        for event in choice.events.iter().cloned().chain(of_systems) {
-            let path = tracefs.root.join("events").join(&event).join("format");
-            let Some(format) = fs::read_to_string(&path).ok().and_then(|text| Format::parse(&text)) else {
-                if !choice.rare.contains(&event) {
-                    missing.push(event);
-                }
-                continue;
-            };
+        for (event, format) in there {
             let fields: Vec<String> = format.fields.iter().map(|field| field.name.clone()).collect();
             let system = event.split('/').next().unwrap_or_default();
             let filter = filter(system, &fields);

@@ -25,7 +25,8 @@ const SLICE_KEYS: usize = 4096;
 /// Content that cleaning copies with a batch.
 const CLEAN_BYTES_MAX: usize = 256 * 1024;
 const PREPARE_EVERY: Duration = Duration::from_millis(2);
-/// An insert, a delete, a slice.
+/// The store's first record, an insert, a delete, a slice.
+const OPENED: u8 = 0;
 const INSERTED: u8 = 1;
 const DELETED: u8 = 2;
 const SLICE: u8 = 3;
@@ -49,9 +50,13 @@ pub fn open(folder: &Path, expected: &Expected) -> Result<Box<dyn Engine>, Broke
     let batch_bytes_max = defaults.batch_bytes_max.max(transaction);
     let segment_bytes = defaults.segment_bytes.max((2 * batch_bytes_max).next_multiple_of(BLOCK_BYTES) as u64);
     let options = Options { batch_bytes_max, segment_bytes, seed: u64::from(std::process::id()), ..defaults };
-    let (journal, _) = Journal::open(Arc::new(disk), options, &mut |_| Ok(())).map_err(Broken::of)?;
+    let (mut journal, _) = Journal::open(Arc::new(disk), options, &mut |_| Ok(())).map_err(Broken::of)?;
     let preparer = journal.preparer();
-    // The first segments are ready before the first mail comes.
+    while preparer.prepare().map_err(Broken::of)? {}
+    // The first segment is in use and others are ready before the first mail comes: as other engines have made their tables.
+    let mut batch = Batch::new();
+    batch.record(&[OPENED]);
+    journal.commit(&mut batch, 0).map_err(Broken::of)?;
     while preparer.prepare().map_err(Broken::of)? {}
     let preparing = Arc::new(AtomicBool::new(true));
     let thread = std::thread::spawn({
@@ -61,7 +66,7 @@ pub fn open(folder: &Path, expected: &Expected) -> Result<Box<dyn Engine>, Broke
     Ok(Box::new(Store {
         reader: journal.reader(),
         journal,
-        batch: Batch::new(),
+        batch,
         live: BTreeMap::new(),
         cursor: None,
         preparing,

@@ -1,0 +1,226 @@
+//! `stentor probe suite`: all measurements of storage on several places, and one page that says which file system and
+//! settings to choose for a mail queue here.
+//!
+//! Places are directories that are given, or with `--loop` file systems that are made on loop devices for this and removed
+//! afterwards (`stentor_measure::loopfs`). Each part (log, fs, kv, raw) goes over all places before the next one begins, so
+//! that what the machine does besides meets all of them; `ipc` needs no place and is measured once.
+//!
+//! `plan` has the selection, `figures` takes from the parts' tables what `verdict` draws its words from, `report` has tables
+//! and charts over all places, `page` the HTML file.
+//!
+//! Promise: whatever ends it, nothing is left mounted or attached: on Ctrl-C by us, on kill -9 by the guardian.
+
+mod figures;
+mod page;
+mod plan;
+mod report;
+mod verdict;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use stentor_measure::loopfs::{Kind, LoopFs, LoopOptions, SIZE_MIB_MIN};
+use stentor_measure::{Guardian, MeasureError, OutputArgs, Place, Progress, Report, Stop};
+
+use figures::{Figures, Parts};
+use plan::Plan;
+
+const LOOP_MIB: u64 = 448;
+const PAGE_NAME: &str = "probe-suite.html";
+
+#[derive(Args, Clone, Debug)]
+pub struct SuiteArgs {
+    /// Directories to measure; the current one, if there is neither a directory nor --loop.
+    #[arg(value_name = "DIR")]
+    pub directories: Vec<PathBuf>,
+    /// Make file systems on loop devices and measure them (root).
+    #[arg(long = "loop")]
+    pub on_loop: bool,
+    /// Those that --loop makes.
+    #[arg(long, value_delimiter = ',', value_enum, default_value = "ext4,xfs,btrfs,tmpfs")]
+    pub file_systems: Vec<Kind>,
+    /// Where the files of the loop devices lie: on the disk that is to carry them.
+    #[arg(long, default_value = ".", value_name = "DIR")]
+    pub loop_dir: PathBuf,
+    /// Size of each.
+    #[arg(long, default_value_t = LOOP_MIB, value_parser = clap::value_parser!(u64).range(SIZE_MIB_MIN..=1 << 20))]
+    pub loop_mib: u64,
+    /// Mount options of those on loop devices, tmpfs left out: noatime.
+    #[arg(long, value_name = "OPTIONS")]
+    pub mount_options: Option<String>,
+    /// So many device writes a second at most on each loop device: a slow disk (control groups of version 1).
+    #[arg(long, value_name = "WRITES_PER_S", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub throttle: Option<u32>,
+    /// Measure more and longer.
+    #[arg(long)]
+    pub thorough: bool,
+    /// Where the page goes; into the folder of --out or else the current one by default.
+    #[arg(long, value_name = "FILE")]
+    pub page: Option<PathBuf>,
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// A place and what was measured there.
+pub struct Measured {
+    /// `ext4 (loop)`, or the directory.
+    pub name: String,
+    pub place: Place,
+    pub parts: Parts,
+}
+
+/// All of it.
+pub struct Suite {
+    pub places: Vec<Measured>,
+    pub ipc: Option<Report>,
+    pub figures: Vec<Figures>,
+    pub on_loop: bool,
+}
+
+pub fn run(args: &SuiteArgs) -> Result<(), MeasureError> {
+    let stop = Stop::on_signals().map_err(MeasureError::Output)?;
+    let mut progress = args.output.progress();
+    let (suite, report) = measure_all(args, &stop, &mut progress)?;
+    progress.clear();
+    let path = page_path(args)?;
+    let page = page::of(&suite, &report)?;
+    fs::write(&path, page).map_err(MeasureError::file(&path))?;
+    args.output.finish(&report)?;
+    eprintln!("the page is {}", path.display());
+    Ok(())
+}
+
+/// The measurement without its output, for other commands.
+pub fn measure(args: &SuiteArgs, stop: &Stop, progress: &mut Progress) -> Result<Report, MeasureError> {
+    measure_all(args, stop, progress).map(|(_, report)| report)
+}
+
+fn measure_all(args: &SuiteArgs, stop: &Stop, progress: &mut Progress) -> Result<(Suite, Report), MeasureError> {
+    check(args)?;
+    let mut report = report::begin(args);
+    let guardian = Guardian::start().map_err(MeasureError::file("sh"))?;
+    let loops = loops(args, &guardian, stop, progress)?;
+    let mut places = Vec::new();
+    for fs in &loops {
+        places.push(at(format!("{} (loop)", fs.kind.name()), &fs.path())?);
+    }
+    let plain =
+        if args.directories.is_empty() && !args.on_loop { vec![PathBuf::from(".")] } else { args.directories.clone() };
+    for directory in plain {
+        places.push(at(directory.display().to_string(), &directory)?);
+    }
+    let plan = Plan { runs: args.output.runs, thorough: args.thorough };
+    for part in [Part::Log, Part::Fs, Part::Kv, Part::Raw] {
+        for (number, measured) in places.iter_mut().enumerate() {
+            progress.part(&format!("{} on {} ({})", part.name(), measured.name, number + 1));
+            part.measure(plan, measured, stop, progress)?;
+        }
+    }
+    progress.part("ipc");
+    let ipc = Some(crate::ipc::measure(&plan.ipc()?, stop, progress)?);
+    progress.part("taking the file systems away");
+    drop(loops);
+    let figures = places.iter().map(|one| figures::of(&one.name, &one.place, &one.parts)).collect();
+    let on_loop = args.on_loop;
+    let suite = Suite { places, ipc, figures, on_loop };
+    report::fill(&mut report, &suite);
+    Ok((suite, report))
+}
+
+fn check(args: &SuiteArgs) -> Result<(), MeasureError> {
+    let refused = |why: &str| Err(MeasureError::Refused(why.to_owned()));
+    if !args.on_loop && (args.throttle.is_some() || args.mount_options.is_some()) {
+        return refused("--throttle and --mount-options are for file systems that --loop makes; give --loop too");
+    }
+    if args.file_systems.is_empty() {
+        return refused("--file-systems: one at least of ext4, xfs, btrfs, tmpfs");
+    }
+    if args.on_loop && !rustix::process::geteuid().is_root() {
+        return refused("--loop mounts file systems, which needs root: run it with sudo, or give directories instead");
+    }
+    for directory in &args.directories {
+        if !directory.is_dir() {
+            return Err(MeasureError::Refused(format!("{} is no directory; make it first", directory.display())));
+        }
+    }
+    // Before minutes of measuring, not after.
+    let path = page_path(args)?;
+    let folder =
+        path.parent().filter(|folder| !folder.as_os_str().is_empty()).map_or(PathBuf::from("."), PathBuf::from);
+    if !folder.is_dir() {
+        return Err(MeasureError::Refused(format!("{}: its folder does not exist; make it first", path.display())));
+    }
+    Ok(())
+}
+
+fn page_path(args: &SuiteArgs) -> Result<PathBuf, MeasureError> {
+    if let Some(path) = &args.page {
+        return Ok(path.clone());
+    }
+    let Some(folder) = &args.output.out else { return Ok(PathBuf::from(PAGE_NAME)) };
+    fs::create_dir_all(folder).map_err(MeasureError::file(folder))?;
+    Ok(folder.join(PAGE_NAME))
+}
+
+fn loops(
+    args: &SuiteArgs,
+    guardian: &std::sync::Arc<Guardian>,
+    stop: &Stop,
+    progress: &mut Progress,
+) -> Result<Vec<LoopFs>, MeasureError> {
+    let mut made: Vec<LoopFs> = Vec::new();
+    if !args.on_loop {
+        return Ok(made);
+    }
+    for &kind in &args.file_systems {
+        if made.iter().any(|fs| fs.kind == kind) {
+            continue;
+        }
+        progress.part(&format!("making {} of {} MiB", kind.name(), args.loop_mib));
+        let disk = kind != Kind::Tmpfs;
+        let options = LoopOptions {
+            kind,
+            size_mib: args.loop_mib,
+            mount_options: args.mount_options.clone().filter(|_| disk),
+            writes_per_s_max: args.throttle.filter(|_| disk),
+        };
+        made.push(LoopFs::make(&options, &args.loop_dir, guardian, stop)?);
+    }
+    Ok(made)
+}
+
+fn at(name: String, directory: &Path) -> Result<Measured, MeasureError> {
+    let place = Place::of(directory).map_err(MeasureError::file(directory))?;
+    Ok(Measured { name, place, parts: Parts::default() })
+}
+
+#[derive(Clone, Copy)]
+enum Part {
+    Log,
+    Fs,
+    Kv,
+    Raw,
+}
+
+impl Part {
+    fn name(self) -> &'static str {
+        match self {
+            Part::Log => "log",
+            Part::Fs => "fs",
+            Part::Kv => "kv",
+            Part::Raw => "raw",
+        }
+    }
+
+    fn measure(self, plan: Plan, at: &mut Measured, stop: &Stop, progress: &mut Progress) -> Result<(), MeasureError> {
+        let directory = at.place.directory.display().to_string();
+        match self {
+            Part::Log => at.parts.log = Some(crate::log::measure(&plan.log(&directory)?, stop, progress)?),
+            Part::Fs => at.parts.fs = Some(crate::fs::measure(&plan.fs(&directory)?, stop, progress)?),
+            Part::Kv => at.parts.kv = Some(crate::kv::measure(&plan.kv(&directory)?, stop, progress)?),
+            Part::Raw => at.parts.raw = Some(crate::raw::measure(&plan.raw(&directory)?, stop, progress)?),
+        }
+        if stop.is_set() { Err(MeasureError::Stopped) } else { Ok(()) }
+    }
+}
