@@ -151,7 +151,7 @@ fn lines(history: &History, frames: &Frames, start: u64) -> Vec<Line> {
         below[frames.all[*at as usize].parent as usize].push((*from, *to, *at as usize));
     }
     let mut out = Vec::new();
-    let mut stack = vec![(0_u64, 0_u64, 0)];
+    let mut stack: Vec<(u64, u64, usize)> = vec![(0, 0, 0)];
     while let Some((from, to, at)) = stack.pop() {
         let frame = &frames.all[at];
         if at != 0 {
