@@ -96,7 +96,8 @@ class LabSink(Sink):
 
     def argv(self):
         address = f"127.0.0.1:{self.port}"
-        return [self.binary, "lab", "sink", address, "--record", self.record, "--every", str(LAB_REPORT_S)]
+        lines = ["--json", "--every", str(LAB_REPORT_S)]
+        return [self.binary, "lab", "sink", address, "--record", self.record, *lines]
 
     def counts(self):
         lines = [line for line in self._tail().split("\n")[:-1] if line.startswith("{") and line.endswith("}")]

@@ -1,7 +1,7 @@
 """The measuring kit beside fio: `stentor probe log` and `raw` and fio do the same work by turns, on the machine's disk and on
 one that lets 200 writes a second through; sync latency and throughput agree. `probe log`, `fs` and `kv` tables of both
-disks stand in target/bench/probe-*. Both run with a raised priority where the system allows it, so that what else runs
-does not get between."""
+disks stand in target/bench/probe-*. Both run with a real-time priority: else, beside any other work, both measure how long
+a thread that was woken up by the disk waits for a processor (4 ms, a tick of the scheduler)."""
 
 import json
 import os
@@ -14,14 +14,16 @@ from slowdisk import SlowDisk
 
 WRITES_PER_S = 200
 WITHIN = 0.15
-TURNS_MIN = 7
-NICE = -10
+# Short turns and many: a virtual disk changes its mind within seconds.
+TURNS_MIN = 15
+SLOW_TURNS = 5
+REAL_TIME = ["chrt", "--rr", "1"]
 MIB = 1 << 20
 # (name, octets of a write, fio's options for the file's state, ours, seconds on the disk, MiB of the file)
 SYNC_WORK = (
-    ("overwritten_4k", 4096, ["--overwrite=1"], ["--file", "recycled"], 1.0, 64),
-    ("overwritten_64k", 65536, ["--overwrite=1"], ["--file", "recycled"], 1.0, 256),
-    ("preallocated_4k", 4096, ["--overwrite=0", "--fallocate=native"], ["--file", "preallocated"], 1.0, 256),
+    ("overwritten_4k", 4096, ["--overwrite=1"], ["--file", "recycled"], 0.5, 64),
+    ("overwritten_64k", 65536, ["--overwrite=1"], ["--file", "recycled"], 0.5, 256),
+    ("preallocated_4k", 4096, ["--overwrite=0", "--fallocate=native"], ["--file", "preallocated"], 0.5, 256),
 )
 SLOW_SECONDS = 4.0
 RAW_MIB = 512
@@ -55,7 +57,7 @@ class Probe:
             try:
                 slow.limit(WRITES_PER_S)
                 before = slow.writes()
-                self.syncs(bench, "slow", slow.point, TURNS_MIN, SLOW_SECONDS)
+                self.syncs(bench, "slow", slow.point, SLOW_TURNS, SLOW_SECONDS)
                 print(f"    the slow device made {slow.writes() - before} writes", flush=True)
                 self.tables(bench, "slow", slow.point)
             finally:
@@ -67,15 +69,14 @@ class Probe:
         for name, block, fio_file, our_file, usual_seconds, mib in SYNC_WORK:
             mib = mib if seconds is None else min(mib, 64)
             shared = [f"--bs={block}", f"--size={mib}m", "--rw=write", "--fdatasync=1", *fio_file]
-            shared += ["--time_based", f"--runtime={seconds or usual_seconds}"]
+            shared += ["--time_based", f"--runtime={round(1000 * (seconds or usual_seconds))}ms"]
             words = ["log", folder, *our_file, "--record-bytes", str(block), "--per-sync", "1", "--writers", "0"]
             words += ["--way", "pwrite", "--runs", "1", "--file-mib", str(mib), "--seconds", str(seconds or usual_seconds)]
 
             def theirs():
-                path = laid_out(folder, mib, keep="recycled" in our_file)
+                path = laid_out(folder, mib if "recycled" in our_file else 0)
                 job = fio(path, shared)
                 latency, writes = job["sync"]["lat_ns"], job["write"]
-                # Percentiles of a few syncs only if fio kept them.
                 return {
                     "p50": latency["percentile"]["50.000000"] / 1000, "mean": latency["mean"] / 1000,
                     "per_s": writes["total_ios"] / (writes["runtime"] / 1000),
@@ -90,24 +91,27 @@ class Probe:
 
             rounds = by_turns(turns, ours, theirs)
             command = f"stentor probe {' '.join(words)}; fio {' '.join(shared)} --ioengine=psync"
-            for figure, unit in (("p50", "us of a sync, p50"), ("mean", "us of a sync, mean")):
-                # A throttle lets writes through in bursts: a median lies on one side of a gap, the mean does not.
-                if figure == "p50" and disk == "slow":
-                    continue
-                bench.results.record(
-                    f"{self.name}.{disk}.{name}.sync_{figure}", unit, [[one[figure], two[figure]] for one, two in rounds],
-                    command, Goal(within=WITHIN), peer_name="fio", rounds_in_full=rounds,
-                )
+            # A throttle lets writes through in bursts: a median lies on one side of a gap, the mean does not. On the quick disk
+            # it is the other way round: a mean is that of the few syncs that others' work got before.
+            figure = "mean" if disk == "slow" else "p50"
+            bench.results.record(
+                f"{self.name}.{disk}.{name}", f"us of a sync, {figure}",
+                [[one[figure], two[figure]] for one, two in rounds], command, Goal(within=WITHIN), peer_name="fio",
+                rounds_in_full=rounds,
+            )
         remove_laid_out(folder)
 
     def raw(self, bench, folder, turns):
         for mode, fio_words, direction in RAW_WORK:
             words = ["raw", folder, "--mode", mode, "--block-bytes", str(RAW_BLOCK), "--file-mib", str(RAW_MIB)]
             words += ["--runs", "1", "--seconds", "60"]
-            shared = [*fio_words, f"--bs={RAW_BLOCK}", f"--size={RAW_MIB}m", "--overwrite=1"]
+            # Without the hint to read further ahead than usual, and without changing the buffer between calls, which fio
+            # does and we do not.
+            shared = [*fio_words, f"--bs={RAW_BLOCK}", f"--size={RAW_MIB}m", "--overwrite=1", "--fadvise_hint=0"]
+            shared.append("--scramble_buffers=0")
 
             def theirs():
-                job = fio(laid_out(folder, RAW_MIB, keep=True), shared)
+                job = fio(laid_out(folder, RAW_MIB), shared)
                 return job[direction]["io_bytes"] / MIB / (job[direction]["runtime"] / 1000)
 
             def ours():
@@ -147,17 +151,10 @@ def by_turns(turns, ours, theirs):
     return rounds
 
 
-def raised():
-    try:
-        os.nice(NICE)
-    except OSError:
-        pass  # Not root: both have the same anyway.
-
-
 def start(bench, words):
     # The quick example of the crate is a probe by itself.
     program = [bench.binary] if os.path.basename(bench.binary) == "probe" else [bench.binary, "probe"]
-    return subprocess.run([*program, *words, "--quiet"], capture_output=True, text=True, preexec_fn=raised)
+    return subprocess.run([*REAL_TIME, *program, *words, "--quiet"], capture_output=True, text=True)
 
 
 def probe(bench, words):
@@ -168,25 +165,27 @@ def probe(bench, words):
 
 
 def fio(path, words):
-    argv = ["fio", "--name=beside", f"--filename={path}", "--ioengine=psync", "--output-format=json", *words]
-    done = subprocess.run(argv, capture_output=True, text=True, preexec_fn=raised)
+    argv = [*REAL_TIME, "fio", "--name=beside", f"--filename={path}", "--ioengine=psync", "--output-format=json", *words]
+    done = subprocess.run(argv, capture_output=True, text=True)
     if done.returncode:
         raise BenchError(f"{' '.join(argv)}: {done.stderr[-300:]}")
     # Warnings may stand before it.
     return json.loads(done.stdout[done.stdout.index("{"):])["jobs"][0]
 
 
-def laid_out(folder, mib, keep):
-    """A file that was written through and synced, as ours is before its clock begins; without `keep` there is none."""
+def laid_out(folder, mib):
+    """A file that has just been written through and synced, as ours is before its clock begins (the host below a virtual
+    disk remembers); 0: there is none."""
+    remove_laid_out(folder)
     path = os.path.join(folder, "fio.data")
-    if not keep:
-        remove_laid_out(folder)
-        return path
-    if not os.path.exists(path) or os.path.getsize(path) != mib * MIB:
+    if mib:
+        part = os.urandom(MIB)
         with open(path, "wb") as file:
             for _ in range(mib):
-                file.write(os.urandom(MIB))
+                file.write(part)
             os.fsync(file.fileno())
+            # fio empties the page cache after its clock has begun, ours before.
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     return path
 
 

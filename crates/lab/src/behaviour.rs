@@ -92,6 +92,15 @@ pub struct Behaviour {
     pub rtt_ms: u32,
     /// Extra time taken over the message after its end of data.
     pub dot_delay_ms: u32,
+    /// Time that the host works before each of its replies; commands that arrive together are worked on one after the other
+    /// and answered together. The following are added for their command's reply.
+    pub reply_delay_ms: u32,
+    pub greeting_delay_ms: u32,
+    pub ehlo_delay_ms: u32,
+    pub mail_delay_ms: u32,
+    pub rcpt_delay_ms: u32,
+    pub data_delay_ms: u32,
+    pub quit_delay_ms: u32,
     /// Pause before each single byte of a reply; 0 = replies are written whole.
     pub trickle_ms: u32,
     /// Faults per stage.
@@ -149,6 +158,13 @@ impl Default for Behaviour {
             connect: Connect::Accept,
             rtt_ms: 0,
             dot_delay_ms: 0,
+            reply_delay_ms: 0,
+            greeting_delay_ms: 0,
+            ehlo_delay_ms: 0,
+            mail_delay_ms: 0,
+            rcpt_delay_ms: 0,
+            data_delay_ms: 0,
+            quit_delay_ms: 0,
             trickle_ms: 0,
             at_greeting: None,
             at_ehlo: None,

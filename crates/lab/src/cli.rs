@@ -1,15 +1,12 @@
 //! What `stentor lab ...` calls: plain functions that write to standard output and end with Ctrl-C or when done.
 
-use crate::behaviour::Behaviour;
 use crate::error::LabError;
 use crate::lab::Lab;
 use crate::recorder::{Mode, Recorder};
 use crate::scenario::Scenario;
-use crate::sink::SinkOnly;
-use crate::source::{Source, SourceReport};
+use clap::{Args, ValueEnum};
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
@@ -17,7 +14,52 @@ use tokio::time::{Instant, sleep_until};
 /// Longer than anybody waits, short enough to be added to a time.
 const FOR_EVER: Duration = Duration::from_hours(24 * 365);
 
-/// Options of [`run_scenario`] and [`run_sink`].
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Record {
+    Counters,
+    Compact,
+    Full,
+}
+
+/// What is kept, and when it ends: options of `lab run` and `lab sink`.
+#[derive(Args, Debug, Clone)]
+pub struct Recording {
+    /// What is kept of each copy.
+    #[arg(long, value_enum, default_value = "compact")]
+    record: Record,
+    /// End after so many copies.
+    #[arg(long)]
+    copies: Option<u64>,
+    /// End after so many seconds.
+    #[arg(long)]
+    seconds: Option<f64>,
+    /// Print the counters every so many seconds.
+    #[arg(long)]
+    every: Option<f64>,
+    /// Write what was received as JSON lines at the end.
+    #[arg(long, value_name = "FILE")]
+    dump: Option<PathBuf>,
+}
+
+impl Recording {
+    pub fn options(&self, smtp_port: Option<u16>, dns_port: Option<u16>) -> RunOptions {
+        RunOptions {
+            smtp_port,
+            dns_port,
+            mode: match self.record {
+                Record::Counters => Mode::Counters,
+                Record::Compact => Mode::Compact,
+                Record::Full => Mode::Full,
+            },
+            duration: self.seconds.and_then(|s| Duration::try_from_secs_f64(s).ok()),
+            copies: self.copies,
+            dump: self.dump.clone(),
+            report_every: self.every.and_then(|s| Duration::try_from_secs_f64(s).ok()),
+        }
+    }
+}
+
+/// Options of [`run_scenario`] and of [`crate::run_sink`].
 #[derive(Debug, Clone, Default)]
 pub struct RunOptions {
     /// In place of the scenario's.
@@ -53,28 +95,6 @@ pub async fn run_scenario(path: &Path, options: &RunOptions) -> Result<(), LabEr
     Ok(())
 }
 
-/// One sink until Ctrl-C (or the options' end).
-pub async fn run_sink(address: SocketAddr, behaviour: Behaviour, options: &RunOptions) -> Result<(), LabError> {
-    let sink = SinkOnly::start(address, behaviour, options.mode)?;
-    say(&format!("SMTP at {}", sink.address()))?;
-    watch(sink.recorder(), options).await?;
-    say(&serde_json::json!(sink.recorder().stats()).to_string())?;
-    sink.stop().await;
-    Ok(())
-}
-
-/// Sends and prints the report as one JSON line; returns it.
-pub async fn run_source(source: Source) -> Result<SourceReport, LabError> {
-    let report = source.run().await?;
-    let line = serde_json::json!({
-        "report": report,
-        "final_us": percentiles(&report.final_us),
-        "transaction_us": percentiles(&report.transaction_us),
-    });
-    say(&line.to_string())?;
-    Ok(report)
-}
-
 /// Writes `n` of the scenario's subscribers, one a line; with `reachable_only` those that must get a copy.
 pub fn write_subscribers(path: &Path, n: usize, reachable_only: bool, out: &mut dyn Write) -> Result<(), LabError> {
     let scenario = Scenario::load(path)?;
@@ -100,14 +120,6 @@ pub fn write_hosts(path: &Path, out: &mut dyn Write) -> Result<(), LabError> {
         }
     }
     Ok(())
-}
-
-fn percentiles(times: &stentor_measure::Histogram) -> serde_json::Value {
-    serde_json::json!({
-        "p50": times.percentile(0.5), "p95": times.percentile(0.95), "p99": times.percentile(0.99),
-        "p999": times.percentile(0.999),
-        "max": times.greatest(),
-    })
 }
 
 async fn watch(recorder: &Recorder, options: &RunOptions) -> Result<(), LabError> {
@@ -137,6 +149,11 @@ async fn watch(recorder: &Recorder, options: &RunOptions) -> Result<(), LabError
         result = report => result?,
         result = tokio::signal::ctrl_c() => result?,
     }
+    dump(recorder, options)
+}
+
+/// What was received, into the file of `--dump`.
+pub(crate) fn dump(recorder: &Recorder, options: &RunOptions) -> Result<(), LabError> {
     if let Some(path) = &options.dump {
         let mut out = BufWriter::new(File::create(path)?);
         recorder.dump(&mut out)?;
@@ -145,7 +162,8 @@ async fn watch(recorder: &Recorder, options: &RunOptions) -> Result<(), LabError
     Ok(())
 }
 
-fn say(line: &str) -> Result<(), LabError> {
+/// A line on standard output, at once.
+pub(crate) fn say(line: &str) -> Result<(), LabError> {
     let mut out = io::stdout().lock();
     writeln!(out, "{line}")?;
     out.flush()?;

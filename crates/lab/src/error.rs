@@ -19,6 +19,11 @@ pub enum LabError {
     /// More host addresses than file descriptors.
     #[error("{needed} listening addresses need more file descriptors than the limit of {limit}; raise it (ulimit -n)")]
     Descriptors { needed: u64, limit: u64 },
+    /// The sink's store cannot be opened.
+    #[error("the store: {0}")]
+    Store(io::Error),
+    #[error("{0}")]
+    Measure(String),
     #[error(transparent)]
     Io(#[from] io::Error),
 }

@@ -16,21 +16,37 @@
 //! # Ok(()) }
 //! ```
 
+mod address;
 mod behaviour;
 pub mod cli;
+pub mod compare;
+pub mod descriptors;
 mod dns;
 mod error;
+mod hold;
 mod lab;
+pub mod limit;
+pub mod load;
+pub mod measure_cli;
+mod output;
+mod procfs;
 pub mod recorder;
 pub mod scenario;
 mod sink;
+mod sink_command;
 pub mod source;
 
+pub use address::{Sources, Targets};
 pub use behaviour::{Action, Behaviour, Connect, Fate, GreylistBy};
 pub use dns::DnsStats;
 pub use error::LabError;
+pub use hold::{HoldArgs, run_hold};
 pub use lab::{Lab, LabStats};
+pub use output::OnceArgs;
 pub use recorder::{Audit, Mode, Recorder, Stats, Verdict, message_id_of};
 pub use scenario::Scenario;
 pub use sink::SinkOnly;
+pub use sink::engine::{Met, Model, Sink, SinkOptions};
+pub use sink::store::{MESSAGE_RECORD, StoreAs, StoreOptions, Sync, read_journal};
+pub use sink_command::{SinkArgs, run_sink};
 pub use source::{Source, SourceReport};

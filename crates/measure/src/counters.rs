@@ -13,6 +13,7 @@ use rustix::time::{ClockId, clock_gettime};
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DeviceCounters {
     pub reads: u64,
+    pub bytes_read: u64,
     pub writes: u64,
     pub bytes_written: u64,
     /// Of its cache. 0 on kernels before 5.5, which do not count them.
@@ -30,6 +31,7 @@ impl DeviceCounters {
         let fields: Vec<u64> = text.split_whitespace().map_while(|field| field.parse().ok()).collect();
         Some(DeviceCounters {
             reads: *fields.first()?,
+            bytes_read: fields.get(2)? * 512,
             writes: *fields.get(4)?,
             bytes_written: fields.get(6)? * 512,
             flushes: fields.get(15).copied().unwrap_or(0),
@@ -43,6 +45,7 @@ impl Sub for DeviceCounters {
     fn sub(self, before: DeviceCounters) -> DeviceCounters {
         DeviceCounters {
             reads: self.reads.saturating_sub(before.reads),
+            bytes_read: self.bytes_read.saturating_sub(before.bytes_read),
             writes: self.writes.saturating_sub(before.writes),
             bytes_written: self.bytes_written.saturating_sub(before.bytes_written),
             flushes: self.flushes.saturating_sub(before.flushes),
@@ -63,7 +66,7 @@ mod tests {
     #[test]
     fn fields_of_new_and_old_kernels_are_read() {
         let new = "10 1 80 3 20 2 1600 9 0 30 40 0 0 0 0 7 11";
-        let counters = DeviceCounters { reads: 10, writes: 20, bytes_written: 819_200, flushes: 7 };
+        let counters = DeviceCounters { reads: 10, bytes_read: 40_960, writes: 20, bytes_written: 819_200, flushes: 7 };
         assert_eq!(DeviceCounters::parse(new), Some(counters));
         assert_eq!(DeviceCounters::parse("10 1 80 3 20 2 1600 9 0 30 40").unwrap().flushes, 0);
         assert_eq!(DeviceCounters::parse("10 1"), None);

@@ -1,6 +1,7 @@
 //! Tables: the same cells as text, CSV and JSON.
 
 use serde_json::{Map, Value, json};
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use crate::runs::Spread;
@@ -9,19 +10,19 @@ use crate::runs::Spread;
 /// (`sync_p99_us`). `title` stands above the column in text.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Column {
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     pub title: String,
     /// In text it stands above the table if it is the same in all rows, and nowhere if it is empty in all.
     pub folds: bool,
 }
 
 impl Column {
-    pub fn new(name: &'static str, title: impl Into<String>) -> Column {
-        Column { name, title: title.into(), folds: false }
+    pub fn new(name: impl Into<Cow<'static, str>>, title: impl Into<String>) -> Column {
+        Column { name: name.into(), title: title.into(), folds: false }
     }
 
     /// One that says what was measured, often the same in all rows.
-    pub fn folding(name: &'static str, title: impl Into<String>) -> Column {
+    pub fn folding(name: impl Into<Cow<'static, str>>, title: impl Into<String>) -> Column {
         Column { folds: true, ..Column::new(name, title) }
     }
 }
@@ -186,7 +187,7 @@ impl Table {
             (0..self.columns.len()).map(|at| self.rows.iter().any(|row| matches!(row[at], Cell::Spread(..)))).collect();
         let mut head = Vec::new();
         for (column, is_spread) in self.columns.iter().zip(&spreads) {
-            head.push(column.name.to_owned());
+            head.push(column.name.to_string());
             if *is_spread {
                 head.extend([format!("{}_min", column.name), format!("{}_max", column.name)]);
             }
@@ -215,7 +216,7 @@ impl Table {
     /// An array of objects by column name.
     pub fn to_json(&self) -> Value {
         let rows = self.rows.iter().map(|row| {
-            let cells = self.columns.iter().zip(row).map(|(column, cell)| (column.name.to_owned(), cell.json()));
+            let cells = self.columns.iter().zip(row).map(|(column, cell)| (column.name.to_string(), cell.json()));
             Value::Object(cells.collect::<Map<_, _>>())
         });
         Value::Array(rows.collect())

@@ -38,7 +38,8 @@ pub fn busy(machine: &Machine) -> Option<String> {
     (machine.load > machine.processors as f64 / 2.0).then(|| {
         format!(
             "the machine was busy (load {:.1} on {} processors): latencies have waits for a processor in them, which on \
-             Linux come in steps of its timer (often 4 ms)",
+             Linux come in steps of its timer (often 4 ms). To measure the device all the same, as root: chrt --rr 1 \
+             stentor probe ...",
             machine.load, machine.processors
         )
     })

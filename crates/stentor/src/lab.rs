@@ -1,14 +1,12 @@
 //! `stentor lab`: the simulated Internet on the command line.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::time::Duration;
 
-use clap::{Args, Subcommand, ValueEnum};
-use stentor_lab::cli::{RunOptions, run_scenario, run_sink, run_source, write_hosts, write_subscribers};
-use stentor_lab::{Behaviour, LabError, Mode, Source};
+use clap::{Args, Subcommand};
+use stentor_lab::cli::{Recording, run_scenario, write_hosts, write_subscribers};
+use stentor_lab::measure_cli::Measure;
+use stentor_lab::{HoldArgs, LabError, SinkArgs, run_hold, run_sink};
 
 use crate::cli::fail;
 
@@ -33,49 +31,12 @@ enum Command {
         #[arg(long)]
         dns_port: Option<u16>,
     },
-    /// Serve one sink.
-    Sink {
-        /// Where it listens.
-        #[arg(default_value = "127.0.0.1:2626")]
-        address: SocketAddr,
-        /// How it behaves, as in a scenario: `rtt_ms = 50, no_chunking = true`.
-        #[arg(long, default_value = "")]
-        behaviour: String,
-        #[command(flatten)]
-        recording: Recording,
-    },
-    /// Send load and report rates and latencies as JSON.
-    Source {
-        target: SocketAddr,
-        #[arg(long, default_value_t = 10)]
-        connections: u32,
-        #[arg(long, default_value_t = 1000)]
-        messages: u64,
-        #[arg(long, default_value_t = 4096)]
-        size_bytes: usize,
-        /// Begin no message after so many seconds.
-        #[arg(long)]
-        seconds: Option<f64>,
-        /// A session for each message.
-        #[arg(long)]
-        session_each: bool,
-        #[arg(long, default_value = "source@source.lab")]
-        from: String,
-        /// Recipients, used in turn.
-        #[arg(long, default_value = "sink@sink.lab")]
-        to: Vec<String>,
-        /// Recipients in place of `--to`, one a line.
-        #[arg(long, value_name = "FILE", conflicts_with = "to")]
-        to_file: Option<PathBuf>,
-        #[arg(long, default_value_t = 1)]
-        recipients_per_message: usize,
-        /// Part of the Message-IDs.
-        #[arg(long, default_value = "run")]
-        run: String,
-        /// Send this file (made CRLF) instead of made messages.
-        #[arg(long)]
-        message: Option<PathBuf>,
-    },
+    /// Serve one sink, of a model, with a store or without, and report what it took.
+    Sink(SinkArgs),
+    /// Open very many connections, keep them, send over some: what bounds a server or a source address.
+    Hold(HoldArgs),
+    #[command(flatten)]
+    Measure(Measure),
     /// Write a scenario's hosts, one `domain host address` a line: routes for a server that does not ask the lab's DNS.
     Hosts { scenario: PathBuf },
     /// Write a scenario's subscribers, one a line.
@@ -88,60 +49,27 @@ enum Command {
     },
 }
 
-#[derive(Clone, Copy, ValueEnum)]
-enum Record {
-    Counters,
-    Compact,
-    Full,
-}
-
-#[derive(Args)]
-struct Recording {
-    /// What is kept of each copy.
-    #[arg(long, value_enum, default_value = "compact")]
-    record: Record,
-    /// End after so many copies.
-    #[arg(long)]
-    copies: Option<u64>,
-    /// End after so many seconds.
-    #[arg(long)]
-    seconds: Option<f64>,
-    /// Print the counters every so many seconds.
-    #[arg(long)]
-    every: Option<f64>,
-    /// Write what was received as JSON lines at the end.
-    #[arg(long, value_name = "FILE")]
-    dump: Option<PathBuf>,
-}
-
-impl Recording {
-    fn options(self, smtp_port: Option<u16>, dns_port: Option<u16>) -> RunOptions {
-        RunOptions {
-            smtp_port,
-            dns_port,
-            mode: match self.record {
-                Record::Counters => Mode::Counters,
-                Record::Compact => Mode::Compact,
-                Record::Full => Mode::Full,
-            },
-            duration: self.seconds.and_then(|s| Duration::try_from_secs_f64(s).ok()),
-            copies: self.copies,
-            dump: self.dump,
-            report_every: self.every.and_then(|s| Duration::try_from_secs_f64(s).ok()),
-        }
-    }
-}
-
 pub fn run(options: Options) -> ExitCode {
     crate::process::raise_descriptor_limit();
+    let command = match options.command {
+        // They have threads of their own.
+        Command::Sink(sink) => return ended(run_sink(&sink)),
+        Command::Hold(hold) => return ended(run_hold(&hold)),
+        Command::Measure(command) => return ended(stentor_lab::measure_cli::run(command)),
+        command => command,
+    };
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return fail(&format!("the runtime cannot be started: {error}")),
     };
-    match runtime.block_on(carry_out(options.command)) {
+    match runtime.block_on(carry_out(command)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(&error.to_string()),
     }
+}
+
+fn ended<E: std::fmt::Display>(done: Result<(), E>) -> ExitCode {
+    done.map_or_else(|error| fail(&error.to_string()), |()| ExitCode::SUCCESS)
 }
 
 async fn carry_out(command: Command) -> Result<(), LabError> {
@@ -149,53 +77,8 @@ async fn carry_out(command: Command) -> Result<(), LabError> {
         Command::Run { scenario, recording, smtp_port, dns_port } => {
             run_scenario(&scenario, &recording.options(smtp_port, dns_port)).await
         }
-        Command::Sink { address, behaviour, recording } => {
-            let behaviour = Behaviour::parse(&behaviour).map_err(LabError::Scenario)?;
-            run_sink(address, behaviour, &recording.options(None, None)).await
-        }
-        Command::Source {
-            target,
-            connections,
-            messages,
-            size_bytes,
-            seconds,
-            session_each,
-            from,
-            to,
-            to_file,
-            recipients_per_message,
-            run,
-            message,
-        } => {
-            let recipients = match to_file {
-                Some(path) => {
-                    let text = std::fs::read_to_string(&path).map_err(|source| LabError::Read { path, source })?;
-                    text.lines().map(str::to_owned).collect()
-                }
-                None => to,
-            };
-            let message = match message {
-                Some(path) => {
-                    let text = std::fs::read(&path).map_err(|source| LabError::Read { path, source })?;
-                    Some(Arc::from(crlf(&text)))
-                }
-                None => None,
-            };
-            let source = Source {
-                connections,
-                messages,
-                size_bytes,
-                duration_max: seconds.map(Duration::try_from_secs_f64).and_then(Result::ok),
-                keep_open: !session_each,
-                sender: from,
-                recipients,
-                recipients_per_message,
-                run,
-                message,
-                ..Source::new(target)
-            };
-            run_source(source).await.map(drop)
-        }
+        // Carried out before there is a runtime.
+        Command::Sink(_) | Command::Hold(_) | Command::Measure(_) => Ok(()),
         Command::Hosts { scenario } => {
             let mut out = std::io::BufWriter::new(std::io::stdout().lock());
             write_hosts(&scenario, &mut out)?;
@@ -206,38 +89,5 @@ async fn carry_out(command: Command) -> Result<(), LabError> {
             write_subscribers(&scenario, count, reachable, &mut out)?;
             Ok(std::io::Write::flush(&mut out)?)
         }
-    }
-}
-
-/// Lines of a file as they go over the wire.
-pub fn crlf(text: &[u8]) -> Vec<u8> {
-    let mut wire = Vec::with_capacity(text.len() + text.len() / 40 + 2);
-    let mut lines = text.split(|byte| *byte == b'\n').peekable();
-    while let Some(line) = lines.next() {
-        if lines.peek().is_none() && line.is_empty() {
-            break;
-        }
-        let line = line.strip_suffix(b"\r").unwrap_or(line);
-        // A CR inside a line cannot be sent; a mail program would have ended the line there.
-        for (i, part) in line.split(|byte| *byte == b'\r').enumerate() {
-            if i > 0 {
-                wire.extend_from_slice(b"\r\n");
-            }
-            wire.extend_from_slice(part);
-        }
-        wire.extend_from_slice(b"\r\n");
-    }
-    wire
-}
-
-#[cfg(test)]
-mod tests {
-    use super::crlf;
-
-    #[test]
-    fn every_line_ends_in_crlf_and_nothing_is_bare() {
-        assert_eq!(crlf(b"a\nb\r\nc\rd"), b"a\r\nb\r\nc\r\nd\r\n");
-        assert_eq!(crlf(b"a\r\n\r\n"), b"a\r\n\r\n");
-        assert_eq!(crlf(b""), b"");
     }
 }

@@ -54,6 +54,8 @@ pub struct CopyMeter {
     pub(super) message_id: String,
     pub(super) kept: Vec<u8>,
     keep_bytes_max: usize,
+    /// Of this message only the length is wanted.
+    counts_only: bool,
 }
 
 impl Default for CopyMeter {
@@ -69,6 +71,7 @@ impl Default for CopyMeter {
             message_id: String::new(),
             kept: Vec::new(),
             keep_bytes_max: 0,
+            counts_only: false,
         }
     }
 }
@@ -78,9 +81,13 @@ const BUFFER_KEEP_BYTES_MAX: usize = 16 << 10;
 
 impl CopyMeter {
     /// Ready for the next message.
-    pub fn begin(&mut self) {
-        self.digest.reset();
+    pub fn begin(&mut self, recorder: &Recorder) {
         self.len = 0;
+        let counted_only_before = std::mem::replace(&mut self.counts_only, recorder.counts_only());
+        if self.counts_only && counted_only_before {
+            return;
+        }
+        self.digest.reset();
         for buffer in [&mut self.header, &mut self.kept] {
             buffer.clear();
             if buffer.capacity() > BUFFER_KEEP_BYTES_MAX {
@@ -97,8 +104,11 @@ impl CopyMeter {
 
     /// The next octets of the message, unstuffed.
     pub fn push(&mut self, recorder: &Recorder, bytes: &[u8]) {
-        self.digest.update(bytes);
         self.len += bytes.len() as u64;
+        if self.counts_only {
+            return;
+        }
+        self.digest.update(bytes);
         if self.header_done {
             self.body(bytes);
             return;
@@ -123,9 +133,6 @@ impl CopyMeter {
 
     fn header_complete(&mut self, recorder: &Recorder, header: &[u8], has_blank: bool) {
         self.header_done = true;
-        if recorder.counts_only() {
-            return;
-        }
         message_id_into(header, &mut self.message_id);
         self.keep_bytes_max = if recorder.keeps_bodies() { usize::MAX } else { 0 };
         if recorder.has_originals() {
@@ -157,7 +164,7 @@ impl CopyMeter {
 
     /// At the end of data.
     pub fn finish(&mut self, recorder: &Recorder) {
-        if !self.header_done && !self.header_overflow {
+        if !self.header_done && !self.header_overflow && !self.counts_only {
             let header = std::mem::take(&mut self.header);
             self.header_complete(recorder, &header, false);
             self.header = header;
@@ -266,7 +273,7 @@ mod tests {
         let recorder = Recorder::new(Mode::Full);
         recorder.expect("<one@x>", ORIGINAL.into());
         let mut meter = CopyMeter::default();
-        meter.begin();
+        meter.begin(&recorder);
         for chunk in copy.chunks(piece) {
             meter.push(&recorder, chunk);
         }
@@ -315,7 +322,7 @@ mod tests {
                 (format!("Received: by x\r\n{original}!\r\n"), Verdict::Damaged),
             ] {
                 let mut meter = CopyMeter::default();
-                meter.begin();
+                meter.begin(&recorder);
                 meter.push(&recorder, copy.as_bytes());
                 meter.finish(&recorder);
                 assert_eq!(meter.verdict(), wanted, "{copy:?}");

@@ -8,8 +8,10 @@
 
 mod copy;
 mod ledger;
+mod tally;
 
 pub use copy::{CopyMeter, HEADER_BYTES_MAX, Original, Verdict, message_id_of};
+pub use tally::{NAMES_MAX, Tallied, Top};
 
 use hashbrown::HashMap;
 use ledger::Ledger;
@@ -20,6 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use stentor_measure::Histogram;
+use tally::Tally;
 use tokio::sync::Notify;
 
 /// Damaged copies kept in full.
@@ -102,8 +105,9 @@ macro_rules! counters {
 counters! {
     /// Connections accepted.
     connections,
-    /// Connections open now.
+    /// Connections open now, and the most at once.
     open,
+    open_max,
     /// Transactions taken with 250.
     transactions,
     /// Copies: recipients of those transactions.
@@ -150,6 +154,7 @@ struct Book {
     ledger: Ledger,
     copies: Vec<Copy>,
     damaged: Vec<Damaged>,
+    tally: Tally,
 }
 
 /// What a sink hands in at the end of a transaction.
@@ -167,7 +172,11 @@ pub(crate) struct Taken<'a> {
 /// See the module's text. Shared by all sinks of a lab.
 pub struct Recorder {
     mode: Mode,
+    by_recipient: bool,
     start: Instant,
+    /// When the first and the last message were taken, in microseconds; 0 = never.
+    first_us: AtomicU64,
+    last_us: AtomicU64,
     pub(crate) counters: Counters,
     has_originals: AtomicBool,
     originals: RwLock<HashMap<String, Vec<Arc<Original>>>>,
@@ -180,7 +189,10 @@ impl Recorder {
     pub fn new(mode: Mode) -> Self {
         Self {
             mode,
+            by_recipient: false,
             start: Instant::now(),
+            first_us: AtomicU64::new(0),
+            last_us: AtomicU64::new(0),
             counters: Counters::default(),
             has_originals: AtomicBool::new(false),
             originals: RwLock::default(),
@@ -190,8 +202,26 @@ impl Recorder {
         }
     }
 
+    /// Copies are counted by recipient and by domain too ([`Recorder::top`]).
+    #[must_use]
+    pub fn by_recipient(mut self, wanted: bool) -> Self {
+        self.by_recipient = wanted;
+        self
+    }
+
     pub fn mode(&self) -> Mode {
         self.mode
+    }
+
+    /// When the first and the last message were taken, microseconds since the start; none if there was none.
+    pub fn span_us(&self) -> Option<(u64, u64)> {
+        let [first, last] = [&self.first_us, &self.last_us].map(|at| at.load(Relaxed));
+        (first > 0).then_some((first, last))
+    }
+
+    /// The `count` recipients and domains that got most; nothing unless they are counted ([`Recorder::by_recipient`]).
+    pub fn top(&self, count: usize) -> Top {
+        self.book.lock().tally.top(count)
     }
 
     /// Microseconds since the start: the clock of [`Copy::at_us`] and the arrivals.
@@ -249,6 +279,11 @@ impl Recorder {
     pub(crate) fn taken(&self, taken: &Taken<'_>) {
         let at_us = self.now_us();
         let count = &self.counters;
+        if self.first_us.load(Relaxed) == 0 {
+            // Of two first ones either will do.
+            self.first_us.store(at_us.max(1), Relaxed);
+        }
+        self.last_us.store(at_us, Relaxed);
         count.transactions.fetch_add(1, Relaxed);
         count.recipients.fetch_add(taken.recipient_count, Relaxed);
         count.bytes.fetch_add(taken.meter.len(), Relaxed);
@@ -258,7 +293,7 @@ impl Recorder {
             Verdict::Damaged => drop(count.damaged.fetch_add(taken.recipient_count, Relaxed)),
             Verdict::Unchecked => {}
         }
-        if self.mode > Mode::Counters || verdict == Verdict::Damaged {
+        if self.mode > Mode::Counters || self.by_recipient || verdict == Verdict::Damaged {
             self.enter(taken, at_us, verdict);
         }
         self.changed.notify_waiters();
@@ -275,6 +310,11 @@ impl Recorder {
                 len: taken.meter.len(),
                 bytes: taken.meter.kept.clone(),
             });
+        }
+        if self.by_recipient {
+            for recipient in taken.recipients.split_terminator('\n') {
+                book.tally.add(recipient, taken.meter.len());
+            }
         }
         if self.mode == Mode::Counters {
             return;
@@ -413,7 +453,7 @@ impl Recorder {
         audit
     }
 
-    /// JSON lines: each copy ([`Mode::Full`] and up), else each message.
+    /// JSON lines: each copy ([`Mode::Full`] and up), else each message; then recipients and domains, if they are counted.
     pub fn dump(&self, out: &mut dyn Write) -> io::Result<()> {
         let book = self.book.lock();
         for copy in &book.copies {
@@ -433,6 +473,15 @@ impl Recorder {
                     "p95_us": times.percentile(0.95), "p99_us": times.percentile(0.99), "last_us": times.greatest(),
                 });
                 writeln!(out, "{line}")?;
+            }
+        }
+        if self.by_recipient {
+            let all = book.tally.top(usize::MAX);
+            for (kind, names) in [("by_recipient", &all.recipients), ("by_domain", &all.domains)] {
+                for (name, tallied) in names {
+                    let line = serde_json::json!({ kind: name, "copies": tallied.copies, "bytes": tallied.bytes });
+                    writeln!(out, "{line}")?;
+                }
             }
         }
         Ok(())

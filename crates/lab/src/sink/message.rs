@@ -2,15 +2,20 @@
 
 use super::data::{DotScan, LineCheck};
 use super::session::{Session, State};
+use super::store::{Job, Stored};
 use crate::behaviour::Action;
 use crate::recorder::{CopyMeter, Taken};
 use std::sync::Arc;
+
+/// A buffer larger than this is given back after its message.
+const BODY_KEEP_BYTES_MAX: usize = 64 << 10;
 
 impl Session {
     pub(super) fn begin_message(&mut self) {
         self.dots = DotScan::default();
         self.lines = LineCheck::default();
-        self.meter.get_or_insert_with(Box::default).begin();
+        self.meter.get_or_insert_with(Box::default).begin(&self.recorder);
+        self.body.clear();
     }
 
     pub(super) fn data(&mut self, line: &[u8]) {
@@ -97,7 +102,6 @@ impl Session {
 
     pub(super) fn finish_message(&mut self, now_us: u64) {
         self.behaviour = Arc::clone(self.host.schedule.at(now_us));
-        self.delay_us += u64::from(self.behaviour.dot_delay_ms) * 1000;
         let mut meter = self.meter.take().unwrap_or_default();
         meter.finish(&self.recorder);
         let undeclared = self.tx.saw_eight_bit && !self.tx.eight_bit && !self.tx.smtputf8;
@@ -108,10 +112,58 @@ impl Session {
             self.violation("message larger than its SIZE", self.tx.sender.as_bytes());
         }
         let size_max = self.behaviour.size_bytes_max;
-        if size_max > 0 && meter.len() > size_max {
+        let is_too_large = size_max > 0 && meter.len() > size_max;
+        if self.store_bytes_max > 0 && !is_too_large && self.body.len() <= self.store_bytes_max && self.will_keep() {
+            self.state = State::Storing;
+            self.meter = Some(meter);
+            return;
+        }
+        self.work(|b| b.dot_delay_ms);
+        if is_too_large || self.store_bytes_max > 0 && self.body.len() > self.store_bytes_max {
             self.refuse_mail(552, "5.3.4 message too large");
         } else {
             self.final_reply(&meter);
+        }
+        self.meter = Some(meter);
+        self.reset();
+    }
+
+    /// Whether the message at its end is one that [`Session::final_reply`] keeps.
+    fn will_keep(&self) -> bool {
+        match &self.behaviour.at_dot {
+            Some(Action::Reply(..)) if self.tx.faulty => false,
+            Some(_) if self.tx.faulty => self.behaviour.dot_keeps,
+            _ => true,
+        }
+    }
+
+    /// The message at its end waits for the store.
+    pub(super) fn stores(&self) -> bool {
+        matches!(self.state, State::Storing)
+    }
+
+    /// What is to be stored; its buffers come back with [`Session::stored`].
+    pub(super) fn take_job(&mut self) -> Job {
+        let mut job = Job { body: std::mem::take(&mut self.body), envelope: Vec::new() };
+        job.envelope.extend_from_slice(self.tx.sender.as_bytes());
+        job.envelope.push(b'\n');
+        job.envelope.extend_from_slice(self.tx.rcpts.as_bytes());
+        job
+    }
+
+    /// How storing went: the final reply.
+    pub(super) fn stored(&mut self, stored: Stored, _now_us: u64) {
+        let Stored { outcome, job } = stored;
+        if job.body.capacity() <= BODY_KEEP_BYTES_MAX {
+            self.body = job.body;
+        }
+        self.state = State::Command;
+        self.work(|b| b.dot_delay_ms);
+        let meter = self.meter.take().unwrap_or_default();
+        match outcome {
+            Ok(()) => self.final_reply(&meter),
+            Err(error) if error.is_full() => self.refuse_mail(452, "4.3.1 no room to store it"),
+            Err(_) => self.refuse_mail(451, "4.3.0 it cannot be stored"),
         }
         self.meter = Some(meter);
         self.reset();

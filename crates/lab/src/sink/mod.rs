@@ -6,10 +6,13 @@
 mod command;
 mod connection;
 mod data;
+pub(crate) mod engine;
 mod envelope;
+mod line;
 mod message;
 mod session;
 pub(crate) mod site;
+pub(crate) mod store;
 
 use crate::behaviour::Connect;
 use crate::error::LabError;
@@ -27,7 +30,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
-const BACKLOG: i32 = 1024;
+/// As many as may come at once; the kernel takes `net.core.somaxconn` if that is less.
+const BACKLOG: i32 = 65_535;
 /// Pause after an accept that failed (descriptors used up), so as not to spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
@@ -44,6 +48,8 @@ pub(crate) fn listen(address: SocketAddr, connect: Connect) -> io::Result<Listen
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
     socket.bind(&address.into())?;
+    // Accepted connections have it from their listener. Without it replies only come later.
+    let _ = socket.set_tcp_nodelay(true);
     socket.listen(if silent { 0 } else { BACKLOG })?;
     socket.set_nonblocking(true)?;
     let mut filler = None;
@@ -138,8 +144,6 @@ async fn accept(host: &Arc<Host>, recorder: &Arc<Recorder>, listener: StdListene
 }
 
 async fn serve(stream: TcpStream, host: Arc<Host>, recorder: Arc<Recorder>, number: u64) {
-    // Without it replies only come later.
-    let _ = stream.set_nodelay(true);
     let session = Session::new(host, Arc::clone(&recorder), number, recorder.now_us());
     // An error means that the client is gone; what it has not read is counted by the session.
     let _ = Connection::new(stream, session, &recorder).run().await;

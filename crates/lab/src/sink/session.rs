@@ -4,8 +4,8 @@
 //! session goes on where it can), lenient about nothing, and faulty exactly as its [`Behaviour`] says. Written apart from
 //! `stentor-mail` on purpose, so that the two cannot share a mistake.
 //!
-//! States: `Command`, `Data` (until CR LF . CR LF), `Chunk` (octets of a BDAT), `Deaf` (a hang, or after the effect: all
-//! further input is thrown away). A transaction is open from MAIL to its final reply; `spoiled` marks one that a BDAT
+//! States: `Command`, `Data` (until CR LF . CR LF), `Chunk` (octets of a BDAT), `Storing` (the end of data has come and its
+//! reply waits for the store), `Deaf` (a hang, or after the effect: all further input is thrown away). A transaction is open from MAIL to its final reply; `spoiled` marks one that a BDAT
 //! refusal has ended while more chunks may be on their way.
 
 use super::command::{self, Command};
@@ -25,6 +25,8 @@ const RCPTS_KEEP_BYTES_MAX: usize = 16 << 10;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Effect {
     Close,
+    /// Close after QUIT: nothing more can come.
+    Bye,
     Reset,
     Endless,
 }
@@ -33,7 +35,12 @@ pub(super) enum Effect {
 pub(super) enum State {
     Command,
     Data,
-    Chunk { left: u64, last: bool },
+    Chunk {
+        left: u64,
+        last: bool,
+    },
+    /// The message is complete and being stored; [`Session::stored`] goes on.
+    Storing,
     Deaf,
 }
 
@@ -79,12 +86,18 @@ pub(super) struct Session {
     pub(super) effect: Option<Effect>,
     /// Copies recorded whose 250 is not yet written.
     pub(super) unanswered: u64,
+    /// Longest message that the store takes; 0 = nothing is stored.
+    pub(super) store_bytes_max: usize,
+    /// The message for the store.
+    pub(super) body: Vec<u8>,
 }
 
 pub(super) struct Content<'a> {
     recorder: &'a Recorder,
     meter: &'a mut CopyMeter,
     eight_bit: &'a mut bool,
+    /// Where there is a store: the octets, up to one more than it takes.
+    body: Option<(&'a mut Vec<u8>, usize)>,
     connection: u64,
     site: u32,
 }
@@ -96,6 +109,10 @@ impl DataSink for Content<'_> {
         }
         *self.eight_bit = *self.eight_bit || !bytes.is_ascii();
         self.meter.push(self.recorder, bytes);
+        if let Some((body, most)) = &mut self.body {
+            let room = (*most + 1).saturating_sub(body.len());
+            body.extend_from_slice(&bytes[..bytes.len().min(room)]);
+        }
     }
 
     fn breach(&mut self, kind: &'static str, around: &[u8]) {
@@ -108,7 +125,8 @@ impl Session {
     pub fn new(host: Arc<Host>, recorder: Arc<Recorder>, connection: u64, now_us: u64) -> Self {
         let behaviour = Arc::clone(host.schedule.at(now_us));
         let open = host.site.open.fetch_add(1, Relaxed) + 1;
-        recorder.counters.open.fetch_add(1, Relaxed);
+        let open_in_all = recorder.counters.open.fetch_add(1, Relaxed) + 1;
+        recorder.counters.open_max.fetch_max(open_in_all, Relaxed);
         let rtt_us = u64::from(behaviour.rtt_ms) * 1000;
         let mut session = Self {
             host,
@@ -130,16 +148,19 @@ impl Session {
             delay_us: rtt_us,
             effect: None,
             unanswered: 0,
+            store_bytes_max: 0,
+            body: Vec::new(),
             behaviour,
         };
         session.tx.faulty = session.fault_strikes(0);
+        session.work(|b| b.greeting_delay_ms);
         let limit = session.behaviour.connections_max;
         if limit > 0 && open > limit {
             session.reply(421, "4.7.0 too many connections from you");
             session.close();
         } else if !session.strikes(|b| &b.at_greeting) {
-            let name = session.host.name.clone();
-            session.reply(220, &format!("{name} ESMTP lab"));
+            let host = Arc::clone(&session.host);
+            session.reply_with(220, &[&host.name, " ESMTP lab"]);
         }
         session
     }
@@ -149,8 +170,20 @@ impl Session {
     }
 
     pub(super) fn fault_strikes(&self, transaction: u32) -> bool {
-        let key = [self.connection.to_le_bytes(), u64::from(transaction).to_le_bytes()].concat();
+        let key = (u128::from(transaction) << 64 | u128::from(self.connection)).to_le_bytes();
         self.behaviour.fault_share >= 1.0 || share_hits(self.behaviour.fault_share, self.host.site.seed, &key)
+    }
+
+    /// The time that the host takes over what it is about to answer.
+    pub(super) fn work(&mut self, of_command: impl Fn(&Behaviour) -> u32) {
+        let delay_ms = u64::from(of_command(&self.behaviour)) + u64::from(self.behaviour.reply_delay_ms);
+        self.delay_us += delay_ms * 1000;
+    }
+
+    /// What was in `out` is on its way.
+    pub(super) fn replies_written(&mut self) {
+        self.out.clear();
+        self.unanswered = 0;
     }
 
     pub(super) fn violation(&self, kind: &'static str, bytes: &[u8]) {
@@ -158,13 +191,19 @@ impl Session {
     }
 
     pub(super) fn reply(&mut self, code: u16, text: &str) {
+        self.reply_with(code, &[text]);
+    }
+
+    fn reply_with(&mut self, code: u16, text: &[&str]) {
         self.out.extend_from_slice(&[
             b'0' + (code / 100) as u8,
             b'0' + (code / 10 % 10) as u8,
             b'0' + (code % 10) as u8,
             b' ',
         ]);
-        self.out.extend_from_slice(text.as_bytes());
+        for part in text {
+            self.out.extend_from_slice(part.as_bytes());
+        }
         self.out.extend_from_slice(b"\r\n");
     }
 
@@ -211,6 +250,7 @@ impl Session {
             let rest = &input[at..];
             match self.state {
                 State::Deaf => return input.len(),
+                State::Storing => return at,
                 State::Command => {
                     let Some(end) = memchr::memchr(b'\n', rest) else {
                         if rest.len() >= COMMAND_BYTES_MAX {
@@ -272,6 +312,7 @@ impl Session {
             recorder: &self.recorder,
             meter,
             eight_bit: &mut self.tx.saw_eight_bit,
+            body: (self.store_bytes_max > 0).then_some((&mut self.body, self.store_bytes_max)),
             connection: self.connection,
             site: self.host.site.no,
         };
@@ -320,13 +361,23 @@ impl Session {
 
     pub(super) fn command(&mut self, command: Command<'_>, line: &[u8], now_us: u64) {
         match command {
+            Command::Ehlo | Command::Helo => self.work(|b| b.ehlo_delay_ms),
+            Command::Mail(_) => self.work(|b| b.mail_delay_ms),
+            Command::Rcpt(_) => self.work(|b| b.rcpt_delay_ms),
+            Command::Data => self.work(|b| b.data_delay_ms),
+            Command::Quit => self.work(|b| b.quit_delay_ms),
+            // Its last chunk counts as the end of the data.
+            Command::Bdat { .. } => {}
+            Command::Rset | Command::Noop | Command::Other => self.work(|_| 0),
+        }
+        match command {
             Command::Ehlo => self.ehlo(),
             Command::Helo => {
                 self.greeted = true;
                 self.extended = false;
                 self.reset();
-                let name = self.host.name.clone();
-                self.reply(250, &name);
+                let host = Arc::clone(&self.host);
+                self.reply(250, &host.name);
             }
             Command::Mail(mail) => self.mail(&mail, line, now_us),
             Command::Rcpt(rcpt) => self.rcpt(&rcpt, line, now_us),
@@ -341,6 +392,7 @@ impl Session {
                 if !self.strikes(|b| &b.at_quit) {
                     self.reply(221, "2.0.0 bye");
                     self.close();
+                    self.effect = Some(Effect::Bye);
                 }
             }
             Command::Other => {

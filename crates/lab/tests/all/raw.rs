@@ -1,8 +1,10 @@
 //! A raw SMTP client for tests: sends octets as told and reads whole replies.
 
+use std::cell::Cell;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
-use stentor_lab::{Behaviour, Mode, SinkOnly};
+use stentor_lab::{Behaviour, Mode, Model, Recorder, Sink, SinkOnly, SinkOptions};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -16,15 +18,62 @@ pub struct Raw {
     input: Vec<u8>,
 }
 
-pub fn sink(behaviour: &str) -> SinkOnly {
+thread_local! {
+    /// What the sinks of this test's thread are; none: tasks of the test's runtime.
+    static MODEL: Cell<Option<Model>> = const { Cell::new(None) };
+}
+
+/// From now on this thread's sinks are of the model.
+pub fn choose(model: Option<Model>) {
+    MODEL.set(model);
+}
+
+pub enum AnySink {
+    Tasks(SinkOnly),
+    Model(Sink),
+}
+
+impl AnySink {
+    pub fn address(&self) -> SocketAddr {
+        match self {
+            AnySink::Tasks(sink) => sink.address(),
+            AnySink::Model(sink) => sink.addresses()[0],
+        }
+    }
+
+    pub fn recorder(&self) -> &Arc<Recorder> {
+        match self {
+            AnySink::Tasks(sink) => sink.recorder(),
+            AnySink::Model(sink) => sink.recorder(),
+        }
+    }
+
+    pub async fn stop(self) {
+        match self {
+            AnySink::Tasks(sink) => sink.stop().await,
+            AnySink::Model(sink) => sink.stop(),
+        }
+    }
+}
+
+pub fn sink(behaviour: &str) -> AnySink {
     let behaviour = Behaviour::parse(behaviour).expect("valid behaviour");
-    SinkOnly::start(SocketAddr::from(([127, 0, 0, 1], 0)), behaviour, Mode::Bodies).expect("starts")
+    let address = SocketAddr::from(([127, 0, 0, 1], 0));
+    let Some(model) = MODEL.get() else {
+        return AnySink::Tasks(SinkOnly::start(address, behaviour, Mode::Bodies).expect("starts"));
+    };
+    let options = SinkOptions { behaviour, mode: Mode::Bodies, model, threads: 8, ..SinkOptions::new(address) };
+    AnySink::Model(Sink::start(&options).expect("starts"))
 }
 
 impl Raw {
     /// Connects without reading the greeting.
     pub async fn connect(address: SocketAddr) -> Self {
-        Self { stream: TcpStream::connect(address).await.expect("connects"), input: Vec::new() }
+        Self::try_connect(address).await.expect("connects")
+    }
+
+    pub async fn try_connect(address: SocketAddr) -> std::io::Result<Self> {
+        Ok(Self { stream: TcpStream::connect(address).await?, input: Vec::new() })
     }
 
     /// Connects, reads the greeting and says EHLO.

@@ -46,7 +46,7 @@ pub fn fill(report: &mut Report, all: &[(Case, Vec<Outcome>)]) {
 }
 
 fn columns(names: &[(&'static str, &str)]) -> Vec<Column> {
-    names.iter().map(|(name, title)| Column::new(name, *title)).collect()
+    names.iter().map(|(name, title)| Column::new(*name, *title)).collect()
 }
 
 fn per_second(part: &Part, count: u64) -> Option<f64> {

@@ -352,7 +352,8 @@ fn notes(options: &LogArgs, lines: &[Line], pairs: &[Pair]) -> Vec<String> {
     }
     notes.push(
         "Timed: sync = the call that makes records durable; commit, wait = from a writer's first octet to its answer. KB are \
-         1024 octets. Writes, flushes and KB of the device are the whole device's, whoever asked."
+         1024 octets. Writes, flushes and KB of the device are the whole device's, whoever asked; the flush that a sync \
+         asks for counts as a write too."
             .to_owned(),
     );
     if lines.iter().any(|line| line.cell.way.sync_has_write()) {

@@ -1,8 +1,9 @@
 //! `probe raw`: how fast a directory's file system and device move octets, in order, by size of the call.
 //!
 //! Promise: one file, from its start on, until it ends or the time is over, one call at a time. Timed are the calls; with
-//! `write-sync` the sync at the end too. Before each reading the file is synced and the page cache is told to drop it
-//! (`POSIX_FADV_DONTNEED`), and it is looked whether it did. What readahead and write-back do beside is part of the figure.
+//! `write-sync` the sync at the end too. Before each pass the file is synced and the page cache is told to drop it
+//! (`POSIX_FADV_DONTNEED`); the device's counters tell whether it did. What readahead and write-back do beside is part of
+//! the figure.
 
 mod pass;
 mod tables;
@@ -117,7 +118,8 @@ pub fn measure(options: &RawArgs, stop: &Stop, progress: &mut Progress) -> Resul
         Trouble::NotHere(why) => MeasureError::Refused(why),
         Trouble::Io(error) => explain(&options.dir, error),
     };
-    let pass = Pass::new(scratch.path(), bounds, options.file, stop).map_err(failed)?;
+    let device = place.device.as_ref().map(|device| device.number.clone());
+    let pass = Pass::new(scratch.path(), bounds, options.file, device, stop).map_err(failed)?;
     let mut lines: Vec<Line> = Vec::new();
     for &mode in &options.mode {
         let of_block = |&block_bytes: &u64| Line { mode, block_bytes, runs: Vec::new(), missing: None };

@@ -1,14 +1,13 @@
 //! One pass over the file.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, IoSliceMut, Write};
+use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{Advice, OFlags, fadvise};
-use rustix::io::ReadWriteFlags;
-use stentor_measure::counters::process_cpu;
+use stentor_measure::counters::{DeviceCounters, process_cpu};
 use stentor_measure::{Histogram, Stop};
 
 use super::{FileState, Mode};
@@ -16,8 +15,6 @@ use super::{FileState, Mode};
 const FILL_BYTES: usize = 1 << 20;
 /// Addresses of buffers for `O_DIRECT` are multiples of this.
 const ALIGN_BYTES: usize = 4096;
-/// Pages that are asked for to see whether the cache was dropped.
-const SAMPLES: u64 = 64;
 
 #[derive(Debug)]
 pub enum Trouble {
@@ -46,7 +43,7 @@ pub struct Measured {
     /// Nanoseconds of each call; the sync at the end is not among them.
     pub calls: Histogram,
     pub cpu_s: f64,
-    /// Share of the file that was still in the page cache when it was to be read from the device.
+    /// Share of what was read that the device was not asked for: the page cache had it, in spite of all.
     pub cached: f64,
 }
 
@@ -56,6 +53,8 @@ pub struct Pass<'a> {
     grown: PathBuf,
     bounds: Bounds,
     state: FileState,
+    /// `254:0`.
+    device: Option<String>,
     stop: &'a Stop,
 }
 
@@ -81,7 +80,13 @@ impl Buffer {
 
 impl<'a> Pass<'a> {
     /// Writes the file through once and syncs it.
-    pub fn new(folder: &Path, bounds: Bounds, state: FileState, stop: &'a Stop) -> Result<Pass<'a>, Trouble> {
+    pub fn new(
+        folder: &Path,
+        bounds: Bounds,
+        state: FileState,
+        device: Option<String>,
+        stop: &'a Stop,
+    ) -> Result<Pass<'a>, Trouble> {
         let laid_out = folder.join("raw.data");
         let mut file = File::create(&laid_out)?;
         let mut fill = Buffer::new(FILL_BYTES);
@@ -92,7 +97,7 @@ impl<'a> Pass<'a> {
             file.write_all(fill.get())?;
         }
         file.sync_all()?;
-        Ok(Pass { laid_out, grown: folder.join("raw.new"), bounds, state, stop })
+        Ok(Pass { laid_out, grown: folder.join("raw.new"), bounds, state, device, stop })
     }
 
     /// What it leaves is durable, so that the next pass does not pay for it.
@@ -103,9 +108,7 @@ impl<'a> Pass<'a> {
         let file = self.open(mode)?;
         let mut buffer = Buffer::new(block_bytes);
         let mut measured = Measured::default();
-        if mode.is_read() {
-            measured.cached = drop_cache(&self.laid_out, self.bounds.file_bytes)?;
-        }
+        let device = self.device.as_deref().and_then(DeviceCounters::read);
         let cpu = process_cpu();
         let begin = Instant::now();
         while measured.bytes + block_bytes as u64 <= self.bounds.file_bytes {
@@ -125,7 +128,11 @@ impl<'a> Pass<'a> {
         }
         measured.seconds = begin.elapsed().as_secs_f64();
         measured.cpu_s = process_cpu().saturating_sub(cpu).as_secs_f64();
-        if !mode.is_read() {
+        if mode.is_read() {
+            let after = self.device.as_deref().and_then(DeviceCounters::read);
+            let bytes = after.zip(device).map(|(after, before)| (after - before).bytes_read);
+            measured.cached = bytes.map_or(0.0, |bytes| (1.0 - bytes as f64 / measured.bytes as f64).max(0.0));
+        } else {
             file.sync_data()?;
         }
         Ok(measured)
@@ -138,9 +145,8 @@ impl<'a> Pass<'a> {
             std::fs::remove_file(path)?;
         }
         let flags = if mode.is_direct() { OFlags::DIRECT } else { OFlags::empty() };
-        if mode.is_direct() && !is_new {
-            // A direct write has to throw cached pages out first, a direct read may be served from them.
-            drop_cache(path, self.bounds.file_bytes)?;
+        if !is_new {
+            drop_cache(path)?;
         }
         let mut options = OpenOptions::new();
         options.read(mode.is_read()).write(!mode.is_read()).create(is_new).custom_flags(flags.bits().cast_signed());
@@ -163,20 +169,13 @@ fn one_call(file: &File, mode: Mode, buffer: &mut [u8], offset: u64) -> Result<(
     })
 }
 
-/// Syncs a file and drops its pages; the share of sampled pages that are still there, 0 where the system does not tell.
-fn drop_cache(path: &Path, bytes: u64) -> io::Result<f64> {
+/// Every pass begins with a file that is on the device and not in the page cache: a write into cached pages is cheaper, a
+/// direct one has to throw them out first.
+fn drop_cache(path: &Path) -> io::Result<()> {
     let file = OpenOptions::new().read(true).write(true).open(path)?;
     file.sync_all()?;
     fadvise(&file, 0, None, Advice::DontNeed)?;
-    let mut page = [0; 1];
-    let mut cached = 0;
-    for sample in 0..SAMPLES {
-        // A read that would have to wait for the device fails, and begins no readahead.
-        let offset = sample * (bytes / SAMPLES);
-        let mut slices = [IoSliceMut::new(&mut page)];
-        cached += u64::from(rustix::io::preadv2(&file, &mut slices, offset, ReadWriteFlags::NOWAIT).is_ok());
-    }
-    Ok(cached as f64 / SAMPLES as f64)
+    Ok(())
 }
 
 #[cfg(test)]
@@ -189,7 +188,7 @@ mod tests {
         let stop = Stop::never();
         let bounds = Bounds { time: Duration::from_mins(10), file_bytes: 2 << 20 };
         for state in [FileState::Overwritten, FileState::New] {
-            let pass = Pass::new(folder.path(), bounds, state, &stop).unwrap();
+            let pass = Pass::new(folder.path(), bounds, state, None, &stop).unwrap();
             for mode in [Mode::Write, Mode::WriteSync, Mode::WriteDirect, Mode::Read, Mode::ReadDirect] {
                 match pass.run(mode, 64 << 10) {
                     Ok(measured) => {
@@ -206,7 +205,7 @@ mod tests {
             }
         }
         let short = Bounds { time: Duration::ZERO, ..bounds };
-        let pass = Pass::new(folder.path(), short, FileState::New, &stop).unwrap();
+        let pass = Pass::new(folder.path(), short, FileState::New, None, &stop).unwrap();
         assert_eq!(pass.run(Mode::Write, 4096).unwrap().bytes, 4096);
         stop.set();
         assert!(matches!(pass.run(Mode::Write, 4096), Err(Trouble::Stopped)));

@@ -35,7 +35,7 @@ pub fn report(options: &RawArgs, place: Place, lines: &[Line]) -> Report {
     report.charts.push(chart(options, lines));
     report.notes.push(
         "Timed: the calls, one after the other; with write-sync the fdatasync at the end too. MiB are 1024 x 1024 octets. \
-         Before each reading the file was synced and dropped from the page cache (POSIX_FADV_DONTNEED)."
+         Before each pass the file was synced and dropped from the page cache (POSIX_FADV_DONTNEED)."
             .to_owned(),
     );
     if !has_device {
@@ -45,7 +45,7 @@ pub fn report(options: &RawArgs, place: Place, lines: &[Line]) -> Report {
     let cached = lines.iter().flat_map(|line| &line.runs).map(|run| run.cached).fold(0.0, f64::max);
     if cached > CACHED_MAX {
         report.warnings.push(format!(
-            "the page cache still had {:.0} % of the file when it was to be read: these are not the device's figures",
+            "up to {:.0} % of a reading came from the page cache: these are not the device's figures",
             cached * 100.0
         ));
     }

@@ -88,7 +88,7 @@ type Figure = (&'static str, &'static str, Of, u8);
 
 fn by_place(name: &str, title: &str, all: &[Figures], columns: &[Figure]) -> Table {
     let mut heads = vec![Column::new("place", "place"), Column::new("is_durable", "durable")];
-    heads.extend(columns.iter().map(|(name, title, ..)| Column::new(name, *title)));
+    heads.extend(columns.iter().map(|(name, title, ..)| Column::new(*name, *title)));
     let mut table = Table::new(name, title, heads);
     for figures in all {
         let durable = if figures.is_durable { "yes" } else { "no: a bound" };

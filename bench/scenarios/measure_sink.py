@@ -1,0 +1,258 @@
+"""`stentor lab sink` beside Postfix's smtp-sink, both fed by smtp-source; its models, its stores, and 60,000 connections.
+
+CPU is that of a control group around the sink, which runs for the time of one figure and is warmed up before. A figure
+that is shown and has nothing to reach has the goal "ratio >= 0".
+"""
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+
+from measure import BenchError, Group, wait_until
+from results import Goal
+from sinks import free_port
+
+SESSIONS = 20
+LENGTH = 4096
+# {name: (arguments of smtp-source, messages)}
+CASES = {
+    "each": ([], 8_000),
+    "kept": (["-d"], 40_000),
+    "each_50": (["-r", "50"], 2_000),
+    "kept_50": (["-d", "-r", "50"], 2_000),
+}
+# More threads than sessions, so that none waits.
+MODELS = {
+    "event_2": ["--model", "event", "--threads", "2"],
+    "pool": ["--model", "pool", "--threads", "32"],
+    "thread": ["--model", "thread"],
+}
+STORES = {
+    "flat.none": ["flat", "none"],
+    "flat.file": ["flat", "file"],
+    "flat.file+dir": ["flat", "file+dir"],
+    "hashed.none": ["hashed", "none"],
+    "hashed.file": ["hashed", "file"],
+    "hashed.file+dir": ["hashed", "file+dir"],
+    "journal.none": ["journal", "none"],
+    "journal.file": ["journal", "file"],
+}
+STORE_MESSAGES = 4_000
+HELD = 60_000
+# A process may have 20,000 descriptors on many machines, root or not.
+HELD_PARTS = 4
+SHOWN = Goal(ratio=0)
+PAUSE_S = 0.2
+
+
+@contextlib.contextmanager
+def serving(bench, argv, port):
+    """A sink in a control group of its own; gives (group, process)."""
+    group = Group(f"sink-{port}", bench.work)
+    process = None
+    try:
+        process = subprocess.Popen(
+            argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, preexec_fn=group.enter
+        )
+        wait_until(lambda: listens(process, port), 30, f"{argv[0]} on port {port}")
+        yield group, process
+    finally:
+        if process:
+            process.send_signal(signal.SIGINT if argv[1:2] == ["lab"] else signal.SIGTERM)
+            process.wait(60)
+        group.remove()
+
+
+def listens(process, port):
+    if process.poll() is not None:
+        raise BenchError(f"the sink has exited: {process.stderr.read()[-500:]}")
+    # Without connecting, which some sinks count.
+    with open("/proc/net/tcp") as sockets:
+        return bool(re.search(rf": 0100007F:{port:04X} 00000000:0000 0A ", sockets.read()))
+
+
+def lab_sink(bench, port, *options):
+    return [bench.binary, "lab", "sink", f"127.0.0.1:{port}", "--record", "counters", *options]
+
+
+def smtp_sink(port):
+    # -u: it refuses to stay root. -m: all that may come at once.
+    return ["smtp-sink", "-u", "postfix", "-m", "1000", f"127.0.0.1:{port}", "2000"]
+
+
+def feed(port, arguments, messages):
+    """Seconds until all were acknowledged. One refusal is an error."""
+    argv = ["smtp-source", "-s", str(SESSIONS), "-l", str(LENGTH), "-m", str(messages), *arguments, f"127.0.0.1:{port}"]
+    begin = time.monotonic()
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=600)
+    if done.returncode != 0 or done.stderr.strip():
+        raise BenchError(f"{' '.join(argv)}: {done.stderr.strip()[-500:]}")
+    return time.monotonic() - begin
+
+
+def once(bench, argv, port, arguments, messages):
+    """One figure of a sink: rate, CPU, what it and the disk wrote."""
+    os.sync()
+    with serving(bench, argv, port) as (group, _):
+        feed(port, arguments, max(200, messages // 10))
+        time.sleep(PAUSE_S)
+        cpu, octets, (writes, flushes) = group.cpu_s(), group.written_bytes(), group.device_writes()
+        seconds = feed(port, arguments, messages)
+        after = group.device_writes()
+        time.sleep(PAUSE_S)
+        return {
+            "rate": messages / seconds,
+            "cpu_us": (group.cpu_s() - cpu) / messages * 1e6,
+            "octets": (group.written_bytes() - octets) / messages,
+            "writes": (after[0] - writes) / messages,
+            "flushes": (after[1] - flushes) / messages,
+        }
+
+
+def by_turns(bench, ours, peers, rounds):
+    """[[ours, the peer's], ...]; who begins changes, one of each is not counted. Both are functions."""
+    ours(), peers()
+    measured = []
+    for number in range(rounds):
+        first, second = (ours, peers) if number % 2 == 0 else (peers, ours)
+        pair = [first(), second()]
+        measured.append(pair if number % 2 == 0 else pair[::-1])
+        shown = "; ".join(f"{one['rate']:.0f}/s {one['cpu_us']:.1f} us" for one in measured[-1])
+        print(f"    round {number + 1}: {shown}", flush=True)
+    return measured
+
+
+def pairs(measured, field):
+    return [[one[field] for one in pair] for pair in measured]
+
+
+class Sink:
+    """lab sink beside smtp-sink; by model; by store; 60,000 connections held."""
+
+    name = "measure.sink"
+
+    def run(self, bench):
+        for name, (arguments, messages) in CASES.items():
+            port, other = free_port(), free_port()
+            measured = by_turns(
+                bench,
+                lambda: once(bench, lab_sink(bench, port), port, arguments, messages),
+                lambda: once(bench, smtp_sink(other), other, arguments, messages),
+                bench.rounds,
+            )
+            command = f"smtp-source {' '.join(['-s', str(SESSIONS), '-l', str(LENGTH), '-m', str(messages), *arguments])}"
+            record = lambda figure, unit, field, **more: bench.results.record(
+                f"{self.name}.{name}.{figure}", unit, pairs(measured, field), command, Goal(ratio=1),
+                peer_name="smtp-sink", **more,
+            )
+            record("rate", "messages/s", "rate", more_is_better=True)
+            record("cpu", "CPU us per message", "cpu_us")
+        self.models(bench)
+        self.stores(bench)
+        self.held(bench)
+
+    def models(self, bench):
+        """Beside one event loop, sessions kept."""
+        arguments, messages = CASES["kept"]
+        for name, options in MODELS.items():
+            port = free_port()
+            measured = by_turns(
+                bench,
+                lambda: once(bench, lab_sink(bench, port, *options), port, arguments, messages),
+                lambda: once(bench, lab_sink(bench, port), port, arguments, messages),
+                min(bench.rounds, 3),
+            )
+            self.record_both(bench, f"model.{name}", measured, f"lab sink {' '.join(options)}", "one event loop")
+
+    def stores(self, bench):
+        """Beside none."""
+        folder = os.path.join(bench.work, "sink-store")
+        for name, (as_, sync) in STORES.items():
+            port = free_port()
+            options = ["--store", folder, "--store-as", as_, "--sync", sync]
+
+            def stored():
+                shutil.rmtree(folder, ignore_errors=True)
+                return once(bench, lab_sink(bench, port, *options), port, ["-d"], STORE_MESSAGES)
+
+            try:
+                measured = by_turns(
+                    bench,
+                    stored,
+                    lambda: once(bench, lab_sink(bench, port), port, ["-d"], STORE_MESSAGES),
+                    min(bench.rounds, 3),
+                )
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
+            more = {
+                field: sorted(pair[0][field] for pair in measured)[len(measured) // 2]
+                for field in ("octets", "writes", "flushes")
+            }
+            command = f"lab sink --store DIR --store-as {as_} --sync {sync}"
+            self.record_both(bench, f"store.{name}", measured, command, "no store", **more)
+
+    def record_both(self, bench, name, measured, command, peer, **more):
+        options = {"peer_name": peer, **more}
+        bench.results.record(
+            f"{self.name}.{name}.rate", "messages/s", pairs(measured, "rate"), command, SHOWN, more_is_better=True, **options
+        )
+        bench.results.record(
+            f"{self.name}.{name}.cpu", "CPU us per message", pairs(measured, "cpu_us"), command, SHOWN, **options
+        )
+
+    def held(self, bench):
+        """60,000 connections over eight local addresses, in processes that share them, since each has its descriptors."""
+        port = free_port()
+        parts = [f"127.0.0.{2 * part + 1}-127.0.0.{2 * part + 2}:{port}" for part in range(HELD_PARTS)]
+        sinks, clients = [], []
+        try:
+            for part in parts:
+                argv = [bench.binary, "lab", "sink", part, "--record", "counters"]
+                sinks.append(subprocess.Popen(argv, stdout=subprocess.PIPE, text=True))
+            for sink in sinks:
+                sink.stdout.readline()
+            slab = kernel_kib("Slab")
+            for part, sink in zip(parts, sinks):
+                argv = [
+                    bench.binary, "lab", "hold", part, "--connections", str(HELD // HELD_PARTS), "--from",
+                    "127.0.1.1-127.0.1.4", "--messages", "5000", "--seconds", "10", "--pid", str(sink.pid), "--json",
+                    "--quiet",
+                ]
+                clients.append(subprocess.Popen(argv, stdout=subprocess.PIPE, text=True))
+            most, slab_most = 0, slab
+            while any(client.poll() is None for client in clients):
+                # Both ends are here.
+                most, slab_most = max(most, tcp_sockets()), max(slab_most, kernel_kib("Slab"))
+                time.sleep(0.1)
+            reports = [json.loads(client.communicate()[0])["tables"] for client in clients]
+        finally:
+            for process in [*clients, *sinks]:
+                if process.poll() is None:
+                    process.send_signal(signal.SIGINT)
+                process.wait(60)
+        held = [report["held"][0] for report in reports]
+        memory = [row for report in reports for row in report["memory"] if row["what"] == "server, resident"]
+        alive = sum(one["alive"] for one in held)
+        bench.results.record(
+            f"{self.name}.held", "connections", [[alive, HELD]], f"{HELD_PARTS} times lab sink and lab hold",
+            Goal(ratio=1), more_is_better=True, peer_name="the goal", at_once=most // 2,
+            open_s=max(one["open_s"] for one in held), messages=sum(one["messages"] for one in held),
+            messages_per_s=sum(one["messages_per_s"] for one in held),
+            sink_octets_each=sum(row["bytes_per_connection"] for row in memory) / len(memory),
+            kernel_octets_each_both_ends=(slab_most - slab) * 1024 / HELD,
+        )
+
+
+def kernel_kib(name):
+    with open("/proc/meminfo") as info:
+        return int(re.search(rf"^{name}: +(\d+)", info.read(), re.MULTILINE)[1])
+
+
+def tcp_sockets():
+    with open("/proc/net/sockstat") as stat:
+        return int(re.search(r"TCP: inuse (\d+)", stat.read())[1])

@@ -1,0 +1,163 @@
+//! The pictures of a report.
+
+use std::collections::BTreeMap;
+
+use stentor_measure::Report;
+use stentor_measure::chart::{Chart, Kind, Series, Span};
+
+use super::layer::Layer;
+use super::merged::{self, Merged};
+use super::people::Who;
+use super::tables;
+use super::{Analysis, Line};
+
+/// Pictures of one kind of operation each are drawn for so many.
+const EACH_MAX: usize = 12;
+/// Functions of the picture of calls, and bars in all.
+const FUNCTIONS_MAX: usize = 12;
+const FUNCTIONS_MIN: usize = 5;
+const BARS_MAX: usize = 72;
+/// Lines of a waterfall, and the shortest one, as a share of the whole.
+const LINES_MAX: usize = 36;
+const LINE_SHARE_MIN: f64 = 0.004;
+/// Of a heat map.
+const COLUMNS_MAX: usize = 60;
+
+pub fn fill(analyses: &[Analysis], report: &mut Report) {
+    let merged: Vec<Merged<'_>> = merged::merge(analyses).into_iter().filter(|one| one.operations() > 0).collect();
+    if merged.is_empty() {
+        return;
+    }
+    report.charts.push(layers(&merged));
+    report.charts.push(calls(&merged));
+    report.charts.push(interference(&merged));
+    for (number, one) in merged.iter().take(EACH_MAX).enumerate() {
+        report.charts.extend(waterfall(one, number));
+        report.charts.extend(heat(one, number));
+    }
+}
+
+fn layers(merged: &[Merged<'_>]) -> Chart {
+    let series = Layer::EVERY.iter().map(|layer| Series {
+        name: layer.name().to_owned(),
+        values: merged.iter().map(|one| one.layers()[layer.index()] as f64 / (one.wall() as f64).max(1.0)).collect(),
+    });
+    let series = series.filter(|series| series.values.iter().any(|value| *value > 0.0)).collect();
+    Chart {
+        name: "layers".to_owned(),
+        title: "Where the time of an operation goes, by layer".to_owned(),
+        kind: Kind::Stacked { unit: "%".to_owned(), groups: merged::labels(merged), series, is_share: true },
+    }
+}
+
+fn calls(merged: &[Merged<'_>]) -> Chart {
+    let sums: Vec<_> = merged.iter().map(tables::summed).collect();
+    let per_operation = |at: usize, step: &super::Step| {
+        let calls = sums[at].get(step).map_or(0, |sum| sum.calls);
+        calls as f64 / merged[at].operations().max(1) as f64
+    };
+    // Those that matter most anywhere.
+    let mut weights: BTreeMap<&super::Step, f64> = BTreeMap::new();
+    for (one, sums) in merged.iter().zip(&sums) {
+        let told =
+            |step: &super::Step| !matches!(step.layer, Layer::Application | Layer::Scheduler | Layer::Unattributed);
+        for (step, sum) in sums.iter().filter(|(step, _)| told(step)) {
+            let weight = weights.entry(step).or_default();
+            *weight = weight.max(sum.inclusive as f64 / (one.wall() as f64).max(1.0));
+        }
+    }
+    let mut steps: Vec<(&super::Step, f64)> = weights.into_iter().collect();
+    steps.sort_by(|a, b| b.1.total_cmp(&a.1));
+    steps.truncate((BARS_MAX / merged.len()).clamp(FUNCTIONS_MIN, FUNCTIONS_MAX));
+    let series = merged::labels(merged)
+        .into_iter()
+        .enumerate()
+        .map(|(at, name)| Series { name, values: steps.iter().map(|(step, _)| per_operation(at, step)).collect() });
+    Chart {
+        name: "calls".to_owned(),
+        title: "Calls of each step, an operation".to_owned(),
+        kind: Kind::Bars {
+            unit: "calls".to_owned(),
+            groups: steps.iter().map(|(step, _)| step.name.to_string()).collect(),
+            series: series.collect(),
+        },
+    }
+}
+
+fn interference(merged: &[Merged<'_>]) -> Chart {
+    let series = Who::EVERY.iter().map(|who| Series {
+        name: who.name().to_owned(),
+        values: merged
+            .iter()
+            .map(|one| tables::shares(&one.runs.iter().map(|(a, _)| *a).collect::<Vec<_>>(), *who) / 100.0)
+            .collect(),
+    });
+    Chart {
+        name: "interference".to_owned(),
+        title: "Events by who they came from".to_owned(),
+        kind: Kind::Stacked {
+            unit: "%".to_owned(),
+            groups: merged::labels(merged),
+            series: series.collect(),
+            is_share: true,
+        },
+    }
+}
+
+fn waterfall(one: &Merged<'_>, number: usize) -> Option<Chart> {
+    let median = &one.median_run()?.median;
+    let whole = median.iter().map(|line| line.end).max()?;
+    let long = |line: &&Line| (line.end - line.start) as f64 >= LINE_SHARE_MIN * whole as f64;
+    let mut shown: Vec<&Line> = median.iter().filter(long).collect();
+    while shown.len() > LINES_MAX {
+        // The shortest gives way.
+        let shortest = shown.iter().enumerate().min_by_key(|(_, line)| line.end - line.start).map(|(at, _)| at)?;
+        shown.remove(shortest);
+    }
+    let spans = shown.into_iter().map(|line| Span {
+        label: line.step.name.to_string(),
+        group: line.step.layer.name().to_owned(),
+        depth: line.depth,
+        start: line.start as f64 / 1000.0,
+        end: line.end as f64 / 1000.0,
+    });
+    Some(Chart {
+        name: format!("waterfall-{}", number + 1),
+        title: format!("A median operation: {}", one.label()),
+        kind: Kind::Waterfall { unit: "us".to_owned(), spans: spans.collect() },
+    })
+}
+
+/// How many operations took how long, over the course of a run.
+fn heat(one: &Merged<'_>, number: usize) -> Option<Chart> {
+    let group = one.median_run()?;
+    let from = group.rows.iter().map(|row| row.start_ns).min()?;
+    let to = group.rows.iter().map(|row| row.start_ns).max()?;
+    let columns = group.rows.len().min(COLUMNS_MAX);
+    let (least, most) = (
+        group.rows.iter().map(|row| row.wall_ns).min()?.max(1),
+        group.rows.iter().map(|row| row.wall_ns).max()?.max(1),
+    );
+    // Four rows a factor of two, as many as there are.
+    let bucket = |ns: u64| (4.0 * (ns.max(1) as f64 / least as f64).log2()).floor() as usize;
+    let rows = bucket(most).min(63) + 1;
+    let mut values = vec![vec![None; columns]; rows];
+    let span = (to - from).max(1) as f64;
+    for row in &group.rows {
+        let column = (((row.start_ns - from) as f64 / span) * columns as f64) as usize;
+        let cell: &mut Option<f64> = &mut values[rows - 1 - bucket(row.wall_ns).min(rows - 1)][column.min(columns - 1)];
+        *cell = Some(cell.unwrap_or(0.0) + 1.0);
+    }
+    let time = |column: usize| format!("{:.1}", span * column as f64 / columns as f64 / 1e6);
+    let label = |row: usize| format!("{:.0}", least as f64 * (((rows - 1 - row) as f64) / 4.0).exp2() / 1000.0);
+    Some(Chart {
+        name: format!("heat-{}", number + 1),
+        title: format!("Latency in the course of a run (us, by ms): {}", one.label()),
+        kind: Kind::Heat {
+            x_unit: "ms".to_owned(),
+            columns: (0..columns).map(time).collect(),
+            rows: (0..rows).map(label).collect(),
+            values,
+        },
+    })
+}

@@ -1,0 +1,478 @@
+//! The tables of a report, and what they say in words.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use stentor_measure::{Cell, Column, Histogram, Report, Spread, Table};
+
+use super::layer::{Layer, Step};
+use super::merged::{self, Merged};
+use super::people::Who;
+use super::{Analysis, Group, StepTally};
+
+/// Exclusive times that sum to less than this share of the time measured, or to more than its inverse, are a fault.
+const SUM_TOLERANCE_PERCENT: f64 = 5.0;
+const UNATTRIBUTED_PERCENT_MAX: f64 = 10.0;
+/// Steps below this share of an operation are summed up.
+const STEP_SHARE_MIN: f64 = 0.002;
+/// Threads of a run that are named.
+const PEOPLE_MAX: usize = 12;
+/// More of the events than this come from others: said.
+const INTERFERENCE_PERCENT_MAX: f64 = 25.0;
+/// Columns of the table that has places side by side.
+const SIDE_BY_SIDE_MAX: usize = 12;
+
+pub fn fill(analyses: &[Analysis], report: &mut Report) {
+    let merged = merged::merge(analyses);
+    if merged.iter().all(|one| one.operations() == 0) {
+        report.warnings.push("no operation was seen: nothing to explain".to_owned());
+        return;
+    }
+    report.tables.push(operations(&merged));
+    report.tables.push(layers(&merged, "layers-us", "Exclusive microseconds an operation, by layer", Show::Time));
+    report.tables.push(layers(&merged, "layers-percent", "Share of each layer, percent", Show::Share));
+    report.tables.push(percentiles(&merged));
+    report.tables.push(functions(&merged));
+    report.tables.push(steps(&merged));
+    report.tables.push(interference(&merged));
+    report.tables.push(people(&merged));
+    report.tables.push(cpus(&merged));
+    notes(&merged, report);
+}
+
+fn us(ns: f64) -> f64 {
+    ns / 1000.0
+}
+
+fn percent(part: f64, whole: f64) -> f64 {
+    if whole > 0.0 { 100.0 * part / whole } else { 0.0 }
+}
+
+fn head(merged: &Merged<'_>) -> Vec<Cell> {
+    vec![Cell::text(merged.place), Cell::text(merged.work.clone())]
+}
+
+fn columns(more: &[(&'static str, &str)]) -> Vec<Column> {
+    let first = [("place", "place"), ("work", "work")];
+    first.iter().chain(more).map(|(name, title)| Column::new(*name, *title)).collect()
+}
+
+fn walls(group: &Group) -> Histogram {
+    let mut histogram = Histogram::default();
+    group.rows.iter().for_each(|row| histogram.add(row.wall_ns));
+    histogram
+}
+
+fn mean_wall(group: &Group) -> f64 {
+    group.rows.iter().map(|row| row.wall_ns as f64).sum::<f64>() / group.rows.len().max(1) as f64
+}
+
+fn operations(merged: &[Merged<'_>]) -> Table {
+    let columns = columns(&[
+        ("operations_per_run", "operations"),
+        ("mean_us", "mean us"),
+        ("p50_us", "p50"),
+        ("p95_us", "p95"),
+        ("p99_us", "p99"),
+        ("sum_percent", "layers' sum %"),
+        ("calls_percent", "in calls %"),
+        ("unattributed_percent", "unattributed %"),
+        ("events", "events"),
+        ("lost", "lost"),
+    ]);
+    let mut table = Table::new("operations", "Operations, and how much of their time the trace explains", columns);
+    for one in merged {
+        let percentile = |share: f64| Cell::spread(one.each(|_, group| us(walls(group).percentile(share) as f64)), 1);
+        let wall = |group: &Group| group.rows.iter().map(|row| row.wall_ns as f64).sum::<f64>();
+        let sum = |group: &Group| group.rows.iter().flat_map(|row| row.layers).sum::<u64>() as f64;
+        let calls = |group: &Group| group.rows.iter().map(|row| row.in_calls_ns as f64).sum::<f64>();
+        let at = Layer::Unattributed.index();
+        let unknown = |group: &Group| group.rows.iter().map(|row| row.layers[at] as f64).sum::<f64>();
+        let mut row = head(one);
+        row.extend([
+            Cell::spread(one.each(|_, group| group.rows.len() as f64), 0),
+            Cell::spread(one.each(|_, group| us(mean_wall(group))), 1),
+            percentile(0.5),
+            percentile(0.95),
+            percentile(0.99),
+            Cell::spread(one.each(|_, group| percent(sum(group), wall(group))), 1),
+            Cell::spread(one.each(|_, group| percent(calls(group), wall(group))), 1),
+            Cell::spread(one.each(|_, group| percent(unknown(group), wall(group))), 2),
+            Cell::spread(one.each(|analysis, _| analysis.events() as f64), 0),
+            Cell::Count(one.runs.iter().map(|(analysis, _)| analysis.lost_in_all()).sum()),
+        ]);
+        table.push(row);
+    }
+    table
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Show {
+    Time,
+    Share,
+}
+
+const LAYER_COLUMNS: [&str; Layer::COUNT] = [
+    "application",
+    "system_call",
+    "page_cache",
+    "file_system",
+    "journal",
+    "block_layer",
+    "device",
+    "scheduler",
+    "interrupt",
+    "unattributed",
+];
+
+/// One row a place and work, one column a layer.
+fn layers(merged: &[Merged<'_>], name: &str, title: &str, show: Show) -> Table {
+    let mut all = columns(&[]);
+    for (layer, name) in Layer::EVERY.iter().zip(LAYER_COLUMNS) {
+        all.push(Column::new(name, layer.name()));
+    }
+    all.push(Column::new("sum", "sum"));
+    let mut table = Table::new(name, title, all);
+    for one in merged {
+        let of = |group: &Group, ns: f64| match show {
+            Show::Time => us(ns / group.rows.len().max(1) as f64),
+            Show::Share => percent(ns, mean_wall(group) * group.rows.len() as f64),
+        };
+        let mut row = head(one);
+        for at in 0..Layer::COUNT {
+            let ns = |group: &Group| group.rows.iter().map(|row| row.layers[at] as f64).sum::<f64>();
+            row.push(median(one.each(|_, group| of(group, ns(group)))));
+        }
+        let sum = |group: &Group| group.rows.iter().flat_map(|row| row.layers).sum::<u64>() as f64;
+        row.push(median(one.each(|_, group| of(group, sum(group)))));
+        table.push(row);
+    }
+    table
+}
+
+/// A table with a column a layer has no room for spreads; they are in the table of percentiles.
+fn median(values: Vec<f64>) -> Cell {
+    Spread::of(values).map_or(Cell::Missing, |spread| Cell::Number(spread.median, 1))
+}
+
+fn percentiles(merged: &[Merged<'_>]) -> Table {
+    let columns = columns(&[
+        ("layer", "layer"),
+        ("exclusive_us", "exclusive us"),
+        ("inclusive_us", "inclusive us"),
+        ("p50_us", "p50"),
+        ("p95_us", "p95"),
+        ("p99_us", "p99"),
+        ("total_ms", "total ms"),
+        ("share_percent", "share %"),
+    ]);
+    let title = "Layers: exclusive is what a layer took itself, inclusive with all that it waited for";
+    let mut table = Table::new("layers", title, columns);
+    for one in merged {
+        let (sums, wall) = (one.layers(), one.wall() as f64);
+        for layer in Layer::EVERY {
+            let at = layer.index();
+            let mut exclusive = Histogram::default();
+            let rows = one.runs.iter().flat_map(|(_, group)| &group.rows);
+            rows.for_each(|row| exclusive.add(row.layers[at]));
+            let count = |group: &Group| group.rows.len().max(1) as f64;
+            let own = |group: &Group| group.rows.iter().map(|row| row.layers[at] as f64).sum::<f64>();
+            let inclusive: u64 = one.runs.iter().map(|(_, group)| group.inclusive[at]).sum();
+            if inclusive == 0 {
+                continue;
+            }
+            let mut row = head(one);
+            row.extend([
+                Cell::text(layer.name()),
+                Cell::spread(one.each(|_, group| us(own(group) / count(group))), 1),
+                Cell::spread(one.each(|_, group| us(group.inclusive[at] as f64 / count(group))), 1),
+                Cell::Number(us(exclusive.percentile(0.5) as f64), 1),
+                Cell::Number(us(exclusive.percentile(0.95) as f64), 1),
+                Cell::Number(us(exclusive.percentile(0.99) as f64), 1),
+                Cell::Number(sums[at] as f64 / 1e6, 2),
+                Cell::Number(percent(sums[at] as f64, wall), 1),
+            ]);
+            table.push(row);
+        }
+    }
+    table
+}
+
+/// The steps of all runs of a kind together.
+pub fn summed(one: &Merged<'_>) -> BTreeMap<Step, StepTally> {
+    let mut sums: BTreeMap<Step, StepTally> = BTreeMap::new();
+    for (step, tally) in one.runs.iter().flat_map(|(_, group)| &group.steps) {
+        let sum = sums.entry(step.clone()).or_default();
+        sum.calls += tally.calls;
+        sum.exclusive += tally.exclusive;
+        sum.inclusive += tally.inclusive;
+        sum.per_call.merge(&tally.per_call);
+    }
+    sums
+}
+
+/// Mean inclusive microseconds of a call: functions down, places across.
+fn functions(merged: &[Merged<'_>]) -> Table {
+    let shown = &merged[..merged.len().min(SIDE_BY_SIDE_MAX)];
+    let mut columns = vec![Column::new("layer", "layer"), Column::new("step", "step")];
+    for (one, label) in shown.iter().zip(merged::labels(shown)) {
+        columns.push(Column::new(column_name(&one.label()), label));
+    }
+    let mut table = Table::new("functions", "Mean microseconds of a call, with all below it", columns);
+    let sums: Vec<BTreeMap<Step, StepTally>> = shown.iter().map(summed).collect();
+    // Largest first, by the greatest share that a step has anywhere.
+    let mut weights: BTreeMap<&Step, f64> = BTreeMap::new();
+    for (one, sums) in shown.iter().zip(&sums) {
+        for (step, sum) in sums {
+            let share = sum.inclusive as f64 / (one.wall() as f64).max(1.0);
+            let weight = weights.entry(step).or_default();
+            *weight = weight.max(share);
+        }
+    }
+    let mut order: Vec<(&Step, f64)> = weights.into_iter().filter(|(_, weight)| *weight >= STEP_SHARE_MIN).collect();
+    order.sort_by(|a, b| (a.0.layer, b.1).partial_cmp(&(b.0.layer, a.1)).unwrap_or(std::cmp::Ordering::Equal));
+    for (step, _) in order {
+        let mut row = vec![Cell::text(step.layer.name()), Cell::text(&*step.name)];
+        row.extend(sums.iter().map(|sums| match sums.get(step) {
+            Some(sum) if sum.calls > 0 => Cell::Number(us(sum.inclusive as f64 / sum.calls as f64), 1),
+            _ => Cell::Missing,
+        }));
+        table.push(row);
+    }
+    table
+}
+
+/// `mean_us_tmp_ext4_on_vda_4_kib`.
+fn column_name(label: &str) -> String {
+    let mut name = "mean_us".to_owned();
+    for word in label.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty()) {
+        name.push('_');
+        name.push_str(&word.to_ascii_lowercase());
+    }
+    name
+}
+
+fn steps(merged: &[Merged<'_>]) -> Table {
+    let columns = columns(&[
+        ("layer", "layer"),
+        ("step", "step"),
+        ("calls_per_operation", "calls/op"),
+        ("exclusive_us", "exclusive us/op"),
+        ("share_percent", "share %"),
+        ("inclusive_us", "inclusive us/op"),
+        ("mean_us", "us/call"),
+        ("p50_us", "p50"),
+        ("p95_us", "p95"),
+        ("p99_us", "p99"),
+        ("total_ms", "total ms"),
+    ]);
+    let title = "Steps: us/call and its percentiles are inclusive";
+    let mut table = Table::new("steps", title, columns);
+    for one in merged {
+        let (operations, wall) = (one.operations().max(1) as f64, one.wall() as f64);
+        let mut sums: Vec<(Step, StepTally)> = summed(one).into_iter().collect();
+        sums.sort_by_key(|(step, sum)| (std::cmp::Reverse(sum.exclusive), step.clone()));
+        let small = |sum: &StepTally| (sum.inclusive as f64) < STEP_SHARE_MIN * wall;
+        let (rest, shown): (Vec<_>, Vec<_>) = sums.into_iter().partition(|(_, sum)| small(sum));
+        for (step, sum) in shown {
+            let mut row = head(one);
+            row.extend([
+                Cell::text(step.layer.name()),
+                Cell::text(&*step.name),
+                Cell::Number(sum.calls as f64 / operations, 2),
+                Cell::spread(one.each(|_, group| exclusive(group, &step)), 2),
+                Cell::Number(percent(sum.exclusive as f64, wall), 2),
+                Cell::Number(us(sum.inclusive as f64 / operations), 2),
+                Cell::Number(us(sum.inclusive as f64 / sum.calls.max(1) as f64), 2),
+                Cell::Number(us(sum.per_call.percentile(0.5) as f64), 2),
+                Cell::Number(us(sum.per_call.percentile(0.95) as f64), 2),
+                Cell::Number(us(sum.per_call.percentile(0.99) as f64), 2),
+                Cell::Number(sum.inclusive as f64 / 1e6, 2),
+            ]);
+            table.push(row);
+        }
+        if !rest.is_empty() {
+            let calls: u64 = rest.iter().map(|(_, sum)| sum.calls).sum();
+            let own: u64 = rest.iter().map(|(_, sum)| sum.exclusive).sum();
+            let mut row = head(one);
+            row.extend([
+                Cell::text("several"),
+                Cell::text(format!("{} other steps", rest.len())),
+                Cell::Number(calls as f64 / operations, 2),
+                Cell::Number(us(own as f64 / operations), 2),
+                Cell::Number(percent(own as f64, wall), 2),
+            ]);
+            row.resize(table.columns.len(), Cell::Missing);
+            table.push(row);
+        }
+    }
+    table
+}
+
+/// Microseconds an operation of a run.
+fn exclusive(group: &Group, step: &Step) -> f64 {
+    let own = group.steps.get(step).map_or(0, |tally| tally.exclusive);
+    us(own as f64 / group.rows.len().max(1) as f64)
+}
+
+/// Each analysis once, also where a program has several calls.
+fn traces<'a>(merged: &[Merged<'a>]) -> Vec<(String, Vec<&'a Analysis>)> {
+    let mut out: Vec<(String, Vec<&'a Analysis>)> = Vec::new();
+    let mut seen = BTreeSet::new();
+    for one in merged {
+        let fresh: Vec<&'a Analysis> =
+            one.runs.iter().map(|(a, _)| *a).filter(|a| seen.insert(std::ptr::from_ref::<Analysis>(a))).collect();
+        if !fresh.is_empty() {
+            let is_program = one.runs.iter().any(|(_, group)| !group.class.is_empty());
+            out.push((if is_program { one.place.to_owned() } else { one.label() }, fresh));
+        }
+    }
+    out
+}
+
+/// Events of a run by who they came from.
+pub fn shares(analyses: &[&Analysis], who: Who) -> f64 {
+    let all: u64 = analyses.iter().map(|one| one.events()).sum();
+    let of: u64 = analyses.iter().flat_map(|one| &one.people).filter(|p| p.who == who).map(|p| p.events).sum();
+    percent(of as f64, all as f64)
+}
+
+pub fn interfering(analyses: &[&Analysis]) -> f64 {
+    Who::EVERY.iter().filter(|who| who.interferes()).map(|who| shares(analyses, *who)).sum()
+}
+
+fn interference(merged: &[Merged<'_>]) -> Table {
+    let columns = vec![
+        Column::new("trace", "trace"),
+        Column::new("events", "events a run"),
+        Column::new("generator_percent", "generator %"),
+        Column::new("helpers_percent", "for it %"),
+        Column::new("idle_percent", "idle CPUs %"),
+        Column::new("tracer_percent", "tracer %"),
+        Column::new("others_percent", "others %"),
+        Column::new("interference_percent", "interference %"),
+        Column::new("others_cpu_percent", "others' CPU %"),
+    ];
+    let title = "Events by who they came from; interference is the tracer's and others'";
+    let mut table = Table::new("interference", title, columns);
+    for (label, analyses) in traces(merged) {
+        let mut row = vec![Cell::text(label), Cell::spread(analyses.iter().map(|one| one.events() as f64), 0)];
+        row.extend(Who::EVERY.map(|who| Cell::spread(analyses.iter().map(|one| shares(&[one], who)), 1)));
+        row.push(Cell::spread(analyses.iter().map(|one| interfering(&[one])), 1));
+        let ran = |one: &Analysis| {
+            let sum = |which: &dyn Fn(Who) -> bool| -> f64 {
+                one.people.iter().filter(|person| which(person.who)).map(|person| person.ran as f64).sum()
+            };
+            percent(sum(&Who::interferes), sum(&|_| true))
+        };
+        row.push(Cell::spread(analyses.iter().map(|one| ran(one)), 1));
+        table.push(row);
+    }
+    table
+}
+
+fn people(merged: &[Merged<'_>]) -> Table {
+    let columns = vec![
+        Column::new("trace", "trace"),
+        Column::new("who", "who"),
+        Column::new("thread", "threads named"),
+        Column::new("events_per_run", "events a run"),
+        Column::new("share_percent", "share %"),
+        Column::new("cpu_ms_per_run", "CPU ms a run"),
+    ];
+    let mut table = Table::new("processes", "Events by thread", columns);
+    for (label, analyses) in traces(merged) {
+        let all: u64 = analyses.iter().map(|one| one.events()).sum();
+        let runs = analyses.len().max(1) as f64;
+        let mut sums: BTreeMap<(Who, &str), (u64, u64)> = BTreeMap::new();
+        for person in analyses.iter().flat_map(|one| &one.people) {
+            let sum = sums.entry((person.who, &person.name)).or_default();
+            sum.0 += person.events;
+            sum.1 += person.ran;
+        }
+        let mut sums: Vec<_> = sums.into_iter().collect();
+        sums.sort_by_key(|(_, (events, _))| std::cmp::Reverse(*events));
+        for ((who, name), (events, ran)) in sums.into_iter().take(PEOPLE_MAX) {
+            table.push(vec![
+                Cell::text(label.clone()),
+                Cell::text(who.name()),
+                Cell::text(name),
+                Cell::Number(events as f64 / runs, 0),
+                Cell::Number(percent(events as f64, all as f64), 1),
+                Cell::Number(ran as f64 / runs / 1e6, 2),
+            ]);
+        }
+    }
+    table
+}
+
+fn cpus(merged: &[Merged<'_>]) -> Table {
+    let columns = vec![
+        Column::new("trace", "trace"),
+        Column::new("cpu", "CPU"),
+        Column::new("events_per_run", "events a run"),
+        Column::new("share_percent", "share %"),
+        Column::new("lost_per_run", "lost a run"),
+    ];
+    let mut table = Table::new("cpus", "Events by CPU", columns);
+    for (label, analyses) in traces(merged) {
+        let count = analyses.iter().map(|one| one.by_cpu.len().max(one.lost.len())).max().unwrap_or(0);
+        let all: u64 = analyses.iter().map(|one| one.events()).sum();
+        let runs = analyses.len().max(1) as f64;
+        for cpu in 0..count {
+            let events: u64 = analyses.iter().filter_map(|one| one.by_cpu.get(cpu)).sum();
+            let lost: u64 = analyses.iter().filter_map(|one| one.lost.get(cpu)).sum();
+            table.push(vec![
+                Cell::text(label.clone()),
+                Cell::text(cpu.to_string()),
+                Cell::Number(events as f64 / runs, 0),
+                Cell::Number(percent(events as f64, all as f64), 1),
+                Cell::Number(lost as f64 / runs, 1),
+            ]);
+        }
+    }
+    table
+}
+
+fn notes(merged: &[Merged<'_>], report: &mut Report) {
+    for one in merged.iter().filter(|one| one.operations() > 0) {
+        let (sums, wall) = (one.layers(), one.wall() as f64);
+        let mut order: Vec<Layer> = Layer::EVERY.to_vec();
+        order.sort_by_key(|layer| std::cmp::Reverse(sums[layer.index()]));
+        let parts: Vec<String> = order
+            .iter()
+            .take(4)
+            .map(|layer| (layer, percent(sums[layer.index()] as f64, wall)))
+            .filter(|(_, share)| *share >= 0.5)
+            .map(|(layer, share)| format!("{} {share:.0} %", layer.name()))
+            .collect();
+        let mean = us(wall / one.operations().max(1) as f64);
+        let interference = interfering(&one.runs.iter().map(|(a, _)| *a).collect::<Vec<_>>());
+        report.notes.push(format!(
+            "{}: {mean:.0} us a time, of it {}; interference {interference:.0} % of the events",
+            one.label(),
+            parts.join(", ")
+        ));
+        let sum = percent(sums.iter().sum::<u64>() as f64, wall);
+        if (sum - 100.0).abs() > SUM_TOLERANCE_PERCENT {
+            report.warnings.push(format!("{}: the layers sum to {sum:.1} % of the time", one.label()));
+        }
+        let unknown = percent(sums[Layer::Unattributed.index()] as f64, wall);
+        if unknown > UNATTRIBUTED_PERCENT_MAX {
+            report.warnings.push(format!(
+                "{}: {unknown:.1} % of the time is explained by no event; see the unattributed steps, and docs/iotrace.md",
+                one.label()
+            ));
+        }
+        if interference > INTERFERENCE_PERCENT_MAX {
+            report.warnings.push(format!(
+                "{}: {interference:.0} % of the events are not the work's: measure again when the machine is quiet",
+                one.label()
+            ));
+        }
+    }
+    let fulls: BTreeSet<String> =
+        merged.iter().flat_map(|one| &one.runs).filter_map(|(a, _)| a.work.as_ref().map(merged::in_full)).collect();
+    if !fulls.is_empty() {
+        report.parameter("work", fulls.into_iter().collect::<Vec<_>>().join("; "));
+    }
+}

@@ -1,0 +1,86 @@
+//! The collectors, what each sees, and whether it works here.
+
+use stentor_measure::{Cell, Column, MeasureError, Table};
+
+use crate::iotrace::collect::function_graph;
+use crate::iotrace::collect::kernel::{Circumstances, Tracefs};
+use crate::iotrace::options::Chosen;
+
+/// One of them.
+#[derive(Clone, Debug)]
+pub struct Collector {
+    pub chosen: Chosen,
+    pub name: &'static str,
+    pub sees: &'static str,
+    /// Else why not, with what to do.
+    pub works: Result<(), String>,
+}
+
+/// All, the best for layers first.
+pub fn collectors() -> Vec<Collector> {
+    let tracefs = Circumstances::look().tracefs();
+    let with = |check: fn(&Tracefs) -> Result<(), String>| tracefs.as_ref().map_err(Clone::clone).and_then(check);
+    vec![
+        Collector {
+            chosen: Chosen::Tracefs,
+            name: "tracefs",
+            sees: "system calls, file system, journal, write-back, page cache, scheduler, block layer and device, by \
+                   tracepoints; not functions between them",
+            works: with(|_| Ok(())),
+        },
+        Collector {
+            chosen: Chosen::FunctionGraph,
+            name: "function-graph",
+            sees: "every kernel function of the traced threads, at a cost that changes what is measured; no requests of \
+                   devices",
+            works: with(function_graph::available),
+        },
+        Collector {
+            chosen: Chosen::TraceCmd,
+            name: "trace-cmd",
+            sees: "the same, recorded by trace-cmd",
+            works: with(function_graph::trace_cmd_available),
+        },
+    ]
+}
+
+pub fn table() -> Table {
+    let columns = vec![
+        Column::new("collector", "--collector"),
+        Column::new("works", "works here"),
+        Column::new("sees", "sees"),
+        Column::new("why_not", "why not"),
+    ];
+    let mut table = Table::new("collectors", "Collectors", columns);
+    for collector in collectors() {
+        table.push(vec![
+            Cell::text(collector.name),
+            Cell::text(if collector.works.is_ok() { "yes" } else { "no" }),
+            Cell::text(collector.sees),
+            Cell::text(collector.works.err().unwrap_or_default()),
+        ]);
+    }
+    table.push(vec![
+        Cell::text("(--read FILE)"),
+        Cell::text("yes"),
+        Cell::text("what the text of `trace-cmd report` or ftrace's `trace` says: functions, events, losses"),
+        Cell::text(""),
+    ]);
+    table
+}
+
+/// The one that was asked for, or the first that works.
+pub fn choose(asked: Chosen) -> Result<Chosen, MeasureError> {
+    let mut refusals = Vec::new();
+    for collector in collectors() {
+        if asked != Chosen::Auto && asked != collector.chosen {
+            continue;
+        }
+        match collector.works {
+            Ok(()) => return Ok(collector.chosen),
+            Err(reason) => refusals.push(format!("{}: {reason}", collector.name)),
+        }
+    }
+    let what = if asked == Chosen::Auto { "no collector works here" } else { "this collector does not work here" };
+    Err(MeasureError::Refused(format!("{what}; {}", refusals.join("; "))))
+}

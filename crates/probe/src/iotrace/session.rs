@@ -1,0 +1,267 @@
+//! The command from options to report: chooses what is traced and who collects, repeats, and says what makes it doubtful.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use stentor_measure::output::Scratch;
+use stentor_measure::{Cell, Column, MeasureError, Place, Progress, Report, Stop, Table, repeat};
+
+use crate::iotrace::analyse::{self, Analysis};
+use crate::iotrace::collect::kernel::Tracefs;
+use crate::iotrace::collect::tracer::{Threads, own_thread};
+use crate::iotrace::collect::{FileSystem, Scope, Tracer, Wanted};
+use crate::iotrace::devices::Below;
+use crate::iotrace::functions;
+use crate::iotrace::generate::{self, Run};
+use crate::iotrace::loss;
+use crate::iotrace::operation::{Traced, Work};
+use crate::iotrace::options::IotraceArgs;
+use crate::iotrace::program::{self, Held};
+
+/// The generator's runs may not take more than this of what is free.
+const FREE_SHARE: u64 = 2;
+
+pub fn run(options: &IotraceArgs) -> Result<(), MeasureError> {
+    if let Some(done) = functions::instead(options) {
+        return done;
+    }
+    let stop = Stop::on_signals().map_err(MeasureError::file("signals"))?;
+    if options.loss {
+        return loss::run(options, &stop);
+    }
+    let mut report = Report::new("probe-iotrace", "Where a write spends its life");
+    let mut progress = options.output.progress();
+    let traced = if options.pid.is_some() || options.command {
+        programs(options, &mut report, &stop, &mut progress)?
+    } else {
+        generated(options, &mut report, &stop, &mut progress)?
+    };
+    progress.clear();
+    if stop.is_set() {
+        return Err(MeasureError::Stopped);
+    }
+    let analyses: Vec<Analysis> = traced.iter().map(Analysis::of).collect();
+    analyse::present(&analyses, &mut report);
+    doubts(&mut report, &traced);
+    counts(&mut report, &traced);
+    options.output.finish(&report)
+}
+
+/// One run of the generator for each directory, kind of work and repetition.
+fn generated(
+    options: &IotraceArgs,
+    report: &mut Report,
+    stop: &Stop,
+    progress: &mut Progress,
+) -> Result<Vec<Traced>, MeasureError> {
+    let works = options.works()?;
+    let here = [PathBuf::from(".")];
+    let directories = if options.directories.is_empty() { &here[..] } else { &options.directories };
+    report.parameter("count", options.count);
+    parameters(report, options);
+    let mut traced = Vec::new();
+    // Each directory is looked at before the first is written to.
+    let mut scratches = Vec::new();
+    for directory in directories {
+        let scratch = Scratch::make(directory)?;
+        let place = Place::of(directory).map_err(MeasureError::file(directory))?;
+        check_room(options, &place, &works)?;
+        scratches.push((scratch, place));
+    }
+    let tracefs = Tracefs::find()?;
+    for (scratch, place) in &scratches {
+        report.places.push(place.clone());
+        let below = Below::of(place);
+        let wanted = wanted(options, &below, Threads::Of(vec![own_thread()]));
+        let mut tracer = Tracer::start(&tracefs, &wanted)?;
+        let name = name_of(place);
+        for work in &works {
+            let runs = repeat(options.output.runs, stop, |number| {
+                progress.step(|| format!("{name}: {} octets, run {number}", work.size));
+                let key = u64::from(std::process::id()) << 32 | u64::from(number) << 8 | 1;
+                let run = Run { work: *work, count: options.count, key, buffer_kib: options.buffer_kib };
+                Ok::<_, MeasureError>((number, generate::run(scratch.path(), &run, &mut tracer, stop)?))
+            })?;
+            traced.extend(runs.into_iter().map(|(number, made)| Traced {
+                name: name.clone(),
+                place: Some(place.clone()),
+                work: Some(*work),
+                run: number.max(1),
+                trace: made.trace,
+                operations: made.operations,
+                generator: BTreeSet::from([own_thread()]),
+                tracer: BTreeSet::new(),
+                devices: below.devices.clone(),
+                traced_ns: made.traced_ns,
+                scope: options.scope.name().to_owned(),
+                buffer_kib: options.buffer_kib,
+                missing: tracer.missing.clone(),
+            }));
+        }
+    }
+    Ok(traced)
+}
+
+/// The trace of a process or of a command.
+fn programs(
+    options: &IotraceArgs,
+    report: &mut Report,
+    stop: &Stop,
+    progress: &mut Progress,
+) -> Result<Vec<Traced>, MeasureError> {
+    let place = match options.directories.as_slice() {
+        [] => None,
+        [directory] => Some(Place::of(directory).map_err(MeasureError::file(directory))?),
+        _ => {
+            return Err(MeasureError::Refused(
+                "a program is traced on one directory's file system; name one".to_owned(),
+            ));
+        }
+    };
+    if let Some(pid) = options.pid {
+        program::tree(pid)?;
+    }
+    let tracefs = Tracefs::find()?;
+    report.parameter("seconds", options.seconds);
+    parameters(report, options);
+    let below = match &place {
+        Some(place) => Below::of(place),
+        None => Below { devices: Vec::new(), file_systems: FileSystem::EVERY.to_vec() },
+    };
+    report.places.extend(place.clone());
+    let name = options.pid.map_or_else(
+        || options.program.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" "),
+        |pid| format!("process {pid}"),
+    );
+    let followed = repeat(options.output.runs, stop, |number| {
+        progress.part(&format!("{name}: run {number}"));
+        let held = if options.command { Some(Held::start(&options.program)?) } else { None };
+        let roots = match (&held, options.pid) {
+            (Some(held), _) => vec![held.pid()],
+            (None, Some(pid)) => program::tree(pid)?,
+            (None, None) => Vec::new(),
+        };
+        let mut tracer = Tracer::start(&tracefs, &wanted(options, &below, Threads::Tree(roots.clone())))?;
+        let followed = program::follow(&mut tracer, &roots, held, options.seconds, stop)?;
+        Ok::<_, MeasureError>((number, tracer.missing.clone(), followed))
+    })?;
+    let mut traced = Vec::new();
+    for (number, missing, followed) in followed {
+        report
+            .warnings
+            .extend(followed.warnings.into_iter().map(|warning| format!("run {}: {warning}", number.max(1))));
+        traced.push(Traced {
+            name: name.clone(),
+            place: place.clone(),
+            work: None,
+            run: number.max(1),
+            trace: followed.trace,
+            operations: Vec::new(),
+            generator: followed.threads,
+            tracer: followed.tracer,
+            devices: below.devices.clone(),
+            traced_ns: followed.traced_ns,
+            scope: options.scope.name().to_owned(),
+            buffer_kib: options.buffer_kib,
+            missing,
+        });
+    }
+    Ok(traced)
+}
+
+fn wanted(options: &IotraceArgs, below: &Below, threads: Threads) -> Wanted {
+    Wanted {
+        scope: options.scope,
+        file_systems: below.file_systems.clone(),
+        devices: below.devices.clone(),
+        threads,
+        buffer_kib: options.buffer_kib,
+        bytes_max: (options.memory_mib as usize) << 20,
+    }
+}
+
+fn parameters(report: &mut Report, options: &IotraceArgs) {
+    report.parameter("collector", "tracefs");
+    report.parameter("scope", options.scope.name());
+    report.parameter("buffer_kib", options.buffer_kib);
+    report.parameter("runs", options.output.runs);
+}
+
+/// `/srv ext4 on vda`.
+fn name_of(place: &Place) -> String {
+    let device = place.device.as_ref().map_or_else(String::new, |device| format!(" on {}", device.name));
+    format!("{} {}{device}", place.directory.display(), place.file_system)
+}
+
+fn check_room(options: &IotraceArgs, place: &Place, works: &[Work]) -> Result<(), MeasureError> {
+    let greatest = works.iter().map(|work| u64::from(work.size)).max().unwrap_or(0);
+    let wanted_mib = (greatest * u64::from(options.count)) >> 20;
+    if wanted_mib > place.free_mib / FREE_SHARE {
+        return Err(MeasureError::Refused(format!(
+            "{}: {} operations of {greatest} octets are {wanted_mib} MiB, and {} MiB are free; give a smaller --count or --size",
+            place.directory.display(),
+            options.count,
+            place.free_mib
+        )));
+    }
+    Ok(())
+}
+
+/// What makes the figures doubtful, with what to do.
+fn doubts(report: &mut Report, traced: &[Traced]) {
+    let lost: u64 = traced.iter().map(|one| one.trace.lost_in_all()).sum();
+    let marked = traced.iter().filter(|one| one.trace.lost_in_all() > 0).count();
+    if lost > 0 {
+        let kept: u64 = traced.iter().map(|one| one.trace.events.len() as u64).sum();
+        let buffer_kib = traced.iter().map(|one| one.buffer_kib).max().unwrap_or(0);
+        let scope = traced.first().map_or("", |one| one.scope.as_str());
+        let at = Scope::EVERY.iter().position(|one| one.name() == scope).unwrap_or(1);
+        let narrower = Scope::EVERY[at.saturating_sub(1)].name();
+        report.warnings.push(format!(
+            "{lost} events lost ({:.1} %), in {marked} of {} runs: their figures are too low; give --buffer-kib {} or \
+             --scope {narrower}",
+            100.0 * lost as f64 / (lost + kept) as f64,
+            traced.len(),
+            buffer_kib.saturating_mul(4)
+        ));
+    }
+    let missing: BTreeSet<&str> = traced.iter().flat_map(|one| one.missing.iter().map(String::as_str)).collect();
+    if !missing.is_empty() {
+        let names: Vec<&str> = missing.into_iter().collect();
+        report.warnings.push(format!("this kernel does not have, so not traced: {}", names.join(", ")));
+    }
+}
+
+/// Events by kind: what was seen at all.
+fn counts(report: &mut Report, traced: &[Traced]) {
+    let columns = vec![
+        Column::new("name", "of"),
+        Column::new("work", "work"),
+        Column::new("event", "event"),
+        Column::new("events_per_run", "a run"),
+        Column::new("lost_per_run", "lost"),
+    ];
+    let mut table = Table::new("events", "Events", columns);
+    let mut groups: Vec<(&str, Option<Work>)> = traced.iter().map(|one| (one.name.as_str(), one.work)).collect();
+    groups.dedup();
+    for (name, work) in groups {
+        let runs: Vec<&Traced> = traced.iter().filter(|one| one.name == name && one.work == work).collect();
+        let kinds: BTreeSet<&String> = runs.iter().flat_map(|one| &one.trace.kinds).collect();
+        for kind in kinds {
+            let count = |one: &&Traced| {
+                let number = one.trace.kind(kind);
+                one.trace.events.iter().filter(|event| Some(event.kind) == number).count() as f64
+            };
+            if runs.iter().any(|one| count(one) > 0.0) {
+                table.push(vec![
+                    Cell::text(name),
+                    Cell::text(work.map_or_else(String::new, |work| format!("{} {:?}", work.size, work.file))),
+                    Cell::text(kind.as_str()),
+                    Cell::spread(runs.iter().map(count), 0),
+                    Cell::spread(runs.iter().map(|one| one.trace.lost_in_all() as f64), 0),
+                ]);
+            }
+        }
+    }
+    report.tables.push(table);
+}

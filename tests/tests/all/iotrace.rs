@@ -1,0 +1,152 @@
+//! `stentor probe iotrace` on real file systems: each nanosecond of an operation is given to one layer, little of it to none,
+//! nothing is lost, and nothing stays switched on.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use stentor_tests::{Kind, LoopFs, skipped, stentor};
+
+const TRACEFS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
+/// The layers' sum may differ so much from the time that the generator measured itself.
+const SUM_WITHIN_PERCENT: f64 = 5.0;
+/// A quiet machine has less than a tenth of it.
+const UNATTRIBUTED_PERCENT_MAX: f64 = 20.0;
+
+/// Where instances are; `None` after having said why nothing can be traced here.
+fn instances() -> Option<PathBuf> {
+    if !rustix::process::geteuid().is_root() {
+        skipped("tracing needs root");
+        return None;
+    }
+    let found = TRACEFS.map(|root| Path::new(root).join("instances")).into_iter().find(|path| path.is_dir());
+    if found.is_none() {
+        skipped("tracefs is not mounted");
+    }
+    found
+}
+
+fn iotrace(words: &[&str]) -> Output {
+    Command::new(stentor()).args(["probe", "iotrace"]).args(words).output().expect("the binary runs")
+}
+
+/// Runs it to its end: its report, and none of its instances is left.
+#[track_caller]
+fn traced(instances: &Path, words: &[&str]) -> Value {
+    let mut command = Command::new(stentor());
+    command.args(["probe", "iotrace", "--json", "--quiet"]).args(words);
+    let child = command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn();
+    let child = child.expect("the binary runs");
+    let pid = child.id().to_string();
+    let output = child.wait_with_output().expect("it ends");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let left: Vec<_> =
+        fs::read_dir(instances).expect("it can be read").flatten().map(|entry| entry.file_name()).collect();
+    let ours = left.iter().find(|name| name.to_string_lossy().split(['-', '.', '_']).any(|part| part == pid));
+    assert!(ours.is_none(), "left switched on: {ours:?}");
+    serde_json::from_slice(&output.stdout).expect("JSON is printed")
+}
+
+fn rows<'a>(report: &'a Value, table: &str) -> &'a [Value] {
+    report["tables"][table].as_array().unwrap_or_else(|| panic!("no table {table}"))
+}
+
+fn figure(row: &Value, name: &str) -> f64 {
+    row[name]["median"].as_f64().or(row[name].as_f64()).unwrap_or_else(|| panic!("{name} of {row}"))
+}
+
+fn steps(report: &Value) -> BTreeSet<&str> {
+    rows(report, "steps").iter().filter_map(|row| row["step"].as_str()).collect()
+}
+
+/// What holds for every traced operation, on whatever file system.
+#[track_caller]
+fn is_explained(report: &Value, works: usize) {
+    let operations = rows(report, "operations");
+    assert_eq!(operations.len(), works);
+    for row in operations {
+        assert_eq!(row["lost"], 0, "{row}");
+        let (sum, unknown) = (figure(row, "sum_percent"), figure(row, "unattributed_percent"));
+        assert!((sum - 100.0).abs() <= SUM_WITHIN_PERCENT, "{row}");
+        assert!(unknown <= UNATTRIBUTED_PERCENT_MAX, "{row}");
+    }
+    for row in rows(report, "layers-us") {
+        let all = ["application", "system_call", "page_cache", "file_system", "journal", "block_layer", "device"];
+        let rest = ["scheduler", "interrupt", "unattributed"];
+        let sum: f64 = all.iter().chain(&rest).map(|layer| figure(row, layer)).sum();
+        assert!((sum - figure(row, "sum")).abs() <= 0.001 * sum + 0.001, "{row}");
+        assert!(figure(row, "device") > 0.0 && figure(row, "file_system") > 0.0, "{row}");
+    }
+    for row in rows(report, "interference") {
+        assert!(figure(row, "generator_percent") > 0.0, "{row}");
+        assert!(figure(row, "interference_percent") <= 100.0, "{row}");
+    }
+}
+
+fn on(kind: Kind, expected: &[&str]) {
+    let Some(instances) = instances() else { return };
+    let Some(fs) = LoopFs::make(kind) else { return };
+    let place = fs.path().to_str().expect("a plain path");
+    let words =
+        [place, "--size", "4K,1M", "--count", "10", "--runs", "1", "--sync", "fdatasync", "--buffer-kib", "16384"];
+    let report = traced(&instances, &words);
+    is_explained(&report, 2);
+    let steps = steps(&report);
+    for step in expected {
+        assert!(steps.contains(step), "{step} of {steps:?}");
+    }
+    let left: Vec<_> = fs::read_dir(fs.path()).expect("it can be read").flatten().map(|e| e.file_name()).collect();
+    assert!(!left.iter().any(|name| name.to_string_lossy().starts_with("stentor-probe")), "{left:?}");
+}
+
+#[test]
+fn a_write_and_sync_on_ext4_is_explained_down_to_the_device() {
+    on(Kind::Ext4, &["pwrite64", "fdatasync", "sync the file", "commit", "commit: write the log", "write", "flush"]);
+}
+
+#[test]
+fn a_write_and_sync_on_xfs_is_explained_down_to_the_device() {
+    on(Kind::Xfs, &["pwrite64", "fdatasync", "sync the file", "force the log", "write"]);
+}
+
+#[test]
+fn a_write_and_sync_on_btrfs_is_explained_down_to_the_device() {
+    on(Kind::Btrfs, &["pwrite64", "fdatasync", "sync the file", "log the file", "write", "flush"]);
+}
+
+#[test]
+fn a_program_is_explained_call_by_call_and_drawn() {
+    let Some(instances) = instances() else { return };
+    let Some(fs) = LoopFs::make(Kind::Ext4) else { return };
+    let place = fs.path().to_str().expect("a plain path");
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    let out = folder.path().to_str().expect("a plain path");
+    let file = format!("of={place}/file");
+    let program = ["dd", "if=/dev/zero", &file, "bs=4096", "count=8", "oflag=sync", "conv=fsync", "status=none"];
+    let words = [place, "--runs", "1", "--out", out, "--plot", "svg", "--command", "--"];
+    let report = traced(&instances, &[&words[..], &program[..]].concat());
+    let calls: BTreeSet<&str> = rows(&report, "operations").iter().filter_map(|row| row["work"].as_str()).collect();
+    assert!(calls.contains("write") && calls.contains("fsync"), "{calls:?}");
+    for row in rows(&report, "operations") {
+        assert_eq!(row["lost"], 0, "{row}");
+        assert!((figure(row, "sum_percent") - 100.0).abs() <= SUM_WITHIN_PERCENT, "{row}");
+    }
+    // With O_SYNC each write waits for the device.
+    let write = rows(&report, "layers-us").iter().find(|row| row["work"] == "write").expect("a row");
+    assert!(figure(write, "device") > 0.0, "{write}");
+    for name in ["layers", "calls", "interference", "waterfall-1", "heat-1"] {
+        let path = folder.path().join(format!("probe-iotrace-{name}.svg"));
+        assert!(fs::read_to_string(&path).is_ok_and(|text| text.contains("<svg")), "{}", path.display());
+    }
+    assert!(folder.path().join("probe-iotrace-steps.csv").exists());
+}
+
+#[test]
+fn a_directory_that_is_not_there_is_refused() {
+    let output = iotrace(&["/nowhere/at/all", "--quiet"]);
+    assert!(!output.status.success());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("/nowhere/at/all"), "{said}");
+}
