@@ -7,7 +7,6 @@ the first minutes the retries of so many hosts come in bursts.
 """
 
 import itertools
-import json
 import os
 import random
 import re
@@ -19,6 +18,7 @@ import time
 from contestants.stentor import Stentor
 from measure import BenchError, wait_until
 from sinks import free_port
+from sources import lab_report
 
 SITES = 50_000
 CONFIGURATION = """\
@@ -179,7 +179,7 @@ class DeepStentor(Stentor):
 def source(binary, port, *, connections, messages, size, recipients, per_message=1, sender="source@source.example"):
     """`stentor lab source`; returns its report. One refusal is an error."""
     argv = [binary, "lab", "source", f"127.0.0.1:{port}", "--connections", str(connections)]
-    argv += ["--messages", str(messages), "--size-bytes", str(size), "--from", sender]
+    argv += ["--messages", str(messages), "--size", str(size), "--from", sender, "--json", "--quiet"]
     argv += ["--recipients-per-message", str(per_message)]
     # A Message-ID of 50 octets.
     argv += ["--run", "a-message-id-of-fifty-octets-"]
@@ -187,7 +187,7 @@ def source(binary, port, *, connections, messages, size, recipients, per_message
     done = subprocess.run(argv, capture_output=True, text=True, timeout=3600)
     if done.returncode != 0:
         raise BenchError(f"{' '.join(argv)}: {done.stderr.strip()[-500:]}")
-    report = json.loads(done.stdout.splitlines()[-1])["report"]
+    report = lab_report(done.stdout)["report"]
     if report["accepted"] != messages:
         raise BenchError(f"{messages} messages, {report}")
     return report

@@ -1,5 +1,7 @@
-"""Where the mail comes from: Postfix's smtp-source for load, and a client of one message whose clock is exact."""
+"""Where the mail comes from: Postfix's smtp-source for load, `stentor lab source` where answers are timed, and a client of one
+message whose clock is exact."""
 
+import json
 import socket
 import subprocess
 import time
@@ -50,6 +52,23 @@ def smtp_source_for(port, sessions, length, seconds):
 def command_text(sessions, messages, length, kept):
     """The command as the results name it."""
     return f"smtp-source {'-d ' if kept else ''}-s {sessions} -m {messages} -l {length}"
+
+
+def lab_report(text):
+    """What `stentor lab source --json` printed: {"report": {accepted, recipients, accepted_per_s, errors, cpu_us}, "final_us": {p50, ...}}."""
+    tables = json.loads(text)["tables"]
+    load = {name: cell["median"] for name, cell in tables["load"][0].items()}
+    final = next((row for row in tables["steps"] if row["step"] == "end of data"), {})
+    return {
+        "report": {
+            "accepted": round(load["accepted"]),
+            "recipients": round(load["recipients"]),
+            "accepted_per_s": load["overall_per_s"],
+            "cpu_us": load["source_cpu_us"],
+            "errors": {f"{row['code']} {row['step']}": row["count"] for row in tables.get("errors", [])},
+        },
+        "final_us": {name[:-3]: cell["median"] for name, cell in final.items() if name.endswith("_us")},
+    }
 
 
 class Posted:

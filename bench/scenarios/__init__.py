@@ -11,6 +11,9 @@ from scenarios import (
     measure_iotrace,
     measure_probe,
     measure_sink,
+    measure_suite,
+    measure_compare,
+    measure_source_sink,
     million,
     op_browser,
     queue_growth,
@@ -51,4 +54,7 @@ SCENARIOS = (
     measure_iotrace.Iotrace,
     measure_probe.Probe,
     measure_sink.Sink,
+    measure_suite.Suite,
+    measure_source_sink.SourceSink,
+    measure_compare.Compare,
 )

@@ -3,14 +3,13 @@ beside stragglers: one message in eight goes to a host that is down, so that eac
 cleaning must move to give its space back. Latency from the end of data to its 250; the disk's use is checked against its
 bound at the end."""
 
-import json
 import os
 import subprocess
 
 from measure import BenchError, median
 from results import Goal
 from sinks import SmtpSink, free_port
-from sources import SENDER
+from sources import SENDER, lab_report
 
 CLIENTS = 20
 LENGTH = 4096
@@ -50,7 +49,7 @@ class Compaction:
             raise BenchError("nothing was moved: cleaning was not measured")
         bench.results.record(
             self.name, "ms at p99", [[one["p99"] for one in both] for both in rounds],
-            f"stentor lab source --connections {CLIENTS} --messages {MESSAGES} --size-bytes {LENGTH}; 1 in {STRAGGLER_PART} stays",
+            f"stentor lab source --connections {CLIENTS} --messages {MESSAGES} --size {LENGTH}; 1 in {STRAGGLER_PART} stays",
             Goal(added=ADDED_MS_MAX), peer_name="stentor without anything to clean",
             distribution={side: {p: median([both[at][p] for both in rounds]) for p in PERCENTILES}
                           for at, side in enumerate(("cleaning", "quiet"))},
@@ -65,12 +64,12 @@ class Compaction:
             recipients[0] = "reader@down.example"
         argv = [
             bench.binary, "lab", "source", f"127.0.0.1:{server.port}", "--connections", str(CLIENTS), "--messages",
-            str(MESSAGES), "--size-bytes", str(LENGTH), "--from", SENDER,
+            str(MESSAGES), "--size", str(LENGTH), "--from", SENDER, "--json", "--quiet",
         ]
         for recipient in recipients:
             argv += ["--to", recipient]
         done = subprocess.run(argv, capture_output=True, text=True, timeout=300)
-        report = json.loads(done.stdout) if done.returncode == 0 else {}
+        report = lab_report(done.stdout) if done.returncode == 0 else {}
         if not report or report["report"]["accepted"] != MESSAGES:
             raise BenchError(f"{' '.join(argv)}: {done.stdout[-500:]} {done.stderr[-500:]}")
         stragglers = before["recipients"]["pending"] + (MESSAGES // STRAGGLER_PART if with_stragglers else 0)

@@ -1,14 +1,13 @@
 """Large bodies: what they add to others' commits. 5 clients hand in small messages, alone and beside 20 that stream 20 MiB
 each; resident memory is bounded."""
 
-import json
 import os
 import subprocess
 
 from measure import BenchError
 from results import Goal
 from sinks import SmtpSink, free_port
-from sources import SENDER
+from sources import SENDER, lab_report
 
 SMALL_CLIENTS = 5
 SMALL_LENGTH = 4096
@@ -67,14 +66,14 @@ class Large:
     def source(self, bench, server, clients, length):
         argv = [
             bench.binary, "lab", "source", f"127.0.0.1:{server.port}", "--connections", str(clients), "--messages",
-            "10000000", "--seconds", str(SECONDS), "--size-bytes", str(length), "--from", SENDER,
+            "10000000", "--seconds", str(SECONDS), "--size", str(length), "--from", SENDER, "--json", "--quiet",
         ]
         return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def finished(source):
     output, errors = source.communicate(timeout=300)
-    report = json.loads(output) if source.returncode == 0 else {}
+    report = lab_report(output) if source.returncode == 0 else {}
     if not report or report["report"]["errors"]:
         raise BenchError(f"lab source: {output[-500:]} {errors[-500:]}")
     return report

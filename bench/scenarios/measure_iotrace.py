@@ -140,10 +140,10 @@ class Iotrace:
 class LoopDisk:
     """A file system on a loop device of its own."""
 
-    def __init__(self, folder, kind):
+    def __init__(self, folder, kind, mib=IMAGE_MIB):
         self.image, self.point = (os.path.join(folder, f"{kind}{end}") for end in (".image", ""))
         with open(self.image, "wb") as image:
-            os.posix_fallocate(image.fileno(), 0, IMAGE_MIB << 20)
+            os.posix_fallocate(image.fileno(), 0, mib << 20)
         os.makedirs(self.point)
         self.mounted = False
         self.loop = run("losetup", "--find", "--show", self.image)

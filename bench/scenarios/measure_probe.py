@@ -74,7 +74,7 @@ class Probe:
             words += ["--way", "pwrite", "--runs", "1", "--file-mib", str(mib), "--seconds", str(seconds or usual_seconds)]
 
             def theirs():
-                path = laid_out(folder, mib, keep="recycled" in our_file)
+                path = laid_out(folder, mib if "recycled" in our_file else 0)
                 job = fio(path, shared)
                 latency, writes = job["sync"]["lat_ns"], job["write"]
                 return {
@@ -105,11 +105,13 @@ class Probe:
         for mode, fio_words, direction in RAW_WORK:
             words = ["raw", folder, "--mode", mode, "--block-bytes", str(RAW_BLOCK), "--file-mib", str(RAW_MIB)]
             words += ["--runs", "1", "--seconds", "60"]
-            # Without the hint to read further ahead than usual, which fio gives and we do not.
+            # Without the hint to read further ahead than usual, and without changing the buffer between calls, which fio
+            # does and we do not.
             shared = [*fio_words, f"--bs={RAW_BLOCK}", f"--size={RAW_MIB}m", "--overwrite=1", "--fadvise_hint=0"]
+            shared.append("--scramble_buffers=0")
 
             def theirs():
-                job = fio(laid_out(folder, RAW_MIB, keep=True), shared)
+                job = fio(laid_out(folder, RAW_MIB), shared)
                 return job[direction]["io_bytes"] / MIB / (job[direction]["runtime"] / 1000)
 
             def ours():
@@ -171,20 +173,19 @@ def fio(path, words):
     return json.loads(done.stdout[done.stdout.index("{"):])["jobs"][0]
 
 
-def laid_out(folder, mib, keep):
-    """A file that was written through and synced, as ours is before its clock begins; without `keep` there is none."""
+def laid_out(folder, mib):
+    """A file that has just been written through and synced, as ours is before its clock begins (the host below a virtual
+    disk remembers); 0: there is none."""
+    remove_laid_out(folder)
     path = os.path.join(folder, "fio.data")
-    if not keep:
-        remove_laid_out(folder)
-        return path
-    if not os.path.exists(path) or os.path.getsize(path) != mib * MIB:
+    if mib:
+        part = os.urandom(MIB)
         with open(path, "wb") as file:
             for _ in range(mib):
-                file.write(os.urandom(MIB))
-    with open(path, "rb+") as file:
-        # fio empties the page cache after its clock has begun, ours before.
-        os.fsync(file.fileno())
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+                file.write(part)
+            os.fsync(file.fileno())
+            # fio empties the page cache after its clock has begun, ours before.
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     return path
 
 

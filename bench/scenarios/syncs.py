@@ -4,14 +4,13 @@ queue files, or of the journal once its segments are recycled; octets received a
 log, which is not synced, stands beside (`log`, the same ratio).
 """
 
-import json
 import subprocess
 
 from bench import measured_cpu, pairs
 from measure import BenchError, median
 from results import Goal
 from sinks import SmtpSink, free_port
-from sources import RECIPIENT, SENDER, command_text, octets_of_message, smtp_source
+from sources import RECIPIENT, SENDER, command_text, lab_report, octets_of_message, smtp_source
 
 LENGTH = 4096
 # (parallel clients, messages). Postfix is slow under 200 clients; the figure is per message.
@@ -96,18 +95,18 @@ class Syncs:
         ]
         bench.results.record(
             f"path.syncs.latency.{clients}", "ms", rounds,
-            f"stentor lab source --connections {clients} --messages {LATENCY_MESSAGES} --size-bytes {LENGTH}",
+            f"stentor lab source --connections {clients} --messages {LATENCY_MESSAGES} --size {LENGTH}",
             Goal(added=1), peer_name="stentor with commit_delay_us = 0",
         )
 
     def median_answer(self, bench, contestant, sink, clients):
         argv = [
             bench.binary, "lab", "source", f"127.0.0.1:{contestant.port}", "--connections", str(clients), "--messages",
-            str(LATENCY_MESSAGES), "--size-bytes", str(LENGTH), "--from", SENDER, "--to", RECIPIENT,
+            str(LATENCY_MESSAGES), "--size", str(LENGTH), "--from", SENDER, "--to", RECIPIENT, "--json", "--quiet",
         ]
         total = sink.counts()["copies"] + LATENCY_MESSAGES
         done = subprocess.run(argv, capture_output=True, text=True, timeout=300)
-        report = json.loads(done.stdout) if done.returncode == 0 else {}
+        report = lab_report(done.stdout) if done.returncode == 0 else {}
         if not report or report["report"]["accepted"] != LATENCY_MESSAGES:
             raise BenchError(f"{' '.join(argv)}: {done.stdout[-500:]} {done.stderr[-500:]}")
         sink.wait(total, 120)

@@ -21,6 +21,7 @@ sys.path.insert(0, os.path.join(ROOT, "bench"))
 
 from bench import Bench  # noqa: E402
 from sinks import SmtpSink, free_port  # noqa: E402
+from sources import lab_report  # noqa: E402
 
 DELAYS_US = (0, 100, 200, 500, 1000, 2000, 5000)
 SIZES = (1024, 4096, 65536, 1048576)
@@ -79,10 +80,10 @@ def point(bench, server, disk, size, sessions, seconds):
     before = server.status()["journal_syncs"]
     argv = [
         bench.binary, "lab", "source", f"127.0.0.1:{server.port}", "--connections", str(sessions), "--messages",
-        "10000000", "--seconds", str(seconds), "--size-bytes", str(size),
+        "10000000", "--seconds", str(seconds), "--size", str(size), "--json", "--quiet",
     ]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=300)
-    report = json.loads(done.stdout)
+    report = lab_report(done.stdout)
     syncs = server.status()["journal_syncs"] - before
     server.group.limit_writes()
     server.wait_drained(DRAIN_S_MAX)

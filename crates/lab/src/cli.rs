@@ -4,7 +4,6 @@ use crate::error::LabError;
 use crate::lab::Lab;
 use crate::recorder::{Mode, Recorder};
 use crate::scenario::Scenario;
-use crate::source::{Source, SourceReport};
 use clap::{Args, ValueEnum};
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -96,18 +95,6 @@ pub async fn run_scenario(path: &Path, options: &RunOptions) -> Result<(), LabEr
     Ok(())
 }
 
-/// Sends and prints the report as one JSON line; returns it.
-pub async fn run_source(source: Source) -> Result<SourceReport, LabError> {
-    let report = source.run().await?;
-    let line = serde_json::json!({
-        "report": report,
-        "final_us": percentiles(&report.final_us),
-        "transaction_us": percentiles(&report.transaction_us),
-    });
-    say(&line.to_string())?;
-    Ok(report)
-}
-
 /// Writes `n` of the scenario's subscribers, one a line; with `reachable_only` those that must get a copy.
 pub fn write_subscribers(path: &Path, n: usize, reachable_only: bool, out: &mut dyn Write) -> Result<(), LabError> {
     let scenario = Scenario::load(path)?;
@@ -133,14 +120,6 @@ pub fn write_hosts(path: &Path, out: &mut dyn Write) -> Result<(), LabError> {
         }
     }
     Ok(())
-}
-
-fn percentiles(times: &stentor_measure::Histogram) -> serde_json::Value {
-    serde_json::json!({
-        "p50": times.percentile(0.5), "p95": times.percentile(0.95), "p99": times.percentile(0.99),
-        "p999": times.percentile(0.999),
-        "max": times.greatest(),
-    })
 }
 
 async fn watch(recorder: &Recorder, options: &RunOptions) -> Result<(), LabError> {

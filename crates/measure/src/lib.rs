@@ -19,6 +19,7 @@ pub mod report;
 pub mod runs;
 pub mod stop;
 pub mod table;
+pub mod usage;
 
 pub use chart::Chart;
 pub use counters::DeviceCounters;

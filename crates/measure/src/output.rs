@@ -86,7 +86,7 @@ impl OutputArgs {
         if self.out.is_some() {
             fs::create_dir_all(&folder).map_err(MeasureError::file(&folder))?;
             put(format!("{}.json", report.name), format!("{:#}\n", report.to_json()).as_bytes())?;
-            for table in &report.tables {
+            for table in report.all_tables() {
                 put(format!("{}-{}.csv", report.name, table.name), table.to_csv().as_bytes())?;
             }
         }

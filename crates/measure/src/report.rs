@@ -20,6 +20,8 @@ pub struct Report {
     /// What was chosen, also by default: `record_bytes`, `4096`.
     pub parameters: Vec<(String, String)>,
     pub tables: Vec<Table>,
+    /// Tables that are too long to print: in the files alone.
+    pub details: Vec<Table>,
     pub charts: Vec<Chart>,
     /// What the numbers say, in words.
     pub notes: Vec<String>,
@@ -39,6 +41,7 @@ impl Report {
             places: Vec::new(),
             parameters: Vec::new(),
             tables: Vec::new(),
+            details: Vec::new(),
             charts: Vec::new(),
             notes: Vec::new(),
             warnings: Vec::new(),
@@ -70,11 +73,15 @@ impl Report {
         out
     }
 
+    /// Printed or not.
+    pub fn all_tables(&self) -> impl Iterator<Item = &Table> {
+        self.tables.iter().chain(&self.details)
+    }
+
     pub fn to_json(&self) -> Value {
         let parameters: Map<String, Value> =
             self.parameters.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
-        let tables: Map<String, Value> =
-            self.tables.iter().map(|table| (table.name.clone(), table.to_json())).collect();
+        let tables: Map<String, Value> = self.all_tables().map(|table| (table.name.clone(), table.to_json())).collect();
         json!({
             "name": self.name, "title": self.title, "command": self.command, "machine": self.machine,
             "places": self.places, "parameters": parameters, "tables": tables, "notes": self.notes,

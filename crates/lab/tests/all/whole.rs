@@ -88,7 +88,7 @@ async fn the_source_delivers_everything() {
         sink.recorder().expect_message(original.into());
         let report = source.clone().run().await.expect("runs");
         assert_eq!((report.accepted, report.recipients), (50, 150), "{:?}", report.errors);
-        assert_eq!(report.final_us.count(), 50);
+        assert_eq!(report.final_ns.count(), 50);
         let stats = sink.recorder().stats();
         assert_eq!((stats.transactions, stats.recipients, stats.intact, stats.violations), (50, 150, 3, 0));
         assert_eq!(stats.connections, if keep_open { 4 } else { 50 });

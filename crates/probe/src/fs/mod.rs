@@ -36,7 +36,7 @@ pub struct FsArgs {
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=i64::from(FILES_MAX)))]
     pub files: u32,
     /// A run of a case ends after this time at the latest.
-    #[arg(long, default_value_t = 0.6, value_name = "SECONDS")]
+    #[arg(long, default_value_t = 0.4, value_name = "SECONDS")]
     pub time_max_s: f64,
     /// Octets of a file; several with commas: 4K,64K.
     #[arg(long, value_delimiter = ',', value_parser = parse_bytes, value_name = "BYTES")]

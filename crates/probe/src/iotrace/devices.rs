@@ -1,8 +1,10 @@
-//! What lies below a directory: its device, the disk of a partition, members of a volume, and below a loop device the file
-//! system that its file is on.
+//! What lies below a directory: its device, the disk of a partition, members of a volume.
+//!
+//! What the file of a loop device lies on is left out: to the file system above, all that happens there is the device. Its
+//! events, and everybody else's on that disk, would only slow down what is measured.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use stentor_measure::Place;
 
@@ -15,26 +17,18 @@ const DEPTH_MAX: usize = 8;
 pub struct Below {
     /// `major << 20 | minor`, as events name them; the mounted one first.
     pub devices: Vec<u32>,
-    /// The directory's own first.
+    /// The directory's own.
     pub file_systems: Vec<FileSystem>,
 }
 
 impl Below {
     pub fn of(place: &Place) -> Below {
         let mut below = Below::default();
-        below.place(place, 0);
-        below
-    }
-
-    fn place(&mut self, place: &Place, depth: usize) {
-        if let Some(file_system) = FileSystem::of_type(&place.file_system)
-            && !self.file_systems.contains(&file_system)
-        {
-            self.file_systems.push(file_system);
-        }
+        below.file_systems.extend(FileSystem::of_type(&place.file_system));
         if let Some(device) = &place.device {
-            self.device(device.mounted, depth);
+            below.device(device.mounted, 0);
         }
+        below
     }
 
     fn device(&mut self, (major, minor): (u32, u32), depth: usize) {
@@ -52,27 +46,6 @@ impl Below {
         for member in fs::read_dir(folder.join("slaves")).into_iter().flatten().flatten() {
             if let Some(number) = number_of(&member.path()) {
                 self.device(number, depth + 1);
-            }
-        }
-        if let Ok(file) = fs::read_to_string(folder.join("loop/backing_file")) {
-            let file = PathBuf::from(file.trim_end_matches('\n'));
-            self.backing(&file, depth + 1);
-        }
-    }
-
-    /// A loop device on a file, or on another block device.
-    fn backing(&mut self, file: &Path, depth: usize) {
-        let status = rustix::fs::stat(file).ok();
-        let is_device =
-            status.is_some_and(|status| rustix::fs::FileType::from_raw_mode(status.st_mode).is_block_device());
-        match status {
-            Some(status) if is_device => {
-                self.device((rustix::fs::major(status.st_rdev), rustix::fs::minor(status.st_rdev)), depth);
-            }
-            _ => {
-                if let Some(place) = file.parent().and_then(|folder| Place::of(folder).ok()) {
-                    self.place(&place, depth);
-                }
             }
         }
     }

@@ -100,8 +100,8 @@ pub struct Traced {
     pub generator: BTreeSet<i32>,
     /// Threads that read the trace while it went on.
     pub tracer: BTreeSet<i32>,
-    /// Device numbers (`major << 20 | minor`, as events have them) that the work may reach, the mounted one first: a loop
-    /// device, then what its file lies on. Empty: not known.
+    /// Device numbers (`major << 20 | minor`, as events have them) that the work may reach, the mounted one first, then
+    /// the disk of a partition or the members of a volume. Empty: not known.
     pub devices: Vec<u32>,
     /// Nanoseconds with tracing on.
     pub traced_ns: u64,

@@ -21,8 +21,6 @@ const BATCH_SPARE_BYTES: u64 = 64 << 10;
 const RECORD_SPARE_BYTES: u64 = 16;
 /// It is told when there is something to do; this is for what it was not told.
 const PREPARE_EVERY: Duration = Duration::from_millis(50);
-/// For the first segment; the commit makes it if it is not there by then.
-const PREPARE_MAX: Duration = Duration::from_mins(1);
 
 /// A disk that says how long its last sync took.
 struct TimedDisk {
@@ -199,22 +197,19 @@ impl JournalLog {
         let sync_ns = Arc::new(AtomicU64::new(0));
         let disk = TimedDisk { inner: RealDisk::open(&folder).map_err(opening)?, sync_ns: Arc::clone(&sync_ns) };
         let (journal, _) = Journal::open(Arc::new(disk), options.clone(), &mut |_| Ok(())).map_err(opening)?;
+        // Room is there before the first commit, as in a server that has run for a while.
+        while journal.preparer().prepare()? {}
+        if !journal.has_ready() && journal.space().free_disk_bytes < options.segment_bytes {
+            return Err(Trouble::Io(io::ErrorKind::StorageFull.into()));
+        }
         let preparing = Preparing::of(&journal)?;
         let mut log = JournalLog { preparing, journal, batch: Batch::new(), record_bytes, sync_ns, folder, options };
         log.warm_up()?;
         Ok(log)
     }
 
-    /// Room is there before the first commit, as in a server that has run for a while.
+    /// The first commit makes its segment the head, so that no cell pays for that.
     fn warm_up(&mut self) -> Result<(), Trouble> {
-        let begin = Instant::now();
-        while !self.journal.has_ready() && begin.elapsed() < PREPARE_MAX {
-            self.preparing.nudge();
-            std::thread::sleep(Duration::from_millis(1));
-            if self.journal.space().free_disk_bytes < self.options.segment_bytes && !self.journal.has_ready() {
-                return Err(Trouble::Io(io::ErrorKind::StorageFull.into()));
-            }
-        }
         self.batch.record(&[0; 8]);
         self.commit()?;
         Ok(())

@@ -8,6 +8,8 @@ use super::plan::{MANY, RECORD_BYTES, WRITERS};
 #[derive(Clone, Debug, Default)]
 pub struct Parts {
     pub log: Option<Report>,
+    /// Stentor's journal, measured as `log` is.
+    pub journal: Option<Report>,
     pub fs: Option<Report>,
     pub kv: Option<Report>,
     pub raw: Option<Report>,
@@ -15,7 +17,7 @@ pub struct Parts {
 
 impl Parts {
     pub fn all(&self) -> impl Iterator<Item = &Report> {
-        [&self.log, &self.fs, &self.kv, &self.raw].into_iter().flatten()
+        [&self.log, &self.journal, &self.fs, &self.kv, &self.raw].into_iter().flatten()
     }
 }
 
@@ -64,7 +66,8 @@ fn table_figure(report: Option<&Report>, table: &str, keys: &[(&str, &str)], col
 pub fn of(name: &str, place: &Place, parts: &Parts) -> Figures {
     let log = |way: &str, file: &str, per_sync: &str, table: &str, column: &str| {
         let keys = [("per_sync", per_sync), ("record_bytes", RECORD_BYTES), ("file", file), ("way", way)];
-        table_figure(parts.log.as_ref(), table, &keys, column)
+        let report = if way == "journal" { &parts.journal } else { &parts.log };
+        table_figure(report.as_ref(), table, &keys, column)
     };
     let rate = |way: &str, file: &str, per_sync: &str| {
         log(way, file, per_sync, "cost", "syncs_per_s").map(|spread| {

@@ -64,7 +64,7 @@ pub struct SuiteArgs {
 
 /// A place and what was measured there.
 pub struct Measured {
-    /// `ext4 (loop)`, or the directory.
+    /// `ext4`, `ext4 (loop)` beside directories, or the directory.
     pub name: String,
     pub place: Place,
     pub parts: Parts,
@@ -103,7 +103,9 @@ fn measure_all(args: &SuiteArgs, stop: &Stop, progress: &mut Progress) -> Result
     let loops = loops(args, &guardian, stop, progress)?;
     let mut places = Vec::new();
     for fs in &loops {
-        places.push(at(format!("{} (loop)", fs.kind.name()), &fs.path())?);
+        let name = fs.kind.name();
+        let name = if args.directories.is_empty() { name.to_owned() } else { format!("{name} (loop)") };
+        places.push(at(name, &fs.path())?);
     }
     let plain =
         if args.directories.is_empty() && !args.on_loop { vec![PathBuf::from(".")] } else { args.directories.clone() };
@@ -111,7 +113,7 @@ fn measure_all(args: &SuiteArgs, stop: &Stop, progress: &mut Progress) -> Result
         places.push(at(directory.display().to_string(), &directory)?);
     }
     let plan = Plan { runs: args.output.runs, thorough: args.thorough };
-    for part in [Part::Log, Part::Fs, Part::Kv, Part::Raw] {
+    for part in [Part::Log, Part::Journal, Part::Fs, Part::Kv, Part::Raw] {
         for (number, measured) in places.iter_mut().enumerate() {
             progress.part(&format!("{} on {} ({})", part.name(), measured.name, number + 1));
             part.measure(plan, measured, stop, progress)?;
@@ -198,6 +200,7 @@ fn at(name: String, directory: &Path) -> Result<Measured, MeasureError> {
 #[derive(Clone, Copy)]
 enum Part {
     Log,
+    Journal,
     Fs,
     Kv,
     Raw,
@@ -207,6 +210,7 @@ impl Part {
     fn name(self) -> &'static str {
         match self {
             Part::Log => "log",
+            Part::Journal => "journal",
             Part::Fs => "fs",
             Part::Kv => "kv",
             Part::Raw => "raw",
@@ -217,6 +221,7 @@ impl Part {
         let directory = at.place.directory.display().to_string();
         match self {
             Part::Log => at.parts.log = Some(crate::log::measure(&plan.log(&directory)?, stop, progress)?),
+            Part::Journal => at.parts.journal = Some(crate::log::measure(&plan.journal(&directory)?, stop, progress)?),
             Part::Fs => at.parts.fs = Some(crate::fs::measure(&plan.fs(&directory)?, stop, progress)?),
             Part::Kv => at.parts.kv = Some(crate::kv::measure(&plan.kv(&directory)?, stop, progress)?),
             Part::Raw => at.parts.raw = Some(crate::raw::measure(&plan.raw(&directory)?, stop, progress)?),

@@ -16,7 +16,7 @@ const NARROW: u32 = 358;
 const STYLE: &str = "
 :root{color-scheme:light}
 *{box-sizing:border-box}
-body{margin:0 auto;max-width:960px;padding:20px 24px 60px;font:15px/1.5 Roboto,'Helvetica Neue',Arial,sans-serif;color:#1c2530;background:#fff}
+body{margin:0 auto;max-width:1120px;padding:20px 24px 60px;font:15px/1.5 Roboto,'Helvetica Neue',Arial,sans-serif;color:#1c2530;background:#fff}
 h1{font-size:26px;line-height:1.25;margin:8px 0 4px}
 h2{font-size:19px;margin:36px 0 8px;padding-top:10px;border-top:1px solid #dfe4e9}
 h3{font-size:15px;margin:22px 0 4px}
@@ -27,11 +27,13 @@ code{font:12.5px/1.4 'Roboto Mono',Consolas,monospace;overflow-wrap:anywhere}
 .finding.open{border-color:#8a95a1}.finding.likely{border-color:#74a9de}.finding.fact{border-color:#2a7d4f}
 .finding b{margin-right:8px}
 .badge{font-size:12px;color:#5b6775;white-space:nowrap}
+.short{font-size:17px;line-height:1.45;margin:10px 0 14px}
+ul.small{font-size:13px;color:#5b6775}
 .warn{border-left:4px solid #c9840a;background:#fdf6e7;padding:8px 14px;margin:0 0 8px}
 .scroll{overflow-x:auto;margin:4px 0 14px}
 table{border-collapse:collapse;font-size:12.5px;font-variant-numeric:tabular-nums}
-th,td{padding:3px 9px;text-align:right;border-bottom:1px solid #e6eaee;white-space:nowrap;vertical-align:bottom}
-th{white-space:normal;font-weight:500;color:#5b6775;min-width:56px;border-bottom:1px solid #8a95a1}
+th,td{padding:3px 9px;text-align:right;border-bottom:1px solid #e6eaee;white-space:nowrap;vertical-align:top}
+th{white-space:normal;vertical-align:bottom;font-weight:500;color:#5b6775;min-width:56px;border-bottom:1px solid #8a95a1}
 td.text,th.text{text-align:left}
 td.long{white-space:normal;min-width:240px}
 caption{text-align:left;padding:4px 9px 6px 0;font-size:13px;color:#5b6775}
@@ -47,6 +49,7 @@ details summary{cursor:pointer;font-weight:500;margin:10px 0}
 /// The file's text.
 pub fn of(suite: &Suite, report: &Report) -> Result<String, MeasureError> {
     let findings = verdict::findings(&suite.figures);
+    let summary = verdict::summary(&suite.figures);
     let mut pictures = Vec::new();
     for chart in &report.charts {
         pictures.push(picture(chart)?);
@@ -64,7 +67,7 @@ pub fn of(suite: &Suite, report: &Report) -> Result<String, MeasureError> {
                 h1 { (report.title) }
                 p.muted { (report.machine.line()) }
                 p.muted { code { (report.command) } }
-                (conclusion(&findings, report))
+                (conclusion(summary.as_deref(), &findings, report))
                 h2 { "Where" }
                 (places(suite))
                 h2 { "Side by side" }
@@ -83,10 +86,11 @@ pub fn of(suite: &Suite, report: &Report) -> Result<String, MeasureError> {
     Ok(page.into_string())
 }
 
-fn conclusion(findings: &[Finding], report: &Report) -> Markup {
+fn conclusion(summary: Option<&str>, findings: &[Finding], report: &Report) -> Markup {
     html! {
         h2 { "Conclusion" }
-        @for warning in &report.warnings { p.warn { (warning) } }
+        @if let Some(summary) = summary { p.short { (summary) } }
+        @if let Some(busy) = crate::trouble::busy(&report.machine) { p.warn { (busy) } }
         @if findings.is_empty() { p { "Nothing was measured that a conclusion could be drawn from." } }
         @for finding in findings {
             div class={ "finding " (class(finding.sureness)) } {
@@ -96,6 +100,9 @@ fn conclusion(findings: &[Finding], report: &Report) -> Markup {
         }
         h3 { "How sure, and what it is not" }
         ul { @for note in &report.notes { li { (note) } } }
+        @if !report.warnings.is_empty() {
+            ul.small { @for warning in &report.warnings { li { (warning) } } }
+        }
         p.muted {
             "“Sure”: the worst run of the better one is at least a tenth better than the best run of the other. “Likely”: medians \
              differ by a tenth or more and the runs do not overlap. All sentences follow from the figures below by fixed rules."

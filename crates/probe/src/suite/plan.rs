@@ -28,12 +28,26 @@ impl Plan {
         format!("--quiet --runs {}", self.runs)
     }
 
+    fn log_sizes(self) -> (&'static str, &'static str) {
+        if self.thorough { ("512,4K,64K", "0.5") } else { ("4K", "0.1") }
+    }
+
+    /// Plain files.
     pub fn log(self, directory: &str) -> Result<LogArgs, MeasureError> {
-        let seconds = if self.thorough { "0.5" } else { "0.1" };
-        let sizes = if self.thorough { "512,4K,64K" } else { "4K" };
+        let (sizes, seconds) = self.log_sizes();
         let line = format!(
-            "--record-bytes {sizes} --per-sync 1,10,{MANY} --file growing,recycled --way pwrite,journal --writers {WRITERS} \
+            "--record-bytes {sizes} --per-sync 1,10,{MANY} --file growing,recycled --way pwrite --writers {WRITERS} \
              --group-record-bytes 4K --seconds {seconds} --file-mib 64 {}",
+            self.runs()
+        );
+        parsed(&line, Some(directory))
+    }
+
+    /// Stentor's journal, by one writer: a journal for each of many would need gigabytes.
+    pub fn journal(self, directory: &str) -> Result<LogArgs, MeasureError> {
+        let (sizes, seconds) = self.log_sizes();
+        let line = format!(
+            "--record-bytes {sizes} --per-sync 1,10,{MANY} --way journal --writers 0 --seconds {seconds} {}",
             self.runs()
         );
         parsed(&line, Some(directory))
@@ -87,6 +101,7 @@ mod tests {
             let plan = Plan { runs: 2, thorough };
             let directory = "/tmp/a directory";
             assert_eq!(plan.log(directory).unwrap().output.runs, 2);
+            assert!(plan.journal(directory).is_ok());
             assert_eq!(plan.fs("-odd").unwrap().directory.to_str(), Some("-odd"));
             assert_eq!(plan.kv(directory).unwrap().directory.to_str(), Some(directory));
             assert!(plan.raw(directory).unwrap().output.quiet);

@@ -33,14 +33,26 @@ pub fn fill(report: &mut Report, suite: &Suite) {
     report.warnings.extend(own_warnings(suite));
 }
 
-/// Of the parts, with their place; those of the machine's load are said once.
+/// Of the parts, with their place. Those of the machine's load are said once, and those of too few operations together.
 fn own_warnings(suite: &Suite) -> Vec<String> {
-    let mut said: Vec<String> = Vec::new();
+    let (mut said, mut few) = (Vec::new(), Vec::new());
     for measured in &suite.places {
         for part in measured.parts.all() {
-            let new = part.warnings.iter().filter(|text| !text.contains("the machine was busy"));
-            said.extend(new.map(|text| format!("{}, {}: {text}", measured.name, part.name)));
+            for text in part.warnings.iter().filter(|text| !text.contains("the machine was busy")) {
+                let name = format!("{} ({})", measured.name, part.name);
+                if !text.contains("fewer than") {
+                    said.push(format!("{name}: {text}"));
+                } else if !few.contains(&name) {
+                    few.push(name);
+                }
+            }
         }
+    }
+    if !few.is_empty() {
+        let all = few.join(", ");
+        said.push(format!(
+            "few operations in a run, so that percentiles mean little: {all}. --thorough gives each more time."
+        ));
     }
     said
 }
@@ -54,6 +66,9 @@ fn conclusion(figures: &[Figures]) -> Table {
     let columns =
         vec![Column::new("topic", "about"), Column::new("sureness", "how sure"), Column::new("finding", "finding")];
     let mut table = Table::new("conclusion", "Conclusion", columns);
+    if let Some(summary) = verdict::summary(figures) {
+        table.push(vec![Cell::text("In short"), Cell::text("-"), Cell::text(summary)]);
+    }
     for finding in verdict::findings(figures) {
         table.push(vec![Cell::text(finding.topic), Cell::text(finding.sureness.word()), Cell::text(finding.text)]);
     }
@@ -199,7 +214,7 @@ fn charts(suite: &Suite) -> Vec<Chart> {
 fn group_lines(places: &[Measured]) -> Chart {
     let mut lines = Vec::new();
     for measured in places {
-        let cost = measured.parts.log.as_ref().and_then(|log| log.tables.iter().find(|table| table.name == "cost"));
+        let cost = measured.parts.journal.as_ref().and_then(|log| log.tables.iter().find(|table| table.name == "cost"));
         let point = |lot: &str| {
             let keys = [("per_sync", lot), ("record_bytes", "4096"), ("way", "journal")];
             let rate = cost?.figure(&keys, "syncs_per_s")?.median;

@@ -117,18 +117,19 @@ fn choice(topic: &'static str, all: &[Figures], of: Of, unit: &str, work: &str) 
         if others.is_empty() { String::new() } else { format!(", {}", others.join(", ")) }
     };
     let text = if sureness == Sureness::Open {
-        // All that the best cannot be told from.
-        let equals = ranked.iter().take_while(|(_, spread)| compare(own, spread) == Sureness::Open).count();
+        let equals = equals(&ranked);
         let names: Vec<String> =
-            ranked[..equals].iter().map(|(figures, s)| format!("{} ({})", figures.name, number(s.median))).collect();
+            equals.iter().map(|(figures, s)| format!("{} ({})", figures.name, number(s.median))).collect();
+        let others = rest(equals.len());
+        let others = if others.is_empty() {
+            String::new()
+        } else {
+            format!(" {} is{}.", best.name, others.trim_start_matches(','))
+        };
         format!(
-            "{} are as good {work}: {unit}, whose runs overlap or differ by less than 10 %. What else speaks for one may decide{}.",
-            names.join(" and "),
-            if equals < ranked.len() {
-                format!("; {} is{}", ranked[0].0.name, rest(equals).trim_start_matches(','))
-            } else {
-                String::new()
-            }
+            "{} cannot be told apart by {unit} {work}: their runs overlap or differ by less than 10 %. What else speaks for \
+             one may decide.{others}",
+            listed(names, "and")
         )
     } else {
         format!(
@@ -146,11 +147,79 @@ fn choice(topic: &'static str, all: &[Figures], of: Of, unit: &str, work: &str) 
     Some(finding(topic, sureness, text))
 }
 
-/// The name of the place that a queue in one log would get.
-fn chosen(all: &[Figures]) -> Option<&Figures> {
-    let by_log = ranked(all, log_rate);
-    let by_files = ranked(all, files_rate);
-    by_log.first().or(by_files.first()).map(|(figures, _)| *figures)
+/// Those that the best cannot be told from, itself included.
+fn equals<'r, 'f>(ranked: &'r [(&'f Figures, Spread)]) -> &'r [(&'f Figures, Spread)] {
+    let Some((_, best)) = ranked.first() else { return ranked };
+    let count = ranked[1..].iter().take_while(|(_, spread)| compare(best, spread) == Sureness::Open).count();
+    &ranked[..=count]
+}
+
+/// The conclusion in a few words: where, and with which settings. Only what is clear is advised.
+pub fn summary(all: &[Figures]) -> Option<String> {
+    let names = |of: Of| {
+        let ranked = ranked(all, of);
+        listed(equals(&ranked).iter().map(|(figures, _)| figures.name.clone()).collect(), "or")
+    };
+    let (log, files) = (names(log_rate), names(files_rate));
+    let place = match (log.as_str(), files.as_str()) {
+        ("", "") => return None,
+        ("", files) => format!("Put a queue of files on {files}."),
+        (log, "") => format!("Put a queue in one log on {log}."),
+        (log, files) if log == files => format!("Put the queue on {log}, whether it is one log or files."),
+        (log, files) => format!("Put a queue in one log on {log}, a queue of files on {files}."),
+    };
+    let settings = advice(all);
+    let doubt = match noise(all) {
+        Some(noise) if noise.median > NOISE_HIGH => {
+            "The figures vary too much between runs to decide; as far as they go: "
+        }
+        _ => "",
+    };
+    let settings = if settings.is_empty() { String::new() } else { format!(" Then {}.", settings.join("; ")) };
+    Some(format!("{doubt}{place}{settings}"))
+}
+
+/// Settings that make a clear difference where they would be used.
+fn advice(all: &[Figures]) -> Vec<&'static str> {
+    let clear = |better: Option<Spread>, other: Option<Spread>| {
+        better.zip(other).is_some_and(|(better, other)| compare(&better, &other) != Sureness::Open)
+    };
+    let mut settings = Vec::new();
+    if let Some((place, rate)) = ranked(all, log_rate).first() {
+        if clear(place.recycled, place.growing) {
+            settings.push("recycle the log's segments");
+        }
+        if clear(place.journal_many.or(place.recycled_many), Some(*rate)) {
+            settings.push("let many messages share a sync");
+        }
+    }
+    if let Some((place, _)) = ranked(all, files_rate).first() {
+        if clear(place.files, place.files_hashed) {
+            settings.push("keep the directories of queue files flat");
+        }
+        if clear(place.files_hashed, place.files) {
+            settings.push("hash the directories of queue files");
+        }
+        if clear(place.files_reused, place.files) {
+            settings.push("overwrite queue files in place of making new ones");
+        }
+        if clear(place.files_many, place.files) {
+            settings.push("let several processes work on queue files");
+        }
+    }
+    settings
+}
+
+/// `a`, `a or b`, `a, b or c`.
+fn listed(mut names: Vec<String>, and: &str) -> String {
+    let Some(last) = names.pop() else { return String::new() };
+    if names.is_empty() { last } else { format!("{} {and} {last}", names.join(", ")) }
+}
+
+/// With a capital letter.
+fn sentence(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
 fn log_rate(figures: &Figures) -> Option<Spread> {
@@ -173,16 +242,19 @@ fn setting(
     let said = |a: &Spread, b: &Spread| format!("{} and {} {unit}", number(a.median), number(b.median));
     if compare(&with, &without) != Sureness::Open {
         let ratio = times(with.median / without.median.max(1e-9));
-        let text = format!("{what} on {place}: {ratio} as many {unit} as {instead} ({}).", said(&with, &without));
+        let text = format!(
+            "{} on {place}: {ratio} as many {unit} as with {instead} ({}).",
+            sentence(what),
+            said(&with, &without)
+        );
         return Some(finding(topic, compare(&with, &without), text));
     }
     if compare(&without, &with) != Sureness::Open {
         let ratio = times(without.median / with.median.max(1e-9));
-        let text =
-            format!("Not {what} on {place}: {instead} gives {ratio} as many {unit} ({}).", said(&without, &with));
+        let text = format!("Not {what} on {place}: with {instead} {ratio} as many {unit} ({}).", said(&without, &with));
         return Some(finding(topic, compare(&without, &with), text));
     }
-    let text = format!("{what} or {instead} on {place}: no clear difference ({}).", said(&with, &without));
+    let text = format!("{} or {instead} on {place}: no clear difference ({}).", sentence(what), said(&with, &without));
     Some(finding(topic, Sureness::Open, text))
 }
 
@@ -198,10 +270,17 @@ pub fn findings(all: &[Figures]) -> Vec<Finding> {
             "of a queue file, file and directory synced",
         ),
     ];
-    if let Some(place) = chosen(all) {
-        let name = &place.name;
+    // What is said of a log is of the place that is best for one, and so with files.
+    if let Some((place, _)) = ranked(all, log_rate).first() {
         found.push(segments(place));
         found.push(group_commit(place));
+        found.push(bound(place, all));
+        found.push(tail(place));
+        found.push(engines(place));
+        found.push(log_or_files(place));
+    }
+    if let Some((place, _)) = ranked(all, files_rate).first() {
+        let name = &place.name;
         found.push(setting(
             "Hashed directories",
             name,
@@ -217,11 +296,7 @@ pub fn findings(all: &[Figures]) -> Vec<Finding> {
             "cycles/s",
         ));
         found.push(setting("Processes", name, (place.files_many, "four processes"), (place.files, "one"), "cycles/s"));
-        found.push(log_or_files(place));
         found.push(price(place));
-        found.push(bound(place, all));
-        found.push(tail(place));
-        found.push(engines(place));
     }
     found.into_iter().flatten().collect()
 }
@@ -334,9 +409,9 @@ fn bound(place: &Figures, all: &[Figures]) -> Option<Finding> {
         "the rest is the disk's: a faster one, or more records a sync, would bring up to that"
     };
     let text = format!(
-        "{} reaches {:.0} % of what {} does, which is in memory and not durable ({} and {} records/s): {what}.",
+        "{} reaches {} % of what {} does, which is in memory and not durable ({} and {} records/s): {what}.",
         place.name,
-        share * 100.0,
+        number(share * 100.0),
         memory.name,
         number(own.median),
         number(most.median)
@@ -377,7 +452,7 @@ fn engines(place: &Figures) -> Option<Finding> {
         let ratio = times(best.median / journal.median.max(1e-9));
         format!("{name} makes {ratio} as many records durable a second as our journal on {}", place.name)
     } else {
-        format!("Our journal and {name}, the best of the other engines, are as fast on {}", place.name)
+        format!("Our journal and {name}, the best of the other engines, cannot be told apart on {}", place.name)
     };
     let sureness = match compare(&journal, &best) {
         Sureness::Open => compare(&best, &journal),
@@ -387,18 +462,18 @@ fn engines(place: &Figures) -> Option<Finding> {
     Some(finding("Engines", sureness, text))
 }
 
+/// (greatest - least) / median of the main figures of durable places, over all of them; none without repetition.
+fn noise(all: &[Figures]) -> Option<Spread> {
+    let figures = all.iter().filter(|figures| figures.is_durable);
+    let main = figures.flat_map(|f| [f.growing, f.recycled, f.journal, f.files, f.files_many, f.grouped]);
+    let repeated = main.flatten().filter(|spread| spread.runs > 1 && spread.median > 0.0);
+    Spread::of(repeated.map(|spread| (spread.max - spread.min) / spread.median))
+}
+
 /// How much the figures can be trusted, and what they are not.
 pub fn caveats(all: &[Figures], on_loop: bool, busy: bool) -> Vec<String> {
     let mut said = Vec::new();
-    let spreads: Vec<f64> = all
-        .iter()
-        .filter(|figures| figures.is_durable)
-        .flat_map(|f| [f.growing, f.recycled, f.journal, f.files, f.files_many, f.grouped])
-        .flatten()
-        .filter(|spread| spread.runs > 1 && spread.median > 0.0)
-        .map(|spread| (spread.max - spread.min) / spread.median)
-        .collect();
-    match Spread::of(spreads.iter().copied()) {
+    match noise(all) {
         None => said.push(
             "Each figure is from a single run: nothing is known of how well it repeats. Give --runs 3.".to_owned(),
         ),
@@ -483,9 +558,15 @@ mod tests {
         let (log, sureness) = text(&all, "Queue in one log");
         assert_eq!(sureness, Sureness::Open);
         assert!(
-            log.contains("ext4 (5,600) and xfs (5,000) are as good") && log.contains("5.6 times as fast as btrfs"),
+            log.contains("ext4 (5,600) and xfs (5,000) cannot be told apart")
+                && log.contains("5.6 times as fast as btrfs"),
             "{log}"
         );
+        assert_eq!(summary(&all).unwrap(), "Put a queue in one log on ext4 or xfs, a queue of files on xfs.");
+        (all[0].files, all[1].files) = (noisy(900.0, 0.9), noisy(900.0, 0.9));
+        all[2].files = noisy(900.0, 0.9);
+        all[2].journal = noisy(1000.0, 0.9);
+        assert!(summary(&all).unwrap().starts_with("The figures vary too much"), "{:?}", summary(&all));
         // Clear medians whose extremes come near.
         all[0].journal = noisy(4600.0, 0.09);
         all[1].journal = noisy(5600.0, 0.09);
@@ -499,7 +580,7 @@ mod tests {
         one.growing = spread(7000.0);
         (one.growing_writes, one.recycled_writes) = (spread(3.9), spread(1.0));
         let (segments, sureness) = text(&[one.clone()], "Segments");
-        assert!(segments.contains("2.0 times as many commits/s as a growing file"), "{segments}");
+        assert!(segments.contains("2.0 times as many commits/s as with a growing file"), "{segments}");
         assert!(segments.contains("1.0 device writes in place of 3.9") && sureness == Sureness::Sure, "{segments}");
         (one.recycled, one.growing) = (one.growing, one.recycled);
         assert!(text(&[one.clone()], "Segments").0.starts_with("Not recycled segments"), "{one:?}");
@@ -507,9 +588,22 @@ mod tests {
         assert!(text(&[one.clone()], "Segments").0.contains("no clear difference"));
         one.files_hashed = spread(500.0);
         let (hashed, _) = text(&[one.clone()], "Hashed");
-        assert!(hashed.starts_with("Not hashed directories on ext4: flat ones gives 2.0 times"), "{hashed}");
+        assert!(hashed.starts_with("Not hashed directories on ext4: with flat ones 2.0 times"), "{hashed}");
         one.growing = None;
         assert_eq!(text(&[one], "Segments").0, "");
+    }
+
+    #[test]
+    fn only_what_is_clear_is_advised() {
+        let mut one = place("ext4", 5000.0, 1000.0);
+        (one.recycled, one.growing) = (spread(14_000.0), spread(7000.0));
+        (one.files_hashed, one.files_reused) = (spread(500.0), spread(1010.0));
+        assert_eq!(
+            summary(&[one.clone(), place("tmpfs", 9e9, 9e9)]).unwrap(),
+            "Put the queue on ext4, whether it is one log or files. Then recycle the log's segments; keep the directories of \
+             queue files flat."
+        );
+        assert_eq!(summary(&[place("tmpfs", 1.0, 1.0)]), None);
     }
 
     #[test]

@@ -5,13 +5,13 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
+use stentor_lab::load::crlf;
 use stentor_lab::{Recorder, Scenario};
 use stentor_lists::subscribers::{self, Seen};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 
 use super::DemoError;
-use crate::lab::crlf;
 
 /// The built-in post.
 const MESSAGE: &[u8] = include_bytes!("../../../../examples/demo.eml");

@@ -1,5 +1,7 @@
 //! The pictures of a report.
 
+use std::collections::BTreeMap;
+
 use stentor_measure::Report;
 use stentor_measure::chart::{Chart, Kind, Series, Span};
 
@@ -11,8 +13,10 @@ use super::{Analysis, Line};
 
 /// Pictures of one kind of operation each are drawn for so many.
 const EACH_MAX: usize = 12;
-/// Functions of the picture of calls.
+/// Functions of the picture of calls, and bars in all.
 const FUNCTIONS_MAX: usize = 12;
+const FUNCTIONS_MIN: usize = 5;
+const BARS_MAX: usize = 72;
 /// Lines of a waterfall, and the shortest one, as a share of the whole.
 const LINES_MAX: usize = 36;
 const LINE_SHARE_MIN: f64 = 0.004;
@@ -52,18 +56,19 @@ fn calls(merged: &[Merged<'_>]) -> Chart {
         let calls = sums[at].get(step).map_or(0, |sum| sum.calls);
         calls as f64 / merged[at].operations().max(1) as f64
     };
-    let mut steps: Vec<(&super::Step, f64)> = Vec::new();
-    for (at, sums) in sums.iter().enumerate() {
-        for step in sums.keys().filter(|step| !matches!(step.layer, Layer::Scheduler | Layer::Unattributed)) {
-            let calls = per_operation(at, step);
-            match steps.iter_mut().find(|(known, _)| known == &step) {
-                Some((_, most)) => *most = most.max(calls),
-                None => steps.push((step, calls)),
-            }
+    // Those that matter most anywhere.
+    let mut weights: BTreeMap<&super::Step, f64> = BTreeMap::new();
+    for (one, sums) in merged.iter().zip(&sums) {
+        let told =
+            |step: &super::Step| !matches!(step.layer, Layer::Application | Layer::Scheduler | Layer::Unattributed);
+        for (step, sum) in sums.iter().filter(|(step, _)| told(step)) {
+            let weight = weights.entry(step).or_default();
+            *weight = weight.max(sum.inclusive as f64 / (one.wall() as f64).max(1.0));
         }
     }
+    let mut steps: Vec<(&super::Step, f64)> = weights.into_iter().collect();
     steps.sort_by(|a, b| b.1.total_cmp(&a.1));
-    steps.truncate(FUNCTIONS_MAX);
+    steps.truncate((BARS_MAX / merged.len()).clamp(FUNCTIONS_MIN, FUNCTIONS_MAX));
     let series = merged::labels(merged)
         .into_iter()
         .enumerate()

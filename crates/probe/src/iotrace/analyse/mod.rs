@@ -64,6 +64,7 @@ impl Analysis {
             helpers.extend(threads);
             groups.push(group);
         }
+        add_workers(&history, &traced.generator, &mut helpers);
         let events = &traced.trace.events;
         let (from, to) = (events.first().map_or(0, |e| e.ns), events.last().map_or(0, |e| e.ns));
         let ran = tally::running(&history, from, to);
@@ -108,6 +109,21 @@ fn disks(traced: &Traced) -> HashMap<u32, u32> {
         Some((device.mounted.0 << 20 | device.mounted.1, disk))
     });
     pair.filter(|(mounted, disk)| mounted != disk).into_iter().collect()
+}
+
+/// Workers whose jobs came from the generator or from who worked for it, as those of a loop device: nobody waits for them
+/// but through a request.
+fn add_workers(history: &timeline::History, generator: &BTreeSet<i32>, helpers: &mut BTreeSet<i32>) {
+    for job in &history.jobs {
+        let is_for_it = match job.queued.map(|origin| origin.cause) {
+            Some(timeline::Cause::Thread { tid, .. }) => generator.contains(&tid) || helpers.contains(&tid),
+            Some(timeline::Cause::Request(_)) => true,
+            _ => false,
+        };
+        if is_for_it {
+            helpers.insert(job.tid);
+        }
+    }
 }
 
 /// The generator switches tracing off between its operations: the longest silence there is where. Found by its length,

@@ -471,7 +471,7 @@ impl Reader<'_> {
         let (layer, name) = rules::worker::job(text(event, self.fields.function), queue.as_deref());
         let job = self.history.jobs.len() as u32;
         let is_throttle = layer == Layer::Block && name == rules::HELD;
-        self.history.jobs.push(Job { queued, started: event.ns, is_throttle });
+        self.history.jobs.push(Job { tid: event.tid, queued, started: event.ns, is_throttle });
         let step = self.history.steps.id(layer, &name);
         self.thread(event.tid).forget_spans();
         let node = self.history.node(ROOT, step);

@@ -39,7 +39,6 @@ pub struct Line {
     /// Nanoseconds from the operation's start.
     pub start: u64,
     pub end: u64,
-    pub exclusive: u64,
 }
 
 /// All operations of a kind.
@@ -139,27 +138,32 @@ fn add_steps(frames: &Frames, sums: &mut HashMap<StepId, StepTally>) {
     }
 }
 
-/// Frames in order of their begin, each below the one around it.
+/// Frames in order of their begin, each below the one around it. What comes and goes has a line each time.
 fn lines(history: &History, frames: &Frames, start: u64) -> Vec<Line> {
-    let mut below: Vec<Vec<usize>> = vec![Vec::new(); frames.all.len()];
-    for (at, frame) in frames.all.iter().enumerate().skip(1).filter(|(_, frame)| frame.first <= frame.last) {
-        below[frame.parent as usize].push(at);
+    // (begin, end, frame) by the frame around it.
+    let mut below: Vec<Vec<(u64, u64, usize)>> = vec![Vec::new(); frames.all.len()];
+    for (at, frame) in frames.all.iter().enumerate().skip(1) {
+        if !frame.is_parts() && frame.first <= frame.last {
+            below[frame.parent as usize].push((frame.first, frame.last, at));
+        }
+    }
+    for (at, from, to) in &frames.parts {
+        below[frames.all[*at as usize].parent as usize].push((*from, *to, *at as usize));
     }
     let mut out = Vec::new();
-    let mut stack = vec![0];
-    while let Some(at) = stack.pop() {
+    let mut stack: Vec<(u64, u64, usize)> = vec![(0, 0, 0)];
+    while let Some((from, to, at)) = stack.pop() {
         let frame = &frames.all[at];
         if at != 0 {
             out.push(Line {
                 step: history.steps.get(frame.step).clone(),
                 depth: frame.depth - 1,
-                start: frame.first.saturating_sub(start),
-                end: frame.last.saturating_sub(start),
-                exclusive: frame.exclusive,
+                start: from.saturating_sub(start),
+                end: to.saturating_sub(start),
             });
         }
         let mut children = std::mem::take(&mut below[at]);
-        children.sort_by_key(|at| std::cmp::Reverse(frames.all[*at].first));
+        children.sort_by_key(|(from, ..)| std::cmp::Reverse(*from));
         stack.extend(children);
     }
     out

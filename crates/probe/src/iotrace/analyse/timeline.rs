@@ -77,6 +77,7 @@ pub struct Origin {
 /// A kernel worker's job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Job {
+    pub tid: i32,
     pub queued: Option<Origin>,
     pub started: u64,
     /// It lets throttled requests go.

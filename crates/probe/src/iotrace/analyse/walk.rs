@@ -54,6 +54,8 @@ pub struct Frames {
     pub threads: Vec<i32>,
     /// Waits that are no span of a thread, one by one.
     pub waits: Vec<(StepId, u64)>,
+    /// (frame, from, to) of what has no beginning and end of its own, in order of time.
+    pub parts: Vec<(u32, u64, u64)>,
 }
 
 pub struct Walker<'a> {
@@ -87,6 +89,11 @@ impl Frame {
     /// No span of a thread and no request: it has no beginning and end of its own.
     pub fn is_wait(&self) -> bool {
         self.instance >= FIXED
+    }
+
+    /// A wait, or a request, which may come and go.
+    pub fn is_parts(&self) -> bool {
+        self.instance >= REQUESTS
     }
 }
 
@@ -163,16 +170,22 @@ impl Walker<'_> {
         frame
     }
 
-    fn give(&mut self, frame: u32, from: u64, to: u64) {
+    fn give(&mut self, number: u32, from: u64, to: u64) {
         if from >= to {
             return;
         }
-        let frame = &mut self.frames.all[frame as usize];
+        let frame = &mut self.frames.all[number as usize];
         frame.exclusive += to - from;
         frame.first = frame.first.min(from);
         frame.last = frame.last.max(to);
         if frame.is_wait() {
             self.frames.waits.push((frame.step, to - from));
+        }
+        if frame.is_parts() {
+            match self.frames.parts.last_mut() {
+                Some((last, _, end)) if (*last, *end) == (number, from) => *end = to,
+                _ => self.frames.parts.push((number, from, to)),
+            }
         }
     }
 
