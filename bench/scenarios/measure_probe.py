@@ -16,7 +16,7 @@ WRITES_PER_S = 200
 WITHIN = 0.15
 # Short turns and many: a virtual disk changes its mind within seconds.
 TURNS_MIN = 15
-SLOW_TURNS = 5
+SLOW_TURNS = 3
 REAL_TIME = ["chrt", "--rr", "1"]
 MIB = 1 << 20
 # (name, octets of a write, fio's options for the file's state, ours, seconds on the disk, MiB of the file)
@@ -25,7 +25,7 @@ SYNC_WORK = (
     ("overwritten_64k", 65536, ["--overwrite=1"], ["--file", "recycled"], 0.5, 256),
     ("preallocated_4k", 4096, ["--overwrite=0", "--fallocate=native"], ["--file", "preallocated"], 0.5, 256),
 )
-SLOW_SECONDS = 4.0
+SLOW_SECONDS = 3.0
 RAW_MIB = 512
 RAW_BLOCK = MIB
 # (our mode, fio's options, the direction in fio's JSON)
