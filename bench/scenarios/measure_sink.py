@@ -23,8 +23,8 @@ LENGTH = 4096
 CASES = {
     "each": ([], 8_000),
     "kept": (["-d"], 40_000),
-    "each_50": (["-r", "50"], 2_000),
-    "kept_50": (["-d", "-r", "50"], 2_000),
+    "each_50": (["-r", "50"], 3_000),
+    "kept_50": (["-d", "-r", "50"], 3_000),
 }
 # More threads than sessions, so that none waits.
 MODELS = {

@@ -307,7 +307,7 @@ impl Client {
         }
     }
 
-    /// With RST: an orderly end would leave each connection's port in TIME_WAIT for a minute, and the next run without.
+    /// With RST: an orderly end would leave each connection's port in `TIME_WAIT` for a minute, and the next run without.
     fn close_all(&mut self) {
         for held in self.held.drain(..).flatten() {
             // Failing that, it is closed all the same.

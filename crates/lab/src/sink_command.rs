@@ -60,9 +60,10 @@ pub struct SinkArgs {
     /// What must be on the disk before the 250.
     #[arg(long, value_enum, default_value = "file", requires = "store")]
     pub sync: Sync,
-    /// Threads that write files for the event loops.
-    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1024), requires = "store")]
-    pub store_threads: u16,
+    /// Threads that write files for the event loops (default: 16, so that syncs of some files share the disk's time; 1
+    /// without syncs, as creating files in one directory takes turns anyway).
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024), requires = "store")]
+    pub store_threads: Option<u16>,
     #[command(flatten)]
     pub recording: Recording,
     /// So many recipients and domains are in the report: those that got most (not with `--record counters`).
@@ -137,7 +138,7 @@ impl SinkArgs {
             threads,
             stack_bytes: self.stack_kib as usize * KIB,
             store,
-            store_threads: usize::from(self.store_threads),
+            store_threads: usize::from(self.store_threads.unwrap_or(if self.sync == Sync::None { 1 } else { 16 })),
         })
     }
 }
