@@ -40,6 +40,7 @@ enum Role {
 #[derive(Clone, Copy, Debug)]
 enum Resolved {
     Push(Token, StepId),
+    PushAfter(Token, Token, StepId),
     Pop(Token),
     Mark(StepId, Marked),
     WaitAfter(Token, StepId),
@@ -186,6 +187,7 @@ fn resolve(history: &mut History, kind: &str) -> Resolved {
     let Some((_, act)) = rules::every().find(|(event, _)| *event == kind) else { return Resolved::Keep };
     match *act {
         Act::Push(token, layer, name) => Resolved::Push(token, history.steps.id(layer, name)),
+        Act::PushAfter(before, token, layer, name) => Resolved::PushAfter(before, token, history.steps.id(layer, name)),
         Act::Pop(token) => Resolved::Pop(token),
         Act::Mark(layer, name) => {
             let mark = if name == rules::QUEUE_BIO { Marked::Bio } else { Marked::Fleeting };
@@ -297,11 +299,10 @@ impl Reader<'_> {
             return;
         }
         match act {
-            Resolved::Push(token, step) => {
-                thread.cut(token);
-                let parent = thread.top();
-                let node = self.history.node(parent, step);
-                self.thread(event.tid).begin(event.ns, token, node);
+            Resolved::Push(token, step) => self.push(event, token, step),
+            Resolved::PushAfter(before, token, step) => {
+                thread.cut(before);
+                self.push(event, token, step);
             }
             Resolved::Pop(token) => thread.end(event.ns, token),
             Resolved::Mark(step, kind) => self.mark(event, step, kind),
@@ -312,6 +313,13 @@ impl Reader<'_> {
             Resolved::Clear => thread.marked(event.ns, None),
             Resolved::Keep => {}
         }
+    }
+
+    fn push(&mut self, event: &Event, token: Token, step: StepId) {
+        self.thread(event.tid).cut(token);
+        let parent = self.thread(event.tid).top();
+        let node = self.history.node(parent, step);
+        self.thread(event.tid).begin(event.ns, token, node);
     }
 
     fn mark(&mut self, event: &Event, step: StepId, kind: Marked) {

@@ -281,6 +281,26 @@ fn a_missing_end_lasts_until_the_call_ends() {
 }
 
 #[test]
+fn a_sync_on_btrfs_writes_pages_and_then_logs() {
+    let mut made = Made::new();
+    made.at(0, APP, "syscalls/sys_enter_fsync");
+    made.at(2, APP, "btrfs/btrfs_sync_file");
+    made.at(5, APP, "btrfs/extent_writepage");
+    made.at(20, APP, "btrfs/btrfs_ordered_extent_lookup_for_logging");
+    made.at(22, APP, "writeback/folio_wait_writeback");
+    made.switch(24, APP, 0, true);
+    made.event(30, 1, 0, Event::SOFTIRQ, "irq/softirq_entry", &[("vec", n(1))]);
+    made.event(34, 1, 0, Event::SOFTIRQ, "sched/sched_waking", &[("pid", n(i64::from(APP)))]);
+    made.switch(34, 0, APP, false);
+    made.at(40, APP, "btrfs/btrfs_cow_block");
+    made.at(50, APP, "syscalls/sys_exit_fsync");
+    let analysis = made.analysis(0, 50);
+    assert_eq!(step(&analysis, "write pages"), (1, 15, 15));
+    assert_eq!(step(&analysis, "log the file"), (1, 2 + 16, 30));
+    assert_eq!(layers(&analysis)[&Layer::PageCache], 2 + 10);
+}
+
+#[test]
 fn who_could_run_and_did_not_waits_for_the_scheduler() {
     let mut made = Made::new();
     made.at(0, APP, "syscalls/sys_enter_write");

@@ -1,7 +1,7 @@
 //! btrfs. Most of its tracepoints stand alone; `btrfs_transaction_commit` comes at the end of a commit and says nothing of
 //! its beginning.
 
-use super::Act::{Clear, Mark, Pop, Push, Wait};
+use super::Act::{Clear, Mark, Pop, Push, PushAfter, Wait};
 use super::{Rule, Token};
 use crate::iotrace::analyse::layer::Layer::{FileSystem, Journal};
 
@@ -16,7 +16,7 @@ pub const RULES: &[Rule] = &[
     ("btrfs/btrfs_ordered_extent_add", Mark(FileSystem, "add the ordered extent")),
     ("btrfs/btrfs_ordered_extent_start", Wait(FileSystem, "wait for the ordered extent")),
     // From here on a sync waits for its data and writes the log tree, its root and the superblock.
-    ("btrfs/btrfs_ordered_extent_lookup_for_logging", Push(Token::Log, Journal, "log the file")),
+    ("btrfs/btrfs_ordered_extent_lookup_for_logging", PushAfter(Token::Pages, Token::Log, Journal, "log the file")),
     // Back from the page cache: trees of the file system, or the log's.
     ("btrfs/btrfs_tree_lock", Clear),
     ("btrfs/btrfs_tree_read_lock", Clear),

@@ -54,6 +54,8 @@ pub enum Token {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Act {
     Push(Token, Layer, &'static str),
+    /// Ends the first, begins the second.
+    PushAfter(Token, Token, Layer, &'static str),
     Pop(Token),
     Mark(Layer, &'static str),
     Wait(Layer, &'static str),
