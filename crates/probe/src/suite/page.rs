@@ -35,8 +35,9 @@ table{border-collapse:collapse;font-size:12.5px;font-variant-numeric:tabular-num
 th,td{padding:3px 9px;text-align:right;border-bottom:1px solid #e6eaee;white-space:nowrap;vertical-align:top}
 th{white-space:normal;vertical-align:bottom;font-weight:500;color:#5b6775;min-width:56px;border-bottom:1px solid #8a95a1}
 td.text,th.text{text-align:left}
-td.long{white-space:normal;min-width:240px}
-caption{text-align:left;padding:4px 9px 6px 0;font-size:13px;color:#5b6775}
+td.long{white-space:normal;min-width:200px;overflow-wrap:anywhere}
+td:first-child,th:first-child{position:sticky;left:0;background:#fff}
+p.caption{margin:14px 0 2px;font-size:13px;color:#5b6775;break-after:avoid}
 .range{color:#8a95a1;font-size:11px;display:block}
 figure{margin:14px 0;break-inside:avoid}
 figure svg{max-width:100%;height:auto;display:block}
@@ -141,8 +142,8 @@ fn shown(table: &Table) -> Markup {
     let is_text: Vec<bool> = (0..titles.len()).map(|at| table.is_text(at)).collect();
     let text = |at: usize| if is_text[at] { "text" } else { "" };
     html! {
+        p.caption { (table.title) }
         div.scroll { table {
-            caption { (table.title) }
             thead { tr { @for (at, title) in titles.iter().enumerate() { th class=(text(at)) { (title) } } } }
             tbody { @for row in &rows { tr {
                 @for (at, cell) in row.iter().enumerate() {
