@@ -144,8 +144,8 @@ impl Drop for Preparing {
 }
 
 pub struct JournalLog {
-    // Ends before the journal does.
-    preparing: Preparing,
+    /// Ends before the journal does.
+    preparing: Option<Preparing>,
     journal: Journal,
     batch: Batch,
     record_bytes: usize,
@@ -202,7 +202,7 @@ impl JournalLog {
         if !journal.has_ready() && journal.space().free_disk_bytes < options.segment_bytes {
             return Err(Trouble::Io(io::ErrorKind::StorageFull.into()));
         }
-        let preparing = Preparing::of(&journal)?;
+        let preparing = Some(Preparing::of(&journal)?);
         let mut log = JournalLog { preparing, journal, batch: Batch::new(), record_bytes, sync_ns, folder, options };
         log.warm_up()?;
         Ok(log)
@@ -246,13 +246,15 @@ impl Log for JournalLog {
         IS_OWNER.with(|is| is.set(false));
         outcome.map_err(committing)?;
         if !self.journal.has_ready() {
-            self.preparing.nudge();
+            self.preparing.iter().for_each(Preparing::nudge);
         }
         Ok(self.sync_ns.load(Ordering::Relaxed))
     }
 
     /// By a replay of the same directory: what is behind the last checkpoint.
     fn found(&mut self, record_bytes: usize, epoch: u32) -> io::Result<Found> {
+        // It makes, names and removes files, which would not be there any more when they are to be copied.
+        self.preparing = None;
         let mut scan = Scan::new(record_bytes, epoch);
         let copy = self.folder.with_extension("copy");
         copy_all(&self.folder, &copy)?;
