@@ -299,6 +299,7 @@ impl Journal {
                 self.draining.extend(self.segments.remove(&generation));
             }
         }
+        let mut ready = Vec::new();
         for segment in std::mem::take(&mut self.draining) {
             if Arc::strong_count(&segment.file) > 1 {
                 self.draining.push(segment);
@@ -306,10 +307,15 @@ impl Journal {
                 self.pool.discard(segment.slot);
             } else {
                 self.statistics.recycled += 1;
-                self.pool.give(Ready { slot: segment.slot, file: segment.file });
+                ready.push(Ready { slot: segment.slot, file: segment.file });
             }
         }
+        // First the room that they have left, then they: in the other order they would be removed as too many, and others
+        // made in their place.
         self.limit_pool();
+        for segment in ready {
+            self.pool.give(segment);
+        }
     }
 
     /// Bytes that all files may take.

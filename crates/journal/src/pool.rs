@@ -76,10 +76,16 @@ impl Pool {
         Pool { disk, segment_bytes, ready_min, state: Mutex::new(state), bytes_prepared: AtomicU64::new(0) }
     }
 
+    /// The one that is taken is in use from now on, so there is room for one less, until the owner says what there is room for
+    /// ([`Pool::limit`]): else another would be filled in its place at once, and removed when the next is given back.
     pub fn take(&self) -> Option<Ready> {
         let mut state = self.state.lock();
         let ready = state.ready.pop();
-        state.is_wanted &= ready.is_none();
+        if ready.is_some() {
+            state.is_wanted = false;
+            state.ready_max = state.ready_max.saturating_sub(1);
+            state.made_max = state.made_max.saturating_sub(1);
+        }
         ready
     }
 

@@ -331,6 +331,40 @@ fn segments_go_round_without_being_made_again() {
     assert_eq!((late.bytes_prepared, late.unprepared), (early.bytes_prepared, early.unprepared), "{late:?}");
 }
 
+#[test]
+fn where_nothing_stays_two_segments_take_turns() {
+    let segment_bytes = 64 * 4096;
+    let disk = SimDisk::new(26);
+    let options = stentor_journal::Options { segment_bytes, reserve_segments: 0, seed: 1, ..Default::default() };
+    let (mut journal, _) = Journal::open(Arc::new(disk.clone()), options, &mut |_| Ok(())).unwrap();
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    let preparer = journal.preparer();
+    std::thread::scope(|scope| {
+        // Whenever it can, so also between a segment's taking and the end of the commit that took it.
+        scope.spawn(|| {
+            while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                preparer.prepare().unwrap();
+            }
+        });
+        let mut batch = Batch::new();
+        for round in 0..4000u64 {
+            batch.record(&[7; 6000]);
+            if journal.checkpoint_running() {
+                journal.end_checkpoint(&mut batch);
+            } else if journal.checkpoint_due() {
+                journal.begin_checkpoint(&mut batch);
+            }
+            journal.commit(&mut batch, round).unwrap();
+        }
+        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    let statistics = journal.statistics();
+    assert!(statistics.recycled > 90, "{statistics:?}");
+    // The first ones, and no more.
+    assert!(statistics.bytes_prepared <= 3 * segment_bytes, "{statistics:?}");
+    assert!(disk_bytes(&disk) <= 3 * segment_bytes as usize, "{}", disk_bytes(&disk));
+}
+
 /// A journal with 200 small contents in old segments, every tenth of which is live: there is something to clean.
 fn with_stragglers(disk: &SimDisk) -> Journal {
     let (mut journal, _, _) = open(disk).unwrap();
