@@ -58,7 +58,7 @@ fn figure(row: &Value, name: &str) -> f64 {
 }
 
 fn steps(report: &Value) -> BTreeSet<&str> {
-    rows(report, "steps").iter().filter_map(|row| row["step"].as_str()).collect()
+    rows(report, "every-step").iter().filter_map(|row| row["step"].as_str()).collect()
 }
 
 /// What holds for every traced operation, on whatever file system.

@@ -32,7 +32,8 @@ pub fn fill(analyses: &[Analysis], report: &mut Report) {
     report.tables.push(layers(&merged, "layers-percent", "Share of each layer, percent", Show::Share));
     report.tables.push(percentiles(&merged));
     report.tables.push(functions(&merged));
-    report.tables.push(steps(&merged));
+    report.tables.push(steps(&merged, "steps", STEP_SHARE_MIN));
+    report.details.push(steps(&merged, "every-step", 0.0));
     report.tables.push(interference(&merged));
     report.tables.push(people(&merged));
     report.tables.push(cpus(&merged));
@@ -251,7 +252,8 @@ fn column_name(label: &str) -> String {
     name
 }
 
-fn steps(merged: &[Merged<'_>]) -> Table {
+/// Those with less than `share_min` of the time, inclusive, are one row.
+fn steps(merged: &[Merged<'_>], name: &str, share_min: f64) -> Table {
     let columns = columns(&[
         ("layer", "layer"),
         ("step", "step"),
@@ -266,12 +268,12 @@ fn steps(merged: &[Merged<'_>]) -> Table {
         ("total_ms", "total ms"),
     ]);
     let title = "Steps: us/call and its percentiles are inclusive";
-    let mut table = Table::new("steps", title, columns);
+    let mut table = Table::new(name, title, columns);
     for one in merged {
         let (operations, wall) = (one.operations().max(1) as f64, one.wall() as f64);
         let mut sums: Vec<(Step, StepTally)> = summed(one).into_iter().collect();
         sums.sort_by_key(|(step, sum)| (std::cmp::Reverse(sum.exclusive), step.clone()));
-        let small = |sum: &StepTally| (sum.inclusive as f64) < STEP_SHARE_MIN * wall;
+        let small = |sum: &StepTally| (sum.inclusive as f64) < share_min * wall;
         let (rest, shown): (Vec<_>, Vec<_>) = sums.into_iter().partition(|(_, sum)| small(sum));
         for (step, sum) in shown {
             let mut row = head(one);
