@@ -180,6 +180,10 @@ def _write(path, text):
 def _disk_of(folder):
     """major:minor of the whole disk that a folder is on, as control groups name it."""
     number = os.stat(folder).st_dev
+    if os.major(number) == 0:
+        # btrfs has numbers of its own; the mount's source is the device.
+        source = subprocess.run(["findmnt", "-n", "-o", "SOURCE", "-T", folder], capture_output=True, text=True).stdout.strip()
+        number = os.stat(source).st_rdev if source.startswith("/dev/") else number
     device = os.path.realpath(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}")
     if os.path.exists(f"{device}/partition"):
         device = os.path.dirname(device)

@@ -44,11 +44,12 @@ ZRAM_MIB = 1024
 
 def main():
     options = parse()
-    shutil.rmtree(options.out, ignore_errors=True)
-    os.makedirs(options.out)
+    os.makedirs(options.out, exist_ok=True)
     bench = Bench(ROOT, options.binary, 1)
     with contextlib.ExitStack() as stack:
         places = make_places(bench, stack)
+        wanted = options.places.split(",") if options.places else list(places)
+        places = {name: place for name, place in places.items() if name in wanted}
         for part in options.parts.split(","):
             {"files": files, "servers": servers, "relay": relay}[part](bench, places, options)
 
@@ -106,9 +107,13 @@ def servers(bench, places, options):
     for name, place in places.items():
         sink = SmtpSink(bench.work, free_port()).start()
         try:
-            for made in (Stentor(bench.binary, place, sink.port), Postfix(place, sink.port)):
+            made_by = {"stentor": lambda: Stentor(bench.binary, place, sink.port), "postfix": lambda: Postfix(place, sink.port)}
+            for who in options.servers.split(","):
+                made = made_by[who]()
                 try:
                     trace_server(bench, made, name, options)
+                except (BenchError, OSError, subprocess.TimeoutExpired) as error:
+                    print(f"{made.name} on {name}: {error}", flush=True)
                 finally:
                     made.stop()
                     shutil.rmtree(made.folder, ignore_errors=True)
@@ -130,7 +135,7 @@ def trace_server(bench, server, place, options):
         out = os.path.join(options.out, f"{server.name}-{lap}-{place.replace(' ', '-')}")
         argv = [bench.binary, "probe", "iotrace", server.folder, "--pid", str(server.group.pids()[0])]
         argv += ["--seconds", str(options.seconds), "--buffer-kib", "65536", "--memory-mib", "1024", "--runs", "1", "--quiet"]
-        source = load_for(server.port, options.seconds + 2)
+        source = load_for(server.port)
         try:
             time.sleep(0.5)
             report = traced([*argv, "--plot", "png"], out)
@@ -142,10 +147,10 @@ def trace_server(bench, server, place, options):
         table(report, "layers-us", ("work",))
 
 
-def load_for(port, seconds):
+def load_for(port):
     argv = ["smtp-source", "-d", "-s", str(SESSIONS), "-m", "10000000", "-l", str(LENGTH), "-f", "a@source.example"]
     argv += ["-t", "reader@sink.example", f"127.0.0.1:{port}"]
-    return subprocess.Popen(["timeout", str(seconds + 30), *argv], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 def relay(bench, places, options):
@@ -171,15 +176,23 @@ def checked(argv):
 
 
 def table(report, name, heads):
+    """Exclusive microseconds by layer, the median beside them, and how much of the journal's commits, all below them included."""
     calls = {tuple(row[head] for head in heads): row for row in report["tables"]["operations"]}
-    print("| " + " | ".join([*heads, "n", *LAYERS, "sum"]) + " |")
+    journal = {
+        tuple(row[head] for head in heads): row["inclusive_us"]["median"]
+        for row in report["tables"]["layers"] if row["layer"] == "journal"
+    }
+    print("| " + " | ".join([*heads, "n", "p50", *LAYERS, "sum", "journal with all below"]) + " |")
     for row in report["tables"][name]:
         key = tuple(row[head] for head in heads)
-        count = calls.get(key, {}).get("operations")
-        count = count["median"] if isinstance(count, dict) else count
-        cells = [row.get(layer) for layer in (*LAYERS, "sum")]
+        call = calls.get(key, {})
+        cells = [middle(call.get("p50_us")), *(row.get(layer) for layer in (*LAYERS, "sum")), journal.get(key)]
         shown = ["-" if cell is None else f"{cell:.1f}" for cell in cells]
-        print("| " + " | ".join([*map(str, key), str(count), *shown]) + " |", flush=True)
+        print("| " + " | ".join([*map(str, key), str(middle(call.get("operations_per_run"))), *shown]) + " |", flush=True)
+
+
+def middle(cell):
+    return cell["median"] if isinstance(cell, dict) else cell
 
 
 def write(path, text):
@@ -191,6 +204,8 @@ def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--binary", default=os.path.join(ROOT, "target/release/stentor"))
     parser.add_argument("--parts", default="files,servers,relay")
+    parser.add_argument("--servers", default="stentor,postfix")
+    parser.add_argument("--places", default="", help="of: system disk, ext4, xfs, btrfs, ext4 on zram; empty: all")
     parser.add_argument("--messages", type=int, default=1500)
     parser.add_argument("--seconds", type=int, default=2)
     parser.add_argument("--out", default=os.path.join(ROOT, "target/bench/storage"))
