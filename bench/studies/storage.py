@@ -155,7 +155,7 @@ def load_for(port):
 
 def relay(bench, places, options):
     argv = [bench.binary, "lab", "compare", "stentor", "postfix", "--stentor", bench.binary, "--quiet"]
-    argv += ["--messages", str(options.messages), "--runs", "3", "--sync", "both", "--sessions", "each"]
+    argv += ["--messages", str(options.messages), "--runs", "2", "--sync", "both", "--sessions", "each"]
     argv += ["--out", os.path.join(options.out, "relay"), "--plot", "png"]
     queues = [*places.values(), "/dev/shm"]
     argv += [word for queue in queues for word in ("--queue", queue)]

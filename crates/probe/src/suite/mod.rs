@@ -26,7 +26,7 @@ use stentor_measure::{Guardian, MeasureError, OutputArgs, Place, Progress, Repor
 use figures::{Figures, Parts};
 use plan::Plan;
 
-const LOOP_MIB: u64 = 448;
+const LOOP_MIB: u64 = 640;
 const PAGE_NAME: &str = "probe-suite.html";
 
 #[derive(Args, Clone, Debug)]
