@@ -163,6 +163,20 @@ impl Server {
         rustix::process::kill_process(pid, signal).expect("the server runs");
     }
 
+    /// Stops all of its threads, and waits until they stand: the signal alone returns before that.
+    pub fn suspend(&self) {
+        self.signal(Signal::STOP);
+        let tasks = format!("/proc/{}/task", self.pid());
+        crate::wait_until("every thread stands", || {
+            let tasks = std::fs::read_dir(&tasks).expect("the server runs");
+            tasks.flatten().all(|task| {
+                let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+                // `pid (name) state ...`; a thread that has ended has no file.
+                stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(['T', 't']))
+            })
+        });
+    }
+
     /// `kill -9`.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {

@@ -70,7 +70,7 @@ fn commands_before_the_banner() {
     let lab = lab();
     let server = Server::builder().lab(&lab).start();
     // The octets are there when the server accepts the connection.
-    server.signal(Signal::STOP);
+    server.suspend();
     let mut client = server.connect();
     client.raw(b"EHLO early.example\r\nMAIL FROM:<evil@home.example>\r\nRCPT TO:<victim@one.example>\r\nDATA\r\n");
     server.signal(Signal::CONT);
