@@ -6,6 +6,21 @@ use std::path::Path;
 use stentor_measure::output::Scratch;
 use stentor_measure::{Machine, MeasureError, Place};
 
+/// Why a cell has no figures.
+#[derive(Debug)]
+pub enum Trouble {
+    /// This system or file system cannot do it: said in the table, and the others go on.
+    NotHere(String),
+    Io(io::Error),
+    Stopped,
+}
+
+impl From<io::Error> for Trouble {
+    fn from(error: io::Error) -> Trouble {
+        Trouble::Io(error)
+    }
+}
+
 /// Folder of our own below `directory`; a refusal says what to do.
 pub fn scratch(directory: &Path) -> Result<Scratch, MeasureError> {
     Scratch::make(directory).map_err(|error| match error {

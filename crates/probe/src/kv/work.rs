@@ -57,6 +57,7 @@ pub fn run(case: &Case, args: &KvArgs, folder: &Path, device: Option<&Device>, s
     let expected = Expected {
         record_bytes: case.record_bytes as usize,
         per_transaction: case.per_transaction as usize,
+        #[cfg(feature = "lmdb")]
         records_max: args.records + case.per_transaction,
     };
     let mut engine = engine::open(case.kind, folder, &expected).ok_or_else(|| Broken("not built in".to_owned()))??;

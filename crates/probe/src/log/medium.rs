@@ -9,27 +9,14 @@ use std::time::Instant;
 use rustix::fs::{Advice, FallocateFlags, OFlags, fadvise, fallocate};
 
 use super::plan::{Cell, FileKind, SyncCall, Way};
+pub use crate::trouble::Trouble;
+
 use super::record::{Found, Scan};
 use super::uring::{Durable, Ring};
 
 const FILL_BYTES: usize = 1 << 20;
 /// Addresses of buffers for `O_DIRECT` are multiples of this; no device wants more.
 const ALIGN_BYTES: usize = 4096;
-
-/// Why a cell has no figures.
-#[derive(Debug)]
-pub enum Trouble {
-    /// This system or file system cannot do it: said in the table, and the others go on.
-    NotHere(String),
-    Io(io::Error),
-    Stopped,
-}
-
-impl From<io::Error> for Trouble {
-    fn from(error: io::Error) -> Trouble {
-        Trouble::Io(error)
-    }
-}
 
 /// A log under measurement.
 pub trait Log: Send {

@@ -10,25 +10,13 @@ use rustix::fs::{Advice, OFlags, fadvise};
 use stentor_measure::counters::{DeviceCounters, process_cpu};
 use stentor_measure::{Histogram, Stop};
 
+pub use crate::trouble::Trouble;
+
 use super::{FileState, Mode};
 
 const FILL_BYTES: usize = 1 << 20;
 /// Addresses of buffers for `O_DIRECT` are multiples of this.
 const ALIGN_BYTES: usize = 4096;
-
-#[derive(Debug)]
-pub enum Trouble {
-    /// This file system cannot do it.
-    NotHere(String),
-    Io(io::Error),
-    Stopped,
-}
-
-impl From<io::Error> for Trouble {
-    fn from(error: io::Error) -> Trouble {
-        Trouble::Io(error)
-    }
-}
 
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {

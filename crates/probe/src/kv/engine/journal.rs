@@ -174,7 +174,12 @@ mod tests {
     #[test]
     fn a_full_life_with_checkpoints_keeps_what_lives() {
         let home = tempfile::tempdir().unwrap();
-        let expected = Expected { record_bytes: 64 * 1024, per_transaction: 16, records_max: 4000 };
+        let expected = Expected {
+            record_bytes: 64 * 1024,
+            per_transaction: 16,
+            #[cfg(feature = "lmdb")]
+            records_max: 4000,
+        };
         let mut store = open(home.path(), &expected).unwrap();
         let mut contents = Contents::new(expected.record_bytes);
         for round in 0..80_u64 {

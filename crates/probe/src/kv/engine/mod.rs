@@ -115,7 +115,7 @@ pub struct Expected {
     pub record_bytes: usize,
     pub per_transaction: usize,
     /// LMDB's map does not grow.
-    #[cfg_attr(not(feature = "lmdb"), allow(dead_code))]
+    #[cfg(feature = "lmdb")]
     pub records_max: u64,
 }
 
@@ -166,7 +166,12 @@ mod tests {
 
     #[test]
     fn every_engine_keeps_what_it_is_given() {
-        let expected = Expected { record_bytes: 700, per_transaction: 7, records_max: 70 };
+        let expected = Expected {
+            record_bytes: 700,
+            per_transaction: 7,
+            #[cfg(feature = "lmdb")]
+            records_max: 70,
+        };
         let mut tried = 0;
         for kind in Kind::ALL {
             let home = tempfile::tempdir().unwrap();
