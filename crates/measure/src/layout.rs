@@ -79,9 +79,9 @@ impl Layout<'_> {
         let head = if numbered { vec![Part::RowNumber] } else { keys.to_vec() };
         let mut blocks = vec![head.clone()];
         for part in keys.iter().filter(|_| numbered).chain(figures) {
-            let is_full = blocks.last().is_some_and(|block| {
-                block.len() > head.len() && self.widths(block) + 2 + self.width(*part) > columns
-            });
+            let is_full = blocks
+                .last()
+                .is_some_and(|block| block.len() > head.len() && self.widths(block) + 2 + self.width(*part) > columns);
             if is_full {
                 blocks.push(head.clone());
             }
