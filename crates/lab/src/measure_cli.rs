@@ -8,8 +8,8 @@ pub enum Measure {
     /// Send load; report rates, the time of each step, errors by code.
     #[command(after_help = "\
   stentor lab source 127.0.0.1:2525 --messages 5000 --connections 20
-  stentor lab source 127.0.0.1:2525 --seconds 60 --rate 500 --poisson --out results --plot      # an open loop
-  stentor lab source mx1:25 mx2:25 --message ~/Maildir --session-each --bind 127.0.0.2-127.0.0.50")]
+  stentor lab source 127.0.0.1:2525 --seconds 60 --rate 500 --poisson --out results --plot
+  stentor lab source mx1:25 mx2:25 --message ~/Maildir --bind 127.0.0.2-127.0.0.50")]
     Source(Box<crate::load::SourceArgs>),
     /// Say how many messages per hour this machine could reach at best, by the smallest set of steps.
     #[command(after_help = "\
@@ -19,10 +19,10 @@ pub enum Measure {
     Limit(crate::limit::LimitArgs),
     /// Send the same work through several mail servers by turns: rates, CPU, memory, writes, syncs.
     #[command(after_help = "\
-  stentor lab compare                            # Stentor, and Postfix if it is installed and this is root
-  stentor lab compare stentor postfix --queue /mnt/ext4 --queue /mnt/xfs --queue /dev/shm --sync both
+  stentor lab compare          # Stentor, and Postfix if it is installed and this is root
+  stentor lab compare stentor postfix --queue /mnt/ext4 --queue /mnt/xfs --sync both
   stentor lab compare stentor my-exim.toml --sessions both --messages 5000 --out results --plot
-  stentor lab compare --contestant name=old,target=127.0.0.1:25,pid=812,queue=/var/spool --sink 127.0.0.1:2526")]
+  stentor lab compare --contestant name=old,target=127.0.0.1:25,pid=812 --sink 127.0.0.1:2526")]
     Compare(Box<crate::compare::CompareArgs>),
 }
 

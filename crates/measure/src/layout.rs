@@ -2,8 +2,9 @@
 //! nothing longer than its lines.
 //!
 //! A table that is too wide is cut into blocks of columns, one below the other. Each begins with the columns that say what a
-//! row is of, or, where these would take most of the room, with the row's number.
+//! row is of, or, where these would take most of the room or do not tell rows apart, with the row's number.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use crate::table::Table;
@@ -13,6 +14,15 @@ use crate::table::Table;
 enum Part {
     RowNumber,
     Column(usize),
+}
+
+impl Part {
+    fn of(self, row: &[String]) -> &str {
+        match self {
+            Part::RowNumber => "",
+            Part::Column(at) => &row[at],
+        }
+    }
 }
 
 struct Layout<'a> {
@@ -69,13 +79,19 @@ impl Layout<'_> {
         parts.iter().map(|part| 2 + self.width(*part)).sum()
     }
 
+    /// Whether no two rows have the same in all of these.
+    fn tell_apart(&self, keys: &[Part]) -> bool {
+        let of = |row: &Vec<String>| keys.iter().map(|key| key.of(row)).collect::<Vec<_>>().join("\0");
+        self.rows.iter().map(of).collect::<BTreeSet<_>>().len() == self.rows.len()
+    }
+
     fn blocks(&self, visible: &[usize], columns: Option<usize>) -> Vec<Vec<Part>> {
         let parts: Vec<Part> = visible.iter().map(|at| Part::Column(*at)).collect();
         let Some(columns) = columns.filter(|columns| self.widths(&parts) > *columns) else { return vec![parts] };
         let is_key = |at: &&usize| self.table.is_text(**at) || self.table.columns[**at].folds;
         let keys = visible.iter().take_while(is_key).count().min(visible.len() - 1);
         let (keys, figures) = parts.split_at(keys);
-        let numbered = self.rows.len() > 1 && (keys.is_empty() || self.widths(keys) > columns / 2);
+        let numbered = self.rows.len() > 1 && (self.widths(keys) > columns / 2 || !self.tell_apart(keys));
         let head = if numbered { vec![Part::RowNumber] } else { keys.to_vec() };
         let mut blocks = vec![head.clone()];
         for part in keys.iter().filter(|_| numbered).chain(figures) {
@@ -171,6 +187,11 @@ mod tests {
         let expected = "A table\n  #  place                    first\n  1  /a/very/long/folder  1,000,000\n  2  /a/very/long/folder  2,000,000\n\n  \
                         #     second      third\n  1  1,000,001  1,000,002\n  2  2,000,001  2,000,002\n";
         assert_eq!(folded, expected);
+        for row in &mut wide.rows {
+            row[0] = Cell::text("same");
+        }
+        let folded = table(&wide, Some(30));
+        assert!(folded.starts_with("A table\n  #  place      first\n  1  same   1,000,000\n  2  same"), "{folded}");
     }
 
     #[test]

@@ -9,8 +9,8 @@ use stentor_measure::{MeasureError, OutputArgs};
 pub enum Command {
     /// Metadata operations as a mail queue does them: create, write, sync, rename, remove.
     #[command(after_help = "\
-Without any of --size, --processes, --hash-depth, --names and --sync a short selection is measured; with some of them, all
-their combinations. Files are made in a folder of our own below DIR, and removed.
+Without any of --size, --processes, --hash-depth, --names and --sync a short selection is measured,
+with some of them all combinations. Files are in a folder of our own below DIR, which is removed.
 
   stentor probe fs /var/spool --out results --plot
   stentor probe fs /var/spool --sync both --names new,reused --hash-depth 0,1,2 --processes 1,4,16")]
@@ -20,18 +20,18 @@ their combinations. Files are made in a folder of our own below DIR, and removed
 Lists make all combinations. docs/measuring.md says what is timed.
 
   stentor probe log /var/spool
-  stentor probe log /var/spool --file growing,recycled --way pwrite,dsync,uring,journal --record-bytes 4K --per-sync 1,100
+  stentor probe log /var/spool --file growing,recycled --way pwrite,dsync,uring,journal
   chrt --rr 1 stentor probe log /var/spool      # as root, on a machine that has other work")]
     Log(crate::log::LogArgs),
     /// Embedded engines and our own journal: durable inserts, look-ups, deletes.
     #[command(after_help = "\
   stentor probe kv /var/spool
-  stentor probe kv /var/spool --engines journal,sqlite --record-bytes 512,4K,64K --records 20000 --seconds 1")]
+  stentor probe kv /var/spool --engines journal,sqlite --record-bytes 512,64K --seconds 1")]
     Kv(crate::kv::KvArgs),
     /// Sequential throughput of a directory, buffered and direct.
     #[command(after_help = "\
   stentor probe raw /var/spool
-  stentor probe raw /var/spool --mode write-sync,write-direct --block-bytes 1M --file-mib 1024 --seconds 5")]
+  stentor probe raw /var/spool --mode write-sync,read-direct --block-bytes 1M --file-mib 1024")]
     Raw(crate::raw::RawArgs),
     /// What it costs to ask another process on this machine: TCP, Unix sockets, pipes.
     #[command(after_help = "\
