@@ -3,6 +3,7 @@
 //! Promise: nothing but a folder of its own below the given directory is written to, and it is removed at the end, also
 //! after Ctrl-C; figures that could not be measured are missing and not estimated.
 
+mod again;
 pub mod cli;
 pub mod fs;
 pub mod iotrace;

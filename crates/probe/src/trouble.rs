@@ -60,8 +60,8 @@ pub fn busy(machine: &Machine) -> Option<String> {
     })
 }
 
-/// Refuses work that would fill the file system.
-pub fn check_room(place: &Place, needed_mib: u64) -> Result<(), MeasureError> {
+/// Refuses work that would fill the file system. `options`: those that make it less.
+pub fn check_room(place: &Place, needed_mib: u64, options: &str) -> Result<(), MeasureError> {
     // Somebody else lives there too.
     let spare_mib = needed_mib / 10 + 1;
     if place.free_mib >= needed_mib + spare_mib {
@@ -69,7 +69,7 @@ pub fn check_room(place: &Place, needed_mib: u64) -> Result<(), MeasureError> {
     }
     Err(MeasureError::Refused(format!(
         "{} has {} MiB free, and this measurement takes up to {needed_mib} MiB (and some to spare): choose less with \
-         --file-mib, or another directory",
+         {options}, or another directory",
         place.directory.display(),
         place.free_mib
     )))

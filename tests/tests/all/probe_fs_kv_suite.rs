@@ -163,21 +163,54 @@ fn signal(child: &Child, signal: Signal) {
     kill_process(Pid::from_child(child), signal).expect("it is there");
 }
 
+/// A long measurement that has files in its folder.
+fn at_work(command: &str, folder: &Path) -> Child {
+    let long = ["--time-max-s", "3000", if command == "fs" { "--files" } else { "--records" }, "100000"];
+    let mut words = vec![command, folder.to_str().expect("a plain path"), "--quiet"];
+    if command == "fs" {
+        // Nothing synced: quick to stop, and as many files as anybody could leave.
+        words.extend(["--processes", "2", "--sync", "none"]);
+    }
+    let child = probe(&words).args(long).stderr(Stdio::piped()).spawn().expect("it runs");
+    wait_until("it works", || {
+        let within = |entry: fs::DirEntry| fs::read_dir(entry.path()).into_iter().flatten().count() > 0;
+        fs::read_dir(folder).into_iter().flatten().flatten().any(within)
+    });
+    child
+}
+
+/// Processes that have this folder among their arguments.
+fn processes_of(folder: &Path) -> usize {
+    let name = folder.to_str().expect("a plain path");
+    let entries = fs::read_dir("/proc").expect("it is there").flatten();
+    let of = |entry: &fs::DirEntry| fs::read(entry.path().join("cmdline")).unwrap_or_default();
+    entries.filter(|entry| String::from_utf8_lossy(&of(entry)).contains(name)).count()
+}
+
 #[test]
 fn a_signal_ends_it_and_leaves_nothing() {
     for command in ["fs", "kv"] {
-        let (folder, path) = folder();
-        let long = ["--time-max-s", "3000", if command == "fs" { "--files" } else { "--records" }, "100000"];
-        let mut child =
-            probe(&[command, &path]).args(long).arg("--quiet").stderr(Stdio::piped()).spawn().expect("it runs");
-        wait_until("it works", || {
-            let within = |entry: fs::DirEntry| fs::read_dir(entry.path()).into_iter().flatten().count() > 0;
-            fs::read_dir(folder.path()).into_iter().flatten().flatten().any(within)
-        });
+        let (folder, _) = folder();
+        let mut child = at_work(command, folder.path());
         signal(&child, Signal::INT);
         let status = child.wait().expect("it ends");
         assert!(!status.success());
         is_empty(folder.path());
+        assert_eq!(processes_of(folder.path()), 0);
+    }
+}
+
+#[test]
+fn a_kill_leaves_neither_files_nor_processes() {
+    for command in ["fs", "kv"] {
+        let (folder, _) = folder();
+        let mut child = at_work(command, folder.path());
+        signal(&child, Signal::KILL);
+        child.wait().expect("it ends");
+        wait_until("its processes have ended and its folder is gone", || {
+            let left = fs::read_dir(folder.path()).into_iter().flatten().count();
+            processes_of(folder.path()) == 0 && left == 0
+        });
     }
 }
 

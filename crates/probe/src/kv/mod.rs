@@ -72,7 +72,7 @@ pub fn measure(args: &KvArgs, stop: &Stop, progress: &mut Progress) -> Result<Re
     let scratch = scratch(&args.directory)?;
     let place = Place::of(&args.directory).map_err(MeasureError::file(&args.directory))?;
     let largest = args.record_bytes.iter().max().copied().unwrap_or(0) * args.records;
-    check_room(&place, SPACE_MIB_MIN + SPACE_FACTOR * (largest >> 20))?;
+    check_room(&place, SPACE_MIB_MIN + SPACE_FACTOR * (largest >> 20), "--records or --record-bytes")?;
     let device = place.device.clone();
     let mut report = report::begin(args, place);
     let runs = repeat(args.output.runs, stop, |number| {

@@ -116,7 +116,7 @@ pub fn measure(options: &LogArgs, stop: &Stop, progress: &mut Progress) -> Resul
     options.check(&cells)?;
     let scratch = scratch(&options.dir)?;
     let place = Place::of(&options.dir).map_err(MeasureError::file(&options.dir))?;
-    check_room(&place, options.needed_mib(&cells))?;
+    check_room(&place, options.needed_mib(&cells), "--file-mib, --writers or --per-sync")?;
     let lines = options.lines(&cells, &scratch, &place, stop, progress)?;
     drop(scratch);
     Ok(tables::report(options, place, &lines))

@@ -110,7 +110,7 @@ pub fn measure(options: &RawArgs, stop: &Stop, progress: &mut Progress) -> Resul
     let scratch = scratch(&options.dir)?;
     let place = Place::of(&options.dir).map_err(MeasureError::file(&options.dir))?;
     let files = if options.file == FileState::New { 2 } else { 1 };
-    check_room(&place, files * options.file_mib)?;
+    check_room(&place, files * options.file_mib, "--file-mib")?;
     progress.part("laying the file out");
     let bounds = Bounds { time: Duration::from_secs_f64(options.seconds), file_bytes: options.file_mib << 20 };
     let failed = |error: Trouble| match error {
