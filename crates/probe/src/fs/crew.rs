@@ -43,7 +43,7 @@ enum Said {
     Done {
         began_ns: u64,
         ended_ns: u64,
-        times: Times,
+        times: Box<Times>,
     },
     /// An error of the file system, by its number.
     Failed(i32),
@@ -71,7 +71,7 @@ pub fn run(
     for member in &mut crew {
         match member.line(stop)?.as_str() {
             READY => {}
-            other => return Err(failed(error_of(parsed(other)?))),
+            other => return Err(failed(error_of(&parsed(other)?))),
         }
     }
     // What was prepared is not to be written while it is measured.
@@ -90,7 +90,7 @@ pub fn run(
                 outcome.cycles += times.cycle.count();
                 outcome.times.merge(&times);
             }
-            failure @ Said::Failed(_) => return Err(failed(error_of(failure))),
+            failure @ Said::Failed(_) => return Err(failed(error_of(&failure))),
         }
     }
     let after = device.and_then(|device| DeviceCounters::read(&device.number));
@@ -103,9 +103,9 @@ fn parsed(line: &str) -> Result<Said, MeasureError> {
     serde_json::from_str(line).map_err(|error| MeasureError::Process(io::Error::other(format!("{error}: {line:.80}"))))
 }
 
-fn error_of(said: Said) -> io::Error {
+fn error_of(said: &Said) -> io::Error {
     match said {
-        Said::Failed(number) => io::Error::from_raw_os_error(number),
+        Said::Failed(number) => io::Error::from_raw_os_error(*number),
         Said::Done { .. } => io::Error::other("a process was done before it began"),
     }
 }
@@ -208,7 +208,7 @@ fn as_worker(args: &FsArgs, case: &Case, number: u32) -> io::Result<Said> {
     begin.recv().map_err(|_| io::ErrorKind::BrokenPipe)?;
     let began_ns = now_ns();
     worker.work(args.files, time_max(args), &stop)?;
-    Ok(Said::Done { began_ns, ended_ns: now_ns(), times: std::mem::take(&mut worker.times) })
+    Ok(Said::Done { began_ns, ended_ns: now_ns(), times: Box::new(std::mem::take(&mut worker.times)) })
 }
 
 /// An octet there is the sign to begin, which is passed on; its end is the sign to stop, at any time.
@@ -242,11 +242,12 @@ mod tests {
     fn what_a_process_says_is_understood() {
         let mut times = Times::default();
         times.cycle.add(7);
-        let line = serde_json::to_string(&Said::Done { began_ns: 1, ended_ns: u64::MAX, times }).unwrap();
+        let line =
+            serde_json::to_string(&Said::Done { began_ns: 1, ended_ns: u64::MAX, times: Box::new(times) }).unwrap();
         let Said::Done { began_ns: 1, ended_ns: u64::MAX, times } = parsed(&line).unwrap() else { panic!("{line}") };
         assert_eq!(times.cycle.count(), 1);
         let full = serde_json::to_string(&Said::Failed(28)).unwrap();
-        assert_eq!(error_of(parsed(&full).unwrap()).kind(), io::ErrorKind::StorageFull);
+        assert_eq!(error_of(&parsed(&full).unwrap()).kind(), io::ErrorKind::StorageFull);
         assert!(parsed("half a li").is_err());
     }
 }

@@ -2,11 +2,12 @@
 //!
 //! Promise: every combination of the options is a line of the table, with figures or with why there are none here; what is
 //! timed is said in `run.rs` and in docs/measuring.md. Two tables: `log`, one writer, over record sizes and records per
-//! sync; `group`, several writers, each alone or through one committer.
+//! sync; `group`, several writers, each alone or through one committer, that waits for them or does not.
 //!
 //! A run goes through all cells once; the first run is dropped; figures are of the others. The files are in a scratch folder.
 
 pub mod group;
+mod group_tables;
 mod journal;
 mod medium;
 mod plan;
@@ -137,8 +138,8 @@ impl LogArgs {
                     }
                     for &record_bytes in &self.group_record_bytes {
                         for &writers in self.writers.iter().filter(|writers| **writers > 0) {
-                            let both = [Commit::Alone, Commit::Grouped];
-                            cells.extend(both.map(|commit| Cell { record_bytes, writers, commit, ..cell }));
+                            let all = [Commit::Alone, Commit::Grouped, Commit::Paced];
+                            cells.extend(all.map(|commit| Cell { record_bytes, writers, commit, ..cell }));
                         }
                     }
                 }
@@ -188,11 +189,8 @@ impl LogArgs {
             cells.iter().filter(|cell| cell.way != Way::Journal).map(|cell| cell.file).collect();
         kinds.sort_by_key(|kind| *kind as u8);
         kinds.dedup();
-        let journals = cells.iter().filter(|cell| cell.way == Way::Journal).map(|cell| {
-            let files = if cell.commit == Commit::Grouped { 1 } else { cell.writers };
-            let lots = if cell.commit == Commit::Grouped { group::lots_max(cell) } else { 1 };
-            files * journal::space_mib(lots * cell.lot_bytes(), lots * cell.per_sync)
-        });
+        let journals = cells.iter().filter(|cell| cell.way == Way::Journal);
+        let journals = journals.map(|cell| (cell.files() * journal::Size::of(cell, self.file_mib << 20).bytes()) >> 20);
         let copies = if self.verify { 2 } else { 1 };
         kinds.len() as u64 * self.file_mib + copies * journals.max().unwrap_or(0)
     }
