@@ -17,10 +17,11 @@ use std::time::Duration;
 use clap::Args;
 use stentor_measure::{MeasureError, OutputArgs, Place, Progress, Report, Stop, repeat};
 
+use engine::Broken;
 pub use engine::Kind;
 use work::{Case, Outcome};
 
-use crate::trouble::{check_room, parse_bytes, scratch, show_bytes};
+use crate::trouble::{check_room, explain, parse_bytes, scratch, show_bytes};
 
 const RECORD_BYTES_MIN: u64 = 16;
 const RECORD_BYTES_MAX: u64 = 16 << 20;
@@ -83,9 +84,7 @@ pub fn measure(args: &KvArgs, stop: &Stop, progress: &mut Progress) -> Result<Re
             let outcome = work::run(case, args, &folder, device.as_ref(), stop);
             // What cannot be removed now goes with the whole folder.
             let _ = std::fs::remove_dir_all(&folder);
-            outcomes.push(outcome.map_err(|broken| {
-                MeasureError::Refused(format!("{}: {broken}; --engines leaves it out", case.name()))
-            })?);
+            outcomes.push(outcome.map_err(|broken| failed(args, case, &broken))?);
         }
         Ok::<_, MeasureError>(outcomes)
     })?;
@@ -98,6 +97,13 @@ pub fn measure(args: &KvArgs, stop: &Stop, progress: &mut Progress) -> Result<Re
     Ok(report)
 }
 
+fn failed(args: &KvArgs, case: &Case, broken: &Broken) -> MeasureError {
+    if broken.is_full() {
+        return explain(&args.directory, std::io::ErrorKind::StorageFull.into());
+    }
+    MeasureError::Refused(format!("{}: {broken}; --engines leaves it out", case.name()))
+}
+
 fn cases(args: &KvArgs) -> Result<Vec<Case>, MeasureError> {
     let refused = |why: String| Err(MeasureError::Refused(why));
     if !(args.time_max_s > 0.0 && args.time_max_s <= 3600.0) {
@@ -106,7 +112,7 @@ fn cases(args: &KvArgs) -> Result<Vec<Case>, MeasureError> {
     if let Some(kind) = args.engines.iter().find(|kind| !kind.is_built_in()) {
         let feature = kind.name().to_ascii_lowercase();
         return refused(format!(
-            "{} is not built in; build with: cargo build --release -p stentor-probe --example probe --features {feature}",
+            "{} is not built in; build with: cargo build --release -p stentor --features {feature}",
             kind.name()
         ));
     }
