@@ -17,12 +17,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use stentor_measure::{MeasureError, OutputArgs, Place, Progress, Report, Stop, repeat};
+use stentor_measure::{MeasureError, OutputArgs, Place, Progress, Report, Stop};
 
 pub use case::{Case, Names, Sync};
-use crew::Outcome;
 
-use crate::trouble::{check_room, parse_bytes, scratch, show_bytes};
+use crate::each_case;
+use crate::trouble::{check_room, parse_bytes, parse_seconds, scratch, show_bytes};
 
 const FILES_MAX: u32 = 10_000_000;
 /// Each takes two descriptors of ours, of which there are usually 1024.
@@ -38,7 +38,7 @@ pub struct FsArgs {
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=i64::from(FILES_MAX)))]
     pub files: u32,
     /// A run of a case ends after this time at the latest.
-    #[arg(long, default_value_t = 0.4, value_name = "SECONDS")]
+    #[arg(long, default_value_t = 0.4, value_name = "SECONDS", value_parser = parse_seconds)]
     pub time_max_s: f64,
     /// Octets of a file; several with commas: 4K,64K.
     #[arg(long, value_delimiter = ',', value_parser = parse_bytes, value_name = "BYTES")]
@@ -82,32 +82,15 @@ pub fn measure(args: &FsArgs, stop: &Stop, progress: &mut Progress) -> Result<Re
     check_room(&place, needed_mib(args, &cases), "--size, --queued or --processes")?;
     let mut report = report::begin(args, place);
     let device = report.places.first().and_then(|place| place.device.clone());
-    // All cases in each run, so that what the machine does besides meets all of them.
-    let runs = repeat(args.output.runs, stop, |number| {
-        let mut outcomes = Vec::new();
-        for (at, case) in cases.iter().enumerate() {
-            progress.step(|| format!("run {number}, case {} of {}: {}", at + 1, cases.len(), case.name()));
-            let folder = scratch.path().join(format!("{at}-{number}"));
-            outcomes.push(crew::run(case, args, &folder, device.as_ref(), stop)?);
-            // What cannot be removed now goes with the whole folder.
-            let _ = std::fs::remove_dir_all(&folder);
-        }
-        Ok::<_, MeasureError>(outcomes)
+    let all = each_case(&cases, Case::name, args.output.runs, &scratch, stop, progress, |case, folder| {
+        crew::run(case, args, folder, device.as_ref(), stop)
     })?;
-    if stop.is_set() {
-        return Err(MeasureError::Stopped);
-    }
-    let of_case = |at: usize| runs.iter().map(|outcomes| outcomes[at].clone()).collect();
-    let all: Vec<(Case, Vec<Outcome>)> = cases.iter().enumerate().map(|(at, case)| (*case, of_case(at))).collect();
     report::fill(&mut report, &all);
     Ok(report)
 }
 
 fn check(args: &FsArgs) -> Result<(), MeasureError> {
     let refused = |why: String| Err(MeasureError::Refused(why));
-    if !(args.time_max_s > 0.0 && args.time_max_s <= 3600.0) {
-        return refused(format!("--time-max-s {}: between 0 and 3600 seconds", args.time_max_s));
-    }
     if let Some(size) = args.size.iter().find(|size| **size > BYTES_MAX) {
         return refused(format!("--size {}: at most 1 GiB", show_bytes(*size)));
     }

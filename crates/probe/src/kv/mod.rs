@@ -15,13 +15,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use stentor_measure::{MeasureError, OutputArgs, Place, Progress, Report, Stop, repeat};
+use stentor_measure::{MeasureError, OutputArgs, Place, Progress, Report, Stop};
 
 use engine::Broken;
 pub use engine::Kind;
-use work::{Case, Outcome};
+use work::Case;
 
-use crate::trouble::{check_room, explain, parse_bytes, scratch, show_bytes};
+use crate::each_case;
+use crate::trouble::{check_room, explain, parse_bytes, parse_seconds, scratch, show_bytes};
 
 const RECORD_BYTES_MIN: u64 = 16;
 const RECORD_BYTES_MAX: u64 = 16 << 20;
@@ -49,7 +50,7 @@ pub struct KvArgs {
     #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     pub records: u64,
     /// Each of inserting, looking up and deleting ends after this time at the latest.
-    #[arg(long, default_value_t = 0.12, value_name = "SECONDS")]
+    #[arg(long, default_value_t = 0.12, value_name = "SECONDS", value_parser = parse_seconds)]
     pub time_max_s: f64,
     #[command(flatten)]
     pub output: OutputArgs,
@@ -76,23 +77,9 @@ pub fn measure(args: &KvArgs, stop: &Stop, progress: &mut Progress) -> Result<Re
     check_room(&place, SPACE_MIB_MIN + SPACE_FACTOR * (largest >> 20), "--records or --record-bytes")?;
     let device = place.device.clone();
     let mut report = report::begin(args, place);
-    let runs = repeat(args.output.runs, stop, |number| {
-        let mut outcomes = Vec::new();
-        for (at, case) in cases.iter().enumerate() {
-            progress.step(|| format!("run {number}, case {} of {}: {}", at + 1, cases.len(), case.name()));
-            let folder = scratch.path().join(format!("{at}-{number}"));
-            let outcome = work::run(case, args, &folder, device.as_ref(), stop);
-            // What cannot be removed now goes with the whole folder.
-            let _ = std::fs::remove_dir_all(&folder);
-            outcomes.push(outcome.map_err(|broken| failed(args, case, &broken))?);
-        }
-        Ok::<_, MeasureError>(outcomes)
+    let all = each_case(&cases, Case::name, args.output.runs, &scratch, stop, progress, |case, folder| {
+        work::run(case, args, folder, device.as_ref(), stop).map_err(|broken| failed(args, case, &broken))
     })?;
-    if stop.is_set() {
-        return Err(MeasureError::Stopped);
-    }
-    let of_case = |at: usize| runs.iter().map(|outcomes| outcomes[at].clone()).collect();
-    let all: Vec<(Case, Vec<Outcome>)> = cases.iter().enumerate().map(|(at, case)| (*case, of_case(at))).collect();
     report::fill(&mut report, &all);
     Ok(report)
 }
@@ -106,9 +93,6 @@ fn failed(args: &KvArgs, case: &Case, broken: &Broken) -> MeasureError {
 
 fn cases(args: &KvArgs) -> Result<Vec<Case>, MeasureError> {
     let refused = |why: String| Err(MeasureError::Refused(why));
-    if !(args.time_max_s > 0.0 && args.time_max_s <= 3600.0) {
-        return refused(format!("--time-max-s {}: between 0 and 3600 seconds", args.time_max_s));
-    }
     if let Some(kind) = args.engines.iter().find(|kind| !kind.is_built_in()) {
         let feature = kind.name().to_ascii_lowercase();
         return refused(format!(
@@ -160,7 +144,7 @@ mod tests {
         assert_eq!(cases(&args("kv --engines journal --record-bytes 512,4K --per-transaction 1")).unwrap().len(), 2);
         let said = |line: &str| cases(&args(line)).unwrap_err().to_string();
         assert!(said("kv --record-bytes 16M --per-transaction 100").contains("256M"));
-        assert!(said("kv --time-max-s 0").contains("seconds"));
+        assert!(Line::try_parse_from(["kv", "--time-max-s", "0"]).is_err());
         if !Kind::Lmdb.is_built_in() {
             assert!(said("kv --engines lmdb").contains("--features lmdb"));
         }

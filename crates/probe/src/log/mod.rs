@@ -25,7 +25,7 @@ use clap::{Args, value_parser};
 use stentor_measure::output::Scratch;
 use stentor_measure::{MeasureError, OutputArgs, Place, Progress, Report, Stop, repeat};
 
-use crate::trouble::{check_room, explain, parse_bytes, scratch};
+use crate::trouble::{check_room, explain, parse_bytes, parse_seconds, scratch};
 use medium::Trouble;
 use plan::{Cell, Commit, FileKind, SyncCall, Way, distinct};
 use run::{Bounds, Measured, Site};
@@ -69,7 +69,7 @@ pub struct LogArgs {
     #[arg(long, default_value_t = 0, value_parser = value_parser!(u64).range(0..=1_000_000))]
     pub gather_us: u64,
     /// A line ends after so long; its last commit is waited for.
-    #[arg(long, default_value_t = 0.2)]
+    #[arg(long, default_value_t = 0.2, value_parser = parse_seconds)]
     pub seconds: f64,
     /// A line ends after so many records.
     #[arg(long, value_parser = value_parser!(u64).range(1..))]
@@ -104,11 +104,7 @@ pub struct Line {
 }
 
 pub fn run(options: &LogArgs) -> Result<(), MeasureError> {
-    let stop = Stop::on_signals().map_err(MeasureError::Output)?;
-    let mut progress = options.output.progress();
-    let report = measure(options, &stop, &mut progress)?;
-    progress.clear();
-    options.output.finish(&report)
+    crate::run_measure(&options.output, |stop, progress| measure(options, stop, progress))
 }
 
 /// The measurement without its output, for other commands.
@@ -160,9 +156,6 @@ impl LogArgs {
     }
 
     fn check(&self, cells: &[Cell]) -> Result<(), MeasureError> {
-        if !(self.seconds > 0.0 && self.seconds <= 3600.0) {
-            return Err(MeasureError::Refused("--seconds must be over 0 and at most 3600".to_owned()));
-        }
         let Some(first) = cells.first() else {
             return Err(MeasureError::Refused("nothing to measure: give --writers, or no --group-only".to_owned()));
         };
