@@ -41,6 +41,7 @@ enum Role {
 enum Resolved {
     Push(Token, StepId),
     PushAfter(Token, Token, StepId),
+    PushOutside(Token, Token, StepId),
     Pop(Token),
     Mark(StepId, Marked),
     WaitAfter(Token, StepId),
@@ -147,6 +148,7 @@ pub fn read(trace: &Trace, disks: HashMap<u32, u32>, traced: &BTreeSet<i32>, gap
         }
         reader.feed(event);
     }
+    reader.history.requests.settled();
     reader.history
 }
 
@@ -188,6 +190,9 @@ fn resolve(history: &mut History, kind: &str) -> Resolved {
     match *act {
         Act::Push(token, layer, name) => Resolved::Push(token, history.steps.id(layer, name)),
         Act::PushAfter(before, token, layer, name) => Resolved::PushAfter(before, token, history.steps.id(layer, name)),
+        Act::PushOutside(outer, token, layer, name) => {
+            Resolved::PushOutside(outer, token, history.steps.id(layer, name))
+        }
         Act::Pop(token) => Resolved::Pop(token),
         Act::Mark(layer, name) => {
             let mark = if name == rules::QUEUE_BIO { Marked::Bio } else { Marked::Fleeting };
@@ -250,6 +255,7 @@ impl Reader<'_> {
         }
         self.cpus.clear();
         self.queued.clear();
+        self.history.requests.gap();
     }
 
     fn feed(&mut self, event: &Event) {
@@ -304,6 +310,10 @@ impl Reader<'_> {
                 thread.cut(before);
                 self.push(event, token, step);
             }
+            Resolved::PushOutside(outer, token, step) => match thread.is_within(outer) {
+                true => thread.end(event.ns, token),
+                false => self.push(event, token, step),
+            },
             Resolved::Pop(token) => thread.end(event.ns, token),
             Resolved::Mark(step, kind) => self.mark(event, step, kind),
             Resolved::WaitAfter(token, step) => {
@@ -510,6 +520,8 @@ impl Reader<'_> {
             return;
         }
         let rest = number(event, self.fields.new_sector);
+        let job =
+            if level == 0 { self.history.threads.get(&event.tid).map_or(NONE, |thread| thread.job) } else { NONE };
         let requests = &mut self.history.requests;
         match role {
             Role::Split => rest.map_or((), |rest| requests.split(device, sector, rest)),
@@ -518,7 +530,7 @@ impl Reader<'_> {
             Role::FrontMerge => requests.merged(device, sector, sectors, true),
             Role::RequestMerge => requests.swallowed(device, sector),
             Role::Insert => requests.inserted(device, sector, ns),
-            Role::Issue => requests.issued(device, sector, sectors, rwbs, ns),
+            Role::Issue => requests.issued(device, sector, sectors, rwbs, (ns, job)),
             Role::Requeue => requests.requeued(device, sector, ns),
             Role::Complete => {
                 let request = requests.completed(device, sector, sectors, rwbs, ns);

@@ -294,6 +294,10 @@ impl Thread {
         found.is_some()
     }
 
+    pub(super) fn is_within(&self, token: Token) -> bool {
+        self.stack.iter().any(|(open, _)| *open == token)
+    }
+
     pub(super) fn end(&mut self, ns: u64, token: Token) {
         self.cut(token);
         self.mark = None;

@@ -313,26 +313,39 @@ impl Walker<'_> {
         let end = if completed > 0 { completed.clamp(at, to) } else { to };
         let spans = self.history.requests.on_device(number, at, end);
         // A request that asks for a flush is inserted after it.
-        let first = spans.first().map_or(end, |(start, ..)| *start);
+        let first = spans.first().map_or(end, |span| span.start);
         if (at..first).contains(&inserted) {
             self.give_step(frame, fixed.plugged, at, inserted);
             at = inserted;
         }
-        for (start, stop, kind) in spans {
-            self.queue_time(number, frame, at, start);
-            let step = match kind {
+        for span in spans {
+            self.before_issue(number, span.job, frame, at, span.start);
+            let step = match span.kind {
                 Kind::Read => fixed.read,
                 Kind::Write => fixed.write,
                 Kind::Flush => fixed.flush,
                 Kind::Other => fixed.other,
             };
             // A request is one call, however often it is waited for.
-            let here = self.child(frame, step, REQUESTS | u64::from(number) << 2 | kind as u64);
-            self.give(here, start, stop);
-            at = stop;
+            let here = self.child(frame, step, REQUESTS | u64::from(span.number));
+            self.give(here, span.start, span.end);
+            at = span.end;
         }
         self.queue_time(number, frame, at, end);
         self.give_step(frame, fixed.completion, end.max(at), to);
+    }
+
+    /// Queued until it is issued. If a worker does that and has been asked to, the time until it runs is the scheduler's.
+    fn before_issue(&mut self, number: u32, job: u32, frame: u32, from: u64, to: u64) {
+        let job = self.history.jobs.get(job as usize);
+        let Some((asked, started)) = job.and_then(|job| Some((job.queued?.ns, job.started))) else {
+            return self.queue_time(number, frame, from, to);
+        };
+        let asked = asked.clamp(from, to.max(from));
+        let started = started.clamp(asked, to.max(asked));
+        self.queue_time(number, frame, from, asked);
+        self.give_step(frame, self.history.fixed.worker, asked, started);
+        self.queue_time(number, frame, started, to);
     }
 
     /// Queued in the block layer: the device's time as far as it was busy with others.
@@ -342,10 +355,10 @@ impl Walker<'_> {
         }
         let fixed = self.history.fixed;
         let mut at = from;
-        for (start, stop, _) in self.history.requests.others_on_device(number, from, to) {
-            self.give_step(frame, fixed.queued, at, start);
-            self.give_step(frame, fixed.busy, start, stop);
-            at = stop;
+        for other in self.history.requests.others_on_device(number, from, to) {
+            self.give_step(frame, fixed.queued, at, other.start);
+            self.give_step(frame, fixed.busy, other.start, other.end);
+            at = other.end;
         }
         self.give_step(frame, fixed.queued, at, to);
     }
