@@ -199,6 +199,7 @@ fn resolve(history: &mut History, kind: &str) -> Resolved {
             Resolved::Mark(history.steps.id(layer, name), mark)
         }
         Act::Wait(layer, name) => Resolved::Mark(history.steps.id(layer, name), Marked::Wait),
+        Act::Lock(layer, name) => Resolved::Mark(history.steps.id(layer, name), Marked::Lock),
         Act::WaitAfter(token, layer, name) => Resolved::WaitAfter(token, history.steps.id(layer, name)),
         Act::Clear => Resolved::Clear,
     }
@@ -403,7 +404,8 @@ impl Reader<'_> {
                 let step = self.history.steps.id(Layer::Journal, rules::WAIT_COMMIT);
                 Some(self.history.node(parent, step))
             }
-            _ => None,
+            Cause::Thread { .. } => None,
+            _ => Some(self.thread(tid)).filter(|thread| thread.is_at_lock()).map(|thread| thread.top()),
         };
         self.thread(tid).woken(event.ns, wake, waited_for);
     }

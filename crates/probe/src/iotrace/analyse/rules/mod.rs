@@ -62,6 +62,8 @@ pub enum Act {
     Pop(Token),
     Mark(Layer, &'static str),
     Wait(Layer, &'static str),
+    /// A `Wait` for a lock: only if a thread ends it, as its holder does. What a completion ends was a later wait.
+    Lock(Layer, &'static str),
     /// Both `Pop` and `Wait`.
     WaitAfter(Token, Layer, &'static str),
     Clear,

@@ -1,6 +1,6 @@
 //! XFS and iomap, on which it stands. Its tracepoints stand at the beginning of functions; the call's end ends them.
 
-use super::Act::{Clear, Mark, Pop, Push, PushOutside, Wait, WaitAfter};
+use super::Act::{Clear, Lock, Mark, Pop, Push, PushOutside, Wait, WaitAfter};
 use super::{COPY, Rule, Token};
 use crate::iotrace::analyse::layer::Layer::{FileSystem, Journal, PageCache};
 
@@ -24,7 +24,7 @@ pub const RULES: &[Rule] = &[
     ("xfs/xfs_map_blocks_alloc", Mark(FileSystem, "map blocks of pages")),
     ("xfs/xfs_file_fsync", Push(Token::Sync, FileSystem, "sync the file")),
     ("xfs/xfs_dir_fsync", Push(Token::Sync, FileSystem, "sync the directory")),
-    ("xfs/xfs_ilock", Wait(FileSystem, "lock the inode")),
+    ("xfs/xfs_ilock", Lock(FileSystem, "lock the inode")),
     ("xfs/xfs_iunlock", Clear),
     ("xfs/xfs_log_reserve", Push(Token::Reserve, Journal, "reserve log space")),
     ("xfs/xfs_log_reserve_exit", Pop(Token::Reserve)),

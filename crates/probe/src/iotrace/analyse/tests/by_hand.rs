@@ -237,6 +237,34 @@ fn of_a_commit_under_way_only_the_rest_counts() {
     assert!(analysis.groups[0].requests.is_empty());
 }
 
+/// Who takes a lock and then waits for a page was not kept from the lock.
+#[test]
+fn a_wait_behind_a_lock_is_not_for_the_lock() {
+    let told = |by_holder: bool| {
+        let mut made = Made::new();
+        made.at(0, APP, "syscalls/sys_enter_pread64");
+        made.at(2, APP, "xfs/xfs_file_buffered_read");
+        made.at(4, APP, "xfs/xfs_ilock");
+        made.block_on(1, 5, OTHER_THREAD, 0, "getrq", 8);
+        made.block_on(1, 6, OTHER_THREAD, 0, "rq_issue", 8);
+        made.switch(10, APP, 0, true);
+        if by_holder {
+            made.on(1, 60, OTHER_THREAD, 0, "sched/sched_waking", &[("pid", n(i64::from(APP)))]);
+        } else {
+            made.switch_on(1, 12, OTHER_THREAD, 0);
+            made.block_on(1, 60, 0, Event::SOFTIRQ, "rq_complete", 8);
+            made.on(1, 60, 0, Event::SOFTIRQ, "sched/sched_waking", &[("pid", n(i64::from(APP)))]);
+        }
+        made.switch(61, 0, APP, false);
+        made.at(70, APP, "syscalls/sys_exit_pread64");
+        let analysis = made.analysis(0, 70);
+        (step(&analysis, "lock the inode").2, layers(&analysis).get(&Layer::Device).copied())
+    };
+    // 4-10 it tries; what the holder did meanwhile, to its running again.
+    assert_eq!(told(true), (6 + 51, None));
+    assert_eq!(told(false), (6, Some(50)));
+}
+
 /// The device has one request of somebody else before it: its time, and not the queue's.
 #[test]
 fn a_request_behind_anothers_waits_for_the_device() {
