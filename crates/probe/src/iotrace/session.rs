@@ -207,10 +207,10 @@ fn check_room(options: &IotraceArgs, place: &Place, works: &[Work]) -> Result<()
 
 /// What makes the figures doubtful, with what to do.
 fn doubts(report: &mut Report, analyses: &[Analysis]) {
-    let lost: u64 = analyses.iter().map(|one| one.lost_in_all()).sum();
+    let lost: u64 = analyses.iter().map(Analysis::lost_in_all).sum();
     let marked = analyses.iter().filter(|one| one.lost_in_all() > 0).count();
     if lost > 0 {
-        let kept: u64 = analyses.iter().map(|one| one.events()).sum();
+        let kept: u64 = analyses.iter().map(Analysis::events).sum();
         let buffer_kib = analyses.iter().map(|one| one.buffer_kib).max().unwrap_or(0);
         let scope = analyses.first().map_or("", |one| one.scope.as_str());
         let at = Scope::EVERY.iter().position(|one| one.name() == scope).unwrap_or(1);

@@ -306,15 +306,12 @@ impl Reader<'_> {
             return;
         }
         match act {
-            Resolved::Push(token, step) => self.push(event, token, step),
+            Resolved::PushOutside(outer, token, _) if thread.is_within(outer) => thread.end(event.ns, token),
+            Resolved::Push(token, step) | Resolved::PushOutside(_, token, step) => self.push(event, token, step),
             Resolved::PushAfter(before, token, step) => {
                 thread.cut(before);
                 self.push(event, token, step);
             }
-            Resolved::PushOutside(outer, token, step) => match thread.is_within(outer) {
-                true => thread.end(event.ns, token),
-                false => self.push(event, token, step),
-            },
             Resolved::Pop(token) => thread.end(event.ns, token),
             Resolved::Mark(step, kind) => self.mark(event, step, kind),
             Resolved::WaitAfter(token, step) => {

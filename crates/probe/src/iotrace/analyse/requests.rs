@@ -220,9 +220,10 @@ impl Requests {
     /// The request that it was, if it had been seen before.
     pub fn completed(&mut self, device: u32, sector: i64, sectors: i64, rwbs: &str, ns: u64) -> Option<u32> {
         let key = self.key(device, sector);
-        let number = match is_flush(rwbs, sectors) {
-            true => self.flush_open.get_mut(&key.0)?.pop_front()?,
-            false => self.open.get(&key).copied()?,
+        let number = if is_flush(rwbs, sectors) {
+            self.flush_open.get_mut(&key.0)?.pop_front()?
+        } else {
+            self.open.get(&key).copied()?
         };
         let request = &mut self.all[number as usize];
         if request.issued > 0 {
