@@ -109,6 +109,7 @@ struct Reader<'a> {
 /// the trace and in order, before which tracing was off.
 pub fn read(trace: &Trace, disks: HashMap<u32, u32>, traced: &BTreeSet<i32>, gaps: &[usize]) -> History {
     let mut history = History::new(trace.threads.clone(), disks, traced);
+    history.has_switches = trace.kind("sched/sched_switch").is_some();
     let roles = trace.kinds.iter().map(|kind| role(&mut history, kind)).collect();
     let acts = trace.kinds.iter().map(|kind| resolve(&mut history, kind)).collect();
     let field = |name| trace.field(name);
@@ -274,7 +275,7 @@ impl Reader<'_> {
             cpu.has_handler = false;
         }
         let before = std::mem::replace(&mut cpu.tid, event.tid);
-        if before != event.tid && before > 0 {
+        if before != event.tid && before > 0 && self.history.has_switches {
             self.thread(before).lost();
         }
         if event.tid > 0 {
@@ -301,8 +302,10 @@ impl Reader<'_> {
 
     fn act(&mut self, event: &Event) {
         let act = self.acts.get(usize::from(event.kind)).copied().unwrap_or(Resolved::Keep);
+        // Without switches nothing says how long a mark lasts.
+        let is_unknown = matches!(act, Resolved::Mark(..)) && !self.history.has_switches;
         let thread = self.thread(event.tid);
-        if matches!(act, Resolved::Keep) || (thread.is_user && thread.call.is_none()) {
+        if is_unknown || matches!(act, Resolved::Keep) || (thread.is_user && thread.call.is_none()) {
             return;
         }
         match act {

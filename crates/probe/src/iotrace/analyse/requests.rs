@@ -260,11 +260,19 @@ impl Requests {
     /// When other requests kept the device busy.
     pub fn others_on_device(&self, number: u32, from: u64, to: u64) -> Vec<Service> {
         let served = self.served.get(&self.all[number as usize].device).map_or(&[][..], Vec::as_slice);
-        let end = served.partition_point(|(service, _)| service.start < to);
-        // Back to where all that began earlier is over.
-        let near = served[..end].iter().rev().take_while(|(_, until)| *until > from);
-        disjoint(near.map(|(service, _)| *service).filter(|service| service.number != number).collect(), from, to)
+        disjoint(near(served, from, to).filter(|service| service.number != number).collect(), from, to)
     }
+
+    /// When any device was busy.
+    pub fn on_any_device(&self, from: u64, to: u64) -> Vec<Service> {
+        disjoint(self.served.values().flat_map(|served| near(served, from, to)).collect(), from, to)
+    }
+}
+
+/// Of what is sorted, all that may overlap: back to where everything that began earlier is over.
+fn near(served: &[(Service, u64)], from: u64, to: u64) -> impl Iterator<Item = Service> {
+    let end = served.partition_point(|(service, _)| service.start < to);
+    served[..end].iter().rev().take_while(move |(_, until)| *until > from).map(|(service, _)| *service)
 }
 
 /// Cut to the time and to each other: what began first keeps what two have in common.

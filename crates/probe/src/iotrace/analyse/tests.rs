@@ -37,6 +37,8 @@ impl Made {
         for (tid, name) in [(APP, "app"), (JBD2, "jbd2/vda-8"), (WORKER, "kworker/u8:0")] {
             made.trace.threads.insert(tid, name.to_owned());
         }
+        // A trace has all kinds that were switched on.
+        Made::number(&mut made.trace.kinds, "sched/sched_switch");
         made
     }
 

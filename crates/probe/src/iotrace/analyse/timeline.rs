@@ -394,6 +394,8 @@ pub struct History {
     pub requests: Requests,
     pub threads: HashMap<i32, Thread>,
     pub names: BTreeMap<i32, String>,
+    /// Who runs when was traced. Else nothing tells when a thread waits, and only the device is told from its calls.
+    pub has_switches: bool,
     /// Of the traced threads, in order of their ends.
     pub calls: Vec<Call>,
 }
@@ -417,6 +419,7 @@ impl History {
             requests: Requests::with_disks(disks),
             threads,
             names,
+            has_switches: false,
             calls: Vec::new(),
         }
     }

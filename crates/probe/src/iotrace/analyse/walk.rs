@@ -22,7 +22,7 @@
 use std::collections::HashMap;
 
 use super::layer::{Layer, StepId};
-use super::requests::Kind;
+use super::requests::{Kind, Service};
 use super::timeline::{Cause, History, NONE, ROOT, State};
 
 /// Waits for waits for waits. Real chains have three or four links.
@@ -226,6 +226,7 @@ impl Walker<'_> {
                     let step = if tid == self.own { fixed.own_code } else { self.history.idle_step(tid) };
                     self.give_step(here, step, start, end);
                 }
+                State::Running if !self.history.has_switches => self.with_device(here, start, end),
                 State::Running => self.give(here, start, end),
                 State::Woken => self.give_step(here, fixed.woken, start, end),
                 State::Preempted => self.give_step(here, fixed.preempted, start, end),
@@ -233,6 +234,30 @@ impl Walker<'_> {
                 State::Unknown | State::Lost => self.give_step(here, fixed.unknown_state, start, end),
             }
         }
+    }
+
+    /// Where nothing says when it waits: the device's as long as one is busy, whoever for.
+    fn with_device(&mut self, frame: u32, from: u64, to: u64) {
+        let mut at = from;
+        for service in self.history.requests.on_any_device(from, to) {
+            self.give(frame, at, service.start);
+            self.give_service(frame, &service);
+            at = service.end;
+        }
+        self.give(frame, at, to);
+    }
+
+    fn give_service(&mut self, frame: u32, service: &Service) {
+        let fixed = self.history.fixed;
+        let step = match service.kind {
+            Kind::Read => fixed.read,
+            Kind::Write => fixed.write,
+            Kind::Flush => fixed.flush,
+            Kind::Other => fixed.other,
+        };
+        // A request is one call, however often it is waited for.
+        let here = self.child(frame, step, REQUESTS | u64::from(service.number));
+        self.give(here, service.start, service.end);
     }
 
     fn blocked(&mut self, frame: u32, from: u64, to: u64, wake: u32, depth: u32) {
@@ -320,15 +345,7 @@ impl Walker<'_> {
         }
         for span in spans {
             self.before_issue(number, span.job, frame, at, span.start);
-            let step = match span.kind {
-                Kind::Read => fixed.read,
-                Kind::Write => fixed.write,
-                Kind::Flush => fixed.flush,
-                Kind::Other => fixed.other,
-            };
-            // A request is one call, however often it is waited for.
-            let here = self.child(frame, step, REQUESTS | u64::from(span.number));
-            self.give(here, span.start, span.end);
+            self.give_service(frame, &span);
             at = span.end;
         }
         self.queue_time(number, frame, at, end);

@@ -265,6 +265,23 @@ fn a_wait_behind_a_lock_is_not_for_the_lock() {
     assert_eq!(told(false), (6, Some(50)));
 }
 
+/// `--scope device` has system calls and requests alone: no one knows who waits, but the device is not guessed at.
+#[test]
+fn without_switches_a_call_is_the_device_and_the_rest() {
+    let mut made = Made::new();
+    made.trace.kinds.clear();
+    made.at(0, APP, "syscalls/sys_enter_fsync");
+    made.block(10, APP, 0, "rq_issue", (DISK, 8, 8, "WS"));
+    made.block(30, WORKER, 0, "rq_complete", (DISK, 8, 8, "WS"));
+    made.block(35, JBD2, 0, "rq_issue", (DISK, 0, 0, "FF"));
+    made.block(80, 0, Event::SOFTIRQ, "rq_complete", (DISK, -1, 0, "FF"));
+    made.at(90, APP, "syscalls/sys_exit_fsync");
+    let analysis = made.analysis(0, 100);
+    let expected = expect([(Layer::Call, 10 + 5 + 10), (Layer::Device, 20 + 45), (Layer::Application, 10)]);
+    assert_eq!(layers(&analysis), expected);
+    assert_eq!((step(&analysis, "write"), step(&analysis, "flush")), ((1, 20, 20), (1, 45, 45)));
+}
+
 /// The device has one request of somebody else before it: its time, and not the queue's.
 #[test]
 fn a_request_behind_anothers_waits_for_the_device() {
