@@ -71,6 +71,10 @@ impl Histogram {
     }
 
     /// Exact, 0 of none.
+    pub fn sum(&self) -> u64 {
+        self.sum
+    }
+
     pub fn mean(&self) -> f64 {
         self.sum as f64 / self.count.max(1) as f64
     }
