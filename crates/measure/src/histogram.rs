@@ -2,13 +2,15 @@
 //!
 //! Values are plain numbers; the owner says the unit. The least and greatest are always exact.
 
+use serde::{Deserialize, Serialize};
+
 const FEW_MAX: usize = 64;
 /// Buckets per power of two; below this the buckets are exact.
 const STEPS: u64 = 128;
 const STEPS_LOG: u32 = STEPS.ilog2();
 
 /// A distribution of `u64` values.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Histogram {
     few: Vec<u64>,
     buckets: Vec<u32>,
