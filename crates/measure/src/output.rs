@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use stentor_plot::{Format, PlotError};
@@ -100,37 +100,5 @@ impl OutputArgs {
             }
         }
         Ok(written)
-    }
-}
-
-/// A folder of its own under a directory that is to be measured, removed with all that is in it when dropped.
-#[derive(Debug)]
-pub struct Scratch(PathBuf);
-
-impl Scratch {
-    /// The directory must exist: a mistyped one is not to be measured on another disk.
-    pub fn make(directory: &Path) -> Result<Scratch, MeasureError> {
-        if !directory.is_dir() {
-            return Err(MeasureError::Refused(format!("{} is no directory; make it first", directory.display())));
-        }
-        for number in 0_u32..1000 {
-            let path = directory.join(format!("stentor-probe-{}-{number}", std::process::id()));
-            match fs::create_dir(&path) {
-                Ok(()) => return Ok(Scratch(path)),
-                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-                Err(source) => return Err(MeasureError::File { path, source }),
-            }
-        }
-        Err(MeasureError::Refused(format!("{} is full of our leftovers; remove stentor-probe-*", directory.display())))
-    }
-
-    pub fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }

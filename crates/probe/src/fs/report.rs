@@ -1,7 +1,7 @@
 //! Tables, charts and words of `probe fs`.
 
+use stentor_measure::Scratch;
 use stentor_measure::chart::{Chart, Kind, Series};
-use stentor_measure::output::Scratch;
 use stentor_measure::{Cell, Column, Histogram, MeasureError, Place, Report, Spread, Table};
 
 use super::FsArgs;

@@ -1,9 +1,10 @@
 //! The command from options to report: chooses what is traced and who collects, repeats, and says what makes it doubtful.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use stentor_measure::output::Scratch;
+use stentor_measure::Scratch;
+use stentor_measure::machine::memory_free_mib;
 use stentor_measure::{Cell, Column, MeasureError, Place, Progress, Report, Stop, Table, repeat};
 
 use crate::iotrace::analyse::{self, Analysis};
@@ -31,7 +32,7 @@ pub fn run(options: &IotraceArgs) -> Result<(), MeasureError> {
     }
     let mut report = Report::new("probe-iotrace", "Where a write spends its life");
     let mut progress = options.output.progress();
-    let traced = if options.pid.is_some() || options.command {
+    let told = if options.pid.is_some() || options.command {
         programs(options, &mut report, &stop, &mut progress)?
     } else {
         generated(options, &mut report, &stop, &mut progress)?
@@ -40,11 +41,27 @@ pub fn run(options: &IotraceArgs) -> Result<(), MeasureError> {
     if stop.is_set() {
         return Err(MeasureError::Stopped);
     }
-    let analyses: Vec<Analysis> = traced.iter().map(Analysis::of).collect();
+    let (analyses, kinds): (Vec<Analysis>, Vec<Kinds>) = told.into_iter().unzip();
     analyse::present(&analyses, &mut report);
-    doubts(&mut report, &traced);
-    counts(&mut report, &traced);
+    doubts(&mut report, &analyses);
+    counts(&mut report, &analyses, &kinds);
     options.output.finish(&report)
+}
+
+/// How many events of each kind a run had.
+type Kinds = BTreeMap<String, u64>;
+
+/// What is kept of a run: not its events, of which no second run's may be in memory.
+fn told(traced: &Traced, progress: &mut Progress) -> (Analysis, Kinds) {
+    progress.part(&format!("{}: making sense of {} events", traced.name, traced.trace.events.len()));
+    let mut counts = vec![0_u64; traced.trace.kinds.len()];
+    for event in &traced.trace.events {
+        if let Some(count) = counts.get_mut(usize::from(event.kind)) {
+            *count += 1;
+        }
+    }
+    let kinds = traced.trace.kinds.iter().cloned().zip(counts).filter(|(_, count)| *count > 0).collect();
+    (Analysis::of(traced), kinds)
 }
 
 /// One run of the generator for each directory, kind of work and repetition.
@@ -53,13 +70,13 @@ fn generated(
     report: &mut Report,
     stop: &Stop,
     progress: &mut Progress,
-) -> Result<Vec<Traced>, MeasureError> {
+) -> Result<Vec<(Analysis, Kinds)>, MeasureError> {
     let works = options.works()?;
     let here = [PathBuf::from(".")];
     let directories = if options.directories.is_empty() { &here[..] } else { &options.directories };
     report.parameter("count", options.count);
     parameters(report, options);
-    let mut traced = Vec::new();
+    let mut all = Vec::new();
     // Each directory is looked at before the first is written to.
     let mut scratches = Vec::new();
     for directory in directories {
@@ -72,7 +89,7 @@ fn generated(
     for (scratch, place) in &scratches {
         report.places.push(place.clone());
         let below = Below::of(place);
-        let wanted = wanted(options, &below, Threads::Of(vec![own_thread()]));
+        let wanted = wanted(options, &below, Threads::Of(vec![own_thread()]))?;
         let mut tracer = Tracer::start(&tracefs, &wanted)?;
         let name = name_of(place);
         for work in &works {
@@ -80,26 +97,46 @@ fn generated(
                 progress.step(|| format!("{name}: {} octets, run {number}", work.size));
                 let key = u64::from(std::process::id()) << 32 | u64::from(number) << 8 | 1;
                 let run = Run { work: *work, count: options.count, key, buffer_kib: options.buffer_kib };
-                Ok::<_, MeasureError>((number, generate::run(scratch.path(), &run, &mut tracer, stop)?))
+                let made = generate::run(scratch.path(), &run, &mut tracer, stop)?;
+                if is_dropped(options, number) || stop.is_set() {
+                    return Ok(None);
+                }
+                if made.operations.len() < options.count as usize {
+                    report.warnings.push(format!(
+                        "{name}, {} octets, run {}: the memory for events was full after {} of {} operations, which are in \
+                         the figures; give more --memory-mib, or a smaller --count or --scope",
+                        work.size,
+                        number.max(1),
+                        made.operations.len(),
+                        options.count
+                    ));
+                }
+                let traced = Traced {
+                    name: name.clone(),
+                    place: Some(place.clone()),
+                    work: Some(*work),
+                    run: number.max(1),
+                    trace: made.trace,
+                    operations: made.operations,
+                    generator: BTreeSet::from([own_thread()]),
+                    tracer: BTreeSet::new(),
+                    devices: below.devices.clone(),
+                    traced_ns: made.traced_ns,
+                    scope: options.scope.name().to_owned(),
+                    buffer_kib: options.buffer_kib,
+                    missing: tracer.missing.clone(),
+                };
+                Ok::<_, MeasureError>(Some(told(&traced, progress)))
             })?;
-            traced.extend(runs.into_iter().map(|(number, made)| Traced {
-                name: name.clone(),
-                place: Some(place.clone()),
-                work: Some(*work),
-                run: number.max(1),
-                trace: made.trace,
-                operations: made.operations,
-                generator: BTreeSet::from([own_thread()]),
-                tracer: BTreeSet::new(),
-                devices: below.devices.clone(),
-                traced_ns: made.traced_ns,
-                scope: options.scope.name().to_owned(),
-                buffer_kib: options.buffer_kib,
-                missing: tracer.missing.clone(),
-            }));
+            all.extend(runs.into_iter().flatten());
         }
     }
-    Ok(traced)
+    Ok(all)
+}
+
+/// The first of several: it warms up.
+fn is_dropped(options: &IotraceArgs, number: u32) -> bool {
+    number == 0 && options.output.runs > 1
 }
 
 /// The trace of a process or of a command.
@@ -108,7 +145,7 @@ fn programs(
     report: &mut Report,
     stop: &Stop,
     progress: &mut Progress,
-) -> Result<Vec<Traced>, MeasureError> {
+) -> Result<Vec<(Analysis, Kinds)>, MeasureError> {
     let place = match options.directories.as_slice() {
         [] => None,
         [directory] => Some(Place::of(directory).map_err(MeasureError::file(directory))?),
@@ -133,51 +170,83 @@ fn programs(
         || options.program.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" "),
         |pid| format!("process {pid}"),
     );
-    let followed = repeat(options.output.runs, stop, |number| {
-        progress.part(&format!("{name}: run {number}"));
-        let held = if options.command { Some(Held::start(&options.program)?) } else { None };
-        let roots = match (&held, options.pid) {
-            (Some(held), _) => vec![held.pid()],
-            (None, Some(pid)) => program::tree(pid)?,
-            (None, None) => Vec::new(),
-        };
-        let mut tracer = Tracer::start(&tracefs, &wanted(options, &below, Threads::Tree(roots.clone())))?;
-        let followed = program::follow(&mut tracer, &roots, held, options.seconds, stop)?;
-        Ok::<_, MeasureError>((number, tracer.missing.clone(), followed))
+    let mut gone = None;
+    let runs = repeat(options.output.runs, stop, |number| {
+        // A process that has ended ends the runs; those before it count.
+        if gone.is_some() || options.pid.is_some_and(|pid| !program::is_there(pid)) {
+            gone.get_or_insert(number);
+            return Ok(None);
+        }
+        progress.part(&format!("{name}: run {number}, {} s", options.seconds));
+        let traced = program(options, &tracefs, &below, &name, number, stop, &mut report.warnings)?;
+        if is_dropped(options, number) || stop.is_set() {
+            return Ok(None);
+        }
+        Ok::<_, MeasureError>(Some(told(&Traced { place: place.clone(), ..traced }, progress)))
     })?;
-    let mut traced = Vec::new();
-    for (number, missing, followed) in followed {
-        report
-            .warnings
-            .extend(followed.warnings.into_iter().map(|warning| format!("run {}: {warning}", number.max(1))));
-        traced.push(Traced {
-            name: name.clone(),
-            place: place.clone(),
-            work: None,
-            run: number.max(1),
-            trace: followed.trace,
-            operations: Vec::new(),
-            generator: followed.threads,
-            tracer: followed.tracer,
-            devices: below.devices.clone(),
-            traced_ns: followed.traced_ns,
-            scope: options.scope.name().to_owned(),
-            buffer_kib: options.buffer_kib,
-            missing,
-        });
+    let all: Vec<_> = runs.into_iter().flatten().collect();
+    match gone {
+        Some(number) if all.is_empty() => Err(MeasureError::Refused(format!(
+            "{name} has ended after {number} run(s), the first of which is dropped; give --runs 1 to have that one"
+        ))),
+        Some(number) => {
+            report.warnings.push(format!("{name} has ended: there are {} of {} runs", number - 1, options.output.runs));
+            Ok(all)
+        }
+        None => Ok(all),
     }
-    Ok(traced)
 }
 
-fn wanted(options: &IotraceArgs, below: &Below, threads: Threads) -> Wanted {
-    Wanted {
+/// One run of it.
+fn program(
+    options: &IotraceArgs,
+    tracefs: &Tracefs,
+    below: &Below,
+    name: &str,
+    number: u32,
+    stop: &Stop,
+    warnings: &mut Vec<String>,
+) -> Result<Traced, MeasureError> {
+    let held = if options.command { Some(Held::start(&options.program)?) } else { None };
+    let mut roots = match (&held, options.pid) {
+        (Some(held), _) => vec![held.pid()],
+        (None, Some(pid)) => program::tree(pid)?,
+        (None, None) => Vec::new(),
+    };
+    let mut tracer = Tracer::start(tracefs, &wanted(options, below, Threads::Tree(roots.clone()))?)?;
+    if let Some(pid) = options.pid {
+        program::catch_up(&tracer, pid, &mut roots)?;
+    }
+    let followed = program::follow(&mut tracer, &roots, held, options.seconds, stop)?;
+    if !is_dropped(options, number) {
+        warnings.extend(followed.warnings.into_iter().map(|warning| format!("run {}: {warning}", number.max(1))));
+    }
+    Ok(Traced {
+        name: name.to_owned(),
+        place: None,
+        work: None,
+        run: number.max(1),
+        trace: followed.trace,
+        operations: Vec::new(),
+        generator: followed.threads,
+        tracer: followed.tracer,
+        devices: below.devices.clone(),
+        traced_ns: followed.traced_ns,
+        scope: options.scope.name().to_owned(),
+        buffer_kib: options.buffer_kib,
+        missing: tracer.missing.clone(),
+    })
+}
+
+fn wanted(options: &IotraceArgs, below: &Below, threads: Threads) -> Result<Wanted, MeasureError> {
+    Ok(Wanted {
         scope: options.scope,
         file_systems: below.file_systems.clone(),
         devices: below.devices.clone(),
         threads,
         buffer_kib: options.buffer_kib,
-        bytes_max: (options.memory_mib as usize) << 20,
-    }
+        memory_bytes_max: options.memory_bytes_max(memory_free_mib())?,
+    })
 }
 
 fn parameters(report: &mut Report, options: &IotraceArgs) {
@@ -208,24 +277,24 @@ fn check_room(options: &IotraceArgs, place: &Place, works: &[Work]) -> Result<()
 }
 
 /// What makes the figures doubtful, with what to do.
-fn doubts(report: &mut Report, traced: &[Traced]) {
-    let lost: u64 = traced.iter().map(|one| one.trace.lost_in_all()).sum();
-    let marked = traced.iter().filter(|one| one.trace.lost_in_all() > 0).count();
+fn doubts(report: &mut Report, analyses: &[Analysis]) {
+    let lost: u64 = analyses.iter().map(Analysis::lost_in_all).sum();
+    let marked = analyses.iter().filter(|one| one.lost_in_all() > 0).count();
     if lost > 0 {
-        let kept: u64 = traced.iter().map(|one| one.trace.events.len() as u64).sum();
-        let buffer_kib = traced.iter().map(|one| one.buffer_kib).max().unwrap_or(0);
-        let scope = traced.first().map_or("", |one| one.scope.as_str());
+        let kept: u64 = analyses.iter().map(Analysis::events).sum();
+        let buffer_kib = analyses.iter().map(|one| one.buffer_kib).max().unwrap_or(0);
+        let scope = analyses.first().map_or("", |one| one.scope.as_str());
         let at = Scope::EVERY.iter().position(|one| one.name() == scope).unwrap_or(1);
         let narrower = Scope::EVERY[at.saturating_sub(1)].name();
         report.warnings.push(format!(
             "{lost} events lost ({:.1} %), in {marked} of {} runs: their figures are too low; give --buffer-kib {} or \
              --scope {narrower}",
             100.0 * lost as f64 / (lost + kept) as f64,
-            traced.len(),
+            analyses.len(),
             buffer_kib.saturating_mul(4)
         ));
     }
-    let missing: BTreeSet<&str> = traced.iter().flat_map(|one| one.missing.iter().map(String::as_str)).collect();
+    let missing: BTreeSet<&str> = analyses.iter().flat_map(|one| one.missing.iter().map(String::as_str)).collect();
     if !missing.is_empty() {
         let names: Vec<&str> = missing.into_iter().collect();
         report.warnings.push(format!("this kernel does not have, so not traced: {}", names.join(", ")));
@@ -233,34 +302,28 @@ fn doubts(report: &mut Report, traced: &[Traced]) {
 }
 
 /// Events by kind: what was seen at all.
-fn counts(report: &mut Report, traced: &[Traced]) {
+fn counts(report: &mut Report, analyses: &[Analysis], kinds: &[Kinds]) {
     let columns = vec![
         Column::new("name", "of"),
         Column::new("work", "work"),
         Column::new("event", "event"),
         Column::new("events_per_run", "a run"),
-        Column::new("lost_per_run", "lost"),
+        Column::new("lost_per_run", "lost (of all kinds)"),
     ];
     let mut table = Table::new("events", "Events", columns);
-    let mut groups: Vec<(&str, Option<Work>)> = traced.iter().map(|one| (one.name.as_str(), one.work)).collect();
+    let mut groups: Vec<(&str, Option<Work>)> = analyses.iter().map(|one| (one.name.as_str(), one.work)).collect();
     groups.dedup();
     for (name, work) in groups {
-        let runs: Vec<&Traced> = traced.iter().filter(|one| one.name == name && one.work == work).collect();
-        let kinds: BTreeSet<&String> = runs.iter().flat_map(|one| &one.trace.kinds).collect();
-        for kind in kinds {
-            let count = |one: &&Traced| {
-                let number = one.trace.kind(kind);
-                one.trace.events.iter().filter(|event| Some(event.kind) == number).count() as f64
-            };
-            if runs.iter().any(|one| count(one) > 0.0) {
-                table.push(vec![
-                    Cell::text(name),
-                    Cell::text(work.map_or_else(String::new, |work| format!("{} {:?}", work.size, work.file))),
-                    Cell::text(kind.as_str()),
-                    Cell::spread(runs.iter().map(count), 0),
-                    Cell::spread(runs.iter().map(|one| one.trace.lost_in_all() as f64), 0),
-                ]);
-            }
+        let runs = || analyses.iter().zip(kinds).filter(|(one, _)| one.name == name && one.work == work);
+        let names: BTreeSet<&String> = runs().flat_map(|(_, kinds)| kinds.keys()).collect();
+        for kind in names {
+            table.push(vec![
+                Cell::text(name),
+                Cell::text(work.map_or_else(String::new, |work| format!("{} {:?}", work.size, work.file))),
+                Cell::text(kind.as_str()),
+                Cell::spread(runs().map(|(_, kinds)| kinds.get(kind).copied().unwrap_or(0) as f64), 0),
+                Cell::spread(runs().map(|(one, _)| one.lost_in_all() as f64), 0),
+            ]);
         }
     }
     report.tables.push(table);

@@ -99,7 +99,7 @@ pub fn measure(args: &SuiteArgs, stop: &Stop, progress: &mut Progress) -> Result
 fn measure_all(args: &SuiteArgs, stop: &Stop, progress: &mut Progress) -> Result<(Suite, Report), MeasureError> {
     check(args)?;
     let mut report = report::begin(args);
-    let guardian = Guardian::start().map_err(MeasureError::file("sh"))?;
+    let guardian = Guardian::shared().map_err(MeasureError::file("sh"))?;
     let loops = loops(args, &guardian, stop, progress)?;
     let mut places = Vec::new();
     for fs in &loops {
