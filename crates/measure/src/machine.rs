@@ -80,6 +80,13 @@ impl Machine {
     }
 }
 
+/// MiB that programs could take now without anything being swapped out; 0 where the kernel does not say.
+pub fn memory_free_mib() -> u64 {
+    let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:")?.trim().strip_suffix(" kB"));
+    line.and_then(|kib| kib.trim().parse::<u64>().ok()).unwrap_or(0) / 1024
+}
+
 fn load() -> Option<f64> {
     fs::read_to_string("/proc/loadavg").ok()?.split_whitespace().next()?.parse().ok()
 }
@@ -245,6 +252,7 @@ mod tests {
             machine.processors > 0 && machine.memory_mib > 0 && machine.kernel.starts_with("Linux "),
             "{machine:?}"
         );
+        assert!((1..=machine.memory_mib).contains(&memory_free_mib()));
         let place = Place::of(Path::new(".")).unwrap();
         assert!(!place.file_system.is_empty() && place.line().contains(&place.file_system), "{place:?}");
         assert!(Place::of(Path::new("/nowhere/at/all")).is_err());

@@ -15,6 +15,8 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::guardian::{Guarded, Guardian, quoted};
+
 /// Version 1 counts a device's writes only where a limit is set; this one is never reached.
 const WRITES_UNLIMITED: u64 = 1_000_000_000;
 const SYNC_CALLS: [&str; 6] = ["fsync", "fdatasync", "sync_file_range", "syncfs", "sync", "msync"];
@@ -162,6 +164,8 @@ pub struct Group {
     /// `blkio.throttle.*` or `io.stat`.
     io: Option<PathBuf>,
     is_made: bool,
+    /// None for one that was not made here, or where there is no shell.
+    _guarded: Option<Guarded>,
 }
 
 impl Group {
@@ -178,8 +182,11 @@ impl Group {
             }
             (None, None) => return Err(io::Error::other("no control groups are mounted")),
         };
-        let mut group = Group { cpu, io, is_made: true };
-        fs::create_dir(&group.cpu)?;
+        // Our own name: nobody else's group can have it while we live.
+        let guarded = Guardian::shared().and_then(|guardian| guardian.guard(&undo(&cpu, io.as_deref()))).ok();
+        // Refused where there is one of that name: only then what lives in it is ours to end.
+        fs::create_dir(&cpu)?;
+        let mut group = Group { cpu, io, is_made: true, _guarded: guarded };
         if let Some(io) = &group.io
             && *io != group.cpu
         {
@@ -201,7 +208,7 @@ impl Group {
             return Err(io::Error::other("it is no control group with CPU accounting"));
         }
         let io = path.join("io.stat").exists().then(|| path.to_owned());
-        Ok(Group { cpu: path.to_owned(), io, is_made: false })
+        Ok(Group { cpu: path.to_owned(), io, is_made: false, _guarded: None })
     }
 
     /// Files that a process writes its number to, to enter.
@@ -240,6 +247,16 @@ impl Group {
         }
         Usage { cpu_s: by_ns().or_else(by_us), writes, written_bytes, ..Usage::default() }
     }
+}
+
+/// The guardian's way: ends what lives in it, and removes it.
+fn undo(cpu: &Path, io: Option<&Path>) -> String {
+    let cpu_folder = quoted(cpu);
+    let folders = io.map_or_else(String::new, quoted);
+    format!(
+        "for t in 1 2 3 4 5 6 7 8 9 10; do for p in $(cat {cpu_folder}/cgroup.procs); do kill -9 $p; done; \
+         rmdir {cpu_folder} {folders}; [ -d {cpu_folder} ] || break; sleep 0.2; done"
+    )
 }
 
 /// Of lines that begin with a device's number: what follows the key.
@@ -390,6 +407,24 @@ mod tests {
                     0.050123456,<not counted>,,syscalls:sys_enter_sync,0,,,\n0.1,4,,syscalls:sys_enter_fsync,1,100.00,,\n";
         assert_eq!(counted(text), Some(7));
         assert_eq!(counted("# started\n"), None);
+    }
+
+    #[test]
+    fn the_guardian_ends_what_lives_in_a_group() {
+        let Ok(group) = Group::make("guarded", None) else {
+            eprintln!("*** SKIPPED: control groups need root");
+            return;
+        };
+        let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
+        for entry in group.entries() {
+            fs::write(entry, child.id().to_string()).unwrap();
+        }
+        // A second one of the same name is refused, and ends nobody.
+        assert!(Group::make("guarded", None).is_err());
+        assert_eq!(group.pids(), [child.id()]);
+        Command::new("sh").args(["-c", &undo(&group.cpu, group.io.as_deref())]).status().unwrap();
+        assert!(!child.wait().unwrap().success());
+        assert!(group.entries().iter().all(|entry| !entry.exists()));
     }
 
     #[test]

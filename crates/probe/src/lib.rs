@@ -18,7 +18,7 @@ pub use cli::{Command, run};
 
 use std::path::Path;
 
-use stentor_measure::output::Scratch;
+use stentor_measure::Scratch;
 use stentor_measure::{MeasureError, OutputArgs, Progress, Report, Stop, repeat};
 
 /// What all commands do around their measurement: Ctrl-C, progress, output.

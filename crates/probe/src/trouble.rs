@@ -3,7 +3,7 @@
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
-use stentor_measure::output::Scratch;
+use stentor_measure::Scratch;
 use stentor_measure::{Machine, MeasureError, Place};
 
 const SECONDS_MAX: f64 = 3600.0;

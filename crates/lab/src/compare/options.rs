@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use stentor_measure::output::Scratch;
+use stentor_measure::Scratch;
 use stentor_measure::usage::SyncCount;
 use stentor_measure::{MeasureError, OutputArgs, Place, Progress, Stop};
 

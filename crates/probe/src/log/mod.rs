@@ -22,7 +22,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, value_parser};
-use stentor_measure::output::Scratch;
+use stentor_measure::Scratch;
 use stentor_measure::{MeasureError, OutputArgs, Place, Progress, Report, Stop, repeat};
 
 use crate::trouble::{check_room, explain, parse_bytes, parse_seconds, scratch};

@@ -109,7 +109,7 @@ pub fn run(args: &SuiteArgs) -> Result<(), MeasureError> {
 fn measure_all(args: &SuiteArgs, stop: &Stop, progress: &mut Progress) -> Result<(Suite, Report), MeasureError> {
     check(args)?;
     let mut report = report::begin(args);
-    let guardian = Guardian::start().map_err(MeasureError::file("sh"))?;
+    let guardian = Guardian::shared().map_err(MeasureError::file("sh"))?;
     let loops = loops(args, &guardian, stop, progress)?;
     let mut places = Vec::new();
     for fs in &loops {

@@ -2,8 +2,8 @@
 
 use stentor_measure::{Cell, Column, MeasureError, Table};
 
-use crate::iotrace::collect::function_graph;
 use crate::iotrace::collect::kernel::{Circumstances, Tracefs};
+use crate::iotrace::collect::{function_graph, trace_cmd};
 use crate::iotrace::options::Chosen;
 
 /// One of them.
@@ -39,7 +39,7 @@ pub fn collectors() -> Vec<Collector> {
             chosen: Chosen::TraceCmd,
             name: "trace-cmd",
             sees: "the same, recorded by trace-cmd",
-            works: with(function_graph::trace_cmd_available),
+            works: with(trace_cmd::works),
         },
     ]
 }
