@@ -11,6 +11,7 @@ pub mod chart;
 pub mod counters;
 pub mod guardian;
 pub mod histogram;
+pub mod layout;
 pub mod loopfs;
 pub mod machine;
 pub mod output;

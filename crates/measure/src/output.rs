@@ -1,7 +1,7 @@
 //! Where a report goes: standard output, and with `--out` a folder with JSON, CSV and pictures.
 
 use std::fs;
-use std::io::Write;
+use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
@@ -26,7 +26,16 @@ pub enum MeasureError {
     Stopped,
 }
 
+/// What a shell has for a command that a signal ended.
+const INTERRUPTED: u8 = 130;
+const FAILED: u8 = 1;
+
 impl MeasureError {
+    /// Of the process.
+    pub fn exit_code(&self) -> u8 {
+        if matches!(self, MeasureError::Stopped) { INTERRUPTED } else { FAILED }
+    }
+
     /// For `map_err` where a path is at hand.
     pub fn file(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> MeasureError {
         let path = path.into();
@@ -65,18 +74,53 @@ impl OutputArgs {
         Progress::new(self.quiet)
     }
 
-    /// Prints the report, and writes and draws it as the options say.
+    /// Before the work: whether its results can be written, so that it is not done in vain. Makes the folder of `--out`.
+    pub fn ready(&self) -> Result<(), MeasureError> {
+        if let Some(out) = &self.out {
+            fs::create_dir_all(out).map_err(MeasureError::file(out))?;
+        }
+        if self.out.is_none() && self.plot.is_none() {
+            return Ok(());
+        }
+        // Asking for permission would not tell of a read-only or a full file system.
+        let folder = self.folder();
+        let trial = folder.join(format!(".stentor-{}", std::process::id()));
+        fs::write(&trial, "x").and_then(|()| fs::remove_file(&trial)).map_err(|why| {
+            MeasureError::Refused(format!("{} cannot be written to: {why}; see --out", folder.display()))
+        })
+    }
+
+    fn folder(&self) -> PathBuf {
+        self.out.clone().unwrap_or_else(|| PathBuf::from("."))
+    }
+
+    /// Prints the report, and writes and draws it as the options say. What cannot be written is printed all the same. A reader that
+    /// wants no more (`| head`) is no failure.
     pub fn finish(&self, report: &Report) -> Result<(), MeasureError> {
-        self.write(report)?;
-        let text = if self.json { format!("{}\n", report.to_json()) } else { report.to_text() };
+        let mut report = report.clone();
+        if report.parameters.iter().all(|(name, _)| name != "runs") {
+            report.parameter("runs", self.runs);
+        }
+        let written = self.write(&report);
+        let text =
+            if self.json { format!("{}\n", report.to_json()) } else { report.to_text_within(terminal_columns()) };
         let mut out = std::io::stdout().lock();
-        out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(MeasureError::Output)
+        match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+            Err(error) if error.kind() != ErrorKind::BrokenPipe => return Err(MeasureError::Output(error)),
+            _ => {}
+        }
+        let written = written?;
+        if !self.quiet && !written.is_empty() {
+            let paths: Vec<String> = written.iter().map(|path| path.display().to_string()).collect();
+            eprintln!("written: {}", paths.join(", "));
+        }
+        Ok(())
     }
 
     /// The files alone; their paths.
     pub fn write(&self, report: &Report) -> Result<Vec<PathBuf>, MeasureError> {
         let mut written = Vec::new();
-        let folder = self.out.clone().unwrap_or_else(|| PathBuf::from("."));
+        let folder = self.folder();
         let mut put = |name: String, bytes: &[u8]| {
             let path = folder.join(name);
             fs::write(&path, bytes).map_err(MeasureError::file(&path))?;
@@ -101,6 +145,16 @@ impl OutputArgs {
         }
         Ok(written)
     }
+}
+
+/// Of the terminal that standard output is; none if it is a file or a pipe, where lines may be long.
+pub fn terminal_columns() -> Option<usize> {
+    let out = std::io::stdout();
+    if !out.is_terminal() {
+        return None;
+    }
+    let size = rustix::termios::tcgetwinsize(&out).ok()?;
+    Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
 }
 
 /// A folder of its own under a directory that is to be measured, removed with all that is in it when dropped.
@@ -132,5 +186,34 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(out: Option<PathBuf>) -> OutputArgs {
+        OutputArgs { runs: 1, out, plot: None, json: false, quiet: true }
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_written_to_is_refused_before_the_work() {
+        let folder = tempfile::tempdir().unwrap();
+        let below = folder.path().join("a/b");
+        options(Some(below.clone())).ready().unwrap();
+        assert!(below.is_dir());
+        let file = folder.path().join("file");
+        fs::write(&file, "").unwrap();
+        let why = options(Some(file.clone())).ready().unwrap_err();
+        assert!(why.to_string().contains("file"), "{why}");
+        // procfs takes no files, whoever asks.
+        assert!(options(Some(PathBuf::from("/proc/self/fdinfo"))).ready().is_err());
+        options(None).ready().unwrap();
+    }
+
+    #[test]
+    fn who_was_stopped_by_a_signal_says_so_to_the_shell() {
+        assert_eq!((MeasureError::Stopped.exit_code(), MeasureError::Refused(String::new()).exit_code()), (130, 1));
     }
 }

@@ -1,11 +1,18 @@
 //! What a measurement says: one report, printed, written and drawn.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use serde_json::{Map, Value, json};
-use std::fmt::Write as _;
+use stentor_stats::civil::{Civil, Zone};
 
 use crate::chart::Chart;
+use crate::layout;
 use crate::machine::{Machine, Place};
 use crate::table::Table;
+
+/// Of the JSON files (docs/measuring.md); raised when something in them is renamed or goes.
+const FORMAT: u32 = 1;
+const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// All that is needed to judge the numbers, and the numbers.
 #[derive(Clone, Debug)]
@@ -15,6 +22,8 @@ pub struct Report {
     pub title: String,
     /// As it was given, so that it can be given again.
     pub command: String,
+    /// When it began: `2026-11-22T09:36:12Z`.
+    pub began_at: String,
     pub machine: Machine,
     pub places: Vec<Place>,
     /// What was chosen, also by default: `record_bytes`, `4096`.
@@ -37,6 +46,7 @@ impl Report {
             name: name.into(),
             title: title.into(),
             command: command_line(&arguments),
+            began_at: utc(SystemTime::now()),
             machine: Machine::read(),
             places: Vec::new(),
             parameters: Vec::new(),
@@ -52,23 +62,30 @@ impl Report {
         self.parameters.push((name.to_owned(), value.to_string()));
     }
 
+    /// When, with which Stentor, on what.
+    pub fn machine_line(&self) -> String {
+        format!("{}, stentor {VERSION}, {}", self.began_at, self.machine.line())
+    }
+
+    /// In lines as long as they are.
     pub fn to_text(&self) -> String {
-        let mut out = format!("{}\n  {}\n", self.title, self.machine.line());
-        // Writing to a String cannot fail.
-        for place in &self.places {
-            let _ = writeln!(out, "  {}", place.line());
-        }
-        if !self.parameters.is_empty() {
-            let all: Vec<String> = self.parameters.iter().map(|(name, value)| format!("{name} {value}")).collect();
-            let _ = writeln!(out, "  {}", all.join(", "));
-        }
+        self.to_text_within(None)
+    }
+
+    /// For a terminal of so many columns.
+    pub fn to_text_within(&self, columns: Option<usize>) -> String {
+        let all: Vec<String> = self.parameters.iter().map(|(name, value)| format!("{name} {value}")).collect();
+        let mut head = vec![self.title.clone(), format!("  {}", self.machine_line())];
+        head.extend(self.places.iter().map(|place| format!("  {}", place.line())));
+        head.extend((!all.is_empty()).then(|| format!("  {}", all.join(", "))));
+        let mut out: String = head.iter().map(|line| layout::sentence(line, columns)).collect();
         for table in &self.tables {
-            let _ = write!(out, "\n{}", table.to_text());
+            out.push('\n');
+            out += &layout::table(table, columns);
         }
         for (head, lines) in [("", &self.notes), ("WARNING: ", &self.warnings)] {
-            for (at, line) in lines.iter().enumerate() {
-                let _ = writeln!(out, "{}{head}{line}", if at == 0 { "\n" } else { "" });
-            }
+            out += if lines.is_empty() { "" } else { "\n" };
+            out.extend(lines.iter().map(|line| layout::sentence(&format!("{head}{line}"), columns)));
         }
         out
     }
@@ -83,11 +100,18 @@ impl Report {
             self.parameters.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
         let tables: Map<String, Value> = self.all_tables().map(|table| (table.name.clone(), table.to_json())).collect();
         json!({
-            "name": self.name, "title": self.title, "command": self.command, "machine": self.machine,
-            "places": self.places, "parameters": parameters, "tables": tables, "notes": self.notes,
+            "format": FORMAT, "version": VERSION, "name": self.name, "title": self.title, "command": self.command,
+            "began_at": self.began_at, "machine": self.machine, "places": self.places, "parameters": parameters, "tables": tables, "notes": self.notes,
             "warnings": self.warnings,
         })
     }
+}
+
+/// `2026-11-22T09:36:12Z`.
+fn utc(at: SystemTime) -> String {
+    let ms = at.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
+    let at = Civil::of(ms, &Zone::utc());
+    format!("{}T{:02}:{:02}:{:02}Z", at.date_text(), at.hour, at.minute, at.second)
 }
 
 /// With quotes where a shell needs them; the program's name without its folder.
@@ -126,6 +150,14 @@ mod tests {
         let json = report.to_json();
         assert_eq!(json["tables"]["raw"][0]["mib_per_s"], 1000.25);
         assert_eq!(json["parameters"]["size_mib"], "64");
+        assert!(text.contains(&report.began_at) && json["began_at"] == report.began_at, "{text}");
+        assert!(report.to_text_within(Some(30)).lines().all(|line| line.chars().count() <= 30), "words are short");
+    }
+
+    #[test]
+    fn times_are_told_in_utc() {
+        assert_eq!(utc(UNIX_EPOCH), "1970-01-01T00:00:00Z");
+        assert_eq!(utc(UNIX_EPOCH + std::time::Duration::from_secs(1_795_340_172)), "2026-11-22T09:36:12Z");
     }
 
     #[test]

@@ -32,11 +32,21 @@ impl Spread {
     }
 }
 
+/// How many runs [`repeat`] makes of so many counted ones.
+pub fn total(runs: u32) -> u32 {
+    if runs <= 1 { 1 } else { runs + 1 }
+}
+
+/// `run 1 of 4` for a number as [`repeat`] gives it: what progress says.
+pub fn run_of(number: u32, runs: u32) -> String {
+    format!("run {} of {}", number + 1, total(runs))
+}
+
 /// Does it `runs` times and once before, which is dropped, unless there is one run alone. Ends early, with what there is, once `stop` is set
 /// or a run fails. `run` is told its number, from 0, which is the one that is dropped.
 pub fn repeat<T, E>(runs: u32, stop: &Stop, mut run: impl FnMut(u32) -> Result<T, E>) -> Result<Vec<T>, E> {
     let mut kept = Vec::new();
-    let total = if runs <= 1 { 1 } else { runs + 1 };
+    let total = total(runs);
     for number in 0..total {
         if stop.is_set() {
             break;
@@ -66,5 +76,6 @@ mod tests {
         let spread = Spread::of([4.0, 1.0, f64::NAN, 2.0, 3.0]);
         assert_eq!(spread, Some(Spread { median: 2.5, min: 1.0, max: 4.0, runs: 4 }));
         assert_eq!(Spread::of([f64::NAN]), None);
+        assert_eq!((run_of(0, 3), run_of(0, 1)), ("run 1 of 4".to_owned(), "run 1 of 1".to_owned()));
     }
 }

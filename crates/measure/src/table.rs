@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
-use std::fmt::Write as _;
 
+use crate::layout;
 use crate::runs::Spread;
 
 /// Head of a column. `name` is lower case and unique in its table; it is the JSON key and the CSV head, with the unit at its end
@@ -33,7 +33,7 @@ pub enum Cell {
     Count(u64),
     /// Shown with so many decimals; JSON and CSV have all of it.
     Number(f64, u8),
-    /// Shown as `median (min-max)`, with so many decimals; CSV has the median, and min and max in columns of their own.
+    /// Shown as `median (min-max)`, with so many decimals, and once where all runs agree in these; CSV has the median, and min and max in columns of their own.
     Spread(Spread, u8),
     /// Not measured, or not to be had here.
     Missing,
@@ -57,7 +57,8 @@ impl Cell {
             Cell::Spread(spread, decimals) if spread.runs < 2 => number(spread.median, *decimals),
             Cell::Spread(spread, decimals) => {
                 let [median, min, max] = [spread.median, spread.min, spread.max].map(|value| number(value, *decimals));
-                format!("{median} ({min}-{max})")
+                // In all runs the same, as far as it is shown.
+                if min == max { median } else { format!("{median} ({min}-{max})") }
             }
             Cell::Missing => "-".to_owned(),
         }
@@ -136,49 +137,9 @@ impl Table {
         self.rows.iter().any(|row| row.get(at).is_some_and(Cell::is_text))
     }
 
-    /// Columns aligned: text at the left, numbers at the right.
+    /// Columns aligned: text at the left, numbers at the right; as wide as it is.
     pub fn to_text(&self) -> String {
-        let shown: Vec<Vec<String>> = self.rows.iter().map(|row| row.iter().map(Cell::shown).collect()).collect();
-        let is_text: Vec<bool> =
-            (0..self.columns.len()).map(|at| self.rows.iter().any(|row| row[at].is_text())).collect();
-        let width = |at: usize| {
-            let cells = shown.iter().map(|row| row[at].chars().count());
-            cells.chain([self.columns[at].title.chars().count()]).max().unwrap_or(0)
-        };
-        let widths: Vec<usize> = (0..self.columns.len()).map(width).collect();
-        let is_same = |at: usize| shown.windows(2).all(|rows| rows[0][at] == rows[1][at]);
-        let folded: Vec<bool> = (0..self.columns.len())
-            .map(|at| {
-                self.columns[at].folds
-                    && !shown.is_empty()
-                    && (shown[0][at].is_empty() || shown.len() > 1)
-                    && is_same(at)
-            })
-            .collect();
-        let mut out = self.title.clone();
-        for at in (0..self.columns.len()).filter(|at| folded[*at] && !shown[0][*at].is_empty()) {
-            // Writing to a String cannot fail.
-            let _ = write!(out, ", {} {}", self.columns[at].title, shown[0][at]);
-        }
-        out.push('\n');
-        let mut line = |cells: Vec<&str>| {
-            let mut text = String::new();
-            for (at, cell) in cells.iter().enumerate().filter(|(at, _)| !folded[*at]) {
-                // Writing to a String cannot fail.
-                let _ = if is_text[at] {
-                    write!(text, "  {cell:<0$}", widths[at])
-                } else {
-                    write!(text, "  {cell:>0$}", widths[at])
-                };
-            }
-            out.push_str(text.trim_end());
-            out.push('\n');
-        };
-        line(self.columns.iter().map(|column| column.title.as_str()).collect());
-        for row in &shown {
-            line(row.iter().map(String::as_str).collect());
-        }
-        out
+        layout::table(self, None)
     }
 
     /// RFC 4180, with `\n`. A column with spreads gets two more, `NAME_min` and `NAME_max`.
@@ -278,6 +239,7 @@ mod tests {
         let json = table().to_json();
         assert_eq!(json[0]["rate_per_s"]["median"], 1234.5);
         assert_eq!(json[1]["rate_per_s"], Value::Null);
+        assert_eq!(Cell::spread([3.0, 3.04], 1).shown(), "3.0", "what all runs agree in is said once");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
+use stentor_measure::MeasureError;
 use stentor_queue::ids::MessageId;
 
 use crate::cli_verbs::{Acting, Selectors, Suspended};
@@ -110,7 +111,7 @@ enum Command {
     Doctor(journal_cmd::DoctorOptions),
     /// Post a message to a list in a simulated Internet and watch it reach every subscriber.
     Demo(demo::Options),
-    /// The simulated Internet: DNS, sinks that behave well or badly, a load source.
+    /// Mail load (source, sink, limit, servers side by side), and the simulated Internet: DNS, hosts that behave well or badly.
     Lab(lab::Options),
     /// Measure storage, and trace where a write spends its time.
     Probe {
@@ -296,11 +297,15 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Doctor(options) => journal_cmd::doctor(&options),
         Command::Demo(options) => demo::run(&options),
         Command::Lab(options) => lab::run(options),
-        Command::Probe { command } => match stentor_probe::run(command) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => fail(&error.to_string()),
-        },
+        Command::Probe { command } => measured(stentor_probe::run(command)),
     }
+}
+
+/// The end of a measuring command.
+pub fn measured(done: Result<(), MeasureError>) -> ExitCode {
+    let Err(error) = done else { return ExitCode::SUCCESS };
+    fail(&error.to_string());
+    ExitCode::from(error.exit_code())
 }
 
 /// Says why on standard error.

@@ -8,7 +8,7 @@ use stentor_lab::cli::{Recording, run_scenario, write_hosts, write_subscribers};
 use stentor_lab::measure_cli::Measure;
 use stentor_lab::{HoldArgs, LabError, SinkArgs, run_hold, run_sink};
 
-use crate::cli::fail;
+use crate::cli::{fail, measured};
 
 #[derive(Args)]
 pub struct Options {
@@ -55,7 +55,7 @@ pub fn run(options: Options) -> ExitCode {
         // They have threads of their own.
         Command::Sink(sink) => return ended(run_sink(&sink)),
         Command::Hold(hold) => return ended(run_hold(&hold)),
-        Command::Measure(command) => return ended(stentor_lab::measure_cli::run(command)),
+        Command::Measure(command) => return measured(stentor_lab::measure_cli::run(command)),
         command => command,
     };
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {

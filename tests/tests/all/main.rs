@@ -37,6 +37,7 @@ mod large;
 mod limits;
 mod lists;
 mod live;
+mod measuring_kit;
 mod memory_cap;
 mod policy;
 mod probe_fs_kv_suite;

@@ -57,7 +57,7 @@ fn positive(row: &Value, name: &str) {
 fn queue_files_live_in_all_ways_that_were_asked_for() {
     let (folder, path) = folder();
     let out = tempfile::tempdir().unwrap();
-    let words = ["fs", &path, "--files", "6", "--time-max-s", "60", "--size", "700", "--processes", "1,3"];
+    let words = ["fs", &path, "--files", "6", "--seconds", "60", "--size", "700", "--processes", "1,3"];
     let more = ["--hash-depth", "0,1", "--names", "new,reused", "--sync", "none,both,every", "--runs", "2"];
     let written = ["--queued", "5", "--out", out.path().to_str().unwrap(), "--plot"];
     let report = json(&[&words[..], &more, &written].concat());
@@ -95,7 +95,7 @@ fn every_engine_that_is_built_in_is_measured_and_the_others_are_listed() {
         &path,
         "--records",
         "40",
-        "--time-max-s",
+        "--seconds",
         "60",
         "--record-bytes",
         "512,5000",
@@ -132,7 +132,7 @@ fn what_cannot_be_measured_is_refused_with_what_to_do() {
     let (folder, path) = folder();
     for (words, wanted) in [
         (&["fs", "/nowhere/at/all"][..], "make it first"),
-        (&["fs", &path, "--time-max-s", "0"], "--time-max-s"),
+        (&["fs", &path, "--seconds", "0"], "--seconds"),
         (&["fs", &path, "--size", "2G"], "1 GiB"),
         (&["fs", &path, "--sync", "maybe"], "possible values"),
         (&["kv", &path, "--engines", "lmdb"], "--features lmdb"),
@@ -167,7 +167,7 @@ fn signal(child: &Child, signal: Signal) {
 fn a_signal_ends_it_and_leaves_nothing() {
     for command in ["fs", "kv"] {
         let (folder, path) = folder();
-        let long = ["--time-max-s", "3000", if command == "fs" { "--files" } else { "--records" }, "100000"];
+        let long = ["--seconds", "3000", if command == "fs" { "--files" } else { "--records" }, "100000"];
         let mut child =
             probe(&[command, &path]).args(long).arg("--quiet").stderr(Stdio::piped()).spawn().expect("it runs");
         wait_until("it works", || {

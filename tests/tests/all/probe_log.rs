@@ -166,7 +166,7 @@ fn a_signal_ends_it_and_removes_what_was_made() {
         let child = started(&words, folder.path());
         kill_process(Pid::from_child(&child), signal).unwrap();
         let output = child.wait_with_output().unwrap();
-        assert_eq!(output.status.code(), Some(1), "{command} {signal:?}");
+        assert_eq!(output.status.code(), Some(130), "{command} {signal:?}");
         assert!(String::from_utf8_lossy(&output.stderr).contains("stopped by a signal"), "{output:?}");
         assert!(output.stdout.is_empty(), "half a result is none");
         is_empty(folder.path());

@@ -33,14 +33,16 @@ pub struct CompareArgs {
     /// A session for each message, sessions kept, or one after the other.
     #[arg(long, value_enum, default_value = "each")]
     pub sessions: SessionChoice,
+    /// Connections at a time.
     #[arg(long, default_value_t = 20)]
     pub connections: usize,
-    /// In each run.
+    /// Messages in each run.
     #[arg(long, default_value_t = 1000)]
     pub messages: u64,
     /// Octets of a message, as for `source`.
     #[arg(long, default_value = "4096")]
     pub size: String,
+    /// Recipients of a message.
     #[arg(long, default_value_t = 1)]
     pub recipients_per_message: u32,
     /// Use PIPELINING where it is offered; the usual sources do not.
@@ -52,7 +54,7 @@ pub struct CompareArgs {
     /// Mail does not come to our sink: only acceptance is measured.
     #[arg(long)]
     pub no_delivery: bool,
-    /// For copies, after the last message was accepted.
+    /// Wait so long for copies after the last message was accepted.
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0)]
     pub wait: f64,
     /// The program that stands for {stentor} [default: this one].
@@ -94,6 +96,7 @@ pub fn run_compare(options: &CompareArgs) -> Result<(), MeasureError> {
     let stentor = program(options.stentor.as_ref());
     let definitions = definitions(options, &stentor).map_err(refuse)?;
     let stop = Stop::on_signals().map_err(MeasureError::Output)?;
+    options.output.ready()?;
     let address = options.sink.unwrap_or((Ipv4Addr::LOCALHOST, 0).into());
     let sink = FloorSink::start(address, &Keep::Nothing)
         .map_err(|error| refuse(format!("our sink cannot listen at {address}: {error}")))?;

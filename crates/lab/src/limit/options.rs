@@ -96,6 +96,7 @@ pub fn run_limit(options: &LimitArgs) -> Result<(), MeasureError> {
         return Err(refuse("--connections and --recipients are at least 1".to_owned()));
     }
     let stop = Stop::on_signals().map_err(MeasureError::Output)?;
+    options.output.ready()?;
     let mut report = Report::new("lab-limit", "The most that this machine could reach");
     let scratch = options.queue.as_deref().map(Scratch::make).transpose()?;
     if let Some(directory) = &options.queue {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use stentor_measure::runs::run_of;
 use stentor_measure::{MeasureError, OutputArgs, Stop, repeat};
 
 use super::arrivals::Arrivals;
@@ -203,6 +204,7 @@ fn binds(text: &str) -> Result<Vec<IpAddr>, String> {
 /// Sends and reports. An error if not one message was accepted.
 pub fn run_source(options: &SourceArgs) -> Result<(), MeasureError> {
     let output: &OutputArgs = &options.output.0;
+    output.ready()?;
     let mut plan = options.plan().map_err(MeasureError::Refused)?;
     let stop = Stop::on_signals().map_err(MeasureError::Output)?;
     let mut progress = output.progress();
@@ -210,7 +212,7 @@ pub fn run_source(options: &SourceArgs) -> Result<(), MeasureError> {
         if output.runs > 1 && options.message.is_empty() {
             plan.content = options.content(&format!("{}-{number}", options.run)).map_err(MeasureError::Refused)?;
         }
-        one(&plan, &stop, &mut progress, number)
+        one(&plan, &stop, &mut progress, &run_of(number, output.runs))
     })?;
     progress.clear();
     let mut report = report(&plan, &tallies, options);
@@ -224,14 +226,14 @@ pub fn run_source(options: &SourceArgs) -> Result<(), MeasureError> {
     Ok(())
 }
 
-fn one(plan: &Plan, stop: &Stop, progress: &mut stentor_measure::Progress, number: u32) -> Result<Tally, MeasureError> {
+fn one(plan: &Plan, stop: &Stop, progress: &mut stentor_measure::Progress, name: &str) -> Result<Tally, MeasureError> {
     use std::sync::atomic::Ordering::Relaxed;
     let tally = run(plan, stop, |watch, elapsed| {
         progress.step(|| {
             let (done, late) = (watch.done.load(Relaxed), watch.backlog.load(Relaxed));
             let of = if plan.messages == u64::MAX { String::new() } else { format!(" of {}", plan.messages) };
             let behind = if late > 0 { format!(", {late} late") } else { String::new() };
-            format!("run {number}: {done}{of} messages, {:.0} s{behind}", elapsed.as_secs_f64())
+            format!("{name}: {done}{of} messages, {:.0} s{behind}", elapsed.as_secs_f64())
         });
     });
     tally.map_err(|error| MeasureError::Refused(error.to_string()))

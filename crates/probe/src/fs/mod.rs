@@ -16,6 +16,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use stentor_measure::runs::run_of;
 use stentor_measure::{MeasureError, OutputArgs, Progress, Report, Stop, repeat};
 
 pub use case::{Case, Names, Sync};
@@ -36,12 +37,12 @@ pub struct FsArgs {
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=i64::from(FILES_MAX)))]
     pub files: u32,
     /// A run of a case ends after this time at the latest.
-    #[arg(long, default_value_t = 0.4, value_name = "SECONDS")]
-    pub time_max_s: f64,
+    #[arg(long, alias = "time-max-s", default_value_t = 0.4)]
+    pub seconds: f64,
     /// Octets of a file; several with commas: 4K,64K.
     #[arg(long, value_delimiter = ',', value_parser = parse_bytes, value_name = "BYTES")]
     pub size: Vec<u64>,
-    /// How many work at the same time in the same directories (threads of this process).
+    /// How many work at the same time in the same directories (threads of this process); several with commas.
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=i64::from(PROCESSES_MAX)))]
     pub processes: Vec<u32>,
     /// Levels of directories below each queue's, 16 a level; 0 is flat.
@@ -76,7 +77,10 @@ pub fn measure(args: &FsArgs, stop: &Stop, progress: &mut Progress) -> Result<Re
     let runs = repeat(args.output.runs, stop, |number| {
         let mut outcomes = Vec::new();
         for (at, case) in cases.iter().enumerate() {
-            progress.step(|| format!("run {number}, case {} of {}: {}", at + 1, cases.len(), case.name()));
+            progress.step(|| {
+                let run = run_of(number, args.output.runs);
+                format!("{run}, case {} of {}: {}", at + 1, cases.len(), case.name())
+            });
             let folder = scratch.path().join(format!("{at}-{number}"));
             outcomes.push(work::run(case, args, &folder, device.as_ref(), stop)?);
             // What cannot be removed now goes with the whole folder.
@@ -95,8 +99,8 @@ pub fn measure(args: &FsArgs, stop: &Stop, progress: &mut Progress) -> Result<Re
 
 fn check(args: &FsArgs) -> Result<(), MeasureError> {
     let refused = |why: String| Err(MeasureError::Refused(why));
-    if !(args.time_max_s > 0.0 && args.time_max_s <= 3600.0) {
-        return refused(format!("--time-max-s {}: between 0 and 3600 seconds", args.time_max_s));
+    if !(args.seconds > 0.0 && args.seconds <= 3600.0) {
+        return refused(format!("--seconds {}: between 0 and 3600 seconds", args.seconds));
     }
     if let Some(size) = args.size.iter().find(|size| **size > BYTES_MAX) {
         return refused(format!("--size {}: at most 1 GiB", show_bytes(*size)));
@@ -105,5 +109,5 @@ fn check(args: &FsArgs) -> Result<(), MeasureError> {
 }
 
 fn time_max(args: &FsArgs) -> Duration {
-    Duration::from_secs_f64(args.time_max_s)
+    Duration::from_secs_f64(args.seconds)
 }

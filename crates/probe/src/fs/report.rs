@@ -16,7 +16,7 @@ pub fn begin(args: &FsArgs, scratch: &Scratch) -> Result<Report, MeasureError> {
     report.places.push(Place::of(scratch.path()).map_err(MeasureError::file(scratch.path()))?);
     report.places[0].directory.clone_from(&args.directory);
     report.parameter("files", args.files);
-    report.parameter("time_max_s", args.time_max_s);
+    report.parameter("seconds", args.seconds);
     report.parameter("queued", args.queued);
     report.parameter("runs", args.output.runs);
     report.parameter("processes are", "threads of one process, in the same directories");
@@ -39,7 +39,7 @@ pub fn fill(report: &mut Report, all: &[(Case, Vec<Outcome>)]) {
     let few = |(_, runs): &&(Case, Vec<Outcome>)| runs.iter().any(|run| run.cycles < FEW_CYCLES);
     if let Some((case, _)) = all.iter().find(few) {
         report.warnings.push(format!(
-            "{}: fewer than {FEW_CYCLES} cycles in a run; percentiles mean little, --time-max-s gives it more time",
+            "{}: fewer than {FEW_CYCLES} cycles in a run; percentiles mean little, --seconds gives it more time",
             case.name()
         ));
     }

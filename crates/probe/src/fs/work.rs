@@ -366,7 +366,7 @@ mod tests {
             #[command(flatten)]
             args: FsArgs,
         }
-        let line = ["fs", directory.to_str().unwrap(), "--files", "20", "--time-max-s", "100"];
+        let line = ["fs", directory.to_str().unwrap(), "--files", "20", "--seconds", "100"];
         <Line as clap::Parser>::parse_from(line).args
     }
 

@@ -33,7 +33,8 @@ const SECTOR: u32 = 512;
 
 #[derive(Args, Clone, Debug)]
 pub struct IotraceArgs {
-    /// Where to write: each gets rows of its own. With --pid or --command: the file system that is traced.
+    /// Where to write: each gets rows of its own; the current directory by default. With --pid or --command: the file system
+    /// that is traced, or none.
     #[arg(value_name = "DIR")]
     pub directories: Vec<PathBuf>,
     /// Bytes of an operation: `4K,8K,1M`.
@@ -42,8 +43,10 @@ pub struct IotraceArgs {
     /// Operations in a run.
     #[arg(long, default_value_t = COUNT, value_parser = clap::value_parser!(u32).range(1..=COUNT_MAX))]
     pub count: u32,
+    /// What an operation is.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "write")]
     pub access: Vec<Access>,
+    /// In which order places of the file are written or read.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "sequential")]
     pub order: Vec<Order>,
     /// Through the page cache or past it.

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use stentor_measure::output::Scratch;
+use stentor_measure::runs::run_of;
 use stentor_measure::{MeasureError, Place, Progress, Report, Stop, repeat};
 
 use crate::iotrace::analyse::{self, Analysis};
@@ -76,7 +77,7 @@ fn generated(
         let name = name_of(place);
         for work in &works {
             analyses.extend(repeat(options.output.runs, stop, |number| {
-                progress.step(|| format!("{name}: {} octets, run {number}", work.size));
+                progress.step(|| format!("{name}: {} octets, {}", work.size, run_of(number, options.output.runs)));
                 let key = u64::from(std::process::id()) << 32 | u64::from(number) << 8 | 1;
                 let run = Run { work: *work, count: options.count, key, buffer_kib: options.buffer_kib };
                 let made = generate::run(scratch.path(), &run, &mut tracer, stop)?;
@@ -133,7 +134,7 @@ fn programs(
         |pid| format!("process {pid}"),
     );
     let followed = repeat(options.output.runs, stop, |number| {
-        progress.part(&format!("{name}: run {number}"));
+        progress.part(&format!("{name}: {}", run_of(number, options.output.runs)));
         let held = if options.command { Some(Held::start(&options.program)?) } else { None };
         let roots = match (&held, options.pid) {
             (Some(held), _) => vec![held.pid()],

@@ -44,9 +44,10 @@ pub enum Between {
 
 #[derive(Args, Clone, Debug)]
 pub struct IpcArgs {
+    /// What the two talk over, several with commas.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "tcp,unix,pipe")]
     pub transport: Vec<Transport>,
-    /// Octets of a request and of its answer.
+    /// Octets of a request and of its answer, several with commas.
     #[arg(long, value_delimiter = ',', default_value = "32,512,4K,16K,64K", value_parser = message_bytes)]
     pub bytes: Vec<u64>,
     /// Who talks.

@@ -1,7 +1,7 @@
 //! `stentor probe kv`: what it costs to keep records in an embedded engine, and in our journal.
 //!
 //! Each case (engine, octets of a record, records of a transaction) begins with a new store: durable transactions of inserts
-//! until `--records` or `--time-max-s` is reached, then look-ups of what is there in random order, then durable
+//! until `--records` or `--seconds` is reached, then look-ups of what is there in random order, then durable
 //! transactions of deletes in random order. `engine` has the engines, `work` does and times it, `report` makes tables.
 //!
 //! Promise: what is looked up is compared with what was put in; an engine that gives back anything else is reported as
@@ -15,6 +15,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use stentor_measure::runs::run_of;
 use stentor_measure::{MeasureError, OutputArgs, Place, Progress, Report, Stop, repeat};
 
 pub use engine::Kind;
@@ -48,8 +49,8 @@ pub struct KvArgs {
     #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     pub records: u64,
     /// Each of inserting, looking up and deleting ends after this time at the latest.
-    #[arg(long, default_value_t = 0.12, value_name = "SECONDS")]
-    pub time_max_s: f64,
+    #[arg(long, alias = "time-max-s", default_value_t = 0.12)]
+    pub seconds: f64,
     #[command(flatten)]
     pub output: OutputArgs,
 }
@@ -78,7 +79,10 @@ pub fn measure(args: &KvArgs, stop: &Stop, progress: &mut Progress) -> Result<Re
     let runs = repeat(args.output.runs, stop, |number| {
         let mut outcomes = Vec::new();
         for (at, case) in cases.iter().enumerate() {
-            progress.step(|| format!("run {number}, case {} of {}: {}", at + 1, cases.len(), case.name()));
+            progress.step(|| {
+                let run = run_of(number, args.output.runs);
+                format!("{run}, case {} of {}: {}", at + 1, cases.len(), case.name())
+            });
             let folder = scratch.path().join(format!("{at}-{number}"));
             let outcome = work::run(case, args, &folder, device.as_ref(), stop);
             // What cannot be removed now goes with the whole folder.
@@ -100,8 +104,8 @@ pub fn measure(args: &KvArgs, stop: &Stop, progress: &mut Progress) -> Result<Re
 
 fn cases(args: &KvArgs) -> Result<Vec<Case>, MeasureError> {
     let refused = |why: String| Err(MeasureError::Refused(why));
-    if !(args.time_max_s > 0.0 && args.time_max_s <= 3600.0) {
-        return refused(format!("--time-max-s {}: between 0 and 3600 seconds", args.time_max_s));
+    if !(args.seconds > 0.0 && args.seconds <= 3600.0) {
+        return refused(format!("--seconds {}: between 0 and 3600 seconds", args.seconds));
     }
     if let Some(kind) = args.engines.iter().find(|kind| !kind.is_built_in()) {
         let feature = kind.name().to_ascii_lowercase();
@@ -128,7 +132,7 @@ fn cases(args: &KvArgs) -> Result<Vec<Case>, MeasureError> {
 }
 
 fn time_max(args: &KvArgs) -> Duration {
-    Duration::from_secs_f64(args.time_max_s)
+    Duration::from_secs_f64(args.seconds)
 }
 
 #[cfg(test)]
@@ -154,7 +158,7 @@ mod tests {
         assert_eq!(cases(&args("kv --engines journal --record-bytes 512,4K --per-transaction 1")).unwrap().len(), 2);
         let said = |line: &str| cases(&args(line)).unwrap_err().to_string();
         assert!(said("kv --record-bytes 16M --per-transaction 100").contains("256M"));
-        assert!(said("kv --time-max-s 0").contains("seconds"));
+        assert!(said("kv --seconds 0").contains("seconds"));
         if !Kind::Lmdb.is_built_in() {
             assert!(said("kv --engines lmdb").contains("--features lmdb"));
         }
@@ -164,7 +168,7 @@ mod tests {
     #[test]
     fn a_small_measurement_is_whole() {
         let home = tempfile::tempdir().unwrap();
-        let line = format!("kv {} --records 40 --per-transaction 4 --runs 1 --time-max-s 60", home.path().display());
+        let line = format!("kv {} --records 40 --per-transaction 4 --runs 1 --seconds 60", home.path().display());
         let report = measure(&args(&line), &Stop::never(), &mut Progress::quiet()).unwrap();
         let json = report.to_json();
         let rows = json["tables"]["kv"].as_array().unwrap();

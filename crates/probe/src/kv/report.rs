@@ -21,7 +21,7 @@ pub fn begin(args: &KvArgs, place: Place) -> Report {
     let mut report = Report::new("probe-kv", "Embedded engines and our journal: durable records");
     report.places.push(place);
     report.parameter("records", args.records);
-    report.parameter("time_max_s", args.time_max_s);
+    report.parameter("seconds", args.seconds);
     report.parameter("runs", args.output.runs);
     report
 }
@@ -39,7 +39,7 @@ pub fn fill(report: &mut Report, all: &[(Case, Vec<Outcome>)]) {
     let few = all.iter().find(|(_, runs)| runs.iter().any(|run| run.inserts.transactions < 10));
     if let Some((case, _)) = few {
         report.warnings.push(format!(
-            "{}: fewer than 10 transactions in a run; --records and --time-max-s make it more",
+            "{}: fewer than 10 transactions in a run; --records and --seconds make it more",
             case.name()
         ));
     }

@@ -38,9 +38,10 @@ const BLOCK_BYTES: usize = 4096;
 
 #[derive(Args, Clone, Debug)]
 pub struct LogArgs {
-    /// An existing directory on the file system to measure.
+    /// Directory on the file system that is to be measured.
+    #[arg(value_name = "DIR", default_value = ".")]
     pub dir: PathBuf,
-    /// Sizes of a record: multiples of 512 from 512 to 64K.
+    /// Sizes of a record, several with commas: multiples of 512 from 512 to 64K.
     #[arg(long, value_delimiter = ',', default_value = "512,4K,64K", value_parser = record_bytes)]
     pub record_bytes: Vec<u64>,
     /// C: a sync after so many records, 1 to 1000.

@@ -60,11 +60,13 @@ pub enum FileState {
 
 #[derive(Args, Clone, Debug)]
 pub struct RawArgs {
-    /// An existing directory on the file system to measure.
+    /// Directory on the file system that is to be measured.
+    #[arg(value_name = "DIR", default_value = ".")]
     pub dir: PathBuf,
-    /// Octets of a call: from 512 to 64M; direct ones want multiples of the device's blocks.
+    /// Octets of a call, several with commas: from 512 to 64M; direct ones want multiples of the device's blocks.
     #[arg(long, value_delimiter = ',', default_value = "4K,64K,1M,4M", value_parser = block_bytes)]
     pub block_bytes: Vec<u64>,
+    /// What is timed, several with commas.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "write,write-sync,write-direct,read,read-direct")]
     pub mode: Vec<Mode>,
     /// What the writing modes write to.

@@ -83,10 +83,10 @@ pub fn run(args: &SuiteArgs) -> Result<(), MeasureError> {
     let mut progress = args.output.progress();
     let (suite, report) = measure_all(args, &stop, &mut progress)?;
     progress.clear();
+    args.output.finish(&report)?;
     let path = page_path(args)?;
     let page = page::of(&suite, &report)?;
     fs::write(&path, page).map_err(MeasureError::file(&path))?;
-    args.output.finish(&report)?;
     eprintln!("the page is {}", path.display());
     Ok(())
 }

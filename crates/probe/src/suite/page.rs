@@ -66,7 +66,7 @@ pub fn of(suite: &Suite, report: &Report) -> Result<String, MeasureError> {
             }
             body {
                 h1 { (report.title) }
-                p.muted { (report.machine.line()) }
+                p.muted { (report.machine_line()) }
                 p.muted { code { (report.command) } }
                 (conclusion(summary.as_deref(), &findings, report))
                 h2 { "Where" }

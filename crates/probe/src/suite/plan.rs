@@ -55,14 +55,14 @@ impl Plan {
 
     pub fn fs(self, directory: &str) -> Result<FsArgs, MeasureError> {
         let (files, seconds) = if self.thorough { (3000, "1") } else { (500, "0.2") };
-        parsed(&format!("--files {files} --time-max-s {seconds} {}", self.runs()), Some(directory))
+        parsed(&format!("--files {files} --seconds {seconds} {}", self.runs()), Some(directory))
     }
 
     pub fn kv(self, directory: &str) -> Result<KvArgs, MeasureError> {
         let (records, seconds) = if self.thorough { (10_000, "0.4") } else { (1500, "0.06") };
         let lots = if self.thorough { "1,10,100" } else { "1,100" };
         let line = format!(
-            "--records {records} --time-max-s {seconds} --per-transaction {lots} --record-bytes 4K {}",
+            "--records {records} --seconds {seconds} --per-transaction {lots} --record-bytes 4K {}",
             self.runs()
         );
         parsed(&line, Some(directory))
