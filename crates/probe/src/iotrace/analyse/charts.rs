@@ -50,12 +50,14 @@ fn layers(merged: &[Merged<'_>]) -> Chart {
     }
 }
 
-/// Labels whose numbers keep their units beside them.
+/// Labels whose numbers keep their units beside them, and that say whose figures are too low.
 fn names(merged: &[Merged<'_>]) -> Vec<String> {
-    let keep = |label: String| {
-        ["B", "KiB", "MiB"].iter().fold(label, |l, u| l.replace(&format!(" {u}"), &format!("\u{a0}{u}")))
-    };
-    merged::labels(merged).into_iter().map(keep).collect()
+    let keep = |label: String, unit: &&str| label.replace(&format!(" {unit}"), &format!("\u{a0}{unit}"));
+    let named = merged::labels(merged).into_iter().zip(merged).map(|(label, one)| {
+        let label = ["B", "KiB", "MiB"].iter().fold(label, keep);
+        if one.lost() > 0 { format!("{label} (events lost)") } else { label }
+    });
+    named.collect()
 }
 
 fn calls(merged: &[Merged<'_>]) -> Chart {
@@ -135,7 +137,7 @@ fn waterfall(one: &Merged<'_>, number: usize) -> Option<Chart> {
     });
     Some(Chart {
         name: format!("waterfall-{}", number + 1),
-        title: format!("A median operation: {}", one.label()),
+        title: format!("A median operation: {}", one.title()),
         kind: Kind::Waterfall {
             unit: "us".to_owned(),
             groups: Layer::EVERY.iter().map(|layer| layer.name().to_owned()).collect(),
@@ -173,7 +175,7 @@ fn heat(one: &Merged<'_>, number: usize) -> Option<Chart> {
     };
     Some(Chart {
         name: format!("heat-{}", number + 1),
-        title: format!("Latency in the course of a run: {}", one.label()),
+        title: format!("Latency in the course of a run: {}", one.title()),
         kind: Kind::Heat {
             unit: "operations".to_owned(),
             x_unit: "ms since the first began".to_owned(),

@@ -105,7 +105,7 @@ fn operations(merged: &[Merged<'_>]) -> Table {
             Cell::spread(one.each(|_, group| percent(calls(group), wall(group))), 1),
             Cell::spread(one.each(|_, group| percent(unknown(group), wall(group))), 2),
             Cell::spread(one.each(|analysis, _| analysis.events() as f64), 0),
-            Cell::Count(one.runs.iter().map(|(analysis, _)| analysis.lost_in_all()).sum()),
+            Cell::Count(one.lost()),
         ]);
         table.push(row);
     }
@@ -533,8 +533,9 @@ fn notes(merged: &[Merged<'_>], report: &mut Report) {
             .collect();
         let mean = us(wall / one.operations().max(1) as f64);
         let interference = interfering(&one.runs.iter().map(|(a, _)| *a).collect::<Vec<_>>());
+        let lost = if one.lost() > 0 { format!("; {} events LOST: too low", one.lost()) } else { String::new() };
         report.notes.push(format!(
-            "{}: {mean:.0} us a time, of it {}; interference {interference:.0} % of the events",
+            "{}: {mean:.0} us a time, of it {}; interference {interference:.0} % of the events{lost}",
             one.label(),
             parts.join(", ")
         ));
