@@ -77,9 +77,9 @@ fn operations(merged: &[Merged<'_>]) -> Table {
     let columns = columns(&[
         ("operations_per_run", "operations"),
         ("mean_us", "mean us"),
-        ("p50_us", "p50"),
-        ("p95_us", "p95"),
-        ("p99_us", "p99"),
+        ("p50_us", "p50 us"),
+        ("p95_us", "p95 us"),
+        ("p99_us", "p99 us"),
         ("sum_percent", "layers' sum %"),
         ("calls_percent", "in calls %"),
         ("unattributed_percent", "unattributed %"),
@@ -166,13 +166,13 @@ fn percentiles(merged: &[Merged<'_>]) -> Table {
         ("layer", "layer"),
         ("exclusive_us", "exclusive us"),
         ("inclusive_us", "inclusive us"),
-        ("p50_us", "p50"),
-        ("p95_us", "p95"),
-        ("p99_us", "p99"),
+        ("p50_us", "p50 us"),
+        ("p95_us", "p95 us"),
+        ("p99_us", "p99 us"),
         ("total_ms", "total ms"),
         ("share_percent", "share %"),
     ]);
-    let title = "Layers: exclusive is what a layer took itself, inclusive with all that it waited for";
+    let title = "Layers: exclusive is what a layer took itself (p50 and on too), inclusive with all that it waited for";
     let mut table = Table::new("layers", title, columns);
     for one in merged {
         let (sums, wall) = (one.layers(), one.wall() as f64);
@@ -210,11 +210,11 @@ fn requests(merged: &[Merged<'_>]) -> Table {
         ("request", "request"),
         ("requests_per_operation", "requests/op"),
         ("before_us", "before us"),
-        ("before_p95_us", "p95"),
+        ("before_p95_us", "p95 us"),
         ("device_us", "device us"),
-        ("device_p50_us", "p50"),
-        ("device_p95_us", "p95"),
-        ("device_p99_us", "p99"),
+        ("device_p50_us", "p50 us"),
+        ("device_p95_us", "p95 us"),
+        ("device_p99_us", "p99 us"),
         ("device_total_ms", "total ms"),
     ]);
     let title = "Requests issued during operations, by anybody: before is bio to issue, device is issue to completion";
@@ -316,9 +316,9 @@ fn steps(merged: &[Merged<'_>], name: &str, share_min: f64) -> Table {
         ("share_percent", "share %"),
         ("inclusive_us", "inclusive us/op"),
         ("mean_us", "us/call"),
-        ("p50_us", "p50"),
-        ("p95_us", "p95"),
-        ("p99_us", "p99"),
+        ("p50_us", "p50 us"),
+        ("p95_us", "p95 us"),
+        ("p99_us", "p99 us"),
         ("total_ms", "total ms"),
     ]);
     let title = "Steps: us/call and its percentiles are inclusive";
