@@ -8,8 +8,7 @@ use stentor_measure::chart::{Chart, Kind, Series, Span};
 use super::layer::Layer;
 use super::merged::{self, Merged};
 use super::people::Who;
-use super::tables;
-use super::{Analysis, Line};
+use super::{Analysis, Line, around, tables};
 
 /// Pictures of one kind of operation each are drawn for so many.
 const EACH_MAX: usize = 12;
@@ -108,7 +107,7 @@ fn interference(merged: &[Merged<'_>]) -> Chart {
         name: who.name().to_owned(),
         values: merged
             .iter()
-            .map(|one| tables::shares(&one.runs.iter().map(|(a, _)| *a).collect::<Vec<_>>(), *who) / 100.0)
+            .map(|one| around::shares(&one.runs.iter().map(|(a, _)| *a).collect::<Vec<_>>(), *who) / 100.0)
             .collect(),
     });
     Chart {
