@@ -23,6 +23,7 @@ test: ## install what the tests need (as root), then everything that CI runs
 	$(MAKE) --no-print-directory lint
 	$(CARGO) build --workspace --bins --tests
 	$(CARGO) test --workspace --doc
+	$(CARGO) test -p stentor-probe --lib --features lmdb kv::
 	STENTOR_BIN=$(abspath $(OUT))/debug/stentor $(CARGO) test --workspace --lib --bins --tests
 
 check: lint ## format, lints and unit tests, without the real binary's tests

@@ -181,10 +181,11 @@ def iotrace(bench, name, words):
 
 
 def perf_calls(lines):
-    """Microseconds by call: `12.3 ( 0.412 ms): python3/7 fdatasync(fd: 3) = 0`."""
+    """Microseconds by call: `12.3 ( 0.412 ms): python3/7 fdatasync(fd: 3) = 0`. Where another line came between entry and
+    exit, `python3/7  ... [continued]: fdatasync()) = 0`."""
     calls = {}
     for line in lines:
-        found = re.search(r"\(\s*([\d.]+) ms\): \S+ (\w+)\(", line)
+        found = re.search(r"\(\s*([\d.]+) ms\):\s+\S+\s+(?:\.\.\. \[continued\]: )?(\w+)\(", line)
         if found:
             calls.setdefault(found[2], []).append(1000 * float(found[1]))
     return calls

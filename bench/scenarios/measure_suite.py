@@ -1,6 +1,6 @@
 """The suite's report page: `stentor probe suite --loop` on ext4, xfs, btrfs and tmpfs made on loop files, with default options,
-and pictures of the page as a browser shows it on a screen and on a phone (Chromium, where it is installed). The page, its JSON
-and the pictures stand in target/bench/suite. Root."""
+and pictures of the page as a browser shows it on a screen and on a phone, light and dark (Chromium, where it is installed). The
+page, its JSON and CSV, those of each part, and the pictures stand in target/bench/suite. Root."""
 
 import json
 import os
@@ -14,7 +14,8 @@ from results import Goal
 from scenarios.measure_probe import REAL_TIME
 
 SECONDS_MOST = 240
-SIZES = (("wide", 1280, 7000), ("phone", 390, 9000))
+# (name, width, height, what Chromium calls the scheme)
+PICTURES = (("wide", 1280, 7000, 1), ("phone", 390, 9000, 1), ("wide-dark", 1280, 7000, 0), ("phone-dark", 390, 9000, 0))
 CHROMIUM = (
     "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
     "--disable-component-update --disable-sync --hide-scrollbars"
@@ -45,7 +46,7 @@ class Suite:
         for note in report["notes"]:
             print(f"    {note}", flush=True)
         page = os.path.join(out, "probe-suite.html")
-        pictures = [picture(page, out, *size) for size in SIZES]
+        pictures = [picture(page, out, *how) for how in PICTURES]
         bench.results.record(
             self.name, "s", [[seconds, SECONDS_MOST]], f"stentor probe {' '.join(words)}", Goal(most=SECONDS_MOST),
             peer_name="the goal", conclusion=rows, notes=report["notes"], page=page,
@@ -61,7 +62,7 @@ def check_nothing_left(folder):
         raise BenchError(f"left behind: {left}")
 
 
-def picture(page, out, name, width, height):
+def picture(page, out, name, width, height, scheme):
     """None where there is no Chromium: the page is then looked at by other means."""
     program = shutil.which("chromium") or shutil.which("chromium-browser")
     if not program:
@@ -70,6 +71,7 @@ def picture(page, out, name, width, height):
     path = os.path.join(out, f"page-{name}.png")
     with tempfile.TemporaryDirectory() as profile:
         argv = [program, *CHROMIUM, f"--user-data-dir={profile}", f"--screenshot={path}"]
+        argv += [f"--blink-settings=preferredColorScheme={scheme}"]
         argv += [f"--window-size={width},{height}", f"file://{page}"]
         subprocess.run(argv, capture_output=True, timeout=120, check=False)
     if not os.path.exists(path):

@@ -29,6 +29,7 @@ mod format;
 mod fuzz;
 mod inspect;
 mod journal;
+mod pace;
 mod pages;
 mod pool;
 mod reader;
@@ -50,6 +51,7 @@ pub use inspect::{
     Finding, Inspection, Item, Lost, Seen, SegmentState, SegmentSummary, StoredContents, abandoned, inspect, verify,
 };
 pub use journal::{Journal, Options, Receipt, Space, Statistics};
+pub use pace::Pace;
 pub use pool::Preparer;
 pub use reader::ContentReader;
 pub use recovery::{Record, Replay, Report};

@@ -2,13 +2,15 @@
 //!
 //! Values are plain numbers; the owner says the unit. The least and greatest are always exact.
 
+use serde::{Deserialize, Serialize};
+
 const FEW_MAX: usize = 64;
 /// Buckets per power of two; below this the buckets are exact.
 const STEPS: u64 = 128;
 const STEPS_LOG: u32 = STEPS.ilog2();
 
 /// A distribution of `u64` values.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Histogram {
     few: Vec<u64>,
     buckets: Vec<u32>,
@@ -69,6 +71,10 @@ impl Histogram {
     }
 
     /// Exact, 0 of none.
+    pub fn sum(&self) -> u64 {
+        self.sum
+    }
+
     pub fn mean(&self) -> f64 {
         self.sum as f64 / self.count.max(1) as f64
     }
@@ -106,7 +112,11 @@ impl Histogram {
     }
 
     pub fn merge(&mut self, other: &Self) {
+        if other.count == 0 {
+            return;
+        }
         let sum = self.sum.saturating_add(other.sum);
+        let least = if self.count == 0 { other.least } else { self.least.min(other.least) };
         for &value in &other.few {
             self.add(value);
         }
@@ -115,7 +125,7 @@ impl Histogram {
                 self.add(bucket_top(bucket).clamp(other.least, other.greatest));
             }
         }
-        self.sum = sum;
+        (self.sum, self.least) = (sum, least);
     }
 }
 
@@ -156,5 +166,20 @@ mod tests {
         assert_eq!(both.least(), 1);
         assert!((both.mean() - (50_005_000.0 + 15.0) / 10_003.0).abs() < 1e-6, "{}", both.mean());
         assert_eq!(Histogram::default().percentile(0.5), 0);
+    }
+
+    #[test]
+    fn least_and_greatest_stay_exact_when_merged() {
+        let mut many = Histogram::default();
+        // In the bucket of 10,000 and 10,001 there are greater values.
+        (10_000..10_200).for_each(|n| many.add(n));
+        let mut all = Histogram::default();
+        all.merge(&many);
+        assert_eq!((all.least(), all.greatest(), all.count()), (10_000, 10_199, 200));
+        all.merge(&Histogram::default());
+        assert_eq!(all.least(), 10_000);
+        let text = serde_json::to_string(&all).unwrap();
+        let again: Histogram = serde_json::from_str(&text).unwrap();
+        assert_eq!((again.percentile(0.5), again.least()), (all.percentile(0.5), 10_000));
     }
 }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use stentor_plot::{Format, PlotError};
 
+use crate::guardian::{Guarded, Guardian, quoted};
 use crate::progress::Progress;
 use crate::report::Report;
 
@@ -19,6 +20,9 @@ pub enum MeasureError {
     Output(std::io::Error),
     #[error("{0}")]
     Plot(#[from] PlotError),
+    /// One that was started for the measurement.
+    #[error("another process of the measurement: {0}")]
+    Process(std::io::Error),
     /// Bad options, or something that this machine does not have; with the remedy.
     #[error("{0}")]
     Refused(String),
@@ -157,9 +161,14 @@ pub fn terminal_columns() -> Option<usize> {
     Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
 }
 
-/// A folder of its own under a directory that is to be measured, removed with all that is in it when dropped.
+/// A folder of its own under a directory that is to be measured, removed with all that is in it when dropped, and by a
+/// [`Guardian`] if this process is killed before.
 #[derive(Debug)]
-pub struct Scratch(PathBuf);
+pub struct Scratch {
+    path: PathBuf,
+    /// None where there is no shell, which is no reason not to measure.
+    _guarded: Option<Guarded>,
+}
 
 impl Scratch {
     /// The directory must exist: a mistyped one is not to be measured on another disk.
@@ -167,10 +176,12 @@ impl Scratch {
         if !directory.is_dir() {
             return Err(MeasureError::Refused(format!("{} is no directory; make it first", directory.display())));
         }
+        // The guardian may stand elsewhere.
+        let directory = directory.canonicalize().map_err(MeasureError::file(directory))?;
         for number in 0_u32..1000 {
             let path = directory.join(format!("stentor-probe-{}-{number}", std::process::id()));
             match fs::create_dir(&path) {
-                Ok(()) => return Ok(Scratch(path)),
+                Ok(()) => return Ok(Scratch { _guarded: guarded(&path), path }),
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
                 Err(source) => return Err(MeasureError::File { path, source }),
             }
@@ -179,13 +190,19 @@ impl Scratch {
     }
 
     pub fn path(&self) -> &Path {
-        &self.0
+        &self.path
     }
+}
+
+/// Twice, since a process of ours may still be ending.
+fn guarded(path: &Path) -> Option<Guarded> {
+    let path = quoted(path);
+    Guardian::start().ok()?.guard(&format!("rm -rf {path} || {{ sleep 1; rm -rf {path}; }}")).ok()
 }
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+        let _ = fs::remove_dir_all(&self.path);
     }
 }
 

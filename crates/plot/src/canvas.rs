@@ -226,11 +226,13 @@ pub fn shortened(text: &str, size: i32, width: i32) -> String {
     if low == 0 { fits(0).unwrap_or_default() } else { fits(low).unwrap_or_default() }
 }
 
-/// The text in lines of at most this width, broken between words; the last of `lines_max` is shortened.
+/// The text in lines of at most this width, broken between words; the last of `lines_max` is shortened. A no-break space
+/// (U+00A0) keeps a number and its unit together.
 pub fn wrapped(text: &str, size: i32, width: i32, lines_max: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let text = printable(text);
-    let mut words = text.split_whitespace().peekable();
+    let is_break = |c: char| c.is_whitespace() && c != '\u{a0}';
+    let mut words = text.split(is_break).filter(|word| !word.is_empty()).peekable();
     while let Some(word) = words.next() {
         let mut line = word.to_owned();
         let is_last = lines.len() + 1 >= lines_max;

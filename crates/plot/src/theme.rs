@@ -105,9 +105,11 @@ impl Theme {
         ]),
     };
 
-    /// The colour of the n-th series; from the eleventh on they come again.
+    /// The colour of the n-th series. From the eleventh on they come again, nearer to the text's; from the twenty-first
+    /// on they repeat.
     pub fn series_colour(&self, index: usize) -> Colour {
-        self.many[index % self.many.len()]
+        let colour = self.many[index % self.many.len()];
+        if (index / self.many.len()).is_multiple_of(2) { colour } else { colour.mix(self.text, 0.55) }
     }
 
     /// Steps of a heat map, 0 to 1.
@@ -128,7 +130,10 @@ mod tests {
             assert!(apart > 14.0, "{lightness:?}");
             let against = theme.background.lightness();
             assert!(lightness.iter().all(|light| (light - against).abs() > 15.0), "{lightness:?}");
-            assert_eq!(theme.series_colour(10), theme.series_colour(0));
+            assert_eq!(theme.series_colour(20), theme.series_colour(0));
+            for (a, b) in (0..20).flat_map(|a| (a + 1..20).map(move |b| (a, b))) {
+                assert_ne!(theme.series_colour(a), theme.series_colour(b));
+            }
         }
         assert!((Theme::LIGHT.background.lightness() - 100.0).abs() < 0.1);
     }

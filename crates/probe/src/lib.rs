@@ -3,6 +3,7 @@
 //! Promise: nothing but a folder of its own below the given directory is written to, and it is removed at the end, also
 //! after Ctrl-C; figures that could not be measured are missing and not estimated.
 
+mod again;
 pub mod cli;
 pub mod fs;
 pub mod iotrace;
@@ -15,7 +16,10 @@ mod trouble;
 
 pub use cli::{Command, run};
 
-use stentor_measure::{MeasureError, OutputArgs, Progress, Report, Stop};
+use std::path::Path;
+
+use stentor_measure::output::Scratch;
+use stentor_measure::{MeasureError, OutputArgs, Progress, Report, Stop, repeat};
 
 /// What all commands do around their measurement: Ctrl-C, progress, output.
 pub(crate) fn run_measure(
@@ -27,4 +31,40 @@ pub(crate) fn run_measure(
     let report = measure(&stop, &mut progress)?;
     progress.clear();
     output.finish(&report)
+}
+
+/// What came of each case in the counted runs. All cases in each run, so that what the machine does besides meets all of them;
+/// each in a folder of its own, not made yet, which is removed.
+pub(crate) fn each_case<C: Copy, O>(
+    cases: &[C],
+    name: impl Fn(&C) -> String,
+    runs: u32,
+    scratch: &Scratch,
+    stop: &Stop,
+    progress: &mut Progress,
+    mut measure: impl FnMut(&C, &Path) -> Result<O, MeasureError>,
+) -> Result<Vec<(C, Vec<O>)>, MeasureError> {
+    let (count, total) = (cases.len(), if runs > 1 { runs + 1 } else { 1 });
+    let runs = repeat(runs, stop, |number| {
+        let mut outcomes = Vec::with_capacity(count);
+        for (at, case) in cases.iter().enumerate() {
+            progress.step(|| format!("run {} of {total}, {} of {count}: {}", number + 1, at + 1, name(case)));
+            let folder = scratch.path().join(format!("{at}-{number}"));
+            let outcome = measure(case, &folder);
+            // What cannot be removed now goes with the whole folder.
+            let _ = std::fs::remove_dir_all(&folder);
+            outcomes.push(outcome?);
+        }
+        Ok::<_, MeasureError>(outcomes)
+    })?;
+    if stop.is_set() {
+        return Err(MeasureError::Stopped);
+    }
+    let mut all: Vec<(C, Vec<O>)> = cases.iter().map(|case| (*case, Vec::new())).collect();
+    for outcomes in runs {
+        for ((_, of_case), outcome) in all.iter_mut().zip(outcomes) {
+            of_case.push(outcome);
+        }
+    }
+    Ok(all)
 }

@@ -6,6 +6,8 @@ use std::path::Path;
 use stentor_measure::output::Scratch;
 use stentor_measure::{Machine, MeasureError, Place};
 
+const SECONDS_MAX: f64 = 3600.0;
+
 /// Why a cell has no figures.
 #[derive(Debug)]
 pub enum Trouble {
@@ -60,8 +62,8 @@ pub fn busy(machine: &Machine) -> Option<String> {
     })
 }
 
-/// Refuses work that would fill the file system.
-pub fn check_room(place: &Place, needed_mib: u64) -> Result<(), MeasureError> {
+/// Refuses work that would fill the file system. `options`: those that make it less.
+pub fn check_room(place: &Place, needed_mib: u64, options: &str) -> Result<(), MeasureError> {
     // Somebody else lives there too.
     let spare_mib = needed_mib / 10 + 1;
     if place.free_mib >= needed_mib + spare_mib {
@@ -69,10 +71,20 @@ pub fn check_room(place: &Place, needed_mib: u64) -> Result<(), MeasureError> {
     }
     Err(MeasureError::Refused(format!(
         "{} has {} MiB free, and this measurement takes up to {needed_mib} MiB (and some to spare): choose less with \
-         --file-mib, or another directory",
+         {options}, or another directory",
         place.directory.display(),
         place.free_mib
     )))
+}
+
+/// How long something is measured.
+pub fn parse_seconds(text: &str) -> Result<f64, String> {
+    let seconds: f64 = text.parse().map_err(|_| "a number of seconds is wanted".to_owned())?;
+    if seconds > 0.0 && seconds <= SECONDS_MAX {
+        Ok(seconds)
+    } else {
+        Err(format!("over 0 and at most {SECONDS_MAX} seconds"))
+    }
 }
 
 /// `512`, `4K`, `1M` in octets.
@@ -116,6 +128,15 @@ mod tests {
             assert!(parse_bytes(bad).is_err(), "{bad}");
         }
         assert_eq!([512, 4096, 5000, 1 << 20].map(show_bytes), ["512", "4K", "5000", "1M"]);
+    }
+
+    #[test]
+    fn times_are_positive_and_end() {
+        let millis = ["0.05", "1", "3600"].map(|text| (parse_seconds(text).unwrap() * 1000.0) as u64);
+        assert_eq!(millis, [50, 1000, 3_600_000]);
+        for bad in ["0", "-1", "nan", "inf", "3601", "", "1s"] {
+            assert!(parse_seconds(bad).unwrap_err().contains("seconds"), "{bad}");
+        }
     }
 
     #[test]

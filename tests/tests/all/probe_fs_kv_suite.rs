@@ -8,7 +8,7 @@ use std::process::{Child, Command, Output, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use stentor_tests::{skipped, stentor, wait_until};
+use stentor_tests::{Kind, LoopFs, skipped, stentor, wait_until};
 use tempfile::TempDir;
 
 fn probe(words: &[&str]) -> Command {
@@ -163,21 +163,54 @@ fn signal(child: &Child, signal: Signal) {
     kill_process(Pid::from_child(child), signal).expect("it is there");
 }
 
+/// A long measurement that has files in its folder.
+fn at_work(command: &str, folder: &Path) -> Child {
+    let long = ["--seconds", "3000", if command == "fs" { "--files" } else { "--records" }, "100000"];
+    let mut words = vec![command, folder.to_str().expect("a plain path"), "--quiet"];
+    if command == "fs" {
+        // Nothing synced: quick to stop, and as many files as anybody could leave.
+        words.extend(["--processes", "2", "--sync", "none"]);
+    }
+    let child = probe(&words).args(long).stderr(Stdio::piped()).spawn().expect("it runs");
+    wait_until("it works", || {
+        let within = |entry: fs::DirEntry| fs::read_dir(entry.path()).into_iter().flatten().count() > 0;
+        fs::read_dir(folder).into_iter().flatten().flatten().any(within)
+    });
+    child
+}
+
+/// Processes that have this folder among their arguments.
+fn processes_of(folder: &Path) -> usize {
+    let name = folder.to_str().expect("a plain path");
+    let entries = fs::read_dir("/proc").expect("it is there").flatten();
+    let of = |entry: &fs::DirEntry| fs::read(entry.path().join("cmdline")).unwrap_or_default();
+    entries.filter(|entry| String::from_utf8_lossy(&of(entry)).contains(name)).count()
+}
+
 #[test]
 fn a_signal_ends_it_and_leaves_nothing() {
     for command in ["fs", "kv"] {
-        let (folder, path) = folder();
-        let long = ["--seconds", "3000", if command == "fs" { "--files" } else { "--records" }, "100000"];
-        let mut child =
-            probe(&[command, &path]).args(long).arg("--quiet").stderr(Stdio::piped()).spawn().expect("it runs");
-        wait_until("it works", || {
-            let within = |entry: fs::DirEntry| fs::read_dir(entry.path()).into_iter().flatten().count() > 0;
-            fs::read_dir(folder.path()).into_iter().flatten().flatten().any(within)
-        });
+        let (folder, _) = folder();
+        let mut child = at_work(command, folder.path());
         signal(&child, Signal::INT);
         let status = child.wait().expect("it ends");
         assert!(!status.success());
         is_empty(folder.path());
+        assert_eq!(processes_of(folder.path()), 0);
+    }
+}
+
+#[test]
+fn a_kill_leaves_neither_files_nor_processes() {
+    for command in ["fs", "kv"] {
+        let (folder, _) = folder();
+        let mut child = at_work(command, folder.path());
+        signal(&child, Signal::KILL);
+        child.wait().expect("it ends");
+        wait_until("its processes have ended and its folder is gone", || {
+            let left = fs::read_dir(folder.path()).into_iter().flatten().count();
+            processes_of(folder.path()) == 0 && left == 0
+        });
     }
 }
 
@@ -199,9 +232,96 @@ fn the_suite_of_a_directory_makes_a_page_that_is_whole() {
         assert!(html.contains(word), "{word} is not in the page");
     }
     assert!(html.matches("<svg").count() >= 10 && !html.contains("NaN"), "its pictures are in it");
+    // Each part beside it, as its own command would have written it.
+    let place =
+        fs::read_dir(out.path()).unwrap().flatten().find(|entry| entry.path().is_dir()).expect("a place's folder");
+    for part in ["log", "journal", "fs", "kv", "raw"] {
+        let written = fs::read(place.path().join(format!("probe-{part}.json"))).unwrap_or_else(|_| panic!("no {part}"));
+        let written: Value = serde_json::from_slice(&written).expect("it is JSON");
+        for table in written["tables"].as_object().expect("it has tables").keys() {
+            let csv = fs::read_to_string(place.path().join(format!("probe-{part}-{table}.csv"))).expect("each table");
+            assert_eq!(csv.lines().count(), rows(&written, table).len() + 1, "{part} {table}");
+        }
+    }
+    assert!(out.path().join("probe-ipc.json").exists() && out.path().join("probe-suite-log.csv").exists());
     // Nothing is fetched from anywhere.
     for word in ["<script", "src=", "href=", "@import", "url("] {
         assert!(!html.contains(word), "{word}");
+    }
+}
+
+/// 256 MiB are room for all parts but `kv`.
+#[test]
+fn a_part_that_fails_is_left_out_and_said() {
+    let Some(small) = LoopFs::make_with(Kind::Ext4, 256 << 20, &[]) else { return };
+    let out = tempfile::tempdir().unwrap();
+    let words = ["suite", small.path().to_str().unwrap(), "--runs", "1", "--json", "--quiet", "--out"];
+    let output = probe(&words).arg(out.path()).output().expect("the binary runs");
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("1 of the parts could not be measured") && said.contains("kv on"), "{said}");
+    let report: Value = serde_json::from_slice(&output.stdout).expect("the report of the others");
+    assert!(report["notes"][0].as_str().unwrap().contains("not in the conclusion: kv on"), "{}", report["notes"]);
+    positive(&rows(&report, "log")[0], "journal_per_s");
+    assert!(rows(&report, "engines").iter().all(|row| row["single_per_s"].is_null()));
+    let html = fs::read_to_string(out.path().join("probe-suite.html")).expect("the page is there");
+    assert!(html.contains("Not measured: kv on") && html.contains("MiB free"), "the page says it");
+}
+
+/// Takes all the room that there is now.
+fn fill(path: &Path) {
+    use std::io::Write;
+    let filler = fs::OpenOptions::new().create(true).append(true).open(path.join("filler"));
+    let mut filler = filler.expect("a file can be made");
+    for bytes in [1 << 16, 512] {
+        while filler.write_all(&vec![1; bytes]).is_ok() {}
+    }
+}
+
+#[test]
+fn a_full_disk_is_said_and_nothing_stays() {
+    let Some(small) = LoopFs::make_with(Kind::Ext4, 512 << 20, &[]) else { return };
+    let path = small.path().to_str().unwrap();
+    // Before it begins.
+    for words in [
+        vec!["fs", path, "--size", "10M", "--queued", "100"],
+        vec!["kv", path, "--records", "100000"],
+        vec!["raw", path, "--file-mib", "1000"],
+        vec!["log", path, "--file-mib", "1000"],
+        vec!["log", path, "--way", "journal", "--per-sync", "1000", "--record-bytes", "64K", "--writers", "0"],
+    ] {
+        let said = refused(&[&words[..], &["--quiet"]].concat());
+        assert!(said.contains("MiB free") && said.contains("choose less with --"), "{words:?}: {said}");
+    }
+    // When it is under way: somebody else takes the room.
+    for words in [
+        vec!["fs", path, "--files", "10000000", "--seconds", "3000", "--size", "1M", "--processes", "3"],
+        vec!["kv", path, "--records", "10000", "--seconds", "3000", "--record-bytes", "2000", "--engines", "journal"],
+        vec!["kv", path, "--records", "10000", "--seconds", "3000", "--record-bytes", "2000", "--engines", "redb"],
+        vec!["kv", path, "--records", "10000", "--seconds", "3000", "--record-bytes", "2000", "--engines", "sqlite"],
+        vec!["raw", path, "--file", "new", "--runs", "1000", "--file-mib", "64", "--block-bytes", "4K"],
+        // Two sizes of segments, of which one makes way for the other.
+        vec!["log", path, "--way=journal", "--runs=1000", "--record-bytes=16K", "--per-sync=1,1000", "--writers=0"],
+    ] {
+        let mut child = probe(&words).arg("--quiet").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        wait_until("it has begun", || {
+            if child.try_wait().unwrap().is_some() {
+                return true;
+            }
+            let within = |entry: fs::DirEntry| fs::read_dir(entry.path()).into_iter().flatten().count() > 0;
+            let ours = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().starts_with("stentor-probe-");
+            fs::read_dir(small.path()).into_iter().flatten().flatten().filter(ours).any(within)
+        });
+        wait_until("it finds the file system full", || {
+            fill(small.path());
+            child.try_wait().unwrap().is_some()
+        });
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains("became full while measuring"), "{words:?}: {said}");
+        fs::remove_file(small.path().join("filler")).unwrap();
+        let left = fs::read_dir(small.path()).unwrap().flatten().map(|entry| entry.file_name());
+        assert_eq!(left.filter(|name| name != "lost+found").count(), 0, "{words:?}");
     }
 }
 

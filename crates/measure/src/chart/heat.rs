@@ -14,10 +14,13 @@ const ROW_MAX: i32 = 28;
 /// The lightest shade of what is not nothing.
 const SHADE_MIN: f64 = 0.06;
 const KEY: i32 = 120;
+/// So many columns have a label each.
+const EACH_LABELLED_MAX: usize = 16;
+const LABEL_LINES_MAX: usize = 4;
 
 pub fn sketch<'c>(
     title: &str,
-    x_unit: &'c str,
+    [unit, x_unit, y_unit]: [&'c str; 3],
     columns: &'c [String],
     rows: &'c [String],
     values: &'c [Vec<Option<f64>>],
@@ -30,7 +33,7 @@ pub fn sketch<'c>(
     if shown == 0 || columns.is_empty() {
         return frame::empty(title, width);
     }
-    let head = Head::new(title, "", Vec::new(), width);
+    let head = Head::new(title, y_unit, Vec::new(), width);
     let row_height = (PLOT / pixels(shown)).clamp(ROW_MIN, ROW_MAX);
     let labels = rows.iter().map(|label| room(label, TEXT)).max().unwrap_or(0).min(width / 3);
     let left = MARGIN + labels + 8;
@@ -41,10 +44,13 @@ pub fn sketch<'c>(
         height: row_height * pixels(shown),
     };
     let more = rows.len() - shown;
-    let height = area.bottom() + 22 + if x_unit.is_empty() && more == 0 { 8 } else { 8 + TEXT_ROW };
+    let labels_below = column_labels(&area, columns);
+    let label_lines = labels_below.iter().map(|(_, lines)| lines.len()).max().unwrap_or(1);
+    let below = area.bottom() + 16 + TEXT_ROW * pixels(label_lines);
+    let height = below + if x_unit.is_empty() && more == 0 { 0 } else { TEXT_ROW };
     let paint = move |canvas: &mut Canvas<'_>| {
         head.paint(canvas);
-        key(canvas, head.bottom + 6, width, most);
+        key(canvas, head.bottom + 6, width, most, unit);
         let theme = canvas.theme;
         let share = |value: f64| if most > 0.0 { value / most } else { 0.0 };
         let shade = |value: f64| if value > 0.0 { share(value).max(SHADE_MIN) } else { 0.0 };
@@ -54,9 +60,13 @@ pub fn sketch<'c>(
             .collect();
         parts::heat(canvas, &area, columns.len(), &fields);
         row_labels(canvas, &area, &rows[..shown], row_height, labels);
-        column_labels(canvas, &area, columns);
+        for (middle, lines) in &labels_below {
+            for (at, line) in lines.iter().enumerate() {
+                let place = (*middle, area.bottom() + 14 + TEXT_ROW * pixels(at));
+                canvas.text(line, place, TEXT, Align::Centre, theme.text);
+            }
+        }
         numbers(canvas, &area, (shown, columns.len()), value, &shade);
-        let below = area.bottom() + 16 + TEXT_ROW;
         let unit = canvas::shortened(x_unit, TEXT, area.width / 2);
         canvas.text(&unit, (area.right(), below), TEXT, Align::Right, theme.muted);
         if more > 0 {
@@ -67,9 +77,9 @@ pub fn sketch<'c>(
 }
 
 /// What the shades mean.
-fn key(canvas: &mut Canvas<'_>, y: i32, width: i32, most: f64) {
+fn key(canvas: &mut Canvas<'_>, y: i32, width: i32, most: f64, unit: &str) {
     let theme = canvas.theme;
-    let text = short(most);
+    let text = canvas::shortened(format!("{} {unit}", short(most)).trim_end(), TICK_TEXT, width / 3);
     let right = width - MARGIN - room(&text, TICK_TEXT) - 6;
     canvas.text(&text, (right + 6, y), TICK_TEXT, Align::Left, theme.muted);
     for step in 0..KEY {
@@ -90,20 +100,22 @@ fn row_labels(canvas: &mut Canvas<'_>, area: &Area, rows: &[String], row_height:
     }
 }
 
-/// Each, or every second, third ..., so that they do not touch; a label that is wider than some columns is cut.
-fn column_labels(canvas: &mut Canvas<'_>, area: &Area, columns: &[String]) {
-    let colour = canvas.theme.text;
+/// (middle, lines) of each column's, or of every second, third ... so that they do not touch. Few columns have each a label
+/// of several lines; what is still too long is cut.
+fn column_labels(area: &Area, columns: &[String]) -> Vec<(i32, Vec<String>)> {
     let slot = (area.width / pixels(columns.len())).max(1);
     let widest = columns.iter().map(|label| room(label, TEXT)).max().unwrap_or(0).min(120) + 10;
-    let every = if columns.len() <= 12 && slot >= 36 { 1 } else { (widest + slot - 1) / slot };
+    let is_each = columns.len() <= EACH_LABELLED_MAX && slot >= 36;
+    let every = if is_each { 1 } else { (widest + slot - 1) / slot };
     let every = usize::try_from(every).unwrap_or(1).max(1);
-    for (at, label) in columns.iter().enumerate().step_by(every) {
+    let lines_max = if is_each { LABEL_LINES_MAX } else { 1 };
+    let labels = columns.iter().enumerate().step_by(every).map(|(at, label)| {
         let (x, right) = parts::span(area, at, columns.len());
-        let text = canvas::shortened(label, TEXT, slot * pixels(every) - 8);
-        let half = room(&text, TEXT) / 2;
-        let middle = i32::midpoint(x, right).min(area.right() + MARGIN - half - 2);
-        canvas.text(&text, (middle, area.bottom() + 14), TEXT, Align::Centre, colour);
-    }
+        let lines = canvas::wrapped(label, TEXT, slot * pixels(every) - 8, lines_max);
+        let half = lines.iter().map(|line| room(line, TEXT)).max().unwrap_or(0) / 2;
+        (i32::midpoint(x, right).min(area.right() + MARGIN - half - 2), lines)
+    });
+    labels.collect()
 }
 
 /// In the fields themselves, where all have room for them.

@@ -42,10 +42,18 @@ pub enum Kind {
     Stacked { unit: String, groups: Vec<String>, series: Vec<Series>, is_share: bool },
     /// Lines over a common x axis; each logarithmic on request.
     Lines { x_unit: String, y_unit: String, log_x: bool, log_y: bool, lines: Vec<Line> },
-    /// Rows over columns; None is no value. Darker is more.
-    Heat { x_unit: String, columns: Vec<String>, rows: Vec<String>, values: Vec<Vec<Option<f64>>> },
-    /// Spans on a common time axis, one a row: from system call to device and back.
-    Waterfall { unit: String, spans: Vec<Span> },
+    /// Rows over columns; None is no value. Darker is more. `unit` is the values'.
+    Heat {
+        unit: String,
+        x_unit: String,
+        y_unit: String,
+        columns: Vec<String>,
+        rows: Vec<String>,
+        values: Vec<Vec<Option<f64>>>,
+    },
+    /// Spans on a common time axis, one a row: from system call to device and back. `groups` are all that there may be, so
+    /// that each has the colour that it has in a chart with series of the same order.
+    Waterfall { unit: String, groups: Vec<String>, spans: Vec<Span> },
 }
 
 /// One value a group.
@@ -95,10 +103,10 @@ impl Chart {
             Kind::Lines { x_unit, y_unit, log_x, log_y, lines } => {
                 lines::sketch(&self.title, (x_unit, *log_x), (y_unit, *log_y), lines, width)
             }
-            Kind::Heat { x_unit, columns, rows, values } => {
-                heat::sketch(&self.title, x_unit, columns, rows, values, width)
+            Kind::Heat { unit, x_unit, y_unit, columns, rows, values } => {
+                heat::sketch(&self.title, [unit, x_unit, y_unit], columns, rows, values, width)
             }
-            Kind::Waterfall { unit, spans } => waterfall::sketch(&self.title, unit, spans, width),
+            Kind::Waterfall { unit, groups, spans } => waterfall::sketch(&self.title, unit, groups, spans, width),
         }
     }
 }

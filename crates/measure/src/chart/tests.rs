@@ -116,12 +116,25 @@ fn heat_examples() -> Vec<Chart> {
     let field = |row: usize, at: usize| (row + at % 5 > 4).then(|| (row * 7 + at * at % 90) as f64);
     let values = (0..12).map(|row| (0..40).map(|at| field(row, at)).collect()).collect();
     vec![
-        chart("heat", "Latency of syncs", Kind::Heat { x_unit: "time".to_owned(), columns, rows, values }),
+        chart(
+            "heat",
+            "Latency of syncs",
+            Kind::Heat {
+                unit: "syncs".to_owned(),
+                x_unit: "time".to_owned(),
+                y_unit: "us".to_owned(),
+                columns,
+                rows,
+                values,
+            },
+        ),
         chart(
             "heat-few",
             "Cycles/s by file system and processes",
             Kind::Heat {
+                unit: "cycles/s".to_owned(),
                 x_unit: "processes".to_owned(),
+                y_unit: String::new(),
                 columns: names(&["1", "2", "4", "8"]),
                 rows: names(&["ext4", "xfs", "btrfs", "tmpfs, which is not durable"]),
                 values: vec![
@@ -137,6 +150,7 @@ fn heat_examples() -> Vec<Chart> {
             "One median write of 4 KiB with fdatasync, ext4",
             Kind::Waterfall {
                 unit: "microseconds".to_owned(),
+                groups: names(&["system call, VFS", "writeback", "file system", "journal", "block layer", "device"]),
                 spans: vec![
                     span("pwrite64", "system call, VFS", 0, 0.0, 12.0),
                     span("ext4_da_write_begin ... end", "file system", 1, 2.0, 10.0),
@@ -238,16 +252,32 @@ fn nothing_that_is_drawn_can_make_it_fail() {
         Kind::Bars { unit: unit(), groups: many.clone(), series: all() },
         Kind::Bars { unit: unit(), groups: groups.clone(), series: Vec::new() },
         Kind::Bars { unit: unit(), groups: Vec::new(), series: all() },
-        Kind::Heat { x_unit: unit(), columns: many.clone(), rows: many.clone(), values: vec![odd.map(Some).to_vec()] },
         Kind::Heat {
+            unit: unit(),
             x_unit: unit(),
+            y_unit: unit(),
+            columns: many.clone(),
+            rows: many.clone(),
+            values: vec![odd.map(Some).to_vec()],
+        },
+        Kind::Heat {
+            unit: unit(),
+            x_unit: unit(),
+            y_unit: String::new(),
             columns: groups.clone(),
             rows: groups.clone(),
             values: vec![odd.map(Some).to_vec(); 9],
         },
-        Kind::Heat { x_unit: unit(), columns: Vec::new(), rows: many.clone(), values: Vec::new() },
-        Kind::Waterfall { unit: unit(), spans },
-        Kind::Waterfall { unit: unit(), spans: Vec::new() },
+        Kind::Heat {
+            unit: unit(),
+            x_unit: unit(),
+            y_unit: unit(),
+            columns: Vec::new(),
+            rows: many.clone(),
+            values: Vec::new(),
+        },
+        Kind::Waterfall { unit: unit(), groups: vec![long.clone(), "x".to_owned()], spans },
+        Kind::Waterfall { unit: unit(), groups: vec![long.clone(), "x".to_owned()], spans: Vec::new() },
     ];
     for is_share in [false, true] {
         kinds.push(Kind::Stacked { unit: unit(), groups: groups.clone(), series: all(), is_share });
@@ -267,6 +297,47 @@ fn nothing_that_is_drawn_can_make_it_fail() {
     let empty =
         chart("none", "Nothing measured", Kind::Bars { unit: String::new(), groups: Vec::new(), series: Vec::new() });
     assert!(svg(&empty, 960).contains("no data"));
+}
+
+/// The colour of the entry of a legend, as the picture has it: the field drawn just before its text.
+fn legend_colour(svg: &str, name: &str) -> String {
+    let (before, _) = svg.split_once(&format!("{name}\n")).unwrap_or_else(|| panic!("no {name}"));
+    let (_, fill) = before.rsplit_once("<rect ").unwrap().1.split_once("fill=\"").unwrap();
+    fill[..7].to_owned()
+}
+
+/// A layer is told by its colour in all pictures of a report, whichever layers a picture has.
+#[test]
+fn a_group_has_one_colour_in_bars_and_in_spans() {
+    let layers = names(&["system call", "file system", "journal", "device"]);
+    let bars = layers.iter().map(|layer| series(layer, &[1.0]));
+    let groups = names(&["here"]);
+    let bars = Kind::Stacked { unit: "%".to_owned(), groups, series: bars.collect(), is_share: true };
+    let spans = vec![span("flush", "device", 1, 2.0, 9.0), span("commit", "journal", 0, 0.0, 10.0)];
+    let spans = Kind::Waterfall { unit: "us".to_owned(), groups: layers, spans };
+    let (bars, spans) = (svg(&chart("a", "a", bars), 960), svg(&chart("b", "b", spans), 960));
+    for layer in ["journal", "device"] {
+        assert_eq!(legend_colour(&bars, layer), legend_colour(&spans, layer));
+    }
+    assert!(!spans.contains("file system"), "a legend has what the picture has");
+}
+
+#[test]
+fn columns_of_a_heat_map_have_their_whole_names_and_units_are_said() {
+    let columns: Vec<String> = (0..12).map(|at| format!("btrfs on loop{at}, {}\u{a0}KiB", 4 << (at % 3))).collect();
+    let kind = Kind::Heat {
+        unit: "calls".to_owned(),
+        x_unit: String::new(),
+        y_unit: "us".to_owned(),
+        columns,
+        rows: names(&["flush", "write"]),
+        values: vec![vec![Some(2.0); 12], vec![None; 12]],
+    };
+    let text = svg(&chart("h", "Calls", kind), 960);
+    for wanted in ["loop11,", "16\u{a0}KiB", "2 calls", "us"] {
+        assert!(text.contains(wanted), "{wanted}: {text}");
+    }
+    assert!(!text.contains('…'), "{text}");
 }
 
 /// `STENTOR_CHARTS=DIR cargo test -p stentor-measure charts_to_look_at` writes the examples for the eye.

@@ -11,7 +11,7 @@ const ROW: i32 = 20;
 const INDENT: i32 = 12;
 const INDENT_MAX: u32 = 8;
 
-pub fn sketch<'c>(title: &str, unit: &'c str, spans: &'c [Span], width: i32) -> Sketch<'c> {
+pub fn sketch<'c>(title: &str, unit: &'c str, groups: &'c [String], spans: &'c [Span], width: i32) -> Sketch<'c> {
     let sound: Vec<&Span> = spans.iter().filter(|span| span.start.is_finite() && span.end.is_finite()).collect();
     let ends = sound.iter().flat_map(|span| [span.start, span.end.max(span.start)]);
     let (first, last) = ends.fold((f64::MAX, f64::MIN), |(low, high), at| (low.min(at), high.max(at)));
@@ -20,15 +20,21 @@ pub fn sketch<'c>(title: &str, unit: &'c str, spans: &'c [Span], width: i32) -> 
     }
     let range = Range::from_zero(last - first, 6);
     let more = sound.len().saturating_sub(ROWS_MAX);
-    let mut groups: Vec<&str> = Vec::new();
+    // Those that nobody named come after the others.
+    let mut names: Vec<&str> = groups.iter().map(String::as_str).collect();
     for span in &sound {
-        if !groups.contains(&span.group.as_str()) {
-            groups.push(&span.group);
+        if !names.contains(&span.group.as_str()) {
+            names.push(&span.group);
         }
     }
-    let colour_of =
-        |group: &str| Theme::LIGHT.series_colour(groups.iter().position(|name| *name == group).unwrap_or(0));
-    let head = Head::new(title, "", groups.iter().map(|group| (*group, colour_of(group))).collect(), width);
+    let colour_of = |group: &str| Theme::LIGHT.series_colour(names.iter().position(|name| *name == group).unwrap_or(0));
+    let is_drawn = |group: &&str| sound.iter().any(|span| span.group == **group);
+    let head = Head::new(
+        title,
+        "",
+        names.iter().copied().filter(is_drawn).map(|group| (group, colour_of(group))).collect(),
+        width,
+    );
     let rows: Vec<(&Span, Colour)> = sound.iter().take(ROWS_MAX).map(|span| (*span, colour_of(&span.group))).collect();
     let indent = |span: &Span| INDENT * span.depth.min(INDENT_MAX).cast_signed();
     let labels = rows.iter().map(|(span, _)| room(&span.label, TEXT) + indent(span)).max().unwrap_or(0);

@@ -6,7 +6,8 @@ use super::FsArgs;
 use crate::trouble::show_bytes;
 
 const SIZE_BYTES: u64 = 4096;
-const PROCESSES: u32 = 4;
+/// As many as `probe log` has writers, so that the two can be compared.
+const PROCESSES: u32 = 20;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Names {

@@ -1,26 +1,24 @@
 //! Tables, charts and words of `probe fs`.
 
 use stentor_measure::chart::{Chart, Kind, Series};
-use stentor_measure::output::Scratch;
-use stentor_measure::{Cell, Column, Histogram, MeasureError, Place, Report, Spread, Table};
+use stentor_measure::{Cell, Column, Histogram, Place, Report, Spread, Table};
 
 use super::FsArgs;
 use super::case::{Case, Names, Sync};
-use super::work::{Outcome, Step, Times};
+use super::crew::Outcome;
+use super::work::{Step, Times};
 
 /// Below these a percentile is hardly one.
 const FEW_CYCLES: u64 = 20;
 
-pub fn begin(args: &FsArgs, scratch: &Scratch) -> Result<Report, MeasureError> {
+pub fn begin(args: &FsArgs, place: Place) -> Report {
     let mut report = Report::new("probe-fs", "What files cost: the life of a queue file");
-    report.places.push(Place::of(scratch.path()).map_err(MeasureError::file(scratch.path()))?);
-    report.places[0].directory.clone_from(&args.directory);
+    report.places.push(place);
     report.parameter("files", args.files);
     report.parameter("seconds", args.seconds);
     report.parameter("queued", args.queued);
     report.parameter("runs", args.output.runs);
-    report.parameter("processes are", "threads of one process, in the same directories");
-    Ok(report)
+    report
 }
 
 pub fn fill(report: &mut Report, all: &[(Case, Vec<Outcome>)]) {

@@ -1,24 +1,21 @@
-//! Cycles of queue files, timed step by step.
+//! Cycles of queue files, timed step by step: the work of one process.
 //!
-//! All processes (threads of ours: system calls go side by side, while the table of descriptors is shared) work in the same
-//! directories, under names of their own; that is how a mail server's processes meet. Names look random, as their hash
-//! chooses the directory.
+//! All processes work in the same directories, under names of their own; that is how a mail server's processes meet. Names
+//! look random, as their hash chooses the directory.
 
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, Mode, OFlags, fsync, mkdirat, openat, renameat, unlinkat};
 use rustix::io::Errno;
-use stentor_measure::{Device, DeviceCounters, Histogram, MeasureError, Stop};
+use serde::{Deserialize, Serialize};
+use stentor_measure::{Histogram, Stop};
 
 use super::case::{Case, Names, Sync};
-use super::{FsArgs, time_max};
-use crate::trouble::explain;
 
 /// Steps of a cycle, in their order. `Open` is creation or, for reused files, taking one from the pool and
 /// opening it.
@@ -63,7 +60,7 @@ impl Step {
 }
 
 /// Times in nanoseconds.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Times {
     pub cycle: Histogram,
     /// From the first step until 250 could be said.
@@ -86,72 +83,15 @@ impl Times {
     }
 }
 
-/// What a run came to.
-#[derive(Clone, Debug, Default)]
-pub struct Outcome {
-    pub cycles: u64,
-    pub elapsed: Duration,
-    pub times: Times,
-    /// Of the whole device, whoever used it. None without a device.
-    pub device: Option<DeviceCounters>,
-}
-
 const QUEUES: [&str; 4] = ["incoming", "active", "deferred", "pool"];
 const HEX: [char; 16] = ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f'];
 /// Files of the pool that each process has in turn, where they are reused.
-const POOL_FILES: u32 = 64;
+pub const POOL_FILES: u32 = 64;
+/// A larger file is written in pieces of this.
+const CONTENT_BYTES_MAX: u64 = 1 << 20;
 
-/// One run in a new folder.
-pub fn run(
-    case: &Case,
-    args: &FsArgs,
-    folder: &Path,
-    device: Option<&Device>,
-    stop: &Stop,
-) -> Result<Outcome, MeasureError> {
-    let failed = |error: Errno| explain(&args.directory, error.into());
-    let root = prepare(case, folder).map_err(|error| explain(&args.directory, error))?;
-    // Made by one after the other, before the clock starts.
-    let mut workers = Vec::new();
-    for number in 0..case.processes {
-        let mut worker = Worker::new(case, &root, number);
-        worker.fill(args.queued / case.processes, stop).map_err(failed)?;
-        workers.push(worker);
-    }
-    // What was prepared is not to be written while it is measured.
-    rustix::fs::syncfs(&root).map_err(failed)?;
-    let start = Barrier::new(workers.len() + 1);
-    let deadline = time_max(args);
-    let before = device.and_then(|device| DeviceCounters::read(&device.number));
-    let (began, results) = std::thread::scope(|scope| {
-        let handles: Vec<_> = workers
-            .iter_mut()
-            .map(|worker| {
-                let start = &start;
-                scope.spawn(move || {
-                    start.wait();
-                    worker.work(args.files, deadline, stop).map(|()| Instant::now())
-                })
-            })
-            .collect();
-        start.wait();
-        let began = Instant::now();
-        // A thread of ours does not panic; if one did, so would we.
-        let results: Vec<_> = handles.into_iter().map(|handle| handle.join().unwrap_or(Err(Errno::IO))).collect();
-        (began, results)
-    });
-    let after = device.and_then(|device| DeviceCounters::read(&device.number));
-    let mut outcome = Outcome { device: after.zip(before).map(|(after, before)| after - before), ..Outcome::default() };
-    for (result, worker) in results.into_iter().zip(&workers) {
-        outcome.elapsed = outcome.elapsed.max(result.map_err(failed)?.saturating_duration_since(began));
-        outcome.cycles += worker.times.cycle.count();
-        outcome.times.merge(&worker.times);
-    }
-    Ok(outcome)
-}
-
-/// The folder with its queues, and the directories below them.
-fn prepare(case: &Case, folder: &Path) -> io::Result<OwnedFd> {
+/// A new folder with its queues, and the directories below them.
+pub fn lay_out(case: &Case, folder: &Path) -> io::Result<OwnedFd> {
     std::fs::create_dir(folder)?;
     let root: OwnedFd = File::open(folder)?.into();
     for queue in QUEUES {
@@ -168,10 +108,10 @@ fn prepare(case: &Case, folder: &Path) -> io::Result<OwnedFd> {
     Ok(root)
 }
 
-/// A process of the queue.
-struct Worker<'r> {
+/// A process of the queue, in a folder that is laid out.
+pub struct Worker {
     case: Case,
-    root: &'r OwnedFd,
+    root: OwnedFd,
     content: Vec<u8>,
     names: fastrand::Rng,
     number: u32,
@@ -179,14 +119,15 @@ struct Worker<'r> {
     /// In `deferred`, oldest first.
     queued: VecDeque<String>,
     pool: VecDeque<String>,
-    times: Times,
+    pub times: Times,
 }
 
-impl<'r> Worker<'r> {
-    fn new(case: &Case, root: &'r OwnedFd, number: u32) -> Worker<'r> {
+impl Worker {
+    pub fn new(case: &Case, root: OwnedFd, number: u32) -> Worker {
         let mut rng = fastrand::Rng::with_seed(u64::from(number) + 1);
         // Nothing that a file system could compress.
-        let content = std::iter::repeat_with(|| rng.u8(..)).take(case.size as usize).collect();
+        let mut content = vec![0; case.size.min(CONTENT_BYTES_MAX) as usize];
+        rng.fill(&mut content);
         Worker {
             case: *case,
             root,
@@ -201,7 +142,7 @@ impl<'r> Worker<'r> {
     }
 
     /// Files that are there before: in the queue, and in the pool.
-    fn fill(&mut self, queued: u32, stop: &Stop) -> Result<(), Errno> {
+    pub fn fill(&mut self, queued: u32, stop: &Stop) -> Result<(), Errno> {
         let pool = if self.case.names == Names::Reused { POOL_FILES + queued } else { 0 };
         for number in 0..queued + pool {
             if stop.is_set() {
@@ -211,8 +152,8 @@ impl<'r> Worker<'r> {
             let in_queue = number < queued;
             let path = self.path(if in_queue { "deferred" } else { "pool" }, &name);
             let file =
-                openat(self.root, &path, OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR)?;
-            write_all(&file, &self.content)?;
+                openat(&self.root, &path, OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR)?;
+            write(&file, &self.content, self.case.size)?;
             if in_queue { &mut self.queued } else { &mut self.pool }.push_back(name);
         }
         Ok(())
@@ -235,7 +176,7 @@ impl<'r> Worker<'r> {
         path
     }
 
-    fn work(&mut self, files: u32, time_max: Duration, stop: &Stop) -> Result<(), Errno> {
+    pub fn work(&mut self, files: u32, time_max: Duration, stop: &Stop) -> Result<(), Errno> {
         let end = Instant::now() + time_max;
         for _ in 0..files {
             if stop.is_set() || self.cycle()? >= end {
@@ -247,13 +188,14 @@ impl<'r> Worker<'r> {
 
     /// A file from its creation, and the oldest to its end; when that was.
     fn cycle(&mut self) -> Result<Instant, Errno> {
-        let (case, root) = (self.case, self.root);
+        let case = self.case;
         let reused = self.pool.pop_front();
         let name = reused.clone().unwrap_or_else(|| self.new_name());
-        let incoming = self.path("incoming", &name);
+        let (incoming, pooled) = (self.path("incoming", &name), self.path("pool", &name));
+        let root = &self.root;
         let began = Instant::now();
         if reused.is_some() {
-            renameat(root, self.path("pool", &name), root, &incoming)?;
+            renameat(root, pooled, root, &incoming)?;
         }
         let mut clock = Clock { last: began, times: &mut self.times };
         let mut flags = OFlags::WRONLY | OFlags::CLOEXEC;
@@ -262,7 +204,7 @@ impl<'r> Worker<'r> {
         }
         let file = openat(root, &incoming, flags, Mode::RUSR | Mode::WUSR)?;
         clock.step(Step::Open);
-        write_all(&file, &self.content)?;
+        write(&file, &self.content, case.size)?;
         clock.step(Step::Write);
         if case.sync.file() {
             fsync(&file)?;
@@ -282,12 +224,13 @@ impl<'r> Worker<'r> {
 
     /// The renames, and the end of the oldest.
     fn move_on(&mut self, name: String, accepted: Instant, began: Instant) -> Result<Instant, Errno> {
-        let (case, root) = (self.case, self.root);
+        let case = self.case;
         let paths = ["incoming", "active", "deferred"].map(|queue| self.path(queue, &name));
         self.queued.push_back(name);
         let oldest = self.queued.pop_front().unwrap_or_default();
         let (end, pool) = (self.path("deferred", &oldest), self.path("pool", &oldest));
         let every = case.sync == Sync::Every;
+        let root = &self.root;
         let mut clock = Clock { last: accepted, times: &mut self.times };
         let steps = [Step::RenameActive, Step::RenameDeferred];
         for (pair, step) in paths.windows(2).zip(steps) {
@@ -344,11 +287,12 @@ fn sync_directory(root: &OwnedFd, path: &str) -> Result<(), Errno> {
     fsync(&directory)
 }
 
-fn write_all(file: &OwnedFd, mut content: &[u8]) -> Result<(), Errno> {
-    while !content.is_empty() {
-        match rustix::io::write(file, content) {
+/// So many octets, the content again and again.
+fn write(file: &OwnedFd, content: &[u8], mut left: u64) -> Result<(), Errno> {
+    while left > 0 {
+        match rustix::io::write(file, &content[..left.min(content.len() as u64) as usize]) {
             Ok(0) => return Err(Errno::NOSPC),
-            Ok(written) => content = &content[written..],
+            Ok(written) => left -= written as u64,
             Err(Errno::INTR) => {}
             Err(error) => return Err(error),
         }
@@ -360,19 +304,18 @@ fn write_all(file: &OwnedFd, mut content: &[u8]) -> Result<(), Errno> {
 mod tests {
     use super::*;
 
-    fn args(directory: &Path) -> FsArgs {
-        #[derive(clap::Parser)]
-        struct Line {
-            #[command(flatten)]
-            args: FsArgs,
-        }
-        let line = ["fs", directory.to_str().unwrap(), "--files", "20", "--seconds", "100"];
-        <Line as clap::Parser>::parse_from(line).args
-    }
-
     fn files_below(folder: &Path) -> usize {
         let entries = std::fs::read_dir(folder).unwrap().map(Result::unwrap);
         entries.map(|entry| if entry.path().is_dir() { files_below(&entry.path()) } else { 1 }).sum()
+    }
+
+    fn sizes_below(folder: &Path) -> Vec<u64> {
+        let entries = std::fs::read_dir(folder).unwrap().map(Result::unwrap);
+        let of = |entry: std::fs::DirEntry| match entry.metadata().unwrap() {
+            data if data.is_dir() => sizes_below(&entry.path()),
+            data => vec![data.len()],
+        };
+        entries.flat_map(of).collect()
     }
 
     #[test]
@@ -388,15 +331,21 @@ mod tests {
         .into_iter()
         .enumerate()
         {
-            for hash_depth in [0, 1] {
-                let case = Case { names, hash_depth, size: 700, processes: 2, sync };
+            for (hash_depth, size) in [(0, 700), (1, CONTENT_BYTES_MAX + 700)] {
+                let case = Case { names, hash_depth, size, processes: 2, sync };
                 let folder = home.path().join(format!("{number}-{hash_depth}"));
-                let mut args = args(home.path());
-                args.queued = 6;
-                let outcome = run(&case, &args, &folder, None, &Stop::never()).unwrap();
-                assert_eq!(outcome.cycles, 40, "{case:?}");
-                assert_eq!(outcome.times.accept.count(), 40);
-                let synced = |step: Step| outcome.times.steps[step as usize].count();
+                let root = lay_out(&case, &folder).unwrap();
+                let mut all = Times::default();
+                // One after the other: that two do it at once is tested with the binary.
+                for number in 0..2 {
+                    let mut worker = Worker::new(&case, root.try_clone().unwrap(), number);
+                    worker.fill(3, &Stop::never()).unwrap();
+                    worker.work(20, Duration::from_mins(10), &Stop::never()).unwrap();
+                    assert_eq!(worker.times.cycle.count(), 20, "{case:?}");
+                    all.merge(&worker.times);
+                }
+                assert_eq!(all.accept.count(), 40);
+                let synced = |step: Step| all.steps[step as usize].count();
                 assert_eq!(synced(Step::SyncFile) > 0, sync.file());
                 let directories = match sync {
                     Sync::Every => 160,
@@ -407,8 +356,8 @@ mod tests {
                 assert_eq!(files_below(&folder.join("deferred")), 6);
                 let pool = if names == Names::Reused { 2 * (POOL_FILES as usize + 3) } else { 0 };
                 assert_eq!(files_below(&folder), 6 + pool);
-                let sums: u64 = outcome.times.sums.iter().sum();
-                assert!(sums > 0);
+                assert!(sizes_below(&folder).iter().all(|each| *each == size), "{case:?}");
+                assert!(all.sums.iter().sum::<u64>() > 0);
             }
         }
     }
@@ -419,7 +368,8 @@ mod tests {
         let stop = Stop::never();
         stop.set();
         let case = Case { names: Names::New, hash_depth: 0, size: 10, processes: 1, sync: Sync::None };
-        let outcome = run(&case, &args(home.path()), &home.path().join("x"), None, &stop).unwrap();
-        assert_eq!(outcome.cycles, 0);
+        let mut worker = Worker::new(&case, lay_out(&case, &home.path().join("x")).unwrap(), 0);
+        worker.work(20, Duration::from_mins(10), &stop).unwrap();
+        assert_eq!(worker.times.cycle.count(), 0);
     }
 }

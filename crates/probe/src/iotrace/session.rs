@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use stentor_measure::output::Scratch;
 use stentor_measure::runs::run_of;
-use stentor_measure::{Cell, Column, MeasureError, Place, Progress, Report, Stop, Table, repeat};
+use stentor_measure::{MeasureError, Place, Progress, Report, Stop, repeat};
 
 use crate::iotrace::analyse::{self, Analysis};
 use crate::iotrace::collect::kernel::Tracefs;
@@ -32,7 +32,7 @@ pub fn run(options: &IotraceArgs) -> Result<(), MeasureError> {
     }
     let mut report = Report::new("probe-iotrace", "Where a write spends its life");
     let mut progress = options.output.progress();
-    let traced = if options.pid.is_some() || options.command {
+    let analyses = if options.pid.is_some() || options.command {
         programs(options, &mut report, &stop, &mut progress)?
     } else {
         generated(options, &mut report, &stop, &mut progress)?
@@ -41,10 +41,8 @@ pub fn run(options: &IotraceArgs) -> Result<(), MeasureError> {
     if stop.is_set() {
         return Err(MeasureError::Stopped);
     }
-    let analyses: Vec<Analysis> = traced.iter().map(Analysis::of).collect();
     analyse::present(&analyses, &mut report);
-    doubts(&mut report, &traced);
-    counts(&mut report, &traced);
+    doubts(&mut report, &analyses);
     options.output.finish(&report)
 }
 
@@ -54,13 +52,14 @@ fn generated(
     report: &mut Report,
     stop: &Stop,
     progress: &mut Progress,
-) -> Result<Vec<Traced>, MeasureError> {
+) -> Result<Vec<Analysis>, MeasureError> {
     let works = options.works()?;
     let here = [PathBuf::from(".")];
     let directories = if options.directories.is_empty() { &here[..] } else { &options.directories };
     report.parameter("count", options.count);
     parameters(report, options);
-    let mut traced = Vec::new();
+    // A trace is large: none is kept longer than it takes to read it.
+    let mut analyses = Vec::new();
     // Each directory is looked at before the first is written to.
     let mut scratches = Vec::new();
     for directory in directories {
@@ -77,30 +76,30 @@ fn generated(
         let mut tracer = Tracer::start(&tracefs, &wanted)?;
         let name = name_of(place);
         for work in &works {
-            let runs = repeat(options.output.runs, stop, |number| {
+            analyses.extend(repeat(options.output.runs, stop, |number| {
                 progress.step(|| format!("{name}: {} octets, {}", work.size, run_of(number, options.output.runs)));
                 let key = u64::from(std::process::id()) << 32 | u64::from(number) << 8 | 1;
                 let run = Run { work: *work, count: options.count, key, buffer_kib: options.buffer_kib };
-                Ok::<_, MeasureError>((number, generate::run(scratch.path(), &run, &mut tracer, stop)?))
-            })?;
-            traced.extend(runs.into_iter().map(|(number, made)| Traced {
-                name: name.clone(),
-                place: Some(place.clone()),
-                work: Some(*work),
-                run: number.max(1),
-                trace: made.trace,
-                operations: made.operations,
-                generator: BTreeSet::from([own_thread()]),
-                tracer: BTreeSet::new(),
-                devices: below.devices.clone(),
-                traced_ns: made.traced_ns,
-                scope: options.scope.name().to_owned(),
-                buffer_kib: options.buffer_kib,
-                missing: tracer.missing.clone(),
-            }));
+                let made = generate::run(scratch.path(), &run, &mut tracer, stop)?;
+                Ok::<_, MeasureError>(Analysis::of(&Traced {
+                    name: name.clone(),
+                    place: Some(place.clone()),
+                    work: Some(*work),
+                    run: number.max(1),
+                    trace: made.trace,
+                    operations: made.operations,
+                    generator: BTreeSet::from([own_thread()]),
+                    tracer: BTreeSet::new(),
+                    devices: below.devices.clone(),
+                    traced_ns: made.traced_ns,
+                    scope: options.scope.name().to_owned(),
+                    buffer_kib: options.buffer_kib,
+                    missing: tracer.missing.clone(),
+                }))
+            })?);
         }
     }
-    Ok(traced)
+    Ok(analyses)
 }
 
 /// The trace of a process or of a command.
@@ -109,7 +108,7 @@ fn programs(
     report: &mut Report,
     stop: &Stop,
     progress: &mut Progress,
-) -> Result<Vec<Traced>, MeasureError> {
+) -> Result<Vec<Analysis>, MeasureError> {
     let place = match options.directories.as_slice() {
         [] => None,
         [directory] => Some(Place::of(directory).map_err(MeasureError::file(directory))?),
@@ -144,14 +143,7 @@ fn programs(
         };
         let mut tracer = Tracer::start(&tracefs, &wanted(options, &below, Threads::Tree(roots.clone())))?;
         let followed = program::follow(&mut tracer, &roots, held, options.seconds, stop)?;
-        Ok::<_, MeasureError>((number, tracer.missing.clone(), followed))
-    })?;
-    let mut traced = Vec::new();
-    for (number, missing, followed) in followed {
-        report
-            .warnings
-            .extend(followed.warnings.into_iter().map(|warning| format!("run {}: {warning}", number.max(1))));
-        traced.push(Traced {
+        let analysis = Analysis::of(&Traced {
             name: name.clone(),
             place: place.clone(),
             work: None,
@@ -164,10 +156,16 @@ fn programs(
             traced_ns: followed.traced_ns,
             scope: options.scope.name().to_owned(),
             buffer_kib: options.buffer_kib,
-            missing,
+            missing: tracer.missing.clone(),
         });
+        Ok::<_, MeasureError>((analysis, followed.warnings))
+    })?;
+    let mut analyses = Vec::new();
+    for (analysis, warnings) in followed {
+        report.warnings.extend(warnings.into_iter().map(|warning| format!("run {}: {warning}", analysis.run)));
+        analyses.push(analysis);
     }
-    Ok(traced)
+    Ok(analyses)
 }
 
 fn wanted(options: &IotraceArgs, below: &Below, threads: Threads) -> Wanted {
@@ -209,60 +207,26 @@ fn check_room(options: &IotraceArgs, place: &Place, works: &[Work]) -> Result<()
 }
 
 /// What makes the figures doubtful, with what to do.
-fn doubts(report: &mut Report, traced: &[Traced]) {
-    let lost: u64 = traced.iter().map(|one| one.trace.lost_in_all()).sum();
-    let marked = traced.iter().filter(|one| one.trace.lost_in_all() > 0).count();
+fn doubts(report: &mut Report, analyses: &[Analysis]) {
+    let lost: u64 = analyses.iter().map(Analysis::lost_in_all).sum();
+    let marked = analyses.iter().filter(|one| one.lost_in_all() > 0).count();
     if lost > 0 {
-        let kept: u64 = traced.iter().map(|one| one.trace.events.len() as u64).sum();
-        let buffer_kib = traced.iter().map(|one| one.buffer_kib).max().unwrap_or(0);
-        let scope = traced.first().map_or("", |one| one.scope.as_str());
+        let kept: u64 = analyses.iter().map(Analysis::events).sum();
+        let buffer_kib = analyses.iter().map(|one| one.buffer_kib).max().unwrap_or(0);
+        let scope = analyses.first().map_or("", |one| one.scope.as_str());
         let at = Scope::EVERY.iter().position(|one| one.name() == scope).unwrap_or(1);
         let narrower = Scope::EVERY[at.saturating_sub(1)].name();
         report.warnings.push(format!(
             "{lost} events lost ({:.1} %), in {marked} of {} runs: their figures are too low; give --buffer-kib {} or \
              --scope {narrower}",
             100.0 * lost as f64 / (lost + kept) as f64,
-            traced.len(),
+            analyses.len(),
             buffer_kib.saturating_mul(4)
         ));
     }
-    let missing: BTreeSet<&str> = traced.iter().flat_map(|one| one.missing.iter().map(String::as_str)).collect();
+    let missing: BTreeSet<&str> = analyses.iter().flat_map(|one| one.missing.iter().map(String::as_str)).collect();
     if !missing.is_empty() {
         let names: Vec<&str> = missing.into_iter().collect();
         report.warnings.push(format!("this kernel does not have, so not traced: {}", names.join(", ")));
     }
-}
-
-/// Events by kind: what was seen at all.
-fn counts(report: &mut Report, traced: &[Traced]) {
-    let columns = vec![
-        Column::new("name", "of"),
-        Column::new("work", "work"),
-        Column::new("event", "event"),
-        Column::new("events_per_run", "a run"),
-        Column::new("lost_per_run", "lost"),
-    ];
-    let mut table = Table::new("events", "Events", columns);
-    let mut groups: Vec<(&str, Option<Work>)> = traced.iter().map(|one| (one.name.as_str(), one.work)).collect();
-    groups.dedup();
-    for (name, work) in groups {
-        let runs: Vec<&Traced> = traced.iter().filter(|one| one.name == name && one.work == work).collect();
-        let kinds: BTreeSet<&String> = runs.iter().flat_map(|one| &one.trace.kinds).collect();
-        for kind in kinds {
-            let count = |one: &&Traced| {
-                let number = one.trace.kind(kind);
-                one.trace.events.iter().filter(|event| Some(event.kind) == number).count() as f64
-            };
-            if runs.iter().any(|one| count(one) > 0.0) {
-                table.push(vec![
-                    Cell::text(name),
-                    Cell::text(work.map_or_else(String::new, |work| format!("{} {:?}", work.size, work.file))),
-                    Cell::text(kind.as_str()),
-                    Cell::spread(runs.iter().map(count), 0),
-                    Cell::spread(runs.iter().map(|one| one.trace.lost_in_all() as f64), 0),
-                ]);
-            }
-        }
-    }
-    report.tables.push(table);
 }

@@ -8,8 +8,7 @@ use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -153,11 +152,8 @@ impl Peer {
         if between == Between::Threads {
             return Ok(Peer::Thread(Some(std::thread::spawn(move || answer(end, work)))));
         }
-        // `stentor probe ipc ...`, or this crate's example without `probe`.
-        let prefix = std::env::args_os().skip(1).take_while(|word| word != "ipc" && word != "suite");
-        let mut command = Command::new(std::env::current_exe()?);
-        // A group of its own: Ctrl-C is for the asking process, whose end ends this one.
-        command.args(prefix).args(["ipc", "--answer", &work.to_text()]).process_group(0);
+        let mut command = crate::again::command("ipc");
+        command.args(["--answer", &work.to_text()]);
         let child = command.stdin(Stdio::from(end.input)).stdout(Stdio::from(end.output)).spawn()?;
         Ok(Peer::Process(child))
     }

@@ -15,7 +15,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use stentor_measure::{MeasureError, OutputArgs, Progress, Report, Stop, repeat};
 
-use crate::trouble::parse_bytes;
+use crate::trouble::{parse_bytes, parse_seconds};
 use ends::{Measured, Work};
 
 const BYTES_MAX: u64 = 16 << 20;
@@ -54,7 +54,7 @@ pub struct IpcArgs {
     #[arg(long, value_enum, default_value = "processes")]
     pub between: Between,
     /// A line ends after so long.
-    #[arg(long, default_value_t = 0.1)]
+    #[arg(long, default_value_t = 0.1, value_parser = parse_seconds)]
     pub seconds: f64,
     /// The other side: `echo:BYTES` or `take:BYTES`, on standard input.
     #[arg(long, hide = true)]
@@ -81,18 +81,11 @@ pub fn run(options: &IpcArgs) -> Result<(), MeasureError> {
         let work = Work::parse(work).ok_or_else(|| MeasureError::Refused(format!("--answer {work}")))?;
         return ends::answer_on_standard_input(work).map_err(MeasureError::Output);
     }
-    let stop = Stop::on_signals().map_err(MeasureError::Output)?;
-    let mut progress = options.output.progress();
-    let report = measure(options, &stop, &mut progress)?;
-    progress.clear();
-    options.output.finish(&report)
+    crate::run_measure(&options.output, |stop, progress| measure(options, stop, progress))
 }
 
 /// The measurement without its output, for other commands.
 pub fn measure(options: &IpcArgs, stop: &Stop, progress: &mut Progress) -> Result<Report, MeasureError> {
-    if !(options.seconds > 0.0 && options.seconds <= 3600.0) {
-        return Err(MeasureError::Refused("--seconds must be over 0 and at most 3600".to_owned()));
-    }
     let time = Duration::from_secs_f64(options.seconds);
     let mut lines: Vec<Line> = Vec::new();
     for &bytes in &options.bytes {

@@ -15,13 +15,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use stentor_measure::runs::run_of;
-use stentor_measure::{MeasureError, OutputArgs, Place, Progress, Report, Stop, repeat};
+use stentor_measure::{MeasureError, OutputArgs, Place, Progress, Report, Stop};
 
+use engine::Broken;
 pub use engine::Kind;
-use work::{Case, Outcome};
+use work::Case;
 
-use crate::trouble::{check_room, parse_bytes, scratch, show_bytes};
+use crate::each_case;
+use crate::trouble::{check_room, explain, parse_bytes, parse_seconds, scratch, show_bytes};
 
 const RECORD_BYTES_MIN: u64 = 16;
 const RECORD_BYTES_MAX: u64 = 16 << 20;
@@ -49,7 +50,7 @@ pub struct KvArgs {
     #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     pub records: u64,
     /// Each of inserting, looking up and deleting ends after this time at the latest.
-    #[arg(long, alias = "time-max-s", default_value_t = 0.12)]
+    #[arg(long, alias = "time-max-s", default_value_t = 0.12, value_name = "SECONDS", value_parser = parse_seconds)]
     pub seconds: f64,
     #[command(flatten)]
     pub output: OutputArgs,
@@ -73,44 +74,29 @@ pub fn measure(args: &KvArgs, stop: &Stop, progress: &mut Progress) -> Result<Re
     let scratch = scratch(&args.directory)?;
     let place = Place::of(&args.directory).map_err(MeasureError::file(&args.directory))?;
     let largest = args.record_bytes.iter().max().copied().unwrap_or(0) * args.records;
-    check_room(&place, SPACE_MIB_MIN + SPACE_FACTOR * (largest >> 20))?;
+    check_room(&place, SPACE_MIB_MIN + SPACE_FACTOR * (largest >> 20), "--records or --record-bytes")?;
     let device = place.device.clone();
     let mut report = report::begin(args, place);
-    let runs = repeat(args.output.runs, stop, |number| {
-        let mut outcomes = Vec::new();
-        for (at, case) in cases.iter().enumerate() {
-            progress.step(|| {
-                let run = run_of(number, args.output.runs);
-                format!("{run}, case {} of {}: {}", at + 1, cases.len(), case.name())
-            });
-            let folder = scratch.path().join(format!("{at}-{number}"));
-            let outcome = work::run(case, args, &folder, device.as_ref(), stop);
-            // What cannot be removed now goes with the whole folder.
-            let _ = std::fs::remove_dir_all(&folder);
-            outcomes.push(outcome.map_err(|broken| {
-                MeasureError::Refused(format!("{}: {broken}; --engines leaves it out", case.name()))
-            })?);
-        }
-        Ok::<_, MeasureError>(outcomes)
+    let all = each_case(&cases, Case::name, args.output.runs, &scratch, stop, progress, |case, folder| {
+        work::run(case, args, folder, device.as_ref(), stop).map_err(|broken| failed(args, case, &broken))
     })?;
-    if stop.is_set() {
-        return Err(MeasureError::Stopped);
-    }
-    let of_case = |at: usize| runs.iter().map(|outcomes| outcomes[at].clone()).collect();
-    let all: Vec<(Case, Vec<Outcome>)> = cases.iter().enumerate().map(|(at, case)| (*case, of_case(at))).collect();
     report::fill(&mut report, &all);
     Ok(report)
 }
 
+fn failed(args: &KvArgs, case: &Case, broken: &Broken) -> MeasureError {
+    if broken.is_full() {
+        return explain(&args.directory, std::io::ErrorKind::StorageFull.into());
+    }
+    MeasureError::Refused(format!("{}: {broken}; --engines leaves it out", case.name()))
+}
+
 fn cases(args: &KvArgs) -> Result<Vec<Case>, MeasureError> {
     let refused = |why: String| Err(MeasureError::Refused(why));
-    if !(args.seconds > 0.0 && args.seconds <= 3600.0) {
-        return refused(format!("--seconds {}: between 0 and 3600 seconds", args.seconds));
-    }
     if let Some(kind) = args.engines.iter().find(|kind| !kind.is_built_in()) {
         let feature = kind.name().to_ascii_lowercase();
         return refused(format!(
-            "{} is not built in; build with: cargo build --release -p stentor-probe --example probe --features {feature}",
+            "{} is not built in; build with: cargo build --release -p stentor --features {feature}",
             kind.name()
         ));
     }
@@ -158,7 +144,7 @@ mod tests {
         assert_eq!(cases(&args("kv --engines journal --record-bytes 512,4K --per-transaction 1")).unwrap().len(), 2);
         let said = |line: &str| cases(&args(line)).unwrap_err().to_string();
         assert!(said("kv --record-bytes 16M --per-transaction 100").contains("256M"));
-        assert!(said("kv --seconds 0").contains("seconds"));
+        assert!(Line::try_parse_from(["kv", "--seconds", "0"]).is_err());
         if !Kind::Lmdb.is_built_in() {
             assert!(said("kv --engines lmdb").contains("--features lmdb"));
         }

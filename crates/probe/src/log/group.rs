@@ -1,6 +1,10 @@
 //! Group commit: writers hand lots of records to one committer, which makes one write and one sync of all that came while
 //! it was busy with the one before.
 //!
+//! Writers that go round in a circle fall apart into two halves that way: those that a commit has answered hand in again
+//! while the next, with the others, is under way. Stentor's committer waits for them where a sync is slow
+//! ([`stentor_journal::Pace`]); so does this one where it is told to.
+//!
 //! States of a lot: handed in (in `buffer`), under way (the committer has it), durable. A full file ends the work: lots that
 //! were not made durable by then are not counted. An error ends it too, and is the committer's result.
 
@@ -8,8 +12,10 @@ use std::io;
 use std::sync::{Barrier, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use stentor_journal::Pace;
+
 use super::medium::{Log, Trouble};
-use super::plan::Cell;
+use super::plan::{Cell, Commit};
 use super::record::Template;
 use super::run::{Bounds, Share, Site, panicked, writer_of_group};
 
@@ -26,6 +32,10 @@ struct State {
     durable: u64,
     /// Writers that have not ended.
     writers: u64,
+    /// None: it waits for a fixed time, or not at all.
+    pace: Option<Pace>,
+    /// When the latest lot was handed in.
+    latest: Option<Instant>,
     /// Nothing more is made durable.
     has_ended: bool,
 }
@@ -38,6 +48,21 @@ pub struct Group {
     /// For writers: a commit is durable, or there is room again.
     done: Condvar,
     lots_max: u64,
+}
+
+impl State {
+    /// How long to wait for another lot, begun at `begin`; none if not any more.
+    fn patience(&self, begin: Instant, gather: Duration) -> Option<Duration> {
+        let until = match &self.pace {
+            None => begin + gather,
+            Some(pace) if pace.is_complete(self.lots as usize) => return None,
+            Some(pace) => {
+                let quiet = self.latest.map_or(begin, |latest| latest.max(begin)) + pace.quiet();
+                quiet.min(begin + pace.patience())
+            }
+        };
+        until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
+    }
 }
 
 /// Most lots in a commit.
@@ -63,6 +88,7 @@ impl Group {
         }
         state.buffer.extend_from_slice(lot);
         state.lots += 1;
+        state.latest = Some(Instant::now());
         let ours = state.next;
         self.work.notify_one();
         while state.durable < ours && !state.has_ended {
@@ -82,7 +108,7 @@ impl Group {
         }
         let begin = Instant::now();
         while state.lots < state.writers.min(self.lots_max) {
-            let Some(left) = gather.checked_sub(begin.elapsed()).filter(|left| !left.is_zero()) else { break };
+            let Some(left) = state.patience(begin, gather) else { break };
             state = self.work.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
         buffer.clear();
@@ -93,8 +119,12 @@ impl Group {
         Some(taken)
     }
 
-    fn set_durable(&self, commit: u64) {
-        self.lock().durable = commit;
+    fn set_durable(&self, commit: u64, lots: u64, took: Duration) {
+        let mut state = self.lock();
+        state.durable = commit;
+        if let Some(pace) = &mut state.pace {
+            pace.synced(lots as usize, took);
+        }
         self.done.notify_all();
     }
 
@@ -111,14 +141,15 @@ impl Group {
     fn commit_all(&self, log: &mut dyn Log, gather: Duration) -> io::Result<Share> {
         let mut share = Share::default();
         let mut buffer = Vec::new();
-        while let Some((commit, _lots)) = self.take(&mut buffer, gather) {
+        while let Some((commit, lots)) = self.take(&mut buffer, gather) {
             if !log.has_room(buffer.len() as u64) {
                 break;
             }
+            let begin = Instant::now();
             log.append(&buffer)?;
             share.sync.add(log.commit()?);
             share.commits += 1;
-            self.set_durable(commit);
+            self.set_durable(commit, lots, begin.elapsed());
         }
         Ok(share)
     }
@@ -126,7 +157,8 @@ impl Group {
 
 /// The committer is a thread beside the writers' own. The last share is its.
 pub fn run(log: &mut dyn Log, cell: &Cell, bounds: &Bounds, site: &Site, epoch: u32) -> Result<Vec<Share>, Trouble> {
-    let state = State { writers: cell.writers, next: 1, ..State::default() };
+    let pace = (cell.commit == Commit::Paced).then(Pace::default);
+    let state = State { writers: cell.writers, next: 1, pace, ..State::default() };
     let group = Group { state: Mutex::new(state), lots_max: lots_max(cell), ..Group::default() };
     let barrier = Barrier::new(cell.writers as usize);
     let write = |writer: u64| {
@@ -158,7 +190,7 @@ mod tests {
 
     use super::*;
     use crate::log::medium::FileLog;
-    use crate::log::plan::{Commit, FileKind, SyncCall, Way};
+    use crate::log::plan::{FileKind, SyncCall, Way};
 
     fn cell(writers: u64, per_sync: u64) -> Cell {
         let (file, way, sync) = (FileKind::Growing, Way::Pwrite, SyncCall::Fdatasync);
@@ -201,6 +233,58 @@ mod tests {
         let counted: u64 = shares.iter().map(|share| share.records).sum();
         assert_eq!(counted, log.found(512, 9).unwrap().records);
         assert!((42..=50).contains(&counted), "{counted}");
+    }
+
+    /// A log whose syncs take this long, on a device of its own.
+    struct Slow(Duration);
+
+    impl Log for Slow {
+        fn has_room(&mut self, _: u64) -> bool {
+            true
+        }
+        fn append(&mut self, _: &[u8]) -> io::Result<()> {
+            Ok(())
+        }
+        fn commit(&mut self) -> io::Result<u64> {
+            std::thread::sleep(self.0);
+            Ok(1)
+        }
+        fn found(&mut self, _: usize, _: u32) -> io::Result<crate::log::record::Found> {
+            Ok(crate::log::record::Found::default())
+        }
+        fn has_wrapped(&self) -> bool {
+            false
+        }
+    }
+
+    /// Only that both ways serve every writer: how many share a commit follows from the scheduler.
+    #[test]
+    fn a_committer_that_waits_serves_all_too() {
+        let folder = tempfile::tempdir().unwrap();
+        for commit in [Commit::Grouped, Commit::Paced] {
+            let cell = Cell { commit, ..cell(8, 1) };
+            let shares = shares(folder.path(), &mut Slow(Duration::from_millis(8)), &cell, &bounds(8 * 12));
+            assert_eq!(shares.iter().map(|share| share.records).sum::<u64>(), 8 * 12);
+            let commits = shares.last().unwrap().commits;
+            assert!((12..=8 * 12).contains(&commits), "{commits}");
+        }
+    }
+
+    #[test]
+    fn who_waits_is_told_until_when() {
+        let ms = Duration::from_millis;
+        let now = Instant::now();
+        let fixed = State::default();
+        assert_eq!(fixed.patience(now, Duration::ZERO), None);
+        assert!(fixed.patience(now, Duration::from_mins(9)).is_some());
+        let mut pace = Pace::default();
+        (0..50).for_each(|_| pace.synced(11, Duration::from_mins(1)));
+        let mut state = State { lots: 9, pace: Some(pace), latest: Some(now), ..State::default() };
+        let left = state.patience(now + Duration::from_mins(1), ms(0)).unwrap();
+        assert!(left > Duration::from_secs(50), "arrivals of just now are waited behind: {left:?}");
+        state.lots = 11;
+        assert_eq!(state.patience(now, ms(1000)), None, "as many as the last times");
+        assert_eq!(State { lots: 1, pace: Some(Pace::default()), ..State::default() }.patience(now, ms(1000)), None);
     }
 
     /// A log that fails after some commits.

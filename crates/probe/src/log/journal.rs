@@ -12,10 +12,15 @@ use std::time::{Duration, Instant};
 
 use stentor_journal::{Batch, CheckpointStep, CommitError, Disk, DiskFile, Journal, JournalError, Options, RealDisk};
 
+use super::group::lots_max;
 use super::medium::{Log, Trouble, nanos_since};
+use super::plan::Cell;
 use super::record::{Found, Scan};
 
-const SEGMENT_BYTES_MIN: u64 = 16 << 20;
+/// As the server's are by default; no larger unless a batch needs it.
+const SEGMENT_BYTES: u64 = 16 << 20;
+/// What one may take on the disk: in use, ready and being made.
+const SEGMENTS: u64 = 6;
 /// Beside the records: a batch's header, record words, a checkpoint's markers.
 const BATCH_SPARE_BYTES: u64 = 64 << 10;
 const RECORD_SPARE_BYTES: u64 = 16;
@@ -154,15 +159,36 @@ pub struct JournalLog {
     options: Options,
 }
 
-fn options(commit_bytes: u64, records: u64) -> Options {
-    let batch = commit_bytes + records * RECORD_SPARE_BYTES + BATCH_SPARE_BYTES;
-    let segment_bytes = (2 * batch).max(SEGMENT_BYTES_MIN).next_multiple_of(stentor_journal::BLOCK_BYTES as u64);
-    Options { segment_bytes, batch_bytes_max: batch as usize, seed: 0x6a6f_7572_6e61_6c21, ..Options::default() }
+/// How large a journal's batches and segments are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Size {
+    batch_bytes_max: u64,
+    segment_bytes: u64,
 }
 
-/// What one may take on the disk: in use, ready and being made.
-pub fn space_mib(commit_bytes: u64, records: u64) -> u64 {
-    (6 * options(commit_bytes, records).segment_bytes) >> 20
+impl Size {
+    /// Segments like the server's, or smaller ones, so that all journals of the cell together take no more than
+    /// `file_bytes`, if their largest batches allow that.
+    pub fn of(cell: &Cell, file_bytes: u64) -> Size {
+        let lots = if cell.commit.is_shared() { lots_max(cell) } else { 1 };
+        let batch = lots * (cell.lot_bytes() + cell.per_sync * RECORD_SPARE_BYTES) + BATCH_SPARE_BYTES;
+        let segment = (file_bytes / cell.files() / SEGMENTS).min(SEGMENT_BYTES).max(2 * batch);
+        Size { batch_bytes_max: batch, segment_bytes: segment.next_multiple_of(stentor_journal::BLOCK_BYTES as u64) }
+    }
+
+    /// On the disk, of one.
+    pub fn bytes(self) -> u64 {
+        SEGMENTS * self.segment_bytes
+    }
+
+    fn options(self) -> Options {
+        Options {
+            segment_bytes: self.segment_bytes,
+            batch_bytes_max: self.batch_bytes_max as usize,
+            seed: 0x6a6f_7572_6e61_6c21,
+            ..Options::default()
+        }
+    }
 }
 
 fn opening(error: JournalError) -> Trouble {
@@ -181,16 +207,9 @@ fn committing(error: CommitError) -> io::Error {
 }
 
 impl JournalLog {
-    /// `records` of together `commit_bytes` are the most that a commit will have. An existing journal is used again, as
-    /// recycled segments.
-    pub fn open(
-        folder: &Path,
-        writer: u64,
-        record_bytes: usize,
-        commit_bytes: u64,
-        records: u64,
-    ) -> Result<JournalLog, Trouble> {
-        let options = options(commit_bytes, records);
+    /// An existing journal of that size is used again, as recycled segments.
+    pub fn open(folder: &Path, writer: u64, record_bytes: usize, size: &Size) -> Result<JournalLog, Trouble> {
+        let options = size.options();
         let name = format!("journal-{}-", options.segment_bytes);
         remove_others(folder, &name)?;
         let folder = folder.join(format!("{name}{writer}"));
@@ -300,13 +319,35 @@ fn remove_others(folder: &Path, ours: &str) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::log::plan::{Commit, FileKind, SyncCall, Way};
     use crate::log::record::Template;
+
+    fn cell(per_sync: u64, writers: u64, commit: Commit) -> Cell {
+        let (file, way, sync) = (FileKind::Recycled, Way::Journal, SyncCall::Fdatasync);
+        Cell { record_bytes: 1024, per_sync, file, way, sync, writers, commit }
+    }
+
+    #[test]
+    fn journals_share_the_room_of_a_line_and_a_batch_always_fits() {
+        const MIB: u64 = 1 << 20;
+        assert_eq!(Size::of(&cell(1, 1, Commit::Alone), 128 * MIB).segment_bytes, SEGMENT_BYTES);
+        let many = cell(1, 100, Commit::Alone);
+        assert!(100 * Size::of(&many, 128 * MIB).bytes() <= 129 * MIB, "{:?}", Size::of(&many, 128 * MIB));
+        for cell in [cell(1000, 1, Commit::Alone), cell(1000, 1000, Commit::Grouped), cell(1, 50, Commit::Paced)] {
+            let size = Size::of(&cell, MIB);
+            assert!(size.segment_bytes >= 2 * size.batch_bytes_max, "{size:?}");
+            assert!(
+                size.batch_bytes_max > lots_max(&cell).min(cell.writers) * cell.lot_bytes() || !cell.commit.is_shared()
+            );
+        }
+    }
 
     #[test]
     fn records_of_a_journal_are_found_again_and_syncs_are_timed() {
         let folder = tempfile::tempdir().unwrap();
         for epoch in [1, 2] {
-            let mut log = JournalLog::open(folder.path(), 0, 1024, 4096, 4).unwrap();
+            let mut log =
+                JournalLog::open(folder.path(), 0, 1024, &Size::of(&cell(4, 1, Commit::Alone), 64 << 20)).unwrap();
             let mut template = Template::new(1024, epoch, 5);
             for number in 1..=40 {
                 assert!(log.has_room(1024));

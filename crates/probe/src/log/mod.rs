@@ -2,11 +2,12 @@
 //!
 //! Promise: every combination of the options is a line of the table, with figures or with why there are none here; what is
 //! timed is said in `run.rs` and in docs/measuring.md. Two tables: `log`, one writer, over record sizes and records per
-//! sync; `group`, several writers, each alone or through one committer.
+//! sync; `group`, several writers, each alone or through one committer, that waits for them or does not.
 //!
 //! A run goes through all cells once; the first run is dropped; figures are of the others. The files are in a scratch folder.
 
 pub mod group;
+mod group_tables;
 mod journal;
 mod medium;
 mod plan;
@@ -24,7 +25,7 @@ use clap::{Args, value_parser};
 use stentor_measure::output::Scratch;
 use stentor_measure::{MeasureError, OutputArgs, Place, Progress, Report, Stop, repeat};
 
-use crate::trouble::{check_room, explain, parse_bytes, scratch};
+use crate::trouble::{check_room, explain, parse_bytes, parse_seconds, scratch};
 use medium::Trouble;
 use plan::{Cell, Commit, FileKind, SyncCall, Way, distinct};
 use run::{Bounds, Measured, Site};
@@ -69,7 +70,7 @@ pub struct LogArgs {
     #[arg(long, default_value_t = 0, value_parser = value_parser!(u64).range(0..=1_000_000))]
     pub gather_us: u64,
     /// A line ends after so long; its last commit is waited for.
-    #[arg(long, default_value_t = 0.2)]
+    #[arg(long, default_value_t = 0.2, value_parser = parse_seconds)]
     pub seconds: f64,
     /// A line ends after so many records.
     #[arg(long, value_parser = value_parser!(u64).range(1..))]
@@ -104,11 +105,7 @@ pub struct Line {
 }
 
 pub fn run(options: &LogArgs) -> Result<(), MeasureError> {
-    let stop = Stop::on_signals().map_err(MeasureError::Output)?;
-    let mut progress = options.output.progress();
-    let report = measure(options, &stop, &mut progress)?;
-    progress.clear();
-    options.output.finish(&report)
+    crate::run_measure(&options.output, |stop, progress| measure(options, stop, progress))
 }
 
 /// The measurement without its output, for other commands.
@@ -117,7 +114,7 @@ pub fn measure(options: &LogArgs, stop: &Stop, progress: &mut Progress) -> Resul
     options.check(&cells)?;
     let scratch = scratch(&options.dir)?;
     let place = Place::of(&options.dir).map_err(MeasureError::file(&options.dir))?;
-    check_room(&place, options.needed_mib(&cells))?;
+    check_room(&place, options.needed_mib(&cells), "--file-mib, --writers or --per-sync")?;
     let lines = options.lines(&cells, &scratch, &place, stop, progress)?;
     drop(scratch);
     Ok(tables::report(options, place, &lines))
@@ -138,8 +135,8 @@ impl LogArgs {
                     }
                     for &record_bytes in &self.group_record_bytes {
                         for &writers in self.writers.iter().filter(|writers| **writers > 0) {
-                            let both = [Commit::Alone, Commit::Grouped];
-                            cells.extend(both.map(|commit| Cell { record_bytes, writers, commit, ..cell }));
+                            let all = [Commit::Alone, Commit::Grouped, Commit::Paced];
+                            cells.extend(all.map(|commit| Cell { record_bytes, writers, commit, ..cell }));
                         }
                     }
                 }
@@ -160,9 +157,6 @@ impl LogArgs {
     }
 
     fn check(&self, cells: &[Cell]) -> Result<(), MeasureError> {
-        if !(self.seconds > 0.0 && self.seconds <= 3600.0) {
-            return Err(MeasureError::Refused("--seconds must be over 0 and at most 3600".to_owned()));
-        }
         let Some(first) = cells.first() else {
             return Err(MeasureError::Refused("nothing to measure: give --writers, or no --group-only".to_owned()));
         };
@@ -189,11 +183,8 @@ impl LogArgs {
             cells.iter().filter(|cell| cell.way != Way::Journal).map(|cell| cell.file).collect();
         kinds.sort_by_key(|kind| *kind as u8);
         kinds.dedup();
-        let journals = cells.iter().filter(|cell| cell.way == Way::Journal).map(|cell| {
-            let files = if cell.commit == Commit::Grouped { 1 } else { cell.writers };
-            let lots = if cell.commit == Commit::Grouped { group::lots_max(cell) } else { 1 };
-            files * journal::space_mib(lots * cell.lot_bytes(), lots * cell.per_sync)
-        });
+        let journals = cells.iter().filter(|cell| cell.way == Way::Journal);
+        let journals = journals.map(|cell| (cell.files() * journal::Size::of(cell, self.file_mib << 20).bytes()) >> 20);
         let copies = if self.verify { 2 } else { 1 };
         kinds.len() as u64 * self.file_mib + copies * journals.max().unwrap_or(0)
     }

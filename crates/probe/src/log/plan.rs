@@ -76,8 +76,17 @@ pub enum SyncCall {
 pub enum Commit {
     /// Each writer has a file of its own and syncs it.
     Alone,
-    /// One file: writers hand records to one committer, which writes and syncs for all.
+    /// One file: writers hand records to one committer, which writes and syncs for all that came while it was busy.
     Grouped,
+    /// The same, and where syncs are slow it waits for as many as came the last times, by the rule of Stentor's own.
+    Paced,
+}
+
+impl Commit {
+    /// All writers have one file.
+    pub fn is_shared(self) -> bool {
+        self != Commit::Alone
+    }
 }
 
 /// A line of a table.
@@ -99,6 +108,11 @@ pub fn word(value: impl ValueEnum + Copy) -> String {
 }
 
 impl Cell {
+    /// Files that are written to at the same time.
+    pub fn files(&self) -> u64 {
+        if self.commit.is_shared() { 1 } else { self.writers }
+    }
+
     /// Octets that a writer hands in at a time.
     pub fn lot_bytes(&self) -> u64 {
         self.record_bytes * self.per_sync

@@ -13,7 +13,7 @@ use stentor_measure::counters::{DeviceCounters, process_cpu};
 use stentor_measure::{Histogram, Stop};
 
 use super::group::{self, Group};
-use super::journal::JournalLog;
+use super::journal::{self, JournalLog};
 use super::medium::{FileLog, Log, Trouble, nanos_since};
 use super::plan::{Cell, Commit, Way};
 use super::record::Template;
@@ -70,12 +70,12 @@ pub struct Site<'a> {
 
 /// Makes the files, measures, and looks for the records if that is wanted. `epoch`: a number that no other call had.
 pub fn run(cell: &Cell, bounds: &Bounds, site: &Site, epoch: u32) -> Result<Measured, Trouble> {
-    let files = if cell.commit == Commit::Grouped { 1 } else { cell.writers };
+    let files = cell.files();
     let mut logs = (0..files).map(|n| open(cell, bounds, site, n, files)).collect::<Result<Vec<_>, _>>()?;
     let (cpu, device) = (process_cpu(), site.device.and_then(DeviceCounters::read));
     let shares = match cell.commit {
         Commit::Alone => alone(&mut logs, cell, bounds, site, epoch)?,
-        Commit::Grouped => group::run(&mut *logs[0], cell, bounds, site, epoch)?,
+        Commit::Grouped | Commit::Paced => group::run(&mut *logs[0], cell, bounds, site, epoch)?,
     };
     let after = site.device.and_then(DeviceCounters::read);
     let mut measured = Measured {
@@ -108,9 +108,12 @@ fn open(cell: &Cell, bounds: &Bounds, site: &Site, writer: u64, files: u64) -> R
         return Err(Trouble::Stopped);
     }
     if cell.way == Way::Journal {
-        let lots = if cell.commit == Commit::Grouped { group::lots_max(cell) } else { 1 };
-        let (bytes, records) = (lots * cell.lot_bytes(), lots * cell.per_sync);
-        let log = JournalLog::open(site.folder, writer, cell.record_bytes as usize, bytes, records)?;
+        let log = JournalLog::open(
+            site.folder,
+            writer,
+            cell.record_bytes as usize,
+            &journal::Size::of(cell, bounds.file_bytes),
+        )?;
         return Ok(Box::new(log));
     }
     let bytes = bounds.file_bytes / files;

@@ -1,8 +1,9 @@
-//! The report of `probe log`: two tables, three charts, and what they say in words.
+//! The report of `probe log`: tables and charts of one writer, and what they say in words; `group_tables` has those of several.
 
 use stentor_measure::chart::{Chart, Kind, Line as ChartLine};
 use stentor_measure::{Cell as TableCell, Column, Histogram, Place, Report, Spread, Table};
 
+use super::group_tables::{self, Ways};
 use super::plan::{Cell, Commit, word};
 use super::run::Measured;
 use super::{Line, LogArgs};
@@ -17,23 +18,27 @@ impl Line {
         self.runs.iter().filter_map(figure).collect()
     }
 
-    fn spread(&self, decimals: u8, figure: impl Fn(&Measured) -> Option<f64>) -> TableCell {
+    pub fn spread(&self, decimals: u8, figure: impl Fn(&Measured) -> Option<f64>) -> TableCell {
         TableCell::spread(self.each(figure), decimals)
     }
 
-    fn middle(&self, figure: impl Fn(&Measured) -> Option<f64>) -> Option<f64> {
-        Spread::of(self.each(figure)).map(|spread| spread.median)
+    pub fn all_of(&self, figure: impl Fn(&Measured) -> Option<f64>) -> Option<Spread> {
+        Spread::of(self.each(figure))
     }
 
-    fn median(&self, decimals: u8, figure: impl Fn(&Measured) -> Option<f64>) -> TableCell {
+    pub fn middle(&self, figure: impl Fn(&Measured) -> Option<f64>) -> Option<f64> {
+        self.all_of(figure).map(|spread| spread.median)
+    }
+
+    pub fn median(&self, decimals: u8, figure: impl Fn(&Measured) -> Option<f64>) -> TableCell {
         self.middle(figure).map_or(TableCell::Missing, |median| TableCell::Number(median, decimals))
     }
 
-    fn records_per_s(&self) -> Option<f64> {
+    pub fn records_per_s(&self) -> Option<f64> {
         self.middle(per_second(|run| run.records as f64))
     }
 
-    fn percentile(&self, of: impl Fn(&Measured) -> &Histogram, share: f64) -> TableCell {
+    pub fn percentile(&self, of: impl Fn(&Measured) -> &Histogram, share: f64) -> TableCell {
         self.median(1, |run| Some(of(run).percentile(share) as f64 / US))
     }
 
@@ -43,13 +48,13 @@ impl Line {
         greatest.map_or(TableCell::Missing, |ns| TableCell::Number(ns as f64 / US, 1))
     }
 
-    fn key(&self) -> Vec<TableCell> {
+    pub fn key(&self) -> Vec<TableCell> {
         let cell = &self.cell;
         vec![TableCell::text(cell.file_word()), TableCell::text(word(cell.way)), TableCell::text(cell.sync_word())]
     }
 }
 
-fn per_second(figure: impl Fn(&Measured) -> f64) -> impl Fn(&Measured) -> Option<f64> {
+pub fn per_second(figure: impl Fn(&Measured) -> f64) -> impl Fn(&Measured) -> Option<f64> {
     move |run| (run.seconds > 0.0).then(|| figure(run) / run.seconds)
 }
 
@@ -79,12 +84,13 @@ pub fn report(options: &LogArgs, place: Place, lines: &[Line]) -> Report {
         report.tables.push(cost_table(lines));
         report.charts.extend(log_charts(lines));
     }
-    let pairs = pairs(lines, options);
-    if !pairs.is_empty() {
-        report.tables.push(group_table(&pairs));
-        report.charts.push(group_chart(&pairs));
+    let ways = group_tables::of(lines);
+    if !ways.is_empty() {
+        report.tables.push(group_tables::rates(&ways));
+        report.tables.push(group_tables::costs(&ways));
+        report.charts.push(group_tables::chart(&ways));
     }
-    report.notes = notes(options, lines, &pairs);
+    report.notes = notes(options, lines, &ways);
     report.warnings = warnings(lines);
     report.warnings.extend(crate::trouble::busy(&report.machine));
     report
@@ -179,98 +185,8 @@ fn cost_table(lines: &[Line]) -> Table {
     table
 }
 
-/// The same work alone and grouped.
-struct Pair<'a> {
-    alone: &'a Line,
-    grouped: &'a Line,
-}
-
-impl Pair<'_> {
-    fn gain(&self) -> Option<f64> {
-        Some(self.grouped.records_per_s()? / self.alone.records_per_s()?)
-    }
-
-    fn records_per_commit(&self) -> Option<f64> {
-        self.grouped.middle(records_per_commit)
-    }
-}
-
-fn records_per_commit(run: &Measured) -> Option<f64> {
-    (run.commits > 0).then(|| run.records as f64 / run.commits as f64)
-}
-
-fn pairs<'a>(lines: &'a [Line], options: &LogArgs) -> Vec<Pair<'a>> {
-    let find = |cell: Cell| lines.iter().find(|line| line.cell == cell);
-    lines
-        .iter()
-        .filter(|line| line.cell.commit == Commit::Grouped && options.writers.contains(&line.cell.writers))
-        .filter_map(|grouped| Some(Pair { alone: find(Cell { commit: Commit::Alone, ..grouped.cell })?, grouped }))
-        .collect()
-}
-
-fn group_table(pairs: &[Pair]) -> Table {
-    let columns = vec![
-        Column::new("writers", "writers"),
-        Column::folding("record_bytes", "s"),
-        Column::folding("file", "file"),
-        Column::folding("way", "way"),
-        Column::folding("sync", "sync"),
-        Column::new("alone_records_per_s", "alone records/s"),
-        Column::new("grouped_records_per_s", "grouped records/s"),
-        Column::new("gain", "times"),
-        Column::new("records_per_commit", "records/commit"),
-        Column::new("alone_commit_p50_us", "alone wait p50 us"),
-        Column::new("alone_commit_p99_us", "p99"),
-        Column::new("grouped_commit_p50_us", "grouped wait p50 us"),
-        Column::new("grouped_commit_p99_us", "p99"),
-        Column::new("grouped_sync_p50_us", "sync p50 us"),
-        Column::new("alone_device_writes_per_record", "alone writes/record"),
-        Column::new("grouped_device_writes_per_record", "grouped"),
-        Column::new("alone_device_flushes_per_record", "alone flushes/record"),
-        Column::new("grouped_device_flushes_per_record", "grouped"),
-        Column::new("alone_cpu_us_per_record", "alone CPU us/record"),
-        Column::new("grouped_cpu_us_per_record", "grouped"),
-        Column::folding("remark", ""),
-    ];
-    let title =
-        "What group commit is worth: each writer with a file and syncs of its own, and all through one committer";
-    let mut table = Table::new("group", title, columns);
-    for Pair { alone, grouped } in pairs {
-        let cell = &grouped.cell;
-        let both = Pair { alone, grouped };
-        let number =
-            |value: Option<f64>, decimals| value.map_or(TableCell::Missing, |value| TableCell::Number(value, decimals));
-        let per_record = |line: &Line, figure: fn(&Measured) -> Option<f64>| {
-            line.median(2, |run| figure(run).filter(|_| run.records > 0).map(|all| all / run.records as f64))
-        };
-        let mut row = vec![TableCell::Count(cell.writers), TableCell::Count(cell.record_bytes)];
-        row.extend(grouped.key());
-        row.extend([
-            alone.spread(0, per_second(|run| run.records as f64)),
-            grouped.spread(0, per_second(|run| run.records as f64)),
-            number(both.gain(), 1),
-            number(both.records_per_commit(), 1),
-            alone.percentile(|run| &run.wait, 0.5),
-            alone.percentile(|run| &run.wait, 0.99),
-            grouped.percentile(|run| &run.wait, 0.5),
-            grouped.percentile(|run| &run.wait, 0.99),
-            grouped.percentile(|run| &run.sync, 0.5),
-        ]);
-        for figure in [
-            (|run| run.device.map(|device| device.writes as f64)) as fn(&Measured) -> Option<f64>,
-            |run| run.device.map(|device| device.flushes as f64),
-            |run| Some(run.cpu_s * 1e6),
-        ] {
-            row.extend([per_record(alone, figure), per_record(grouped, figure)]);
-        }
-        row.push(TableCell::text(grouped.missing.clone().unwrap_or_default()));
-        table.push(row);
-    }
-    table
-}
-
 /// What tells lines of a chart apart.
-fn chart_key(cell: &Cell) -> String {
+pub fn chart_key(cell: &Cell) -> String {
     format!("{} {} {} {}", show_bytes(cell.record_bytes), word(cell.way), cell.file_word(), cell.sync_word())
 }
 
@@ -302,25 +218,7 @@ fn log_charts(lines: &[Line]) -> Vec<Chart> {
     ]
 }
 
-fn group_chart(pairs: &[Pair]) -> Chart {
-    let mut lines: Vec<ChartLine> = Vec::new();
-    for pair in pairs {
-        for (line, how) in [(pair.alone, "alone"), (pair.grouped, "grouped")] {
-            let Some(rate) = line.records_per_s() else { continue };
-            let name = format!("{how}, {}", chart_key(&pair.grouped.cell));
-            let point = (pair.grouped.cell.writers as f64, rate);
-            match lines.iter_mut().find(|line| line.name == name) {
-                Some(line) => line.points.push(point),
-                None => lines.push(ChartLine { name, points: vec![point] }),
-            }
-        }
-    }
-    let (x_unit, y_unit) = ("writers".to_owned(), "records/s".to_owned());
-    let kind = Kind::Lines { x_unit, y_unit, log_x: true, log_y: true, lines };
-    Chart { name: "group".to_owned(), title: "What group commit is worth".to_owned(), kind }
-}
-
-fn notes(options: &LogArgs, lines: &[Line], pairs: &[Pair]) -> Vec<String> {
+fn notes(options: &LogArgs, lines: &[Line], ways: &[Ways<'_>]) -> Vec<String> {
     let mut notes = Vec::new();
     let rate = |line: &Line| line.middle(per_second(|run| run.payload_bytes as f64 / KIB));
     let of_size = |bytes| singles(lines).filter(move |line| line.cell.record_bytes == bytes);
@@ -340,16 +238,7 @@ fn notes(options: &LogArgs, lines: &[Line], pairs: &[Pair]) -> Vec<String> {
             ));
         }
     }
-    let best = pairs.iter().filter(|pair| pair.gain().is_some_and(f64::is_finite));
-    if let Some(pair) = best.max_by_key(|pair| pair.grouped.cell.writers)
-        && let (Some(gain), Some(records)) = (pair.gain(), pair.records_per_commit())
-    {
-        notes.push(format!(
-            "Group commit: {} writers through one committer make {gain:.1} times the records of as many that sync alone, \
-             with {records:.1} records a commit.",
-            pair.grouped.cell.writers
-        ));
-    }
+    notes.extend(group_tables::notes(ways));
     notes.push(
         "Timed: sync = the call that makes records durable; commit, wait = from a writer's first octet to its answer. KB are \
          1024 octets. Writes, flushes and KB of the device are the whole device's, whoever asked; the flush that a sync \

@@ -14,7 +14,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum, value_parser};
 use stentor_measure::{MeasureError, OutputArgs, Place, Progress, Report, Stop, repeat};
 
-use crate::trouble::{check_room, explain, parse_bytes, scratch};
+use crate::trouble::{check_room, explain, parse_bytes, parse_seconds, scratch};
 use pass::{Bounds, Measured, Pass, Trouble};
 
 const BLOCK_BYTES_MIN: u64 = 512;
@@ -73,7 +73,7 @@ pub struct RawArgs {
     #[arg(long, value_enum, default_value = "overwritten")]
     pub file: FileState,
     /// A pass ends after so long, if its file does not end before.
-    #[arg(long, default_value_t = 0.2)]
+    #[arg(long, default_value_t = 0.2, value_parser = parse_seconds)]
     pub seconds: f64,
     /// Size of the file.
     #[arg(long, default_value_t = 256, value_parser = value_parser!(u64).range(1..=1 << 20))]
@@ -99,11 +99,7 @@ pub struct Line {
 }
 
 pub fn run(options: &RawArgs) -> Result<(), MeasureError> {
-    let stop = Stop::on_signals().map_err(MeasureError::Output)?;
-    let mut progress = options.output.progress();
-    let report = measure(options, &stop, &mut progress)?;
-    progress.clear();
-    options.output.finish(&report)
+    crate::run_measure(&options.output, |stop, progress| measure(options, stop, progress))
 }
 
 /// The measurement without its output, for other commands.
@@ -112,7 +108,7 @@ pub fn measure(options: &RawArgs, stop: &Stop, progress: &mut Progress) -> Resul
     let scratch = scratch(&options.dir)?;
     let place = Place::of(&options.dir).map_err(MeasureError::file(&options.dir))?;
     let files = if options.file == FileState::New { 2 } else { 1 };
-    check_room(&place, files * options.file_mib)?;
+    check_room(&place, files * options.file_mib, "--file-mib")?;
     progress.part("laying the file out");
     let bounds = Bounds { time: Duration::from_secs_f64(options.seconds), file_bytes: options.file_mib << 20 };
     let failed = |error: Trouble| match error {
@@ -151,9 +147,6 @@ pub fn measure(options: &RawArgs, stop: &Stop, progress: &mut Progress) -> Resul
 }
 
 fn check(options: &RawArgs) -> Result<(), MeasureError> {
-    if !(options.seconds > 0.0 && options.seconds <= 3600.0) {
-        return Err(MeasureError::Refused("--seconds must be over 0 and at most 3600".to_owned()));
-    }
     let largest = options.block_bytes.iter().max().copied().unwrap_or(0);
     if largest > options.file_mib << 20 {
         let said = format!("a call of {largest} octets does not fit into --file-mib {}", options.file_mib);

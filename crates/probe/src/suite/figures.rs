@@ -2,24 +2,8 @@
 
 use stentor_measure::{Place, Report, Spread};
 
+use super::parts::Parts;
 use super::plan::{MANY, RECORD_BYTES, WRITERS};
-
-/// The reports of one place.
-#[derive(Clone, Debug, Default)]
-pub struct Parts {
-    pub log: Option<Report>,
-    /// Stentor's journal, measured as `log` is.
-    pub journal: Option<Report>,
-    pub fs: Option<Report>,
-    pub kv: Option<Report>,
-    pub raw: Option<Report>,
-}
-
-impl Parts {
-    pub fn all(&self) -> impl Iterator<Item = &Report> {
-        [&self.log, &self.journal, &self.fs, &self.kv, &self.raw].into_iter().flatten()
-    }
-}
 
 /// A figure is missing where its part was not measured.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -35,16 +19,18 @@ pub struct Figures {
     /// The same with a sync after a hundred.
     pub recycled_many: Option<Spread>,
     pub journal_many: Option<Spread>,
-    /// Twenty writers: each with syncs of its own, and through one committer.
+    /// Twenty writers: each with syncs of its own, and through one committer that waits as Stentor's; device writes a record.
     pub alone: Option<Spread>,
     pub grouped: Option<Spread>,
+    pub alone_writes: Option<Spread>,
+    pub grouped_writes: Option<Spread>,
     pub sync_p50_us: Option<Spread>,
     pub sync_p99_us: Option<Spread>,
     /// Device writes of a commit.
     pub growing_writes: Option<Spread>,
     pub recycled_writes: Option<Spread>,
     /// Cycles/s of queue files: nothing synced, the file, file and directory; and of the latter: with reused files, with
-    /// hashed directories, by four processes.
+    /// hashed directories, by twenty processes.
     pub files_unsynced: Option<Spread>,
     pub files_file: Option<Spread>,
     pub files: Option<Spread>,
@@ -75,9 +61,9 @@ pub fn of(name: &str, place: &Place, parts: &Parts) -> Figures {
             Spread { median: spread.median * records, min: spread.min * records, max: spread.max * records, ..spread }
         })
     };
-    let group = |column: &str| {
+    let group = |table: &str, column: &str| {
         let keys = [("writers", WRITERS), ("record_bytes", RECORD_BYTES), ("file", "recycled"), ("way", "pwrite")];
-        table_figure(parts.log.as_ref(), "group", &keys, column)
+        table_figure(parts.log.as_ref(), table, &keys, column)
     };
     let files = |names: &str, depth: &str, processes: &str, sync: &str, column: &str| {
         let keys = [("names", names), ("hash_depth", depth), ("processes", processes), ("sync", sync)];
@@ -94,8 +80,10 @@ pub fn of(name: &str, place: &Place, parts: &Parts) -> Figures {
         journal: rate("journal", "segments", "1"),
         recycled_many: rate("pwrite", "recycled", MANY),
         journal_many: rate("journal", "segments", MANY),
-        alone: group("alone_records_per_s"),
-        grouped: group("grouped_records_per_s"),
+        alone: group("group", "alone_records_per_s"),
+        grouped: group("group", "paced_records_per_s"),
+        alone_writes: group("group-cost", "alone_device_writes_per_record"),
+        grouped_writes: group("group-cost", "paced_device_writes_per_record"),
         sync_p50_us: log("journal", "segments", "1", "log", "sync_p50_us")
             .or_else(|| log("pwrite", "recycled", "1", "log", "sync_p50_us")),
         sync_p99_us: log("journal", "segments", "1", "log", "sync_p99_us")
@@ -107,7 +95,7 @@ pub fn of(name: &str, place: &Place, parts: &Parts) -> Figures {
         files: cycles("new", "0", "1", "both"),
         files_reused: cycles("reused", "0", "1", "both"),
         files_hashed: cycles("new", "1", "1", "both"),
-        files_many: cycles("new", "0", "4", "both"),
+        files_many: cycles("new", "0", WRITERS, "both"),
         file_writes: files("new", "0", "1", "both", "device_writes_per_file"),
         engines: engines(parts),
         write_sync_mib: raw("write_sync_mib_per_s"),

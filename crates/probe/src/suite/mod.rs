@@ -5,13 +5,17 @@
 //! afterwards (`stentor_measure::loopfs`). Each part (log, fs, kv, raw) goes over all places before the next one begins, so
 //! that what the machine does besides meets all of them; `ipc` needs no place and is measured once.
 //!
-//! `plan` has the selection, `figures` takes from the parts' tables what `verdict` draws its words from, `report` has tables
+//! A part that fails at a place (no room, an engine that breaks) is left out and named, and the others go on; the command then
+//! ends with an error, after its page. With `--out` each part is written as soon as it is measured.
+//!
+//! `plan` has the selection, `parts` measures it, `figures` takes from the parts' tables what `verdict` draws its words from, `report` has tables
 //! and charts over all places, `page` the HTML file.
 //!
 //! Promise: whatever ends it, nothing is left mounted or attached: on Ctrl-C by us, on kill -9 by the guardian.
 
 mod figures;
 mod page;
+mod parts;
 mod plan;
 mod report;
 mod verdict;
@@ -23,7 +27,8 @@ use clap::Args;
 use stentor_measure::loopfs::{Kind, LoopFs, LoopOptions, SIZE_MIB_MIN};
 use stentor_measure::{Guardian, MeasureError, OutputArgs, Place, Progress, Report, Stop};
 
-use figures::{Figures, Parts};
+use figures::Figures;
+use parts::{Part, Parts};
 use plan::Plan;
 
 const LOOP_MIB: u64 = 640;
@@ -68,6 +73,8 @@ pub struct Measured {
     pub name: String,
     pub place: Place,
     pub parts: Parts,
+    /// Where in `--out` its parts are written: `ext4`, `srv-mail`.
+    folder: String,
 }
 
 /// All of it.
@@ -76,6 +83,8 @@ pub struct Suite {
     pub ipc: Option<Report>,
     pub figures: Vec<Figures>,
     pub on_loop: bool,
+    /// What could not be measured: where, what, why.
+    pub failures: Vec<String>,
 }
 
 pub fn run(args: &SuiteArgs) -> Result<(), MeasureError> {
@@ -88,12 +97,13 @@ pub fn run(args: &SuiteArgs) -> Result<(), MeasureError> {
     let page = page::of(&suite, &report)?;
     fs::write(&path, page).map_err(MeasureError::file(&path))?;
     eprintln!("the page is {}", path.display());
-    Ok(())
-}
-
-/// The measurement without its output, for other commands.
-pub fn measure(args: &SuiteArgs, stop: &Stop, progress: &mut Progress) -> Result<Report, MeasureError> {
-    measure_all(args, stop, progress).map(|(_, report)| report)
+    match suite.failures.as_slice() {
+        [] => Ok(()),
+        [first, ..] => Err(MeasureError::Refused(format!(
+            "{} of the parts could not be measured, the report is of the others: {first}",
+            suite.failures.len()
+        ))),
+    }
 }
 
 fn measure_all(args: &SuiteArgs, stop: &Stop, progress: &mut Progress) -> Result<(Suite, Report), MeasureError> {
@@ -105,27 +115,42 @@ fn measure_all(args: &SuiteArgs, stop: &Stop, progress: &mut Progress) -> Result
     for fs in &loops {
         let name = fs.kind.name();
         let name = if args.directories.is_empty() { name.to_owned() } else { format!("{name} (loop)") };
-        places.push(at(name, &fs.path())?);
+        places.push(at(name, &fs.path(), &places)?);
     }
     let plain =
         if args.directories.is_empty() && !args.on_loop { vec![PathBuf::from(".")] } else { args.directories.clone() };
     for directory in plain {
-        places.push(at(directory.display().to_string(), &directory)?);
+        places.push(at(directory.display().to_string(), &directory, &places)?);
     }
     let plan = Plan { runs: args.output.runs, thorough: args.thorough };
-    for part in [Part::Log, Part::Journal, Part::Fs, Part::Kv, Part::Raw] {
-        for (number, measured) in places.iter_mut().enumerate() {
-            progress.part(&format!("{} on {} ({})", part.name(), measured.name, number + 1));
-            part.measure(plan, measured, stop, progress)?;
+    let (count, mut done) = (Part::ALL.len() * places.len() + 1, 0);
+    let mut failures = Vec::new();
+    for part in Part::ALL {
+        for measured in &mut places {
+            done += 1;
+            progress.part(&format!("part {done} of {count}: {} on {}", part.name(), measured.name));
+            let directory = measured.place.directory.display().to_string();
+            let outcome = part.measure(plan, &directory, stop, progress);
+            if let Some(report) = or_failure(outcome, &measured.name, part.name(), &mut failures)? {
+                write_part(args, &measured.folder, &report)?;
+                measured.parts.put(part, report);
+            }
         }
     }
-    progress.part("ipc");
-    let ipc = Some(crate::ipc::measure(&plan.ipc()?, stop, progress)?);
+    progress.part(&format!("part {count} of {count}: ipc"));
+    let outcome = crate::ipc::measure(&plan.ipc()?, stop, progress);
+    let ipc = or_failure(outcome, "this machine", "ipc", &mut failures)?;
+    if let Some(report) = &ipc {
+        write_part(args, "", report)?;
+    }
+    if failures.len() == count {
+        return Err(MeasureError::Refused(failures.swap_remove(0)));
+    }
     progress.part("taking the file systems away");
     drop(loops);
     let figures = places.iter().map(|one| figures::of(&one.name, &one.place, &one.parts)).collect();
     let on_loop = args.on_loop;
-    let suite = Suite { places, ipc, figures, on_loop };
+    let suite = Suite { places, ipc, figures, on_loop, failures };
     report::fill(&mut report, &suite);
     Ok((suite, report))
 }
@@ -192,40 +217,67 @@ fn loops(
     Ok(made)
 }
 
-fn at(name: String, directory: &Path) -> Result<Measured, MeasureError> {
+fn at(name: String, directory: &Path, others: &[Measured]) -> Result<Measured, MeasureError> {
     let place = Place::of(directory).map_err(MeasureError::file(directory))?;
-    Ok(Measured { name, place, parts: Parts::default() })
+    let mut folder = folder_name(&name);
+    while others.iter().any(|other| other.folder == folder) {
+        folder.push('-');
+    }
+    Ok(Measured { name, place, parts: Parts::default(), folder })
 }
 
-#[derive(Clone, Copy)]
-enum Part {
-    Log,
-    Journal,
-    Fs,
-    Kv,
-    Raw,
+/// `/srv/mail` as `srv-mail`.
+fn folder_name(name: &str) -> String {
+    let plain = name.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+    let plain = plain.collect::<Vec<_>>().join("-");
+    if plain.is_empty() { "here".to_owned() } else { plain }
 }
 
-impl Part {
-    fn name(self) -> &'static str {
-        match self {
-            Part::Log => "log",
-            Part::Journal => "journal",
-            Part::Fs => "fs",
-            Part::Kv => "kv",
-            Part::Raw => "raw",
+/// A part that failed is remembered; an end by a signal ends all.
+fn or_failure(
+    outcome: Result<Report, MeasureError>,
+    place: &str,
+    part: &str,
+    failures: &mut Vec<String>,
+) -> Result<Option<Report>, MeasureError> {
+    match outcome {
+        Ok(report) => Ok(Some(report)),
+        Err(MeasureError::Stopped) => Err(MeasureError::Stopped),
+        Err(error) => {
+            failures.push(format!("{part} on {place}: {error}"));
+            Ok(None)
         }
     }
+}
 
-    fn measure(self, plan: Plan, at: &mut Measured, stop: &Stop, progress: &mut Progress) -> Result<(), MeasureError> {
-        let directory = at.place.directory.display().to_string();
-        match self {
-            Part::Log => at.parts.log = Some(crate::log::measure(&plan.log(&directory)?, stop, progress)?),
-            Part::Journal => at.parts.journal = Some(crate::log::measure(&plan.journal(&directory)?, stop, progress)?),
-            Part::Fs => at.parts.fs = Some(crate::fs::measure(&plan.fs(&directory)?, stop, progress)?),
-            Part::Kv => at.parts.kv = Some(crate::kv::measure(&plan.kv(&directory)?, stop, progress)?),
-            Part::Raw => at.parts.raw = Some(crate::raw::measure(&plan.raw(&directory)?, stop, progress)?),
-        }
-        if stop.is_set() { Err(MeasureError::Stopped) } else { Ok(()) }
+/// JSON, CSV and pictures of a part, in a folder of its place below `--out`.
+fn write_part(args: &SuiteArgs, folder: &str, report: &Report) -> Result<(), MeasureError> {
+    let Some(out) = &args.output.out else { return Ok(()) };
+    let output = OutputArgs { out: Some(out.join(folder)), ..args.output.clone() };
+    output.write(report).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_have_folders_of_their_own() {
+        assert_eq!(
+            ["ext4", "ext4 (loop)", "/srv/mail", "."].map(folder_name),
+            ["ext4", "ext4-loop", "srv-mail", "here"]
+        );
+        let here = Path::new(".");
+        let first = at("/a/b".to_owned(), here, &[]).unwrap();
+        assert_eq!(at("a-b".to_owned(), here, &[first]).unwrap().folder, "a-b-");
+    }
+
+    #[test]
+    fn what_fails_is_named_and_a_signal_ends_all() {
+        let mut failures = Vec::new();
+        let full = Err(MeasureError::Refused("no room".to_owned()));
+        assert!(or_failure(full, "xfs", "kv", &mut failures).unwrap().is_none());
+        assert_eq!(failures, ["kv on xfs: no room"]);
+        assert!(or_failure(Err(MeasureError::Stopped), "xfs", "kv", &mut failures).is_err());
     }
 }

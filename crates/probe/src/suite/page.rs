@@ -1,6 +1,6 @@
 //! The page: one HTML file without anything from elsewhere, for a screen, a phone and paper.
 //!
-//! Each chart is in it twice, wide and narrow, so that its letters can be read on either.
+//! Each chart is in it twice, wide and narrow, so that its letters can be read on either; on white, whatever the scheme.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use stentor_measure::chart::Chart;
@@ -14,7 +14,7 @@ const WIDE: u32 = 860;
 const NARROW: u32 = 358;
 
 const STYLE: &str = "
-:root{color-scheme:light}
+:root{color-scheme:light dark}
 *{box-sizing:border-box}
 body{margin:0 auto;max-width:1120px;padding:20px 24px 60px;font:15px/1.5 Roboto,'Helvetica Neue',Arial,sans-serif;color:#1c2530;background:#fff}
 h1{font-size:26px;line-height:1.25;margin:8px 0 4px}
@@ -44,6 +44,18 @@ figure svg{max-width:100%;height:auto;display:block}
 .narrow{display:none}
 details summary{cursor:pointer;font-weight:500;margin:10px 0}
 @media (max-width:640px){body{padding:12px 16px 40px}h1{font-size:22px}.wide{display:none}.narrow{display:block}}
+@media screen and (prefers-color-scheme:dark){
+body{color:#dde3ea;background:#14191f}
+h2{border-color:#2c343d}
+.muted,.badge,ul.small,p.caption,th{color:#9aa7b4}
+.range{color:#8692a0}
+.finding{background:#1c232b;border-color:#5b96d8}
+.finding.likely{border-color:#35608f}.finding.open{border-color:#6a7683}.finding.fact{border-color:#4aa777}
+.warn{background:#2d2614}
+th,td{border-color:#2c343d}th{border-bottom-color:#6a7683}
+td:first-child,th:first-child{background:#14191f}
+figure svg{border-radius:4px}
+}
 @media print{body{max-width:none;padding:0;font-size:11px}table{font-size:8px}th,td{padding:1px 4px}.scroll{overflow:visible}h2{break-after:avoid}.wide{display:block}.narrow{display:none}}
 ";
 
@@ -68,7 +80,7 @@ pub fn of(suite: &Suite, report: &Report) -> Result<String, MeasureError> {
                 h1 { (report.title) }
                 p.muted { (report.machine_line()) }
                 p.muted { code { (report.command) } }
-                (conclusion(summary.as_deref(), &findings, report))
+                (conclusion(summary.as_deref(), &findings, &suite.failures, report))
                 h2 { "Where" }
                 (places(suite))
                 h2 { "Side by side" }
@@ -87,11 +99,14 @@ pub fn of(suite: &Suite, report: &Report) -> Result<String, MeasureError> {
     Ok(page.into_string())
 }
 
-fn conclusion(summary: Option<&str>, findings: &[Finding], report: &Report) -> Markup {
+fn conclusion(summary: Option<&str>, findings: &[Finding], failures: &[String], report: &Report) -> Markup {
+    let busy = crate::trouble::busy(&report.machine);
+    let warnings: Vec<&String> = report.warnings.iter().filter(|warning| Some(*warning) != busy.as_ref()).collect();
     html! {
         h2 { "Conclusion" }
         @if let Some(summary) = summary { p.short { (summary) } }
-        @if let Some(busy) = crate::trouble::busy(&report.machine) { p.warn { (busy) } }
+        @for failure in failures { p.warn { "Not measured: " (failure) } }
+        @if let Some(busy) = &busy { p.warn { (verdict::sentence(busy)) } }
         @if findings.is_empty() { p { "Nothing was measured that a conclusion could be drawn from." } }
         @for finding in findings {
             div class={ "finding " (class(finding.sureness)) } {
@@ -101,9 +116,7 @@ fn conclusion(summary: Option<&str>, findings: &[Finding], report: &Report) -> M
         }
         h3 { "How sure, and what it is not" }
         ul { @for note in &report.notes { li { (note) } } }
-        @if !report.warnings.is_empty() {
-            ul.small { @for warning in &report.warnings { li { (warning) } } }
-        }
+        @if !warnings.is_empty() { ul.small { @for warning in warnings { li { (verdict::sentence(warning)) } } } }
         p.muted {
             "“Sure”: the worst run of the better one is at least a tenth better than the best run of the other. “Likely”: medians \
              differ by a tenth or more and the runs do not overlap. All sentences follow from the figures below by fixed rules."

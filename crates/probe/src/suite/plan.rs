@@ -18,7 +18,7 @@ pub struct Plan {
 
 /// Records of all figures that are compared.
 pub const RECORD_BYTES: &str = "4096";
-/// Writers that share a committer.
+/// Writers that share a committer, and processes that work on queue files (`fs` has as many without being told).
 pub const WRITERS: &str = "20";
 /// Records of a large commit.
 pub const MANY: &str = "100";

@@ -28,7 +28,8 @@ pub fn fill(report: &mut Report, suite: &Suite) {
     report.tables.push(engines_table(&suite.figures));
     report.charts = charts(suite);
     let busy = crate::trouble::busy(&report.machine);
-    report.notes = verdict::caveats(&suite.figures, suite.on_loop, busy.is_some());
+    report.notes = suite.failures.iter().map(|why| format!("Not measured, and not in the conclusion: {why}")).collect();
+    report.notes.extend(verdict::caveats(&suite.figures, suite.on_loop, busy.is_some()));
     report.warnings.extend(busy);
     report.warnings.extend(own_warnings(suite));
 }
@@ -111,6 +112,8 @@ fn log_table(all: &[Figures]) -> Table {
             ("journal_100_per_s", "journal, 100 a sync", |f| f.journal_many, 0),
             ("alone_20_per_s", "20 writers alone", |f| f.alone, 0),
             ("grouped_20_per_s", "20 writers grouped", |f| f.grouped, 0),
+            ("alone_writes_per_record", "device writes/record alone", |f| f.alone_writes, 2),
+            ("grouped_writes_per_record", "grouped", |f| f.grouped_writes, 2),
             ("sync_p50_us", "sync p50 us", |f| f.sync_p50_us, 0),
             ("sync_p99_us", "p99 us", |f| f.sync_p99_us, 0),
             ("growing_writes_per_commit", "device writes growing", |f| f.growing_writes, 1),
@@ -130,7 +133,7 @@ fn files_table(all: &[Figures]) -> Table {
             ("both_per_s", "file and directory", |f| f.files, 0),
             ("reused_per_s", "reused files", |f| f.files_reused, 0),
             ("hashed_per_s", "hashed", |f| f.files_hashed, 0),
-            ("processes_4_per_s", "4 processes", |f| f.files_many, 0),
+            ("processes_20_per_s", "20 processes", |f| f.files_many, 0),
             ("device_writes_per_file", "device writes/file", |f| f.file_writes, 1),
             ("write_sync_mib_per_s", "write and sync MiB/s", |f| f.write_sync_mib, 0),
             ("read_mib_per_s", "read MiB/s", |f| f.read_mib, 0),
@@ -190,7 +193,7 @@ fn charts(suite: &Suite) -> Vec<Chart> {
                 ("file and directory", |f| f.files),
                 ("reused files", |f| f.files_reused),
                 ("hashed directories", |f| f.files_hashed),
-                ("4 processes", |f| f.files_many),
+                ("20 processes", |f| f.files_many),
             ],
         ),
         bars(

@@ -3,7 +3,7 @@
 //! Promise: a job pushed here is either made durable or refused, and its ticket says which; none is dropped. The
 //! committer sleeps while there is nothing to do. Once a job is there it waits at most `commit_delay` for the sessions
 //! that are between 354 and their final dot; where a sync takes longer than that, also for as many as came the last
-//! times, as long as they keep coming (`pace.rs`). So a lone client never waits, and a crowd shares one sync.
+//! times, as long as they keep coming (`stentor_journal::Pace`). So a lone client never waits, and a crowd shares one sync.
 //!
 //! Pieces of large bodies stand in a line of their own, and a batch takes at most [`PIECES_BYTES_PER_BATCH_MAX`] of
 //! them: they add a bounded time to the commits of others.
@@ -14,6 +14,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
+use stentor_journal::Pace;
 use stentor_mail::reply::Reply;
 use stentor_queue::ids::{AddressId, ContentId, MessageId};
 use stentor_queue::idset::IdSet;
@@ -21,7 +22,6 @@ use tokio::sync::oneshot;
 
 use super::envelope::{Body, NewEnvelope};
 use super::forget::Pin;
-use super::pace::Pace;
 use super::verb::{Audit, VerbJob};
 
 /// Octets of pieces of large bodies in one batch, at most.

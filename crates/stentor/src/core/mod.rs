@@ -15,7 +15,6 @@ pub mod log;
 pub mod measures;
 pub mod memory;
 pub mod memory_group;
-mod pace;
 pub mod settings;
 pub mod verb;
 mod watch;

@@ -13,10 +13,10 @@ use super::{Analysis, Line};
 
 /// Pictures of one kind of operation each are drawn for so many.
 const EACH_MAX: usize = 12;
-/// Functions of the picture of calls, and bars in all.
-const FUNCTIONS_MAX: usize = 12;
-const FUNCTIONS_MIN: usize = 5;
-const BARS_MAX: usize = 72;
+/// Steps of the picture of calls. More places and works than so many are a map: bars of so many colours tell nothing.
+const FUNCTIONS_MAX: usize = 14;
+const BARS_EACH_MAX: usize = 5;
+const BARS_MAX: usize = 40;
 /// Lines of a waterfall, and the shortest one, as a share of the whole.
 const LINES_MAX: usize = 36;
 const LINE_SHARE_MIN: f64 = 0.004;
@@ -38,16 +38,24 @@ pub fn fill(analyses: &[Analysis], report: &mut Report) {
 }
 
 fn layers(merged: &[Merged<'_>]) -> Chart {
+    // All layers, that each has its colour in every picture; a legend without "unattributed" would not say that there is none.
     let series = Layer::EVERY.iter().map(|layer| Series {
         name: layer.name().to_owned(),
         values: merged.iter().map(|one| one.layers()[layer.index()] as f64 / (one.wall() as f64).max(1.0)).collect(),
     });
-    let series = series.filter(|series| series.values.iter().any(|value| *value > 0.0)).collect();
     Chart {
         name: "layers".to_owned(),
         title: "Where the time of an operation goes, by layer".to_owned(),
-        kind: Kind::Stacked { unit: "%".to_owned(), groups: merged::labels(merged), series, is_share: true },
+        kind: Kind::Stacked { unit: "%".to_owned(), groups: names(merged), series: series.collect(), is_share: true },
     }
+}
+
+/// Labels whose numbers keep their units beside them.
+fn names(merged: &[Merged<'_>]) -> Vec<String> {
+    let keep = |label: String| {
+        ["B", "KiB", "MiB"].iter().fold(label, |l, u| l.replace(&format!(" {u}"), &format!("\u{a0}{u}")))
+    };
+    merged::labels(merged).into_iter().map(keep).collect()
 }
 
 fn calls(merged: &[Merged<'_>]) -> Chart {
@@ -68,20 +76,29 @@ fn calls(merged: &[Merged<'_>]) -> Chart {
     }
     let mut steps: Vec<(&super::Step, f64)> = weights.into_iter().collect();
     steps.sort_by(|a, b| b.1.total_cmp(&a.1));
-    steps.truncate((BARS_MAX / merged.len()).clamp(FUNCTIONS_MIN, FUNCTIONS_MAX));
-    let series = merged::labels(merged)
-        .into_iter()
-        .enumerate()
-        .map(|(at, name)| Series { name, values: steps.iter().map(|(step, _)| per_operation(at, step)).collect() });
-    Chart {
-        name: "calls".to_owned(),
-        title: "Calls of each step, an operation".to_owned(),
-        kind: Kind::Bars {
+    let is_map = merged.len() > BARS_EACH_MAX;
+    steps.truncate(if is_map { FUNCTIONS_MAX } else { (BARS_MAX / merged.len()).min(FUNCTIONS_MAX) });
+    let rows = steps.iter().map(|(step, _)| step.name.to_string()).collect();
+    let kind = if is_map {
+        let calls = |step: &super::Step| -> Vec<Option<f64>> {
+            (0..merged.len()).map(|at| Some(per_operation(at, step)).filter(|calls| *calls > 0.0)).collect()
+        };
+        Kind::Heat {
             unit: "calls".to_owned(),
-            groups: steps.iter().map(|(step, _)| step.name.to_string()).collect(),
-            series: series.collect(),
-        },
-    }
+            x_unit: String::new(),
+            y_unit: "calls an operation".to_owned(),
+            columns: names(merged),
+            rows,
+            values: steps.iter().map(|(step, _)| calls(step)).collect(),
+        }
+    } else {
+        let series = names(merged)
+            .into_iter()
+            .enumerate()
+            .map(|(at, name)| Series { name, values: steps.iter().map(|(step, _)| per_operation(at, step)).collect() });
+        Kind::Bars { unit: "calls an operation".to_owned(), groups: rows, series: series.collect() }
+    };
+    Chart { name: "calls".to_owned(), title: "Calls of each step".to_owned(), kind }
 }
 
 fn interference(merged: &[Merged<'_>]) -> Chart {
@@ -95,12 +112,7 @@ fn interference(merged: &[Merged<'_>]) -> Chart {
     Chart {
         name: "interference".to_owned(),
         title: "Events by who they came from".to_owned(),
-        kind: Kind::Stacked {
-            unit: "%".to_owned(),
-            groups: merged::labels(merged),
-            series: series.collect(),
-            is_share: true,
-        },
+        kind: Kind::Stacked { unit: "%".to_owned(), groups: names(merged), series: series.collect(), is_share: true },
     }
 }
 
@@ -124,7 +136,11 @@ fn waterfall(one: &Merged<'_>, number: usize) -> Option<Chart> {
     Some(Chart {
         name: format!("waterfall-{}", number + 1),
         title: format!("A median operation: {}", one.label()),
-        kind: Kind::Waterfall { unit: "us".to_owned(), spans: spans.collect() },
+        kind: Kind::Waterfall {
+            unit: "us".to_owned(),
+            groups: Layer::EVERY.iter().map(|layer| layer.name().to_owned()).collect(),
+            spans: spans.collect(),
+        },
     })
 }
 
@@ -149,12 +165,19 @@ fn heat(one: &Merged<'_>, number: usize) -> Option<Chart> {
         *cell = Some(cell.unwrap_or(0.0) + 1.0);
     }
     let time = |column: usize| format!("{:.1}", span * column as f64 / columns as f64 / 1e6);
-    let label = |row: usize| format!("{:.0}", least as f64 * (((rows - 1 - row) as f64) / 4.0).exp2() / 1000.0);
+    let label = |row: usize| {
+        let us = least as f64 * (((rows - 1 - row) as f64) / 4.0).exp2() / 1000.0;
+        // Three figures, that neighbours differ.
+        let places = if us < 10.0 { 2 } else { usize::from(us < 100.0) };
+        format!("{us:.places$}")
+    };
     Some(Chart {
         name: format!("heat-{}", number + 1),
-        title: format!("Latency in the course of a run (us, by ms): {}", one.label()),
+        title: format!("Latency in the course of a run: {}", one.label()),
         kind: Kind::Heat {
-            x_unit: "ms".to_owned(),
+            unit: "operations".to_owned(),
+            x_unit: "ms since the first began".to_owned(),
+            y_unit: "us, from".to_owned(),
             columns: (0..columns).map(time).collect(),
             rows: (0..rows).map(label).collect(),
             values,

@@ -1,5 +1,7 @@
 //! Runs of the same work at the same place, side by side.
 
+use std::collections::BTreeSet;
+
 use super::{Analysis, Group, Layer};
 use crate::iotrace::operation::{Access, FileState, Order, Path, Sync, Work};
 
@@ -136,9 +138,19 @@ pub fn labels(merged: &[Merged<'_>]) -> Vec<String> {
     let alike = |of: fn(&Merged<'_>) -> String| merged.iter().map(of).all(|name| name == of(&merged[0]));
     match (alike(|one| one.place.to_owned()), alike(|one| one.work.clone())) {
         (true, _) => merged.iter().map(|one| one.work.clone()).collect(),
-        (false, true) => merged.iter().map(|one| short(one.place)).collect(),
-        (false, false) => merged.iter().map(|one| format!("{}, {}", short(one.place), one.work)).collect(),
+        (false, true) => places(merged),
+        (false, false) => {
+            places(merged).iter().zip(merged).map(|(place, one)| format!("{place}, {}", one.work)).collect()
+        }
     }
+}
+
+/// `ext4 on vda`, or with the directory where that says the same of two.
+fn places(merged: &[Merged<'_>]) -> Vec<String> {
+    let count = |names: BTreeSet<String>| names.len();
+    let is_clear = count(merged.iter().map(|one| short(one.place)).collect())
+        == count(merged.iter().map(|one| one.place.to_owned()).collect());
+    merged.iter().map(|one| if is_clear { short(one.place) } else { one.place.to_owned() }).collect()
 }
 
 /// `ext4 on vda` of `/srv/mail ext4 on vda`.
@@ -204,4 +216,29 @@ pub fn in_full(work: &Work) -> String {
     words.extend((work.access == Access::Write).then(|| sync(work.sync).to_owned()));
     words.push(file(work.file).to_owned());
     words.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(names: &[&'static str]) -> Vec<String> {
+        let merged: Vec<Merged<'_>> = names
+            .iter()
+            .enumerate()
+            .map(|(at, place)| Merged { place, work: format!("{} KiB", 4 << (at / 2)), runs: Vec::new() })
+            .collect();
+        labels(&merged)
+    }
+
+    #[test]
+    fn labels_are_short_as_long_as_they_differ() {
+        let two = ["/srv/a ext4 on vda", "/mnt xfs on loop1"];
+        assert_eq!(named(&two), ["ext4 on vda", "xfs on loop1"]);
+        assert_eq!(named(&[two[0], two[1], two[0], two[1]])[2..], ["ext4 on vda, 8 KiB", "xfs on loop1, 8 KiB"]);
+        let alike = ["/srv/a ext4 on vda", "/srv/b ext4 on vda"];
+        assert_eq!(named(&alike), alike);
+        assert_eq!(named(&[two[0], two[0], two[0]]), ["4 KiB", "4 KiB", "8 KiB"]);
+        assert_eq!(named(&["dd if=/dev/zero"]), ["4 KiB"]);
+    }
 }

@@ -32,6 +32,7 @@ pub use layer::{Layer, Step};
 pub use people::{Person, Who};
 pub use tally::{Group, Line, Row, StepTally};
 
+use crate::iotrace::event::Trace;
 use crate::iotrace::operation::{Traced, Work};
 use tally::Window;
 
@@ -47,6 +48,8 @@ pub struct Analysis {
     pub people: Vec<Person>,
     /// Events by CPU.
     pub by_cpu: Vec<u64>,
+    /// Events by kind, `system/name`; those that came.
+    pub kinds: BTreeMap<String, u64>,
     /// Lost events by CPU.
     pub lost: Vec<u64>,
     pub scope: String,
@@ -60,7 +63,8 @@ impl Analysis {
         let mut helpers = BTreeSet::new();
         let mut groups = Vec::new();
         for (class, step, windows) in windows(traced, &mut history) {
-            let (group, threads) = tally::group(&mut history, &class, step, &windows);
+            let (mut group, threads) = tally::group(&mut history, &class, step, &windows);
+            group.requests = tally::requests(&history, &windows, &traced.devices);
             helpers.extend(threads);
             groups.push(group);
         }
@@ -68,14 +72,7 @@ impl Analysis {
         let events = &traced.trace.events;
         let (from, to) = (events.first().map_or(0, |e| e.ns), events.last().map_or(0, |e| e.ns));
         let ran = tally::running(&history, from, to);
-        let mut by_cpu = Vec::new();
-        for event in events {
-            let at = usize::from(event.cpu);
-            if by_cpu.len() <= at {
-                by_cpu.resize(at + 1, 0);
-            }
-            by_cpu[at] += 1;
-        }
+        let (by_cpu, kinds) = counts(&traced.trace);
         Analysis {
             name: traced.name.clone(),
             place: traced.place.clone(),
@@ -84,6 +81,7 @@ impl Analysis {
             groups,
             people: people::count(traced, &helpers, &ran),
             by_cpu,
+            kinds,
             lost: traced.trace.lost.clone(),
             scope: traced.scope.clone(),
             buffer_kib: traced.buffer_kib,
@@ -98,6 +96,23 @@ impl Analysis {
     pub fn events(&self) -> u64 {
         self.by_cpu.iter().sum()
     }
+}
+
+/// Events by CPU and by kind, in one pass.
+fn counts(trace: &Trace) -> (Vec<u64>, BTreeMap<String, u64>) {
+    let (mut by_cpu, mut by_kind) = (Vec::new(), vec![0_u64; trace.kinds.len()]);
+    for event in &trace.events {
+        let at = usize::from(event.cpu);
+        if by_cpu.len() <= at {
+            by_cpu.resize(at + 1, 0);
+        }
+        by_cpu[at] += 1;
+        if let Some(count) = by_kind.get_mut(usize::from(event.kind)) {
+            *count += 1;
+        }
+    }
+    let kinds = trace.kinds.iter().cloned().zip(by_kind).filter(|(_, count)| *count > 0);
+    (by_cpu, kinds.collect())
 }
 
 /// The disk of the partition that is mounted: requests name the disk, bios the partition.

@@ -41,6 +41,7 @@ enum Role {
 enum Resolved {
     Push(Token, StepId),
     PushAfter(Token, Token, StepId),
+    PushOutside(Token, Token, StepId),
     Pop(Token),
     Mark(StepId, Marked),
     WaitAfter(Token, StepId),
@@ -108,6 +109,7 @@ struct Reader<'a> {
 /// the trace and in order, before which tracing was off.
 pub fn read(trace: &Trace, disks: HashMap<u32, u32>, traced: &BTreeSet<i32>, gaps: &[usize]) -> History {
     let mut history = History::new(trace.threads.clone(), disks, traced);
+    history.has_switches = trace.kind("sched/sched_switch").is_some();
     let roles = trace.kinds.iter().map(|kind| role(&mut history, kind)).collect();
     let acts = trace.kinds.iter().map(|kind| resolve(&mut history, kind)).collect();
     let field = |name| trace.field(name);
@@ -147,6 +149,7 @@ pub fn read(trace: &Trace, disks: HashMap<u32, u32>, traced: &BTreeSet<i32>, gap
         }
         reader.feed(event);
     }
+    reader.history.requests.settled();
     reader.history
 }
 
@@ -188,12 +191,16 @@ fn resolve(history: &mut History, kind: &str) -> Resolved {
     match *act {
         Act::Push(token, layer, name) => Resolved::Push(token, history.steps.id(layer, name)),
         Act::PushAfter(before, token, layer, name) => Resolved::PushAfter(before, token, history.steps.id(layer, name)),
+        Act::PushOutside(outer, token, layer, name) => {
+            Resolved::PushOutside(outer, token, history.steps.id(layer, name))
+        }
         Act::Pop(token) => Resolved::Pop(token),
         Act::Mark(layer, name) => {
             let mark = if name == rules::QUEUE_BIO { Marked::Bio } else { Marked::Fleeting };
             Resolved::Mark(history.steps.id(layer, name), mark)
         }
         Act::Wait(layer, name) => Resolved::Mark(history.steps.id(layer, name), Marked::Wait),
+        Act::Lock(layer, name) => Resolved::Mark(history.steps.id(layer, name), Marked::Lock),
         Act::WaitAfter(token, layer, name) => Resolved::WaitAfter(token, history.steps.id(layer, name)),
         Act::Clear => Resolved::Clear,
     }
@@ -250,6 +257,7 @@ impl Reader<'_> {
         }
         self.cpus.clear();
         self.queued.clear();
+        self.history.requests.gap();
     }
 
     fn feed(&mut self, event: &Event) {
@@ -267,7 +275,7 @@ impl Reader<'_> {
             cpu.has_handler = false;
         }
         let before = std::mem::replace(&mut cpu.tid, event.tid);
-        if before != event.tid && before > 0 {
+        if before != event.tid && before > 0 && self.history.has_switches {
             self.thread(before).lost();
         }
         if event.tid > 0 {
@@ -294,12 +302,15 @@ impl Reader<'_> {
 
     fn act(&mut self, event: &Event) {
         let act = self.acts.get(usize::from(event.kind)).copied().unwrap_or(Resolved::Keep);
+        // Without switches nothing says how long a mark lasts.
+        let is_unknown = matches!(act, Resolved::Mark(..)) && !self.history.has_switches;
         let thread = self.thread(event.tid);
-        if matches!(act, Resolved::Keep) || (thread.is_user && thread.call.is_none()) {
+        if is_unknown || matches!(act, Resolved::Keep) || (thread.is_user && thread.call.is_none()) {
             return;
         }
         match act {
-            Resolved::Push(token, step) => self.push(event, token, step),
+            Resolved::PushOutside(outer, token, _) if thread.is_within(outer) => thread.end(event.ns, token),
+            Resolved::Push(token, step) | Resolved::PushOutside(_, token, step) => self.push(event, token, step),
             Resolved::PushAfter(before, token, step) => {
                 thread.cut(before);
                 self.push(event, token, step);
@@ -393,7 +404,8 @@ impl Reader<'_> {
                 let step = self.history.steps.id(Layer::Journal, rules::WAIT_COMMIT);
                 Some(self.history.node(parent, step))
             }
-            _ => None,
+            Cause::Thread { .. } => None,
+            _ => Some(self.thread(tid)).filter(|thread| thread.is_at_lock()).map(|thread| thread.top()),
         };
         self.thread(tid).woken(event.ns, wake, waited_for);
     }
@@ -510,6 +522,8 @@ impl Reader<'_> {
             return;
         }
         let rest = number(event, self.fields.new_sector);
+        let job =
+            if level == 0 { self.history.threads.get(&event.tid).map_or(NONE, |thread| thread.job) } else { NONE };
         let requests = &mut self.history.requests;
         match role {
             Role::Split => rest.map_or((), |rest| requests.split(device, sector, rest)),
@@ -518,7 +532,7 @@ impl Reader<'_> {
             Role::FrontMerge => requests.merged(device, sector, sectors, true),
             Role::RequestMerge => requests.swallowed(device, sector),
             Role::Insert => requests.inserted(device, sector, ns),
-            Role::Issue => requests.issued(device, sector, sectors, rwbs, ns),
+            Role::Issue => requests.issued(device, sector, sectors, rwbs, (ns, job)),
             Role::Requeue => requests.requeued(device, sector, ns),
             Role::Complete => {
                 let request = requests.completed(device, sector, sectors, rwbs, ns);

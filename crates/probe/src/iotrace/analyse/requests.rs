@@ -7,16 +7,13 @@
 //! What cannot be followed: a request whose bio was remapped to another device by a driver without tracepoints; it is then
 //! seen from the issue on.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use smallvec::SmallVec;
 
-use super::timeline::Origin;
+use super::timeline::{NONE, Origin};
 
-/// Requests in flight that are looked through for one that waits behind them.
-const IN_FLIGHT_MAX: usize = 1024;
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Kind {
     Read,
     Write,
@@ -25,6 +22,15 @@ pub enum Kind {
 }
 
 impl Kind {
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Read => "read",
+            Kind::Write => "write",
+            Kind::Flush => "flush",
+            Kind::Other => "other",
+        }
+    }
+
     /// Of `rwbs` as the kernel prints it: `WSM`, `FWFS`, `RA`, `FF`.
     pub fn of(rwbs: &str) -> Kind {
         match rwbs.trim_start_matches('F').as_bytes().first() {
@@ -46,11 +52,25 @@ pub struct Request {
     pub made: u64,
     pub inserted: u64,
     pub issued: u64,
-    /// (issue, completion): more than once where it was requeued.
-    pub on_device: SmallVec<[(u64, u64); 1]>,
+    /// The worker's job that issued it last, or [`NONE`].
+    job: u32,
+    /// More than once where it was requeued.
+    pub on_device: SmallVec<[Service; 1]>,
     pub completed: u64,
     /// It asks the device to flush before or after.
     pub has_flush: bool,
+}
+
+/// From an issue to its completion.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Service {
+    pub start: u64,
+    pub end: u64,
+    pub kind: Kind,
+    /// Of the request, which may be a flush on behalf of another.
+    pub number: u32,
+    /// The worker's job that issued it, or [`NONE`].
+    pub job: u32,
 }
 
 type Key = (u32, i64);
@@ -60,13 +80,31 @@ pub struct Requests {
     pub all: Vec<Request>,
     open: HashMap<Key, u32>,
     bios: HashMap<Key, Origin>,
-    flush_open: HashMap<u32, u32>,
+    /// Flushes under way by device, the oldest first: a device has one for each of its queues, and none says which.
+    flush_open: HashMap<u32, VecDeque<u32>>,
     /// Completed flushes by device, in order of completion.
-    flushes: HashMap<u32, Vec<(u64, u64)>>,
-    /// By device, in order of issue.
-    issued: HashMap<u32, Vec<u32>>,
+    flushes: HashMap<u32, Vec<Service>>,
+    /// What each device did, with the latest end of all up to there; in order of issue once all is [`Requests::settled`].
+    served: HashMap<u32, Vec<(Service, u64)>>,
     /// The disk of a partition.
     disks: HashMap<u32, u32>,
+}
+
+impl Request {
+    fn new(device: u32, kind: Kind) -> Request {
+        Request {
+            device,
+            kind,
+            queued: None,
+            made: 0,
+            inserted: 0,
+            issued: 0,
+            job: NONE,
+            on_device: SmallVec::new(),
+            completed: 0,
+            has_flush: kind == Kind::Flush,
+        }
+    }
 }
 
 fn is_flush(rwbs: &str, sectors: i64) -> bool {
@@ -97,19 +135,29 @@ impl Requests {
 
     fn new_request(&mut self, key: Key, rwbs: &str) -> u32 {
         let number = self.all.len() as u32;
-        self.all.push(Request {
-            device: key.0,
-            kind: Kind::of(rwbs),
-            queued: self.bios.remove(&key),
-            made: 0,
-            inserted: 0,
-            issued: 0,
-            on_device: SmallVec::new(),
-            completed: 0,
-            has_flush: rwbs.starts_with('F') || rwbs.contains("WF"),
-        });
+        let mut request = Request::new(key.0, Kind::of(rwbs));
+        request.queued = self.bios.remove(&key);
+        request.has_flush = rwbs.starts_with('F') || rwbs.contains("WF");
+        self.all.push(request);
         self.open.insert(key, number);
         number
+    }
+
+    /// Tracing was off: the ends of flushes that were under way were not seen.
+    pub fn gap(&mut self) {
+        self.flush_open.clear();
+    }
+
+    /// After the last event.
+    pub fn settled(&mut self) {
+        for served in self.served.values_mut() {
+            served.sort_unstable_by_key(|(service, _)| service.start);
+            let mut latest = 0;
+            for (service, until) in served {
+                latest = latest.max(service.end);
+                *until = latest;
+            }
+        }
     }
 
     pub fn made(&mut self, device: u32, sector: i64, rwbs: &str, ns: u64) {
@@ -139,22 +187,13 @@ impl Requests {
         }
     }
 
-    pub fn issued(&mut self, device: u32, sector: i64, sectors: i64, rwbs: &str, ns: u64) {
+    /// `job`: the worker's that issues it, or [`NONE`].
+    pub fn issued(&mut self, device: u32, sector: i64, sectors: i64, rwbs: &str, (ns, job): (u64, u32)) {
         let key = self.key(device, sector);
         let number = if is_flush(rwbs, sectors) {
             let number = self.all.len() as u32;
-            self.all.push(Request {
-                device: key.0,
-                kind: Kind::Flush,
-                queued: None,
-                made: 0,
-                inserted: 0,
-                issued: ns,
-                on_device: SmallVec::new(),
-                completed: 0,
-                has_flush: true,
-            });
-            self.flush_open.insert(key.0, number);
+            self.all.push(Request::new(key.0, Kind::Flush));
+            self.flush_open.entry(key.0).or_default().push_back(number);
             number
         } else {
             let is_known = |number: &u32| {
@@ -166,8 +205,8 @@ impl Requests {
                 None => self.new_request(key, rwbs),
             }
         };
-        self.all[number as usize].issued = ns;
-        self.issued.entry(key.0).or_default().push(number);
+        let request = &mut self.all[number as usize];
+        (request.issued, request.job) = (ns, job);
     }
 
     pub fn requeued(&mut self, device: u32, sector: i64, ns: u64) {
@@ -181,15 +220,19 @@ impl Requests {
     /// The request that it was, if it had been seen before.
     pub fn completed(&mut self, device: u32, sector: i64, sectors: i64, rwbs: &str, ns: u64) -> Option<u32> {
         let key = self.key(device, sector);
-        let number =
-            if is_flush(rwbs, sectors) { self.flush_open.remove(&key.0)? } else { self.open.get(&key).copied()? };
+        let number = if is_flush(rwbs, sectors) {
+            self.flush_open.get_mut(&key.0)?.pop_front()?
+        } else {
+            self.open.get(&key).copied()?
+        };
         let request = &mut self.all[number as usize];
         if request.issued > 0 {
-            let span = (request.issued, ns);
-            request.on_device.push(span);
+            let service = Service { start: request.issued, end: ns, kind: request.kind, number, job: request.job };
+            request.on_device.push(service);
             request.issued = 0;
+            self.served.entry(key.0).or_default().push((service, ns));
             if request.kind == Kind::Flush {
-                self.flushes.entry(key.0).or_default().push(span);
+                self.flushes.entry(key.0).or_default().push(service);
             }
         }
         request.completed = ns;
@@ -197,55 +240,52 @@ impl Requests {
     }
 
     /// When the device worked for the request, with the flushes that it asked for, within a time. In order, disjoint.
-    pub fn on_device(&self, number: u32, from: u64, to: u64) -> Vec<(u64, u64, Kind)> {
+    pub fn on_device(&self, number: u32, from: u64, to: u64) -> Vec<Service> {
         let request = &self.all[number as usize];
-        let mut spans: Vec<(u64, u64, Kind)> =
-            request.on_device.iter().map(|(start, end)| (*start, *end, request.kind)).collect();
+        let mut all = request.on_device.to_vec();
         if request.issued > 0 {
-            spans.push((request.issued, u64::MAX, request.kind));
+            let (start, kind, job) = (request.issued, request.kind, request.job);
+            all.push(Service { start, end: u64::MAX, kind, number, job });
         }
         if request.has_flush && request.kind != Kind::Flush {
             let flushes = self.flushes.get(&request.device).map_or(&[][..], Vec::as_slice);
-            let first = flushes.partition_point(|(_, end)| *end <= from);
+            let first = flushes.partition_point(|flush| flush.end <= from);
             // A flush that began before this request was made does not count for it.
-            let fit = flushes[first..].iter().take_while(|(start, _)| *start < to).filter(|(s, _)| *s >= request.made);
-            spans.extend(fit.map(|(start, end)| (*start, *end, Kind::Flush)));
+            let begun = flushes[first..].iter().take_while(|flush| flush.start < to);
+            all.extend(begun.filter(|flush| flush.start >= request.made));
         }
-        disjoint(spans, from, to)
+        disjoint(all, from, to)
     }
 
     /// When other requests kept the device busy.
-    pub fn others_on_device(&self, number: u32, from: u64, to: u64) -> Vec<(u64, u64, Kind)> {
-        let device = self.all[number as usize].device;
-        let issued = self.issued.get(&device).map_or(&[][..], Vec::as_slice);
-        // In order of issue: those that were issued before the end and are complete after the beginning.
-        let begun = |other: &u32| {
-            let request = &self.all[*other as usize];
-            request.on_device.first().map_or(request.issued, |(start, _)| *start) < to
-        };
-        let end = issued.partition_point(begun);
-        let mut spans = Vec::new();
-        for other in issued[..end].iter().rev().take(IN_FLIGHT_MAX).filter(|other| **other != number) {
-            let request = &self.all[*other as usize];
-            spans.extend(request.on_device.iter().filter(|(_, end)| *end > from).map(|(s, e)| (*s, *e, request.kind)));
-        }
-        disjoint(spans, from, to)
+    pub fn others_on_device(&self, number: u32, from: u64, to: u64) -> Vec<Service> {
+        let served = self.served.get(&self.all[number as usize].device).map_or(&[][..], Vec::as_slice);
+        disjoint(near(served, from, to).filter(|service| service.number != number).collect(), from, to)
+    }
+
+    /// When any device was busy.
+    pub fn on_any_device(&self, from: u64, to: u64) -> Vec<Service> {
+        disjoint(self.served.values().flat_map(|served| near(served, from, to)).collect(), from, to)
     }
 }
 
+/// Of what is sorted, all that may overlap: back to where everything that began earlier is over.
+fn near(served: &[(Service, u64)], from: u64, to: u64) -> impl Iterator<Item = Service> {
+    let end = served.partition_point(|(service, _)| service.start < to);
+    served[..end].iter().rev().take_while(move |(_, until)| *until > from).map(|(service, _)| *service)
+}
+
 /// Cut to the time and to each other: what began first keeps what two have in common.
-fn disjoint(mut spans: Vec<(u64, u64, Kind)>, from: u64, to: u64) -> Vec<(u64, u64, Kind)> {
-    spans.sort_unstable_by_key(|(start, end, _)| (*start, *end));
+fn disjoint(mut all: Vec<Service>, from: u64, to: u64) -> Vec<Service> {
+    all.sort_unstable_by_key(|service| (service.start, service.end));
     let mut at = from;
-    let mut out = Vec::with_capacity(spans.len());
-    for (start, end, kind) in spans {
-        let (start, end) = (start.max(at), end.min(to));
-        if start < end {
-            out.push((start, end, kind));
-            at = end;
-        }
-    }
-    out
+    all.retain_mut(|service| {
+        (service.start, service.end) = (service.start.max(at), service.end.min(to));
+        let is_left = service.start < service.end;
+        at = if is_left { service.end } else { at };
+        is_left
+    });
+    all
 }
 
 #[cfg(test)]
@@ -259,6 +299,10 @@ mod tests {
         Origin { ns, cause: Cause::Unknown }
     }
 
+    fn told(services: &[Service]) -> Vec<(u64, u64, Kind)> {
+        services.iter().map(|service| (service.start, service.end, service.kind)).collect()
+    }
+
     #[test]
     fn merges_and_splits_keep_the_first_sector() {
         let mut requests = Requests::with_disks([(DISK | 1, DISK)].into());
@@ -268,14 +312,14 @@ mod tests {
         requests.merged(DISK, 108, 8, false);
         requests.bio_queued(DISK, 92, origin(4));
         requests.merged(DISK, 92, 8, true);
-        requests.issued(DISK, 92, 24, "WS", 10);
+        requests.issued(DISK, 92, 24, "WS", (10, NONE));
         assert_eq!(requests.completed(DISK, 92, 24, "WS", 30), Some(0));
-        assert_eq!(requests.on_device(0, 0, 99), [(10, 30, Kind::Write)]);
+        assert_eq!(told(&requests.on_device(0, 0, 99)), [(10, 30, Kind::Write)]);
         assert_eq!(requests.all[0].queued.unwrap().ns, 1);
         // Never seen before.
         assert_eq!(requests.completed(DISK, 7, 8, "R", 31), None);
         // Seen from its issue on; the same sector again is another one.
-        requests.issued(DISK, 92, 8, "R", 40);
+        requests.issued(DISK, 92, 8, "R", (40, NONE));
         assert_eq!(requests.completed(DISK, 92, 8, "R", 50), Some(1));
         assert_eq!(requests.all[1].kind, Kind::Read);
         requests.bio_queued(DISK, 500, origin(60));
@@ -289,18 +333,58 @@ mod tests {
         let mut requests = Requests::default();
         requests.bio_queued(DISK, 64, origin(1));
         requests.made(DISK, 64, "FWFSM", 2);
-        requests.issued(DISK, 0, 0, "FF", 5);
+        requests.issued(DISK, 0, 0, "FF", (5, NONE));
         assert_eq!(requests.completed(DISK, -1, 0, "FF", 20), Some(1));
-        requests.issued(DISK, 64, 8, "WSM", 22);
+        requests.issued(DISK, 64, 8, "WSM", (22, NONE));
         requests.completed(DISK, 64, 8, "WSM", 30);
-        requests.issued(DISK, 0, 0, "FF", 33);
+        requests.issued(DISK, 0, 0, "FF", (33, NONE));
         requests.completed(DISK, -1, 0, "FF", 50);
         assert_eq!(requests.completed(DISK, 64, 0, "WSM", 51), Some(0));
         let spans = requests.on_device(0, 0, 100);
-        assert_eq!(spans, [(5, 20, Kind::Flush), (22, 30, Kind::Write), (33, 50, Kind::Flush)]);
+        let numbers: Vec<u32> = spans.iter().map(|span| span.number).collect();
+        assert_eq!(numbers, [1, 0, 2], "two flushes are two requests");
+        assert_eq!(told(&spans), [(5, 20, Kind::Flush), (22, 30, Kind::Write), (33, 50, Kind::Flush)]);
         // A request alone that waits behind others.
         requests.made(DISK, 900, "W", 4);
+        requests.settled();
         assert_eq!(requests.others_on_device(3, 10, 40).len(), 3);
+    }
+
+    #[test]
+    fn two_queues_flush_at_a_time_and_a_gap_forgets_what_is_under_way() {
+        let mut requests = Requests::default();
+        requests.issued(DISK, 0, 0, "FF", (10, NONE));
+        requests.issued(DISK, 0, 0, "FF", (14, NONE));
+        assert_eq!(requests.completed(DISK, -1, 0, "FF", 20), Some(0));
+        assert_eq!(requests.completed(DISK, -1, 0, "FF", 26), Some(1));
+        assert_eq!(told(&requests.all[1].on_device), [(14, 26, Kind::Flush)]);
+        requests.issued(DISK, 0, 0, "FF", (30, NONE));
+        requests.gap();
+        requests.issued(DISK, 0, 0, "FF", (1030, NONE));
+        assert_eq!(requests.completed(DISK, -1, 0, "FF", 1040), Some(3));
+        assert_eq!(requests.completed(DISK, -1, 0, "FF", 1041), None);
+    }
+
+    /// What the device did is found however long ago it began, and nothing else is looked at.
+    #[test]
+    fn others_are_found_by_when_they_were_on_the_device() {
+        let mut requests = Requests::default();
+        let mut write = |sector: i64, from: u64, to: u64| {
+            requests.issued(DISK, sector, 8, "W", (from, NONE));
+            (sector, to)
+        };
+        let mut ends = vec![write(1, 5, 900), write(2, 10, 20), write(3, 30, 40), write(4, 850, 950)];
+        ends.sort_by_key(|(_, to)| *to);
+        for (sector, to) in ends {
+            requests.completed(DISK, sector, 8, "W", to);
+        }
+        requests.made(DISK, 9, "W", 100);
+        requests.settled();
+        let busy = |from, to| told(&requests.others_on_device(4, from, to));
+        assert_eq!(busy(100, 200), [(100, 200, Kind::Write)]);
+        assert_eq!(busy(890, 990), [(890, 900, Kind::Write), (900, 950, Kind::Write)]);
+        assert_eq!(busy(950, 990), []);
+        assert_eq!(busy(0, 7), [(5, 7, Kind::Write)]);
     }
 
     #[test]

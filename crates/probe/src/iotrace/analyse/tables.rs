@@ -7,7 +7,10 @@ use stentor_measure::{Cell, Column, Histogram, Report, Spread, Table};
 use super::layer::{Layer, Step};
 use super::merged::{self, Merged};
 use super::people::Who;
+use super::requests::Kind;
+use super::tally::RequestTally;
 use super::{Analysis, Group, StepTally};
+use crate::iotrace::operation::Work;
 
 /// Exclusive times that sum to less than this share of the time measured, or to more than its inverse, are a fault.
 const SUM_TOLERANCE_PERCENT: f64 = 5.0;
@@ -25,18 +28,21 @@ pub fn fill(analyses: &[Analysis], report: &mut Report) {
     let merged = merged::merge(analyses);
     if merged.iter().all(|one| one.operations() == 0) {
         report.warnings.push("no operation was seen: nothing to explain".to_owned());
+        report.tables.push(events(analyses));
         return;
     }
     report.tables.push(operations(&merged));
     report.tables.push(layers(&merged, "layers-us", "Exclusive microseconds an operation, by layer", Show::Time));
     report.tables.push(layers(&merged, "layers-percent", "Share of each layer, percent", Show::Share));
     report.tables.push(percentiles(&merged));
+    report.tables.push(requests(&merged));
     report.tables.push(functions(&merged));
     report.tables.push(steps(&merged, "steps", STEP_SHARE_MIN));
     report.details.push(steps(&merged, "every-step", 0.0));
     report.tables.push(interference(&merged));
     report.tables.push(people(&merged));
     report.tables.push(cpus(&merged));
+    report.tables.push(events(analyses));
     notes(&merged, report);
 }
 
@@ -191,6 +197,54 @@ fn percentiles(merged: &[Merged<'_>]) -> Table {
                 Cell::Number(us(exclusive.percentile(0.99) as f64), 1),
                 Cell::Number(sums[at] as f64 / 1e6, 2),
                 Cell::Number(percent(sums[at] as f64, wall), 1),
+            ]);
+            table.push(row);
+        }
+    }
+    table
+}
+
+/// What blktrace or biolatency would say: whole times, also of what nobody waited for.
+fn requests(merged: &[Merged<'_>]) -> Table {
+    let columns = columns(&[
+        ("request", "request"),
+        ("requests_per_operation", "requests/op"),
+        ("before_us", "before us"),
+        ("before_p95_us", "p95"),
+        ("device_us", "device us"),
+        ("device_p50_us", "p50"),
+        ("device_p95_us", "p95"),
+        ("device_p99_us", "p99"),
+        ("device_total_ms", "total ms"),
+    ]);
+    let title = "Requests issued during operations, by anybody: before is bio to issue, device is issue to completion";
+    let mut table = Table::new("requests", title, columns);
+    for one in merged {
+        let mut sums: BTreeMap<Kind, RequestTally> = BTreeMap::new();
+        for (kind, tally) in one.runs.iter().flat_map(|(_, group)| &group.requests) {
+            let sum = sums.entry(*kind).or_default();
+            sum.count += tally.count;
+            sum.before.merge(&tally.before);
+            sum.served.merge(&tally.served);
+        }
+        for (kind, sum) in sums {
+            let of = |histogram: &Histogram, figure: f64| match histogram.count() {
+                0 => Cell::Missing,
+                _ => Cell::Number(us(figure), 1),
+            };
+            let mean = |histogram: &Histogram| of(histogram, histogram.mean());
+            let percentile = |histogram: &Histogram, share: f64| of(histogram, histogram.percentile(share) as f64);
+            let mut row = head(one);
+            row.extend([
+                Cell::text(kind.name()),
+                Cell::Number(sum.count as f64 / one.operations().max(1) as f64, 2),
+                mean(&sum.before),
+                percentile(&sum.before, 0.95),
+                mean(&sum.served),
+                percentile(&sum.served, 0.5),
+                percentile(&sum.served, 0.95),
+                percentile(&sum.served, 0.99),
+                Cell::Number(sum.served.sum() as f64 / 1e6, 2),
             ]);
             table.push(row);
         }
@@ -429,6 +483,36 @@ fn cpus(merged: &[Merged<'_>]) -> Table {
                 Cell::Number(events as f64 / runs, 0),
                 Cell::Number(percent(events as f64, all as f64), 1),
                 Cell::Number(lost as f64 / runs, 1),
+            ]);
+        }
+    }
+    table
+}
+
+/// What was seen at all, also without an operation.
+fn events(analyses: &[Analysis]) -> Table {
+    let columns = columns(&[("event", "event"), ("events_per_run", "a run"), ("share_percent", "share %")]);
+    let mut table = Table::new("events", "Events by kind", columns);
+    let mut groups: Vec<(&str, Option<Work>)> = Vec::new();
+    for one in analyses {
+        let group = (one.name.as_str(), one.work);
+        if !groups.contains(&group) {
+            groups.push(group);
+        }
+    }
+    for (name, work) in groups {
+        let runs: Vec<&Analysis> =
+            analyses.iter().filter(|one| (one.name.as_str(), one.work) == (name, work)).collect();
+        let kinds: BTreeSet<&String> = runs.iter().flat_map(|one| one.kinds.keys()).collect();
+        let all: u64 = runs.iter().map(|one| one.events()).sum();
+        for kind in kinds {
+            let counts = runs.iter().map(|one| one.kinds.get(kind).copied().unwrap_or(0) as f64);
+            table.push(vec![
+                Cell::text(name),
+                Cell::text(work.as_ref().map_or_else(String::new, merged::in_full)),
+                Cell::text(kind.as_str()),
+                Cell::spread(counts.clone(), 0),
+                Cell::Number(percent(counts.sum(), all as f64), 1),
             ]);
         }
     }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use stentor_measure::Histogram;
 
 use super::layer::{Layer, Step, StepId};
+use super::requests::Kind;
 use super::timeline::{History, State};
 use super::walk::{self, Frames};
 
@@ -41,6 +42,16 @@ pub struct Line {
     pub end: u64,
 }
 
+/// Requests of a kind, each with its whole time, whoever waited for it and however long.
+#[derive(Clone, Debug, Default)]
+pub struct RequestTally {
+    pub count: u64,
+    /// Nanoseconds from the first bio, or where that was not seen from the request's making, to the first issue.
+    pub before: Histogram,
+    /// Nanoseconds from issue to completion.
+    pub served: Histogram,
+}
+
 /// All operations of a kind.
 #[derive(Clone, Debug, Default)]
 pub struct Group {
@@ -50,6 +61,8 @@ pub struct Group {
     pub steps: BTreeMap<Step, StepTally>,
     /// Nanoseconds in a layer and in all that it waited for.
     pub inclusive: [u64; Layer::COUNT],
+    /// Issued while an operation went on, by anybody.
+    pub requests: BTreeMap<Kind, RequestTally>,
     /// Of the operation with the median time.
     pub median: Vec<Line>,
 }
@@ -167,6 +180,32 @@ fn lines(history: &History, frames: &Frames, start: u64) -> Vec<Line> {
         stack.extend(children);
     }
     out
+}
+
+/// The requests to `devices` (all, where none is known) that were issued within any of the windows.
+pub fn requests(history: &History, windows: &[Window], devices: &[u32]) -> BTreeMap<Kind, RequestTally> {
+    let mut spans: Vec<(u64, u64)> = windows.iter().map(|window| (window.start, window.end)).collect();
+    spans.sort_unstable();
+    spans.dedup_by(|next, last| {
+        let is_within = next.0 <= last.1;
+        last.1 = if is_within { last.1.max(next.1) } else { last.1 };
+        is_within
+    });
+    let is_within = |ns: u64| {
+        let before = spans.partition_point(|(start, _)| *start <= ns);
+        before > 0 && ns < spans[before - 1].1
+    };
+    let mut sums: BTreeMap<Kind, RequestTally> = BTreeMap::new();
+    for request in history.requests.all.iter().filter(|one| devices.is_empty() || devices.contains(&one.device)) {
+        let Some(first) = request.on_device.first().filter(|service| is_within(service.start)) else { continue };
+        let sum = sums.entry(request.kind).or_default();
+        sum.count += 1;
+        sum.served.add(request.on_device.iter().map(|service| service.end.saturating_sub(service.start)).sum());
+        if let Some(begun) = request.queued.map(|origin| origin.ns).or((request.made > 0).then_some(request.made)) {
+            sum.before.add(first.start.saturating_sub(begun));
+        }
+    }
+    sums
 }
 
 /// Nanoseconds that each thread ran, within a time.

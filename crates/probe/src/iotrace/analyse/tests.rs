@@ -4,9 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 
+use super::requests::Kind;
 use super::*;
 use crate::iotrace::event::{Event, Trace, Value};
 use crate::iotrace::operation::{Access, Operation};
+
+mod by_hand;
 
 const DISK: i64 = 254 << 20;
 const OTHER: i64 = 8 << 20;
@@ -34,6 +37,8 @@ impl Made {
         for (tid, name) in [(APP, "app"), (JBD2, "jbd2/vda-8"), (WORKER, "kworker/u8:0")] {
             made.trace.threads.insert(tid, name.to_owned());
         }
+        // A trace has all kinds that were switched on.
+        Made::number(&mut made.trace.kinds, "sched/sched_switch");
         made
     }
 
@@ -505,11 +510,13 @@ fn a_report_has_every_table_and_chart_and_marks_what_is_doubtful() {
         "layers-us",
         "layers-percent",
         "layers",
+        "requests",
         "functions",
         "steps",
         "interference",
         "processes",
         "cpus",
+        "events",
     ] {
         assert!(names.contains(&name), "{name} of {names:?}");
     }
@@ -517,6 +524,13 @@ fn a_report_has_every_table_and_chart_and_marks_what_is_doubtful() {
     assert_eq!(json["tables"]["operations"][0]["sum_percent"]["median"], 100.0);
     assert_eq!(json["tables"]["operations"][0]["lost"], 6);
     assert_eq!(json["tables"]["layers-us"][0]["device"], 0.2);
+    // Two runs: a flush and a write each time.
+    let requests = json["tables"]["requests"].as_array().unwrap();
+    let told: Vec<_> =
+        requests.iter().map(|row| (row["request"].as_str(), row["requests_per_operation"].as_f64())).collect();
+    assert_eq!(told, [(Some("write"), Some(1.0)), (Some("flush"), Some(1.0))]);
+    let issues = json["tables"]["events"].as_array().unwrap().iter().find(|row| row["event"] == "block/block_rq_issue");
+    assert_eq!(issues.unwrap()["events_per_run"]["median"], 2.0);
     let charts: Vec<&str> = report.charts.iter().map(|chart| chart.name.as_str()).collect();
     assert_eq!(charts, ["layers", "calls", "interference", "waterfall-1", "heat-1"]);
     let mut empty = Report::new("t", "t");

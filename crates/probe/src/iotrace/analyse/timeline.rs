@@ -99,6 +99,8 @@ pub(super) enum Marked {
     Fleeting,
     /// Outlasts one blocking.
     Wait,
+    /// The same, if it was for a thread.
+    Lock,
     /// A bio is on its way into a request: if blocked, then by a limit.
     Bio,
 }
@@ -229,7 +231,7 @@ impl Thread {
         match self.mark {
             Some((node, Marked::Bio)) => self.mark = Some((held(node), Marked::Wait)),
             Some((_, Marked::Fleeting)) => self.mark = None,
-            Some((_, Marked::Wait)) | None => {}
+            Some((_, Marked::Wait | Marked::Lock)) | None => {}
         }
         self.waited = true;
         self.push(ns, State::Blocked, self.pending);
@@ -249,7 +251,7 @@ impl Thread {
             State::Blocked if self.pending != NONE => self.was(State::Woken, NONE),
             State::Blocked | State::Woken | State::Preempted | State::Lost => {}
         }
-        if std::mem::take(&mut self.waited) && matches!(self.mark, Some((_, Marked::Wait))) {
+        if std::mem::take(&mut self.waited) && matches!(self.mark, Some((_, Marked::Wait | Marked::Lock))) {
             self.mark = None;
         }
         self.pending = NONE;
@@ -292,6 +294,14 @@ impl Thread {
             self.mark = None;
         }
         found.is_some()
+    }
+
+    pub(super) fn is_at_lock(&self) -> bool {
+        matches!(self.mark, Some((_, Marked::Lock)))
+    }
+
+    pub(super) fn is_within(&self, token: Token) -> bool {
+        self.stack.iter().any(|(open, _)| *open == token)
     }
 
     pub(super) fn end(&mut self, ns: u64, token: Token) {
@@ -384,6 +394,8 @@ pub struct History {
     pub requests: Requests,
     pub threads: HashMap<i32, Thread>,
     pub names: BTreeMap<i32, String>,
+    /// Who runs when was traced. Else nothing tells when a thread waits, and only the device is told from its calls.
+    pub has_switches: bool,
     /// Of the traced threads, in order of their ends.
     pub calls: Vec<Call>,
 }
@@ -407,6 +419,7 @@ impl History {
             requests: Requests::with_disks(disks),
             threads,
             names,
+            has_switches: false,
             calls: Vec::new(),
         }
     }

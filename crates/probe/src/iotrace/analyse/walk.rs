@@ -22,7 +22,7 @@
 use std::collections::HashMap;
 
 use super::layer::{Layer, StepId};
-use super::requests::Kind;
+use super::requests::{Kind, Service};
 use super::timeline::{Cause, History, NONE, ROOT, State};
 
 /// Waits for waits for waits. Real chains have three or four links.
@@ -226,6 +226,7 @@ impl Walker<'_> {
                     let step = if tid == self.own { fixed.own_code } else { self.history.idle_step(tid) };
                     self.give_step(here, step, start, end);
                 }
+                State::Running if !self.history.has_switches => self.with_device(here, start, end),
                 State::Running => self.give(here, start, end),
                 State::Woken => self.give_step(here, fixed.woken, start, end),
                 State::Preempted => self.give_step(here, fixed.preempted, start, end),
@@ -233,6 +234,30 @@ impl Walker<'_> {
                 State::Unknown | State::Lost => self.give_step(here, fixed.unknown_state, start, end),
             }
         }
+    }
+
+    /// Where nothing says when it waits: the device's as long as one is busy, whoever for.
+    fn with_device(&mut self, frame: u32, from: u64, to: u64) {
+        let mut at = from;
+        for service in self.history.requests.on_any_device(from, to) {
+            self.give(frame, at, service.start);
+            self.give_service(frame, &service);
+            at = service.end;
+        }
+        self.give(frame, at, to);
+    }
+
+    fn give_service(&mut self, frame: u32, service: &Service) {
+        let fixed = self.history.fixed;
+        let step = match service.kind {
+            Kind::Read => fixed.read,
+            Kind::Write => fixed.write,
+            Kind::Flush => fixed.flush,
+            Kind::Other => fixed.other,
+        };
+        // A request is one call, however often it is waited for.
+        let here = self.child(frame, step, REQUESTS | u64::from(service.number));
+        self.give(here, service.start, service.end);
     }
 
     fn blocked(&mut self, frame: u32, from: u64, to: u64, wake: u32, depth: u32) {
@@ -313,26 +338,31 @@ impl Walker<'_> {
         let end = if completed > 0 { completed.clamp(at, to) } else { to };
         let spans = self.history.requests.on_device(number, at, end);
         // A request that asks for a flush is inserted after it.
-        let first = spans.first().map_or(end, |(start, ..)| *start);
+        let first = spans.first().map_or(end, |span| span.start);
         if (at..first).contains(&inserted) {
             self.give_step(frame, fixed.plugged, at, inserted);
             at = inserted;
         }
-        for (start, stop, kind) in spans {
-            self.queue_time(number, frame, at, start);
-            let step = match kind {
-                Kind::Read => fixed.read,
-                Kind::Write => fixed.write,
-                Kind::Flush => fixed.flush,
-                Kind::Other => fixed.other,
-            };
-            // A request is one call, however often it is waited for.
-            let here = self.child(frame, step, REQUESTS | u64::from(number) << 2 | kind as u64);
-            self.give(here, start, stop);
-            at = stop;
+        for span in spans {
+            self.before_issue(number, span.job, frame, at, span.start);
+            self.give_service(frame, &span);
+            at = span.end;
         }
         self.queue_time(number, frame, at, end);
         self.give_step(frame, fixed.completion, end.max(at), to);
+    }
+
+    /// Queued until it is issued. If a worker does that and has been asked to, the time until it runs is the scheduler's.
+    fn before_issue(&mut self, number: u32, job: u32, frame: u32, from: u64, to: u64) {
+        let job = self.history.jobs.get(job as usize);
+        let Some((asked, started)) = job.and_then(|job| Some((job.queued?.ns, job.started))) else {
+            return self.queue_time(number, frame, from, to);
+        };
+        let asked = asked.clamp(from, to.max(from));
+        let started = started.clamp(asked, to.max(asked));
+        self.queue_time(number, frame, from, asked);
+        self.give_step(frame, self.history.fixed.worker, asked, started);
+        self.queue_time(number, frame, started, to);
     }
 
     /// Queued in the block layer: the device's time as far as it was busy with others.
@@ -342,10 +372,10 @@ impl Walker<'_> {
         }
         let fixed = self.history.fixed;
         let mut at = from;
-        for (start, stop, _) in self.history.requests.others_on_device(number, from, to) {
-            self.give_step(frame, fixed.queued, at, start);
-            self.give_step(frame, fixed.busy, start, stop);
-            at = stop;
+        for other in self.history.requests.others_on_device(number, from, to) {
+            self.give_step(frame, fixed.queued, at, other.start);
+            self.give_step(frame, fixed.busy, other.start, other.end);
+            at = other.end;
         }
         self.give_step(frame, fixed.queued, at, to);
     }

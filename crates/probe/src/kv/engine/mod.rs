@@ -28,6 +28,13 @@ impl Broken {
     pub fn of(error: impl std::fmt::Display) -> Broken {
         Broken(error.to_string())
     }
+
+    /// No room on the file system. Engines wrap what the system said in ways of their own, some as text alone.
+    pub fn is_full(&self) -> bool {
+        let ours = [std::io::Error::from(rustix::io::Errno::NOSPC), rustix::io::Errno::DQUOT.into()];
+        let said = ours.map(|error| error.to_string());
+        said.iter().any(|said| self.0.contains(said)) || self.0.contains("disk is full")
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -163,6 +170,15 @@ impl Contents {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_full_disk_is_told_from_a_broken_engine() {
+        let full = std::io::Error::from_raw_os_error(28);
+        assert!(Broken::of(format!("I/O error: {full}")).is_full());
+        assert!(Broken::of("database or disk is full").is_full());
+        assert!(Broken::of(stentor_journal::CommitError::Full(full)).is_full());
+        assert!(!Broken::of("record 5 is not what was put in").is_full());
+    }
 
     #[test]
     fn every_engine_keeps_what_it_is_given() {

@@ -1,11 +1,9 @@
 //! ext4. Its tracepoints come in pairs for syncs, write-back and mapping; `da_write_begin` and `da_write_end` each stand at
 //! the beginning of their function, so that the copy of the data lies between them.
 
-use super::Act::{Clear, Mark, Pop, Push, Wait};
-use super::{Rule, Token};
+use super::Act::{Clear, Mark, Pop, Push, PushAfter, Wait};
+use super::{COPY, Rule, Token};
 use crate::iotrace::analyse::layer::Layer::{FileSystem, Journal, PageCache};
-
-const COPY: &str = "get the page and copy";
 
 pub const RULES: &[Rule] = &[
     ("ext4/ext4_da_write_begin", Push(Token::Write, PageCache, COPY)),
@@ -17,7 +15,8 @@ pub const RULES: &[Rule] = &[
     ("ext4/ext4_es_insert_delayed_extent", Clear),
     ("ext4/ext4_es_lookup_extent_enter", Push(Token::Extent, FileSystem, "look up the extent")),
     ("ext4/ext4_es_lookup_extent_exit", Pop(Token::Extent)),
-    ("ext4/ext4_sync_file_enter", Push(Token::Sync, FileSystem, "sync the file")),
+    // With O_DSYNC it follows the write within its call.
+    ("ext4/ext4_sync_file_enter", PushAfter(Token::Write, Token::Sync, FileSystem, "sync the file")),
     ("ext4/ext4_sync_file_exit", Pop(Token::Sync)),
     ("ext4/ext4_sync_fs", Push(Token::Sync, FileSystem, "sync the file system")),
     ("ext4/ext4_writepages", Push(Token::Pages, FileSystem, "write pages")),

@@ -49,6 +49,7 @@ pub enum Token {
     Flusher,
     Inode,
     Direct,
+    Operation,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,9 +57,13 @@ pub enum Act {
     Push(Token, Layer, &'static str),
     /// Ends the first, begins the second.
     PushAfter(Token, Token, Layer, &'static str),
+    /// Begins the second, unless the first is open: then it is a `Pop` of the second.
+    PushOutside(Token, Token, Layer, &'static str),
     Pop(Token),
     Mark(Layer, &'static str),
     Wait(Layer, &'static str),
+    /// A `Wait` for a lock: only if a thread ends it, as its holder does. What a completion ends was a later wait.
+    Lock(Layer, &'static str),
     /// Both `Pop` and `Wait`.
     WaitAfter(Token, Layer, &'static str),
     Clear,
@@ -71,6 +76,9 @@ pub type Rule = (&'static str, Act);
 pub const WAIT_COMMIT: &str = "wait for the commit";
 /// Begins the names of the journal's threads.
 pub const JOURNAL_THREAD: &str = "jbd2/";
+
+/// A page of the cache is looked up or made, and the data copied.
+const COPY: &str = "get the page and copy";
 
 /// What the bio that is being submitted is held up by, if its thread is blocked there: the mark with this name.
 pub const QUEUE_BIO: &str = "queue the bio";
@@ -91,8 +99,11 @@ mod tests {
     #[test]
     fn each_event_has_one_row_and_each_end_a_beginning() {
         let mut seen = HashSet::new();
-        let begun: HashSet<Token> =
-            every().filter_map(|(_, act)| if let Act::Push(token, ..) = act { Some(*token) } else { None }).collect();
+        let begin = |act: &Act| match act {
+            Act::Push(token, ..) | Act::PushAfter(_, token, ..) | Act::PushOutside(_, token, ..) => Some(*token),
+            _ => None,
+        };
+        let begun: HashSet<Token> = every().filter_map(|(_, act)| begin(act)).collect();
         for (event, act) in every() {
             assert!(seen.insert(*event), "{event} twice");
             assert_eq!(event.split('/').count(), 2, "{event}");

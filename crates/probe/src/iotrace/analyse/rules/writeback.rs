@@ -5,7 +5,7 @@ use super::{Rule, Token};
 use crate::iotrace::analyse::layer::Layer::{FileSystem, PageCache};
 
 pub const RULES: &[Rule] = &[
-    ("filemap/mm_filemap_add_to_page_cache", Mark(PageCache, "get the page and copy")),
+    ("filemap/mm_filemap_add_to_page_cache", Mark(PageCache, "add a page and fill it")),
     ("filemap/mm_filemap_get_pages", Mark(PageCache, "find pages")),
     ("filemap/mm_filemap_delete_from_page_cache", Mark(PageCache, "drop a page")),
     ("filemap/file_check_and_advance_wb_err", Mark(PageCache, "look for write errors")),
@@ -14,7 +14,7 @@ pub const RULES: &[Rule] = &[
     ("writeback/writeback_dirty_inode_start", Push(Token::Dirty, FileSystem, "update the inode")),
     ("writeback/writeback_dirty_inode", Pop(Token::Dirty)),
     ("writeback/folio_wait_writeback", WaitAfter(Token::Pages, PageCache, "wait for pages to be written")),
-    ("writeback/balance_dirty_pages", Wait(PageCache, "throttled: too many dirty pages")),
+    ("writeback/balance_dirty_pages", WaitAfter(Token::Write, PageCache, "throttled: too many dirty pages")),
     ("writeback/wbc_writepage", Mark(PageCache, "write a page")),
     ("writeback/writeback_start", Push(Token::Flusher, PageCache, "write back")),
     ("writeback/writeback_written", Pop(Token::Flusher)),

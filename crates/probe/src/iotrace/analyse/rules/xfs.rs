@@ -1,29 +1,30 @@
 //! XFS and iomap, on which it stands. Its tracepoints stand at the beginning of functions; the call's end ends them.
 
-use super::Act::{Clear, Mark, Pop, Push, Wait};
-use super::{Rule, Token};
+use super::Act::{Clear, Lock, Mark, Pop, Push, PushOutside, Wait, WaitAfter};
+use super::{COPY, Rule, Token};
 use crate::iotrace::analyse::layer::Layer::{FileSystem, Journal, PageCache};
 
 const MAP: &str = "map the extent";
 
 pub const RULES: &[Rule] = &[
-    ("xfs/xfs_file_buffered_write", Push(Token::Write, FileSystem, "buffered write")),
-    ("xfs/xfs_file_direct_write", Push(Token::Write, FileSystem, "direct write")),
-    ("xfs/xfs_file_buffered_read", Push(Token::Write, FileSystem, "buffered read")),
-    ("xfs/xfs_file_direct_read", Push(Token::Write, FileSystem, "direct read")),
+    ("xfs/xfs_file_buffered_write", Push(Token::Operation, FileSystem, "buffered write")),
+    ("xfs/xfs_file_direct_write", Push(Token::Operation, FileSystem, "direct write")),
+    ("xfs/xfs_file_buffered_read", Push(Token::Operation, FileSystem, "buffered read")),
+    ("xfs/xfs_file_direct_read", Push(Token::Operation, FileSystem, "direct read")),
     ("xfs/xfs_update_time", Mark(FileSystem, "update the times")),
     ("xfs/xfs_zero_eof", Mark(FileSystem, "zero behind the end")),
-    ("iomap/iomap_iter", Push(Token::Copy, FileSystem, MAP)),
-    ("iomap/iomap_iter_dstmap", Push(Token::Copy, PageCache, "get the page and copy")),
+    // The last of a call's finds that nothing is left: what follows is not its doing.
+    ("iomap/iomap_iter", WaitAfter(Token::Copy, FileSystem, MAP)),
+    ("iomap/iomap_iter_dstmap", PushOutside(Token::Direct, Token::Copy, PageCache, COPY)),
     ("iomap/iomap_dio_rw_begin", Push(Token::Direct, FileSystem, "direct I/O")),
     ("iomap/iomap_dio_complete", Pop(Token::Direct)),
     ("iomap/iomap_writeback_folio", Push(Token::Pages, FileSystem, "write pages")),
     ("iomap/iomap_writepage", Push(Token::Pages, FileSystem, "write pages")),
-    ("xfs/xfs_map_blocks_found", Mark(FileSystem, "write pages")),
-    ("xfs/xfs_map_blocks_alloc", Mark(FileSystem, "write pages")),
+    ("xfs/xfs_map_blocks_found", Mark(FileSystem, "map blocks of pages")),
+    ("xfs/xfs_map_blocks_alloc", Mark(FileSystem, "map blocks of pages")),
     ("xfs/xfs_file_fsync", Push(Token::Sync, FileSystem, "sync the file")),
     ("xfs/xfs_dir_fsync", Push(Token::Sync, FileSystem, "sync the directory")),
-    ("xfs/xfs_ilock", Wait(FileSystem, "lock the inode")),
+    ("xfs/xfs_ilock", Lock(FileSystem, "lock the inode")),
     ("xfs/xfs_iunlock", Clear),
     ("xfs/xfs_log_reserve", Push(Token::Reserve, Journal, "reserve log space")),
     ("xfs/xfs_log_reserve_exit", Pop(Token::Reserve)),

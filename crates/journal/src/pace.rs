@@ -1,6 +1,6 @@
 //! How the disk and the crowd have behaved lately: what group commit's patience follows from.
 //!
-//! Sessions in lock step (each waits for its 250 before it sends the next message) fall apart into groups that take
+//! Clients in lock step (each waits for its answer before it sends the next message) fall apart into groups that take
 //! turns, each waiting for the other's sync. Where a sync is slow, waiting for as many as came the last times joins them
 //! again. Promise: nobody waits longer than a part of a sync, nor after arrivals have ceased, nor alone.
 
@@ -20,7 +20,8 @@ const MEMORY: u32 = 16;
 /// A hiccup counts for no more than this.
 const TOOK_MAX: Duration = Duration::from_millis(100);
 
-#[derive(Default)]
+/// Of an owner who commits for many: told of every commit, asked before the next whether to wait for more.
+#[derive(Debug, Default)]
 pub struct Pace {
     /// Mean time of a commit.
     sync: Duration,

@@ -1,0 +1,62 @@
+//! How much the figures can be trusted, and what they are not.
+
+use stentor_measure::Spread;
+
+use super::super::figures::Figures;
+
+/// (greatest - least) / median of a figure's runs: up to the first it repeats well, above the second hardly at all.
+const NOISE_LOW: f64 = 0.15;
+const NOISE_HIGH: f64 = 0.5;
+
+/// (greatest - least) / median of the main figures of durable places, over all of them; none without repetition.
+fn noise(all: &[Figures]) -> Option<Spread> {
+    let figures = all.iter().filter(|figures| figures.is_durable);
+    let main = figures.flat_map(|f| [f.growing, f.recycled, f.journal, f.files, f.files_many, f.grouped]);
+    let repeated = main.flatten().filter(|spread| spread.runs > 1 && spread.median > 0.0);
+    Spread::of(repeated.map(|spread| (spread.max - spread.min) / spread.median))
+}
+
+/// Nothing can be decided by such figures.
+pub fn vary_too_much(all: &[Figures]) -> bool {
+    noise(all).is_some_and(|noise| noise.median > NOISE_HIGH)
+}
+
+/// How much the figures can be trusted, and what they are not.
+pub fn caveats(all: &[Figures], on_loop: bool, busy: bool) -> Vec<String> {
+    let mut said = Vec::new();
+    match noise(all) {
+        None => said.push(
+            "Each figure is from a single run: nothing is known of how well it repeats. Give --runs 3.".to_owned(),
+        ),
+        Some(noise) => {
+            let how = if noise.median <= NOISE_LOW {
+                "they repeat well"
+            } else if noise.median <= NOISE_HIGH {
+                "they repeat roughly; differences below that say nothing"
+            } else {
+                "they hardly repeat: measure again with more --runs, --thorough, on a quiet machine, before deciding anything"
+            };
+            said.push(format!(
+                "Between its runs a figure varies by {:.0} % of its median (half of the figures by less, the worst by {:.0} %): {how}.",
+                noise.median * 100.0,
+                noise.max * 100.0
+            ));
+        }
+    }
+    if busy {
+        said.push("The machine was busy: all rates are too low, and those with more syncs suffer more.".to_owned());
+    }
+    if on_loop {
+        said.push(
+            "The file systems are in files of one disk behind loop devices: they compare with each other; on a disk of its own \
+             each would be faster, since a flush here is an fsync of its file."
+                .to_owned(),
+        );
+    }
+    if all.iter().any(|figures| !figures.is_durable) {
+        said.push(
+            "What lies in memory (tmpfs) does not survive a power cut: it is the bound, not a choice.".to_owned(),
+        );
+    }
+    said
+}
