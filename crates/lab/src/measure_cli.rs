@@ -7,18 +7,21 @@ use stentor_measure::MeasureError;
 pub enum Measure {
     /// Send load; report rates, the time of each step, errors by code.
     #[command(after_help = "\
+Examples:
   stentor lab source 127.0.0.1:2525 --messages 5000 --connections 20
   stentor lab source 127.0.0.1:2525 --seconds 60 --rate 500 --poisson --out results --plot
   stentor lab source mx1:25 mx2:25 --message ~/Maildir --bind 127.0.0.2-127.0.0.50")]
     Source(Box<crate::load::SourceArgs>),
     /// Say how many messages per hour this machine could reach at best, by the smallest set of steps.
     #[command(after_help = "\
+Examples:
   stentor lab limit                              # network and protocol at best
   stentor lab limit --queue /var/spool           # and with every message made durable there
   stentor lab limit mx.example:25 --connections 1,20,100")]
     Limit(crate::limit::LimitArgs),
     /// Send the same work through several mail servers by turns: rates, CPU, memory, writes, syncs.
     #[command(after_help = "\
+Examples:
   stentor lab compare          # Stentor, and Postfix if it is installed and this is root
   stentor lab compare stentor postfix --queue /mnt/ext4 --queue /mnt/xfs --sync both
   stentor lab compare stentor my-exim.toml --sessions both --messages 5000 --out results --plot
