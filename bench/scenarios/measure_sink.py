@@ -45,7 +45,6 @@ STORES = {
 STORE_MESSAGES = 4_000
 HELD = 60_000
 # A process may have 20,000 descriptors on many machines, root or not.
-HELD_PARTS = 4
 SHOWN = Goal(ratio=0)
 PAUSE_S = 0.2
 
@@ -207,53 +206,30 @@ class Sink:
         )
 
     def held(self, bench):
-        """60,000 connections over eight local addresses, in processes that share them, since each has its descriptors."""
-        port = free_port()
-        parts = [f"127.0.0.{2 * part + 1}-127.0.0.{2 * part + 2}:{port}" for part in range(HELD_PARTS)]
-        sinks, clients = [], []
+        """60,000 connections over eight local addresses: one command at each end, of as many processes as it takes."""
+        targets = f"127.0.0.1-127.0.0.8:{free_port()}"
+        wanted = ["--connections", str(HELD)]
+        argv = [bench.binary, "lab", "sink", targets, "--record", "counters", "--json", *wanted]
+        sink = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
         try:
-            for part in parts:
-                argv = [bench.binary, "lab", "sink", part, "--record", "counters"]
-                sinks.append(subprocess.Popen(argv, stdout=subprocess.PIPE, text=True))
-            for sink in sinks:
-                sink.stdout.readline()
-            slab = kernel_kib("Slab")
-            for part, sink in zip(parts, sinks):
-                argv = [
-                    bench.binary, "lab", "hold", part, "--connections", str(HELD // HELD_PARTS), "--from",
-                    "127.0.1.1-127.0.1.4", "--messages", "5000", "--seconds", "10", "--pid", str(sink.pid), "--json",
-                    "--quiet",
-                ]
-                clients.append(subprocess.Popen(argv, stdout=subprocess.PIPE, text=True))
-            most, slab_most = 0, slab
-            while any(client.poll() is None for client in clients):
-                # Both ends are here.
-                most, slab_most = max(most, tcp_sockets()), max(slab_most, kernel_kib("Slab"))
-                time.sleep(0.1)
-            reports = [json.loads(client.communicate()[0])["tables"] for client in clients]
+            sink.stdout.readline()
+            argv = [
+                bench.binary, "lab", "hold", targets, *wanted, "--from", "127.0.1.1-127.0.1.4", "--messages", "20000",
+                "--seconds", "5", "--pid", str(sink.pid), "--json", "--quiet",
+            ]
+            done = subprocess.run(argv, stdout=subprocess.PIPE, text=True, timeout=300)
+            if done.returncode != 0:
+                raise BenchError(f"{' '.join(argv)}: exit code {done.returncode}")
         finally:
-            for process in [*clients, *sinks]:
-                if process.poll() is None:
-                    process.send_signal(signal.SIGINT)
-                process.wait(60)
-        held = [report["held"][0] for report in reports]
-        memory = [row for report in reports for row in report["memory"] if row["what"] == "server, resident"]
-        alive = sum(one["alive"] for one in held)
+            sink.send_signal(signal.SIGINT)
+            rest, _ = sink.communicate(timeout=60)
+        counters = json.loads(rest.splitlines()[-1])
+        tables = json.loads(done.stdout)["tables"]
+        held = tables["held"][0]
+        octets = {row["what"]: row["bytes_per_connection"] for row in tables["memory"]}
         bench.results.record(
-            f"{self.name}.held", "connections", [[alive, HELD]], f"{HELD_PARTS} times lab sink and lab hold",
-            Goal(ratio=1), more_is_better=True, peer_name="the goal", at_once=most // 2,
-            open_s=max(one["open_s"] for one in held), messages=sum(one["messages"] for one in held),
-            messages_per_s=sum(one["messages_per_s"] for one in held),
-            sink_octets_each=sum(row["bytes_per_connection"] for row in memory) / len(memory),
-            kernel_octets_each_both_ends=(slab_most - slab) * 1024 / HELD,
+            f"{self.name}.held", "connections", [[held["alive"], HELD]], f"lab sink --connections {HELD} and lab hold",
+            Goal(ratio=1), more_is_better=True, peer_name="the goal", at_once=counters["open_max"],
+            open_s=held["open_s"], messages=held["messages"], messages_per_s=held["messages_per_s"],
+            sink_octets_each=octets["server, resident"], kernel_octets_each_both_ends=octets["kernel: slabs"],
         )
-
-
-def kernel_kib(name):
-    with open("/proc/meminfo") as info:
-        return int(re.search(rf"^{name}: +(\d+)", info.read(), re.MULTILINE)[1])
-
-
-def tcp_sockets():
-    with open("/proc/net/sockstat") as stat:
-        return int(re.search(r"TCP: inuse (\d+)", stat.read())[1])

@@ -27,3 +27,9 @@ pub enum LabError {
     #[error(transparent)]
     Io(#[from] io::Error),
 }
+
+impl From<stentor_measure::MeasureError> for LabError {
+    fn from(error: stentor_measure::MeasureError) -> LabError {
+        LabError::Measure(error.to_string())
+    }
+}

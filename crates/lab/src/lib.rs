@@ -20,6 +20,7 @@ mod address;
 mod behaviour;
 pub mod cli;
 pub mod compare;
+mod crew;
 pub mod descriptors;
 mod dns;
 mod error;

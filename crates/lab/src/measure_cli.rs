@@ -1,10 +1,14 @@
-//! The lab's commands that measure: `stentor lab source`, `limit` and `compare`.
+//! The lab's commands that measure: `stentor lab source`, `sink`, `hold`, `limit` and `compare`.
 
 use clap::Subcommand;
 use stentor_measure::MeasureError;
 
 #[derive(Subcommand, Debug)]
 pub enum Measure {
+    /// Serve a sink, of a model, with a store or without, and report what it took.
+    Sink(Box<crate::SinkArgs>),
+    /// Open very many connections, keep them, send over some: what bounds a server or a source address.
+    Hold(crate::HoldArgs),
     /// Send load; report rates, the time of each step, errors by code.
     #[command(after_help = "\
 Examples:
@@ -31,7 +35,10 @@ Examples:
 
 /// Runs to the end or to Ctrl-C. Blocks: not to be called within an asynchronous runtime.
 pub fn run(command: Measure) -> Result<(), MeasureError> {
+    let refused = |error: crate::LabError| MeasureError::Refused(error.to_string());
     match command {
+        Measure::Sink(options) => crate::run_sink(&options).map_err(refused),
+        Measure::Hold(options) => crate::run_hold(&options).map_err(refused),
         Measure::Source(options) => crate::load::run_source(&options),
         Measure::Limit(options) => crate::limit::run_limit(&options),
         Measure::Compare(options) => crate::compare::run_compare(&options),

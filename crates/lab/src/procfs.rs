@@ -1,12 +1,13 @@
 //! What a process and its kernel use, from procfs: CPU time, memory, sockets. What cannot be read is left out.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::fs;
+use stentor_measure::usage::Tree;
 
 const KIB: u64 = 1024;
 
 /// Of one process. Times count in the kernel's ticks, mostly of 10 ms.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Used {
     pub user_s: f64,
     pub system_s: f64,
@@ -18,6 +19,37 @@ pub struct Used {
 }
 
 impl Used {
+    /// Of this process.
+    pub fn own() -> Used {
+        Used::of(std::process::id()).unwrap_or_default()
+    }
+
+    /// Of a process and its descendants; none if there is no such process.
+    pub fn of_tree(pid: u32) -> Option<Used> {
+        let mut all = Used::of(pid)?;
+        for descendant in Tree::Processes(pid).pids().into_iter().filter(|one| *one != pid) {
+            all.add(&Used::of(descendant).unwrap_or_default());
+        }
+        Some(all)
+    }
+
+    /// Adds another process's; the peaks too, which need not have been at one time.
+    pub fn add(&mut self, other: &Used) {
+        self.user_s += other.user_s;
+        self.system_s += other.system_s;
+        self.resident_bytes += other.resident_bytes;
+        self.resident_peak_bytes += other.resident_peak_bytes;
+        self.threads += other.threads;
+        self.virtual_bytes += other.virtual_bytes;
+    }
+
+    /// The CPU time since then, and the memory of now.
+    pub fn since(mut self, before: &Used) -> Used {
+        self.user_s -= before.user_s;
+        self.system_s -= before.system_s;
+        self
+    }
+
     /// Of a process by its number; none if there is no such process.
     pub fn of(pid: u32) -> Option<Used> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
+use stentor_lab::LabError;
 use stentor_lab::cli::{Recording, run_scenario, write_hosts, write_subscribers};
 use stentor_lab::measure_cli::Measure;
-use stentor_lab::{HoldArgs, LabError, SinkArgs, run_hold, run_sink};
 
 use crate::cli::{fail, measured};
 
@@ -31,10 +31,6 @@ enum Command {
         #[arg(long)]
         dns_port: Option<u16>,
     },
-    /// Serve one sink, of a model, with a store or without, and report what it took.
-    Sink(SinkArgs),
-    /// Open very many connections, keep them, send over some: what bounds a server or a source address.
-    Hold(HoldArgs),
     #[command(flatten)]
     Measure(Measure),
     /// Write a scenario's hosts, one `domain host address` a line: routes for a server that does not ask the lab's DNS.
@@ -53,8 +49,6 @@ pub fn run(options: Options) -> ExitCode {
     crate::process::raise_descriptor_limit();
     let command = match options.command {
         // They have threads of their own.
-        Command::Sink(sink) => return ended(run_sink(&sink)),
-        Command::Hold(hold) => return ended(run_hold(&hold)),
         Command::Measure(command) => return measured(stentor_lab::measure_cli::run(command)),
         command => command,
     };
@@ -68,17 +62,13 @@ pub fn run(options: Options) -> ExitCode {
     }
 }
 
-fn ended<E: std::fmt::Display>(done: Result<(), E>) -> ExitCode {
-    done.map_or_else(|error| fail(&error.to_string()), |()| ExitCode::SUCCESS)
-}
-
 async fn carry_out(command: Command) -> Result<(), LabError> {
     match command {
         Command::Run { scenario, recording, smtp_port, dns_port } => {
             run_scenario(&scenario, &recording.options(smtp_port, dns_port)).await
         }
         // Carried out before there is a runtime.
-        Command::Sink(_) | Command::Hold(_) | Command::Measure(_) => Ok(()),
+        Command::Measure(_) => Ok(()),
         Command::Hosts { scenario } => {
             let mut out = std::io::BufWriter::new(std::io::stdout().lock());
             write_hosts(&scenario, &mut out)?;

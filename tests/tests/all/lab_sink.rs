@@ -365,14 +365,177 @@ fn very_many_connections_are_held_and_used() {
     }
 }
 
+/// The processes that a process has started.
+fn children(pid: u32) -> Vec<u32> {
+    let path = format!("/proc/{pid}/task/{pid}/children");
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    text.split_whitespace().map(|pid| pid.parse().expect("a number")).collect()
+}
+
+fn lives(pid: u32) -> bool {
+    // What nobody has waited for yet has no memory any more.
+    std::fs::read_to_string(format!("/proc/{pid}/statm")).is_ok_and(|text| !text.starts_with("0 "))
+}
+
+fn kill(pid: u32) {
+    let pid = rustix::process::Pid::from_raw(pid.cast_signed()).expect("a process");
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("it lives");
+}
+
 #[test]
-fn a_client_out_of_ports_says_so() {
-    let sink = Sink::start(&[]);
+fn several_processes_are_one_sink() {
+    for model in MODELS {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("dump");
+        let path_text = path.to_str().expect("a plain path");
+        // Three to a process: what comes beyond would wait.
+        let several = ["--processes", "3", "--connections", "9", "--json", "--record", "full", "--dump", path_text];
+        let sink = Sink::spawn(Command::new(stentor()), "127.0.0.2-127.0.0.3:0", &[model, &several[..]].concat());
+        let members = children(sink.child.id());
+        assert_eq!(members.len(), 3);
+        let mut clients: Vec<Smtp> = (0..9).map(|n| Smtp::connect(sink.addresses[n % 2]).greeted()).collect();
+        // All nine at once, so each process has its three; every message twice, and by different ones.
+        for (n, message) in messages().iter().enumerate() {
+            for client in [n % 9, (n + 4) % 9] {
+                clients[client].send(SENDER, &["ann@one.example", "bob@two.example"], message).expect(250);
+            }
+        }
+        let (report, _, counters) = sink.end_json();
+        drop(clients);
+        assert_eq!((&counters["transactions"], &counters["recipients"]), (&48.into(), &96.into()), "{model:?}");
+        assert_eq!((&counters["duplicates"], &counters["violations"]), (&48.into(), &0.into()), "{model:?}");
+        assert_eq!((&counters["connections"], &counters["open_max"]), (&9.into(), &9.into()), "{model:?}");
+        assert_eq!(report["parameters"]["processes"], "3");
+        assert_eq!(report["tables"]["load"][0]["messages"], 48);
+        assert_eq!(report["tables"]["recipients"][0]["copies"], 48);
+        let lines = dump(&path);
+        let copies: Vec<&Value> = lines.iter().filter(|line| line["digest"].is_string()).collect();
+        let by: BTreeSet<u64> = copies.iter().filter_map(|copy| copy["process"].as_u64()).collect();
+        assert_eq!((copies.len(), by), (96, BTreeSet::from([1, 2, 3])), "{model:?}");
+        let names: u64 = lines
+            .iter()
+            .filter(|line| !line["by_recipient"].is_null())
+            .filter_map(|line| line["copies"].as_u64())
+            .sum();
+        assert_eq!(names, 96, "{model:?}");
+        wait_until("all have ended", || !members.iter().any(|pid| lives(*pid)));
+    }
+}
+
+#[test]
+fn stores_of_several_processes_hold_what_was_answered() {
+    let expected: BTreeSet<Vec<u8>> = messages().into_iter().collect();
+    for as_ in ["flat", "hashed", "journal"] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("store");
+        let path_text = path.to_str().expect("a plain path");
+        let sink =
+            Sink::start(&["--processes", "2", "--connections", "4", "--json", "--store", path_text, "--store-as", as_]);
+        let mut clients: Vec<Smtp> = (0..4).map(|_| sink.smtp()).collect();
+        for (n, message) in messages().iter().enumerate() {
+            clients[n % 4].send(SENDER, &["ann@one.example", "bob@two.example"], message).expect(250);
+        }
+        let (_, met, _) = sink.end_json();
+        assert_eq!((&met["stored"], &met["store_failures"]), (&24.into(), &0.into()), "{as_}");
+        assert!(met["store_us"][2].as_u64() >= met["store_us"][0].as_u64(), "{met}");
+        let all = if as_ == "journal" {
+            let [one, two] = ["process-1", "process-2"].map(|name| stored(&path.join(name), as_));
+            assert!(!one.is_empty() && !two.is_empty());
+            one.into_iter().chain(two).collect()
+        } else {
+            stored(&path, as_)
+        };
+        assert_eq!(all, expected, "{as_}");
+    }
+}
+
+#[test]
+fn a_process_that_dies_is_told_and_the_others_serve_on() {
     let mut command = Command::new(stentor());
-    command.args(["lab", "hold", &sink.addresses[0].to_string(), "--connections", "4000000"]);
-    let output = command.output().expect("it can be run");
-    let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(!output.status.success() && text.contains("descriptors"), "{text}");
+    command.stderr(Stdio::piped());
+    let several = ["--processes", "2", "--connections", "4", "--json", "--every", "0.02", "--record", "counters"];
+    let mut sink = Sink::spawn(command, "127.0.0.1:0", &several);
+    let mut clients: Vec<Smtp> = (0..4).map(|_| sink.smtp()).collect();
+    for client in &mut clients {
+        client.send(SENDER, &["ann@one.example"], &messages()[1]).expect(250);
+    }
+    wait_until("all were counted", || sink.counters()["transactions"] == 4);
+    kill(children(sink.child.id())[0]);
+    wait_until("its connections are gone", || sink.counters()["open"] == 2);
+    // The other one is full.
+    clients.clear();
+    sink.smtp().cmd("QUIT").expect(221);
+    let pid = rustix::process::Pid::from_child(&sink.child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it runs");
+    let mut rest = String::new();
+    sink.lines.read_to_string(&mut rest).expect("its output is text");
+    let mut said = String::new();
+    sink.child.stderr.take().expect("it is piped").read_to_string(&mut said).expect("text");
+    assert!(!sink.child.wait().expect("it ends").success(), "{rest}");
+    assert!(said.contains("SIGKILL") && said.contains("2 connections were closed"), "{said}");
+    let counters: Value = serde_json::from_str(rest.lines().last().expect("counters")).expect("JSON");
+    assert_eq!(
+        (&counters["transactions"], &counters["connections"]),
+        (&4.into(), &5.into()),
+        "nothing counted is lost"
+    );
+    assert!(rest.contains("SIGKILL"), "the report says it: {rest}");
+}
+
+#[test]
+fn no_process_outlives_a_command_that_is_killed() {
+    let sink = Sink::start(&["--processes", "3"]);
+    let address = sink.addresses[0];
+    let mut command = Command::new(stentor());
+    let more = ["--connections", "6", "--processes", "2", "--seconds", "1000", "--quiet"];
+    command.args(["lab", "hold", &address.to_string()]).args(more).stdout(Stdio::null());
+    let mut holder = command.spawn().expect("it can be run");
+    wait_until("both are started", || children(holder.id()).len() == 2);
+    let mut members = [children(sink.child.id()), children(holder.id())].concat();
+    assert_eq!(members.len(), 5);
+    kill(holder.id());
+    kill(sink.child.id());
+    holder.wait().expect("it has ended");
+    wait_until("all have ended", || {
+        members.retain(|pid| lives(*pid));
+        members.is_empty()
+    });
+    assert!(std::net::TcpStream::connect(address).is_err());
+}
+
+#[test]
+fn several_processes_hold_connections() {
+    let sink = Sink::start(&["--processes", "2", "--connections", "400", "--json"]);
+    let pid = sink.child.id().to_string();
+    let several = ["--connections", "400", "--processes", "3", "--messages", "90", "--runs", "2", "--pid", &pid];
+    let report = hold(&sink, &[&several[..], &["--from", "127.0.1.1-127.0.1.2"]].concat());
+    let held = report["tables"]["held"].as_array().expect("a table");
+    assert_eq!(held.len(), 2);
+    for run in held {
+        assert_eq!(
+            (&run["opened"], &run["alive"], &run["messages"]),
+            (&400.into(), &400.into(), &90.into()),
+            "{report}"
+        );
+    }
+    assert_eq!(report["warnings"].as_array().map(Vec::len), Some(0), "{report}");
+    let counters = sink.end_json().2;
+    // Each run has messages of its own.
+    assert_eq!((&counters["transactions"], &counters["duplicates"]), (&270.into(), &0.into()));
+}
+
+#[test]
+fn what_processes_cannot_do_together_is_refused() {
+    let refused = |arguments: &[&str]| {
+        let output = Command::new(stentor()).arg("lab").args(arguments).output().expect("it can be run");
+        assert!(!output.status.success());
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let text = refused(&["hold", "127.0.0.1:1", "--connections", "4000000", "--processes", "2"]);
+    assert!(text.contains("descriptors"), "{text}");
+    let greylist = ["--processes", "2", "--behaviour", "greylist_ms = 5"];
+    let text = refused(&[&["sink", "127.0.0.1:0"], &greylist[..]].concat());
+    assert!(text.contains("greylisting"), "{text}");
 }
 
 #[test]

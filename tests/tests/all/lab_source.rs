@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -190,6 +191,86 @@ fn a_slow_server_cannot_hide_its_delay_from_an_open_loop() {
     let [due, accepted, failed, never] = ["due", "accepted", "failed", "never_begun"].map(|name| total(&report, name));
     assert_eq!((due, accepted + failed + never), (80, 80));
     assert!(never > 0 && report["warnings"].to_string().contains("never begun"), "{report}");
+    assert_eq!(step(&report, "response")["count"]["median"].as_f64(), Some((accepted + never) as f64), "{report}");
+}
+
+/// Says 250 to everything, but to the first end of data only after `stall`.
+fn stalling(stall: Duration) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("listens");
+    let address = listener.local_addr().expect("has one");
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("a client");
+        let mut stall = Some(stall);
+        stream.write_all(b"220 hello\r\n").expect("it listens");
+        let lines = BufReader::new(stream.try_clone().expect("a handle")).lines();
+        let mut is_data = false;
+        for line in lines.map_while(Result::ok) {
+            let reply: &[u8] = match line.as_str() {
+                "." => {
+                    is_data = false;
+                    std::thread::sleep(stall.take().unwrap_or_default());
+                    b"250 taken\r\n"
+                }
+                _ if is_data => continue,
+                "DATA" => {
+                    is_data = true;
+                    b"354 go on\r\n"
+                }
+                "QUIT" => b"221 bye\r\n",
+                _ => b"250 fine\r\n",
+            };
+            if stream.write_all(reply).is_err() {
+                return;
+            }
+        }
+    });
+    address
+}
+
+#[test]
+fn a_stall_is_in_the_response_times_of_all_that_were_due_in_it() {
+    let address = stalling(Duration::from_secs(1));
+    let report = source(address, "--rate 100 --messages 150 --connections 1 --size 300");
+    assert_eq!(total(&report, "accepted"), 150);
+    // The n-th is due at n/100 s and answered at 1 s or later: 100 * (1 - x) messages take x seconds at least. Of 150, the
+    // half take 0.25 s, 8 take 0.92 s, 2 take 0.98 s, and the first 1 s.
+    for (name, least_us) in [("p50_us", 0.24e6), ("p95_us", 0.91e6), ("p99_us", 0.97e6), ("max_us", 1e6)] {
+        let value = step(&report, "response")[name]["median"].as_f64().expect("a number");
+        assert!(value >= least_us, "{name} {value}: {report}");
+    }
+    // Only one was sent into the stall.
+    assert_eq!(step(&report, "end of data")["count"]["median"], 150.0);
+}
+
+#[test]
+fn a_reply_without_an_end_and_a_server_without_an_answer_are_given_up() {
+    for (behaviour, step, what) in [
+        ("at_ehlo = 'endless'", "EHLO", "reply too long"),
+        ("at_mail = 'endless'", "MAIL", "reply too long"),
+        ("trickle_ms = 200", "greeting", "timed out"),
+        ("connect = 'never_accept'", "connect", "timed out"),
+        ("at_dot = 'hang'", "end of data", "timed out"),
+    ] {
+        let mut sink = Command::new(stentor());
+        sink.args(["lab", "sink", "127.0.0.1:0", "--behaviour", behaviour]).stdout(Stdio::piped());
+        let mut sink = Peer(sink.spawn().expect("runs"));
+        let mut first = String::new();
+        BufReader::new(sink.0.stdout.take().expect("piped")).read_line(&mut first).expect("it listens");
+        let address = first.trim().strip_prefix("SMTP at ").expect("an address");
+        let output = lab(&["source", address, "--messages", "4", "--connections", "2", "--timeout", "0.3", "--json"]);
+        assert!(!output.status.success(), "{behaviour}");
+        let report: Value = serde_json::from_slice(&output.stdout).expect("is JSON");
+        let errors = report["tables"]["errors"].as_array().expect("a table");
+        // Each message fails once, under the step that it failed at, and nothing else is counted.
+        let all: Vec<_> = errors.iter().map(|row| (row["step"].as_str(), row["code"].as_str())).collect();
+        let is_expected = |(at, code): &(Option<&str>, Option<&str>)| {
+            // So short a time-out may strike earlier on a busy machine.
+            *at == Some(step) && (*code == Some(what) || *code == Some("timed out")) || *code == Some("timed out")
+        };
+        assert!(all.iter().all(is_expected) && !all.is_empty(), "{behaviour}: {all:?}");
+        let count: u64 = errors.iter().filter_map(|row| row["count"].as_u64()).sum();
+        assert_eq!((count, total(&report, "failed")), (4, 4), "{behaviour}: {report}");
+    }
 }
 
 #[test]
@@ -285,6 +366,9 @@ fn mistakes_are_refused_with_what_to_do() {
         ("127.0.0.1:1 --from a>b", "angle brackets"),
         ("127.0.0.1:1 --runs 0", "1..="),
         ("127.0.0.1:1 --poisson", "--rate"),
+        ("127.0.0.1:1 --rate=-5", "above 0"),
+        ("127.0.0.1:1 --rate NaN", "above 0"),
+        ("127.0.0.1:1 --run a>b", "letters and digits"),
     ] {
         let words: Vec<&str> = std::iter::once("source").chain(arguments.split(' ')).collect();
         let output = lab(&words);

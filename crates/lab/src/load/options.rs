@@ -143,6 +143,9 @@ impl SourceArgs {
             Some(rate) if self.poisson => Arrivals::Poisson(rate),
             Some(rate) => Arrivals::Constant(rate),
         };
+        if self.run.bytes().any(|byte| byte <= b' ' || byte >= 127 || b"<>@".contains(&byte)) {
+            return Err(format!("--run {:?}: part of a Message-ID; give letters and digits", self.run));
+        }
         plan.content = self.content(&self.run)?;
         plan.check()?;
         Ok(plan)

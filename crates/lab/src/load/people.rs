@@ -54,7 +54,7 @@ impl People {
     pub(super) fn len(&self) -> u64 {
         match self {
             People::List(list) => list.len() as u64,
-            People::Random { recipients, domains } => (*recipients).min(recipients * domains),
+            People::Random { recipients, .. } => *recipients,
         }
     }
 

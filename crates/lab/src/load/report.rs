@@ -212,9 +212,12 @@ fn behind(report: &mut Report, rate: f64, tallies: &[Tally]) {
             tally.behind.greatest() as f64 / 1e9,
         ));
         if tally.never_begun > 0 {
-            let text =
-                "the target is slower than the rate: messages were never begun, and no response time counts them";
-            report.warnings.push(format!("run {}: {text}", number + 1));
+            report.warnings.push(format!(
+                "run {}: the target is slower than the rate: {} messages were never begun. Response and behind count each \
+                 with the time that it had waited, so that their percentiles are the least that they can be",
+                number + 1,
+                tally.never_begun
+            ));
         }
     }
 }

@@ -113,7 +113,8 @@ pub struct Tally {
     pub transaction: Histogram,
     /// From the moment that a connection was given to it (which may have to be opened) to the final reply.
     pub service: Histogram,
-    /// From the scheduled arrival to the final reply. With a rate alone.
+    /// From the scheduled arrival to the final reply; of messages that were never begun, to the end: the least that it would
+    /// have been. With a rate alone.
     pub response: Histogram,
     /// How late messages were begun. With a rate alone.
     pub behind: Histogram,
@@ -166,6 +167,15 @@ impl Tally {
         }
     }
 
+    /// It was due, and is not begun any more: if it were left out, the slower the server, the better it would look.
+    pub(super) fn never(&mut self, intended_ns: u64, now_ns: u64) {
+        if now_ns >= self.warm_up_ns {
+            let waited_ns = now_ns.saturating_sub(intended_ns);
+            self.response.add(waited_ns);
+            self.behind.add(waited_ns);
+        }
+    }
+
     pub(super) fn accepted(&mut self, times: Times, recipients: u32, octets: u64, now_ns: u64) {
         let service = now_ns.saturating_sub(times.begun);
         let response = times.intended.map(|intended| now_ns.saturating_sub(intended));
@@ -204,12 +214,12 @@ impl Tally {
         }
     }
 
-    /// Messages that came to an end per second: overall, and in the best whole second.
+    /// Accepted messages per second: overall, and in the best second of the clock after the warm-up. The last second may
+    /// not be a whole one, and then what came in it is the least that a whole one would have had.
     pub fn rates(&self) -> (f64, f64) {
         let overall = self.accepted as f64 / self.elapsed_s.max(1e-9);
-        // The last second is not a whole one.
-        let whole = &self.seconds[..self.seconds.len().saturating_sub(1)];
-        let peak = whole.iter().map(|second| second.accepted).max().unwrap_or(0) as f64;
+        let counted = self.seconds.iter().skip(self.warm_up_ns.div_ceil(NS_PER_S) as usize);
+        let peak = counted.map(|second| second.accepted).max().unwrap_or(0) as f64;
         (overall, peak.max(overall))
     }
 
@@ -244,6 +254,7 @@ impl Tally {
         }
         self.cpu_s += other.cpu_s;
         self.last_ns = self.last_ns.max(other.last_ns);
+        self.warm_up_ns = self.warm_up_ns.max(other.warm_up_ns);
     }
 }
 
@@ -258,5 +269,25 @@ impl Second {
         self.response_ns += other.response_ns;
         self.response_max_ns = self.response_max_ns.max(other.response_max_ns);
         self.backlog += other.backlog;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_peak_is_the_best_second_after_the_warm_up() {
+        let mut tally = Tally { warm_up_ns: NS_PER_S / 2, ..Tally::default() };
+        // 9 while it warms up, then 3, 0, 5 in a second that is not whole.
+        for (second, messages) in [(0, 9), (1, 3), (3, 5)] {
+            let times = Times { intended: None, begun: 0, mail: 0 };
+            (0..messages).for_each(|_| tally.accepted(times, 1, 1, second * NS_PER_S + NS_PER_S / 4));
+        }
+        let mut all = Tally::default();
+        all.merge(&tally);
+        all.elapsed_s = 2.75;
+        assert_eq!(all.accepted, 8);
+        assert!((all.rates().1 - 5.0).abs() < 1e-9, "{:?}", all.rates());
     }
 }

@@ -49,6 +49,8 @@ struct Slot {
     client: Client,
     /// A line that has not come whole.
     partial: Vec<u8>,
+    /// Of a reply whose last line has not come.
+    reply_bytes: usize,
     /// Of the connection; an event of an earlier one is stale.
     generation: u32,
     since_ns: u64,
@@ -121,6 +123,7 @@ impl<'a> Worker<'a> {
             stream: None,
             client: Client::default(),
             partial: Vec::new(),
+            reply_bytes: 0,
             generation: 0,
             since_ns: 0,
             deadline_ns: u64::MAX,
@@ -222,6 +225,7 @@ impl<'a> Worker<'a> {
             let slot = &mut self.slots[at];
             if slot.state == State::Paused && slot.deadline_ns <= now_ns {
                 slot.state = State::Free;
+                slot.deadline_ns = u64::MAX;
                 self.paused -= 1;
                 self.free.push(at);
             }
@@ -238,6 +242,7 @@ impl<'a> Worker<'a> {
         slot.generation = slot.generation.wrapping_add(1);
         slot.client.reset(Some(job));
         slot.partial.clear();
+        slot.reply_bytes = 0;
         slot.state = State::Connecting;
         slot.since_ns = now_ns;
         slot.deadline_ns = now_ns.saturating_add(nanos(plan.timeout));
@@ -298,7 +303,7 @@ impl<'a> Worker<'a> {
     /// Handles the replies in the buffer.
     fn lines(&mut self, at: usize, length: usize, now_ns: u64) -> Turn {
         let Worker { slots, buffer, tally, source, shared, .. } = self;
-        let Slot { client, partial, .. } = &mut slots[at];
+        let Slot { client, partial, reply_bytes, deadline_ns, .. } = &mut slots[at];
         let is_joined = !partial.is_empty();
         if is_joined {
             partial.extend_from_slice(&buffer[..length]);
@@ -312,9 +317,16 @@ impl<'a> Worker<'a> {
             if client.waits_for() == Some(Step::Ehlo) {
                 client.offer(shared.plan, line);
             }
-            if line.get(3) == Some(&b'-') {
+            *reply_bytes += line.len() + 1;
+            if line.get(3) == Some(&b'-') && *reply_bytes <= REPLY_BYTES_MAX {
                 continue;
             }
+            if *reply_bytes > REPLY_BYTES_MAX {
+                return too_long(client, tally);
+            }
+            *reply_bytes = 0;
+            // The next reply has its own time, however many are waited for.
+            *deadline_ns = now_ns.saturating_add(shared.timeout_ns);
             let code = code_of(line);
             let mut context = Context { plan: shared.plan, tally, feed: source, now_ns };
             turn = if let Some(code) = code {
@@ -329,9 +341,7 @@ impl<'a> Worker<'a> {
             }
         }
         if rest.len() > REPLY_BYTES_MAX {
-            let step = client.waits_for().unwrap_or(Step::Rset);
-            tally.error(step, What::Connection("reply too long".to_owned()), b"");
-            return Turn::Close;
+            return too_long(client, tally);
         }
         let rest = rest.to_vec();
         *partial = rest;
@@ -379,6 +389,10 @@ impl<'a> Worker<'a> {
     fn flush(&mut self, at: usize, now_ns: u64) {
         let plan = self.shared.plan;
         let slot = &mut self.slots[at];
+        if slot.client.out.is_empty() {
+            // What is waited for already keeps its deadline, whatever comes in the meantime.
+            return;
+        }
         slot.deadline_ns = now_ns.saturating_add(self.shared.timeout_ns);
         let Some(stream) = &mut slot.stream else { return };
         let mut writes = 0;
@@ -466,10 +480,20 @@ impl<'a> Worker<'a> {
             let most = self.shared.plan.messages;
             self.tally.due = schedule.arrived().min(most);
             self.tally.never_begun = if self.shared.next.load(Relaxed) >= most { 0 } else { left };
+            for _ in 0..self.tally.never_begun {
+                let Some(intended_ns) = schedule.take(now_ns) else { break };
+                self.tally.never(intended_ns, now_ns);
+            }
         }
         let used = clock_gettime(ClockId::ThreadCPUTime);
         self.tally.cpu_s = used.tv_sec as f64 + used.tv_nsec as f64 / 1e9;
     }
+}
+
+fn too_long(client: &Client, tally: &mut Tally) -> Turn {
+    let step = client.waits_for().unwrap_or(Step::Rset);
+    tally.error(step, What::Connection("reply too long".to_owned()), b"");
+    Turn::Close
 }
 
 fn watch_before(reported: &mut u64, done: u64) -> u64 {

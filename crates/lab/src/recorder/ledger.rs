@@ -92,6 +92,10 @@ impl Ledger {
         }
     }
 
+    pub fn hashes(&self) -> Vec<u64> {
+        self.seen.iter().copied().collect()
+    }
+
     /// How many copies of the message this recipient had.
     pub fn count(&self, line: &MessageLine, recipient: &str) -> u32 {
         let hash = recipient_hash(line.seed, recipient);

@@ -11,18 +11,18 @@ mod ledger;
 mod tally;
 
 pub use copy::{CopyMeter, HEADER_BYTES_MAX, Original, Verdict, message_id_of};
+pub(crate) use tally::Tally;
 pub use tally::{NAMES_MAX, Tallied, Top};
 
 use hashbrown::HashMap;
 use ledger::Ledger;
 use parking_lot::{Mutex, RwLock};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use stentor_measure::Histogram;
-use tally::Tally;
 use tokio::sync::Notify;
 
 /// Damaged copies kept in full.
@@ -94,8 +94,12 @@ macro_rules! counters {
         #[derive(Debug, Default)]
         pub(crate) struct Counters { $(pub $name: AtomicU64),* }
         /// A snapshot of the counters.
-        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
         pub struct Stats { $($(#[$doc])* pub $name: u64),* }
+        impl Stats {
+            /// Adds another recorder's, each to each.
+            pub(crate) fn add(&mut self, other: &Stats) { $(self.$name += other.$name;)* }
+        }
         impl Counters {
             fn snapshot(&self) -> Stats { Stats { $($name: self.$name.load(Relaxed)),* } }
         }
@@ -455,6 +459,16 @@ impl Recorder {
 
     /// JSON lines: each copy ([`Mode::Full`] and up), else each message; then recipients and domains, if they are counted.
     pub fn dump(&self, out: &mut dyn Write) -> io::Result<()> {
+        self.dump_mail(out)?;
+        if self.by_recipient { self.book.lock().tally.dump(out) } else { Ok(()) }
+    }
+
+    /// One 64-bit hash for each message and recipient seen ([`Mode::Compact`] and up): to find second copies among recorders.
+    pub(crate) fn hashes(&self) -> Vec<u64> {
+        self.book.lock().ledger.hashes()
+    }
+
+    pub(crate) fn dump_mail(&self, out: &mut dyn Write) -> io::Result<()> {
         let book = self.book.lock();
         for copy in &book.copies {
             let line = serde_json::json!({
@@ -473,15 +487,6 @@ impl Recorder {
                     "p95_us": times.percentile(0.95), "p99_us": times.percentile(0.99), "last_us": times.greatest(),
                 });
                 writeln!(out, "{line}")?;
-            }
-        }
-        if self.by_recipient {
-            let all = book.tally.top(usize::MAX);
-            for (kind, names) in [("by_recipient", &all.recipients), ("by_domain", &all.domains)] {
-                for (name, tallied) in names {
-                    let line = serde_json::json!({ kind: name, "copies": tallied.copies, "bytes": tallied.bytes });
-                    writeln!(out, "{line}")?;
-                }
             }
         }
         Ok(())

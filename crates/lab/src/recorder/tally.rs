@@ -4,12 +4,13 @@
 //! that is known costs a look-up and no memory.
 
 use hashbrown::HashMap;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use std::io::{self, Write};
 
 /// Names kept of each kind: about 100 octets each.
 pub const NAMES_MAX: usize = 1_000_000;
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tallied {
     pub copies: u64,
     /// Octets of message.
@@ -17,9 +18,9 @@ pub struct Tallied {
 }
 
 impl Tallied {
-    fn add(&mut self, bytes: u64) {
-        self.copies += 1;
-        self.bytes += bytes;
+    fn add(&mut self, more: Tallied) {
+        self.copies += more.copies;
+        self.bytes += more.bytes;
     }
 }
 
@@ -30,14 +31,21 @@ struct Names {
 }
 
 impl Names {
-    fn add(&mut self, name: &str, bytes: u64) {
+    fn add(&mut self, name: &str, more: Tallied) {
         if let Some(tallied) = self.by_name.get_mut(name) {
-            tallied.add(bytes);
+            tallied.add(more);
         } else if self.by_name.len() >= NAMES_MAX {
-            self.beyond.add(bytes);
+            self.beyond.add(more);
         } else {
-            self.by_name.insert(name.into(), Tallied { copies: 1, bytes });
+            self.by_name.insert(name.into(), more);
         }
+    }
+
+    fn join(&mut self, list: &[(String, Tallied)], beyond: Tallied) {
+        for (name, tallied) in list {
+            self.add(name, *tallied);
+        }
+        self.beyond.add(beyond);
     }
 
     /// The `count` with the most copies, then by name.
@@ -55,14 +63,14 @@ impl Names {
 
 /// Who got how much.
 #[derive(Debug, Default)]
-pub(super) struct Tally {
+pub(crate) struct Tally {
     recipients: Names,
     domains: Names,
     lowered: String,
 }
 
 /// The largest of [`Tally`], and how many there are.
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Top {
     pub recipients: Vec<(String, Tallied)>,
     pub domains: Vec<(String, Tallied)>,
@@ -76,17 +84,38 @@ pub struct Top {
 impl Tally {
     /// The local part counts as it is, the domain without case (RFC 5321 2.4).
     pub fn add(&mut self, recipient: &str, bytes: u64) {
+        let one = Tallied { copies: 1, bytes };
         let at = recipient.rfind('@').map_or(recipient.len(), |at| at + 1);
         if recipient.as_bytes()[at..].iter().any(u8::is_ascii_uppercase) {
             self.lowered.clear();
             self.lowered.push_str(recipient);
             self.lowered[at..].make_ascii_lowercase();
-            self.recipients.add(&self.lowered, bytes);
-            self.domains.add(&self.lowered[at..], bytes);
+            self.recipients.add(&self.lowered, one);
+            self.domains.add(&self.lowered[at..], one);
         } else {
-            self.recipients.add(recipient, bytes);
-            self.domains.add(&recipient[at..], bytes);
+            self.recipients.add(recipient, one);
+            self.domains.add(&recipient[at..], one);
         }
+    }
+
+    /// Adds another recorder's, or a part of it.
+    pub fn join(&mut self, other: &Top) {
+        self.recipients.join(&other.recipients, other.recipients_beyond);
+        self.domains.join(&other.domains, other.domains_beyond);
+    }
+
+    /// JSON lines: each recipient and each domain, the most first; then those beyond [`NAMES_MAX`] together.
+    pub fn dump(&self, out: &mut dyn Write) -> io::Result<()> {
+        for (kind, names) in [("by_recipient", &self.recipients), ("by_domain", &self.domains)] {
+            for (name, Tallied { copies, bytes }) in names.top(usize::MAX) {
+                writeln!(out, "{}", serde_json::json!({ kind: name, "copies": copies, "bytes": bytes }))?;
+            }
+            if names.beyond.copies > 0 {
+                let Tallied { copies, bytes } = names.beyond;
+                writeln!(out, "{}", serde_json::json!({ kind: null, "copies": copies, "bytes": bytes }))?;
+            }
+        }
+        Ok(())
     }
 
     pub fn top(&self, count: usize) -> Top {

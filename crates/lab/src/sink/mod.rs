@@ -23,6 +23,7 @@ use site::Host;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdListener};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -39,6 +40,23 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 pub(crate) struct Listening {
     listener: StdListener,
     filler: Option<Socket>,
+}
+
+impl Listening {
+    /// A socket that another process has begun to listen on.
+    pub fn adopted(socket: OwnedFd) -> Listening {
+        Listening { listener: socket.into(), filler: None }
+    }
+
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+}
+
+impl AsFd for Listening {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
 }
 
 /// Listens on the address. For [`Connect::NeverAccept`] with the smallest backlog there is, filled: Linux completes one

@@ -133,10 +133,16 @@ impl Threads {
 impl Common {
     fn accept(self: &Arc<Self>, listener: &TcpListener, host: usize, model: Model) {
         loop {
+            if self.open.lock().sockets.len() as u64 >= self.shared.connections_max && !self.shared.is_over() {
+                std::thread::sleep(Duration::from_micros(ACCEPT_PAUSE_US));
+                continue;
+            }
             let socket = match accept_with(listener, SocketFlags::CLOEXEC) {
                 _ if self.shared.is_over() => return,
                 Ok(socket) => Arc::new(socket),
                 Err(Errno::INTR | Errno::CONNABORTED) => continue,
+                // Another process that serves the same sockets has ended, and so will this one.
+                Err(Errno::INVAL) => return,
                 Err(_) => {
                     self.shared.counts.accept_failures.fetch_add(1, Relaxed);
                     std::thread::sleep(Duration::from_micros(ACCEPT_PAUSE_US));

@@ -115,7 +115,9 @@ impl Loops {
         for _ in 0..threads {
             let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
             let mail = Arc::new(Mailbox { stored: Mutex::default(), wake });
-            let mut own = Loop::new(shared, &listeners, &mail, loops.writers.clone(), threads > 1)?;
+            // A process that is full would take the one wake-up that another has room for.
+            let exclusive = threads > 1 && !options.shared;
+            let mut own = Loop::new(shared, &listeners, &mail, loops.writers.clone(), exclusive)?;
             loops.mail.push(mail);
             loops.threads.push(std::thread::Builder::new().name("sink".to_owned()).spawn(move || own.run())?);
         }
@@ -244,10 +246,16 @@ impl Loop {
 
     /// One connection; further ones are told of again, together with what else has happened.
     fn accept(&mut self, host: usize, now_us: u64) {
+        if self.shared.recorder.counters.open.load(Relaxed) >= self.shared.connections_max {
+            return self.pause_accepting(now_us);
+        }
         let socket = match accept_with(&self.listeners[host], SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
             Ok(socket) => socket,
             Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => return,
-            Err(_) => return self.pause_accepting(now_us),
+            Err(_) => {
+                self.shared.counts.accept_failures.fetch_add(1, Relaxed);
+                return self.pause_accepting(now_us);
+            }
         };
         if self.shared.connect == Connect::Reset {
             self.shared.recorder.counters.connections.fetch_add(1, Relaxed);
@@ -280,7 +288,6 @@ impl Loop {
     }
 
     fn pause_accepting(&mut self, now_us: u64) {
-        self.shared.counts.accept_failures.fetch_add(1, Relaxed);
         if self.accepting {
             self.accepting = false;
             for listener in self.listeners.iter() {

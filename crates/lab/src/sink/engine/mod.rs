@@ -22,10 +22,11 @@ use super::{Listening, listen};
 use crate::behaviour::{Behaviour, Connect};
 use crate::error::LabError;
 use crate::recorder::{Mode, Recorder};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use stentor_measure::Histogram;
 
 /// How long accepting pauses when it failed (descriptors used up), so as not to spin.
 const ACCEPT_PAUSE_US: u64 = 20_000;
@@ -56,6 +57,10 @@ pub struct SinkOptions {
     pub store: Option<StoreOptions>,
     /// Threads that write files for the event loops.
     pub store_threads: usize,
+    /// So many at once; further ones wait in the backlog. None: as many as there are descriptors.
+    pub connections_max: Option<u64>,
+    /// Other processes serve the same listening sockets.
+    pub shared: bool,
 }
 
 impl SinkOptions {
@@ -71,12 +76,14 @@ impl SinkOptions {
             stack_bytes: 64 << 10,
             store: None,
             store_threads: 16,
+            connections_max: None,
+            shared: false,
         }
     }
 }
 
 /// What a model met, and what its store did.
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Met {
     /// Calls of accept that failed, as without descriptors.
     pub accept_failures: u64,
@@ -96,6 +103,27 @@ pub struct Met {
     pub store_us: [u64; 3],
 }
 
+impl Met {
+    /// Adds another sink's; the times have to be found from both sinks' together ([`Sink::store_times_us`]).
+    pub(crate) fn add(&mut self, other: &Met) {
+        self.accept_failures += other.accept_failures;
+        self.waiting += other.waiting;
+        self.waiting_max += other.waiting_max;
+        self.threads_refused += other.threads_refused;
+        self.thread_refusal = self.thread_refusal.take().or_else(|| other.thread_refusal.clone());
+        self.stored += other.stored;
+        self.stored_bytes += other.stored_bytes;
+        self.store_failures += other.store_failures;
+        self.store_failure = self.store_failure.take().or_else(|| other.store_failure.clone());
+        self.store_syncs += other.store_syncs;
+        self.store_batches += other.store_batches;
+    }
+
+    pub(crate) fn set_times(&mut self, times_us: &Histogram) {
+        self.store_us = [times_us.percentile(0.5), times_us.percentile(0.99), times_us.greatest()];
+    }
+}
+
 #[derive(Default)]
 struct Counts {
     accept_failures: AtomicU64,
@@ -111,6 +139,7 @@ struct Shared {
     hosts: Vec<Arc<Host>>,
     connect: Connect,
     store: Option<Store>,
+    connections_max: u64,
     counts: Counts,
     stop: AtomicBool,
 }
@@ -148,24 +177,35 @@ pub struct Sink {
 impl Sink {
     /// Listens (port 0: any) and serves. Raises the limit of descriptors as far as it may.
     pub fn start(options: &SinkOptions) -> Result<Sink, LabError> {
-        options.behaviour.check().map_err(LabError::Scenario)?;
         crate::descriptors::raise();
+        Sink::serve(options, Sink::listen(options)?)
+    }
+
+    /// A socket for each address.
+    pub(crate) fn listen(options: &SinkOptions) -> Result<Vec<Listening>, LabError> {
+        options.behaviour.check().map_err(LabError::Scenario)?;
+        let one = |&address: &SocketAddr| {
+            let failed = |source| LabError::Listen { address, source };
+            let one = listen(address, options.behaviour.connect).map_err(failed)?;
+            one.listener.set_nonblocking(options.model == Model::Event).map_err(failed)?;
+            Ok(one)
+        };
+        options.addresses.iter().map(one).collect()
+    }
+
+    /// Serves at sockets that are listened on already.
+    pub(crate) fn serve(options: &SinkOptions, listening: Vec<Listening>) -> Result<Sink, LabError> {
         let connect = options.behaviour.connect;
-        let mut listening = Vec::new();
         let site = Arc::new(SiteState::new(0, 0, None));
         let behaviour = Arc::new(options.behaviour.clone());
         let mut hosts = Vec::new();
-        for &address in &options.addresses {
-            let failed = |source| LabError::Listen { address, source };
-            let one = listen(address, connect).map_err(failed)?;
-            one.listener.set_nonblocking(options.model == Model::Event).map_err(failed)?;
+        for one in &listening {
             hosts.push(Arc::new(Host {
                 name: "sink.lab".to_owned(),
-                address: one.listener.local_addr().map_err(failed)?,
+                address: one.address()?,
                 schedule: Schedule { base: Arc::clone(&behaviour), windows: Vec::new() },
                 site: Arc::clone(&site),
             }));
-            listening.push(one);
         }
         let addresses = hosts.iter().map(|host| host.address).collect();
         let shared = Arc::new(Shared {
@@ -173,6 +213,7 @@ impl Sink {
             hosts,
             connect,
             store: options.store.as_ref().map(Store::open).transpose().map_err(LabError::Store)?,
+            connections_max: options.connections_max.unwrap_or(u64::MAX),
             counts: Counts::default(),
             stop: AtomicBool::new(false),
         });
@@ -213,19 +254,33 @@ impl Sink {
         };
         if let Some(store) = &self.shared.store {
             let meter = &store.meter;
-            let times = meter.times_us();
             met.stored = meter.stored.load(Relaxed);
             met.stored_bytes = meter.bytes.load(Relaxed);
             met.store_failures = meter.failed.load(Relaxed);
             met.store_failure = meter.first_failure();
             met.store_syncs = meter.syncs.load(Relaxed);
             met.store_batches = meter.batches.load(Relaxed);
-            met.store_us = [times.percentile(0.5), times.percentile(0.99), times.greatest()];
+            met.set_times(&meter.times_us());
         }
         met
     }
 
-    /// Closes everything and waits until it is closed. Dropping it does the same.
+    /// From the end of data until it was stored.
+    pub fn store_times_us(&self) -> Histogram {
+        self.shared.store.as_ref().map(|store| store.meter.times_us()).unwrap_or_default()
+    }
+
+    /// Closes everything and waits until it is closed; what it has met can still be asked for. Dropping it does the same.
+    pub fn close(&mut self) {
+        self.shared.stop.store(true, Relaxed);
+        match &mut self.running {
+            Running::Event(loops) => loops.end(),
+            Running::Blocking(threads) => threads.end(),
+            Running::Silent => {}
+        }
+    }
+
+    /// [`Sink::close`].
     pub fn stop(self) {
         drop(self);
     }
@@ -233,11 +288,6 @@ impl Sink {
 
 impl Drop for Sink {
     fn drop(&mut self) {
-        self.shared.stop.store(true, Relaxed);
-        match &mut self.running {
-            Running::Event(loops) => loops.end(),
-            Running::Blocking(threads) => threads.end(),
-            Running::Silent => {}
-        }
+        self.close();
     }
 }
