@@ -6,8 +6,17 @@ use stentor_measure::MeasureError;
 #[derive(Subcommand, Debug)]
 pub enum Measure {
     /// Serve a sink, of a model, with a store or without, and report what it took.
+    #[command(after_help = "\
+Examples:
+  stentor lab sink 127.0.0.1:2525                                      # until Ctrl-C, then the report
+  stentor lab sink 127.0.0.1-127.0.0.8:2525 --model pool --threads 32 --delay-ms dot=200
+  stentor lab sink --store /var/tmp/mail --store-as journal --copies 100000 --every 1")]
     Sink(Box<crate::SinkArgs>),
     /// Open very many connections, keep them, send over some: what bounds a server or a source address.
+    #[command(after_help = "\
+Examples:
+  stentor lab hold 127.0.0.1:2525 --connections 10000 --messages 5000
+  stentor lab hold 127.0.0.1-127.0.0.8:2525 --connections 60000 --bind 127.0.1.1-127.0.1.4")]
     Hold(crate::HoldArgs),
     /// Send load; report rates, the time of each step, errors by code.
     #[command(after_help = "\
