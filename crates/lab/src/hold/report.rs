@@ -144,7 +144,7 @@ fn memory_chart(outcomes: &[Outcome]) -> Chart {
     let opened = outcomes.last().map_or(1, |outcome| outcome.opened.max(1)) as f64;
     let values = parts.iter().map(|(_, before, held)| (*held as f64 - *before as f64).max(0.0) / opened).collect();
     let groups = parts.iter().map(|(what, ..)| (*what).to_owned()).collect();
-    let series = vec![Series { name: "octets a connection".to_owned(), values }];
+    let series = vec![Series { name: "a connection".to_owned(), values }];
     let kind = Kind::Bars { unit: "octets".to_owned(), groups, series };
     Chart { name: "memory".to_owned(), title: "Memory that a connection takes".to_owned(), kind }
 }
