@@ -62,7 +62,9 @@ def choose(scenarios, only):
     """`path` chooses all of `path.*`; `path.relay.cpu` chooses the scenario that measures it: that of the longest name."""
     if not only:
         return list(scenarios)
-    below = [scenario for scenario in scenarios if f"{scenario.name}.".startswith(f"{only}.")]
+    # Some are chosen by a second name too, that of the work that they are a part of.
+    names = {scenario: (scenario.name, *getattr(scenario, "also", ())) for scenario in scenarios}
+    below = [scenario for scenario in scenarios if any(f"{name}.".startswith(f"{only}.") for name in names[scenario])]
     above = [scenario for scenario in scenarios if f"{only}.".startswith(f"{scenario.name}.")]
     return below or sorted(above, key=lambda scenario: len(scenario.name))[-1:]
 

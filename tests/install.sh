@@ -26,6 +26,8 @@ if [ "${1:-}" = bench ]; then
     # Counts system calls without slowing those who make them.
     command -v perf >/dev/null || packages+=(linux-perf)
     command -v pflogsumm >/dev/null || packages+=(pflogsumm)
+    # What the measuring kit is held against.
+    command -v fio >/dev/null || packages+=(fio)
 fi
 # Real MTAs that write logs: these conflict with each other, so that they are unpacked and not installed.
 foreign="${STENTOR_FOREIGN_ROOT:-/var/cache/stentor-tests/foreign}"

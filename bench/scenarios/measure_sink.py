@@ -134,6 +134,7 @@ class Sink:
     """lab sink beside smtp-sink; by model; by store; 60,000 connections held."""
 
     name = "measure.sink"
+    also = ("measure.source_sink.sink",)
 
     def run(self, bench):
         for name, (arguments, messages) in CASES.items():

@@ -89,7 +89,7 @@ fn commands_in_the_pages_are_commands() {
 fn each_measuring_command_has_help_with_examples_and_they_are_commands() {
     let mut cli = Cli::command();
     let kit = [
-        ("lab", &["source", "limit", "compare"][..]),
+        ("lab", &["source", "sink", "hold", "limit", "compare"][..]),
         ("probe", &["fs", "log", "kv", "raw", "ipc", "suite", "iotrace"][..]),
     ];
     for (family, names) in kit {

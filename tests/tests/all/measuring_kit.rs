@@ -51,13 +51,14 @@ fn kit(directory: &Path, sink: &str, is_long: bool) -> Vec<Kit> {
     let directory = directory.to_str().expect("a plain path");
     let kit = |line: String, has_place| {
         let words: Vec<String> = line.split_ascii_whitespace().map(str::to_owned).collect();
-        let name = ["source", "limit", "compare", "fs", "log", "kv", "raw", "ipc", "suite", "iotrace"];
+        let name = ["source", "hold", "limit", "compare", "fs", "log", "kv", "raw", "ipc", "suite", "iotrace"];
         let name = name.into_iter().find(|name| *name == words[1]).expect("one of them");
         Kit { name, words, has_place }
     };
     let given = format!("name=given,target={sink},queue={directory}");
     let mut all = vec![
         kit(format!("lab source {sink} --messages 20 --connections 2"), false),
+        kit(format!("lab hold {sink} --connections 3 --messages 4"), false),
         kit(format!("lab limit --seconds 0.02 --connections 2 --queue {directory}"), true),
         kit(format!("lab compare --contestant {given} --no-delivery --messages 20 --connections 2"), false),
         kit(format!("probe fs {directory} --files {files} --sync both --seconds 60"), true),
@@ -140,12 +141,16 @@ fn cells(line: &str) -> Vec<String> {
     cells
 }
 
-/// Each table of the JSON is a CSV file with as many rows and the same columns.
+/// Each table of the JSON is a CSV file with as many rows and the same columns, and stands in docs/measuring.md.
 #[track_caller]
 fn same_figures(report: &Value, out: &Path, name: &str) {
     let tables = report["tables"].as_object().expect("tables");
     assert!(!tables.is_empty(), "{name}");
+    let page =
+        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/measuring.md")).expect("the page");
+    let row = page.lines().find(|line| line.starts_with(&format!("| `{name}` |"))).expect("it is in the page");
     for (table, rows) in tables {
+        assert!(row.contains(&format!("`{table}`")), "{name} has a table {table} that docs/measuring.md does not name");
         let path = out.join(format!("{name}-{table}.csv"));
         let csv = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         let mut lines = csv.lines();
@@ -257,7 +262,7 @@ fn each_ends_with_130_when_interrupted_and_leaves_nothing() {
     let (sink, directory) = (Sink::start(), folder());
     for one in kit(directory.path(), &sink.1, true) {
         // A load that is cut short is reported as such.
-        if one.name == "source" {
+        if ["source", "hold"].contains(&one.name) {
             continue;
         }
         let mut child =

@@ -42,8 +42,8 @@ pub struct HoldArgs {
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     processes: Option<u16>,
     /// Source addresses, used in turn: 127.0.1.1 or 127.0.1.1-127.0.1.4. Without: the kernel's choice.
-    #[arg(long, value_name = "ADDRESS")]
-    from: Vec<Sources>,
+    #[arg(long, alias = "from", value_name = "ADDRESS")]
+    bind: Vec<Sources>,
     /// So many are being opened at a time.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     opening: u32,
@@ -53,7 +53,8 @@ pub struct HoldArgs {
     /// So many of them at a time.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     active: u32,
-    #[arg(long, default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..=1 << 30))]
+    /// Octets of a message.
+    #[arg(long = "size", alias = "size-bytes", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..=1 << 30))]
     size_bytes: u32,
     /// Keep them for so long.
     #[arg(long, default_value_t = 0.0)]
@@ -128,6 +129,7 @@ pub fn run_hold(args: &HoldArgs) -> Result<(), LabError> {
         return many::work(args, place);
     }
     let stop = Stop::on_signals()?;
+    args.output.0.ready()?;
     if let Some(pid) = args.pid.filter(|pid| Used::of(*pid).is_none()) {
         return Err(LabError::Measure(format!("there is no process {pid}")));
     }
@@ -143,13 +145,19 @@ pub fn run_hold(args: &HoldArgs) -> Result<(), LabError> {
         more => many::together(args, more, &stop, &mut progress, run),
     })?;
     progress.clear();
-    let report = report::report(args, &ways(args, (0, 1)), &outcomes);
+    let mut report = report::report(args, &ways(args, (0, 1)), &outcomes);
+    if stop.is_set() {
+        report.warnings.push("stopped by a signal: the last run is not whole".to_owned());
+    }
     output.finish(&report)?;
+    if outcomes.iter().all(|outcome| outcome.opened == 0) {
+        return Err(LabError::Measure("no connection was opened; the table of errors says why".to_owned()));
+    }
     Ok(())
 }
 
 fn ways(args: &HoldArgs, (number, members): (usize, usize)) -> Ways {
-    let mut sources: Vec<Option<IpAddr>> = args.from.iter().flat_map(|from| from.0.iter().copied().map(Some)).collect();
+    let mut sources: Vec<Option<IpAddr>> = args.bind.iter().flat_map(|bind| bind.0.iter().copied().map(Some)).collect();
     if sources.is_empty() {
         sources.push(None);
     }
