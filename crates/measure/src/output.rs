@@ -69,12 +69,25 @@ impl OutputArgs {
         Progress::new(self.quiet)
     }
 
-    /// Prints the report, and writes and draws it as the options say.
+    /// Whether files can be written where they are to go: before minutes of measuring, not after.
+    pub fn check(&self) -> Result<(), MeasureError> {
+        match (&self.out, self.plot) {
+            (Some(folder), _) => {
+                fs::create_dir_all(folder).map_err(MeasureError::file(folder))?;
+                check_folder(folder)
+            }
+            (None, Some(_)) => check_folder(Path::new(".")),
+            (None, None) => Ok(()),
+        }
+    }
+
+    /// Prints the report, and writes and draws it as the options say; one of them even if the other fails.
     pub fn finish(&self, report: &Report) -> Result<(), MeasureError> {
-        self.write(report)?;
+        let written = self.write(report);
         let text = if self.json { format!("{}\n", report.to_json()) } else { report.to_text() };
         let mut out = std::io::stdout().lock();
-        out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(MeasureError::Output)
+        out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(MeasureError::Output)?;
+        written.map(drop)
     }
 
     /// The files alone; their paths.
@@ -105,6 +118,15 @@ impl OutputArgs {
         }
         Ok(written)
     }
+}
+
+/// Refuses a folder in which no file can be made.
+pub fn check_folder(folder: &Path) -> Result<(), MeasureError> {
+    let path = folder.join(format!(".stentor-{}", std::process::id()));
+    let made = fs::File::create(&path);
+    let _ = fs::remove_file(&path);
+    made.map(drop)
+        .map_err(|error| MeasureError::Refused(format!("no files can be written to {}: {error}", folder.display())))
 }
 
 /// A folder of its own under a directory that is to be measured, removed with all that is in it when dropped, and by a

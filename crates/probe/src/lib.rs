@@ -26,6 +26,7 @@ pub(crate) fn run_measure(
     output: &OutputArgs,
     measure: impl FnOnce(&Stop, &mut Progress) -> Result<Report, MeasureError>,
 ) -> Result<(), MeasureError> {
+    output.check()?;
     let stop = Stop::on_signals().map_err(MeasureError::Output)?;
     let mut progress = output.progress();
     let report = measure(&stop, &mut progress)?;
