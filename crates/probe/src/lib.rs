@@ -19,9 +19,9 @@ pub use cli::{Command, run};
 use std::path::Path;
 
 use stentor_measure::output::Scratch;
-use stentor_measure::{MeasureError, OutputArgs, Progress, Report, Stop, repeat};
+use stentor_measure::{Besides, MeasureError, OutputArgs, Progress, Report, Stop, repeat};
 
-/// What all commands do around their measurement: Ctrl-C, progress, output.
+/// What all commands do around their measurement: Ctrl-C, progress, what the machine did besides, output.
 pub(crate) fn run_measure(
     output: &OutputArgs,
     measure: impl FnOnce(&Stop, &mut Progress) -> Result<Report, MeasureError>,
@@ -29,7 +29,10 @@ pub(crate) fn run_measure(
     output.check()?;
     let stop = Stop::on_signals().map_err(MeasureError::Output)?;
     let mut progress = output.progress();
-    let report = measure(&stop, &mut progress)?;
+    let besides = Besides::begin();
+    let mut report = measure(&stop, &mut progress)?;
+    besides.end(&mut report.machine);
+    report.warnings.extend(trouble::busy(&report.machine));
     progress.clear();
     output.finish(&report)
 }

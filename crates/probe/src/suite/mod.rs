@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use stentor_measure::loopfs::{Kind, LoopFs, LoopOptions, SIZE_MIB_MIN};
 use stentor_measure::output::check_folder;
-use stentor_measure::{Guardian, MeasureError, OutputArgs, Place, Progress, Report, Stop};
+use stentor_measure::{Besides, Guardian, MeasureError, OutputArgs, Place, Progress, Report, Stop};
 
 use figures::Figures;
 use parts::{Part, Parts};
@@ -110,6 +110,7 @@ pub fn run(args: &SuiteArgs) -> Result<(), MeasureError> {
 fn measure_all(args: &SuiteArgs, stop: &Stop, progress: &mut Progress) -> Result<(Suite, Report), MeasureError> {
     check(args)?;
     let mut report = report::begin(args);
+    let besides = Besides::begin();
     let guardian = Guardian::start().map_err(MeasureError::file("sh"))?;
     let loops = loops(args, &guardian, stop, progress)?;
     let mut places = Vec::new();
@@ -152,6 +153,7 @@ fn measure_all(args: &SuiteArgs, stop: &Stop, progress: &mut Progress) -> Result
     let figures = places.iter().map(|one| figures::of(&one.name, &one.place, &one.parts)).collect();
     let on_loop = args.on_loop;
     let suite = Suite { places, ipc, figures, on_loop, failures };
+    besides.end(&mut report.machine);
     report::fill(&mut report, &suite);
     Ok((suite, report))
 }
