@@ -28,7 +28,7 @@ pub use counters::DeviceCounters;
 pub use guardian::Guardian;
 pub use histogram::Histogram;
 pub use loopfs::{LoopFs, LoopOptions};
-pub use machine::{Device, Machine, Place};
+pub use machine::{Besides, Device, Machine, Place};
 pub use output::{MeasureError, OutputArgs};
 pub use progress::Progress;
 pub use report::Report;

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{ErrorKind, IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use stentor_plot::{Format, PlotError};
@@ -85,12 +85,7 @@ impl OutputArgs {
         if self.out.is_none() && self.plot.is_none() {
             return Ok(());
         }
-        // Asking for permission would not tell of a read-only or a full file system.
-        let folder = self.folder();
-        let trial = folder.join(format!(".stentor-{}", std::process::id()));
-        fs::write(&trial, "x").and_then(|()| fs::remove_file(&trial)).map_err(|why| {
-            MeasureError::Refused(format!("{} cannot be written to: {why}; see --out", folder.display()))
-        })
+        check_folder(&self.folder())
     }
 
     fn folder(&self) -> PathBuf {
@@ -148,6 +143,14 @@ impl OutputArgs {
         }
         Ok(written)
     }
+}
+
+/// Refuses a folder in which no file can be made: asking for permission would not tell of a read-only or a full file system.
+pub fn check_folder(folder: &Path) -> Result<(), MeasureError> {
+    let trial = folder.join(format!(".stentor-{}", std::process::id()));
+    fs::write(&trial, "x").and_then(|()| fs::remove_file(&trial)).map_err(|why| {
+        MeasureError::Refused(format!("no files can be written to {}: {why}; choose another folder", folder.display()))
+    })
 }
 
 /// Of the terminal that standard output is; none if it is a file or a pipe, where lines may be long.

@@ -83,7 +83,7 @@ fn kib(pid: u32, file: &str, key: &str) -> Option<u64> {
 }
 
 /// The fields of `/proc/PID/stat` behind the name, which may have blanks and brackets: from `state` on.
-fn stat_fields(text: &str) -> Option<Vec<&str>> {
+pub(crate) fn stat_fields(text: &str) -> Option<Vec<&str>> {
     Some(text.get(text.rfind(')')? + 1..)?.split_ascii_whitespace().collect())
 }
 

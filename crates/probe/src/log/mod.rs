@@ -66,7 +66,7 @@ pub struct LogArgs {
     /// Only the second table.
     #[arg(long)]
     pub group_only: bool,
-    /// The committer waits so long for further records before it writes, unless all writers have handed in.
+    /// The committer that has no rule for it waits so long for further records, unless all writers have handed in.
     #[arg(long, default_value_t = 0, value_parser = value_parser!(u64).range(0..=1_000_000))]
     pub gather_us: u64,
     /// A line ends after so long; its last commit is waited for.
