@@ -567,6 +567,9 @@ fn bad_input_is_refused_with_the_reason() {
         (&["127.0.0.1:0", "--store", file], "the store"),
         (&["127.0.0.1:0", "--store", file, "--store-as", "journal"], "the store"),
         (&["192.0.2.1:25"], "192.0.2.1"),
+        (&["127.0.0.1:0", "--seconds=-1"], "no time"),
+        (&["127.0.0.1:0", "--every", "0"], "more than 0"),
+        (&["127.0.0.1:0", "--runs", "3"], "serves once"),
     ] {
         let output = Command::new(stentor()).args(["lab", "sink"]).args(arguments).output().expect("it can be run");
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
