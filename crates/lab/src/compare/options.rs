@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use stentor_measure::guardian::quoted;
 use stentor_measure::output::Scratch;
 use stentor_measure::usage::SyncCount;
-use stentor_measure::{MeasureError, OutputArgs, Place, Progress, Stop};
+use stentor_measure::{Guardian, MeasureError, OutputArgs, Place, Progress, Stop};
 
 use super::bout::{Bout, Figures};
 use super::definition::{BUILT_IN, Definition, Values};
@@ -80,6 +81,8 @@ pub enum SessionChoice {
 pub(super) struct Row {
     pub contestant: String,
     pub place: Option<Place>,
+    /// Where its queue is.
+    pub directory: Option<PathBuf>,
     /// None: it runs already, as it is.
     pub with_sync: Option<bool>,
     pub session_each: bool,
@@ -98,7 +101,9 @@ pub fn run_compare(options: &CompareArgs) -> Result<(), MeasureError> {
     let sink = FloorSink::start(address, &Keep::Nothing)
         .map_err(|error| refuse(format!("our sink cannot listen at {address}: {error}")))?;
     let mut report = report::begin(options);
-    let around = Surroundings { sink: sink.address, stentor, counts_syncs: SyncCount::is_possible(), stop: &stop };
+    let guardian = Guardian::start().map_err(MeasureError::file("sh"))?;
+    let counts_syncs = SyncCount::is_possible();
+    let around = Surroundings { sink: sink.address, stentor, counts_syncs, stop: &stop, guardian: &guardian };
     if !around.counts_syncs {
         report.notes.push("syncs are not counted: that needs perf and root (apt-get install linux-perf)".to_owned());
     }
@@ -116,6 +121,8 @@ pub fn run_compare(options: &CompareArgs) -> Result<(), MeasureError> {
                 continue;
             }
             let scratch = Scratch::make(queue)?;
+            let remove = format!("rm -rf {}", quoted(scratch.path()));
+            let _guarded = guardian.guard(&remove).map_err(MeasureError::file("sh"))?;
             let mut cell = Cell { options, around: &around, sink: &sink, wait, progress: &mut progress };
             cell.run(&definitions, &scratch, with_sync, &mut plan, &mut rows)?;
         }
@@ -220,6 +227,10 @@ impl Cell<'_> {
             rows.extend(running.iter().map(|(contestant, with_sync)| Row {
                 contestant: contestant.name.clone(),
                 place: contestant.place.clone(),
+                directory: match with_sync {
+                    Some(_) => scratch.path().parent().map(PathBuf::from),
+                    None => contestant.place.as_ref().map(|place| place.directory.clone()),
+                },
                 with_sync: *with_sync,
                 session_each,
                 runs: Vec::new(),

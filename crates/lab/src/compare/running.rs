@@ -6,11 +6,13 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
+use stentor_measure::guardian::Guarded;
 use stentor_measure::usage::{Group, SyncCount, Tree, signal};
-use stentor_measure::{MeasureError, Place, Stop};
+use stentor_measure::{Guardian, MeasureError, Place, Stop};
 
 use super::definition::{Definition, Values};
 use crate::load;
@@ -26,6 +28,8 @@ pub(super) struct Surroundings<'a> {
     pub stentor: String,
     pub counts_syncs: bool,
     pub stop: &'a Stop,
+    /// Ends what was started here, should this process be killed.
+    pub guardian: &'a Arc<Guardian>,
 }
 
 pub(super) struct Running {
@@ -37,6 +41,7 @@ pub(super) struct Running {
     stop: Vec<String>,
     child: Option<Child>,
     folder: PathBuf,
+    _guarded: Vec<Guarded>,
 }
 
 impl Running {
@@ -66,7 +71,13 @@ impl Running {
         let group = Group::make(&definition.name, device).ok();
         let syncs = around.counts_syncs.then(|| SyncCount::new(folder.join("syncs")));
         let command = command(definition, with_sync, &values, group.as_ref(), syncs.as_ref());
+        let guard = |command: &str| around.guardian.guard(command).map_err(MeasureError::file("sh"));
+        let mut guarded = Vec::new();
+        if let Some(group) = &group {
+            guarded.push(guard(&group.undo())?);
+        }
         let child = spawn(&command, definition, folder)?;
+        guarded.push(guard(&format!("kill -9 -{}", child.id()))?);
         let tree = group.map_or(Tree::Processes(child.id()), Tree::Group);
         let targets = load::targets(&[values.fill(&definition.target)]).map_err(MeasureError::Refused)?;
         let mut running = Running {
@@ -78,6 +89,7 @@ impl Running {
             stop: definition.stop.iter().map(|word| values.fill(word)).collect(),
             child: Some(child),
             folder: folder.to_owned(),
+            _guarded: guarded,
         };
         running.wait_ready(definition.ready_s_max, around.stop)?;
         Ok(running)
@@ -165,6 +177,7 @@ fn given(definition: &Definition, around: &Surroundings<'_>) -> Result<Running, 
         stop: Vec::new(),
         child: None,
         folder: PathBuf::new(),
+        _guarded: Vec::new(),
     };
     running.wait_ready(definition.ready_s_max, around.stop)?;
     Ok(running)
