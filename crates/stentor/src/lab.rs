@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
+use stentor_lab::LabError;
 use stentor_lab::cli::{Recording, run_scenario, write_hosts, write_subscribers};
 use stentor_lab::measure_cli::Measure;
-use stentor_lab::LabError;
 
 use crate::cli::fail;
 
