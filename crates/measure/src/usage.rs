@@ -1,7 +1,7 @@
 //! What a tree of processes costs, measured by the kernel and not by the processes.
 //!
 //! A [`Group`] is a control group (version 1 or 2) that a tree lives in: its CPU time has children that have exited, and
-//! its writes are those that the block device got. Without one, or for processes that run already, [`Tree::Processes`]
+//! its reads and writes are those that the block device got. Without one, or for processes that run already, [`Tree::Processes`]
 //! walks procfs from a process down: children that nobody waited for, and daemons that have left the tree, are not seen.
 //! Syncs are system calls counted by a tracepoint (`perf stat`), which neither stops nor slows who makes them.
 //!
@@ -17,8 +17,8 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::guardian::{Guarded, Guardian, quoted};
 
-/// Version 1 counts a device's writes only where a limit is set; this one is never reached.
-const WRITES_UNLIMITED: u64 = 1_000_000_000;
+/// Version 1 counts a device's requests only where a limit is set; this one is never reached.
+const UNLIMITED: u64 = 1_000_000_000;
 const SYNC_CALLS: [&str; 6] = ["fsync", "fdatasync", "sync_file_range", "syncfs", "sync", "msync"];
 const SYNC_INTERVAL_MS: u64 = 50;
 
@@ -30,6 +30,8 @@ pub struct Usage {
     /// Requests that the device got.
     pub writes: Option<u64>,
     pub written_bytes: Option<u64>,
+    pub reads: Option<u64>,
+    pub read_bytes: Option<u64>,
     /// Sum of the greatest resident sizes of the processes that live now.
     pub memory_peak_kib: Option<u64>,
     /// Resident now, shared pages divided among those that share them.
@@ -48,7 +50,7 @@ pub enum Tree {
 }
 
 impl Tree {
-    /// `device` is the number (`254:0`) whose writes are asked for.
+    /// `device` is the number (`254:0`) whose requests are asked for.
     pub fn usage(&self, device: Option<&str>) -> Usage {
         let pids = self.pids();
         let mut usage = match self {
@@ -117,15 +119,19 @@ fn by_processes(pids: &[u32]) -> Usage {
         let fields = stat_fields(&text)?;
         fields.get(11..15)?.iter().map(|field| field.parse::<u64>().ok()).sum::<Option<u64>>()
     };
-    let written = |pid: &u32| {
-        let text = fs::read_to_string(format!("/proc/{pid}/io")).ok()?;
-        text.lines().find_map(|line| line.strip_prefix("write_bytes: ")?.parse::<u64>().ok())
+    let octets = |key: &str| {
+        let one = |pid: &u32| {
+            let text = fs::read_to_string(format!("/proc/{pid}/io")).ok()?;
+            text.lines().find_map(|line| line.strip_prefix(key)?.parse::<u64>().ok())
+        };
+        let all: Vec<u64> = pids.iter().filter_map(one).collect();
+        (!all.is_empty()).then(|| all.iter().sum())
     };
     let all: Vec<u64> = pids.iter().filter_map(ticks).collect();
-    let bytes: Vec<u64> = pids.iter().filter_map(written).collect();
     Usage {
         cpu_s: (!all.is_empty()).then(|| all.iter().sum::<u64>() as f64 / ticks_per_s),
-        written_bytes: (!bytes.is_empty()).then(|| bytes.iter().sum()),
+        written_bytes: octets("write_bytes: "),
+        read_bytes: octets("read_bytes: "),
         ..Usage::default()
     }
 }
@@ -169,7 +175,7 @@ pub struct Group {
 }
 
 impl Group {
-    /// A new, empty one. `device` is where its writes will go. Needs root.
+    /// A new, empty one. `device` is what it will read and write. Needs root.
     pub fn make(name: &str, device: Option<&str>) -> io::Result<Group> {
         let mounts = mounts(&fs::read_to_string("/proc/self/mountinfo")?);
         let name = format!("stentor-probe-{}-{name}", std::process::id());
@@ -192,8 +198,9 @@ impl Group {
         {
             fs::create_dir(io)?;
             if let Some(device) = device {
-                let limit = io.join("blkio.throttle.write_iops_device");
-                if fs::write(limit, format!("{device} {WRITES_UNLIMITED}")).is_err() {
+                let unlimited = |name| fs::write(io.join(name), format!("{device} {UNLIMITED}"));
+                let names = ["blkio.throttle.write_iops_device", "blkio.throttle.read_iops_device"];
+                if names.into_iter().any(|name| unlimited(name).is_err()) {
                     fs::remove_dir(io)?;
                     group.io = None;
                 }
@@ -234,18 +241,20 @@ impl Group {
             let us: u64 = text.lines().find_map(|line| line.strip_prefix("usage_usec "))?.parse().ok()?;
             Some(us as f64 / 1e6)
         };
-        let (mut writes, mut written_bytes) = (None, None);
+        let mut usage = Usage { cpu_s: by_ns().or_else(by_us), ..Usage::default() };
         if let (Some(io), Some(device)) = (&self.io, device) {
             if let Some(text) = read(io, "io.stat") {
-                writes = Some(field(&text, device, "wios=").unwrap_or(0));
-                written_bytes = Some(field(&text, device, "wbytes=").unwrap_or(0));
+                let count = |key| Some(field(&text, device, key).unwrap_or(0));
+                (usage.writes, usage.written_bytes) = (count("wios="), count("wbytes="));
+                (usage.reads, usage.read_bytes) = (count("rios="), count("rbytes="));
             } else {
-                let count = |name| Some(field(&read(io, name)?, device, "Write ").unwrap_or(0));
-                writes = count("blkio.throttle.io_serviced");
-                written_bytes = count("blkio.throttle.io_service_bytes");
+                let count = |name, key| Some(field(&read(io, name)?, device, key).unwrap_or(0));
+                let [requests, bytes] = ["blkio.throttle.io_serviced", "blkio.throttle.io_service_bytes"];
+                (usage.writes, usage.written_bytes) = (count(requests, "Write "), count(bytes, "Write "));
+                (usage.reads, usage.read_bytes) = (count(requests, "Read "), count(bytes, "Read "));
             }
         }
-        Usage { cpu_s: by_ns().or_else(by_us), writes, written_bytes, ..Usage::default() }
+        usage
     }
 }
 
@@ -295,13 +304,6 @@ pub fn signal(pid: u32, signal: Signal) {
     if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
         let _ = kill_process(pid, signal);
     }
-}
-
-/// `(requests, flushes)` that a whole device has completed, whoever asked for them; by number.
-pub fn device_writes(device: &str) -> Option<(u64, Option<u64>)> {
-    let text = fs::read_to_string(format!("/sys/dev/block/{device}/stat")).ok()?;
-    let fields: Vec<u64> = text.split_ascii_whitespace().filter_map(|field| field.parse().ok()).collect();
-    Some((*fields.get(4)?, fields.get(15).copied()))
 }
 
 /// Counts the sync calls of a command and of all that it starts, or of processes that run.
@@ -396,6 +398,7 @@ mod tests {
     fn writes_of_the_right_device_are_read_in_both_versions() {
         let one = "254:0 Read 7\n254:0 Write 42\n254:0 Sync 3\n7:1 Write 9\nTotal 60\n";
         assert_eq!((field(one, "254:0", "Write "), field(one, "7:1", "Write ")), (Some(42), Some(9)));
+        assert_eq!(field(one, "254:0", "Read "), Some(7));
         let two = "254:0 rbytes=1 wbytes=4096 rios=2 wios=5 dbytes=0 dios=0\n";
         assert_eq!((field(two, "254:0", "wbytes="), field(two, "254:0", "wios=")), (Some(4096), Some(5)));
         assert_eq!(field(two, "54:0", "wios="), None);

@@ -149,9 +149,12 @@ fn memory_chart(outcomes: &[Outcome]) -> Chart {
     Chart { name: "memory".to_owned(), title: "Memory that a connection takes".to_owned(), kind }
 }
 
+/// Of what, and how many octets of it there are.
+type Part = (&'static str, fn(&Point) -> Option<u64>);
+
 /// Of what, before, and with all open: octets.
 fn memory_parts(outcome: &Outcome) -> Vec<(&'static str, u64, u64)> {
-    let parts: [(&str, fn(&Point) -> Option<u64>); 7] = [
+    let parts: [Part; 7] = [
         ("server, resident", |point| point.server.map(|used| used.resident_bytes)),
         ("server, virtual", |point| point.server.map(|used| used.virtual_bytes)),
         ("client, resident", |point| Some(point.client.resident_bytes)),
@@ -160,8 +163,7 @@ fn memory_parts(outcome: &Outcome) -> Vec<(&'static str, u64, u64)> {
         ("kernel: page tables", |point| Some(point.kernel.page_tables_bytes)),
         ("kernel: TCP buffers", |point| Some(point.kernel.tcp_buffer_bytes)),
     ];
-    let both =
-        |(what, of): (&'static str, fn(&Point) -> Option<u64>)| Some((what, of(&outcome.before)?, of(&outcome.held)?));
+    let both = |(what, of): Part| Some((what, of(&outcome.before)?, of(&outcome.held)?));
     parts.into_iter().filter_map(both).collect()
 }
 
