@@ -8,7 +8,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use stentor_measure::Scratch;
 use stentor_measure::chart::{Kind, Line};
 use stentor_measure::{Cell, Chart, Column, MeasureError, Place, Report, Stop, Table, repeat};
 
@@ -18,6 +17,7 @@ use crate::iotrace::collect::{Scope, Tracer, Wanted};
 use crate::iotrace::devices::Below;
 use crate::iotrace::options::IotraceArgs;
 use crate::iotrace::program::{self, Held};
+use crate::trouble::scratch;
 
 const BUFFERS_KIB: [u32; 3] = [64, 512, 4096];
 /// Writes of the load, by each of its writers.
@@ -45,7 +45,7 @@ pub fn run(options: &IotraceArgs, stop: &Stop) -> Result<(), MeasureError> {
         [directory] => directory.clone(),
         _ => return Err(MeasureError::Refused("--loss is measured in one directory; name one".to_owned())),
     };
-    let scratch = Scratch::make(&directory)?;
+    let scratch = scratch(&directory)?;
     let place = Place::of(&directory).map_err(MeasureError::file(&directory))?;
     let tracefs = Tracefs::find()?;
     let below = Below::of(&place);

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use stentor_measure::Scratch;
 use stentor_measure::machine::memory_free_mib;
 use stentor_measure::{Cell, Column, MeasureError, Place, Progress, Report, Stop, Table, repeat};
 
@@ -18,6 +17,7 @@ use crate::iotrace::loss;
 use crate::iotrace::operation::{Traced, Work};
 use crate::iotrace::options::IotraceArgs;
 use crate::iotrace::program::{self, Held};
+use crate::trouble::scratch;
 
 /// The generator's runs may not take more than this of what is free.
 const FREE_SHARE: u64 = 2;
@@ -80,7 +80,7 @@ fn generated(
     // Each directory is looked at before the first is written to.
     let mut scratches = Vec::new();
     for directory in directories {
-        let scratch = Scratch::make(directory)?;
+        let scratch = scratch(directory)?;
         let place = Place::of(directory).map_err(MeasureError::file(directory))?;
         check_room(options, &place, &works)?;
         scratches.push((scratch, place));
