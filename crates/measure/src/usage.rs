@@ -312,6 +312,7 @@ pub struct SyncCount {
     file: PathBuf,
     /// Where it watches processes that run already.
     perf: Option<Child>,
+    guarded: Option<Guarded>,
 }
 
 impl SyncCount {
@@ -324,7 +325,7 @@ impl SyncCount {
 
     /// The count stands in this file, which is replaced.
     pub fn new(file: PathBuf) -> SyncCount {
-        SyncCount { file, perf: None }
+        SyncCount { file, perf: None, guarded: None }
     }
 
     fn perf(&self) -> Vec<String> {
@@ -346,7 +347,10 @@ impl SyncCount {
         let pids = pids.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
         let mut command = Command::new(&perf[0]);
         command.args(&perf[1..]).args(["-p", &pids]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        self.perf = Some(command.spawn()?);
+        let child = command.spawn()?;
+        let undo = format!("kill -s INT {}; sleep 1; rm -f {}", child.id(), quoted(&self.file));
+        self.guarded = Guardian::shared().and_then(|guardian| guardian.guard(&undo)).ok();
+        self.perf = Some(child);
         Ok(())
     }
 
@@ -364,6 +368,7 @@ impl Drop for SyncCount {
             let _ = perf.wait();
             let _ = fs::remove_file(&self.file);
         }
+        self.guarded = None;
     }
 }
 

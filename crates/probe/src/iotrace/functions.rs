@@ -4,7 +4,6 @@ use std::fs::File;
 use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 
-use stentor_measure::Scratch;
 use stentor_measure::{MeasureError, Place, Report, Stop};
 
 use crate::iotrace::collect::function_graph::{Graph, Wished};
@@ -15,6 +14,7 @@ use crate::iotrace::generate::{self, Run, Switch as _};
 use crate::iotrace::options::{Chosen, IotraceArgs};
 use crate::iotrace::program::{self, Held};
 use crate::iotrace::text::{self, Totals, report as tables};
+use crate::trouble::scratch;
 
 /// What was asked for instead of layers, if anything: done.
 pub fn instead(options: &IotraceArgs) -> Option<Result<(), MeasureError>> {
@@ -91,7 +91,7 @@ fn graph(options: &IotraceArgs) -> Result<(), MeasureError> {
         return finish(options, &graph.finish()?, "a program", &[]);
     }
     let directory = options.directories.first().cloned().unwrap_or_else(|| PathBuf::from("."));
-    let scratch = Scratch::make(&directory)?;
+    let scratch = scratch(&directory)?;
     let place = Place::of(&directory).map_err(MeasureError::file(&directory))?;
     let works = options.works()?;
     let Some(work) = works.first() else {
@@ -111,7 +111,7 @@ fn through_trace_cmd(options: &IotraceArgs) -> Result<(), MeasureError> {
         return Err(MeasureError::Refused("trace-cmd traces a command: give --command -- PROGRAM".to_owned()));
     }
     let stop = Stop::on_signals().map_err(MeasureError::file("signals"))?;
-    let scratch = Scratch::make(&std::env::temp_dir())?;
+    let scratch = scratch(&std::env::temp_dir())?;
     let wished = wished(options, Vec::new());
     let tracefs = Tracefs::find()?;
     let totals =

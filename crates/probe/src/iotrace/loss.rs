@@ -8,7 +8,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use stentor_measure::Scratch;
 use stentor_measure::chart::{Kind, Line};
 use stentor_measure::{Cell, Chart, Column, MeasureError, Place, Report, Stop, Table, repeat};
 
@@ -18,13 +17,14 @@ use crate::iotrace::collect::{Scope, Tracer, Wanted};
 use crate::iotrace::devices::Below;
 use crate::iotrace::options::IotraceArgs;
 use crate::iotrace::program::{self, Held};
+use crate::trouble::scratch;
 
 const BUFFERS_KIB: [u32; 3] = [64, 512, 4096];
 /// Writes of the load, by each of its writers.
-const WRITES: u32 = 100;
+const WRITES: u32 = 50;
 const WRITE_BYTES: u32 = 16 << 10;
-/// No load takes longer; what it has done by then is counted.
-const SECONDS_MAX: f64 = 30.0;
+/// No load takes longer, so that all of it stays within two minutes on a slow disk too; what it has done by then is counted.
+const SECONDS_MAX: f64 = 2.0;
 
 /// One measurement.
 #[derive(Clone, Copy, Debug, Default)]
@@ -45,7 +45,7 @@ pub fn run(options: &IotraceArgs, stop: &Stop) -> Result<(), MeasureError> {
         [directory] => directory.clone(),
         _ => return Err(MeasureError::Refused("--loss is measured in one directory; name one".to_owned())),
     };
-    let scratch = Scratch::make(&directory)?;
+    let scratch = scratch(&directory)?;
     let place = Place::of(&directory).map_err(MeasureError::file(&directory))?;
     let tracefs = Tracefs::find()?;
     let below = Below::of(&place);

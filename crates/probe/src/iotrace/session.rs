@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use stentor_measure::Scratch;
 use stentor_measure::machine::memory_free_mib;
 use stentor_measure::runs::run_of;
 use stentor_measure::{MeasureError, Place, Progress, Report, Stop, repeat};
@@ -19,6 +18,7 @@ use crate::iotrace::loss;
 use crate::iotrace::operation::{Traced, Work};
 use crate::iotrace::options::IotraceArgs;
 use crate::iotrace::program::{self, Held};
+use crate::trouble::scratch;
 
 /// The generator's runs may not take more than this of what is free.
 const FREE_SHARE: u64 = 2;
@@ -69,7 +69,7 @@ fn generated(
     // Each directory is looked at before the first is written to.
     let mut scratches = Vec::new();
     for directory in directories {
-        let scratch = Scratch::make(directory)?;
+        let scratch = scratch(directory)?;
         let place = Place::of(directory).map_err(MeasureError::file(directory))?;
         check_room(options, &place, &works)?;
         scratches.push((scratch, place));

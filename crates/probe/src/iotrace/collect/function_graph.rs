@@ -119,7 +119,7 @@ impl Graph {
         sweep(tracefs);
         available(tracefs).map_err(MeasureError::Refused)?;
         let guardian = Guardian::shared().map_err(MeasureError::file("sh"))?;
-        // Before an instance is made: kernels before 6.6 then take the top buffer, too, for one that is in use.
+        // Before an instance is made: Linux 6.1 then takes the top buffer for one that has been given its size, too.
         let top_size = top(tracefs).read("buffer_size_kb")?;
         let instance = Instance::make(tracefs, &guardian, wished.buffer_kib)?;
         let tracers = instance.folder.read("available_tracers")?;
