@@ -408,6 +408,8 @@ fn several_processes_are_one_sink() {
         assert_eq!(report["parameters"]["processes"], "3");
         assert_eq!(report["tables"]["load"][0]["messages"], 48);
         assert_eq!(report["tables"]["recipients"][0]["copies"], 48);
+        let seconds = report["tables"]["seconds"].as_array().expect("a table");
+        assert_eq!(seconds.iter().filter_map(|row| row["messages"].as_u64()).sum::<u64>(), 48, "{report}");
         let lines = dump(&path);
         let copies: Vec<&Value> = lines.iter().filter(|line| line["digest"].is_string()).collect();
         let by: BTreeSet<u64> = copies.iter().filter_map(|copy| copy["process"].as_u64()).collect();
@@ -601,7 +603,7 @@ fn ctrl_c_ends_it_with_a_report_and_files() {
     for part in ["1 messages, 1 copies", "Mail taken", "Recipients that got most, of 1", "ann@one.example"] {
         assert!(text.contains(part), "{part}: {text}");
     }
-    for name in ["lab-sink.json", "lab-sink-load.csv", "lab-sink-rate.svg"] {
+    for name in ["lab-sink.json", "lab-sink-load.csv", "lab-sink-seconds.csv", "lab-sink-rate.svg"] {
         assert!(out.join(name).exists(), "{name}");
     }
 }

@@ -197,8 +197,12 @@ pub fn run_sink(args: &SinkArgs) -> Result<(), LabError> {
     let (count, more) = (addresses.len(), addresses.len().saturating_sub(ADDRESSES_SHOWN));
     let more = if more == 0 { String::new() } else { format!(" and {more} more") };
     say(&format!("SMTP at {}{more}", shown.join(", ")))?;
-    let samples = watch(&mut served, &options, args.output.0.json, &stop)?;
+    let mut samples = watch(&mut served, &options, args.output.0.json, &stop)?;
     let total = served.finish(args, &options)?;
+    if let Some((_, messages)) = samples.seen.last_mut() {
+        // What was taken and not told yet when the end came.
+        *messages = total.seen.stats.transactions;
+    }
     let report = report::report(args, count, &total, &samples);
     let output = &args.output.0;
     output.write(&report)?;

@@ -56,15 +56,36 @@ pub(super) fn report(args: &SinkArgs, addresses: usize, total: &Total, samples: 
     }
     report.warnings.extend(warnings(stats, met));
     report.warnings.extend(total.warnings.iter().cloned());
-    let rates = samples.seen.windows(2).filter_map(|pair| {
-        let seconds = pair[1].0 - pair[0].0;
-        (seconds > 0.0).then(|| (pair[1].0, (pair[1].1 - pair[0].1) as f64 / seconds))
+    let seconds = seconds_table(samples);
+    let points = seconds.rows.iter().filter_map(|row| match row.as_slice() {
+        [Cell::Number(at_s, _), _, Cell::Number(rate, _)] => Some((*at_s, *rate)),
+        _ => None,
     });
-    let lines = vec![Line { name: "taken".to_owned(), points: rates.collect() }];
+    let lines = vec![Line { name: "taken".to_owned(), points: points.collect() }];
+    report.details.push(seconds);
     let [x_unit, y_unit] = ["seconds", "messages/s"].map(str::to_owned);
     let kind = Kind::Lines { x_unit, y_unit, log_x: false, log_y: false, lines };
     report.charts.push(Chart { name: "rate".to_owned(), title: "Messages taken".to_owned(), kind });
     report
+}
+
+/// Messages of each second, or of each two, four and so on of a very long run. Not printed.
+fn seconds_table(samples: &Samples) -> Table {
+    let columns = vec![
+        Column::new("until_s", "until, s"),
+        Column::new("messages", "messages"),
+        Column::new("messages_per_s", "messages/s"),
+    ];
+    let mut table = Table::new("seconds", "Messages taken in each second", columns);
+    for pair in samples.seen.windows(2) {
+        let [(from_s, before), (until_s, after)] = [pair[0], pair[1]];
+        if until_s > from_s {
+            let count = after.saturating_sub(before);
+            let rate = Cell::Number(count as f64 / (until_s - from_s), 1);
+            table.push(vec![Cell::Number(until_s, 3), Cell::Count(count), rate]);
+        }
+    }
+    table
 }
 
 fn load_table(seen: &Seen) -> Table {
