@@ -14,15 +14,14 @@ use crate::iotrace::operation::Work;
 const PEOPLE_MAX: usize = 12;
 
 /// Each analysis once, also where a program has several calls.
-fn traces<'a>(merged: &[Merged<'a>]) -> Vec<(String, Vec<&'a Analysis>)> {
+pub fn traces<'a>(merged: &[Merged<'a>]) -> Vec<(String, Vec<&'a Analysis>)> {
     let mut out: Vec<(String, Vec<&'a Analysis>)> = Vec::new();
     let mut seen = BTreeSet::new();
     for one in merged {
         let fresh: Vec<&'a Analysis> =
             one.runs.iter().map(|(a, _)| *a).filter(|a| seen.insert(std::ptr::from_ref::<Analysis>(a))).collect();
         if !fresh.is_empty() {
-            let is_program = one.runs.iter().any(|(_, group)| !group.class.is_empty());
-            out.push((if is_program { one.place.to_owned() } else { one.label() }, fresh));
+            out.push((if one.is_program() { one.place.to_owned() } else { one.label() }, fresh));
         }
     }
     out

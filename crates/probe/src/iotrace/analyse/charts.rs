@@ -23,7 +23,7 @@ const LINE_SHARE_MIN: f64 = 0.004;
 const COLUMNS_MAX: usize = 60;
 
 pub fn fill(analyses: &[Analysis], report: &mut Report) {
-    let merged: Vec<Merged<'_>> = merged::merge(analyses).into_iter().filter(|one| one.operations() > 0).collect();
+    let merged = merged::worth_telling(&merged::merge(analyses));
     if merged.is_empty() {
         return;
     }

@@ -6,6 +6,7 @@ use super::{Analysis, Group, Layer};
 use crate::iotrace::operation::{Access, FileState, Order, Path, Sync, Work};
 
 /// All counted runs of one kind of operation.
+#[derive(Clone)]
 pub struct Merged<'a> {
     /// `/srv ext4 on vda`.
     pub place: &'a str,
@@ -17,6 +18,11 @@ pub struct Merged<'a> {
 impl Merged<'_> {
     pub fn label(&self) -> String {
         format!("{}, {}", self.place, self.work)
+    }
+
+    /// Calls of a program; else the work of the generator.
+    pub fn is_program(&self) -> bool {
+        self.runs.iter().any(|(_, group)| !group.class.is_empty())
     }
 
     /// The label, with what makes the figures doubtful.
@@ -62,8 +68,17 @@ impl Merged<'_> {
     }
 }
 
-/// A program's calls of which there are fewer than this share of its traced time are not worth a column.
+/// A program's calls that took less than this share of its time in calls are in the tables alone.
 const CLASS_SHARE_MIN: f64 = 0.001;
+
+/// Those worth a sentence and a picture: of a program not every call.
+pub fn worth_telling<'a>(merged: &[Merged<'a>]) -> Vec<Merged<'a>> {
+    let whole: u64 = merged.iter().map(Merged::wall).sum();
+    let is_worth = |one: &Merged<'_>| {
+        one.operations() > 0 && (!one.is_program() || one.wall() as f64 >= CLASS_SHARE_MIN * whole as f64)
+    };
+    merged.iter().filter(|one| is_worth(one)).cloned().collect()
+}
 
 /// In the order in which they were measured; of a program the calls that took longest first.
 pub fn merge(analyses: &[Analysis]) -> Vec<Merged<'_>> {
@@ -82,10 +97,7 @@ pub fn merge(analyses: &[Analysis]) -> Vec<Merged<'_>> {
         }
     }
     let mut all: Vec<Merged<'_>> = all.into_iter().map(|(_, merged)| merged).collect();
-    let is_program = |merged: &Merged<'_>| merged.runs.iter().any(|(_, group)| !group.class.is_empty());
-    if all.iter().all(is_program) {
-        let whole: u64 = all.iter().map(Merged::wall).sum();
-        all.retain(|merged| merged.wall() as f64 >= CLASS_SHARE_MIN * whole as f64);
+    if all.iter().all(Merged::is_program) {
         all.sort_by_key(|merged| std::cmp::Reverse(merged.wall()));
     }
     all

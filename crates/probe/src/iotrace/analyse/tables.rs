@@ -367,7 +367,7 @@ fn exclusive(group: &Group, step: &Step) -> f64 {
 }
 
 fn notes(merged: &[Merged<'_>], report: &mut Report) {
-    for one in merged.iter().filter(|one| one.operations() > 0) {
+    for one in merged::worth_telling(merged) {
         let (sums, wall) = (one.layers(), one.wall() as f64);
         let mut order: Vec<Layer> = Layer::EVERY.to_vec();
         order.sort_by_key(|layer| std::cmp::Reverse(sums[layer.index()]));
@@ -397,10 +397,12 @@ fn notes(merged: &[Merged<'_>], report: &mut Report) {
                 one.label()
             ));
         }
+    }
+    for (label, analyses) in around::traces(merged) {
+        let interference = around::interfering(&analyses);
         if interference > INTERFERENCE_PERCENT_MAX {
             report.warnings.push(format!(
-                "{}: {interference:.0} % of the events are not the work's: measure again when the machine is quiet",
-                one.label()
+                "{label}: {interference:.0} % of the events are not the work's: measure again when the machine is quiet"
             ));
         }
     }
