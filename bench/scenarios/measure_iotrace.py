@@ -1,6 +1,6 @@
 """Where a write spends its life: `stentor probe iotrace` on ext4, xfs and btrfs on loop devices and on the machine's disk,
-held against the time that its generator measured, against a device that is made slow, and against `strace -T` and `perf
-trace` of the same run. The reports stand in target/bench/iotrace-*/ with their pictures."""
+held against the time that its generator measured, against a device that is made slow, against `strace -T` and `perf trace` of
+the same run, and against the kernel's own text of the same events. The reports stand in target/bench/iotrace-*/ with their pictures."""
 
 import json
 import os
@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 
+import rawtrace
 from measure import BenchError, median
 from results import Goal
 from slowdisk import SBIN, SlowDisk
@@ -47,6 +48,7 @@ class Iotrace:
         os.makedirs(folder)
         try:
             self.places(bench, folder)
+            self.raw(bench, folder)
             self.slow(bench, folder)
             for watcher, most in (("perf", 5), ("strace", 50)):
                 self.beside(bench, folder, watcher, most)
@@ -81,6 +83,28 @@ class Iotrace:
         others = max(row["interference_percent"]["median"] for row in report["tables"]["interference"])
         bench.results.record(
             f"{self.name}.interference", "% of events", [[others, 100]], command, Goal(most=100), peer_name="all",
+        )
+
+    def raw(self, bench, folder):
+        """Device, flushes and commits of the same run, as the kernel's text has them."""
+        off = {}
+        for kind in KINDS:
+            disk = LoopDisk(folder, kind)
+            try:
+                with rawtrace.RawTrace() as raw:
+                    words = [disk.point, "--size", "4K", "--count", str(COUNT), "--sync", "fdatasync", "--runs", "1"]
+                    report, command = iotrace(bench, f"raw-{kind}", [*words, "--buffer-kib", "32768"])
+                    raw.stop()
+                    theirs = rawtrace.opinion(raw.lines(), disk.number, COUNT)
+            finally:
+                disk.remove()
+            ours = as_raw(report)
+            for name, figure in ours.items():
+                print(f"    {kind:5} {name:12} {figure:>10.1f}, raw {theirs[name]:>10.1f}", flush=True)
+                off[f"{kind} {name}"] = 100 * abs(figure - theirs[name]) / theirs[name]
+        worst = max(off.values())
+        bench.results.record(
+            f"{self.name}.raw", "% off", [[worst, 5]], command, Goal(most=5), peer_name="goal", off=off,
         )
 
     def slow(self, bench, folder):
@@ -147,6 +171,8 @@ class LoopDisk:
         os.makedirs(self.point)
         self.mounted = False
         self.loop = run("losetup", "--find", "--show", self.image)
+        with open(f"/sys/block/{os.path.basename(self.loop)}/dev") as number:
+            self.number = number.read().strip().replace(":", ",")
         try:
             run(f"mkfs.{kind}", *(["-q"] if kind != "btrfs" else ["-q", "-f"]), self.loop)
             run("mount", self.loop, self.point)
@@ -178,6 +204,18 @@ def iotrace(bench, name, words):
         raise BenchError(f"{' '.join(argv)}: {done.stderr.strip()}")
     with open(os.path.join(out, "probe-iotrace.json")) as report:
         return json.load(report), " ".join(["stentor", *argv[1:4], *words])
+
+
+def as_raw(report):
+    """The figures that `rawtrace.opinion` has too, of one place and work."""
+    tables = report["tables"]
+    flush = next(row for row in tables["requests"] if row["request"] == "flush")
+    figures = {
+        "wall_us": tables["operations"][0]["mean_us"]["median"], "device_us": tables["layers-us"][0]["device"],
+        "flush_us": flush["device_us"], "flushes": flush["requests_per_operation"],
+    }
+    commit = [row["mean_us"] for row in tables["every-step"] if row["step"] == "commit"]
+    return figures | ({"commit_us": commit[0]} if commit else {})
 
 
 def perf_calls(lines):

@@ -29,6 +29,8 @@ SYNC_WORK = (
     ("preallocated_4k", 4096, ["--overwrite=0", "--fallocate=native"], ["--file", "preallocated"], 0.5, 64),
 )
 SLOW_SECONDS = 3.0
+# Its rates scatter more than syncs do.
+RAW_TURNS = 15
 RAW_MIB = 256
 RAW_BLOCK = MIB
 # (our mode, fio's options, the direction in fio's JSON)
@@ -81,7 +83,7 @@ class ProbeRaw:
 
     def run(self, bench):
         with working_folder(bench) as folder:
-            raw(bench, self.name, folder, max(bench.rounds, TURNS_MIN))
+            raw(bench, self.name, folder, max(bench.rounds, RAW_TURNS))
 
 
 class ProbeSlow:

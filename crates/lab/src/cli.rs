@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
 /// Longer than anybody waits, short enough to be added to a time.
-const FOR_EVER: Duration = Duration::from_hours(24 * 365);
+pub(crate) const FOR_EVER: Duration = Duration::from_hours(24 * 365);
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Record {
@@ -31,14 +31,25 @@ pub struct Recording {
     #[arg(long)]
     copies: Option<u64>,
     /// End after so many seconds.
-    #[arg(long)]
-    seconds: Option<f64>,
+    #[arg(long, value_parser = some_seconds)]
+    seconds: Option<Duration>,
     /// Print the counters every so many seconds.
-    #[arg(long)]
-    every: Option<f64>,
+    #[arg(long, value_name = "SECONDS", value_parser = some_seconds)]
+    every: Option<Duration>,
     /// Write what was received as JSON lines at the end.
     #[arg(long, value_name = "FILE")]
     dump: Option<PathBuf>,
+}
+
+/// A time on a command line, as `2.5`.
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
+    let value: f64 = text.parse().map_err(|_| format!("{text:?} is no number of seconds"))?;
+    Duration::try_from_secs_f64(value).map_err(|_| format!("{text}: no time; give seconds, as 2.5"))
+}
+
+/// The same, and not 0.
+fn some_seconds(text: &str) -> Result<Duration, String> {
+    seconds(text).and_then(|time| if time.is_zero() { Err("more than 0".to_owned()) } else { Ok(time) })
 }
 
 impl Recording {
@@ -51,10 +62,10 @@ impl Recording {
                 Record::Compact => Mode::Compact,
                 Record::Full => Mode::Full,
             },
-            duration: self.seconds.and_then(|s| Duration::try_from_secs_f64(s).ok()),
+            duration: self.seconds,
             copies: self.copies,
             dump: self.dump.clone(),
-            report_every: self.every.and_then(|s| Duration::try_from_secs_f64(s).ok()),
+            report_every: self.every,
         }
     }
 }
@@ -123,7 +134,7 @@ pub fn write_hosts(path: &Path, out: &mut dyn Write) -> Result<(), LabError> {
 }
 
 async fn watch(recorder: &Recorder, options: &RunOptions) -> Result<(), LabError> {
-    let end = options.duration.map(|d| Instant::now() + d);
+    let end = options.duration.map(|d| Instant::now() + d.min(FOR_EVER));
     let over = async {
         match end {
             Some(end) => sleep_until(end).await,

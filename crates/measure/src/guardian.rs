@@ -1,4 +1,5 @@
-//! Cleaning up even after `kill -9`: a shell that outlives us knows how to undo what we have done.
+//! Cleaning up even after `kill -9`: a shell that outlives us knows how to undo what we have done. Scratch folders, file systems on
+//! loop devices, limits, control groups, trace instances and traced commands are all entrusted to the one of the process.
 //!
 //! Promise: what was entrusted to it ([`Guardian::guard`]) before it was done is undone when this process ends in whatever
 //! way, newest first; what we undid ourselves is not undone twice. Ctrl-C on the terminal does not reach it.
@@ -6,16 +7,20 @@
 //! It is a child, `sh`, that reads from a pipe whose other end only we hold: `+N COMMAND` to remember, `-N` to forget. The
 //! pipe's end is our end. A line is written whole before [`Guardian::guard`] returns, so that even a kill right behind it
 //! finds the command there. Commands must be harmless when there is nothing to undo, since they are entrusted first.
+//!
+//! What it does not outlive is the end of everything at once (the machine, a container, a control group): what has names by process
+//! is then swept away at a next start, by who makes it.
 
 use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// `sh` reads a line at a time; what it ran so far is in `c1`, `c2` ..., the newest first in `order`.
 const SCRIPT: &str = r#"
 trap '' INT TERM HUP QUIT
+cd /
 order=
 while IFS= read -r line; do
   word=${line%% *}
@@ -30,6 +35,9 @@ for number in $order; do
   if [ -n "$command" ]; then eval "$command"; fi
 done
 "#;
+
+/// The process's own, while anybody has it.
+static SHARED: Mutex<Weak<Guardian>> = Mutex::new(Weak::new());
 
 /// A child that cleans up after us. Dropped, it does what is left to do, and is waited for.
 #[derive(Debug)]
@@ -64,6 +72,17 @@ impl Guardian {
             .spawn()?;
         let pipe = child.stdin.take().map(|end| Mutex::new(Pipe { end, last: 0 }));
         Ok(Arc::new(Guardian { child, pipe }))
+    }
+
+    /// The one of this process: started for whoever asks first, gone with the last who has something to guard.
+    pub fn shared() -> io::Result<Arc<Guardian>> {
+        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(guardian) = shared.upgrade() {
+            return Ok(guardian);
+        }
+        let guardian = Guardian::start()?;
+        *shared = Arc::downgrade(&guardian);
+        Ok(guardian)
     }
 
     /// Entrusts a command of the shell, in one line ([`quoted`] for paths). Call it before doing what it undoes.
@@ -140,6 +159,17 @@ mod tests {
         assert!(!log.exists());
         drop(guardian);
         assert_eq!(std::fs::read_to_string(&log).unwrap(), "last\nfirst\n");
+    }
+
+    #[test]
+    fn a_process_has_one_while_it_is_needed() {
+        let first = Guardian::shared().unwrap();
+        assert!(Arc::ptr_eq(&first, &Guardian::shared().unwrap()));
+        let guarded = first.guard("true").unwrap();
+        drop(first);
+        // Who has something to guard keeps it.
+        let kept = guarded.guardian.as_ref().map(Arc::downgrade).unwrap();
+        assert!(kept.upgrade().is_some());
     }
 
     /// The owner is killed: a shell that starts this test's binary again would be more than is needed, since all that the

@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{major, minor, stat};
 use serde::Serialize;
 
+use crate::usage::stat_fields;
+
 /// The machine and its kernel.
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
 pub struct Machine {
@@ -19,6 +21,60 @@ pub struct Machine {
     pub kernel: String,
     /// Load average over a minute when it was looked at: numbers of a busy machine are to be told from those of a quiet one.
     pub load: f64,
+    /// Of the time of all processors while it was measured, what neither this process nor its children had, in percent. None
+    /// where that was not watched ([`Besides`]).
+    pub others_percent: Option<f64>,
+}
+
+/// Processor time so far, in ticks of the kernel.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Ticks {
+    all: u64,
+    /// Not idle.
+    used: u64,
+    /// By this process and those of its children that it has waited for.
+    own: u64,
+}
+
+/// What the machine does beside a measurement: other processes, and threads of the kernel, from its beginning on. A load
+/// average would have the measurement's own threads in it.
+#[derive(Debug)]
+pub struct Besides {
+    load: f64,
+    ticks: Option<Ticks>,
+}
+
+impl Besides {
+    pub fn begin() -> Besides {
+        Besides { load: load().unwrap_or(0.0), ticks: Ticks::read() }
+    }
+
+    /// The measurement is over: its machine is as it was before, with what others used meanwhile.
+    pub fn end(&self, machine: &mut Machine) {
+        machine.load = self.load;
+        machine.others_percent = self.ticks.zip(Ticks::read()).and_then(|(before, after)| after.others_since(&before));
+    }
+}
+
+impl Ticks {
+    fn read() -> Option<Ticks> {
+        Ticks::parse(&fs::read_to_string("/proc/stat").ok()?, &fs::read_to_string("/proc/self/stat").ok()?)
+    }
+
+    /// `proc_stat(5)`: user, nice, system, idle, iowait, irq, softirq, steal; `proc_pid_stat(5)`: fields 14 to 17.
+    fn parse(stat: &str, own: &str) -> Option<Ticks> {
+        let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
+        let fields: Vec<u64> = line.split_ascii_whitespace().take(8).map_while(|field| field.parse().ok()).collect();
+        let all = fields.iter().sum::<u64>();
+        let own = stat_fields(own)?.get(11..15)?.iter().map(|field| field.parse::<u64>().ok()).sum::<Option<u64>>()?;
+        Some(Ticks { all, used: all - fields.get(3)? - fields.get(4)?, own })
+    }
+
+    fn others_since(&self, before: &Ticks) -> Option<f64> {
+        let all = self.all.checked_sub(before.all).filter(|all| *all > 0)?;
+        let used = self.used.saturating_sub(before.used).saturating_sub(self.own.saturating_sub(before.own));
+        Some(used as f64 * 100.0 / all as f64)
+    }
 }
 
 /// Where a directory lies.
@@ -69,15 +125,29 @@ impl Machine {
             memory_mib: memory.and_then(|kib| kib.trim().parse::<u64>().ok()).unwrap_or(0) / 1024,
             kernel: format!("{} {}", uname.sysname().to_string_lossy(), uname.release().to_string_lossy()),
             load: load().unwrap_or(0.0),
+            others_percent: None,
         }
     }
 
     pub fn line(&self) -> String {
+        let others = self.others_percent.map(|percent| format!(", {percent:.0} % of the processors used by others"));
         format!(
-            "{} x {}, {} MiB, {}, load {:.1}",
-            self.processors, self.processor, self.memory_mib, self.kernel, self.load
+            "{} x {}, {} MiB, {}, load {:.1}{}",
+            self.processors,
+            self.processor,
+            self.memory_mib,
+            self.kernel,
+            self.load,
+            others.unwrap_or_default()
         )
     }
+}
+
+/// MiB that programs could take now without anything being swapped out; 0 where the kernel does not say.
+pub fn memory_free_mib() -> u64 {
+    let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:")?.trim().strip_suffix(" kB"));
+    line.and_then(|kib| kib.trim().parse::<u64>().ok()).unwrap_or(0) / 1024
 }
 
 fn load() -> Option<f64> {
@@ -239,12 +309,28 @@ mod tests {
     }
 
     #[test]
+    fn what_others_used_is_what_neither_was_idle_nor_ours() {
+        let own = |ticks: u64| format!("7 (a) b) S 1 7 7 0 -1 0 0 0 0 0 {ticks} 0 5 0 0");
+        let before = Ticks::parse("cpu  100 0 50 1000 20 0 0 0 0 0\ncpu0 1 2 3 4\n", &own(10)).unwrap();
+        assert_eq!(before, Ticks { all: 1170, used: 150, own: 15 });
+        // 200 ticks: 60 idle, 20 waiting, 40 ours, 80 of others.
+        let after = Ticks::parse("cpu  160 10 80 1060 40 5 5 10 0 0\n", &own(50)).unwrap();
+        assert_eq!(after.others_since(&before), Some(40.0));
+        assert_eq!(before.others_since(&before), None);
+        assert_eq!(Ticks::parse("nothing", &own(1)), None);
+        let mut machine = Machine::default();
+        Besides { load: 3.5, ticks: Some(before) }.end(&mut machine);
+        assert!(machine.line().contains("load 3.5"), "{}", machine.line());
+    }
+
+    #[test]
     fn this_machine_and_this_directory_are_described() {
         let machine = Machine::read();
         assert!(
             machine.processors > 0 && machine.memory_mib > 0 && machine.kernel.starts_with("Linux "),
             "{machine:?}"
         );
+        assert!((1..=machine.memory_mib).contains(&memory_free_mib()));
         let place = Place::of(Path::new(".")).unwrap();
         assert!(!place.file_system.is_empty() && place.line().contains(&place.file_system), "{place:?}");
         assert!(Place::of(Path::new("/nowhere/at/all")).is_err());

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use stentor_plot::{Format, PlotError};
 
-use crate::guardian::{Guarded, Guardian, quoted};
 use crate::progress::Progress;
 use crate::report::Report;
 
@@ -86,12 +85,7 @@ impl OutputArgs {
         if self.out.is_none() && self.plot.is_none() {
             return Ok(());
         }
-        // Asking for permission would not tell of a read-only or a full file system.
-        let folder = self.folder();
-        let trial = folder.join(format!(".stentor-{}", std::process::id()));
-        fs::write(&trial, "x").and_then(|()| fs::remove_file(&trial)).map_err(|why| {
-            MeasureError::Refused(format!("{} cannot be written to: {why}; see --out", folder.display()))
-        })
+        check_folder(&self.folder())
     }
 
     fn folder(&self) -> PathBuf {
@@ -151,6 +145,14 @@ impl OutputArgs {
     }
 }
 
+/// Refuses a folder in which no file can be made: asking for permission would not tell of a read-only or a full file system.
+pub fn check_folder(folder: &Path) -> Result<(), MeasureError> {
+    let trial = folder.join(format!(".stentor-{}", std::process::id()));
+    fs::write(&trial, "x").and_then(|()| fs::remove_file(&trial)).map_err(|why| {
+        MeasureError::Refused(format!("no files can be written to {}: {why}; choose another folder", folder.display()))
+    })
+}
+
 /// Of the terminal that standard output is; none if it is a file or a pipe, where lines may be long.
 pub fn terminal_columns() -> Option<usize> {
     let out = std::io::stdout();
@@ -159,51 +161,6 @@ pub fn terminal_columns() -> Option<usize> {
     }
     let size = rustix::termios::tcgetwinsize(&out).ok()?;
     Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
-}
-
-/// A folder of its own under a directory that is to be measured, removed with all that is in it when dropped, and by a
-/// [`Guardian`] if this process is killed before.
-#[derive(Debug)]
-pub struct Scratch {
-    path: PathBuf,
-    /// None where there is no shell, which is no reason not to measure.
-    _guarded: Option<Guarded>,
-}
-
-impl Scratch {
-    /// The directory must exist: a mistyped one is not to be measured on another disk.
-    pub fn make(directory: &Path) -> Result<Scratch, MeasureError> {
-        if !directory.is_dir() {
-            return Err(MeasureError::Refused(format!("{} is no directory; make it first", directory.display())));
-        }
-        // The guardian may stand elsewhere.
-        let directory = directory.canonicalize().map_err(MeasureError::file(directory))?;
-        for number in 0_u32..1000 {
-            let path = directory.join(format!("stentor-probe-{}-{number}", std::process::id()));
-            match fs::create_dir(&path) {
-                Ok(()) => return Ok(Scratch { _guarded: guarded(&path), path }),
-                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-                Err(source) => return Err(MeasureError::File { path, source }),
-            }
-        }
-        Err(MeasureError::Refused(format!("{} is full of our leftovers; remove stentor-probe-*", directory.display())))
-    }
-
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-}
-
-/// Twice, since a process of ours may still be ending.
-fn guarded(path: &Path) -> Option<Guarded> {
-    let path = quoted(path);
-    Guardian::start().ok()?.guard(&format!("rm -rf {path} || {{ sleep 1; rm -rf {path}; }}")).ok()
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.path);
-    }
 }
 
 #[cfg(test)]

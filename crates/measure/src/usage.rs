@@ -1,7 +1,7 @@
 //! What a tree of processes costs, measured by the kernel and not by the processes.
 //!
 //! A [`Group`] is a control group (version 1 or 2) that a tree lives in: its CPU time has children that have exited, and
-//! its writes are those that the block device got. Without one, or for processes that run already, [`Tree::Processes`]
+//! its reads and writes are those that the block device got. Without one, or for processes that run already, [`Tree::Processes`]
 //! walks procfs from a process down: children that nobody waited for, and daemons that have left the tree, are not seen.
 //! Syncs are system calls counted by a tracepoint (`perf stat`), which neither stops nor slows who makes them.
 //!
@@ -15,8 +15,10 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Version 1 counts a device's writes only where a limit is set; this one is never reached.
-const WRITES_UNLIMITED: u64 = 1_000_000_000;
+use crate::guardian::{Guarded, Guardian, quoted};
+
+/// Version 1 counts a device's requests only where a limit is set; this one is never reached.
+const UNLIMITED: u64 = 1_000_000_000;
 const SYNC_CALLS: [&str; 6] = ["fsync", "fdatasync", "sync_file_range", "syncfs", "sync", "msync"];
 const SYNC_INTERVAL_MS: u64 = 50;
 
@@ -28,6 +30,8 @@ pub struct Usage {
     /// Requests that the device got.
     pub writes: Option<u64>,
     pub written_bytes: Option<u64>,
+    pub reads: Option<u64>,
+    pub read_bytes: Option<u64>,
     /// Sum of the greatest resident sizes of the processes that live now.
     pub memory_peak_kib: Option<u64>,
     /// Resident now, shared pages divided among those that share them.
@@ -46,7 +50,7 @@ pub enum Tree {
 }
 
 impl Tree {
-    /// `device` is the number (`254:0`) whose writes are asked for.
+    /// `device` is the number (`254:0`) whose requests are asked for.
     pub fn usage(&self, device: Option<&str>) -> Usage {
         let pids = self.pids();
         let mut usage = match self {
@@ -81,7 +85,7 @@ fn kib(pid: u32, file: &str, key: &str) -> Option<u64> {
 }
 
 /// The fields of `/proc/PID/stat` behind the name, which may have blanks and brackets: from `state` on.
-fn stat_fields(text: &str) -> Option<Vec<&str>> {
+pub(crate) fn stat_fields(text: &str) -> Option<Vec<&str>> {
     Some(text.get(text.rfind(')')? + 1..)?.split_ascii_whitespace().collect())
 }
 
@@ -115,15 +119,19 @@ fn by_processes(pids: &[u32]) -> Usage {
         let fields = stat_fields(&text)?;
         fields.get(11..15)?.iter().map(|field| field.parse::<u64>().ok()).sum::<Option<u64>>()
     };
-    let written = |pid: &u32| {
-        let text = fs::read_to_string(format!("/proc/{pid}/io")).ok()?;
-        text.lines().find_map(|line| line.strip_prefix("write_bytes: ")?.parse::<u64>().ok())
+    let octets = |key: &str| {
+        let one = |pid: &u32| {
+            let text = fs::read_to_string(format!("/proc/{pid}/io")).ok()?;
+            text.lines().find_map(|line| line.strip_prefix(key)?.parse::<u64>().ok())
+        };
+        let all: Vec<u64> = pids.iter().filter_map(one).collect();
+        (!all.is_empty()).then(|| all.iter().sum())
     };
     let all: Vec<u64> = pids.iter().filter_map(ticks).collect();
-    let bytes: Vec<u64> = pids.iter().filter_map(written).collect();
     Usage {
         cpu_s: (!all.is_empty()).then(|| all.iter().sum::<u64>() as f64 / ticks_per_s),
-        written_bytes: (!bytes.is_empty()).then(|| bytes.iter().sum()),
+        written_bytes: octets("write_bytes: "),
+        read_bytes: octets("read_bytes: "),
         ..Usage::default()
     }
 }
@@ -162,10 +170,12 @@ pub struct Group {
     /// `blkio.throttle.*` or `io.stat`.
     io: Option<PathBuf>,
     is_made: bool,
+    /// None for one that was not made here, or where there is no shell.
+    _guarded: Option<Guarded>,
 }
 
 impl Group {
-    /// A new, empty one. `device` is where its writes will go. Needs root.
+    /// A new, empty one. `device` is what it will read and write. Needs root.
     pub fn make(name: &str, device: Option<&str>) -> io::Result<Group> {
         let mounts = mounts(&fs::read_to_string("/proc/self/mountinfo")?);
         let name = format!("stentor-probe-{}-{name}", std::process::id());
@@ -178,15 +188,19 @@ impl Group {
             }
             (None, None) => return Err(io::Error::other("no control groups are mounted")),
         };
-        let mut group = Group { cpu, io, is_made: true };
-        fs::create_dir(&group.cpu)?;
+        // Our own name: nobody else's group can have it while we live.
+        let guarded = Guardian::shared().and_then(|guardian| guardian.guard(&undo(&cpu, io.as_deref()))).ok();
+        // Refused where there is one of that name: only then what lives in it is ours to end.
+        fs::create_dir(&cpu)?;
+        let mut group = Group { cpu, io, is_made: true, _guarded: guarded };
         if let Some(io) = &group.io
             && *io != group.cpu
         {
             fs::create_dir(io)?;
             if let Some(device) = device {
-                let limit = io.join("blkio.throttle.write_iops_device");
-                if fs::write(limit, format!("{device} {WRITES_UNLIMITED}")).is_err() {
+                let unlimited = |name| fs::write(io.join(name), format!("{device} {UNLIMITED}"));
+                let names = ["blkio.throttle.write_iops_device", "blkio.throttle.read_iops_device"];
+                if names.into_iter().any(|name| unlimited(name).is_err()) {
                     fs::remove_dir(io)?;
                     group.io = None;
                 }
@@ -201,7 +215,7 @@ impl Group {
             return Err(io::Error::other("it is no control group with CPU accounting"));
         }
         let io = path.join("io.stat").exists().then(|| path.to_owned());
-        Ok(Group { cpu: path.to_owned(), io, is_made: false })
+        Ok(Group { cpu: path.to_owned(), io, is_made: false, _guarded: None })
     }
 
     /// Files that a process writes its number to, to enter.
@@ -227,19 +241,31 @@ impl Group {
             let us: u64 = text.lines().find_map(|line| line.strip_prefix("usage_usec "))?.parse().ok()?;
             Some(us as f64 / 1e6)
         };
-        let (mut writes, mut written_bytes) = (None, None);
+        let mut usage = Usage { cpu_s: by_ns().or_else(by_us), ..Usage::default() };
         if let (Some(io), Some(device)) = (&self.io, device) {
             if let Some(text) = read(io, "io.stat") {
-                writes = Some(field(&text, device, "wios=").unwrap_or(0));
-                written_bytes = Some(field(&text, device, "wbytes=").unwrap_or(0));
+                let count = |key| Some(field(&text, device, key).unwrap_or(0));
+                (usage.writes, usage.written_bytes) = (count("wios="), count("wbytes="));
+                (usage.reads, usage.read_bytes) = (count("rios="), count("rbytes="));
             } else {
-                let count = |name| Some(field(&read(io, name)?, device, "Write ").unwrap_or(0));
-                writes = count("blkio.throttle.io_serviced");
-                written_bytes = count("blkio.throttle.io_service_bytes");
+                let count = |name, key| Some(field(&read(io, name)?, device, key).unwrap_or(0));
+                let [requests, bytes] = ["blkio.throttle.io_serviced", "blkio.throttle.io_service_bytes"];
+                (usage.writes, usage.written_bytes) = (count(requests, "Write "), count(bytes, "Write "));
+                (usage.reads, usage.read_bytes) = (count(requests, "Read "), count(bytes, "Read "));
             }
         }
-        Usage { cpu_s: by_ns().or_else(by_us), writes, written_bytes, ..Usage::default() }
+        usage
     }
+}
+
+/// The guardian's way: ends what lives in it, and removes it.
+fn undo(cpu: &Path, io: Option<&Path>) -> String {
+    let cpu_folder = quoted(cpu);
+    let folders = io.map_or_else(String::new, quoted);
+    format!(
+        "for t in 1 2 3 4 5 6 7 8 9 10; do for p in $(cat {cpu_folder}/cgroup.procs); do kill -9 $p; done; \
+         rmdir {cpu_folder} {folders}; [ -d {cpu_folder} ] || break; sleep 0.2; done"
+    )
 }
 
 /// Of lines that begin with a device's number: what follows the key.
@@ -280,19 +306,13 @@ pub fn signal(pid: u32, signal: Signal) {
     }
 }
 
-/// `(requests, flushes)` that a whole device has completed, whoever asked for them; by number.
-pub fn device_writes(device: &str) -> Option<(u64, Option<u64>)> {
-    let text = fs::read_to_string(format!("/sys/dev/block/{device}/stat")).ok()?;
-    let fields: Vec<u64> = text.split_ascii_whitespace().filter_map(|field| field.parse().ok()).collect();
-    Some((*fields.get(4)?, fields.get(15).copied()))
-}
-
 /// Counts the sync calls of a command and of all that it starts, or of processes that run.
 #[derive(Debug)]
 pub struct SyncCount {
     file: PathBuf,
     /// Where it watches processes that run already.
     perf: Option<Child>,
+    guarded: Option<Guarded>,
 }
 
 impl SyncCount {
@@ -305,7 +325,7 @@ impl SyncCount {
 
     /// The count stands in this file, which is replaced.
     pub fn new(file: PathBuf) -> SyncCount {
-        SyncCount { file, perf: None }
+        SyncCount { file, perf: None, guarded: None }
     }
 
     fn perf(&self) -> Vec<String> {
@@ -327,7 +347,10 @@ impl SyncCount {
         let pids = pids.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
         let mut command = Command::new(&perf[0]);
         command.args(&perf[1..]).args(["-p", &pids]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        self.perf = Some(command.spawn()?);
+        let child = command.spawn()?;
+        let undo = format!("kill -s INT {}; sleep 1; rm -f {}", child.id(), quoted(&self.file));
+        self.guarded = Guardian::shared().and_then(|guardian| guardian.guard(&undo)).ok();
+        self.perf = Some(child);
         Ok(())
     }
 
@@ -345,6 +368,7 @@ impl Drop for SyncCount {
             let _ = perf.wait();
             let _ = fs::remove_file(&self.file);
         }
+        self.guarded = None;
     }
 }
 
@@ -379,6 +403,7 @@ mod tests {
     fn writes_of_the_right_device_are_read_in_both_versions() {
         let one = "254:0 Read 7\n254:0 Write 42\n254:0 Sync 3\n7:1 Write 9\nTotal 60\n";
         assert_eq!((field(one, "254:0", "Write "), field(one, "7:1", "Write ")), (Some(42), Some(9)));
+        assert_eq!(field(one, "254:0", "Read "), Some(7));
         let two = "254:0 rbytes=1 wbytes=4096 rios=2 wios=5 dbytes=0 dios=0\n";
         assert_eq!((field(two, "254:0", "wbytes="), field(two, "254:0", "wios=")), (Some(4096), Some(5)));
         assert_eq!(field(two, "54:0", "wios="), None);
@@ -390,6 +415,24 @@ mod tests {
                     0.050123456,<not counted>,,syscalls:sys_enter_sync,0,,,\n0.1,4,,syscalls:sys_enter_fsync,1,100.00,,\n";
         assert_eq!(counted(text), Some(7));
         assert_eq!(counted("# started\n"), None);
+    }
+
+    #[test]
+    fn the_guardian_ends_what_lives_in_a_group() {
+        let Ok(group) = Group::make("guarded", None) else {
+            eprintln!("*** SKIPPED: control groups need root");
+            return;
+        };
+        let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
+        for entry in group.entries() {
+            fs::write(entry, child.id().to_string()).unwrap();
+        }
+        // A second one of the same name is refused, and ends nobody.
+        assert!(Group::make("guarded", None).is_err());
+        assert_eq!(group.pids(), [child.id()]);
+        Command::new("sh").args(["-c", &undo(&group.cpu, group.io.as_deref())]).status().unwrap();
+        assert!(!child.wait().unwrap().success());
+        assert!(group.entries().iter().all(|entry| !entry.exists()));
     }
 
     #[test]

@@ -18,17 +18,21 @@ pub use cli::{Command, run};
 
 use std::path::Path;
 
-use stentor_measure::output::Scratch;
-use stentor_measure::{MeasureError, OutputArgs, Progress, Report, Stop, repeat};
+use stentor_measure::Scratch;
+use stentor_measure::runs::run_of;
+use stentor_measure::{Besides, MeasureError, OutputArgs, Progress, Report, Stop, repeat};
 
-/// What all commands do around their measurement: Ctrl-C, progress, output.
+/// What all commands do around their measurement: Ctrl-C, progress, what the machine did besides, output.
 pub(crate) fn run_measure(
     output: &OutputArgs,
     measure: impl FnOnce(&Stop, &mut Progress) -> Result<Report, MeasureError>,
 ) -> Result<(), MeasureError> {
     let stop = Stop::on_signals().map_err(MeasureError::Output)?;
     let mut progress = output.progress();
-    let report = measure(&stop, &mut progress)?;
+    let besides = Besides::begin();
+    let mut report = measure(&stop, &mut progress)?;
+    besides.end(&mut report.machine);
+    report.warnings.extend(trouble::busy(&report.machine));
     progress.clear();
     output.finish(&report)
 }
@@ -44,11 +48,11 @@ pub(crate) fn each_case<C: Copy, O>(
     progress: &mut Progress,
     mut measure: impl FnMut(&C, &Path) -> Result<O, MeasureError>,
 ) -> Result<Vec<(C, Vec<O>)>, MeasureError> {
-    let (count, total) = (cases.len(), if runs > 1 { runs + 1 } else { 1 });
+    let (count, all_runs) = (cases.len(), runs);
     let runs = repeat(runs, stop, |number| {
         let mut outcomes = Vec::with_capacity(count);
         for (at, case) in cases.iter().enumerate() {
-            progress.step(|| format!("run {} of {total}, {} of {count}: {}", number + 1, at + 1, name(case)));
+            progress.step(|| format!("{}, case {} of {count}: {}", run_of(number, all_runs), at + 1, name(case)));
             let folder = scratch.path().join(format!("{at}-{number}"));
             let outcome = measure(case, &folder);
             // What cannot be removed now goes with the whole folder.

@@ -3,10 +3,12 @@
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
-use stentor_measure::output::Scratch;
+use stentor_measure::Scratch;
 use stentor_measure::{Machine, MeasureError, Place};
 
 const SECONDS_MAX: f64 = 3600.0;
+/// Threads of the kernel that work for us are others too; they need less.
+const OTHERS_PERCENT_MAX: f64 = 50.0;
 
 /// Why a cell has no figures.
 #[derive(Debug)]
@@ -52,14 +54,12 @@ pub fn explain(directory: &Path, source: io::Error) -> MeasureError {
 
 /// Said of figures from a machine that had other things to do.
 pub fn busy(machine: &Machine) -> Option<String> {
-    (machine.load > machine.processors as f64 / 2.0).then(|| {
-        format!(
-            "the machine was busy (load {:.1} on {} processors): latencies have waits for a processor in them, which on \
-             Linux come in steps of its timer (often 4 ms). To measure the device all the same, as root: chrt --rr 1 \
-             stentor probe ...",
-            machine.load, machine.processors
-        )
-    })
+    let others = machine.others_percent.filter(|percent| *percent >= OTHERS_PERCENT_MAX)?;
+    Some(format!(
+        "the machine was busy: others used {others:.0} % of the processors meanwhile, so that latencies have waits for a \
+         processor in them, which on Linux come in steps of its timer (often 4 ms). To measure the device all the same, as \
+         root: chrt --rr 1 stentor probe ..."
+    ))
 }
 
 /// Refuses work that would fill the file system. `options`: those that make it less.
@@ -128,6 +128,14 @@ mod tests {
             assert!(parse_bytes(bad).is_err(), "{bad}");
         }
         assert_eq!([512, 4096, 5000, 1 << 20].map(show_bytes), ["512", "4K", "5000", "1M"]);
+    }
+
+    #[test]
+    fn only_the_work_of_others_makes_a_machine_busy() {
+        let with = |others_percent| Machine { load: 50.0, others_percent, ..Machine::default() };
+        assert_eq!(busy(&with(None)), None);
+        assert_eq!(busy(&with(Some(20.0))), None);
+        assert!(busy(&with(Some(80.0))).unwrap().contains("others used 80 %"));
     }
 
     #[test]

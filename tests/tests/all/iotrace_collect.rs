@@ -36,9 +36,7 @@ fn json(arguments: &[&str]) -> Value {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{said}");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    // A traced command's own output may stand before it.
-    let start = text.find('{').unwrap_or_else(|| panic!("no JSON: {text}"));
-    serde_json::from_str(&text[start..]).unwrap_or_else(|error| panic!("{error}: {text}"))
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
 #[track_caller]
@@ -118,10 +116,138 @@ fn nothing_stays_switched_on_after_a_kill_or_an_interrupt() {
         kill_process(pid_of(&child), signal).unwrap();
         assert!(!child.wait().unwrap().success());
         wait_until("the instance is gone", || instances(pid).is_empty());
-        if signal != Signal::KILL {
-            assert_eq!(fs::read_dir(&folder).unwrap().count(), 0, "{signal:?}");
-        }
+        wait_until("its folder is gone", || fs::read_dir(&folder).unwrap().count() == 0);
     }
+}
+
+#[test]
+fn a_traced_command_ends_with_who_traces_it() {
+    if !can_trace() {
+        return;
+    }
+    for signal in [Signal::KILL, Signal::INT] {
+        let folder = tempfile::tempdir().unwrap();
+        let mark = folder.path().join("mark");
+        let script =
+            format!("trap '' HUP; echo $$ > {0}.new; mv {0}.new {0}; while :; do sleep 1; done", mark.display());
+        let mut child = iotrace(&["--seconds", "3000", "--command", "--", "sh", "-c", &script])
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("stentor runs");
+        wait_until("the command runs", || mark.exists());
+        let pid: i32 = fs::read_to_string(&mark).unwrap().trim().parse().unwrap();
+        kill_process(pid_of(&child), signal).unwrap();
+        assert!(!child.wait().unwrap().success());
+        wait_until("the command is gone", || !Path::new(&format!("/proc/{pid}")).exists());
+        wait_until("the instances are gone", || instances(child.id()).is_empty());
+    }
+}
+
+#[test]
+fn what_a_command_leaves_in_the_background_is_traced_to_its_end() {
+    if !can_trace() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    let script = format!(
+        "echo said; (sleep 1; setsid dd if=/dev/zero of={} bs=4k count=5 conv=fsync status=none) > /dev/null 2>&1 &",
+        file.display()
+    );
+    let report = json(&["--json", "--runs", "1", "--seconds", "3000", "--command", "--", "sh", "-c", &script]);
+    assert_eq!(events(&report, "syscalls/sys_enter_fsync"), 1);
+    // And the shell's own.
+    assert_eq!(events(&report, "syscalls/sys_enter_write"), 6);
+    assert_eq!(fs::metadata(&file).unwrap().len(), 5 * 4096);
+}
+
+#[test]
+fn a_process_that_ends_ends_its_trace() {
+    if !can_trace() {
+        return;
+    }
+    // It is killed once it is traced, or about to be.
+    let traced = |runs: &str| {
+        let mut sleeper = Command::new("sleep").arg("3000").spawn().unwrap();
+        let pid = sleeper.id().to_string();
+        let words = ["--json", "--runs", runs, "--seconds", "3000", "--scope", "device", "--pid", &pid];
+        let child = iotrace(&words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("stentor runs");
+        wait_until("it is traced", || !instances(child.id()).is_empty());
+        sleeper.kill().unwrap();
+        let output = child.wait_with_output().unwrap();
+        (output, sleeper)
+    };
+    let (output, mut sleeper) = traced("1");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    // Nobody has waited for it yet.
+    let pid = sleeper.id().to_string();
+    assert!(refusal(&["--pid", &pid]).contains(&format!("no process {pid}")));
+    sleeper.wait().unwrap();
+    let (output, mut sleeper) = traced("3");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && said.contains("give --runs 1"), "{said}");
+    sleeper.wait().unwrap();
+}
+
+#[test]
+fn two_at_a_time_see_their_own() {
+    if !can_trace() {
+        return;
+    }
+    let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let counts = ["5", "9"];
+    let start = |at: usize| {
+        let path = folders[at].path().to_str().unwrap().to_owned();
+        let words = [path.as_str(), "--json", "--runs", "1", "--count", counts[at], "--size", "4K"];
+        iotrace(&words).stdout(Stdio::piped()).spawn().expect("stentor runs")
+    };
+    let children = [start(0), start(1)];
+    for (child, count) in children.into_iter().zip([5, 9]) {
+        let output = child.wait_with_output().unwrap();
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(events(&report, "syscalls/sys_enter_fsync"), count);
+    }
+}
+
+#[test]
+fn memory_is_bounded_and_the_trace_ends_when_it_is_full() {
+    if !can_trace() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let words = [folder.path().to_str().unwrap(), "--json", "--runs", "1", "--memory-mib", "8", "--sync", "none"];
+    let report = json(&[&words[..], &["--count", "100000", "--size", "512"]].concat());
+    let writes = events(&report, "syscalls/sys_enter_pwrite64");
+    assert!((1..100_000).contains(&writes), "{writes}");
+    let warnings = report["warnings"].to_string();
+    assert!(warnings.contains(&format!("full after {writes} of 100000 operations")), "{warnings}");
+    assert!(warnings.contains("give more --memory-mib"), "{warnings}");
+    let dd = ["dd", "if=/dev/zero", "of=/dev/null", "bs=512", "count=400000000", "status=none"];
+    let words = ["--json", "--runs", "1", "--memory-mib", "8", "--seconds", "3000", "--command", "--"];
+    let report = json(&[&words[..], &dd].concat());
+    let warnings = report["warnings"].to_string();
+    assert!(warnings.contains("of 3000 s, and the trace ended there"), "{warnings}");
+    assert!(refusal(&["--memory-mib", "1048576"]).contains("more than is free"));
+}
+
+#[test]
+fn losses_by_buffer_scope_and_processors() {
+    if !can_trace() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let report = json(&["--loss", folder.path().to_str().unwrap(), "--json", "--runs", "1"]);
+    let rows = report["tables"]["loss"].as_array().unwrap();
+    // One CPU, and all of them if there are more.
+    assert!(rows.len() == 12 || rows.len() == 24, "{report}");
+    let of = |row: &Value, name: &str| row[name]["median"].as_f64().unwrap_or_else(|| panic!("{name}: {row}"));
+    for sizes in rows.chunks(3) {
+        // One load, three buffers: the smallest has lost at least as much as the greatest.
+        assert_eq!([64, 512, 4096].map(Value::from), [0, 1, 2].map(|at| sizes[at]["buffer_kib"].clone()));
+        assert!(of(&sizes[0], "lost") >= of(&sizes[2], "lost"), "{sizes:?}");
+        assert!(of(&sizes[2], "events") > 0.0, "{sizes:?}");
+    }
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
 }
 
 #[test]

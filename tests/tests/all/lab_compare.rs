@@ -68,29 +68,54 @@ fn postfix_beside_stentor() {
 fn servers_that_run_already() {
     let sink = sink("");
     let own = std::process::id();
-    let spec = format!("name=given,target={},pid={own}", sink.address);
+    let folder = tempfile::tempdir().expect("made");
+    let queue = folder.path().display().to_string();
+    let spec = format!("name=given,target={},pid={own},queue={queue}", sink.address);
     let report = compared(&["--contestant", &spec, "--no-delivery"]);
     let row = &report["tables"]["rates"][0];
     assert_eq!((row["sync"].as_str(), row["contestant"].as_str()), (Some("as it runs"), Some("given")));
     assert!(row["accepted_per_s"]["median"].as_f64() > Some(0.0) && row["delivered_per_s"].is_null(), "{row}");
     assert!(row["cpu_ms"]["median"].is_number(), "{row}");
+    assert_eq!(row["directory"], *queue);
     assert_eq!(sink.recorder.stats().transactions, 40);
+}
+
+/// A comparison without an end that has begun to deliver, on that queue.
+fn delivering(queue: &std::path::Path) -> std::process::Child {
+    let mut command = Command::new(stentor());
+    command.args(["lab", "compare", "stentor", "--messages", "100000000", "--queue"]).arg(queue).stdin(Stdio::null());
+    let running = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("runs");
+    let scratch = || std::fs::read_dir(queue).expect("is there").flatten().next().map(|entry| entry.path());
+    let log = |scratch: std::path::PathBuf| scratch.join("stentor").join("attempts.log");
+    let has_delivered = || scratch().map(log).and_then(|log| log.metadata().ok()).is_some_and(|log| log.len() > 0);
+    wait_until("mail delivered", has_delivered);
+    running
 }
 
 #[test]
 fn a_signal_stops_the_server_and_removes_its_folder() {
     let folder = tempfile::tempdir().expect("made");
-    let queue = folder.path().display().to_string();
-    let mut command = Command::new(stentor());
-    command.args(["lab", "compare", "stentor", "--queue", &queue, "--messages", "100000000"]).stdin(Stdio::null());
-    let mut running = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("runs");
-    let scratch = || std::fs::read_dir(folder.path()).expect("is there").flatten().next().map(|entry| entry.path());
-    let log = |scratch: std::path::PathBuf| scratch.join("stentor").join("attempts.log");
-    let has_delivered = || scratch().map(log).and_then(|log| log.metadata().ok()).is_some_and(|log| log.len() > 0);
-    wait_until("mail delivered", has_delivered);
+    let mut running = delivering(folder.path());
     kill_process(Pid::from_child(&running), Signal::INT).expect("it runs");
     assert!(!running.wait().expect("ends").success());
     assert!(is_empty(folder.path()), "it leaves nothing");
+}
+
+#[test]
+fn a_killed_comparison_leaves_no_server_and_no_folder() {
+    let folder = tempfile::tempdir().expect("made");
+    let mut running = delivering(folder.path());
+    running.kill().expect("it runs");
+    running.wait().expect("ends");
+    wait_until("its folder is gone", || is_empty(folder.path()));
+    // Whoever works on this queue has its folder on the command line.
+    let queue = folder.path().display().to_string();
+    let lives = || {
+        let processes = std::fs::read_dir("/proc").expect("is there").flatten();
+        let lines = processes.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
+        lines.into_iter().any(|line| String::from_utf8_lossy(&line).contains(&queue))
+    };
+    wait_until("the server has ended", || !lives());
 }
 
 #[test]

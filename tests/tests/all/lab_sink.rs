@@ -1,7 +1,7 @@
 //! `stentor lab sink` and `lab hold`: every model takes the same mail, stores hold what was answered 250, counts are exact.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -524,6 +524,59 @@ fn several_processes_hold_connections() {
     assert_eq!((&counters["transactions"], &counters["duplicates"]), (&270.into(), &0.into()));
 }
 
+/// Takes `count` connections and greets them, in turn; at the first EHLO it closes all but the first two. Serves those.
+fn closing(count: usize) -> SocketAddr {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("listens");
+    let address = listener.local_addr().expect("has one");
+    std::thread::spawn(move || {
+        let mut streams = Vec::new();
+        for _ in 0..count {
+            let (mut stream, _) = listener.accept().expect("a client");
+            stream.write_all(b"220 hello\r\n").expect("it listens");
+            streams.push(stream);
+        }
+        let mut lines = streams[0].try_clone().map(BufReader::new).expect("a handle").lines();
+        // A message over the first, one over the second, and the first again.
+        let mut second = streams[1].try_clone().map(BufReader::new).expect("a handle").lines();
+        assert!(lines.next().expect("EHLO").is_ok());
+        streams.truncate(2);
+        streams[0].write_all(b"250 hello\r\n").expect("it listens");
+        message(&mut lines, &mut streams[0]);
+        assert!(second.next().expect("EHLO").is_ok());
+        streams[1].write_all(b"250 hello\r\n").expect("it listens");
+        message(&mut second, &mut streams[1]);
+        message(&mut lines, &mut streams[0]);
+        // Until the client has gone.
+        for _ in lines {}
+    });
+    address
+}
+
+fn message(lines: &mut impl Iterator<Item = std::io::Result<String>>, stream: &mut std::net::TcpStream) {
+    for reply in ["250 sender", "250 recipient", "354 go on"] {
+        assert!(lines.next().expect("a command").is_ok());
+        stream.write_all(format!("{reply}\r\n").as_bytes()).expect("it listens");
+    }
+    assert!(lines.any(|line| line.is_ok_and(|line| line == ".")));
+    stream.write_all(b"250 taken\r\n").expect("it listens");
+}
+
+#[test]
+fn connections_that_are_lost_while_idle_cost_no_message() {
+    let address = closing(4).to_string();
+    let mut command = Command::new(stentor());
+    command.args(["lab", "hold", &address, "--connections", "4", "--opening", "1", "--messages", "3", "--active", "1"]);
+    let output = command.args(["--json", "--quiet"]).output().expect("it can be run");
+    let report: Value = serde_json::from_slice(&output.stdout).expect("a report");
+    let held = &report["tables"]["held"][0];
+    assert_eq!((&held["opened"], &held["messages"], &held["alive"]), (&4.into(), &3.into(), &2.into()), "{report}");
+    let errors = report["tables"]["errors"].as_array().expect("a table");
+    assert_eq!(
+        (&errors[0]["error"], &errors[0]["connections"]),
+        (&"closed by the server, while idle".into(), &2.into())
+    );
+}
+
 #[test]
 fn what_processes_cannot_do_together_is_refused() {
     let refused = |arguments: &[&str]| {
@@ -567,6 +620,9 @@ fn bad_input_is_refused_with_the_reason() {
         (&["127.0.0.1:0", "--store", file], "the store"),
         (&["127.0.0.1:0", "--store", file, "--store-as", "journal"], "the store"),
         (&["192.0.2.1:25"], "192.0.2.1"),
+        (&["127.0.0.1:0", "--seconds=-1"], "no time"),
+        (&["127.0.0.1:0", "--every", "0"], "more than 0"),
+        (&["127.0.0.1:0", "--runs", "3"], "serves once"),
     ] {
         let output = Command::new(stentor()).args(["lab", "sink"]).args(arguments).output().expect("it can be run");
         let text = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -356,7 +356,7 @@ fn mistakes_are_refused_with_what_to_do() {
         ("127.0.0.1:1 --size uniform:9K-1K", "wrong way"),
         ("127.0.0.1:1 --connections 0", "choose 1"),
         ("127.0.0.1:1 --rate 0", "above 0"),
-        ("127.0.0.1:1 --bind 127.0.0.9-127.0.0.2", "least first"),
+        ("127.0.0.1:1 --bind 127.0.0.9-127.0.0.2", "upwards"),
         ("127.0.0.1:1 --recipients 5 --domains 2 --recipients-per-message 6", "fewer"),
         ("127.0.0.1:1 --recipients-per-message 0", "1-"),
         ("127.0.0.1:1 --message /nowhere", "/nowhere"),

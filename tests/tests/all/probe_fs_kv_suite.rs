@@ -141,6 +141,10 @@ fn what_cannot_be_measured_is_refused_with_what_to_do() {
         (&["suite", "/nowhere/at/all"], "make it first"),
         (&["suite", &path, "--throttle", "100"], "--loop"),
         (&["suite", &path, "--page", "/nowhere/page.html"], "make it first"),
+        // Said before it is measured, which would take long.
+        (&["suite", &path, "--page", "/proc/page.html", "--runs", "1000"], "no files can be written to /proc"),
+        (&["fs", &path, "--out", "/proc/self", "--runs", "1000"], "no files can be written to /proc/self"),
+        (&["kv", &path, "--out", "/dev/null/x", "--runs", "1000"], "/dev/null/x"),
         (&["suite", "--loop", "--loop-mib", "10"], "320"),
     ] {
         let said = refused(words);

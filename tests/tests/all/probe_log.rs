@@ -277,3 +277,13 @@ fn ipc_talks_between_processes_and_between_threads() {
         assert_eq!(report["parameters"]["between"], format!("two {between}"));
     }
 }
+
+#[test]
+fn kill_nine_leaves_nothing_either() {
+    let (folder, path) = folder();
+    let words = ["log", &path, "--seconds", "3000", "--file-mib", "64", "--file", "recycled"];
+    let mut child = started(&words, folder.path());
+    kill_process(Pid::from_child(&child), Signal::KILL).unwrap();
+    child.wait().unwrap();
+    wait_until("the guardian has cleaned up", || fs::read_dir(folder.path()).into_iter().flatten().count() == 0);
+}

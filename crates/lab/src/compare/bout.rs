@@ -3,8 +3,8 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use stentor_measure::usage::{Usage, device_writes};
-use stentor_measure::{MeasureError, Stop};
+use stentor_measure::usage::Usage;
+use stentor_measure::{DeviceCounters, MeasureError, Stop};
 
 use super::running::Running;
 use crate::limit::FloorSink;
@@ -28,6 +28,9 @@ pub(super) struct Figures {
     /// Of the tree; the rest is of the whole device.
     pub tree_writes: Option<f64>,
     pub written_kib: Option<f64>,
+    pub tree_reads: Option<f64>,
+    pub read_kib: Option<f64>,
+    pub device_reads: Option<f64>,
     pub device_writes: Option<f64>,
     pub flushes: Option<f64>,
     pub syncs: Option<f64>,
@@ -49,7 +52,7 @@ pub(super) struct Bout<'a> {
 /// What is counted before and after.
 struct Counts {
     usage: Usage,
-    device: Option<(u64, Option<u64>)>,
+    device: Option<DeviceCounters>,
     syncs: Option<u64>,
 }
 
@@ -57,7 +60,7 @@ fn counts(contestant: &Running) -> Counts {
     let device = contestant.place.as_ref().and_then(|place| place.device.as_ref()).map(|device| device.number.as_str());
     // First what takes time, so that the others are of one moment.
     let syncs = contestant.syncs.as_ref().and_then(stentor_measure::usage::SyncCount::count);
-    Counts { syncs, device: device.and_then(device_writes), usage: contestant.tree.usage(device) }
+    Counts { syncs, device: device.and_then(DeviceCounters::read), usage: contestant.tree.usage(device) }
 }
 
 impl Bout<'_> {
@@ -106,15 +109,19 @@ fn cost(before: &Counts, after: &Counts, messages: f64) -> Figures {
     let less = |after: Option<u64>, before: Option<u64>| Some(after?.saturating_sub(before?) as f64 / messages);
     let (a, b) = (&after.usage, &before.usage);
     let cpu_s = a.cpu_s.zip(b.cpu_s).map(|(after, before)| after - before);
-    let flushes = |counts: &Counts| counts.device.and_then(|(_, flushes)| flushes);
+    let device = after.device.zip(before.device).map(|(after, before)| after - before);
+    let of_device = |of: fn(DeviceCounters) -> u64| Some(of(device?) as f64 / messages);
     Figures {
         cpu_ms: cpu_s.map(|seconds| seconds * 1000.0 / messages),
         memory_peak_mib: a.memory_peak_kib.map(|kib| kib as f64 / 1024.0),
         memory_pss_mib: a.memory_pss_kib.map(|kib| kib as f64 / 1024.0),
         tree_writes: less(a.writes, b.writes),
         written_kib: less(a.written_bytes, b.written_bytes).map(|bytes| bytes / 1024.0),
-        device_writes: less(after.device.map(|d| d.0), before.device.map(|d| d.0)),
-        flushes: less(flushes(after), flushes(before)),
+        tree_reads: less(a.reads, b.reads),
+        read_kib: less(a.read_bytes, b.read_bytes).map(|bytes| bytes / 1024.0),
+        device_reads: of_device(|device| device.reads),
+        device_writes: of_device(|device| device.writes),
+        flushes: of_device(|device| device.flushes),
         // No line yet is no sync yet.
         syncs: less(after.syncs, after.syncs.map(|_| before.syncs.unwrap_or(0))),
         ..Figures::default()

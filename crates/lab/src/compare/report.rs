@@ -57,11 +57,9 @@ pub(super) fn fill(report: &mut Report, rows: &[Row]) {
 }
 
 fn head(row: &Row) -> Vec<Cell> {
-    let directory =
-        row.place.as_ref().and_then(|place| place.directory.parent()?.parent().map(|p| p.display().to_string()));
     vec![
         Cell::text(file_system(row.place.as_ref())),
-        directory.map_or(Cell::Missing, Cell::text),
+        row.directory.as_ref().map_or(Cell::Missing, |directory| Cell::text(directory.display().to_string())),
         Cell::text(sync(row)),
         Cell::text(sessions(row)),
         Cell::text(row.contestant.clone()),
@@ -113,18 +111,24 @@ fn costs(rows: &[Row]) -> Table {
     columns.extend([
         Column::new("tree_writes_per_message", "writes/msg"),
         Column::new("written_kib_per_message", "KiB written/msg"),
+        Column::new("tree_reads_per_message", "reads/msg"),
+        Column::new("read_kib_per_message", "KiB read/msg"),
+        Column::new("device_reads_per_message", "device reads/msg"),
         Column::new("device_writes_per_message", "device writes/msg"),
         Column::new("device_flushes_per_message", "flushes/msg"),
         Column::new("memory_peak_mib", "peak RSS MiB"),
         Column::new("memory_pss_mib", "PSS MiB"),
     ]);
-    let title = "What the process tree wrote to its device, what the whole device completed, and memory";
+    let title = "What the process tree asked of its device, what the whole device completed, and memory";
     let mut table = Table::new("costs", title, columns);
     for row in rows {
         let mut cells = head(row);
         cells.extend([
             cell(row, 2, |f| f.tree_writes),
             cell(row, 1, |f| f.written_kib),
+            cell(row, 2, |f| f.tree_reads),
+            cell(row, 1, |f| f.read_kib),
+            cell(row, 2, |f| f.device_reads),
             cell(row, 2, |f| f.device_writes),
             cell(row, 2, |f| f.flushes),
             cell(row, 0, |f| f.memory_peak_mib),
@@ -160,8 +164,14 @@ fn warnings(report: &mut Report, rows: &[Row]) {
 
 fn chart(name: &str, title: &str, unit: &str, rows: &[Row], of: fn(&Figures) -> Option<f64>) -> Chart {
     let group = |row: &Row| {
-        let place = row.place.as_ref();
-        format!("{}, syncs {}, {}", file_system(place), sync(row), sessions(row))
+        let kind = file_system(row.place.as_ref());
+        // Two directories may be on file systems of one kind.
+        let is_other = |other: &Row| file_system(other.place.as_ref()) == kind && other.directory != row.directory;
+        let where_ = match &row.directory {
+            Some(directory) if rows.iter().any(is_other) => format!("{kind} {}", directory.display()),
+            _ => kind,
+        };
+        format!("{where_}, syncs {}, {}", sync(row), sessions(row))
     };
     let mut groups: Vec<String> = Vec::new();
     let mut names: Vec<String> = Vec::new();

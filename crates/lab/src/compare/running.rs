@@ -9,8 +9,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
+use stentor_measure::guardian::Guarded;
 use stentor_measure::usage::{Group, SyncCount, Tree, signal};
-use stentor_measure::{MeasureError, Place, Stop};
+use stentor_measure::{Guardian, MeasureError, Place, Stop};
 
 use super::definition::{Definition, Values};
 use crate::load;
@@ -37,6 +38,8 @@ pub(super) struct Running {
     stop: Vec<String>,
     child: Option<Child>,
     folder: PathBuf,
+    /// None where there is no shell.
+    _guarded: Option<Guarded>,
 }
 
 impl Running {
@@ -67,6 +70,7 @@ impl Running {
         let syncs = around.counts_syncs.then(|| SyncCount::new(folder.join("syncs")));
         let command = command(definition, with_sync, &values, group.as_ref(), syncs.as_ref());
         let child = spawn(&command, definition, folder)?;
+        let guarded = Guardian::shared().and_then(|guardian| guardian.guard(&format!("kill -9 -{}", child.id()))).ok();
         let tree = group.map_or(Tree::Processes(child.id()), Tree::Group);
         let targets = load::targets(&[values.fill(&definition.target)]).map_err(MeasureError::Refused)?;
         let mut running = Running {
@@ -78,6 +82,7 @@ impl Running {
             stop: definition.stop.iter().map(|word| values.fill(word)).collect(),
             child: Some(child),
             folder: folder.to_owned(),
+            _guarded: guarded,
         };
         running.wait_ready(definition.ready_s_max, around.stop)?;
         Ok(running)
@@ -165,6 +170,7 @@ fn given(definition: &Definition, around: &Surroundings<'_>) -> Result<Running, 
         stop: Vec::new(),
         child: None,
         folder: PathBuf::new(),
+        _guarded: None,
     };
     running.wait_ready(definition.ready_s_max, around.stop)?;
     Ok(running)

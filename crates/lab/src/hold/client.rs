@@ -62,6 +62,8 @@ pub(super) struct Client {
     body: Vec<u8>,
     /// What went wrong, and how often.
     pub errors: BTreeMap<String, u64>,
+    /// Messages that went with their connection.
+    broken: u64,
     /// Of messages, from the first command to the last reply.
     pub times_us: Histogram,
 }
@@ -81,6 +83,7 @@ impl Client {
             buffer: vec![0; READ_BYTES],
             body,
             errors: BTreeMap::new(),
+            broken: 0,
             times_us: Histogram::default(),
         })
     }
@@ -119,7 +122,10 @@ impl Client {
                 State::Connecting => "connecting",
                 State::Greeting => "before the greeting",
                 State::Idle => "while idle",
-                State::Ehlo | State::Envelope(_) | State::Body => "while sending",
+                State::Ehlo | State::Envelope(_) | State::Body => {
+                    self.broken += 1;
+                    "while sending"
+                }
             };
             self.fail(format!("{why}, {when}"));
         }
@@ -344,17 +350,9 @@ impl Client {
     pub fn send_all(&mut self, work: &Work, stop: &Stop, look: &mut dyn FnMut(u64)) -> io::Result<u64> {
         let (mut sent, mut begun, mut at) = (0_u64, 0_u64, 0);
         let mut last = Instant::now();
-        let failed_before = self.failures();
-        while !stop.is_set() {
-            let failed = self.failures() - failed_before;
-            if sent + failed >= work.messages {
-                break;
-            }
+        while !stop.is_set() && sent + self.broken < work.messages {
             let mut skipped = 0;
-            while begun < work.messages
-                && begun - sent - failed.min(begun - sent) < work.active
-                && skipped < self.held.len()
-            {
+            while begun < work.messages && begun - sent - self.broken < work.active && skipped < self.held.len() {
                 let is_idle = self.begin(at);
                 at = (at + 1) % self.held.len();
                 begun += u64::from(is_idle);

@@ -13,6 +13,7 @@ mod report;
 mod ways;
 
 use crate::address::{Sources, Targets};
+use crate::cli::FOR_EVER;
 use crate::crew::{self, share};
 use crate::error::LabError;
 use crate::output::OnceArgs;
@@ -57,8 +58,8 @@ pub struct HoldArgs {
     #[arg(long = "size", alias = "size-bytes", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..=1 << 30))]
     size_bytes: u32,
     /// Keep them for so long.
-    #[arg(long, default_value_t = 0.0)]
-    seconds: f64,
+    #[arg(long, default_value = "0", value_parser = crate::cli::seconds)]
+    seconds: Duration,
     /// The server's process: its memory, and that of its children, is in the report.
     #[arg(long)]
     pid: Option<u32>,
@@ -133,9 +134,6 @@ pub fn run_hold(args: &HoldArgs) -> Result<(), LabError> {
     if let Some(pid) = args.pid.filter(|pid| Used::of(*pid).is_none()) {
         return Err(LabError::Measure(format!("there is no process {pid}")));
     }
-    if Duration::try_from_secs_f64(args.seconds).is_err() {
-        return Err(LabError::Measure(format!("--seconds {}: no time; give seconds, as 2.5", args.seconds)));
-    }
     let room = crew::descriptors(DESCRIPTORS_SPARE);
     let processes = crew::processes(Some(u64::from(args.connections)), args.processes, room)?;
     let output = &args.output.0;
@@ -209,7 +207,7 @@ fn say_sent(progress: &mut Progress, sent: u64, args: &HoldArgs) {
 
 /// Until `--seconds` are over. `turn` is told what is left, and may take less.
 fn wait(args: &HoldArgs, stop: &Stop, mut turn: impl FnMut(Duration) -> io::Result<()>) -> io::Result<()> {
-    let end = Instant::now() + Duration::try_from_secs_f64(args.seconds).unwrap_or_default();
+    let end = Instant::now() + args.seconds.min(FOR_EVER);
     loop {
         let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() || stop.is_set() {

@@ -8,9 +8,6 @@ use stentor_measure::{Cell, Chart, Column, Report, Table};
 
 const MIB: f64 = 1_048_576.0;
 
-/// A part of the memory at a point, in octets, if it can be told.
-type Octets = fn(&Point) -> Option<u64>;
-
 /// All of it.
 pub(super) fn report(args: &HoldArgs, ways: &Ways, outcomes: &[Outcome]) -> Report {
     let mut report = Report::new("lab-hold", "Connections held");
@@ -152,9 +149,12 @@ fn memory_chart(outcomes: &[Outcome]) -> Chart {
     Chart { name: "memory".to_owned(), title: "Memory that a connection takes".to_owned(), kind }
 }
 
+/// Of what, and how many octets of it there are.
+type Part = (&'static str, fn(&Point) -> Option<u64>);
+
 /// Of what, before, and with all open: octets.
 fn memory_parts(outcome: &Outcome) -> Vec<(&'static str, u64, u64)> {
-    let parts: [(&str, Octets); 7] = [
+    let parts: [Part; 7] = [
         ("server, resident", |point| point.server.map(|used| used.resident_bytes)),
         ("server, virtual", |point| point.server.map(|used| used.virtual_bytes)),
         ("client, resident", |point| Some(point.client.resident_bytes)),
@@ -163,7 +163,7 @@ fn memory_parts(outcome: &Outcome) -> Vec<(&'static str, u64, u64)> {
         ("kernel: page tables", |point| Some(point.kernel.page_tables_bytes)),
         ("kernel: TCP buffers", |point| Some(point.kernel.tcp_buffer_bytes)),
     ];
-    let both = |(what, of): (&'static str, Octets)| Some((what, of(&outcome.before)?, of(&outcome.held)?));
+    let both = |(what, of): Part| Some((what, of(&outcome.before)?, of(&outcome.held)?));
     parts.into_iter().filter_map(both).collect()
 }
 

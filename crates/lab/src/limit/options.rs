@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use stentor_measure::Scratch;
 use stentor_measure::chart::{Kind, Series};
-use stentor_measure::output::Scratch;
 use stentor_measure::{Cell, Chart, Column, MeasureError, OutputArgs, Place, Report, Spread, Stop, Table};
 
 use super::sink::FloorSink;

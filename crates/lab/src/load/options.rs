@@ -1,6 +1,6 @@
 //! `stentor lab source`: its options, and the runs.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use super::plan::{Pipelining, Plan};
 use super::report::report;
 use super::run::run;
 use super::tally::Tally;
+use crate::address::Sources;
 use crate::output::OnceArgs;
 
 const DEFAULT_MESSAGES: u64 = 1000;
-const BINDS_MAX: u32 = 65_536;
 
 #[derive(Args, Clone, Debug)]
 pub struct SourceArgs {
@@ -188,20 +188,8 @@ pub(crate) fn targets(names: &[String]) -> Result<Vec<SocketAddr>, String> {
 
 /// `127.0.0.2-127.0.0.50`, `127.0.0.2,127.0.0.9`.
 fn binds(text: &str) -> Result<Vec<IpAddr>, String> {
-    let mut all = Vec::new();
-    let address = |text: &str| text.trim().parse::<Ipv4Addr>().map_err(|_| format!("{text} is no IPv4 address"));
-    for part in text.split(',') {
-        let (from, to) = match part.split_once('-') {
-            Some((from, to)) => (address(from)?, address(to)?),
-            None => (address(part)?, address(part)?),
-        };
-        let (from, to) = (u32::from(from), u32::from(to));
-        if from > to || to - from >= BINDS_MAX {
-            return Err(format!("{part}: give a range of at most {BINDS_MAX} addresses, the least first"));
-        }
-        all.extend((from..=to).map(|address| IpAddr::from(Ipv4Addr::from(address))));
-    }
-    Ok(all)
+    let parts = text.split(',').map(|part| part.trim().parse::<Sources>().map(|sources| sources.0));
+    Ok(parts.collect::<Result<Vec<_>, _>>()?.concat())
 }
 
 /// Sends and reports. An error if not one message was accepted.

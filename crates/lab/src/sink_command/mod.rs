@@ -16,6 +16,7 @@ use crate::behaviour::Behaviour;
 use crate::cli::{Recording, RunOptions, say};
 use crate::crew;
 use crate::error::LabError;
+use crate::output::OnceArgs;
 use crate::recorder::Mode;
 use crate::sink::engine::{Model, SinkOptions};
 use crate::sink::store::{StoreAs, StoreOptions, Sync};
@@ -24,8 +25,7 @@ use served::{Seen, Served, Total};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
-use stentor_measure::output::Picture;
-use stentor_measure::{OutputArgs, Stop};
+use stentor_measure::Stop;
 
 /// How often the end is looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -38,6 +38,7 @@ const KIB: usize = 1024;
 
 /// Options of `stentor lab sink`.
 #[derive(Args, Debug, Clone)]
+#[command(mut_arg("runs", |runs| runs.hide(true)))]
 pub struct SinkArgs {
     /// Where it listens: address:port, or a range such as 127.0.0.1-127.0.0.8:2525.
     #[arg(default_value = "127.0.0.1:2626", value_name = "ADDRESS")]
@@ -81,15 +82,8 @@ pub struct SinkArgs {
     /// So many recipients and domains are in the report: those that got most (not with `--record counters`).
     #[arg(long, default_value_t = 10)]
     pub top: usize,
-    /// Write lab-sink.json, one CSV a table and the pictures into this folder.
-    #[arg(long, value_name = "DIR")]
-    pub out: Option<PathBuf>,
-    /// Draw it, into the folder of `--out` or else the current one.
-    #[arg(long, value_enum, num_args = 0..=1, default_missing_value = "svg", value_name = "FORMAT")]
-    pub plot: Option<Picture>,
-    /// JSON lines in place of text.
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub output: OnceArgs,
 }
 
 /// `5` or `rcpt=20`.
@@ -193,6 +187,9 @@ pub fn run_sink(args: &SinkArgs) -> Result<(), LabError> {
     if let Some(place) = crew::place() {
         return many::serve(args, &options, place);
     }
+    if args.output.0.runs != 1 {
+        return Err(LabError::Measure("a sink serves once; --runs is for the source".to_owned()));
+    }
     let stop = Stop::on_signals()?;
     let mut served = Served::start(args)?;
     let addresses = served.addresses();
@@ -200,12 +197,12 @@ pub fn run_sink(args: &SinkArgs) -> Result<(), LabError> {
     let (count, more) = (addresses.len(), addresses.len().saturating_sub(ADDRESSES_SHOWN));
     let more = if more == 0 { String::new() } else { format!(" and {more} more") };
     say(&format!("SMTP at {}{more}", shown.join(", ")))?;
-    let samples = watch(&mut served, &options, args.json, &stop)?;
+    let samples = watch(&mut served, &options, args.output.0.json, &stop)?;
     let total = served.finish(args, &options)?;
     let report = report::report(args, count, &total, &samples);
-    let output = OutputArgs { runs: 1, out: args.out.clone(), plot: args.plot, json: args.json, quiet: true };
+    let output = &args.output.0;
     output.write(&report)?;
-    if args.json {
+    if output.json {
         say(&serde_json::json!({ "report": report.to_json(), "met": total.seen.met }).to_string())?;
         say(&serde_json::json!(total.seen.stats).to_string())?;
     } else {

@@ -33,7 +33,6 @@ pub fn fill(report: &mut Report, all: &[(Case, Vec<Outcome>)]) {
                 .to_owned(),
         );
     }
-    report.warnings.extend(crate::trouble::busy(&report.machine));
     let few = |(_, runs): &&(Case, Vec<Outcome>)| runs.iter().any(|run| run.cycles < FEW_CYCLES);
     if let Some((case, _)) = all.iter().find(few) {
         report.warnings.push(format!(

@@ -4,17 +4,17 @@ use std::fs::File;
 use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 
-use stentor_measure::output::Scratch;
 use stentor_measure::{MeasureError, Place, Report, Stop};
 
-use crate::iotrace::collect::function_graph::{self, Graph, Wished};
+use crate::iotrace::collect::function_graph::{Graph, Wished};
 use crate::iotrace::collect::kernel::Tracefs;
-use crate::iotrace::collect::list;
 use crate::iotrace::collect::tracer::{deadline, own_thread};
+use crate::iotrace::collect::{list, trace_cmd};
 use crate::iotrace::generate::{self, Run, Switch as _};
 use crate::iotrace::options::{Chosen, IotraceArgs};
 use crate::iotrace::program::{self, Held};
 use crate::iotrace::text::{self, Totals, report as tables};
+use crate::trouble::scratch;
 
 /// What was asked for instead of layers, if anything: done.
 pub fn instead(options: &IotraceArgs) -> Option<Result<(), MeasureError>> {
@@ -85,10 +85,13 @@ fn graph(options: &IotraceArgs) -> Result<(), MeasureError> {
         program::wait(&mut held, &roots, deadline(options.seconds), &stop);
         graph.switch(false)?;
         drop(held);
+        if stop.is_set() {
+            return Err(MeasureError::Stopped);
+        }
         return finish(options, &graph.finish()?, "a program", &[]);
     }
     let directory = options.directories.first().cloned().unwrap_or_else(|| PathBuf::from("."));
-    let scratch = Scratch::make(&directory)?;
+    let scratch = scratch(&directory)?;
     let place = Place::of(&directory).map_err(MeasureError::file(&directory))?;
     let works = options.works()?;
     let Some(work) = works.first() else {
@@ -107,9 +110,11 @@ fn through_trace_cmd(options: &IotraceArgs) -> Result<(), MeasureError> {
     if !options.command {
         return Err(MeasureError::Refused("trace-cmd traces a command: give --command -- PROGRAM".to_owned()));
     }
-    let tracefs = Tracefs::find()?;
-    let scratch = Scratch::make(&std::env::temp_dir())?;
+    let stop = Stop::on_signals().map_err(MeasureError::file("signals"))?;
+    let scratch = scratch(&std::env::temp_dir())?;
     let wished = wished(options, Vec::new());
-    let totals = function_graph::record_with_trace_cmd(&tracefs, &wished, &options.program, scratch.path())?;
+    let tracefs = Tracefs::find()?;
+    let totals =
+        trace_cmd::record(&tracefs, &wished, &options.program, scratch.path(), deadline(options.seconds), &stop)?;
     finish(options, &totals, "a command, through trace-cmd", &[])
 }

@@ -1,5 +1,6 @@
 //! How many events are lost, by size of the buffers, scope and CPUs: a load of known kind, traced as a program is, with no
-//! reading before its end, so that what does not fit is lost.
+//! reading before its end, so that what does not fit is lost. All sizes trace the same load at the same time, each in
+//! instances of its own, so that they differ in size alone.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -8,7 +9,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use stentor_measure::chart::{Kind, Line};
-use stentor_measure::output::Scratch;
 use stentor_measure::{Cell, Chart, Column, MeasureError, Place, Report, Stop, Table, repeat};
 
 use crate::iotrace::collect::kernel::Tracefs;
@@ -17,16 +17,17 @@ use crate::iotrace::collect::{Scope, Tracer, Wanted};
 use crate::iotrace::devices::Below;
 use crate::iotrace::options::IotraceArgs;
 use crate::iotrace::program::{self, Held};
+use crate::trouble::scratch;
 
 const BUFFERS_KIB: [u32; 3] = [64, 512, 4096];
 /// Writes of the load, by each of its writers.
-const WRITES: u32 = 100;
+const WRITES: u32 = 50;
 const WRITE_BYTES: u32 = 16 << 10;
-/// No load takes longer; what it has done by then is counted.
-const SECONDS_MAX: f64 = 30.0;
+/// No load takes longer, so that all of it stays within two minutes on a slow disk too; what it has done by then is counted.
+const SECONDS_MAX: f64 = 2.0;
 
 /// One measurement.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Found {
     kept: u64,
     lost: u64,
@@ -44,7 +45,7 @@ pub fn run(options: &IotraceArgs, stop: &Stop) -> Result<(), MeasureError> {
         [directory] => directory.clone(),
         _ => return Err(MeasureError::Refused("--loss is measured in one directory; name one".to_owned())),
     };
-    let scratch = Scratch::make(&directory)?;
+    let scratch = scratch(&directory)?;
     let place = Place::of(&directory).map_err(MeasureError::file(&directory))?;
     let tracefs = Tracefs::find()?;
     let below = Below::of(&place);
@@ -59,34 +60,32 @@ pub fn run(options: &IotraceArgs, stop: &Stop) -> Result<(), MeasureError> {
     let all: Vec<u32> = cpus();
     let mut choices = vec![1];
     choices.extend((all.len() > 1).then_some(all.len()));
-    for count in choices {
-        for scope in Scope::EVERY {
-            let mut points = Vec::new();
-            for buffer_kib in BUFFERS_KIB {
-                progress.part(&format!("{count} CPUs, scope {}, {buffer_kib} KiB", scope.name()));
-                let found = repeat(options.output.runs, stop, |_| {
-                    once(&tracefs, &below, scope, buffer_kib, &all[..count], scratch.path(), stop)
-                })?;
-                if stop.is_set() {
-                    return Err(MeasureError::Stopped);
-                }
-                let spread = |of: fn(&Found) -> f64, decimals| Cell::spread(found.iter().map(of), decimals);
-                table.push(vec![
-                    Cell::Count(count as u64),
-                    Cell::text(scope.name()),
-                    Cell::Count(u64::from(buffer_kib)),
-                    spread(|found| (found.kept + found.lost) as f64, 0),
-                    spread(|found| found.lost as f64, 0),
-                    spread(|found| found.percent(), 1),
-                ]);
-                let mean = found.iter().map(|found| found.percent()).sum::<f64>() / found.len().max(1) as f64;
-                points.push((f64::from(buffer_kib), mean));
-            }
-            lines.push(Line {
-                name: format!("{} on {count} CPU{}", scope.name(), if count == 1 { "" } else { "s" }),
-                points,
-            });
+    let steps: Vec<(usize, Scope)> =
+        choices.iter().flat_map(|count| Scope::EVERY.map(|scope| (*count, scope))).collect();
+    for (number, (count, scope)) in steps.iter().copied().enumerate() {
+        let of = if count == 1 { "1 CPU".to_owned() } else { format!("{count} CPUs") };
+        progress.part(&format!("{} of {}: {of}, scope {}", number + 1, steps.len(), scope.name()));
+        let runs =
+            repeat(options.output.runs, stop, |_| once(&tracefs, &below, scope, &all[..count], scratch.path(), stop))?;
+        if stop.is_set() {
+            return Err(MeasureError::Stopped);
         }
+        let mut points = Vec::new();
+        for (at, buffer_kib) in BUFFERS_KIB.into_iter().enumerate() {
+            let found: Vec<Found> = runs.iter().map(|found| found[at]).collect();
+            let spread = |of: fn(&Found) -> f64, decimals| Cell::spread(found.iter().map(of), decimals);
+            table.push(vec![
+                Cell::Count(count as u64),
+                Cell::text(scope.name()),
+                Cell::Count(u64::from(buffer_kib)),
+                spread(|found| (found.kept + found.lost) as f64, 0),
+                spread(|found| found.lost as f64, 0),
+                spread(|found| found.percent(), 1),
+            ]);
+            let mean = found.iter().map(|found| found.percent()).sum::<f64>() / found.len().max(1) as f64;
+            points.push((f64::from(buffer_kib), mean));
+        }
+        lines.push(Line { name: format!("{} on {of}", scope.name()), points });
     }
     progress.clear();
     report.tables.push(table);
@@ -120,33 +119,44 @@ fn head() -> Table {
     Table::new("loss", "Events lost", columns)
 }
 
-/// Starts the load held back, traces all of it, and counts.
+/// Starts the load held back, traces all of it with each size, and counts.
 fn once(
     tracefs: &Tracefs,
     below: &Below,
     scope: Scope,
-    buffer_kib: u32,
     cpus: &[u32],
     folder: &Path,
     stop: &Stop,
-) -> Result<Found, MeasureError> {
+) -> Result<[Found; BUFFERS_KIB.len()], MeasureError> {
     let mut held = Some(Held::start(&load(folder, cpus))?);
     let roots: Vec<i32> = held.iter().map(Held::pid).collect();
-    let wanted = Wanted {
-        scope,
-        file_systems: below.file_systems.clone(),
-        devices: below.devices.clone(),
-        threads: Threads::Tree(roots.clone()),
-        buffer_kib,
-        bytes_max: usize::MAX,
-    };
-    let mut tracer = Tracer::start(tracefs, &wanted)?;
-    tracer.switch(true)?;
+    let mut tracers = Vec::new();
+    for buffer_kib in BUFFERS_KIB {
+        let wanted = Wanted {
+            scope,
+            file_systems: below.file_systems.clone(),
+            devices: below.devices.clone(),
+            threads: Threads::Tree(roots.clone()),
+            buffer_kib,
+            // The buffers bound it.
+            memory_bytes_max: usize::MAX,
+        };
+        tracers.push(Tracer::start(tracefs, &wanted)?);
+    }
+    for tracer in &tracers {
+        tracer.switch(true)?;
+    }
     program::wait(&mut held, &roots, deadline(SECONDS_MAX), stop);
-    tracer.switch(false)?;
+    for tracer in &tracers {
+        tracer.switch(false)?;
+    }
     drop(held);
-    let trace = tracer.finish()?;
-    Ok(Found { kept: trace.events.len() as u64, lost: trace.lost_in_all() })
+    let mut found = [Found::default(); BUFFERS_KIB.len()];
+    for (tracer, found) in tracers.iter_mut().zip(&mut found) {
+        let trace = tracer.finish()?;
+        *found = Found { kept: trace.events.len() as u64, lost: trace.lost_in_all() };
+    }
+    Ok(found)
 }
 
 /// `dd` in a shell: a writer on each of the CPUs, pinned to it where `taskset` is there to pin.

@@ -28,6 +28,9 @@ const COUNT_MAX: i64 = 1_000_000;
 /// A head fits, and what a run holds in memory stays small.
 const SIZE_MIN: u64 = 32;
 const SIZE_MAX: u64 = 64 << 20;
+const MEMORY_MIB: u64 = 1024;
+/// More of what is free is not taken without being told.
+const MEMORY_SHARE: u64 = 4;
 /// What devices address at least.
 const SECTOR: u32 = 512;
 
@@ -64,7 +67,8 @@ pub struct IotraceArgs {
     /// Trace the program behind `--`, and what it starts: `--command -- dd if=/dev/zero of=x`.
     #[arg(long, requires = "program", conflicts_with_all = ["read", "loss"])]
     pub command: bool,
-    /// For --pid and --command: end after so many seconds (a command: at its end, if that is earlier).
+    /// For --pid and --command: the trace ends after so many seconds, or when all of it has ended. A command that still runs then is
+    /// ended too.
     #[arg(long, default_value_t = 5.0, value_parser = seconds)]
     pub seconds: f64,
     /// The program of --command and its arguments.
@@ -94,9 +98,10 @@ pub struct IotraceArgs {
     /// Buffer of each CPU. Too small loses events, which the report says.
     #[arg(long, default_value_t = 4096, value_parser = clap::value_parser!(u32).range(16..=4_194_304), value_name = "KIB")]
     pub buffer_kib: u32,
-    /// Memory for what is read while a program runs; the trace ends when it is full.
-    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=65_536), value_name = "MIB")]
-    pub memory_mib: u32,
+    /// Memory for the events of a run and their analysis; a trace ends when it is full. Default: 1024, at most a quarter of
+    /// what is free.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(8..=1_048_576), value_name = "MIB")]
+    pub memory_mib: Option<u32>,
     #[command(flatten)]
     pub output: OutputArgs,
 }
@@ -134,6 +139,21 @@ fn check_direct(path: Way, size: u32) -> Result<(), MeasureError> {
 }
 
 impl IotraceArgs {
+    /// Octets that a run's events may take; a refusal of more than is free.
+    pub fn memory_bytes_max(&self, free_mib: u64) -> Result<usize, MeasureError> {
+        let mib = match self.memory_mib {
+            Some(asked) if u64::from(asked) > free_mib => {
+                return Err(MeasureError::Refused(format!(
+                    "--memory-mib {asked} is more than is free ({free_mib} MiB); give less, or less to trace: fewer --seconds, a \
+                     smaller --scope or --count"
+                )));
+            }
+            Some(asked) => u64::from(asked),
+            None => MEMORY_MIB.min(free_mib / MEMORY_SHARE).max(1),
+        };
+        Ok(usize::try_from(mib << 20).unwrap_or(usize::MAX))
+    }
+
     /// All combinations of what was asked for that differ, in the order of the options.
     pub fn works(&self) -> Result<Vec<Work>, MeasureError> {
         let mut works: Vec<Work> = Vec::new();
@@ -194,6 +214,15 @@ mod tests {
         assert_eq!(many.works().unwrap().len(), 5);
         let error = args(&["--path", "direct", "--size", "700"]).works().unwrap_err();
         assert!(error.to_string().contains("multiples of 512"), "{error}");
+    }
+
+    #[test]
+    fn memory_is_bounded_by_what_is_free() {
+        let mib = |words: &[&str], free| args(words).memory_bytes_max(free).map(|bytes| bytes >> 20);
+        assert_eq!((mib(&[], 24_000).unwrap(), mib(&[], 400).unwrap(), mib(&[], 0).unwrap()), (1024, 100, 1));
+        assert_eq!(mib(&["--memory-mib", "300"], 400).unwrap(), 300);
+        let error = mib(&["--memory-mib", "500"], 400).unwrap_err().to_string();
+        assert!(error.contains("more than is free (400 MiB)"), "{error}");
     }
 
     #[test]

@@ -1,18 +1,24 @@
 //! Tracing of any program: a running process (`--pid`) or a command, with all that they start.
 //!
 //! A command is started stopped (`kill -STOP` of its own shell), so that nothing of it is missed, in a process group of its own,
-//! so that all of it can be ended. The trace is read while it runs, by this thread, into memory alone.
+//! so that all of it can be ended, by the guardian if we are killed. What it prints goes to our standard error: standard output is
+//! the report's. The trace is read while it runs, by this thread, into memory alone.
+//!
+//! A trace is over when nothing of the tree lives any more, which the kernel knows that follows it: a command that goes to the
+//! background is traced on.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
+use std::io;
+use std::os::fd::AsFd as _;
 use std::os::unix::process::CommandExt as _;
-use std::path::Path;
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, kill_process_group, waitpid};
-use stentor_measure::{MeasureError, Stop};
+use stentor_measure::guardian::Guarded;
+use stentor_measure::{Guardian, MeasureError, Stop};
 
 use crate::iotrace::collect::Tracer;
 use crate::iotrace::collect::tracer::{deadline, own_thread};
@@ -33,9 +39,9 @@ pub struct Followed {
     pub warnings: Vec<String>,
 }
 
-/// Threads of a process and of all that it has started; a refusal if there is no such process.
+/// Threads of a process and of all that it has started, ourselves and what we have started apart; a refusal if there is no such process.
 pub fn tree(pid: i32) -> Result<Vec<i32>, MeasureError> {
-    if pid <= 0 || !Path::new(&format!("/proc/{pid}")).exists() {
+    if pid <= 0 || !is_there(pid) {
         return Err(MeasureError::Refused(format!("no process {pid}; see `ps -e` for those that there are")));
     }
     let mut processes = vec![pid];
@@ -48,11 +54,15 @@ pub fn tree(pid: i32) -> Result<Vec<i32>, MeasureError> {
             Some((pid, parent(&fs::read_to_string(entry.path().join("stat")).ok()?)?))
         })
         .collect();
+    // Where it is our ancestor: we are no part of it, nor is our guardian.
+    let own = std::process::id().cast_signed();
+    let all: Vec<(i32, i32)> = all.into_iter().filter(|(child, _)| *child != own).collect();
     let mut at = 0;
     while let Some(&known) = processes.get(at) {
         processes.extend(all.iter().filter(|(_, parent)| *parent == known).map(|(pid, _)| *pid));
         at += 1;
     }
+    processes.retain(|pid| *pid != own);
     let tasks = |pid: i32| fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let threads = processes.iter().flat_map(|pid| tasks(*pid));
     Ok(threads.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
@@ -68,6 +78,21 @@ fn parent(stat: &str) -> Option<i32> {
 pub struct Held {
     child: Child,
     pid: Pid,
+    /// None where there is no shell for the guardian.
+    _guarded: Option<Guarded>,
+}
+
+/// Our standard error, as the standard output of what we run.
+pub fn own_error_output() -> Result<Stdio, MeasureError> {
+    io::stderr().as_fd().try_clone_to_owned().map(Stdio::from).map_err(MeasureError::file("standard error"))
+}
+
+/// The guardian's way to end a group.
+fn undo(group: i32) -> String {
+    format!(
+        "kill -s TERM -- -{group}; kill -s CONT -- -{group}; \
+         for t in 1 2 3 4 5; do kill -s 0 -- -{group} || break; sleep 1; done; kill -s KILL -- -{group}"
+    )
 }
 
 impl Held {
@@ -77,10 +102,13 @@ impl Held {
             .args(["-c", "kill -STOP $$; exec \"$@\"", "stentor-iotrace"])
             .args(program)
             .process_group(0)
+            .stdout(own_error_output()?)
             .spawn()
             .map_err(MeasureError::file("/bin/sh"))?;
         let pid = Pid::from_child(&child);
-        let held = Held { child, pid };
+        let guardian = Guardian::shared().ok();
+        let guarded = guardian.and_then(|guardian| guardian.guard(&undo(pid.as_raw_nonzero().get())).ok());
+        let held = Held { child, pid, _guarded: guarded };
         match waitpid(Some(pid), WaitOptions::UNTRACED) {
             Ok(Some((_, status))) if status.stopped() => Ok(held),
             _ => Err(MeasureError::Refused(format!("`{name}` could not be held back before its start"))),
@@ -131,17 +159,47 @@ pub fn wait(held: &mut Option<Held>, roots: &[i32], end: Instant, stop: &Stop) {
     if let Some(held) = held {
         held.release();
     }
-    while !is_over(held, roots, end, stop) {
+    while !is_over(held, roots, None, end, stop) {
         std::thread::sleep(Duration::from_millis(20));
     }
 }
 
-fn is_over(held: &mut Option<Held>, roots: &[i32], end: Instant, stop: &Stop) -> bool {
+/// `tree_lives`: of what the kernel follows, if it does; else the command or the process stands for all of it.
+fn is_over(held: &mut Option<Held>, roots: &[i32], tree_lives: Option<bool>, end: Instant, stop: &Stop) -> bool {
     let has_ended = match held {
-        Some(held) => held.has_ended(),
-        None => roots.first().is_none_or(|pid| !Path::new(&format!("/proc/{pid}")).exists()),
+        Some(held) => held.has_ended() && tree_lives != Some(true),
+        None => !tree_lives.unwrap_or_else(|| roots.first().is_some_and(|pid| is_there(*pid))),
     };
     has_ended || Instant::now() >= end || stop.is_set()
+}
+
+/// Whether it runs: one that has ended and that nobody has waited for does not.
+pub fn is_there(pid: i32) -> bool {
+    let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
+    // Its first thread may have ended before the others.
+    !has_ended(&stat) || fs::read_dir(format!("/proc/{pid}/task")).is_ok_and(|tasks| tasks.count() > 1)
+}
+
+/// By its state: a zombie, or dead.
+fn has_ended(stat: &str) -> bool {
+    stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(['Z', 'X']))
+}
+
+/// Threads that a running process has got since it was looked at, until there are no more: those started while it was looked
+/// at are followed too.
+pub fn catch_up(tracer: &Tracer, pid: i32, roots: &mut Vec<i32>) -> Result<(), MeasureError> {
+    const TRIES: u32 = 10;
+    for _ in 0..TRIES {
+        // One that has ended meanwhile is the trace's end, no error.
+        let all = if is_there(pid) { tree(pid).unwrap_or_default() } else { Vec::new() };
+        let fresh: Vec<i32> = all.into_iter().filter(|tid| !roots.contains(tid)).collect();
+        if fresh.is_empty() {
+            break;
+        }
+        tracer.follow(&fresh)?;
+        roots.extend(fresh);
+    }
+    Ok(())
 }
 
 /// Traces until it ends, for `seconds` at most. `held`: the command, else the process runs already.
@@ -159,13 +217,15 @@ pub fn follow(
         held.release();
     }
     let end = deadline(seconds);
-    let streamed = tracer.stream(|| is_over(&mut held, roots, end, stop));
+    let tree_lives = |tracer: &Tracer| Some(tracer.followed()?.into_iter().any(is_there));
+    let streamed = tracer.stream(|tracer| is_over(&mut held, roots, tree_lives(tracer), end, stop));
     tracer.switch(false)?;
     let traced_ns = now_ns() - before;
     let mut warnings = Vec::new();
     if !streamed? {
         warnings.push(format!(
-            "the memory for events was full after {:.1} s; give more --memory-mib, fewer --seconds or a smaller --scope",
+            "the memory for events was full after {:.1} of {seconds} s, and the trace ended there; give more \
+             --memory-mib, fewer --seconds or a smaller --scope",
             traced_ns as f64 / 1e9
         ));
     }
@@ -184,9 +244,12 @@ mod tests {
     fn a_tree_has_children_and_a_missing_process_is_refused() {
         assert_eq!(parent("12 (a b) c) S 7 12 12"), Some(7));
         assert_eq!(parent("nothing"), None);
+        assert!(has_ended("12 (a) S b) Z 7") && !has_ended("12 (a) Z b) S 7") && has_ended(""));
         let held = Held::start(&[OsString::from("true")]).unwrap();
         let threads = tree(std::process::id().cast_signed()).unwrap();
-        assert!(threads.contains(&held.pid()) && threads.contains(&own_thread()), "{threads:?}");
+        // What traces is no part of what is traced.
+        assert!(threads.contains(&held.pid()) && !threads.contains(&own_thread()), "{threads:?}");
+        assert_eq!(tree(held.pid()).unwrap(), [held.pid()]);
         let group = held.pid;
         drop(held);
         assert!(rustix::process::test_kill_process_group(group).is_err());

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use stentor_measure::output::Scratch;
+use stentor_measure::machine::memory_free_mib;
 use stentor_measure::runs::run_of;
 use stentor_measure::{MeasureError, Place, Progress, Report, Stop, repeat};
 
@@ -18,6 +18,7 @@ use crate::iotrace::loss;
 use crate::iotrace::operation::{Traced, Work};
 use crate::iotrace::options::IotraceArgs;
 use crate::iotrace::program::{self, Held};
+use crate::trouble::scratch;
 
 /// The generator's runs may not take more than this of what is free.
 const FREE_SHARE: u64 = 2;
@@ -46,6 +47,12 @@ pub fn run(options: &IotraceArgs) -> Result<(), MeasureError> {
     options.output.finish(&report)
 }
 
+/// What is kept of a run: not its events, of which no second run's may be in memory.
+fn told(traced: &Traced, progress: &mut Progress) -> Analysis {
+    progress.part(&format!("{}: making sense of {} events", traced.name, traced.trace.events.len()));
+    Analysis::of(traced)
+}
+
 /// One run of the generator for each directory, kind of work and repetition.
 fn generated(
     options: &IotraceArgs,
@@ -58,12 +65,11 @@ fn generated(
     let directories = if options.directories.is_empty() { &here[..] } else { &options.directories };
     report.parameter("count", options.count);
     parameters(report, options);
-    // A trace is large: none is kept longer than it takes to read it.
-    let mut analyses = Vec::new();
+    let mut all = Vec::new();
     // Each directory is looked at before the first is written to.
     let mut scratches = Vec::new();
     for directory in directories {
-        let scratch = Scratch::make(directory)?;
+        let scratch = scratch(directory)?;
         let place = Place::of(directory).map_err(MeasureError::file(directory))?;
         check_room(options, &place, &works)?;
         scratches.push((scratch, place));
@@ -72,16 +78,29 @@ fn generated(
     for (scratch, place) in &scratches {
         report.places.push(place.clone());
         let below = Below::of(place);
-        let wanted = wanted(options, &below, Threads::Of(vec![own_thread()]));
+        let wanted = wanted(options, &below, Threads::Of(vec![own_thread()]))?;
         let mut tracer = Tracer::start(&tracefs, &wanted)?;
         let name = name_of(place);
         for work in &works {
-            analyses.extend(repeat(options.output.runs, stop, |number| {
+            let runs = repeat(options.output.runs, stop, |number| {
                 progress.step(|| format!("{name}: {} octets, {}", work.size, run_of(number, options.output.runs)));
                 let key = u64::from(std::process::id()) << 32 | u64::from(number) << 8 | 1;
                 let run = Run { work: *work, count: options.count, key, buffer_kib: options.buffer_kib };
                 let made = generate::run(scratch.path(), &run, &mut tracer, stop)?;
-                Ok::<_, MeasureError>(Analysis::of(&Traced {
+                if is_dropped(options, number) || stop.is_set() {
+                    return Ok(None);
+                }
+                if made.operations.len() < options.count as usize {
+                    report.warnings.push(format!(
+                        "{name}, {} octets, run {}: the memory for events was full after {} of {} operations, which are in \
+                         the figures; give more --memory-mib, or a smaller --count or --scope",
+                        work.size,
+                        number.max(1),
+                        made.operations.len(),
+                        options.count
+                    ));
+                }
+                let traced = Traced {
                     name: name.clone(),
                     place: Some(place.clone()),
                     work: Some(*work),
@@ -95,11 +114,18 @@ fn generated(
                     scope: options.scope.name().to_owned(),
                     buffer_kib: options.buffer_kib,
                     missing: tracer.missing.clone(),
-                }))
-            })?);
+                };
+                Ok::<_, MeasureError>(Some(told(&traced, progress)))
+            })?;
+            all.extend(runs.into_iter().flatten());
         }
     }
-    Ok(analyses)
+    Ok(all)
+}
+
+/// The first of several: it warms up.
+fn is_dropped(options: &IotraceArgs, number: u32) -> bool {
+    number == 0 && options.output.runs > 1
 }
 
 /// The trace of a process or of a command.
@@ -133,50 +159,83 @@ fn programs(
         || options.program.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" "),
         |pid| format!("process {pid}"),
     );
-    let followed = repeat(options.output.runs, stop, |number| {
+    let mut gone = None;
+    let runs = repeat(options.output.runs, stop, |number| {
+        // A process that has ended ends the runs; those before it count.
+        if gone.is_some() || options.pid.is_some_and(|pid| !program::is_there(pid)) {
+            gone.get_or_insert(number);
+            return Ok(None);
+        }
         progress.part(&format!("{name}: {}", run_of(number, options.output.runs)));
-        let held = if options.command { Some(Held::start(&options.program)?) } else { None };
-        let roots = match (&held, options.pid) {
-            (Some(held), _) => vec![held.pid()],
-            (None, Some(pid)) => program::tree(pid)?,
-            (None, None) => Vec::new(),
-        };
-        let mut tracer = Tracer::start(&tracefs, &wanted(options, &below, Threads::Tree(roots.clone())))?;
-        let followed = program::follow(&mut tracer, &roots, held, options.seconds, stop)?;
-        let analysis = Analysis::of(&Traced {
-            name: name.clone(),
-            place: place.clone(),
-            work: None,
-            run: number.max(1),
-            trace: followed.trace,
-            operations: Vec::new(),
-            generator: followed.threads,
-            tracer: followed.tracer,
-            devices: below.devices.clone(),
-            traced_ns: followed.traced_ns,
-            scope: options.scope.name().to_owned(),
-            buffer_kib: options.buffer_kib,
-            missing: tracer.missing.clone(),
-        });
-        Ok::<_, MeasureError>((analysis, followed.warnings))
+        let traced = program(options, &tracefs, &below, &name, number, stop, &mut report.warnings)?;
+        if is_dropped(options, number) || stop.is_set() {
+            return Ok(None);
+        }
+        Ok::<_, MeasureError>(Some(told(&Traced { place: place.clone(), ..traced }, progress)))
     })?;
-    let mut analyses = Vec::new();
-    for (analysis, warnings) in followed {
-        report.warnings.extend(warnings.into_iter().map(|warning| format!("run {}: {warning}", analysis.run)));
-        analyses.push(analysis);
+    let all: Vec<_> = runs.into_iter().flatten().collect();
+    match gone {
+        Some(number) if all.is_empty() => Err(MeasureError::Refused(format!(
+            "{name} has ended after {number} run(s), the first of which is dropped; give --runs 1 to have that one"
+        ))),
+        Some(number) => {
+            report.warnings.push(format!("{name} has ended: there are {} of {} runs", number - 1, options.output.runs));
+            Ok(all)
+        }
+        None => Ok(all),
     }
-    Ok(analyses)
 }
 
-fn wanted(options: &IotraceArgs, below: &Below, threads: Threads) -> Wanted {
-    Wanted {
+/// One run of it.
+fn program(
+    options: &IotraceArgs,
+    tracefs: &Tracefs,
+    below: &Below,
+    name: &str,
+    number: u32,
+    stop: &Stop,
+    warnings: &mut Vec<String>,
+) -> Result<Traced, MeasureError> {
+    let held = if options.command { Some(Held::start(&options.program)?) } else { None };
+    let mut roots = match (&held, options.pid) {
+        (Some(held), _) => vec![held.pid()],
+        (None, Some(pid)) => program::tree(pid)?,
+        (None, None) => Vec::new(),
+    };
+    let mut tracer = Tracer::start(tracefs, &wanted(options, below, Threads::Tree(roots.clone()))?)?;
+    if let Some(pid) = options.pid {
+        program::catch_up(&tracer, pid, &mut roots)?;
+    }
+    let followed = program::follow(&mut tracer, &roots, held, options.seconds, stop)?;
+    if !is_dropped(options, number) {
+        warnings.extend(followed.warnings.into_iter().map(|warning| format!("run {}: {warning}", number.max(1))));
+    }
+    Ok(Traced {
+        name: name.to_owned(),
+        place: None,
+        work: None,
+        run: number.max(1),
+        trace: followed.trace,
+        operations: Vec::new(),
+        generator: followed.threads,
+        tracer: followed.tracer,
+        devices: below.devices.clone(),
+        traced_ns: followed.traced_ns,
+        scope: options.scope.name().to_owned(),
+        buffer_kib: options.buffer_kib,
+        missing: tracer.missing.clone(),
+    })
+}
+
+fn wanted(options: &IotraceArgs, below: &Below, threads: Threads) -> Result<Wanted, MeasureError> {
+    Ok(Wanted {
         scope: options.scope,
         file_systems: below.file_systems.clone(),
         devices: below.devices.clone(),
         threads,
         buffer_kib: options.buffer_kib,
-        bytes_max: (options.memory_mib as usize) << 20,
-    }
+        memory_bytes_max: options.memory_bytes_max(memory_free_mib())?,
+    })
 }
 
 fn parameters(report: &mut Report, options: &IotraceArgs) {

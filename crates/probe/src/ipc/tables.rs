@@ -5,7 +5,6 @@ use stentor_measure::{Cell, Column, Report, Spread, Table};
 
 use super::ends::Measured;
 use super::{Between, IpcArgs, Line, Transport};
-use crate::trouble::busy;
 
 const MIB: f64 = 1024.0 * 1024.0;
 const US: f64 = 1000.0;
@@ -35,7 +34,6 @@ pub fn report(options: &IpcArgs, lines: &[Line]) -> Report {
         "Between {between}, on one connection, one request at a time, nobody bound to a processor; TCP is 127.0.0.1 with \
          TCP_NODELAY. CPU is that of both sides. One way: the clock ends when the other side has said that it has all."
     ));
-    report.warnings.extend(busy(&report.machine));
     report
 }
 

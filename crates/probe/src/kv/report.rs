@@ -35,7 +35,6 @@ pub fn fill(report: &mut Report, all: &[(Case, Vec<Outcome>)]) {
     if report.places[0].device.is_some() {
         report.notes.push("Writes and flushes are the whole device's while it was measured.".to_owned());
     }
-    report.warnings.extend(crate::trouble::busy(&report.machine));
     let few = all.iter().find(|(_, runs)| runs.iter().any(|run| run.inserts.transactions < 10));
     if let Some((case, _)) = few {
         report.warnings.push(format!(

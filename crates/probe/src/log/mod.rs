@@ -22,7 +22,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, value_parser};
-use stentor_measure::output::Scratch;
+use stentor_measure::Scratch;
 use stentor_measure::{MeasureError, OutputArgs, Place, Progress, Report, Stop, repeat};
 
 use crate::trouble::{check_room, explain, parse_bytes, parse_seconds, scratch};
@@ -66,7 +66,7 @@ pub struct LogArgs {
     /// Only the second table.
     #[arg(long)]
     pub group_only: bool,
-    /// The committer waits so long for further records before it writes, unless all writers have handed in.
+    /// The committer that has no rule for it waits so long for further records, unless all writers have handed in.
     #[arg(long, default_value_t = 0, value_parser = value_parser!(u64).range(0..=1_000_000))]
     pub gather_us: u64,
     /// A line ends after so long; its last commit is waited for.

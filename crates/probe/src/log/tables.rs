@@ -92,7 +92,6 @@ pub fn report(options: &LogArgs, place: Place, lines: &[Line]) -> Report {
     }
     report.notes = notes(options, lines, &ways);
     report.warnings = warnings(lines);
-    report.warnings.extend(crate::trouble::busy(&report.machine));
     report
 }
 

@@ -5,7 +5,7 @@ use stentor_measure::{Cell, Column, Place, Report, Spread, Table};
 
 use super::pass::Measured;
 use super::{Line, Mode, RawArgs};
-use crate::trouble::{busy, show_bytes};
+use crate::trouble::show_bytes;
 
 const MIB: f64 = 1024.0 * 1024.0;
 const US: f64 = 1000.0;
@@ -41,7 +41,6 @@ pub fn report(options: &RawArgs, place: Place, lines: &[Line]) -> Report {
     if !has_device {
         report.notes.push("There is no block device here: all of it is memory.".to_owned());
     }
-    report.warnings.extend(busy(&report.machine));
     let cached = lines.iter().flat_map(|line| &line.runs).map(|run| run.cached).fold(0.0, f64::max);
     if cached > CACHED_MAX {
         report.warnings.push(format!(

@@ -25,7 +25,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use stentor_measure::loopfs::{Kind, LoopFs, LoopOptions, SIZE_MIB_MIN};
-use stentor_measure::{Guardian, MeasureError, OutputArgs, Place, Progress, Report, Stop};
+use stentor_measure::output::check_folder;
+use stentor_measure::{Besides, Guardian, MeasureError, OutputArgs, Place, Progress, Report, Stop};
 
 use figures::Figures;
 use parts::{Part, Parts};
@@ -92,10 +93,10 @@ pub fn run(args: &SuiteArgs) -> Result<(), MeasureError> {
     let mut progress = args.output.progress();
     let (suite, report) = measure_all(args, &stop, &mut progress)?;
     progress.clear();
+    let path = page_path(args);
+    let written = page::of(&suite, &report).and_then(|page| fs::write(&path, page).map_err(MeasureError::file(&path)));
     args.output.finish(&report)?;
-    let path = page_path(args)?;
-    let page = page::of(&suite, &report)?;
-    fs::write(&path, page).map_err(MeasureError::file(&path))?;
+    written?;
     eprintln!("the page is {}", path.display());
     match suite.failures.as_slice() {
         [] => Ok(()),
@@ -109,7 +110,8 @@ pub fn run(args: &SuiteArgs) -> Result<(), MeasureError> {
 fn measure_all(args: &SuiteArgs, stop: &Stop, progress: &mut Progress) -> Result<(Suite, Report), MeasureError> {
     check(args)?;
     let mut report = report::begin(args);
-    let guardian = Guardian::start().map_err(MeasureError::file("sh"))?;
+    let besides = Besides::begin();
+    let guardian = Guardian::shared().map_err(MeasureError::file("sh"))?;
     let loops = loops(args, &guardian, stop, progress)?;
     let mut places = Vec::new();
     for fs in &loops {
@@ -143,7 +145,7 @@ fn measure_all(args: &SuiteArgs, stop: &Stop, progress: &mut Progress) -> Result
     if let Some(report) = &ipc {
         write_part(args, "", report)?;
     }
-    if failures.len() == count {
+    if places.iter().all(|measured| measured.parts.all().next().is_none()) {
         return Err(MeasureError::Refused(failures.swap_remove(0)));
     }
     progress.part("taking the file systems away");
@@ -151,6 +153,7 @@ fn measure_all(args: &SuiteArgs, stop: &Stop, progress: &mut Progress) -> Result
     let figures = places.iter().map(|one| figures::of(&one.name, &one.place, &one.parts)).collect();
     let on_loop = args.on_loop;
     let suite = Suite { places, ipc, figures, on_loop, failures };
+    besides.end(&mut report.machine);
     report::fill(&mut report, &suite);
     Ok((suite, report))
 }
@@ -172,22 +175,21 @@ fn check(args: &SuiteArgs) -> Result<(), MeasureError> {
         }
     }
     // Before minutes of measuring, not after.
-    let path = page_path(args)?;
+    let path = page_path(args);
     let folder =
         path.parent().filter(|folder| !folder.as_os_str().is_empty()).map_or(PathBuf::from("."), PathBuf::from);
     if !folder.is_dir() {
         return Err(MeasureError::Refused(format!("{}: its folder does not exist; make it first", path.display())));
     }
-    Ok(())
+    check_folder(&folder)
 }
 
-fn page_path(args: &SuiteArgs) -> Result<PathBuf, MeasureError> {
-    if let Some(path) = &args.page {
-        return Ok(path.clone());
+fn page_path(args: &SuiteArgs) -> PathBuf {
+    match (&args.page, &args.output.out) {
+        (Some(path), _) => path.clone(),
+        (None, Some(folder)) => folder.join(PAGE_NAME),
+        (None, None) => PathBuf::from(PAGE_NAME),
     }
-    let Some(folder) = &args.output.out else { return Ok(PathBuf::from(PAGE_NAME)) };
-    fs::create_dir_all(folder).map_err(MeasureError::file(folder))?;
-    Ok(folder.join(PAGE_NAME))
 }
 
 fn loops(

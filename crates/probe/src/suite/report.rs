@@ -34,12 +34,12 @@ pub fn fill(report: &mut Report, suite: &Suite) {
     report.warnings.extend(own_warnings(suite));
 }
 
-/// Of the parts, with their place. Those of the machine's load are said once, and those of too few operations together.
+/// Of the parts, with their place; those of too few operations together.
 fn own_warnings(suite: &Suite) -> Vec<String> {
     let (mut said, mut few) = (Vec::new(), Vec::new());
     for measured in &suite.places {
         for part in measured.parts.all() {
-            for text in part.warnings.iter().filter(|text| !text.contains("the machine was busy")) {
+            for text in &part.warnings {
                 let name = format!("{} ({})", measured.name, part.name);
                 if !text.contains("fewer than") {
                     said.push(format!("{name}: {text}"));

@@ -8,8 +8,7 @@ use stentor_measure::chart::{Chart, Kind, Series, Span};
 use super::layer::Layer;
 use super::merged::{self, Merged};
 use super::people::Who;
-use super::tables;
-use super::{Analysis, Line};
+use super::{Analysis, Line, around, tables};
 
 /// Pictures of one kind of operation each are drawn for so many.
 const EACH_MAX: usize = 12;
@@ -50,12 +49,14 @@ fn layers(merged: &[Merged<'_>]) -> Chart {
     }
 }
 
-/// Labels whose numbers keep their units beside them.
+/// Labels whose numbers keep their units beside them, and that say whose figures are too low.
 fn names(merged: &[Merged<'_>]) -> Vec<String> {
-    let keep = |label: String| {
-        ["B", "KiB", "MiB"].iter().fold(label, |l, u| l.replace(&format!(" {u}"), &format!("\u{a0}{u}")))
-    };
-    merged::labels(merged).into_iter().map(keep).collect()
+    let keep = |label: String, unit: &&str| label.replace(&format!(" {unit}"), &format!("\u{a0}{unit}"));
+    let named = merged::labels(merged).into_iter().zip(merged).map(|(label, one)| {
+        let label = ["B", "KiB", "MiB"].iter().fold(label, keep);
+        if one.lost() > 0 { format!("{label} (events lost)") } else { label }
+    });
+    named.collect()
 }
 
 fn calls(merged: &[Merged<'_>]) -> Chart {
@@ -106,7 +107,7 @@ fn interference(merged: &[Merged<'_>]) -> Chart {
         name: who.name().to_owned(),
         values: merged
             .iter()
-            .map(|one| tables::shares(&one.runs.iter().map(|(a, _)| *a).collect::<Vec<_>>(), *who) / 100.0)
+            .map(|one| around::shares(&one.runs.iter().map(|(a, _)| *a).collect::<Vec<_>>(), *who) / 100.0)
             .collect(),
     });
     Chart {
@@ -135,7 +136,7 @@ fn waterfall(one: &Merged<'_>, number: usize) -> Option<Chart> {
     });
     Some(Chart {
         name: format!("waterfall-{}", number + 1),
-        title: format!("A median operation: {}", one.label()),
+        title: format!("A median operation: {}", one.title()),
         kind: Kind::Waterfall {
             unit: "us".to_owned(),
             groups: Layer::EVERY.iter().map(|layer| layer.name().to_owned()).collect(),
@@ -173,7 +174,7 @@ fn heat(one: &Merged<'_>, number: usize) -> Option<Chart> {
     };
     Some(Chart {
         name: format!("heat-{}", number + 1),
-        title: format!("Latency in the course of a run: {}", one.label()),
+        title: format!("Latency in the course of a run: {}", one.title()),
         kind: Kind::Heat {
             unit: "operations".to_owned(),
             x_unit: "ms since the first began".to_owned(),

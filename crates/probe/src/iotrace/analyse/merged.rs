@@ -19,6 +19,17 @@ impl Merged<'_> {
         format!("{}, {}", self.place, self.work)
     }
 
+    /// The label, with what makes the figures doubtful.
+    pub fn title(&self) -> String {
+        let lost = if self.lost() > 0 { " (events lost)" } else { "" };
+        format!("{}{lost}", self.label())
+    }
+
+    /// Events, in all runs.
+    pub fn lost(&self) -> u64 {
+        self.runs.iter().map(|(analysis, _)| analysis.lost_in_all()).sum()
+    }
+
     /// One figure of each run that has operations.
     pub fn each(&self, figure: impl Fn(&Analysis, &Group) -> f64) -> Vec<f64> {
         self.runs.iter().filter(|(_, group)| !group.rows.is_empty()).map(|(a, group)| figure(a, group)).collect()

@@ -6,19 +6,15 @@ use stentor_measure::{Cell, Column, Histogram, Report, Spread, Table};
 
 use super::layer::{Layer, Step};
 use super::merged::{self, Merged};
-use super::people::Who;
 use super::requests::Kind;
 use super::tally::RequestTally;
-use super::{Analysis, Group, StepTally};
-use crate::iotrace::operation::Work;
+use super::{Analysis, Group, StepTally, around};
 
 /// Exclusive times that sum to less than this share of the time measured, or to more than its inverse, are a fault.
 const SUM_TOLERANCE_PERCENT: f64 = 5.0;
 const UNATTRIBUTED_PERCENT_MAX: f64 = 10.0;
 /// Steps below this share of an operation are summed up.
 const STEP_SHARE_MIN: f64 = 0.002;
-/// Threads of a run that are named.
-const PEOPLE_MAX: usize = 12;
 /// More of the events than this come from others: said.
 const INTERFERENCE_PERCENT_MAX: f64 = 25.0;
 /// Columns of the table that has places side by side.
@@ -28,7 +24,7 @@ pub fn fill(analyses: &[Analysis], report: &mut Report) {
     let merged = merged::merge(analyses);
     if merged.iter().all(|one| one.operations() == 0) {
         report.warnings.push("no operation was seen: nothing to explain".to_owned());
-        report.tables.push(events(analyses));
+        report.tables.push(around::events(analyses));
         return;
     }
     report.tables.push(operations(&merged));
@@ -39,10 +35,10 @@ pub fn fill(analyses: &[Analysis], report: &mut Report) {
     report.tables.push(functions(&merged));
     report.tables.push(steps(&merged, "steps", STEP_SHARE_MIN));
     report.details.push(steps(&merged, "every-step", 0.0));
-    report.tables.push(interference(&merged));
-    report.tables.push(people(&merged));
-    report.tables.push(cpus(&merged));
-    report.tables.push(events(analyses));
+    report.tables.push(around::interference(&merged));
+    report.tables.push(around::people(&merged));
+    report.tables.push(around::cpus(&merged));
+    report.tables.push(around::events(analyses));
     notes(&merged, report);
 }
 
@@ -50,7 +46,7 @@ fn us(ns: f64) -> f64 {
     ns / 1000.0
 }
 
-fn percent(part: f64, whole: f64) -> f64 {
+pub fn percent(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { 100.0 * part / whole } else { 0.0 }
 }
 
@@ -58,7 +54,7 @@ fn head(merged: &Merged<'_>) -> Vec<Cell> {
     vec![Cell::text(merged.place), Cell::text(merged.work.clone())]
 }
 
-fn columns(more: &[(&'static str, &str)]) -> Vec<Column> {
+pub fn columns(more: &[(&'static str, &str)]) -> Vec<Column> {
     let first = [("place", "place"), ("work", "work")];
     first.iter().chain(more).map(|(name, title)| Column::new(*name, *title)).collect()
 }
@@ -77,9 +73,9 @@ fn operations(merged: &[Merged<'_>]) -> Table {
     let columns = columns(&[
         ("operations_per_run", "operations"),
         ("mean_us", "mean us"),
-        ("p50_us", "p50"),
-        ("p95_us", "p95"),
-        ("p99_us", "p99"),
+        ("p50_us", "p50 us"),
+        ("p95_us", "p95 us"),
+        ("p99_us", "p99 us"),
         ("sum_percent", "layers' sum %"),
         ("calls_percent", "in calls %"),
         ("unattributed_percent", "unattributed %"),
@@ -105,7 +101,7 @@ fn operations(merged: &[Merged<'_>]) -> Table {
             Cell::spread(one.each(|_, group| percent(calls(group), wall(group))), 1),
             Cell::spread(one.each(|_, group| percent(unknown(group), wall(group))), 2),
             Cell::spread(one.each(|analysis, _| analysis.events() as f64), 0),
-            Cell::Count(one.runs.iter().map(|(analysis, _)| analysis.lost_in_all()).sum()),
+            Cell::Count(one.lost()),
         ]);
         table.push(row);
     }
@@ -166,13 +162,13 @@ fn percentiles(merged: &[Merged<'_>]) -> Table {
         ("layer", "layer"),
         ("exclusive_us", "exclusive us"),
         ("inclusive_us", "inclusive us"),
-        ("p50_us", "p50"),
-        ("p95_us", "p95"),
-        ("p99_us", "p99"),
+        ("p50_us", "p50 us"),
+        ("p95_us", "p95 us"),
+        ("p99_us", "p99 us"),
         ("total_ms", "total ms"),
         ("share_percent", "share %"),
     ]);
-    let title = "Layers: exclusive is what a layer took itself, inclusive with all that it waited for";
+    let title = "Layers: exclusive is what a layer took itself (p50 and on too), inclusive with all that it waited for";
     let mut table = Table::new("layers", title, columns);
     for one in merged {
         let (sums, wall) = (one.layers(), one.wall() as f64);
@@ -210,11 +206,11 @@ fn requests(merged: &[Merged<'_>]) -> Table {
         ("request", "request"),
         ("requests_per_operation", "requests/op"),
         ("before_us", "before us"),
-        ("before_p95_us", "p95"),
+        ("before_p95_us", "p95 us"),
         ("device_us", "device us"),
-        ("device_p50_us", "p50"),
-        ("device_p95_us", "p95"),
-        ("device_p99_us", "p99"),
+        ("device_p50_us", "p50 us"),
+        ("device_p95_us", "p95 us"),
+        ("device_p99_us", "p99 us"),
         ("device_total_ms", "total ms"),
     ]);
     let title = "Requests issued during operations, by anybody: before is bio to issue, device is issue to completion";
@@ -316,9 +312,9 @@ fn steps(merged: &[Merged<'_>], name: &str, share_min: f64) -> Table {
         ("share_percent", "share %"),
         ("inclusive_us", "inclusive us/op"),
         ("mean_us", "us/call"),
-        ("p50_us", "p50"),
-        ("p95_us", "p95"),
-        ("p99_us", "p99"),
+        ("p50_us", "p50 us"),
+        ("p95_us", "p95 us"),
+        ("p99_us", "p99 us"),
         ("total_ms", "total ms"),
     ]);
     let title = "Steps: us/call and its percentiles are inclusive";
@@ -370,155 +366,6 @@ fn exclusive(group: &Group, step: &Step) -> f64 {
     us(own as f64 / group.rows.len().max(1) as f64)
 }
 
-/// Each analysis once, also where a program has several calls.
-fn traces<'a>(merged: &[Merged<'a>]) -> Vec<(String, Vec<&'a Analysis>)> {
-    let mut out: Vec<(String, Vec<&'a Analysis>)> = Vec::new();
-    let mut seen = BTreeSet::new();
-    for one in merged {
-        let fresh: Vec<&'a Analysis> =
-            one.runs.iter().map(|(a, _)| *a).filter(|a| seen.insert(std::ptr::from_ref::<Analysis>(a))).collect();
-        if !fresh.is_empty() {
-            let is_program = one.runs.iter().any(|(_, group)| !group.class.is_empty());
-            out.push((if is_program { one.place.to_owned() } else { one.label() }, fresh));
-        }
-    }
-    out
-}
-
-/// Events of a run by who they came from.
-pub fn shares(analyses: &[&Analysis], who: Who) -> f64 {
-    let all: u64 = analyses.iter().map(|one| one.events()).sum();
-    let of: u64 = analyses.iter().flat_map(|one| &one.people).filter(|p| p.who == who).map(|p| p.events).sum();
-    percent(of as f64, all as f64)
-}
-
-pub fn interfering(analyses: &[&Analysis]) -> f64 {
-    Who::EVERY.iter().filter(|who| who.interferes()).map(|who| shares(analyses, *who)).sum()
-}
-
-fn interference(merged: &[Merged<'_>]) -> Table {
-    let columns = vec![
-        Column::new("trace", "trace"),
-        Column::new("events", "events a run"),
-        Column::new("generator_percent", "generator %"),
-        Column::new("helpers_percent", "for it %"),
-        Column::new("idle_percent", "idle CPUs %"),
-        Column::new("tracer_percent", "tracer %"),
-        Column::new("others_percent", "others %"),
-        Column::new("interference_percent", "interference %"),
-        Column::new("others_cpu_percent", "others' CPU %"),
-    ];
-    let title = "Events by who they came from; interference is the tracer's and others'";
-    let mut table = Table::new("interference", title, columns);
-    for (label, analyses) in traces(merged) {
-        let mut row = vec![Cell::text(label), Cell::spread(analyses.iter().map(|one| one.events() as f64), 0)];
-        row.extend(Who::EVERY.map(|who| Cell::spread(analyses.iter().map(|one| shares(&[one], who)), 1)));
-        row.push(Cell::spread(analyses.iter().map(|one| interfering(&[one])), 1));
-        let ran = |one: &Analysis| {
-            let sum = |which: &dyn Fn(Who) -> bool| -> f64 {
-                one.people.iter().filter(|person| which(person.who)).map(|person| person.ran as f64).sum()
-            };
-            percent(sum(&Who::interferes), sum(&|_| true))
-        };
-        row.push(Cell::spread(analyses.iter().map(|one| ran(one)), 1));
-        table.push(row);
-    }
-    table
-}
-
-fn people(merged: &[Merged<'_>]) -> Table {
-    let columns = vec![
-        Column::new("trace", "trace"),
-        Column::new("who", "who"),
-        Column::new("thread", "threads named"),
-        Column::new("events_per_run", "events a run"),
-        Column::new("share_percent", "share %"),
-        Column::new("cpu_ms_per_run", "CPU ms a run"),
-    ];
-    let mut table = Table::new("processes", "Events by thread", columns);
-    for (label, analyses) in traces(merged) {
-        let all: u64 = analyses.iter().map(|one| one.events()).sum();
-        let runs = analyses.len().max(1) as f64;
-        let mut sums: BTreeMap<(Who, &str), (u64, u64)> = BTreeMap::new();
-        for person in analyses.iter().flat_map(|one| &one.people) {
-            let sum = sums.entry((person.who, &person.name)).or_default();
-            sum.0 += person.events;
-            sum.1 += person.ran;
-        }
-        let mut sums: Vec<_> = sums.into_iter().collect();
-        sums.sort_by_key(|(_, (events, _))| std::cmp::Reverse(*events));
-        for ((who, name), (events, ran)) in sums.into_iter().take(PEOPLE_MAX) {
-            table.push(vec![
-                Cell::text(label.clone()),
-                Cell::text(who.name()),
-                Cell::text(name),
-                Cell::Number(events as f64 / runs, 0),
-                Cell::Number(percent(events as f64, all as f64), 1),
-                Cell::Number(ran as f64 / runs / 1e6, 2),
-            ]);
-        }
-    }
-    table
-}
-
-fn cpus(merged: &[Merged<'_>]) -> Table {
-    let columns = vec![
-        Column::new("trace", "trace"),
-        Column::new("cpu", "CPU"),
-        Column::new("events_per_run", "events a run"),
-        Column::new("share_percent", "share %"),
-        Column::new("lost_per_run", "lost a run"),
-    ];
-    let mut table = Table::new("cpus", "Events by CPU", columns);
-    for (label, analyses) in traces(merged) {
-        let count = analyses.iter().map(|one| one.by_cpu.len().max(one.lost.len())).max().unwrap_or(0);
-        let all: u64 = analyses.iter().map(|one| one.events()).sum();
-        let runs = analyses.len().max(1) as f64;
-        for cpu in 0..count {
-            let events: u64 = analyses.iter().filter_map(|one| one.by_cpu.get(cpu)).sum();
-            let lost: u64 = analyses.iter().filter_map(|one| one.lost.get(cpu)).sum();
-            table.push(vec![
-                Cell::text(label.clone()),
-                Cell::text(cpu.to_string()),
-                Cell::Number(events as f64 / runs, 0),
-                Cell::Number(percent(events as f64, all as f64), 1),
-                Cell::Number(lost as f64 / runs, 1),
-            ]);
-        }
-    }
-    table
-}
-
-/// What was seen at all, also without an operation.
-fn events(analyses: &[Analysis]) -> Table {
-    let columns = columns(&[("event", "event"), ("events_per_run", "a run"), ("share_percent", "share %")]);
-    let mut table = Table::new("events", "Events by kind", columns);
-    let mut groups: Vec<(&str, Option<Work>)> = Vec::new();
-    for one in analyses {
-        let group = (one.name.as_str(), one.work);
-        if !groups.contains(&group) {
-            groups.push(group);
-        }
-    }
-    for (name, work) in groups {
-        let runs: Vec<&Analysis> =
-            analyses.iter().filter(|one| (one.name.as_str(), one.work) == (name, work)).collect();
-        let kinds: BTreeSet<&String> = runs.iter().flat_map(|one| one.kinds.keys()).collect();
-        let all: u64 = runs.iter().map(|one| one.events()).sum();
-        for kind in kinds {
-            let counts = runs.iter().map(|one| one.kinds.get(kind).copied().unwrap_or(0) as f64);
-            table.push(vec![
-                Cell::text(name),
-                Cell::text(work.as_ref().map_or_else(String::new, merged::in_full)),
-                Cell::text(kind.as_str()),
-                Cell::spread(counts.clone(), 0),
-                Cell::Number(percent(counts.sum(), all as f64), 1),
-            ]);
-        }
-    }
-    table
-}
-
 fn notes(merged: &[Merged<'_>], report: &mut Report) {
     for one in merged.iter().filter(|one| one.operations() > 0) {
         let (sums, wall) = (one.layers(), one.wall() as f64);
@@ -532,9 +379,10 @@ fn notes(merged: &[Merged<'_>], report: &mut Report) {
             .map(|(layer, share)| format!("{} {share:.0} %", layer.name()))
             .collect();
         let mean = us(wall / one.operations().max(1) as f64);
-        let interference = interfering(&one.runs.iter().map(|(a, _)| *a).collect::<Vec<_>>());
+        let interference = around::interfering(&one.runs.iter().map(|(a, _)| *a).collect::<Vec<_>>());
+        let lost = if one.lost() > 0 { format!("; {} events LOST: too low", one.lost()) } else { String::new() };
         report.notes.push(format!(
-            "{}: {mean:.0} us a time, of it {}; interference {interference:.0} % of the events",
+            "{}: {mean:.0} us a time, of it {}; interference {interference:.0} % of the events{lost}",
             one.label(),
             parts.join(", ")
         ));

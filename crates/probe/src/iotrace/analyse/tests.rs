@@ -532,6 +532,10 @@ fn a_report_has_every_table_and_chart_and_marks_what_is_doubtful() {
     let issues = json["tables"]["events"].as_array().unwrap().iter().find(|row| row["event"] == "block/block_rq_issue");
     assert_eq!(issues.unwrap()["events_per_run"]["median"], 2.0);
     let charts: Vec<&str> = report.charts.iter().map(|chart| chart.name.as_str()).collect();
+    assert!(report.notes[0].contains("6 events LOST"), "{:?}", report.notes);
+    let drawn: Vec<String> = report.charts.iter().map(|chart| format!("{chart:?}")).collect();
+    let marked: Vec<bool> = drawn.iter().map(|chart| chart.contains("(events lost)")).collect();
+    assert_eq!(marked, [true; 5], "each picture says so");
     assert_eq!(charts, ["layers", "calls", "interference", "waterfall-1", "heat-1"]);
     let mut empty = Report::new("t", "t");
     present(&[], &mut empty);

@@ -1,22 +1,35 @@
-//! The function graph: every kernel function of chosen threads, as text for [`crate::iotrace::text`]. Directly through tracefs, in
-//! an instance of our own, or through `trace-cmd record` and `trace-cmd report`.
+//! The function graph: every kernel function of chosen threads, as text for [`crate::iotrace::text`].
+//!
+//! Where: in an instance of our own, if the kernel lets an instance have this tracer (6.11 and later); else in the top buffer,
+//! if nobody uses that. What functions and how deep (`set_graph_function`, `max_graph_depth`) there is once for all users, so
+//! that we refuse where somebody else uses the tracer, and put all of it back at the end ([`Setting`]). Threads are chosen by
+//! `set_ftrace_pid`; with `function-fork` their children are in it too.
 //!
 //! Its cost is a thousand times that of tracepoints, which is why functions, depth and threads are limited.
 
 use std::fs::{self, File};
-use std::io::{self, BufReader};
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::io::BufReader;
+use std::sync::Arc;
 
-use stentor_measure::MeasureError;
+use stentor_measure::{Guardian, MeasureError};
 
-use crate::iotrace::collect::guard::{self, Guard};
-use crate::iotrace::collect::instance::Instance;
+use crate::iotrace::collect::instance::{Folder, Instance, sweep};
 use crate::iotrace::collect::kernel::Tracefs;
+use crate::iotrace::collect::setting::{Setting, value_of};
 use crate::iotrace::generate::Switch;
 use crate::iotrace::text::{self, Totals};
 
-const TRACER: &str = "function_graph";
+pub const TRACER: &str = "function_graph";
+/// Columns that the reader needs, and what would change the meaning of durations.
+const OPTIONS: [&str; 7] = [
+    "funcgraph-tail",
+    "funcgraph-abstime",
+    "funcgraph-proc",
+    "funcgraph-duration",
+    "funcgraph-cpu",
+    "funcgraph-irqs",
+    "sleep-time",
+];
 
 /// What is followed.
 #[derive(Clone, Debug)]
@@ -30,11 +43,11 @@ pub struct Wished {
     pub buffer_kib: u32,
 }
 
-/// Why the kernel does not do it; the refusal says what to do.
+/// Why the kernel does not do it, or not now; the refusal says what to do.
 pub fn available(tracefs: &Tracefs) -> Result<(), String> {
     let tracers = tracefs.tracers();
     if tracers.iter().any(|tracer| tracer == TRACER) {
-        return Ok(());
+        return unused(tracefs);
     }
     Err(format!(
         "this kernel has no {TRACER} tracer (it has: {}); it is built with CONFIG_FUNCTION_GRAPH_TRACER. Use --collector \
@@ -43,51 +56,137 @@ pub fn available(tracefs: &Tracefs) -> Result<(), String> {
     ))
 }
 
-/// What `trace-cmd record -p function_graph` lacks here.
-pub fn trace_cmd_available(tracefs: &Tracefs) -> Result<(), String> {
-    let has = Command::new("trace-cmd").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
-    if has.is_err() {
-        return Err("trace-cmd is not installed (package trace-cmd); or use --collector tracefs".to_owned());
+/// The tracer and its filters: there is one set of these for all instances.
+fn unused(tracefs: &Tracefs) -> Result<(), String> {
+    let top = top(tracefs);
+    let instances = fs::read_dir(tracefs.root.join("instances")).into_iter().flatten().flatten();
+    let others = instances.map(|entry| Folder { path: entry.path() });
+    for folder in std::iter::once(top.clone()).chain(others) {
+        if folder.read("current_tracer").is_ok_and(|tracer| tracer.trim() == TRACER) {
+            return Err(in_use(&folder, "current_tracer", TRACER, "echo nop"));
+        }
     }
-    available(tracefs)
+    let functions = top.read("set_graph_function").unwrap_or_default();
+    // Empty it says `#### all functions enabled ####`.
+    match functions.lines().find(|line| !line.starts_with('#')) {
+        Some(function) => Err(in_use(&top, "set_graph_function", function, "echo")),
+        None => Ok(()),
+    }
 }
 
-/// The tracer in an instance of our own; off and away with the value.
+/// The top buffer, for kernels that have the tracer in no other.
+pub fn top_unused(tracefs: &Tracefs) -> Result<(), String> {
+    let top = top(tracefs);
+    for (name, idle, undo) in
+        [("current_tracer", "nop", "echo nop"), ("events/enable", "0", "echo 0"), ("set_ftrace_pid", "no pid", "echo")]
+    {
+        let state = top.read(name).unwrap_or_else(|_| idle.to_owned());
+        if state.trim() != idle {
+            return Err(in_use(&top, name, state.lines().next().unwrap_or_default(), undo));
+        }
+    }
+    Ok(())
+}
+
+fn in_use(folder: &Folder, name: &str, state: &str, undo: &str) -> String {
+    let path = folder.path.join(name);
+    format!(
+        "somebody else is tracing: {} has `{state}`; wait for that to end (`fuser -v` of its folder), or switch off what was \
+         left: {undo} > {}",
+        path.display(),
+        path.display()
+    )
+}
+
+fn top(tracefs: &Tracefs) -> Folder {
+    Folder { path: tracefs.root.clone() }
+}
+
+/// The tracer, on threads; all is as it was before with the end of the value.
 #[derive(Debug)]
 pub struct Graph {
-    // Before the guard, so that it finds nothing to do.
-    instance: Instance,
-    _guard: Guard,
+    /// Of the instance, or the top one.
+    folder: Folder,
+    /// In the order in which they were changed.
+    settings: Vec<Setting>,
+    guardian: Arc<Guardian>,
+    // After the settings, some of which are in it.
+    _instance: Option<Instance>,
 }
 
 impl Graph {
     pub fn start(tracefs: &Tracefs, wished: &Wished) -> Result<Graph, MeasureError> {
+        sweep(tracefs);
         available(tracefs).map_err(MeasureError::Refused)?;
-        guard::sweep(&tracefs.root);
-        let mut guard = Guard::start().map_err(MeasureError::file("/bin/sh"))?;
-        let instance = Instance::make(tracefs, &mut guard, wished.buffer_kib)?;
+        let guardian = Guardian::shared().map_err(MeasureError::file("sh"))?;
+        // Before an instance is made: Linux 6.1 then takes the top buffer for one that has been given its size, too.
+        let top_size = top(tracefs).read("buffer_size_kb")?;
+        let instance = Instance::make(tracefs, &guardian, wished.buffer_kib)?;
+        let tracers = instance.folder.read("available_tracers")?;
+        let mut graph = if tracers.split_whitespace().any(|tracer| tracer == TRACER) {
+            let folder = instance.folder.clone();
+            Graph { folder, settings: Vec::new(), guardian, _instance: Some(instance) }
+        } else {
+            drop(instance);
+            top_unused(tracefs).map_err(MeasureError::Refused)?;
+            let mut graph = Graph { folder: top(tracefs), settings: Vec::new(), guardian, _instance: None };
+            graph.replace("tracing_on", "0")?;
+            // Sizes that differ by CPU are somebody's choice.
+            if !top_size.starts_with('X') {
+                let (size, old) = (wished.buffer_kib.to_string(), value_of(&top_size));
+                graph.settings.push(Setting::change(&graph.guardian, &graph.folder, "buffer_size_kb", &size, &old)?);
+            }
+            graph
+        };
+        graph.choose(&top(tracefs), wished)?;
+        Ok(graph)
+    }
+
+    fn replace(&mut self, name: &str, value: &str) -> Result<(), MeasureError> {
+        self.settings.push(Setting::replace(&self.guardian, &self.folder, name, value)?);
+        Ok(())
+    }
+
+    /// Threads, functions, depth and columns; the tracer itself last.
+    fn choose(&mut self, top: &Folder, wished: &Wished) -> Result<(), MeasureError> {
+        self.replace("options/function-fork", "1")?;
         let threads: Vec<String> = wished.threads.iter().map(i32::to_string).collect();
-        instance.write("options/function-fork", "1")?;
-        instance.write("set_ftrace_pid", &threads.join("\n"))?;
+        self.settings.push(Setting::change(&self.guardian, &self.folder, "set_ftrace_pid", &threads.join("\n"), "")?);
         if !wished.functions.is_empty() {
-            instance.write("set_graph_function", &wished.functions.join("\n"))?;
+            self.settings.push(Setting::change(&self.guardian, top, "set_graph_function", "", "")?);
+            for function in &wished.functions {
+                // A name is complete, and refused if it is not one, with its line end.
+                top.append("set_graph_function", &format!("{function}\n")).map_err(|error| match error {
+                    MeasureError::Refused(why) => MeasureError::Refused(format!("--functions {function}: {why}")),
+                    other => other,
+                })?;
+            }
         }
-        // Only kernels from 6.12 on have it in an instance.
-        let _ = instance.write("max_graph_depth", &wished.depth_max.to_string());
-        instance.write("current_tracer", TRACER)?;
-        for option in ["funcgraph-tail", "funcgraph-abstime", "funcgraph-proc", "funcgraph-duration", "funcgraph-cpu"] {
-            let _ = instance.write(&format!("options/{option}"), "1");
+        if wished.depth_max > 0 {
+            self.settings.push(Setting::replace(
+                &self.guardian,
+                top,
+                "max_graph_depth",
+                &wished.depth_max.to_string(),
+            )?);
         }
-        Ok(Graph { instance, _guard: guard })
+        for option in OPTIONS {
+            let name = format!("options/{option}");
+            // Not every kernel has all.
+            if self.folder.read(&name).is_ok() {
+                self.replace(&name, "1")?;
+            }
+        }
+        self.replace("current_tracer", TRACER)
     }
 
     /// What has been traced, with tracing off.
     pub fn finish(&self) -> Result<Totals, MeasureError> {
-        let path = self.instance.path().join("trace");
+        let path = self.folder.path.join("trace");
         let file = File::open(&path).map_err(MeasureError::file(&path))?;
         let mut totals = text::read(BufReader::new(file)).map_err(MeasureError::file(&path))?;
-        for cpu in self.instance.cpus() {
-            let lost = self.instance.stats(cpu).lost;
+        for cpu in self.folder.cpus() {
+            let lost = self.folder.stats(cpu).lost;
             if lost > 0 {
                 totals.lost.insert(u32::from(cpu), lost);
             }
@@ -98,66 +197,29 @@ impl Graph {
 
 impl Switch for Graph {
     fn clear(&mut self) -> Result<(), MeasureError> {
-        self.instance.clear()
+        self.folder.clear()
     }
 
     fn switch(&self, on: bool) -> Result<(), MeasureError> {
-        self.instance.switch(on)
+        self.folder.write("tracing_on", if on { "1" } else { "0" })
     }
 
     /// It stays in the buffer to the end: reading text costs too much in between.
     fn drain(&mut self) -> Result<usize, MeasureError> {
         Ok(0)
     }
+
+    fn is_full(&self) -> bool {
+        false
+    }
 }
 
 impl Drop for Graph {
     fn drop(&mut self) {
-        let _ = self.instance.switch(false);
-        let _ = self.instance.write("current_tracer", "nop");
-    }
-}
-
-/// Through trace-cmd, in an instance of its own too (`-B`), for a command.
-pub fn record_with_trace_cmd(
-    tracefs: &Tracefs,
-    wished: &Wished,
-    program: &[std::ffi::OsString],
-    folder: &Path,
-) -> Result<Totals, MeasureError> {
-    trace_cmd_available(tracefs).map_err(MeasureError::Refused)?;
-    let data = folder.join("trace.dat");
-    let report = folder.join("report.txt");
-    let mut record = Command::new("trace-cmd");
-    record.arg("record").args(["-q", "-F", "-c", "-o"]).arg(&data).args(["-b", &wished.buffer_kib.to_string()]);
-    for function in &wished.functions {
-        record.args(["-g", function]);
-    }
-    if wished.depth_max > 0 {
-        record.args(["--max-graph-depth", &wished.depth_max.to_string()]);
-    }
-    record.args(["-p", TRACER]).args(program);
-    run(&mut record)?;
-    let out = File::create(&report).map_err(MeasureError::file(&report))?;
-    run(Command::new("trace-cmd").args(["report", "-i"]).arg(&data).stdout(out))?;
-    let totals = File::open(&report).and_then(|file| text::read(BufReader::new(file)));
-    let _ = fs::remove_file(&data);
-    totals.map_err(MeasureError::file(&report))
-}
-
-fn run(command: &mut Command) -> Result<(), MeasureError> {
-    let output = command.stderr(Stdio::piped()).spawn().and_then(std::process::Child::wait_with_output);
-    match output {
-        Ok(output) if output.status.success() => Ok(()),
-        Ok(output) => Err(MeasureError::Refused(format!(
-            "trace-cmd ended with {}: {}",
-            output.status,
-            String::from_utf8_lossy(&output.stderr).trim()
-        ))),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            Err(MeasureError::Refused("trace-cmd is not installed (package trace-cmd)".to_owned()))
+        let _ = self.switch(false);
+        while let Some(setting) = self.settings.pop() {
+            drop(setting);
         }
-        Err(source) => Err(MeasureError::File { path: "trace-cmd".into(), source }),
     }
 }
 
@@ -165,20 +227,50 @@ fn run(command: &mut Command) -> Result<(), MeasureError> {
 mod tests {
     use super::*;
 
-    /// A folder that looks like a tracefs with these tracers.
-    fn fake(tracers: &str) -> (tempfile::TempDir, Tracefs) {
+    /// A folder that looks like a tracefs.
+    fn fake(files: &[(&str, &str)]) -> (tempfile::TempDir, Tracefs) {
         let folder = tempfile::tempdir().unwrap();
-        fs::write(folder.path().join("available_tracers"), tracers).unwrap();
+        for (name, text) in files {
+            let path = folder.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
         let root = folder.path().to_owned();
         (folder, Tracefs { root })
     }
 
+    const IDLE: [(&str, &str); 5] = [
+        ("available_tracers", "blk function_graph function nop\n"),
+        ("current_tracer", "nop\n"),
+        ("set_graph_function", "#### all functions enabled ####\n"),
+        ("set_ftrace_pid", "no pid\n"),
+        ("events/enable", "0\n"),
+    ];
+
     #[test]
     fn a_kernel_without_the_tracer_is_told() {
-        let (_folder, tracefs) = fake("blk nop\n");
+        let (_folder, tracefs) = fake(&[("available_tracers", "blk nop\n")]);
         let reason = available(&tracefs).unwrap_err();
         assert!(reason.contains("it has: blk, nop") && reason.contains("CONFIG_FUNCTION_GRAPH_TRACER"), "{reason}");
-        let (_folder, tracefs) = fake("blk function_graph function nop\n");
-        assert_eq!(available(&tracefs), Ok(()));
+        let (_folder, tracefs) = fake(&IDLE);
+        assert_eq!((available(&tracefs), top_unused(&tracefs)), (Ok(()), Ok(())));
+    }
+
+    #[test]
+    fn what_somebody_else_uses_is_not_touched() {
+        for (name, text, hint) in [
+            ("current_tracer", "function_graph\n", "echo nop > "),
+            ("instances/theirs/current_tracer", "function_graph\n", "instances/theirs/current_tracer"),
+            ("set_graph_function", "vfs_write\n", "has `vfs_write`"),
+        ] {
+            let (_folder, tracefs) = fake(&[&IDLE[..], &[(name, text)]].concat());
+            let reason = available(&tracefs).unwrap_err();
+            assert!(reason.contains(hint) && reason.contains("somebody else"), "{reason}");
+        }
+        for (name, text) in [("current_tracer", "function\n"), ("events/enable", "X\n"), ("set_ftrace_pid", "12\n")] {
+            let (_folder, tracefs) = fake(&[&IDLE[..], &[(name, text)]].concat());
+            assert_eq!(available(&tracefs), Ok(()), "an instance of our own does");
+            assert!(top_unused(&tracefs).unwrap_err().contains(name));
+        }
     }
 }

@@ -142,9 +142,12 @@ pub fn explained(path: &Path, error: std::io::Error) -> MeasureError {
         ErrorKind::OutOfMemory => "no memory for the buffers: give a smaller --buffer-kib",
         ErrorKind::ResourceBusy => "somebody else uses it: see `fuser -v` of it, or wait for the other trace to end",
         ErrorKind::StorageFull => "no room for another instance: remove those of others in instances/",
+        ErrorKind::NotFound if path.ends_with("set_graph_function") => {
+            "this kernel cannot choose functions: give --functions ''"
+        }
         ErrorKind::NotFound => "this kernel does not have it",
         ErrorKind::InvalidInput if path.ends_with("set_graph_function") => {
-            "none of --functions is one that can be traced; see available_filter_functions"
+            "it is no function that can be traced here; see available_filter_functions"
         }
         _ => return MeasureError::File { path: path.to_owned(), source: error },
     };

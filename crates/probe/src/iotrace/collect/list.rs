@@ -2,8 +2,8 @@
 
 use stentor_measure::{Cell, Column, MeasureError, Table};
 
-use crate::iotrace::collect::function_graph;
 use crate::iotrace::collect::kernel::{Circumstances, Tracefs};
+use crate::iotrace::collect::{function_graph, trace_cmd};
 use crate::iotrace::options::Chosen;
 
 /// One of them.
@@ -39,7 +39,7 @@ pub fn collectors() -> Vec<Collector> {
             chosen: Chosen::TraceCmd,
             name: "trace-cmd",
             sees: "the same, recorded by trace-cmd",
-            works: with(function_graph::trace_cmd_available),
+            works: with(trace_cmd::works),
         },
     ]
 }
@@ -78,9 +78,32 @@ pub fn choose(asked: Chosen) -> Result<Chosen, MeasureError> {
         }
         match collector.works {
             Ok(()) => return Ok(collector.chosen),
-            Err(reason) => refusals.push(format!("{}: {reason}", collector.name)),
+            Err(reason) => refusals.push((collector.name, reason)),
         }
     }
     let what = if asked == Chosen::Auto { "no collector works here" } else { "this collector does not work here" };
-    Err(MeasureError::Refused(format!("{what}; {}", refusals.join("; "))))
+    // What all of them lack is said once.
+    let said = match common(&refusals) {
+        Some(reason) => reason.to_owned(),
+        None => refusals.iter().map(|(name, reason)| format!("{name}: {reason}")).collect::<Vec<_>>().join("; "),
+    };
+    Err(MeasureError::Refused(format!("{what}; {said}")))
+}
+
+/// The reason, if it is the same one for all.
+fn common<'a>(refusals: &'a [(&str, String)]) -> Option<&'a str> {
+    let (_, first) = refusals.first()?;
+    refusals.iter().all(|(_, reason)| reason == first).then_some(first)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_that_all_have_is_said_once() {
+        let of = |reasons: [&str; 2]| reasons.map(|reason| ("name", reason.to_owned()));
+        assert_eq!(common(&of(["not mounted", "not mounted"])), Some("not mounted"));
+        assert_eq!(common(&of(["not mounted", "no tracer"])), None);
+    }
 }

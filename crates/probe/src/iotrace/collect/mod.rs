@@ -4,22 +4,23 @@
 //! |---|---|---|
 //! | tracefs (`tracefs`) | tracepoints, in an instance of its own | root, tracefs |
 //! | function graph (`function_graph`) | every kernel function of the chosen threads | a kernel with that tracer |
-//! | trace-cmd (`function_graph`) | the same, through `trace-cmd record` | and trace-cmd |
+//! | trace-cmd (`trace_cmd`) | the same, through `trace-cmd record` | and trace-cmd |
 //! | file (`crate::iotrace::text`) | what a `trace-cmd report` says | nothing |
 //!
 //! Within tracefs: `kernel` finds it and says why not, `choice` says which events, `instance` owns a folder in it that
-//! a guard process (`guard`) takes away if we die, `format` and `page` read bytes (pure), `decode` merges the CPUs'
+//! goes if we die, `setting` changes a file that others see too and puts it back, `format` and `page` read bytes (pure), `decode` merges the CPUs'
 //! pages into a trace, `tracer` switches on and off and drains.
 
 pub mod choice;
 pub mod decode;
 pub mod format;
 pub mod function_graph;
-pub mod guard;
 pub mod instance;
 pub mod kernel;
 pub mod list;
 pub mod page;
+pub mod setting;
+pub mod trace_cmd;
 pub mod tracer;
 
 pub use choice::{FileSystem, Scope};

@@ -5,20 +5,20 @@
 //! is a filter on each of these events; for a program and the children that it will have it is a second instance on the
 //! same clock, whose threads the kernel follows through forks (`set_event_pid`, `event-fork`).
 //!
-//! Promise: what is switched on goes off and away with the value, by the guard if we are killed. Nothing is read while
-//! the generator's operations run; a program's trace is read while it runs, and only into memory.
+//! Promise: what is switched on goes off and away with the value, by the guardian if we are killed. Nothing is read while
+//! the generator's operations run; a program's trace is read while it runs, into memory alone and into no more than it may take.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use stentor_measure::MeasureError;
+use stentor_measure::{Guardian, MeasureError};
 
 use crate::iotrace::collect::choice::{self, Choice, FileSystem, Scope};
 use crate::iotrace::collect::decode::{self, Decoder, Stream};
 use crate::iotrace::collect::format::page_layout;
-use crate::iotrace::collect::guard::{self, Guard};
-use crate::iotrace::collect::instance::{Instance, Pages};
+use crate::iotrace::collect::instance::{Instance, Pages, sweep};
 use crate::iotrace::collect::kernel::Tracefs;
 use crate::iotrace::event::Trace;
 
@@ -47,21 +47,23 @@ pub struct Wanted {
     pub threads: Threads,
     /// Per CPU.
     pub buffer_kib: u32,
-    /// Of pages kept in memory.
-    pub bytes_max: usize,
+    /// Memory that all of the trace may take, with the events made of it and their analysis.
+    pub memory_bytes_max: usize,
 }
+
+/// What an octet of the kernel's pages takes in the end: itself, the event made of it and what the analysis makes of that.
+/// Measured: 8 (docs/measuring.md).
+const MEMORY_PER_RAW: usize = 10;
 
 /// Switches tracing on and off, and reads what there is.
 #[derive(Debug)]
 pub struct Tracer {
-    // Before the guard, so that it finds nothing to do.
     recorders: Vec<Recorder>,
     /// `system/name` that this kernel does not have, or does not switch on.
     pub missing: Vec<String>,
-    bytes_max: usize,
+    raw_bytes_max: usize,
     /// Of a CPU.
     buffer_bytes: usize,
-    _guard: Guard,
 }
 
 #[derive(Debug)]
@@ -75,12 +77,12 @@ struct Recorder {
 
 impl Tracer {
     pub fn start(tracefs: &Tracefs, wanted: &Wanted) -> Result<Tracer, MeasureError> {
-        guard::sweep(&tracefs.root);
+        sweep(tracefs);
         check_memory(wanted.buffer_kib)?;
-        let mut guard = Guard::start().map_err(MeasureError::file("/bin/sh"))?;
+        let guardian = Guardian::shared().map_err(MeasureError::file("sh"))?;
         let mut missing = Vec::new();
         let mut recorders = Vec::new();
-        let system = Recorder::make(tracefs, &mut guard, wanted.buffer_kib)?;
+        let system = Recorder::make(tracefs, &guardian, wanted.buffer_kib)?;
         recorders.push(system);
         let events = choice::events(wanted.scope, &wanted.file_systems);
         let devices: &[u32] = if wanted.scope == Scope::All { &[] } else { &wanted.devices };
@@ -93,12 +95,12 @@ impl Tracer {
                 recorders[0].enable(tracefs, &choice::calls(), |_, _| filter.clone(), &mut missing)?;
             }
             Threads::Tree(tids) if wanted.scope != Scope::All => {
-                let mut tree = Recorder::make(tracefs, &mut guard, wanted.buffer_kib)?;
+                let mut tree = Recorder::make(tracefs, &guardian, wanted.buffer_kib)?;
                 let all: Vec<String> = tids.iter().map(i32::to_string).collect();
-                tree.instance.write("options/event-fork", "1")?;
-                tree.instance.write("set_event_pid", &all.join("\n"))?;
+                tree.instance.folder.write("options/event-fork", "1")?;
+                tree.instance.folder.write("set_event_pid", &all.join("\n"))?;
                 // Our own reading is not to make events that are to be read.
-                let _ = tree.instance.write("set_event_notrace_pid", &own_thread().to_string());
+                let _ = tree.instance.folder.write("set_event_notrace_pid", &own_thread().to_string());
                 let mut calls = choice::calls();
                 // Tells of threads that do nothing else.
                 calls.events.push("sched/sched_process_fork".to_owned());
@@ -110,7 +112,8 @@ impl Tracer {
         missing.sort_unstable();
         missing.dedup();
         let buffer_bytes = wanted.buffer_kib as usize * 1024;
-        Ok(Tracer { recorders, missing, bytes_max: wanted.bytes_max, buffer_bytes, _guard: guard })
+        let raw_bytes_max = wanted.memory_bytes_max / MEMORY_PER_RAW;
+        Ok(Tracer { recorders, missing, raw_bytes_max, buffer_bytes })
     }
 
     pub fn switch(&self, on: bool) -> Result<(), MeasureError> {
@@ -120,7 +123,7 @@ impl Tracer {
     /// Forgets all that has been traced.
     pub fn clear(&mut self) -> Result<(), MeasureError> {
         for recorder in &mut self.recorders {
-            recorder.instance.clear()?;
+            recorder.instance.folder.clear()?;
             for stream in &mut recorder.streams {
                 stream.clear();
             }
@@ -145,15 +148,29 @@ impl Tracer {
         Ok(bytes)
     }
 
+    /// Threads that joined the tree before it was followed.
+    pub fn follow(&self, tids: &[i32]) -> Result<(), MeasureError> {
+        let Some(tree) = self.recorders.get(1) else { return Ok(()) };
+        tids.iter().try_for_each(|tid| tree.instance.folder.append("set_event_pid", &format!("{tid}\n")))
+    }
+
+    /// Threads of the followed tree: the kernel adds those that are started and takes those out that end; not those that had
+    /// ended before it was told of them. None if no tree is followed.
+    pub fn followed(&self) -> Option<Vec<i32>> {
+        let tree = self.recorders.get(1)?;
+        let text = tree.instance.folder.read("set_event_pid").ok()?;
+        Some(text.split_whitespace().filter_map(|word| word.parse().ok()).collect())
+    }
+
     /// As much is kept as may be.
     pub fn is_full(&self) -> bool {
         let streams = self.recorders.iter().flat_map(|recorder| &recorder.streams);
-        streams.map(|stream| stream.bytes.len()).sum::<usize>() >= self.bytes_max
+        streams.map(|stream| stream.bytes.len()).sum::<usize>() >= self.raw_bytes_max
     }
 
     /// Reads while something runs, until `is_over` says so or memory is full; whether it was not full. Called with tracing on.
-    pub fn stream(&mut self, mut is_over: impl FnMut() -> bool) -> Result<bool, MeasureError> {
-        while !is_over() {
+    pub fn stream(&mut self, mut is_over: impl FnMut(&Tracer) -> bool) -> Result<bool, MeasureError> {
+        while !is_over(self) {
             self.read(true)?;
             if self.is_full() {
                 return Ok(false);
@@ -168,10 +185,13 @@ impl Tracer {
         self.drain()?;
         let mut traces = Vec::new();
         for recorder in &mut self.recorders {
-            for stream in &mut recorder.streams {
-                stream.lost = recorder.instance.stats(stream.cpu).lost;
+            // The pages go as soon as there are events of them.
+            let empty = recorder.streams.iter().map(|stream| Stream { cpu: stream.cpu, ..Stream::default() }).collect();
+            let mut streams = std::mem::replace(&mut recorder.streams, empty);
+            for stream in &mut streams {
+                stream.lost = recorder.instance.folder.stats(stream.cpu).lost;
             }
-            traces.push(recorder.decoder.decode(&recorder.streams));
+            traces.push(recorder.decoder.decode(&streams));
         }
         self.clear()?;
         let mut trace = if traces.len() == 1 { traces.remove(0) } else { decode::join(traces) };
@@ -202,11 +222,11 @@ impl Tracer {
 }
 
 impl Recorder {
-    fn make(tracefs: &Tracefs, guard: &mut Guard, buffer_kib: u32) -> Result<Recorder, MeasureError> {
-        let instance = Instance::make(tracefs, guard, buffer_kib)?;
+    fn make(tracefs: &Tracefs, guardian: &Arc<Guardian>, buffer_kib: u32) -> Result<Recorder, MeasureError> {
+        let instance = Instance::make(tracefs, guardian, buffer_kib)?;
         let head = fs::read_to_string(tracefs.root.join("events/header_page")).unwrap_or_default();
         let layout = page_layout(&head).unwrap_or_default();
-        let cpus = instance.cpus();
+        let cpus = instance.folder.cpus();
         let pages = cpus.iter().map(|cpu| instance.pages(*cpu)).collect::<Result<_, _>>()?;
         let streams = cpus.iter().map(|cpu| Stream { cpu: *cpu, ..Stream::default() }).collect();
         Ok(Recorder { pages, instance, streams, decoder: Decoder::new(layout, &choice::fields()) })
@@ -321,10 +341,10 @@ mod tests {
             devices: Vec::new(),
             threads: Threads::Of(vec![own_thread()]),
             buffer_kib: 256,
-            bytes_max: 1 << 24,
+            memory_bytes_max: 1 << 28,
         };
         let mut tracer = Tracer::start(&tracefs, &wanted).unwrap();
-        let path = tracer.recorders[0].instance.path().to_owned();
+        let path = tracer.recorders[0].instance.folder.path.clone();
         let file = tempfile::NamedTempFile::new().unwrap();
         for round in 0..2 {
             tracer.switch(true).unwrap();

@@ -49,6 +49,8 @@ pub trait Switch {
     fn switch(&self, on: bool) -> Result<(), MeasureError>;
     /// Makes room in the buffers, with tracing off; how many octets there were.
     fn drain(&mut self) -> Result<usize, MeasureError>;
+    /// No more than this may be kept.
+    fn is_full(&self) -> bool;
 }
 
 impl Switch for Tracer {
@@ -62,6 +64,10 @@ impl Switch for Tracer {
 
     fn drain(&mut self) -> Result<usize, MeasureError> {
         Tracer::drain(self)
+    }
+
+    fn is_full(&self) -> bool {
+        Tracer::is_full(self)
     }
 }
 
@@ -95,7 +101,7 @@ impl Pace {
     }
 }
 
-/// Does one run in a folder of its own. Operations before a stop are kept.
+/// Does one run in a folder of its own. Operations before a stop are kept, and those before the memory for events was full.
 pub fn run(folder: &Path, run: &Run, tracer: &mut Tracer, stop: &Stop) -> Result<Made, MeasureError> {
     let (operations, traced_ns) = operate(folder, run, tracer, stop)?;
     Ok(Made { trace: tracer.finish()?, operations, traced_ns })
@@ -140,6 +146,9 @@ pub fn operate(
         if pace.is_due() {
             let bytes = collector.drain()?;
             pace.drained(bytes);
+            if collector.is_full() {
+                break;
+            }
         }
     }
     target.verify(operations.len())?;

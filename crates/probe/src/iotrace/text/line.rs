@@ -90,7 +90,7 @@ impl<'a> Line<'a> {
         if let Some(rest) = text.strip_prefix("CPU:") {
             return lost(rest).unwrap_or(Line::Unknown);
         }
-        report_line(line).or_else(|| graph_line(line)).unwrap_or(Line::Unknown)
+        report_line(line).or_else(|| latency_line(line)).or_else(|| graph_line(line)).unwrap_or(Line::Unknown)
     }
 }
 
@@ -128,16 +128,40 @@ fn report_line(line: &str) -> Option<Line<'_>> {
         if !is_stamp(stamp) {
             continue;
         }
-        let rest = rest.strip_prefix(' ').unwrap_or(rest);
-        return Some(match rest.trim_start().split_once(':') {
-            Some(("funcgraph_entry" | "funcgraph_exit", text)) => call(task, cpu, text)?,
-            Some((name, _)) if !name.contains(' ') => Line::Event { task, cpu, name },
-            // ftrace's function tracer: `mutex_unlock <-rb_simple_write`.
-            _ if rest.contains("<-") => Line::Event { task, cpu, name: "function" },
-            _ => return None,
-        });
+        return event(task, cpu, rest);
     }
     None
+}
+
+/// `comm-pid  0d.h1. time: event: text`, as `trace-cmd report -l` has it: the CPU, and marks of latency behind it.
+fn latency_line(line: &str) -> Option<Line<'_>> {
+    for (at, _) in line.match_indices(':') {
+        let Some((left, stamp)) = line[..at].trim_end().rsplit_once(' ') else { continue };
+        let Some((left, marks)) = left.trim_end().rsplit_once(' ') else { continue };
+        let Some((cpu, flags)) = digits(marks) else { continue };
+        if is_stamp(stamp)
+            && (4..=8).contains(&flags.len())
+            && flags.bytes().all(|c| c == b'.' || c.is_ascii_alphanumeric())
+            && let Some(task) = Task::parse(left)
+        {
+            return event(task, cpu, &line[at + 1..]);
+        }
+    }
+    None
+}
+
+/// What stands behind the time: `event: text`, before it the difference to the last one with `--ts-diff` (`(+12)`, blanks in the
+/// first line).
+fn event<'a>(task: Task<'a>, cpu: u32, rest: &'a str) -> Option<Line<'a>> {
+    let rest = rest.trim_start();
+    let rest = rest.strip_prefix("(+").and_then(|rest| Some(rest.split_once(')')?.1.trim_start())).unwrap_or(rest);
+    Some(match rest.split_once(':') {
+        Some(("funcgraph_entry" | "funcgraph_exit", text)) => call(task, cpu, text)?,
+        Some((name, _)) if !name.contains(' ') => Line::Event { task, cpu, name },
+        // ftrace's function tracer: `mutex_unlock <-rb_simple_write`.
+        _ if rest.contains("<-") => Line::Event { task, cpu, name: "function" },
+        _ => return None,
+    })
 }
 
 /// With several buffers trace-cmd puts the buffer's name in front (`mine:      dd-12 [000] ...`); else a line begins with

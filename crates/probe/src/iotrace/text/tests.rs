@@ -143,6 +143,22 @@ fn names_of_threads_hold_anything() {
     assert_eq!(totals.events["function"], 1);
 }
 
+/// trace-cmd-report(1), `-l`, `-t` and `--ts-diff`.
+#[test]
+fn other_columns_of_trace_cmd_report() {
+    let text = "          <idle>-0       0d.h1. 106467.859747: function:             ktime_get <-- tick_check_idle\n\
+                  my app: x-12    1...1. 106467.859750: funcgraph_entry:        0.500 us   |  fput();\n\
+                  ls-11314 [005] 185207.366383123: (+12)    sched_switch: ls:11314 [120] S ==> b:2 [120]\n\
+                  ls-11314 [005] 185207.366384:          funcgraph_entry:        1.250 us   |  fget();\n\
+                  ls-11314 [005] 185207.366385: (+2)     funcgraph_exit:       + 36.358 us  |  }\n";
+    let totals = totals(text);
+    assert_eq!((totals.unknown_lines, totals.nameless), (0, 1));
+    assert_eq!((of(&totals, "fput"), of(&totals, "fget")), ((1, 500, 500, 0), (1, 1_250, 1_250, 0)));
+    assert_eq!((totals.events["function"], totals.events["sched_switch"]), (1, 1));
+    let names: Vec<&str> = totals.processes.keys().map(String::as_str).collect();
+    assert_eq!(names, ["<idle>-0", "ls-11314", "my app: x-12"]);
+}
+
 #[test]
 fn recursion_and_lost_ends() {
     let line =

@@ -5,7 +5,7 @@ use stentor_measure::Spread;
 use super::super::figures::Figures;
 use super::caveats::vary_too_much;
 use super::words::{listed, number, sentence, times};
-use super::{Finding, Sureness, compare, finding};
+use super::{CLEAR_RATIO, Finding, Sureness, compare, finding};
 
 type Of = fn(&Figures) -> Option<Spread>;
 
@@ -39,18 +39,34 @@ fn log_places(all: &[Figures]) -> Vec<&Figures> {
     equal.iter().map(|(figures, _)| *figures).filter(|figures| keeps_up(figures)).collect()
 }
 
+/// Of equals, one with the fewest device writes, which vary less than rates do.
 pub fn best_for_log(all: &[Figures]) -> Option<&Figures> {
-    log_places(all).first().copied()
+    let places = log_places(all);
+    fewest(&places, |f| f.recycled_writes).first().or(places.first()).copied()
 }
 
 pub fn best_for_files(all: &[Figures]) -> Option<&Figures> {
-    ranked(all, files_rate).first().map(|(figures, _)| *figures)
+    let places = files_places(all);
+    fewest(&places, |f| f.file_writes).first().or(places.first()).copied()
+}
+
+fn files_places(all: &[Figures]) -> Vec<&Figures> {
+    equals(&ranked(all, files_rate)).iter().map(|(figures, _)| *figures).collect()
+}
+
+/// Those that take the fewest device writes, if they are fewer than all.
+fn fewest<'f>(places: &[&'f Figures], writes: Of) -> Vec<&'f Figures> {
+    let counts = || places.iter().filter_map(|place| Some((*place, writes(place)?.median)));
+    let least = counts().map(|(_, count)| count).fold(f64::INFINITY, f64::min);
+    let few: Vec<&Figures> =
+        counts().filter(|(_, count)| *count <= least * CLEAR_RATIO).map(|(place, _)| place).collect();
+    if few.len() < places.len() { few } else { Vec::new() }
 }
 
 /// The place that is clearly faster with twenty writers, if it is not among those that are best for one.
 fn better_under_load(all: &[Figures]) -> Option<(&Figures, Spread, &Figures, Spread)> {
     let places = log_places(all);
-    let one = places.first()?;
+    let one = best_for_log(all)?;
     let alone = one.grouped?;
     let (busy, rate) = ranked(all, |figures| figures.grouped).into_iter().next()?;
     let is_among = places.iter().any(|place| place.name == busy.name);
@@ -114,15 +130,16 @@ pub fn device_writes(all: &[Figures]) -> Option<Finding> {
         let texts = by_count.into_iter().map(|(count, names)| format!("{count} on {}", listed(names, "and")));
         Some(texts.collect::<Vec<_>>().join(", ")).filter(|text| !text.is_empty())
     };
-    let logs = counted(|f| f.recycled_writes).map(|text| format!("a commit into a recycled log takes {text}"));
-    let files = counted(|f| f.file_writes).map(|text| format!("a queue file, it and its directory synced, {text}"));
+    let logs = counted(|f| f.recycled_writes).map(|text| format!("a commit into a recycled log takes: {text}"));
+    let files =
+        counted(|f| f.file_writes).map(|text| format!("a queue file that is synced with its directory: {text}"));
     let both: Vec<String> = [logs, files].into_iter().flatten().collect();
     if both.is_empty() {
         return None;
     }
     let text = format!(
-        "Counted by the device, {}. On a disk that is slow by the write these decide, however busy this machine was.",
-        both.join("; ")
+        "{}. On a disk that is slow by the write these decide, however busy this machine was.",
+        sentence(&both.join("; "))
     );
     Some(finding("Device writes", Sureness::Fact, text))
 }
@@ -190,19 +207,33 @@ struct Where {
     names: Vec<String>,
     /// Not one of those that were measured is clearly better.
     is_open: bool,
+    /// Of several those with the fewest device writes, if not all of them.
+    fewest: Vec<String>,
 }
 
 impl Where {
-    fn of(places: &[&Figures], all: &[(&Figures, Spread)]) -> Option<Where> {
-        let names: Vec<String> = places.iter().map(|figures| figures.name.clone()).collect();
+    fn of(places: &[&Figures], all: &[(&Figures, Spread)], writes: Of) -> Option<Where> {
+        let named =
+            |places: &[&Figures]| -> Vec<String> { places.iter().map(|figures| figures.name.clone()).collect() };
+        let names = named(places);
         let is_open = names.len() > 1 && names.len() == all.len();
-        (!names.is_empty()).then_some(Where { names, is_open })
+        (!names.is_empty()).then(|| Where { names, is_open, fewest: named(&fewest(places, writes)) })
+    }
+
+    /// `ext4 or xfs, of which xfs takes the fewest device writes`.
+    fn names(&self) -> String {
+        let names = listed(self.names.clone(), "or");
+        if self.fewest.is_empty() {
+            return names;
+        }
+        let takes = if self.fewest.len() == 1 { "takes" } else { "take" };
+        format!("{names}, of which {} {takes} the fewest device writes", listed(self.fewest.clone(), "and"))
     }
 
     fn clause(&self, what: &str) -> String {
-        let names = listed(self.names.clone(), "or");
+        let names = self.names();
         if self.is_open {
-            format!("for {what} no place is clearly better ({names})")
+            format!("for {what} no place is clearly faster ({names})")
         } else {
             format!("put {what} on {names}")
         }
@@ -212,22 +243,19 @@ impl Where {
 /// The conclusion in a few words: where, and with which settings. Only what is clear is advised.
 pub fn summary(all: &[Figures]) -> Option<String> {
     let (by_log, by_files) = (ranked(all, log_rate), ranked(all, files_rate));
-    let log = Where::of(&log_places(all), &by_log);
-    let files = Where::of(&equals_of(&by_files), &by_files);
+    let log = Where::of(&log_places(all), &by_log, |f| f.recycled_writes);
+    let files = Where::of(&files_places(all), &by_files, |f| f.file_writes);
     let is_only = all.iter().filter(|figures| figures.is_durable).count() == 1;
     let place = match (log, files) {
         (None, None) => return None,
         (Some(one), _) | (_, Some(one)) if is_only => {
             format!("the only durable place that was measured is {}", one.names[0])
         }
-        (Some(log), Some(files)) if log.names == files.names && log.is_open => {
-            format!("no place is clearly better, neither for one log nor for files: {}", listed(log.names, "or"))
-        }
-        (Some(log), Some(files)) if log.names == files.names => {
-            format!("put the queue on {}, whether it is one log or files", listed(log.names, "or"))
+        (Some(log), Some(files)) if log.names == files.names && !log.is_open => {
+            format!("put the queue on {}, whether it is one log or files", log.names())
         }
         (Some(log), Some(files)) => {
-            format!("{}, {}", log.clause("a queue in one log"), files.clause("a queue of files"))
+            format!("{}; {}", log.clause("a queue in one log"), files.clause("a queue of files"))
         }
         (Some(log), None) => log.clause("a queue in one log"),
         (None, Some(files)) => files.clause("a queue of files"),
@@ -242,10 +270,6 @@ pub fn summary(all: &[Figures]) -> Option<String> {
         ));
     }
     Some(format!("{}.{load}{settings}", sentence(&place)))
-}
-
-fn equals_of<'f>(ranked: &[(&'f Figures, Spread)]) -> Vec<&'f Figures> {
-    equals(ranked).iter().map(|(figures, _)| *figures).collect()
 }
 
 /// Settings that make a clear difference where they would be used.

@@ -6,7 +6,8 @@ use crate::iotrace::analyse::layer::Layer::{FileSystem, PageCache};
 
 pub const RULES: &[Rule] = &[
     ("filemap/mm_filemap_add_to_page_cache", Mark(PageCache, "add a page and fill it")),
-    ("filemap/mm_filemap_get_pages", Mark(PageCache, "find pages")),
+    // It stands where they have been found, and waited for.
+    ("filemap/mm_filemap_get_pages", Mark(PageCache, "copy pages to the reader")),
     ("filemap/mm_filemap_delete_from_page_cache", Mark(PageCache, "drop a page")),
     ("filemap/file_check_and_advance_wb_err", Mark(PageCache, "look for write errors")),
     ("writeback/writeback_dirty_folio", Mark(PageCache, "mark a page dirty")),

@@ -1,0 +1,154 @@
+//! A folder of a measurement's own, which goes with it however it ends.
+//!
+//! Promise: `DIR/stentor-probe-PID-N` is removed with all that is in it when dropped, after `kill -9` by the [`Guardian`]; what was
+//! left because both were ended at once (the machine, a container) goes when the next folder is made beside it. A folder whose owner
+//! still runs is never removed: each holds a lock on its folder as long as it lives, which the kernel takes off and no number of a
+//! process can pretend. Where directories cannot be locked, nothing is swept.
+
+use std::fs::{self, File};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+
+use crate::guardian::{Guarded, Guardian, quoted};
+use crate::output::MeasureError;
+
+const PREFIX: &str = "stentor-probe-";
+/// Folders of one process in one directory.
+const FOLDERS_MAX: u32 = 1000;
+
+/// A folder of its own under a directory that is to be measured, removed with all that is in it when dropped.
+#[derive(Debug)]
+pub struct Scratch {
+    path: PathBuf,
+    /// Says that we live. None where directories cannot be locked.
+    _lock: Option<File>,
+    /// None where there is no shell: then only `kill -9` leaves something.
+    _guarded: Option<Guarded>,
+}
+
+impl Scratch {
+    /// The directory must exist: a mistyped one is not to be measured on another disk.
+    pub fn make(directory: &Path) -> Result<Scratch, MeasureError> {
+        if !directory.is_dir() {
+            return Err(MeasureError::Refused(format!("{} is no directory; make it first", directory.display())));
+        }
+        // The guardian is not where we are.
+        let directory = directory.canonicalize().map_err(MeasureError::file(directory))?;
+        sweep(&directory);
+        for number in 0..FOLDERS_MAX {
+            let path = directory.join(format!("{PREFIX}{}-{number}", std::process::id()));
+            match fs::create_dir(&path) {
+                Ok(()) => {}
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => continue,
+                Err(source) => return Err(MeasureError::File { path, source }),
+            }
+            // A sweep in another container may be quicker than the lock: then it removes this one, or has.
+            let lock = match locked(&path) {
+                Err(Errno::WOULDBLOCK) => continue,
+                lock => lock.ok().flatten(),
+            };
+            if !path.is_dir() {
+                continue;
+            }
+            // Only what is ours by now: an entrusted name that another had would be removed with our end.
+            let guarded = path.to_str().and_then(|_| {
+                let guardian = Guardian::shared().ok()?;
+                let path = quoted(&path);
+                // Twice: processes of ours may still be ending.
+                guardian.guard(&format!("rm -rf -- {path} || {{ sleep 1; rm -rf -- {path}; }}")).ok()
+            });
+            return Ok(Scratch { path, _lock: lock, _guarded: guarded });
+        }
+        Err(MeasureError::Refused(format!("{} is full of our leftovers; remove {PREFIX}*", directory.display())))
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+/// The folder, locked for as long as it is open; none if it is no more, `WOULDBLOCK` if somebody else has it, another error if
+/// folders cannot be locked there.
+fn locked(folder: &Path) -> rustix::io::Result<Option<File>> {
+    let Ok(file) = File::open(folder) else { return Ok(None) };
+    flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+    Ok(Some(file))
+}
+
+/// The process that made a folder, by its name.
+fn owner(name: &str) -> Option<u32> {
+    let (pid, number) = name.strip_prefix(PREFIX)?.split_once('-')?;
+    number.parse::<u32>().ok()?;
+    pid.parse().ok()
+}
+
+/// Removes what processes left that are no more.
+fn sweep(directory: &Path) {
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(owner) else { continue };
+        let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        // Who runs beside us has its number here; who runs in another container has the lock.
+        if is_folder
+            && !Path::new(&format!("/proc/{pid}")).exists()
+            && let Ok(Some(_lock)) = locked(&entry.path())
+        {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dead_pid() -> u32 {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        child.wait().unwrap();
+        child.id()
+    }
+
+    #[test]
+    fn it_goes_with_what_is_in_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let scratch = Scratch::make(directory.path()).unwrap();
+        let other = Scratch::make(directory.path()).unwrap();
+        assert_ne!(scratch.path(), other.path());
+        fs::write(scratch.path().join("file"), "x").unwrap();
+        drop((scratch, other));
+        assert_eq!(fs::read_dir(&directory).unwrap().count(), 0);
+        assert!(Scratch::make(&directory.path().join("missing")).unwrap_err().to_string().contains("make it first"));
+    }
+
+    #[test]
+    fn leftovers_of_the_dead_are_swept_and_nothing_else() {
+        let directory = tempfile::tempdir().unwrap();
+        let make = |name: &str| {
+            let path = directory.path().join(name);
+            fs::create_dir(&path).unwrap();
+            fs::write(path.join("file"), "x").unwrap();
+            path
+        };
+        let dead = dead_pid();
+        let left = make(&format!("{PREFIX}{dead}-0"));
+        let locked_one = make(&format!("{PREFIX}{dead}-1"));
+        let lock = locked(&locked_one).unwrap().unwrap();
+        let alive = make(&format!("{PREFIX}{}-77", std::process::id()));
+        let others = [make("stentor-probe-x-0"), make("mine"), make(&format!("{PREFIX}{dead}"))];
+        drop(Scratch::make(directory.path()).unwrap());
+        assert!(!left.exists());
+        // In another container its number means nothing here, but its lock does.
+        assert!(locked_one.exists() && alive.exists() && others.iter().all(|path| path.exists()));
+        drop(lock);
+        drop(Scratch::make(directory.path()).unwrap());
+        assert!(!locked_one.exists() && alive.exists());
+    }
+}
