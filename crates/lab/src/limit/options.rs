@@ -14,6 +14,8 @@ use super::store::Keep;
 use crate::load::{self, Content, Count, People, Pipelining, Plan, Sizes};
 
 const SECONDS_PER_HOUR: f64 = 3600.0;
+/// In which a server that takes mail at all has taken one.
+const SECONDS_FOR_ONE: f64 = 60.0;
 const DOMAINS: u64 = 200;
 const RECIPIENTS: u64 = 1_000_000;
 
@@ -176,6 +178,7 @@ fn plan(options: &LimitArgs, row: &Row, target: SocketAddr, sizes: Sizes) -> Pla
     plan
 }
 
+/// A machine that is too busy for even one message within `--seconds` gets longer.
 fn one(
     options: &LimitArgs,
     row: &Row,
@@ -184,6 +187,30 @@ fn one(
     keep: &Keep,
     stop: &Stop,
 ) -> Result<Run, MeasureError> {
+    let mut options = options.clone();
+    loop {
+        match within(&options, row, target, sizes, keep, stop)? {
+            Some(run) => return Ok(run),
+            None if options.seconds < SECONDS_FOR_ONE => {
+                options.seconds = (options.seconds * 4.0).clamp(1.0, SECONDS_FOR_ONE);
+            }
+            None => {
+                let (name, seconds) = (row.way.name(), options.seconds);
+                return Err(MeasureError::Refused(format!("no message was taken within {seconds} s ({name})")));
+            }
+        }
+    }
+}
+
+/// None if no message was begun in time.
+fn within(
+    options: &LimitArgs,
+    row: &Row,
+    target: Option<SocketAddr>,
+    sizes: Sizes,
+    keep: &Keep,
+    stop: &Stop,
+) -> Result<Option<Run>, MeasureError> {
     let failed = |error: std::io::Error| MeasureError::Refused(format!("our own sink: {error}"));
     let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let own = if target.is_some() { None } else { Some(FloorSink::start(local, keep).map_err(failed)?) };
@@ -192,12 +219,16 @@ fn one(
     let tally = load::run(&plan, stop, |_, _| ()).map_err(|error| MeasureError::Refused(error.to_string()))?;
     let ended = own.map(FloorSink::finish).transpose().map_err(failed)?;
     if tally.accepted == 0 && !stop.is_set() {
-        let why = tally.errors.iter().next().map(|(failure, failed)| format!("{failure:?}: {}", failed.example));
-        let why = why.unwrap_or_else(|| "no answer in time".to_owned());
-        return Err(MeasureError::Refused(format!("{address} took no message ({}): {why}", row.way.name())));
+        let Some((failure, failed)) = tally.errors.iter().next() else { return Ok(None) };
+        let what = match &failure.what {
+            load::What::Code(_) => &failed.example,
+            load::What::Connection(what) => what,
+        };
+        let (way, step) = (row.way.name(), failure.step.name());
+        return Err(MeasureError::Refused(format!("{address} took no message ({way}): {step}: {what}")));
     }
     let messages = tally.accepted.max(1) as f64;
-    Ok(Run {
+    Ok(Some(Run {
         messages_per_s: tally.rates().0,
         recipients_per_s: tally.recipients as f64 / tally.elapsed_s.max(1e-9),
         p50_us: tally.transaction.percentile(0.5) as f64 / 1000.0,
@@ -205,7 +236,7 @@ fn one(
         sink_cpu_us: ended.map(|ended| ended.cpu_s * 1e6 / messages),
         syncs: ended.filter(|_| *keep != Keep::Nothing).map(|ended| ended.syncs as f64 / messages),
         failed: tally.failed,
-    })
+    }))
 }
 
 fn fill(report: &mut Report, rows: &[Row], is_given: bool) {
