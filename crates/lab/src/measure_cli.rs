@@ -46,7 +46,11 @@ Examples:
 pub fn run(command: Measure) -> Result<(), MeasureError> {
     let refused = |error: crate::LabError| MeasureError::Refused(error.to_string());
     match command {
-        Measure::Sink(options) => crate::run_sink(&options).map_err(refused),
+        Measure::Sink(options) => match crate::run_sink(&options) {
+            // Who read what it says wants no more.
+            Err(crate::LabError::Io(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+            outcome => outcome.map_err(refused),
+        },
         Measure::Hold(options) => crate::run_hold(&options).map_err(refused),
         Measure::Source(options) => crate::load::run_source(&options),
         Measure::Limit(options) => crate::limit::run_limit(&options),

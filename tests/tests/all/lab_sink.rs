@@ -32,8 +32,13 @@ impl Sink {
         let mut lines = BufReader::new(child.stdout.take().expect("it is piped"));
         let mut first = String::new();
         lines.read_line(&mut first).expect("it says where it listens");
-        let addresses = first.trim().strip_prefix("SMTP at ").unwrap_or_else(|| panic!("{first:?}"));
-        let addresses = addresses.split(", ").map(|address| address.parse().expect("an address")).collect();
+        let addresses = if arguments.contains(&"--json") {
+            let said: Value = serde_json::from_str(&first).unwrap_or_else(|error| panic!("{first:?}: {error}"));
+            serde_json::from_value(said["smtp_at"].clone()).expect("addresses")
+        } else {
+            let addresses = first.trim().strip_prefix("SMTP at ").unwrap_or_else(|| panic!("{first:?}"));
+            addresses.split(", ").map(|address| address.parse().expect("an address")).collect()
+        };
         Sink { child, lines, addresses }
     }
 
@@ -630,4 +635,20 @@ fn bad_input_is_refused_with_the_reason() {
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(!output.status.success() && text.contains(reason), "{arguments:?}: {text}");
     }
+}
+
+#[test]
+fn a_reader_that_leaves_is_no_failure_and_results_that_cannot_be_written_are_refused_first() {
+    let mut command = Command::new(stentor());
+    command.args(["lab", "sink", "127.0.0.1:0", "--every", "0.05"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("it can be run");
+    drop(child.stdout.take());
+    let output = child.wait_with_output().expect("it ends");
+    assert!(output.status.success(), "{output:?}");
+    let refused = Command::new(stentor())
+        .args(["lab", "sink", "127.0.0.1:0", "--out", "/proc/self/fdinfo"])
+        .output()
+        .expect("it can be run");
+    assert!(!refused.status.success() && refused.stdout.is_empty(), "{refused:?}");
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("/proc/self/fdinfo"), "{refused:?}");
 }

@@ -4,8 +4,8 @@
 //! ([`many`]): one command and one report all the same.
 //!
 //! What it prints: where it listens; with `--every` a line of counters now and then; at the end (Ctrl-C, `--copies`,
-//! `--seconds`) tables. With `--json` the lines are JSON objects of counters, and at the end come `{"report": ...}` and a last
-//! line of counters.
+//! `--seconds`) tables. With `--json` each line is a JSON object: `{"smtp_at": [...]}`, counters, and at the end `{"report": ...}`
+//! and the counters once more.
 
 mod many;
 mod report;
@@ -22,10 +22,12 @@ use crate::sink::engine::{Model, SinkOptions};
 use crate::sink::store::{StoreAs, StoreOptions, Sync};
 use clap::Args;
 use served::{Seen, Served, Total};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 use stentor_measure::Stop;
+use stentor_measure::output::terminal_columns;
 
 /// How often the end is looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -61,6 +63,7 @@ pub struct SinkArgs {
     /// Store each message below this directory before it is answered 250.
     #[arg(long, value_name = "DIR")]
     pub store: Option<PathBuf>,
+    /// How messages are kept: a file each in one directory or in hashed ones, or all in our journal.
     #[arg(long, value_enum, default_value = "flat", requires = "store")]
     pub store_as: StoreAs,
     /// What must be on the disk before the 250.
@@ -190,13 +193,12 @@ pub fn run_sink(args: &SinkArgs) -> Result<(), LabError> {
     if args.output.0.runs != 1 {
         return Err(LabError::Measure("a sink serves once; --runs is for the source".to_owned()));
     }
+    args.output.0.ready()?;
     let stop = Stop::on_signals()?;
     let mut served = Served::start(args)?;
     let addresses = served.addresses();
-    let shown: Vec<String> = addresses.iter().take(ADDRESSES_SHOWN).map(ToString::to_string).collect();
-    let (count, more) = (addresses.len(), addresses.len().saturating_sub(ADDRESSES_SHOWN));
-    let more = if more == 0 { String::new() } else { format!(" and {more} more") };
-    say(&format!("SMTP at {}{more}", shown.join(", ")))?;
+    let count = addresses.len();
+    say(&where_it_listens(addresses, args.output.0.json))?;
     let mut samples = watch(&mut served, &options, args.output.0.json, &stop)?;
     let total = served.finish(args, &options)?;
     if let Some((_, messages)) = samples.seen.last_mut() {
@@ -205,15 +207,29 @@ pub fn run_sink(args: &SinkArgs) -> Result<(), LabError> {
     }
     let report = report::report(args, count, &total, &samples);
     let output = &args.output.0;
-    output.write(&report)?;
+    // What cannot be written is printed all the same.
+    let written = output.write(&report);
     if output.json {
         say(&serde_json::json!({ "report": report.to_json(), "met": total.seen.met }).to_string())?;
         say(&serde_json::json!(total.seen.stats).to_string())?;
     } else {
-        say(report.to_text().trim_end())?;
+        say(report.to_text_within(terminal_columns()).trim_end())?;
     }
+    written?;
     // What was lost with a process makes the whole no result to rely on.
     total.warnings.into_iter().next().map_or(Ok(()), |first| Err(LabError::Measure(first)))
+}
+
+fn where_it_listens(addresses: &[SocketAddr], json: bool) -> String {
+    if json {
+        return serde_json::json!({ "smtp_at": addresses }).to_string();
+    }
+    let shown: Vec<String> = addresses.iter().take(ADDRESSES_SHOWN).map(ToString::to_string).collect();
+    let more = match addresses.len().saturating_sub(ADDRESSES_SHOWN) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!("SMTP at {}{more}", shown.join(", "))
 }
 
 fn watch(served: &mut Served, options: &RunOptions, json: bool, stop: &Stop) -> Result<Samples, LabError> {
