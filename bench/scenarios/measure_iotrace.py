@@ -185,6 +185,7 @@ class LoopDisk:
         if self.mounted:
             run("umount", self.point)
         run("losetup", "--detach", self.loop)
+        os.rmdir(self.point)
         os.remove(self.image)
 
 
