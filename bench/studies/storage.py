@@ -5,7 +5,9 @@
 
 - files: `stentor probe iotrace` writes 16 KiB and fdatasyncs it, in new, growing, preallocated and recycled files.
 - servers: Stentor and Postfix take a load from smtp-source (20 sessions, 4 KiB) while `probe iotrace --pid` traces them; Stentor
-  twice: in its first segments, and when they are recycled.
+  three times: in its first segments, when they are recycled, and in preallocated ones: mail stays, so that none comes back, and
+  the thread that fills new ones with zeros is frozen (a freezer control group of version 1), so that each commit that needs one
+  makes it by fallocate, as it does when that thread is late. (A segment that grows is something that the server does not have.)
 - relay: `stentor lab compare`, syncs on and off.
 
 Each on the machine's disk, on ext4, xfs and btrfs on loop devices, and on ext4 on a device of its own: zram, which is memory,
@@ -17,6 +19,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -38,7 +41,7 @@ SESSIONS = 20
 LENGTH = 4096
 # More than the bound on disk space allows before segments are used again.
 WARM_UP_MESSAGES = 40_000
-TRACE_S = 60
+PREALLOCATED_AFTER_S = 5
 ZRAM_MIB = 1024
 
 
@@ -111,7 +114,7 @@ def servers(bench, places, options):
             for who in options.servers.split(","):
                 made = made_by[who]()
                 try:
-                    trace_server(bench, made, name, options)
+                    trace_server(bench, made, sink, name, options)
                 except (BenchError, OSError, subprocess.TimeoutExpired) as error:
                     print(f"{made.name} on {name}: {error}", flush=True)
                 finally:
@@ -121,30 +124,71 @@ def servers(bench, places, options):
             sink.stop()
 
 
-def trace_server(bench, server, place, options):
+def trace_server(bench, server, sink, place, options):
     # Postfix's daemons open their queue as another user.
     for folder in (os.path.dirname(server.folder), server.folder):
         os.chmod(folder, 0o755)
     server.start()
-    laps = ["first", "later"] if server.name == "stentor" else ["later"]
+    laps = ["first", "later", "preallocated"] if server.name == "stentor" else ["later"]
     for lap in laps:
-        if lap == "later":
-            warm_up = WARM_UP_MESSAGES if server.name == "stentor" else 1000
-            smtp_source(server.port, SESSIONS, warm_up, LENGTH, True)
-            server.wait_drained()
-        out = os.path.join(options.out, f"{server.name}-{lap}-{place.replace(' ', '-')}")
-        argv = [bench.binary, "probe", "iotrace", server.folder, "--pid", str(server.group.pids()[0])]
-        argv += ["--seconds", str(options.seconds), "--buffer-kib", "65536", "--memory-mib", "1024", "--runs", "1", "--quiet"]
-        source = load_for(server.port)
-        try:
-            time.sleep(0.5)
-            report = traced([*argv, "--plot", "png"], out)
-        finally:
-            source.kill()
-            source.wait()
+        with contextlib.ExitStack() as stack:
+            if lap == "preallocated":
+                stack.enter_context(stopped(sink.process))
+                stack.enter_context(frozen(server.group.pids()[0], "segments"))
+            trace_lap(bench, server, place, lap, options)
         server.wait_drained()
-        print(f"\n{server.name}, {lap}, on {place}: {report['notes']} {report['warnings']}", flush=True)
-        table(report, "layers-us", ("work",))
+
+
+def trace_lap(bench, server, place, lap, options):
+    if lap == "later":
+        warm_up = WARM_UP_MESSAGES if server.name == "stentor" else 1000
+        smtp_source(server.port, SESSIONS, warm_up, LENGTH, True)
+        server.wait_drained()
+    out = os.path.join(options.out, f"{server.name}-{lap}-{place.replace(' ', '-')}")
+    argv = [bench.binary, "probe", "iotrace", server.folder, "--pid", str(server.group.pids()[0])]
+    argv += ["--seconds", str(options.seconds), "--buffer-kib", "65536", "--memory-mib", "1024", "--runs", "1", "--quiet"]
+    source = load_for(server.port)
+    try:
+        # In preallocated segments, once those that were filled are full.
+        time.sleep(PREALLOCATED_AFTER_S if lap == "preallocated" else 0.5)
+        report = traced([*argv, "--plot", "png"], out)
+    finally:
+        source.kill()
+        source.wait()
+    print(f"\n{server.name}, {lap}, on {place}: {report['notes']} {report['warnings']}", flush=True)
+    table(report, "layers-us", ("work",))
+
+
+@contextlib.contextmanager
+def stopped(process):
+    """Does nothing meanwhile; what is sent to it waits."""
+    process.send_signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        process.send_signal(signal.SIGCONT)
+
+
+@contextlib.contextmanager
+def frozen(pid, name):
+    """One thread of a process stands still."""
+    tasks = f"/proc/{pid}/task"
+    thread = next(task for task in os.listdir(tasks) if read(f"{tasks}/{task}/comm") == name)
+    group = f"/sys/fs/cgroup/freezer/stentor-storage-{os.getpid()}"
+    os.mkdir(group)
+    try:
+        write(f"{group}/tasks", thread)
+        write(f"{group}/freezer.state", "FROZEN")
+        yield
+    finally:
+        write(f"{group}/freezer.state", "THAWED")
+        write("/sys/fs/cgroup/freezer/tasks", thread)
+        os.rmdir(group)
+
+
+def read(path):
+    with open(path) as file:
+        return file.read().strip()
 
 
 def load_for(port):
