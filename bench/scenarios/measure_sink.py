@@ -44,7 +44,6 @@ STORES = {
 }
 STORE_MESSAGES = 4_000
 HELD = 60_000
-# A process may have 20,000 descriptors on many machines, root or not.
 SHOWN = Goal(ratio=0)
 PAUSE_S = 0.2
 

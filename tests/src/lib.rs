@@ -31,6 +31,7 @@ mod loop_fs;
 mod mail;
 mod receiver;
 mod server;
+mod tracefs;
 
 use std::time::Duration;
 
@@ -46,6 +47,7 @@ pub use loop_fs::{Kind, LoopFs, skipped};
 pub use mail::{dot_stuff, message, message_with};
 pub use receiver::{Received, Receiver};
 pub use server::Server;
+pub use tracefs::tracefs;
 
 /// How long anything is waited for before the test fails; far beyond what it takes on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(90);

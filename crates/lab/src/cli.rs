@@ -173,6 +173,14 @@ pub(crate) fn dump(recorder: &Recorder, options: &RunOptions) -> Result<(), LabE
     Ok(())
 }
 
+impl RunOptions {
+    /// Before the work: whether the dump can be written. The file is made.
+    pub(crate) fn try_dump(&self) -> Result<(), LabError> {
+        let Some(path) = &self.dump else { return Ok(()) };
+        File::create(path).map(drop).map_err(|source| LabError::Read { path: path.clone(), source })
+    }
+}
+
 /// A line on standard output, at once.
 pub(crate) fn say(line: &str) -> Result<(), LabError> {
     let mut out = io::stdout().lock();

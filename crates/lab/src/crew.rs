@@ -22,7 +22,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, channel, sync_channel};
 use std::time::{Duration, Instant};
 use stentor_measure::Stop;
 
@@ -34,6 +34,8 @@ const PROCESSES_MAX: u64 = 256;
 const SOCKETS_AT_ONCE: usize = 200;
 /// A member that has closed its socket is ending; after so long it is killed.
 const END_MOST: Duration = Duration::from_secs(10);
+/// Words that wait to be taken up; who says more waits.
+const WAITING_MAX: usize = 1024;
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// Descriptors that a process has for connections, if it needs so many for other things; the limit is raised as far as it may.
@@ -90,7 +92,7 @@ pub struct Crew<T> {
 impl<T: DeserializeOwned + Send + 'static> Crew<T> {
     /// Starts `count` members, each of which gets all of the sockets.
     pub fn start(count: usize, sockets: &[BorrowedFd<'_>]) -> io::Result<Crew<T>> {
-        let (tell, said) = channel();
+        let (tell, said) = sync_channel(WAITING_MAX);
         let mut crew = Crew { members: Vec::new(), said };
         for number in 0..count {
             let (channel, theirs) = UnixStream::pair()?;
@@ -104,7 +106,7 @@ impl<T: DeserializeOwned + Send + 'static> Crew<T> {
             for batch in sockets.chunks(SOCKETS_AT_ONCE) {
                 hand_over(&channel, batch)?;
             }
-            let tell: Sender<(usize, Option<T>)> = tell.clone();
+            let tell: SyncSender<(usize, Option<T>)> = tell.clone();
             std::thread::Builder::new().name("crew".to_owned()).spawn(move || hear(number, channel, &tell))?;
         }
         Ok(crew)
@@ -173,7 +175,7 @@ fn hand_over(channel: &UnixStream, sockets: &[BorrowedFd<'_>]) -> io::Result<()>
 }
 
 /// To the end of what a member says.
-fn hear<T: DeserializeOwned>(number: usize, channel: UnixStream, tell: &Sender<(usize, Option<T>)>) {
+fn hear<T: DeserializeOwned>(number: usize, channel: UnixStream, tell: &SyncSender<(usize, Option<T>)>) {
     for line in BufReader::new(channel).split(b'\n').map_while(Result::ok) {
         // Half a line is what a member was killed in.
         let Ok(word) = serde_json::from_slice(&line) else { break };

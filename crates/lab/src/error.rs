@@ -24,12 +24,18 @@ pub enum LabError {
     Store(io::Error),
     #[error("{0}")]
     Measure(String),
+    /// By a signal, before there was a result.
+    #[error("{}", stentor_measure::MeasureError::Stopped)]
+    Stopped,
     #[error(transparent)]
     Io(#[from] io::Error),
 }
 
 impl From<stentor_measure::MeasureError> for LabError {
     fn from(error: stentor_measure::MeasureError) -> LabError {
-        LabError::Measure(error.to_string())
+        match error {
+            stentor_measure::MeasureError::Stopped => LabError::Stopped,
+            other => LabError::Measure(other.to_string()),
+        }
     }
 }

@@ -44,7 +44,10 @@ Examples:
 
 /// Runs to the end or to Ctrl-C. Blocks: not to be called within an asynchronous runtime.
 pub fn run(command: Measure) -> Result<(), MeasureError> {
-    let refused = |error: crate::LabError| MeasureError::Refused(error.to_string());
+    let refused = |error: crate::LabError| match error {
+        crate::LabError::Stopped => MeasureError::Stopped,
+        other => MeasureError::Refused(other.to_string()),
+    };
     match command {
         Measure::Sink(options) => match crate::run_sink(&options) {
             // Who read what it says wants no more.

@@ -16,8 +16,8 @@ pub struct DeviceCounters {
     pub bytes_read: u64,
     pub writes: u64,
     pub bytes_written: u64,
-    /// Of its cache. 0 on kernels before 5.5, which do not count them.
-    pub flushes: u64,
+    /// Of its cache. None on kernels before 5.5, which do not count them.
+    pub flushes: Option<u64>,
 }
 
 impl DeviceCounters {
@@ -34,7 +34,7 @@ impl DeviceCounters {
             bytes_read: fields.get(2)? * 512,
             writes: *fields.get(4)?,
             bytes_written: fields.get(6)? * 512,
-            flushes: fields.get(15).copied().unwrap_or(0),
+            flushes: fields.get(15).copied(),
         })
     }
 }
@@ -48,7 +48,7 @@ impl Sub for DeviceCounters {
             bytes_read: self.bytes_read.saturating_sub(before.bytes_read),
             writes: self.writes.saturating_sub(before.writes),
             bytes_written: self.bytes_written.saturating_sub(before.bytes_written),
-            flushes: self.flushes.saturating_sub(before.flushes),
+            flushes: self.flushes.zip(before.flushes).map(|(after, before)| after.saturating_sub(before)),
         }
     }
 }
@@ -66,12 +66,13 @@ mod tests {
     #[test]
     fn fields_of_new_and_old_kernels_are_read() {
         let new = "10 1 80 3 20 2 1600 9 0 30 40 0 0 0 0 7 11";
-        let counters = DeviceCounters { reads: 10, bytes_read: 40_960, writes: 20, bytes_written: 819_200, flushes: 7 };
+        let counters =
+            DeviceCounters { reads: 10, bytes_read: 40_960, writes: 20, bytes_written: 819_200, flushes: Some(7) };
         assert_eq!(DeviceCounters::parse(new), Some(counters));
-        assert_eq!(DeviceCounters::parse("10 1 80 3 20 2 1600 9 0 30 40").unwrap().flushes, 0);
+        assert_eq!(DeviceCounters::parse("10 1 80 3 20 2 1600 9 0 30 40").unwrap().flushes, None);
         assert_eq!(DeviceCounters::parse("10 1"), None);
         let later = DeviceCounters { writes: 25, ..counters };
-        assert_eq!(later - counters, DeviceCounters { writes: 5, ..DeviceCounters::default() });
+        assert_eq!(later - counters, DeviceCounters { writes: 5, flushes: Some(0), ..DeviceCounters::default() });
         assert_eq!(DeviceCounters::read("9999:9999"), None);
     }
 }

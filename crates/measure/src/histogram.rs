@@ -70,11 +70,12 @@ impl Histogram {
         self.count
     }
 
-    /// Exact, 0 of none.
+    /// Of all values; ends at the greatest number.
     pub fn sum(&self) -> u64 {
         self.sum
     }
 
+    /// Exact, 0 of none.
     pub fn mean(&self) -> f64 {
         self.sum as f64 / self.count.max(1) as f64
     }

@@ -58,14 +58,22 @@ impl Kind {
     /// The program that makes it, and the Debian package of that.
     fn maker(self) -> Option<(&'static str, &'static [&'static str], &'static str)> {
         match self {
-            // Without lazy initialisation, whose writes in the background would be measured.
-            Kind::Ext4 => {
-                Some(("mkfs.ext4", &["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"], "e2fsprogs"))
-            }
-            Kind::Xfs => Some(("mkfs.xfs", &["-q", "-f"], "xfsprogs")),
-            Kind::Btrfs => Some(("mkfs.btrfs", &["-q", "-f"], "btrfs-progs")),
+            // Without lazy initialisation, whose writes in the background would be measured; and none with a discard, which
+            // a loop device does by punching holes into its file: each first write would be an allocation below.
+            Kind::Ext4 => Some((
+                "mkfs.ext4",
+                &["-q", "-F", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0"],
+                "e2fsprogs",
+            )),
+            Kind::Xfs => Some(("mkfs.xfs", &["-q", "-f", "-K"], "xfsprogs")),
+            Kind::Btrfs => Some(("mkfs.btrfs", &["-q", "-f", "-K"], "btrfs-progs")),
             Kind::Tmpfs => None,
         }
+    }
+
+    /// Btrfs discards what was freed by itself.
+    fn mount_options(self) -> Option<&'static str> {
+        (self == Kind::Btrfs).then_some("nodiscard")
     }
 }
 
@@ -208,7 +216,7 @@ impl LoopFs {
         }
         let point = text(&self.path());
         let mut arguments = vec!["-t", self.kind.name()];
-        if let Some(options) = &options.mount_options {
+        for options in self.kind.mount_options().into_iter().chain(options.mount_options.as_deref()) {
             arguments.extend(["-o", options]);
         }
         arguments.extend([device, &point]);
@@ -297,7 +305,7 @@ fn new_folder(place: &Path, kind: Kind) -> Result<PathBuf, MeasureError> {
     Err(MeasureError::Refused(format!("{} is full of our leftovers; remove stentor-loop-*", place.display())))
 }
 
-/// A file of zeros, synced.
+/// A file of zeros, synced: whoever writes to it later need not allocate.
 fn zeros(path: &Path, size_mib: u64, stop: &Stop) -> Result<(), MeasureError> {
     let write = || -> std::io::Result<bool> {
         let mut file = File::create_new(path)?;

@@ -26,7 +26,7 @@ pub struct Scratch {
     /// Says that we live. None where directories cannot be locked.
     _lock: Option<File>,
     /// None where there is no shell: then only `kill -9` leaves something.
-    _guarded: Option<Guarded>,
+    guarded: Option<Guarded>,
 }
 
 impl Scratch {
@@ -60,7 +60,7 @@ impl Scratch {
                 // Twice: processes of ours may still be ending.
                 guardian.guard(&format!("rm -rf -- {path} || {{ sleep 1; rm -rf -- {path}; }}")).ok()
             });
-            return Ok(Scratch { path, _lock: lock, _guarded: guarded });
+            return Ok(Scratch { path, _lock: lock, guarded });
         }
         Err(MeasureError::Refused(format!("{} is full of our leftovers; remove {PREFIX}*", directory.display())))
     }
@@ -72,7 +72,12 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.path);
+        if fs::remove_dir_all(&self.path).is_err()
+            && let Some(guarded) = self.guarded.take()
+        {
+            // Perhaps someone still writes there: the guardian tries once more, when we have ended.
+            guarded.leave();
+        }
     }
 }
 

@@ -3,30 +3,16 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output};
 
 use serde_json::Value;
-use stentor_tests::{Kind, LoopFs, skipped, stentor};
+use stentor_tests::{Kind, LoopFs, stentor, tracefs};
 
-const TRACEFS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 /// The layers' sum may differ so much from the time that the generator measured itself.
 const SUM_WITHIN_PERCENT: f64 = 5.0;
 /// A quiet machine has less than a tenth of it.
 const UNATTRIBUTED_PERCENT_MAX: f64 = 20.0;
-
-/// Where instances are; `None` after having said why nothing can be traced here.
-fn instances() -> Option<PathBuf> {
-    if !rustix::process::geteuid().is_root() {
-        skipped("tracing needs root");
-        return None;
-    }
-    let found = TRACEFS.map(|root| Path::new(root).join("instances")).into_iter().find(|path| path.is_dir());
-    if found.is_none() {
-        skipped("tracefs is not mounted");
-    }
-    found
-}
 
 fn iotrace(words: &[&str]) -> Output {
     Command::new(stentor()).args(["probe", "iotrace"]).args(words).output().expect("the binary runs")
@@ -110,7 +96,7 @@ fn is_consistent(report: &Value) {
 }
 
 fn on(kind: Kind, expected: &[&str]) {
-    let Some(instances) = instances() else { return };
+    let Some(instances) = tracefs() else { return };
     let Some(fs) = LoopFs::make(kind) else { return };
     let place = fs.path().to_str().expect("a plain path");
     let words =
@@ -144,7 +130,7 @@ fn a_write_and_sync_on_btrfs_is_explained_down_to_the_device() {
 /// Without knowing who waits, the device is told from the rest all the same; past the page cache nothing is the cache's.
 #[test]
 fn the_least_scope_has_the_device_and_direct_io_no_page_cache() {
-    let Some(instances) = instances() else { return };
+    let Some(instances) = tracefs() else { return };
     let Some(fs) = LoopFs::make(Kind::Ext4) else { return };
     let place = fs.path().to_str().expect("a plain path");
     let words = [place, "--size", "4K", "--count", "10", "--runs", "1"];
@@ -160,7 +146,7 @@ fn the_least_scope_has_the_device_and_direct_io_no_page_cache() {
 
 #[test]
 fn a_program_is_explained_call_by_call_and_drawn() {
-    let Some(instances) = instances() else { return };
+    let Some(instances) = tracefs() else { return };
     let Some(fs) = LoopFs::make(Kind::Ext4) else { return };
     let place = fs.path().to_str().expect("a plain path");
     let folder = tempfile::tempdir().expect("a temporary folder can be made");

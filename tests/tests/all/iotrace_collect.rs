@@ -7,17 +7,13 @@ use std::process::{Child, Command, Output, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use stentor_tests::{Kind, LoopFs, skipped, stentor, wait_until};
+use stentor_tests::{Kind, LoopFs, stentor, tracefs, wait_until};
 
 const INSTANCES: &str = "/sys/kernel/tracing/instances";
 const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/probe/src/iotrace/text/fixtures");
 
 fn can_trace() -> bool {
-    let can = rustix::process::geteuid().is_root() && Path::new(INSTANCES).is_dir();
-    if !can {
-        skipped("tracing needs root and tracefs at /sys/kernel/tracing");
-    }
-    can
+    tracefs().is_some()
 }
 
 fn iotrace(arguments: &[&str]) -> Command {
@@ -138,7 +134,9 @@ fn a_traced_command_ends_with_who_traces_it() {
         let pid: i32 = fs::read_to_string(&mark).unwrap().trim().parse().unwrap();
         kill_process(pid_of(&child), signal).unwrap();
         assert!(!child.wait().unwrap().success());
-        wait_until("the command is gone", || !Path::new(&format!("/proc/{pid}")).exists());
+        // What nobody has waited for yet has no memory any more.
+        let lives = || fs::read_to_string(format!("/proc/{pid}/statm")).is_ok_and(|text| !text.starts_with("0 "));
+        wait_until("the command is gone", || !lives());
         wait_until("the instances are gone", || instances(child.id()).is_empty());
     }
 }
@@ -338,7 +336,7 @@ fn what_cannot_be_done_says_what_to_do() {
         let said = refusal(&[here, "--collector", "function-graph"]);
         assert!(said.contains(graph["why_not"].as_str().unwrap()), "{said}");
     }
-    if rustix::process::geteuid().is_root() && Path::new(INSTANCES).is_dir() {
+    if can_trace() {
         let said = refusal(&[here, "--buffer-kib", "4194304"]);
         assert!(said.contains("more than an eighth of the memory; give at most"), "{said}");
     } else {

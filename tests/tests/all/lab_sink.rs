@@ -591,8 +591,6 @@ fn what_processes_cannot_do_together_is_refused() {
         assert!(!output.status.success());
         String::from_utf8_lossy(&output.stderr).into_owned()
     };
-    let text = refused(&["hold", "127.0.0.1:1", "--connections", "4000000", "--processes", "2"]);
-    assert!(text.contains("descriptors"), "{text}");
     let greylist = ["--processes", "2", "--behaviour", "greylist_ms = 5"];
     let text = refused(&[&["sink", "127.0.0.1:0"], &greylist[..]].concat());
     assert!(text.contains("greylisting"), "{text}");
@@ -651,4 +649,25 @@ fn a_reader_that_leaves_is_no_failure_and_results_that_cannot_be_written_are_ref
         .expect("it can be run");
     assert!(!refused.status.success() && refused.stdout.is_empty(), "{refused:?}");
     assert!(String::from_utf8_lossy(&refused.stderr).contains("/proc/self/fdinfo"), "{refused:?}");
+}
+
+/// A server that greets and closes at once: each connection is lost once, and the next ones are opened all the same.
+#[test]
+fn who_is_closed_after_the_greeting_is_counted_once() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("it listens");
+    let address = listener.local_addr().expect("an address").to_string();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let _ = stream.write_all(b"220 closing.example\r\n");
+        }
+    });
+    let output = Command::new(stentor())
+        .args(["lab", "hold", &address, "--connections", "300", "--opening", "4", "--json", "--quiet"])
+        .output()
+        .expect("it can be run");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
+    let errors = report["tables"]["errors"].as_array().expect("a table");
+    let lost: u64 = errors.iter().filter_map(|row| row["connections"].as_u64()).sum();
+    let alive = report["tables"]["held"][0]["alive"].as_u64().expect("a count");
+    assert_eq!(lost + alive, 300, "{report:#}");
 }

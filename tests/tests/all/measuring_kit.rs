@@ -10,7 +10,7 @@ use std::process::{Child, Command, Output, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use stentor_tests::{skipped, stentor, wait_until};
+use stentor_tests::{stentor, tracefs, wait_until};
 use tempfile::TempDir;
 
 const PNG: &[u8] = b"\x89PNG\r\n\x1a\n";
@@ -75,11 +75,8 @@ fn kit(directory: &Path, sink: &str, is_long: bool) -> Vec<Kit> {
         kit(format!("probe raw {directory} --block-bytes 64K --mode write,read --file-mib {mib} --seconds 60"), true),
         kit("probe ipc --transport unix --bytes 32 --seconds 0.02".to_owned(), false),
     ];
-    let tracefs = Path::new("/sys/kernel/tracing/instances").is_dir();
-    if rustix::process::geteuid().is_root() && tracefs {
+    if tracefs().is_some() {
         all.push(kit(format!("probe iotrace {directory} --size 4K --count {count}"), true));
-    } else {
-        skipped("probe iotrace needs root and tracefs");
     }
     all
 }

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::io::BufRead;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
@@ -360,6 +361,10 @@ fn on_loops(folder: &Path) -> Option<Child> {
         .expect("the binary runs");
     until(&mut child, "log on ext4");
     assert!(held(folder).len() >= 3, "{:?}", held(folder));
+    // Making the file system left no holes: else first writes would be allocations in the file system below.
+    let images = fs::read_dir(folder).expect("it can be read").flatten().map(|entry| entry.path().join("image"));
+    let images: Vec<fs::Metadata> = images.filter_map(|image| fs::metadata(image).ok()).collect();
+    assert!(!images.is_empty() && images.iter().all(|image| image.blocks() * 512 >= image.len()), "{images:?}");
     Some(child)
 }
 

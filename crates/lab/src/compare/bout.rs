@@ -110,7 +110,7 @@ fn cost(before: &Counts, after: &Counts, messages: f64) -> Figures {
     let (a, b) = (&after.usage, &before.usage);
     let cpu_s = a.cpu_s.zip(b.cpu_s).map(|(after, before)| after - before);
     let device = after.device.zip(before.device).map(|(after, before)| after - before);
-    let of_device = |of: fn(DeviceCounters) -> u64| Some(of(device?) as f64 / messages);
+    let of_device = |of: fn(DeviceCounters) -> Option<u64>| Some(of(device?)? as f64 / messages);
     Figures {
         cpu_ms: cpu_s.map(|seconds| seconds * 1000.0 / messages),
         memory_peak_mib: a.memory_peak_kib.map(|kib| kib as f64 / 1024.0),
@@ -119,8 +119,8 @@ fn cost(before: &Counts, after: &Counts, messages: f64) -> Figures {
         written_kib: less(a.written_bytes, b.written_bytes).map(|bytes| bytes / 1024.0),
         tree_reads: less(a.reads, b.reads),
         read_kib: less(a.read_bytes, b.read_bytes).map(|bytes| bytes / 1024.0),
-        device_reads: of_device(|device| device.reads),
-        device_writes: of_device(|device| device.writes),
+        device_reads: of_device(|device| Some(device.reads)),
+        device_writes: of_device(|device| Some(device.writes)),
         flushes: of_device(|device| device.flushes),
         // No line yet is no sync yet.
         syncs: less(after.syncs, after.syncs.map(|_| before.syncs.unwrap_or(0))),

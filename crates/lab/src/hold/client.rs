@@ -64,6 +64,8 @@ pub(super) struct Client {
     pub errors: BTreeMap<String, u64>,
     /// Messages that went with their connection.
     broken: u64,
+    /// Connections that went before they were greeted.
+    refused: u64,
     /// Of messages, from the first command to the last reply.
     pub times_us: Histogram,
 }
@@ -84,6 +86,7 @@ impl Client {
             body,
             errors: BTreeMap::new(),
             broken: 0,
+            refused: 0,
             times_us: Histogram::default(),
         })
     }
@@ -119,8 +122,14 @@ impl Client {
     fn lose(&mut self, number: usize, why: &str) {
         if let Some(held) = self.held[number].take() {
             let when = match held.state {
-                State::Connecting => "connecting",
-                State::Greeting => "before the greeting",
+                State::Connecting => {
+                    self.refused += 1;
+                    "connecting"
+                }
+                State::Greeting => {
+                    self.refused += 1;
+                    "before the greeting"
+                }
                 State::Idle => "while idle",
                 State::Ehlo | State::Envelope(_) | State::Body => {
                     self.broken += 1;
@@ -288,10 +297,6 @@ impl Client {
         Ok(count)
     }
 
-    fn failures(&self) -> u64 {
-        self.errors.values().sum()
-    }
-
     /// Whoever is closed by the server meanwhile is counted.
     pub fn keep(&mut self, most: Duration) -> io::Result<()> {
         self.turn(most.min(LOOK_EVERY), |_| {})?;
@@ -332,9 +337,9 @@ impl Client {
             if greeted + lost >= begun && (begun >= work.connections || ran_out) {
                 break;
             }
-            let before = self.failures();
+            let before = self.refused;
             let seen = self.turn(LOOK_EVERY, |step| greeted += u64::from(matches!(step, Step::Greeted)))?;
-            lost += self.failures() - before;
+            lost += self.refused - before;
             if seen > 0 {
                 last = Instant::now();
             } else if last.elapsed() > PATIENCE {

@@ -136,7 +136,7 @@ pub(super) fn together(
     let send_s = begun.elapsed().as_secs_f64();
     wait(args, stop, |left| {
         all.hear(left.min(SAY_EVERY));
-        Ok(())
+        Ok(!all.crew.is_empty())
     })?;
     all.dismiss();
     // Each is heard out.

@@ -54,8 +54,8 @@ pub struct HoldArgs {
     /// So many of them at a time.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     active: u32,
-    /// Octets of a message.
-    #[arg(long = "size", alias = "size-bytes", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..=1 << 30))]
+    /// Octets of a message, at most 64K, which a connection takes at once.
+    #[arg(long = "size", alias = "size-bytes", default_value = "4096", value_name = "BYTES", value_parser = size)]
     size_bytes: u32,
     /// Keep them for so long.
     #[arg(long, default_value = "0", value_parser = crate::cli::seconds)]
@@ -65,6 +65,16 @@ pub struct HoldArgs {
     pid: Option<u32>,
     #[command(flatten)]
     output: OnceArgs,
+}
+
+/// A message goes to the socket in one piece: no server is measured that does not read, and no buffer that is smaller.
+const SIZE_BYTES_MAX: usize = 64 << 10;
+
+fn size(text: &str) -> Result<u32, String> {
+    match crate::load::octets(text)? {
+        bytes @ 1..=SIZE_BYTES_MAX => Ok(bytes as u32),
+        _ => Err(format!("{text}: between 1 and 64K")),
+    }
 }
 
 /// What one process does.
@@ -148,6 +158,9 @@ pub fn run_hold(args: &HoldArgs) -> Result<(), LabError> {
         report.warnings.push("stopped by a signal: the last run is not whole".to_owned());
     }
     output.finish(&report)?;
+    if outcomes.is_empty() {
+        return Err(LabError::Stopped);
+    }
     if outcomes.iter().all(|outcome| outcome.opened == 0) {
         return Err(LabError::Measure("no connection was opened; the table of errors says why".to_owned()));
     }
@@ -177,7 +190,7 @@ fn alone(args: &HoldArgs, stop: &Stop, progress: &mut Progress, run: u32) -> Res
     let send_s = begun.elapsed().as_secs_f64();
     wait(args, stop, |left| {
         say_open(progress, client.open_now(), args);
-        client.keep(left)
+        client.keep(left).map(|()| true)
     })?;
     let alive = client.open_now();
     client.close_all();
@@ -206,13 +219,15 @@ fn say_sent(progress: &mut Progress, sent: u64, args: &HoldArgs) {
 }
 
 /// Until `--seconds` are over. `turn` is told what is left, and may take less.
-fn wait(args: &HoldArgs, stop: &Stop, mut turn: impl FnMut(Duration) -> io::Result<()>) -> io::Result<()> {
+fn wait(args: &HoldArgs, stop: &Stop, mut turn: impl FnMut(Duration) -> io::Result<bool>) -> io::Result<()> {
     let end = Instant::now() + args.seconds.min(FOR_EVER);
     loop {
         let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() || stop.is_set() {
             return Ok(());
         }
-        turn(left)?;
+        if !turn(left)? {
+            return Ok(());
+        }
     }
 }

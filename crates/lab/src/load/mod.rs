@@ -25,6 +25,7 @@ mod tally;
 mod worker;
 
 pub use arrivals::Arrivals;
+pub(crate) use content::octets;
 pub use content::{Content, Sizes, crlf};
 pub use options::{SourceArgs, run_source};
 pub(crate) use options::{seconds, targets};

@@ -211,6 +211,9 @@ pub fn run_source(options: &SourceArgs) -> Result<(), MeasureError> {
         report.warnings.push("stopped by a signal: the last run is not whole".to_owned());
     }
     output.finish(&report)?;
+    if tallies.is_empty() {
+        return Err(MeasureError::Stopped);
+    }
     if tallies.iter().all(|tally| tally.accepted == 0) {
         return Err(MeasureError::Refused("no message was accepted; the errors say at which step".to_owned()));
     }

@@ -49,6 +49,23 @@ enum Word {
     End,
 }
 
+/// The file of `--dump`, if there is one, until it cannot be written: the report comes all the same.
+struct Dump(io::Result<Option<BufWriter<File>>>);
+
+impl Dump {
+    fn create(options: &RunOptions) -> Dump {
+        Dump(options.dump.as_ref().map(|path| File::create(path).map(BufWriter::new)).transpose())
+    }
+
+    fn write(&mut self, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) {
+        if let Ok(Some(out)) = &mut self.0
+            && let Err(error) = write(out)
+        {
+            self.0 = Err(error);
+        }
+    }
+}
+
 /// What is known of one process.
 #[derive(Default)]
 struct Told {
@@ -167,17 +184,15 @@ impl Many {
     }
 
     /// Ends the processes and hears them out.
-    pub fn finish(mut self, args: &SinkArgs, options: &RunOptions) -> Result<Total, LabError> {
+    pub fn finish(mut self, args: &SinkArgs, options: &RunOptions) -> Total {
         self.crew.dismiss();
-        let mut dump = options.dump.as_ref().map(File::create).transpose()?.map(BufWriter::new);
+        let mut dump = Dump::create(options);
         let mut handed = Handed::default();
         while let Some((number, said)) = self.crew.next(PATIENCE) {
             match said {
                 Said::Word(Word::Mail(mut line)) => {
                     line.insert("process".to_owned(), (number + 1).into());
-                    if let Some(dump) = &mut dump {
-                        writeln!(dump, "{}", serde_json::Value::Object(line))?;
-                    }
+                    dump.write(|out| writeln!(out, "{}", serde_json::Value::Object(line)));
                 }
                 Said::Word(word) => self.hear(number, word, &mut handed),
                 Said::Gone(_) if self.told[number].has_ended => {}
@@ -188,14 +203,18 @@ impl Many {
             self.warnings
                 .push(format!("a process said nothing for {} s at the end: it was killed", PATIENCE.as_secs()));
         }
-        if let Some(dump) = &mut dump {
-            handed.names.dump(dump)?;
-            dump.flush()?;
-        }
+        dump.write(|out| handed.names.dump(out).and_then(|()| out.flush()));
         let mut seen = self.sum();
         seen.stats.duplicates += handed.hashes_told - handed.hashes.len() as u64;
         seen.met.set_times(&handed.times_us);
-        Ok(Total { seen, top: handed.names.top(args.top), processes: self.told.len(), warnings: self.warnings })
+        let top = handed.names.top(args.top);
+        Total {
+            seen,
+            top,
+            processes: self.told.len(),
+            warnings: self.warnings,
+            dumped: dump.0.map(drop).map_err(LabError::from),
+        }
     }
 
     fn hear(&mut self, number: usize, word: Word, handed: &mut Handed) {

@@ -194,13 +194,14 @@ pub fn run_sink(args: &SinkArgs) -> Result<(), LabError> {
         return Err(LabError::Measure("a sink serves once; --runs is for the source".to_owned()));
     }
     args.output.0.ready()?;
+    options.try_dump()?;
     let stop = Stop::on_signals()?;
     let mut served = Served::start(args)?;
     let addresses = served.addresses();
     let count = addresses.len();
     say(&where_it_listens(addresses, args.output.0.json))?;
     let mut samples = watch(&mut served, &options, args.output.0.json, &stop)?;
-    let total = served.finish(args, &options)?;
+    let total = served.finish(args, &options);
     if let Some((_, messages)) = samples.seen.last_mut() {
         // What was taken and not told yet when the end came.
         *messages = total.seen.stats.transactions;
@@ -216,6 +217,7 @@ pub fn run_sink(args: &SinkArgs) -> Result<(), LabError> {
         say(report.to_text_within(terminal_columns()).trim_end())?;
     }
     written?;
+    total.dumped?;
     // What was lost with a process makes the whole no result to rely on.
     total.warnings.into_iter().next().map_or(Ok(()), |first| Err(LabError::Measure(first)))
 }

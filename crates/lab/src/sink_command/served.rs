@@ -69,6 +69,8 @@ pub(super) struct Total {
     pub processes: usize,
     /// Of processes that died.
     pub warnings: Vec<String>,
+    /// Whether the dump could be written.
+    pub dumped: Result<(), LabError>,
 }
 
 pub(super) enum Served {
@@ -120,12 +122,12 @@ impl Served {
     }
 
     /// Ends it, writes the dump, and adds up.
-    pub fn finish(self, args: &SinkArgs, options: &RunOptions) -> Result<Total, LabError> {
+    pub fn finish(self, args: &SinkArgs, options: &RunOptions) -> Total {
         match self {
             Served::One(mut sink, before) => {
                 let seen = Seen::last_of(&mut sink, &before);
-                dump(sink.recorder(), options)?;
-                Ok(Total { seen, top: sink.recorder().top(args.top), processes: 1, warnings: Vec::new() })
+                let dumped = dump(sink.recorder(), options);
+                Total { seen, top: sink.recorder().top(args.top), processes: 1, warnings: Vec::new(), dumped }
             }
             Served::Many(many) => many.finish(args, options),
         }

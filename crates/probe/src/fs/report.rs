@@ -81,9 +81,9 @@ fn cycles(all: &[(Case, Vec<Outcome>)]) -> Table {
         ]),
     );
     for (case, runs) in all {
-        let device = |of: fn(&stentor_measure::DeviceCounters) -> f64| {
-            let counted = runs.iter().filter_map(|run| Some((run.device?, run.cycles)));
-            Cell::spread(counted.map(|(counts, cycles)| of(&counts) / cycles.max(1) as f64), 1)
+        let device = |of: fn(&stentor_measure::DeviceCounters) -> Option<u64>| {
+            let counted = runs.iter().filter_map(|run| Some((of(&run.device?)? as f64, run.cycles)));
+            Cell::spread(counted.map(|(count, cycles)| count / cycles.max(1) as f64), 1)
         };
         table.push(vec![
             Cell::text(case.names.name()),
@@ -96,9 +96,9 @@ fn cycles(all: &[(Case, Vec<Outcome>)]) -> Table {
             percentile(runs, |times| &times.accept, 0.99),
             percentile(runs, |times| &times.cycle, 0.5),
             percentile(runs, |times| &times.cycle, 0.99),
-            device(|counts| counts.writes as f64),
-            device(|counts| counts.bytes_written as f64 / 1024.0),
-            device(|counts| counts.flushes as f64),
+            device(|counts| Some(counts.writes)),
+            device(|counts| Some(counts.bytes_written / 1024)),
+            device(|counts| counts.flushes),
         ]);
     }
     table

@@ -79,11 +79,11 @@ fn rates(all: &[(Case, Vec<Outcome>)]) -> Table {
                 Cell::spread(parts.iter().filter_map(|part| of(part)), decimals)
             };
             let percentile = |share: f64| each(&|part| Some(part.took.percentile(share) as f64 / 1000.0), 0);
-            let device = |of: fn(&DeviceCounters) -> f64| {
+            let device = |of: fn(&DeviceCounters) -> Option<u64>| {
                 if !durable {
                     return Cell::Missing;
                 }
-                each(&|part| Some(of(&part.device?) / part.transactions as f64), 1)
+                each(&|part| Some(of(&part.device?)? as f64 / part.transactions as f64), 1)
             };
             table.push(vec![
                 Cell::text(case.kind.name()),
@@ -95,9 +95,9 @@ fn rates(all: &[(Case, Vec<Outcome>)]) -> Table {
                 percentile(0.5),
                 percentile(0.99),
                 percentile(1.0),
-                device(|counters| counters.writes as f64),
-                device(|counters| counters.bytes_written as f64 / 1024.0),
-                device(|counters| counters.flushes as f64),
+                device(|counters| Some(counters.writes)),
+                device(|counters| Some(counters.bytes_written / 1024)),
+                device(|counters| counters.flushes),
             ]);
         }
     }

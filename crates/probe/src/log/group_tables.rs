@@ -115,7 +115,7 @@ pub fn costs(ways: &[Ways]) -> Table {
         let mut row = key_cells(each.grouped);
         for figure in [
             (|run| run.device.map(|device| device.writes as f64)) as fn(&Measured) -> Option<f64>,
-            |run| run.device.map(|device| device.flushes as f64),
+            |run| Some(run.device?.flushes? as f64),
             |run| Some(run.cpu_s * 1e6),
         ] {
             let per_record = |run: &Measured| {

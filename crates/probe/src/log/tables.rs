@@ -59,10 +59,10 @@ pub fn per_second(figure: impl Fn(&Measured) -> f64) -> impl Fn(&Measured) -> Op
 }
 
 /// None where the device is not known or nothing was committed.
-fn per_commit(figure: impl Fn(&stentor_measure::DeviceCounters) -> u64) -> impl Fn(&Measured) -> Option<f64> {
+fn per_commit(figure: impl Fn(&stentor_measure::DeviceCounters) -> Option<u64>) -> impl Fn(&Measured) -> Option<f64> {
     move |run| {
         let device = run.device.filter(|_| run.commits > 0)?;
-        Some(figure(&device) as f64 / run.commits as f64)
+        Some(figure(&device)? as f64 / run.commits as f64)
     }
 }
 
@@ -170,9 +170,9 @@ fn cost_table(lines: &[Line]) -> Table {
         let mut row = key_cells(line);
         row.extend([
             line.spread(0, per_second(|run| run.commits as f64)),
-            line.spread(2, per_commit(|device| device.writes)),
+            line.spread(2, per_commit(|device| Some(device.writes))),
             line.spread(2, per_commit(|device| device.flushes)),
-            line.median(1, |run| per_commit(|device| device.bytes_written)(run).map(|bytes| bytes / KIB)),
+            line.median(1, |run| per_commit(|device| Some(device.bytes_written))(run).map(|bytes| bytes / KIB)),
             line.median(2, |run| {
                 let bytes = run.device.filter(|_| run.payload_bytes > 0)?.bytes_written;
                 Some(bytes as f64 / run.payload_bytes as f64)

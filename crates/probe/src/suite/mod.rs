@@ -97,7 +97,9 @@ pub fn run(args: &SuiteArgs) -> Result<(), MeasureError> {
     let written = page::of(&suite, &report).and_then(|page| fs::write(&path, page).map_err(MeasureError::file(&path)));
     args.output.finish(&report)?;
     written?;
-    eprintln!("the page is {}", path.display());
+    if !args.output.quiet {
+        eprintln!("the page is {}", path.display());
+    }
     match suite.failures.as_slice() {
         [] => Ok(()),
         [first, ..] => Err(MeasureError::Refused(format!(
@@ -134,7 +136,9 @@ fn measure_all(args: &SuiteArgs, stop: &Stop, progress: &mut Progress) -> Result
             let directory = measured.place.directory.display().to_string();
             let outcome = part.measure(plan, &directory, stop, progress);
             if let Some(report) = or_failure(outcome, &measured.name, part.name(), &mut failures)? {
-                write_part(args, &measured.folder, &report)?;
+                if let Err(error) = write_part(args, &measured.folder, &report) {
+                    failures.push(format!("{} on {} is not in the files: {error}", part.name(), measured.name));
+                }
                 measured.parts.put(part, report);
             }
         }
@@ -142,8 +146,10 @@ fn measure_all(args: &SuiteArgs, stop: &Stop, progress: &mut Progress) -> Result
     progress.part(&format!("part {count} of {count}: ipc"));
     let outcome = crate::ipc::measure(&plan.ipc()?, stop, progress);
     let ipc = or_failure(outcome, "this machine", "ipc", &mut failures)?;
-    if let Some(report) = &ipc {
-        write_part(args, "", report)?;
+    if let Some(report) = &ipc
+        && let Err(error) = write_part(args, "", report)
+    {
+        failures.push(format!("ipc is not in the files: {error}"));
     }
     if places.iter().all(|measured| measured.parts.all().next().is_none()) {
         return Err(MeasureError::Refused(failures.swap_remove(0)));
