@@ -32,7 +32,7 @@ use figures::Figures;
 use parts::{Part, Parts};
 use plan::Plan;
 
-const LOOP_MIB: u64 = 640;
+const LOOP_MIB: u64 = 768;
 const PAGE_NAME: &str = "probe-suite.html";
 
 #[derive(Args, Clone, Debug)]
