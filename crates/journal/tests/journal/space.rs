@@ -360,8 +360,11 @@ fn where_nothing_stays_two_segments_take_turns() {
     });
     let statistics = journal.statistics();
     assert!(statistics.recycled > 90, "{statistics:?}");
-    // The first ones, and no more.
-    assert!(statistics.bytes_prepared <= 3 * segment_bytes, "{statistics:?}");
+    // The first ones; and now and then another, where the preparer was stopped between its look and its work. Not one for each
+    // that was taken, as without the room's being lowered with that.
+    assert!(statistics.bytes_prepared <= statistics.recycled / 4 * segment_bytes, "{statistics:?}");
+    // What came of that is removed.
+    while preparer.prepare().unwrap() {}
     assert!(disk_bytes(&disk) <= 3 * segment_bytes as usize, "{}", disk_bytes(&disk));
 }
 
