@@ -5,6 +5,8 @@
 //! then the recovered server goes on until everything is worked off. docs/campaign.md says what is checked, and how a
 //! failure is replayed. The checks are themselves checked: each [`Mutation`] must be found.
 
+#[cfg(test)]
+mod batches;
 mod clients;
 mod hosts;
 pub mod ledger;
@@ -13,6 +15,7 @@ pub mod model;
 mod operator;
 mod scenario;
 mod turn;
+mod verify;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,19 +23,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use fastrand::Rng;
 use serde::Serialize;
-use stentor_journal::{OPS, SimDisk};
+use stentor_journal::{EDQUOT, EIO, ENOSPC, OPS, SimDisk};
 
 use ledger::Ledger;
 use life::Life;
 pub use life::Shared;
 use scenario::Scenario;
-pub use scenario::{MUTATIONS, Mutation};
+pub use scenario::{Lasts, MUTATIONS, Mutation, Refusal};
 
 /// 2027-01-15, the campaign's beginning of time.
 const START_MS: u64 = 1_800_000_000_000;
 /// One recovered server in so many is cut again.
 const SECOND_CUT_ONE_IN: u64 = 3;
 const SECOND_CUT_OPERATIONS_MAX: u64 = 60;
+/// One store in so many is spoilt, on a copy.
+const SPOILT_ONE_IN: u64 = 4;
 /// Runs of a mutation until it must have been found.
 const MUTATION_SEEDS: u64 = 200;
 const MUTATION_CUT_STEP: usize = 3;
@@ -84,6 +89,11 @@ pub struct Run {
     pub slices_kept: u64,
     pub bytes_moved: u64,
     pub ids_reused: u64,
+    /// Stores, cut and stopped, that verify was asked about; and those that had been spoilt.
+    pub verified: u64,
+    pub spoilt: u64,
+    /// The longest time for which mail was refused for want of room after there was some.
+    pub recovery_ms: u64,
 }
 
 /// A promise that was broken.
@@ -116,8 +126,14 @@ pub struct Figures {
     pub bytes_moved: u64,
     /// Ids of forgotten addresses given out again.
     pub ids_reused: u64,
+    /// Stores as a cut or a stop left them that verify called sound, and spoilt ones that it called damaged.
+    pub verified_sound: u64,
+    pub verified_damaged: u64,
     pub mutations: u64,
     pub mutations_caught: u64,
+    /// Runs with a disk that refused for a while, and the longest time for which mail was refused after that.
+    pub refused_runs: u64,
+    pub recovery_ms_max: u64,
 }
 
 /// The run that a panic belongs to.
@@ -129,7 +145,25 @@ pub fn run(shared: &Shared, seed: u64, cut: Option<Cut>, mutation: Mutation) -> 
     for (slot, value) in CURRENT.iter().zip([seed, at, variant]) {
         slot.store(value, Ordering::Relaxed);
     }
-    let scenario = Scenario::new(seed, mutation);
+    run_scenario(shared, seed, cut, mutation, &Scenario::new(seed, mutation))
+}
+
+/// The same with a disk that refuses, and no cut.
+pub fn run_refused(shared: &Shared, seed: u64, refusal: Refusal) -> Result<Run, String> {
+    for (slot, value) in CURRENT.iter().zip([seed, refusal.from, 0]) {
+        slot.store(value, Ordering::Relaxed);
+    }
+    run_scenario(shared, seed, None, Mutation::None, &Scenario::refused(seed, refusal))
+}
+
+fn run_scenario(
+    shared: &Shared,
+    seed: u64,
+    cut: Option<Cut>,
+    mutation: Mutation,
+    scenario: &Scenario,
+) -> Result<Run, String> {
+    let (at, variant) = cut.map_or((0, 0), |cut| (cut.at, cut.variant));
     let mut rng = Rng::with_seed(seed ^ at.rotate_left(20) ^ variant.rotate_left(40));
     let mut disk = SimDisk::new(rng.u64(..));
     scenario.mutate(&disk, mutation);
@@ -144,7 +178,7 @@ pub fn run(shared: &Shared, seed: u64, cut: Option<Cut>, mutation: Mutation) -> 
         let mut was_cut = true;
         if let Some(mut life) = Life::start(shared, &disk, &mut ledger, what, past_dot.clone())? {
             if number == 0 {
-                life.plan(&scenario);
+                life.plan(scenario);
             }
             was_cut = life.run()?;
             past_dot = life.past_dot();
@@ -155,6 +189,7 @@ pub fn run(shared: &Shared, seed: u64, cut: Option<Cut>, mutation: Mutation) -> 
             run.bytes_moved += statistics.bytes_moved;
             run.ids_reused += life.core.with(|hub, _| hub.store.book.reused());
             run.verbs += life.verbs;
+            run.recovery_ms = run.recovery_ms.max(life.recovery_ms);
             if number == 0 {
                 run.acknowledged_at = std::mem::take(&mut life.acknowledged_at);
             }
@@ -164,11 +199,23 @@ pub fn run(shared: &Shared, seed: u64, cut: Option<Cut>, mutation: Mutation) -> 
         }
         run.faults.add(&Faults::of(&disk));
         if !was_cut {
+            if mutation == Mutation::None {
+                verify::is_sound(&disk.crash())?;
+                run.verified += 1;
+            }
             break;
         }
         run.cuts += 1;
         disk = disk.crash();
         disk.set_capacity(u64::MAX);
+        if mutation == Mutation::None {
+            verify::is_sound(&disk)?;
+            run.verified += 1;
+            let mut choice = Rng::with_seed(seed ^ at.rotate_left(30) ^ number);
+            if choice.u64(0..SPOILT_ONE_IN) == 0 {
+                run.spoilt += u64::from(verify::finds_damage(&disk, &mut choice)?);
+            }
+        }
         if number == 0 && rng.u64(0..SECOND_CUT_ONE_IN) == 0 {
             disk.cut_at(rng.u64(1..SECOND_CUT_OPERATIONS_MAX));
         }
@@ -222,6 +269,41 @@ pub fn campaign(
         figures.slices_kept += run.slices_kept;
         figures.bytes_moved += run.bytes_moved;
         figures.ids_reused += run.ids_reused;
+        figures.verified_sound += run.verified;
+        figures.verified_damaged += run.spoilt;
+        figures.recovery_ms_max = figures.recovery_ms_max.max(run.recovery_ms);
+    }
+    Ok(())
+}
+
+/// A seed with a disk that refuses at each operation in turn: EIO, ENOSPC and EDQUOT, once, some times, and for a while.
+/// `go_on` ends it early.
+pub fn full_disk(
+    shared: &Shared,
+    seed: u64,
+    figures: &mut Figures,
+    go_on: &mut dyn FnMut() -> bool,
+) -> Result<(), Failure> {
+    let failure = |at: Option<u64>, what| Failure { seed, cut: at, variant: 0, what };
+    let never = Refusal { errno: ENOSPC, from: u64::MAX, lasts: Lasts::Operations(0) };
+    let whole = run_refused(shared, seed, never).map_err(|what| failure(None, what))?;
+    figures.seeds += 1;
+    for from in 1..=whole.operations {
+        for errno in [EIO, ENOSPC, EDQUOT] {
+            for lasts in [Lasts::Operations(1), Lasts::Operations(2 + from % 30), Lasts::Time(1 + from * 37 % 3_000)] {
+                if !go_on() {
+                    return Ok(());
+                }
+                let refusal = Refusal { errno, from, lasts };
+                let run = run_refused(shared, seed, refusal)
+                    .map_err(|what| failure(Some(from), format!("{refusal:?}: {what}")))?;
+                figures.refused_runs += 1;
+                figures.faults += run.faults.total();
+                figures.faults_by_kind.add(&run.faults);
+                figures.acknowledged_recipients += run.acknowledged;
+                figures.recovery_ms_max = figures.recovery_ms_max.max(run.recovery_ms);
+            }
+        }
     }
     Ok(())
 }

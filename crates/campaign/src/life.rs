@@ -25,7 +25,7 @@ use stentor::serve::{ReplayError, replay_heard, resume};
 use stentor_journal::{Preparer, SimDisk};
 use stentor_queue::event::Fate;
 use stentor_queue::ids::{ConnId, MessageNo, Ms};
-use stentor_queue::sched::{CloseReason, Failure, RcptOutcome, Scheduler, Stage};
+use stentor_queue::sched::{CloseReason, Failure, NoSession, RcptOutcome, Scheduler, Stage};
 use stentor_queue::site::Target;
 use stentor_queue::slices::Paging;
 use stentor_queue::store::Store;
@@ -35,7 +35,7 @@ use crate::hosts;
 use crate::ledger::{Ledger, Pair};
 use crate::model::Model;
 use crate::operator;
-use crate::scenario::{Mutation, Scenario, options, sched};
+use crate::scenario::{Lasts, Mutation, Refusal, Scenario, options, sched};
 
 /// Small pages, and slices of any size, so that there is something to keep.
 const PAGING: Paging = Paging { ids_shift: 2, messages_shift: 2, kept_bytes_min: 0 };
@@ -43,6 +43,8 @@ const PAGING: Paging = Paging { ids_shift: 2, messages_shift: 2, kept_bytes_min:
 const DRAIN_MS_MAX: Ms = 10 * 60_000;
 /// Events of one life: beyond, something goes round in circles.
 const EVENTS_MAX: u32 = 200_000;
+/// Mail must be taken again within so long once the disk refuses nothing any more.
+const RECOVERY_MS_MAX: Ms = 1_000;
 
 /// Queues what the scheduler wants.
 #[derive(Default)]
@@ -65,6 +67,8 @@ pub(crate) enum Ev {
     Reply(ConnId),
     Prepare,
     Capacity(u64),
+    /// The disk refuses nothing any more.
+    Freed,
     Verb(Option<MessageNo>),
     /// Everything that is held, at the end.
     Release,
@@ -115,6 +119,13 @@ pub struct Life<'a> {
     conns: BTreeMap<ConnId, Conn>,
     pub(crate) bouncing: Vec<Bouncing>,
     pub(crate) releasing: bool,
+    /// How long the disk refuses once it has begun to.
+    refuses_ms: Option<Ms>,
+    /// When the disk last refused something, or had little room by the scenario; and how many errors it had given out then.
+    trouble: (Ms, u64),
+    is_short: bool,
+    /// The longest time for which mail was refused although the disk would have taken it.
+    pub recovery_ms: Ms,
 }
 
 /// What all lives of all runs share.
@@ -198,6 +209,10 @@ impl<'a> Life<'a> {
             conns: BTreeMap::new(),
             bouncing: Vec::new(),
             releasing: false,
+            refuses_ms: None,
+            trouble: (now, disk.errors()),
+            is_short: false,
+            recovery_ms: 0,
         };
         life.check_contents()?;
         resume(&life.core);
@@ -219,7 +234,32 @@ impl<'a> Life<'a> {
             self.at(shortage.from, Ev::Capacity(shortage.spare_bytes));
             self.at(shortage.to, Ev::Capacity(u64::MAX));
         }
+        if let Some(Refusal { lasts: Lasts::Time(ms), .. }) = scenario.refusal {
+            self.refuses_ms = Some(ms);
+        }
         self.at(1, Ev::Prepare);
+    }
+
+    /// Mail is refused only while the disk refuses, and hardly longer.
+    fn check_recovery(&mut self) -> Result<(), String> {
+        let errors = self.disk.errors();
+        if errors > self.trouble.1
+            && let Some(ms) = self.refuses_ms.take()
+        {
+            self.at(ms, Ev::Freed);
+        }
+        if errors > self.trouble.1 || self.is_short {
+            self.trouble = (self.now, errors);
+        }
+        // Nobody looks any more when no client is left.
+        if !self.clients.is_done() && self.core.disk_full.load(Ordering::Relaxed) {
+            let since = self.now - self.trouble.0;
+            self.recovery_ms = self.recovery_ms.max(since);
+            if since > RECOVERY_MS_MAX {
+                return Err(format!("mail is refused for want of room, {since} ms after the disk last was"));
+            }
+        }
+        Ok(())
     }
 
     pub(crate) fn at(&mut self, after: Ms, ev: Ev) {
@@ -236,6 +276,7 @@ impl<'a> Life<'a> {
             if self.disk.is_cut() {
                 return Ok(true);
             }
+            self.check_recovery()?;
             self.want_turn();
             self.want_release();
             let tick = self.core.with(|hub, _| hub.next_tick()).map(|at| at.max(self.now));
@@ -270,7 +311,7 @@ impl<'a> Life<'a> {
     }
 
     fn want_turn(&mut self) {
-        let waits = self.core.with(|hub, _| !hub.outcomes.is_empty() || !hub.unreferenced.is_empty());
+        let waits = self.core.with(|hub, _| hub.outcomes.is_waiting());
         let waits = waits || !self.late.is_empty();
         if self.turn_at.is_none() && (waits || self.clients.has_pushed() || !self.bouncing.is_empty()) {
             let after = self.rng.u64(0..25);
@@ -307,12 +348,14 @@ impl<'a> Life<'a> {
             Ev::Reply(conn) => self.reply(conn),
             Ev::Prepare => {
                 let _ = self.preparer.prepare();
-                if !self.clients.is_done() {
-                    let after = self.rng.u64(20..400);
-                    self.at(after, Ev::Prepare);
-                }
+                let after = self.rng.u64(20..400);
+                self.at(after, Ev::Prepare);
             }
-            Ev::Capacity(spare) => self.disk.set_spare(spare),
+            Ev::Capacity(spare) => {
+                self.is_short = spare != u64::MAX;
+                self.disk.set_spare(spare);
+            }
+            Ev::Freed => self.disk.refuse(0, None, 0..0),
             Ev::Verb(no) => self.verb(no),
             Ev::Release => self.release(),
         }
@@ -355,8 +398,13 @@ impl<'a> Life<'a> {
                         }
                     }
                     Act::Bounce { no, failures } => self.bounce(no, failures),
-                    // No list here has rules that these come from; who is told of what has no bearing on what is kept.
-                    Act::Delayed { .. } | Act::FastDone { .. } | Act::Suspend { .. } | Act::Coalesce { .. } => {}
+                    // No list here has rules that these come from, and every look-up is answered at once; who is told of
+                    // what has no bearing on what is kept.
+                    Act::Delayed { .. }
+                    | Act::FastDone { .. }
+                    | Act::Suspend { .. }
+                    | Act::Coalesce { .. }
+                    | Act::ForgetLookUp { .. } => {}
                 }
             }
         }
@@ -372,7 +420,7 @@ impl<'a> Life<'a> {
             self.conns.remove(&id);
             self.core.with(|hub, now| {
                 hub.connection_gone(id);
-                hub.sched.connect_failed(&hub.store, id, "connection refused", now);
+                hub.sched.connect_failed(&hub.store, id, NoSession::Unreachable, "connection refused", now);
             });
             return;
         }
@@ -419,7 +467,7 @@ impl<'a> Life<'a> {
 
     fn reply(&mut self, id: ConnId) {
         let Some(work) = self.conns.get_mut(&id).and_then(|conn| conn.work.take()) else { return };
-        self.core.with(|hub, now| outcome::settle(hub, id, &work.assignment, &work.outcomes, now));
+        self.core.with(|hub, now| outcome::settle(hub, id, &work.assignment, &work.outcomes, false, now));
         let lost = work.lost;
         if work.past_dot && !lost {
             let who: BTreeSet<String> = work.taken().into_iter().collect();

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::Parser;
-use stentor_campaign::{CURRENT, Cut, Failure, Figures, MUTATIONS, Mutation, Shared, campaign, find, run};
+use stentor_campaign::{CURRENT, Cut, Failure, Figures, MUTATIONS, Mutation, Shared, campaign, find, full_disk, run};
 
 /// Cuts the power of a simulated disk under the real queue, at every write and sync.
 #[derive(Parser)]
@@ -22,6 +22,9 @@ struct Arguments {
     /// What is forgotten at that cut
     #[arg(long, default_value_t = 0)]
     variant: u64,
+    /// In place of cuts, a disk that refuses each operation in turn: EIO, ENOSPC, EDQUOT; once, some times, for a while
+    #[arg(long, conflicts_with = "cut")]
+    full_disk: bool,
     /// Only the summary, as a line of JSON
     #[arg(long)]
     json: bool,
@@ -53,7 +56,7 @@ fn main() -> ExitCode {
 fn print(figures: &Figures, is_fine: bool) {
     println!(
         "{} seeds, {} cuts ({} within one write of an acknowledgement), {} faults, {} verbs, mutations caught {} of {}, \
-         largest window of repeats {}, copies repeated {}: {}",
+         largest window of repeats {}, copies repeated {}, verify right of {} sound and {} spoilt stores: {}",
         figures.seeds,
         figures.cuts,
         figures.cuts_near_acknowledgement,
@@ -63,8 +66,16 @@ fn print(figures: &Figures, is_fine: bool) {
         figures.mutations,
         figures.repeat_window_max,
         figures.repeated_copies,
+        figures.verified_sound,
+        figures.verified_damaged,
         if is_fine { "nothing lost" } else { "FAILED" },
     );
+    if figures.refused_runs > 0 {
+        println!(
+            "{} runs with a disk that refused; mail was refused for {} ms at most after it did not any more",
+            figures.refused_runs, figures.recovery_ms_max
+        );
+    }
 }
 
 fn work(shared: &Shared, arguments: &Arguments, figures: &mut Figures) -> Result<(), Failure> {
@@ -72,6 +83,19 @@ fn work(shared: &Shared, arguments: &Arguments, figures: &mut Figures) -> Result
         // Any number will do; it is printed if it matters.
         SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |now| now.as_secs() * 1000)
     });
+    let (seeds, end) = match arguments.seconds {
+        Some(seconds) => (u64::MAX, Instant::now() + Duration::from_secs(seconds)),
+        None => (1, Instant::now() + Duration::from_hours(24)),
+    };
+    if arguments.full_disk {
+        for seed in (first..).take(usize::try_from(seeds).unwrap_or(usize::MAX)) {
+            full_disk(shared, seed, figures, &mut || Instant::now() < end)?;
+            if Instant::now() >= end {
+                break;
+            }
+        }
+        return Ok(());
+    }
     if let Some(at) = arguments.cut {
         let cut = Cut { at, variant: arguments.variant };
         let done = run(shared, first, Some(cut), Mutation::None);
@@ -80,8 +104,9 @@ fn work(shared: &Shared, arguments: &Arguments, figures: &mut Figures) -> Result
         figures.repeat_window_max = done.window;
         return Ok(());
     }
-    let Some(seconds) = arguments.seconds else { return campaign(shared, first, figures, &mut || true) };
-    let end = Instant::now() + Duration::from_secs(seconds);
+    if arguments.seconds.is_none() {
+        return campaign(shared, first, figures, &mut || true);
+    }
     for mutation in MUTATIONS {
         figures.mutations += 1;
         if find(shared, mutation, first).is_some() {

@@ -50,11 +50,38 @@ pub struct Shortage {
     pub spare_bytes: u64,
 }
 
+/// A disk that refuses: from this write or sync on (counted as cuts are), for so many, or for so long.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Refusal {
+    /// EIO, ENOSPC or EDQUOT.
+    pub errno: i32,
+    pub from: u64,
+    pub lasts: Lasts,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Lasts {
+    Operations(u64),
+    /// From the first one that is met.
+    Time(Ms),
+}
+
+impl Refusal {
+    pub(crate) fn begin(&self, disk: &SimDisk) {
+        let until = match self.lasts {
+            Lasts::Operations(count) => self.from.saturating_add(count),
+            Lasts::Time(_) => u64::MAX,
+        };
+        disk.refuse(self.errno, None, self.from..until);
+    }
+}
+
 pub struct Scenario {
     pub clients: u32,
     /// How often the operator does something.
     pub verbs: u32,
     pub shortage: Option<Shortage>,
+    pub refusal: Option<Refusal>,
     write_errors: Vec<u64>,
     sync_errors: Vec<u64>,
     rare_errors: Vec<(Op, u64)>,
@@ -84,6 +111,19 @@ impl Scenario {
                 Shortage { from, to: from + rng.u64(1..1500), spare_bytes: rng.u64(0..3) * 16 * 1024 }
             }),
             flips: rng.bool(),
+            refusal: None,
+        }
+    }
+
+    /// The same clients and operator on a disk with this trouble and no other.
+    pub fn refused(seed: u64, refusal: Refusal) -> Scenario {
+        Scenario {
+            shortage: None,
+            write_errors: Vec::new(),
+            sync_errors: Vec::new(),
+            rare_errors: Vec::new(),
+            refusal: Some(refusal),
+            ..Scenario::new(seed, Mutation::None)
         }
     }
 
@@ -96,6 +136,9 @@ impl Scenario {
         }
         for (op, nth) in &self.rare_errors {
             disk.fail_nth(*op, *nth);
+        }
+        if let Some(refusal) = &self.refusal {
+            refusal.begin(disk);
         }
     }
 

@@ -1,8 +1,9 @@
 //! Thousands of power cuts, and the proof that the checks bite.
 
-use stentor_campaign::{Cut, Figures, Mutation, Shared, campaign, find, run};
+use stentor_campaign::{Cut, Figures, Mutation, Shared, campaign, find, full_disk, run};
 
 const CUTS_MIN: u64 = 8_000;
+const REFUSED_SEEDS: u64 = 2;
 
 fn shared() -> Shared {
     Shared::new().unwrap_or_else(|what| panic!("{what}"))
@@ -24,7 +25,19 @@ fn nothing_is_lost_by_a_cut_at_any_write_or_sync() {
     let never: Vec<_> = kinds.iter().filter(|kind| !figures.faults_by_kind.0.contains_key(**kind)).collect();
     assert!(never.is_empty() && figures.verbs > 0, "never happened: {never:?}; {figures:?}");
     assert!(figures.checkpoints > 0 && figures.segments_recycled > 0 && figures.bytes_moved > 0, "{figures:?}");
+    assert!(figures.verified_sound > CUTS_MIN && figures.verified_damaged > CUTS_MIN / 10, "{figures:?}");
     assert!(figures.ids_reused > 0 && figures.slices_kept > 0, "{figures:?}");
+}
+
+#[test]
+fn a_disk_that_refuses_anything_for_a_while_is_served_again_within_a_second() {
+    let (shared, mut figures) = (shared(), Figures::default());
+    for seed in 1..=REFUSED_SEEDS {
+        full_disk(&shared, seed, &mut figures, &mut || true).unwrap_or_else(|failure| panic!("{failure:?}"));
+    }
+    println!("{figures:?}");
+    assert!(figures.refused_runs > 1_000 && figures.faults > figures.refused_runs, "{figures:?}");
+    assert!(figures.recovery_ms_max > 0, "mail was never refused: {figures:?}");
 }
 
 #[test]

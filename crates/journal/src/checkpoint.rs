@@ -22,6 +22,13 @@ const LIVE_PART: u64 = 8;
 /// What is over this is replayed too slowly.
 const LIVE_PART_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
+/// A batch has room for this many slices at least.
+const SLICE_PART: usize = 4;
+/// What a slice may be over its size by: the extents of the content that filled it.
+const ENTRY_BYTES_MAX: usize = 64 * 1024;
+/// A begin's or an end's record, and the word of a slice's.
+const MARKS_BYTES: usize = 64;
+
 /// A checkpoint that is not durable yet.
 #[derive(Debug)]
 pub(crate) struct Building {
@@ -106,9 +113,20 @@ impl Journal {
         });
     }
 
+    /// What [`Journal::checkpoint_slice`] and [`Journal::end_checkpoint`] add to a batch, at most.
+    pub fn slice_bytes_max(&self) -> usize {
+        self.slice_bytes() + ENTRY_BYTES_MAX.min(self.slice_bytes()) + MARKS_BYTES
+    }
+
+    /// Octets from which on a slice of the content table takes no further content.
+    fn slice_bytes(&self) -> usize {
+        SLICE_BYTES_MAX.min(self.options.batch_limit() / SLICE_PART)
+    }
+
     /// Puts the next slice of the content table into `batch`: at most 256 KiB, none before the begin marker is durable. Call it
     /// once per batch, beside the owner's slices.
     pub fn checkpoint_slice(&mut self, batch: &mut Batch) -> CheckpointStep {
+        let bytes_max = self.slice_bytes();
         let Some(building) = &mut self.building else { return CheckpointStep::Aborted };
         let (Some(_), Some(cursor)) = (building.begin, building.cursor) else {
             return if building.begin.is_some() { CheckpointStep::Done } else { CheckpointStep::More };
@@ -116,7 +134,7 @@ impl Journal {
         let contents = self.shared.read();
         let before = batch.bytes();
         batch.append(kind::CONTENT_SLICE, |buffer| {
-            building.cursor = contents.table.encode_slice(cursor, building.end, SLICE_BYTES_MAX, buffer);
+            building.cursor = contents.table.encode_slice(cursor, building.end, bytes_max, buffer);
         });
         building.slices_bytes += (batch.bytes() - before) as u64;
         building.written_bytes += (batch.bytes() - before) as u64;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::Ms;
 use crate::batch::Batch;
-use crate::error::{CommitError, is_full};
+use crate::error::CommitError;
 use crate::format::{BLOCK_BYTES, BatchHeader, Position, SegmentHeader, padded};
 use crate::journal::{Head, Journal, Receipt, Segment, release};
 use crate::pool::{Fill, Ready, segment_name};
@@ -59,7 +59,7 @@ impl Journal {
         self.statistics.bytes_written += written;
         match outcome {
             // Cannot be a whole batch: the next one goes over it.
-            Err(error) if is_full(&error) => return Err(CommitError::Full(error)),
+            Err(error) if self.pool.heed(&error) => return Err(CommitError::Full(error)),
             Err(error) => return Err(self.abandon(head, error, now)),
             Ok(()) => {}
         }
@@ -169,7 +169,8 @@ impl Journal {
         self.activate(now)
     }
 
-    /// Makes a free segment the head. On `Err` the head is as it was.
+    /// Makes a free segment the head. On `Err` the head is as it was, or given up if a header was tried: it may be durable, and
+    /// a start that finds it takes what it says of the head's last batch, so that none may follow there.
     fn activate(&mut self, now: Ms) -> Result<Head, CommitError> {
         let ready = self.free_segment()?;
         let generation = self.next_generation;
@@ -191,13 +192,12 @@ impl Journal {
         self.statistics.syncs += 1;
         self.statistics.bytes_written += BLOCK_BYTES as u64;
         if let Err(source) = ready.file.write_at(0, &header.encode()).and_then(|()| ready.file.sync_data()) {
-            // Whatever became of that header says the same as the next one, so it does no harm (docs: activation that fails).
+            // Whatever became of that header says the same as the next one, as long as nothing is written in between (docs:
+            // activation that fails).
+            self.head = None;
             self.pool.discard(ready.slot);
             self.statistics.abandoned += 1;
-            if is_full(&source) {
-                return Err(CommitError::Full(source));
-            }
-            return Err(CommitError::Io { file: segment_name(ready.slot), offset: 0, source });
+            return Err(self.failure(segment_name(ready.slot), 0, source));
         }
         let bytes = self.options.segment_bytes;
         self.shared.write().files.insert(generation, Arc::clone(&ready.file));
@@ -221,13 +221,11 @@ impl Journal {
             return Ok(ready);
         }
         self.statistics.unprepared += 1;
-        self.pool.create(Fill::Nothing).map_err(|source| {
-            if is_full(&source) {
-                CommitError::Full(source)
-            } else {
-                CommitError::Io { file: "(new segment)".to_owned(), offset: 0, source }
-            }
-        })
+        self.pool.create(Fill::Nothing).map_err(|source| self.failure("(new segment)".to_owned(), 0, source))
+    }
+
+    fn failure(&self, file: String, offset: u64, source: io::Error) -> CommitError {
+        if self.pool.heed(&source) { CommitError::Full(source) } else { CommitError::Io { file, offset, source } }
     }
 
     /// After a failed write or sync: the head is never written or synced again. The successor is made at once, so that the
@@ -240,8 +238,9 @@ impl Journal {
             segment.abandoned = true;
             file = segment.name();
         }
+        let failure = self.failure(file, head.offset, source);
         // If this fails too, the next commit tries again.
         let _ = self.activate(now);
-        CommitError::Io { file, offset: head.offset, source }
+        failure
     }
 }

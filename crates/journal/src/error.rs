@@ -8,7 +8,8 @@ use thiserror::Error;
 /// Why a batch was not made durable. Nothing of a refused batch is ever acknowledged; the batch stays with the caller.
 #[derive(Debug, Error)]
 pub enum CommitError {
-    /// No room for another segment. Nothing was written; try again when space is free. SMTP answer: 452 4.3.1.
+    /// The disk has no room (or inodes, or quota): for another segment, or for the batch. Nothing of the batch counts; try
+    /// again when space is free ([`crate::Journal::is_low`]). SMTP answer: 452 4.3.1.
     #[error("the disk is full ({0})")]
     Full(#[source] io::Error),
     /// A write or sync failed. That segment is abandoned; later commits go to a new one. SMTP answer: 451.

@@ -10,8 +10,10 @@ pub const BLOCK_BYTES: usize = 4096;
 pub(crate) const FORMAT_VERSION: u16 = 2;
 /// The oldest that is read.
 const FORMAT_VERSION_MIN: u16 = 1;
-pub(crate) const BATCH_HEADER_BYTES: usize = 48;
-pub(crate) const RECORD_HEADER_BYTES: usize = 4;
+/// Bytes of a batch before its first record.
+pub const BATCH_HEADER_BYTES: usize = 48;
+/// Bytes of a record beside its payload.
+pub const RECORD_HEADER_BYTES: usize = 4;
 /// Content id and start in front of a piece's bytes.
 pub(crate) const PIECE_HEADER_BYTES: usize = 16;
 /// Largest payload that a record word can tell.

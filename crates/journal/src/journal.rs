@@ -378,10 +378,14 @@ impl Journal {
         Statistics { bytes_prepared: self.pool.bytes_prepared(), ..self.statistics }
     }
 
-    /// True when room for fewer than `reserve_segments` and one and a half checkpoints is left: take no new mail (452), but
+    /// True when room for fewer than `reserve_segments` and one and a half checkpoints is left, or the disk has refused
+    /// something for want of room and no segment was made or given back since: take no new mail (452), but
     /// complete what is there. (What completing writes is given back by a checkpoint, which must fit.) Asks the file system
-    /// (a system call).
+    /// (a system call); where a quota or inodes are used up, its free octets say nothing, and a segment must have been had.
     pub fn is_low(&self) -> bool {
+        if self.pool.is_out_of_room() {
+            return true;
+        }
         let reserve = self.options.reserve_segments + self.state_bytes * 3 / 2 / self.options.segment_bytes;
         let ready = self.pool.ready() as u64;
         ready < reserve && ready + self.disk.free_bytes().unwrap_or(0) / self.options.segment_bytes < reserve

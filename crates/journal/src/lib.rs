@@ -34,6 +34,7 @@ mod pages;
 mod pool;
 mod reader;
 mod recovery;
+mod replay;
 mod scan;
 mod table;
 
@@ -41,15 +42,19 @@ pub use ahead::Cleaner;
 pub use batch::Batch;
 pub use checkpoint::CheckpointStep;
 pub use disk::real::RealDisk;
-pub use disk::sim::{OPS, Op, SimDisk};
+pub use disk::sim::{EDQUOT, EIO, ENOSPC, OPS, Op, SimDisk};
 pub use disk::{Disk, DiskFile};
 pub use error::{CommitError, JournalError};
-pub use format::{BLOCK_BYTES, Slice};
+pub use format::{
+    BATCH_HEADER_BYTES as BATCH_OVERHEAD_BYTES, BLOCK_BYTES, RECORD_HEADER_BYTES as RECORD_OVERHEAD_BYTES, Slice,
+};
 #[doc(hidden)]
 pub use fuzz::recover_for_fuzz;
 pub use inspect::{
     Finding, Inspection, Item, Lost, Seen, SegmentState, SegmentSummary, StoredContents, abandoned, inspect, verify,
 };
+/// Bytes that a piece of content takes in a batch beside its own.
+pub const PIECE_OVERHEAD_BYTES: usize = RECORD_OVERHEAD_BYTES + format::PIECE_HEADER_BYTES;
 pub use journal::{Journal, Options, Receipt, Space, Statistics};
 pub use pace::Pace;
 pub use pool::Preparer;

@@ -4,6 +4,11 @@
 //! created, so that later syncs write data and no file-system metadata; recycled ones come back as they are. Preparing belongs
 //! off the commit path ([`Preparer`]); a commit that finds nothing ready makes one itself, reserved but not filled, so that it
 //! waits for a few small writes and not for a whole segment. Later syncs of that one write metadata as well.
+//!
+//! The pool also owns the one state that a full disk leads to, *out of room*. It begins with the first call that the disk
+//! refuses for want of room, whichever call that is: of making a segment, of a header, of a batch. It ends when a segment
+//! is had that was not there before: made, or given back. While it lasts each [`Preparer::prepare`] tries to make one,
+//! however many are ready and whatever the limits say, so that room is found as soon as there is some.
 
 use std::io;
 use std::sync::Arc;
@@ -55,24 +60,18 @@ struct State {
     ready_max: usize,
     made_max: usize,
     ready: Vec<Ready>,
-    excess: Vec<u32>,
+    /// Names to be removed.
+    excess: Vec<String>,
     next_slot: u32,
     preparing: usize,
-    /// None could be made for want of room: one is, as soon as there is some, whatever the limits are. That says that mail can
-    /// be taken again.
-    is_wanted: bool,
-}
-
-impl State {
-    fn ready_max(&self) -> usize {
-        self.ready_max.max(usize::from(self.is_wanted))
-    }
+    is_out_of_room: bool,
 }
 
 impl Pool {
     pub fn new(disk: Arc<dyn Disk>, segment_bytes: u64, ready_min: usize, ready_max: usize, next_slot: u32) -> Pool {
         let (ready, excess) = (Vec::new(), Vec::new());
-        let state = State { ready_max, made_max: ready_max, ready, excess, next_slot, preparing: 0, is_wanted: false };
+        let state =
+            State { ready_max, made_max: ready_max, ready, excess, next_slot, preparing: 0, is_out_of_room: false };
         Pool { disk, segment_bytes, ready_min, state: Mutex::new(state), bytes_prepared: AtomicU64::new(0) }
     }
 
@@ -82,7 +81,6 @@ impl Pool {
         let mut state = self.state.lock();
         let ready = state.ready.pop();
         if ready.is_some() {
-            state.is_wanted = false;
             state.ready_max = state.ready_max.saturating_sub(1);
             state.made_max = state.made_max.saturating_sub(1);
         }
@@ -97,13 +95,29 @@ impl Pool {
         self.bytes_prepared.load(Ordering::Relaxed)
     }
 
-    /// Takes a free segment back; beyond `ready_max` it is to be removed.
+    /// True from the first call that was refused for want of room until a segment is had again.
+    pub fn is_out_of_room(&self) -> bool {
+        self.state.lock().is_out_of_room
+    }
+
+    /// To be told of every failed call that might want room. Returns whether that was the reason.
+    pub fn heed(&self, error: &io::Error) -> bool {
+        let is_full = is_full(error);
+        if is_full {
+            self.state.lock().is_out_of_room = true;
+        }
+        is_full
+    }
+
+    /// Takes a free segment, which is the end of being out of room; beyond `ready_max` it is to be removed.
     pub fn give(&self, ready: Ready) {
         let mut state = self.state.lock();
-        if state.ready.len() < state.ready_max() {
+        let ready_max = state.ready_max.max(usize::from(state.is_out_of_room));
+        state.is_out_of_room = false;
+        if state.ready.len() < ready_max {
             state.ready.push(ready);
         } else {
-            state.excess.push(ready.slot);
+            state.excess.push(segment_name(ready.slot));
         }
     }
 
@@ -112,28 +126,35 @@ impl Pool {
     pub fn limit(&self, ready_max: usize, made_max: usize) {
         let mut state = self.state.lock();
         (state.ready_max, state.made_max) = (ready_max, made_max);
-        while state.ready.len() > state.ready_max() {
-            let slot = state.ready.pop().map(|ready| ready.slot);
-            state.excess.extend(slot);
+        while state.ready.len() > ready_max {
+            let name = state.ready.pop().map(|ready| segment_name(ready.slot));
+            state.excess.extend(name);
         }
     }
 
     /// A slot that shall not be used again.
     pub fn discard(&self, slot: u32) {
-        self.state.lock().excess.push(slot);
+        self.state.lock().excess.push(segment_name(slot));
     }
 
-    /// Removes what is in excess. The removal is made durable, so that a header that was given up cannot come back beside a later
+    /// Removes what is in excess; what cannot be removed now (a full disk may refuse that too) stays to be removed. Returns how
+    /// many are gone. The removal is made durable, so that a header that was given up cannot come back beside a later
     /// one of the same generation; should that fail, the next open syncs the directory.
     pub fn remove_excess(&self) -> usize {
-        let slots = std::mem::take(&mut self.state.lock().excess);
-        for slot in &slots {
-            let _ = self.disk.remove(&segment_name(*slot));
+        let names = std::mem::take(&mut self.state.lock().excess);
+        if names.is_empty() {
+            return 0;
         }
-        if !slots.is_empty() {
+        let is_left = |name: &String| match self.disk.remove(name) {
+            Err(error) => error.kind() != io::ErrorKind::NotFound,
+            Ok(()) => false,
+        };
+        let (left, gone): (Vec<String>, Vec<String>) = names.into_iter().partition(is_left);
+        if !gone.is_empty() {
             let _ = self.disk.sync_dir();
         }
-        slots.len()
+        self.state.lock().excess.extend(left);
+        gone.len()
     }
 
     /// Creates a segment: its room reserved, filled with zeros or not, synced, named, and the name synced.
@@ -146,17 +167,21 @@ impl Pool {
             state.next_slot = slot.checked_add(1).ok_or(io::ErrorKind::StorageFull)?;
             slot
         };
-        let new_name = format!("{NEW_PREFIX}{slot:08x}");
+        let (new_name, name) = (format!("{NEW_PREFIX}{slot:08x}"), segment_name(slot));
         let made = self.fill(&new_name, fill).and_then(|()| {
-            self.disk.rename(&new_name, &segment_name(slot))?;
+            self.disk.rename(&new_name, &name)?;
             self.disk.sync_dir()?;
             // Under its final name: a file may be closed and opened again while it is used.
-            Ok(Ready { slot, file: self.disk.open(&segment_name(slot))? })
+            Ok(Ready { slot, file: self.disk.open(&name)? })
         });
-        if let Err(error) = &made {
-            self.state.lock().is_wanted |= is_full(error);
-            // Under whichever name it is: what failed may be the directory's sync. Else each try would leave a segment.
-            let _ = self.disk.remove(&new_name).or_else(|_| self.disk.remove(&segment_name(slot)));
+        match &made {
+            Ok(_) => self.state.lock().is_out_of_room = false,
+            Err(error) => {
+                self.heed(error);
+                // Under whichever name it is: what failed may be the directory's sync. Else each try would leave a segment.
+                self.state.lock().excess.extend([new_name, name]);
+                self.remove_excess();
+            }
         }
         made
     }
@@ -181,7 +206,7 @@ impl Pool {
 
     fn wants_one(&self) -> bool {
         let mut state = self.state.lock();
-        let enough = self.ready_min.min(state.made_max).max(usize::from(state.is_wanted));
+        let enough = if state.is_out_of_room { state.ready.len() + 1 } else { self.ready_min.min(state.made_max) };
         let wants = state.ready.len() + state.preparing < enough;
         state.preparing += usize::from(wants);
         wants
@@ -195,8 +220,9 @@ pub struct Preparer {
 }
 
 impl Preparer {
-    /// Removes segments that are not needed, or zero-fills one if fewer than `pool_ready_min` are ready. `Ok(true)` = something
-    /// was done, so ask again; `Ok(false)` = nothing to do. A full disk is not an error here: `Ok(false)`.
+    /// Removes segments that are not needed, or zero-fills one if fewer than `pool_ready_min` are ready, or to find out whether
+    /// there is room again. `Ok(true)` = something was done, so ask again; `Ok(false)` = nothing to do. A full disk is not an
+    /// error here: `Ok(false)`, and to be asked again after a pause.
     pub fn prepare(&self) -> io::Result<bool> {
         if self.pool.remove_excess() > 0 {
             return Ok(true);
@@ -212,5 +238,10 @@ impl Preparer {
             Err(error) => return Err(error),
         }
         Ok(true)
+    }
+
+    /// True while the disk has no room for a segment, as far as is known: each [`Preparer::prepare`] tries to make one.
+    pub fn is_out_of_room(&self) -> bool {
+        self.pool.is_out_of_room()
     }
 }

@@ -1,4 +1,4 @@
-//! Opening: find the head, cut its torn tail, find the newest checkpoint, replay from there.
+//! Opening: find the head, cut its torn tail, find the newest checkpoint, replay from there. Each segment is read once.
 //!
 //! Promise: what was acknowledged is replayed, in order, each batch whole; what was refused is not; damage is never passed
 //! over: it ends in [`JournalError::Damaged`] with file and offset, and nothing is changed. The rules are those of
@@ -21,7 +21,8 @@ use crate::format::{
 use crate::journal::{Head, Journal, Options, Segment, Statistics};
 use crate::pool::{Pool, Ready, segment_name};
 use crate::reader::Contents;
-use crate::scan::{Headed, Survey, Until, Walk, read_segment, survey, walk_batches};
+use crate::replay::{InMemory, Place, Replaying};
+use crate::scan::{Bytes, Headed, Image, Survey, Until, Walk, Window, survey, walk_batches};
 use crate::table::{Extent, Table};
 
 /// An owner's record, read back.
@@ -83,6 +84,10 @@ impl Journal {
             survey.next_slot,
         );
         let mut recovered = Recovered::default();
+        if let Some((_, head)) = survey.headed.last_key_value() {
+            // A killed process may have left a batch in the page cache only.
+            head.file.settle().map_err(JournalError::io(&head.name()))?;
+        }
         let chain = recovered.read_log(&survey, replay)?;
         for name in &survey.unfinished {
             disk.remove(name).map_err(JournalError::io(name))?;
@@ -164,6 +169,11 @@ impl Journal {
     }
 }
 
+/// Reads the log as a start does, and changes nothing. `Err` = the start would be refused.
+pub(crate) fn examine(disk: &dyn Disk) -> Result<(), JournalError> {
+    Recovered::default().read_log(&survey(disk)?, &mut |_| Ok(())).map(drop)
+}
+
 /// The state that replay builds.
 #[derive(Default)]
 struct Recovered {
@@ -190,19 +200,17 @@ impl Recovered {
             }
         }
         let Some(head) = head else { return Ok(Vec::new()) };
-        let mut image = Vec::new();
-        let end = self.read_head(head, &mut image)?;
+        let image = Image::read(head)?;
+        let end = self.read_head(head, &image)?;
         let chain = walk_chain(survey, head, self.checkpoint)?;
-        // Twice: a slice that the checkpoint names may have been moved by a batch behind it.
-        self.walk(&chain, end, &mut image, |this, found, header, offset, batch| {
-            this.note_contents(found, header, offset, batch)
-        })?;
+        let mut replaying = Replaying::new(survey, replay);
+        self.walk(&chain, end, &image, &mut replaying)?;
         self.report.contents_incomplete = self.table.remove_incomplete();
+        replaying.finish(&self.table, &InMemory { batch: (&[], 0, 0), head: (&image, head_generation) })?;
+        self.report.records = replaying.records;
+        self.slices = replaying.slices.iter().copied().collect();
+        self.slices_bytes = replaying.slices_bytes;
         self.report.contents = self.table.len();
-        let bytes = self.walk(&chain, end, &mut image, |this, found, header, offset, batch| {
-            this.replay(survey, (found, offset), header, batch, replay)
-        })?;
-        self.report.bytes = bytes;
         self.report.segments = chain.len();
         self.report.last_seq = end.last_seq;
         self.report.last_time = end.last_time;
@@ -212,16 +220,17 @@ impl Recovered {
         Ok(chain.iter().map(|found| found.header.generation).collect())
     }
 
-    /// Shows every batch from the checkpoint's begin to the end; returns the bytes of log.
+    /// Every batch from the checkpoint's begin to the end, of the head from memory.
     fn walk(
         &mut self,
         chain: &[&Headed],
         end: Walk,
-        image: &mut Vec<u8>,
-        mut visit: impl FnMut(&mut Self, &Headed, &BatchHeader, u64, &[u8]) -> Result<(), JournalError>,
-    ) -> Result<u64, JournalError> {
-        let mut bytes = 0;
+        head: &Image,
+        replaying: &mut Replaying<'_, '_>,
+    ) -> Result<(), JournalError> {
+        let head_generation = chain.last().map_or(0, |head| head.header.generation);
         for (index, found) in chain.iter().enumerate() {
+            let is_head = index + 1 == chain.len();
             let until = chain.get(index + 1).map_or(end.last_seq, |next| next.header.predecessor_last_seq);
             let begin = self.checkpoint.filter(|_| index == 0).map(|checkpoint| checkpoint.begin);
             let from = begin.map_or(first_batch(found), |begin| Walk {
@@ -237,35 +246,31 @@ impl Recovered {
                 return Err(JournalError::damaged(&found.name(), 0, what));
             }
             self.next_content = self.next_content.max(found.header.next_content);
-            read_segment(found, image)?;
-            let done = walk_batches(found, image, from, Until::Seq(until), |header, offset, batch| {
-                visit(self, found, header, offset, batch)
+            let (mut window, mut kept) = (Window::new(found), head);
+            let bytes: &mut dyn Bytes = if is_head { &mut kept } else { &mut window };
+            let done = walk_batches(found, bytes, from, Until::Seq(until), |header, offset, batch| {
+                let batch = &batch[..header.bytes as usize];
+                self.note_contents(found, header, offset, batch)?;
+                let memory = InMemory { batch: (batch, header.generation, offset), head: (head, head_generation) };
+                replaying.advance(&self.table, &memory)?;
+                self.replay(Place::of(found, offset, header), header, &memory, replaying)
             })?;
-            let used = if index + 1 == chain.len() { done.offset } else { found.bytes };
-            bytes += used.saturating_sub(from.offset);
+            let used = if is_head { done.offset } else { found.bytes };
+            self.report.bytes += used.saturating_sub(from.offset);
         }
-        Ok(bytes)
+        Ok(())
     }
 
     /// Finds the end of the log and the newest checkpoint: its end is in the head, or the head's header names it.
-    fn read_head(&mut self, head: &Headed, image: &mut Vec<u8>) -> Result<Walk, JournalError> {
-        // A killed process may have left a batch in the page cache only.
-        head.file.settle().map_err(JournalError::io(&head.name()))?;
-        read_segment(head, image)?;
+    fn read_head(&mut self, head: &Headed, image: &Image) -> Result<Walk, JournalError> {
         let mut newest = head.header.checkpoint;
-        let end = walk_batches(head, image, first_batch(head), Until::Tail, |header, _, batch| {
-            for record in Records::of(batch, header).flatten() {
-                if record.kind == kind::CHECKPOINT_END
-                    && let Some((checkpoint, _)) = decode_checkpoint_end(record.payload)
-                {
-                    newest = Some(checkpoint);
-                }
-            }
+        let end = walk_batches(head, &mut &*image, first_batch(head), Until::Tail, |header, _, batch| {
+            newest = newest_checkpoint(batch, header).or(newest);
             Ok(())
         })?;
         self.checkpoint = newest;
         self.checkpoint_number = newest.map_or(0, |checkpoint| checkpoint.number);
-        let torn = image.get(end.offset as usize..).and_then(BatchHeader::peek);
+        let torn = BatchHeader::peek(image.get(end.offset));
         self.report.torn_bytes = torn
             .filter(|torn| torn.generation == head.header.generation && torn.seq == end.last_seq + 1)
             .map_or(0, |torn| torn.bytes.into());
@@ -317,71 +322,37 @@ impl Recovered {
 
     /// The owner's records of a batch, and the slices that the checkpoint names.
     fn replay(
-        &mut self,
-        survey: &Survey,
-        (found, offset): (&Headed, u64),
+        &self,
+        place: Place,
         header: &BatchHeader,
-        bytes: &[u8],
-        replay: &mut Replay<'_>,
+        memory: &InMemory<'_>,
+        replaying: &mut Replaying<'_, '_>,
     ) -> Result<(), JournalError> {
-        let damaged = |what: &str| JournalError::damaged(&found.name(), offset, what);
+        let damaged = |what: &str| JournalError::damaged(&segment_name(place.slot), place.offset, what);
         let number = self.checkpoint.map(|checkpoint| checkpoint.number);
-        for record in Records::of(bytes, header) {
+        for record in Records::of(memory.batch.0, header) {
             let record = record.map_err(damaged)?;
-            let read;
-            let (payload, slice) = match record.kind {
-                kind::OWNER => (record.payload, None),
+            match record.kind {
+                kind::OWNER => replaying.record(place, record.payload)?,
                 kind::SLICE => {
                     let (of, slice) =
                         decode_slice(record.payload).ok_or_else(|| damaged("the name of a slice is not one"))?;
                     // Those of others tell what is known already, and may be gone.
-                    if Some(of) != number {
-                        continue;
+                    if Some(of) == number {
+                        replaying.slice(place, slice, &self.table, memory)?;
                     }
-                    read = self.read_slice(survey, (found, offset), slice)?;
-                    self.slices.insert(slice.content);
-                    self.slices_bytes += read.len() as u64;
-                    (&read[..], Some(slice))
                 }
-                _ => continue,
-            };
-            self.report.records += 1;
-            let shown = Record { payload, batch_seq: header.seq, time: header.time, slice };
-            replay(shown).map_err(|source| JournalError::Owner { file: found.name(), offset, source })?;
+                _ => {}
+            }
         }
         Ok(())
     }
+}
 
-    /// The bytes of a slice that is named at `offset` of `naming`.
-    fn read_slice(
-        &self,
-        survey: &Survey,
-        (naming, offset): (&Headed, u64),
-        slice: Slice,
-    ) -> Result<Vec<u8>, JournalError> {
-        let damaged = |what: &str| {
-            let what = format!("the checkpoint names content {} as a slice, which {what}", slice.content);
-            JournalError::damaged(&naming.name(), offset, what)
-        };
-        let mut parts = Vec::new();
-        let located = self.table.locate(slice.content, 0, u64::MAX, |extent| parts.push(extent));
-        located.ok_or_else(|| damaged("is not there"))?;
-        let mut bytes = Vec::new();
-        for Extent { generation, offset, len } in parts {
-            let found = survey.headed.get(&generation);
-            let found = found.filter(|found| u64::from(offset) + u64::from(len) <= found.bytes);
-            let found = found.ok_or_else(|| damaged(&format!("was in generation {generation}, which is not there")))?;
-            let start = bytes.len();
-            bytes.resize(start + len as usize, 0);
-            let place = || format!("{}, offset {offset}", found.name());
-            let count =
-                found.file.read_at(offset.into(), &mut bytes[start..]).map_err(|e| JournalError::io(&place())(e))?;
-            if count < len as usize {
-                return Err(damaged(&format!("is cut in {}", place())));
-            }
-        }
-        if slice.is_of(&bytes) { Ok(bytes) } else { Err(damaged("has other octets than its checksum tells")) }
-    }
+/// The checkpoint whose end is in this batch, the last if there are several.
+pub(crate) fn newest_checkpoint(batch: &[u8], header: &BatchHeader) -> Option<Checkpoint> {
+    let ends = Records::of(batch, header).flatten().filter(|record| record.kind == kind::CHECKPOINT_END);
+    ends.filter_map(|record| decode_checkpoint_end(record.payload)).last().map(|(checkpoint, _)| checkpoint)
 }
 
 fn first_batch(found: &Headed) -> Walk {

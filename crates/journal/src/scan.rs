@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::disk::{Disk, DiskFile};
 use crate::error::JournalError;
-use crate::format::{BLOCK_BYTES, BadHeader, BatchHeader, FORMAT_VERSION, SegmentHeader};
+use crate::format::{BATCH_HEADER_BYTES, BLOCK_BYTES, BadHeader, BatchHeader, FORMAT_VERSION, SegmentHeader};
 use crate::pool::{NEW_PREFIX, parse_segment_name, segment_name};
 
 /// Reads are done in pieces, so that an I/O error can name its place.
@@ -92,19 +92,86 @@ pub(crate) fn version_error(file: &str, version: u16) -> JournalError {
     JournalError::Version { file: file.to_owned(), version, known: FORMAT_VERSION }
 }
 
-/// Reads a segment file into `image`.
-pub(crate) fn read_segment(found: &Headed, image: &mut Vec<u8>) -> Result<(), JournalError> {
-    image.resize(found.bytes as usize, 0);
-    let mut offset = 0;
-    while offset < image.len() {
-        let end = image.len().min(offset + READ_BYTES);
-        let name = || format!("{}, offset {offset}", found.name());
-        let count =
-            found.file.read_at(offset as u64, &mut image[offset..end]).map_err(|e| JournalError::io(&name())(e))?;
-        if count < end - offset {
-            return Err(JournalError::damaged(&found.name(), (offset + count) as u64, "the file became shorter"));
+/// Bytes of a segment file, for a walk through its batches.
+pub(crate) trait Bytes {
+    /// The bytes from `offset` on, at least `len` unless the file ends before.
+    fn from(&mut self, offset: u64, len: usize) -> Result<&[u8], JournalError>;
+}
+
+/// The whole file, read once and kept: the head.
+pub(crate) struct Image(pub Vec<u8>);
+
+impl Image {
+    pub fn read(found: &Headed) -> Result<Image, JournalError> {
+        let mut image = vec![0; found.bytes as usize];
+        read_part(found, 0, &mut image)?;
+        Ok(Image(image))
+    }
+
+    /// What lies at `offset`.
+    pub fn get(&self, offset: u64) -> &[u8] {
+        usize::try_from(offset).ok().and_then(|offset| self.0.get(offset..)).unwrap_or_default()
+    }
+}
+
+impl Bytes for &Image {
+    fn from(&mut self, offset: u64, _: usize) -> Result<&[u8], JournalError> {
+        Ok(self.get(offset))
+    }
+}
+
+/// A part of the file that moves along it, so that each byte is read once and one batch is in memory, not the segment.
+pub(crate) struct Window<'a> {
+    found: &'a Headed,
+    start: u64,
+    bytes: Vec<u8>,
+}
+
+impl<'a> Window<'a> {
+    pub fn new(found: &'a Headed) -> Window<'a> {
+        Window { found, start: 0, bytes: Vec::new() }
+    }
+}
+
+impl Bytes for Window<'_> {
+    fn from(&mut self, offset: u64, len: usize) -> Result<&[u8], JournalError> {
+        let known = offset.checked_sub(self.start).and_then(|at| usize::try_from(at).ok());
+        match known.filter(|at| *at <= self.bytes.len()) {
+            // What lies before is done with.
+            Some(at) if at > 0 && self.bytes.len() < at + len => {
+                self.bytes.drain(..at);
+                self.start = offset;
+            }
+            Some(_) => {}
+            None => {
+                self.bytes.clear();
+                self.start = offset;
+            }
         }
-        offset = end;
+        let at = (offset - self.start) as usize;
+        let wanted = (at + len).min(self.found.bytes.saturating_sub(self.start) as usize);
+        if self.bytes.len() < wanted {
+            let known = self.bytes.len();
+            let all = self.found.bytes.saturating_sub(self.start) as usize;
+            self.bytes.resize(wanted.next_multiple_of(READ_BYTES).min(all), 0);
+            read_part(self.found, self.start + known as u64, &mut self.bytes[known..])?;
+        }
+        Ok(&self.bytes[at..])
+    }
+}
+
+/// Fills `bytes` from `offset` on.
+fn read_part(found: &Headed, offset: u64, bytes: &mut [u8]) -> Result<(), JournalError> {
+    let mut done = 0;
+    while done < bytes.len() {
+        let end = bytes.len().min(done + READ_BYTES);
+        let at = offset + done as u64;
+        let name = || format!("{}, offset {at}", found.name());
+        let count = found.file.read_at(at, &mut bytes[done..end]).map_err(|e| JournalError::io(&name())(e))?;
+        if count < end - done {
+            return Err(JournalError::damaged(&found.name(), at + count as u64, "the file became shorter"));
+        }
+        done = end;
     }
     Ok(())
 }
@@ -129,14 +196,15 @@ pub(crate) enum Until {
 /// Goes through the batches of a segment from `walk` on; `visit` gets each header, its offset, and the bytes from there.
 pub(crate) fn walk_batches(
     found: &Headed,
-    image: &[u8],
+    bytes: &mut dyn Bytes,
     mut walk: Walk,
     until: Until,
     mut visit: impl FnMut(&BatchHeader, u64, &[u8]) -> Result<(), JournalError>,
 ) -> Result<Walk, JournalError> {
     let (store_id, generation) = (found.header.store_id, found.header.generation);
     while until != Until::Seq(walk.last_seq) {
-        let rest = usize::try_from(walk.offset).ok().and_then(|offset| image.get(offset..)).unwrap_or_default();
+        let claimed = BatchHeader::peek(bytes.from(walk.offset, BATCH_HEADER_BYTES)?);
+        let rest = bytes.from(walk.offset, claimed.map_or(BATCH_HEADER_BYTES, |claimed| claimed.bytes as usize))?;
         let expected = walk.last_seq.saturating_add(1);
         match BatchHeader::check(rest, store_id) {
             Ok(header) if header.generation == generation && header.seq == expected => {
@@ -151,22 +219,25 @@ pub(crate) fn walk_batches(
         }
         let what = match until {
             Until::Seq(seq) => format!("batch {expected} is not valid, though all up to {seq} were durable"),
-            Until::Tail => match later_batch(image, walk.offset, store_id, generation, walk.last_seq) {
-                Some((seq, offset)) => {
-                    format!("batch {expected} is not valid, but batch {seq} at offset {offset} is")
+            Until::Tail => {
+                match later_batch(bytes.from(walk.offset, found.bytes as usize)?, store_id, generation, walk.last_seq) {
+                    Some((seq, behind)) => {
+                        let offset = walk.offset + behind as u64;
+                        format!("batch {expected} is not valid, but batch {seq} at offset {offset} is")
+                    }
+                    None => break,
                 }
-                None => break,
-            },
+            }
         };
         return Err(JournalError::damaged(&found.name(), walk.offset, what));
     }
     Ok(walk)
 }
 
-/// A valid batch of this generation at or behind `from` with a sequence number over `seq`.
-fn later_batch(image: &[u8], from: u64, store_id: u64, generation: u32, seq: u64) -> Option<(u64, usize)> {
-    (from as usize..image.len()).step_by(BLOCK_BYTES).find_map(|offset| {
-        let rest = &image[offset..];
+/// A valid batch of this generation in `bytes` with a sequence number over `seq`, and where.
+fn later_batch(bytes: &[u8], store_id: u64, generation: u32, seq: u64) -> Option<(u64, usize)> {
+    (0..bytes.len()).step_by(BLOCK_BYTES).find_map(|offset| {
+        let rest = &bytes[offset..];
         let claimed = BatchHeader::peek(rest)?;
         let newer = claimed.generation == generation && claimed.seq > seq;
         (newer && BatchHeader::check(rest, store_id).is_ok()).then_some((claimed.seq, offset))

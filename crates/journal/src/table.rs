@@ -166,6 +166,13 @@ impl Table {
         }
     }
 
+    /// The same with where in its content each begins.
+    pub fn for_each_start(&self, mut tell: impl FnMut(u64, u64, Extent)) {
+        for (id, entry) in self.entries.iter() {
+            each(entry, |start, extent| tell(id, start, extent));
+        }
+    }
+
     /// Tells each id.
     pub fn for_each_id(&self, tell: impl FnMut(u64)) {
         self.entries.iter().map(|(id, _)| id).for_each(tell);

@@ -33,13 +33,7 @@ impl RealDisk {
     /// Errors: [`JournalError::InUse`] if another process has it, [`JournalError::Io`] otherwise.
     pub fn open(directory: &Path) -> Result<RealDisk, JournalError> {
         let shown = directory.display().to_string();
-        if !directory.is_dir() {
-            fs::create_dir_all(directory).map_err(JournalError::io(&shown))?;
-            // The new name must be durable, or a power cut could lose the whole store.
-            if let Some(parent) = directory.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-                File::open(parent).and_then(|parent| parent.sync_all()).map_err(JournalError::io(&shown))?;
-            }
-        }
+        create_durably(directory).map_err(JournalError::io(&shown))?;
         let lock = take_lock(&directory.join(LOCK_NAME))?;
         let handle = File::open(directory).map_err(JournalError::io(&shown))?;
         Ok(RealDisk { directory: directory.to_owned(), handle, handles: Arc::default(), lock: Some(lock) })
@@ -72,6 +66,20 @@ impl RealDisk {
         }
         Err(io::Error::new(io::ErrorKind::PermissionDenied, "the store was opened for reading only"))
     }
+}
+
+/// Creates a directory and what is missing above it; all names of them are durable then, or a power cut could lose the whole
+/// store. A directory that is there may have been made a moment ago by a start that was killed, so that its name is synced
+/// in any case.
+fn create_durably(directory: &Path) -> io::Result<()> {
+    let made = directory.ancestors().take_while(|path| !path.as_os_str().is_empty() && !path.is_dir()).count();
+    fs::create_dir_all(directory)?;
+    for path in directory.ancestors().take(made.max(1)) {
+        let Some(parent) = path.parent() else { break };
+        let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+        File::open(parent)?.sync_all()?;
+    }
+    Ok(())
 }
 
 fn take_lock(path: &Path) -> Result<File, JournalError> {

@@ -6,10 +6,12 @@
 //! seeded part of what it should have kept, while reads still show it and the next sync succeeds: as on Linux.
 //!
 //! Operations that change something ([`Op`]) are numbered from 1, all together and each kind for itself; power can be cut at
-//! one of them, and errors aimed at one. A failed one may have had its effect, or any part of it.
+//! one of them, and errors aimed at one, or at a run of them. A failed one may have had its effect, or any part of it; a
+//! write for which there is no room has been done up to a block, as file systems give room by the block.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
 use fastrand::Rng;
@@ -18,6 +20,11 @@ use parking_lot::{Mutex, MutexGuard};
 use super::{Disk, DiskFile};
 
 const SECTOR_BYTES: usize = 512;
+const BLOCK_BYTES: usize = 4096;
+/// The errors that an operation may give out.
+pub const EIO: i32 = 5;
+pub const ENOSPC: i32 = 28;
+pub const EDQUOT: i32 = 122;
 
 /// Kinds of operations that change something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -54,6 +61,7 @@ struct State {
     sync_errors: BTreeSet<u64>,
     /// By kind, counted within it.
     kind_errors: BTreeSet<(Op, u64)>,
+    refusal: Option<Refusal>,
     counts: BTreeMap<Op, u64>,
     /// EIO given out.
     failed: BTreeMap<Op, u64>,
@@ -63,6 +71,14 @@ struct State {
     ignore_dir_syncs: bool,
     flips: bool,
     errors: u64,
+    bytes_read: u64,
+}
+
+/// Operations `numbers`, counted together or within one kind, fail with `errno`.
+struct Refusal {
+    errno: i32,
+    op: Option<Op>,
+    numbers: Range<u64>,
 }
 
 #[derive(Default, Clone)]
@@ -151,7 +167,7 @@ fn power_is_off() -> io::Error {
 }
 
 fn input_output() -> io::Error {
-    io::Error::from_raw_os_error(5)
+    io::Error::from_raw_os_error(EIO)
 }
 
 impl SimDisk {
@@ -171,6 +187,7 @@ impl SimDisk {
                 write_errors: BTreeSet::new(),
                 sync_errors: BTreeSet::new(),
                 kind_errors: BTreeSet::new(),
+                refusal: None,
                 counts: BTreeMap::new(),
                 failed: BTreeMap::new(),
                 read_errors: Vec::new(),
@@ -179,6 +196,7 @@ impl SimDisk {
                 ignore_dir_syncs: false,
                 flips: false,
                 errors: 0,
+                bytes_read: 0,
             })),
         }
     }
@@ -186,6 +204,11 @@ impl SimDisk {
     /// Number of changing operations so far.
     pub fn operations(&self) -> u64 {
         self.state.lock().operations
+    }
+
+    /// Bytes that were read of files so far.
+    pub fn bytes_read(&self) -> u64 {
+        self.state.lock().bytes_read
     }
 
     /// Cuts the power within operation `number`: it may have had any part of its effect, and everything after fails.
@@ -211,6 +234,12 @@ impl SimDisk {
     /// The `nth` operation of this kind (from 1) fails with EIO.
     pub fn fail_nth(&self, op: Op, nth: u64) {
         self.state.lock().kind_errors.insert((op, nth));
+    }
+
+    /// From now on the operations with these numbers (from 1, of this kind or of all) fail with this error number, until the
+    /// next call of this. `0..0` is none.
+    pub fn refuse(&self, errno: i32, op: Option<Op>, numbers: Range<u64>) {
+        self.state.lock().refusal = Some(Refusal { errno, op, numbers });
     }
 
     /// How often an operation of this kind has failed with EIO.
@@ -351,7 +380,14 @@ impl SimDisk {
         if is_made && (aimed || state.kind_errors.contains(&(op, nth))) {
             state.errors += 1;
             *state.failed.entry(op).or_default() += 1;
-            return Ok((state, Trouble::Fails));
+            return Ok((state, Trouble::Fails(EIO)));
+        }
+        if is_made && let Some(errno) = state.refused(op, nth) {
+            state.errors += 1;
+            if errno == EIO {
+                *state.failed.entry(op).or_default() += 1;
+            }
+            return Ok((state, Trouble::Fails(errno)));
         }
         Ok((state, Trouble::None))
     }
@@ -359,7 +395,7 @@ impl SimDisk {
     fn change_name(&self, op: Op, make: impl FnOnce(&State) -> io::Result<NameChange>) -> io::Result<()> {
         let (mut state, trouble) = self.enter(op)?;
         let change = make(&state)?;
-        if trouble != Trouble::Fails || state.rng.bool() {
+        if !trouble.is_failure() || state.rng.bool() {
             apply_name(&mut state.names, &change);
             state.pending_names.push(change);
         }
@@ -371,8 +407,8 @@ impl SimDisk {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Trouble {
     None,
-    /// EIO.
-    Fails,
+    /// With this error number.
+    Fails(i32),
     /// The power goes off within it.
     Dying,
 }
@@ -381,9 +417,13 @@ impl Trouble {
     fn result(self) -> io::Result<()> {
         match self {
             Trouble::None => Ok(()),
-            Trouble::Fails => Err(input_output()),
+            Trouble::Fails(errno) => Err(io::Error::from_raw_os_error(errno)),
             Trouble::Dying => Err(power_is_off()),
         }
+    }
+
+    fn is_failure(self) -> bool {
+        matches!(self, Trouble::Fails(_))
     }
 }
 
@@ -406,6 +446,17 @@ fn apply_name(names: &mut BTreeMap<String, u64>, change: &NameChange) {
 }
 
 impl State {
+    /// The error of the operation that was just counted, the `nth` of its kind.
+    fn refused(&self, op: Op, nth: u64) -> Option<i32> {
+        let refusal = self.refusal.as_ref()?;
+        let number = match refusal.op {
+            Some(kind) if kind != op => return None,
+            Some(_) => nth,
+            None => self.operations,
+        };
+        refusal.numbers.contains(&number).then_some(refusal.errno)
+    }
+
     fn by_name(&mut self, name: &str) -> Option<&mut FileState> {
         let id = *self.names.get(name)?;
         self.files.get_mut(&id)
@@ -427,7 +478,7 @@ impl State {
     fn check_room(&mut self, id: u64, len: usize) -> io::Result<()> {
         let now = self.file(id)?.live.len();
         if len > now && self.used_bytes() + (len - now) as u64 > self.capacity {
-            return Err(io::Error::from_raw_os_error(28));
+            return Err(io::Error::from_raw_os_error(ENOSPC));
         }
         Ok(())
     }
@@ -449,7 +500,7 @@ impl Disk for SimDisk {
             return Err(io::Error::from(io::ErrorKind::AlreadyExists));
         }
         let id = state.next_file;
-        if trouble != Trouble::Fails || state.rng.bool() {
+        if !trouble.is_failure() || state.rng.bool() {
             state.next_file += 1;
             state.files.insert(id, FileState::default());
             state.names.insert(name.to_owned(), id);
@@ -477,7 +528,7 @@ impl Disk for SimDisk {
         }
         // A sync that fails has made some of the first names durable; the others are as they were, for a later one.
         let all = state.pending_names.len();
-        let kept = if trouble == Trouble::Fails { state.rng.usize(0..=all) } else { all };
+        let kept = if trouble.is_failure() { state.rng.usize(0..=all) } else { all };
         let done: Vec<NameChange> = state.pending_names.drain(..kept).collect();
         for change in &done {
             apply_name(&mut state.durable_names, change);
@@ -498,7 +549,7 @@ struct SimFile {
 
 impl DiskFile for SimFile {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
-        let state = self.disk.state.lock();
+        let mut state = self.disk.state.lock();
         if state.dead {
             return Err(power_is_off());
         }
@@ -513,6 +564,7 @@ impl DiskFile for SimFile {
         let start = file.live.len().min(offset as usize);
         let count = buffer.len().min(file.live.len() - start);
         buffer[..count].copy_from_slice(&file.live[start..start + count]);
+        state.bytes_read += count as u64;
         Ok(count)
     }
 
@@ -520,8 +572,13 @@ impl DiskFile for SimFile {
         let (mut state, trouble) = self.disk.enter(Op::Write)?;
         let room = state.check_room(self.id, offset as usize + bytes.len());
         // A failed write leaves a part behind.
-        let is_short = trouble == Trouble::Fails || room.is_err();
-        let part = if is_short { state.rng.usize(0..=bytes.len()) } else { bytes.len() };
+        let part = match trouble {
+            Trouble::Fails(ENOSPC | EDQUOT) => {
+                state.rng.usize(0..bytes.len().div_ceil(BLOCK_BYTES).max(1)) * BLOCK_BYTES
+            }
+            _ if trouble.is_failure() || room.is_err() => state.rng.usize(0..=bytes.len()),
+            _ => bytes.len(),
+        };
         let len = state.file(self.id)?.live.len();
         let part = if room.is_err() { part.min(len.saturating_sub(offset as usize)) } else { part };
         let file = state.file(self.id)?;
@@ -542,7 +599,7 @@ impl DiskFile for SimFile {
         }
         let mut rng = state.rng.fork();
         let file = state.file(self.id)?;
-        if trouble == Trouble::Fails {
+        if trouble.is_failure() {
             for change in std::mem::take(&mut file.pending) {
                 apply_torn(&mut file.durable, &change, &mut rng, false);
             }
@@ -563,7 +620,7 @@ impl DiskFile for SimFile {
             state.errors += 1;
             return Err(error);
         }
-        if trouble != Trouble::Fails || state.rng.bool() {
+        if !trouble.is_failure() || state.rng.bool() {
             let file = state.file(self.id)?;
             let change = Pending::Length(len as usize);
             apply(&mut file.live, &change);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Item, Seen};
+use super::{Finding, Inspection, Item, Seen, SegmentState};
 use crate::disk::Disk;
 use crate::table::{Extent, Table};
 
@@ -113,6 +113,35 @@ impl StoredContents {
             at += buffer.len() as u64;
         }
         Ok(at)
+    }
+
+    /// What is wrong with where the table says that the contents lie that `keep` wants: a start refuses if a segment is not there,
+    /// and sends whatever lies at the place. A copy elsewhere is only of use to a salvage.
+    pub fn flaws(&self, found: &Inspection, keep: impl Fn(u64) -> bool) -> Vec<Finding> {
+        let in_use = |generation: u32| {
+            let with = |state| !matches!(state, SegmentState::Free | SegmentState::HeaderLost);
+            found.segments.iter().find(|segment| segment.generation == generation && with(segment.state))
+        };
+        let mut flaws = Vec::new();
+        self.table.for_each_start(|id, start, extent| {
+            if extent.len == 0 || !keep(id) {
+                return;
+            }
+            let Some(segment) = in_use(extent.generation) else {
+                let what = format!(
+                    "content {id} is still needed and was in generation {}, which is not there",
+                    extent.generation
+                );
+                flaws.push(Finding { file: "(missing segment)".to_owned(), offset: extent.offset.into(), what });
+                return;
+            };
+            let copies = self.copies.get(&(id, start));
+            if !copies.is_some_and(|copies| copies.iter().any(|copy| copy.extent == extent)) {
+                let what = format!("content {id} is still needed, and what lies here is not valid");
+                flaws.push(Finding { file: segment.file.clone(), offset: extent.offset.into(), what });
+            }
+        });
+        flaws
     }
 
     /// Bytes of the contents that `keep` wants, by the generation that they are in.

@@ -4,6 +4,11 @@
 //! before or behind it; everything that is not as it should be is a [`Finding`] with file and offset. Recovery stops at the
 //! first such thing; this goes on. A torn tail is not damage. Errors only if the directory cannot be listed.
 //!
+//! Whether the log is sound is recovery's to say ([`examine`], the code of a start): if a start would go well, there is no
+//! finding in what it reads, nor about files that it passes by; if not, there is at least one. Beside that only segments before the
+//! checkpoint are judged, in which content may lie: there a batch is missed if a later one of its segment, or the segment's
+//! direct successor, tells that it was durable. What is to be read of content, [`StoredContents::flaws`] compares with the table.
+//!
 //! How it goes past damage: a segment whose header is gone is known by the generation in its first readable batch (if any
 //! other segment tells the store's id); behind a batch that is not valid the next valid one of the same generation is looked
 //! for, block by block.
@@ -18,6 +23,7 @@ use crate::format::{
     BLOCK_BYTES, BadHeader, BatchHeader, Checkpoint, PIECE_HEADER_BYTES, Position, Records, Slice,
     decode_checkpoint_end, decode_piece, decode_slice, kind,
 };
+use crate::recovery::examine;
 pub use contents::{Lost, StoredContents};
 use survey::{Source, lenient_survey};
 
@@ -152,11 +158,18 @@ pub struct Inspection {
 
 /// Shows every readable record to `visit`, oldest batch first.
 pub fn inspect(disk: &dyn Disk, visit: &mut dyn FnMut(&Seen<'_>)) -> Result<Inspection, JournalError> {
+    let verdict = examine(disk);
     let (sources, mut found) = lenient_survey(disk)?;
+    if verdict.is_ok() {
+        // Files that a start passes by.
+        found.findings.clear();
+    }
     let mut newest: Option<Checkpoint> = sources.last().and_then(|source| source.checkpoint);
     let mut image = Vec::new();
     for (index, source) in sources.iter().enumerate() {
-        let until = sources.get(index + 1).and_then(|next| next.predecessor_last_seq);
+        // Only its direct successor knows where a segment ended: there may have been others between it and the next one here.
+        let until =
+            sources.get(index + 1).filter(|next| next.follows(source)).and_then(|next| next.predecessor_last_seq);
         let is_head = index + 1 == sources.len();
         let summary = read(source, until, is_head, &mut image, &mut found, &mut |seen| {
             if let Item::CheckpointEnd { number, begin_seq: seq, begin_generation: generation, begin_offset: offset } =
@@ -185,7 +198,26 @@ pub fn inspect(disk: &dyn Disk, visit: &mut dyn FnMut(&Seen<'_>)) -> Result<Insp
             });
         }
     }
+    if let Err(refusal) = verdict {
+        tell_refusal(refusal, &mut found.findings);
+    }
     Ok(found)
+}
+
+/// Why a start is refused, if that is not among the findings yet.
+fn tell_refusal(refusal: JournalError, findings: &mut Vec<Finding>) {
+    match refusal {
+        JournalError::Damaged { file, offset, what } => {
+            if !findings.iter().any(|finding| finding.file == file && finding.offset == offset) {
+                findings.push(Finding { file, offset, what });
+            }
+        }
+        _ if !findings.is_empty() => {}
+        JournalError::Io { file, source } => {
+            findings.push(Finding { file, offset: 0, what: format!("cannot be read: {source}") });
+        }
+        other => findings.push(Finding { file: "(journal)".to_owned(), offset: 0, what: other.to_string() }),
+    }
 }
 
 /// Names of the segments in use that were given up after an I/O error. Reads headers only, so it may be asked of a store in use.

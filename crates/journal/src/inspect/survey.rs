@@ -7,6 +7,7 @@ use crate::disk::{Disk, DiskFile};
 use crate::error::JournalError;
 use crate::format::{BLOCK_BYTES, BadHeader, BatchHeader, Checkpoint, SegmentHeader};
 use crate::pool::parse_segment_name;
+use crate::recovery::newest_checkpoint;
 
 /// Reads are done in pieces; one that fails is tried again block by block, so that a bad sector loses one block.
 const READ_BYTES: usize = 256 * 1024;
@@ -29,6 +30,11 @@ pub(super) struct Source {
 }
 
 impl Source {
+    /// Whether it came directly behind this one.
+    pub fn follows(&self, before: &Source) -> bool {
+        self.predecessor == Some(before.generation)
+    }
+
     pub fn state(&self, is_head: bool) -> SegmentState {
         match (self.predecessor, self.abandoned, is_head) {
             (None, _, _) => SegmentState::HeaderLost,
@@ -97,6 +103,10 @@ pub(super) fn lenient_survey(disk: &dyn Disk) -> Result<(Vec<Source>, Inspection
     }
     sources.sort_by_key(|source| source.generation);
     let store_id = sources.last().map(|source| source.store_id);
+    if let Some(head) = sources.last_mut() {
+        // As recovery: the last end in the head, or the one that its header names.
+        head.checkpoint = newest_in(head, &mut found).or(head.checkpoint);
+    }
     for source in sources.extract_if(.., |source| Some(source.store_id) != store_id) {
         tell(&mut found, &source.name, "it belongs to another store".to_owned());
     }
@@ -106,6 +116,24 @@ pub(super) fn lenient_survey(disk: &dyn Disk) -> Result<(Vec<Source>, Inspection
     sources.sort_by_key(|source| source.generation);
     link(&mut sources, &mut found);
     Ok((sources, found))
+}
+
+/// The newest checkpoint whose end is in the segment, as far as its batches follow each other.
+fn newest_in(head: &Source, found: &mut Inspection) -> Option<Checkpoint> {
+    let (mut image, mut newest) = (Vec::new(), None);
+    // What cannot be read is told when the segment has its turn.
+    let told = found.findings.len();
+    head.load(&mut image, &mut found.findings);
+    found.findings.truncate(told);
+    let mut offset = BLOCK_BYTES;
+    while let Some(batch) = image.get(offset..)
+        && let Ok(header) = BatchHeader::check(batch, head.store_id)
+        && header.generation == head.generation
+    {
+        newest = newest_checkpoint(batch, &header).or(newest);
+        offset += header.padded_bytes();
+    }
+    newest
 }
 
 fn tell(found: &mut Inspection, file: &str, what: String) {

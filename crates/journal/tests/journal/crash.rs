@@ -3,6 +3,7 @@
 use stentor_journal::{Batch, SimDisk};
 
 use crate::model::{Message, Mutation, Owner, State, check_contents, content_bytes, open, record};
+use crate::verifying::findings;
 
 /// What a run did before the power went: what was acknowledged, and what would hold were the last batch durable too.
 struct Before {
@@ -45,6 +46,11 @@ fn run(disk: &SimDisk, seed: u64, steps: usize, mutation: Mutation) -> Result<Be
 
 /// Opens what a cut left and compares.
 fn check(disk: &SimDisk, before: &Before) -> Result<(), String> {
+    // Not what is newer than the acknowledged: who verifies takes what the start would.
+    let (_, findings) = findings(disk, &State::default());
+    if let Some(finding) = findings.first() {
+        return Err(format!("verify calls what the cut left damaged: {finding}"));
+    }
     let (journal, _, state) = open(disk).map_err(|error| format!("after the cut: {error}"))?;
     if state != before.durable && state != before.candidate {
         let lost = before.durable.messages.keys().filter(|id| !state.messages.contains_key(id));

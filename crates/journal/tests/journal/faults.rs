@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use stentor_journal::{Batch, CommitError, Journal, JournalError, Report, SimDisk, verify};
+use stentor_journal::{Batch, CommitError, Journal, JournalError, Record, Report, SimDisk, verify};
 
 use crate::model::small;
 
@@ -144,10 +144,10 @@ fn room_is_announced_by_a_segment_that_could_be_made_however_little_is_live() {
     let (mut journal, _, _) = open(&disk).unwrap();
     while commit(&mut journal, &[b'a'; 5000]).is_ok() {}
     let preparer = journal.preparer();
-    assert!(!preparer.prepare().unwrap() && !journal.has_ready(), "there is no room yet");
+    assert!(!preparer.prepare().unwrap() && journal.is_low(), "there is no room yet");
     disk.set_capacity(u64::MAX);
     while preparer.prepare().unwrap() {}
-    assert!(journal.has_ready(), "who waits for that says 452 for ever");
+    assert!(!journal.is_low(), "who waits for that says 452 for ever");
     commit(&mut journal, b"room").unwrap();
 }
 
@@ -347,4 +347,42 @@ fn room_for_a_checkpoint_belongs_to_the_reserve() {
     assert!(!journal.is_low(), "{:?}", journal.space());
     disk.set_spare((6 - ready) * 16 * 4096 - 1);
     assert!(journal.is_low(), "{:?}", journal.space());
+}
+
+/// A header that was refused may be durable all the same. It says where its predecessor ends, so nothing may be acknowledged
+/// there any more.
+#[test]
+fn what_is_acknowledged_after_an_activation_that_failed_is_kept() {
+    for seed in 0..200u8 {
+        let disk = SimDisk::new(seed.into());
+        let open = |disk: &SimDisk, seen: &mut Vec<u8>| {
+            let replay = &mut |record: Record<'_>| {
+                seen.push(record.payload[0]);
+                Ok(())
+            };
+            Journal::open(Arc::new(disk.clone()), small(), replay).unwrap().0
+        };
+        let mut journal = open(&disk, &mut Vec::new());
+        let preparer = journal.preparer();
+        preparer.prepare().unwrap();
+        let mut batch = Batch::new();
+        let mut commit = |payload: Vec<u8>| {
+            batch.clear();
+            batch.record(&payload);
+            journal.commit(&mut batch, 1).is_ok()
+        };
+        assert!(commit(vec![1; 12 * 4096]));
+        preparer.prepare().unwrap();
+        // It needs another segment, whose header cannot be written or synced.
+        let step = 1 + u64::from(seed % 2);
+        disk.fail_write_at(disk.operations() + step);
+        disk.fail_sync_at(disk.operations() + step);
+        assert!(!commit(vec![2; 6 * 4096]), "seed {seed}");
+        // It would fit into the head that is left.
+        let acknowledged = (0..4).any(|_| commit(vec![3; 10]));
+        assert!(acknowledged, "seed {seed}: the disk works again");
+        let mut seen = Vec::new();
+        open(&disk.crash(), &mut seen);
+        assert_eq!(seen.last(), Some(&3), "seed {seed}: acknowledged and lost: {seen:?}");
+    }
 }

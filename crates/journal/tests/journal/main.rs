@@ -5,4 +5,6 @@ mod faults;
 mod model;
 mod reading;
 mod real;
+mod room;
 mod space;
+mod verifying;

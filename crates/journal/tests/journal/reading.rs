@@ -59,13 +59,13 @@ fn readers_see_right_bytes_or_not_found_while_segments_are_recycled() {
     let reader = journal.reader();
     let newest = AtomicU64::new(0);
     let stop = AtomicBool::new(false);
+    let right = [AtomicU64::new(0), AtomicU64::new(0)];
     std::thread::scope(|scope| {
         let readers: Vec<_> = (0..2)
             .map(|seed| {
-                let (reader, newest, stop) = (reader.clone(), &newest, &stop);
+                let (reader, newest, stop, right) = (reader.clone(), &newest, &stop, &right[seed]);
                 scope.spawn(move || {
-                    let mut rng = fastrand::Rng::with_seed(seed);
-                    let mut right = 0u64;
+                    let mut rng = fastrand::Rng::with_seed(seed as u64);
                     let mut buffer = vec![0; 3000];
                     while !stop.load(Ordering::Acquire) {
                         let newest = newest.load(Ordering::Acquire);
@@ -73,17 +73,17 @@ fn readers_see_right_bytes_or_not_found_while_segments_are_recycled() {
                         match reader.read_at(id, 0, &mut buffer) {
                             Ok(count) => {
                                 assert_eq!(buffer[..count], content_bytes(id, 3000), "content {id}");
-                                right += 1;
+                                right.fetch_add(1, Ordering::Relaxed);
                             }
                             Err(error) => assert_eq!(error.kind(), io::ErrorKind::NotFound),
                         }
                     }
-                    right
                 })
             })
             .collect();
         let mut batch = Batch::new();
-        while journal.statistics().recycled < 150 {
+        // Until each reader had its turn, however busy the machine is.
+        while journal.statistics().recycled < 150 || right.iter().any(|right| right.load(Ordering::Relaxed) == 0) {
             let id = journal.next_content_id();
             batch.content(id, true, &content_bytes(id, 3000));
             if id > 40 {
@@ -102,7 +102,7 @@ fn readers_see_right_bytes_or_not_found_while_segments_are_recycled() {
         }
         stop.store(true, Ordering::Release);
         for reader in readers {
-            assert!(reader.join().unwrap() > 0, "a reader read something");
+            reader.join().unwrap();
         }
     });
     assert!(journal.statistics().bytes_moved > 0);

@@ -1,0 +1,203 @@
+//! The owner's records on their way to the owner, in one pass over the log.
+//!
+//! Promise: they come in the order of the log, and the bytes of a slice stand where the checkpoint names it. A slice may be
+//! named before the log has said where it lies (the part of the content table that tells it, or the copy that cleaning made,
+//! comes behind); from there on records wait in memory until it is known. That is seldom for longer than the checkpoint
+//! took: its end comes behind all parts of the table.
+//!
+//! A place is taken as soon as its bytes have the checksum that the name tells: an older place of a slice that was moved has
+//! the same bytes, as long as its segment is not in use again. What is not found by the end of the log is damage.
+
+use std::collections::VecDeque;
+
+use crate::error::JournalError;
+use crate::format::{BatchHeader, Slice};
+use crate::pool::segment_name;
+use crate::recovery::{Record, Replay};
+use crate::scan::{Headed, Image, Survey};
+use crate::table::{Extent, Table};
+
+/// Where a record stands.
+#[derive(Clone, Copy)]
+pub(crate) struct Place {
+    pub slot: u32,
+    /// Of its batch.
+    pub offset: u64,
+    pub seq: u64,
+    pub time: u64,
+}
+
+impl Place {
+    pub fn of(found: &Headed, offset: u64, header: &BatchHeader) -> Place {
+        Place { slot: found.slot, offset, seq: header.seq, time: header.time }
+    }
+}
+
+/// What is in memory of the log: no byte is read twice that can be had from here.
+pub(crate) struct InMemory<'a> {
+    /// The batch that is looked at, its generation and its offset.
+    pub batch: (&'a [u8], u32, u64),
+    pub head: (&'a Image, u32),
+}
+
+impl InMemory<'_> {
+    fn get(&self, extent: Extent) -> Option<&[u8]> {
+        let (batch, generation, start) = self.batch;
+        let within = |bytes: &'_ [u8], start: u64| {
+            let at = usize::try_from(u64::from(extent.offset).checked_sub(start)?).ok()?;
+            let end = at.checked_add(extent.len as usize)?;
+            (end <= bytes.len()).then_some(at..end)
+        };
+        if generation == extent.generation
+            && let Some(range) = within(batch, start)
+        {
+            return Some(&batch[range]);
+        }
+        let (head, generation) = self.head;
+        let range = within(&head.0, 0).filter(|_| generation == extent.generation)?;
+        Some(&head.0[range])
+    }
+}
+
+enum Waiting {
+    Record(Place, Vec<u8>),
+    Slice(Place, Slice),
+}
+
+/// See the module's page.
+pub(crate) struct Replaying<'a, 'r> {
+    survey: &'a Survey,
+    replay: &'a mut Replay<'r>,
+    waiting: VecDeque<Waiting>,
+    /// Where the slice that all wait for was looked for in vain.
+    tried: Vec<Extent>,
+    pub records: u64,
+    /// Contents that were slices of the checkpoint, and their bytes.
+    pub slices: Vec<u64>,
+    pub slices_bytes: u64,
+}
+
+impl<'a, 'r> Replaying<'a, 'r> {
+    pub fn new(survey: &'a Survey, replay: &'a mut Replay<'r>) -> Replaying<'a, 'r> {
+        Replaying {
+            survey,
+            replay,
+            waiting: VecDeque::new(),
+            tried: Vec::new(),
+            records: 0,
+            slices: Vec::new(),
+            slices_bytes: 0,
+        }
+    }
+
+    pub fn record(&mut self, place: Place, payload: &[u8]) -> Result<(), JournalError> {
+        if self.waiting.is_empty() {
+            return self.tell(place, payload, None);
+        }
+        self.waiting.push_back(Waiting::Record(place, payload.to_vec()));
+        Ok(())
+    }
+
+    pub fn slice(
+        &mut self,
+        place: Place,
+        slice: Slice,
+        table: &Table,
+        memory: &InMemory<'_>,
+    ) -> Result<(), JournalError> {
+        self.waiting.push_back(Waiting::Slice(place, slice));
+        if self.waiting.len() == 1 { self.advance(table, memory) } else { Ok(()) }
+    }
+
+    /// Tells what need not wait any more, now that the table knows more.
+    pub fn advance(&mut self, table: &Table, memory: &InMemory<'_>) -> Result<(), JournalError> {
+        while let Some(next) = self.waiting.pop_front() {
+            match next {
+                Waiting::Record(place, payload) => self.tell(place, &payload, None)?,
+                Waiting::Slice(place, slice) => {
+                    let Some(bytes) = self.find(slice, table, memory) else {
+                        self.waiting.push_front(Waiting::Slice(place, slice));
+                        return Ok(());
+                    };
+                    self.tell_slice(place, slice, &bytes)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Behind the last batch: whatever is not there now is damage.
+    pub fn finish(&mut self, table: &Table, memory: &InMemory<'_>) -> Result<(), JournalError> {
+        self.advance(table, memory)?;
+        let Some(Waiting::Slice(place, slice)) = self.waiting.front() else { return Ok(()) };
+        let what = format!("the checkpoint names content {} as a slice, which ", slice.content)
+            + &self.missing(*slice, table)?;
+        Err(JournalError::damaged(&segment_name(place.slot), place.offset, what))
+    }
+
+    /// The slice's bytes, if they are where the table says by now.
+    fn find(&mut self, slice: Slice, table: &Table, memory: &InMemory<'_>) -> Option<Vec<u8>> {
+        let mut parts = Vec::new();
+        table.locate(slice.content, 0, u64::MAX, |extent| parts.push(extent))?;
+        if parts == self.tried {
+            return None;
+        }
+        let mut bytes = Vec::new();
+        let is_read = parts.iter().all(|extent| self.read(*extent, memory, &mut bytes));
+        if is_read && slice.is_of(&bytes) {
+            self.tried.clear();
+            return Some(bytes);
+        }
+        self.tried = parts;
+        None
+    }
+
+    fn read(&self, extent: Extent, memory: &InMemory<'_>, bytes: &mut Vec<u8>) -> bool {
+        if let Some(part) = memory.get(extent) {
+            bytes.extend_from_slice(part);
+            return true;
+        }
+        let Some(found) = self.segment(extent) else { return false };
+        let start = bytes.len();
+        bytes.resize(start + extent.len as usize, 0);
+        found.file.read_at(extent.offset.into(), &mut bytes[start..]).is_ok_and(|count| count == extent.len as usize)
+    }
+
+    fn segment(&self, extent: Extent) -> Option<&Headed> {
+        let found = self.survey.headed.get(&extent.generation)?;
+        (u64::from(extent.offset) + u64::from(extent.len) <= found.bytes).then_some(found)
+    }
+
+    /// Why a slice was not found, for the operator.
+    fn missing(&self, slice: Slice, table: &Table) -> Result<String, JournalError> {
+        let mut parts = Vec::new();
+        if table.locate(slice.content, 0, u64::MAX, |extent| parts.push(extent)).is_none() {
+            return Ok("is not there".to_owned());
+        }
+        for extent in parts {
+            let Some(found) = self.segment(extent) else {
+                return Ok(format!("was in generation {}, which is not there", extent.generation));
+            };
+            let place = format!("{}, offset {}", found.name(), extent.offset);
+            let mut bytes = vec![0; extent.len as usize];
+            let count = found.file.read_at(extent.offset.into(), &mut bytes).map_err(JournalError::io(&place))?;
+            if count < bytes.len() {
+                return Ok(format!("is cut in {place}"));
+            }
+        }
+        Ok("has other octets than its checksum tells".to_owned())
+    }
+
+    fn tell_slice(&mut self, place: Place, slice: Slice, bytes: &[u8]) -> Result<(), JournalError> {
+        self.slices.push(slice.content);
+        self.slices_bytes += bytes.len() as u64;
+        self.tell(place, bytes, Some(slice))
+    }
+
+    fn tell(&mut self, place: Place, payload: &[u8], slice: Option<Slice>) -> Result<(), JournalError> {
+        self.records += 1;
+        let Place { slot, offset, seq, time } = place;
+        let record = Record { payload, batch_seq: seq, time, slice };
+        (self.replay)(record).map_err(|source| JournalError::Owner { file: segment_name(slot), offset, source })
+    }
+}
