@@ -26,6 +26,8 @@ fuzz_target!(|data: &[u8]| {
                     assert!(results.iter().all(|result| result.reply.code >= 200));
                     let out = results.iter().any(|result| result.is_delivered() || result.stage == Stage::AfterDot);
                     assert!(!out || ended.contains(&tx));
+                    // What is tried again has got nothing.
+                    assert!(results.iter().all(|result| result.blames.is_empty() || !result.is_delivered()));
                     session.recycle(results);
                 }
                 ClientEvent::Closed { .. } => closed = true,

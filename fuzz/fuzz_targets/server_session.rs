@@ -1,5 +1,5 @@
 //! Any octets from a client: no panic, replies are well-formed lines, pieces are within their limit, and a message is
-//! canonical: no bare CR or LF gets past the session.
+//! canonical: no bare CR or LF and no NUL beside a dot gets past the session.
 #![no_main]
 
 use std::sync::Arc;
@@ -30,11 +30,13 @@ fn drive(session: &mut ServerSession, body: &mut Vec<u8>) -> bool {
         let step = session.step(0);
         let over = step == Step::Close;
         match step {
-            Step::NeedInput | Step::Close => {
+            Step::NeedInput | Step::Flush | Step::Close => {
                 let output = std::mem::take(session.output());
                 assert!(output.is_empty() || output.ends_with(b"\r\n"));
                 assert!(output.split(|&byte| byte == b'\n').all(|line| line.len() <= 511));
-                return !over;
+                if step != Step::Flush {
+                    return !over;
+                }
             }
             Step::Mail(_) | Step::Rcpt(_) => session.answer(Reply::fixed(250, (2, 0, 0), "Ok")),
             Step::Data => {
@@ -51,7 +53,7 @@ fn drive(session: &mut ServerSession, body: &mut Vec<u8>) -> bool {
                 assert_canonical(body);
                 session.answer(Reply::fixed(250, (2, 0, 0), "Ok"));
             }
-            Step::Reset => body.clear(),
+            Step::Reset | Step::Refused { .. } => body.clear(),
         }
     }
 }
@@ -63,5 +65,10 @@ fn assert_canonical(body: &[u8]) {
             b'\r' => assert_eq!(body.get(index + 1), Some(&b'\n')),
             _ => {}
         }
+    }
+    for line in body.split(|byte| *byte == b'\n') {
+        let nuls = line.iter().take_while(|byte| **byte == 0).count();
+        assert!(nuls == 0 || line.get(nuls) != Some(&b'.'));
+        assert!(!line.starts_with(b".\0"));
     }
 }

@@ -1,4 +1,4 @@
-//! Any octets as a message: ASCII or an error, the same however they were split, and linear in size.
+//! Any octets as a message: ASCII without NULs or an error (none where it may be lossy), the same however they were split, and linear in size.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -15,10 +15,14 @@ fn convert<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Result<Vec<u8>, Conver
 
 fuzz_target!(|data: &[u8]| {
     let [step, bytes @ ..] = data else { return };
+    let mut lossy = (Converter::lossy(), Vec::new());
+    let pushed = lossy.0.push(bytes, &mut lossy.1).and_then(|()| lossy.0.finish(&mut lossy.1));
+    assert!(matches!(pushed, Ok(()) | Err(ConvertError::HeaderTooLarge)));
+    assert!(lossy.1.is_ascii() && !lossy.1.contains(&0));
     let whole = convert(std::iter::once(bytes));
     assert_eq!(whole, convert(bytes.chunks(usize::from(*step) + 1)));
     if let Ok(out) = whole {
-        assert!(out.is_ascii());
+        assert!(out.is_ascii() && !out.contains(&0));
         let longest = |bytes: &[u8]| bytes.split(|&b| b == b'\n').map(<[u8]>::len).max().unwrap_or(0);
         assert!(longest(&out) <= (longest(bytes) + 100).max(998));
         // What is 7-bit stays so, and is not encoded a second time.

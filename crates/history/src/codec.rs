@@ -158,6 +158,8 @@ impl<'e> Encoder<'e> {
         self.text(r.to);
         self.text(r.reply);
         self.text(r.step);
+        self.number(r.size);
+        self.number(r.recipients);
     }
 
     fn note(&mut self, r: &Note<'_>) {
@@ -411,6 +413,8 @@ impl<'a> Fields<'_, 'a> {
             to: self.text()?,
             reply: self.text()?,
             step: self.text()?,
+            size: self.number()?,
+            recipients: self.number()?,
         })
     }
 

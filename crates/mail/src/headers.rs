@@ -17,6 +17,8 @@ pub const HEADER_BYTES_MAX: u64 = 1024 * 1024;
 pub const HEADER_FIELDS_MAX: u32 = 10_000;
 /// Most `List-Id` and `Delivered-To` fields each: what loop protection must look at.
 pub const LOOP_FIELDS_MAX: usize = 1_000;
+/// Octets that these fields may have in memory together.
+const LOOP_BYTES_MAX: usize = 64 * 1024;
 /// Octets of one field's value that are looked at.
 const VALUE_BYTES_MAX: usize = 2_048;
 /// Octets of a fact that is kept (an address, an identifier).
@@ -98,6 +100,8 @@ pub struct HeaderScan {
     /// The interesting field whose value is being gathered.
     field: Option<Field>,
     value: Vec<u8>,
+    /// Octets of `List-Id` and `Delivered-To` that are kept.
+    loop_bytes: usize,
 }
 
 impl Default for HeaderScan {
@@ -119,7 +123,13 @@ impl HeaderScan {
             name_space: false,
             field: None,
             value: Vec::new(),
+            loop_bytes: 0,
         }
+    }
+
+    /// Memory that the facts take so far, beside a few that are bounded each.
+    pub fn kept_bytes(&self) -> usize {
+        self.loop_bytes
     }
 
     /// Takes the next octets.
@@ -294,15 +304,21 @@ impl HeaderScan {
             Field::Received => facts.received_count += 1,
             Field::ListId => {
                 let id = value.rsplit_once('<').map_or(value, |(_, id)| id.split('>').next().unwrap_or(id));
-                facts.list_ids.push(clip(id.trim()).to_lowercase());
+                let id = clip(id.trim()).to_lowercase();
+                self.loop_bytes += size_of::<String>() + id.len();
+                facts.list_ids.push(id);
             }
-            Field::DeliveredTo => facts.delivered_to.push(clip(value)),
+            Field::DeliveredTo => {
+                let address = clip(value);
+                self.loop_bytes += size_of::<String>() + address.len();
+                facts.delivered_to.push(address);
+            }
             Field::Precedence => facts.precedence = Some(keyword(value)),
             Field::AutoSubmitted => facts.auto_submitted = Some(keyword(value)),
             Field::MessageId => facts.message_id = Some(clip(value)).filter(|id| !id.is_empty()),
             Field::From => facts.from = first_addr_spec(value),
         }
-        if facts.list_ids.len() > LOOP_FIELDS_MAX || facts.delivered_to.len() > LOOP_FIELDS_MAX {
+        if facts.list_ids.len().max(facts.delivered_to.len()) > LOOP_FIELDS_MAX || self.loop_bytes > LOOP_BYTES_MAX {
             self.overflow_at("too many List-Id or Delivered-To fields");
         }
     }

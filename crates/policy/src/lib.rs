@@ -14,6 +14,7 @@
 //! How it fails: [`Policy::new`] reports all errors at once, each naming the list, alias or route that caused it.
 
 mod class;
+mod client;
 mod expand;
 mod rate;
 mod route;
@@ -23,6 +24,7 @@ mod site;
 mod tests;
 
 pub use class::{Class, InjectorClasses};
+pub use client::counted_as;
 pub use expand::{ALIAS_DEPTH_MAX, ALIAS_TARGETS_MAX, Expansion, TARGETS_TOTAL_MAX};
 pub use rate::{RateLimits, SENDERS_MAX, SenderRates, stem};
 pub use route::{Host, Route, RouteHost, RouteHostError, RouteInput, RoutePattern};

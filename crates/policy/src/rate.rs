@@ -16,6 +16,7 @@
 use std::hash::{BuildHasher, Hasher};
 use std::net::IpAddr;
 
+use crate::client::counted_as;
 use foldhash::SharedSeed;
 use foldhash::fast::SeedableRandomState;
 use stentor_mail::Ms;
@@ -96,7 +97,7 @@ impl SenderRates {
         if limits.messages_max == 0 && limits.recipients_max == 0 {
             return false;
         }
-        let key = self.key(sender, (!trusted || sender.is_null()).then_some(client));
+        let key = self.key(sender, (!trusted || sender.is_null()).then(|| counted_as(client)));
         let entry = self.entry(key, limits, now);
         let elapsed = now.saturating_sub(entry.at);
         let messages = entry.messages.leaked(elapsed, limits.window_ms);

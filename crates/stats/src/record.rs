@@ -106,6 +106,9 @@ pub struct Refused<'a> {
     pub reply: &'a str,
     /// The command that was refused: `CONNECT`, `MAIL`, `RCPT`, `DATA`, or `.` for a whole message.
     pub step: &'a str,
+    /// Of a whole message: octets as far as they were looked at, and recipients.
+    pub size: u64,
+    pub recipients: u64,
 }
 
 /// What a note is about.

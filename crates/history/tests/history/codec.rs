@@ -87,7 +87,16 @@ fn record(raw: &Raw) -> Record<'_> {
             is_bulk: n[5] % 2 == 0,
             is_repeated: n[6] % 2 == 0,
         }),
-        2 => Record::Refused(Refused { at: raw.at, client: raw.ip, from: t(0), to: t(1), reply: t(2), step: t(3) }),
+        2 => Record::Refused(Refused {
+            at: raw.at,
+            client: raw.ip,
+            from: t(0),
+            to: t(1),
+            reply: t(2),
+            step: t(3),
+            size: n[0],
+            recipients: n[1],
+        }),
         3 => Record::Note(Note {
             at: raw.at,
             id: t(0),

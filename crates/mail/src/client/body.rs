@@ -1,12 +1,14 @@
-//! Content on its way out: dot-stuffing (RFC 5321 4.5.2) in bulk, and the guard against bare CR and LF.
+//! Content on its way out: dot-stuffing (RFC 5321 4.5.2) in bulk, and the guard against bare CR and LF, and against NUL
+//! where lines are stuffed: receivers that drop NULs, or take a bare CR or LF for a line end, would see the end of the data
+//! in `\0.\r\n` or `\n.\n` and take what follows for commands.
 //!
 //! State is carried over pushes, so that a line end or a leading dot may straddle them.
 
-use memchr::memchr2;
+use memchr::{memchr2, memchr3};
 
-/// A CR without LF, or an LF without CR: no message that we send on may hold one (RFC 5321 2.3.8).
+/// A CR without LF, or an LF without CR: no message that we send on may hold one (RFC 5321 2.3.8). Or a NUL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct BareNewline;
+pub(super) struct Unsafe;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum At {
@@ -24,14 +26,14 @@ pub(super) struct BodyWriter {
 
 impl BodyWriter {
     /// Appends `bytes` to `out`; with `stuff`, doubles the dots that lines begin with.
-    pub(super) fn push(&mut self, bytes: &[u8], stuff: bool, out: &mut Vec<u8>) -> Result<(), BareNewline> {
+    pub(super) fn push(&mut self, bytes: &[u8], stuff: bool, out: &mut Vec<u8>) -> Result<(), Unsafe> {
         let Some(&first) = bytes.first() else { return Ok(()) };
         out.reserve(bytes.len() + bytes.len() / 32);
         let mut copied = 0;
         let mut at = 0;
         if self.at == At::AfterCr {
             if first != b'\n' {
-                return Err(BareNewline);
+                return Err(Unsafe);
             }
             self.at = At::LineStart;
             at = 1;
@@ -42,17 +44,20 @@ impl BodyWriter {
             copied = at;
         }
         self.at = loop {
-            let Some(found) = memchr2(b'\r', b'\n', &bytes[at..]) else {
+            let rest = &bytes[at..];
+            // Without stuffing the receiver counts octets, and whatever they are cannot confuse it.
+            let found = if stuff { memchr3(b'\r', b'\n', 0, rest) } else { memchr2(b'\r', b'\n', rest) };
+            let Some(found) = found else {
                 break if at == bytes.len() { At::LineStart } else { At::Middle };
             };
             let cr = at + found;
-            if bytes[cr] == b'\n' {
-                return Err(BareNewline);
+            if bytes[cr] != b'\r' {
+                return Err(Unsafe);
             }
             match bytes.get(cr + 1) {
                 None => break At::AfterCr,
                 Some(b'\n') => at = cr + 2,
-                Some(_) => return Err(BareNewline),
+                Some(_) => return Err(Unsafe),
             }
             if stuff && bytes.get(at) == Some(&b'.') {
                 out.extend_from_slice(&bytes[copied..at]);
@@ -65,8 +70,8 @@ impl BodyWriter {
     }
 
     /// Whether what was pushed may end here. Otherwise the last byte was a CR.
-    pub(super) fn check_end(self) -> Result<(), BareNewline> {
-        if self.at == At::AfterCr { Err(BareNewline) } else { Ok(()) }
+    pub(super) fn check_end(self) -> Result<(), Unsafe> {
+        if self.at == At::AfterCr { Err(Unsafe) } else { Ok(()) }
     }
 
     /// Whether what was pushed ends with a whole line (or is empty).
@@ -80,7 +85,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn stuffed(pieces: &[&[u8]]) -> Result<Vec<u8>, BareNewline> {
+    fn stuffed(pieces: &[&[u8]]) -> Result<Vec<u8>, Unsafe> {
         let (mut writer, mut out) = (BodyWriter::default(), Vec::new());
         for piece in pieces {
             writer.push(piece, true, &mut out)?;
@@ -99,16 +104,52 @@ mod tests {
 
     #[test]
     fn end_of_data_look_alikes_are_refused() {
-        for bad in ["a\n.\nb", "a\n.\r\nb", "a\r.\rb", "a\r\n.\nb", "a\r\n.\rb", "a\r"] {
-            assert_eq!(stuffed(&[bad.as_bytes()]), Err(BareNewline), "{bad:?}");
+        for bad in
+            ["a\n.\nb", "a\n.\r\nb", "a\r.\rb", "a\r\n.\nb", "a\r\n.\rb", "a\r", "\0.\r\n", ".\0\r\n", "a\r\n\0.\r\n"]
+        {
+            assert_eq!(stuffed(&[bad.as_bytes()]), Err(Unsafe), "{bad:?}");
         }
-        assert_eq!(stuffed(&[b"a\r", b"b"]), Err(BareNewline));
-        assert_eq!(stuffed(&[b"\n"]), Err(BareNewline));
+        assert_eq!(stuffed(&[b"a\r", b"b"]), Err(Unsafe));
+        assert_eq!(stuffed(&[b"\n"]), Err(Unsafe));
+    }
+
+    /// Where a receiver of some kind sees the end of the data: CR or LF alone as line ends, NULs dropped, or each by itself.
+    fn ends(wire: &[u8], drops_nul: bool, cr_ends: bool, lf_ends: bool) -> bool {
+        let mut lines = vec![Vec::new()];
+        let octets: Vec<u8> = wire.iter().copied().filter(|&b| b != 0 || !drops_nul).collect();
+        let mut at = 0;
+        while at < octets.len() {
+            let pair = octets[at] == b'\r' && octets.get(at + 1) == Some(&b'\n');
+            if pair || (cr_ends && octets[at] == b'\r') || (lf_ends && octets[at] == b'\n') {
+                lines.push(Vec::new());
+                at += if pair { 2 } else { 1 };
+            } else {
+                lines.last_mut().unwrap().push(octets[at]);
+                at += 1;
+            }
+        }
+        // The last has no line end, so that it is no line yet.
+        lines.pop();
+        lines.iter().any(|line| line == b".")
     }
 
     proptest! {
+        /// For any octets in any pieces: no receiver sees an end of data in what goes out, be it that the content was refused.
         #[test]
-        fn splits_do_not_matter_and_unstuffing_restores(lines in proptest::collection::vec("[.a\\x00]{0,4}", 0..20), cuts in proptest::collection::vec(0usize..60, 0..6)) {
+        fn no_receiver_sees_an_end_of_data(pieces in proptest::collection::vec("[.\\x00\r\na]{0,9}|(\r\n|[.\\x00a]){0,9}", 0..8)) {
+            let (mut writer, mut out) = (BodyWriter::default(), Vec::new());
+            let safe = pieces.iter().all(|piece| writer.push(piece.as_bytes(), true, &mut out).is_ok());
+            prop_assert!(!out.contains(&0));
+            for kind in 0..8 {
+                let seen = ends(&out, kind & 1 != 0, kind & 2 != 0, kind & 4 != 0);
+                prop_assert!(!seen, "{:?} to a receiver of kind {}", String::from_utf8_lossy(&out), kind);
+            }
+            let canonical = !pieces.concat().replace("\r\n", "").contains(['\r', '\n', '\0']);
+            prop_assert_eq!(safe && writer.check_end().is_ok(), canonical);
+        }
+
+        #[test]
+        fn splits_do_not_matter_and_unstuffing_restores(lines in proptest::collection::vec("[.a]{0,4}", 0..20), cuts in proptest::collection::vec(0usize..60, 0..6)) {
             let content = lines.iter().flat_map(|line| [line.as_str(), "\r\n"]).collect::<String>().into_bytes();
             let whole = stuffed(&[&content]).unwrap();
             let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut.min(content.len())).collect();

@@ -1,6 +1,54 @@
 //! What a server offers: its reply to EHLO or LHLO (RFC 5321 4.1.1.1).
 
+use std::fmt;
+
 use super::reply_parser::ReplyView;
+
+/// A set of service extensions: those that a server offers and then refuses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub struct Extensions(u8);
+
+impl Extensions {
+    pub const NONE: Self = Self(0);
+    pub const PIPELINING: Self = Self(1);
+    pub const SIZE: Self = Self(2);
+    pub const EIGHT_BIT_MIME: Self = Self(4);
+    pub const SMTPUTF8: Self = Self(8);
+    pub const CHUNKING: Self = Self(16);
+    pub const DSN: Self = Self(32);
+
+    const NAMES: [&str; 6] = ["PIPELINING", "SIZE", "8BITMIME", "SMTPUTF8", "CHUNKING", "DSN"];
+
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Whether any of `other` is in this set.
+    pub fn any_of(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    #[must_use]
+    pub fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+}
+
+/// `SIZE, DSN`
+impl fmt::Display for Extensions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = Self::NAMES.iter().enumerate().filter(|(bit, _)| self.0 & (1 << bit) != 0);
+        for (index, (_, name)) in names.enumerate() {
+            write!(f, "{}{name}", if index > 0 { ", " } else { "" })?;
+        }
+        Ok(())
+    }
+}
 
 /// The service extensions of a server. After HELO there are none.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -31,6 +79,8 @@ pub struct Caps {
 
 /// Octets of the peer's name that are kept.
 const PEER_NAME_BYTES_MAX: usize = 255;
+/// RFC 5321 4.5.3.1.7: every server takes messages of that size. A lower limit is a mistake, and not believed.
+const SIZE_BYTES_MIN: u64 = 64 * 1024;
 /// Digits of a limit (RFC 9422 section 4).
 const LIMIT_DIGITS_MAX: usize = 6;
 
@@ -50,13 +100,31 @@ impl Caps {
         caps
     }
 
+    /// As if the server did not offer these.
+    #[must_use]
+    pub(super) fn without(&self, withheld: Extensions) -> Self {
+        let has = |extension| !withheld.any_of(extension);
+        Self {
+            pipelining: self.pipelining && has(Extensions::PIPELINING),
+            size: self.size.filter(|_| has(Extensions::SIZE)),
+            eight_bit_mime: self.eight_bit_mime && has(Extensions::EIGHT_BIT_MIME),
+            smtputf8: self.smtputf8 && has(Extensions::SMTPUTF8),
+            chunking: self.chunking && has(Extensions::CHUNKING),
+            dsn: self.dsn && has(Extensions::DSN),
+            ..self.clone()
+        }
+    }
+
     fn keyword(&mut self, line: &[u8]) {
         // "250-AUTH=LOGIN" and the like are old forms of nothing that is used here.
         let mut words = line.split(|&b| b == b' ').filter(|word| !word.is_empty());
         let Some(keyword) = words.next() else { return };
         match keyword.to_ascii_uppercase().as_slice() {
             b"PIPELINING" => self.pipelining = true,
-            b"SIZE" => self.size = Some(words.next().map_or(0, |word| number(word).unwrap_or(0))),
+            b"SIZE" => {
+                let size = words.next().and_then(number).filter(|size| *size >= SIZE_BYTES_MIN);
+                self.size = Some(size.unwrap_or(0));
+            }
             b"8BITMIME" => self.eight_bit_mime = true,
             b"SMTPUTF8" => self.smtputf8 = true,
             b"CHUNKING" => self.chunking = true,
@@ -111,19 +179,24 @@ mod tests {
     #[test]
     fn keywords_are_read_in_any_case() {
         let caps = caps(
-            "250-mx.a.org hi\r\n250-pipelining\r\n250-SIZE 1000\r\n250-8BITMIME\r\n250-SMTPUTF8\r\n250-Chunking\r\n\
+            "250-mx.a.org hi\r\n250-pipelining\r\n250-SIZE 100000\r\n250-8BITMIME\r\n250-SMTPUTF8\r\n250-Chunking\r\n\
              250-DSN\r\n250-LIMITS RCPTMAX=20 MAILMAX=5 X=1\r\n250 ENHANCEDSTATUSCODES\r\n",
             true,
         );
         assert_eq!(&*caps.peer_name, "mx.a.org");
         assert!(caps.pipelining && caps.eight_bit_mime && caps.smtputf8 && caps.chunking && caps.dsn && caps.enhanced);
-        assert_eq!((caps.size, caps.rcpts_max, caps.transactions_max), (Some(1000), Some(20), Some(5)));
+        assert_eq!((caps.size, caps.rcpts_max, caps.transactions_max), (Some(100_000), Some(20), Some(5)));
+        let left = caps.without(Extensions::SIZE.and(Extensions::CHUNKING));
+        assert_eq!((left.size, left.chunking, left.pipelining, left.rcpts_max), (None, false, true, Some(20)));
+        assert_eq!(Extensions::SIZE.and(Extensions::DSN).to_string(), "SIZE, DSN");
     }
 
     #[test]
     fn odd_values_are_not_believed() {
         assert_eq!(caps("250-a\r\n250 SIZE\r\n", true).size, Some(0));
-        assert_eq!(caps("250-a\r\n250 SIZE -5\r\n", true).size, Some(0));
+        for size in ["-5", "0", "10", "65535"] {
+            assert_eq!(caps(&format!("250-a\r\n250 SIZE {size}\r\n"), true).size, Some(0), "{size}");
+        }
         assert_eq!(caps("250-a\r\n250 SIZE 99999999999999999999999\r\n", true).size, Some(0));
         assert_eq!(caps("250-a\r\n250 LIMITS RCPTMAX=0 MAILMAX=+3\r\n", true), caps("250 a\r\n", true));
         assert_eq!(caps("250-a\r\n250 PIPELINING\r\n", false), caps("250 a\r\n", false));

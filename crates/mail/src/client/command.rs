@@ -1,25 +1,37 @@
 //! Commands as bytes. Everything that came from elsewhere is checked before it is written: no address or parameter can
 //! end its line or its argument.
+//!
+//! An address that cannot be written is an error. A parameter never is: what the host does not offer, or what cannot be
+//! said to it, is left out, since a message without its ORCPT is worth more than none.
 
+use std::borrow::Cow;
+use std::fmt::Write as _;
 use std::io::Write as _;
 
-use super::caps::Caps;
+use super::caps::{Caps, Extensions};
 use super::types::{ClientError, Ret, TxRcpt, TxSpec};
 
-/// Appends MAIL (RFC 5321 4.1.1.2) with the parameters that `caps` allow.
-pub(super) fn write_mail(spec: &TxSpec<'_>, caps: &Caps, out: &mut Vec<u8>) -> Result<(), ClientError> {
+/// Longest ORCPT (RFC 3461 4.2).
+const ORCPT_BYTES_MAX: usize = 500;
+
+/// Appends MAIL (RFC 5321 4.1.1.2) with the parameters that `caps` allow; says which extensions it has made use of.
+pub(super) fn write_mail(spec: &TxSpec<'_>, caps: &Caps, out: &mut Vec<u8>) -> Result<Extensions, ClientError> {
     check_path(spec.sender)?;
+    let mut used = Extensions::NONE;
     out.extend_from_slice(b"MAIL FROM:<");
     out.extend_from_slice(spec.sender.as_bytes());
     out.push(b'>');
     if caps.size.is_some() {
         let _ = write!(out, " SIZE={}", spec.size);
+        used = used.and(Extensions::SIZE);
     }
     if spec.eight_bit {
         out.extend_from_slice(b" BODY=8BITMIME");
+        used = used.and(Extensions::EIGHT_BIT_MIME);
     }
     if spec.smtputf8 {
         out.extend_from_slice(b" SMTPUTF8");
+        used = used.and(Extensions::SMTPUTF8);
     }
     if caps.dsn {
         match spec.ret {
@@ -27,18 +39,27 @@ pub(super) fn write_mail(spec: &TxSpec<'_>, caps: &Caps, out: &mut Vec<u8>) -> R
             Some(Ret::Headers) => out.extend_from_slice(b" RET=HDRS"),
             None => {}
         }
-        if let Some(envid) = spec.envid {
-            check_parameter(envid, false)?;
+        let envid = spec.envid.filter(|envid| is_parameter(envid));
+        if let Some(envid) = envid {
             out.extend_from_slice(b" ENVID=");
             out.extend_from_slice(envid.as_bytes());
         }
+        if spec.ret.is_some() || envid.is_some() {
+            used = used.and(Extensions::DSN);
+        }
     }
     out.extend_from_slice(b"\r\n");
-    Ok(())
+    Ok(used)
 }
 
-/// Appends RCPT (RFC 5321 4.1.1.3).
-pub(super) fn write_rcpt(rcpt: &TxRcpt<'_>, smtputf8: bool, caps: &Caps, out: &mut Vec<u8>) -> Result<(), ClientError> {
+/// Appends RCPT (RFC 5321 4.1.1.3); says which extensions it has made use of. On an error nothing is appended.
+pub(super) fn write_rcpt(
+    rcpt: &TxRcpt<'_>,
+    smtputf8: bool,
+    caps: &Caps,
+    out: &mut Vec<u8>,
+) -> Result<Extensions, ClientError> {
+    let mut used = Extensions::NONE;
     if rcpt.address.is_empty() {
         return Err(ClientError::BadAddress);
     }
@@ -47,17 +68,58 @@ pub(super) fn write_rcpt(rcpt: &TxRcpt<'_>, smtputf8: bool, caps: &Caps, out: &m
     out.extend_from_slice(rcpt.address.as_bytes());
     out.push(b'>');
     if caps.dsn {
+        let before = out.len();
         if let Some(bits) = rcpt.notify {
             write_notify(bits, out);
         }
-        if let Some(orcpt) = rcpt.orcpt {
-            check_parameter(orcpt, smtputf8)?;
+        if let Some(orcpt) = rcpt.orcpt.and_then(|orcpt| orcpt_for(orcpt, smtputf8)) {
             out.extend_from_slice(b" ORCPT=");
             out.extend_from_slice(orcpt.as_bytes());
         }
+        if out.len() > before {
+            used = Extensions::DSN;
+        }
     }
     out.extend_from_slice(b"\r\n");
-    Ok(())
+    Ok(used)
+}
+
+/// ORCPT as it may be said in a transaction with or without SMTPUTF8. An address of type utf-8 (RFC 6533 section 3) has
+/// a form for each: with UTF-8, or with `\x{F6}` for what is not ASCII, which is xtext as well and can be said to every
+/// host with DSN. `None` for what is neither.
+fn orcpt_for(orcpt: &str, smtputf8: bool) -> Option<Cow<'_, str>> {
+    let (kind, address) = orcpt.split_once(';')?;
+    if !kind.eq_ignore_ascii_case("utf-8") {
+        return is_parameter(orcpt).then_some(Cow::Borrowed(orcpt));
+    }
+    let mut said = String::with_capacity(orcpt.len() + 16);
+    said.push_str("utf-8;");
+    for (at, c) in address.char_indices() {
+        match c {
+            // Escapes that are there already stay: those of xtext, which RFC 3461 asks for, and those of RFC 6533.
+            '+' if is_hexchar(&address[at + 1..]) => said.push(c),
+            '\\' if is_embedded(&address[at + 1..]) => said.push(c),
+            '+' | '=' | '\\' => _ = write!(said, "\\x{{{:02X}}}", u32::from(c)),
+            c if c.is_ascii_graphic() || (smtputf8 && !c.is_ascii() && !c.is_control()) => said.push(c),
+            c => _ = write!(said, "\\x{{{:02X}}}", u32::from(c)),
+        }
+    }
+    (!address.is_empty() && said.len() <= ORCPT_BYTES_MAX).then_some(Cow::Owned(said))
+}
+
+fn is_hex(b: u8) -> bool {
+    b.is_ascii_digit() || (b'A'..=b'F').contains(&b)
+}
+
+/// Whether the rest of an escape of xtext follows (RFC 3461 section 4).
+fn is_hexchar(rest: &str) -> bool {
+    rest.as_bytes().get(..2).is_some_and(|digits| digits.iter().all(|b| is_hex(*b)))
+}
+
+/// Whether the rest of an `EmbeddedUnicodeChar` follows.
+fn is_embedded(rest: &str) -> bool {
+    let digits = rest.strip_prefix("x{").and_then(|rest| rest.split_once('}'));
+    digits.is_some_and(|(digits, _)| (2..=6).contains(&digits.len()) && digits.bytes().all(is_hex))
 }
 
 /// NEVER stands alone (RFC 3461 4.1).
@@ -99,10 +161,9 @@ fn check_path(path: &str) -> Result<(), ClientError> {
     if quoted { Err(ClientError::BadAddress) } else { Ok(()) }
 }
 
-/// esmtp-value (RFC 5321 4.1.2; RFC 6531 3.3 adds UTF-8): printable, no space, no `=`.
-fn check_parameter(value: &str, utf8: bool) -> Result<(), ClientError> {
-    let good = |b: u8| (b.is_ascii_graphic() && b != b'=') || (utf8 && b >= 0x80);
-    if !value.is_empty() && value.bytes().all(good) { Ok(()) } else { Err(ClientError::BadAddress) }
+/// esmtp-value (RFC 5321 4.1.2): printable, no space, no `=`.
+fn is_parameter(value: &str) -> bool {
+    !value.is_empty() && value.bytes().all(|b| b.is_ascii_graphic() && b != b'=')
 }
 
 #[cfg(test)]
@@ -122,7 +183,8 @@ mod tests {
         let mut spec = spec("a@b.org");
         (spec.eight_bit, spec.smtputf8, spec.ret, spec.envid) = (true, true, Some(Ret::Headers), Some("q+2B1"));
         let mut out = Vec::new();
-        write_mail(&spec, &everything(), &mut out).unwrap();
+        let used = write_mail(&spec, &everything(), &mut out).unwrap();
+        assert_eq!(used.to_string(), "SIZE, 8BITMIME, SMTPUTF8, DSN");
         let rcpt = TxRcpt { address: "c@d.org", notify: Some(6), orcpt: Some("rfc822;x@d.org") };
         write_rcpt(&rcpt, true, &everything(), &mut out).unwrap();
         write_rcpt(&TxRcpt { notify: Some(1), ..rcpt }, true, &Caps::default(), &mut out).unwrap();
@@ -143,11 +205,45 @@ mod tests {
             let rcpt = TxRcpt::new(bad);
             assert_eq!(write_rcpt(&rcpt, true, &everything(), &mut out), Err(ClientError::BadAddress), "{bad:?}");
         }
-        let rcpt = TxRcpt { orcpt: Some("rfc822;a b"), ..TxRcpt::new("a@b") };
-        assert_eq!(write_rcpt(&rcpt, true, &everything(), &mut out), Err(ClientError::BadAddress));
+        // A parameter is no reason to send nothing.
+        for bad in ["rfc822;a b", "rfc822;é", "rfc822;a=b", "a\r\nDATA", "utf-8;", &format!("utf-8;{}", "é".repeat(99))]
+        {
+            out.clear();
+            write_rcpt(&TxRcpt { orcpt: Some(bad), ..TxRcpt::new("a@b") }, false, &everything(), &mut out).unwrap();
+            assert_eq!(out, b"RCPT TO:<a@b>\r\n", "{bad:?}");
+        }
+        out.clear();
+        write_mail(&TxSpec { envid: Some("a b"), ..spec("a@b") }, &everything(), &mut out).unwrap();
+        assert_eq!(out, b"MAIL FROM:<a@b> SIZE=10\r\n");
         assert_eq!(write_rcpt(&TxRcpt::new(""), true, &everything(), &mut out), Err(ClientError::BadAddress));
         for good in ["\"a b>\"@c", "\"a\\\"b\"@c", "a'b|c`d$e@f", "é@b", ""] {
             write_mail(&spec(good), &everything(), &mut out).unwrap();
+        }
+    }
+
+    #[test]
+    fn an_original_recipient_with_utf8_can_be_said_to_every_host() {
+        let said = |orcpt: &str, smtputf8| orcpt_for(orcpt, smtputf8).unwrap().into_owned();
+        for (orcpt, seven_bit, utf8) in [
+            ("utf-8;j\u{f6}rg@x", "utf-8;j\\x{F6}rg@x", "utf-8;j\u{f6}rg@x"),
+            ("UTF-8;\u{1f600}", "utf-8;\\x{1F600}", "utf-8;\u{1f600}"),
+            // Escaped already, in either way.
+            ("utf-8;\\x{F6}a+2Bb", "utf-8;\\x{F6}a+2Bb", "utf-8;\\x{F6}a+2Bb"),
+            ("utf-8;a+b\\c\\x{", "utf-8;a\\x{2B}b\\x{5C}c\\x{5C}x{", "utf-8;a\\x{2B}b\\x{5C}c\\x{5C}x{"),
+            ("utf-8;a=b c\r\n", "utf-8;a\\x{3D}b\\x{20}c\\x{0D}\\x{0A}", "utf-8;a\\x{3D}b\\x{20}c\\x{0D}\\x{0A}"),
+        ] {
+            assert_eq!((said(orcpt, false), said(orcpt, true)), (seven_bit.to_owned(), utf8.to_owned()));
+        }
+    }
+
+    proptest::proptest! {
+        /// Whatever it was: xtext or nothing where SMTPUTF8 is not spoken, and never another argument.
+        #[test]
+        fn any_original_recipient_is_harmless(orcpt in "(utf-8|rfc822|)[;]?(\\PC|[ -~\\x00-\\x1f]){0,60}", smtputf8: bool) {
+            if let Some(said) = orcpt_for(&orcpt, smtputf8) {
+                let good = |c: char| (c.is_ascii_graphic() && c != '=') || (smtputf8 && !c.is_ascii() && !c.is_control());
+                proptest::prop_assert!(said.chars().all(good) && said.len() <= ORCPT_BYTES_MAX, "{said}");
+            }
         }
     }
 }

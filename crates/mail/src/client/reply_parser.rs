@@ -75,6 +75,26 @@ impl ParsedReply {
     pub fn is_permanent(&self) -> bool {
         self.code / 100 == 5
     }
+
+    /// Whether it may be a parameter that is refused (RFC 5321 4.2.2 and 4.1.1.11), and not an address or the message:
+    /// an enhanced code, where there is one, is of the protocol (RFC 3463 3.6).
+    pub(super) fn refuses_parameter(&self) -> bool {
+        matches!(self.code, 501 | 504 | 555) && self.is_about_protocol()
+    }
+
+    /// Whether it may be the command that is refused, as unknown or out of place.
+    pub(super) fn refuses_command(&self) -> bool {
+        matches!(self.code, 500..=504 | 555) && self.is_about_protocol()
+    }
+
+    /// Whether a command is refused as coming too early.
+    pub(super) fn refuses_sequence(&self) -> bool {
+        self.code == 503 && self.is_about_protocol()
+    }
+
+    fn is_about_protocol(&self) -> bool {
+        self.enhanced.is_none_or(|status| status.subject == 5)
+    }
 }
 
 /// `550 5.1.1 No such user`

@@ -9,7 +9,7 @@ mod replies;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::caps::Caps;
+use super::caps::{Caps, Extensions};
 use super::command::{write_mail, write_rcpt};
 use super::reply_parser::{ParsedReply, ReplyParser, ReplyView};
 use super::transaction::{Content, Flow, Transaction};
@@ -92,7 +92,10 @@ impl Await {
 #[derive(Debug)]
 pub struct ClientSession {
     config: Arc<ClientConfig>,
+    /// What the server offers, and without what is withheld.
+    offered: Caps,
     caps: Caps,
+    withheld: Extensions,
     phase: Phase,
     parser: ReplyParser,
     output: Vec<u8>,
@@ -106,10 +109,18 @@ pub struct ClientSession {
     since: Ms,
     /// The last transaction did not end with its content taken: RSET before the next.
     dirty: bool,
+    /// The server refused the last RSET.
+    reset_refused: bool,
+    /// A transaction had a reply to each of its commands, and no more.
+    in_step: bool,
+    /// Content was taken by BDAT.
+    knows_bdat: bool,
     spare: Vec<Vec<RcptResult>>,
     /// The text of the last reply kept: the same refusal of many recipients is stored once.
     text: String,
     last_text: Arc<str>,
+    /// Replies so far.
+    replies: u64,
 }
 
 impl ClientSession {
@@ -117,7 +128,9 @@ impl ClientSession {
     pub fn new(config: Arc<ClientConfig>, now: Ms) -> Self {
         Self {
             config,
+            offered: Caps::default(),
             caps: Caps::default(),
+            withheld: Extensions::NONE,
             phase: Phase::Opening,
             parser: ReplyParser::new(),
             output: Vec::new(),
@@ -128,10 +141,36 @@ impl ClientSession {
             events: VecDeque::new(),
             since: now,
             dirty: false,
+            reset_refused: false,
+            in_step: false,
+            knows_bdat: false,
             spare: Vec::new(),
             text: String::new(),
             last_text: Arc::default(),
+            replies: 0,
         }
+    }
+
+    /// From now on as if the server did not offer these.
+    pub fn withhold(&mut self, extensions: Extensions) {
+        self.withheld = self.withheld.and(extensions);
+        self.caps = self.offered.without(self.withheld);
+    }
+
+    /// Takes [`Self::withhold`] back.
+    pub fn restore(&mut self, extensions: Extensions) {
+        self.withheld = self.withheld.without(extensions);
+        self.caps = self.offered.without(self.withheld);
+    }
+
+    /// Complete replies so far: what tells a server that answers from one that sends an octet now and then.
+    pub fn replies(&self) -> u64 {
+        self.replies
+    }
+
+    /// Whether content goes by BDAT, where octets are counted, and not by DATA.
+    pub fn uses_chunks(&self) -> bool {
+        self.config.use_chunking && self.caps.chunking
     }
 
     /// Bytes for the server. The caller writes them and clears the buffer.
@@ -171,10 +210,13 @@ impl ClientSession {
     }
 
     /// Whether a transaction with content of `size` octets may begin now, be it while replies to earlier ones are
-    /// outstanding: that needs PIPELINING and CHUNKING, and content small enough to follow in one write.
+    /// outstanding: that needs PIPELINING and CHUNKING, and content small enough to follow in one write. The first
+    /// transaction of a connection goes alone: of a server that drops a command behind another, as some do that offer
+    /// PIPELINING, the replies to the next transaction would be taken for the missing ones, and mail for delivered.
     pub fn can_pipeline(&self, size: u64) -> bool {
         self.can_begin()
             || (self.phase == Phase::Ready
+                && self.in_step
                 && self.flow(size, true) == Flow::ChunkNow
                 && self.transactions.len() < self.config.transactions_in_flight_max
                 && self.transactions.back().is_none_or(|t| t.flow == Flow::ChunkNow && t.content == Content::Ended))
@@ -199,7 +241,7 @@ impl ClientSession {
         // section 2 demands it). It shares the round trip with the commands around it.
         let reset = self.dirty || !self.transactions.is_empty();
         let flow = self.flow(spec.size, spec.size_exact);
-        let mut transaction = Transaction::new(spec, flow, self.spare.pop().unwrap_or_default());
+        let mut transaction = Transaction::new(spec, flow, pipelined, self.spare.pop().unwrap_or_default());
         if let Some(refusal) = self.refusal(spec) {
             let count = rcpts.into_iter().map(|_| transaction.add_decided(refusal.clone())).count();
             if count == 0 {
@@ -268,7 +310,7 @@ impl ClientSession {
             transaction.left = left;
         }
         if transaction.writer.push(bytes, !chunk, &mut self.output).is_err() {
-            return self.fail(ClientError::BareNewline);
+            return self.fail(ClientError::UnsafeContent);
         }
         Ok(())
     }
@@ -279,7 +321,7 @@ impl ClientSession {
             return Err(ClientError::NotReady);
         };
         if transaction.writer.check_end().is_err() {
-            return self.fail(ClientError::BareNewline);
+            return self.fail(ClientError::UnsafeContent);
         }
         if transaction.flow.is_chunk() {
             if transaction.left > 0 {
@@ -387,7 +429,7 @@ impl ClientSession {
 
     fn flow(&self, size: u64, exact: bool) -> Flow {
         let now = self.pipelines();
-        if !(self.config.use_chunking && self.caps.chunking && exact) {
+        if !(self.uses_chunks() && exact) {
             return if now { Flow::DataNow } else { Flow::DataLater };
         }
         if now && size <= self.config.pipelined_body_bytes_max { Flow::ChunkNow } else { Flow::ChunkLater }
@@ -456,6 +498,8 @@ impl ClientSession {
     fn finish_front(&mut self) {
         if let Some(transaction) = self.transactions.pop_front() {
             self.dirty = !transaction.delivered;
+            self.in_step |= self.awaited.is_empty();
+            self.knows_bdat |= transaction.delivered && transaction.flow.is_chunk();
             self.done(transaction);
         }
     }
@@ -484,7 +528,15 @@ impl ClientSession {
                     // What stands behind the one in front was not looked at by the server.
                     transaction.decide_rest(reply, if front { stage } else { Stage::Mail });
                 }
-                ClientError::BareNewline | ClientError::SizeMismatch if newest => {
+                ClientError::ChunkingRefused(reply) if front => {
+                    transaction.decide_blaming(reply, Stage::Final, Extensions::CHUNKING);
+                }
+                // It went by BDAT as well, or it could not have begun: refused like the first, or read as commands.
+                ClientError::ChunkingRefused(_) => {
+                    let reply = ParsedReply::made_here(421, Enhanced::new(4, 4, 2), &error.to_string());
+                    transaction.decide_blaming(&reply, Stage::Lost, Extensions::CHUNKING);
+                }
+                ClientError::UnsafeContent | ClientError::SizeMismatch if newest => {
                     let reply = ParsedReply::made_here(554, Enhanced::new(5, 6, 0), &error.to_string());
                     transaction.decide_rest(&reply, Stage::Local);
                 }
@@ -512,17 +564,19 @@ fn write_envelope<'a>(
     transaction: &mut Transaction,
     out: &mut Vec<u8>,
 ) -> Result<u32, ClientError> {
-    write_mail(spec, caps, out)?;
+    transaction.mail_uses = write_mail(spec, caps, out)?;
     let (mut sent, mut any) = (0, false);
     for rcpt in rcpts {
         any = true;
-        if spec.smtputf8 || rcpt.address.is_ascii() {
-            write_rcpt(&rcpt, spec.smtputf8, caps, out)?;
-            transaction.add();
+        if !spec.smtputf8 && !rcpt.address.is_ascii() {
+            let text = "SMTPUTF8 is needed for this address, and the host does not offer it";
+            transaction.add_decided(ParsedReply::made_here(553, Enhanced::new(5, 6, 7), text));
+        } else if let Ok(uses) = write_rcpt(&rcpt, spec.smtputf8, caps, out) {
+            transaction.add(uses);
             sent += 1;
         } else {
-            let text = "the address needs SMTPUTF8, which the message was not sent with";
-            transaction.add_decided(ParsedReply::made_here(553, Enhanced::new(5, 6, 7), text));
+            let text = "the address has characters that cannot be sent";
+            transaction.add_decided(ParsedReply::made_here(553, Enhanced::new(5, 1, 3), text));
         }
     }
     if any { Ok(sent) } else { Err(ClientError::NoRecipients) }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::body::BodyWriter;
+use super::caps::Extensions;
 use super::reply_parser::ParsedReply;
 use super::types::{RcptResult, Stage, TxSpec};
 
@@ -40,6 +41,10 @@ pub(super) enum Content {
 pub(super) struct Transaction {
     pub(super) tx: u64,
     pub(super) flow: Flow,
+    /// Its commands go out without waiting for the replies.
+    pub(super) pipelined: bool,
+    /// The extensions that MAIL makes use of.
+    pub(super) mail_uses: Extensions,
     pub(super) content: Content,
     pub(super) writer: BodyWriter,
     /// Octets of the content declared.
@@ -69,11 +74,13 @@ fn is_accepted(result: &RcptResult) -> bool {
 }
 
 impl Transaction {
-    pub(super) fn new(spec: &TxSpec<'_>, flow: Flow, results: Vec<RcptResult>) -> Self {
+    pub(super) fn new(spec: &TxSpec<'_>, flow: Flow, pipelined: bool, results: Vec<RcptResult>) -> Self {
         debug_assert!(results.is_empty(), "buffers are recycled empty");
         Self {
             tx: spec.tx,
             flow,
+            pipelined,
+            mail_uses: Extensions::NONE,
             content: Content::Waiting,
             writer: BodyWriter::default(),
             size: spec.size,
@@ -86,15 +93,15 @@ impl Transaction {
         }
     }
 
-    /// A recipient that goes on the wire.
-    pub(super) fn add(&mut self) {
+    /// A recipient that goes on the wire, its RCPT making use of these; they are to blame until its reply says otherwise.
+    pub(super) fn add(&mut self, uses: Extensions) {
         let reply = ParsedReply { code: 0, enhanced: None, text: Arc::default() };
-        self.results.push(RcptResult { reply, stage: Stage::Lost });
+        self.results.push(RcptResult { reply, stage: Stage::Lost, blames: uses });
     }
 
     /// A recipient that does not.
     pub(super) fn add_decided(&mut self, reply: ParsedReply) {
-        self.results.push(RcptResult { reply, stage: Stage::Local });
+        self.results.push(RcptResult { reply, stage: Stage::Local, blames: Extensions::NONE });
     }
 
     /// Whether the content has gone out whole, so that the server may have taken it.
@@ -102,19 +109,32 @@ impl Transaction {
         self.content == Content::Ended
     }
 
+    /// Whether a recipient has its reply to the content (LMTP gives one for each).
+    pub(super) fn has_answers(&self) -> bool {
+        self.results.iter().any(|result| result.stage == Stage::Final)
+    }
+
     /// The next recipient's reply to RCPT was 2xx.
     pub(super) fn rcpt_accepted(&mut self, code: u16) {
         if let Some(result) = self.next(undecided) {
             result.reply.code = code;
             result.stage = Stage::Rcpt;
+            result.blames = Extensions::NONE;
             self.accepted += 1;
         }
     }
 
     /// The next recipient's reply to RCPT was a refusal.
     pub(super) fn rcpt_refused(&mut self, reply: ParsedReply) {
+        let pipelined = self.pipelined;
         if let Some(result) = self.next(undecided) {
-            *result = RcptResult { reply, stage: Stage::Rcpt };
+            let mut blames = Extensions::NONE;
+            if reply.refuses_parameter() {
+                blames = result.blames;
+            } else if pipelined && reply.refuses_sequence() {
+                blames = Extensions::PIPELINING;
+            }
+            *result = RcptResult { reply, stage: Stage::Rcpt, blames };
         }
     }
 
@@ -127,7 +147,7 @@ impl Transaction {
     pub(super) fn lmtp_final(&mut self, reply: ParsedReply) {
         let success = reply.is_success();
         if let Some(result) = self.next(is_accepted) {
-            *result = RcptResult { reply, stage: Stage::Final };
+            *result = RcptResult { reply, stage: Stage::Final, blames: Extensions::NONE };
             self.accepted -= 1;
             self.delivered |= success;
         }
@@ -135,10 +155,15 @@ impl Transaction {
 
     /// One reply for all that have no last word yet.
     pub(super) fn decide_rest(&mut self, reply: &ParsedReply, stage: Stage) {
+        self.decide_blaming(reply, stage, Extensions::NONE);
+    }
+
+    /// The same, of a refusal that may have been one of `blames`.
+    pub(super) fn decide_blaming(&mut self, reply: &ParsedReply, stage: Stage, blames: Extensions) {
         self.delivered |= self.accepted > 0 && stage == Stage::Final && reply.is_success();
         for result in &mut self.results {
             if undecided(result) || is_accepted(result) {
-                *result = RcptResult { reply: reply.clone(), stage };
+                *result = RcptResult { reply: reply.clone(), stage, blames };
             }
         }
         self.accepted = 0;

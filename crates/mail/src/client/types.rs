@@ -1,6 +1,6 @@
 //! What goes into a client session and what comes out of it.
 
-use super::caps::Caps;
+use super::caps::{Caps, Extensions};
 use super::reply_parser::{ParsedReply, ReplyError};
 
 /// Settings of client sessions; shared by many.
@@ -132,6 +132,9 @@ pub struct RcptResult {
     pub reply: ParsedReply,
     /// What it was a reply to.
     pub stage: Stage,
+    /// What the server offers and may have refused with this reply: the recipient has got nothing, and can be tried again
+    /// without these (see [`super::ClientSession::withhold`]). Mostly none.
+    pub blames: Extensions,
 }
 
 impl RcptResult {
@@ -197,6 +200,10 @@ pub enum ClientError {
     /// A refusal that came before the content was out: there is no way back to a command from there.
     #[error("refused in the middle of the content: {0}")]
     RefusedInBody(ParsedReply),
+    /// BDAT refused although CHUNKING is offered: its content may have been taken for commands, so that no reply behind
+    /// it can be trusted. What was under way may go again over another connection, by DATA.
+    #[error("BDAT is offered and refused: {0}")]
+    ChunkingRefused(ParsedReply),
     /// No reply, or no progress, for as long as RFC 5321 4.5.3.2 allows.
     #[error("timed out while {0}")]
     TimedOut(&'static str),
@@ -215,9 +222,9 @@ pub enum ClientError {
     /// The call does not fit the state. Nothing was sent, the session goes on.
     #[error("not possible now")]
     NotReady,
-    /// Content with a CR or LF alone; it must not be sent.
-    #[error("content with a bare CR or LF")]
-    BareNewline,
+    /// Content with a CR or LF alone, or with a NUL where it goes by DATA; it must not be sent.
+    #[error("content that cannot be sent safely (a bare CR or LF, or a NUL)")]
+    UnsafeContent,
     /// The content is not as long as was declared.
     #[error("content does not have the size declared")]
     SizeMismatch,

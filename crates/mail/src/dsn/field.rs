@@ -3,17 +3,22 @@
 /// Column beyond which a field is folded (RFC 5322 2.1.1 recommends 78).
 const FOLD_COLUMN: usize = 76;
 /// Octets of one value that are written; far below what a reader of RFC 3464 might refuse.
-const VALUE_BYTES_MAX: usize = 2000;
+pub(super) const VALUE_BYTES_MAX: usize = 2000;
 /// A word longer than this is cut, so that no line reaches 998 octets (RFC 5322 2.1.1).
 const WORD_BYTES_MAX: usize = 900;
 
 /// Appends `name: value`. Control characters and runs of white space become one space; without `utf8`, what is not ASCII is
 /// written as RFC 6533 3 `\x{HEX}`.
 pub(super) fn write_field(name: &str, value: &[&str], utf8: bool, out: &mut Vec<u8>) {
+    write_bounded(name, value, utf8, VALUE_BYTES_MAX, out);
+}
+
+/// The same with at most so many octets of value, in whole words.
+pub(super) fn write_bounded(name: &str, value: &[&str], utf8: bool, bytes_max: usize, out: &mut Vec<u8>) {
     out.extend_from_slice(name.as_bytes());
     out.push(b':');
     let mut column = name.len() + 1;
-    let mut room = VALUE_BYTES_MAX;
+    let mut room = bytes_max;
     let mut word = String::new();
     let mut joined = String::new();
     for part in value {

@@ -4,6 +4,11 @@
 //! relayed to a host that gives no notifications, or expanded. Three parts: words for people, `message/delivery-status`
 //! for programs, and the original message or its header section.
 //!
+//! A report travels to a host of which nothing is known yet, so it never needs an extension that its recipient's address
+//! does not need: UTF-8 stands in the words (a text like any, converted where 8BITMIME is missing); the part for programs is
+//! `message/delivery-status` with the 7-bit forms of RFC 6533 section 3 (`\x{F6}`), which every reader of reports knows;
+//! and an original with UTF-8 in its header is returned under the types of RFC 6533 section 6, quoted-printable.
+//!
 //! Promises: nothing that came from elsewhere (addresses, replies, the original) can end its line, its field or its
 //! part; every line ends with CRLF; size is bounded by [`RECIPIENTS_MAX`], [`ORIGINAL_BYTES_MAX`] and the cap on each
 //! field. No clock: dates are arguments ([`format_date`] writes them).
@@ -14,6 +19,7 @@
 //! Deliberately absent: reports about reports. A null sender has nobody to report to; the caller must not build one.
 
 mod date;
+mod essential;
 mod field;
 #[cfg(test)]
 mod tests;
@@ -22,15 +28,21 @@ use std::hash::{DefaultHasher, Hasher as _};
 use std::io::Write as _;
 
 pub use date::format_date;
-use field::{push_clean, write_field};
+pub use essential::{ESSENTIAL_BYTES_MAX, essential_header};
+use field::{VALUE_BYTES_MAX, push_clean, write_bounded, write_field};
 
 pub use crate::client::Ret;
 use crate::reply::Enhanced;
+use crate::seven_bit::quoted::QuotedPrintable;
 
 /// Most recipients listed in one report.
 pub const RECIPIENTS_MAX: usize = 1000;
 /// Most recipients named in the part for people.
 const RECIPIENTS_IN_WORDS_MAX: usize = 50;
+/// Octets that the replies of all recipients listed share, so that a report about many is not mostly what hosts said; and what
+/// each has in any case.
+const DIAGNOSTICS_BYTES_MAX: usize = 256 * 1024;
+const DIAGNOSTIC_BYTES_MIN: usize = 200;
 /// Most octets of the original that are returned with [`Ret::Full`]; a larger one is cut down to its header section.
 pub const ORIGINAL_BYTES_MAX: usize = 1024 * 1024;
 /// Most octets of the original's header section that are returned.
@@ -115,7 +127,7 @@ pub struct Report<'a> {
     pub ret: Ret,
     /// Where the original can be read all the same: a list's archive, for a post that could not be delivered.
     pub archive: Option<&'a str>,
-    /// The original was sent with SMTPUTF8: the report is one too (RFC 6533) and needs SMTPUTF8 itself.
+    /// The original was sent with SMTPUTF8: the words may be UTF-8, and what is returned is internationalized.
     pub smtputf8: bool,
 }
 
@@ -134,18 +146,20 @@ pub fn status_of(code: u16, enhanced: Option<Enhanced>, failed: bool) -> Enhance
     enhanced.unwrap_or(Enhanced::new((code / 100) as u8, 0, 0))
 }
 
-/// The report, ready to be sent from the null sender. It holds 8-bit octets if the original does or if `smtputf8`.
+/// The report, ready to be sent from the null sender. It holds 8-bit octets if the original does or if `smtputf8`; in its
+/// header only if `to` does.
 pub fn build(report: &Report<'_>) -> Vec<u8> {
     let original = Original::of(report);
     let boundary = boundary(report.message_id, &original.bytes);
     let mut out = Vec::with_capacity(2048 + report.rcpts.len().min(RECIPIENTS_MAX) * 400 + original.bytes.len());
-    write_header(report, &boundary, !original.bytes.is_ascii(), &mut out);
+    let words = words(report);
+    write_header(report, &boundary, !words.is_ascii() || original.is_eight_bit(), &mut out);
     open_part(&boundary, &mut out);
-    write_words(report, &mut out);
+    write_words(&words, &mut out);
     open_part(&boundary, &mut out);
     write_status(report, &mut out);
     open_part(&boundary, &mut out);
-    original.write(report.smtputf8, &mut out);
+    original.write(&mut out);
     let _ = write!(out, "\r\n--{boundary}--\r\n");
     out
 }
@@ -154,21 +168,17 @@ fn open_part(boundary: &str, out: &mut Vec<u8>) {
     let _ = write!(out, "\r\n--{boundary}\r\n");
 }
 
-fn write_header(report: &Report<'_>, boundary: &str, original_eight_bit: bool, out: &mut Vec<u8>) {
-    let utf8 = report.smtputf8;
-    write_field("Date", &[report.date], utf8, out);
-    write_field("From", &["Mail Delivery System <MAILER-DAEMON@", report.hostname, ">"], utf8, out);
-    write_field("To", &["<", report.to, ">"], utf8, out);
-    write_field("Subject", &[subject(report)], utf8, out);
-    write_field("Message-ID", &["<", report.message_id, ">"], utf8, out);
+fn write_header(report: &Report<'_>, boundary: &str, eight_bit: bool, out: &mut Vec<u8>) {
+    write_field("Date", &[report.date], false, out);
+    write_field("From", &["Mail Delivery System <MAILER-DAEMON@", report.hostname, ">"], false, out);
+    // Mail to an address with UTF-8 needs SMTPUTF8 whatever stands here.
+    write_field("To", &["<", report.to, ">"], true, out);
+    write_field("Subject", &[subject(report)], false, out);
+    write_field("Message-ID", &["<", report.message_id, ">"], false, out);
     // RFC 3834 5: no answer to this one, please.
     out.extend_from_slice(b"Auto-Submitted: auto-replied\r\nMIME-Version: 1.0\r\n");
-    let _ = write!(
-        out,
-        "Content-Type: multipart/report; report-type={};\r\n boundary=\"{boundary}\"\r\n",
-        if utf8 { "global-delivery-status" } else { "delivery-status" }
-    );
-    if utf8 || original_eight_bit {
+    let _ = write!(out, "Content-Type: multipart/report; report-type=delivery-status;\r\n boundary=\"{boundary}\"\r\n");
+    if eight_bit {
         out.extend_from_slice(b"Content-Transfer-Encoding: 8bit\r\n");
     }
     out.extend_from_slice(b"\r\nThis is a message in MIME format: a report on the delivery of your message.\r\n");
@@ -184,14 +194,18 @@ fn subject(report: &Report<'_>) -> &'static str {
     }
 }
 
-fn write_words(report: &Report<'_>, out: &mut Vec<u8>) {
-    let utf8 = report.smtputf8;
-    let (charset, encoding) = if utf8 { ("utf-8", "8bit") } else { ("us-ascii", "7bit") };
+fn write_words(words: &str, out: &mut Vec<u8>) {
+    let (charset, encoding) = if words.is_ascii() { ("us-ascii", "7bit") } else { ("utf-8", "8bit") };
     let _ = write!(
         out,
         "Content-Type: text/plain; charset={charset}\r\nContent-Transfer-Encoding: {encoding}\r\n\
-         Content-Description: Notification\r\n\r\n"
+         Content-Description: Notification\r\n\r\n{words}"
     );
+}
+
+/// The part for people.
+fn words(report: &Report<'_>) -> String {
+    let utf8 = report.smtputf8;
     let mut text = String::from("This is the mail system at host ");
     push_clean(report.hostname, utf8, &mut text);
     text.push_str(".\r\n");
@@ -217,7 +231,7 @@ fn write_words(report: &Report<'_>, out: &mut Vec<u8>) {
     if report.any(Action::Delayed) && !report.any(Action::Failed) {
         text.push_str("\r\nThis is a warning only: you need not send your message again.\r\n");
     }
-    out.extend_from_slice(text.as_bytes());
+    text
 }
 
 /// The recipients that one thing happened to, in words.
@@ -255,16 +269,8 @@ fn write_group(report: &Report<'_>, action: Action, words: &str, text: &mut Stri
 }
 
 fn write_status(report: &Report<'_>, out: &mut Vec<u8>) {
-    let utf8 = report.smtputf8;
-    if utf8 {
-        out.extend_from_slice(
-            b"Content-Type: message/global-delivery-status\r\nContent-Transfer-Encoding: 8bit\r\n\
-              Content-Description: Delivery report\r\n\r\n",
-        );
-    } else {
-        out.extend_from_slice(b"Content-Type: message/delivery-status\r\nContent-Description: Delivery report\r\n\r\n");
-    }
-    write_field("Reporting-MTA", &["dns; ", report.hostname], utf8, out);
+    out.extend_from_slice(b"Content-Type: message/delivery-status\r\nContent-Description: Delivery report\r\n\r\n");
+    write_field("Reporting-MTA", &["dns; ", report.hostname], false, out);
     let envid = report.envid.map(decode_xtext);
     for (name, before, value) in [
         ("Original-Envelope-Id", "", envid.as_deref()),
@@ -273,33 +279,35 @@ fn write_status(report: &Report<'_>, out: &mut Vec<u8>) {
         ("Arrival-Date", "", report.arrival),
     ] {
         if let Some(value) = value {
-            write_field(name, &[before, value], utf8, out);
+            write_field(name, &[before, value], false, out);
         }
     }
+    let listed = report.rcpts.len().min(RECIPIENTS_MAX);
+    let diagnostic_max = (DIAGNOSTICS_BYTES_MAX / listed.max(1)).clamp(DIAGNOSTIC_BYTES_MIN, VALUE_BYTES_MAX);
     for rcpt in report.rcpts.iter().take(RECIPIENTS_MAX) {
         out.extend_from_slice(b"\r\n");
-        write_rcpt(rcpt, utf8, out);
+        write_rcpt(rcpt, diagnostic_max, out);
     }
 }
 
-fn write_rcpt(rcpt: &ReportRcpt<'_>, utf8: bool, out: &mut Vec<u8>) {
+fn write_rcpt(rcpt: &ReportRcpt<'_>, diagnostic_max: usize, out: &mut Vec<u8>) {
     if let Some((kind, address)) = rcpt.orcpt.and_then(|orcpt| orcpt.split_once(';')) {
         let kind = if kind.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') { kind } else { "unknown" };
-        write_field("Original-Recipient", &[kind, "; ", &decode_xtext(address)], utf8, out);
+        write_field("Original-Recipient", &[kind, "; ", &decode_xtext(address)], false, out);
     }
-    // RFC 6533 3: an address with UTF-8 has a type of its own, in either form.
+    // RFC 6533 3: an address with UTF-8 has a type of its own.
     let kind = if rcpt.address.is_ascii() { "rfc822; " } else { "utf-8; " };
-    write_field("Final-Recipient", &[kind, rcpt.address], utf8, out);
-    write_field("Action", &[rcpt.action.word()], utf8, out);
+    write_field("Final-Recipient", &[kind, rcpt.address], false, out);
+    write_field("Action", &[rcpt.action.word()], false, out);
     let _ = write!(out, "Status: {}\r\n", rcpt.status);
-    for (name, before, value) in [
-        ("Remote-MTA", "dns; ", rcpt.remote_mta),
-        ("Diagnostic-Code", "smtp; ", rcpt.diagnostic),
-        ("Last-Attempt-Date", "", rcpt.last_attempt),
-        ("Will-Retry-Until", "", rcpt.will_retry_until),
+    for (name, before, value, bytes_max) in [
+        ("Remote-MTA", "dns; ", rcpt.remote_mta, VALUE_BYTES_MAX),
+        ("Diagnostic-Code", "smtp; ", rcpt.diagnostic, diagnostic_max),
+        ("Last-Attempt-Date", "", rcpt.last_attempt, VALUE_BYTES_MAX),
+        ("Will-Retry-Until", "", rcpt.will_retry_until, VALUE_BYTES_MAX),
     ] {
         if let Some(value) = value {
-            write_field(name, &[before, value], utf8, out);
+            write_bounded(name, &[before, value], false, bytes_max, out);
         }
     }
 }
@@ -328,6 +336,8 @@ struct Original {
     /// With CRLF line ends, and no other CR, LF or NUL.
     bytes: Vec<u8>,
     whole: bool,
+    /// Its header section has UTF-8 in it, as SMTPUTF8 allows.
+    is_global: bool,
 }
 
 impl Original {
@@ -338,23 +348,39 @@ impl Original {
             && report.original_whole
             && original.len() <= ORIGINAL_BYTES_MAX;
         let part = if whole { original } else { header_section(original) };
-        Self { bytes: normalise(part), whole }
+        let is_global = report.smtputf8 && !header_section(part).is_ascii();
+        Self { bytes: normalise(part), whole, is_global }
     }
 
-    fn write(&self, utf8: bool, out: &mut Vec<u8>) {
-        let kind = match (self.whole, utf8) {
+    fn is_eight_bit(&self) -> bool {
+        !self.is_global && !self.bytes.is_ascii()
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        let kind = match (self.whole, self.is_global) {
             (true, false) => "message/rfc822",
             (true, true) => "message/global",
             (false, false) => "text/rfc822-headers",
             (false, true) => "message/global-headers",
         };
         let _ = write!(out, "Content-Type: {kind}\r\n");
-        if !self.bytes.is_ascii() {
+        if self.is_global {
+            out.extend_from_slice(b"Content-Transfer-Encoding: quoted-printable\r\n");
+        } else if !self.bytes.is_ascii() {
             out.extend_from_slice(b"Content-Transfer-Encoding: 8bit\r\n");
         }
         let what = if self.whole { "Undelivered message" } else { "Header section of the message" };
         let _ = write!(out, "Content-Description: {what}\r\n\r\n");
-        out.extend_from_slice(&self.bytes);
+        if !self.is_global {
+            out.extend_from_slice(&self.bytes);
+            return;
+        }
+        // RFC 6532 3.7 and RFC 6533 6 let these two types be encoded, so that they pass where SMTPUTF8 is not offered.
+        let mut encoder = QuotedPrintable::default();
+        for line in self.bytes.split_inclusive(|&b| b == b'\n') {
+            encoder.push(line.strip_suffix(b"\r\n").unwrap_or(line), out);
+            encoder.end_line(out);
+        }
     }
 }
 

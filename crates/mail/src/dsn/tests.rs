@@ -148,11 +148,21 @@ fn addresses_with_utf8() {
     let plain = build(&report(&rcpts, b""));
     assert!(plain.is_ascii());
     assert!(text(&parts(&plain)[1].1).contains("Final-Recipient: utf-8; \\x{E9}@far.example\r\n"));
-    let global = build(&Report { smtputf8: true, ..report(&rcpts, b"X: y\r\n\r\n") });
-    let parts = parts(&global);
-    let kinds: Vec<&str> = parts.iter().map(|part| part.0.as_str()).collect();
-    assert_eq!(kinds, ["text/plain", "message/global-delivery-status", "message/global-headers"]);
-    assert!(text(&parts[1].1).contains("Final-Recipient: utf-8; é@far.example\r\n"));
+    let global = build(&Report { smtputf8: true, ..report(&rcpts, "X: ÿ = 1\r\n\r\n".as_bytes()) });
+    let found = parts(&global);
+    let kinds: Vec<&str> = found.iter().map(|part| part.0.as_str()).collect();
+    assert_eq!(kinds, ["text/plain", "message/delivery-status", "message/global-headers"]);
+    assert!(text(&found[0].1).contains("\r\n<é@far.example>\r\n"));
+    assert!(text(&found[1].1).contains("Final-Recipient: utf-8; \\x{E9}@far.example\r\n"));
+    assert!(text(&found[1].1).contains("Diagnostic-Code: smtp; 550 n\\x{E9}\r\n"));
+    assert_eq!(text(&found[2].1).trim_end(), "X: =C3=BF =3D 1");
+    // A header without UTF-8 is one of the old type, and a message of the new one is not sent in the clear.
+    let plain = Report { smtputf8: true, ..report(&rcpts, b"X: y\r\n\r\n\xc3\xa9") };
+    assert_eq!(parts(&build(&plain))[2].0, "text/rfc822-headers");
+    assert_eq!(parts(&build(&Report { ret: Ret::Full, ..plain }))[2].0, "message/rfc822");
+    let whole = Report { ret: Ret::Full, original: "X: ÿ\r\n\r\né\r\n".as_bytes(), ..plain };
+    let found = parts(&build(&whole)).remove(2);
+    assert_eq!((found.0.as_str(), text(&found.1).trim_end()), ("message/global", "X: =C3=BF\r\n\r\n=C3=A9"));
 }
 
 #[test]
@@ -196,6 +206,29 @@ fn statuses() {
 }
 
 proptest! {
+    /// Wherever its recipient can be reached a report can go: its header needs SMTPUTF8 only if the address does, what is
+    /// behind it can be converted, and nobody's diagnostics, addresses or header fields change that.
+    #[test]
+    fn a_report_can_always_be_sent(
+        to in "[aé]{1,4}@x", address in "\\PC{0,40}", orcpt in "(utf-8|rfc822|x);\\PC{0,40}", words in "\\PC{0,200}",
+        original in "([ -~éÿ]{0,60}\r\n){0,9}", smtputf8: bool, full: bool,
+    ) {
+        let rcpts = [ReportRcpt {
+            orcpt: Some(&orcpt), diagnostic: Some(&words), reason: Some(&words), remote_mta: Some(&words), ..rcpt(&address)
+        }];
+        let ret = if full { Ret::Full } else { Ret::Headers };
+        let bytes = build(&Report { to: &to, smtputf8, ret, ..report(&rcpts, original.as_bytes()) });
+        let header = text(&bytes).split("\r\n\r\n").next().unwrap();
+        prop_assert_eq!(header.is_ascii(), to.is_ascii());
+        prop_assert!(text(&parts(&bytes)[1].1).is_ascii());
+        if to.is_ascii() {
+            let (mut converter, mut out) = (crate::seven_bit::Converter::lossy(), Vec::new());
+            converter.push(&bytes, &mut out).unwrap();
+            converter.finish(&mut out).unwrap();
+            prop_assert!(out.is_ascii());
+        }
+    }
+
     #[test]
     fn nothing_can_be_injected(
         hostile in "(\r\n|\n|\r|[ -~é\\x00]|--|: |Bcc){0,30}", original in "(\r\n|\n|\r|[ -~é\\x00]|--=_){0,40}",

@@ -3,8 +3,6 @@
 //! Promise: at most one piece is held. A body over a limit is dropped where it crosses the limit, and what follows is
 //! only looked at for its end. Where pieces are cut and where a limit is crossed depends on the octets alone.
 
-use memchr::memchr2;
-
 use super::dots::{Dots, Found};
 use super::{EndOfData, ServerConfig, replies};
 use crate::headers::HeaderScan;
@@ -17,8 +15,6 @@ pub(super) struct Incoming {
     size: u64,
     scan: HeaderScan,
     dots: Dots,
-    /// BDAT: the last octet was a CR.
-    after_cr: bool,
     /// Why the message was dropped; its reply once it has ended.
     dropped: Option<Reply>,
 }
@@ -32,15 +28,32 @@ pub(super) struct Taken {
 
 impl Incoming {
     /// `prefix` is the start of the first piece and not counted.
-    pub(super) fn new(prefix: Vec<u8>) -> Self {
-        let (scan, dots) = (HeaderScan::new(), Dots::default());
-        Self { piece: prefix, size: 0, scan, dots, after_cr: false, dropped: None }
+    pub(super) fn new(prefix: Vec<u8>, dots: Dots) -> Self {
+        Self { piece: prefix, size: 0, scan: HeaderScan::new(), dots, dropped: None }
+    }
+
+    /// Octets of the message so far.
+    pub(super) fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Memory that is held for it.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.piece.capacity() + self.scan.kept_bytes()
     }
 
     /// The piece, if it is full.
     pub(super) fn full_piece(&mut self, config: &ServerConfig) -> Option<Vec<u8>> {
         let is_full = self.piece.len() >= config.piece_bytes_max;
-        is_full.then(|| std::mem::replace(&mut self.piece, Vec::with_capacity(config.piece_bytes_max)))
+        is_full.then(|| std::mem::take(&mut self.piece))
+    }
+
+    /// A piece behind the first has its full size at once, but not before the one before it is out of the shell's hands.
+    fn room(&mut self, config: &ServerConfig) -> usize {
+        if self.piece.capacity() == 0 && self.size > 0 {
+            self.piece.reserve_exact(config.piece_bytes_max);
+        }
+        config.piece_bytes_max.saturating_sub(self.piece.len()).max(1)
     }
 
     /// Takes octets of DATA; `dropped` is set when a limit was crossed.
@@ -49,23 +62,22 @@ impl Incoming {
             let (count, found) = self.dots.scan(input, None);
             return (Taken { count, dropped: false }, found);
         }
-        let room = config.piece_bytes_max.saturating_sub(self.piece.len()).max(1);
+        let room = self.room(config);
         let before = self.piece.len();
         let (count, found) = self.dots.scan(&input[..input.len().min(room)], Some(&mut self.piece));
         let dropped = self.account(config, before);
         (Taken { count, dropped }, found)
     }
 
-    /// Takes octets of a BDAT chunk. There are no dots here, and a bare CR or LF cannot confuse us, but we could not
-    /// send it on (RFC 5321 section 2.3.8; BINARYMIME is not offered).
+    /// Takes octets of a BDAT chunk. What DATA refuses as a violation cannot confuse us here, but we could not send it
+    /// on safely (RFC 5321 section 2.3.8; BINARYMIME is not offered).
     pub(super) fn chunk(&mut self, config: &ServerConfig, input: &[u8]) -> Taken {
-        let room = config.piece_bytes_max.saturating_sub(self.piece.len()).max(1);
+        let room = self.room(config);
         let part = &input[..input.len().min(room)];
         let before = self.piece.len();
-        let canonical = self.line_ends(part);
-        self.piece.extend_from_slice(&part[..canonical.unwrap_or_else(|good| good)]);
+        let (_, found) = self.dots.scan(part, Some(&mut self.piece));
         let mut dropped = self.account(config, before);
-        if canonical.is_err() && !dropped {
+        if found != Found::More && !dropped {
             self.drop_for(replies::BARE_IN_CHUNK);
             dropped = true;
         }
@@ -77,7 +89,7 @@ impl Incoming {
         if let Some(reply) = self.dropped {
             return Err(reply);
         }
-        if self.after_cr {
+        if self.dots.is_behind_cr() {
             return Err(replies::BARE_IN_CHUNK);
         }
         let facts = std::mem::take(&mut self.scan).finish();
@@ -107,35 +119,10 @@ impl Incoming {
         self.dropped.is_some()
     }
 
-    fn drop_for(&mut self, reply: Reply) {
+    /// It is not taken, for a reason of the session's or the shell's.
+    pub(super) fn drop_for(&mut self, reply: Reply) {
         self.dropped = Some(reply);
         self.piece = Vec::new();
-    }
-
-    /// Checks that CR and LF come in pairs only; else, how many octets were good.
-    fn line_ends(&mut self, part: &[u8]) -> Result<usize, usize> {
-        let mut at = 0;
-        if self.after_cr && !part.is_empty() {
-            if part[0] != b'\n' {
-                return Err(0);
-            }
-            self.after_cr = false;
-            at = 1;
-        }
-        while let Some(offset) = memchr2(b'\r', b'\n', &part[at..]) {
-            let found = at + offset;
-            match (part[found], part.get(found + 1)) {
-                (b'\r', Some(b'\n')) => at = found + 2,
-                (b'\r', None) => {
-                    self.after_cr = true;
-                    break;
-                }
-                // What is given out up to here must not depend on where the octets were cut: the CR was good so far.
-                (b'\r', Some(_)) => return Err(found + 1),
-                _ => return Err(found),
-            }
-        }
-        Ok(part.len())
     }
 }
 

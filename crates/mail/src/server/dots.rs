@@ -1,9 +1,11 @@
-//! Where the data of DATA ends, and dot-unstuffing (RFC 5321 sections 4.1.1.4 and 4.5.2).
+//! Which octets may stand in a message, whichever way it comes; and where the data of DATA ends, with dot-unstuffing
+//! (RFC 5321 sections 4.1.1.4 and 4.5.2).
 //!
-//! Promise: only CR LF `.` CR LF ends the data (or `.` CR LF at its very start). A bare CR, a bare LF, or a dot line
-//! with NULs in it is an error that ends the session, since some software takes such things for the end of the data and
-//! what follows for commands (CVE-2023-51764, -51765, -51766). Any line length, in constant memory: what has been looked
-//! at is never looked at again. Octets between two line ends that need no change are copied in one go.
+//! Promise: only CR LF `.` CR LF ends the data (or `.` CR LF at its very start). A violation is a bare CR, a bare LF, or a
+//! line that begins with a dot and NULs in any order: some software takes such things for the end of the data and what
+//! follows for commands (CVE-2023-51764, -51765, -51766), also when a host strips NULs from what we send on. The same
+//! content is refused by DATA, BDAT and HTTP. Any line length, in constant memory: what has been looked at is never looked
+//! at again. Octets between two line ends that need no change are copied in one go.
 
 use memchr::memchr2;
 
@@ -16,6 +18,8 @@ enum Place {
     Dot,
     /// Behind a dot and a CR; nothing of the line has been given out.
     DotCr,
+    /// Behind a dot at the start of a line that is content.
+    ContentDot,
     /// Nothing but NULs in this line so far.
     Nul,
     Middle,
@@ -30,16 +34,50 @@ pub(super) enum Found {
     More,
     /// The end of the data; what is behind the octets taken are commands.
     End,
-    /// A bare CR or LF, or a dot line with NULs.
+    /// A bare CR or LF, or NULs beside a dot at the start of a line.
     Violation,
 }
 
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Dots {
     place: Place,
+    /// Dots are stuffed and a lone one is the end: DATA. Else there is no end: BDAT.
+    stuffed: bool,
+}
+
+/// The rule for content that comes neither by DATA nor by BDAT.
+#[derive(Debug)]
+pub struct ContentRule(Dots);
+
+impl Default for ContentRule {
+    fn default() -> Self {
+        Self(Dots::plain())
+    }
+}
+
+impl ContentRule {
+    /// Takes the next octets; whether all so far may stand in a message.
+    pub fn allows(&mut self, octets: &[u8]) -> bool {
+        self.0.scan(octets, None).1 == Found::More
+    }
 }
 
 impl Dots {
+    /// The octets of DATA.
+    pub(super) fn stuffed() -> Self {
+        Self { place: Place::LineStart, stuffed: true }
+    }
+
+    /// Octets whose end is known otherwise.
+    pub(super) fn plain() -> Self {
+        Self { place: Place::LineStart, stuffed: false }
+    }
+
+    /// Whether a CR came and its LF did not: at the end that is a bare CR.
+    pub(super) fn is_behind_cr(self) -> bool {
+        self.place == Place::Cr
+    }
+
     /// Takes octets off the front of `input`, appends what they mean to `sink` (nothing if there is none: the data is
     /// being drained) and says how many were taken. The octet of a violation is not: asked again, it is found again.
     pub(super) fn scan(&mut self, input: &[u8], mut sink: Option<&mut Vec<u8>>) -> (usize, Found) {
@@ -53,43 +91,35 @@ impl Dots {
         let mut found = Found::More;
         while at < input.len() {
             let byte = input[at];
+            if self.is_violation(byte) {
+                found = Found::Violation;
+                break;
+            }
             match self.place {
-                Place::LineStart if byte == b'.' => {
+                Place::LineStart if byte == b'.' && self.stuffed => {
                     copy(run, at);
                     at += 1;
                     run = at;
                     self.place = Place::Dot;
                 }
+                Place::LineStart | Place::Dot if byte == b'.' => {
+                    at += 1;
+                    self.place = Place::ContentDot;
+                }
                 Place::LineStart | Place::Nul if byte == 0 => {
                     at += 1;
                     self.place = Place::Nul;
                 }
-                Place::Nul if byte == b'.' => {
-                    found = Found::Violation;
-                    break;
+                Place::Dot if byte == b'\r' => {
+                    at += 1;
+                    run = at;
+                    self.place = Place::DotCr;
                 }
-                Place::Dot => match byte {
-                    b'\r' => {
-                        at += 1;
-                        run = at;
-                        self.place = Place::DotCr;
-                    }
-                    0 | b'\n' => {
-                        found = Found::Violation;
-                        break;
-                    }
-                    _ => self.place = Place::Middle,
-                },
-                Place::DotCr if byte == b'\n' => {
-                    return (at + 1, Found::End);
-                }
-                Place::Cr if byte == b'\n' => {
+                Place::Dot | Place::ContentDot => self.place = Place::Middle,
+                Place::DotCr => return (at + 1, Found::End),
+                Place::Cr => {
                     at += 1;
                     self.place = Place::LineStart;
-                }
-                Place::DotCr | Place::Cr => {
-                    found = Found::Violation;
-                    break;
                 }
                 Place::LineStart | Place::Nul | Place::Middle => match memchr2(b'\r', b'\n', &input[at..]) {
                     Some(offset) if input[at + offset] == b'\r' => {
@@ -112,6 +142,17 @@ impl Dots {
         copy(run, at);
         (at, found)
     }
+
+    /// Whether the next octet must not come here. A bare LF within a line is found by the search for its end.
+    fn is_violation(self, byte: u8) -> bool {
+        match self.place {
+            Place::Nul => byte == b'.',
+            Place::Dot => matches!(byte, 0 | b'\n'),
+            Place::ContentDot => byte == 0,
+            Place::DotCr | Place::Cr => byte != b'\n',
+            Place::LineStart | Place::Middle => false,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -120,7 +161,7 @@ mod tests {
 
     /// Feeds `input` in parts of the given size: content, octets taken, how it ended.
     fn run(input: &[u8], part_bytes: usize) -> (Vec<u8>, usize, Found) {
-        let mut dots = Dots::default();
+        let mut dots = Dots::stuffed();
         let mut out = Vec::new();
         let mut taken = 0;
         for part in input.chunks(part_bytes) {
@@ -140,7 +181,7 @@ mod tests {
             check(&out, taken, found);
         }
         for cut in 0..input.len() {
-            let mut dots = Dots::default();
+            let mut dots = Dots::stuffed();
             let mut out = Vec::new();
             let (first, mut found) = dots.scan(&input[..cut], Some(&mut out));
             let mut taken = first;
@@ -159,7 +200,7 @@ mod tests {
             assert_eq!((out, taken, found), (&b"a\r\n"[..], 6, Found::End));
         });
         // Nothing behind a violation is taken, and it is found again.
-        let mut dots = Dots::default();
+        let mut dots = Dots::stuffed();
         assert_eq!(dots.scan(b"ab\nc", None), (2, Found::Violation));
         assert_eq!(dots.scan(b"\nc", None), (0, Found::Violation));
         every_split(b".\r\nQUIT", |out, taken, found| assert_eq!((out, taken, found), (&b""[..], 3, Found::End)));
@@ -191,6 +232,7 @@ mod tests {
             b"\r\n.\r\0\n",
             b"\r\n\0\r\n.\n",
             b"\r\n.\r\r\n",
+            b"\r\n..\0\r\n",
             b"\rX",
             b"\n",
         ] {
@@ -217,8 +259,43 @@ mod tests {
     }
 
     #[test]
+    fn the_same_content_is_refused_without_stuffing() {
+        let run = |content: &[u8], cut: usize| {
+            let mut rule = ContentRule::default();
+            rule.allows(&content[..cut]) && rule.allows(&content[cut..]) && !rule.0.is_behind_cr()
+        };
+        for (content, allowed) in [
+            (&b"a\r\n.\r\n..\r\n.b\r\nc"[..], true),
+            (b"a\0.\r\n\0\0\r\n\0b.\r\n.b\0\r\n", true),
+            (b".\r\n", true),
+            (b"", true),
+            (b"\0.\r\n", false),
+            (b".\0\r\n", false),
+            (b"a\r\n\0\0.\0\r\n", false),
+            (b"a\r\n.\0", false),
+            (b"a\nb", false),
+            (b"a\rb", false),
+            (b".\n", false),
+            (b".\r", false),
+        ] {
+            for cut in 0..=content.len() {
+                assert_eq!(run(content, cut), allowed, "{content:?} cut at {cut}");
+            }
+            // By DATA: stuffed, with its end behind it.
+            let mut data = Vec::new();
+            for line in content.split_inclusive(|byte| *byte == b'\n') {
+                data.extend_from_slice(if line.starts_with(b".") { b"." } else { b"" });
+                data.extend_from_slice(line);
+            }
+            let end: &[u8] = if content.is_empty() || content.ends_with(b"\n") { b".\r\n" } else { b"\r\n.\r\n" };
+            data.extend_from_slice(end);
+            every_split(&data, |_, _, found| assert_eq!(found == Found::End, allowed, "{content:?}"));
+        }
+    }
+
+    #[test]
     fn draining_finds_the_same_end() {
         let input = b"..a\r\nb\r\n.\r\nX";
-        assert_eq!(Dots::default().scan(input, None), (11, Found::End));
+        assert_eq!(Dots::stuffed().scan(input, None), (11, Found::End));
     }
 }

@@ -12,12 +12,13 @@ pub(super) fn write_helo(config: &ServerConfig, out: &mut Vec<u8>) {
     out.extend_from_slice(format!("250 {}\r\n", config.hostname).as_bytes());
 }
 
-/// Appends the reply to EHLO with what is offered.
-pub(super) fn write_ehlo(config: &ServerConfig, out: &mut Vec<u8>) {
+/// Appends the reply to EHLO with what is offered; DSN is not to everybody.
+pub(super) fn write_ehlo(config: &ServerConfig, offers_dsn: bool, out: &mut Vec<u8>) {
     let (hostname, size_max) = (&config.hostname, config.size_max);
+    let dsn = if offers_dsn { "250-DSN\r\n" } else { "" };
     let reply = format!(
         "250-{hostname}\r\n250-PIPELINING\r\n250-SIZE {size_max}\r\n250-8BITMIME\r\n250-ENHANCEDSTATUSCODES\r\n\
-         250-SMTPUTF8\r\n250-CHUNKING\r\n250 DSN\r\n"
+         250-SMTPUTF8\r\n{dsn}250 CHUNKING\r\n"
     );
     out.extend_from_slice(reply.as_bytes());
 }

@@ -2,7 +2,7 @@
 
 /// Consumed octets are dropped from the front once there are this many of them.
 const COMPACT_BYTES: usize = 64 * 1024;
-/// An empty buffer over this size is given back, so that idle sessions hold none.
+/// A larger buffer is given back or made smaller when the session waits, so that idle sessions hold little.
 const IDLE_BYTES_MAX: usize = 4 * 1024;
 
 #[derive(Debug, Default)]
@@ -42,10 +42,11 @@ impl Input {
         *self = Self::default();
     }
 
-    /// Gives memory back while the session waits for a command.
+    /// Gives memory back while the session waits; what is left of a command line stays.
     pub(super) fn rest_now(&mut self) {
-        if self.is_empty() && self.bytes.capacity() > IDLE_BYTES_MAX {
-            self.clear();
+        if self.bytes.capacity() > IDLE_BYTES_MAX && self.rest().len() <= IDLE_BYTES_MAX / 2 {
+            // So small that a line which trickles in is not copied with each octet.
+            *self = Self { bytes: self.rest().to_vec(), at: 0 };
         }
     }
 }
@@ -74,5 +75,15 @@ mod tests {
         input.consume(input.rest().len());
         input.rest_now();
         assert_eq!(input.bytes.capacity(), 0);
+    }
+
+    #[test]
+    fn the_begin_of_a_line_does_not_keep_the_buffer() {
+        let mut input = Input::default();
+        input.push(&vec![b'x'; 64 * 1024]);
+        input.consume(64 * 1024 - 3);
+        input.rest_now();
+        assert_eq!(input.rest(), b"xxx");
+        assert!(input.bytes.capacity() <= IDLE_BYTES_MAX);
     }
 }

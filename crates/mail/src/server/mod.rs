@@ -1,16 +1,19 @@
 //! The server's side of an ESMTP session, without I/O and without a clock.
 //!
 //! The shell hands in bytes ([`ServerSession::receive`]), asks for the next [`Step`], does what it says and writes what
-//! is in [`ServerSession::output`] whenever the step is [`Step::NeedInput`] or [`Step::Close`], so that the replies to
-//! pipelined commands leave in one segment (RFC 2920).
+//! is in [`ServerSession::output`] whenever the step is [`Step::NeedInput`], [`Step::Flush`] or [`Step::Close`], so that the
+//! replies to pipelined commands leave in one segment (RFC 2920), or in some of [`OUTPUT_BYTES_MAX`]: what else has come
+//! waits unread, so that a client which does not take its replies stops itself.
 //!
-//! Promise: the steps and replies depend on the bytes alone, not on how they were cut into segments; the one exception is
-//! body data sent before our 354, which is seen only where it is already here. Memory per session is bounded by the
-//! configured limits, whatever the client sends; time is linear. Nothing behind a framing error is ever read as a
-//! command.
+//! Promise: the steps (but `Flush`) and replies depend on the bytes alone, not on how they were cut into segments; the one
+//! exception is body data sent before our 354, which is seen only where it is already here. Memory per session is bounded
+//! by the configured limits and by what the shell hands in at once, whatever the client sends, and is given back when the
+//! session waits; time is linear. Nothing behind a framing error is ever read as a command. A client that is not trusted
+//! has [`ServerConfig::unproductive_max`] commands that bring it no nearer to a message.
 //!
 //! Offered: PIPELINING, SIZE (RFC 1870), 8BITMIME (RFC 6152), ENHANCEDSTATUSCODES (RFC 2034), SMTPUTF8 (RFC 6531),
-//! CHUNKING (RFC 3030), DSN (RFC 3461). Absent on purpose: STARTTLS, AUTH, PROXY, XCLIENT, BINARYMIME.
+//! CHUNKING (RFC 3030); to trusted clients DSN (RFC 3461): whoever else could ask for reports would choose whom we write
+//! to, and what (docs/decisions/0004-strangers.md). Absent on purpose: STARTTLS, AUTH, PROXY, XCLIENT, BINARYMIME.
 //!
 //! Rooms: `input` (what came and is not consumed), `command` and `params` (one line to one value), `dots` (where DATA
 //! ends), `body` (octets to pieces, sizes, facts), `timer` (deadlines), `session` (the states; its comment has them all).
@@ -29,8 +32,9 @@ mod timer;
 mod tests;
 
 pub use command::{MailFrom, RcptTo, fuzz_command};
+pub use dots::ContentRule;
 pub use params::{Body, Notify, xtext_decode};
-pub use session::ServerSession;
+pub use session::{OUTPUT_BYTES_MAX, ServerSession};
 
 pub use crate::client::Ret;
 
@@ -52,6 +56,9 @@ pub struct ServerConfig {
     pub recipients_max: u32,
     /// Errors in a row (without a message accepted in between) after which the session is closed.
     pub errors_max: u32,
+    /// Commands of a client that is not trusted, without a message accepted in between, after which the session is
+    /// closed. Not counted: recipients that are taken, as far as one message may have them, and chunks with something in them.
+    pub unproductive_max: u32,
     /// Time for one command, from our reply to its line end (RFC 5321 section 4.5.3.2.7).
     pub command_timeout_ms: u64,
     /// Time for one block of a body (RFC 5321 section 4.5.3.2.5); see `timer` for what a block is.
@@ -69,6 +76,7 @@ impl Default for ServerConfig {
             piece_bytes_max: 256 * 1024,
             recipients_max: 1_000,
             errors_max: 20,
+            unproductive_max: 100,
             command_timeout_ms: 300_000,
             data_timeout_ms: 180_000,
             session_timeout_ms: 3_600_000,
@@ -81,6 +89,8 @@ impl Default for ServerConfig {
 pub enum Step {
     /// Write the output, then read.
     NeedInput,
+    /// Write the output before more is added to it.
+    Flush,
     /// A transaction begins: reserve what it needs, then [`ServerSession::answer`].
     Mail(MailFrom),
     /// One recipient: [`ServerSession::answer`].
@@ -93,6 +103,9 @@ pub enum Step {
     EndOfData(EndOfData),
     /// The open transaction was dropped: forget it. Needs no answer; the client has its reply or gets it later.
     Reset,
+    /// The same, since its body is refused; so many octets of it have been looked at. The reply goes to the client at the end
+    /// of the body.
+    Refused { reply: Reply, size: u64 },
     /// Write the output and close. An open transaction is dropped with it.
     Close,
 }

@@ -10,6 +10,8 @@ pub(super) const GO_AHEAD: Reply = Reply::plain(354, "End data with <CR><LF>.<CR
 
 pub(super) const TIMED_OUT: Reply = Reply::fixed(421, (4, 4, 2), "Timeout, closing");
 pub(super) const TOO_MANY_ERRORS: Reply = Reply::fixed(421, (4, 7, 0), "Too many errors, closing");
+pub(super) const TOO_MANY_COMMANDS: Reply =
+    Reply::fixed(421, (4, 7, 0), "Too many commands without a message, closing");
 pub(super) const TOO_MANY_RECIPIENTS: Reply = Reply::fixed(452, (4, 5, 3), "Too many recipients");
 
 pub(super) const LINE_TOO_LONG: Reply = Reply::fixed(500, (5, 5, 2), "Line too long");
@@ -32,6 +34,7 @@ pub(super) const NOTIFY_SYNTAX: Reply = Reply::fixed(501, (5, 5, 4), "Bad NOTIFY
 pub(super) const ORCPT_SYNTAX: Reply = Reply::fixed(501, (5, 5, 4), "Bad ORCPT");
 pub(super) const PARAMETER_TWICE: Reply = Reply::fixed(501, (5, 5, 4), "Parameter given twice");
 pub(super) const PARAMETER_UNKNOWN: Reply = Reply::fixed(555, (5, 5, 4), "Unknown parameter");
+pub(super) const NO_DSN: Reply = Reply::fixed(555, (5, 5, 4), "Delivery status notifications are not offered to you");
 pub(super) const NOT_OFFERED: Reply = Reply::fixed(502, (5, 5, 1), "Command not implemented");
 
 pub(super) const HELO_FIRST: Reply = Reply::fixed(503, (5, 5, 1), "EHLO or HELO first");
@@ -46,4 +49,5 @@ pub(super) const NOT_ASCII: Reply = Reply::fixed(553, (5, 6, 7), "Non-ASCII addr
 pub(super) const TOO_BIG: Reply = Reply::fixed(552, (5, 3, 4), "Message size exceeds the limit");
 pub(super) const BARE_LINE_END: Reply =
     Reply::fixed(550, (5, 5, 2), "Bare <CR> or <LF>, or <NUL> in a dot line; closing");
-pub(super) const BARE_IN_CHUNK: Reply = Reply::fixed(550, (5, 5, 2), "Bare <CR> or <LF> in message");
+pub(super) const BARE_IN_CHUNK: Reply =
+    Reply::fixed(554, (5, 6, 0), "Bare <CR> or <LF>, or <NUL> in a dot line, in message");

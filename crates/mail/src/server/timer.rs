@@ -1,59 +1,108 @@
-//! Deadlines of a session: for the command or block of data that is awaited, and for the session as a whole.
+//! Deadlines of a session: for the command or the octets of a body that are awaited, and for the session as a whole.
 //!
 //! A deadline starts when we begin to wait, and octets that trickle in do not move it: a command has its whole time from
-//! our last reply to its line end. A block of data is [`BLOCK_BYTES_MIN`] octets: whoever sends fewer within the data
-//! time-out is cut. For a trusted client any octet is progress, and the session's deadline waits for the end of the
-//! transaction.
+//! our last reply to its line end. For a trusted client any octet of a body is progress, and the session's deadline waits
+//! for the end of the transaction.
+//!
+//! A body of any other client has an allowance: at first the data time-out (RFC 5321 section 4.5.3.2.5). Waiting uses it
+//! up, between chunks of BDAT too; each octet gives back what it takes at [`BODY_BYTES_PER_S_MIN`], up to the time-out. So
+//! a client that stays below that rate is cut soon, whatever the size of the message; time that we spend does not count.
 
 use super::ServerConfig;
 use crate::Ms;
 
-/// Octets of body that a client that is not trusted must send within the data time-out.
-const BLOCK_BYTES_MIN: usize = 1024;
+/// Rate below which a client that is not trusted is cut (the default of Postfix's `smtpd_min_data_rate`).
+const BODY_BYTES_PER_S_MIN: u64 = 500;
+/// Time that a client which is not trusted has for a command, and a body's allowance, while connections or memory are short.
+const HURRIED_MS: Ms = 10_000;
+/// Time in which a client that is not trusted must read our replies.
+const WRITE_TIMEOUT_MS: Ms = 60_000;
 
 #[derive(Debug)]
 pub(super) struct Timer {
     trusted: bool,
     /// When the session must end.
     session: Ms,
-    /// When what we wait for must have come.
+    /// When what we wait for is due, and since when we wait for it.
     phase: Ms,
+    phase_since: Ms,
     /// The wait begins anew at the next step: the shell was working, the client had nothing to do.
     restart: bool,
-    block_bytes: usize,
+    /// A body is on its way: when we began to wait for more of it.
+    waits_since: Option<Ms>,
+    /// Time that the body may still make us wait.
+    allowance: Ms,
 }
 
 impl Timer {
     pub(super) fn new(config: &ServerConfig, trusted: bool, now: Ms) -> Self {
         let session = now.saturating_add(config.session_timeout_ms);
         let phase = now.saturating_add(config.command_timeout_ms);
-        Self { trusted, session, phase, restart: false, block_bytes: 0 }
+        Self { trusted, session, phase, phase_since: now, restart: false, waits_since: None, allowance: 0 }
     }
 
     /// A command was taken or answered: what comes next has its whole time.
     pub(super) fn restart(&mut self) {
         self.restart = true;
-        self.block_bytes = 0;
+    }
+
+    /// A body begins.
+    pub(super) fn body(&mut self, config: &ServerConfig) {
+        self.restart = true;
+        self.waits_since = None;
+        self.allowance = config.data_timeout_ms;
     }
 
     /// Octets of a body came.
-    pub(super) fn progress(&mut self, bytes: usize) {
-        self.block_bytes += bytes;
-        let wanted = if self.trusted { 1 } else { BLOCK_BYTES_MIN };
-        if self.block_bytes >= wanted {
-            self.restart();
+    pub(super) fn progress(&mut self, config: &ServerConfig, bytes: usize) {
+        if self.trusted {
+            self.restart = true;
+        } else {
+            let earned = (bytes as Ms).saturating_mul(1_000) / BODY_BYTES_PER_S_MIN;
+            self.allowance = self.allowance.saturating_add(earned).min(config.data_timeout_ms);
         }
     }
 
-    /// Called when the session begins to wait for input, `in_body` if that is a body's.
-    pub(super) fn wait(&mut self, config: &ServerConfig, in_body: bool, now: Ms) {
+    /// The session goes on at `now`: waiting is over.
+    pub(super) fn resume(&mut self, now: Ms) {
+        if let Some(since) = self.waits_since.take() {
+            self.allowance = self.allowance.saturating_sub(now.saturating_sub(since));
+        }
+    }
+
+    /// Called when the session begins to wait for input: octets of a body (`in_body`), or a command while a body is
+    /// unfinished (`has_body`) or not.
+    pub(super) fn wait(&mut self, config: &ServerConfig, in_body: bool, has_body: bool, now: Ms) {
         if std::mem::take(&mut self.restart) {
             let timeout_ms = if in_body { config.data_timeout_ms } else { config.command_timeout_ms };
-            self.phase = now.saturating_add(timeout_ms);
+            (self.phase, self.phase_since) = (now.saturating_add(timeout_ms), now);
+        }
+        if in_body && !self.trusted {
+            (self.phase, self.phase_since) = (now.saturating_add(self.allowance), now);
+        }
+        self.waits_since = (has_body && !self.trusted).then_some(now);
+    }
+
+    /// Takes time away from a client that is not trusted.
+    pub(super) fn hurry(&mut self) {
+        if !self.trusted {
+            self.allowance = self.allowance.min(HURRIED_MS);
+            self.phase = self.phase.min(self.phase_since.saturating_add(HURRIED_MS));
         }
     }
 
     pub(super) fn deadline(&self, in_transaction: bool) -> Ms {
-        if self.trusted && in_transaction { self.phase } else { self.phase.min(self.session) }
+        if self.trusted && in_transaction {
+            return self.phase;
+        }
+        let body = self.waits_since.map_or(Ms::MAX, |since| since.saturating_add(self.allowance));
+        self.phase.min(body).min(self.session)
+    }
+
+    /// When the client must have taken in what is to be written from `now` on.
+    pub(super) fn write_deadline(&self, config: &ServerConfig, in_transaction: bool, now: Ms) -> Ms {
+        let timeout_ms = if self.trusted { config.command_timeout_ms } else { WRITE_TIMEOUT_MS };
+        let until = now.saturating_add(timeout_ms);
+        if self.trusted && in_transaction { until } else { until.min(self.session.max(now)) }
     }
 }

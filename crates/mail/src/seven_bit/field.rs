@@ -1,15 +1,18 @@
-//! Header fields with raw octets over 127: what can be said otherwise is (RFC 2047, RFC 2231), the rest becomes `?`.
+//! Header fields with raw octets over 127 or NULs: what can be said otherwise is (RFC 2047, RFC 2231), the rest becomes `?`.
 //!
 //! Only addresses are never touched: mail to an address that was changed would go elsewhere.
 
-use super::ConvertError;
 use super::header::split;
 use super::quoted::escaped;
+use super::{ConvertError, is_plain};
 
 /// Longest encoded word (RFC 2047 section 2).
 const ENCODED_WORD_BYTES_MAX: usize = 75;
 /// Column beyond which nothing encoded is begun.
 const FOLD_COLUMN: usize = 300;
+
+/// Longest name that is escaped, so that the line stays below 998 octets.
+const NAME_BYTES_MAX: usize = 150;
 
 /// Fields made of addresses and phrases: only the phrases and comments are encoded.
 const ADDRESS_FIELDS: [&str; 18] = [
@@ -53,13 +56,14 @@ const MACHINE_FIELDS: [&str; 14] = [
 ];
 
 /// Appends a field (its folds and its line end included) without octets over 127.
-pub(super) fn write_seven_bit(raw: &[u8], out: &mut Vec<u8>) -> Result<(), ConvertError> {
+/// With `lossy` an address with such octets gets `?`, where an error would stop the message.
+pub(super) fn write_seven_bit(raw: &[u8], lossy: bool, out: &mut Vec<u8>) -> Result<(), ConvertError> {
     let Some((name, value)) = split(raw) else {
         // Not a field at all.
         super::push_masked(raw, out);
         return Ok(());
     };
-    super::push_masked(name, out);
+    write_name(name, out);
     out.push(b':');
     let is_in = |names: &[&str]| names.iter().any(|n| name.eq_ignore_ascii_case(n.as_bytes()));
     if is_in(&MACHINE_FIELDS) {
@@ -67,11 +71,32 @@ pub(super) fn write_seven_bit(raw: &[u8], out: &mut Vec<u8>) -> Result<(), Conve
     } else if is_in(&PARAMETER_FIELDS) {
         write_parameters(value, out);
     } else if is_in(&ADDRESS_FIELDS) {
-        write_addresses(value, out)?;
+        let start = out.len();
+        match write_addresses(value, out) {
+            Err(_) if lossy => {
+                out.truncate(start);
+                super::push_masked(value, out);
+            }
+            written => written?,
+        }
     } else {
         write_text(value, out);
     }
     Ok(())
+}
+
+/// A name is 7-bit by RFC 5322 2.2 and RFC 6532 alike. One that is not stays a name, a different one for each, from which
+/// the octets can be read.
+fn write_name(name: &[u8], out: &mut Vec<u8>) {
+    if name.len() > NAME_BYTES_MAX {
+        return super::push_masked(name, out);
+    }
+    for &b in name {
+        match b {
+            1..0x80 => out.push(b),
+            _ => out.extend_from_slice(&escaped(b)),
+        }
+    }
 }
 
 fn is_space(b: u8) -> bool {
@@ -85,7 +110,7 @@ fn write_text(value: &[u8], out: &mut Vec<u8>) {
     while at < value.len() {
         let start = value[at..].iter().position(|&b| !is_space(b)).map_or(value.len(), |n| at + n);
         let end = value[start..].iter().position(|&b| is_space(b)).map_or(value.len(), |n| start + n);
-        if !value[start..end].is_ascii() {
+        if !is_plain(&value[start..end]) {
             run = Some((run.map_or(start, |run| run.0), end));
         } else if let Some((from, to)) = run.take() {
             out.extend_from_slice(&value[done..from]);
@@ -159,7 +184,7 @@ fn write_addresses(value: &[u8], out: &mut Vec<u8>) -> Result<(), ConvertError> 
         };
         let (token, after) = rest.split_at(end.max(1));
         rest = after;
-        if token.is_ascii() {
+        if is_plain(token) {
             out.extend_from_slice(token);
             continue;
         }
@@ -237,7 +262,7 @@ fn write_parameters(value: &[u8], out: &mut Vec<u8>) {
         }
         let (parameter, after) = rest.split_at(end);
         match memchr::memchr(b'=', parameter) {
-            Some(at) if !parameter.is_ascii() && parameter[..at].is_ascii() => {
+            Some(at) if !is_plain(parameter) && is_plain(&parameter[..at]) => {
                 write_extended(&parameter[..at], &parameter[at + 1..], out);
             }
             _ => super::push_masked(parameter, out),
@@ -299,7 +324,7 @@ mod tests {
 
     fn converted(field: &str) -> String {
         let mut out = Vec::new();
-        write_seven_bit(format!("{field}\r\n").as_bytes(), &mut out).unwrap();
+        write_seven_bit(format!("{field}\r\n").as_bytes(), false, &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
         text.strip_suffix("\r\n").unwrap().to_owned()
     }
@@ -311,7 +336,7 @@ mod tests {
         let long = converted(&format!("Subject: {}", "é".repeat(50)));
         assert!(long.split("\r\n").all(|line| line.len() < 90) && long.matches("=?utf-8?Q?").count() > 4);
         let mut out = Vec::new();
-        write_seven_bit(b"Subject: \xff\r\n", &mut out).unwrap();
+        write_seven_bit(b"Subject: \xff\r\n", false, &mut out).unwrap();
         assert_eq!(out, b"Subject: =?unknown-8bit?Q?=FF?=\r\n");
     }
 
@@ -323,8 +348,11 @@ mod tests {
              (=?utf-8?Q?n=C3=A9_=C3=A9?=), e@f.org"
         );
         for bad in ["To: é@b.org", "To: x <é@b.org>", "To: \"é\"@b.org", "To: a@é.org"] {
-            let result = write_seven_bit(bad.as_bytes(), &mut Vec::new());
+            let result = write_seven_bit(bad.as_bytes(), false, &mut Vec::new());
             assert_eq!(result, Err(ConvertError::EightBitAddress), "{bad}");
+            let mut out = Vec::new();
+            write_seven_bit(bad.as_bytes(), true, &mut out).unwrap();
+            assert_eq!(String::from_utf8(out).unwrap(), bad.replace('é', "??"));
         }
     }
 
@@ -354,6 +382,16 @@ mod tests {
             assert!(converted.split("\r\n").all(|line| line.len() < 998), "{converted}");
             assert!(converted.split("\r\n").skip(1).all(|line| line.starts_with(' ') && line.len() > 2));
         }
+    }
+
+    /// As `?` two of them were one, and nobody could tell what they had been.
+    #[test]
+    fn names_stay_apart() {
+        assert_eq!(converted("X-é: a"), "X-=C3=A9: a");
+        assert_eq!(converted("X-è : é"), "X-=C3=A8: =?utf-8?Q?=C3=A9?=");
+        assert_eq!(converted("X-\0: a\0b c"), "X-=00: =?utf-8?Q?a=00b?= c");
+        let long = converted(&format!("{}: a", "é".repeat(490)));
+        assert!(long.is_ascii() && long.len() < 998 && long.ends_with("?: a"), "{}", long.len());
     }
 
     #[test]

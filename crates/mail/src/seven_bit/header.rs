@@ -11,10 +11,11 @@ pub(super) enum Kind {
         /// `multipart/digest`: its parts are messages unless they say otherwise (RFC 2046 5.1.5).
         digest: bool,
     },
-    /// `message/rfc822` or `message/global`.
+    /// `message/rfc822`.
     Message,
     Leaf,
-    /// A multipart without a usable boundary, or a fragment (RFC 2046 5.2.2).
+    /// Nothing in it may be changed or can be told apart: a multipart that is signed or encrypted (RFC 1847), or has no
+    /// usable boundary; a fragment (RFC 2046 5.2.2).
     Sealed,
 }
 
@@ -33,6 +34,8 @@ pub(super) struct Facts {
     pub(super) kind: Kind,
     pub(super) encoding: Encoding,
     pub(super) has_type: bool,
+    /// One of the types of RFC 6532 and RFC 6533, which hold header fields with UTF-8.
+    pub(super) is_global: bool,
     pub(super) has_version: bool,
     /// Header of a message, not of a part of a multipart.
     pub(super) of_message: bool,
@@ -50,6 +53,7 @@ impl Facts {
             kind: Kind::Leaf,
             encoding: Encoding::Identity,
             has_type: false,
+            is_global: false,
             has_version: false,
             of_message: true,
             empty_line: false,
@@ -60,6 +64,7 @@ impl Facts {
             if name.eq_ignore_ascii_case(b"Content-Type") && !facts.has_type {
                 facts.has_type = true;
                 facts.kind = kind(value);
+                facts.is_global = is_global(value);
             } else if name.eq_ignore_ascii_case(b"Content-Transfer-Encoding") && !has_encoding {
                 has_encoding = true;
                 facts.encoding = encoding(value);
@@ -72,9 +77,14 @@ impl Facts {
 }
 
 /// Writes the section with what it declares brought down to 7bit; its encoding stays.
-pub(super) fn write_seven_bit(header: &[u8], facts: &Facts, out: &mut Vec<u8>) -> Result<(), ConvertError> {
+pub(super) fn write_seven_bit(
+    header: &[u8],
+    facts: &Facts,
+    lossy: bool,
+    out: &mut Vec<u8>,
+) -> Result<(), ConvertError> {
     let encoding = (facts.encoding == Encoding::Identity).then_some("7bit");
-    write(header, encoding, out)?;
+    write(header, encoding, lossy, out)?;
     if facts.empty_line {
         out.extend_from_slice(b"\r\n");
     }
@@ -82,8 +92,14 @@ pub(super) fn write_seven_bit(header: &[u8], facts: &Facts, out: &mut Vec<u8>) -
 }
 
 /// Writes the section of a leaf that becomes quoted-printable, with the fields that this takes.
-pub(super) fn write_quoted(header: &[u8], facts: &Facts, utf8: bool, out: &mut Vec<u8>) -> Result<(), ConvertError> {
-    let has_encoding = write(header, Some("quoted-printable"), out)?;
+pub(super) fn write_quoted(
+    header: &[u8],
+    facts: &Facts,
+    utf8: bool,
+    lossy: bool,
+    out: &mut Vec<u8>,
+) -> Result<(), ConvertError> {
+    let has_encoding = write(header, Some("quoted-printable"), lossy, out)?;
     if facts.of_message && !facts.has_version {
         out.extend_from_slice(b"MIME-Version: 1.0\r\n");
     }
@@ -104,7 +120,7 @@ pub(super) fn write_quoted(header: &[u8], facts: &Facts, utf8: bool, out: &mut V
 }
 
 /// Writes the fields, the transfer encoding replaced; says whether there was one.
-fn write(header: &[u8], encoding: Option<&str>, out: &mut Vec<u8>) -> Result<bool, ConvertError> {
+fn write(header: &[u8], encoding: Option<&str>, lossy: bool, out: &mut Vec<u8>) -> Result<bool, ConvertError> {
     let mut has_encoding = false;
     for raw in fields(header) {
         let named = split(raw).is_some_and(|(name, _)| name.eq_ignore_ascii_case(b"Content-Transfer-Encoding"));
@@ -117,8 +133,8 @@ fn write(header: &[u8], encoding: Option<&str>, out: &mut Vec<u8>) -> Result<boo
                 }
                 has_encoding = true;
             }
-            _ if raw.is_ascii() => out.extend_from_slice(raw),
-            _ => field::write_seven_bit(raw, out)?,
+            _ if super::is_plain(raw) => out.extend_from_slice(raw),
+            _ => field::write_seven_bit(raw, lossy, out)?,
         }
     }
     Ok(has_encoding)
@@ -167,6 +183,7 @@ fn kind(value: &[u8]) -> Kind {
     if tokens.next_is(b'/') {
         let sub = tokens.word().to_ascii_lowercase();
         match (main.as_slice(), sub.as_slice()) {
+            (b"multipart", b"signed" | b"encrypted") | (b"message", b"partial") => return Kind::Sealed,
             (b"multipart", sub) => {
                 let boundary = tokens.parameter(b"boundary").map(|b| b.trim_ascii_end().to_vec());
                 return match boundary {
@@ -176,12 +193,18 @@ fn kind(value: &[u8]) -> Kind {
                     _ => Kind::Sealed,
                 };
             }
-            (b"message", b"rfc822" | b"global" | b"news") => return Kind::Message,
-            (b"message", b"partial") => return Kind::Sealed,
+            (b"message", b"rfc822" | b"news") => return Kind::Message,
             _ => {}
         }
     }
     Kind::Leaf
+}
+
+fn is_global(value: &[u8]) -> bool {
+    let mut tokens = Tokens(value);
+    tokens.word().eq_ignore_ascii_case(b"message")
+        && tokens.next_is(b'/')
+        && tokens.word().get(..6).is_some_and(|word| word.eq_ignore_ascii_case(b"global"))
 }
 
 /// The tokens of a MIME field (RFC 2045 5.1); white space and comments between them are skipped.
@@ -290,7 +313,11 @@ mod tests {
         assert_eq!(kind(b"multipart/mixed; boundary=\"\""), Kind::Sealed);
         assert_eq!(kind(b"message/RFC822"), Kind::Message);
         assert_eq!(kind(b"message/partial; id=x"), Kind::Sealed);
-        for leaf in ["text/plain", "", "multipart", ";;;===\"\"(((", "message/delivery-status"] {
+        for sealed in ["multipart/signed; boundary=a", "Multipart/Encrypted; boundary=\"a\""] {
+            assert_eq!(kind(sealed.as_bytes()), Kind::Sealed);
+        }
+        assert!(is_global(b" message/Global-headers; x=y") && !is_global(b"message/rfc822"));
+        for leaf in ["text/plain", "", "multipart", ";;;===\"\"(((", "message/delivery-status", "message/global"] {
             assert_eq!(kind(leaf.as_bytes()), Kind::Leaf, "{leaf}");
         }
     }

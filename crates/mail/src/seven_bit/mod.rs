@@ -1,11 +1,14 @@
 //! 8-bit content for hosts without 8BITMIME: made 7-bit on its way out (RFC 6152 section 3, RFC 2045 section 6).
 //!
-//! The converter walks the MIME structure line by line. Leaf parts that hold octets over 127 become quoted-printable;
-//! `multipart/*` and `message/rfc822` are never encoded themselves (RFC 2045 6.4), what is in them is. Parts without
-//! such octets stay as they are, so that a signature over one of them stays good. Raw 8-bit text in header fields
-//! becomes encoded words (RFC 2047) or parameters (RFC 2231); in preambles and epilogues, which nobody sees, `?`.
+//! The converter walks the MIME structure line by line. Leaf parts that hold octets over 127 or NULs, which DATA cannot
+//! carry either (RFC 3030 section 3), become quoted-printable; `multipart/*` and `message/rfc822` are never encoded
+//! themselves (RFC 2045 6.4), what is in them is; `message/global` and its kin are leaves that may be (RFC 6532 3.7, RFC
+//! 6533 section 6). Parts without such octets stay as they are, so that a signature over one of them stays good, and of
+//! what is in `multipart/signed` and `multipart/encrypted` nothing is touched (RFC 1847 2.1 forbids it to all on the way).
+//! Raw 8-bit text in header fields becomes encoded words (RFC 2047) or parameters (RFC 2231); such octets in a field's
+//! name, which no RFC knows, are written as `=C3=A9`; in preambles and epilogues, which nobody sees, as `?`.
 //!
-//! Promises: output holds no octet over 127 and no new line over 998 octets (76 in bodies; a header line that was near
+//! Promises: output holds no octet over 127, no NUL and no new line over 998 octets (76 in bodies; a header line that was near
 //! 998 may grow by one encoded word); each body decodes to the octets that it had; time is linear; memory is bounded by [`HEADER_BYTES_MAX`], [`HOLD_BYTES_MAX`]
 //! and [`LEVELS_MAX`].
 //!
@@ -21,7 +24,8 @@
 //! Whether a leaf needs encoding stands in its header, which goes out first: so a leaf is held back up to
 //! [`HOLD_BYTES_MAX`]. One that is larger is encoded whether it needs it or not.
 //!
-//! Failure answers: a [`ConvertError`], after which what was put out is to be thrown away and the message bounced.
+//! Failure answers: a [`ConvertError`], after which what was put out is to be thrown away and the message bounced. What
+//! must arrive in some form (a report of ours) is converted by [`Converter::lossy`], which writes `?` instead.
 
 mod field;
 mod header;
@@ -54,7 +58,8 @@ pub enum ConvertError {
     /// An address in a header field has octets over 127 (that takes SMTPUTF8).
     #[error("8-bit characters in an address of the header")]
     EightBitAddress,
-    /// Octets over 127 where no encoding is possible: an unknown transfer encoding, a multipart without boundary.
+    /// Octets over 127 or NULs where no encoding is possible or allowed: an unknown transfer encoding, a multipart that is
+    /// signed, encrypted or without boundary.
     #[error("8-bit data in a part that cannot be encoded")]
     NotEncodable,
 }
@@ -74,7 +79,7 @@ enum State {
     Qp(QuotedPrintable),
     /// A leaf that is encoded already: octets over 127 in it are noise.
     Pass(Encoding),
-    /// A leaf that may hold no octet over 127.
+    /// What may hold no octet over 127.
     Refuse,
 }
 
@@ -106,6 +111,9 @@ pub struct Converter {
     levels: Vec<Level>,
     /// The header section being read, or that of the leaf being held.
     header: Vec<u8>,
+    /// What cannot be encoded is written as `?`.
+    is_lossy: bool,
+    has_eight_bit_header: bool,
 }
 
 impl Default for Converter {
@@ -117,7 +125,26 @@ impl Default for Converter {
 impl Converter {
     /// A converter at the beginning of a message.
     pub fn new() -> Self {
-        Self { line: Vec::new(), in_long_line: false, state: State::Header, levels: Vec::new(), header: Vec::new() }
+        Self {
+            line: Vec::new(),
+            in_long_line: false,
+            state: State::Header,
+            levels: Vec::new(),
+            header: Vec::new(),
+            is_lossy: false,
+            has_eight_bit_header: false,
+        }
+    }
+
+    /// One that never fails but at [`HEADER_BYTES_MAX`].
+    pub fn lossy() -> Self {
+        Self { is_lossy: true, ..Self::new() }
+    }
+
+    /// Whether what has been pushed has octets over 127 in a header section, of the message or of a part: such a message
+    /// is internationalized, and goes unconverted only where SMTPUTF8 is offered (RFC 6531 3.2).
+    pub fn has_eight_bit_header(&self) -> bool {
+        self.has_eight_bit_header
     }
 
     /// Takes the next octets of the message (lines end with CRLF); what is ready is appended to `out`.
@@ -218,14 +245,14 @@ impl Converter {
                 end_line(end, out);
             }
             State::Pass(_) => {
-                out.extend(text.iter().filter(|b| b.is_ascii()));
+                out.extend(text.iter().filter(|b| b.is_ascii() && **b != 0));
                 end_line(end, out);
             }
             State::Refuse => {
-                if !text.is_ascii() {
+                if !is_plain(text) && !self.is_lossy {
                     return Err(ConvertError::NotEncodable);
                 }
-                out.extend_from_slice(text);
+                push_masked(text, out);
                 end_line(end, out);
             }
             State::Qp(encoder) => {
@@ -237,7 +264,7 @@ impl Converter {
                 }
             }
             State::Hold { body, eight_bit, .. } => {
-                *eight_bit |= !text.is_ascii();
+                *eight_bit |= !is_plain(text);
                 body.extend_from_slice(text);
                 end_line(end, body);
                 if body.len() > HOLD_BYTES_MAX {
@@ -282,6 +309,7 @@ impl Converter {
 
     /// The header section is complete: what kind of part is it?
     fn header_done(&mut self, empty_line: bool, out: &mut Vec<u8>) -> Result<(), ConvertError> {
+        self.has_eight_bit_header |= !self.header.is_ascii();
         let parent = self.levels.last();
         let mut facts = Facts::read(&self.header);
         facts.of_message = !matches!(parent, Some(Level::Multipart { .. }));
@@ -307,12 +335,17 @@ impl Converter {
             Kind::Leaf if facts.encoding != Encoding::Unknown => State::Pass(facts.encoding),
             _ => State::Refuse,
         };
-        if self.levels.len() > LEVELS_MAX {
+        let is_too_deep = self.levels.len() > LEVELS_MAX;
+        if is_too_deep && !self.is_lossy {
             return Err(ConvertError::TooDeep);
         }
-        header::write_seven_bit(&self.header, &facts, out)?;
+        header::write_seven_bit(&self.header, &facts, self.is_lossy, out)?;
         self.header.clear();
         self.state = next;
+        if is_too_deep {
+            self.levels.pop();
+            self.state = State::Refuse;
+        }
         Ok(())
     }
 
@@ -322,15 +355,16 @@ impl Converter {
             return Ok(());
         };
         let header = std::mem::take(&mut self.header);
+        self.has_eight_bit_header |= eight_bit && facts.is_global;
         if !eight_bit && body.len() <= HOLD_BYTES_MAX {
-            header::write_seven_bit(&header, &facts, out)?;
+            header::write_seven_bit(&header, &facts, self.is_lossy, out)?;
             out.extend_from_slice(&body);
             return Ok(());
         }
         // A cut at the limit may fall within a character; that alone makes no text anything but UTF-8.
         let cut = body.len() > HOLD_BYTES_MAX;
         let utf8 = std::str::from_utf8(&body).map_or_else(|error| cut && error.error_len().is_none(), |_| true);
-        header::write_quoted(&header, &facts, utf8, out)?;
+        header::write_quoted(&header, &facts, utf8, self.is_lossy, out)?;
         let mut encoder = QuotedPrintable::default();
         let mut rest = body.as_slice();
         while let Some(at) = memchr::memmem::find(rest, b"\r\n") {
@@ -353,7 +387,12 @@ fn end_line(end: End, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends `text` with `?` for octets over 127.
+/// Whether `text` can go everywhere as it is.
+fn is_plain(text: &[u8]) -> bool {
+    text.is_ascii() && memchr(0, text).is_none()
+}
+
+/// Appends `text` with `?` for octets over 127 and NULs.
 fn push_masked(text: &[u8], out: &mut Vec<u8>) {
-    out.extend(text.iter().map(|&b| if b.is_ascii() { b } else { b'?' }));
+    out.extend(text.iter().map(|&b| if b.is_ascii() && b != 0 { b } else { b'?' }));
 }

@@ -57,11 +57,12 @@ pub(super) fn escaped(b: u8) -> [u8; 3] {
     [b'=', HEX[usize::from(b >> 4)], HEX[usize::from(b & 15)]]
 }
 
-/// Appends text that is quoted-printable already, with its octets over 127, which should not be there, escaped.
+/// Appends text that is quoted-printable already, with its octets over 127 and NULs, which should not be there,
+/// escaped.
 pub(super) fn escape_high(text: &[u8], out: &mut Vec<u8>) {
     let mut line_start = out.len();
     for &b in text {
-        if b.is_ascii() {
+        if b.is_ascii() && b != 0 {
             out.push(b);
             continue;
         }

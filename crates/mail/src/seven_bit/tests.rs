@@ -151,6 +151,80 @@ fn what_cannot_be_converted_is_an_error() {
     assert_eq!(error(&header), ConvertError::HeaderTooLarge);
 }
 
+/// RFC 1847 2.1: nobody on the way may change what is signed, its encoding included.
+#[test]
+fn what_is_signed_or_encrypted_is_left_alone() {
+    for kind in ["signed; protocol=\"application/pgp-signature\"", "encrypted"] {
+        let part = "Content-Type: text/plain\r\nContent-Transfer-Encoding: 8bit\r\n\r\nfrom = \r\n";
+        let sealed = format!(
+            "Content-Type: multipart/{kind}; boundary=s\r\n\r\n--s\r\n{part}--s\r\n\
+             Content-Type: application/pgp-signature\r\n\r\nAAAA\r\n--s--\r\n"
+        );
+        assert_eq!(convert(&sealed), sealed);
+        // What stands beside it is converted.
+        let mixed = |beside: &str| {
+            format!("Content-Type: multipart/mixed; boundary=m\r\n\r\n--m\r\n{sealed}--m\r\n{beside}\r\n--m--\r\n")
+        };
+        let qp = "Content-Type: text/plain; charset=utf-8\r\nContent-Transfer-Encoding: quoted-printable\r\n\r\n=C3=A9";
+        assert_eq!(convert(&mixed("\r\né")), mixed(qp));
+        let eight_bit = sealed.replace("from", "fröm");
+        assert_eq!(convert_pieces(&[eight_bit.as_bytes()]), Err(ConvertError::NotEncodable));
+    }
+}
+
+/// NULs, which came by BDAT (RFC 3030), can leave by DATA in no other way.
+#[test]
+fn nul_is_encoded_or_refused() {
+    assert!(convert("A: b\r\n\r\n\0.\r\n.\0\r\n").ends_with("quoted-printable\r\n\r\n=00.\r\n.=00\r\n"));
+    let base64 = "Content-Transfer-Encoding: base64\r\n\r\nAA";
+    assert_eq!(convert(&format!("{base64}\0A\r\n")), format!("{base64}A\r\n"));
+    let quoted = "Content-Transfer-Encoding: quoted-printable\r\n\r\n\0.\r\n";
+    assert_eq!(convert(quoted), quoted.replace('\0', "=00"));
+    assert_eq!(convert_pieces(&[b"Content-Transfer-Encoding: x-uue\r\n\r\n\0.\r\n"]), Err(ConvertError::NotEncodable));
+}
+
+#[test]
+fn a_message_of_rfc_6532_is_encoded_as_a_whole() {
+    let global = "Content-Type: multipart/mixed; boundary=m\r\n\r\n--m\r\nContent-Type: message/global\r\n\r\n\
+                  From: é@x\r\n\r\né\r\n--m--\r\n";
+    let converted = convert(global);
+    assert!(converted.contains("quoted-printable\r\n\r\nFrom: =C3=A9@x\r\n\r\n=C3=A9\r\n--m--"), "{converted}");
+}
+
+#[test]
+fn internationalized_headers_are_found_at_any_level() {
+    let has = |message: &str| {
+        let (mut converter, mut out) = (Converter::lossy(), Vec::new());
+        message.as_bytes().chunks(5).for_each(|piece| converter.push(piece, &mut out).unwrap());
+        converter.finish(&mut out).unwrap();
+        assert!(out.is_ascii());
+        converter.has_eight_bit_header()
+    };
+    let nested =
+        |part: &str| format!("Content-Type: multipart/mixed; boundary=m\r\n\r\né\r\n--m\r\n{part}\r\n--m--\r\n");
+    assert!(!has("Subject: x\r\n\r\né\r\n"));
+    assert!(!has(&nested("Subject: x\r\n\r\né")));
+    assert!(has("To: é@x\r\n\r\n"));
+    assert!(has(&nested("Content-Disposition: attachment; filename=é\r\n\r\nx")));
+    assert!(has(&nested("Content-Type: message/rfc822\r\n\r\nSubject: é\r\n\r\nx")));
+    assert!(has(&nested("Content-Type: message/global\r\n\r\nSubject: é\r\n\r\nx")));
+}
+
+#[test]
+fn a_lossy_conversion_does_not_fail() {
+    for message in [
+        "To: é@x\r\n\r\n",
+        "Content-Type: multipart/signed; boundary=m\r\n\r\n--m\r\n\r\né\0",
+        "Content-Transfer-Encoding: x-uue\r\n\r\né",
+        &("Content-Type: message/rfc822\r\n\r\n".repeat(LEVELS_MAX + 1) + "A: é\r\n\r\né"),
+    ] {
+        let (mut converter, mut out) = (Converter::lossy(), Vec::new());
+        converter.push(message.as_bytes(), &mut out).unwrap();
+        converter.finish(&mut out).unwrap();
+        assert!(is_plain(&out) && !out.is_empty());
+    }
+}
+
 #[test]
 fn noise_in_encoded_parts() {
     assert_eq!(
@@ -268,12 +342,12 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_give_seven_bits_or_an_error(text in "(\r\n|\r|\n|--a|Content-Type: multipart/x; boundary=a\r\n|message/rfc822|To: |[ -~éÿ]){0,40}", cut in 1usize..9) {
+    fn any_bytes_give_seven_bits_or_an_error(text in "(\r\n|\r|\n|--a|Content-Type: multipart/(x|signed); boundary=a\r\n|message/rfc822|To: |[ -~éÿ\\x00]){0,40}", cut in 1usize..9) {
         let whole = convert_pieces(&[text.as_bytes()]);
         let pieces: Vec<&[u8]> = text.as_bytes().chunks(cut).collect();
         prop_assert_eq!(&whole, &convert_pieces(&pieces));
         if let Ok(converted) = whole {
-            prop_assert!(converted.is_ascii());
+            prop_assert!(is_plain(&converted));
         }
     }
 }

@@ -117,6 +117,7 @@ fn refusal(at: Ms, rest: &str) -> Option<Record<'_>> {
         to: path(" to=<"),
         reply: text,
         step: if step == "END-OF-MESSAGE" { "." } else { step },
+        ..Refused::default()
     }))
 }
 

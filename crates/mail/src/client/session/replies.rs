@@ -2,14 +2,15 @@
 
 use super::{Await, ClientSession, Phase};
 use crate::Ms;
-use crate::client::caps::Caps;
-use crate::client::reply_parser::ReplyView;
+use crate::client::caps::{Caps, Extensions};
+use crate::client::reply_parser::{ParsedReply, ReplyView};
 use crate::client::transaction::{Content, Flow};
 use crate::client::types::{ClientError, ClientEvent, Stage};
 
 impl ClientSession {
     /// A complete reply.
     pub(super) fn reply(&mut self, reply: ReplyView<'_>, now: Ms) -> Result<(), ClientError> {
+        self.replies += 1;
         let Some(&awaited) = self.awaited.front() else {
             let reply = self.keep(reply);
             let closing = reply.code == 421;
@@ -33,7 +34,8 @@ impl ClientSession {
         match awaited {
             Await::Greeting | Await::Ehlo | Await::Helo => self.opening_reply(awaited, reply),
             Await::Reset => {
-                // Whatever it says, the reply to the MAIL that follows decides.
+                // Whatever it says, the reply to the MAIL that follows decides; but its 503 would be about the RSET.
+                self.reset_refused = reply.code / 100 != 2;
                 self.awaited.pop_front();
                 self.release();
                 Ok(())
@@ -57,7 +59,8 @@ impl ClientSession {
             // RFC 5321 3.2: a server that does not know EHLO is old, not broken. LMTP has no HELO.
             Await::Ehlo if reply.code / 100 == 5 && !self.config.lmtp => self.say_hello(b"HELO ", Await::Helo),
             Await::Ehlo | Await::Helo if success => {
-                self.caps = Caps::parse(reply, awaited == Await::Ehlo);
+                self.offered = Caps::parse(reply, awaited == Await::Ehlo);
+                self.caps = self.offered.without(self.withheld);
                 self.phase = Phase::Ready;
                 self.events.push_back(ClientEvent::Ready(self.caps.clone()));
             }
@@ -78,15 +81,17 @@ impl ClientSession {
     }
 
     fn mail_reply(&mut self, reply: ReplyView<'_>) -> Result<(), ClientError> {
+        let reset_refused = std::mem::take(&mut self.reset_refused);
         match reply.code / 100 {
             2 => {}
             3 => return Err(self.unexpected(Await::Mail, reply)),
+            5 if reset_refused => return Err(self.unexpected(Await::Mail, reply)),
             _ => {
                 let reply = self.keep(reply);
-                if let Some(transaction) = self.transactions.front_mut() {
-                    transaction.decide_rest(&reply, Stage::Mail);
-                }
-                if !self.pipelines() {
+                let Some(transaction) = self.transactions.front_mut() else { return Ok(()) };
+                let blames = blamed_at_mail(&reply, transaction.mail_uses);
+                transaction.decide_blaming(&reply, Stage::Mail, blames);
+                if !transaction.pipelined {
                     // The recipients were never sent.
                     self.held_at = self.held.len();
                     self.awaited.clear();
@@ -144,7 +149,9 @@ impl ClientSession {
         if refused {
             let reply = self.keep(reply);
             if let Some(transaction) = self.transactions.front_mut() {
-                transaction.decide_rest(&reply, Stage::Data);
+                let early = transaction.flow == Flow::DataNow && reply.refuses_sequence();
+                let blames = if early { Extensions::PIPELINING } else { Extensions::NONE };
+                transaction.decide_blaming(&reply, Stage::Data, blames);
             }
             self.finish_front();
             return Ok(());
@@ -166,17 +173,24 @@ impl ClientSession {
         if reply.code / 100 == 3 || (open && reply.code / 100 == 2) {
             return Err(self.unexpected(Await::Content, reply));
         }
-        if open && transaction.flow != Flow::ChunkNow {
-            let reply = self.keep(reply);
-            if let Some(transaction) = self.transactions.front_mut() {
-                transaction.decide_rest(&reply, Stage::Final);
+        let reply = self.keep(reply);
+        let Some(transaction) = self.transactions.front_mut() else { return Ok(()) };
+        let is_chunk = transaction.flow.is_chunk();
+        if is_chunk && reply.refuses_command() && transaction.accepted > 0 && !transaction.has_answers() {
+            if !self.knows_bdat {
+                // Whoever does not know BDAT reads on in its content.
+                return Err(ClientError::ChunkingRefused(reply));
             }
+            // This one knows it, and may have taken the transactions behind: their replies count.
+            if !self.config.lmtp {
+                transaction.decide_blaming(&reply, Stage::Final, Extensions::CHUNKING);
+            }
+        }
+        if open && transaction.flow != Flow::ChunkNow {
+            transaction.decide_rest(&reply, Stage::Final);
             return Err(ClientError::RefusedInBody(reply));
         }
-        let reply = self.keep(reply);
-        let lmtp = self.config.lmtp;
-        let Some(transaction) = self.transactions.front_mut() else { return Ok(()) };
-        if lmtp && transaction.accepted > 0 {
+        if self.config.lmtp && transaction.accepted > 0 {
             transaction.lmtp_final(reply);
             if transaction.accepted > 0 {
                 return Ok(());
@@ -196,4 +210,23 @@ impl ClientSession {
     fn unexpected(&mut self, awaited: Await, reply: ReplyView<'_>) -> ClientError {
         ClientError::Unexpected { to: awaited.name(), reply: self.keep(reply) }
     }
+}
+
+/// What a refusal of MAIL may be about, of the extensions that it made use of: those that the text names, or any.
+fn blamed_at_mail(reply: &ParsedReply, uses: Extensions) -> Extensions {
+    const NAMES: [(&str, Extensions); 6] = [
+        ("SIZE", Extensions::SIZE),
+        ("BODY", Extensions::EIGHT_BIT_MIME),
+        ("8BITMIME", Extensions::EIGHT_BIT_MIME),
+        ("SMTPUTF8", Extensions::SMTPUTF8),
+        ("RET", Extensions::DSN),
+        ("ENVID", Extensions::DSN),
+    ];
+    if !reply.refuses_parameter() {
+        return Extensions::NONE;
+    }
+    let words = || reply.text.split(|c: char| !c.is_ascii_alphanumeric());
+    let is_named = |name: &str| words().any(|word| word.eq_ignore_ascii_case(name));
+    let named = NAMES.iter().filter(|(name, _)| is_named(name)).fold(Extensions::NONE, |all, (_, one)| all.and(*one));
+    if named.any_of(uses) { uses.without(uses.without(named)) } else { uses }
 }

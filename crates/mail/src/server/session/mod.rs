@@ -14,6 +14,7 @@ use memchr::memchr;
 
 use super::body::Incoming;
 use super::command::Command;
+use super::dots::Dots;
 use super::input::Input;
 use super::timer::Timer;
 use super::{MailFrom, RcptTo, Refusal, ServerConfig, Step, ehlo, replies};
@@ -24,6 +25,12 @@ mod transfer;
 
 /// The reply code behind which a server closes (RFC 5321 section 3.8).
 const CLOSING_CODE: u16 = 421;
+/// Output over this size is written before more is answered.
+pub const OUTPUT_BYTES_MAX: usize = 4 * 1024;
+/// Capacity of the output that an idle session may keep: the replies of an ordinary session.
+const OUTPUT_IDLE_BYTES_MAX: usize = 1024;
+/// A chunk of BDAT under this size, unless it is the last, counts as an unproductive command.
+const CHUNK_BYTES_MIN: u64 = 1024;
 /// Refusals noted between two looks.
 const REFUSALS_MAX: usize = 64;
 
@@ -47,6 +54,9 @@ pub struct ServerSession {
     /// The command line is over its limit: the rest of it is dropped.
     overlong: bool,
     errors: u32,
+    /// Of a client that is not trusted, since the last message: commands that led nowhere, recipients that were taken.
+    unproductive: u32,
+    recipients_seen: u32,
     /// Refusals given since they were taken last, for whoever counts them.
     refusals: Vec<(u16, Option<Enhanced>)>,
 }
@@ -117,6 +127,8 @@ impl ServerSession {
             incoming: None,
             overlong: false,
             errors: 0,
+            unproductive: 0,
+            recipients_seen: 0,
             refusals: Vec::new(),
         }
     }
@@ -128,9 +140,46 @@ impl ServerSession {
         }
     }
 
-    /// What to write to the client; the shell clears it when it is written.
+    /// What to write to the client; [`ServerSession::sent`] once it is written.
     pub fn output(&mut self) -> &mut Vec<u8> {
         &mut self.output
+    }
+
+    /// All output was written.
+    pub fn sent(&mut self) {
+        self.output.clear();
+        self.output.shrink_to(OUTPUT_IDLE_BYTES_MAX);
+    }
+
+    /// While octets of a body are awaited: the memory that is held for it.
+    pub fn body_bytes(&self) -> Option<usize> {
+        let incoming = self.incoming.as_ref().filter(|incoming| incoming.dropped().is_none())?;
+        matches!(self.state, State::Data | State::Chunk { .. }).then(|| incoming.held_bytes())
+    }
+
+    /// The shell cannot take more of the body that it let in: it is dropped, and the client gets this reply at its end. The
+    /// transaction is closed here; the shell forgets it by itself. Octets of the body so far.
+    pub fn refuse_body(&mut self, reply: Reply) -> u64 {
+        self.open = false;
+        let size = self.incoming.as_ref().map_or(0, |incoming| incoming.size());
+        match &mut self.state {
+            State::Chunk { left, .. } => {
+                self.state = State::Swallow { left: *left, reply };
+                self.incoming = None;
+            }
+            State::Data => {
+                if let Some(incoming) = &mut self.incoming {
+                    incoming.drop_for(reply);
+                }
+            }
+            _ => debug_assert!(false, "no body comes in"),
+        }
+        size
+    }
+
+    /// Others wait for the connection: a client that is not trusted has little time for what is awaited now.
+    pub fn hurry(&mut self) {
+        self.timer.hurry();
     }
 
     /// The name that the client gave in HELO or EHLO: letters, digits and `-._:[]` only. Empty before that.
@@ -153,6 +202,11 @@ impl ServerSession {
         self.timer.deadline(self.open)
     }
 
+    /// When the client must have read what is to be written now.
+    pub fn write_deadline(&self, now: Ms) -> Ms {
+        self.timer.write_deadline(&self.config, self.open, now)
+    }
+
     /// The deadline has passed: says so and closes.
     pub fn timed_out(&mut self) {
         self.hang(&replies::TIMED_OUT);
@@ -160,14 +214,20 @@ impl ServerSession {
 
     /// What to do next.
     pub fn step(&mut self, now: Ms) -> Step {
+        self.timer.resume(now);
         loop {
+            if self.output.len() >= OUTPUT_BYTES_MAX && self.state != State::Closed {
+                return Step::Flush;
+            }
             let step = match &mut self.state {
                 State::Command => self.line(),
                 State::Data => self.data(),
                 State::DataEnd => self.end(),
                 State::Broken => {
+                    let size = self.incoming.as_ref().map_or(0, |incoming| incoming.size());
+                    let was_open = self.open;
                     self.hang(&replies::BARE_LINE_END);
-                    None
+                    was_open.then_some(Step::Refused { reply: replies::BARE_LINE_END, size })
                 }
                 State::Chunk { .. } => self.chunk(),
                 State::Swallow { .. } => self.swallow(),
@@ -187,10 +247,11 @@ impl ServerSession {
             match step {
                 Some(Step::NeedInput) => {
                     let in_body = matches!(self.state, State::Data | State::Chunk { .. } | State::Swallow { .. });
-                    if !in_body {
+                    // A body at full speed uses the buffer again at once; whoever else trickles must not keep it.
+                    if !in_body || !self.trusted {
                         self.input.rest_now();
                     }
-                    self.timer.wait(&self.config, in_body, now);
+                    self.timer.wait(&self.config, in_body, in_body || self.incoming.is_some(), now);
                     return Step::NeedInput;
                 }
                 Some(step) => return step,
@@ -213,7 +274,14 @@ impl ServerSession {
                 self.smtputf8 = smtputf8;
                 self.recipients = 0;
             }
-            Question::Rcpt => self.recipients += u32::from(accepted),
+            Question::Rcpt if accepted => {
+                self.recipients += 1;
+                self.recipients_seen = self.recipients_seen.saturating_add(1);
+                if self.recipients_seen <= self.config.recipients_max {
+                    self.unproductive = self.unproductive.saturating_sub(1);
+                }
+            }
+            Question::Rcpt => {}
             Question::Data => self.state = State::Refused { chunk: None },
             Question::Chunk { size, .. } => {
                 // The chunk comes whatever we say; its reply comes behind it.
@@ -223,7 +291,7 @@ impl ServerSession {
             Question::End => {
                 self.open = false;
                 if accepted {
-                    self.errors = 0;
+                    (self.errors, self.unproductive, self.recipients_seen) = (0, 0, 0);
                 }
             }
         }
@@ -232,19 +300,20 @@ impl ServerSession {
 
     /// Lets the body come in. `prefix` is put before it, uncounted; its buffer is used for the first piece.
     pub fn begin_data(&mut self, prefix: Vec<u8>) {
-        self.state = match self.state {
+        let (state, dots) = match self.state {
             State::Asked(Question::Data) => {
                 replies::GO_AHEAD.write_to(&mut self.output);
-                State::Data
+                (State::Data, Dots::stuffed())
             }
-            State::Asked(Question::Chunk { size, last }) => State::Chunk { size, left: size, last },
+            State::Asked(Question::Chunk { size, last }) => (State::Chunk { size, left: size, last }, Dots::plain()),
             _ => {
                 debug_assert!(false, "no data was asked for");
                 return;
             }
         };
-        self.timer.restart();
-        self.incoming = Some(Box::new(Incoming::new(prefix)));
+        self.state = state;
+        self.timer.body(&self.config);
+        self.incoming = Some(Box::new(Incoming::new(prefix, dots)));
     }
 
     /// Takes one command line, if it has come.
@@ -269,6 +338,11 @@ impl ServerSession {
             None => Err(replies::LINE_END.into()),
         };
         self.input.consume(end + 1);
+        self.unproductive += u32::from(!self.trusted && !matches!(request, Err(Refusal::Hang(_))));
+        if self.unproductive > self.config.unproductive_max {
+            self.hang(&replies::TOO_MANY_COMMANDS);
+            return None;
+        }
         match request {
             Ok(request) => self.act(request),
             Err(Refusal::GoOn(reply)) => self.error(&reply),
@@ -294,9 +368,15 @@ impl ServerSession {
             Command::Rcpt(_) if !self.trusted && self.recipients >= self.config.recipients_max => {
                 replies::TOO_MANY_RECIPIENTS
             }
-            Command::Mail(argument) => return Ok(Request::Mail(MailFrom::parse(argument, self.config.size_max)?)),
+            Command::Mail(argument) => {
+                let mail = MailFrom::parse(argument, self.config.size_max)?;
+                let asks = mail.ret.is_some() || mail.envid.is_some();
+                return if asks && !self.trusted { Err(replies::NO_DSN.into()) } else { Ok(Request::Mail(mail)) };
+            }
             Command::Rcpt(argument) => {
-                return Ok(Request::Rcpt(RcptTo::parse(argument, self.smtputf8, &self.config.hostname)?));
+                let rcpt = RcptTo::parse(argument, self.smtputf8, &self.config.hostname)?;
+                let asks = rcpt.notify.is_some() || rcpt.orcpt.is_some();
+                return if asks && !self.trusted { Err(replies::NO_DSN.into()) } else { Ok(Request::Rcpt(rcpt)) };
             }
             Command::Helo(name) => return Ok(Request::Helo { name: name.into(), esmtp: false }),
             Command::Ehlo(name) => return Ok(Request::Helo { name: name.into(), esmtp: true }),
@@ -323,8 +403,11 @@ impl ServerSession {
             }
             Request::Helo { name, esmtp } => {
                 (self.helo, self.esmtp) = (Some(name), esmtp);
-                let write = if esmtp { ehlo::write_ehlo } else { ehlo::write_helo };
-                write(&self.config, &mut self.output);
+                if esmtp {
+                    ehlo::write_ehlo(&self.config, self.trusted, &mut self.output);
+                } else {
+                    ehlo::write_helo(&self.config, &mut self.output);
+                }
                 self.timer.restart();
                 self.reset()
             }

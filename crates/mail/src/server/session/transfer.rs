@@ -2,7 +2,7 @@
 
 use super::super::dots::Found;
 use super::super::{Step, replies};
-use super::{Question, ServerSession, State};
+use super::{CHUNK_BYTES_MIN, Question, ServerSession, State};
 use crate::reply::Reply;
 
 impl ServerSession {
@@ -35,8 +35,12 @@ impl ServerSession {
         };
         self.timer.restart();
         if let Some(reply) = refused {
+            self.timer.body(&self.config);
             self.state = State::Swallow { left: size, reply };
             return None;
+        }
+        if size >= CHUNK_BYTES_MIN {
+            self.unproductive = self.unproductive.saturating_sub(1);
         }
         if self.incoming.is_some() {
             self.state = State::Chunk { size, left: size, last };
@@ -58,7 +62,7 @@ impl ServerSession {
         }
         let (taken, found) = incoming.data(&self.config, rest);
         self.input.consume(taken.count);
-        self.timer.progress(taken.count);
+        self.timer.progress(&self.config, taken.count);
         match found {
             Found::More => {}
             Found::End => self.state = State::DataEnd,
@@ -66,8 +70,7 @@ impl ServerSession {
         }
         if taken.dropped {
             // The shell forgets it now; the client hears of it at the end.
-            self.open = false;
-            return Some(Step::Reset);
+            return self.refused();
         }
         None
     }
@@ -99,11 +102,13 @@ impl ServerSession {
         *left -= taken.count as u64;
         let left = *left;
         self.input.consume(taken.count);
-        self.timer.progress(taken.count);
+        self.timer.progress(&self.config, taken.count);
         if taken.dropped {
             let reply = incoming.dropped().cloned().unwrap_or(replies::TOO_BIG);
+            let step = self.refused();
+            self.incoming = None;
             self.state = State::Swallow { left, reply };
-            return self.reset();
+            return step;
         }
         None
     }
@@ -125,13 +130,14 @@ impl ServerSession {
         let count = available.min(usize::try_from(*left).unwrap_or(usize::MAX));
         *left -= count as u64;
         self.input.consume(count);
-        self.timer.progress(count);
+        self.timer.progress(&self.config, count);
         None
     }
 
     /// The body has ended.
     pub(super) fn end(&mut self) -> Option<Step> {
         let Some(incoming) = self.incoming.take() else { return self.lost() };
+        let size = incoming.size();
         match incoming.end() {
             Ok(end) => {
                 self.state = State::Asked(Question::End);
@@ -139,10 +145,18 @@ impl ServerSession {
             }
             Err(reply) => {
                 self.state = State::Command;
+                let was_open = std::mem::take(&mut self.open);
                 self.say(&reply, !self.trusted);
-                self.reset()
+                was_open.then_some(Step::Refused { reply, size })
             }
         }
+    }
+
+    /// The body was dropped just now: whoever has the transaction forgets it.
+    fn refused(&mut self) -> Option<Step> {
+        let incoming = self.incoming.as_ref()?;
+        let (reply, size) = (incoming.dropped().cloned()?, incoming.size());
+        std::mem::take(&mut self.open).then_some(Step::Refused { reply, size })
     }
 
     /// A body is awaited, but there is none: the states above never lead here. Ends the session rather than the process.

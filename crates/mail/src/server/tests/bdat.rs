@@ -82,13 +82,14 @@ fn chunks_over_the_limit_are_552() {
 }
 
 #[test]
-fn a_bare_cr_or_lf_is_not_taken_but_framing_holds() {
-    for bad in [&b"a\nb\r\n"[..], b"a\rbb\r\n", b"\n12345", b"abcde\r", b"\r\r\n123"] {
+fn what_data_would_refuse_is_not_taken_but_framing_holds() {
+    let dots: [&[u8]; 4] = [b"\0.\r\n", b".\0\r\n", b"a\r\n\0.\0\r\n", b"..\r\n\0\0.b\r\n"];
+    for bad in [&b"a\nb\r\n"[..], b"a\rbb\r\n", b"\n12345", b"abcde\r", b"\r\r\n123"].into_iter().chain(dots) {
         for part_bytes in 1..=bad.len() {
             let mut run = Run::with_recipient();
             run.take();
             run.send(format!("BDAT {} LAST\r\n", bad.len()).as_bytes()).send_in(bad, part_bytes).send(b"NOOP\r\n");
-            assert_eq!((run.codes(), run.bodies().len(), run.resets()), (vec![550, 250], 0, 1), "{bad:?}");
+            assert_eq!((run.codes(), run.bodies().len(), run.resets()), (vec![554, 250], 0, 1), "{bad:?}");
         }
     }
     // A line end may be cut by chunks.

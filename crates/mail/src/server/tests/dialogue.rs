@@ -6,14 +6,20 @@ use crate::server::{Body, Notify, Ret};
 
 #[test]
 fn offers_what_it_has_and_single_lines_else() {
+    for (trusted, dsn) in [(true, "250-DSN\r\n"), (false, "")] {
+        let mut run = Run::with(config(), trusted);
+        run.take();
+        run.send(b"EHLO client.example\r\n");
+        assert_eq!(
+            run.take(),
+            format!(
+                "250-mx.example.org\r\n250-PIPELINING\r\n250-SIZE 10000\r\n250-8BITMIME\r\n\
+                 250-ENHANCEDSTATUSCODES\r\n250-SMTPUTF8\r\n{dsn}250 CHUNKING\r\n"
+            )
+        );
+    }
     let mut run = Run::new();
-    run.take();
-    run.send(b"EHLO client.example\r\n");
-    assert_eq!(
-        run.take(),
-        "250-mx.example.org\r\n250-PIPELINING\r\n250-SIZE 10000\r\n250-8BITMIME\r\n250-ENHANCEDSTATUSCODES\r\n250-SMTPUTF8\r\n\
-         250-CHUNKING\r\n250 DSN\r\n"
-    );
+    run.send(b"EHLO client.example\r\n").take();
     assert_eq!((run.session.helo(), run.session.is_esmtp()), ("client.example", true));
     run.send(
         b"HELO old\r\nNOOP\r\nHELP\r\nVRFY joe\r\nEXPN list\r\nRSET\r\nSTARTTLS\r\nAUTH PLAIN\r\nBOGUS\r\nQUIT\r\n",
@@ -25,7 +31,7 @@ fn offers_what_it_has_and_single_lines_else() {
 
 #[test]
 fn takes_a_message() {
-    let mut run = Run::new();
+    let mut run = Run::with(config(), true);
     run.take();
     run.send(b"EHLO c\r\n");
     run.send(b"MAIL FROM:<a@X.org> SIZE=20 BODY=8BITMIME RET=HDRS ENVID=q1\r\nRCPT TO:<b@y.org> NOTIFY=NEVER ORCPT=rfc822;b@z\r\nDATA\r\n");

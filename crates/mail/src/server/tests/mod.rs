@@ -4,6 +4,7 @@ mod bad_input;
 mod bdat;
 mod deadlines;
 mod dialogue;
+mod hostile;
 mod segments;
 
 use std::sync::Arc;
@@ -18,7 +19,7 @@ const NOW: Ms = 1_000_000;
 /// A session with its shell, and all that has happened.
 struct Run {
     session: ServerSession,
-    /// All steps but `NeedInput`.
+    /// All steps but `NeedInput` and `Flush`.
     steps: Vec<Step>,
     output: Vec<u8>,
     closed: bool,
@@ -72,8 +73,10 @@ impl Run {
         loop {
             let step = self.session.step(self.now);
             self.output.append(self.session.output());
+            self.session.sent();
             match &step {
                 Step::NeedInput => return,
+                Step::Flush => continue,
                 Step::Close => {
                     self.closed = true;
                     if self.steps.last() != Some(&Step::Close) {
@@ -93,7 +96,7 @@ impl Run {
                 }
                 Step::Data => self.session.begin_data(PREFIX.to_vec()),
                 Step::EndOfData(_) => self.session.answer(Reply::fixed(250, (2, 0, 0), "Queued")),
-                Step::Piece(_) | Step::Reset => {}
+                Step::Piece(_) | Step::Reset | Step::Refused { .. } => {}
             }
             self.steps.push(step);
         }
@@ -122,7 +125,7 @@ impl Run {
         for step in &self.steps {
             match step {
                 Step::Piece(piece) => body.extend_from_slice(piece),
-                Step::Reset => body.clear(),
+                Step::Reset | Step::Refused { .. } => body.clear(),
                 Step::EndOfData(EndOfData { last, size, .. }) => {
                     body.extend_from_slice(last);
                     let body = std::mem::take(&mut body).split_off(PREFIX.len());
@@ -136,6 +139,6 @@ impl Run {
     }
 
     fn resets(&self) -> usize {
-        self.steps.iter().filter(|step| **step == Step::Reset).count()
+        self.steps.iter().filter(|step| matches!(step, Step::Reset | Step::Refused { .. })).count()
     }
 }
