@@ -123,7 +123,7 @@ impl Bench {
                     self.timed("closed", |sched, store, now| sched.closed(store, conn, &CloseReason::Normal, now));
                 }
                 Effect::GiveWay { conn } => println!("unexpected silence of {conn:?}"),
-                Effect::Delayed { .. } | Effect::FastDone { .. } => {}
+                Effect::Delayed { .. } | Effect::FastDone { .. } | Effect::ForgetLookUp { .. } => {}
                 Effect::Suspend { .. } | Effect::Coalesce { .. } => println!("unexpected: no list has rules"),
                 Effect::Bounce { no, .. } => println!("unexpected bounce of {no:?}"),
             }

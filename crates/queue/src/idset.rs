@@ -346,12 +346,23 @@ impl IdSet {
         }
     }
 
+    /// Ranges of 65,536 ids that the set may lie in.
+    fn ranges_max(&self) -> usize {
+        self.min().zip(self.max()).map_or(0, |(min, max)| ((max >> 16) - (min >> 16)) as usize + 1)
+    }
+
     /// [`IdSet::encode`] appends at most this many bytes.
     pub fn encoded_bytes_max(&self) -> usize {
         match self.slice() {
             Ok(ids) => VARINT_BYTES_MAX + ids.len() * 5,
-            Err(bits) => VARINT_BYTES_MAX + bits.serialized_size(),
+            // With runs each range has a bit more in the head.
+            Err(bits) => VARINT_BYTES_MAX + bits.serialized_size() + self.ranges_max().div_ceil(8) + 8,
         }
+    }
+
+    /// The same of whatever is left when ids are taken out: packed runs that come apart take more than they did.
+    pub fn part_bytes_max(&self) -> usize {
+        part_bytes_max(self.len(), self.ranges_max())
     }
 
     /// Appends `len * 2` and the differences of ascending ids as varints, or, for a bitmap, `bytes * 2 + 1` and the
@@ -405,6 +416,18 @@ impl IdSet {
         }
         Ok(IdSet::from_ascending(&ids[..len as usize]))
     }
+}
+
+/// What a set of at most `len` ids takes at most that lie in so many ranges of 65,536: a range takes two bytes an id or 8 KiB,
+/// whichever is less, beside its place in the bitmap's head. Few ids are varints.
+pub fn part_bytes_max(len: usize, ranges: usize) -> usize {
+    const RANGE_HEAD_BYTES: usize = 8;
+    const RANGE_BYTES_MAX: usize = 8 * 1024;
+    const HEAD_BYTES: usize = 16;
+    let ranges = ranges.min(len);
+    let bitmap = HEAD_BYTES + ranges.div_ceil(8) + ranges * RANGE_HEAD_BYTES + (2 * len).min(ranges * RANGE_BYTES_MAX);
+    let varints = len.min(SORTED_MAX) * 5;
+    VARINT_BYTES_MAX + bitmap.max(varints)
 }
 
 impl FromIterator<u32> for IdSet {

@@ -66,6 +66,9 @@ impl<'a> Envelope<'a> {
     }
 }
 
+/// Times of acceptance are kept in 56 bits.
+const ACCEPTED_MAX: Ms = (1 << 56) - 1;
+
 /// What few messages have.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 struct Extra {
@@ -165,6 +168,12 @@ impl Message {
             self.accepted_flags ^= u64::from(Flags::HELD);
         }
         changes
+    }
+
+    /// The clock that it was accepted by was `by` ms behind.
+    pub(crate) fn move_accepted(&mut self, by: i64) {
+        let accepted = self.accepted().saturating_add_signed(by).min(ACCEPTED_MAX);
+        self.accepted_flags = accepted << 8 | self.accepted_flags & 0xff;
     }
 
     /// Appends one item of a `Messages` record.

@@ -32,8 +32,8 @@ pub trait Slices {
     fn write(&mut self, record: &[u8]) -> Option<SliceRef>;
     /// What was written there before counts again; `false` if it is gone.
     fn keep(&mut self, slice: SliceRef) -> bool;
-    /// The batch takes no more.
-    fn is_full(&self) -> bool;
+    /// The batch takes no more, at least not something that may have so many bytes.
+    fn is_full(&self, next_bytes_max: usize) -> bool;
 }
 
 /// Every slice as a record, none kept, one a step.
@@ -56,7 +56,7 @@ impl Slices for Records {
         false
     }
 
-    fn is_full(&self) -> bool {
+    fn is_full(&self, _: usize) -> bool {
         !self.records.is_empty()
     }
 }

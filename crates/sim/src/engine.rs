@@ -81,6 +81,8 @@ pub struct Counts {
     pub transactions: u64,
     pub delivered: u64,
     pub failed: u64,
+    /// Delivery reports that were made.
+    pub reports: u64,
     pub cut: u64,
 }
 
@@ -259,7 +261,9 @@ impl Sim {
             Effect::Connect { conn, target, .. } => self.connect(conn, target.addr),
             Effect::Work { conn } => self.fill(conn),
             Effect::Close { conn } => self.close(conn),
-            Effect::FastDone { .. } | Effect::Delayed { .. } | Effect::Suspend { .. } => {}
+            // Every look-up here is answered.
+            Effect::ForgetLookUp { .. } | Effect::FastDone { .. } | Effect::Delayed { .. } | Effect::Suspend { .. } => {
+            }
             Effect::Coalesce { posts, ids, .. } => {
                 let ids: IdSet = ids.iter().map(|id| id.0).collect();
                 for no in posts {
@@ -273,6 +277,7 @@ impl Sim {
 
     fn bounce(&mut self, no: MessageNo, failures: &[Failure]) {
         let mut finished = false;
+        self.counts.reports += 1;
         for (expired, fate) in [(false, Fate::Bounced), (true, Fate::Expired)] {
             let ids: IdSet = failures.iter().filter(|f| f.expired == expired).map(|f| f.id.0).collect();
             self.counts.failed += ids.len() as u64;

@@ -38,6 +38,12 @@ pub enum Mood {
     TakesPerMinute(u32, u32),
     /// 421 and gone, with that chance in percent per transaction.
     Drops(u32),
+    /// 451 to the data until so long after the first try of a recipient.
+    Busy(Ms),
+    /// 452 4.2.2 at RCPT until so long after the first try of a recipient.
+    Full(Ms),
+    /// 550 at RCPT, always.
+    Unknown,
 }
 
 impl Mood {
@@ -57,7 +63,16 @@ impl Mood {
 
     /// Whether every recipient is accepted at its first attempt, as far as the host goes.
     pub fn accepts_at_once(self) -> bool {
-        !self.is_bad() && !matches!(self, Mood::Greylists(_) | Mood::TakesPerMinute(..) | Mood::Drops(_))
+        let refuses = matches!(
+            self,
+            Mood::Greylists(_)
+                | Mood::TakesPerMinute(..)
+                | Mood::Drops(_)
+                | Mood::Busy(_)
+                | Mood::Full(_)
+                | Mood::Unknown
+        );
+        !self.is_bad() && !refuses
     }
 }
 
@@ -108,6 +123,22 @@ impl Host {
     /// The time that the server works on a transaction.
     pub fn work_ms(&self, recipients: usize) -> Ms {
         self.transaction_ms + self.recipient_tenths_ms * recipients as Ms / 10
+    }
+
+    /// How long a transaction takes until its content is on its way: what has to be waited for, command by command.
+    pub fn before_ms(&self, recipients: usize) -> Ms {
+        let (rtt, count) = (self.rtt_ms, recipients as Ms);
+        match (self.pipelining, self.chunking) {
+            (true, true) => 0,
+            (true, false) => rtt,
+            (false, true) => rtt * (count + 1),
+            (false, false) => rtt * (count + 2),
+        }
+    }
+
+    /// Whether several transactions may be under way on a connection.
+    pub fn overlaps(&self) -> bool {
+        self.pipelining && self.chunking
     }
 
     /// A connection comes. `Err`: what the banner says instead of 220.
@@ -165,18 +196,16 @@ impl Host {
     }
 
     fn recipient(&mut self, i: u32, id: AddressId, ok: &Arc<str>, now: Ms) -> RcptOutcome {
-        let refusal = |code, dsn, text: &str| RcptOutcome {
-            id,
-            stage: Stage::Rcpt,
-            code,
-            dsn: Dsn::parse(dsn),
-            text: text.into(),
-        };
+        let at =
+            |stage, code, dsn, text: &str| RcptOutcome { id, stage, code, dsn: Dsn::parse(dsn), text: text.into() };
+        let refusal = |code, dsn, text: &str| at(Stage::Rcpt, code, dsn, text);
+        let mut lasts = |ms| now < *self.first_seen.entry(id).or_insert(now) + ms;
         match self.mood {
             Mood::TakesRecipients(max) if i >= max => refusal(452, "4.5.3", "too many recipients"),
-            Mood::Greylists(ms) if now < *self.first_seen.entry(id).or_insert(now) + ms => {
-                refusal(451, "4.7.1", "greylisted")
-            }
+            Mood::Greylists(ms) if lasts(ms) => refusal(451, "4.7.1", "greylisted"),
+            Mood::Full(ms) if lasts(ms) => refusal(452, "4.2.2", "mailbox full"),
+            Mood::Busy(ms) if lasts(ms) => at(Stage::Final, 451, "4.3.2", "busy"),
+            Mood::Unknown => refusal(550, "5.1.1", "no such user"),
             _ => RcptOutcome { id, stage: Stage::Final, code: 250, dsn: None, text: ok.clone() },
         }
     }

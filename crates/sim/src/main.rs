@@ -5,12 +5,17 @@ use std::process::ExitCode;
 use serde_json::{Value, json};
 use stentor_queue::sched::SchedConfig;
 use stentor_sim::scenario::day::{self, Day};
-use stentor_sim::scenario::{ablation, chart, cost, rate};
+use stentor_sim::scenario::{ablation, chart, clocks, cost, rate, robust};
 
 /// KEY=VALUE of the command line.
 struct Options(Vec<(String, String)>);
 
 impl Options {
+    /// One in so many of a world's subscribers, sites and posts: to try a scenario, not to measure with it.
+    fn part(&self) -> u32 {
+        self.number("part", 1).clamp(1, 1_000) as u32
+    }
+
     fn number(&self, key: &str, default: u64) -> u64 {
         self.0.iter().find(|(k, _)| k == key).and_then(|(_, v)| v.parse().ok()).unwrap_or(default)
     }
@@ -25,6 +30,8 @@ fn day(options: &Options) -> Value {
             day.copies = options.number("copies", 0) == 1;
             day.posts = options.number("posts", 200) as u32;
             day.pipeline = options.number("pipeline", 16) as usize;
+            day = day.part(options.part());
+            day.cfg.idle_ms = options.number("idle_ms", day.cfg.idle_ms);
             day.cfg.connections_max = options.number("connections", day.cfg.connections_max as u64) as usize;
             day.cfg.slow_connections_max = day.cfg.connections_max / 2;
             let strategies = &mut day.cfg.strategies;
@@ -45,10 +52,18 @@ fn main() -> ExitCode {
     let options = Options(options);
     let answer = match name.as_str() {
         "day" => day(&options),
-        "chart" => chart::run(&Day::new(options.number("seed", 1))),
-        "ablation" => ablation::run(options.number("seed", 1), options.number("seeds", 4)),
-        "million" => cost::million(options.number("seed", 1), options.number("rounds", 3) as usize),
-        "growth" => cost::growth(options.number("seed", 1), options.number("rounds", 3) as usize),
+        "chart" => chart::run(&Day::new(options.number("seed", 1)).part(options.part())),
+        "ablation" => ablation::run(options.number("seed", 1), options.number("seeds", 4), options.part()),
+        "clocks" => clocks::run(options.number("seed", 1)),
+        "million" => cost::million(options.number("seed", 1), options.number("rounds", 3) as usize, options.part()),
+        "growth" => cost::growth(options.number("seed", 1), options.number("rounds", 3) as usize, options.part()),
+        "robust" => match robust::run(options.number("seed", 0), options.number("seeds", 100_000)) {
+            Ok(seen) => seen,
+            Err(fault) => {
+                eprintln!("{fault}");
+                return ExitCode::FAILURE;
+            }
+        },
         "rate" => {
             let first = options.number("seed", 1);
             let seeds = first..first + options.number("seeds", 1);
@@ -56,7 +71,7 @@ fn main() -> ExitCode {
             Value::Array(seeds.map(one).collect())
         }
         _ => {
-            eprintln!("usage: stentor-sim day|chart|ablation|million|growth|rate [KEY=VALUE...]");
+            eprintln!("usage: stentor-sim day|chart|clocks|ablation|million|growth|rate|robust [KEY=VALUE...]");
             return ExitCode::from(2);
         }
     };

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use stentor_queue::event::Fate;
 use stentor_queue::ids::{ConnId, Ms};
 use stentor_queue::idset::IdSet;
-use stentor_queue::sched::{CloseReason, RcptOutcome, Scheduler, Stage, Work};
+use stentor_queue::sched::{CloseReason, NoSession, RcptOutcome, Scheduler, Stage, Work};
 
 use crate::engine::{Ev, Sim};
 use crate::host::Mood;
@@ -79,7 +79,12 @@ impl Sim {
     pub(crate) fn refused(&mut self, conn: ConnId, why: &str) {
         if self.remove(conn).is_some() {
             self.counts.connect_failures += 1;
-            self.call("connect_failed", |sched, store, now| sched.connect_failed(store, conn, why, now));
+            let cause = match why.get(..3) {
+                Some("421") => NoSession::Reply { code: 421, dsn: None },
+                Some("Con") if why.ends_with("refused") => NoSession::Unreachable,
+                _ => NoSession::Failed,
+            };
+            self.call("connect_failed", |sched, store, now| sched.connect_failed(store, conn, cause, why, now));
         }
     }
 
@@ -96,7 +101,7 @@ impl Sim {
             let pipelines_max = self.pipelines;
             let Some(wire) = self.wires.get(&conn).filter(|wire| wire.ready && !wire.must_close) else { return };
             let host = &self.net.hosts[wire.host];
-            let max = if host.pipelining && host.chunking { pipelines_max } else { 1 };
+            let max = if host.overlaps() { pipelines_max } else { 1 };
             if wire.open.len() >= max {
                 return;
             }
@@ -131,12 +136,7 @@ impl Sim {
             _ => host.work_ms(work.ids.len()),
         };
         // The content arrives half a round trip after the last one that had to be waited for.
-        let before = match (host.pipelining, host.chunking) {
-            (true, true) => 0,
-            (true, false) => rtt,
-            (false, true) => rtt * (count + 1),
-            (false, false) => rtt * (count + 2),
-        };
+        let before = host.before_ms(work.ids.len());
         let (now, mut signs) = (self.now, Vec::new());
         let arrives = now + before + rtt / 2;
         wire.server_free = wire.server_free.max(arrives) + answers;
@@ -189,8 +189,7 @@ impl Sim {
     }
 
     fn end(&mut self, conn: ConnId, work: &Work, outcomes: &[RcptOutcome]) {
-        let taken = |o: &&RcptOutcome| o.stage == Stage::Final && (200..300).contains(&o.code);
-        let delivered: IdSet = outcomes.iter().filter(taken).map(|o| o.id.0).collect();
+        let delivered: IdSet = outcomes.iter().filter(|o| o.is_delivered()).map(|o| o.id.0).collect();
         if !delivered.is_empty() {
             self.delivered(work.no, &delivered);
         }
@@ -223,7 +222,7 @@ impl Sim {
         // Small content is out with its transaction where several may be under way; a host that never answers MAIL
         // keeps DATA from being sent otherwise.
         let host = &self.net.hosts[wire.host];
-        let is_out = !wire.open.is_empty() && (host.pipelining && host.chunking || host.mood == Mood::NoFinal);
+        let is_out = !wire.open.is_empty() && (host.overlaps() || host.mood == Mood::NoFinal);
         if is_out {
             self.call("stays", |sched, _, now| sched.stays(conn, now));
         } else {

@@ -156,3 +156,30 @@ fn a_rate_limit_is_found_and_kept_to() {
     let (hour, refused) = (run["hours"][1].as_f64(), run["refused_share"].as_f64());
     assert!(hour >= Some(0.95) && hour <= Some(1.0) && refused < Some(0.02), "{run}");
 }
+
+/// Each of a site's hosts takes one connection and has no PIPELINING: a burst goes over all of them, since a host that
+/// takes no further connection says nothing about the others.
+#[test]
+fn a_full_host_does_not_keep_a_burst_from_the_others() {
+    const POSTS: usize = 12;
+    let mut net = Net::default();
+    for _ in 0..3 {
+        let mut host = Host::new(Mood::TakesConnections(1), RTT);
+        (host.pipelining, host.chunking) = (false, false);
+        net.hosts.push(host);
+    }
+    net.add(vec![0, 1, 2], true, LOOK_UP);
+    let mut sim = Sim::new(net, SchedConfig::default(), 1);
+    for n in 0..POSTS {
+        post(&mut sim, n as Ms, &[0], 1, Class::Bulk, Some("l"));
+    }
+    sim.run_until(START + 120_000);
+    let taken: Vec<u64> = sim.net.hosts.iter().map(|host| host.messages).collect();
+    assert!(taken.iter().all(|messages| *messages >= 2), "{taken:?}");
+    // Four round trips each; over one connection it were 48 and more.
+    let worst = (0..POSTS).map(|n| last(&sim, n)).max();
+    assert!(worst <= Some(30 * RTT), "{worst:?}");
+    // Nobody is pestered: a host that has said that it is full is not asked again for a minute.
+    let refused: u64 = sim.net.hosts.iter().map(|host| host.refused).sum();
+    assert!(refused <= 2 * 3, "{refused}");
+}

@@ -2,7 +2,8 @@
 //!
 //! Promise: an id's text and domain never change while it is interned; `text` is a slice of the arena, never built.
 //! About 55 bytes per address at a million (20 of them text), in chunks, so that growth copies nothing. Texts come
-//! canonical from `stentor_mail` (domain folded); the book compares bytes.
+//! canonical from `stentor_mail` (domain folded); the book compares bytes. The few with capitals are also found by their
+//! lower-case form (`spellings`), of which the first 16 of an address are remembered.
 //!
 //! States of an id:
 //!
@@ -23,6 +24,7 @@
 
 mod arena;
 mod history;
+mod spelling;
 
 use std::hash::BuildHasher;
 use std::ops::Range;
@@ -35,6 +37,7 @@ use crate::slices::{Pages, Paging, SliceRef};
 use crate::store::index::Index;
 use arena::{Arena, Chunked};
 pub use history::{LastOutcome, MailboxHistory, SLOT_MS, SiteAttempt, SiteHistory, slot};
+use spelling::Spellings;
 
 /// Where an address lies, and its history. `domain == NOWHERE` marks an unused id.
 #[derive(Clone, Copy, Debug)]
@@ -66,6 +69,7 @@ pub struct AddressBook {
     arena: Arena,
     entries: Chunked<Entry>,
     by_text: Index,
+    spellings: Spellings,
     domains: Chunked<Domain>,
     by_name: Index,
     /// Ids that may be given out again.
@@ -107,6 +111,7 @@ impl AddressBook {
             arena: Arena::default(),
             entries: Chunked::default(),
             by_text: Index::default(),
+            spellings: Spellings::default(),
             domains: Chunked::default(),
             by_name: Index::default(),
             free: Vec::new(),
@@ -239,6 +244,18 @@ impl AddressBook {
 
     pub fn lookup(&self, text: &str) -> Option<AddressId> {
         self.find(self.hasher.hash_one(text), text).map(AddressId)
+    }
+
+    /// Addresses that differ from `text` in the case of ASCII letters alone, at most 16; of them `text` itself only if it has
+    /// capitals. One look-up, however many addresses there are.
+    pub fn spellings(&self, text: &str) -> impl Iterator<Item = AddressId> {
+        self.spellings
+            .of(self.folded_hash(text), |id| self.text(AddressId(id)).eq_ignore_ascii_case(text))
+            .map(AddressId)
+    }
+
+    fn folded_hash(&self, text: &str) -> u64 {
+        self.hasher.hash_one(text.to_ascii_lowercase())
     }
 
     /// The address; empty for an id that is not interned.
@@ -478,7 +495,7 @@ impl AddressBook {
     pub fn heap_bytes(&self) -> usize {
         let domains = (0..self.domains.len()).filter_map(|i| self.domains.get(i));
         let domains: usize = domains.map(|domain| domain.name.len() + domain.ids.heap_bytes()).sum();
-        let indices = self.by_text.heap_bytes() + self.by_name.heap_bytes();
+        let indices = self.by_text.heap_bytes() + self.by_name.heap_bytes() + self.spellings.heap_bytes();
         let pages = self.address_pages.heap_bytes() + self.site_pages.heap_bytes();
         self.arena.heap_bytes() + self.entries.heap_bytes() + self.domains.heap_bytes() + domains + indices + pages
     }
@@ -506,6 +523,9 @@ impl AddressBook {
             Some(entry) => hasher.hash_one(arena.text(entry.at)),
             None => 0,
         });
+        if spelling::has_capitals(text) {
+            self.spellings.insert(self.folded_hash(text), id);
+        }
     }
 
     fn vacate(&mut self, id: AddressId) -> bool {
@@ -513,6 +533,9 @@ impl AddressBook {
         self.address_pages.changed((id.0 >> self.page_shift) as usize);
         let hash = self.hasher.hash_one(self.text(id));
         self.by_text.remove(hash, id.0);
+        if spelling::has_capitals(self.text(id)) {
+            self.spellings.remove(self.folded_hash(self.text(id)), id.0);
+        }
         if let Some(entry) = self.domains.get_mut(domain.0 as usize) {
             entry.ids.remove(id.0);
             if entry.ids.is_empty() {

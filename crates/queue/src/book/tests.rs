@@ -31,6 +31,50 @@ fn an_address_has_one_id_and_a_domain() {
 }
 
 #[test]
+fn an_address_is_found_in_another_case_until_it_is_forgotten() {
+    let mut book = AddressBook::new();
+    let (anna, _) = book.intern("Anna.B@example.org").unwrap();
+    let (other, _) = book.intern("ANNA.b@example.org").unwrap();
+    book.intern("anna.b@example.org").unwrap();
+    let found = |book: &AddressBook, text: &str| book.spellings(text).collect::<Vec<_>>();
+    assert_eq!(found(&book, "anna.b@example.org"), [anna, other], "what has no capitals is found by its text");
+    assert_eq!(found(&book, "aNNa.B@example.org"), [anna, other]);
+    assert_eq!(found(&book, "anna.c@example.org"), []);
+    book.forget(anna);
+    assert_eq!(found(&book, "anna.b@example.org"), [other]);
+    book.forget(other);
+    assert_eq!((found(&book, "anna.b@example.org"), book.spellings.heap_bytes() > 0), (vec![], true));
+}
+
+/// The number of texts looked at is the cost: the same among ten addresses of a domain and among very many.
+#[test]
+fn a_look_up_in_another_case_does_not_depend_on_how_many_there_are() {
+    for addresses in [10, 200_000] {
+        let mut book = AddressBook::new();
+        for n in 0..addresses {
+            book.intern(&format!("Reader{n}@example.org")).unwrap();
+        }
+        let looked_at = |text: &str| {
+            let seen = std::cell::Cell::new(0);
+            let found = book.spellings.of(book.folded_hash(text), |id| {
+                seen.set(seen.get() + 1);
+                book.text(AddressId(id)).eq_ignore_ascii_case(text)
+            });
+            (found.count(), seen.get())
+        };
+        assert_eq!(looked_at("reader7@example.org"), (1, 1), "{addresses}");
+        assert_eq!(looked_at("stranger@example.org"), (0, 0), "{addresses}");
+    }
+    // Nor on how many spellings somebody has made of one.
+    let mut book = AddressBook::new();
+    for n in 0..1u32 << 10 {
+        let text: String = (0..10).map(|bit| if n >> bit & 1 == 1 { 'A' } else { 'a' }).collect();
+        book.intern(&format!("{text}@example.org")).unwrap();
+    }
+    assert_eq!(book.spellings("aaaaaaaaaa@example.org").count(), spelling::SPELLINGS_MAX);
+}
+
+#[test]
 fn a_forgotten_id_is_given_out_again() {
     let mut book = AddressBook::new();
     book.intern("a@x").unwrap();

@@ -8,6 +8,7 @@
 //! Encoding borrows and appends: no record needs a value built for it.
 
 mod accept;
+mod bounds;
 pub mod codec;
 
 use crate::book::{MailboxHistory, SiteHistory};
@@ -15,6 +16,10 @@ use crate::ids::{AddressId, MessageId, Ms};
 use crate::idset::IdSet;
 pub use accept::{Accept, Class, MessageIdAt, RcptParams, Ret, encode_accept};
 pub(crate) use accept::{Flags, Head, encode_head, encode_params};
+pub use bounds::{
+    AcceptParts, accept_bytes_max, hold_bytes_max, ids_bytes_max, intern_bytes_max, list_bytes_max, outcome_bytes_max,
+    suspend_bytes_max, verb_bytes_max,
+};
 use codec::{Reader, put_bytes, put_option, put_varint, put_zigzag};
 
 /// Why a record cannot be read. The journal's checksum held, so this is another version's or a defect of ours.
@@ -53,6 +58,8 @@ mod kind {
     /// Both since version 2.
     pub const MAILBOXES: u8 = 0x80;
     pub const SITES: u8 = 0x81;
+    /// A reader that skips it has the times as they were given.
+    pub const CLOCK_MOVED: u8 = 0x82;
 }
 
 /// 2020-01-01T00:00:00Z in Unix seconds: outcomes are timed relative to the second in their message's id.
@@ -195,6 +202,9 @@ pub enum Event<'a> {
     Sites(Vec<(&'a str, SiteHistory)>),
     /// Part of a checkpoint: addresses with their ids, and what the past says of their mailboxes.
     Addresses(Vec<(AddressId, &'a str, MailboxHistory)>),
+    /// The system's clock was set: messages with this id and later ones that are known here were accepted by a clock that
+    /// was `by` ms behind.
+    ClockMoved { since: MessageId, by: i64 },
     /// A kind of a newer version that may be skipped.
     Skipped(u8),
 }
@@ -245,6 +255,7 @@ impl<'a> Event<'a> {
                     next = put_address(buf, next, *id, text.as_bytes(), *history);
                 }
             }
+            Event::ClockMoved { since, by } => encode_clock_moved(buf, *since, *by),
             Event::Skipped(kind) => buf.push(*kind),
         }
     }
@@ -272,6 +283,7 @@ impl<'a> Event<'a> {
             kind::MAILBOXES => Event::Mailboxes(decode_mailboxes(r)?),
             kind::SITES => Event::Sites(decode_sites(r)?),
             kind::ADDRESSES => Event::Addresses(decode_addresses(r)?),
+            kind::CLOCK_MOVED => Event::ClockMoved { since: MessageId(r.varint()?), by: r.zigzag()? },
             code => match FATES.get(usize::from(code.wrapping_sub(kind::OUTCOME))) {
                 Some(fate) => decode_outcome(r, *fate)?,
                 None if code >= kind::SKIPPABLE => Event::Skipped(code),
@@ -442,6 +454,13 @@ pub fn encode_hold(buf: &mut Vec<u8>, held: bool, messages: impl ExactSizeIterat
 pub fn encode_suspend(buf: &mut Vec<u8>, suspended: bool, what: &str) {
     buf.push(if suspended { kind::SUSPENDED } else { kind::RESUMED });
     put_bytes(buf, what.as_bytes());
+}
+
+/// Appends a `ClockMoved` record.
+pub fn encode_clock_moved(buf: &mut Vec<u8>, since: MessageId, by: i64) {
+    buf.push(kind::CLOCK_MOVED);
+    put_varint(buf, since.0);
+    put_zigzag(buf, by);
 }
 
 fn decode_held(r: &mut Reader<'_>) -> Result<Vec<MessageId>, EventError> {

@@ -7,6 +7,7 @@
 
 use smallvec::SmallVec;
 
+use super::charges::RETURNS_MAX;
 use super::flows::FlowNo;
 use super::reasons::{ReasonNo, Reply};
 use super::tables::Parts;
@@ -48,6 +49,8 @@ struct Hold {
     key: HoldKey,
     until: Ms,
     fails: u8,
+    /// What a message has used up by coming back without a clock (`charges`).
+    returns: u8,
     reason: ReasonNo,
     /// Messages kept back, by flow, with the flow's class.
     waiters: SmallVec<[(FlowNo, usize, IdSet); 1]>,
@@ -117,6 +120,13 @@ impl Clocks {
             // Not 0, which says that the timer has fired.
             clock.until_s = 1;
         }
+    }
+
+    /// Uses up some of a message's returns; whether none is left.
+    pub fn use_up(&mut self, slot: u32, cost: u8) -> bool {
+        let Some(Some(hold)) = self.holds.get_mut(slot as usize) else { return false };
+        hold.returns = hold.returns.saturating_add(cost).min(RETURNS_MAX);
+        hold.returns == RETURNS_MAX
     }
 
     pub fn hold_site(&self, slot: u32) -> Option<SiteId> {
@@ -299,7 +309,7 @@ impl Scheduler {
         self.release_mailbox(store, no, id, now);
     }
 
-    fn release_mailbox(&mut self, store: &Store, no: MessageNo, id: AddressId, now: Ms) {
+    pub(super) fn release_mailbox(&mut self, store: &Store, no: MessageNo, id: AddressId, now: Ms) {
         if self.clocks.mailboxes.is_empty() {
             return;
         }
@@ -390,41 +400,60 @@ impl Scheduler {
         false
     }
 
-    /// Holds a message or a sender at a site after a failure. With `first_free` the first failure sets no clock.
-    pub(super) fn hold(&mut self, site: SiteId, key: HoldKey, reply: &Reply, first_free: bool, now: Ms) {
+    /// Holds a message or a sender at a site after a failure.
+    pub(super) fn hold(&mut self, site: SiteId, key: HoldKey, reply: &Reply, now: Ms) {
+        if matches!(key, HoldKey::Message(no) if !self.messages.is_live(no)) {
+            return;
+        }
+        let slot = self.hold_slot(site, key, reply);
+        self.charge_hold(slot, now);
+    }
+
+    /// The hold, without a clock if it is new.
+    pub(super) fn hold_slot(&mut self, site: SiteId, key: HoldKey, reply: &Reply) -> u32 {
         let reason = self.reasons.keep(reply.clone());
-        let is_bulk = matches!(key, HoldKey::Message(no) if self.messages.is_bulk(no));
-        let retry = self.cfg.bulk_site_retry.filter(|_| is_bulk).unwrap_or(self.cfg.site_retry);
-        let slot = if let Some(slot) = self.clocks.hold_by_key.get(&(site, key)) {
-            *slot
-        } else {
-            let hold = Hold { site, key, until: 0, fails: 0, reason, waiters: SmallVec::new() };
-            let slot = if let Some(slot) = self.clocks.free_holds.pop() {
-                self.clocks.holds[slot as usize] = Some(hold);
-                slot
-            } else {
-                self.clocks.holds.push(Some(hold));
-                (self.clocks.holds.len() - 1) as u32
-            };
-            self.clocks.hold_by_key.insert((site, key), slot);
-            self.sites.get(site).holds += 1;
-            if let HoldKey::Message(no) = key
-                && let Some(active) = self.messages.begin(no)
-            {
-                active.extra.get_or_insert_default().held_at.push(site);
+        if let Some(slot) = self.clocks.hold_by_key.get(&(site, key)) {
+            if let Some(hold) = self.clocks.holds[*slot as usize].as_mut() {
+                hold.reason = reason;
             }
+            return *slot;
+        }
+        let hold = Hold { site, key, until: 0, fails: 0, returns: 0, reason, waiters: SmallVec::new() };
+        let slot = if let Some(slot) = self.clocks.free_holds.pop() {
+            self.clocks.holds[slot as usize] = Some(hold);
             slot
+        } else {
+            self.clocks.holds.push(Some(hold));
+            (self.clocks.holds.len() - 1) as u32
         };
+        self.clocks.hold_by_key.insert((site, key), slot);
+        self.sites.get(site).holds += 1;
+        if let HoldKey::Message(no) = key
+            && let Some(active) = self.messages.begin(no)
+        {
+            active.extra.get_or_insert_default().held_at.push(site);
+        }
+        slot
+    }
+
+    /// The hold's clock begins, longer than the last one.
+    pub(super) fn charge_hold(&mut self, slot: u32, now: Ms) {
         let Some(hold) = self.clocks.holds[slot as usize].as_mut() else { return };
-        hold.reason = reason;
         if hold.until > now {
             return; // others failed in the same way at the same time
         }
+        let is_bulk = matches!(hold.key, HoldKey::Message(no) if self.messages.is_bulk(no));
+        let retry = self.cfg.bulk_site_retry.filter(|_| is_bulk).unwrap_or(self.cfg.site_retry);
         hold.fails = hold.fails.saturating_add(1);
-        let fails = if first_free { hold.fails - 1 } else { hold.fails };
-        hold.until = if fails == 0 { now } else { now + retry.delay_ms(fails, &mut self.rng) };
-        let until = hold.until;
-        if fails > 0 {
+        hold.until = now + retry.delay_ms(hold.fails, &mut self.rng);
+        self.timers.set(hold.until, Timer::Hold(slot));
+    }
+
+    /// A message that has a hold stands back until then.
+    pub(super) fn hold_until(&mut self, site: SiteId, no: MessageNo, until: Ms) {
+        let Some(slot) = self.clocks.hold_by_key.get(&(site, HoldKey::Message(no))).copied() else { return };
+        if let Some(hold) = self.clocks.holds[slot as usize].as_mut().filter(|hold| hold.until < until) {
+            hold.until = until;
             self.timers.set(until, Timer::Hold(slot));
         }
     }
@@ -435,17 +464,16 @@ impl Scheduler {
         if hold.until > now {
             return;
         }
-        let (site, key) = (hold.site, hold.key);
+        let (site, key, forgotten_at) = (hold.site, hold.key, hold.until + self.cfg.site_retry.max_ms);
         let waiters = std::mem::take(&mut hold.waiters);
-        let idle = waiters.is_empty();
         let entry = self.sites.get(site);
         for (flow, class, back) in &waiters {
             entry.lines.insert_all(*flow, *class, back);
         }
         match key {
-            HoldKey::Sender(_) if idle => self.drop_hold(site, key),
+            HoldKey::Sender(_) if waiters.is_empty() && forgotten_at <= now => self.drop_hold(site, key),
             // Forgotten in time even if nothing of this sender is tried there again.
-            HoldKey::Sender(_) => self.timers.set(now + self.cfg.site_retry.max_ms, Timer::Hold(slot)),
+            HoldKey::Sender(_) => self.timers.set(forgotten_at.max(now + 1), Timer::Hold(slot)),
             // Dropped when the message is finished.
             HoldKey::Message(_) => {}
         }

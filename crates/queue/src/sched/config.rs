@@ -1,5 +1,8 @@
 //! The scheduler's limits and times. Everything is a named constant of the configuration; docs/scheduler.md says why
 //! each default is what it is.
+//!
+//! [`SchedConfig::DEFAULT`] is the only place where a default is written down: the server's configuration takes its own
+//! from there (`config/sections.rs`), the simulator measures with it, and tests hold the pages in docs/ to it.
 
 use crate::ids::Ms;
 
@@ -41,9 +44,13 @@ pub struct Strategies {
     pub adaptation: bool,
 }
 
+impl Strategies {
+    pub const ALL: Strategies = Strategies { order: true, lanes: true, memory: true, adaptation: true };
+}
+
 impl Default for Strategies {
     fn default() -> Self {
-        Strategies { order: true, lanes: true, memory: true, adaptation: true }
+        Strategies::ALL
     }
 }
 
@@ -111,37 +118,40 @@ pub struct SchedConfig {
 
 impl Default for SchedConfig {
     fn default() -> Self {
-        SchedConfig {
-            connections_max: 800,
-            slow_connections_max: 400,
-            connections_per_site_max: 20,
-            recipients_per_transaction_max: 100,
-            transactions_per_connection_max: 1_000,
-            idle_ms: 5 * SECOND_MS,
-            resolves_max: 256,
-            host_retry: Backoff::new(MINUTE_MS, HOUR_MS),
-            site_retry: Backoff::new(5 * MINUTE_MS, HOUR_MS),
-            mailbox_retry: Backoff::new(15 * MINUTE_MS, 4 * HOUR_MS),
-            recipient_retry: Backoff::new(5 * MINUTE_MS, HOUR_MS),
-            domain_retry: Backoff::new(MINUTE_MS, HOUR_MS),
-            lifetime_ms: 5 * 24 * HOUR_MS,
-            bulk_lifetime_ms: None,
-            warn_ms: None,
-            bulk_warn_ms: None,
-            bulk_recipient_retry: None,
-            bulk_site_retry: None,
-            bounce_gather_ms: 5 * SECOND_MS,
-            bounce_failures_max: 10_000,
-            fast_silence_ms: 2 * SECOND_MS,
-            ordinary_reserve: 25,
-            sources: Vec::new(),
-            strategies: Strategies::default(),
-            ordinary_per_bulk: 4,
-        }
+        SchedConfig::DEFAULT
     }
 }
 
 impl SchedConfig {
+    /// What is shipped and what is measured.
+    pub const DEFAULT: SchedConfig = SchedConfig {
+        connections_max: 800,
+        slow_connections_max: 400,
+        connections_per_site_max: 20,
+        recipients_per_transaction_max: 100,
+        transactions_per_connection_max: 1_000,
+        idle_ms: 5 * SECOND_MS,
+        resolves_max: 200,
+        host_retry: Backoff::new(MINUTE_MS, HOUR_MS),
+        site_retry: Backoff::new(2 * MINUTE_MS, HOUR_MS),
+        mailbox_retry: Backoff::new(10 * MINUTE_MS, 4 * HOUR_MS),
+        recipient_retry: Backoff::new(2 * MINUTE_MS, HOUR_MS),
+        domain_retry: Backoff::new(MINUTE_MS, HOUR_MS),
+        lifetime_ms: 5 * 24 * HOUR_MS,
+        bulk_lifetime_ms: None,
+        warn_ms: Some(4 * HOUR_MS),
+        bulk_warn_ms: None,
+        bulk_recipient_retry: None,
+        bulk_site_retry: None,
+        bounce_gather_ms: 5 * SECOND_MS,
+        bounce_failures_max: 1_000,
+        fast_silence_ms: 2 * SECOND_MS,
+        ordinary_reserve: 25,
+        sources: Vec::new(),
+        strategies: Strategies::ALL,
+        ordinary_per_bulk: 4,
+    };
+
     /// The nearest configuration that can make progress: no limit is zero, no cap below its start.
     #[must_use]
     pub fn checked(mut self) -> SchedConfig {
@@ -180,6 +190,61 @@ impl SchedConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn time(ms: Ms) -> String {
+        let day_ms = 24 * HOUR_MS;
+        let (unit, name) = match ms {
+            _ if ms >= day_ms && ms.is_multiple_of(day_ms) => (day_ms, "d"),
+            _ if ms >= HOUR_MS && ms.is_multiple_of(HOUR_MS) => (HOUR_MS, "h"),
+            _ if ms >= MINUTE_MS && ms.is_multiple_of(MINUTE_MS) => (MINUTE_MS, "min"),
+            _ if ms >= SECOND_MS && ms.is_multiple_of(SECOND_MS) => (SECOND_MS, "s"),
+            _ => (1, "ms"),
+        };
+        format!("{} {name}", ms / unit)
+    }
+
+    /// `1,000` for 1000.
+    fn number(n: usize) -> String {
+        if n < 1_000 { n.to_string() } else { format!("{},{:03}", n / 1_000, n % 1_000) }
+    }
+
+    /// The table "Constants" of docs/scheduler.md names each of these with its value.
+    #[test]
+    fn the_page_has_the_constants() {
+        let cfg = SchedConfig::DEFAULT;
+        let clock = |clock: Backoff| format!("{} - {}", time(clock.min_ms), time(clock.max_ms));
+        let mut rows = vec![
+            ("connections_max", number(cfg.connections_max)),
+            ("ordinary_reserve", number(cfg.ordinary_reserve)),
+            ("slow_connections_max", number(cfg.slow_connections_max)),
+            ("connections_per_site_max", number(cfg.connections_per_site_max)),
+            ("recipients_per_transaction_max", number(cfg.recipients_per_transaction_max)),
+            ("transactions_per_connection_max", number(cfg.transactions_per_connection_max as usize)),
+            ("resolves_max", number(cfg.resolves_max)),
+            ("idle_ms", time(cfg.idle_ms)),
+            ("host_retry", clock(cfg.host_retry)),
+            ("site_retry", clock(cfg.site_retry)),
+            ("mailbox_retry", clock(cfg.mailbox_retry)),
+            ("recipient_retry", clock(cfg.recipient_retry)),
+            ("domain_retry", clock(cfg.domain_retry)),
+            ("lifetime_ms", time(cfg.lifetime_ms)),
+            ("warn_ms", time(cfg.warn_ms.unwrap())),
+            ("bounce_gather_ms", time(cfg.bounce_gather_ms)),
+            ("bounce_failures_max", number(cfg.bounce_failures_max)),
+            ("fast_silence_ms", time(cfg.fast_silence_ms)),
+        ];
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/scheduler.md");
+        let text = std::fs::read_to_string(page).unwrap();
+        let table = text.split("\n## ").find(|part| part.starts_with("Constants\n")).unwrap();
+        let mut there = Vec::new();
+        for line in table.lines().filter(|line| line.starts_with("| `")) {
+            let mut cells = line.trim_matches('|').split('|').map(str::trim);
+            there.push((cells.next().unwrap().trim_matches('`'), cells.next().unwrap().to_owned()));
+        }
+        rows.sort_unstable();
+        there.sort_unstable();
+        assert_eq!(there, rows);
+    }
 
     #[test]
     fn back_off_doubles_to_its_cap_with_bounded_jitter() {

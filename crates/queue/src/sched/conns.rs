@@ -12,8 +12,9 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::charges::Charge;
 use super::clocks::sender_key;
-use super::effects::{CloseReason, Effect, SourceNo, Work};
+use super::effects::{CloseReason, Effect, NoSession, SourceNo, Work};
 use super::failing::{Drain, DrainWhat};
 use super::lanes::Lane;
 use super::path::Path;
@@ -30,6 +31,8 @@ const SLOT_BITS: u32 = 24;
 /// Transactions of one connection until others in line for the budget have their turn.
 const TURN_TRANSACTIONS: u32 = 20;
 const TURNED_AWAY_MAX: u32 = 8;
+/// The host does not accept mail (RFC 7504 section 3).
+const NO_MAIL_HERE: u16 = 521;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum State {
@@ -56,6 +59,7 @@ pub(super) struct Conn {
     pub source: SourceNo,
     pub host: HostNo,
     pub host_name: Arc<str>,
+    pub lmtp: bool,
     pub state: State,
     pub lane: Lane,
     /// Counted as silent at its path and host.
@@ -75,8 +79,12 @@ pub(super) struct Conn {
     pub txs: SmallVec<[Tx; 1]>,
     /// Transactions begun.
     pub begun: u32,
-    /// Transactions that the host answered as a healthy host does.
+    /// Transactions that were answered, by whatever but 421.
     pub good: u32,
+    /// Somebody's copy was delivered.
+    pub delivered: bool,
+    /// Somebody got a fate.
+    pub settled: bool,
     /// Its failure has been charged to the host.
     pub charged: bool,
     /// The armed timer's time, 0 if none.
@@ -260,7 +268,7 @@ impl Scheduler {
 
     /// Whether a connection was woken or opened.
     fn consider_path(&mut self, site: SiteId, source: SourceNo, now: Ms) -> bool {
-        let adapts = self.cfg.strategies.adaptation;
+        let (adapts, time) = (self.cfg.strategies.adaptation, self.time);
         let default = self.cfg.connections_per_site_max;
         let entry = self.sites.get(site);
         let waiting = entry.lines.len_for(source, &self.flows);
@@ -269,7 +277,7 @@ impl Scheduler {
         if waiting == 0 || path.coming - path.silent_coming >= waiting || adapts && !path.may_begin() {
             return false;
         }
-        if let Some(until) = path.wait(self.cfg.sources.get(source as usize), now) {
+        if let Some(until) = path.wait(self.cfg.sources.get(source as usize), time, now) {
             self.look_again_at(site, until, now);
             return false;
         }
@@ -288,21 +296,22 @@ impl Scheduler {
             return false;
         }
         let ordinary = entry.lines.ordinary_for(source, &self.flows);
+        let target = match self.sites.pick(site, source, now, &mut self.rng) {
+            Pick::Target(target) => target,
+            Pick::Wait(Some(until)) => {
+                self.look_again_at(site, until, now);
+                return false;
+            }
+            Pick::Wait(None) | Pick::Full => return false,
+        };
         let budget = if ordinary { self.cfg.connections_max } else { self.bulk_budget() };
         if self.conns.fast >= budget && !self.make_room(budget) {
             self.want(site, source, now);
             self.let_overdue_give_way(now);
             return false;
         }
-        match self.sites.pick(site, source, now, &mut self.rng) {
-            Pick::Target(target) => {
-                self.open(site, source, target, now);
-                return true;
-            }
-            Pick::Wait(Some(until)) => self.look_again_at(site, until, now),
-            Pick::Wait(None) => {}
-        }
-        false
+        self.open(site, source, target, now);
+        true
     }
 
     fn look_again_at(&mut self, site: SiteId, until: Ms, now: Ms) {
@@ -333,17 +342,21 @@ impl Scheduler {
         path.conns += 1;
         path.coming += 1;
         let (to, host) = (entry.targets[target].clone(), path.hosts[target]);
+        // Silent ones serve nobody.
+        let beside = path.greeted.saturating_sub(path.silent - path.silent_coming);
+        let beside = if self.sites.hosts[host as usize].greeted > 0 { beside } else { 0 };
         let slot = self.conns.add(|id| Conn {
             id,
             site,
             source,
             host,
             host_name: to.host.clone(),
+            lmtp: to.lmtp,
             state: State::Connecting,
             lane: Lane::Fast,
             silent: false,
             greeted: false,
-            beside: path.greeted,
+            beside,
             cut: false,
             stays: false,
             opened: now,
@@ -351,10 +364,13 @@ impl Scheduler {
             txs: SmallVec::new(),
             begun: 0,
             good: 0,
+            delivered: false,
+            settled: false,
             charged: false,
             timer_at: 0,
         });
         let host = self.sites.host(host);
+        host.conns += 1;
         if host.fails > 0 {
             host.probe = Some(slot);
         }
@@ -474,9 +490,13 @@ impl Scheduler {
 
     /// The session is ready for MAIL. The shell goes on with `take_work`.
     pub fn connected(&mut self, conn: ConnId, now: Ms) {
+        let now = self.steady(now);
         let Some(entry) = self.conns.get(conn).filter(|c| c.state == State::Connecting) else { return };
-        let (site, source, gap) = (entry.site, entry.source, now.saturating_sub(entry.since));
+        let (site, source, host, gap) = (entry.site, entry.source, entry.host, now.saturating_sub(entry.since));
         (entry.greeted, entry.since) = (true, now);
+        let host = self.sites.host(host);
+        host.greeted += 1;
+        host.is_closed = false;
         self.unsilence(Conns::slot_of(conn));
         self.back_to_fast_lane(Conns::slot_of(conn));
         if let Some(entry) = self.conns.get(conn) {
@@ -503,6 +523,7 @@ impl Scheduler {
 
     /// Bytes came from the server. At most once per batch of replies.
     pub fn progress(&mut self, conn: ConnId, now: Ms) {
+        let now = self.steady(now);
         let Some(entry) = self.conns.get(conn).filter(|c| c.state != State::Idle) else { return };
         let (site, source, gap) = (entry.site, entry.source, now.saturating_sub(entry.since));
         entry.since = now;
@@ -512,6 +533,7 @@ impl Scheduler {
     /// The next transaction for a connection that is ready (or busy with others, for pipelining). `None`: nothing for
     /// now; without open transactions the connection is idle from here on, or an [`Effect::Close`] follows.
     pub fn take_work(&mut self, store: &Store, conn: ConnId, now: Ms) -> Option<Work> {
+        let now = self.steady(now);
         let slot = Conns::slot_of(conn);
         let entry = self.conns.get(conn).filter(|c| !matches!(c.state, State::Connecting | State::Closing))?;
         let (site, source, begun, was_idle) = (entry.site, entry.source, entry.begun, entry.state == State::Idle);
@@ -541,7 +563,7 @@ impl Scheduler {
         if let Some(source) = self.cfg.sources.get(source as usize)
             && !source.warm_up_per_day.is_empty()
         {
-            path.warm_up_sent(source, now);
+            path.warm_up_sent(source, self.time.wall(now));
         }
         self.conns.txs += 1;
         let tx = TxId(self.conns.txs);
@@ -574,7 +596,7 @@ impl Scheduler {
         if adapts && !path.may_begin() {
             return false;
         }
-        let wait = path.wait(self.cfg.sources.get(source as usize), now);
+        let wait = path.wait(self.cfg.sources.get(source as usize), self.time, now);
         if let Some(until) = wait {
             self.look_again_at(site, until, now);
         }
@@ -626,16 +648,33 @@ impl Scheduler {
         self.arm(slot, now + idle_ms);
     }
 
-    /// No session came about: refused, unreachable, timed out, or the banner or EHLO was not 2xx. The connection is gone.
-    pub fn connect_failed(&mut self, store: &Store, conn: ConnId, why: &str, now: Ms) {
+    /// No session came about. The connection is gone.
+    pub fn connect_failed(&mut self, store: &Store, conn: ConnId, why: NoSession, text: &str, now: Ms) {
+        let now = self.steady(now);
         let Some(gone) = self.conns.take(conn) else { return };
         let (site, source, host) = (gone.site, gone.source, gone.host);
         let given_up = gone.state == State::Closing;
         self.leave(&gone);
         if !given_up {
-            let code = super::verdict::code_of(why);
-            let reply = Reply { code, dsn: None, text: why.into(), host: Some(gone.host_name) };
-            self.host_refused(site, source, host, gone.beside, &reply, now);
+            let (code, dsn) = if let NoSession::Reply { code, dsn } = why { (code, dsn) } else { (0, None) };
+            let reply = Reply { code, dsn, text: text.into(), host: Some(gone.host_name) };
+            let path = &self.sites.get(site).paths[source as usize];
+            // Those that are still connecting count until they are refused too.
+            let others = if path.greeted > 0 { path.conns - path.silent } else { 0 };
+            let others = if self.sites.host(host).greeted > 0 { others } else { 0 };
+            match why {
+                NoSession::Reply { code: 421, .. } if others.max(gone.beside) > 0 => {
+                    self.host_full(site, source, host, others.max(gone.beside), &reply, now);
+                }
+                NoSession::Reply { code: NO_MAIL_HERE, .. } => {
+                    self.charge_host(site, source, host, Charge::Retry, &reply, now);
+                    self.takes_no_mail(host, &reply);
+                }
+                NoSession::Unreachable => self.charge_host(site, source, host, Charge::Pause, &reply, now),
+                NoSession::Failed | NoSession::Reply { .. } => {
+                    self.charge_host(site, source, host, Charge::Retry, &reply, now);
+                }
+            }
         }
         self.give_back(store, &gone.txs, now);
         self.gone(site, now);
@@ -643,27 +682,12 @@ impl Scheduler {
 
     /// The connection is gone. Transactions that were open on it are taken as lost before the end of their data.
     pub fn closed(&mut self, store: &Store, conn: ConnId, why: &CloseReason, now: Ms) {
+        let now = self.steady(now);
         let Some(gone) = self.conns.take(conn) else { return };
-        let (site, source) = (gone.site, gone.source);
         self.leave(&gone);
-        let open = !gone.txs.is_empty();
-        let reply =
-            |code, text: &Arc<str>| Reply { code, dsn: None, text: text.clone(), host: Some(gone.host_name.clone()) };
-        match why {
-            _ if gone.charged => {}
-            CloseReason::Refused { text } => {
-                self.refused_421(site, source, gone.host, gone.good, &reply(421, text), now);
-            }
-            CloseReason::Lost { text } if gone.cut => {
-                self.host_failed(site, source, gone.host, &reply(0, text), now);
-            }
-            CloseReason::Lost { text } if open || gone.begun == 0 => {
-                self.host_lost(site, source, gone.host, &reply(0, text), now);
-            }
-            CloseReason::Normal | CloseReason::Lost { .. } => {}
-        }
+        self.ended(&gone, why, now);
         self.give_back(store, &gone.txs, now);
-        self.gone(site, now);
+        self.gone(gone.site, now);
     }
 
     fn gone(&mut self, site: SiteId, now: Ms) {
@@ -691,6 +715,8 @@ impl Scheduler {
             self.host_heard(gone.host);
         }
         let host = self.sites.host(gone.host);
+        host.greeted -= u32::from(gone.greeted);
+        host.conns -= 1;
         if host.probe == Some(slot) {
             host.probe = None;
             // Others wait for the probe's outcome; if it had none, the next one probes.
@@ -725,8 +751,8 @@ impl Scheduler {
     }
 
     /// No host of the site may be tried now, after a failure: what is over its lifetime there has had its chance.
-    pub(super) fn site_down(&mut self, site: SiteId, source: SourceNo, reply: &Reply, now: Ms) {
+    pub(super) fn site_down(&mut self, site: SiteId, source: SourceNo, reply: &Reply) {
         self.drains.push_back(Drain { what: DrainWhat::Site(site, source), expired_only: true, reply: reply.clone() });
-        self.refresh(site, now);
+        self.refresh(site, false);
     }
 }

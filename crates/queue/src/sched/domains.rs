@@ -7,10 +7,11 @@
 use std::collections::VecDeque;
 
 use super::failing::{Drain, DrainWhat};
+use super::look_ups::LookUps;
 use super::reasons::{ReasonNo, Reply};
 use super::tables::Pieces;
 use super::timers::Timer;
-use super::{Dsn, Effect, STEPS_MAX, Scheduler};
+use super::{Dsn, STEPS_MAX, Scheduler};
 use crate::ids::{DomainId, MessageNo, Ms, SiteId};
 use crate::idset::IdSet;
 use crate::site::Resolution;
@@ -52,12 +53,21 @@ pub(super) struct Relink {
     in_explicit: bool,
 }
 
+/// Domains of a site on their way to being looked up again: perhaps their hosts have moved.
+pub(super) struct Refresh {
+    site: SiteId,
+    /// The next of the site's domains.
+    next: usize,
+    /// An operator wants it: their TTL need not be over.
+    is_asked: bool,
+}
+
 #[derive(Default)]
 pub(super) struct Domains {
     list: Pieces<Domain>,
-    pub(super) queue: VecDeque<DomainId>,
-    asked: usize,
+    pub look_ups: LookUps,
     pub relinks: VecDeque<Relink>,
+    pub refreshes: VecDeque<Refresh>,
 }
 
 impl Domains {
@@ -93,7 +103,7 @@ impl Scheduler {
         };
         let site = entry.site;
         if ask {
-            self.look_up(domain);
+            self.look_up(domain, now);
         }
         if let Some(site) = site {
             self.wait_at(site, domain, no, class);
@@ -102,62 +112,73 @@ impl Scheduler {
     }
 
     /// Ends the clock of a domain's look-up.
-    pub(super) fn end_look_up_clock(&mut self, domain: DomainId) {
+    pub(super) fn end_look_up_clock(&mut self, domain: DomainId, now: Ms) {
         let entry = self.domains.get(domain);
         if entry.look_up == LookUp::Clock {
             (entry.until, entry.fails) = (0, 0);
-            self.look_up(domain);
-        }
-    }
-
-    fn look_up(&mut self, domain: DomainId) {
-        self.domains.get(domain).look_up = LookUp::Queued;
-        self.domains.queue.push_back(domain);
-        self.ask();
-    }
-
-    fn ask(&mut self) {
-        while self.domains.asked < self.cfg.resolves_max
-            && !self.stopped
-            && let Some(domain) = self.domains.queue.pop_front()
-        {
-            self.domains.get(domain).look_up = LookUp::Asked;
-            self.domains.asked += 1;
-            self.effects.push(Effect::Resolve { domain });
+            self.look_up(domain, now);
         }
     }
 
     /// The operator changed the routes: every domain whose way is known, or whose look-up waits for its clock, is
     /// looked up again. Until the answer comes its mail goes the way that is known.
-    pub fn routes_changed(&mut self) {
+    pub fn routes_changed(&mut self, now: Ms) {
+        let now = self.steady(now);
         for index in 0..self.domains.list.len() {
             let domain = DomainId(index as u32);
             let entry = self.domains.get(domain);
             entry.until = 0;
             if matches!(entry.look_up, LookUp::Known | LookUp::Clock) {
-                self.look_up(domain);
+                self.look_up(domain, now);
             }
         }
     }
 
-    /// Looks domains of a failing site up again if their TTL is over: perhaps their hosts have moved.
-    pub(super) fn refresh(&mut self, site: SiteId, now: Ms) {
-        const REFRESH_MAX: usize = 16;
-        for i in 0..self.sites.get(site).domains.len().min(REFRESH_MAX) {
-            let domain = self.sites.get(site).domains[i];
+    /// A site fails, or an operator wants it tried: all of its domains where mail waits are looked up again, if their TTL
+    /// is over or that is asked for. Done by the next ticks.
+    pub(super) fn refresh(&mut self, site: SiteId, is_asked: bool) {
+        let entry = self.sites.get(site);
+        if is_asked || !std::mem::replace(&mut entry.refreshing, true) {
+            self.domains.refreshes.push_back(Refresh { site, next: 0, is_asked });
+        }
+    }
+
+    /// Goes on with that for at most `steps` domains.
+    pub(super) fn refresh_on(&mut self, mut steps: u32, now: Ms) {
+        while steps > 0
+            && let Some(job) = self.domains.refreshes.front_mut()
+        {
+            steps -= 1;
+            let (site, is_asked, at) = (job.site, job.is_asked, job.next);
+            job.next += 1;
+            let Some(domain) = self.sites.get(site).domains.get(at).copied() else {
+                self.domains.refreshes.pop_front();
+                self.sites.get(site).refreshing &= is_asked;
+                continue;
+            };
             let entry = self.domains.get(domain);
-            if entry.look_up == LookUp::Known && entry.until <= now && entry.site == Some(site) {
-                self.look_up(domain);
+            let is_waited_for = !entry.bulk.is_empty() || !entry.explicit.is_empty();
+            let is_of_site = entry.look_up == LookUp::Known && entry.site == Some(site);
+            if is_of_site && is_waited_for && (is_asked || entry.until <= now) {
+                self.look_up(domain, now);
             }
         }
     }
 
-    /// The answer to [`Effect::Resolve`].
+    /// An operator wants a recipient tried whose site is down.
+    pub(super) fn look_up_again(&mut self, domain: DomainId, now: Ms) {
+        if self.domains.get(domain).look_up == LookUp::Known {
+            self.look_up(domain, now);
+        }
+    }
+
+    /// The answer to [`super::Effect::Resolve`].
     pub fn resolved(&mut self, store: &Store, domain: DomainId, resolution: Resolution, now: Ms) {
+        let now = self.steady(now);
         if self.domains.get(domain).look_up != LookUp::Asked {
             return;
         }
-        self.domains.asked -= 1;
+        self.domains.look_ups.end(domain);
         match resolution {
             Resolution::Site(plan) if plan.targets.is_empty() => {
                 self.look_up_failed(domain, "4.4.4", "no address of any host".into(), now);
@@ -169,7 +190,8 @@ impl Scheduler {
                 (entry.look_up, entry.until, entry.fails) = (LookUp::Known, now + ttl_ms, 0);
                 if entry.site != Some(site) {
                     entry.site = Some(site);
-                    if let Some(known) = super::history::known(store, domain) {
+                    if let Some(mut known) = super::history::known(store, domain) {
+                        known.at = self.steady(known.at);
                         self.sites.get(site).history.learn(known, now);
                     }
                     self.join(domain, site);
@@ -184,11 +206,11 @@ impl Scheduler {
                 self.drains.push_back(Drain { what: DrainWhat::Domain(domain), expired_only: false, reply });
             }
         }
-        self.ask();
+        self.ask(now);
         self.look_at_dirty(STEPS_MAX / 64, now);
     }
 
-    fn look_up_failed(&mut self, domain: DomainId, dsn: &str, text: String, now: Ms) {
+    pub(super) fn look_up_failed(&mut self, domain: DomainId, dsn: &str, text: String, now: Ms) {
         let reply = Reply { code: 0, dsn: Dsn::parse(dsn), text: text.into(), host: None };
         let reason = self.reasons.keep(reply.clone());
         let entry = self.domains.get(domain);
@@ -214,7 +236,7 @@ impl Scheduler {
         if entry.bulk.is_empty() && entry.explicit.is_empty() {
             entry.look_up = LookUp::Never;
         } else {
-            self.look_up(domain);
+            self.look_up(domain, now);
         }
     }
 
@@ -303,7 +325,7 @@ mod tests {
     use super::*;
     use crate::event::Event;
     use crate::ids::AddressId;
-    use crate::sched::{RcptOutcome, SchedConfig, Stage};
+    use crate::sched::{Effect, RcptOutcome, SchedConfig, Stage};
     use crate::site::{SiteLimits, SitePlan, Target};
     use crate::store::{Applied, Store};
 
@@ -352,6 +374,66 @@ mod tests {
         }
         assert!(store.message(no).is_none(), "{text} was delivered");
         id
+    }
+
+    /// One message to each of so many domains, all at one site that refuses connections.
+    fn at_a_dead_site(domains: u64) -> (Store, Scheduler) {
+        let (mut store, mut sched) = (Store::new(), Scheduler::new(SchedConfig::default(), 1));
+        for number in 1..=domains {
+            let (id, _) = store.book.intern(&format!("u@d{number}.example")).unwrap();
+            let mut accept = crate::store::tests::accept(number, &[id.0]);
+            accept.accepted = NOW;
+            let Applied::New(no) = store.apply(Event::Accept(Box::new(accept))) else { panic!("not new") };
+            sched.accepted(&store, no, NOW);
+        }
+        for _ in 0..20 {
+            for effect in sched.effects().collect::<Vec<_>>() {
+                match effect {
+                    Effect::Resolve { domain } => sched.resolved(&store, domain, plan(), NOW),
+                    Effect::Connect { conn, .. } => {
+                        sched.connect_failed(&store, conn, crate::sched::NoSession::Failed, "timed out", NOW);
+                    }
+                    _ => {}
+                }
+            }
+            sched.tick(&store, NOW);
+        }
+        (store, sched)
+    }
+
+    /// The domains that are asked for while the site goes on failing.
+    fn asked_for(store: &Store, sched: &mut Scheduler, mut now: Ms, until: Ms) -> usize {
+        let mut asked = std::collections::HashSet::new();
+        while now < until {
+            sched.tick(store, now);
+            for effect in sched.effects().collect::<Vec<_>>() {
+                match effect {
+                    Effect::Resolve { domain } => assert!(asked.insert(domain), "asked for twice at a time"),
+                    Effect::Connect { conn, .. } => {
+                        sched.connect_failed(store, conn, crate::sched::NoSession::Failed, "timed out", now);
+                    }
+                    _ => {}
+                }
+            }
+            now = sched.next_tick().map_or(until, |at| at.max(now + 1));
+        }
+        asked.len()
+    }
+
+    #[test]
+    fn every_domain_of_a_dead_site_is_looked_up_again() {
+        let (store, mut sched) = at_a_dead_site(100);
+        assert_eq!(asked_for(&store, &mut sched, NOW + 1, NOW + 10_000), 0, "their TTL is not over");
+        assert_eq!(asked_for(&store, &mut sched, NOW + 10_000, NOW + 600_000), 100);
+        // By an operator, at once.
+        let (store, mut sched) = at_a_dead_site(100);
+        sched.flush_site(SiteId(0));
+        assert_eq!(asked_for(&store, &mut sched, NOW + 1, NOW + 1_000), 100);
+        let (store, mut sched) = at_a_dead_site(100);
+        for (no, message) in store.messages() {
+            sched.try_now(&store, no, message.pending(), NOW + 1);
+        }
+        assert_eq!(asked_for(&store, &mut sched, NOW + 1, NOW + 1_000), 100);
     }
 
     /// Domains come and go at one site, with the ids of those before them.

@@ -19,6 +19,8 @@ pub type SourceNo = u8;
 pub enum Effect {
     /// Look the domain's destination up; answer with [`super::Scheduler::resolved`].
     Resolve { domain: DomainId },
+    /// No longer waited for: its place is another domain's. An answer that comes all the same changes nothing.
+    ForgetLookUp { domain: DomainId },
     /// Open a session to `target` from `source`; answer with `connected` (ready for MAIL) or `connect_failed`, in the end `closed`.
     Connect { conn: ConnId, site: SiteId, source: SourceNo, target: Target },
     /// Work waits for this idle connection; answer with `take_work`.
@@ -97,6 +99,8 @@ pub enum Stage {
     Lost,
     /// Lost after the end of the data: perhaps delivered.
     LostAfterDot,
+    /// Our own content cannot be read: nobody's failure out there, and perhaps readable later.
+    Unreadable,
     /// Not sendable there, by our own judgement (5.6.x: SMTPUTF8 or 8-bit not offered; SIZE exceeded).
     Content,
 }
@@ -106,17 +110,35 @@ pub enum Stage {
 pub struct RcptOutcome {
     pub id: AddressId,
     pub stage: Stage,
-    /// The deciding reply's code; 0 if there was none (`Connect`, `Lost`, `LostAfterDot`, `Content`).
+    /// The deciding reply's code; 0 if there was none (`Connect`, `Lost`, `LostAfterDot`, `Unreadable`, `Content`).
     pub code: u16,
     pub dsn: Option<Dsn>,
     /// The reply or the error, one line. Share one `Arc` among the recipients of one reply.
     pub text: Arc<str>,
 }
 
+impl RcptOutcome {
+    /// The host has taken the responsibility for this recipient's copy.
+    pub fn is_delivered(&self) -> bool {
+        self.stage == Stage::Final && (200..300).contains(&self.code)
+    }
+}
+
+/// Why no session came about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NoSession {
+    /// The network said no at once (ECONNREFUSED, EHOSTUNREACH): asking again soon costs next to nothing.
+    Unreachable,
+    /// No answer in time, lost before it was ready, not SMTP, or it gave way.
+    Failed,
+    /// The greeting, EHLO or HELO was answered with this code.
+    Reply { code: u16, dsn: Option<Dsn> },
+}
+
 /// Why a connection ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum CloseReason {
-    /// We asked for it, or the server left an idle session (421 or FIN between transactions): nobody's failure.
+    /// We asked for it.
     Normal,
     /// The server said 421 to a command.
     Refused { text: Arc<str> },

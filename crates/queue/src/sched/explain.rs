@@ -89,7 +89,12 @@ pub struct SiteExplanation {
 impl Scheduler {
     pub fn explain_site(&mut self, _store: &Store, site: SiteId, now: Ms) -> Option<SiteExplanation> {
         let status = self.site_status(site, now)?;
-        let waits_for = self.waits_for(site, now);
+        let (now, time) = (self.steady(now), self.time);
+        let waits_for = match self.waits_for(site, now) {
+            WaitsFor::HostClock(until) => WaitsFor::HostClock(time.wall(until)),
+            WaitsFor::Rate(until) => WaitsFor::Rate(time.wall(until)),
+            other => other,
+        };
         let max = self.sites.get(site).connections_max(self.cfg.connections_per_site_max);
         let (adapts, least) = (self.cfg.strategies.adaptation, self.cfg.fast_silence_ms);
         let entry = self.sites.get(site);
@@ -102,7 +107,7 @@ impl Scheduler {
             transactions_per_connection_max: Some(path.transactions_max).filter(|max| *max < u32::MAX),
             recipients_per_transaction_max: Some(path.recipients_max).filter(|max| *max < usize::MAX),
             per_minute: path.pace.as_ref().and_then(|pace| pace.per_minute()).map(|rate| rate as u32),
-            paused_until: path.pace.as_ref().and_then(|pace| pace.paused_until(now)),
+            paused_until: path.pace.as_ref().and_then(|pace| pace.paused_until(now)).map(|until| time.wall(until)),
             latency_ms: path.latency_ms(),
             silence_ms: super::lanes::silence_ms(least, path.gaps.p99_ms()),
         });
@@ -111,7 +116,8 @@ impl Scheduler {
         let flows = &self.flows;
         let flows: Vec<_> =
             lines.map(|line| (flows.get(line.flow).key.clone(), line.class != ORDINARY, line.waiting.len())).collect();
-        let (limits, history) = (entry.limits, entry.history);
+        let (limits, mut history) = (entry.limits, entry.history);
+        history.at = time.wall(history.at);
         let hosts = self.hosts_of(site, now);
         Some(SiteExplanation { status, waits_for, limits, history, paths, hosts, flows })
     }
@@ -127,7 +133,7 @@ impl Scheduler {
                     addr: target.addr,
                     source: source as SourceNo,
                     fails: host.fails,
-                    until: Some(host.until).filter(|until| *until > now),
+                    until: Some(host.until).filter(|until| *until > now).map(|until| self.time.wall(until)),
                     is_probed: host.probe.is_some(),
                     is_silent: host.silent > 0,
                     reason: self.reasons.get(host.reason).cloned(),
@@ -151,8 +157,8 @@ impl Scheduler {
             return WaitsFor::HostClock(until);
         }
         let max = entry.connections_max(default);
-        let sources = &self.cfg.sources;
-        let waits = entry.paths.iter_mut().enumerate().map(|(source, path)| path.wait(sources.get(source), now));
+        let (sources, time) = (&self.cfg.sources, self.time);
+        let waits = entry.paths.iter_mut().enumerate().map(|(source, path)| path.wait(sources.get(source), time, now));
         if let Some(until) = waits.min().flatten() {
             return WaitsFor::Rate(until);
         }

@@ -58,7 +58,8 @@ impl Active {
 impl Scheduler {
     pub(super) fn is_over_age(&self, store: &Store, no: MessageNo, now: Ms) -> bool {
         let Some(message) = store.message(no).filter(|_| self.messages.is_live(no)) else { return false };
-        now.saturating_sub(message.accepted()) > self.lifetime_ms(no) && !self.messages.is_parked(no)
+        let lifetime_ms = self.lifetime_ms(no);
+        self.time.is_over_age(message.accepted(), lifetime_ms, now) && !self.messages.is_parked(no)
     }
 
     /// The transaction is over for it; whether it was in one.
@@ -100,7 +101,7 @@ impl Scheduler {
         failing.list.push(Failure {
             id,
             expired,
-            dsn: if expired { dsn } else { Dsn { class: 5, ..dsn } },
+            dsn: Dsn { class: if expired { 4 } else { 5 }, ..dsn },
             code: reply.code,
             text: reply.text.clone(),
             host: reply.host.clone(),
@@ -149,6 +150,7 @@ impl Scheduler {
 
     /// The journal took no report (full, failed): the failures are reported again after the time of gathering.
     pub fn bounce_refused(&mut self, no: MessageNo, failures: Vec<Failure>, now: Ms) {
+        let now = self.steady(now);
         let Some(active) = self.messages.begin(no) else { return };
         let failing = &mut active.extra.get_or_insert_default().failing;
         failing.list.extend(failures);

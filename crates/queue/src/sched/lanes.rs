@@ -131,6 +131,7 @@ impl Scheduler {
 
     /// The answer to [`Effect::GiveWay`]: the end of some data is out, the connection keeps its time-outs.
     pub fn stays(&mut self, conn: ConnId, now: Ms) {
+        let now = self.steady(now);
         let Some(entry) = self.conns.get(conn).filter(|entry| entry.cut) else { return };
         (entry.cut, entry.stays) = (false, true);
         self.conns.cutting -= 1;

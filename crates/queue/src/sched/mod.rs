@@ -26,6 +26,7 @@
 //! **Failures of the shell's side** (a call for an unknown connection or transaction, a message that is gone) are
 //! answered by doing nothing: the store, not the scheduler, is the truth. docs/scheduler.md has the strategies in words.
 
+mod charges;
 mod clocks;
 mod coalesce;
 mod config;
@@ -39,6 +40,7 @@ mod history;
 mod lanes;
 mod lines;
 mod live;
+mod look_ups;
 mod notices;
 mod pace;
 mod path;
@@ -48,9 +50,10 @@ mod sites;
 mod status;
 mod steps;
 mod tables;
+mod time;
 mod timers;
 mod verbs;
-mod verdict;
+pub mod verdict;
 mod waits;
 
 use std::collections::VecDeque;
@@ -59,7 +62,7 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
 pub use config::{Backoff, SchedConfig, SourceConfig, Strategies};
-pub use effects::{CloseReason, Dsn, Effect, Failure, Ids, RcptOutcome, SourceNo, Stage, Work};
+pub use effects::{CloseReason, Dsn, Effect, Failure, Ids, NoSession, RcptOutcome, SourceNo, Stage, Work};
 pub use explain::{HostStatus, PathStatus, SiteExplanation, WaitsFor};
 pub use flows::{FlowKey, FlowRules, SourceSet};
 pub use history::SiteHistory;
@@ -140,6 +143,7 @@ pub struct Scheduler {
     clocks: clocks::Clocks,
     conns: conns::Conns,
     timers: timers::Timers,
+    time: time::Time,
     reasons: reasons::Reasons,
     drains: VecDeque<failing::Drain>,
     flushes: VecDeque<steps::Flush>,
@@ -169,6 +173,7 @@ impl Scheduler {
             clocks: clocks::Clocks::default(),
             conns: conns::Conns::default(),
             timers: timers::Timers::default(),
+            time: time::Time::default(),
             reasons: reasons::Reasons::default(),
             drains: VecDeque::new(),
             flushes: VecDeque::new(),
@@ -188,9 +193,22 @@ impl Scheduler {
         self.warn_anew();
     }
 
+    /// The system's clock was set, and every `now` from here on is `by` ms further than it would have been; the store's
+    /// messages of this run were moved with it.
+    pub fn clock_moved(&mut self, by: i64, now: Ms) {
+        self.time.moved(by, now);
+        self.warn_anew();
+    }
+
+    /// `now` as it is kept here.
+    fn steady(&self, now: Ms) -> Ms {
+        self.time.steady(now)
+    }
+
     /// A message became durable (or is live at start; then call this oldest first). A large one is activated in slices
     /// by the following ticks.
     pub fn accepted(&mut self, store: &Store, no: MessageNo, now: Ms) {
+        let now = self.time.begin(now);
         let Some(message) = store.message(no) else { return };
         let small = message.pending().len() <= SMALL_RECIPIENTS_MAX;
         let class = usize::from(message.class() == crate::event::Class::Bulk);
@@ -260,12 +278,16 @@ impl Scheduler {
     pub fn next_tick(&self) -> Option<Ms> {
         let at_once = !self.activating.is_empty()
             || !self.domains.relinks.is_empty()
+            || !self.domains.refreshes.is_empty()
             || !self.drains.is_empty()
             || !self.flushes.is_empty()
             || self.resuming.is_some()
             || !self.coalescing.jobs.is_empty()
             || self.verbs.has_work()
             || !self.sites.dirty.is_empty();
-        if at_once && !self.stopped { Some(0) } else { self.timers.next() }
+        if at_once && !self.stopped {
+            return Some(0);
+        }
+        self.timers.next().map(|at| if at == 0 { 0 } else { self.time.wall(at) })
     }
 }

@@ -67,6 +67,7 @@ impl Scheduler {
     pub(super) fn watch(&mut self, store: &Store, no: MessageNo, now: Ms) {
         let Some(shortest) = self.shortest_warning() else { return self.watch_post(store, no, now) };
         let Some(accepted) = store.message(no).map(Message::accepted) else { return };
+        let accepted = self.steady(accepted);
         if self.warn_ms(no).is_some_and(|ms| now.saturating_sub(accepted) >= ms) {
             self.messages.warn(no);
         }
@@ -103,6 +104,7 @@ impl Scheduler {
                 self.notices.cursor = Some(no);
                 continue;
             };
+            let accepted = self.steady(accepted);
             if accepted + shortest > now {
                 self.notices.armed = true;
                 self.timers.set(accepted + shortest, Timer::Warnings);
@@ -132,7 +134,7 @@ impl Scheduler {
         let pending = message.pending().len() as u32;
         let is_quiet = std::mem::replace(&mut extra.pending_before, pending) == pending;
         let is_spread = extra.activation.is_none() && extra.parked.is_none();
-        let is_late = now.saturating_sub(message.accepted()) > QUIET_WITHIN_MS;
+        let is_late = self.time.wall(now).saturating_sub(message.accepted()) > QUIET_WITHIN_MS;
         if is_late || is_quiet && is_spread && self.flows.wanting == [0, 0] {
             extra.pending_before = 0;
             self.effects.push(Effect::FastDone { no, pending });
@@ -171,7 +173,7 @@ impl Scheduler {
                 list,
                 id: outcome.id,
                 posts,
-                since: Ms::from(since_s) * 1_000,
+                since: self.time.wall(Ms::from(since_s) * 1_000),
                 text: Arc::clone(&outcome.text),
             });
         }

@@ -17,6 +17,7 @@ use super::conns::Slot;
 use super::history::Gaps;
 use super::pace::Pace;
 use super::sites::HostNo;
+use super::time::Time;
 use crate::ids::Ms;
 
 /// A transaction's size at a site that has not refused one.
@@ -177,20 +178,21 @@ impl Path {
     }
 
     /// Until when the warm-up of its source keeps the path from sending more.
-    pub fn warm_up_wait(&self, source: &SourceConfig, now: Ms) -> Option<Ms> {
-        let day = now.saturating_sub(source.since) / DAY_MS;
+    fn warm_up_wait(&self, source: &SourceConfig, time: Time, now: Ms) -> Option<Ms> {
+        let day = time.wall(now).saturating_sub(source.since) / DAY_MS;
         let max = *source.warm_up_per_day.get(day as usize)?;
-        (self.warm.0 == day as u32 && self.warm.1 >= max).then(|| source.since + (day + 1) * DAY_MS)
+        (self.warm.0 == day as u32 && self.warm.1 >= max).then(|| time.steady(source.since + (day + 1) * DAY_MS))
     }
 
+    /// `now` is the wall's.
     pub fn warm_up_sent(&mut self, source: &SourceConfig, now: Ms) {
         let day = (now.saturating_sub(source.since) / DAY_MS) as u32;
         self.warm = if self.warm.0 == day { (day, self.warm.1.saturating_add(1)) } else { (day, 1) };
     }
 
     /// When a transaction may begin, if the rate or the warm-up does not let it now.
-    pub fn wait(&mut self, source: Option<&SourceConfig>, now: Ms) -> Option<Ms> {
-        let warm = source.and_then(|source| self.warm_up_wait(source, now));
+    pub fn wait(&mut self, source: Option<&SourceConfig>, time: Time, now: Ms) -> Option<Ms> {
+        let warm = source.and_then(|source| self.warm_up_wait(source, time, now));
         warm.max(self.pace.as_mut().and_then(|pace| pace.wait(now)))
     }
 

@@ -6,21 +6,16 @@
 
 use std::sync::Arc;
 
+use super::charges::{Charge, RETURN_BEHIND, RETURN_RATE, RETURNS_MAX};
 use super::clocks::{HoldKey, sender_key};
-use super::conns::State;
+use super::conns::{State, Tx};
 use super::effects::{RcptOutcome, Stage};
-use super::path::Path;
+use super::path::{Path, RECIPIENTS_UNLIMITED};
 use super::reasons::Reply;
-use super::sites::{HostNo, Pick};
-use super::verdict::{Verdict, classify};
+use super::verdict::{Judge, Verdict};
 use super::{Ids, Scheduler, SourceNo};
 use crate::ids::{ConnId, MessageNo, Ms, SiteId, TxId};
 use crate::store::Store;
-
-/// Connections lost in a row, in a transaction, until it is the host that has failed.
-const LOSSES_MAX: u8 = 2;
-/// Without the memory of hosts.
-const FORGOTTEN_MS: Ms = 1_000;
 
 /// What a transaction's outcomes say about host and site, first of each kind.
 #[derive(Default)]
@@ -34,14 +29,24 @@ struct Findings<'a> {
     taken: usize,
     too_many: usize,
     delivered: usize,
+    /// Recipients that got a fate.
+    settled: usize,
+    /// Recipients that got a fate or a clock.
+    answered: usize,
 }
 
 impl<'a> Findings<'a> {
-    fn of(results: &'a [RcptOutcome]) -> Findings<'a> {
+    fn of(results: &'a [RcptOutcome], judge: Judge) -> Findings<'a> {
         let mut found = Findings::default();
         for outcome in results {
             found.taken += 1;
-            match classify(outcome) {
+            let verdict = judge.verdict(outcome);
+            found.settled += usize::from(verdict.is_final());
+            found.answered += usize::from(!matches!(
+                verdict,
+                Verdict::Host | Verdict::Rate | Verdict::TooMany | Verdict::Lost | Verdict::LostAfterDot
+            ));
+            match verdict {
                 Verdict::Delivered => found.delivered += 1,
                 Verdict::Host => found.refused = found.refused.or(Some(outcome)),
                 Verdict::Rate => found.rate = found.rate.or(Some(outcome)),
@@ -51,26 +56,33 @@ impl<'a> Findings<'a> {
                     found.message = found.message.or(Some(outcome));
                 }
                 Verdict::Sender => found.sender = found.sender.or(Some(outcome)),
-                Verdict::Message => found.message = found.message.or(Some(outcome)),
+                Verdict::Message | Verdict::Unreadable => found.message = found.message.or(Some(outcome)),
                 Verdict::TooMany => {
                     found.taken -= 1;
                     found.too_many += 1;
                 }
-                Verdict::Fail | Verdict::Mailbox | Verdict::Recipient => {}
+                Verdict::Refused | Verdict::Fail | Verdict::Mailbox | Verdict::Recipient => {}
             }
+        }
+        // It left among its replies to the content (LMTP): the others may have their copies too. And each try would deliver
+        // one more, and so have no clock, but cost the content for all.
+        if found.delivered > 0 {
+            found.message = found.message.or(found.refused).or(found.lost);
         }
         found
     }
 }
 
 fn reply_to(outcome: &RcptOutcome, host: &Arc<str>) -> Reply {
-    Reply { code: outcome.code, dsn: outcome.dsn, text: outcome.text.clone(), host: Some(host.clone()) }
+    let host = Some(host.clone()).filter(|_| outcome.stage != Stage::Unreadable);
+    Reply { code: outcome.code, dsn: outcome.dsn, text: outcome.text.clone(), host }
 }
 
 impl Scheduler {
     /// The outcomes of a transaction, after the delivered ones were applied to the store. Recipients without an outcome
     /// go again. The connection is ready for `take_work` unless `closed` follows.
     pub fn work_done(&mut self, store: &Store, conn: ConnId, tx: TxId, results: &[RcptOutcome], now: Ms) {
+        let now = self.steady(now);
         let Some(entry) = self.conns.get(conn) else { return };
         let Some(at) = entry.txs.iter().position(|t| t.id == tx) else { return };
         let done = entry.txs.remove(at);
@@ -78,47 +90,52 @@ impl Scheduler {
         entry.since = now;
         // The connection's making is part of its first transaction's xdelay.
         let begun = if entry.good == 0 && entry.begun == 1 { entry.opened } else { done.begun };
-        let (site, source, host, good) = (entry.site, entry.source, entry.host, entry.good);
+        let (site, source, host) = (entry.site, entry.source, entry.host);
         let host_name = entry.host_name.clone();
         let is_ready = entry.txs.is_empty() && entry.state == State::Busy;
         if is_ready {
             entry.state = State::Ready;
         }
+        let judge = Judge::of(results, entry.lmtp);
+        let found = Findings::of(results, judge);
+        (entry.settled, entry.delivered) = (entry.settled || found.settled > 0, entry.delivered || found.delivered > 0);
         let path = self.path(site, source);
         path.coming += usize::from(is_ready);
         path.under_way -= 1;
         self.heard(conn, now);
-        let found = Findings::of(results);
         if let Some(outcome) = found.rate {
             self.too_fast(site, source, &reply_to(outcome, &host_name), now);
         } else if found.delivered > 0 {
             self.path(site, source).answered(gap, now);
             self.sites.get(site).history.delivered(now.saturating_sub(begun).min(Ms::from(u32::MAX)) as u32, now);
         }
-        if found.refused.is_some() || found.lost.is_some() {
-            if let Some(entry) = self.conns.get(conn) {
-                entry.charged = true;
-            }
-            if let Some(outcome) = found.refused {
-                self.refused_421(site, source, host, good, &reply_to(outcome, &host_name), now);
-            } else if let Some(outcome) = found.lost {
-                self.host_lost(site, source, host, &reply_to(outcome, &host_name), now);
-            }
-        } else {
-            if let Some(entry) = self.conns.get(conn) {
-                entry.good += 1;
-            }
-            self.host_well(host);
-        }
         if found.delivered > 0 {
             self.site_good(site, source, done.no, done.sender, now);
         }
-        self.charge_holds(store, site, source, done.no, &found, &host_name, now);
+        let is_held = if let Some(outcome) = found.refused.or(found.lost) {
+            self.charge_end(conn, done.no, outcome, found.refused.is_some(), now)
+        } else {
+            if found.answered > 0 {
+                self.host_well(host, found.delivered > 0);
+            }
+            if let Some(entry) = self.conns.get(conn) {
+                entry.good += 1;
+            }
+            false
+        };
+        let is_held = self.charge_holds(store, site, source, &done, &found, results.len(), &host_name, now) || is_held;
         if found.too_many > 0 && found.taken > 0 {
             let path = self.path(site, source);
-            path.recipients_max = path.recipients_max.min(found.taken);
+            // Refused again within what was learned: then it is not a number that one could learn.
+            let is_known = done.ids.len() <= path.recipients_max && path.recipients_max != RECIPIENTS_UNLIMITED;
+            let max = if is_known { found.taken.min(done.ids.len() / 2).max(1) } else { found.taken };
+            path.recipients_max = path.recipients_max.min(max);
         }
-        self.settle_recipients(store, done.no, done.ids, results, found.taken > 0, &host_name, now);
+        self.settle_recipients(store, done.no, done.ids, (results, judge), is_held, &host_name, now);
+        if self.sites.get(site).holds > 0 && self.waits_in_line(site, done.no) {
+            // Or a connection would be opened to see that it is held.
+            self.held_back(store, site, done.no, now);
+        }
         self.report_if_last(store, done.no);
         // What stood back while as much was under way as may be.
         if !self.path(site, source).idle.is_empty() {
@@ -126,12 +143,30 @@ impl Scheduler {
         }
     }
 
-    fn path(&mut self, site: SiteId, source: SourceNo) -> &mut Path {
+    /// 421, or the connection is lost: charged once, for the transaction in front. Whether the message is held now.
+    fn charge_end(&mut self, conn: ConnId, no: MessageNo, outcome: &RcptOutcome, is_refused: bool, now: Ms) -> bool {
+        let Some(end) = self.ending(conn) else { return false };
+        let Some(entry) = self.conns.get(conn) else { return false };
+        let reply = reply_to(outcome, &entry.host_name);
+        let (is_cut, is_charged) = (entry.cut, std::mem::replace(&mut entry.charged, true));
+        if is_charged {
+            self.returned(end.site, no, RETURN_BEHIND, &reply, now)
+        } else if is_cut {
+            self.charge_host(end.site, end.source, end.host, Charge::Retry, &reply, now);
+            self.returned(end.site, no, RETURN_BEHIND, &reply, now)
+        } else if is_refused {
+            self.refused_421(end, Some(no), &reply, now)
+        } else {
+            self.host_lost(end, Some(no), &reply, now)
+        }
+    }
+
+    pub(super) fn path(&mut self, site: SiteId, source: SourceNo) -> &mut Path {
         &mut self.sites.get(site).paths[source as usize]
     }
 
     /// A rate reply: less at a time from now on.
-    fn too_fast(&mut self, site: SiteId, source: SourceNo, reply: &Reply, now: Ms) {
+    pub(super) fn too_fast(&mut self, site: SiteId, source: SourceNo, reply: &Reply, now: Ms) {
         let reason = self.reasons.keep(reply.clone());
         self.sites.get(site).reason = reason;
         if self.cfg.strategies.adaptation {
@@ -139,28 +174,40 @@ impl Scheduler {
         }
     }
 
+    /// Clocks of the sender and of the message at the site. Whether the message is held now.
     #[allow(clippy::too_many_arguments)] // the parts of one transaction's end
     fn charge_holds(
         &mut self,
         store: &Store,
         site: SiteId,
         source: SourceNo,
-        no: MessageNo,
+        done: &Tx,
         found: &Findings,
+        outcomes: usize,
         host: &Arc<str>,
         now: Ms,
-    ) {
+    ) -> bool {
         if let Some(outcome) = found.sender {
-            if let Some(message) = store.message(no) {
-                self.hold(site, HoldKey::Sender(sender_key(message.sender())), &reply_to(outcome, host), false, now);
+            if let Some(message) = store.message(done.no) {
+                self.hold(site, HoldKey::Sender(sender_key(message.sender())), &reply_to(outcome, host), now);
             }
             self.trust_less(site, source, &reply_to(outcome, host));
         }
         if let Some(outcome) = found.message {
-            self.hold(site, HoldKey::Message(no), &reply_to(outcome, host), false, now);
-        } else if let Some(outcome) = found.lost {
-            // Once is the network; a message that loses its connection again is held, or it would hold up the rest.
-            self.hold(site, HoldKey::Message(no), &reply_to(outcome, host), true, now);
+            self.hold(site, HoldKey::Message(done.no), &reply_to(outcome, host), now);
+            return true;
+        }
+        let adapts = self.cfg.strategies.adaptation;
+        match found.rate {
+            // Its path waits for a while.
+            Some(outcome) if adapts => self.returned(site, done.no, RETURN_RATE, &reply_to(outcome, host), now),
+            Some(outcome) => self.returned(site, done.no, RETURNS_MAX, &reply_to(outcome, host), now),
+            // The shell had nothing to say of some.
+            None if outcomes < done.ids.len() => {
+                let reply = Reply { code: 0, dsn: None, text: "no outcome".into(), host: Some(host.clone()) };
+                self.returned(site, done.no, RETURNS_MAX / 2, &reply, now)
+            }
+            None => false,
         }
     }
 
@@ -170,8 +217,8 @@ impl Scheduler {
         store: &Store,
         no: MessageNo,
         mut open: Ids,
-        results: &[RcptOutcome],
-        some_taken: bool,
+        (results, judge): (&[RcptOutcome], Judge),
+        is_held: bool,
         host: &Arc<str>,
         now: Ms,
     ) {
@@ -180,21 +227,27 @@ impl Scheduler {
             let id = outcome.id;
             let Some(at) = open.iter().position(|open| *open == id) else { continue };
             open.swap_remove(at);
-            let verdict = match classify(outcome) {
-                // Refused although it was alone: then it is not about how many they are.
-                Verdict::TooMany if !some_taken => Verdict::Recipient,
-                verdict => verdict,
-            };
+            let verdict = judge.verdict(outcome);
             match verdict {
-                Verdict::Host | Verdict::TooMany => {
+                Verdict::TooMany => {
                     self.requeue(store, no, id, now);
                     continue;
                 }
-                Verdict::Rate | Verdict::Lost | Verdict::Sender | Verdict::Message | Verdict::LostAfterDot
+                // Where all hosts are left alone now, what is too old there expires as a whole (`site_down`).
+                Verdict::Host if !(is_held && over_age) => {
+                    self.requeue(store, no, id, now);
+                    continue;
+                }
+                Verdict::Rate
+                | Verdict::Lost
+                | Verdict::Sender
+                | Verdict::Message
+                | Verdict::Unreadable
+                | Verdict::LostAfterDot
                     if !over_age =>
                 {
                     // Not the mailbox's doing: what waits for it behind this message need not wait for this hold.
-                    self.settle(store, no, id, now);
+                    self.release_mailbox(store, no, id, now);
                     self.requeue(store, no, id, now);
                     continue;
                 }
@@ -207,7 +260,7 @@ impl Scheduler {
             self.no_longer_in_flight(no, id);
             match verdict {
                 Verdict::Delivered => self.mailbox_well(store, no, id, now),
-                Verdict::Fail if outcome.stage == Stage::Rcpt => {
+                Verdict::Refused => {
                     self.strike(no, outcome, now);
                     self.fail(store, no, id, false, &reply_to(outcome, host), now);
                 }
@@ -222,23 +275,6 @@ impl Scheduler {
         for id in open {
             self.requeue(store, no, id, now);
         }
-    }
-
-    /// The host has answered as a healthy host does: its clock ends, for everybody.
-    fn host_well(&mut self, host: HostNo) {
-        let entry = self.sites.host(host);
-        entry.losses = 0;
-        if entry.fails == 0 {
-            return;
-        }
-        (entry.fails, entry.until, entry.probe) = (0, 0, None);
-        if self.flows.coalesces {
-            for i in 0..self.sites.host(host).sites.len() {
-                let site = self.sites.host(host).sites[i];
-                self.site_returned(site);
-            }
-        }
-        self.wake_sites_of(host);
     }
 
     /// A delivery: the site is proven and may have one connection more.
@@ -260,81 +296,5 @@ impl Scheduler {
         let reason = self.reasons.keep(reply.clone());
         self.sites.get(site).reason = reason;
         self.path(site, source).distrust();
-    }
-
-    /// 421 to a command. On a connection that had served us it is a limit of the host, else the host's failure.
-    pub(super) fn refused_421(
-        &mut self,
-        site: SiteId,
-        source: SourceNo,
-        host: HostNo,
-        good: u32,
-        reply: &Reply,
-        now: Ms,
-    ) {
-        if super::verdict::says_rate(&reply.text) && self.path(site, source).proven {
-            self.too_fast(site, source, reply, now);
-        } else if good > 0 {
-            let reason = self.reasons.keep(reply.clone());
-            self.sites.get(site).reason = reason;
-            let path = self.path(site, source);
-            path.transactions_max = path.transactions_max.min(good);
-        } else {
-            self.host_refused(site, source, host, 0, reply, now);
-        }
-    }
-
-    /// No session, or one refused before it did anything. Beside connections that work it is a limit on their number.
-    pub(super) fn host_refused(
-        &mut self,
-        site: SiteId,
-        source: SourceNo,
-        host: HostNo,
-        beside: usize,
-        reply: &Reply,
-        now: Ms,
-    ) {
-        // Those that are still connecting count until they are refused too.
-        let path = self.path(site, source);
-        let working = if path.greeted.max(beside) > 0 { path.conns.max(beside) } else { 0 };
-        if reply.code == 421 && working > 0 {
-            let reason = self.reasons.keep(reply.clone());
-            self.sites.get(site).reason = reason;
-            self.path(site, source).crowded(working, now);
-        } else {
-            self.host_failed(site, source, host, reply, now);
-        }
-    }
-
-    /// A connection lost in a transaction. The site is suspect; the host has failed if it happens again.
-    pub(super) fn host_lost(&mut self, site: SiteId, source: SourceNo, host: HostNo, reply: &Reply, now: Ms) {
-        self.trust_less(site, source, reply);
-        let entry = self.sites.host(host);
-        entry.losses = entry.losses.saturating_add(1);
-        if entry.losses >= LOSSES_MAX || entry.fails > 0 {
-            self.host_failed(site, source, host, reply, now);
-        }
-    }
-
-    pub(super) fn host_failed(&mut self, site: SiteId, source: SourceNo, host: HostNo, reply: &Reply, now: Ms) {
-        let reason = self.reasons.keep(reply.clone());
-        let entry = &mut self.sites.hosts[host as usize];
-        if entry.until <= now {
-            entry.fails = entry.fails.saturating_add(1);
-            entry.until = now + self.cfg.host_retry.delay_ms(entry.fails, &mut self.rng);
-        }
-        (entry.reason, entry.losses) = (reason, 0);
-        let memory = self.cfg.strategies.memory;
-        if !memory {
-            (entry.until, entry.fails) = (now + FORGOTTEN_MS, 0);
-        }
-        let site_entry = self.sites.get(site);
-        site_entry.reason = reason;
-        site_entry.history.failed(now);
-        if matches!(self.sites.pick(site, source, now, &mut self.rng), Pick::Wait(_)) {
-            self.path(site, source).distrust();
-            self.site_down(site, source, reply, now);
-        }
-        self.sites.mark_dirty(site);
     }
 }

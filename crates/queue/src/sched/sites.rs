@@ -25,20 +25,48 @@ pub(super) const CLASSES: usize = 2;
 
 pub(super) type HostNo = u32;
 
+/// How long a host that refused a connection beside others is given no more than it has.
+const GROW_MS: Ms = 60_000;
+
+#[derive(Default)]
 pub(super) struct Host {
     /// Failures in a row; 0 is healthy.
     pub fails: u8,
-    /// Transactions lost in a row.
-    pub losses: u8,
+    /// Of these, those that `host_retry` was charged for.
+    pub retries: u8,
+    /// Short pauses since its last delivery.
+    pub pauses: u8,
+    /// It has said that it never takes mail (521, RFC 7504), and has opened no session since.
+    pub is_closed: bool,
+    /// Open connections that it has greeted.
+    pub greeted: u32,
     /// Not tried before this time.
     pub until: Ms,
     /// The connection that tries it while it has failed.
     pub probe: Option<Slot>,
     /// Connections that are silent now.
     pub silent: u32,
+    /// Connections to it, connecting ones included.
+    pub conns: usize,
+    /// With so many it refused another one,
+    pub conns_max: usize,
+    /// which is not tried before this time.
+    pub grow_at: Ms,
     pub reason: ReasonNo,
     /// Who is woken when it comes back.
     pub sites: Vec<SiteId>,
+}
+
+impl Host {
+    /// Whether it takes no further connection for now.
+    fn is_full(&self, now: Ms) -> bool {
+        self.conns >= self.conns_max && self.grow_at > now
+    }
+
+    /// It refused a connection beside `working` others.
+    pub fn full(&mut self, working: usize, now: Ms) {
+        (self.conns_max, self.grow_at) = (working, now + GROW_MS);
+    }
 }
 
 pub(super) struct Site {
@@ -62,6 +90,8 @@ pub(super) struct Site {
     pub turn: u8,
     /// Whether it stands in the line of sites to look at.
     pub dirty: bool,
+    /// Its domains are being looked up again.
+    pub refreshing: bool,
     /// An operator stopped it.
     pub suspended: bool,
 }
@@ -98,6 +128,8 @@ pub(super) enum Pick {
     Target(usize),
     /// All are under clocks; the earliest runs out then. `None`: others probe, their outcome wakes the site.
     Wait(Option<Ms>),
+    /// Those that might be tried have as many connections as they take.
+    Full,
 }
 
 #[derive(Default)]
@@ -144,6 +176,7 @@ impl Sites {
                 timer_at: 0,
                 turn: 0,
                 dirty: false,
+                refreshing: false,
                 suspended,
             });
             id
@@ -185,8 +218,7 @@ impl Sites {
     /// `new`: the site has not been at any host of this source before.
     fn host_of(&mut self, addr: SocketAddr, source: u8, site: SiteId, new: bool) -> HostNo {
         let no = *self.host_by_addr.get_or_insert_with((source, addr), || {
-            let sites = Vec::new();
-            self.hosts.push(Host { fails: 0, losses: 0, until: 0, probe: None, silent: 0, reason: 0, sites });
+            self.hosts.push(Host::default());
             (self.hosts.len() - 1) as HostNo
         });
         let sites = &mut self.hosts[no as usize].sites;
@@ -202,7 +234,7 @@ impl Sites {
         let entry = &self.list[site.0 as usize];
         let Some(path) = entry.paths.get(source as usize) else { return Pick::Wait(None) };
         let (mut best, mut ties) = (None::<usize>, 0u32);
-        let mut earliest = None::<Ms>;
+        let (mut earliest, mut full) = (None::<Ms>, false);
         for (i, (target, host)) in entry.targets.iter().zip(&path.hosts).enumerate() {
             let host = &self.hosts[*host as usize];
             if host.until > now {
@@ -210,6 +242,10 @@ impl Sites {
                 continue;
             }
             if host.fails > 0 && host.probe.is_some() || host.silent > 0 {
+                continue;
+            }
+            if host.is_full(now) {
+                full = true;
                 continue;
             }
             match best {
@@ -223,7 +259,17 @@ impl Sites {
                 _ => (best, ties) = (Some(i), 0),
             }
         }
-        best.map_or(Pick::Wait(earliest), Pick::Target)
+        match best {
+            Some(target) => Pick::Target(target),
+            None if full => Pick::Full,
+            None => Pick::Wait(earliest),
+        }
+    }
+
+    /// Whether no host of the site has served us since it failed.
+    pub fn has_failed(&self, site: SiteId) -> bool {
+        let mut hosts = self.list[site.0 as usize].paths.iter().flat_map(|path| &path.hosts).peekable();
+        hosts.peek().is_some() && hosts.all(|host| self.hosts[*host as usize].fails > 0)
     }
 
     pub fn named(&self, key: &str) -> Option<SiteId> {

@@ -129,7 +129,7 @@ impl Scheduler {
             lists: self.waits.lists_len(),
             clocks: self.clocks.len(),
             timers: self.timers.len(),
-            look_ups_waiting: self.domains.queue.len(),
+            look_ups_waiting: self.domains.look_ups.waiting(),
             at_site_max: self.conns.at_site_max,
         }
     }
@@ -166,7 +166,7 @@ impl Scheduler {
     /// The last failure of a domain's look-up, and the next one.
     pub fn look_up_of(&self, domain: DomainId) -> Option<(Option<Ms>, Option<Reply>)> {
         let entry = self.domains.peek(domain)?;
-        let until = (entry.look_up == LookUp::Clock).then_some(entry.until);
+        let until = (entry.look_up == LookUp::Clock).then(|| self.time.wall(entry.until));
         Some((until, self.reasons.get(entry.reason).cloned()))
     }
 
@@ -176,6 +176,7 @@ impl Scheduler {
     }
 
     pub fn site_status(&self, site: SiteId, now: Ms) -> Option<SiteStatus> {
+        let now = self.steady(now);
         let entry = self.sites.list.get(site.0 as usize)?;
         let (max, adapts) = (entry.connections_max(self.cfg.connections_per_site_max), self.cfg.strategies.adaptation);
         Some(SiteStatus {
@@ -186,7 +187,7 @@ impl Scheduler {
             idle: entry.paths.iter().map(|path| path.idle.len()).sum(),
             limit: entry.paths.iter().map(|path| path.allowed(max, adapts)).sum(),
             proven: entry.paths.iter().any(|path| path.proven),
-            until: self.site_clock(site, now),
+            until: self.site_clock(site, now).map(|until| self.time.wall(until)),
             reason: self.reasons.get(entry.reason).cloned(),
             oldest: entry.oldest_of_all(self.newest),
         })
@@ -194,9 +195,10 @@ impl Scheduler {
 
     /// A look at a site in passing.
     pub fn glance(&self, site: SiteId, now: Ms) -> Option<Glance> {
+        let now = self.steady(now);
         let entry = self.sites.list.get(site.0 as usize)?;
         let (connections, silent) = (entry.conns(), entry.paths.iter().map(|path| path.silent).sum());
-        let until = self.site_clock(site, now);
+        let until = self.site_clock(site, now).map(|until| self.time.wall(until));
         let standing = match until {
             _ if entry.suspended => Standing::Suspended,
             Some(_) => Standing::Clock,
@@ -250,12 +252,13 @@ impl Scheduler {
     }
 
     pub fn recipient_status(&self, store: &Store, no: MessageNo, id: AddressId, now: Ms) -> RecipientStatus {
+        let now = self.steady(now);
         let domain = store.book.try_domain(id).and_then(|d| self.domains.peek(d));
         let site = domain.and_then(|d| d.site);
-        let status = |state, next_try, reason| RecipientStatus {
+        let status = |state, next_try: Option<Ms>, reason| RecipientStatus {
             state,
             site,
-            next_try,
+            next_try: next_try.map(|at| self.time.wall(at)),
             reason: self.reasons.get(reason).cloned(),
         };
         let Some(message) = store.message(no).filter(|_| self.messages.is_live(no)) else {

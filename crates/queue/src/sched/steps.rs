@@ -21,6 +21,7 @@ pub(super) struct Flush {
 impl Scheduler {
     /// One slice of what is due. Call at [`Scheduler::next_tick`], and again while that says 0.
     pub fn tick(&mut self, store: &Store, now: Ms) {
+        let now = self.steady(now);
         for _ in 0..TIMERS_MAX {
             let Some(timer) = self.timers.pop(now) else { break };
             self.fire(store, timer, now);
@@ -29,6 +30,7 @@ impl Scheduler {
             return;
         }
         self.relink(STEPS_MAX / 2);
+        self.refresh_on(STEPS_MAX / 4, now);
         let mut steps = STEPS_MAX;
         while steps > 0
             && let Some(no) = self.activating.front().copied()
@@ -55,6 +57,7 @@ impl Scheduler {
     fn fire(&mut self, store: &Store, timer: Timer, now: Ms) {
         match timer {
             Timer::Domain(domain) => self.domain_due(domain, now),
+            Timer::LookUps => self.look_ups_due(now),
             Timer::Site(site) => {
                 let entry = self.sites.get(site);
                 if entry.timer_at <= now {
@@ -91,6 +94,7 @@ impl Scheduler {
             return;
         }
         self.end_host_clocks(site);
+        self.refresh(site, true);
         self.flushes.push_back(Flush { site: Some(site), slot: 0 });
     }
 
@@ -98,6 +102,7 @@ impl Scheduler {
     pub fn flush_all(&mut self) {
         for site in 0..self.sites.list.len() {
             self.end_host_clocks(SiteId(site as u32));
+            self.refresh(SiteId(site as u32), true);
         }
         self.flushes.push_back(Flush { site: None, slot: 0 });
     }

@@ -15,6 +15,8 @@ const SLOT_MS: Ms = 64;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Timer {
     Domain(DomainId),
+    /// Look-ups may have been out for long.
+    LookUps,
     Site(SiteId),
     /// A message or a sender's domain at a site: the slot of the hold.
     Hold(u32),

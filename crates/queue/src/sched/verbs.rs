@@ -99,6 +99,7 @@ impl Scheduler {
 
     /// Ends a hold: the message waits again where it would be without it, behind the clocks that it has.
     pub fn release_message(&mut self, store: &Store, no: MessageNo, now: Ms) {
+        let now = self.steady(now);
         let extra = self.messages.get_mut(no).and_then(|active| active.extra.as_mut());
         let Some(parked) = extra.and_then(|extra| extra.parked.take()) else { return };
         self.verbs.held -= 1;
@@ -196,6 +197,7 @@ impl Scheduler {
 
     /// The verb's batch was refused: the recipients go on as if nothing had been.
     pub fn unreserve(&mut self, store: &Store, no: MessageNo, ids: &IdSet, now: Ms) {
+        let now = self.steady(now);
         for id in &self.end_reservation(no, ids) {
             self.make_ready(store, no, AddressId(id), now);
         }
@@ -219,6 +221,7 @@ impl Scheduler {
     /// An operator took recipients out (the store has it applied): their clocks and places are forgotten. Work in
     /// proportion to `ids`.
     pub fn removed(&mut self, store: &Store, no: MessageNo, ids: &IdSet, now: Ms) {
+        let now = self.steady(now);
         self.end_reservation(no, ids);
         let is_gone = store.message(no).is_none();
         self.verbs.removals |= is_gone;
@@ -250,6 +253,7 @@ impl Scheduler {
     /// The recipients are tried as soon as a connection is there: their own clocks, their mailboxes', and those of their
     /// sites and domains end. Work in proportion to `ids`, which are neither in flight nor reserved.
     pub fn try_now(&mut self, store: &Store, no: MessageNo, ids: &IdSet, now: Ms) {
+        let now = self.steady(now);
         let Some(message) = store.message(no) else { return };
         let sender = sender_key(message.sender());
         for id in ids {
@@ -261,8 +265,12 @@ impl Scheduler {
                 if self.site_clock(site, now).is_some() {
                     self.end_host_clocks(site);
                 }
+                // Nobody there has served us since: perhaps its mail goes elsewhere now.
+                if self.sites.has_failed(site) {
+                    self.look_up_again(domain, now);
+                }
             } else {
-                self.end_look_up_clock(domain);
+                self.end_look_up_clock(domain, now);
             }
             self.end_clocks(store, no, AddressId(id), now);
         }

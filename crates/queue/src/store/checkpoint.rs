@@ -3,8 +3,8 @@
 //! Promise: a page of the state that has not changed since it was last written is only named (`slices.rs`), so that a
 //! checkpoint costs what has changed and some octets a page. A slice is at most [`SLICE_BYTES_MAX`] unless one message or list
 //! alone is larger (its id set has at most one bit per id of the book, its ORCPTs what the client sent); one step goes on
-//! until the batch is full. Messages accepted after the begin are not sliced: the log has them. Replay from the begin
-//! gives the state at any later point of the log.
+//! until the batch is full. [`Checkpoint::next_bytes_max`] says beforehand how large the next may be. Messages accepted
+//! after the begin are not sliced: the log has them. Replay from the begin gives the state at any later point of the log.
 //!
 //! On its way the cursor of a marking checkpoint notes which addresses lists and messages refer to; what came since the
 //! begin is noted by the store. Together they say which addresses may be forgotten ([`Sweep`]).
@@ -18,7 +18,7 @@ use super::{Store, Sweep};
 use crate::book::SiteHistory;
 use crate::event::{
     Event, begin_addresses, begin_messages, begin_sites, encode_checkpoint_end, encode_list, encode_suspend,
-    encode_totals, put_address, put_site,
+    encode_totals, list_bytes_max, put_address, put_site,
 };
 use crate::ids::MessageNo;
 use crate::idset::IdSet;
@@ -109,7 +109,7 @@ impl Checkpoint {
     /// events that are applied; the others follow in order, in any batches, behind such records too.
     pub fn step(&mut self, store: &mut Store, slices: &mut dyn Slices) -> bool {
         let mut is_first = true;
-        while !self.is_done() && (is_first || !slices.is_full()) {
+        while !self.is_done() && (is_first || !slices.is_full(self.next_bytes_max(store))) {
             is_first = false;
             self.stage = match std::mem::replace(&mut self.stage, Stage::Done) {
                 Stage::Begin => self.begin(store, slices),
@@ -128,6 +128,37 @@ impl Checkpoint {
             };
         }
         !self.is_done()
+    }
+
+    /// The same with slices of messages that are no larger than this, if a message is not.
+    #[must_use]
+    pub fn limited(self, slice_bytes_max: usize) -> Self {
+        Checkpoint { slice_bytes_max: self.slice_bytes_max.min(slice_bytes_max), ..self }
+    }
+
+    /// The next slice is at most so large, as records are counted.
+    pub fn next_bytes_max(&self, store: &Store) -> usize {
+        /// An address or a domain's name (RFC 5321 section 4.5.3.1), with its id, length and history.
+        const ENTRY_BYTES_MAX: usize = 256 + 64;
+        const FIXED: usize = 256;
+        match &self.stage {
+            Stage::Begin | Stage::End | Stage::Done => FIXED,
+            Stage::Addresses(_) | Stage::Sites(_) => FIXED + (ENTRY_BYTES_MAX << store.paging.ids_shift),
+            Stage::Lists(last) => {
+                let after = last.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+                let next = store.lists.range::<str, _>((after, Bound::Unbounded)).next();
+                next.map_or(FIXED, |(name, list)| FIXED + list_bytes_max(name, &list.stamp, &list.ids))
+            }
+            Stage::Suspended(last) => {
+                let after = last.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+                let next = store.suspended.range::<str, _>((after, Bound::Unbounded)).next();
+                FIXED + next.map_or(0, String::len)
+            }
+            Stage::Messages(next) => {
+                let next = store.messages.between(*next, self.messages.1).next();
+                FIXED + next.map_or(0, |(_, message)| message.slice_bytes_max().max(self.slice_bytes_max))
+            }
+        }
     }
 
     /// Whether the last slice has been made.

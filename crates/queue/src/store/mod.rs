@@ -248,6 +248,7 @@ impl Store {
             }
             Event::Suspend { suspended: false, what } if self.suspended.remove(what) => Applied::Noted,
             Event::Suspend { .. } => Applied::Nothing,
+            Event::ClockMoved { since, by } => self.clock_moved(since, by),
             Event::Skipped(_) => self.ignore(),
         }
     }
@@ -404,6 +405,18 @@ impl Store {
             }
         }
         applied
+    }
+
+    /// Messages that come later in the log, as records or slices, have the new time already.
+    fn clock_moved(&mut self, since: MessageId, by: i64) -> Applied {
+        let moved: Vec<MessageNo> = self.messages().filter(|(_, m)| m.id() >= since).map(|(no, _)| no).collect();
+        for no in &moved {
+            if let Some(message) = self.messages.get_mut(no.0) {
+                message.move_accepted(by);
+            }
+            self.changed(*no);
+        }
+        if moved.is_empty() { Applied::Nothing } else { Applied::Noted }
     }
 
     /// A checkpoint's slice: the message is exactly this.

@@ -15,7 +15,7 @@ use stentor_queue::event::{Accept, Class, Event, Fate};
 use stentor_queue::ids::{AddressId, ConnId, ContentId, MessageNo, Ms, SiteId};
 use stentor_queue::idset::IdSet;
 use stentor_queue::sched::{
-    Backoff, Census, CloseReason, Effect, Failure, RcptOutcome, SchedConfig, Scheduler, SourceConfig, Stage,
+    Backoff, Census, CloseReason, Effect, Failure, NoSession, RcptOutcome, SchedConfig, Scheduler, SourceConfig, Stage,
     Strategies, Work,
 };
 use stentor_queue::store::{Applied, Store};
@@ -283,6 +283,8 @@ impl World {
                 assert!(self.conns[&conn].work.is_none(), "closed with an open transaction");
                 self.at(20, Ev::Closed(conn, run));
             }
+            // Every look-up here is answered before it counts as silent.
+            Effect::ForgetLookUp { .. } => panic!("a look-up gave way"),
             Effect::GiveWay { conn } => self.give_way(conn),
             Effect::Delayed { no } => self.delayed(no),
             Effect::FastDone { no, pending } => {
@@ -302,7 +304,12 @@ impl World {
         if let Some(why) = self.hosts.refuses(host, self.now) {
             self.conns.remove(&conn);
             self.hosts.left(host);
-            self.sched.connect_failed(&self.store, conn, why, self.now);
+            let cause = match why {
+                "connection refused" => NoSession::Unreachable,
+                "timed out" => NoSession::Failed,
+                _ => NoSession::Reply { code: 421, dsn: None },
+            };
+            self.sched.connect_failed(&self.store, conn, cause, why, self.now);
             return;
         }
         self.sched.connected(conn, self.now);
@@ -380,7 +387,7 @@ impl World {
             let why = CloseReason::Lost { text: "gave way".into() };
             self.sched.closed(&self.store, conn, &why, self.now);
         } else {
-            self.sched.connect_failed(&self.store, conn, "gave way", self.now);
+            self.sched.connect_failed(&self.store, conn, NoSession::Failed, "gave way", self.now);
         }
     }
 

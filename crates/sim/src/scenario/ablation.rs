@@ -39,7 +39,7 @@ fn over(days: &[day::Result]) -> Value {
     })
 }
 
-pub fn run(first: u64, seeds: u64) -> Value {
+pub fn run(first: u64, seeds: u64, part: u32) -> Value {
     let days: [(&str, Shape); 3] = [
         ("list, 30 % bad", |day| day.bad_percent = 30),
         ("list, 30 % bad, 300 connections", |day| {
@@ -53,16 +53,17 @@ pub fn run(first: u64, seeds: u64) -> Value {
     let mut all = serde_json::Map::new();
     for (name, shape) in days {
         let mut rows = serde_json::Map::new();
-        for part in PARTS {
+        for strategy in PARTS {
             let results: Vec<day::Result> = (first..first + seeds)
                 .map(|seed| {
                     let mut day = Day::new(seed);
                     shape(&mut day);
-                    let alone = day::slowest_alone(&day);
-                    day::run_beside(&without(part, day), alone)
+                    let day = day.part(part);
+                    let alone = day::sites_alone(&day);
+                    day::run_beside(&without(strategy, day), alone)
                 })
                 .collect();
-            rows.insert(part.to_owned(), over(&results));
+            rows.insert(strategy.to_owned(), over(&results));
         }
         all.insert(name.to_owned(), Value::Object(rows));
     }

@@ -31,6 +31,16 @@ pub struct Load {
     pub odd_percent: u32,
 }
 
+impl Load {
+    /// A smaller one of the same shape; a site has one recipient at least.
+    fn part(mut self, part: u32) -> Load {
+        for size in [&mut self.recipients, &mut self.sites, &mut self.posts] {
+            *size = size.div_ceil(part);
+        }
+        self
+    }
+}
+
 pub struct Cost {
     pub meter: Meter,
     pub delivered: u64,
@@ -91,7 +101,7 @@ fn resident_mib() -> f64 {
 }
 
 /// A million recipients at 50,000 sites.
-pub fn million(seed: u64, rounds: usize) -> Value {
+pub fn million(seed: u64, rounds: usize, part: u32) -> Value {
     let load = Load {
         seed,
         recipients: 1_000_000,
@@ -100,7 +110,8 @@ pub fn million(seed: u64, rounds: usize) -> Value {
         deferred_percent: 0,
         bad_percent: 2,
         odd_percent: 20,
-    };
+    }
+    .part(part);
     // First, so that the peak is that of the run and not of the measuring.
     let mut before_mib = 0.0;
     let plain = run(&load, false, || before_mib = resident_mib());
@@ -121,7 +132,7 @@ pub fn million(seed: u64, rounds: usize) -> Value {
 }
 
 /// Cost per delivery along each axis.
-pub fn growth(seed: u64, rounds: usize) -> Value {
+pub fn growth(seed: u64, rounds: usize, part: u32) -> Value {
     let base =
         Load { seed, recipients: 100_000, sites: 5_000, posts: 1, deferred_percent: 0, bad_percent: 0, odd_percent: 0 };
     let mut axes = serde_json::Map::new();
@@ -129,7 +140,7 @@ pub fn growth(seed: u64, rounds: usize) -> Value {
         let rows: Vec<Value> = loads
             .into_iter()
             .map(|(at, load)| {
-                let cost = measure(&load, rounds);
+                let cost = measure(&load.part(part), rounds);
                 let us = cost.meter.total_us() / cost.delivered.max(1) as f64;
                 json!({"at": at, "us_per_delivery": us, "us_per_transaction":
                     cost.meter.total_us() / cost.sim.counts.transactions.max(1) as f64,

@@ -91,6 +91,23 @@ fn a_message_lives_until_its_last_fate() {
 }
 
 #[test]
+fn what_was_accepted_by_a_wrong_clock_gets_its_age() {
+    let mut store = Store::new();
+    let (old, new) = (add(&mut store, accept(7, &[1])), add(&mut store, accept(8, &[1])));
+    store.apply(Event::Hold { held: true, messages: vec![MessageId(8)] });
+    let before = store.message(new).unwrap().accepted();
+    assert_eq!(store.apply(Event::ClockMoved { since: MessageId(8), by: 5_000 }), Applied::Noted);
+    assert_eq!(store.message(new).unwrap().accepted(), before + 5_000);
+    assert!(store.message(new).unwrap().is_held());
+    assert_eq!(store.message(old).unwrap().accepted(), before - 1, "an earlier run's clock was another");
+    store.apply(Event::ClockMoved { since: MessageId(8), by: i64::MIN });
+    assert_eq!(store.message(new).unwrap().accepted(), 0);
+    store.apply(Event::ClockMoved { since: MessageId(8), by: i64::MAX });
+    assert_eq!(store.message(new).unwrap().accepted(), (1 << 56) - 1);
+    assert_eq!(store.apply(Event::ClockMoved { since: MessageId(9), by: 1 }), Applied::Nothing);
+}
+
+#[test]
 fn settling_writes_what_it_did() {
     let mut store = Store::new();
     let no = add(&mut store, accept(7, &[1, 2, 3]));

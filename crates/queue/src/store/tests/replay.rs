@@ -36,6 +36,8 @@ enum Op {
         slices: usize,
         refuse: bool,
     },
+    /// The system's clock is set: what this run accepted is moved at once, and the next batch that is taken begins with it.
+    Clock(i32),
     /// All that is applied is made durable; then the store is what its log says.
     Restart,
 }
@@ -125,7 +127,7 @@ impl Slices for Part<'_> {
         is_there
     }
 
-    fn is_full(&self) -> bool {
+    fn is_full(&self, _: usize) -> bool {
         self.is_full
     }
 }
@@ -145,6 +147,7 @@ fn op() -> impl Strategy<Value = Op> {
         2 => (any::<Index>(), 0usize..6, any::<u32>()).prop_map(|(i, fate, mask)| Op::Remove(i, fate, mask)),
         6 => (any::<bool>(), 0usize..5, prop::bool::weighted(0.15))
             .prop_map(|(begin, slices, refuse)| Op::Batch { begin, slices, refuse }),
+        1 => any::<i32>().prop_map(Op::Clock),
         1 => Just(Op::Restart),
     ]
 }
@@ -173,6 +176,10 @@ struct Owner {
     kept: Kept,
     /// Applied, not written.
     waiting: Vec<Vec<u8>>,
+    /// Likewise; first of all.
+    clock: Vec<Vec<u8>>,
+    /// The first id of this run.
+    first_id: MessageId,
     new: Vec<New>,
     /// By an operator, until the batch is durable or refused.
     reserved: BTreeSet<(u64, u32)>,
@@ -198,6 +205,8 @@ impl Owner {
             log: Vec::new(),
             kept: Kept::default(),
             waiting: Vec::new(),
+            clock: Vec::new(),
+            first_id: MessageId(0),
             new: Vec::new(),
             reserved: BTreeSet::new(),
             interned: Vec::new(),
@@ -263,9 +272,17 @@ impl Owner {
             Op::Suspend(what, suspended) => self.new.push(New::Suspend(format!("list:l{what}"), suspended)),
             Op::Remove(which, fate, mask) => self.remove(which, FATES[fate], mask),
             Op::Batch { begin, slices, refuse } => self.batch(begin, slices, refuse),
+            Op::Clock(by) => {
+                let moved = Event::ClockMoved { since: self.first_id, by: by.into() };
+                let mut record = Vec::new();
+                moved.encode(&mut record);
+                self.live.apply(moved);
+                self.clock.push(record);
+            }
             Op::Restart => {
                 self.batch(false, 0, false);
                 self.live = self.replay(self.start_batch);
+                self.first_id = MessageId(self.live.last_id().0 + 1);
                 (self.cursor, self.sweep) = (None, None);
                 self.kept.give_up();
             }
@@ -321,7 +338,7 @@ impl Owner {
     }
 
     fn batch(&mut self, begin: bool, slices: usize, refuse: bool) {
-        let mut batch: Vec<Logged> = self.waiting.iter().cloned().map(Logged::Record).collect();
+        let mut batch: Vec<Logged> = self.clock.iter().chain(&self.waiting).cloned().map(Logged::Record).collect();
         let at = self.log.len() + batch.len();
         let mut slices = slices;
         if begin && self.cursor.is_none() && self.sweep.is_none() {
@@ -403,6 +420,7 @@ impl Owner {
     fn commit(&mut self, batch: Vec<Logged>, forgotten: IdSet) {
         self.log.extend(batch);
         self.waiting.clear();
+        self.clock.clear();
         self.interned.clear();
         if let Some((cursor, start, start_batch)) = &self.cursor
             && cursor.is_done()

@@ -1,0 +1,49 @@
+//! Addresses with capitals by their lower-case form: local parts keep their case (RFC 5321 section 2.4), but people do not
+//! always spell their own in the same way.
+//!
+//! Promise: a look-up sees at most [`SPELLINGS_MAX`] ids, whatever anybody has had interned: of an address in more
+//! spellings the later ones are not remembered. Addresses without capitals, nearly all, cost nothing here.
+
+use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
+
+/// Spellings of one address that are remembered.
+pub(super) const SPELLINGS_MAX: usize = 16;
+
+/// Ids by the hash of their folded text. The hash is keyed, so that nobody can choose what shares one.
+#[derive(Debug, Default)]
+pub(super) struct Spellings {
+    by_hash: HashMap<u64, Vec<u32>, foldhash::fast::RandomState>,
+}
+
+pub(super) fn has_capitals(text: &str) -> bool {
+    text.bytes().any(|byte| byte.is_ascii_uppercase())
+}
+
+impl Spellings {
+    pub fn insert(&mut self, hash: u64, id: u32) {
+        let ids = self.by_hash.entry(hash).or_insert_with(|| Vec::with_capacity(1));
+        if ids.len() < SPELLINGS_MAX {
+            ids.push(id);
+        }
+    }
+
+    pub fn remove(&mut self, hash: u64, id: u32) {
+        if let Entry::Occupied(mut entry) = self.by_hash.entry(hash) {
+            entry.get_mut().retain(|other| *other != id);
+            if entry.get().is_empty() {
+                entry.remove();
+            }
+        }
+    }
+
+    /// Those for which `is_it` says yes: the hash of another address may be the same.
+    pub fn of(&self, hash: u64, is_it: impl Fn(u32) -> bool) -> impl Iterator<Item = u32> {
+        self.by_hash.get(&hash).into_iter().flatten().copied().filter(move |id| is_it(*id))
+    }
+
+    pub fn heap_bytes(&self) -> usize {
+        let lists: usize = self.by_hash.values().map(|ids| ids.capacity() * size_of::<u32>()).sum();
+        self.by_hash.allocation_size() + lists
+    }
+}

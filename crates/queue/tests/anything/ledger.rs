@@ -1,0 +1,108 @@
+//! What a world may see at most, and at last.
+//!
+//! Clocks bound attempts as follows. Between two deliveries at a host each of its sites has one connection at first, and
+//! then those that a clock allows; a host's and a message's clocks begin with pauses of seconds and become minutes, a
+//! recipient's and a mailbox's begin with minutes. So in ten seconds a host gets a few connections for each site, and
+//! beyond that one for each message that came, for each clock that ran out, and some for each delivery.
+
+use std::collections::HashMap;
+
+use stentor_queue::ids::{AddressId, Ms};
+
+const TEN_SECONDS: Ms = 10_000;
+const HOUR: Ms = 3_600_000;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum End {
+    Delivered,
+    Bounced,
+    Expired,
+}
+
+#[derive(Default)]
+pub struct Ledger {
+    /// When connections to a host were asked for.
+    connects: HashMap<usize, Vec<Ms>>,
+    /// When a recipient of a message was handed out.
+    attempts: HashMap<(u64, AddressId), Vec<Ms>>,
+    /// When somebody's copy was delivered, by host; and by message.
+    deliveries: HashMap<usize, Vec<Ms>>,
+    message_deliveries: HashMap<u64, Vec<Ms>>,
+    /// When a message came.
+    pub arrivals: Vec<Ms>,
+    /// When an operator wanted everything tried.
+    pub flushes: Vec<Ms>,
+    pub ends: HashMap<(u64, AddressId), End>,
+    pub connections: u64,
+    pub transactions: u64,
+    pub recipients: usize,
+    pub sites_per_host: usize,
+}
+
+/// Of sorted times, how many lie in `from..to`.
+fn within(times: &[Ms], from: Ms, to: Ms) -> usize {
+    times.partition_point(|at| *at < to) - times.partition_point(|at| *at < from)
+}
+
+impl Ledger {
+    pub fn new(sites_per_host: usize) -> Ledger {
+        Ledger { sites_per_host, ..Ledger::default() }
+    }
+
+    fn allowances(&self, host: usize, from: Ms, to: Ms) -> (usize, usize) {
+        let delivered = self.deliveries.get(&host).map_or(0, |at| within(at, from.saturating_sub(TEN_SECONDS), to));
+        let came = within(&self.arrivals, from.saturating_sub(TEN_SECONDS), to);
+        let flushed = within(&self.flushes, from.saturating_sub(TEN_SECONDS), to);
+        (delivered, came + flushed)
+    }
+
+    pub fn connect(&mut self, host: usize, now: Ms) -> Result<(), String> {
+        self.connections += 1;
+        let list = self.connects.entry(host).or_default();
+        list.push(now);
+        let from = now.saturating_sub(TEN_SECONDS);
+        let (few, many) = (within(list, from, now + 1), within(list, now.saturating_sub(HOUR), now + 1));
+        if few < 5 {
+            return Ok(());
+        }
+        let (delivered, came) = self.allowances(host, from, now + 1);
+        // Each site once for each of the clocks that ran out: one a recipient at most, since those take minutes.
+        let most = 4 * self.sites_per_host * (1 + came) + self.recipients + 3 * delivered;
+        if few > most {
+            return Err(format!("{few} connections to host {host} within 10 s, at most {most}"));
+        }
+        let (delivered, came) = self.allowances(host, now.saturating_sub(HOUR), now + 1);
+        // Six pauses, and clocks that double from a minute to an hour, for a host, a message, a recipient.
+        let most = 20 * (self.sites_per_host + self.recipients) * (1 + came + delivered);
+        if many > most {
+            Err(format!("{many} connections to host {host} within an hour, at most {most}"))
+        } else {
+            Ok(())
+        }
+    }
+
+    pub fn attempt(&mut self, key: (u64, AddressId), now: Ms) -> Result<(), String> {
+        self.transactions += 1;
+        let list = self.attempts.entry(key).or_default();
+        list.push(now);
+        let from = now.saturating_sub(TEN_SECONDS);
+        let few = within(list, from, now + 1);
+        let delivered = self.message_deliveries.get(&key.0).map_or(0, |at| within(at, from, now + 1));
+        let flushed = within(&self.flushes, from, now + 1);
+        // What it may come back without a clock (16), and the sizes of transactions that are learned.
+        let most = 24 * (1 + delivered + flushed);
+        if few > most { Err(format!("{few} attempts of {key:?} within 10 s, at most {most}")) } else { Ok(()) }
+    }
+
+    pub fn delivered(&mut self, host: usize, key: (u64, AddressId), now: Ms) {
+        self.deliveries.entry(host).or_default().push(now);
+        self.message_deliveries.entry(key.0).or_default().push(now);
+    }
+
+    pub fn end(&mut self, key: (u64, AddressId), end: End) -> Result<(), String> {
+        match self.ends.insert(key, end) {
+            Some(before) => Err(format!("{key:?} ended twice: {before:?}, {end:?}")),
+            None => Ok(()),
+        }
+    }
+}
