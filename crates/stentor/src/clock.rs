@@ -1,5 +1,13 @@
-//! The process's clock: wall time at the start plus monotonic time since, so that it never runs backwards and a jump of
-//! the system's clock neither expires mail nor fires retries. Only the shell reads it; everything below gets `now`.
+//! The process's clock, in two scales, both ms since the Unix epoch.
+//!
+//! - [`Clock::now`] is the wall's time: what mail, logs and the journal are dated with, and what the queue is told. It is
+//!   the system's clock at the start, runs with the monotonic one, and is set anew when the system's clock has left it by
+//!   more than [`JUMP_MS_MIN`] ([`Clock::jump`], [`Clock::follow`]): a machine without a battery starts in 1970, and
+//!   NTP sets it after us.
+//! - [`Clock::steady`] begins as the wall's and never jumps: for deadlines and times between two events.
+//!
+//! Who follows is the committer, between two batches and under the hub's lock, so that the queue's times move with the clock
+//! in one step (`core/committer.rs`). Only the shell reads clocks; everything below gets `now`.
 //!
 //! A manual clock stands until it is set: the crash campaign's time.
 
@@ -9,35 +17,118 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use stentor_queue::ids::Ms;
 
+/// Smaller differences are left: nothing that is dated here needs to be more exact.
+const JUMP_MS_MIN: u64 = 1_000;
+
 #[derive(Clone, Debug)]
 pub struct Clock {
     anchor: Instant,
-    anchor_ms: Ms,
+    /// The wall's time at the anchor, as it is known now.
+    wall_ms: Arc<AtomicU64>,
+    /// The same at the start.
+    steady_ms: Ms,
     manual: Option<Arc<AtomicU64>>,
 }
 
 impl Clock {
     pub fn start() -> Clock {
-        // A system clock before 1970 is a broken clock: count from 0 rather than fail.
-        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Clock { anchor: Instant::now(), anchor_ms: wall.as_millis() as Ms, manual: None }
+        Clock::starting_at(system())
+    }
+
+    fn starting_at(now: Ms) -> Clock {
+        Clock { anchor: Instant::now(), wall_ms: Arc::new(AtomicU64::new(now)), steady_ms: now, manual: None }
     }
 
     /// A clock that shows what is stored in `time`, ms since the Unix epoch; it must never be set back.
     pub fn manual(time: Arc<AtomicU64>) -> Clock {
-        Clock { anchor: Instant::now(), anchor_ms: time.load(Ordering::Relaxed), manual: Some(time) }
+        let now = time.load(Ordering::Relaxed);
+        Clock { manual: Some(time), ..Clock::starting_at(now) }
     }
 
-    /// Milliseconds since the Unix epoch.
+    fn elapsed_ms(&self) -> Ms {
+        self.anchor.elapsed().as_millis() as Ms
+    }
+
+    /// The wall's time.
     pub fn now(&self) -> Ms {
         match &self.manual {
-            None => self.anchor_ms + self.anchor.elapsed().as_millis() as Ms,
+            None => self.wall_ms.load(Ordering::Relaxed) + self.elapsed_ms(),
             Some(time) => time.load(Ordering::Relaxed),
         }
     }
 
+    /// The time that never jumps.
+    pub fn steady(&self) -> Ms {
+        match &self.manual {
+            None => self.steady_ms + self.elapsed_ms(),
+            Some(time) => time.load(Ordering::Relaxed),
+        }
+    }
+
+    /// By how much the system's clock has been set since it was followed last, if it was.
+    pub fn jump(&self) -> Option<i64> {
+        if self.manual.is_some() { None } else { self.jump_to(system()) }
+    }
+
+    fn jump_to(&self, system: Ms) -> Option<i64> {
+        let by = system.cast_signed() - self.now().cast_signed();
+        (by.unsigned_abs() >= JUMP_MS_MIN).then_some(by)
+    }
+
+    /// From here on `now` is further by `by`.
+    pub fn follow(&self, by: i64) {
+        let wall_ms = self.wall_ms.load(Ordering::Relaxed).saturating_add_signed(by);
+        self.wall_ms.store(wall_ms, Ordering::Relaxed);
+    }
+
     /// The instant at which [`Clock::now`] reaches `at`; of a manual clock, as if it ran from where it began.
     pub fn instant(&self, at: Ms) -> tokio::time::Instant {
-        tokio::time::Instant::from_std(self.anchor + Duration::from_millis(at.saturating_sub(self.anchor_ms)))
+        self.after(at.saturating_sub(self.wall_ms.load(Ordering::Relaxed)))
+    }
+
+    /// The instant at which [`Clock::steady`] reaches `at`.
+    pub fn steady_instant(&self, at: Ms) -> tokio::time::Instant {
+        self.after(at.saturating_sub(self.steady_ms))
+    }
+
+    fn after(&self, ms: Ms) -> tokio::time::Instant {
+        tokio::time::Instant::from_std(self.anchor + Duration::from_millis(ms))
+    }
+}
+
+/// A system clock before 1970 is a broken clock: count from 0 rather than fail.
+fn system() -> Ms {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as Ms
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TODAY: Ms = 1_795_000_000_000;
+
+    #[test]
+    fn the_wall_is_followed_and_the_steady_time_is_not_moved() {
+        let clock = Clock::starting_at(5_000);
+        let other = clock.clone();
+        assert_eq!(clock.jump_to(5_000 + JUMP_MS_MIN / 2), None, "NTP's small steps are no jump");
+        let by = clock.jump_to(TODAY).unwrap();
+        clock.follow(by);
+        assert!((TODAY..TODAY + 60_000).contains(&other.now()), "all copies follow");
+        assert!((5_000..65_000).contains(&other.steady()));
+        assert_eq!(clock.jump_to(clock.now()), None);
+        let back = clock.jump_to(TODAY - 7_200_000).unwrap();
+        assert!((-7_300_000..=-7_200_000).contains(&back), "back too: a clock that was in local time");
+        clock.follow(back);
+        assert!((TODAY - 7_200_000..TODAY - 7_100_000).contains(&clock.now()));
+        assert!((5_000..65_000).contains(&clock.steady()));
+    }
+
+    #[test]
+    fn instants_of_both_scales_are_the_same_while_nothing_jumped() {
+        let clock = Clock::starting_at(TODAY);
+        assert_eq!(clock.instant(TODAY + 1_000), clock.steady_instant(TODAY + 1_000));
+        clock.follow(3_600_000);
+        assert_eq!(clock.instant(TODAY + 3_601_000), clock.steady_instant(TODAY + 1_000));
     }
 }

@@ -13,7 +13,6 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use stentor_lists::subscribers::{self, Report, Seen};
 use stentor_mail::reply::Reply;
-use stentor_queue::ids::AddressId;
 use stentor_queue::idset::IdSet;
 use tokio::sync::oneshot;
 
@@ -88,40 +87,14 @@ impl Lists {
         }
     }
 
-    /// Whether an address is subscribed in the version in force.
+    /// Whether an address is subscribed in the version in force, in this or another case of its letters: few write their
+    /// own in one case only. Two look-ups, whoever asks: anybody may claim to be a member.
     pub fn is_member(&self, core: &Arc<Core>, name: &str, address: &str) -> bool {
-        let is_known = core.with(|hub, _| {
-            let Some(id) = hub.store.book.lookup(address) else { return false };
-            hub.store.list(name).is_some_and(|list| list.ids.contains(id.0))
-        });
-        is_known || is_member_in_another_case(core, name, address)
-    }
-}
-
-/// Few write their own address in one case only: looks at all subscribers of the domain, some at a time.
-fn is_member_in_another_case(core: &Arc<Core>, name: &str, address: &str) -> bool {
-    const STEP: usize = 10_000;
-    let Some((_, domain)) = address.rsplit_once('@') else { return false };
-    let mut after = None;
-    loop {
-        let step = core.with(|hub, _| {
-            let domain = hub.store.book.domain_lookup(&domain.to_ascii_lowercase())?;
-            let subscribers = &hub.store.list(name)?.ids;
-            let all = hub.store.book.addresses_of(domain);
-            let mut ids = after.map_or_else(|| all.iter(), |after| all.iter_from(after));
-            for id in ids.by_ref().take(STEP) {
-                after = Some(id);
-                if subscribers.contains(id) && hub.store.book.text(AddressId(id)).eq_ignore_ascii_case(address) {
-                    return Some(true);
-                }
-            }
-            ids.next().map(|_| false)
-        });
-        match step {
-            Some(false) => {}
-            Some(true) => return true,
-            None => return false,
-        }
+        core.with(|hub, _| {
+            let Some(list) = hub.store.list(name) else { return false };
+            let book = &hub.store.book;
+            book.lookup(address).into_iter().chain(book.spellings(address)).any(|id| list.ids.contains(id.0))
+        })
     }
 }
 

@@ -95,43 +95,29 @@ async fn run(config: Config, file: Option<PathBuf>) -> ExitCode {
     }
 }
 
-/// Reads the configuration again. What needs a restart (listening addresses, data directory, journal) is said and keeps
-/// its old value.
+/// Reads the configuration again. What takes a restart is said and keeps its old value (`config/reload.rs`).
 fn reload(server: &Server, file: Option<&std::path::Path>) {
     server.core.log.reopen();
     let Some(file) = file else {
         tracing::info!("there is no configuration file to read again; logs were opened anew");
         return;
     };
-    match config::check(file) {
-        Ok(config) => {
-            let old = server.core.settings();
-            for (what, changed) in [
-                ("[listen] smtp", config.listen.smtp != old.config.listen.smtp),
-                ("data_dir", config.data_dir != old.config.data_dir),
-                ("[journal]", config.journal != old.config.journal),
-                ("[dns]", config.dns != old.config.dns),
-                ("[log]", config.log != old.config.log),
-                ("[history]", config.history != old.config.history),
-                ("[control]", config.control != old.config.control),
-                ("[http]", config.http != old.config.http),
-                ("[webhooks]", config.webhooks != old.config.webhooks),
-                ("[telemetry]", config.telemetry != old.config.telemetry),
-            ] {
-                if changed {
-                    tracing::warn!("{what} changed: that takes a restart");
-                }
+    let old = server.core.settings();
+    match config::check_again(file, &old.config) {
+        Ok((config, kept)) => {
+            for key in kept {
+                tracing::warn!("{key} changed: that takes a restart, until which the old value holds");
             }
             let settings = Arc::new(Settings::new(config));
             server.core.resolver.clear_cache();
             let has_new_routes = settings.config.routes != old.config.routes
                 || settings.config.sending.sites != old.config.sending.sites;
             server.core.replace_settings(settings.clone());
-            server.core.with(|hub, _| {
+            server.core.with(|hub, now| {
                 hub.sched.configure(settings.sched.clone());
                 settings.give_rules(Some(&old), &mut hub.sched);
                 if has_new_routes {
-                    hub.sched.routes_changed();
+                    hub.sched.routes_changed(now);
                 }
             });
             for name in settings.list_names() {

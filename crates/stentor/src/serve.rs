@@ -6,10 +6,10 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use stentor_history::History;
 use stentor_journal::{Disk, Journal, JournalError, Options, RealDisk, Report, Slice};
@@ -47,7 +47,12 @@ const STOP_DELIVERIES_MAX: Duration = Duration::from_mins(1);
 /// How often it is looked whether a segment is to be prepared ahead of the commits; taking one wakes at once.
 const PREPARE_PAUSE: Duration = Duration::from_millis(50);
 /// The same after an I/O error: a broken disk must not be hammered.
-const PREPARE_FAILED_PAUSE: Duration = Duration::from_secs(1);
+const PREPARE_FAILED_PAUSE: Duration = Duration::from_millis(500);
+/// How often a segment is tried to be made while the disk has no room.
+const PREPARE_FULL_PAUSE: Duration = Duration::from_millis(250);
+
+/// How often the control socket is tried again for which there was no room.
+const CONTROL_RETRY: Duration = Duration::from_secs(1);
 
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
@@ -169,15 +174,32 @@ impl Server {
         })
     }
 
-    /// Opens the control socket.
+    /// Opens the control socket. Where the disk has no room for it the server goes on without, and it is tried again until
+    /// there is: mail that waits must not depend on it.
     pub fn listen_control<C: Control>(&mut self, control: Arc<C>) -> Result<(), StartError> {
         let path = self.core.settings().config.control.socket.clone();
-        let server = ControlServer::bind(&path).map_err(|source| StartError::Control { path, source })?;
         let (stop, mut stopping) = watch::channel(false);
-        let task = tokio::spawn(server.serve(control, async move {
-            // The sender's end says the same.
-            let _ = stopping.wait_for(|stop| *stop).await;
-        }));
+        let bound = match ControlServer::bind(&path) {
+            Ok(server) => Some(server),
+            Err(source) if is_full(&source) => {
+                tracing::warn!(%source, path = %path.display(), "no control socket yet: no room; it is tried again");
+                None
+            }
+            Err(source) => return Err(StartError::Control { path, source }),
+        };
+        let task = tokio::spawn(async move {
+            let server = if let Some(server) = bound {
+                server
+            } else {
+                tokio::select! {
+                    server = bind_when_there_is_room(&path) => server,
+                    // The sender's end says the same.
+                    _ = stopping.wait_for(|stop| *stop) => return,
+                }
+            };
+            let stopped = async move { drop(stopping.wait_for(|stop| *stop).await) };
+            server.serve(control, stopped).await;
+        });
         self.control = Some((stop, task));
         Ok(())
     }
@@ -231,6 +253,30 @@ impl Server {
     }
 }
 
+/// As for the journal: want of octets, of inodes or of quota.
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+/// Whatever the error is by now: one that does not go away is said once a change.
+async fn bind_when_there_is_room(path: &Path) -> ControlServer {
+    let mut last = None;
+    loop {
+        tokio::time::sleep(CONTROL_RETRY).await;
+        match ControlServer::bind(path) {
+            Ok(server) => {
+                tracing::info!(path = %path.display(), "the control socket is there");
+                return server;
+            }
+            Err(source) if last != Some(source.kind()) && !is_full(&source) => {
+                tracing::warn!(%source, path = %path.display(), "the control socket cannot be made");
+                last = Some(source.kind());
+            }
+            Err(_) => {}
+        }
+    }
+}
+
 /// The history of what happened, or none if it is switched off.
 fn history(settings: &Settings, clock: &Clock) -> Result<History, StartError> {
     let Some(config) = settings.history(clock.clone()) else { return Ok(History::off()) };
@@ -241,9 +287,11 @@ fn history(settings: &Settings, clock: &Clock) -> Result<History, StartError> {
 /// Opens the journal and folds it into the store.
 fn open(settings: &Settings, clock: &Clock) -> Result<(Journal, Store), StartError> {
     let path = settings.config.data_dir.join("journal");
-    std::fs::create_dir_all(&path).map_err(|source| StartError::DataDir { path: path.clone(), source })?;
     let failed = |source| StartError::Journal { path: path.clone(), source };
-    let disk = RealDisk::open(&path).map_err(failed)?;
+    let disk = RealDisk::open(&path).map_err(|error| match error {
+        JournalError::Io { source, .. } if !path.is_dir() => StartError::DataDir { path: path.clone(), source },
+        other => failed(other),
+    })?;
     let begun = clock.now();
     let (journal, store, report) =
         replay(Arc::new(disk), settings.journal(fastrand::u64(..))).map_err(|error| match error {
@@ -322,10 +370,15 @@ pub fn resume(core: &Arc<Core>) {
 fn prepare(journal: &Journal, on: Arc<std::sync::atomic::AtomicBool>) -> io::Result<JoinHandle<()>> {
     let (preparer, cleaner) = (journal.preparer(), journal.cleaner());
     std::thread::Builder::new().name("segments".to_owned()).spawn(move || {
+        let mut not_before = Instant::now();
         while on.load(std::sync::atomic::Ordering::Relaxed) {
-            if let Err(error) = preparer.prepare() {
-                tracing::warn!(%error, "no segment could be prepared ahead");
-                std::thread::sleep(PREPARE_FAILED_PAUSE);
+            if Instant::now() >= not_before {
+                if let Err(error) = preparer.prepare() {
+                    tracing::warn!(%error, "no segment could be prepared ahead");
+                    not_before = Instant::now() + PREPARE_FAILED_PAUSE;
+                } else if preparer.is_out_of_room() {
+                    not_before = Instant::now() + PREPARE_FULL_PAUSE;
+                }
             }
             // Filling comes first: a commit that finds nothing ready waits, cleaning can.
             if !cleaner.read() {

@@ -188,6 +188,9 @@ impl Ident {
             json_text(out, "from", r.from, FIELD_BYTES_MAX);
             json_text(out, "to", r.to, FIELD_BYTES_MAX);
             json_relay(out, "", r.client, None);
+            if r.recipients > 0 {
+                let _ = write!(out, ",\"size\":{},\"nrcpts\":{}", r.size, r.recipients);
+            }
             json_text(out, "reply", r.reply, REPLY_BYTES_MAX);
             out.extend_from_slice(b"}\n");
             return 1;
@@ -205,6 +208,9 @@ impl Ident {
         push(out, r.from, Place::Field, FIELD_BYTES_MAX);
         out.extend_from_slice(b">, relay=");
         push_relay(out, "", r.client, false);
+        if r.recipients > 0 {
+            let _ = write!(out, ", size={}, nrcpts={}", r.size, r.recipients);
+        }
         out.extend_from_slice(b", reject=");
         push(out, r.reply, Place::Rest, REPLY_BYTES_MAX);
         out.push(b'\n');

@@ -266,15 +266,15 @@ fn refusals_and_sessions_that_did_not_come_about_have_lines_of_their_own() {
     let write = |log: &AttemptLog| {
         let client = Some("192.0.2.9".parse().unwrap());
         let reply = "550 5.7.1 Relaying denied";
-        let refused = Refused { at: NOW, client, from: "a@b", to: "c@d", reply, step: "RCPT" };
+        let refused = Refused { at: NOW, client, from: "a@b", to: "c@d", reply, step: "RCPT", ..Refused::default() };
         log.record(&Record::Refused(refused.clone()));
-        log.record(&Record::Refused(Refused { step: ".", to: "", ..refused }));
+        log.record(&Record::Refused(Refused { step: ".", to: "", size: 70, recipients: 3, ..refused }));
         log.attempt(&Attempt { id: "", dsn: "4.4.1", ..attempt(Stat::Deferred, "Connection refused") }, []);
     };
     let text = logged(Format::Sendmail, write);
     let expected = "\
 Nov 21 10:54:25 host stentor[1]: ruleset=check_rcpt, arg1=<c@d>, from=<a@b>, relay=[192.0.2.9], reject=550 5.7.1 Relaying denied
-Nov 21 10:54:25 host stentor[1]: ruleset=check_eom, arg1=<a@b>, from=<a@b>, relay=[192.0.2.9], reject=550 5.7.1 Relaying denied
+Nov 21 10:54:25 host stentor[1]: ruleset=check_eom, arg1=<a@b>, from=<a@b>, relay=[192.0.2.9], size=70, nrcpts=3, reject=550 5.7.1 Relaying denied
 Nov 21 10:54:25 host stentor[1]: connect: relay=mx.example.org. [192.0.2.34], port=25, xdelay=6.001, dsn=4.4.1, stat=Deferred: Connection refused
 ";
     assert_eq!(text, expected);

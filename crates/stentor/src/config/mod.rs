@@ -16,6 +16,7 @@ mod diagnose;
 mod http;
 mod log;
 mod raw;
+mod reload;
 mod sections;
 mod sending;
 mod tables;
@@ -33,6 +34,7 @@ pub use checked::{
 };
 pub use diagnose::{Diagnostic, Severity};
 use raw::Context;
+pub use reload::check_again;
 pub use sending::{FlowConfig, SendingConfig, Source};
 
 /// Longest configuration file; what is larger belongs into subscribers files.
@@ -42,6 +44,11 @@ const FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 ///
 /// The errors are in the order of the file; warnings are among them if there are errors.
 pub fn check(path: &Path) -> Result<Config, Vec<Diagnostic>> {
+    check_beside(path, None)
+}
+
+/// The same, where `in_force` decides what cannot change while the server runs.
+fn check_beside(path: &Path, in_force: Option<&Config>) -> Result<Config, Vec<Diagnostic>> {
     let unreadable = |why: &dyn std::fmt::Display| vec![Diagnostic::of_file(path, format!("cannot be read: {why}"))];
     let size = fs::metadata(path).map_err(|error| unreadable(&error))?.len();
     if size > FILE_BYTES_MAX {
@@ -49,15 +56,20 @@ pub fn check(path: &Path) -> Result<Config, Vec<Diagnostic>> {
     }
     let bytes = fs::read(path).map_err(|error| unreadable(&error))?;
     let text = String::from_utf8(bytes).map_err(|error| unreadable(&error))?;
-    let mut config = check_text(path, &text)?;
+    let mut config = check_text_beside(path, &text, in_force)?;
     config.file = Some(path.to_owned());
     Ok(config)
 }
 
 /// Checks a configuration's text as if it were in the file `path`, which need not exist.
 pub fn check_text(path: &Path, text: &str) -> Result<Config, Vec<Diagnostic>> {
+    check_text_beside(path, text, None)
+}
+
+fn check_text_beside(path: &Path, text: &str, in_force: Option<&Config>) -> Result<Config, Vec<Diagnostic>> {
     let (document, syntax_errors) = DeTable::parse_recoverable(text);
-    let context = Context::new(path, text);
+    let mut context = Context::new(path, text);
+    context.in_force = in_force.map(|config| (config.hostname.clone(), config.delivery.smtp_port));
     for error in &syntax_errors {
         context.syntax_error(error.span().unwrap_or(0..0), error.message());
     }

@@ -32,6 +32,8 @@ pub(super) struct Context<'a> {
     /// Keys by section, as they were asked for.
     known: RefCell<BTreeMap<String, Vec<&'static str>>>,
     unknown: RefCell<Vec<Unknown>>,
+    /// At a reload: host name and SMTP port in force, which stay and from which other settings follow.
+    pub in_force: Option<(String, u16)>,
 }
 
 impl<'a> Context<'a> {
@@ -44,6 +46,7 @@ impl<'a> Context<'a> {
             broken_lines: RefCell::default(),
             known: RefCell::default(),
             unknown: RefCell::default(),
+            in_force: None,
         }
     }
 

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use ipnet::IpNet;
 use stentor_mail::address::normalise_domain;
 use stentor_policy::{Class, InjectorClasses, RateLimits};
+use stentor_queue::sched::{Backoff, SchedConfig};
 use toml::de::DeTable;
 
 use super::checked::{
@@ -23,19 +24,24 @@ const GIB: u64 = 1024 * MIB;
 /// Seconds in a day and in a week.
 pub(super) const DAY_S: f64 = 86_400.0;
 const WEEK_S: f64 = 604_800.0;
+/// The scheduler's own defaults are the server's: what docs/scheduler.md measures is what is shipped.
+const SCHED: SchedConfig = SchedConfig::DEFAULT;
 /// Longest path of a Unix socket (`sun_path` without its NUL).
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 
 /// Reads the whole document; `None` when something that has no default is wrong (an error says so).
 pub(super) fn read<'a>(context: &'a Context<'a>, document: &'a DeTable<'a>) -> Option<Config> {
     let top = Section::top(context, document);
-    let hostname = hostname(&top);
+    let mut hostname = hostname(&top);
     let data_dir = context.path(top.text("data_dir").map_or("stentor-data", |text| text.value));
     let client_networks = client_networks(&top);
     let message_size_bytes_max = top.number("message_size_bytes_max", 50 * MIB, KIB..=2 * GIB);
     let received_max = top.number("received_max", 50, 1..=1_000) as u32;
     let listen = listen(top.section("listen"));
-    let delivery = delivery(top.section("delivery"));
+    let mut delivery = delivery(top.section("delivery"));
+    if let Some((name, port)) = &context.in_force {
+        (hostname, delivery.smtp_port) = (name.clone(), *port);
+    }
     let sending = sending::read(&top, &hostname, delivery.profiles);
     let tables = tables::read(&top, delivery.smtp_port, &sending.sources);
     let classes = classes(top.section("classes"));
@@ -189,18 +195,26 @@ pub(super) fn addresses(section: &Section<'_>, key: &'static str, example: &str)
 }
 
 fn delivery(section: Section<'_>) -> DeliveryConfig {
-    let connections_max = section.number("connections_max", 800, 1..=100_000) as u32;
+    let connections_max = section.number("connections_max", SCHED.connections_max as u64, 1..=100_000) as u32;
     let timeout = |key, default| section.seconds(key, default, 0.1..=DAY_S);
     let config = DeliveryConfig {
         connections_max,
         connections_per_site_max: section.number(
             "connections_per_site_max",
-            connections_max.min(20).into(),
+            connections_max.min(SCHED.connections_per_site_max as u32).into(),
             1..=100_000,
         ) as u32,
-        recipients_per_transaction_max: section.number("recipients_per_transaction_max", 100, 1..=100_000) as u32,
-        transactions_per_connection_max: section.number("transactions_per_connection_max", 1_000, 1..=1_000_000) as u32,
-        idle_ms: section.number("idle_ms", 2_000, 0..=300_000),
+        recipients_per_transaction_max: section.number(
+            "recipients_per_transaction_max",
+            SCHED.recipients_per_transaction_max as u64,
+            1..=100_000,
+        ) as u32,
+        transactions_per_connection_max: section.number(
+            "transactions_per_connection_max",
+            SCHED.transactions_per_connection_max.into(),
+            1..=1_000_000,
+        ) as u32,
+        idle_ms: section.number("idle_ms", SCHED.idle_ms, 0..=300_000),
         smtp_port: section.number("smtp_port", 25, 1..=65_535) as u16,
         connect_timeout_ms: timeout("connect_timeout_s", 10),
         greeting_timeout_ms: timeout("greeting_timeout_s", 300),
@@ -217,7 +231,7 @@ fn delivery(section: Section<'_>) -> DeliveryConfig {
         ),
         chunking: section.flag("chunking", true),
         profiles: section.flag("profiles", true),
-        resolves_max: section.number("resolves_max", 200, 1..=10_000) as u32,
+        resolves_max: section.number("resolves_max", SCHED.resolves_max as u64, 1..=10_000) as u32,
     };
     let per_site = config.connections_per_site_max;
     at_most(&section, "connections_per_site_max", per_site.into(), "connections_max", connections_max.into());
@@ -279,32 +293,40 @@ fn bulk(section: &Section<'_>, keys: (&'static str, &'static str), (min, max): (
 }
 
 fn retry(section: Section<'_>) -> RetryConfig {
-    let first = |key, default| section.seconds(key, default, 0.01..=DAY_S);
-    let longest = |key, default| section.seconds(key, default, 0.01..=WEEK_S);
-    let site = (first("site_min_s", 120), longest("site_max_s", 7_200));
-    let recipient = (first("recipient_min_s", 120), longest("recipient_max_s", 7_200));
+    let clock = |min, max, default: Backoff| {
+        let first = section.seconds(min, default.min_ms / 1_000, 0.01..=DAY_S);
+        (first, section.seconds(max, default.max_ms / 1_000, 0.01..=WEEK_S))
+    };
+    let host = clock("host_min_s", "host_max_s", SCHED.host_retry);
+    let site = clock("site_min_s", "site_max_s", SCHED.site_retry);
+    let mailbox = clock("mailbox_min_s", "mailbox_max_s", SCHED.mailbox_retry);
+    let recipient = clock("recipient_min_s", "recipient_max_s", SCHED.recipient_retry);
     let bulk_site_ms = bulk(&section, ("bulk_site_min_s", "bulk_site_max_s"), site);
     let bulk_recipient_ms = bulk(&section, ("bulk_recipient_min_s", "bulk_recipient_max_s"), recipient);
     let config = RetryConfig {
-        host_ms_min: first("host_min_s", 60),
-        host_ms_max: longest("host_max_s", 3_600),
+        host_ms_min: host.0,
+        host_ms_max: host.1,
         site_ms_min: site.0,
         site_ms_max: site.1,
-        mailbox_ms_min: first("mailbox_min_s", 600),
-        mailbox_ms_max: longest("mailbox_max_s", 14_400),
+        mailbox_ms_min: mailbox.0,
+        mailbox_ms_max: mailbox.1,
         recipient_ms_min: recipient.0,
         recipient_ms_max: recipient.1,
-        lifetime_ms: section.seconds("lifetime_s", 432_000, 1.0..=30.0 * DAY_S),
+        lifetime_ms: section.seconds("lifetime_s", SCHED.lifetime_ms / 1_000, 1.0..=30.0 * DAY_S),
         bulk_lifetime_ms: section.maybe_seconds("bulk_lifetime_s", 1.0..=30.0 * DAY_S),
         bulk_site_ms,
         bulk_recipient_ms,
-        delay_warning_ms: section.seconds("delay_warning_s", 14_400, 0.0..=30.0 * DAY_S),
+        delay_warning_ms: section.seconds(
+            "delay_warning_s",
+            SCHED.warn_ms.unwrap_or_default() / 1_000,
+            0.0..=30.0 * DAY_S,
+        ),
         delay_warning_to: section.choice(
             "delay_warning_to",
             DelayWarning::All,
             &[("all", DelayWarning::All), ("asked", DelayWarning::Asked)],
         ),
-        bounce_gather_ms: section.number("bounce_gather_ms", 1_000, 0..=3_600_000),
+        bounce_gather_ms: section.number("bounce_gather_ms", SCHED.bounce_gather_ms, 0..=3_600_000),
     };
     at_most(&section, "host_min_s", config.host_ms_min, "host_max_s", config.host_ms_max);
     at_most(&section, "site_min_s", config.site_ms_min, "site_max_s", config.site_ms_max);

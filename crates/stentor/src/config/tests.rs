@@ -1,5 +1,6 @@
 //! The configuration as a whole: defaults, every kind of diagnostic, and that example and reference are complete.
 
+use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 
@@ -400,7 +401,7 @@ stentor.toml:25:19: `bulk_site_min_s` in [retry] must not be greater than `bulk_
 }
 
 /// Every key that the readers ask for.
-fn known_keys() -> Vec<String> {
+pub(super) fn known_keys() -> Vec<String> {
     let text = "[lists.NAME]\naddress = \"news@example.org\"\nsubscribers = \"/dev/null\"\n\
                 [sources.NAME]\naddress = \"192.0.2.1\"\n[sites.\"mx.example\"]\n[senders.\"example.org\"]\n\
                 [webhooks.NAME]\nurl = \"http://x/\"\nsecret = \"0123456789abcdef\"\n";
@@ -470,6 +471,79 @@ fn the_reference_names_every_key() {
             "{key}"
         );
     }
+}
+
+/// `section.key` and value of every setting in the example, which has the defaults (the test above).
+fn defaults() -> HashMap<String, String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let text = fs::read_to_string(root.join("stentor.example.toml")).unwrap();
+    let (mut section, mut all) = (String::new(), HashMap::new());
+    for line in text.lines().map(|line| line.strip_prefix('#').unwrap_or(line)) {
+        if let Some(name) = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
+            section = name.to_owned();
+        } else if let Some((key, value)) = line.split_once(" = ").filter(|(key, _)| !key.contains(' ')) {
+            all.insert(format!("{section}.{key}"), value.to_owned());
+        }
+    }
+    all
+}
+
+/// The cells of a page's table rows, with the last heading before each.
+fn table_rows(page: &str) -> Vec<(String, Vec<String>)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    let (mut heading, mut rows) = (String::new(), Vec::new());
+    for line in fs::read_to_string(root.join(page)).unwrap().lines() {
+        if let Some(text) = line.strip_prefix("## ") {
+            heading = text.trim_matches(['[', ']']).to_owned();
+        } else if let Some(row) = line.strip_prefix("| ") {
+            rows.push((heading.clone(), row.split(" |").map(|cell| cell.trim().to_owned()).collect()));
+        }
+    }
+    rows
+}
+
+/// Where the reference gives a default as a value, it is the one that holds.
+#[test]
+fn the_reference_has_the_defaults() {
+    let (defaults, mut compared) = (defaults(), 0);
+    for (section, cells) in table_rows("configuration.md") {
+        let [keys, values, ..] = cells.as_slice() else { continue };
+        for (key, value) in keys.split(", ").zip(values.split(", ")) {
+            let value = value.trim_matches('`');
+            let is_value = value.starts_with('"') || value.parse::<f64>().is_ok() || value.parse::<bool>().is_ok();
+            let default = defaults.get(&format!("{section}.{}", key.trim_matches('`')));
+            if let Some(default) =
+                default.filter(|_| is_value && keys.matches(", ").count() == values.matches(", ").count())
+            {
+                assert_eq!(value, default, "{key} of [{section}] in docs/configuration.md");
+                compared += 1;
+            }
+        }
+    }
+    assert!(compared > 60, "{compared}");
+}
+
+/// The table of limits in docs/operating.md names the key of each limit that is one, and its value as a person writes it.
+#[test]
+fn the_limits_are_those_that_hold() {
+    let (defaults, mut compared) = (defaults(), 0);
+    for (heading, cells) in table_rows("operating.md") {
+        let [_, value, keys, ..] = cells.as_slice() else { continue };
+        let Some((section, key)) = keys.strip_prefix("`[").and_then(|keys| keys.split_once("] ")) else { continue };
+        let key = key.split('`').next().unwrap();
+        let Some(default) = defaults.get(&format!("{section}.{key}")).filter(|_| heading == "Limits") else { continue };
+        let mut words = value.split([' ', ';']);
+        let number: u64 = words.next().unwrap().trim_end_matches(',').replace(',', "").parse().unwrap();
+        let unit = match words.next() {
+            Some("MiB") => 1 << 20,
+            Some("GiB") => 1 << 30,
+            Some("days") => 86_400,
+            _ => 1,
+        };
+        assert_eq!((number * unit).to_string(), *default, "[{section}] {key} in docs/operating.md");
+        compared += 1;
+    }
+    assert!(compared >= 7, "{compared}");
 }
 
 mod random {

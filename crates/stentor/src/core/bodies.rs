@@ -59,6 +59,13 @@ impl Bodies {
     }
 
     /// Lets some of those go that have waited too long; due at [`Bodies::next_tick`].
+    /// The clock that ages are taken from was set.
+    pub fn clock_moved(&mut self, by: i64) {
+        for (since, _) in &mut self.ages {
+            *since = since.saturating_add_signed(by);
+        }
+    }
+
     pub fn tick(&mut self, now: Ms) {
         self.expire(EXPIRED_PER_TICK, now);
     }

@@ -5,15 +5,19 @@
 //! of the batch has happened: new addresses are forgotten, tickets say why, outcomes wait for the next batch.
 //! Checkpoints ride along, a slice of at most 256 KiB with each batch, and drive themselves while nothing else happens;
 //! behind each the addresses that nobody needs any more are forgotten ([`Forgetting`]).
+//!
+//! No batch is ever too large: outcomes take a quarter of it at most, the jobs what upper bounds of them say
+//! ([`Job::bytes_max`]), and whatever else goes in looks at what is left. Jobs that do not fit wait for the next batch; one
+//! that no batch holds is refused for good.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use stentor_journal::{Batch, CheckpointStep, CommitError, Journal, Slice};
+use stentor_journal::{BATCH_OVERHEAD_BYTES, Batch, CheckpointStep, CommitError, Journal, Slice};
 use stentor_queue::event::{
-    Accept, Event, Fate, RcptParams, encode_accept, encode_intern, encode_list, encode_outcome,
+    Accept, Event, Fate, RcptParams, encode_accept, encode_clock_moved, encode_intern, encode_list, encode_outcome,
 };
 use stentor_queue::ids::{AddressId, ContentId, MessageId, Ms};
 use stentor_queue::idset::IdSet;
@@ -27,19 +31,24 @@ use super::forget::Forgetting;
 use super::hub::{Hub, Outcomes};
 use super::intake::{Interned, Job, Refused, Settled, Submission, Turn};
 use super::verb::VerbJob;
+use crate::attempt_log::push_rfc3339;
 
 /// Pause between the batches of a checkpoint, or of cleaning, while nothing else is to be written.
 const CHECKPOINT_PAUSE: Duration = Duration::from_millis(5);
-/// How often it is looked at whether there is room, while the disk or the address book is full.
-const FULL_POLL: Duration = Duration::from_millis(500);
+/// How often it is looked at whether there is room, while the disk or the address book is full; and how often, at most, it is
+/// tried to write what waits.
+const FULL_POLL: Duration = Duration::from_millis(250);
 /// Addresses beyond `addresses_max` that senders of reports may take.
 const REPORT_ADDRESSES: usize = 100_000;
 /// Pause after a failed write: the next one goes to a fresh segment, and a broken disk must not be hammered.
 const FAILURE_PAUSE: Duration = Duration::from_millis(20);
 /// How often the counters of `stentor status` ask what the journal occupies.
 const SPACE_PAUSE: Duration = Duration::from_secs(1);
-/// Room for a slice of the owner's and one of the journal's, with a message or list that is larger than a slice.
-const SLICES_BYTES: usize = 768 * 1024;
+/// Of a batch, the part that outcomes take at most, and that a slice of the journal's takes, and the owner's where what it
+/// shows is not larger by itself.
+const PART: usize = 4;
+/// What a slice takes in a batch beside its octets: the begin's mark, its name, the overhead of its pieces.
+const SLICE_OVERHEAD_BYTES: usize = 1024;
 /// How long a stop goes on trying to write to a disk that refuses.
 const STOP_WRITES_MAX: Duration = Duration::from_secs(10);
 /// Slices that a batch names at most, so that the hub's lock is not held for long.
@@ -98,14 +107,16 @@ pub struct Committer {
     batch: Batch,
     outcomes: Outcomes,
     checkpoint: Option<Checkpoint>,
-    /// Contents that the batch being built drops: kept if it fails.
+    /// The first queue id that this process may give out.
+    first_id: MessageId,
+    /// What the clock was moved by and is not durable yet: one record, however often it was set.
+    clock_moved: i64,
+    /// Contents of bodies that were given up, which the batch being built drops: kept if it fails.
     dropping: Vec<u64>,
     /// Addresses that the batch being built interns: forgotten if it fails.
     interned: Vec<AddressId>,
     addresses_max: usize,
     forgetting: Forgetting,
-    /// A commit found no room, and no segment has become ready since.
-    is_out_of_room: bool,
     /// When the journal was last asked what it occupies.
     space_at: Option<Instant>,
 }
@@ -113,16 +124,18 @@ pub struct Committer {
 impl Committer {
     pub fn new(core: Arc<Core>, journal: Journal) -> Committer {
         let config = &core.settings().config.journal;
+        let first_id = core.with(|hub, _| MessageId(hub.store.last_id().0 + 1));
         Committer {
             addresses_max: config.addresses_max as usize,
             forgetting: Forgetting::new(config.address_unseen_ms, config.addresses_max as usize),
-            is_out_of_room: false,
             space_at: None,
             core,
             journal,
             batch: Batch::new(),
             outcomes: Outcomes::default(),
             checkpoint: None,
+            first_id,
+            clock_moved: 0,
             dropping: Vec::new(),
             interned: Vec::new(),
         }
@@ -144,7 +157,11 @@ impl Committer {
                 Turn::Commit(jobs) => {
                     let jobs = self.admit(jobs);
                     if !self.turn(jobs) {
-                        std::thread::sleep(FAILURE_PAUSE);
+                        std::thread::sleep(if self.core.disk_full.load(Ordering::Relaxed) {
+                            FULL_POLL
+                        } else {
+                            FAILURE_PAUSE
+                        });
                     }
                 }
                 Turn::Stop => return self.journal,
@@ -173,24 +190,29 @@ impl Committer {
     /// the caller pauses before the next one.
     pub fn turn(&mut self, jobs: Vec<Job>) -> bool {
         let core = self.core.clone();
+        self.follow_clock();
         let is_loaded = !jobs.is_empty();
-        let jobs_bytes = jobs.iter().map(Job::bytes).sum();
+        let jobs_bytes = jobs.iter().map(Job::bytes).sum::<usize>();
         let mut planned = Vec::with_capacity(jobs.len());
         core.with(|hub, now| {
+            if self.clock_moved != 0 {
+                self.batch.record_with(|buffer| encode_clock_moved(buffer, self.first_id, self.clock_moved));
+            }
+            let posts = jobs.iter().flat_map(Job::lists).map(|list| list_ids_bytes(hub, list));
+            let jobs_bytes = jobs_bytes + posts.sum::<usize>();
             // The order within a batch is the order of replay: outcomes are in the store already; checkpoint slices show
             // the store as it is now; what the jobs will change comes behind both.
-            hub.take_outcomes(self.journal.batch_bytes_max() / 4, &mut self.outcomes);
+            hub.take_outcomes(self.outcomes_bytes_max(), &mut self.outcomes);
             for record in self.outcomes.records() {
                 self.batch.record(record);
             }
-            std::mem::swap(&mut hub.unreferenced, &mut self.dropping);
             self.checkpoint_slice(hub, jobs_bytes, now);
             for job in jobs {
                 self.plan(hub, job, &mut planned);
             }
             self.forgetting.plan(hub, &mut self.batch, self.journal.batch_bytes_max(), now);
-            for content in &self.dropping {
-                self.batch.drop_content(*content);
+            for content in self.outcomes.unreferenced().chain(self.dropping.iter().copied()) {
+                self.batch.drop_content(content);
             }
             let is_full = hub.store.book.len() >= self.addresses_max;
             core.addresses_full.store(is_full, Ordering::Relaxed);
@@ -212,6 +234,7 @@ impl Committer {
         }
         match &result {
             Ok(_) => {
+                self.clock_moved = 0;
                 core.live.synced(messages, bytes, took);
                 self.durable(planned);
             }
@@ -220,31 +243,95 @@ impl Committer {
                 self.batch.clear();
             }
         }
-        self.watch_space(is_loaded);
+        self.watch_space(is_loaded || result.is_err());
         self.count(is_loaded);
         result.is_ok()
     }
 
-    /// While the disk is low, what is new is refused before it is written: bodies that were on their way already must not
-    /// use up the reserve, which is for completions, checkpoints and small reports.
+    /// Follows the system's clock if it was set. Between two batches all that is accepted is in the store, so that the
+    /// record of it, in the next batch that is taken, is about just that.
+    fn follow_clock(&mut self) {
+        let core = self.core.clone();
+        let Some(by) = core.clock.jump() else { return };
+        let since = self.first_id;
+        let (before, now) = core.with(|hub, before| {
+            core.clock.follow(by);
+            let now = core.clock.now();
+            hub.clock_moved(since, by, now);
+            (before, now)
+        });
+        core.ticker.notify_one();
+        self.clock_moved = self.clock_moved.saturating_add(by);
+        let text = |ms| {
+            let mut text = Vec::new();
+            push_rfc3339(&mut text, ms);
+            String::from_utf8_lossy(&text).into_owned()
+        };
+        let (before, now) = (text(before), text(now));
+        tracing::warn!(
+            "the system's clock was set from {before} to {now}: dates follow, retry clocks and the age of mail do not jump"
+        );
+    }
+
+    /// What of `jobs` goes into the next batch.
     pub fn admit(&self, jobs: Vec<Job>) -> Vec<Job> {
-        if !self.core.disk_full.load(Ordering::Relaxed) {
+        let jobs = if self.core.disk_full.load(Ordering::Relaxed) { Self::refuse_new(jobs) } else { jobs };
+        self.fitting(jobs)
+    }
+
+    /// Octets of a batch for outcomes.
+    fn outcomes_bytes_max(&self) -> usize {
+        self.journal.batch_bytes_max() / PART
+    }
+
+    /// Octets of a batch for jobs: one of them is never larger.
+    fn jobs_bytes_max(&self) -> usize {
+        self.journal.batch_bytes_max() - self.outcomes_bytes_max() - BATCH_OVERHEAD_BYTES - SLICE_OVERHEAD_BYTES
+    }
+
+    /// The first of the jobs, as many as a batch holds; the others wait for the next one. What no batch holds is refused.
+    fn fitting(&self, jobs: Vec<Job>) -> Vec<Job> {
+        let jobs_max = self.jobs_bytes_max();
+        // A message or list that is larger than a slice has its turn when the checkpoint comes to it.
+        let large = if self.checkpoint.is_some() { self.core.with(|hub, _| self.large_slice_bytes(hub)) } else { 0 };
+        let room = jobs_max.saturating_sub(large);
+        let sum = jobs.iter().map(Job::bytes).sum::<usize>() + SLICE_OVERHEAD_BYTES;
+        if room == jobs_max && sum <= jobs_max && jobs.iter().flat_map(Job::lists).next().is_none() {
             return jobs;
         }
+        let bytes: Vec<usize> =
+            self.core.with(|hub, _| jobs.iter().map(|job| job.bytes_max(|list| list_ids_bytes(hub, list))).collect());
+        let (mut kept, mut later, mut sum) = (Vec::with_capacity(jobs.len()), Vec::new(), 0);
+        for (job, bytes) in jobs.into_iter().zip(bytes) {
+            // With some room to spare, so that its slice in a checkpoint fits as well.
+            if bytes + SLICE_OVERHEAD_BYTES > jobs_max {
+                tracing::error!(bytes, bytes_max = jobs_max, "refused: no batch of the journal holds it");
+                kept.extend(job.refuse(Refused::TooLarge));
+            } else if !later.is_empty() || sum + bytes > room {
+                later.push(job);
+            } else {
+                sum += bytes;
+                kept.push(job);
+            }
+        }
+        self.core.intake.put_back(later);
+        kept
+    }
+
+    /// While the disk is low, what is new is refused before it is written: bodies that were on their way already must not
+    /// use up the reserve, which is for completions, checkpoints and small reports.
+    fn refuse_new(jobs: Vec<Job>) -> Vec<Job> {
         let mut kept = Vec::with_capacity(jobs.len());
         for job in jobs {
-            match job {
-                Job::Accept { submission, answer }
-                    if submission.settles.is_empty() || submission.size > REPORT_BYTES_MAX =>
-                {
-                    if submission.last.len() as u64 != submission.size {
-                        kept.push(Job::Drop { content: submission.content });
-                    }
-                    let _ = answer.send(Err(Refused::Full));
-                }
-                Job::Piece { answer, .. } | Job::List { answer, .. } => drop(answer.send(Err(Refused::Full))),
-                Job::Intern { answer, .. } => drop(answer.send(Err(Refused::Full))),
-                Job::Accept { .. } | Job::Verb { .. } | Job::Drop { .. } | Job::Unlist { .. } => kept.push(job),
+            let is_new = match &job {
+                Job::Accept { submission, .. } => submission.settles.is_empty() || submission.size > REPORT_BYTES_MAX,
+                Job::Piece { .. } | Job::List { .. } | Job::Intern { .. } => true,
+                Job::Verb { .. } | Job::Drop { .. } | Job::Unlist { .. } => false,
+            };
+            if is_new {
+                kept.extend(job.refuse(Refused::Full));
+            } else {
+                kept.push(job);
             }
         }
         kept
@@ -427,7 +514,10 @@ impl Committer {
     /// A batch that is full without one has none: slices are for the quieter turns.
     fn checkpoint_slice(&mut self, hub: &mut Hub, jobs_bytes: usize, now: Ms) {
         let batch_max = self.journal.batch_bytes_max();
-        if self.batch.bytes() + jobs_bytes + SLICES_BYTES.min(batch_max / 2) > batch_max {
+        let room = batch_max.saturating_sub(self.batch.bytes() + jobs_bytes + SLICE_OVERHEAD_BYTES);
+        let slice_max = SLICE_BYTES_MAX.min(batch_max / PART);
+        let next = self.checkpoint.as_ref().map_or(slice_max, |cursor| cursor.next_bytes_max(&hub.store));
+        if next > room || (self.checkpoint.is_none() && self.journal.slice_bytes_max() > room) {
             return;
         }
         if self.checkpoint.is_none() && !self.journal.checkpoint_running() {
@@ -436,7 +526,8 @@ impl Committer {
                 return;
             }
             self.journal.begin_checkpoint(&mut self.batch);
-            self.checkpoint = Some(self.forgetting.checkpoint_begins(hub, now));
+            // The begin's part is small.
+            self.checkpoint = Some(self.forgetting.checkpoint_begins(hub, now).limited(slice_max));
         }
         if let Some(cursor) = &mut self.checkpoint {
             let mut part = Part {
@@ -445,17 +536,29 @@ impl Committer {
                 batch: &mut self.batch,
                 named: 0,
                 bytes: 0,
-                bytes_max: SLICE_BYTES_MAX.min(batch_max / 4),
+                bytes_max: slice_max,
+                until: batch_max - jobs_bytes - SLICE_OVERHEAD_BYTES,
             };
             let more = cursor.step(&mut hub.store, &mut part);
             // The journal's own slices go along with ours and on when ours are through.
-            let _ = self.journal.checkpoint_slice(&mut self.batch);
+            if self.batch.bytes() + jobs_bytes + self.journal.slice_bytes_max() <= batch_max {
+                let _ = self.journal.checkpoint_slice(&mut self.batch);
+            }
             if !more && let Some(cursor) = self.checkpoint.take() {
                 self.forgetting.marked(cursor, now);
             }
         } else if self.journal.end_checkpoint(&mut self.batch) == CheckpointStep::Done {
             tracing::debug!("checkpoint complete");
         }
+    }
+
+    /// What the checkpoint under way writes next, if that is larger than a slice.
+    fn large_slice_bytes(&self, hub: &Hub) -> usize {
+        let slice_max = SLICE_BYTES_MAX.min(self.journal.batch_bytes_max() / PART);
+        let next = self.checkpoint.as_ref().map_or(0, |cursor| cursor.next_bytes_max(&hub.store));
+        let is_large = next > slice_max + SLICE_OVERHEAD_BYTES;
+        // What could never be promised room must not keep mail waiting.
+        if is_large && next <= self.jobs_bytes_max() { next } else { 0 }
     }
 
     /// The batch is synced: what it says is so.
@@ -542,14 +645,14 @@ impl Committer {
     /// The batch was not written: nothing of it has happened.
     fn refused(&mut self, planned: Vec<Planned>, error: &CommitError) {
         let why = match error {
-            CommitError::Full(_) => {
-                self.is_out_of_room = true;
-                self.core.disk_full.store(true, Ordering::Relaxed);
-                Refused::Full
-            }
+            CommitError::TooLarge { .. } => Refused::TooLarge,
+            error if error.is_full() => Refused::Full,
             _ => Refused::Io,
         };
-        tracing::error!(%error, messages = planned.len(), "a batch was refused; its clients are told {why}");
+        // That there is no room is said once; who asks while it lasts is refused before.
+        if !planned.is_empty() || !error.is_full() || !self.core.disk_full.load(Ordering::Relaxed) {
+            tracing::error!(%error, messages = planned.len(), "a batch was refused; its clients are told {why}");
+        }
         // A checkpoint that was under way is begun anew: its slices may be in the refused batch.
         self.checkpoint = None;
         self.journal.abort_checkpoint();
@@ -557,7 +660,6 @@ impl Committer {
         core.with(|hub, _| {
             self.forget_interned(hub, 0);
             hub.settling.clear();
-            hub.unreferenced.append(&mut self.dropping);
             hub.outcomes_refused(&mut self.outcomes);
             self.forgetting.refused(hub);
         });
@@ -580,14 +682,12 @@ impl Committer {
         }
     }
 
-    /// Says 452 before the disk is full, and takes mail again when there is room.
-    fn watch_space(&mut self, is_loaded: bool) {
-        if !is_loaded && !self.core.disk_full.load(Ordering::Relaxed) {
+    /// Says 452 before the disk is full, and takes mail again when there is room: what the journal says of it, no more.
+    fn watch_space(&self, is_wanted: bool) {
+        if !is_wanted && !self.core.disk_full.load(Ordering::Relaxed) {
             return;
         }
-        // Where inodes or a quota are used up, free octets say nothing: a segment must have been made.
-        self.is_out_of_room &= !self.journal.has_ready();
-        let is_full = self.is_out_of_room || self.journal.is_low();
+        let is_full = self.journal.is_low();
         if self.core.disk_full.swap(is_full, Ordering::Relaxed) != is_full {
             if is_full {
                 tracing::warn!("the disk is nearly full: new mail gets 452 4.3.1, deliveries go on");
@@ -629,6 +729,8 @@ struct Part<'a> {
     /// Of slices that are written, and at most.
     bytes: usize,
     bytes_max: usize,
+    /// How far the batch may go.
+    until: usize,
 }
 
 impl Slices for Part<'_> {
@@ -650,8 +752,10 @@ impl Slices for Part<'_> {
         self.journal.keep_slice(self.batch, Slice { content: slice.content.0, checksum: slice.checksum })
     }
 
-    fn is_full(&self) -> bool {
-        self.bytes >= self.bytes_max || self.named >= SLICES_NAMED_MAX
+    fn is_full(&self, next_bytes_max: usize) -> bool {
+        self.bytes >= self.bytes_max
+            || self.named >= SLICES_NAMED_MAX
+            || self.batch.bytes() + next_bytes_max + SLICE_OVERHEAD_BYTES > self.until
     }
 }
 
@@ -687,6 +791,11 @@ impl Merged {
 
 /// NOTIFY=NEVER as a bit of [`RcptParams::notify`].
 const NEVER: u8 = 1;
+
+/// What the subscribers of a list take in the record of a post.
+fn list_ids_bytes(hub: &Hub, name: &str) -> usize {
+    hub.store.list(name).map_or(0, |list| list.ids.part_bytes_max())
+}
 
 /// The version after the newest of a list, one that is in the batch being built included.
 fn next_version(hub: &Hub, planned: &[Planned], name: &str) -> u64 {

@@ -3,8 +3,11 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use stentor_journal::RECORD_OVERHEAD_BYTES;
 use stentor_mail::address::Address;
-use stentor_queue::event::{Class, MessageIdAt, RcptParams, Ret};
+use stentor_queue::event::{
+    AcceptParts, Class, MessageIdAt, RcptParams, Ret, accept_bytes_max, ids_bytes_max, intern_bytes_max,
+};
 use stentor_queue::ids::AddressId;
 use stentor_queue::idset::IdSet;
 
@@ -66,23 +69,28 @@ impl NewEnvelope {
         !matches!(&self.recipients, Recipients::Addresses(addresses) if addresses.is_empty())
     }
 
-    /// About what the journal will need for it, beyond the content.
-    pub fn bytes(&self) -> usize {
-        let recipients = match &self.recipients {
-            // A bitmap over a million addresses, at the most.
-            Recipients::List => 128 * 1024,
+    /// Octets that its records take in a batch at most, the content not counted; `list_ids` are those that a list's
+    /// subscribers take, whom only the committer knows.
+    pub fn bytes_max(&self, list_ids: impl FnOnce(&str) -> usize) -> usize {
+        let parts = AcceptParts {
+            sender: &self.sender,
+            list: self.list.as_deref(),
+            prefix: &self.prefix,
+            envid: self.envid.as_deref(),
+            message_id: &self.message_id,
+            origin: &self.origin,
+        };
+        let none = std::iter::empty();
+        let records = match &self.recipients {
+            Recipients::List => accept_bytes_max(&parts, list_ids(self.list.as_deref().unwrap_or_default()), none),
             Recipients::Interned(ids, params, _) => {
-                ids.heap_bytes() + params.iter().map(|(_, params)| cost(params)).sum::<usize>()
+                accept_bytes_max(&parts, ids.part_bytes_max(), params.iter().map(|(_, params)| params))
             }
             Recipients::Addresses(addresses) => {
-                addresses.iter().map(|(to, params)| to.as_str().len() + cost(params)).sum()
+                accept_bytes_max(&parts, ids_bytes_max(addresses.len()), addresses.iter().map(|(_, params)| params))
+                    + intern_bytes_max(addresses.iter().map(|(to, _)| to.as_str().len()))
             }
         };
-        128 + self.sender.len() + self.prefix.len() + recipients
+        records + 2 * RECORD_OVERHEAD_BYTES
     }
-}
-
-/// Octets of one recipient beside its address.
-fn cost(params: &RcptParams) -> usize {
-    24 + params.orcpt.as_ref().map_or(0, String::len)
 }

@@ -13,7 +13,8 @@ use stentor_queue::book::SiteAttempt;
 use stentor_queue::event::{Event, Fate};
 use stentor_queue::ids::{AddressId, ConnId, DomainId, MessageId, MessageNo, Ms};
 use stentor_queue::idset::IdSet;
-use stentor_queue::sched::{Dsn, Effect, Failure, RcptOutcome, Scheduler, SourceNo, Stage, Work};
+use stentor_queue::sched::verdict::{About, Judge, Verdict};
+use stentor_queue::sched::{Effect, Failure, NoSession, RcptOutcome, Scheduler, SourceNo, Work};
 use stentor_queue::site::Target;
 use stentor_queue::store::{Applied, Store};
 use tokio::sync::Notify;
@@ -76,6 +77,9 @@ pub enum Act {
         domain: DomainId,
         name: String,
     },
+    ForgetLookUp {
+        domain: DomainId,
+    },
     Connect {
         conn: ConnId,
         source: SourceNo,
@@ -121,12 +125,16 @@ pub struct FollowUp {
     pub completions: Option<Ms>,
 }
 
-/// Encoded outcomes, one after the other with their lengths, so that the committer copies them as they are.
+/// Encoded outcomes, one after the other with their lengths, so that the committer copies them as they are; and the contents
+/// that nothing refers to once they are durable. Both are taken in order: a content goes in the batch of the newest outcome
+/// that there was when its last message ended, since any before may be of a message that had it too.
 #[derive(Default)]
 pub struct Outcomes {
     pub bytes: Vec<u8>,
     /// Of each record: where it ends, and how many recipients it settles.
     ends: Vec<(usize, usize)>,
+    /// Contents, each with the number of records before it.
+    unreferenced: Vec<(usize, u64)>,
     pub recipients: usize,
     /// When the oldest of them was decided, or earlier.
     pub since: Option<Ms>,
@@ -146,6 +154,16 @@ impl Outcomes {
         })
     }
 
+    /// Contents to be dropped with these outcomes.
+    pub fn unreferenced(&self) -> impl Iterator<Item = u64> {
+        self.unreferenced.iter().map(|(_, content)| *content)
+    }
+
+    /// Whether a batch is wanted: there are records, or contents that can go.
+    pub fn is_waiting(&self) -> bool {
+        !self.ends.is_empty() || !self.unreferenced.is_empty()
+    }
+
     /// Takes the first records out, at least one, up to so many octets.
     fn split_front(&mut self, bytes_max: usize, into: &mut Outcomes) {
         if self.bytes.len() <= bytes_max {
@@ -158,46 +176,30 @@ impl Outcomes {
         into.bytes.extend_from_slice(&self.bytes[..cut]);
         into.ends.extend(self.ends.drain(..records));
         into.recipients = into.ends.iter().map(|(_, recipients)| recipients).sum();
+        let freed = self.unreferenced.partition_point(|(before, _)| *before <= records);
+        into.unreferenced.extend(self.unreferenced.drain(..freed));
+        self.unreferenced.iter_mut().for_each(|(before, _)| *before -= records);
         self.bytes.drain(..cut);
         self.ends.iter_mut().for_each(|(end, _)| *end -= cut);
         self.recipients -= into.recipients;
     }
 
+    /// Puts `more` behind these.
+    fn append(&mut self, more: &Outcomes) {
+        let (offset, before) = (self.bytes.len(), self.ends.len());
+        self.bytes.extend_from_slice(&more.bytes);
+        self.ends.extend(more.ends.iter().map(|(end, recipients)| (end + offset, *recipients)));
+        self.unreferenced.extend(more.unreferenced.iter().map(|(records, content)| (records + before, *content)));
+        self.recipients += more.recipients;
+        self.since = self.since.or(more.since);
+    }
+
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.ends.clear();
+        self.unreferenced.clear();
         self.recipients = 0;
         self.since = None;
-    }
-}
-
-/// Whom an outcome says something about.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Past {
-    Delivered,
-    /// The mailbox, for good.
-    Refused,
-    /// The mailbox, for now.
-    Deferred,
-    /// The hosts.
-    Hosts,
-    /// The message, or we.
-    Nothing,
-}
-
-impl Past {
-    fn of(outcome: &RcptOutcome) -> Past {
-        match (outcome.stage, outcome.code) {
-            (_, 421)
-            | (Stage::Lost | Stage::LostAfterDot, _)
-            | (Stage::Mail | Stage::Data | Stage::Final, 400..500) => Past::Hosts,
-            (Stage::Final, 200..300) => Past::Delivered,
-            (Stage::Rcpt, 500..) => Past::Refused,
-            // Too many recipients (RFC 5321 section 4.5.3.1.10) says nothing of this one.
-            (Stage::Rcpt, 452) if outcome.dsn.is_none_or(|dsn| dsn == Dsn::new(4, 5, 3)) => Past::Nothing,
-            (Stage::Rcpt, _) => Past::Deferred,
-            _ => Past::Nothing,
-        }
     }
 }
 
@@ -222,8 +224,6 @@ pub struct Hub {
     completions_announced: bool,
     /// Messages that ended under this hold of the lock.
     finished: Vec<MessageNo>,
-    /// Contents that nothing refers to any more, for the committer to drop.
-    pub unreferenced: Vec<u64>,
     /// Addresses that somebody was told the ids of.
     pub pins: Pins,
     /// Posts whose progress is followed.
@@ -249,7 +249,6 @@ impl Hub {
             tick_at: None,
             completions_announced: false,
             finished: Vec::new(),
-            unreferenced: Vec::new(),
             pins: Pins::default(),
             posts: Running::default(),
             is_stopping: false,
@@ -266,6 +265,7 @@ impl Hub {
                 Effect::Resolve { domain } => {
                     acts.push(Act::Resolve { domain, name: self.store.book.domain_name(domain).to_owned() });
                 }
+                Effect::ForgetLookUp { domain } => acts.push(Act::ForgetLookUp { domain }),
                 Effect::Connect { conn, source, target, .. } => {
                     let signal = Arc::new(Signal::default());
                     self.signals.insert(conn, signal.clone());
@@ -318,6 +318,16 @@ impl Hub {
         self.sched.tick(&self.store, now);
         self.store.count_on(COUNTED_PER_TICK);
         self.bodies.tick(now);
+    }
+
+    /// The system's clock was set; `now` is by the new one. Messages of this run, which began with the id `since`, were
+    /// accepted by the old one.
+    pub fn clock_moved(&mut self, since: MessageId, by: i64, now: Ms) {
+        self.store.apply(Event::ClockMoved { since, by });
+        self.sched.clock_moved(by, now);
+        self.bodies.clock_moved(by);
+        // The ticker sleeps until a time of the old clock.
+        self.tick_at = None;
     }
 
     /// The next transaction for a connection, unless as much is unsynced as a crash may repeat.
@@ -383,7 +393,8 @@ impl Hub {
 
     /// What a transaction says of its mailboxes and of their domains' hosts, for the order of later ones. The outcomes
     /// of a domain stand together.
-    pub fn remember(&mut self, begun: Ms, outcomes: &[RcptOutcome], now: Ms) {
+    pub fn remember(&mut self, begun: Ms, outcomes: &[RcptOutcome], lmtp: bool, now: Ms) {
+        let judge = Judge::of(outcomes, lmtp);
         let xdelay_ms = now.saturating_sub(begun);
         let mut at = 0;
         while let Some(first) = outcomes.get(at) {
@@ -391,16 +402,14 @@ impl Hub {
             let (mut answered, mut tried) = (false, false);
             while let Some(outcome) = outcomes.get(at).filter(|o| self.store.book.try_domain(o.id) == domain) {
                 at += 1;
-                let past = Past::of(outcome);
-                match past {
-                    Past::Delivered => self.store.book.delivered(outcome.id, now, xdelay_ms),
-                    Past::Refused | Past::Deferred => {
-                        self.store.book.refused(outcome.id, now, past == Past::Refused);
-                    }
-                    Past::Hosts | Past::Nothing => {}
+                let verdict = judge.verdict(outcome);
+                match (verdict, verdict.about()) {
+                    (Verdict::Delivered, _) => self.store.book.delivered(outcome.id, now, xdelay_ms),
+                    (_, About::Mailbox) => self.store.book.refused(outcome.id, now, verdict.is_failure()),
+                    (_, About::Hosts | About::Nothing) => {}
                 }
-                answered |= !matches!(past, Past::Hosts | Past::Nothing);
-                tried |= past != Past::Nothing;
+                answered |= verdict.about() == About::Mailbox;
+                tried |= verdict.about() != About::Nothing;
             }
             let Some(domain) = domain.filter(|_| tried) else { continue };
             let connections = self.sched.connections_at(domain) as u16;
@@ -410,11 +419,11 @@ impl Hub {
     }
 
     /// No session came about.
-    pub fn connect_failed(&mut self, conn: ConnId, why: &str, now: Ms) {
+    pub fn connect_failed(&mut self, conn: ConnId, why: NoSession, text: &str, now: Ms) {
         for domain in self.sched.domains_of(conn) {
             self.store.book.site_attempt(domain, now, SiteAttempt::Failed);
         }
-        self.sched.connect_failed(&self.store, conn, why, now);
+        self.sched.connect_failed(&self.store, conn, why, text, now);
     }
 
     /// Those of `ids` whose fate may ride with the batch being built: who is pending, and is not in it already. The
@@ -471,7 +480,7 @@ impl Hub {
             self.finished.push(no);
             if unreferenced {
                 self.bodies.forget(content);
-                self.unreferenced.push(content.0);
+                self.outcomes.unreferenced.push((self.outcomes.ends.len(), content.0));
             }
         }
     }
@@ -493,11 +502,7 @@ impl Hub {
     pub fn outcomes_refused(&mut self, taken: &mut Outcomes) {
         let since = std::mem::take(&mut self.outcomes);
         std::mem::swap(&mut self.outcomes, taken);
-        let offset = self.outcomes.bytes.len();
-        self.outcomes.bytes.extend_from_slice(&since.bytes);
-        self.outcomes.ends.extend(since.ends.iter().map(|(end, recipients)| (end + offset, *recipients)));
-        self.outcomes.recipients += since.recipients;
-        self.outcomes.since = self.outcomes.since.or(since.since);
+        self.outcomes.append(&since);
         self.syncing_recipients = 0;
     }
 
@@ -518,7 +523,7 @@ impl Hub {
 mod tests {
     use stentor_queue::event::{Accept, Class};
     use stentor_queue::ids::ContentId;
-    use stentor_queue::sched::SchedConfig;
+    use stentor_queue::sched::{Dsn, SchedConfig, Stage};
 
     use super::*;
 
@@ -572,7 +577,7 @@ mod tests {
             outcome(c, Stage::Rcpt, 452, Some(Dsn::new(4, 5, 3))),
             outcome(d, Stage::Rcpt, 450, Some(Dsn::new(4, 2, 2))),
         ];
-        hub.remember(NOW - 1_000, &outcomes, NOW);
+        hub.remember(NOW - 1_000, &outcomes, false, NOW);
         let last = |hub: &Hub, id| hub.store.book.history(id).last();
         assert_eq!(
             [a, b, c, d].map(|id| last(&hub, id)),
@@ -582,11 +587,55 @@ mod tests {
         let counts = |hub: &Hub, id| hub.store.book.site_history(hub.store.book.domain(id)).counts(NOW);
         assert_eq!((counts(&hub, a), counts(&hub, d)), ((1, 0), (1, 0)), "hosts that answer are well");
         // What says something of the hosts says nothing of the mailbox, and what is our fault says nothing.
-        hub.remember(NOW, &[outcome(a, Stage::Lost, 0, None)], NOW);
-        hub.remember(NOW, &[outcome(d, Stage::Content, 0, None)], NOW);
+        hub.remember(NOW, &[outcome(a, Stage::Lost, 0, None)], false, NOW);
+        hub.remember(NOW, &[outcome(d, Stage::Content, 0, None)], false, NOW);
         assert_eq!((last(&hub, a), counts(&hub, a), counts(&hub, d)), (LastOutcome::Delivered, (1, 1), (1, 0)));
-        hub.remember(NOW, &[outcome(d, Stage::Final, 451, None), outcome(a, Stage::Rcpt, 421, None)], NOW);
+        hub.remember(NOW, &[outcome(d, Stage::Final, 451, None), outcome(a, Stage::Rcpt, 421, None)], false, NOW);
         assert_eq!((counts(&hub, a), counts(&hub, d)), ((1, 2), (1, 1)));
+    }
+
+    /// One verdict for log, history of mailboxes and hosts, and scheduler: what is tried again is deferred everywhere.
+    #[test]
+    fn all_views_of_a_reply_agree() {
+        use stentor_queue::book::LastOutcome;
+        use stentor_stats::record::Stat;
+        const NOW: Ms = 1_800_000_000_000;
+        let mut hub = Hub::new(Store::new(), Scheduler::new(SchedConfig::default(), 1), 0);
+        let d = |text| Dsn::parse(text);
+        let table = [
+            // Too many recipients, in the old way: of nobody's doing.
+            ((Stage::Rcpt, 552, d("5.5.3"), ""), false, Stat::Deferred, "4.5.3", LastOutcome::Untried, (1, 0)),
+            // LMTP's reply after the data is the mailbox's.
+            ((Stage::Final, 452, d("4.2.2"), "full"), true, Stat::Deferred, "4.2.2", LastOutcome::Deferred, (1, 0)),
+            ((Stage::Final, 550, d("5.1.1"), "gone"), true, Stat::Bounced, "5.1.1", LastOutcome::Refused, (1, 0)),
+            // SMTP's is the message's.
+            ((Stage::Final, 452, d("4.2.2"), "full"), false, Stat::Deferred, "4.2.2", LastOutcome::Untried, (1, 0)),
+            // We are too fast: neither the mailbox's nor a failure of the hosts.
+            (
+                (Stage::Rcpt, 450, d("4.7.1"), "rate limited"),
+                false,
+                Stat::Deferred,
+                "4.7.1",
+                LastOutcome::Untried,
+                (1, 0),
+            ),
+            ((Stage::Mail, 421, None, "bye"), false, Stat::Deferred, "4.0.0", LastOutcome::Untried, (1, 0)),
+            ((Stage::Rcpt, 550, d("4.7.1"), "no"), false, Stat::Bounced, "5.7.1", LastOutcome::Refused, (1, 0)),
+        ];
+        for (n, ((stage, code, dsn, text), lmtp, stat, told, last, counts)) in table.into_iter().enumerate() {
+            let mut id = |text: String| hub.store.book.intern(&text).map(|(id, _)| id).expect("room");
+            let (one, other) = (id(format!("a@d{n}.example")), id(format!("b@d{n}.example")));
+            let outcome = |id, stage, code, dsn, text: &str| RcptOutcome { id, stage, code, dsn, text: text.into() };
+            // Beside one that is delivered, so that the hosts have answered whatever this one says.
+            let outcomes = [outcome(one, stage, code, dsn, text), outcome(other, Stage::Final, 250, None, "ok")];
+            let verdict = Judge::of(&outcomes, lmtp).verdict(&outcomes[0]);
+            assert_eq!(super::super::log::stat(verdict), stat, "{code} {text}");
+            assert_eq!(verdict.dsn(dsn).to_string(), told, "{code} {text}");
+            assert_eq!(verdict.is_final(), stat != Stat::Deferred, "{code} {text}");
+            hub.remember(NOW, &outcomes, lmtp, NOW);
+            assert_eq!(hub.store.book.history(one).last(), last, "{code} {text}");
+            assert_eq!(hub.store.book.site_history(hub.store.book.domain(one)).counts(NOW), counts, "{code} {text}");
+        }
     }
 
     #[test]
@@ -596,13 +645,25 @@ mod tests {
             all.bytes.extend_from_slice(&[n; 10]);
             all.ends.push((all.bytes.len(), 2));
             all.recipients += 2;
+            all.unreferenced.push((all.ends.len(), n.into()));
         }
         let mut first = Outcomes::default();
         all.split_front(35, &mut first);
+        assert_eq!(
+            first.unreferenced().collect::<Vec<_>>(),
+            [0, 1, 2],
+            "no content goes before the outcome that ended it"
+        );
         assert_eq!(first.records().map(|record| record[0]).collect::<Vec<_>>(), [0, 1, 2]);
         assert_eq!((first.recipients, all.recipients), (6, 14));
-        let mut rest = Outcomes::default();
+        // The batch was refused.
+        first.append(&std::mem::take(&mut all));
+        all = first;
+        let (mut first, mut rest) = (Outcomes::default(), Outcomes::default());
+        all.split_front(55, &mut first);
+        assert_eq!(first.unreferenced().collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
         all.split_front(1000, &mut rest);
+        assert_eq!(rest.unreferenced().collect::<Vec<_>>(), [5, 6, 7, 8, 9]);
         assert_eq!(rest.records().map(|record| (record[0], record.len())).last(), Some((9, 10)));
         assert!(all.is_empty());
     }

@@ -14,13 +14,14 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use stentor_journal::Pace;
+use stentor_journal::{PIECE_OVERHEAD_BYTES, Pace, RECORD_OVERHEAD_BYTES};
 use stentor_mail::reply::Reply;
+use stentor_queue::event::{intern_bytes_max, list_bytes_max, outcome_bytes_max, suspend_bytes_max};
 use stentor_queue::ids::{AddressId, ContentId, MessageId};
 use stentor_queue::idset::IdSet;
 use tokio::sync::oneshot;
 
-use super::envelope::{Body, NewEnvelope};
+use super::envelope::{Body, NewEnvelope, Recipients};
 use super::forget::Pin;
 use super::verb::{Audit, VerbJob};
 
@@ -42,6 +43,9 @@ pub enum Refused {
     /// 452 4.3.1
     #[error("the address book is full (addresses_max)")]
     AddressesFull,
+    /// 552 5.3.4: no batch holds it, now or later
+    #[error("it is larger than a batch of the journal may be (segment_bytes, batch_bytes_max)")]
+    TooLarge,
     /// 451 4.3.2
     #[error("the server is stopping")]
     Stopping,
@@ -56,6 +60,9 @@ impl Refused {
             }
             Refused::Io => Reply::fixed(451, (4, 3, 0), "The message could not be stored, try again later"),
             Refused::AddressesFull => Reply::fixed(452, (4, 3, 1), "The queue is full, try again later"),
+            Refused::TooLarge => {
+                Reply::fixed(552, (5, 3, 4), "Too large to be stored, send it to fewer recipients at a time")
+            }
             Refused::Stopping => Reply::fixed(451, (4, 3, 2), "The server is stopping, try again later"),
         }
     }
@@ -76,10 +83,11 @@ pub struct Settled {
 }
 
 impl Settled {
-    /// About what it adds to a batch, octets.
-    pub fn bytes(&self) -> usize {
-        let audit = self.audit.as_ref().map_or(0, Audit::bytes);
-        64 + self.ids.encoded_bytes_max() + audit
+    /// Octets that its records take in a batch at most.
+    pub fn bytes_max(&self) -> usize {
+        let by = self.audit.as_ref().map(|audit| audit.who.as_str());
+        let audit = self.audit.as_ref().map_or(0, Audit::bytes_max);
+        RECORD_OVERHEAD_BYTES + outcome_bytes_max(&self.ids, by) + audit
     }
 }
 
@@ -148,19 +156,58 @@ pub enum Job {
 }
 
 impl Job {
-    /// Octets that it will take in a batch, about.
+    /// Octets that it takes in a batch at most, a list's subscribers not counted ([`Job::bytes_max`]): enough for deciding when
+    /// there is a batch's worth of them.
     pub fn bytes(&self) -> usize {
+        self.bytes_max(|_| 0)
+    }
+
+    /// Octets that it takes in a batch at most; `list_ids` are those that the subscribers of a list take.
+    pub fn bytes_max(&self, list_ids: impl Fn(&str) -> usize) -> usize {
         match self {
             Job::Accept { submission, .. } => {
-                let envelopes: usize = submission.envelopes.iter().map(NewEnvelope::bytes).sum();
-                submission.last.len() + envelopes + submission.settles.iter().map(Settled::bytes).sum::<usize>()
+                let envelopes: usize = submission.envelopes.iter().map(|envelope| envelope.bytes_max(&list_ids)).sum();
+                let settles: usize = submission.settles.iter().map(Settled::bytes_max).sum();
+                PIECE_OVERHEAD_BYTES + submission.last.len() + envelopes + settles
             }
-            Job::Piece { bytes, .. } => bytes.len(),
-            Job::Intern { addresses, .. } => addresses.iter().map(|a| a.len() + 8).sum(),
-            Job::List { ids, .. } => ids.len() / 4,
-            Job::Verb { job, .. } => job.bytes(),
-            Job::Unlist { name } => name.len() + 8,
+            Job::Piece { bytes, .. } => PIECE_OVERHEAD_BYTES + bytes.len(),
+            Job::Intern { addresses, .. } => {
+                RECORD_OVERHEAD_BYTES + intern_bytes_max(addresses.iter().map(String::len))
+            }
+            // As large as a post to it, which must fit as well.
+            Job::List { name, stamp, ids, .. } => {
+                RECORD_OVERHEAD_BYTES + list_bytes_max(name, stamp, ids).max(ids.part_bytes_max())
+            }
+            Job::Verb { job, .. } => job.bytes_max(),
+            Job::Unlist { name } => RECORD_OVERHEAD_BYTES + suspend_bytes_max(name),
             Job::Drop { .. } => 0,
+        }
+    }
+
+    /// The lists whose subscribers it is for: only the committer knows how many they are.
+    pub fn lists(&self) -> impl Iterator<Item = &str> {
+        let envelopes = if let Job::Accept { submission, .. } = self { &submission.envelopes[..] } else { &[] };
+        let posts = envelopes.iter().filter(|envelope| matches!(envelope.recipients, Recipients::List));
+        posts.filter_map(|envelope| envelope.list.as_deref())
+    }
+
+    /// Ends it: nothing of it is stored. What it has stored in earlier batches is to be dropped.
+    pub fn refuse(self, why: Refused) -> Option<Job> {
+        match self {
+            Job::Accept { submission, answer } => {
+                let _ = answer.send(Err(why));
+                let is_streamed = submission.last.len() as u64 != submission.size;
+                is_streamed.then_some(Job::Drop { content: submission.content })
+            }
+            Job::Piece { answer, .. } | Job::List { answer, .. } | Job::Verb { answer, .. } => {
+                let _ = answer.send(Err(why));
+                None
+            }
+            Job::Intern { answer, .. } => {
+                let _ = answer.send(Err(why));
+                None
+            }
+            Job::Unlist { .. } | Job::Drop { .. } => None,
         }
     }
 }
@@ -238,6 +285,11 @@ impl Intake {
         }
     }
 
+    /// Octets from which on the jobs that wait are a batch.
+    pub fn batch_bytes_max(&self) -> usize {
+        self.batch_bytes_max
+    }
+
     /// A session has said 354: a message of its is on the way. Must be followed by [`Intake::arrived`].
     pub fn receiving(&self) {
         self.receiving.fetch_add(1, Ordering::AcqRel);
@@ -281,6 +333,25 @@ impl Intake {
         };
         if wakes {
             self.wake.notify_one();
+        }
+    }
+
+    /// What a batch had no room for stands in front again, in its order.
+    pub fn put_back(&self, jobs: Vec<Job>) {
+        let mut state = self.state.lock();
+        if state.closed || jobs.is_empty() {
+            return;
+        }
+        let is_piece = |job: &Job| matches!(job, Job::Piece { .. } | Job::Drop { .. });
+        let (pieces, mut jobs): (Vec<Job>, Vec<Job>) = jobs.into_iter().partition(is_piece);
+        for piece in pieces.into_iter().rev() {
+            state.pieces.push_front(piece);
+        }
+        if !jobs.is_empty() {
+            state.bytes += jobs.iter().map(Job::bytes).sum::<usize>();
+            jobs.append(&mut state.jobs);
+            state.jobs = jobs;
+            state.first_at.get_or_insert_with(Instant::now);
         }
     }
 
@@ -451,12 +522,14 @@ mod tests {
 
     #[test]
     fn jobs_come_in_order_and_batches_are_bounded() {
-        let intake = Intake::new(Duration::ZERO, 30);
+        let intake = Intake::new(Duration::ZERO, 2 * job().bytes());
         for length in [10, 11, 12, 13] {
             let (answer, _ticket) = oneshot::channel();
             intake.push(Job::Intern { addresses: vec!["a".repeat(length)], answer });
         }
-        assert_eq!([taken(&intake), taken(&intake), taken(&intake)], [vec![18], vec![19], vec![20]]);
+        let bytes = |length| Job::Intern { addresses: vec!["a".repeat(length)], answer: oneshot::channel().0 }.bytes();
+        let taken = [taken(&intake), taken(&intake), taken(&intake)];
+        assert_eq!(taken, [vec![bytes(10)], vec![bytes(11)], vec![bytes(12)]]);
     }
 
     #[test]
@@ -464,10 +537,15 @@ mod tests {
         let large = PIECES_BYTES_PER_BATCH_MAX / 4;
         let intake = Intake::new(Duration::ZERO, 4 * PIECES_BYTES_PER_BATCH_MAX);
         for _ in 0..10 {
-            intake.push(piece(large));
+            intake.push(piece(large - PIECE_OVERHEAD_BYTES));
         }
         intake.push(job());
-        assert_eq!(taken(&intake), [11, large, large, large, large], "a small message does not wait for all of them");
+        let small = job().bytes();
+        assert_eq!(
+            taken(&intake),
+            [small, large, large, large, large],
+            "a small message does not wait for all of them"
+        );
         assert_eq!(taken(&intake), [large; 4]);
         assert_eq!(taken(&intake), [large; 2]);
         intake.push(piece(2 * PIECES_BYTES_PER_BATCH_MAX));
@@ -477,11 +555,24 @@ mod tests {
     #[test]
     fn what_drops_a_content_comes_behind_its_pieces() {
         let intake = Intake::new(Duration::ZERO, 1 << 22);
-        intake.push(piece(PIECES_BYTES_PER_BATCH_MAX));
-        intake.push(piece(PIECES_BYTES_PER_BATCH_MAX));
+        intake.push(piece(PIECES_BYTES_PER_BATCH_MAX - PIECE_OVERHEAD_BYTES));
+        intake.push(piece(PIECES_BYTES_PER_BATCH_MAX - PIECE_OVERHEAD_BYTES));
         intake.push(Job::Drop { content: ContentId(1) });
         assert_eq!(taken(&intake), [PIECES_BYTES_PER_BATCH_MAX]);
         assert_eq!(taken(&intake), [PIECES_BYTES_PER_BATCH_MAX, 0]);
+    }
+
+    #[test]
+    fn what_is_put_back_comes_first_and_in_order() {
+        let intake = Intake::new(Duration::ZERO, 1 << 22);
+        let intern = |length| Job::Intern { addresses: vec!["a".repeat(length)], answer: oneshot::channel().0 };
+        let bytes = |length| intern(length).bytes();
+        intake.push(intern(3));
+        intake.push(piece(300));
+        intake.put_back(vec![intern(1), intern(2), piece(100), Job::Drop { content: ContentId(1) }]);
+        let drop = 0;
+        let pieces = [100, 300].map(|len| len + PIECE_OVERHEAD_BYTES);
+        assert_eq!(taken(&intake), [bytes(1), bytes(2), bytes(3), pieces[0], drop, pieces[1]]);
     }
 
     #[test]
@@ -503,7 +594,7 @@ mod tests {
 
     #[test]
     fn stop_hands_out_what_waits_first() {
-        let intake = Intake::new(Duration::from_secs(1000), 100);
+        let intake = Intake::new(Duration::from_secs(1000), 10 * job().bytes());
         intake.receiving();
         intake.push(job());
         intake.stop();
@@ -514,7 +605,7 @@ mod tests {
 
     #[test]
     fn the_last_session_on_its_way_ends_the_gathering() {
-        let intake = Intake::new(Duration::from_secs(1000), 100);
+        let intake = Intake::new(Duration::from_secs(1000), 10 * job().bytes());
         std::thread::scope(|scope| {
             intake.receiving();
             intake.push(job());
@@ -527,7 +618,7 @@ mod tests {
 
     #[test]
     fn on_a_slow_disk_as_many_are_waited_for_as_came_the_last_time() {
-        let intake = Intake::new(Duration::from_micros(1), 100);
+        let intake = Intake::new(Duration::from_micros(1), 10 * job().bytes());
         for _ in 0..100 {
             intake.synced(3, Duration::from_secs(1000));
         }

@@ -42,10 +42,10 @@ limits! {
     ConnectionsPerClient: "connections_per_client", "[listen] connections_per_client_max",
         "a client with many connections was turned away with 421";
     RecipientsPerMessage: "recipients_per_message", "[listen] recipients_per_message_max", "RCPT was answered with 452";
-    Errors: "errors", "[listen] errors_max", "a session was closed after too many errors";
+    Errors: "errors", "[listen] errors_max", "a session was closed after too many errors, or commands without a message";
     MessageSize: "message_size", "message_size_bytes_max", "a message was refused with 552";
     Received: "received", "received_max", "a message with too many Received fields was refused with 554";
-    BodyMemory: "body_memory", "[listen] body_bytes_max", "MAIL was answered with 452: bodies on their way in fill their memory";
+    BodyMemory: "body_memory", "[listen] body_bytes_max", "a message was answered with 452: bodies on their way in fill their memory";
     StreamedBytes: "streamed_bytes", "[listen] streamed_bytes_max", "a large body was answered with 452";
     DiskReserve: "disk_reserve", "[journal] reserve_bytes, or more disk", "mail was answered with 452: the disk is full";
     AddressBook: "address_book", "[journal] addresses_max", "mail was answered with 452: the address book is full";

@@ -13,7 +13,8 @@ use stentor_queue::event::{Accept, Class, Fate};
 use stentor_queue::ids::{AddressId, MessageId, MessageNo, Ms};
 use stentor_queue::idset::IdSet;
 use stentor_queue::message::Message;
-use stentor_queue::sched::{Dsn, Failure, RcptOutcome, Stage};
+use stentor_queue::sched::verdict::{Judge, Verdict};
+use stentor_queue::sched::{Failure, RcptOutcome};
 use stentor_queue::site::Target;
 use stentor_stats::record::{Accepted, Attempt, Note, Record, Refused, Stat, To, Topic};
 
@@ -83,7 +84,7 @@ pub fn accepted(core: &Core, accept: &Accept, taken: &Taken) {
                 recipients: accept.recipients.len() as u64,
                 message_id: &accept.message_id,
                 client_host: "",
-                client: accept.origin.parse().ok(),
+                client: accept.origin.split(' ').next().and_then(|client| client.parse().ok()),
                 proto: taken.proto,
                 is_bulk: accept.class == Class::Bulk,
                 list: accept.list.as_deref().unwrap_or_default(),
@@ -97,11 +98,13 @@ pub fn accepted(core: &Core, accept: &Accept, taken: &Taken) {
 /// A transaction ended: a record for each group of recipients that fared alike.
 pub fn attempt(core: &Core, assignment: &Assignment, outcomes: &[RcptOutcome], via: &Via<'_>) {
     let now = core.clock.now();
+    let judge = Judge::of(outcomes, via.target.lmtp);
     core.live.attempt(now, assignment, outcomes, via.target);
     if let Some(tracer) = core.tracer.get() {
         tracer.attempt(core, assignment, outcomes, via.target);
     }
-    core.measures.attempt(now.saturating_sub(assignment.begun), outcomes.iter().map(stat));
+    let stats = outcomes.iter().map(|outcome| stat(judge.verdict(outcome)));
+    core.measures.attempt(now.saturating_sub(assignment.begun), stats);
     if !is_wanted(core) {
         return;
     }
@@ -114,12 +117,7 @@ pub fn attempt(core: &Core, assignment: &Assignment, outcomes: &[RcptOutcome], v
                 o.stage == first.stage && o.code == first.code && o.dsn == first.dsn && o.text == first.text
             };
             let to = outcomes[from..].iter().position(|o| !alike(o)).map_or(outcomes.len(), |n| from + n);
-            let stat = stat(first);
-            let dsn = first.dsn.unwrap_or(match stat {
-                Stat::Sent => Dsn::new(2, 0, 0),
-                Stat::Bounced => Dsn::new(5, 0, 0),
-                _ => Dsn::new(4, 0, 0),
-            });
+            let verdict = judge.verdict(first);
             let reply = match (first.code, first.dsn) {
                 (0, _) => &*first.text,
                 (code, None) => text(&mut texts.reply, format_args!("{code} {}", first.text)),
@@ -138,8 +136,8 @@ pub fn attempt(core: &Core, assignment: &Assignment, outcomes: &[RcptOutcome], v
                 port: via.target.addr.port(),
                 delay_ms: now.saturating_sub(assignment.accepted),
                 xdelay_ms: now.saturating_sub(assignment.begun),
-                stat,
-                dsn: text(&mut texts.dsn, dsn),
+                stat: stat(verdict),
+                dsn: text(&mut texts.dsn, verdict.dsn(first.dsn)),
                 reply,
                 tls: "",
                 size: assignment.size,
@@ -152,10 +150,11 @@ pub fn attempt(core: &Core, assignment: &Assignment, outcomes: &[RcptOutcome], v
     });
 }
 
-fn stat(outcome: &RcptOutcome) -> Stat {
-    match (outcome.stage, outcome.code / 100) {
-        (Stage::Final, 2) => Stat::Sent,
-        (Stage::Content, 0) | (_, 5) => Stat::Bounced,
+/// What the log and the history call it.
+pub(super) fn stat(verdict: Verdict) -> Stat {
+    match verdict {
+        Verdict::Delivered => Stat::Sent,
+        verdict if verdict.is_failure() => Stat::Bounced,
         _ => Stat::Deferred,
     }
 }
@@ -246,13 +245,22 @@ pub fn connect_failed(core: &Core, via: &Via<'_>, begun: Ms, why: &str) {
     }
 }
 
-/// A client was refused: at the command `step`, `.` for a whole message; `to` is the recipient if it was about one.
+/// A client was refused at the command `step`; `to` is the recipient if it was about one.
 pub fn refused(core: &Core, step: &str, mail: &MailFrom, to: &str, client: IpAddr, reply: &Reply) {
+    tell_refused(core, mail, reply, &Refused { client: Some(client), to, step, ..Refused::default() });
+}
+
+/// A whole message was refused: its size as far as it was looked at, and for how many recipients.
+pub fn refused_message(core: &Core, mail: &MailFrom, client: IpAddr, reply: &Reply, (size, recipients): (u64, u64)) {
+    let refused = Refused { client: Some(client), step: ".", size, recipients, ..Refused::default() };
+    tell_refused(core, mail, reply, &refused);
+}
+
+fn tell_refused(core: &Core, mail: &MailFrom, reply: &Reply, refused: &Refused<'_>) {
     if is_wanted(core) {
         TEXTS.with_borrow_mut(|texts| {
-            let reply = text(&mut texts.reply, reply);
-            let from = mail.path.as_str();
-            tell(core, &Record::Refused(Refused { at: core.clock.now(), client: Some(client), from, to, reply, step }));
+            let (at, reply) = (core.clock.now(), text(&mut texts.reply, reply));
+            tell(core, &Record::Refused(Refused { at, from: mail.path.as_str(), reply, ..*refused }));
         });
     }
 }

@@ -1,19 +1,41 @@
-//! The memory and the room in the journal that bodies of messages on their way in may take together, reserved in full at
-//! MAIL so that no session waits for what another holds while holding what the other needs.
+//! The memory and the room in the journal that bodies of messages on their way in may take together.
+//!
+//! Promise: no deadlock; who waits holds nothing. A trusted client's body is reserved in full when its data begins, and the
+//! client waits for that. Any other client's reservation grows with what it has sent and never waits: without room the
+//! message is refused, and its memory is free at once. All such clients share a part of each budget, so that they never
+//! keep the trusted ones out, and each has a part of that part (a /64 of IPv6 is one client). One that holds memory and
+//! sends nothing is cut by the session's timer (`crates/mail/src/server/timer.rs`).
 
+use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
+use stentor_policy::counted_as;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// One piece of a body, the most that a session holds.
 pub const PIECE_BYTES: u64 = 256 * 1024;
 /// Room beside the body: the fields that we add and buffers.
 const OVERHEAD_BYTES: u64 = 2048;
-/// How long a client that is not trusted waits at MAIL for memory before it is told 452; a trusted one gets slow replies.
-const STRANGER_WAIT: Duration = Duration::from_secs(5);
-const TRUSTED_WAIT: Duration = Duration::from_mins(4);
+/// What a session of a client that is not trusted holds from the begin of its data on: what may come before its buffer is
+/// looked at again.
+const BEGIN_BYTES: u64 = OVERHEAD_BYTES + 8 * 1024;
+/// Such a reservation grows by as much at least.
+const GROWTH_BYTES: u64 = 16 * 1024;
+/// A piece, and what is kept of a header beside it.
+const HELD_BYTES_MAX: u64 = BEGIN_BYTES + PIECE_BYTES + 128 * 1024;
+/// What those clients may take of the memory and of the room in the journal, and one of them of that.
+const STRANGERS_MEMORY_PART: u64 = 16;
+const STRANGERS_STREAMS_PART: u64 = 2;
+const CLIENT_MEMORY_PART: u64 = 8;
+const CLIENT_STREAMS_PART: u64 = 8;
+/// How long a trusted client waits at DATA: clients give up after two minutes (RFC 5321 section 4.5.3.2.4).
+const TRUSTED_WAIT: Duration = Duration::from_secs(100);
+/// How long a request waits that holds its message as a whole.
+const WHOLE_WAIT: Duration = Duration::from_secs(5);
 const UNIT_BYTES: u64 = 1024;
 const UNITS_MAX: u64 =
     if Semaphore::MAX_PERMITS as u64 > u32::MAX as u64 { u32::MAX as u64 } else { Semaphore::MAX_PERMITS as u64 };
@@ -21,100 +43,211 @@ const UNITS_MAX: u64 =
 /// Two budgets: the octets of bodies in memory, and those of large bodies that are in the journal before their message is
 /// accepted. Whoever needs both takes the second first.
 pub struct Memory {
-    units: Share,
-    streams: Share,
+    bodies: Budget,
+    streams: Budget,
     streamed: Arc<AtomicU64>,
     streamed_peak: AtomicU64,
 }
 
-/// A budget, with what clients that are not trusted may take of it: half, so that they never keep the trusted ones out.
-struct Share {
+struct Budget {
     all: Arc<Semaphore>,
-    strangers: Arc<Semaphore>,
     units_max: u32,
-    strangers_units_max: u32,
+    strangers: Arc<Mutex<Strangers>>,
 }
 
-/// What is held of a share.
-type Held = (OwnedSemaphorePermit, Option<OwnedSemaphorePermit>);
+/// What the clients that are not trusted hold of a budget.
+struct Strangers {
+    units_max: u32,
+    client_units_max: u32,
+    used: u32,
+    clients: HashMap<IpAddr, u32>,
+}
+
+/// What is held of a budget; ends when dropped.
+struct Held {
+    all: OwnedSemaphorePermit,
+    part: Option<Part>,
+}
+
+/// What is held of the strangers' part.
+struct Part {
+    strangers: Arc<Mutex<Strangers>>,
+    client: IpAddr,
+    units: u32,
+}
 
 /// A reservation; ends when dropped.
 pub struct Reserved {
-    _units: Held,
+    /// Who it is counted for, unless trusted.
+    stranger: Option<IpAddr>,
+    bodies: Held,
     streams: Option<Held>,
     /// Octets that may be streamed, and that were.
     streams_bytes: u64,
     stored: u64,
     streamed: Arc<AtomicU64>,
-    trusted: bool,
 }
 
-impl Share {
-    /// At least `least` octets fit, or somebody could never be served.
-    fn new(bytes_max: u64, least: u64) -> Share {
-        let units = |bytes: u64| bytes.max(least).div_ceil(UNIT_BYTES).min(UNITS_MAX) as u32;
-        Share {
+impl Strangers {
+    fn take(&mut self, client: IpAddr, units: u32) -> bool {
+        let of_client = self.clients.get(&client).copied().unwrap_or(0);
+        let fits = self.used + units <= self.units_max && of_client + units <= self.client_units_max;
+        if fits {
+            self.used += units;
+            *self.clients.entry(client).or_default() += units;
+        }
+        fits
+    }
+
+    fn give_back(&mut self, client: IpAddr, units: u32) {
+        self.used -= units;
+        if let Some(held) = self.clients.get_mut(&client) {
+            *held -= units;
+            if *held == 0 {
+                self.clients.remove(&client);
+            }
+        }
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        self.strangers.lock().give_back(self.client, self.units);
+    }
+}
+
+impl Budget {
+    /// At least `least` octets fit for each, or somebody could never be served.
+    fn new(bytes_max: u64, least: u64, strangers_part: u64, client_part: u64) -> Budget {
+        let units = |bytes: u64| bytes.max(least).div_ceil(UNIT_BYTES).min(UNITS_MAX / 2) as u32;
+        let strangers = Strangers {
+            units_max: units(bytes_max / strangers_part),
+            client_units_max: units(bytes_max / strangers_part / client_part),
+            used: 0,
+            clients: HashMap::new(),
+        };
+        Budget {
             all: Arc::new(Semaphore::new(units(bytes_max) as usize)),
-            strangers: Arc::new(Semaphore::new(units(bytes_max / 2) as usize)),
             units_max: units(bytes_max),
-            strangers_units_max: units(bytes_max / 2),
+            strangers: Arc::new(Mutex::new(strangers)),
         }
     }
 
-    /// Takes so many octets; a request for more than there ever are is one for all.
-    async fn reserve(&self, bytes: u64, trusted: bool, until: tokio::time::Instant) -> Option<Held> {
-        let units_max = if trusted { self.units_max } else { self.strangers_units_max };
-        let units = bytes.div_ceil(UNIT_BYTES).min(units_max.into()) as u32;
-        // The strangers' share first: strangers that wait for it do not stand in the way of others.
-        let share = if trusted { None } else { Some(take(&self.strangers, units, until).await?) };
-        Some((take(&self.all, units, until).await?, share))
+    /// Takes so many octets once they are free; a request for more than there ever are is one for all.
+    async fn wait(&self, bytes: u64, until: tokio::time::Instant) -> Option<Held> {
+        let units = bytes.div_ceil(UNIT_BYTES).min(self.units_max.into()) as u32;
+        if let Ok(all) = self.all.clone().try_acquire_many_owned(units) {
+            return Some(Held { all, part: None });
+        }
+        // The semaphore is never closed.
+        let all = tokio::time::timeout_at(until, self.all.clone().acquire_many_owned(units)).await.ok()?.ok()?;
+        Some(Held { all, part: None })
+    }
+
+    /// Takes so many octets if they are free now.
+    fn try_take(&self, bytes: u64, stranger: Option<IpAddr>) -> Option<Held> {
+        let units = bytes.div_ceil(UNIT_BYTES).min(self.units_max.into()) as u32;
+        let part = match stranger {
+            Some(client) if !self.strangers.lock().take(client, units) => return None,
+            Some(client) => Some(Part { strangers: self.strangers.clone(), client, units }),
+            None => None,
+        };
+        let all = self.all.clone().try_acquire_many_owned(units).ok()?;
+        Some(Held { all, part })
+    }
+
+    /// Whether over half of the strangers' part is taken.
+    fn is_crowded(&self) -> bool {
+        let strangers = self.strangers.lock();
+        strangers.used > strangers.units_max / 2
+    }
+}
+
+impl Held {
+    fn bytes(&self) -> u64 {
+        self.all.num_permits() as u64 * UNIT_BYTES
+    }
+
+    /// Makes two of one budget and one client one.
+    fn join(&mut self, mut more: Held) {
+        if let (Some(part), Some(more)) = (&mut self.part, &mut more.part) {
+            part.units += std::mem::take(&mut more.units);
+        }
+        self.all.merge(more.all);
     }
 }
 
 impl Memory {
     /// Whatever the limits are, one message of `message_bytes_max` is let through at a time.
     pub fn new(bytes_max: u64, streamed_bytes_max: u64, message_bytes_max: u64) -> Memory {
+        let message_bytes = message_bytes_max.saturating_add(PIECE_BYTES);
         Memory {
-            units: Share::new(bytes_max, PIECE_BYTES + OVERHEAD_BYTES),
-            streams: Share::new(streamed_bytes_max, message_bytes_max),
+            bodies: Budget::new(bytes_max, HELD_BYTES_MAX, STRANGERS_MEMORY_PART, CLIENT_MEMORY_PART),
+            streams: Budget::new(streamed_bytes_max, message_bytes, STRANGERS_STREAMS_PART, CLIENT_STREAMS_PART),
             streamed: Arc::default(),
             streamed_peak: AtomicU64::new(0),
         }
     }
 
-    /// Reserves for a body of the declared size, or of a full piece if none was declared; one that will be streamed in full.
-    /// `None` after waiting in vain.
-    pub async fn reserve(&self, declared: Option<u64>, trusted: bool) -> Option<Reserved> {
-        let until = tokio::time::Instant::now() + if trusted { TRUSTED_WAIT } else { STRANGER_WAIT };
+    /// Reserves for a body of a trusted client: for the declared size, or for a full piece if none was declared; one that
+    /// will be streamed in full. `None` after waiting in vain.
+    pub async fn reserve(&self, declared: Option<u64>) -> Option<Reserved> {
+        let until = tokio::time::Instant::now() + TRUSTED_WAIT;
         let streams_bytes = declared.filter(|declared| *declared > PIECE_BYTES).unwrap_or(0);
-        let streams =
-            if streams_bytes == 0 { None } else { Some(self.streams.reserve(streams_bytes, trusted, until).await?) };
+        let streams = if streams_bytes == 0 { None } else { Some(self.streams.wait(streams_bytes, until).await?) };
         let bytes = declared.unwrap_or(PIECE_BYTES).min(PIECE_BYTES) + OVERHEAD_BYTES;
-        let units = self.units.reserve(bytes, trusted, until).await?;
+        let bodies = self.bodies.wait(bytes, until).await?;
         let streamed = Arc::clone(&self.streamed);
-        Some(Reserved { _units: units, streams, streams_bytes, stored: 0, streamed, trusted })
+        Some(Reserved { stranger: None, bodies, streams, streams_bytes, stored: 0, streamed })
+    }
+
+    /// Begins the reservation of a client that is not trusted; whatever it declared, it holds what it sends. `None`: there
+    /// is no room now.
+    pub fn begin(&self, client: IpAddr) -> Option<Reserved> {
+        let stranger = Some(counted_as(client));
+        let bodies = self.bodies.try_take(BEGIN_BYTES, stranger)?;
+        let streamed = Arc::clone(&self.streamed);
+        Some(Reserved { stranger, bodies, streams: None, streams_bytes: 0, stored: 0, streamed })
+    }
+
+    /// The session holds so many octets now. `false`: there is no room, the message is refused.
+    pub fn hold(&self, reserved: &mut Reserved, bytes: u64) -> bool {
+        let wanted = bytes + BEGIN_BYTES;
+        if reserved.stranger.is_none() || wanted <= reserved.bodies.bytes() {
+            return true;
+        }
+        let more = (wanted - reserved.bodies.bytes()).max(GROWTH_BYTES);
+        let taken = self.bodies.try_take(more, reserved.stranger);
+        taken.map(|more| reserved.bodies.join(more)).is_some()
     }
 
     /// Reserves for what is held as a whole, whatever it is. `None` after waiting in vain; the reservation ends when it is
     /// dropped.
     pub async fn reserve_whole(&self, bytes: u64) -> Option<impl Sized + Send + use<>> {
-        let until = tokio::time::Instant::now() + STRANGER_WAIT;
-        self.units.reserve(bytes + OVERHEAD_BYTES, true, until).await
+        let until = tokio::time::Instant::now() + WHOLE_WAIT;
+        self.bodies.wait(bytes + OVERHEAD_BYTES, until).await
     }
 
-    /// Counts a piece of a large body. One that was not declared takes room for the largest message at its first piece, for
-    /// which it waits a moment (the client's octets wait with it); one that is larger than declared, only what is
-    /// free: nobody waits for others while holding what they need. `false`: there is no room, the message is refused.
+    /// Counts a piece of a large body. A trusted client's that was not declared takes room for the largest message at its
+    /// first piece, for which it waits a moment (the client's octets wait with it); one that is larger than declared, and any
+    /// other client's, only what is free: nobody waits for others while holding what they need. `false`: there is no room,
+    /// the message is refused.
     pub async fn stream(&self, reserved: &mut Reserved, bytes: u64, size_max: u64) -> bool {
         let stored = reserved.stored + bytes;
         // The fields that we add are not in what was declared.
         if stored > reserved.streams_bytes + OVERHEAD_BYTES {
-            let until = tokio::time::Instant::now();
-            let until = if reserved.streams.is_none() { until + STRANGER_WAIT } else { until };
             // In place of what it had, so that a message never holds more than the largest may.
-            let more = size_max.saturating_sub(reserved.streams_bytes).max(bytes);
-            let Some(more_held) = self.streams.reserve(more, reserved.trusted, until).await else { return false };
-            reserved.join(more_held);
+            let rest = size_max.saturating_sub(reserved.streams_bytes).max(bytes);
+            let (more, taken) = match (reserved.stranger, &reserved.streams) {
+                (Some(_), _) => (bytes, self.streams.try_take(bytes, reserved.stranger)),
+                (None, Some(_)) => (rest, self.streams.try_take(rest, None)),
+                (None, None) => (rest, self.streams.wait(rest, tokio::time::Instant::now() + WHOLE_WAIT).await),
+            };
+            let Some(taken) = taken else { return false };
+            match &mut reserved.streams {
+                Some(held) => held.join(taken),
+                None => reserved.streams = Some(taken),
+            }
             reserved.streams_bytes += more;
         }
         reserved.stored = stored;
@@ -133,25 +266,17 @@ impl Memory {
         self.streamed_peak.load(Ordering::Relaxed)
     }
 
-    /// Whether a reservation will not have to wait.
+    /// Whether a trusted client's reservation will not have to wait.
     pub fn is_plenty(&self, declared: Option<u64>) -> bool {
-        let left = |share: &Share| share.all.available_permits() as u64 * UNIT_BYTES;
-        left(&self.units) > 2 * (PIECE_BYTES + OVERHEAD_BYTES)
+        let left = |budget: &Budget| budget.all.available_permits() as u64 * UNIT_BYTES;
+        left(&self.bodies) > 2 * (PIECE_BYTES + OVERHEAD_BYTES)
             && (declared.is_none_or(|declared| declared <= PIECE_BYTES)
                 || left(&self.streams) > 2 * declared.unwrap_or(0))
     }
-}
 
-impl Reserved {
-    fn join(&mut self, more: Held) {
-        let Some(held) = &mut self.streams else {
-            self.streams = Some(more);
-            return;
-        };
-        held.0.merge(more.0);
-        if let (Some(share), Some(more)) = (&mut held.1, more.1) {
-            share.merge(more);
-        }
+    /// Whether clients that are not trusted hold so much that those among them who are slow must give it back.
+    pub fn is_crowded(&self) -> bool {
+        self.bodies.is_crowded() || self.streams.is_crowded()
     }
 }
 
@@ -161,36 +286,23 @@ impl Drop for Reserved {
     }
 }
 
-async fn take(from: &Arc<Semaphore>, units: u32, until: tokio::time::Instant) -> Option<OwnedSemaphorePermit> {
-    if let Ok(permit) = from.clone().try_acquire_many_owned(units) {
-        return Some(permit);
-    }
-    // The semaphore is never closed.
-    tokio::time::timeout_at(until, from.clone().acquire_many_owned(units)).await.ok()?.ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     const MIB: u64 = 1024 * 1024;
 
-    #[tokio::test(start_paused = true)]
-    async fn a_stranger_is_turned_away_when_memory_is_out() {
-        let memory = Memory::new(0, MIB, MIB);
-        let held = memory.reserve(None, false).await.expect("one message always fits");
-        assert!(memory.reserve(None, false).await.is_none());
-        drop(held);
-        assert!(memory.reserve(Some(u64::MAX), false).await.is_some(), "a lie about the size reserves one piece");
+    fn client(n: u32) -> IpAddr {
+        IpAddr::from((0x0a00_0000 + n).to_be_bytes())
     }
 
     #[tokio::test(start_paused = true)]
     async fn large_bodies_are_reserved_in_full_and_small_ones_pass_them() {
         let memory = Memory::new(64 * MIB, 10 * MIB, 5 * MIB);
-        let mut first = memory.reserve(Some(5 * MIB), true).await.unwrap();
-        let second = memory.reserve(Some(5 * MIB), true).await.unwrap();
-        assert!(memory.reserve(Some(5 * MIB), true).await.is_none(), "after four minutes");
-        assert!(memory.reserve(Some(PIECE_BYTES), true).await.is_some(), "a small one");
+        let mut first = memory.reserve(Some(5 * MIB)).await.unwrap();
+        let second = memory.reserve(Some(5 * MIB)).await.unwrap();
+        assert!(memory.reserve(Some(5 * MIB)).await.is_none(), "after 100 seconds");
+        assert!(memory.reserve(Some(PIECE_BYTES)).await.is_some(), "a small one");
         for _ in 0..20 {
             assert!(memory.stream(&mut first, PIECE_BYTES, 5 * MIB).await);
         }
@@ -198,16 +310,16 @@ mod tests {
         drop(second);
         drop(first);
         assert_eq!((memory.streamed(), memory.streamed_peak()), (0, 5 * MIB));
-        assert!(memory.reserve(Some(10 * MIB), true).await.is_some(), "all is given back");
+        assert!(memory.reserve(Some(10 * MIB)).await.is_some(), "all is given back");
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_was_not_declared_never_waits_while_holding() {
         let memory = Memory::new(64 * MIB, 10 * MIB, 5 * MIB);
-        let mut silent = memory.reserve(None, true).await.unwrap();
+        let mut silent = memory.reserve(None).await.unwrap();
         assert!(memory.stream(&mut silent, PIECE_BYTES, 5 * MIB).await, "room for the largest message");
-        let mut liar = memory.reserve(Some(MIB), true).await.unwrap();
-        let other = memory.reserve(Some(4 * MIB), true).await.unwrap();
+        let mut liar = memory.reserve(Some(MIB)).await.unwrap();
+        let other = memory.reserve(Some(4 * MIB)).await.unwrap();
         for _ in 0..4 {
             assert!(memory.stream(&mut liar, PIECE_BYTES, 5 * MIB).await);
         }
@@ -216,9 +328,80 @@ mod tests {
         assert_eq!(before.elapsed(), Duration::ZERO);
         drop(other);
         assert!(memory.stream(&mut liar, PIECE_BYTES, 5 * MIB).await);
-        let mut late = memory.reserve(None, true).await.unwrap();
+        let mut late = memory.reserve(None).await.unwrap();
         let before = tokio::time::Instant::now();
         assert!(!memory.stream(&mut late, PIECE_BYTES, 5 * MIB).await);
-        assert_eq!(before.elapsed(), STRANGER_WAIT, "it holds nothing of it, so it may wait a moment");
+        assert_eq!(before.elapsed(), WHOLE_WAIT, "it holds nothing of it, so it may wait a moment");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn strangers_hold_what_they_sent_and_one_of_them_a_part() {
+        let memory = Memory::new(256 * MIB, 1024 * MIB, 50 * MIB);
+        // 508 sessions that announce and send nothing hold 10 KiB each.
+        let mut all: Vec<Reserved> = (0..508).map(|n| memory.begin(client(n % 100)).expect("room")).collect();
+        assert!(!memory.is_crowded());
+        // One client's part is full long before the strangers' is.
+        let mut one: Vec<Reserved> = Vec::new();
+        while let Some(mut reserved) = memory.begin(client(1_000)) {
+            if !memory.hold(&mut reserved, PIECE_BYTES) {
+                break;
+            }
+            one.push(reserved);
+        }
+        assert!((4..=8).contains(&one.len()), "{}", one.len());
+        assert!(memory.begin(client(1_001)).is_some());
+        // A /64 is one client.
+        let six = |n: u64| IpAddr::from((0x2001_0db8_u128 << 96 | u128::from(n)).to_be_bytes());
+        let mut many: Vec<Reserved> = (0..3_000).map_while(|n| memory.begin(six(n))).collect();
+        assert!(many.len() < 300, "{}", many.len());
+        many.clear();
+        // However much all strangers send, they have a part, and the trusted ones theirs.
+        all.retain_mut(|reserved| memory.hold(reserved, PIECE_BYTES));
+        assert!(memory.is_crowded() && all.len() < 64, "{}", all.len());
+        let before = tokio::time::Instant::now();
+        let trusted: Vec<Reserved> = {
+            let mut held = Vec::new();
+            for _ in 0..800 {
+                held.push(memory.reserve(None).await.expect("room"));
+            }
+            held
+        };
+        assert_eq!(before.elapsed(), Duration::ZERO);
+        drop((all, one, trusted));
+        assert!(memory.bodies.strangers.lock().clients.is_empty() && memory.bodies.strangers.lock().used == 0);
+        assert!(memory.reserve(None).await.is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn ten_strangers_do_not_block_large_mail() {
+        let memory = Memory::new(256 * MIB, 1024 * MIB, 50 * MIB);
+        let mut announced: Vec<Reserved> = (0..10).map(|n| memory.begin(client(n)).unwrap()).collect();
+        for reserved in &mut announced {
+            assert!(memory.stream(reserved, PIECE_BYTES, 50 * MIB).await);
+        }
+        let mut honest = memory.begin(client(99)).unwrap();
+        for _ in 0..200 {
+            assert!(memory.stream(&mut honest, PIECE_BYTES, 50 * MIB).await);
+        }
+        // One client has an eighth of the strangers' half.
+        let mut greedy: Vec<Reserved> = (0..100).map(|_| memory.begin(client(1)).unwrap()).collect();
+        let mut bytes = 0;
+        while memory.stream(&mut greedy[(bytes / PIECE_BYTES) as usize % 100], PIECE_BYTES, 50 * MIB).await {
+            bytes += PIECE_BYTES;
+        }
+        assert!((60 * MIB..=64 * MIB).contains(&bytes), "{bytes}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whatever_the_limits_one_message_passes() {
+        let memory = Memory::new(0, MIB, MIB);
+        let mut one = memory.begin(client(1)).expect("one message always fits");
+        assert!(memory.hold(&mut one, PIECE_BYTES + 64 * 1024));
+        for _ in 0..4 {
+            assert!(memory.stream(&mut one, PIECE_BYTES, MIB).await);
+        }
+        assert!(memory.reserve(Some(u64::MAX)).await.is_none());
+        drop(one);
+        assert!(memory.reserve(Some(u64::MAX)).await.is_some(), "a lie about the size reserves what there is");
     }
 }

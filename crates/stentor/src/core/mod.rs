@@ -15,6 +15,7 @@ pub mod log;
 pub mod measures;
 pub mod memory;
 pub mod memory_group;
+pub mod own;
 pub mod settings;
 pub mod verb;
 mod watch;
@@ -114,6 +115,8 @@ pub struct Core {
     pub held: LongestHold,
     /// Delivery reports being made: each may hold a copy of a whole message.
     pub reports: tokio::sync::Semaphore,
+    /// Hosts that do not keep what they offer, and contents that hold NULs.
+    pub known: crate::delivery::known::Known,
 }
 
 /// How often the control group is asked what is used of its memory.
@@ -184,6 +187,7 @@ impl Core {
             actor: parts.actor,
             held: LongestHold::default(),
             reports: tokio::sync::Semaphore::new(REPORTS_MAX),
+            known: crate::delivery::known::Known::default(),
         })
     }
 
@@ -252,7 +256,7 @@ impl Core {
             Refused::Full => Limit::DiskReserve,
             Refused::AddressesFull => Limit::AddressBook,
             // Counted where it bit; the others are no limits.
-            Refused::Crowded | Refused::Io | Refused::Stopping => return,
+            Refused::Crowded | Refused::Io | Refused::TooLarge | Refused::Stopping => return,
         };
         self.limits.hit(limit, self.clock.now());
     }
@@ -270,10 +274,12 @@ impl Core {
     /// Runs `f` under the lock, then carries out what it caused.
     #[track_caller]
     pub fn with<R>(self: &Arc<Self>, f: impl FnOnce(&mut Hub, Ms) -> R) -> R {
-        let now = self.clock.now();
         let mut acts: SmallVec<[Act; 8]> = SmallVec::new();
+        let now;
         let (result, follow_up) = {
             let mut hub = self.hub.lock();
+            // Under the lock, under which the clock is set: the queue never sees a time of before.
+            now = self.clock.now();
             let since = Instant::now();
             let result = f(&mut hub, now);
             let follow_up = hub.settle(&mut acts);

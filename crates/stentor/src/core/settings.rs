@@ -97,6 +97,11 @@ impl Settings {
         }
     }
 
+    /// Whether a message with this origin came from a client outside the networks, without a login.
+    pub fn is_strangers(&self, origin: &str) -> bool {
+        origin.parse().is_ok_and(|client| !self.policy.is_trusted(client))
+    }
+
     pub fn subscribers(&self, name: &str) -> Option<&Path> {
         self.lists.get(name).map(|entry| entry.subscribers.as_path())
     }
@@ -330,5 +335,17 @@ fn sched(config: &Config) -> SchedConfig {
         bounce_failures_max: stentor_mail::dsn::RECIPIENTS_MAX,
         sources: config.sending.sources.iter().map(source).collect(),
         ..SchedConfig::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the simulator measures is what is shipped.
+    #[test]
+    fn the_server_schedules_with_the_schedulers_own_defaults() {
+        let config = crate::config::without_file().unwrap();
+        assert_eq!(sched(&config), SchedConfig::DEFAULT);
     }
 }

@@ -5,8 +5,11 @@
 //! takes no other outcome for them ([`Hub::begin_settling`], which all fates that ride with a batch go through). A
 //! refused batch ends both, and all is as if the verb had not been given.
 
-use stentor_journal::Batch;
-use stentor_queue::event::{Event, Fate, encode_hold, encode_outcome, encode_suspend, encode_verb};
+use stentor_journal::{Batch, RECORD_OVERHEAD_BYTES};
+use stentor_queue::event::{
+    Event, Fate, encode_hold, encode_outcome, encode_suspend, encode_verb, hold_bytes_max, outcome_bytes_max,
+    suspend_bytes_max, verb_bytes_max,
+};
 use stentor_queue::ids::{MessageId, Ms};
 use stentor_queue::idset::IdSet;
 
@@ -28,9 +31,9 @@ impl Audit {
         batch.record_with(|buffer| encode_verb(buffer, self.at, &self.who, self.verb, &self.detail));
     }
 
-    /// About what it adds to a batch, octets: the record, and `who` again with the fate.
-    pub fn bytes(&self) -> usize {
-        64 + 2 * self.who.len() + self.detail.len()
+    /// Octets that its record takes in a batch at most.
+    pub fn bytes_max(&self) -> usize {
+        RECORD_OVERHEAD_BYTES + verb_bytes_max(&self.who, self.verb, &self.detail)
     }
 }
 
@@ -54,17 +57,18 @@ pub struct VerbJob {
 }
 
 impl VerbJob {
-    /// About what it adds to a batch, octets.
-    pub fn bytes(&self) -> usize {
+    /// Octets that its records take in a batch at most.
+    pub fn bytes_max(&self) -> usize {
         let changed = match &self.change {
-            Change::Hold { messages, .. } => messages.len() * 8,
+            Change::Hold { messages, .. } => RECORD_OVERHEAD_BYTES + hold_bytes_max(messages.len()),
             Change::Settle { recipients, .. } => {
-                recipients.iter().map(|(_, ids)| 64 + self.audit.who.len() + ids.encoded_bytes_max()).sum()
+                let outcome = |ids| RECORD_OVERHEAD_BYTES + outcome_bytes_max(ids, Some(&self.audit.who));
+                recipients.iter().map(|(_, ids)| outcome(ids)).sum()
             }
-            Change::Suspend { what, .. } => what.len(),
+            Change::Suspend { what, .. } => RECORD_OVERHEAD_BYTES + suspend_bytes_max(what),
             Change::TryNow { .. } => 0,
         };
-        self.audit.bytes() + changed
+        self.audit.bytes_max() + changed
     }
 
     /// What takes recipients out keeps any other fate off them until the batch is durable or refused.

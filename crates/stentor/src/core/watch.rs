@@ -1,5 +1,5 @@
-//! Limits that bite where nobody can say so at once (under the hub's lock, in the scheduler, in the log's writer): looked
-//! at once a second.
+//! What is looked at once a second: limits that bite where nobody can say so at once (under the hub's lock, in the
+//! scheduler, in the log's writer), and whether the system's clock was set.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,6 +24,10 @@ impl Core {
         let mut before = Before::default();
         loop {
             tokio::time::sleep(PAUSE).await;
+            if self.clock.jump().is_some() {
+                // The committer follows it, at the begin of its next batch.
+                self.intake.completions(Duration::ZERO);
+            }
             self.look_at_limits(&mut before);
             self.limits.tell_all(self.clock.now());
         }

@@ -1,9 +1,10 @@
 //! One transaction as the connection needs it: copied out of the queue under the lock, so that the lock is not held
 //! while it is sent.
 
+use stentor_mail::client::Extensions;
 use stentor_queue::event::{Class, Ret};
 use stentor_queue::ids::{AddressId, ConnId, ContentId, MessageId, MessageNo, Ms};
-use stentor_queue::sched::Work;
+use stentor_queue::sched::{RcptOutcome, Work};
 
 use crate::core::envelope::Body;
 use crate::core::hub::Hub;
@@ -13,6 +14,17 @@ use crate::core::hub::Hub;
 pub struct Params {
     pub notify: Option<u8>,
     pub orcpt: Option<String>,
+}
+
+/// What earlier tries over the same connection have led to, where the host refused what it offers.
+pub struct Tried {
+    pub tries: u8,
+    /// What is left out this time.
+    pub blamed: Extensions,
+    /// One for each recipient; those at `open` are to be decided yet.
+    pub outcomes: Vec<RcptOutcome>,
+    /// Positions of the recipients who are tried again.
+    pub open: Vec<u32>,
 }
 
 pub struct Assignment {
@@ -28,6 +40,8 @@ pub struct Assignment {
     /// Empty if it is no list's post.
     pub list: String,
     pub is_bulk: bool,
+    /// A report of ours.
+    pub is_report: bool,
     pub prefix: Vec<u8>,
     pub body: Option<Body>,
     pub eight_bit: bool,
@@ -39,6 +53,7 @@ pub struct Assignment {
     ends: Vec<u32>,
     /// Of those recipients that have any, sorted by position.
     params: Vec<(u32, Params)>,
+    pub tried: Option<Box<Tried>>,
 }
 
 impl Assignment {
@@ -71,6 +86,7 @@ impl Assignment {
             sender: envelope.sender.to_owned(),
             list: envelope.list.unwrap_or_default().to_owned(),
             is_bulk: message.class() == Class::Bulk,
+            is_report: message.is_report(),
             prefix: envelope.prefix.to_vec(),
             body: hub.bodies.get(message.content()),
             eight_bit: message.eight_bit(),
@@ -80,6 +96,7 @@ impl Assignment {
             addresses,
             ends,
             params,
+            tried: None,
             work,
         })
     }
@@ -108,8 +125,24 @@ impl Assignment {
         self.work.ids[position]
     }
 
-    pub fn needs_smtputf8(&self) -> bool {
-        // A message that was handed in under SMTPUTF8 but has neither 8-bit octets nor such an address goes anywhere.
-        self.smtputf8 && (self.eight_bit || !self.sender.is_ascii() || !self.addresses.is_ascii())
+    pub fn has_ascii_addresses(&self) -> bool {
+        self.sender.is_ascii() && self.addresses.is_ascii()
+    }
+
+    /// Positions of those whom this try is for.
+    pub fn positions(&self) -> impl Iterator<Item = usize> {
+        let open = self.tried.as_ref().map(|tried| tried.open.as_slice());
+        let all = if open.is_some() { 0 } else { self.len() };
+        open.unwrap_or_default().iter().map(|position| *position as usize).chain(0..all)
+    }
+
+    /// The outcomes of this try, in the order of [`Self::positions`], with what earlier ones have settled.
+    pub fn with_settled(&self, outcomes: impl Iterator<Item = RcptOutcome>) -> Vec<RcptOutcome> {
+        let Some(tried) = &self.tried else { return outcomes.collect() };
+        let mut all = tried.outcomes.clone();
+        for (position, outcome) in tried.open.iter().zip(outcomes) {
+            all[*position as usize] = outcome;
+        }
+        all
     }
 }

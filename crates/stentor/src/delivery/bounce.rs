@@ -3,8 +3,11 @@
 //! host will not report itself becomes a "relayed" report.
 //!
 //! Nobody is told of: a message with the null sender, a report of ours (never a bounce of a bounce), a recipient with
-//! NOTIFY=NEVER or without FAILURE. Their fate is recorded all the same. A report to a list's bounce address goes to the
-//! list's owner. If the report cannot be stored, the recipients stay pending and the scheduler comes again.
+//! NOTIFY=NEVER or without FAILURE. Their fate is recorded all the same. What a stranger sent is returned as a few fields
+//! alone ([`dsn::essential_header`]): whoever's address was forged gets no text of another's choice from us. A report to a list's
+//! bounce address goes to the list's owner. If the report cannot be stored, the recipients stay pending and the scheduler comes
+//! again. A large one goes in by pieces, and what it may say of each recipient is bounded (`stentor_mail::dsn`), so that none is
+//! too large for good.
 
 use std::sync::Arc;
 
@@ -14,13 +17,14 @@ use stentor_mail::reply::Enhanced;
 use stentor_queue::event::{Class, Fate, RcptParams, Ret};
 use stentor_queue::ids::{AddressId, ContentId, MessageId, MessageNo, Ms};
 use stentor_queue::idset::IdSet;
-use stentor_queue::sched::{Failure, RcptOutcome, Stage};
+use stentor_queue::sched::{Failure, RcptOutcome};
 use tokio::sync::oneshot;
 
 use super::assignment::Assignment;
 use crate::core::Core;
 use crate::core::envelope::{NewEnvelope, Recipients, Taken};
-use crate::core::intake::{Job, Refused, Settled, Submission};
+use crate::core::intake::{Job, Refused, Settled};
+use crate::core::own::hand_in;
 use crate::core::verb::{Audit, Change, VerbJob};
 
 /// NOTIFY bits (RFC 3461 section 4.1).
@@ -40,6 +44,8 @@ pub(super) struct Subject {
     pub size: u64,
     /// Of a list's post: where it can be read.
     pub archive: Option<String>,
+    /// It came from outside the client networks: the sender may never have seen it.
+    pub from_stranger: bool,
 }
 
 /// One recipient in a report.
@@ -64,21 +70,24 @@ pub async fn bounce(core: Arc<Core>, no: MessageNo, failures: Vec<Failure>) {
     let fates = [(Fate::Bounced, sorted(false)), (Fate::Expired, sorted(true))];
     crate::core::log::given_up(&core, no, &failures);
     let to = if reported { report_to(&core, &subject) } else { Vec::new() };
-    if to.is_empty() || lines.is_empty() {
-        core.with(|hub, now| {
-            let settled: Vec<AddressId> = failures.iter().map(|failure| failure.id).collect();
-            hub.sched.bounced(no, &settled);
-            for (fate, ids) in &fates {
-                hub.outcome(no, *fate, ids, now);
-            }
-        });
-        return;
+    if !to.is_empty() && !lines.is_empty() {
+        let settles = fates.iter().filter(|(_, ids)| !ids.is_empty());
+        let settled =
+            |(fate, ids): &(Fate, IdSet)| Settled { message: subject.id, fate: *fate, ids: ids.clone(), audit: None };
+        match send(&core, &subject, &lines, to, settles.map(settled).collect()).await {
+            Ok(()) => return,
+            // It never will be: the fates are recorded without it, or they would be tried for ever.
+            Err(Refused::TooLarge) => {}
+            Err(_) => return core.with(|hub, now| hub.sched.bounce_refused(no, failures, now)),
+        }
     }
-    let settles = fates.into_iter().filter(|(_, ids)| !ids.is_empty());
-    let settles = settles.map(|(fate, ids)| Settled { message: subject.id, fate, ids, audit: None }).collect();
-    if send(&core, &subject, &lines, to, settles).await.is_err() {
-        core.with(|hub, now| hub.sched.bounce_refused(no, failures, now));
-    }
+    core.with(|hub, now| {
+        let settled: Vec<AddressId> = failures.iter().map(|failure| failure.id).collect();
+        hub.sched.bounced(no, &settled);
+        for (fate, ids) in &fates {
+            hub.outcome(no, *fate, ids, now);
+        }
+    });
 }
 
 /// An operator's bounce of reserved recipients: the report and their fate, with the audit record, are one batch. Whether it
@@ -107,7 +116,7 @@ pub fn relayed(core: &Arc<Core>, assignment: &Assignment, outcomes: &[RcptOutcom
     let lines: Vec<Line> = outcomes
         .iter()
         .enumerate()
-        .filter(|(_, outcome)| outcome.stage == Stage::Final && outcome.code / 100 == 2)
+        .filter(|(_, outcome)| outcome.is_delivered())
         .filter_map(|(position, _)| assignment.params(position).map(|params| (position, params)))
         .filter(|(_, params)| params.notify.is_some_and(|notify| notify & SUCCESS != 0))
         .map(|(position, params)| Line {
@@ -134,6 +143,8 @@ pub fn relayed(core: &Arc<Core>, assignment: &Assignment, outcomes: &[RcptOutcom
         content: assignment.content,
         size: assignment.size - assignment.prefix.len() as u64,
         archive: None,
+        // Those are not offered reports of success.
+        from_stranger: false,
     };
     let (core, to) = (core.clone(), report_to(core, &subject));
     tokio::spawn(async move {
@@ -160,6 +171,7 @@ fn gather(core: &Arc<Core>, no: MessageNo, failures: &[Failure]) -> Option<(Subj
             content: message.content(),
             size: envelope.size - envelope.prefix.len() as u64,
             archive: envelope.list.and_then(|list| settings.list(list)?.settings().archive.clone()),
+            from_stranger: settings.is_strangers(envelope.origin),
         };
         let reported = !subject.sender.is_empty() && !message.is_report();
         let wants = |notify: Option<u8>| notify.is_none_or(|notify| notify & FAILURE != 0);
@@ -268,6 +280,8 @@ pub(super) async fn send(
         archive: subject.archive.as_deref(),
         smtputf8: subject.smtputf8,
     });
+    // Nothing else in a report needs it.
+    let smtputf8 = to.iter().any(|to| !to.is_ascii());
     let envelope = NewEnvelope {
         sender: String::new(),
         class: Class::Ordinary,
@@ -275,7 +289,7 @@ pub(super) async fn send(
         recipients: Recipients::Addresses(to.into_iter().map(|to| (to, RcptParams::default())).collect()),
         prefix: Vec::new(),
         eight_bit: !report.is_ascii(),
-        smtputf8: subject.smtputf8,
+        smtputf8,
         ret: None,
         envid: None,
         origin: "local".to_owned(),
@@ -285,12 +299,7 @@ pub(super) async fn send(
         is_report: true,
         taken: Taken::local("delivery report"),
     };
-    let size = report.len() as u64;
-    let submission =
-        Submission { first: id, content, last: Arc::new(report), size, envelopes: vec![envelope], settles, told: None };
-    let (answer, ticket) = oneshot::channel();
-    core.intake.push(Job::Accept { submission, answer });
-    let stored = ticket.await.unwrap_or(Err(Refused::Stopping));
+    let stored = hand_in(core, (id, content), report, envelope, settles).await;
     if let Err(refused) = stored {
         tracing::warn!(message = %subject.id, %refused, "a delivery report could not be stored");
     }
@@ -313,5 +322,8 @@ fn original(core: &Core, subject: &Subject) -> (Vec<u8>, bool) {
         }
     }
     bytes.truncate(filled);
+    if subject.from_stranger {
+        return (dsn::essential_header(&bytes), false);
+    }
     (bytes, filled as u64 == subject.size)
 }

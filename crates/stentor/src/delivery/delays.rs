@@ -2,7 +2,8 @@
 //! being tried.
 //!
 //! The scheduler says when, once per message. Nobody is warned of: bulk and lists' posts (their senders have no use for
-//! it), reports and other mail of the null sender, held messages, recipients with a NOTIFY that lacks DELAY. What came of
+//! it), reports and other mail of the null sender, mail of clients outside the networks (its sender may be anybody, and
+//! must not get mail of a stranger's choice from us), held messages, recipients with a NOTIFY that lacks DELAY. What came of
 //! age while the server was not running is not told.
 //!
 //! Failure answer: a warning that cannot be stored is left out and said in the log; the mail itself is not concerned.
@@ -48,6 +49,10 @@ fn gather(hub: &Hub, no: MessageNo, settings: &Settings, now: Ms) -> Option<(Sub
     let message = hub.store.message(no)?;
     let envelope = message.envelope();
     let is_own = envelope.sender.is_empty() || message.is_report() || envelope.list.is_some();
+    // Its sender may be anybody: only a failure is worth a mail to him.
+    if settings.is_strangers(envelope.origin) {
+        return None;
+    }
     if is_own || message.class() == Class::Bulk || message.is_held() {
         return None;
     }
@@ -62,6 +67,7 @@ fn gather(hub: &Hub, no: MessageNo, settings: &Settings, now: Ms) -> Option<(Sub
         content: message.content(),
         size: envelope.size - envelope.prefix.len() as u64,
         archive: None,
+        from_stranger: false,
     };
     let until = message.accepted() + settings.lifetime_ms(message);
     let line = |id: AddressId| {

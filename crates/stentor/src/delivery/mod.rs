@@ -6,9 +6,11 @@ mod bounce;
 mod coalesce;
 mod connection;
 mod delays;
+pub mod known;
 pub mod outcome;
 mod suspend;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 pub use assignment::Assignment;
@@ -19,20 +21,27 @@ use stentor_queue::event::Ret as QueueRet;
 use stentor_queue::ids::DomainId;
 use stentor_queue::site::Resolution;
 
+use parking_lot::Mutex;
 use tokio::runtime::Handle;
+use tokio::task::AbortHandle;
 
 use crate::core::hub::Act;
 use crate::core::settings::route_hosts;
 use crate::core::{Actor, Core, Settings};
 
+/// From so many on, look-ups that have ended are forgotten.
+const LOOK_UPS_KEPT_MAX: usize = 4_096;
+
 /// The real world: each act is a task.
 pub struct Tasks {
     runtime: Handle,
+    /// Look-ups by domain, some of which may have ended.
+    look_ups: Mutex<HashMap<DomainId, AbortHandle>>,
 }
 
 impl Tasks {
     pub fn new(runtime: Handle) -> Tasks {
-        Tasks { runtime }
+        Tasks { runtime, look_ups: Mutex::default() }
     }
 }
 
@@ -40,7 +49,19 @@ impl Actor for Tasks {
     fn act(&self, core: &Arc<Core>, act: Act) {
         let core = core.clone();
         match act {
-            Act::Resolve { domain, name } => drop(self.runtime.spawn(resolve(core, domain, name))),
+            Act::Resolve { domain, name } => {
+                let task = self.runtime.spawn(resolve(core, domain, name));
+                let mut look_ups = self.look_ups.lock();
+                if look_ups.len() >= LOOK_UPS_KEPT_MAX {
+                    look_ups.retain(|_, task| !task.is_finished());
+                }
+                look_ups.insert(domain, task.abort_handle());
+            }
+            Act::ForgetLookUp { domain } => {
+                if let Some(task) = self.look_ups.lock().remove(&domain) {
+                    task.abort();
+                }
+            }
             Act::Connect { conn, source, target, signal } => {
                 drop(self.runtime.spawn(connect(core, conn, source, target, signal)));
             }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use stentor_mail::client::{ParsedReply, RcptResult, Stage as ClientStage};
 use stentor_queue::event::Fate;
+use stentor_queue::ids::MessageNo;
 use stentor_queue::idset::IdSet;
 use stentor_queue::sched::{Dsn, RcptOutcome, Stage};
 
@@ -22,30 +23,34 @@ fn stage(stage: ClientStage) -> Stage {
     }
 }
 
-fn dsn(reply: &ParsedReply) -> Option<Dsn> {
+pub fn dsn(reply: &ParsedReply) -> Option<Dsn> {
     reply.enhanced.map(|e| Dsn::new(e.class, e.subject, e.detail))
 }
 
 /// One outcome per recipient, in the order of the transaction.
 pub fn outcomes(assignment: &Assignment, results: &[RcptResult]) -> Vec<RcptOutcome> {
-    results
-        .iter()
-        .enumerate()
-        .map(|(position, result)| RcptOutcome {
-            id: assignment.id_at(position),
-            stage: stage(result.stage),
-            code: result.reply.code,
-            dsn: dsn(&result.reply),
-            text: result.reply.text.clone(),
-        })
-        .collect()
+    let outcomes = assignment.positions().zip(results).map(|(position, result)| RcptOutcome {
+        id: assignment.id_at(position),
+        stage: stage(result.stage),
+        code: result.reply.code,
+        dsn: dsn(&result.reply),
+        text: result.reply.text.clone(),
+    });
+    assignment.with_settled(outcomes)
 }
 
-/// The same outcome for all recipients: the content could not be sent, or the session never took it.
+/// The same outcome for all that are not settled: the content could not be sent, or the session never took it.
 pub fn same(assignment: &Assignment, stage: Stage, code: u16, dsn: Dsn, text: &str) -> Vec<RcptOutcome> {
     let text: Arc<str> = text.into();
     let outcome = |id| RcptOutcome { id, stage, code, dsn: Some(dsn), text: text.clone() };
-    assignment.work.ids.iter().map(|id| outcome(*id)).collect()
+    assignment.with_settled(assignment.positions().map(|position| outcome(assignment.id_at(position))))
+}
+
+/// Records whom these outcomes say the message was delivered to. Saying it again changes nothing.
+pub fn delivered(hub: &mut Hub, no: MessageNo, outcomes: &[RcptOutcome], now: u64) {
+    let delivered: IdSet =
+        outcomes.iter().filter(|outcome| outcome.is_delivered()).map(|outcome| outcome.id.0).collect();
+    hub.outcome(no, Fate::Delivered, &delivered, now);
 }
 
 /// Records what was delivered, then tells the scheduler everything.
@@ -54,16 +59,15 @@ pub fn settle(
     conn: stentor_queue::ids::ConnId,
     assignment: &Assignment,
     outcomes: &[RcptOutcome],
+    lmtp: bool,
     now: u64,
 ) {
-    let delivered: IdSet =
-        outcomes.iter().filter(|o| o.stage == Stage::Final && (200..300).contains(&o.code)).map(|o| o.id.0).collect();
     hub.handed_back(assignment.len());
-    if delivered.len() < outcomes.len() {
+    if !outcomes.iter().all(RcptOutcome::is_delivered) {
         // What is left waits for a clock, perhaps for days: it is read back from the journal then.
         hub.bodies.forget(assignment.content);
     }
-    hub.remember(assignment.begun, outcomes, now);
-    hub.outcome(assignment.no, Fate::Delivered, &delivered, now);
+    hub.remember(assignment.begun, outcomes, lmtp, now);
+    delivered(hub, assignment.no, outcomes, now);
     hub.sched.work_done(&hub.store, conn, assignment.work.tx, outcomes, now);
 }

@@ -16,7 +16,8 @@ use tokio::sync::oneshot;
 use crate::attempt_log::printable;
 use crate::core::Core;
 use crate::core::envelope::{NewEnvelope, Recipients, Taken};
-use crate::core::intake::{Job, Refused, Submission};
+use crate::core::intake::{Job, Refused};
+use crate::core::own::hand_in;
 use crate::core::verb::{Audit, Change, VerbJob};
 
 /// Characters of a host's reply in the notice.
@@ -78,19 +79,7 @@ async fn tell(core: &Arc<Core>, list: &str, address: &str, posts: u32, since: &s
         is_report: true,
         taken: Taken::local("note to an owner"),
     };
-    let size = body.len() as u64;
-    let submission = Submission {
-        first: id,
-        content,
-        last: Arc::new(body),
-        size,
-        envelopes: vec![envelope],
-        settles: Vec::new(),
-        told: None,
-    };
-    let (answer, ticket) = oneshot::channel();
-    core.intake.push(Job::Accept { submission, answer });
-    if !matches!(ticket.await, Ok(Ok(()))) {
+    if hand_in(core, (id, content), body, envelope, Vec::new()).await.is_err() {
         tracing::warn!(list, "the notice of a suspension could not be stored");
     }
 }

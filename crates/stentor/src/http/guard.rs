@@ -5,14 +5,18 @@
 //! are bounded. Every answer says that browsers must not guess types, frame us, run inline scripts or keep a copy.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
+use axum::body::HttpBody;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Redirect, Response};
 
 use super::auth::{self, Login};
+use super::body::{Late, in_time};
+use super::strangers::Standing;
 use super::{Http, problem};
 use crate::config::{HttpConfig, Reading};
 use crate::control::ErrorCode;
@@ -30,17 +34,42 @@ pub(super) async fn guard(State(http): State<Http>, request: Request, next: Next
     let settings = http.core.settings();
     let config = &settings.config.http;
     let mut response = match admit(&http, config, &settings.config.hostname, request).await {
-        Ok(request) => match tokio::time::timeout(ANSWER_TIMEOUT, next.run(request)).await {
-            Ok(response) => response,
-            Err(_) => problem(
-                StatusCode::GATEWAY_TIMEOUT,
-                ErrorCode::Busy,
-                "no answer in time; a verb that has begun goes on, the log says how it ended",
-            ),
-        },
+        Ok(request) => answer(request, next).await,
         Err(refused) => *refused,
     };
     protect(response.headers_mut());
+    response
+}
+
+/// What the handler answers, if the body and the answer come in time.
+async fn answer(request: Request, next: Next) -> Response {
+    let is_known = request.extensions().get::<auth::Caller>().is_some_and(|caller| caller.login.is_some());
+    if let Some(standing) = request.extensions().get::<Arc<Standing>>() {
+        standing.admitted(is_known);
+    }
+    let (parts, body) = request.into_parts();
+    // Nothing to wait for.
+    let (body, late) = if body.is_end_stream() { (body, Late::default()) } else { in_time(body, is_known) };
+    match tokio::time::timeout(ANSWER_TIMEOUT, next.run(Request::from_parts(parts, body))).await {
+        Ok(response) => match late.status() {
+            Some(StatusCode::REQUEST_TIMEOUT) => {
+                cut(StatusCode::REQUEST_TIMEOUT, ErrorCode::BadRequest, "the body came too slowly")
+            }
+            Some(status) => cut(status, ErrorCode::TooLarge, "the body is too large for a request without a login"),
+            None => response,
+        },
+        Err(_) => problem(
+            StatusCode::GATEWAY_TIMEOUT,
+            ErrorCode::Busy,
+            "no answer in time; a verb that has begun goes on, the log says how it ended",
+        ),
+    }
+}
+
+/// The answer to who sent half a body; nothing can follow it on the connection.
+fn cut(status: StatusCode, code: ErrorCode, text: &str) -> Response {
+    let mut response = problem(status, code, text);
+    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     response
 }
 
@@ -57,7 +86,7 @@ async fn admit(http: &Http, config: &HttpConfig, hostname: &str, request: Reques
         return refuse(StatusCode::MISDIRECTED_REQUEST, text);
     }
     let (mut parts, body) = request.into_parts();
-    let caller = http.auth.caller(&parts.headers, auth::address(&parts), http.core.clock.now());
+    let caller = http.auth.caller(config, &parts.headers, auth::address(&parts), http.core.clock.now());
     if caller.is_wrong {
         caller.slow_down().await;
         return refuse(StatusCode::UNAUTHORIZED, "the token is not known here");
@@ -70,7 +99,7 @@ async fn admit(http: &Http, config: &HttpConfig, hostname: &str, request: Reques
     }
     if caller.login.is_none() && !is_public && (changes || config.reading == Reading::Login) {
         let is_page = !changes && !path.starts_with("/api/") && path != "/metrics";
-        if is_page && http.auth.has_users() {
+        if is_page && !config.users.is_empty() {
             return Err(Box::new(Redirect::to("/login").into_response()));
         }
         return Err(Box::new(match caller.may_change(None) {

@@ -1,4 +1,5 @@
-//! Connections: a bounded number, each with deadlines for its headers and for what it does not read.
+//! Connections: a bounded number, of which those without a login have half at most ([`strangers`](super::strangers)), each with
+//! deadlines for its headers and for what it does not read; bodies have theirs in [`body`](super::body).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,11 +12,12 @@ use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 
+use super::strangers::{Standing, Strangers};
 use crate::core::Core;
 use crate::core::limits::Limit;
 
 /// From the connection, or the end of the answer before, to the end of a request's header.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
+const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// What one connection buffers, octets: also the longest header.
 const BUFFER_BYTES_MAX: usize = 64 * 1024;
 /// A peer that does not take what it asked for is dropped.
@@ -23,12 +25,18 @@ const UNREAD_TIMEOUT: Duration = Duration::from_mins(1);
 /// `accept` failed, most likely for want of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
+/// What connections need, shared by all listeners.
+pub(super) struct Slots {
+    pub permits: Arc<Semaphore>,
+    pub strangers: Arc<Strangers>,
+}
+
 /// Serves until `stop` says so. Answers under way go on by themselves.
 pub(super) async fn serve(
     listener: TcpListener,
     app: Router,
     core: Arc<Core>,
-    permits: Arc<Semaphore>,
+    Slots { permits, strangers }: Slots,
     mut stop: watch::Receiver<bool>,
 ) {
     loop {
@@ -47,15 +55,17 @@ pub(super) async fn serve(
             tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
-        let (app, stop) = (app.clone().layer(Extension(ConnectInfo(address))), stop.clone());
+        let standing = strangers.begin();
+        let app = app.clone().layer(Extension(ConnectInfo(address))).layer(Extension(standing.clone()));
+        let stop = stop.clone();
         tokio::spawn(async move {
-            converse(stream, app, stop).await;
+            converse(stream, app, &standing, stop).await;
             drop(permit);
         });
     }
 }
 
-async fn converse(stream: TcpStream, app: Router, mut stop: watch::Receiver<bool>) {
+async fn converse(stream: TcpStream, app: Router, standing: &Standing, mut stop: watch::Receiver<bool>) {
     // Best effort both: without them it is slower, or a slot is held longer.
     let _ = stream.set_nodelay(true);
     let _ = socket2::SockRef::from(&stream).set_tcp_user_timeout(Some(UNREAD_TIMEOUT));
@@ -68,7 +78,11 @@ async fn converse(stream: TcpStream, app: Router, mut stop: watch::Receiver<bool
     // An error here is the peer's departure or nonsense; there is nobody to tell.
     tokio::select! {
         _ = connection.as_mut() => return,
+        () = standing.over() => return,
         _ = stop.wait_for(|stop| *stop) => connection.as_mut().graceful_shutdown(),
     }
-    let _ = connection.await;
+    tokio::select! {
+        _ = connection => {}
+        () = standing.over() => {}
+    }
 }

@@ -8,11 +8,13 @@
 
 pub mod api;
 pub mod auth;
+mod body;
 mod console;
 pub mod guard;
 mod health;
 mod listener;
 pub mod metrics;
+mod strangers;
 
 use std::io;
 use std::net::SocketAddr;
@@ -44,8 +46,14 @@ pub struct Http {
 
 impl Http {
     pub fn new(core: Arc<Core>, operator: Arc<Operator>) -> Http {
-        let auth = Arc::new(Auth::new(&core.settings().config.http));
-        Http { core, operator, auth, now: console::Now::default(), past: Arc::default(), answers: Arc::default() }
+        Http {
+            core,
+            operator,
+            auth: Arc::default(),
+            now: console::Now::default(),
+            past: Arc::default(),
+            answers: Arc::default(),
+        }
     }
 
     /// Has a verb carried out to its end, whether or not the caller waits for it: a request that is given up midway would
@@ -87,12 +95,14 @@ pub async fn serve(
 ) -> Result<Vec<SocketAddr>, (SocketAddr, io::Error)> {
     let connections_max = http.core.settings().config.http.connections_max as usize;
     let permits = Arc::new(tokio::sync::Semaphore::new(connections_max));
+    let strangers = strangers::Strangers::new(connections_max);
     let app = router(http.clone());
     let mut bound = Vec::with_capacity(addresses.len());
     for addr in addresses {
         let listener = tokio::net::TcpListener::bind(addr).await.map_err(|error| (*addr, error))?;
         bound.push(listener.local_addr().unwrap_or(*addr));
-        tokio::spawn(listener::serve(listener, app.clone(), http.core.clone(), permits.clone(), stop.clone()));
+        let slots = listener::Slots { permits: permits.clone(), strangers: strangers.clone() };
+        tokio::spawn(listener::serve(listener, app.clone(), http.core.clone(), slots, stop.clone()));
     }
     Ok(bound)
 }

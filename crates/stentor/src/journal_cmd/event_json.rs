@@ -63,6 +63,7 @@ pub fn event(event: &Event<'_>) -> Value {
             json!({"kind": "messages", "messages": slices.collect::<Vec<_>>()})
         }
         Event::CheckpointEnd => json!({"kind": "checkpoint_end"}),
+        Event::ClockMoved { since, by } => json!({"kind": "clock-moved", "since": since.to_string(), "by_ms": by}),
         Event::Skipped(code) => json!({"kind": "skipped", "code": code}),
     }
 }

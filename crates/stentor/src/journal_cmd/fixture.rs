@@ -148,7 +148,7 @@ impl Slices for Part<'_> {
         self.journal.keep_slice(self.batch, Slice { content: slice.content.0, checksum: slice.checksum })
     }
 
-    fn is_full(&self) -> bool {
+    fn is_full(&self, _: usize) -> bool {
         true
     }
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use stentor_journal::{Disk, Inspection, Item, JournalError, Slice, StoredContents, inspect};
 use stentor_queue::event::{Accept, Event, MessageSlice};
-use stentor_queue::ids::AddressId;
+use stentor_queue::ids::{AddressId, ContentId};
 use stentor_queue::idset::IdSet;
 use stentor_queue::message::Message;
 use stentor_queue::store::{Store, Totals};
@@ -58,6 +58,11 @@ pub fn fold(disk: &dyn Disk) -> Result<Folded, JournalError> {
     })?;
     // What is missing of addresses is said message by message.
     let _ = store.replayed();
+    let mut found = found;
+    // Of those that are readable anywhere; the others are told message by message.
+    let keep = |id| (store.has_content(ContentId(id)) || slices.contains(&id)) && contents.check(id).is_ok();
+    let flaws = contents.flaws(&found, keep);
+    found.findings.extend(flaws);
     Ok(Folded { store, slices, contents, found, unreadable })
 }
 

@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use stentor_journal::RealDisk;
+use stentor_journal::{Disk, JournalError, RealDisk};
 
 use crate::cli::{fail, load};
 pub use doctor::{Options as DoctorOptions, run as doctor};
@@ -109,6 +109,14 @@ pub fn run(options: Options) -> ExitCode {
         Err(Problem::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(problem) => fail(&problem.to_string()),
     }
+}
+
+/// What `verify` calls damaged, a line each.
+///
+/// # Errors
+/// The directory cannot be listed.
+pub fn damage_of(disk: &dyn Disk) -> Result<Vec<String>, JournalError> {
+    fold::fold(disk).map(|folded| verify::damaged(&folded))
 }
 
 /// Why a command could not do what it was asked.

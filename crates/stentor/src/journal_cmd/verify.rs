@@ -6,7 +6,7 @@ use stentor_journal::Disk;
 use stentor_queue::ids::ContentId;
 
 use super::Outcome;
-use super::fold::fold;
+use super::fold::{Folded, fold};
 
 pub fn run(disk: &dyn Disk, out: &mut dyn Write) -> Outcome {
     let folded = fold(disk)?;
@@ -30,26 +30,11 @@ pub fn run(disk: &dyn Disk, out: &mut dyn Write) -> Outcome {
     if let Some((file, offset)) = &folded.found.torn {
         writeln!(out, "{file}, offset {offset}: a batch was cut here; it was not acknowledged, this is no damage")?;
     }
-    for line in folded.damage() {
+    let damage = damaged(&folded);
+    for line in &damage {
         writeln!(out, "DAMAGED {line}")?;
     }
-    let mut lost = 0;
-    for saved in folded.messages() {
-        let accept = &saved.slice.accept;
-        if let Err(why) = folded.contents.check(accept.content.0) {
-            lost += 1;
-            writeln!(
-                out,
-                "DAMAGED message {}: content {} from octet {}: {}",
-                accept.id, accept.content.0, why.from, why.what
-            )?;
-        }
-        if saved.nameless > 0 {
-            lost += 1;
-            writeln!(out, "DAMAGED message {}: the addresses of {} recipients are lost", accept.id, saved.nameless)?;
-        }
-    }
-    let sound = folded.is_sound() && lost == 0;
+    let sound = damage.is_empty();
     writeln!(
         out,
         "{}: {} segments, last batch {}, {} messages waiting for {} recipients, {} addresses, {} lists",
@@ -62,4 +47,20 @@ pub fn run(disk: &dyn Disk, out: &mut dyn Write) -> Outcome {
         folded.store.lists().count(),
     )?;
     Ok(sound)
+}
+
+/// Everything that is damaged or lost, a line each.
+pub fn damaged(folded: &Folded) -> Vec<String> {
+    let mut lines: Vec<String> = folded.damage().collect();
+    for saved in folded.messages() {
+        let accept = &saved.slice.accept;
+        if let Err(why) = folded.contents.check(accept.content.0) {
+            let (id, content) = (accept.id, accept.content.0);
+            lines.push(format!("message {id}: content {content} from octet {}: {}", why.from, why.what));
+        }
+        if saved.nameless > 0 {
+            lines.push(format!("message {}: the addresses of {} recipients are lost", accept.id, saved.nameless));
+        }
+    }
+    lines
 }

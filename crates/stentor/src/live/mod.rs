@@ -25,7 +25,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use stentor_queue::event::Accept;
 use stentor_queue::ids::Ms;
-use stentor_queue::sched::{Failure, RcptOutcome, Stage};
+use stentor_queue::sched::verdict::Judge;
+use stentor_queue::sched::{Failure, RcptOutcome};
 use stentor_queue::site::Target;
 
 pub use self::counts::Counts;
@@ -114,9 +115,9 @@ impl Live {
 
     /// A transaction ended.
     pub fn attempt(&self, _now: Ms, assignment: &Assignment, outcomes: &[RcptOutcome], target: &Target) {
-        let is_delivered = |o: &&RcptOutcome| o.stage == Stage::Final && (200..300).contains(&o.code);
-        let is_deferred = |o: &&RcptOutcome| o.code < 500 && o.stage != Stage::Content && !is_delivered(o);
-        let delivered = outcomes.iter().filter(is_delivered).count() as u64;
+        let judge = Judge::of(outcomes, target.lmtp);
+        let is_deferred = |o: &&RcptOutcome| !judge.verdict(o).is_final();
+        let delivered = outcomes.iter().filter(|o| o.is_delivered()).count() as u64;
         let failed = outcomes.len() as u64 - delivered;
         let deferred = if failed > 0 { outcomes.iter().filter(is_deferred).count() as u64 } else { 0 };
         let add = |totals: &Totals| {

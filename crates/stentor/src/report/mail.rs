@@ -13,14 +13,13 @@ use std::sync::Arc;
 use stentor_mail::address::Address;
 use stentor_mail::dsn::format_date;
 use stentor_queue::event::{Class, RcptParams};
-use tokio::sync::oneshot;
 
 use super::{PostReport, words};
 use crate::attempt_log::printable;
 use crate::config::ReportTo;
 use crate::core::Core;
 use crate::core::envelope::{NewEnvelope, Recipients, Taken};
-use crate::core::intake::{Job, Submission};
+use crate::core::own::hand_in;
 use crate::live::posts::Post;
 
 const REPLY_CHARS_MAX: usize = 300;
@@ -62,19 +61,7 @@ pub(super) async fn send(core: Arc<Core>, post: Arc<Post>, to: ReportTo) {
         is_report: true,
         taken: Taken::local("report of a post"),
     };
-    let size = body.len() as u64;
-    let submission = Submission {
-        first: id,
-        content,
-        last: Arc::new(body),
-        size,
-        envelopes: vec![envelope],
-        settles: Vec::new(),
-        told: None,
-    };
-    let (answer, ticket) = oneshot::channel();
-    core.intake.push(Job::Accept { submission, answer });
-    if !matches!(ticket.await, Ok(Ok(()))) {
+    if hand_in(&core, (id, content), body, envelope, Vec::new()).await.is_err() {
         tracing::warn!(post = %post.id, "a delivery report could not be stored");
     }
 }

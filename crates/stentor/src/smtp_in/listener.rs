@@ -1,4 +1,5 @@
-//! Accepting connections: limits in total and per client, answered with 421; the port never closes.
+//! Accepting connections: limits in total and per client, answered with 421; the port never closes. While clients that
+//! are not trusted have more than half of their places, those among them who idle have seconds in place of minutes.
 //!
 //! Sessions may take half of the process's descriptors; beyond that clients wait in the kernel's queue, so that look-ups
 //! and deliveries, which free sessions in turn, always have some.
@@ -11,6 +12,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use socket2::{Domain, Protocol, Socket, Type};
+use stentor_policy::counted_as;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
@@ -40,10 +42,11 @@ pub fn bind(addr: SocketAddr) -> io::Result<TcpListener> {
     TcpListener::from_std(socket.into())
 }
 
-/// Open sessions, in total and by client.
+/// Open sessions: in total, of clients that are not trusted, and by client (a /64 of IPv6 is one).
 #[derive(Default)]
 struct Census {
     total: usize,
+    strangers: usize,
     clients: HashMap<IpAddr, usize>,
 }
 
@@ -51,12 +54,26 @@ struct Census {
 pub struct Admitted {
     census: Arc<Mutex<Census>>,
     client: IpAddr,
+    trusted: bool,
+}
+
+impl Admitted {
+    /// Whether clients that are not trusted have more than half of their places, of so many connections in all.
+    pub fn is_crowded(&self, connections_max: usize) -> bool {
+        self.census.lock().strangers > strangers_max(connections_max) / 2
+    }
+}
+
+/// The last quarter is the trusted clients'.
+fn strangers_max(connections_max: usize) -> usize {
+    connections_max - connections_max / 4
 }
 
 impl Drop for Admitted {
     fn drop(&mut self) {
         let mut census = self.census.lock();
         census.total -= 1;
+        census.strangers -= usize::from(!self.trusted);
         if let Some(count) = census.clients.get_mut(&self.client) {
             *count -= 1;
             if *count == 0 {
@@ -126,19 +143,19 @@ impl Listeners {
         let settings = self.core.settings();
         let trusted = settings.policy.is_trusted(client);
         let limits = &settings.config.listen;
+        let counted = counted_as(client);
         let refusal = {
             let mut census = self.census.lock();
-            let of_client = census.clients.get(&client).copied().unwrap_or(0);
+            let of_client = census.clients.get(&counted).copied().unwrap_or(0);
             let total_max = limits.connections_max as usize;
-            // The last quarter is the trusted clients'.
-            let strangers_max = total_max - total_max / 4;
-            if census.total >= if trusted { total_max } else { strangers_max } {
+            if census.total >= if trusted { total_max } else { strangers_max(total_max) } {
                 Some((Limit::Connections, "421 4.3.2 Too many connections, try again later\r\n"))
             } else if !trusted && of_client >= limits.connections_per_client_max as usize {
                 Some((Limit::ConnectionsPerClient, "421 4.7.0 Too many connections from your address\r\n"))
             } else {
                 census.total += 1;
-                *census.clients.entry(client).or_default() += 1;
+                census.strangers += usize::from(!trusted);
+                *census.clients.entry(counted).or_default() += 1;
                 None
             }
         };
@@ -149,12 +166,9 @@ impl Listeners {
             let _ = stream.try_write(text.as_bytes());
             return;
         }
-        let admitted = Admitted { census: self.census.clone(), client };
-        let session = Session::new(self.core.clone(), settings, stream, client, trusted, self.stop.clone());
-        tokio::spawn(async move {
-            session.run().await;
-            drop(admitted);
-        });
+        let admitted = Admitted { census: self.census.clone(), client: counted, trusted };
+        let session = Session::new(self.core.clone(), settings, stream, (client, trusted), admitted, self.stop.clone());
+        tokio::spawn(session.run());
     }
 }
 

@@ -1,4 +1,7 @@
 //! One client's connection: moves bytes between the socket and the session's state machine, and answers its questions.
+//!
+//! Promise: a client that is not trusted has at most [`STRANGER_READ_BYTES`] unread and `OUTPUT_BYTES_MAX` unsent here,
+//! beside its body, which has a budget (`core/memory.rs`); nothing more is read while it does not take its replies.
 
 use std::cell::RefCell;
 use std::io;
@@ -13,12 +16,18 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::listener::Admitted;
 use super::transaction::Transaction;
 use crate::core::limits::Limit;
 use crate::core::{Core, Settings};
 
 /// Octets read at once; one buffer per thread serves all sessions, so that an idle one holds none.
 const READ_BYTES: usize = 64 * 1024;
+
+/// The same of a client that is not trusted: what it may make us hold while it does not take its replies.
+const STRANGER_READ_BYTES: usize = 8 * 1024;
+/// How often a client that is not trusted is looked at while it makes us wait: others may want its place.
+const CROWD_POLL: Duration = Duration::from_secs(5);
 
 thread_local! {
     static READ_BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; READ_BYTES]);
@@ -35,6 +44,8 @@ pub struct Session {
     /// When a client that is not trusted is cut, once a stop is known.
     grace_until: Option<Instant>,
     transaction: Option<Transaction>,
+    /// Its place, free when this is dropped.
+    admitted: Admitted,
 }
 
 /// Time that a client which is not trusted has after a stop to end its transaction.
@@ -62,12 +73,12 @@ impl Session {
         core: Arc<Core>,
         settings: Arc<Settings>,
         stream: TcpStream,
-        client: IpAddr,
-        trusted: bool,
+        (client, trusted): (IpAddr, bool),
+        admitted: Admitted,
         stop: watch::Receiver<bool>,
     ) -> Session {
-        let smtp = ServerSession::new(settings.smtp.clone(), trusted, core.clock.now());
-        Session { core, settings, stream, smtp, client, trusted, stop, grace_until: None, transaction: None }
+        let smtp = ServerSession::new(settings.smtp.clone(), trusted, core.clock.steady());
+        Session { core, settings, stream, smtp, client, trusted, stop, grace_until: None, transaction: None, admitted }
     }
 
     /// Runs until either side closes. Errors of the socket end the session: the client keeps what was not acknowledged.
@@ -89,8 +100,10 @@ impl Session {
             return self.flush().await;
         }
         loop {
-            match self.smtp.step(self.core.clock.now()) {
+            match self.smtp.step(self.core.clock.steady()) {
+                Step::Flush => self.flush().await?,
                 Step::NeedInput => {
+                    self.hold_body();
                     self.flush().await?;
                     match self.read().await? {
                         Input::Some => {}
@@ -104,6 +117,11 @@ impl Session {
                 }
                 Step::Close => return self.close().await,
                 Step::Reset => self.reset(),
+                Step::Refused { reply, size } => {
+                    if let Some(transaction) = self.transaction.take() {
+                        transaction.refused(&self.core, self.client, &reply, size);
+                    }
+                }
                 step => self.answer(step).await?,
             }
         }
@@ -115,11 +133,7 @@ impl Session {
                 self.smtp.answer(Reply::fixed(421, (4, 3, 2), "Service is closing"));
             }
             Step::Mail(mail) => {
-                // What is answered already must not wait for memory.
-                if !self.core.memory.is_plenty(mail.size) {
-                    self.flush().await?;
-                }
-                let reply = match Transaction::begin(&self.core, mail, self.client, self.trusted).await {
+                let reply = match Transaction::begin(&self.core, mail, self.client, self.trusted) {
                     Ok(transaction) => {
                         self.transaction = Some(transaction);
                         Reply::fixed(250, (2, 1, 0), "Ok")
@@ -136,12 +150,22 @@ impl Session {
                 self.smtp.answer(reply);
             }
             Step::Data => {
-                if let Some(transaction) = &mut self.transaction {
-                    let trace = (self.smtp.helo(), self.smtp.is_esmtp(), self.client);
-                    let prefix = transaction.start_data(&self.core, &self.settings, trace);
-                    self.smtp.begin_data(prefix);
-                } else {
+                // What is answered already must not wait for memory.
+                if self.trusted && self.transaction.as_ref().is_some_and(|transaction| !transaction.is_room(&self.core))
+                {
+                    self.flush().await?;
+                }
+                let Some(transaction) = &mut self.transaction else {
                     self.smtp.answer(Reply::fixed(503, (5, 5, 1), "MAIL first"));
+                    return Ok(());
+                };
+                match transaction.reserve(&self.core).await {
+                    Ok(()) => {
+                        let trace = (self.smtp.helo(), self.smtp.is_esmtp(), self.client);
+                        let prefix = transaction.start_data(&self.core, &self.settings, trace);
+                        self.smtp.begin_data(prefix);
+                    }
+                    Err(reply) => self.smtp.answer(reply),
                 }
             }
             Step::Piece(bytes) => {
@@ -157,9 +181,21 @@ impl Session {
                 };
                 self.smtp.answer(reply);
             }
-            Step::NeedInput | Step::Reset | Step::Close => {}
+            Step::NeedInput | Step::Flush | Step::Reset | Step::Refused { .. } | Step::Close => {}
         }
         Ok(())
+    }
+
+    /// Counts what has come of a body; where there is no room for it, it is refused.
+    fn hold_body(&mut self) {
+        let Some(bytes) = self.smtp.body_bytes() else { return };
+        let Some(transaction) = &mut self.transaction else { return };
+        if let Err(reply) = transaction.hold(&self.core, bytes as u64) {
+            let size = self.smtp.refuse_body(reply.clone());
+            if let Some(transaction) = self.transaction.take() {
+                transaction.refused(&self.core, self.client, &reply, size);
+            }
+        }
     }
 
     fn reset(&mut self) {
@@ -191,10 +227,13 @@ impl Session {
         }
     }
 
-    /// Writes all output. A client that does not take it in within the command's deadline is dropped.
+    /// Writes all output. A client that does not take it in in time is dropped.
     async fn flush(&mut self) -> io::Result<()> {
         self.count_refusals();
-        let deadline = self.core.clock.instant(self.smtp.deadline());
+        if self.smtp.output().is_empty() {
+            return Ok(());
+        }
+        let deadline = self.core.clock.steady_instant(self.smtp.write_deadline(self.core.clock.steady()));
         let mut at = 0;
         while at < self.smtp.output().len() {
             match self.stream.try_write(&self.smtp.output()[at..]) {
@@ -210,22 +249,34 @@ impl Session {
                 Err(error) => return Err(error),
             }
         }
-        self.smtp.output().clear();
+        self.smtp.sent();
         Ok(())
+    }
+
+    /// Whether other clients that are not trusted want this one's place or memory.
+    fn is_crowded(&self) -> bool {
+        !self.trusted
+            && (self.admitted.is_crowded(self.settings.config.listen.connections_max as usize)
+                || self.core.memory.is_crowded())
     }
 
     /// Reads once into the state machine.
     async fn read(&mut self) -> io::Result<Input> {
-        let deadline = self.core.clock.instant(self.smtp.deadline());
-        // Octets that go on coming do not put the end off.
-        if !self.trusted && *self.stop.borrow() {
-            let until = *self.grace_until.get_or_insert_with(|| Instant::now() + STOP_GRACE);
-            if until <= Instant::now() {
-                return Ok(Input::Stopping);
-            }
-        }
+        let bytes_max = if self.trusted { READ_BYTES } else { STRANGER_READ_BYTES };
         loop {
-            let read = READ_BUFFER.with_borrow_mut(|buffer| match self.stream.try_read(buffer) {
+            // Octets that go on coming do not put the end off.
+            if !self.trusted && *self.stop.borrow() {
+                let until = *self.grace_until.get_or_insert_with(|| Instant::now() + STOP_GRACE);
+                if until <= Instant::now() {
+                    return Ok(Input::Stopping);
+                }
+            }
+            if self.is_crowded() {
+                self.smtp.hurry();
+            }
+            let deadline = self.core.clock.steady_instant(self.smtp.deadline());
+            let look_again = if self.trusted { deadline } else { deadline.min(Instant::now() + CROWD_POLL) };
+            let read = READ_BUFFER.with_borrow_mut(|buffer| match self.stream.try_read(&mut buffer[..bytes_max]) {
                 Ok(n) => {
                     self.core.live.received(n);
                     self.smtp.receive(&buffer[..n]);
@@ -248,7 +299,11 @@ impl Session {
                 ready = self.stream.readable() => ready?,
                 _ = self.stop.wait_for(|stop| *stop), if may_stop => return Ok(Input::Stopping),
                 () = grace_over(&mut stop, self.grace_until), if has_grace => return Ok(Input::Stopping),
-                () = tokio::time::sleep_until(deadline) => return Ok(Input::TimedOut),
+                () = tokio::time::sleep_until(look_again) => {
+                    if deadline <= Instant::now() {
+                        return Ok(Input::TimedOut);
+                    }
+                }
             }
         }
     }

@@ -1,7 +1,8 @@
 //! One mail transaction of a client: what its recipients are here, where its body goes, and what becomes of it.
 //!
-//! States: begun (MAIL) -> recipients -> data (354) -> submitted -> answered. Until the ticket resolves nothing is
-//! promised; whatever goes wrong is answered with a 4xx or 5xx and forgotten.
+//! States: begun (MAIL) -> recipients -> reserved -> data (354) -> submitted -> answered. Until the ticket resolves nothing
+//! is promised; whatever goes wrong is answered with a 4xx or 5xx and forgotten. Memory is reserved when there is a valid
+//! recipient and the data begins, so that whoever only announces holds nothing (docs/decisions/0004-strangers.md).
 
 use std::collections::HashSet;
 use std::fmt::Write;
@@ -27,6 +28,11 @@ use crate::core::{Core, Settings, log};
 use crate::lists::INTERN_ADDRESSES_MAX;
 use crate::telemetry::{Incoming, Parent};
 
+/// NOTIFY and ORCPT of a recipient in its message's record, beside ORCPT's text.
+const RCPT_PARAMS_BYTES: usize = 20;
+/// Octets of addresses from which on they are interned ahead, however few they are.
+const INTERN_AHEAD_BYTES: usize = 128 * 1024;
+
 /// A recipient that stands for others. Its copies carry its address in Delivered-To, so that a loop through another host
 /// is seen when it comes back.
 struct Alias {
@@ -40,6 +46,8 @@ pub struct Transaction {
     addresses: Vec<(stentor_mail::address::Address, RcptParams)>,
     lists: Vec<Arc<str>>,
     aliases: Vec<Alias>,
+    /// What NOTIFY and ORCPT of the recipients take in their message's record.
+    params_bytes: usize,
     /// Reports about posts of these lists: handed to the owner.
     bounces: Vec<Arc<str>>,
     /// Why recipients elsewhere are relayed for this client.
@@ -53,7 +61,12 @@ pub struct Transaction {
     failed: Option<Refused>,
     /// From 354 on this session is on its way to the committer.
     is_receiving: bool,
-    memory: Reserved,
+    /// From the begin of the data on.
+    memory: Option<Reserved>,
+    client: IpAddr,
+    trusted: bool,
+    /// Recipients that were taken.
+    recipients: u64,
     /// It came with a login that stands for a client network.
     may_relay: bool,
     told: Option<Told>,
@@ -63,23 +76,18 @@ pub struct Transaction {
 
 impl Transaction {
     /// Answers MAIL: the place to push back, before any recipient is named.
-    pub async fn begin(core: &Arc<Core>, mail: MailFrom, client: IpAddr, trusted: bool) -> Result<Transaction, Reply> {
+    pub fn begin(core: &Arc<Core>, mail: MailFrom, client: IpAddr, trusted: bool) -> Result<Transaction, Reply> {
         if let Some(reply) = core.push_back() {
             log::refused(core, "MAIL", &mail, "", client, &reply);
             return Err(reply);
         }
-        let Some(memory) = core.memory.reserve(mail.size, trusted).await else {
-            core.limits.hit(Limit::BodyMemory, core.clock.now());
-            let reply = Reply::fixed(452, (4, 3, 1), "Too many messages are being received, try again later");
-            log::refused(core, "MAIL", &mail, "", client, &reply);
-            return Err(reply);
-        };
         let id = core.next_message_id();
         Ok(Transaction {
             mail,
             addresses: Vec::new(),
             lists: Vec::new(),
             aliases: Vec::new(),
+            params_bytes: 0,
             bounces: Vec::new(),
             relays: None,
             protocol: "SMTP",
@@ -88,7 +96,10 @@ impl Transaction {
             stored: 0,
             failed: None,
             is_receiving: false,
-            memory,
+            memory: None,
+            client,
+            trusted,
+            recipients: 0,
             may_relay: false,
             told: None,
             traced: core.tracer.get().and_then(|tracer| tracer.begin(id, "smtp", core.clock.now())),
@@ -112,6 +123,15 @@ impl Transaction {
     }
 
     pub async fn rcpt(&mut self, core: &Arc<Core>, settings: &Arc<Settings>, client: IpAddr, rcpt: RcptTo) -> Reply {
+        if rcpt.notify.is_some() || rcpt.orcpt.is_some() {
+            let more = RCPT_PARAMS_BYTES + rcpt.orcpt.as_ref().map_or(0, String::len);
+            if self.params_bytes + more > core.intake.batch_bytes_max() {
+                // RFC 5321 section 4.5.3.1.10: the client sends the rest in another transaction.
+                let reply = Reply::fixed(452, (4, 5, 3), "Too many recipients with parameters");
+                return self.refuse(core, client, &rcpt.address, reply);
+            }
+            self.params_bytes += more;
+        }
         let Decision { verdict, why } = settings.policy.decide(client, &rcpt.address);
         let verdict = if why == Why::ClientOutside && self.may_relay { Verdict::Relay } else { verdict };
         match verdict {
@@ -121,7 +141,11 @@ impl Transaction {
                 let params = RcptParams { notify: rcpt.notify.map(Notify::bits), orcpt: rcpt.orcpt };
                 self.addresses.push((rcpt.address, params));
             }
-            Verdict::Bounces(list) => self.bounces.push(list),
+            Verdict::Bounces(list) => {
+                if !self.bounces.contains(&list) {
+                    self.bounces.push(list);
+                }
+            }
             Verdict::List(list) => {
                 if let Err(reply) = self.check_list(core, &list).await {
                     return self.refuse(core, client, &rcpt.address, reply);
@@ -143,7 +167,42 @@ impl Transaction {
                 }
             }
         }
+        self.recipients += 1;
         Reply::fixed(250, (2, 1, 5), "Ok")
+    }
+
+    /// Whether [`Transaction::reserve`] will not wait.
+    pub fn is_room(&self, core: &Core) -> bool {
+        core.memory.is_plenty(self.mail.size)
+    }
+
+    /// Answers DATA, or the first BDAT: room for the body. A trusted client waits for it.
+    pub async fn reserve(&mut self, core: &Core) -> Result<(), Reply> {
+        self.memory =
+            if self.trusted { core.memory.reserve(self.mail.size).await } else { core.memory.begin(self.client) };
+        if self.memory.is_some() {
+            return Ok(());
+        }
+        let reply = Self::no_room(core);
+        log::refused(core, "DATA", &self.mail, "", self.client, &reply);
+        Err(reply)
+    }
+
+    /// So many octets of the body are in memory.
+    pub fn hold(&mut self, core: &Core, bytes: u64) -> Result<(), Reply> {
+        let is_held = self.memory.as_mut().is_none_or(|memory| core.memory.hold(memory, bytes));
+        if is_held { Ok(()) } else { Err(Self::no_room(core)) }
+    }
+
+    fn no_room(core: &Core) -> Reply {
+        core.limits.hit(Limit::BodyMemory, core.clock.now());
+        Reply::fixed(452, (4, 3, 1), "Too many messages are being received, try again later")
+    }
+
+    /// Its body was refused, after so many octets: that is told, and all is forgotten.
+    pub fn refused(self, core: &Core, client: IpAddr, reply: &Reply, size: u64) {
+        log::refused_message(core, &self.mail, client, reply, (size, self.recipients));
+        self.abandon(core);
     }
 
     /// A recipient is refused, and that is told.
@@ -153,6 +212,10 @@ impl Transaction {
     }
 
     async fn check_list(&self, core: &Arc<Core>, list: &Arc<str>) -> Result<(), Reply> {
+        // A client may name it a thousand times.
+        if self.lists.contains(list) {
+            return Ok(());
+        }
         check_sender(&self.mail.path)?;
         // The subscribers as they are now: a replaced file is read before the post is taken.
         core.lists.refresh(core, list).await
@@ -187,12 +250,16 @@ impl Transaction {
         (helo, protocol, client): (&str, &'static str, IpAddr),
     ) -> Vec<u8> {
         self.protocol = protocol;
-        self.is_receiving = true;
-        core.intake.receiving();
+        // Nobody's commit waits for who may send slowly on purpose.
+        self.is_receiving = self.trusted;
+        if self.trusted {
+            core.intake.receiving();
+        }
         if let Some(traced) = &mut self.traced {
             traced.data();
         }
-        let expected = self.mail.size.unwrap_or(0).min(PIECE_BYTES) as usize;
+        // Of others than trusted clients nothing is held before it has come.
+        let expected = self.mail.size.filter(|_| self.trusted).unwrap_or(0).min(PIECE_BYTES) as usize;
         let mut prefix = Vec::with_capacity(expected + 512);
         let hostname = &settings.config.hostname;
         received(&Trace { helo, client, hostname, protocol, id: self.id, now: core.clock.now() }, &mut prefix);
@@ -205,7 +272,8 @@ impl Transaction {
         if self.failed.is_some() {
             return;
         }
-        if !core.memory.stream(&mut self.memory, bytes.len() as u64, size_max).await {
+        let Some(memory) = &mut self.memory else { return };
+        if !core.memory.stream(memory, bytes.len() as u64, size_max).await {
             core.limits.hit(Limit::StreamedBytes, core.clock.now());
             self.failed = Some(Refused::Crowded);
             return;
@@ -243,8 +311,7 @@ impl Transaction {
         let envelopes = match verdict {
             Ok(()) => self.envelopes(core, settings, client, &end),
             Err(reply) => {
-                log::refused(core, ".", &self.mail, "", client, &reply);
-                self.abandon(core);
+                self.refused(core, client, &reply, end.size);
                 return reply;
             }
         };
@@ -256,8 +323,7 @@ impl Transaction {
             Ok(envelopes) => envelopes,
             Err(refused) => {
                 let reply = refused.reply();
-                log::refused(core, ".", &self.mail, "", client, &reply);
-                self.abandon(core);
+                self.refused(core, client, &reply, end.size);
                 return reply;
             }
         };
@@ -266,6 +332,7 @@ impl Transaction {
         if lists.any(|report| report.to.poster()) && !self.mail.path.is_null() {
             core.live.posts.note_poster(content, self.mail.path.as_str());
         }
+        let told_size = end.size;
         let size = self.stored + end.last.len() as u64;
         let (last, told) = (Arc::new(end.last), self.told.take());
         let submission = Submission { first: self.id, content, last, size, envelopes, settles: Vec::new(), told };
@@ -281,7 +348,7 @@ impl Transaction {
                 let refused = refused.ok().and_then(Result::err).unwrap_or(Refused::Stopping);
                 core.refused(refused);
                 let reply = refused.reply();
-                log::refused(core, ".", &self.mail, "", client, &reply);
+                log::refused_message(core, &self.mail, client, &reply, (told_size, self.recipients));
                 reply
             }
         }
@@ -325,7 +392,7 @@ impl Transaction {
 
     fn envelopes(&mut self, core: &Core, settings: &Settings, client: IpAddr, end: &EndOfData) -> Vec<NewEnvelope> {
         let facts = &end.facts;
-        let origin = client.to_string();
+        let origin = if self.may_relay { format!("{client} login") } else { client.to_string() };
         let message_id = facts.message_id.clone().unwrap_or_default();
         // A large body's header has been stored already; its text is nothing beside it.
         let message_id_at = if self.stored == 0 { MessageIdAt::find(&end.last, &message_id) } else { None };
@@ -459,7 +526,8 @@ impl Transaction {
 async fn intern_ahead(core: &Core, mut envelopes: Vec<NewEnvelope>) -> Result<Vec<NewEnvelope>, Refused> {
     for envelope in &mut envelopes {
         let Recipients::Addresses(addresses) = &mut envelope.recipients else { continue };
-        if addresses.len() <= INTERN_ADDRESSES_MAX {
+        let bytes: usize = addresses.iter().map(|(address, _)| address.as_str().len()).sum();
+        if addresses.len() <= INTERN_ADDRESSES_MAX && bytes <= INTERN_AHEAD_BYTES {
             continue;
         }
         let (mut merged, mut pinned) = (Merged::default(), None);

@@ -168,8 +168,8 @@ impl Tracer {
     /// A transaction with a host ended.
     pub fn attempt(&self, core: &Core, assignment: &Assignment, outcomes: &[RcptOutcome], target: &Target) {
         let Some(context) = self.context(assignment.id) else { return };
-        let failed = outcomes.iter().find(|outcome| outcome.code / 100 != 2);
-        let sent = outcomes.iter().filter(|outcome| outcome.code / 100 == 2).count();
+        let failed = outcomes.iter().find(|outcome| !outcome.is_delivered());
+        let sent = outcomes.iter().filter(|outcome| outcome.is_delivered()).count();
         let attributes = vec![
             ("stentor.queue_id", Value::Text(assignment.id.to_string())),
             ("server.address", Value::Text(target.host.to_string())),

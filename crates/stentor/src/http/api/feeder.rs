@@ -1,14 +1,14 @@
 //! A message's octets on their way from a request to a transaction: pieces, header facts, line ends.
 //!
-//! A bare LF becomes CR LF, since files and JSON have it so; a bare CR is refused (RFC 5321 section 2.3.8). At most one
-//! piece is held.
+//! A bare LF becomes CR LF, since files and JSON have it so; a bare CR is refused (RFC 5321 section 2.3.8), and whatever else
+//! SMTP would refuse in a body. At most one piece is held.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use stentor_mail::headers::HeaderScan;
 use stentor_mail::reply::Reply;
-use stentor_mail::server::EndOfData;
+use stentor_mail::server::{ContentRule, EndOfData};
 
 use crate::core::memory::PIECE_BYTES;
 use crate::core::{Core, Settings};
@@ -17,6 +17,7 @@ use crate::smtp_in::Transaction;
 pub(super) struct Feeder {
     piece: Vec<u8>,
     scan: HeaderScan,
+    rule: ContentRule,
     size: u64,
     size_max: u64,
     after_cr: bool,
@@ -26,7 +27,15 @@ pub(super) struct Feeder {
 impl Feeder {
     /// `prefix` begins the first piece and is not counted.
     pub fn new(prefix: Vec<u8>, size_max: u64) -> Feeder {
-        Feeder { piece: prefix, scan: HeaderScan::new(), size: 0, size_max, after_cr: false, ends_line: true }
+        Feeder {
+            piece: prefix,
+            scan: HeaderScan::new(),
+            rule: ContentRule::default(),
+            size: 0,
+            size_max,
+            after_cr: false,
+            ends_line: true,
+        }
     }
 
     /// Takes the next octets; full pieces go to the transaction.
@@ -76,6 +85,9 @@ impl Feeder {
         let added = &self.piece[before..];
         self.size += added.len() as u64;
         self.scan.push(added);
+        if !self.rule.allows(added) {
+            return Err(Reply::fixed(554, (5, 6, 0), "NUL beside a dot at the start of a line"));
+        }
         if self.size > self.size_max {
             return Err(Reply::fixed(552, (5, 3, 4), "Message too big"));
         }
@@ -129,6 +141,11 @@ mod tests {
             assert_eq!(taken(&[a, b]).unwrap(), b"Subject: x\r\n\r\nBody\r\n.\r\n\r\nx", "{cut}");
         }
         assert!(taken(&[b"a\r", b"b"]).is_err() && taken(&[b"a\r\r\n"]).is_err());
+        for bad in [&b"\0.\n"[..], b"a\n.\0\n", b"a\r\n\0\0.\r\n"] {
+            for cut in 0..bad.len() {
+                assert!(taken(&[&bad[..cut], &bad[cut..]]).is_err(), "{bad:?}");
+            }
+        }
         assert!(taken(&[&[b'x'; 40]]).is_ok() && taken(&[&[b'x'; 20], &[b'x'; 21]]).is_err());
     }
 }

@@ -280,7 +280,7 @@ async fn run(
     }
     let smtputf8 = !path.is_ascii() || recipients.iter().any(|to| !to.is_ascii());
     let mail = MailFrom { path, size: length, body: server::Body::EightBitMime, smtputf8, ret: None, envid: None };
-    let mut transaction = Transaction::begin(core, mail, *client, true).await?;
+    let mut transaction = Transaction::begin(core, mail, *client, true)?;
     let told = transaction.of_injector();
     transaction.traced_by(core, order.parent);
     let mut refused = Vec::new();
@@ -297,6 +297,10 @@ async fn run(
         let is_late = refused.iter().any(|(_, reply)| reply.code < 500);
         let (code, class) = if is_late { (450, 4) } else { (550, 5) };
         return Err(Failure::Refused(Reply::fixed(code, (class, 1, 0), "Recipients were refused"), refused));
+    }
+    if let Err(reply) = transaction.reserve(core).await {
+        transaction.abandon(core);
+        return Err(reply.into());
     }
     let prefix = transaction.start_data_by(core, settings, (who.trim_start_matches("token="), "HTTP", *client));
     let mut feeder = Feeder::new(prefix, settings.config.message_size_bytes_max);

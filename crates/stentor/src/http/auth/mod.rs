@@ -53,10 +53,9 @@ const WRONG_PAUSE: Duration = Duration::from_millis(300);
 /// How long the answer to a wrong token takes.
 const WRONG_TOKEN_PAUSE: Duration = Duration::from_millis(500);
 
-/// What callers are checked against, and who is logged in.
+/// Who is logged in, and who guesses. Whom to let in is asked of the configuration in force each time: a token or password that
+/// a reload takes away, or changes, ends with it, and so do the sessions that were opened with it.
 pub struct Auth {
-    users: Vec<(Arc<str>, String)>,
-    tokens: Vec<Token>,
     sessions: Mutex<Sessions>,
     slow: Mutex<Slow>,
     /// One password at a time: checking one takes tens of megabytes and milliseconds.
@@ -101,77 +100,59 @@ pub enum LoginError {
     NoUsers,
 }
 
-impl Auth {
-    pub fn new(config: &HttpConfig) -> Auth {
+impl Default for Auth {
+    fn default() -> Self {
         Auth {
-            users: config.users.iter().map(|(name, hash)| (name.as_str().into(), hash.clone())).collect(),
-            tokens: config.tokens.clone(),
-            sessions: Mutex::new(Sessions::new(config.session_ms)),
+            sessions: Mutex::default(),
             slow: Mutex::default(),
             checking: Semaphore::new(1),
             waiting: Semaphore::new(LOGINS_WAITING_MAX),
         }
     }
+}
 
-    /// Whether anybody could log in with a password.
-    pub fn has_users(&self) -> bool {
-        !self.users.is_empty()
-    }
-
+impl Auth {
     /// Who a request is from.
-    pub fn caller(&self, headers: &HeaderMap, address: SocketAddr, now: Ms) -> Caller {
+    pub fn caller(&self, config: &HttpConfig, headers: &HeaderMap, address: SocketAddr, now: Ms) -> Caller {
         let csrf = headers.get(CSRF_HEADER).and_then(|value| value.to_str().ok()).map(str::to_owned);
         let mut caller = Caller { address, login: None, is_wrong: false, csrf };
         if let Some(value) = headers.get(header::AUTHORIZATION) {
             let text = value.to_str().ok().and_then(|text| text.split_once(' '));
             let bearer = text.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
-            caller.login = bearer.and_then(|(_, token)| self.token(token.trim()));
+            caller.login = bearer.and_then(|(_, text)| token(config, text.trim()));
             caller.is_wrong = caller.login.is_none();
         } else if let Some(id) = cookie(headers) {
-            caller.login = self.sessions.lock().get(id, now).map(Login::Session);
+            caller.login = self.sessions.lock().get(config, id, now).map(Login::Session);
         }
         caller
-    }
-
-    fn token(&self, text: &str) -> Option<Login> {
-        let hash = keys::sha256(text.as_bytes());
-        // All are compared, each in constant time.
-        let mut found = None;
-        for token in &self.tokens {
-            if keys::is_same(&token.hash, &hash) {
-                found = Some(Login::Token { name: token.name.clone(), read_only: token.read_only });
-            }
-        }
-        found
     }
 
     /// Checks a password and opens a session; `now` is asked again when the password has been looked at.
     pub async fn login(
         &self,
+        config: &HttpConfig,
         address: IpAddr,
         user: &str,
         password: String,
         now: &(dyn Fn() -> Ms + Sync),
     ) -> Result<Opened, LoginError> {
-        if self.users.is_empty() {
-            return Err(LoginError::NoUsers);
-        }
+        // Who is not known takes as long as who is.
+        let Some(first) = config.users.first() else { return Err(LoginError::NoUsers) };
         if let Some(wait_ms) = self.slow.lock().wait_ms(address, now()) {
             return Err(LoginError::Slow(wait_ms.div_ceil(1000)));
         }
         let Ok(_place) = self.waiting.try_acquire() else { return Err(LoginError::Slow(slow::CROWDED_S)) };
         // The semaphores are never closed.
         let _turn = self.checking.acquire().await.map_err(|_| LoginError::Wrong)?;
-        let known = self.users.iter().find(|(name, _)| **name == *user);
-        // Who is not known takes as long as who is.
-        let (name, hash) = known.unwrap_or(&self.users[0]);
-        let (is_known, hash) = (known.is_some(), hash.clone());
+        let known = config.users.iter().find(|(name, _)| *name == user);
+        let (name, hash) = known.unwrap_or(first);
+        let (is_known, tried) = (known.is_some(), hash.clone());
         let is_right = password.len() <= PASSWORD_BYTES_MAX
-            && tokio::task::spawn_blocking(move || keys::verify(&password, &hash)).await.unwrap_or(false);
+            && tokio::task::spawn_blocking(move || keys::verify(&password, &tried)).await.unwrap_or(false);
         if is_known && is_right {
             self.slow.lock().right(address);
             tracing::info!(user, %address, "logged in");
-            return Ok(self.sessions.lock().open(name.clone(), now()));
+            return Ok(self.sessions.lock().open(config, name, hash, now()));
         }
         self.slow.lock().wrong(address, now());
         tracing::warn!(user = %user.chars().take(64).collect::<String>(), %address, "login refused");
@@ -185,6 +166,18 @@ impl Auth {
             self.sessions.lock().close(id);
         }
     }
+}
+
+fn token(config: &HttpConfig, text: &str) -> Option<Login> {
+    let hash = keys::sha256(text.as_bytes());
+    // All are compared, each in constant time.
+    let mut found = None;
+    for token in &config.tokens {
+        if keys::is_same(&token.hash, &hash) {
+            found = Some(Login::Token { name: token.name.clone(), read_only: token.read_only });
+        }
+    }
+    found
 }
 
 /// The session's id in a Cookie header (RFC 6265 section 4.2.1).

@@ -40,7 +40,9 @@ async fn login(
     Form(Fields { user, password, next }): Form<Fields>,
 ) -> Response {
     let user = if user.is_empty() { "operator" } else { &user };
-    let opened = http.auth.login(caller.address.ip(), user, password, &|| http.core.clock.now()).await;
+    let settings = http.core.settings();
+    let now = || http.core.clock.now();
+    let opened = http.auth.login(&settings.config.http, caller.address.ip(), user, password, &now).await;
     let opened = match opened {
         Ok(opened) => opened,
         Err(LoginError::Wrong) => return Redirect::to("/login?failed=wrong").into_response(),

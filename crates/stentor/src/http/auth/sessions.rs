@@ -6,6 +6,7 @@ use hashbrown::HashMap;
 use stentor_queue::ids::Ms;
 
 use super::keys::{hex, random, random_text, sha256};
+use crate::config::HttpConfig;
 
 /// People logged in at a time; one more ends the oldest session.
 pub const SESSIONS_MAX: usize = 100;
@@ -17,6 +18,15 @@ pub struct Session {
     /// What forms must hold.
     pub csrf: Arc<str>,
     opened: Ms,
+    /// What the password's hash was: with another, or without the user, the session has ended.
+    password: Arc<str>,
+}
+
+impl Session {
+    fn holds(&self, config: &HttpConfig, now: Ms) -> bool {
+        let is_user = config.users.iter().any(|(name, hash)| **name == *self.user && **hash == *self.password);
+        is_user && now.saturating_sub(self.opened) < config.session_ms
+    }
 }
 
 /// A session just opened: what the browser is to keep.
@@ -28,33 +38,30 @@ pub struct Opened {
     pub lifetime_ms: u64,
 }
 
+#[derive(Default)]
 pub(super) struct Sessions {
     /// By the hash of the id: whoever reads our memory's dump cannot use it.
     all: HashMap<[u8; 32], Session>,
-    lifetime_ms: u64,
 }
 
 impl Sessions {
-    pub fn new(lifetime_ms: u64) -> Sessions {
-        Sessions { all: HashMap::new(), lifetime_ms }
-    }
-
-    pub fn open(&mut self, user: Arc<str>, now: Ms) -> Opened {
-        self.all.retain(|_, session| now.saturating_sub(session.opened) < self.lifetime_ms);
+    /// For a user and the hash that the password has been checked against.
+    pub fn open(&mut self, config: &HttpConfig, user: &str, password: &str, now: Ms) -> Opened {
+        self.all.retain(|_, session| session.holds(config, now));
         if self.all.len() >= SESSIONS_MAX
             && let Some(oldest) = self.all.iter().min_by_key(|(_, session)| session.opened).map(|(id, _)| *id)
         {
             self.all.remove(&oldest);
         }
-        let session = Session { user, csrf: hex(&random::<16>()).into(), opened: now };
+        let csrf = hex(&random::<16>()).into();
+        let session = Session { user: user.into(), csrf, opened: now, password: password.into() };
         let id = random_text();
         self.all.insert(sha256(id.as_bytes()), session.clone());
-        Opened { id, session, lifetime_ms: self.lifetime_ms }
+        Opened { id, session, lifetime_ms: config.session_ms }
     }
 
-    pub fn get(&self, id: &str, now: Ms) -> Option<Session> {
-        let session = self.all.get(&sha256(id.as_bytes()))?;
-        (now.saturating_sub(session.opened) < self.lifetime_ms).then(|| session.clone())
+    pub fn get(&self, config: &HttpConfig, id: &str, now: Ms) -> Option<Session> {
+        self.all.get(&sha256(id.as_bytes())).filter(|session| session.holds(config, now)).cloned()
     }
 
     pub fn close(&mut self, id: &str) {

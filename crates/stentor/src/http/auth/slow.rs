@@ -1,8 +1,9 @@
 //! How long who guesses has to wait.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 
 use hashbrown::HashMap;
+use stentor_policy::counted_as;
 use stentor_queue::ids::Ms;
 
 /// Wrong passwords of an address before it waits.
@@ -25,14 +26,14 @@ pub(super) struct Slow {
 impl Slow {
     /// How long an address still waits, if it does.
     pub fn wait_ms(&self, address: IpAddr, now: Ms) -> Option<u64> {
-        let (count, last) = *self.wrong.get(&network(address))?;
+        let (count, last) = *self.wrong.get(&counted_as(address))?;
         let doublings = count.checked_sub(FREE)?;
         let wait = WAIT_MS_MIN.saturating_mul(1 << doublings.min(16)).min(WAIT_MS_MAX);
         (last + wait).checked_sub(now).filter(|left| *left > 0)
     }
 
     pub fn wrong(&mut self, address: IpAddr, now: Ms) {
-        let address = network(address);
+        let address = counted_as(address);
         if !self.wrong.contains_key(&address) && self.wrong.len() >= ADDRESSES_MAX {
             self.wrong.retain(|_, (_, last)| now.saturating_sub(*last) < FORGOTTEN_MS);
             if self.wrong.len() >= ADDRESSES_MAX
@@ -47,15 +48,7 @@ impl Slow {
     }
 
     pub fn right(&mut self, address: IpAddr) {
-        self.wrong.remove(&network(address));
-    }
-}
-
-/// Whoever has one IPv6 address has its /64.
-fn network(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits() >> 64 << 64).into(),
-        IpAddr::V4(v4) => v4.into(),
+        self.wrong.remove(&counted_as(address));
     }
 }
 

@@ -2,27 +2,27 @@ use super::*;
 
 const ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
-fn auth() -> Auth {
+fn config() -> HttpConfig {
     let token = |name: &str, read_only| Token { name: name.into(), hash: keys::sha256(name.as_bytes()), read_only };
-    Auth::new(&HttpConfig {
+    HttpConfig {
         users: vec![("ann".to_owned(), keys::hash("a long password").unwrap())],
         tokens: vec![token("robot", false), token("reader", true)],
         session_ms: 1_000,
         ..HttpConfig::default()
-    })
+    }
 }
 
 fn headers(pairs: &[(&'static str, String)]) -> HeaderMap {
     pairs.iter().map(|(name, value)| (name.parse::<header::HeaderName>().unwrap(), value.parse().unwrap())).collect()
 }
 
-fn caller(auth: &Auth, pairs: &[(&'static str, String)], now: Ms) -> Caller {
-    auth.caller(&headers(pairs), (ADDRESS, 1).into(), now)
+fn caller(auth: &(Auth, HttpConfig), pairs: &[(&'static str, String)], now: Ms) -> Caller {
+    auth.0.caller(&auth.1, &headers(pairs), (ADDRESS, 1).into(), now)
 }
 
 #[test]
 fn tokens_are_known_by_their_hash() {
-    let auth = auth();
+    let auth = (Auth::default(), config());
     let bearer = |token: &str| caller(&auth, &[("authorization", format!("Bearer {token}"))], 0);
     let peer = bearer("robot").may_change(None).unwrap();
     assert_eq!(peer, Peer::Http { who: "token=robot".into(), address: ADDRESS });
@@ -38,8 +38,8 @@ fn tokens_are_known_by_their_hash() {
 
 #[tokio::test]
 async fn a_session_changes_things_with_its_own_form_until_it_ends() {
-    let auth = auth();
-    let opened = auth.login(ADDRESS, "ann", "a long password".to_owned(), &|| 0).await.unwrap();
+    let auth = (Auth::default(), config());
+    let opened = auth.0.login(&auth.1, ADDRESS, "ann", "a long password".to_owned(), &|| 0).await.unwrap();
     let cookie = || ("cookie", format!("other=1; {COOKIE}={}", opened.id));
     let ann = caller(&auth, &[cookie()], 999);
     assert_eq!((ann.name(), ann.csrf()), (Some("ann"), Some(&*opened.session.csrf)));
@@ -50,30 +50,54 @@ async fn a_session_changes_things_with_its_own_form_until_it_ends() {
     let script = caller(&auth, &[cookie(), (CSRF_HEADER, opened.session.csrf.to_string())], 0);
     assert!(script.may_change(None).is_ok());
     assert_eq!(caller(&auth, &[cookie()], 1_000).login, None, "expired");
-    auth.logout(&headers(&[cookie()]));
+    auth.0.logout(&headers(&[cookie()]));
     assert_eq!(caller(&auth, &[cookie()], 0).login, None);
 }
 
 #[tokio::test(start_paused = true)]
 async fn guessing_is_slowed() {
-    let auth = auth();
+    let auth = (Auth::default(), config());
     for (user, password) in
         [("ann", "wrong"), ("bob", "a long password"), ("ann", ""), ("", ""), ("ann", "A long password")]
     {
-        assert_eq!(auth.login(ADDRESS, user, password.to_owned(), &|| 0).await.unwrap_err(), LoginError::Wrong);
+        assert_eq!(
+            auth.0.login(&auth.1, ADDRESS, user, password.to_owned(), &|| 0).await.unwrap_err(),
+            LoginError::Wrong
+        );
     }
     let right = || "a long password".to_owned();
-    assert_eq!(auth.login(ADDRESS, "ann", right(), &|| 0).await.unwrap_err(), LoginError::Slow(1));
-    assert!(auth.login("192.0.2.1".parse().unwrap(), "ann", right(), &|| 0).await.is_ok(), "others do not wait");
-    assert!(auth.login(ADDRESS, "ann", right(), &|| 1_000).await.is_ok());
+    assert_eq!(auth.0.login(&auth.1, ADDRESS, "ann", right(), &|| 0).await.unwrap_err(), LoginError::Slow(1));
+    assert!(
+        auth.0.login(&auth.1, "192.0.2.1".parse().unwrap(), "ann", right(), &|| 0).await.is_ok(),
+        "others do not wait"
+    );
+    assert!(auth.0.login(&auth.1, ADDRESS, "ann", right(), &|| 1_000).await.is_ok());
 }
 
 #[test]
 fn sessions_are_bounded() {
-    let mut sessions = Sessions::new(1_000_000);
-    let opened: Vec<Opened> = (0..=sessions::SESSIONS_MAX as u64).map(|n| sessions.open("ann".into(), n)).collect();
-    assert!(sessions.get(&opened[0].id, 0).is_none());
-    assert!(opened[1..].iter().all(|o| sessions.get(&o.id, 0).is_some()));
+    let config = HttpConfig { session_ms: 1_000_000, ..config() };
+    let (user, hash) = config.users[0].clone();
+    let mut sessions = Sessions::default();
+    let open = |n| sessions.open(&config, &user, &hash, n);
+    let opened: Vec<Opened> = (0..=sessions::SESSIONS_MAX as u64).map(open).collect();
+    assert!(sessions.get(&config, &opened[0].id, 0).is_none());
+    assert!(opened[1..].iter().all(|o| sessions.get(&config, &o.id, 0).is_some()));
+}
+
+#[tokio::test]
+async fn what_a_reload_takes_away_ends_with_it() {
+    let (mut auth, now) = ((Auth::default(), config()), || 0);
+    let opened = auth.0.login(&auth.1, ADDRESS, "ann", "a long password".to_owned(), &now).await.unwrap();
+    let cookie = || ("cookie", format!("{COOKIE}={}", opened.id));
+    let robot = || ("authorization", "Bearer robot".to_owned());
+    assert!(caller(&auth, &[cookie()], 0).login.is_some() && caller(&auth, &[robot()], 0).login.is_some());
+    auth.1.tokens.remove(0);
+    assert!(caller(&auth, &[robot()], 0).is_wrong);
+    auth.1.users[0].1 = keys::hash("another password").unwrap();
+    assert_eq!(caller(&auth, &[cookie()], 0).login, None);
+    auth.1.users.clear();
+    assert_eq!(caller(&auth, &[cookie()], 0).login, None);
 }
 
 #[test]

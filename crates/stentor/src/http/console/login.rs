@@ -31,7 +31,7 @@ pub async fn page(State(http): State<Http>, Query(asked): Query<Asked>, frame: F
                 },
                 _ => p.said.bad role="alert" { "User or password is wrong." },
             }
-            @if http.auth.has_users() {
+            @if !http.core.settings().config.http.users.is_empty() {
                 form.fields method="post" action="/login" {
                     input type="hidden" name="next" value=(asked.next);
                     div { label for="user" { "User" } input #user name="user" autocomplete="username" spellcheck="false" autocapitalize="none"; }

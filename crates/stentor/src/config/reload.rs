@@ -1,0 +1,221 @@
+//! What a reload changes, key by key: [`RULES`] is the one place that says so, for the reload, the log and the reference.
+//!
+//! Promise: settings in force hold no value that is not in force. What takes a restart keeps its old value in them, so that
+//! whoever reads a setting after a reload (the API reads the history's folder) reads what the server works with.
+//!
+//! Failure: a file with errors changes nothing, nor does one that has errors only together with what has to stay.
+
+use std::path::Path;
+
+use super::checked::{Config, HttpConfig, JournalConfig};
+use super::{Diagnostic, check_beside};
+
+/// When a changed key holds.
+#[derive(Clone, Copy)]
+pub enum Effect {
+    AtOnce,
+    /// For sessions and connections that begin after it; those that are open keep what they began with.
+    NewConnections,
+    /// Gives the new configuration the old value; says whether that is another.
+    Restart(fn(&mut Config, &Config) -> bool),
+}
+
+/// Keys and their effect.
+pub struct Rule {
+    /// Empty: the top of the file.
+    pub section: &'static str,
+    /// Empty: all that no other rule of the section names.
+    pub keys: &'static [&'static str],
+    pub effect: Effect,
+}
+
+const fn rule(section: &'static str, keys: &'static [&'static str], effect: Effect) -> Rule {
+    Rule { section, keys, effect }
+}
+
+macro_rules! restart {
+    ($($field:tt)+) => { Effect::Restart(|new, old| keep(&mut new.$($field)+, &old.$($field)+)) };
+}
+
+/// In the order of the reference.
+pub const RULES: &[Rule] = {
+    use Effect::{AtOnce, NewConnections};
+    &[
+        rule("", &["hostname"], restart!(hostname)),
+        rule("", &["data_dir"], restart!(data_dir)),
+        rule("", &["client_networks"], NewConnections),
+        // The room for large bodies is made for the largest.
+        rule("", &["message_size_bytes_max"], restart!(message_size_bytes_max)),
+        rule("", &["received_max"], NewConnections),
+        rule("listen", &[], NewConnections),
+        rule("listen", &["smtp"], restart!(listen.smtp)),
+        rule("listen", &["body_bytes_max"], restart!(listen.body_bytes_max)),
+        rule("listen", &["streamed_bytes_max"], restart!(listen.streamed_bytes_max)),
+        rule("domains", &[], NewConnections),
+        rule("lists", &[], AtOnce),
+        rule("lists", &["address", "post", "bounces", "list_id", "precedence", "description"], NewConnections),
+        rule("aliases", &[], NewConnections),
+        rule("sources", &[], NewConnections),
+        rule("sites", &[], AtOnce),
+        rule("senders", &[], AtOnce),
+        rule("routes", &[], AtOnce),
+        rule("classes", &[], NewConnections),
+        rule("dns", &[], restart!(dns)),
+        rule("delivery", &[], AtOnce),
+        rule("delivery", &["smtp_port"], restart!(delivery.smtp_port)),
+        rule(
+            "delivery",
+            &[
+                "connect_timeout_s",
+                "greeting_timeout_s",
+                "ehlo_timeout_s",
+                "mail_timeout_s",
+                "rcpt_timeout_s",
+                "data_init_timeout_s",
+                "data_block_timeout_s",
+                "data_done_timeout_s",
+                "eight_bit",
+                "chunking",
+            ],
+            NewConnections,
+        ),
+        rule("retry", &[], AtOnce),
+        rule("journal", &[], Effect::Restart(keep_journal)),
+        rule("journal", &["completion_sync_ms_max"], AtOnce),
+        rule("log", &[], restart!(log)),
+        rule("history", &[], restart!(history)),
+        rule("http", &[], AtOnce),
+        rule("http", &["listen", "connections_max"], Effect::Restart(keep_http)),
+        rule("webhooks", &[], restart!(webhooks)),
+        rule("telemetry", &[], restart!(telemetry)),
+        rule("control", &[], restart!(control)),
+    ]
+};
+
+impl Rule {
+    /// As the log and the reference name it.
+    pub fn name(&self) -> String {
+        let section = if self.section.is_empty() { String::new() } else { format!("[{}]", self.section) };
+        format!("{section} {}", self.keys.join(", ")).trim().to_owned()
+    }
+}
+
+/// Reads a configuration file again beside the one in force. What takes a restart stays as it is in force; what of it the
+/// file has otherwise is named.
+///
+/// # Errors
+/// As [`super::check`].
+pub fn check_again(path: &Path, in_force: &Config) -> Result<(Config, Vec<String>), Vec<Diagnostic>> {
+    let kept = keep_all(&mut check_beside(path, None)?, in_force);
+    let mut config = check_beside(path, Some(in_force))?;
+    keep_all(&mut config, in_force);
+    Ok((config, kept))
+}
+
+fn keep_all(config: &mut Config, in_force: &Config) -> Vec<String> {
+    let changed = RULES.iter().filter(|rule| match rule.effect {
+        Effect::Restart(keep) => keep(config, in_force),
+        Effect::AtOnce | Effect::NewConnections => false,
+    });
+    changed.map(Rule::name).collect()
+}
+
+fn keep<T: PartialEq + Clone>(new: &mut T, old: &T) -> bool {
+    let differs = new != old;
+    if differs {
+        new.clone_from(old);
+    }
+    differs
+}
+
+fn keep_journal(new: &mut Config, old: &Config) -> bool {
+    let completion_sync_ms_max = new.journal.completion_sync_ms_max;
+    keep(&mut new.journal, &JournalConfig { completion_sync_ms_max, ..old.journal.clone() })
+}
+
+fn keep_http(new: &mut Config, old: &Config) -> bool {
+    let (listen, connections_max) = (old.http.listen.clone(), old.http.connections_max);
+    let kept = HttpConfig { listen, connections_max, ..new.http.clone() };
+    keep(&mut new.http, &kept)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::super::check_text;
+    use super::super::tests::known_keys;
+    use super::*;
+
+    /// Each rule's row in the table of docs/configuration.md.
+    fn row(rule: &Rule) -> String {
+        let keys = rule.keys.iter().map(|key| format!("`{key}`")).collect::<Vec<_>>().join(", ");
+        let section = if rule.section.is_empty() { String::new() } else { format!("[{}]", rule.section) };
+        let has_others = RULES.iter().any(|other| other.section == rule.section && !other.keys.is_empty());
+        let others = if rule.keys.is_empty() && has_others { "all others" } else { "" };
+        let name = format!("{section} {keys}{others}").trim().to_owned();
+        let effect = match rule.effect {
+            Effect::AtOnce => "at once",
+            Effect::NewConnections => "new connections",
+            Effect::Restart(_) => "restart",
+        };
+        format!("| {name} | {effect} |")
+    }
+
+    #[test]
+    fn the_reference_has_the_table() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/configuration.md");
+        let text = fs::read_to_string(path).unwrap();
+        let table = text.split("## What a reload changes").nth(1).expect("the section");
+        let rows: Vec<&str> = table.lines().filter(|line| line.starts_with("| ")).skip(1).collect();
+        let right: Vec<String> = RULES.iter().map(row).collect();
+        assert_eq!(rows, right, "the table should be:\n{}", right.join("\n"));
+    }
+
+    #[test]
+    fn every_key_has_one_rule() {
+        for key in known_keys() {
+            let parts: Vec<&str> = key.split('.').collect();
+            let section = if parts.len() == 1 { "" } else { parts[0] };
+            let name = parts[parts.len() - 1];
+            if RULES.iter().any(|rule| rule.section == name && section.is_empty()) {
+                continue; // a section itself
+            }
+            let own = RULES.iter().filter(|rule| rule.section == section && rule.keys.contains(&name)).count();
+            let others = RULES.iter().filter(|rule| rule.section == section && rule.keys.is_empty()).count();
+            assert!(own == 1 || own == 0 && others == 1, "{key}: {own} rules name it, {others} mean it");
+        }
+    }
+
+    #[test]
+    fn what_takes_a_restart_stays_and_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("stentor.toml");
+        let before = "hostname = \"old.example\"\n[journal]\ncompletion_sync_ms_max = 100\n";
+        let in_force = check_text(&path, before).unwrap();
+        let after = "hostname = \"new.example\"\ndata_dir = \"elsewhere\"\nmessage_size_bytes_max = 2048\nreceived_max = 7\n\
+             [listen]\nsmtp = [\"127.0.0.1:9\"]\nbody_bytes_max = 2000000\nstreamed_bytes_max = 2000000\nerrors_max = 3\n\
+             [dns]\nattempts = 9\n[delivery]\nsmtp_port = 2626\nidle_ms = 1\n[routes]\n\"a.example\" = [\"mx.a.example\"]\n\
+             [journal]\naddresses_max = 2000\ncompletion_sync_ms_max = 50\n[log]\nattempts = \"off\"\n\
+             [history]\nkeep_days = 1\n[http]\nlisten = []\nconnections_max = 9\nhost_names = [\"mail.example\"]\n\
+             [webhooks.a]\nurl = \"http://127.0.0.1/\"\nsecret = \"0123456789abcdef\"\n[telemetry]\nsample_one_in = 9\n\
+             [control]\nsocket = \"other.sock\"\n";
+        fs::write(&path, after).unwrap();
+        let (config, kept) = check_again(&path, &in_force).unwrap();
+        let all: Vec<String> =
+            RULES.iter().filter(|rule| matches!(rule.effect, Effect::Restart(_))).map(Rule::name).collect();
+        assert_eq!(kept, all);
+        assert_eq!((&config.hostname, &config.data_dir), (&in_force.hostname, &in_force.data_dir));
+        assert!(config.policy.is_local_domain("old.example") && !config.policy.is_local_domain("new.example"));
+        assert_eq!(config.routes[0].hosts[0].port, 25, "routes without a port follow the port in force");
+        assert_eq!((config.journal.addresses_max, config.http.connections_max), (10_000_000, 256));
+        assert_eq!(
+            (config.listen.smtp.clone(), config.log.clone()),
+            (in_force.listen.smtp.clone(), in_force.log.clone())
+        );
+        assert_eq!((config.journal.completion_sync_ms_max, config.http.host_names.len()), (50, 1));
+        assert_eq!((config.received_max, config.listen.errors_max, config.delivery.idle_ms), (7, 3, 1));
+        fs::write(&path, before).unwrap();
+        assert_eq!(check_again(&path, &in_force).unwrap().1, Vec::<String>::new());
+    }
+}

@@ -1,0 +1,146 @@
+//! What deliveries have found out and soon need again: hosts that refuse extensions that they offer, contents with NULs.
+//!
+//! A host that offers an extension and refuses it costs each message an extra try, so the extension is not used there for
+//! [`KEPT_MS`]. One that drops the connection in its first transaction [`LOSSES_MAX`] times in a row, with nothing done in
+//! between, may be behind a middlebox that takes neither pipelined commands nor BDAT: then it gets neither.
+//!
+//! A bounded cache, lost at a restart; when it is full, new entries are dropped.
+
+use std::net::SocketAddr;
+
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+use stentor_mail::client::Extensions;
+use stentor_queue::ids::{ContentId, Ms};
+
+/// How long what a host refused is not used with it.
+const KEPT_MS: Ms = 12 * 3_600_000;
+const HOSTS_MAX: usize = 4_096;
+const CONTENTS_MAX: usize = 1_024;
+/// First transactions lost in a row.
+const LOSSES_MAX: u8 = 2;
+
+#[derive(Clone, Copy, Default)]
+struct Host {
+    refused: Extensions,
+    losses: u8,
+    until: Ms,
+}
+
+#[derive(Default)]
+pub struct Known {
+    hosts: Mutex<HashMap<SocketAddr, Host, foldhash::fast::RandomState>>,
+    contents: Mutex<HashMap<ContentId, bool, foldhash::fast::FixedState>>,
+}
+
+impl Known {
+    /// The extensions that this host offers and that are not used with it.
+    pub fn withheld(&self, host: SocketAddr, now: Ms) -> Extensions {
+        let known = self.hosts.lock().get(&host).copied().filter(|known| now < known.until).unwrap_or_default();
+        if known.losses >= LOSSES_MAX {
+            known.refused.and(Extensions::PIPELINING).and(Extensions::CHUNKING)
+        } else {
+            known.refused
+        }
+    }
+
+    /// The host offered these, refused them, and took the mail without.
+    pub fn refused(&self, host: SocketAddr, extensions: Extensions, now: Ms) {
+        self.change(host, now, |known| known.refused = known.refused.and(extensions));
+    }
+
+    /// The first transaction of a connection was lost. Whether PIPELINING and CHUNKING are withheld from now on.
+    pub fn lost(&self, host: SocketAddr, now: Ms) -> bool {
+        let mut losses = 0;
+        self.change(host, now, |known| {
+            known.losses = known.losses.saturating_add(1);
+            losses = known.losses;
+        });
+        losses == LOSSES_MAX
+    }
+
+    /// A transaction has been answered: the losses before it were not in a row.
+    pub fn answered(&self, host: SocketAddr) {
+        if let Some(known) = self.hosts.lock().get_mut(&host)
+            && known.losses < LOSSES_MAX
+        {
+            known.losses = 0;
+        }
+    }
+
+    fn change(&self, host: SocketAddr, now: Ms, change: impl FnOnce(&mut Host)) {
+        let mut hosts = self.hosts.lock();
+        if hosts.len() >= HOSTS_MAX && !hosts.contains_key(&host) {
+            hosts.retain(|_, known| now < known.until);
+            if hosts.len() >= HOSTS_MAX {
+                return;
+            }
+        }
+        let known = hosts.entry(host).or_default();
+        if known.until <= now {
+            *known = Host::default();
+        }
+        known.until = now + KEPT_MS;
+        change(known);
+    }
+
+    /// Whether a content is known to hold a NUL, or to hold none.
+    pub fn holds_nul(&self, content: ContentId) -> Option<bool> {
+        self.contents.lock().get(&content).copied()
+    }
+
+    pub fn note_nul(&self, content: ContentId, holds: bool) {
+        let mut contents = self.contents.lock();
+        if contents.len() >= CONTENTS_MAX {
+            contents.clear();
+        }
+        contents.insert(content, holds);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host(n: u16) -> SocketAddr {
+        SocketAddr::from(([192, 0, 2, 1], n))
+    }
+
+    #[test]
+    fn what_was_refused_is_withheld_for_a_time() {
+        let known = Known::default();
+        known.refused(host(1), Extensions::CHUNKING, 5);
+        known.refused(host(1), Extensions::SIZE, 10);
+        assert_eq!(known.withheld(host(1), 10), Extensions::CHUNKING.and(Extensions::SIZE));
+        assert_eq!(known.withheld(host(2), 10), Extensions::NONE);
+        assert_eq!(known.withheld(host(1), 10 + KEPT_MS), Extensions::NONE);
+        known.refused(host(1), Extensions::DSN, 10 + KEPT_MS);
+        assert_eq!(known.withheld(host(1), 10 + KEPT_MS), Extensions::DSN, "the old is forgotten");
+    }
+
+    #[test]
+    fn losses_in_a_row_are_a_rule() {
+        let known = Known::default();
+        assert!(!known.lost(host(1), 0));
+        known.answered(host(1));
+        assert!(!known.lost(host(1), 0));
+        assert_eq!(known.withheld(host(1), 0), Extensions::NONE);
+        assert!(known.lost(host(1), 0) && !known.lost(host(1), 0));
+        known.answered(host(1));
+        assert_eq!(known.withheld(host(1), 0), Extensions::PIPELINING.and(Extensions::CHUNKING));
+    }
+
+    #[test]
+    fn memory_is_bounded() {
+        let known = Known::default();
+        for n in 0..10_000 {
+            known.refused(host(n), Extensions::SIZE, 1);
+            known.note_nul(ContentId(u64::from(n)), false);
+        }
+        let hosts = known.hosts.lock().len();
+        assert_eq!((hosts, known.withheld(host(9_999), 1)), (HOSTS_MAX, Extensions::NONE));
+        assert!(known.contents.lock().len() <= CONTENTS_MAX);
+        known.refused(host(9_999), Extensions::SIZE, 1 + KEPT_MS);
+        assert_eq!(known.hosts.lock().len(), 1);
+    }
+}

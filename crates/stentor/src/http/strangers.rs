@@ -1,0 +1,109 @@
+//! Connections without a login: all of them, until a request is authenticated.
+//!
+//! Promise: they have at most half of the connections. One more closes the one that has been open longest without an
+//! admitted request, or, where each had one, the oldest. So there is always room for users who can log in, and idle
+//! connections keep nobody out.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+/// Those of one server.
+pub struct Strangers {
+    max: usize,
+    next: AtomicU64,
+    all: Mutex<All>,
+}
+
+#[derive(Default)]
+struct All {
+    /// By age: nothing was let in yet; and something was, which needed no login.
+    waiting: BTreeMap<u64, Arc<Notify>>,
+    admitted: BTreeMap<u64, Arc<Notify>>,
+}
+
+/// One connection's place, which its end gives back.
+pub struct Standing {
+    number: u64,
+    of: Arc<Strangers>,
+    over: Arc<Notify>,
+}
+
+impl Strangers {
+    pub fn new(connections_max: usize) -> Arc<Strangers> {
+        let max = (connections_max / 2).max(1);
+        Arc::new(Strangers { max, next: AtomicU64::new(0), all: Mutex::default() })
+    }
+
+    /// A connection begins.
+    pub fn begin(self: &Arc<Self>) -> Arc<Standing> {
+        let (number, over) = (self.next.fetch_add(1, Ordering::Relaxed), Arc::new(Notify::new()));
+        let mut all = self.all.lock();
+        if all.waiting.len() + all.admitted.len() >= self.max {
+            let oldest = all.waiting.pop_first().or_else(|| all.admitted.pop_first());
+            if let Some((_, over)) = oldest {
+                over.notify_one();
+            }
+        }
+        all.waiting.insert(number, over.clone());
+        Arc::new(Standing { number, of: self.clone(), over })
+    }
+}
+
+impl Standing {
+    /// A request was let in, with a login or without.
+    pub fn admitted(&self, is_known: bool) {
+        let mut all = self.of.all.lock();
+        let Some(over) = all.waiting.remove(&self.number).or_else(|| all.admitted.remove(&self.number)) else { return };
+        if !is_known {
+            all.admitted.insert(self.number, over);
+        }
+    }
+
+    /// Another has taken its place.
+    pub async fn over(&self) {
+        self.over.notified().await;
+    }
+}
+
+impl Drop for Standing {
+    fn drop(&mut self) {
+        self.admitted(true);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn one_more_takes_the_place_of_who_only_holds_on() {
+        let strangers = Strangers::new(6);
+        let (reader, silent, person) = (strangers.begin(), strangers.begin(), strangers.begin());
+        reader.admitted(false);
+        person.admitted(true);
+        let others = [strangers.begin(), strangers.begin()];
+        silent.over().await;
+        drop(others);
+        assert_eq!(strangers.all.lock().waiting.len(), 0);
+        let _more = [strangers.begin(), strangers.begin()];
+        reader.admitted(false);
+        assert_eq!(strangers.all.lock().admitted.len(), 1, "it was not the reader's place that was taken");
+        let all = strangers.all.lock();
+        assert_eq!(all.waiting.len() + all.admitted.len(), 3);
+    }
+
+    #[tokio::test]
+    async fn where_all_are_served_the_oldest_goes() {
+        let strangers = Strangers::new(4);
+        let readers = [strangers.begin(), strangers.begin()];
+        for reader in &readers {
+            reader.admitted(false);
+        }
+        let _new = strangers.begin();
+        readers[0].over().await;
+    }
+}
