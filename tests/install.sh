@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Installs what the integration tests run beside Stentor: swaks, smtp-source (Postfix), strace, tmux, Python, file systems of three
 # kinds (with xfs_io, which cuts their power) and eatmydata, which takes the syncs away; Chromium and node for the console,
-# and from npm what drives them (playwright-core, axe-core), as tests/browser/package-lock.json says; with the word `bench`
-# also what the benchmarks need.
+# and from npm what drives them (playwright-core, axe-core), as tests/browser/package-lock.json says; perf, fio and pflogsumm,
+# which the benchmarks need, so that their smoke run does too. Mounts tracefs, without which nothing can be traced.
 # Does nothing when all is there. Needs root or sudo, on Debian.
 set -euo pipefail
 
@@ -22,28 +22,41 @@ command -v eatmydata >/dev/null || packages+=(eatmydata)
 command -v chromium >/dev/null || packages+=(chromium)
 command -v node >/dev/null || packages+=(nodejs)
 command -v npm >/dev/null || packages+=(npm)
-if [ "${1:-}" = bench ]; then
-    # Counts system calls without slowing those who make them.
-    command -v perf >/dev/null || packages+=(linux-perf)
-    command -v pflogsumm >/dev/null || packages+=(pflogsumm)
-    # What the measuring kit is held against.
-    command -v fio >/dev/null || packages+=(fio)
-fi
+# Benchmarks without these say that they were skipped. perf counts system calls without slowing those who make them; the measuring
+# kit is held against fio.
+wished=()
+command -v perf >/dev/null || wished+=(linux-perf)
+command -v pflogsumm >/dev/null || wished+=(pflogsumm)
+command -v fio >/dev/null || wished+=(fio)
 # Real MTAs that write logs: these conflict with each other, so that they are unpacked and not installed.
 foreign="${STENTOR_FOREIGN_ROOT:-/var/cache/stentor-tests/foreign}"
 [ -e "$foreign/complete" ] && has_foreign=yes || has_foreign=no
 
 root=()
-if [ "$(id -u)" -ne 0 ] && [ "${#packages[@]}" -gt 0 ]; then
-    command -v sudo >/dev/null || { echo "tests/install.sh: run as root, to install ${packages[*]}" >&2; exit 1; }
-    root=(sudo)
+if [ "$(id -u)" -ne 0 ]; then
+    if command -v sudo >/dev/null; then
+        root=(sudo)
+    elif [ "${#packages[@]}" -gt 0 ]; then
+        echo "tests/install.sh: run as root, to install ${packages[*]}" >&2
+        exit 1
+    fi
 fi
-if [ "${#packages[@]}" -gt 0 ]; then
+if [ "${#packages[@]}" -gt 0 ] || [ "${#wished[@]}" -gt 0 ]; then
     # Postfix is not to be set up nor to be asked about; an MTA that is there already stays.
+    install=("${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends)
     "${root[@]}" apt-get update -q
-    "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${packages[@]}"
+    [ "${#packages[@]}" -eq 0 ] || "${install[@]}" "${packages[@]}"
+    for package in "${wished[@]}"; do
+        "${install[@]}" "$package" || echo "tests/install.sh: $package cannot be installed" >&2
+    done
 elif [ "$has_foreign" = no ] && [ "$(id -u)" -eq 0 ]; then
     apt-get update -q
+fi
+
+# Most machines mount it when somebody first traces; tests that look for it beforehand would depend on their order.
+if [ -d /sys/kernel/tracing ] && [ ! -d /sys/kernel/tracing/instances ]; then
+    "${root[@]}" mount -t tracefs tracefs /sys/kernel/tracing ||
+        echo "tests/install.sh: tracefs cannot be mounted: what traces is skipped" >&2
 fi
 
 # Without what follows its tests say that they were skipped; the others run.

@@ -23,6 +23,7 @@ mod binary;
 mod builder;
 mod cgroup;
 mod client;
+pub mod hostile;
 mod http;
 mod lab;
 mod load;

@@ -5,9 +5,11 @@
 //! compute beforehand who must get a copy ([`Behaviour::recipient_fate`]).
 //!
 //! Faults hang on the stage of the session at which they strike (`at_greeting` ... `at_dot`); each is one [`Action`].
+//! What these cannot say a `script` can ([`crate::script`]): its rules come before them.
 //! Time windows are kept beside the behaviours (see [`crate::scenario`]): inside one, the window's table is laid over the
 //! site's.
 
+use crate::script::Rule;
 use serde::Deserialize;
 use std::time::Duration;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -150,6 +152,10 @@ pub struct Behaviour {
     pub no_smtputf8: bool,
     pub no_dsn: bool,
     pub no_size: bool,
+    /// Speaks LMTP (RFC 2033): LHLO, and a reply for each recipient after the data.
+    pub lmtp: bool,
+    /// What a hostile host does, whatever the keys above say.
+    pub script: Vec<Rule>,
 }
 
 impl Default for Behaviour {
@@ -196,6 +202,8 @@ impl Default for Behaviour {
             no_smtputf8: false,
             no_dsn: false,
             no_size: false,
+            lmtp: false,
+            script: Vec::new(),
         }
     }
 }

@@ -106,9 +106,10 @@ fn hosts(scenario: &Arc<Scenario>) -> Vec<Host> {
     let mut hosts = Vec::new();
     for (no, site) in scenario.sites().iter().enumerate() {
         let state = Arc::new(SiteState::new(no as u32, site.seed, Some(Arc::clone(scenario))));
-        for host in &site.hosts {
+        for (host_no, host) in site.hosts.iter().enumerate() {
             hosts.push(Host {
                 name: host.name.clone(),
+                no: host_no as u32,
                 address: SocketAddr::from((host.address, 0)),
                 schedule: Schedule { base: Arc::clone(&host.behaviour), windows: host.windows.clone() },
                 site: Arc::clone(&state),

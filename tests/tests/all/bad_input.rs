@@ -152,7 +152,7 @@ fn bdat_in_every_wrong_way() {
     // Bare line ends and a chunk cut in mid-line.
     let mut client = begun();
     client.raw(b"BDAT 5 LAST\r\na\nb\r\n");
-    client.reply().expect(550);
+    client.reply().expect_text("554 5.6.0");
     drop(client);
     only(&lab, &server, 1);
 }

@@ -129,7 +129,7 @@ fn what_a_host_cannot_take_is_told_from_what_is_under_way() {
         .map(|c| String::from_utf8_lossy(c.body.as_ref().expect("bodies are kept")).into_owned())
         .collect();
     for who in &utf8 {
-        assert!(reports.iter().any(|text| text.contains(&format!("; {who}\r\n"))), "{who} is not told of");
+        assert!(reports.iter().any(|text| text.contains(&format!("<{who}>\r\n"))), "{who} is not told of");
     }
     assert!(reports.iter().all(|text| !text.contains("; ann@plain.example")), "{reports:?}");
 }

@@ -226,3 +226,26 @@ fn address_literals_are_reached_without_the_dns() {
     lab.wait("a copy", |recorder| recorder.copies_of("literal@test") == 1);
     assert_eq!(lab.stats().dns.mx, 0);
 }
+
+/// A name server that answers for one of 251 domains: the mail to it does not wait for what the others' look-ups come to.
+#[test]
+fn silent_name_servers_hold_up_nobody() {
+    const SILENT: usize = 250;
+    let sites: String =
+        (0..SILENT).map(|n| format!("[[site]]\nname = 'd{n}.silent.example'\ndns = 'timeout'\n")).collect();
+    let lab = TestLab::start(&format!("{SENDER_SITE}[[site]]\nname = 'good.example'\n{sites}"));
+    let server = builder(&lab)
+        .set("dns.timeout_ms", "60000")
+        .set("dns.attempts", "1")
+        .set("delivery.resolves_max", "100")
+        .start();
+    let silent: Vec<String> = (0..SILENT).map(|n| format!("ann@d{n}.silent.example")).collect();
+    let silent: Vec<&str> = silent.iter().map(String::as_str).collect();
+    post(&server, &lab, &silent, "silent@test");
+    post(&server, &lab, &["bob@good.example"], "good@test");
+    lab.wait_clean("good@test", &["bob@good.example"]);
+    // None of them had ended, by an answer or a time-out.
+    assert_eq!(fates(&server).pending, SILENT as u64);
+    let tried = server.log().matching(&["silent.example", "stat=Deferred"]);
+    assert!(tried.is_empty(), "{tried:?}");
+}

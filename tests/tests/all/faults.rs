@@ -4,7 +4,7 @@ use std::net::TcpStream;
 
 use stentor_tests::{TestLab, message};
 
-use crate::kit::{SENDER, builder, fates, post};
+use crate::kit::{SENDER, builder, fates, post, wait_fates};
 
 #[test]
 fn hostile_hosts_take_nothing_from_the_others() {
@@ -50,8 +50,14 @@ fn hostile_hosts_take_nothing_from_the_others() {
     for (name, _) in faults {
         server.wait_log(&[&format!("relay=mx1.{name}.example"), "stat=Deferred"]);
     }
-    let now = fates(&server);
-    assert_eq!((now.pending, now.bounced), (faults.len() as u64, 0), "{now:?}");
+    // But for two: who is lost twice within a chunk gets the message by DATA, where so small a one comes as a whole.
+    let by_data = ["drop-body", "reset-body"];
+    for name in by_data {
+        server.wait_log(&[&format!("relay=mx1.{name}.example"), "stat=Sent"]);
+    }
+    let pending = (faults.len() - by_data.len()) as u64;
+    wait_fates(&server, "who fails waits", |now| now.pending == pending);
+    assert_eq!(fates(&server).bounced, 0);
     // While all that goes on, the next message gets through as well.
     post(&server, &lab, &good, "second@test");
     lab.wait_clean("second@test", &good);

@@ -145,3 +145,78 @@ fn connections_over_the_limit_wait_and_that_is_said() {
         second.join().expect("it is answered in the end");
     });
 }
+
+#[test]
+fn a_reload_takes_logins_away_and_what_needs_a_restart_stays() {
+    let (old, new) = (hash(PASSWORD), hash("another password"));
+    let (robot, table) = token(&["robot"]);
+    let server = bare()
+        .set("http.listen", "[\"127.0.0.1:0\"]")
+        .set("http.reading", "\"login\"")
+        .set("http.password_hash", &format!("{old:?}"))
+        .set("http.tokens", &table)
+        .start();
+    let form = format!("password={}", PASSWORD.replace(' ', "+"));
+    let login = server.http("POST", "/login").body("application/x-www-form-urlencoded", form.as_bytes());
+    let cookie = login.send().expect(303).header("set-cookie").expect("a session").to_owned();
+    let cookie = cookie.split(';').next().expect("a cookie").to_owned();
+    let by_cookie = || server.http("GET", "/api/v1/status").header("Cookie", &cookie).send();
+    let by_token = || server.http("GET", "/api/v1/status").token(&robot).send();
+    by_cookie().expect(200);
+    by_token().expect(200);
+    // A name that is known before and one that is new: names of the host follow at once, the host name does not.
+    let of_host = |name: &str| server.http("GET", "/api/v1/status").token(&robot).header("Host", name).send();
+    of_host("mx.test").expect(200);
+    of_host("mail.example").expect(421);
+    server.edit_config(|text| {
+        let text =
+            text.replace("mx.test", "renamed.test").replace("[http]\n", "[http]\nhost_names = [\"mail.example\"]\n");
+        format!(
+            "data_dir = \"elsewhere\"\n{}",
+            text.lines().filter(|line| !line.starts_with("data_dir")).collect::<Vec<_>>().join("\n")
+        )
+    });
+    let reload = || server.http("POST", "/api/v1/reload").token(&robot).send().expect(200);
+    reload();
+    server.wait_log(&["hostname changed", "restart"]);
+    server.wait_log(&["data_dir changed", "restart"]);
+    stentor_tests::wait_until("the reload is through", || of_host("mail.example").status == 200);
+    of_host("mx.test").expect(200);
+    of_host("renamed.test").expect(421);
+    assert_eq!(by_token().expect(200).json()["hostname"], "mx.test");
+    by_cookie().expect(200);
+    // Another password ends the sessions of the old one; a token that is gone is unknown.
+    server.edit_config(|text| {
+        let text = text.replace(&old, &new);
+        text.lines().filter(|line| !line.starts_with("tokens")).collect::<Vec<_>>().join("\n")
+    });
+    reload();
+    stentor_tests::wait_until("the session has ended", || by_cookie().status == 401);
+    by_token().expect(401);
+}
+
+#[test]
+fn who_only_holds_on_keeps_nobody_out() {
+    let (server, token) =
+        with_token(bare().set("http.connections_max", "8").set("http.password_hash", &format!("{:?}", hash(PASSWORD))));
+    // A form that never comes, by more clients than there are connections, and as many who say nothing.
+    let mut slow: Vec<std::net::TcpStream> = Vec::new();
+    for number in 0..24 {
+        let mut stream = std::net::TcpStream::connect(server.http_address()).expect("the server listens");
+        if number % 2 == 0 {
+            let head = "POST /login HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-www-form-urlencoded\r\n\
+                        Content-Length: 100\r\n\r\np";
+            // It may have been ended for a later one.
+            let _ = stream.write_all(head.as_bytes());
+        }
+        slow.push(stream);
+    }
+    server.http("POST", "/api/v1/flush").token(&token).send().expect(200);
+    drop(slow);
+    // And by itself it ends with an answer.
+    let head = b"POST /login HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 100\r\n\r\np";
+    stentor_tests::exchange(server.http_address(), head).expect(408);
+    // Without a login nobody's body is waited for: the answer is there though nothing of it has come.
+    let head = b"POST /api/v1/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n";
+    stentor_tests::exchange(server.http_address(), head).expect(401);
+}

@@ -38,10 +38,12 @@ impl Report {
         Report { text, header, message, recipients, original }
     }
 
-    /// The fields about one recipient, given up or not.
+    /// The fields about one recipient, given up or not. Octets over 127 are there as RFC 6533 section 3 has them.
     #[track_caller]
     pub fn about(&self, address: &str) -> &Fields {
-        let is_wanted = |group: &&Fields| group["final-recipient"].ends_with(&format!("; {address}"));
+        let escaped = |c: char| if c.is_ascii() { c.to_string() } else { format!("\\x{{{:X}}}", u32::from(c)) };
+        let ending = format!("; {}", address.chars().map(escaped).collect::<String>());
+        let is_wanted = |group: &&Fields| group["final-recipient"].ends_with(&ending);
         self.recipients.iter().find(is_wanted).unwrap_or_else(|| panic!("{address} is not in {}", self.text))
     }
 

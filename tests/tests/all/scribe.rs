@@ -94,7 +94,8 @@ fn serve(stream: TcpStream, lines: &Mutex<Vec<String>>, script: &Script) -> std:
         let reply = told.map_or_else(
             || match verb {
                 "EHLO" | "LHLO" => {
-                    script.offers.iter().map(|o| format!("250-{o}\r\n")).collect::<String>() + "250 scribe"
+                    let offers = script.offers.iter().map(|o| format!("250-{o}\r\n")).collect::<String>();
+                    format!("250-scribe\r\n{offers}250 HELP")
                 }
                 "DATA" => "354 go on".to_owned(),
                 "QUIT" => "221 bye".to_owned(),

@@ -27,6 +27,8 @@ use tokio::sync::Notify;
 
 /// Damaged copies kept in full.
 const DAMAGED_KEPT_MAX: usize = 16;
+/// Connections kept; all are counted.
+const ARRIVALS_KEPT_MAX: usize = 1 << 20;
 /// Violations kept with their text; all are counted.
 const VIOLATIONS_KEPT_MAX: usize = 256;
 
@@ -76,6 +78,17 @@ pub struct Damaged {
     pub len: u64,
     /// The copy, up to 64 KiB of it.
     pub bytes: Vec<u8>,
+}
+
+/// A connection to one of a scenario's hosts ([`Mode::Full`] and up).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Arrival {
+    /// As in [`Copy::connection`].
+    pub connection: u64,
+    /// The site's number in the scenario, and the host's in the site.
+    pub site: u32,
+    pub host: u32,
+    pub at_us: u64,
 }
 
 /// A client's breach of the protocol.
@@ -186,6 +199,7 @@ pub struct Recorder {
     originals: RwLock<HashMap<String, Vec<Arc<Original>>>>,
     book: Mutex<Book>,
     violations: Mutex<Vec<Violation>>,
+    arrivals: Mutex<Vec<Arrival>>,
     changed: Notify,
 }
 
@@ -202,6 +216,7 @@ impl Recorder {
             originals: RwLock::default(),
             book: Mutex::default(),
             violations: Mutex::default(),
+            arrivals: Mutex::default(),
             changed: Notify::new(),
         }
     }
@@ -362,6 +377,20 @@ impl Recorder {
         }
         drop(kept);
         self.changed.notify_waiters();
+    }
+
+    pub(crate) fn arrived(&self, connection: u64, site: u32, host: u32) {
+        if self.mode >= Mode::Full {
+            let mut kept = self.arrivals.lock();
+            if kept.len() < ARRIVALS_KEPT_MAX {
+                kept.push(Arrival { connection, site, host, at_us: self.now_us() });
+            }
+        }
+    }
+
+    /// Connections to the hosts of a scenario so far ([`Mode::Full`] and up), in the order in which they came.
+    pub fn arrivals(&self) -> Vec<Arrival> {
+        self.arrivals.lock().clone()
     }
 
     /// Something else happened that a waiting test may want to see.

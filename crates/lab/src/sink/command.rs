@@ -7,10 +7,15 @@ pub type Breach = &'static str;
 pub enum Command<'a> {
     Helo,
     Ehlo,
+    /// LMTP's (RFC 2033 4.1).
+    Lhlo,
     Mail(Mail<'a>),
     Rcpt(Rcpt<'a>),
     Data,
-    Bdat { bytes: u64, last: bool },
+    Bdat {
+        bytes: u64,
+        last: bool,
+    },
     Rset,
     Noop,
     Quit,
@@ -57,11 +62,17 @@ pub fn parse(line: &[u8]) -> Result<Command<'_>, Breach> {
         bare(Command::Quit)
     } else if is("NOOP") {
         Ok(Command::Noop)
-    } else if is("EHLO") || is("HELO") {
+    } else if is("EHLO") || is("HELO") || is("LHLO") {
         if rest.is_empty() || rest.contains(' ') {
             return Err("EHLO without exactly one argument");
         }
-        Ok(if is("EHLO") { Command::Ehlo } else { Command::Helo })
+        Ok(if is("EHLO") {
+            Command::Ehlo
+        } else if is("HELO") {
+            Command::Helo
+        } else {
+            Command::Lhlo
+        })
     } else {
         Ok(Command::Other)
     }

@@ -55,6 +55,11 @@ impl<'a> Connection<'a> {
                 // Sinks of this kind have no store, so that this cannot be; the client would get no answer.
                 Turn::Store | Turn::Close => return Ok(()),
                 Turn::Reset => return socket2::SockRef::from(&self.stream).set_linger(Some(Duration::ZERO)),
+                Turn::HalfClose => {
+                    self.stream.shutdown().await?;
+                    while self.read().await? > 0 {}
+                    return Ok(());
+                }
                 Turn::Linger => {
                     self.stream.shutdown().await?;
                     let drain = async { while self.read().await.is_ok_and(|count| count > 0) {} };

@@ -12,6 +12,12 @@ use std::io;
 
 const ENDLESS_PAUSE_US: u64 = 10_000;
 const ENDLESS_LINES: usize = 32;
+/// A flood comes in pieces of this size, one in so many microseconds at most, so that a reader that keeps up does not take the
+/// thread from the others.
+const FLOOD_BYTES: usize = 64 << 10;
+const FLOOD_PAUSE_US: u64 = 1000;
+/// Length of the line that floods.
+const FLOOD_LINE_BYTES: usize = 10_000_000;
 
 /// What the owner must do before it asks again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +37,8 @@ pub(super) enum Turn {
     /// Over: close for writing, throw input away until the client closes or its time is up. A plain close would have the
     /// kernel answer pipelined input with RST, and our last reply be lost.
     Linger,
+    /// Over: close for writing, throw input away until the client closes, however long that takes.
+    HalfClose,
     /// Over: close with RST.
     Reset,
 }
@@ -39,6 +47,8 @@ struct Batch {
     due_us: u64,
     bytes: Vec<u8>,
     effect: Option<Effect>,
+    /// Octets of a flood that are out.
+    flooded: usize,
 }
 
 pub(super) struct Line {
@@ -86,7 +96,7 @@ impl Line {
     /// Writes what is due. `write` takes what it can, as a socket does; its other errors mean that the client is gone.
     pub fn turn(&mut self, now_us: u64, mut write: impl FnMut(&[u8]) -> io::Result<usize>) -> io::Result<Turn> {
         let behaviour = self.session.behaviour();
-        let trickle_us = u64::from(behaviour.trickle_ms) * 1000;
+        let trickle_us = self.session.trickle_us();
         let rtt_us = u64::from(behaviour.rtt_ms) * 1000;
         let says_nothing = self.session.out.is_empty() && self.session.effect.is_none();
         // Kept for the reply, where that comes later than its command, as from a store.
@@ -131,6 +141,18 @@ impl Line {
                     }
                     batch.due_us = now_us + ENDLESS_PAUSE_US;
                 }
+                Some(Effect::FloodLine) if batch.flooded >= FLOOD_LINE_BYTES => {
+                    (batch.bytes, batch.effect) = (b"\r\n".to_vec(), Some(Effect::Close));
+                }
+                Some(effect @ (Effect::FloodLine | Effect::FloodLines)) => {
+                    if batch.bytes.is_empty() {
+                        let line =
+                            if effect == Effect::FloodLine { "250 x" } else { "250-and there is more to say\r\n" };
+                        batch.bytes = line.repeat(FLOOD_BYTES / line.len()).into_bytes();
+                    }
+                    batch.flooded += batch.bytes.len();
+                    batch.due_us = now_us + FLOOD_PAUSE_US;
+                }
                 Some(effect) => return Ok(self.over(effect)),
             }
         }
@@ -146,16 +168,16 @@ impl Line {
         let mut due_us = (now_us + delay_us).max(last_due);
         let effect = self.session.effect.take();
         // What never ends is a batch of its own: its octets are said again and again.
-        let apart = effect == Some(Effect::Endless);
+        let apart = matches!(effect, Some(Effect::Endless | Effect::FloodLine | Effect::FloodLines));
         if !self.session.out.is_empty() {
             due_us += trickle_us;
             let bytes = std::mem::take(&mut self.session.out);
-            self.queue.push_back(Batch { due_us, bytes, effect: if apart { None } else { effect } });
+            self.queue.push_back(Batch { due_us, bytes, effect: if apart { None } else { effect }, flooded: 0 });
         } else if !apart {
-            self.queue.push_back(Batch { due_us, bytes: Vec::new(), effect });
+            self.queue.push_back(Batch { due_us, bytes: Vec::new(), effect, flooded: 0 });
         }
         if apart {
-            self.queue.push_back(Batch { due_us, bytes: Vec::new(), effect });
+            self.queue.push_back(Batch { due_us, bytes: Vec::new(), effect, flooded: 0 });
         }
     }
 
@@ -163,6 +185,7 @@ impl Line {
         self.session.replies_written();
         match effect {
             Effect::Reset => Turn::Reset,
+            Effect::HalfClose if !self.at_end => Turn::HalfClose,
             Effect::Close if !self.at_end => Turn::Linger,
             _ => Turn::Close,
         }

@@ -1,10 +1,12 @@
 //! DATA and BDAT of a sink's session: from the command to the final reply.
 
 use super::data::{DotScan, LineCheck};
+use super::play::Played;
 use super::session::{Session, State};
 use super::store::{Job, Stored};
 use crate::behaviour::Action;
 use crate::recorder::{CopyMeter, Taken};
+use crate::script::Stage;
 use std::sync::Arc;
 
 /// A buffer larger than this is given back after its message.
@@ -53,6 +55,9 @@ impl Session {
             self.reply(500, "5.5.1 unknown command");
             return self.close();
         }
+        if self.spills() {
+            return;
+        }
         let first = !self.tx.bdat;
         self.tx.bdat = true;
         if !self.tx.open {
@@ -82,6 +87,17 @@ impl Session {
     }
 
     pub(super) fn chunk_complete(&mut self, last: bool, now_us: u64) {
+        let played = self.scripted(Stage::Bdat, b"", |session| session.take_chunk(last, now_us));
+        if played == Played::Instead {
+            self.tx.spoiled = true;
+            if last {
+                self.reset();
+                self.tx.tried = true;
+            }
+        }
+    }
+
+    fn take_chunk(&mut self, last: bool, now_us: u64) {
         if self.tx.spoiled {
             let refusal = match &self.behaviour.at_data {
                 Some(Action::Reply(code, text)) if self.tx.faulty => (*code, text.clone()),
@@ -170,6 +186,9 @@ impl Session {
     }
 
     pub(super) fn final_reply(&mut self, meter: &CopyMeter) {
+        if self.behaviour.lmtp || !self.behaviour.script.is_empty() {
+            return self.final_replies(meter);
+        }
         let struck = self.strikes(|b| &b.at_dot);
         let kept = match &self.behaviour.at_dot {
             _ if !struck => true,

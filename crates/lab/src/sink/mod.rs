@@ -10,6 +10,7 @@ pub(crate) mod engine;
 mod envelope;
 mod line;
 mod message;
+mod play;
 mod session;
 pub(crate) mod site;
 pub(crate) mod store;
@@ -150,6 +151,7 @@ async fn accept(host: &Arc<Host>, recorder: &Arc<Recorder>, listener: StdListene
             Err(_) => sleep(ACCEPT_PAUSE).await,
             Ok((stream, _)) => {
                 let number = recorder.counters.connections.fetch_add(1, Relaxed) + 1;
+                recorder.arrived(number, host.site.no, host.no);
                 if connect == Connect::Reset {
                     // Dropped with a pending linger of zero: RST. Failing that, it is closed all the same.
                     let _ = socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO));
@@ -189,6 +191,7 @@ impl SinkOnly {
         let recorder = Arc::new(Recorder::new(mode));
         let host = Arc::new(Host {
             name: "sink.lab".to_owned(),
+            no: 0,
             address,
             schedule: site::Schedule { base: Arc::new(behaviour), windows: Vec::new() },
             site: Arc::new(site::SiteState::new(0, 0, None)),

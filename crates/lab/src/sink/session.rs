@@ -10,9 +10,11 @@
 
 use super::command::{self, Command};
 use super::data::{DataSink, DotScan, LineCheck};
+use super::play::Played;
 use super::site::Host;
 use crate::behaviour::{Action, Behaviour, share_hits};
 use crate::recorder::{CopyMeter, Recorder};
+use crate::script::Stage;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -29,6 +31,12 @@ pub(super) enum Effect {
     Bye,
     Reset,
     Endless,
+    /// One line of 10 MB, then close.
+    FloodLine,
+    /// A reply that never ends, as fast as it is read.
+    FloodLines,
+    /// Nothing is sent any more, and the client closes.
+    HalfClose,
 }
 
 #[derive(Debug)]
@@ -61,6 +69,8 @@ pub(super) struct Transaction {
     pub(super) saw_eight_bit: bool,
     /// Whether the host's faults strike this transaction.
     pub(super) faulty: bool,
+    /// The script's rule for the middle of the data was played.
+    pub(super) body_played: bool,
 }
 
 pub(super) struct Session {
@@ -83,6 +93,8 @@ pub(super) struct Session {
     /// Replies, to be sent after the round-trip time (plus `delay_us`).
     pub(super) out: Vec<u8>,
     pub(super) delay_us: u64,
+    /// Pause before each octet from here on, where the script says so.
+    pub(super) drip_ms: u32,
     pub(super) effect: Option<Effect>,
     /// Copies recorded whose 250 is not yet written.
     pub(super) unanswered: u64,
@@ -146,6 +158,7 @@ impl Session {
             quiet_why: "talks before the greeting",
             out: Vec::new(),
             delay_us: rtt_us,
+            drip_ms: 0,
             effect: None,
             unanswered: 0,
             store_bytes_max: 0,
@@ -158,11 +171,23 @@ impl Session {
         if limit > 0 && open > limit {
             session.reply(421, "4.7.0 too many connections from you");
             session.close();
-        } else if !session.strikes(|b| &b.at_greeting) {
-            let host = Arc::clone(&session.host);
-            session.reply_with(220, &[&host.name, " ESMTP lab"]);
+        } else {
+            session.scripted(Stage::Greeting, b"", Self::greet);
         }
         session
+    }
+
+    fn greet(&mut self) {
+        if !self.strikes(|b| &b.at_greeting) {
+            let host = Arc::clone(&self.host);
+            let protocol = if self.behaviour.lmtp { " LMTP lab" } else { " ESMTP lab" };
+            self.reply_with(220, &[&host.name, protocol]);
+        }
+    }
+
+    /// Pause before each octet of a reply.
+    pub fn trickle_us(&self) -> u64 {
+        u64::from(self.drip_ms.max(self.behaviour.trickle_ms)) * 1000
     }
 
     pub fn behaviour(&self) -> &Behaviour {
@@ -186,7 +211,11 @@ impl Session {
         self.unanswered = 0;
     }
 
+    /// A host that plays a script has no say in what its client does wrong.
     pub(super) fn violation(&self, kind: &'static str, bytes: &[u8]) {
+        if !self.behaviour.script.is_empty() {
+            return;
+        }
         self.recorder.violation(kind, self.connection, self.host.site.no, bytes);
     }
 
@@ -321,11 +350,14 @@ impl Session {
 
     /// The fault in mid-data.
     pub(super) fn mid_data(&mut self) {
-        if self.behaviour.at_body.is_none() {
+        if self.behaviour.at_body.is_none() && (self.behaviour.script.is_empty() || self.tx.body_played) {
             return;
         }
         if self.meter.as_ref().is_some_and(|m| m.len() >= self.behaviour.body_bytes) {
-            self.strikes(|b| &b.at_body);
+            self.tx.body_played = true;
+            self.scripted(Stage::Body, b"", |session| {
+                session.strikes(|b| &b.at_body);
+            });
         }
     }
 
@@ -346,7 +378,8 @@ impl Session {
             }
         };
         // RFC 2920 3.1: these end a group, and without PIPELINING every command does.
-        let ends_group = matches!(command, Command::Ehlo | Command::Helo | Command::Data | Command::Quit);
+        let ends_group =
+            matches!(command, Command::Ehlo | Command::Helo | Command::Lhlo | Command::Data | Command::Quit);
         if ends_group || !self.extended || self.behaviour.no_pipelining {
             self.quiet_why =
                 if ends_group { "pipelined behind a command that ends its group" } else { "pipelined unasked" };
@@ -356,12 +389,34 @@ impl Session {
                 self.violation(self.quiet_why, behind);
             }
         }
-        self.command(command, line, now_us);
+        self.command(&command, line, now_us);
     }
 
-    pub(super) fn command(&mut self, command: Command<'_>, line: &[u8], now_us: u64) {
+    pub(super) fn command(&mut self, command: &Command<'_>, line: &[u8], now_us: u64) {
+        let stage = match command {
+            Command::Ehlo | Command::Lhlo => Stage::Ehlo,
+            Command::Helo => Stage::Helo,
+            Command::Mail(_) => Stage::Mail,
+            Command::Rcpt(_) => Stage::Rcpt,
+            Command::Data => Stage::Data,
+            Command::Rset => Stage::Rset,
+            Command::Quit => Stage::Quit,
+            // Its rule is met when the chunk has come.
+            Command::Bdat { .. } | Command::Noop | Command::Other => return self.carry_out(command, line, now_us),
+        };
+        let played = self.scripted(stage, line, |session| session.carry_out(command, line, now_us));
+        if played == Played::Instead {
+            match stage {
+                Stage::Mail => self.tx.tried = true,
+                Stage::Data => self.tx.open = false,
+                _ => {}
+            }
+        }
+    }
+
+    fn carry_out(&mut self, command: &Command<'_>, line: &[u8], now_us: u64) {
         match command {
-            Command::Ehlo | Command::Helo => self.work(|b| b.ehlo_delay_ms),
+            Command::Ehlo | Command::Helo | Command::Lhlo => self.work(|b| b.ehlo_delay_ms),
             Command::Mail(_) => self.work(|b| b.mail_delay_ms),
             Command::Rcpt(_) => self.work(|b| b.rcpt_delay_ms),
             Command::Data => self.work(|b| b.data_delay_ms),
@@ -371,18 +426,19 @@ impl Session {
             Command::Rset | Command::Noop | Command::Other => self.work(|_| 0),
         }
         match command {
-            Command::Ehlo => self.ehlo(),
-            Command::Helo => {
+            Command::Ehlo if !self.behaviour.lmtp => self.ehlo(),
+            Command::Lhlo if self.behaviour.lmtp => self.ehlo(),
+            Command::Helo if !self.behaviour.lmtp => {
                 self.greeted = true;
                 self.extended = false;
                 self.reset();
                 let host = Arc::clone(&self.host);
                 self.reply(250, &host.name);
             }
-            Command::Mail(mail) => self.mail(&mail, line, now_us),
-            Command::Rcpt(rcpt) => self.rcpt(&rcpt, line, now_us),
+            Command::Mail(mail) => self.mail(mail, line, now_us),
+            Command::Rcpt(rcpt) => self.rcpt(rcpt, line, now_us),
             Command::Data => self.data(line),
-            Command::Bdat { bytes, last } => self.bdat(bytes, last, line, now_us),
+            Command::Bdat { bytes, last } => self.bdat(*bytes, *last, line, now_us),
             Command::Rset => {
                 self.reset();
                 self.reply(250, "2.0.0 ok");
@@ -395,7 +451,7 @@ impl Session {
                     self.effect = Some(Effect::Bye);
                 }
             }
-            Command::Other => {
+            Command::Ehlo | Command::Helo | Command::Lhlo | Command::Other => {
                 self.violation("unknown command", line);
                 self.reply(500, "5.5.1 unknown command");
             }
@@ -440,6 +496,7 @@ impl Session {
         tx.tried = false;
         tx.bdat = false;
         tx.spoiled = false;
+        tx.body_played = false;
         tx.saw_eight_bit = false;
         tx.rcpt_count = 0;
         tx.rcpts.clear();

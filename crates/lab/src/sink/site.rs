@@ -92,6 +92,8 @@ impl Schedule {
 /// One listening address.
 pub(crate) struct Host {
     pub name: String,
+    /// Its number among the hosts of its site.
+    pub no: u32,
     pub address: SocketAddr,
     pub schedule: Schedule,
     pub site: Arc<SiteState>,

@@ -45,6 +45,9 @@ in_every_model!(
     endless_reply_flows_until_the_client_goes,
     time_is_taken_over_each_command,
     a_close_loses_no_reply_to_what_was_pipelined,
+    scripts_answer_in_place_of_the_host,
+    scripts_end_connections,
+    lmtp_answers_for_each_recipient,
 );
 
 async fn a_good_host_takes_mail_and_records_it() {
@@ -479,4 +482,66 @@ async fn an_outage_begins_and_ends() {
     }
     assert_eq!(lab.recorder().stats().violations, 0);
     lab.stop().await;
+}
+
+async fn scripts_answer_in_place_of_the_host() {
+    let sink = sink(
+        "script = ['greeting: ok; say 220 twice', 'rcpt (<bob@): say 450-a\\r\\n550 b', 'mail (SIZE=): mute', \
+         'bdat: spill; say 500 what', 'dot: say 354 what', 'rset: say 451 no']",
+    );
+    let mut raw = Raw::connect(sink.address()).await;
+    for start in ["220 sink.lab", "220 twice"] {
+        assert!(raw.reply().await.starts_with(start));
+    }
+    assert!(raw.ask("EHLO c.example\r\n").await.starts_with("250-"));
+    assert_eq!(raw.ask("MAIL FROM:<s@x> SIZE=9\r\nRCPT TO:<bob@x>\r\n").await, "450-a|550 b");
+    assert_eq!(raw.ask("RCPT TO:<ann@x>\r\n").await, "250 2.1.5 ok");
+    assert_eq!(raw.ask("BDAT 6 LAST\r\nHELLO\n").await, "500 what");
+    assert_eq!(raw.reply().await, "500 5.5.1 unknown command");
+    assert!(raw.ask("DATA\r\n").await.starts_with("354"));
+    assert_eq!(raw.ask("x: y\r\n\r\n.\r\n").await, "354 what");
+    assert_eq!(raw.ask("RSET\r\n").await, "451 no");
+    assert_eq!(sink.recorder().stats().recipients, 0);
+    sink.stop().await;
+}
+
+async fn scripts_end_connections() {
+    for (steps, outcome) in [("close", "closed"), ("reset", "reset"), ("half-close", "closed"), ("hang", "silent")] {
+        let sink = sink(&format!("script = ['dot: mute; {steps}']"));
+        let mut raw = Raw::open(sink.address()).await;
+        raw.send("MAIL FROM:<s@x>\r\nRCPT TO:<ann@x>\r\nDATA\r\n").await;
+        for start in ["250", "250", "354"] {
+            assert!(raw.reply().await.starts_with(start));
+        }
+        raw.send("x: y\r\n\r\n.\r\n").await;
+        match outcome {
+            "silent" => assert!(raw.is_silent().await),
+            outcome => assert_eq!(raw.reply().await, outcome),
+        }
+        assert_eq!(sink.recorder().stats().recipients, 1, "kept: {steps}");
+        drop(raw);
+        sink.stop().await;
+    }
+    let sink = sink("script = ['ehlo: flood line', 'mail: flood lines', 'greeting: drip; ok']");
+    let mut raw = Raw::connect(sink.address()).await;
+    assert!(raw.is_silent().await, "an octet a second");
+    drop(raw);
+    sink.stop().await;
+}
+
+async fn lmtp_answers_for_each_recipient() {
+    let sink = sink("lmtp = true\nscript = ['dot (bob@): say 451 4.2.0 later']");
+    let mut raw = Raw::connect(sink.address()).await;
+    assert!(raw.reply().await.contains("LMTP"));
+    assert!(raw.ask("EHLO c.example\r\n").await.starts_with("500"));
+    assert!(raw.ask("LHLO c.example\r\n").await.starts_with("250-"));
+    raw.send("MAIL FROM:<s@x>\r\nRCPT TO:<ann@x>\r\nRCPT TO:<bob@x>\r\nDATA\r\n").await;
+    for start in ["250", "250", "250", "354"] {
+        assert!(raw.reply().await.starts_with(start));
+    }
+    assert_eq!(raw.ask("x: y\r\n\r\n.\r\n").await, "250 2.1.5 taken");
+    assert_eq!(raw.reply().await, "451 4.2.0 later");
+    let copies = sink.recorder().copies();
+    assert_eq!(copies.iter().map(|copy| &*copy.recipient).collect::<Vec<_>>(), ["ann@x"]);
+    sink.stop().await;
 }

@@ -277,6 +277,11 @@ impl Common {
                     reset(socket);
                     return Ok(());
                 }
+                Turn::HalfClose => {
+                    shutdown(socket, Shutdown::Write)?;
+                    while !self.shared.is_over() && recv(socket, &mut *buffer, RecvFlags::empty())?.1 > 0 {}
+                    return Ok(());
+                }
                 Turn::Linger => {
                     shutdown(socket, Shutdown::Write)?;
                     return drain(socket, buffer);

@@ -407,14 +407,16 @@ impl Loop {
             Turn::Read | Turn::Writable => {}
             Turn::ReadUntil(due_us) | Turn::Wait(due_us) => self.set_timer(number, due_us),
             Turn::Store => self.store(number),
-            Turn::Linger => {
+            Turn::Linger | Turn::HalfClose => {
                 slot.lingers = true;
                 slot.readable = true;
                 if shutdown(socket, Shutdown::Write).is_err() {
                     self.close(number);
                     return false;
                 }
-                self.set_timer(number, now_us + LINGER.as_micros() as u64);
+                if turn == Turn::Linger {
+                    self.set_timer(number, now_us + LINGER.as_micros() as u64);
+                }
             }
             Turn::Close => {
                 self.close(number);

@@ -202,6 +202,7 @@ impl Sink {
         for one in &listening {
             hosts.push(Arc::new(Host {
                 name: "sink.lab".to_owned(),
+                no: 0,
                 address: one.address()?,
                 schedule: Schedule { base: Arc::clone(&behaviour), windows: Vec::new() },
                 site: Arc::clone(&site),
