@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint deny deny-advisories bench fuzz
+.PHONY: help demo test smoke check lint deny deny-advisories bench fuzz
 
 CARGO ?= cargo
 OUT := $(or $(CARGO_TARGET_DIR),target)
@@ -25,6 +25,13 @@ test: ## install what the tests need (as root), then everything that CI runs
 	$(CARGO) test --workspace --doc
 	$(CARGO) test -p stentor-probe --lib --features lmdb kv::
 	STENTOR_BIN=$(abspath $(OUT))/debug/stentor $(CARGO) test --workspace --lib --bins --tests
+	$(MAKE) --no-print-directory smoke
+
+smoke: ## every benchmark once and small: does it still work? (as root; a debug build will do)
+	$(CARGO) build -p stentor -p stentor-campaign -p stentor-sim
+	$(CARGO) build -p stentor-tests --bin stentor-hostile
+	python3 -B -m unittest discover -q -s bench
+	python3 bench/run.py --smoke --binary $(abspath $(OUT))/debug/stentor $(if $(ONLY),--only $(ONLY))
 
 check: lint ## format, lints and unit tests, without the real binary's tests
 	$(CARGO) test --workspace --lib --bins --tests --exclude stentor-tests
@@ -42,8 +49,9 @@ deny-advisories: ## known weaknesses of our dependencies; fetches the advisory d
 	cargo-deny check advisories
 
 bench: ## side by side with Postfix (as root); ONLY=path.relay runs a part, ROUNDS=3 less of it
-	bash tests/install.sh bench
-	$(CARGO) build --release -p stentor -p stentor-campaign
+	bash tests/install.sh
+	$(CARGO) build --release -p stentor -p stentor-campaign -p stentor-sim
+	$(CARGO) build --release -p stentor-tests --bin stentor-hostile
 	python3 bench/run.py $(if $(ONLY),--only $(ONLY)) $(if $(ROUNDS),--rounds $(ROUNDS))
 
 fuzz: ## every parser for FUZZ_SECONDS=60 each, or one: TARGET=headers (needs a nightly compiler)

@@ -4,23 +4,25 @@ import contextlib
 import os
 import time
 
-from contestants.base import SETTLE_S
 from contestants.postfix import Postfix
 from contestants.stentor import Stentor
-from measure import BenchError
+from measure import BenchError, Waits
 from results import Results
 
 
 class Bench:
-    """One run of `run.py`."""
+    """One run of `run.py`. `smoke`: everything once and small, to see that it works; the figures mean nothing."""
 
-    def __init__(self, root, binary, rounds):
+    def __init__(self, root, binary, rounds, smoke=False):
         self.binary = binary
-        self.rounds = rounds
+        self.smoke = smoke
+        self.rounds = 1 if smoke else rounds
+        # Turns that are not counted.
+        self.warm_ups = 0 if smoke else 1
         self.folder = os.path.join(root, "target", "bench")
         self.work = os.path.join(self.folder, "work")
         os.makedirs(self.work, exist_ok=True)
-        self.results = Results(os.path.join(self.folder, "latest.json"))
+        self.results = Results(os.path.join(self.folder, "smoke.json" if smoke else "latest.json"), is_judged=not smoke)
 
     @contextlib.contextmanager
     def running(self, *things):
@@ -31,6 +33,13 @@ class Bench:
                 thing.start()
             yield
 
+    def tool(self, name):
+        """The path of another program of the workspace, of the same build as the server."""
+        path = os.path.join(os.path.dirname(self.binary), name)
+        if not os.access(path, os.X_OK):
+            raise BenchError(f"{path} is missing: cargo build -p {name}, with --release for figures that count")
+        return path
+
     def stentor(self, sink, **options):
         return Stentor(self.binary, self.work, sink.port, **options)
 
@@ -40,7 +49,7 @@ class Bench:
     def alternate(self, contestants, run, times=None):
         """`run(contestant)` for each in turn, once to warm up and then `times` (default: the run's rounds); who begins
         changes every time. Returns per time what each run returned, in the order of `contestants`."""
-        for contestant in contestants:
+        for contestant in contestants * self.warm_ups:
             self._one(contestant, run)
         rounds = []
         for number in range(times or self.rounds):
@@ -67,7 +76,7 @@ def measured_cpu(contestant, sink, copies, send):
     begin = time.monotonic()
     sent = send()
     end = sink.wait(total, 300)
-    time.sleep(SETTLE_S)
+    time.sleep(Waits.settle)
     if sink.counts()["copies"] != total:
         raise BenchError(f"{contestant.name} delivered {sink.counts()['copies'] - total} copies too many")
     return sent, end - begin, end, contestant.group.cpu_s() - cpu

@@ -16,11 +16,10 @@ import sys
 import time
 
 from contestants.stentor import Stentor
-from measure import BenchError, wait_until
+from measure import BenchError, Waits, wait_until
 from sinks import free_port
 from sources import lab_report
 
-SITES = 50_000
 CONFIGURATION = """\
 hostname = "stentor.example"
 data_dir = "data"
@@ -58,7 +57,7 @@ owner = "owner@elsewhere.example"
 class Down:
     """Domains whose hosts are down, and the name server that knows them."""
 
-    def __init__(self, work, sites=SITES):
+    def __init__(self, work, sites):
         self.work, self.sites = work, sites
         self.dns_port, self.smtp_port = free_port(), free_port()
         self.process = None
@@ -136,7 +135,7 @@ class DeepStentor(Stentor):
         """Memory once it has stopped changing: pages that were given back go with a delay."""
         before, same = self.resident_mib(), 0
         while same < 3:
-            time.sleep(1)
+            time.sleep(Waits.memory)
             now = self.resident_mib()
             same = same + 1 if abs(now - before) < 1 else 0
             before = now
@@ -152,8 +151,8 @@ class DeepStentor(Stentor):
             now = (status["dns_queries"], status["connections_out"])
             if now != last or now[1] > 0:
                 last, since = now, time.monotonic()
-            time.sleep(0.2)
-            return time.monotonic() - since > 3
+            time.sleep(Waits.quiet / 15)
+            return time.monotonic() - since > Waits.quiet
 
         wait_until(is_quiet, timeout_s, what)
 
@@ -170,10 +169,17 @@ class DeepStentor(Stentor):
         begin = time.monotonic()
         self.restart()
         elapsed = time.monotonic() - begin
-        # The control socket comes a moment after the greeting.
-        socket_path = os.path.join(self.folder, "data", "control.sock")
-        wait_until(lambda: os.path.exists(socket_path), 20, "the control socket")
+        # The control socket comes a moment after the greeting; until then its name is the killed process's.
+        wait_until(self._takes_commands, 20, "the control socket")
         return elapsed
+
+    def _takes_commands(self):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+            try:
+                client.connect(os.path.join(self.folder, "data", "control.sock"))
+            except OSError:
+                return False
+        return True
 
 
 def source(binary, port, *, connections, messages, size, recipients, per_message=1, sender="source@source.example"):

@@ -5,7 +5,7 @@ exited, whatever their parent did about them. Octets written are those that the 
 Syncs are system calls counted by a tracepoint (perf), which neither stops nor slows the traced processes.
 
 States: a group is made empty, filled by the first process that enters it, and removed once it is empty again.
-Failure: anything missing (no root, no control groups, no perf) is a BenchError with the remedy; nothing is silently
+Failure: anything missing (no root, no control groups, no perf) is a CannotHere with the remedy; nothing is silently
 estimated.
 """
 
@@ -28,6 +28,26 @@ class BenchError(Exception):
     """A benchmark that could not be run or whose result would not be valid."""
 
 
+class CannotHere(BenchError):
+    """This machine lacks something that the benchmark needs, which no change of ours can mend."""
+
+
+class Waits:
+    """How long a server is left alone before a figure is read, seconds. A smoke run, whose figures mean nothing, sets
+    shorter ones."""
+
+    # Completions that are synced or logged after the last copy belong to it.
+    settle = 0.5
+    # No connection and no look-up for so long: all sites have been tried.
+    quiet = 3.0
+    # The same memory three times, so far apart: it has stopped changing.
+    memory = 1.0
+
+    @classmethod
+    def shorten(cls):
+        cls.settle, cls.quiet, cls.memory = 0.05, 0.3, 0.05
+
+
 class Group:
     """The control groups (v1 cpuacct and blkio, or one of v2) of a contestant whose data is at `folder`."""
 
@@ -44,7 +64,7 @@ class Group:
             if self.version_1:
                 self.limit_writes(IOPS_UNLIMITED)
         except OSError as error:
-            raise BenchError(f"cannot make a control group: {error}; run as root on a machine with cgroups") from error
+            raise CannotHere(f"cannot make a control group: {error}; run as root on a machine with cgroups") from error
 
     def enter(self):
         """Moves the calling process in; for `preexec_fn`."""
@@ -90,7 +110,7 @@ class Group:
     def limit_writes(self, per_s=IOPS_UNLIMITED):
         """From now on the tree may send so many writes a second to the disk of its folder."""
         if not self.version_1:
-            raise BenchError("writes are limited with cgroup v1 alone (blkio.throttle.write_iops_device)")
+            raise CannotHere("writes are limited with cgroup v1 alone (blkio.throttle.write_iops_device)")
         _write(f"{self.paths[1]}/blkio.throttle.write_iops_device", f"{self.device} {per_s}")
 
     def writes(self):
@@ -141,10 +161,10 @@ class SyncCount:
         try:
             trial = subprocess.run(argv, capture_output=True, text=True)
         except FileNotFoundError as error:
-            raise BenchError("syncs cannot be counted: apt-get install linux-perf") from error
+            raise CannotHere("syncs cannot be counted: apt-get install linux-perf") from error
         if trial.returncode != 0 or "not supported" in trial.stderr:
             said = trial.stderr.strip()[-200:]
-            raise BenchError(f"syncs cannot be counted: apt-get install linux-perf, run as root ({said})")
+            raise CannotHere(f"syncs cannot be counted: apt-get install linux-perf, run as root ({said})")
 
     def command(self, argv):
         """`argv`, counted."""
@@ -191,7 +211,7 @@ def _disk_of(folder):
         with open(f"{device}/dev") as file:
             return file.read().strip()
     except OSError as error:
-        raise BenchError(f"{folder} is on no disk ({error}); syncs there would mean nothing") from error
+        raise CannotHere(f"{folder} is on no disk ({error}); syncs there would mean nothing") from error
 
 
 def _listing(path):

@@ -8,7 +8,7 @@ import os
 import re
 from collections import defaultdict
 
-from measure import BenchError, median
+from measure import BenchError, CannotHere, median
 
 TRACEFS = "/sys/kernel/tracing"
 EVENTS = (
@@ -30,7 +30,7 @@ class RawTrace:
         try:
             os.mkdir(self.folder)
         except OSError as error:
-            raise BenchError(f"{self.folder}: {error}; needs root and tracefs") from error
+            raise CannotHere(f"{self.folder}: {error}; needs root and tracefs") from error
         try:
             self._say("trace_clock", "mono")
             self._say("buffer_size_kb", BUFFER_KIB)

@@ -37,11 +37,14 @@ class Goal:
 
 
 class Results:
-    """Collects the entries of a run and writes each as soon as it is known."""
+    """Collects the entries of a run and writes each as soon as it is known. Where figures are not judged, no entry says
+    whether its goal is met, and the file holds the entries of one run alone."""
 
-    def __init__(self, path):
-        self.path = path
+    def __init__(self, path, is_judged=True):
+        self.path, self.is_judged = path, is_judged
         self.names = []
+        if not is_judged:
+            self._store({})
 
     def record(self, name, unit, rounds, command, goal, more_is_better=False, peer_name="postfix", **detail):
         """`rounds`: pairs (ours, the peer's)."""
@@ -59,7 +62,8 @@ class Results:
             "load_average": round(os.getloadavg()[0], 1),
             "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         }
-        entry["met"] = goal.is_met(entry)
+        if self.is_judged:
+            entry["met"] = goal.is_met(entry)
         if detail:
             entry["detail"] = detail
         entries = self.load()
@@ -81,7 +85,7 @@ class Results:
         print(f"\n{'entry':28} {'stentor':>10} {'peer':>10} {'unit':22} {'ratio':>7}  goal")
         for name in self.names:
             print(_row(name, entries[name]))
-        return all(entries[name]["met"] for name in self.names)
+        return all(entries[name].get("met", True) for name in self.names)
 
     def _store(self, entries):
         beside = self.path + ".new"
@@ -93,9 +97,9 @@ class Results:
 
 def _row(name, entry):
     ratio = "-" if entry["ratio"] is None else f"{entry['ratio']:.2f}"
-    verdict = "met" if entry["met"] else "MISSED"
+    verdict = {True: ": met", False: ": MISSED", None: ", not judged"}[entry.get("met")]
     figures = f"{entry['value']:>10.4g} {entry['peer']:>10.4g} {entry['unit']:22} {ratio:>7}"
-    return f"{name:28} {figures}  {entry['goal']}: {verdict}"
+    return f"{name:28} {figures}  {entry['goal']}{verdict}"
 
 
 def _round(number):

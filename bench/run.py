@@ -2,10 +2,14 @@
 """Stentor beside Postfix: `python3 bench/run.py [--only path.relay] [--rounds 5]`. See bench/README.md.
 
 Results: target/bench/latest.json. Exit code 0: all ran (goals may be missed, the table says so); 1: a goal was missed and
---strict was given; 2: something could not be run.
+--strict was given, or something could not be run, whatever the reason: the others ran all the same, and the end names it.
+
+With --smoke every scenario runs once and small, to see that it still works: results in target/bench/smoke.json, no goal
+judged. What this machine cannot do is said as SKIPPED and fails nothing, unless STENTOR_NO_SKIP is set.
 """
 
 import argparse
+import fnmatch
 import os
 import signal
 import sys
@@ -13,7 +17,7 @@ import time
 import traceback
 
 from bench import Bench
-from measure import BenchError
+from measure import BenchError, CannotHere, Waits
 from scenarios import SCENARIOS
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -25,27 +29,66 @@ def main():
         signal.signal(number, lambda number, _: sys.exit(128 + number))
     if not os.access(options.binary, os.X_OK):
         sys.exit(f"{options.binary} is missing: cargo build --release")
-    bench = Bench(ROOT, options.binary, options.rounds)
     chosen = choose(SCENARIOS, options.only)
     if not chosen:
         sys.exit(f"--only {options.only}: none of {', '.join(scenario.name for scenario in SCENARIOS)}")
-    failed = []
+    bench = Bench(ROOT, os.path.abspath(options.binary), options.rounds, options.smoke)
+    failed, skipped = run_all(bench, chosen)
+    met = bench.results.print_table()
+    if skipped:
+        print(f"skipped, since this machine cannot: {', '.join(skipped)}")
+    if failed:
+        sys.exit(f"failed: {', '.join(failed)}")
+    sys.exit(0 if met or not options.strict else 1)
+
+
+def run_all(bench, chosen):
+    """Runs each, whatever becomes of the others. Returns the names of those that failed, and of those that were skipped."""
+    failed, skipped = [], []
+    may_skip = bench.smoke and "STENTOR_NO_SKIP" not in os.environ
     for scenario in chosen:
         begin = time.monotonic()
         print(f"{scenario.name}: {scenario.__doc__.strip()}", flush=True)
         try:
-            scenario().run(bench)
+            run_one(bench, scenario)
+        except CannotHere as error:
+            print(f"    *** {'SKIPPED' if may_skip else 'FAILED'}: {error} ***", flush=True)
+            (skipped if may_skip else failed).append(scenario.name)
         except BenchError as error:
             print(f"    FAILED: {error}", flush=True)
             failed.append(scenario.name)
-        except OSError:
+        except Exception:  # A mistake in one scenario is not to cost the results of all others.
             traceback.print_exc()
             failed.append(scenario.name)
         print(f"    {time.monotonic() - begin:.0f} s", flush=True)
-    met = bench.results.print_table()
-    if failed:
-        sys.exit(f"failed: {', '.join(failed)}")
-    sys.exit(0 if met or not options.strict else 1)
+    return failed, skipped
+
+
+def run_one(bench, scenario):
+    if bench.smoke:
+        shrink(scenario)
+    before = len(bench.results.names)
+    scenario().run(bench)
+    names = bench.results.names[before:]
+    missing = [entry for entry in promised(scenario) if not fnmatch.filter(names, entry)]
+    if missing:
+        raise BenchError(f"no entry {', '.join(missing)}; there is {', '.join(names) or 'none'}")
+
+
+def promised(scenario):
+    """The entries that a run must make; `*` stands for what depends on the machine."""
+    return [f"{scenario.name}{entry}" for entry in scenario.entries]
+
+
+def shrink(scenario):
+    """Gives the modules of a scenario, and of those that it is derived from, their small sizes."""
+    Waits.shorten()
+    for base in scenario.__mro__:
+        for name, size in vars(base).get("smoke", {}).items():
+            module = sys.modules[base.__module__]
+            if not hasattr(module, name):
+                raise BenchError(f"{base.__name__}.smoke: {module.__name__} has no {name}")
+            setattr(module, name, size)
 
 
 def parse():
@@ -53,6 +96,7 @@ def parse():
     parser.add_argument("--only", default="", help="scenarios whose name begins with this, by whole parts: path.relay")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--strict", action="store_true", help="exit code 1 if a goal is missed")
+    parser.add_argument("--smoke", action="store_true", help="everything once and small: does it work?")
     target = os.environ.get("CARGO_TARGET_DIR", os.path.join(ROOT, "target"))
     parser.add_argument("--binary", default=os.path.join(target, "release", "stentor"))
     return parser.parse_args()

@@ -2,13 +2,13 @@
 writes a second (blkio throttle of the root group, cgroup v1). What lies on it sees the time that a device takes, from the
 request's issue to its completion; nothing else on the machine is slowed.
 
-States: made, mounted, throttled; `remove` undoes all of it, as far as it had come. Failure: BenchError with the remedy.
+States: made, mounted, throttled; `remove` undoes all of it, as far as it had come. Failure: CannotHere with the remedy.
 """
 
 import os
 import subprocess
 
-from measure import CGROUP_ROOT, BenchError
+from measure import CGROUP_ROOT, CannotHere
 
 THROTTLE = f"{CGROUP_ROOT}/blkio/blkio.throttle.write_iops_device"
 SBIN = {**os.environ, "PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"}
@@ -26,7 +26,7 @@ class SlowDisk:
         except (OSError, subprocess.CalledProcessError) as error:
             self.remove()
             said = getattr(error, "stderr", "") or error
-            raise BenchError(f"no slow disk: {said}; needs root, loop devices and cgroup v1 with blkio") from error
+            raise CannotHere(f"no slow disk: {said}; needs root, loop devices and cgroup v1 with blkio") from error
 
     def _make(self, mib, kind):
         if not os.path.exists(THROTTLE):

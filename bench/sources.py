@@ -57,7 +57,8 @@ def command_text(sessions, messages, length, kept):
 def lab_report(text):
     """What `stentor lab source --json` printed: {"report": {accepted, recipients, accepted_per_s, errors, cpu_us}, "final_us": {p50, ...}}."""
     tables = json.loads(text)["tables"]
-    load = {name: cell["median"] for name, cell in tables["load"][0].items()}
+    # What this machine or this server cannot say is null.
+    load = {name: cell["median"] for name, cell in tables["load"][0].items() if cell is not None}
     final = next((row for row in tables["steps"] if row["step"] == "end of data"), {})
     return {
         "report": {
@@ -67,7 +68,7 @@ def lab_report(text):
             "cpu_us": load["source_cpu_us"],
             "errors": {f"{row['code']} {row['step']}": row["count"] for row in tables.get("errors", [])},
         },
-        "final_us": {name[:-3]: cell["median"] for name, cell in final.items() if name.endswith("_us")},
+        "final_us": {name[:-3]: cell["median"] for name, cell in final.items() if name.endswith("_us") and cell is not None},
     }
 
 

@@ -12,8 +12,6 @@ from measure import BenchError, Group, SyncCount, wait_until
 from sinks import free_port
 
 START_TIMEOUT_S = 60
-# Completions that are synced or logged after the last copy belong to it: both contestants get this long for them.
-SETTLE_S = 0.5
 
 
 class Contestant:

@@ -18,7 +18,7 @@ RECIPIENTS_PER_TRANSACTION = 50
 CONFIGURATION = """\
 hostname = "stentor.example"
 data_dir = "data"
-
+{top}
 [http]
 listen = []
 [listen]
@@ -63,13 +63,18 @@ class Stentor(Contestant):
     log_name = "attempts.log"
 
     def __init__(
-        self, binary, *args, commit_delay_us=None, dead_route=None, name=None, log="buffer", history=True, **kwargs
+        self, binary, *args, commit_delay_us=None, dead_route=None, name=None, log="buffer", history=True, top="", more="",
+        **kwargs,
     ):
         self.name = name or self.name
         super().__init__(*args, **kwargs)
         self.binary = binary
         self.commit_delay_us = commit_delay_us
         self.log, self.history = log, history
+        # Keys of no section.
+        self.top = top
+        # Further sections.
+        self.more = more
         # A domain whose only host refuses connections: its mail stays.
         self.dead_route = dead_route
         self.configuration = os.path.join(self.folder, "stentor.toml")
@@ -80,12 +85,13 @@ class Stentor(Contestant):
             routes[self.dead_route] = "127.0.0.1:9"
         lines = "".join(f'"{domain}" = ["{host}"]\n' for domain, host in routes.items())
         values = {"port": self.port, "sink_port": self.sink_port, "routes": lines}
-        values |= {"log": LOGS[self.log], "keep_days": 30 if self.history else 0}
+        values |= {"top": self.top, "log": LOGS[self.log], "keep_days": 30 if self.history else 0}
         text = CONFIGURATION.format(recipients=RECIPIENTS_PER_TRANSACTION, **values)
         if self.subscribers:
             text += LIST.format(subscribers=self.subscribers)
         if self.commit_delay_us is not None:
             text += JOURNAL.format(commit_delay_us=self.commit_delay_us)
+        text += self.more
         with open(self.configuration, "w") as file:
             file.write(text)
         self.process = self.spawn([self.binary, "serve", "--config", self.configuration], "stderr")

@@ -1,5 +1,4 @@
-"""What is measured. A scenario is a module with NAME (entries begin with it) and run(bench); SCENARIOS is the order of a
-full run. A later issue adds its module here."""
+"""What is measured: README.md says what a scenario has. SCENARIOS is the order of a full run."""
 
 from scenarios import (
     campaign,
@@ -21,8 +20,12 @@ from scenarios import (
     queue_million,
     queue_pending,
     relay,
+    robust_full_disk,
+    robust_hostile,
+    robust_scheduler,
     sched,
     slow_disk,
+    robust_strangers,
     storm,
     syncs,
     vs_postfix,
@@ -37,6 +40,7 @@ SCENARIOS = (
     syncs.Syncs,
     million.Million,
     sched.Sched,
+    robust_scheduler.RobustScheduler,
     vs_postfix.VsPostfix,
     slow_disk.SlowDisk,
     compaction.Compaction,
@@ -47,6 +51,10 @@ SCENARIOS = (
     queue_million.MillionMessages,
     queue_growth.Growth,
     campaign.Campaign,
+    robust_full_disk.SimulatedDisk,
+    robust_full_disk.FullDisk,
+    robust_strangers.Strangers,
+    robust_hostile.Hostile,
     watching.TenMillion,
     log_speed.ForeignLogs,
     log_speed.LogSpeed,

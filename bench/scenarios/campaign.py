@@ -3,13 +3,12 @@ nothing may be lost, each mutation must be caught, and half of the cuts lie with
 """
 
 import json
-import os
 import subprocess
 
 from measure import BenchError
 from results import Goal
 
-SECONDS = 60
+WORDS = ("--seconds", "60")
 CUTS_GOAL = 5_000
 
 
@@ -17,12 +16,11 @@ class Campaign:
     """Nothing is lost, whenever the power goes."""
 
     name = "queue.campaign"
+    entries = ("",)
+    smoke = {"WORDS": ("--seed", "1", "--cut", "50")}
 
     def run(self, bench):
-        binary = os.path.join(os.path.dirname(bench.binary), "stentor-campaign")
-        if not os.access(binary, os.X_OK):
-            raise BenchError(f"{binary} is missing: cargo build --release -p stentor-campaign")
-        command = [binary, "--seconds", str(SECONDS), "--json"]
+        command = [bench.tool("stentor-campaign"), *WORDS, "--json"]
         done = subprocess.run(command, capture_output=True, text=True)
         try:
             summary = json.loads(done.stdout.splitlines()[-1])
@@ -32,9 +30,9 @@ class Campaign:
             raise BenchError(f"the campaign found a loss: {done.stderr[-500:]}")
         figures = summary["figures"]
         share = figures["cuts_near_acknowledgement"] / max(figures["cuts"], 1)
-        if share < 0.5 or figures["mutations_caught"] != figures["mutations"]:
+        if not bench.smoke and (share < 0.5 or figures["mutations_caught"] != figures["mutations"]):
             raise BenchError(f"half of the cuts are to be near an acknowledgement, all mutations caught: {figures}")
-        command = f"stentor-campaign --seconds {SECONDS} --json"
+        command = f"stentor-campaign {' '.join(WORDS)} --json"
         bench.results.record(
             self.name, "cuts", [[figures["cuts"], CUTS_GOAL]], command, Goal(ratio=1), more_is_better=True,
             peer_name="the goal", lost=0, near_acknowledgement=share, **figures,

@@ -32,6 +32,8 @@ class Compaction:
     """Commits beside cleaning."""
 
     name = "queue.compaction"
+    entries = ("",)
+    smoke = {"MESSAGES": 800}
 
     def run(self, bench):
         sink = SmtpSink(bench.work, free_port())
@@ -39,13 +41,13 @@ class Compaction:
         cleaning = bench.stentor(sink, name="stentor-cleaning", dead_route="down.example")
         rounds = []
         with bench.running(sink, quiet, cleaning):
-            for number in range(min(bench.rounds, ROUNDS_MAX) + 1):
+            for number in range(1 - bench.warm_ups, min(bench.rounds, ROUNDS_MAX) + 1):
                 order = [quiet, cleaning] if number % 2 == 0 else [cleaning, quiet]
                 measured = {server: self.once(bench, server, server is cleaning) for server in order}
                 if number:
                     rounds.append([measured[cleaning], measured[quiet]])
                     print(f"    round {number}: cleaning {measured[cleaning]}\n             quiet {measured[quiet]}", flush=True)
-        if not rounds[-1][0]["moved_mib"]:
+        if not rounds[-1][0]["moved_mib"] and not bench.smoke:
             raise BenchError("nothing was moved: cleaning was not measured")
         bench.results.record(
             self.name, "ms at p99", [[one["p99"] for one in both] for both in rounds],

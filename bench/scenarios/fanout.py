@@ -22,6 +22,8 @@ class Fanout:
     """One post to a list."""
 
     name = "path.fanout"
+    entries = (".time", ".cpu")
+    smoke = {"RECIPIENTS": 2_000, "DOMAINS": 200, "TRANSACTIONS": 40}
 
     def run(self, bench):
         subscribers = os.path.join(bench.work, "fanout.subscribers")

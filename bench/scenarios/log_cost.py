@@ -30,6 +30,8 @@ class LogCost:
     """Off, buffered, a line at a time; with and without history."""
 
     name = "op.log_cost"
+    entries = tuple(f".{variant}.{figure}" for variant in VARIANTS for figure in ("cpu", "rate", "fanout_cpu"))
+    smoke = {"MESSAGES": 100, "RECIPIENTS": 400, "DOMAINS": 40}
 
     def run(self, bench):
         self.posts = 0

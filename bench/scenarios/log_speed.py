@@ -4,13 +4,16 @@ import datetime
 import json
 import os
 import re
+import shutil
 import subprocess
 import time
 
-from measure import BenchError
+from measure import BenchError, CannotHere
 from results import Goal
 
 FILE_MB = 400
+LAB_MESSAGES = 60
+LAB_MESSAGES_LARGE = 200
 # Of 1 GB in well under 10 s.
 GOAL_MB_PER_S = 200
 MTAS = ("postfix", "sendmail", "exim")
@@ -25,6 +28,8 @@ def foreign(bench, name):
 def lab_log(bench, mta, messages):
     """A log that this MTA has just written."""
     path = os.path.join(bench.work, f"{mta}.log")
+    if mta != "postfix" and not os.path.exists(os.path.join(ROOT, "complete")):
+        raise CannotHere(f"{mta} is not in {ROOT}: tests/install.sh fetches it")
     command = ["python3", foreign(bench, "run.py"), mta, "--stentor", bench.binary, "--root", ROOT, "--out", path]
     done = subprocess.run([*command, "--messages", str(messages)], capture_output=True, text=True, timeout=600)
     if done.returncode:
@@ -55,10 +60,12 @@ class ForeignLogs:
     """What mailstat says of logs of real sendmail, Postfix and Exim runs is what awk counts."""
 
     name = "op.foreign_logs"
+    entries = tuple(f".{mta}" for mta in MTAS)
+    smoke = {"LAB_MESSAGES": 8}
 
     def run(self, bench):
         for mta in MTAS:
-            path = lab_log(bench, mta, 60)
+            path = lab_log(bench, mta, LAB_MESSAGES)
             ours, theirs = mailstat(bench, path), awk(bench, mta, path)
             different = sum(1 for key in theirs if ours[key] != theirs[key])
             bench.results.record(
@@ -71,9 +78,13 @@ class LogSpeed:
     """A large Postfix log: a real one, repeated with other queue ids and times."""
 
     name = "op.log_speed"
+    entries = ("", ".awk", ".pflogsumm")
+    smoke = {"FILE_MB": 1, "LAB_MESSAGES_LARGE": 8}
 
     def run(self, bench):
-        path = self.large(bench, lab_log(bench, "postfix", 200))
+        if not shutil.which("pflogsumm"):
+            raise CannotHere("pflogsumm is missing: apt-get install pflogsumm")
+        path = self.large(bench, lab_log(bench, "postfix", LAB_MESSAGES_LARGE))
         size = os.path.getsize(path) / 1e6
         contestants = {
             "stentor": [bench.binary, "mailstat", "--utc", "--json", "--from", path],
@@ -136,18 +147,23 @@ class LogSpeed:
         return large
 
 
+# Words for stentor-sim: none, the day of 200 posts.
+DAY = ()
+
+
 class DayChart:
     """A simulated day with the server down until noon and 200 posts: the picture shows the catch-up."""
 
     name = "op.day_chart"
+    entries = ("",)
+    smoke = {"DAY": ("part=40",)}
     # Simulated days begin at 08:00 UTC.
     zone = "-08:00"
     seed = 9101
 
     def run(self, bench):
-        root = os.path.dirname(os.path.dirname(bench.folder))
-        command = ["cargo", "run", "--quiet", "--release", "-p", "stentor-sim", "--", "chart", f"seed={self.seed}"]
-        done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=900)
+        command = [bench.tool("stentor-sim"), "chart", f"seed={self.seed}", *DAY]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=900)
         if done.returncode:
             raise BenchError(done.stderr[-500:])
         day = json.loads(done.stdout)

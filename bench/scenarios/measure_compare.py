@@ -19,6 +19,8 @@ class Compare:
     """Relay per file system, syncs on and off."""
 
     name = "measure.compare"
+    entries = tuple(f".*.sync_{sync}.{figure}" for sync in ("on", "off") for figure in ("accepted", "delivered", "cpu"))
+    smoke = {"MESSAGES": 50}
 
     def run(self, bench):
         queues = os.environ.get("STENTOR_BENCH_QUEUES", bench.work).split(":")

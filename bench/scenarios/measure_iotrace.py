@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 import rawtrace
-from measure import BenchError, median
+from measure import BenchError, CannotHere, median
 from results import Goal
 from slowdisk import SBIN, SlowDisk
 
@@ -21,7 +21,10 @@ MAKERS = {
     "btrfs": ["mkfs.btrfs", "-q", "-f", "-K"],
 }
 IMAGE_MIB = 512
+# How much of an image is written before: a first write must not be an allocation in the disk's own file system.
+WRITTEN_MIB = 512
 SIZES = "4K,8K,1M"
+BUFFER_KIB = "32768"
 COUNT = 50
 WRITES_PER_S = 50
 # Operations of the program that others watch too.
@@ -43,11 +46,16 @@ class Iotrace:
     """probe iotrace: sums, what is unattributed and lost; a slow device; strace and perf trace."""
 
     name = "measure.iotrace"
+    entries = (
+        ".sum", ".outside_calls", ".unattributed", ".lost", ".interference", ".raw", ".slow.device", ".slow.others", ".perf",
+        ".strace",
+    )
+    smoke = {"IMAGE_MIB": 320, "WRITTEN_MIB": 0, "SIZES": "4K", "COUNT": 5, "CALLS": 50, "BUFFER_KIB": "4096"}
 
     def run(self, bench):
         for program in ("strace", "perf", "mkfs.xfs", "mkfs.btrfs"):
             if not shutil.which(program, path=SBIN["PATH"]):
-                raise BenchError(f"{program} is missing: apt-get install strace linux-perf xfsprogs btrfs-progs")
+                raise CannotHere(f"{program} is missing: apt-get install strace linux-perf xfsprogs btrfs-progs")
         folder = os.path.join(bench.work, "iotrace")
         shutil.rmtree(folder, ignore_errors=True)
         os.makedirs(folder)
@@ -66,7 +74,7 @@ class Iotrace:
             for kind in KINDS:
                 disks.append(LoopDisk(folder, kind))
             words = [*(disk.point for disk in disks), folder, "--size", SIZES, "--count", str(COUNT), "--sync", "fdatasync"]
-            words += ["--buffer-kib", "32768", "--runs", str(bench.rounds)]
+            words += ["--buffer-kib", BUFFER_KIB, "--runs", str(bench.rounds)]
             report, command = iotrace(bench, "places", words)
         finally:
             for disk in reversed(disks):
@@ -98,7 +106,7 @@ class Iotrace:
             try:
                 with rawtrace.RawTrace() as raw:
                     words = [disk.point, "--size", "4K", "--count", str(COUNT), "--sync", "fdatasync", "--runs", "1"]
-                    report, command = iotrace(bench, f"raw-{kind}", [*words, "--buffer-kib", "32768"])
+                    report, command = iotrace(bench, f"raw-{kind}", [*words, "--buffer-kib", BUFFER_KIB])
                     raw.stop()
                     theirs = rawtrace.opinion(raw.lines(), disk.number, COUNT)
             finally:
@@ -116,7 +124,7 @@ class Iotrace:
         """Slowing the device moves the device's row, and no other."""
         disk = SlowDisk(folder, mib=IMAGE_MIB)
         try:
-            words = [disk.point, "--size", "4K", "--count", str(COUNT), "--sync", "fdatasync", "--buffer-kib", "16384"]
+            words = [disk.point, "--size", "4K", "--count", str(COUNT), "--sync", "fdatasync", "--buffer-kib", BUFFER_KIB]
             words += ["--runs", "2"]
             before, command = iotrace(bench, "quick", words)
             disk.limit(WRITES_PER_S)
@@ -170,13 +178,13 @@ class Iotrace:
 class LoopDisk:
     """A file system on a loop device of its own."""
 
-    def __init__(self, folder, kind, mib=IMAGE_MIB):
+    def __init__(self, folder, kind):
         self.image, self.point = (os.path.join(folder, f"{kind}{end}") for end in (".image", ""))
-        # Written, not reserved, and no discards below, which punch holes: a first write must not be an allocation in the disk's
-        # own file system.
+        # Written, not reserved, and no discards below, which punch holes.
         with open(self.image, "wb") as image:
-            for _ in range(mib):
+            for _ in range(WRITTEN_MIB):
                 image.write(bytes(1 << 20))
+            image.truncate(IMAGE_MIB << 20)
             os.fsync(image.fileno())
         os.makedirs(self.point)
         self.mounted = False
@@ -202,7 +210,7 @@ class LoopDisk:
 def run(*argv):
     done = subprocess.run(argv, env=SBIN, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise BenchError(f"{' '.join(argv)}: {done.stderr.strip()}; needs root and loop devices")
+        raise CannotHere(f"{' '.join(argv)}: {done.stderr.strip()}; needs root and loop devices")
     return done.stdout.strip()
 
 

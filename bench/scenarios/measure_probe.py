@@ -11,7 +11,7 @@ import os
 import shutil
 import subprocess
 
-from measure import BenchError, median
+from measure import BenchError, CannotHere
 from results import Goal
 from slowdisk import SlowDisk
 
@@ -28,7 +28,11 @@ SYNC_WORK = (
     ("overwritten_64k", 65536, ["--overwrite=1"], ["--file", "recycled"], 0.5, 128),
     ("preallocated_4k", 4096, ["--overwrite=0", "--fallocate=native"], ["--file", "preallocated"], 0.5, 64),
 )
+SYNC_ENTRIES = tuple(f".{work[0]}" for work in SYNC_WORK)
 SLOW_SECONDS = 3.0
+SLOW_MIB = 1024
+# Words that make a command's tables smaller: none, its defaults.
+SHORT = {}
 # Its rates scatter more than syncs do.
 RAW_TURNS = 15
 RAW_MIB = 256
@@ -46,7 +50,7 @@ RAW_WORK = (
 def working_folder(bench):
     """On the disk; gone afterwards."""
     if not shutil.which("fio"):
-        raise BenchError("fio is missing: apt-get install fio")
+        raise CannotHere("fio is missing: apt-get install fio")
     folder = os.path.join(bench.work, "probe")
     shutil.rmtree(folder, ignore_errors=True)
     os.makedirs(folder)
@@ -58,7 +62,7 @@ def working_folder(bench):
 
 @contextlib.contextmanager
 def slow_disk(folder):
-    slow = SlowDisk(folder)
+    slow = SlowDisk(folder, SLOW_MIB)
     try:
         slow.limit(WRITES_PER_S)
         yield slow
@@ -70,6 +74,8 @@ class ProbeRoot:
     """Sync latency of probe log beside fio's on the machine's disk."""
 
     name = "measure.probe.root"
+    entries = SYNC_ENTRIES
+    smoke = {"TURNS_MIN": 1, "SYNC_WORK": tuple((*work[:-2], 0.1, 8) for work in SYNC_WORK)}
 
     def run(self, bench):
         with working_folder(bench) as folder:
@@ -80,6 +86,8 @@ class ProbeRaw:
     """Sequential throughput of probe raw beside fio's."""
 
     name = "measure.probe.raw"
+    entries = tuple(f".{mode}" for mode, *_ in RAW_WORK)
+    smoke = {"RAW_TURNS": 1, "RAW_MIB": 8}
 
     def run(self, bench):
         with working_folder(bench) as folder:
@@ -90,6 +98,8 @@ class ProbeSlow:
     """Sync latency of probe log beside fio's on a disk of 200 writes a second."""
 
     name = "measure.probe.slow"
+    entries = SYNC_ENTRIES
+    smoke = {"SLOW_TURNS": 1, "SLOW_SECONDS": 0.5, "SLOW_MIB": 256, "SYNC_WORK": tuple((*work[:-1], 2) for work in SYNC_WORK)}
 
     def run(self, bench):
         with working_folder(bench) as folder, slow_disk(folder) as slow:
@@ -102,6 +112,13 @@ class ProbeTables:
     """Tables of log, fs and kv on the disk and on a slow one."""
 
     name = "measure.probe.tables"
+    # Its tables are files.
+    entries = ()
+    smoke = {"SLOW_MIB": 512, "SHORT": {
+        "log": ["--seconds", "0.05", "--runs", "1", "--per-sync", "1", "--record-bytes", "4K", "--file-mib", "4"],
+        "fs": ["--seconds", "0.05", "--runs", "1", "--files", "20"],
+        "kv": ["--seconds", "0.05", "--runs", "1", "--records", "50"],
+    }}
 
     def run(self, bench):
         with working_folder(bench) as folder:
@@ -135,7 +152,7 @@ def syncs(bench, name_of, disk, folder, turns, seconds):
                 "per_s": row["records_per_s"],
             }
 
-        rounds = by_turns(turns, ours, theirs)
+        rounds = by_turns(bench, turns, ours, theirs)
         command = f"stentor probe {' '.join(words)}; fio {' '.join(shared)} --ioengine=psync"
         # A throttle lets writes through in bursts: a median lies on one side of a gap, the mean does not. On the quick disk
         # it is the other way round: a mean is that of the few syncs that others' work got before.
@@ -165,7 +182,7 @@ def raw(bench, name_of, folder, turns):
         def ours():
             return probe(bench, words)["tables"]["calls"][0]["mib_per_s"]["median"]
 
-        rounds = by_turns(turns, ours, theirs)
+        rounds = by_turns(bench, turns, ours, theirs)
         bench.results.record(
             f"{name_of}.{mode}", "MiB/s", rounds, f"stentor probe {' '.join(words)}; fio {' '.join(shared)}",
             Goal(within=WITHIN), more_is_better=True, peer_name="fio",
@@ -178,16 +195,16 @@ def tables(bench, disk, folder):
     out = os.path.join(bench.folder, f"probe-{disk}")
     for command in ("log", "fs", "kv"):
         slow = ["--seconds", "1", "--runs", "1"] if disk == "slow" and command == "log" else []
-        done = start(bench, [command, folder, "--out", out, "--plot", *slow])
+        done = start(bench, [command, folder, "--out", out, "--plot", *SHORT.get(command, slow)])
         if done.returncode:
             raise BenchError(f"probe {command} on {disk}: {done.stderr[-300:]}")
     print(f"    tables of the {disk} disk: {out}", flush=True)
 
 
-def by_turns(turns, ours, theirs):
+def by_turns(bench, turns, ours, theirs):
     """[[ours, theirs], ...], one turn before to warm up; who begins changes."""
     rounds = []
-    for number in range(turns + 1):
+    for number in range(1 - bench.warm_ups, turns + 1):
         os.sync()
         if number % 2:
             two, one = theirs(), ours()

@@ -44,6 +44,9 @@ STORES = {
 }
 STORE_MESSAGES = 4_000
 HELD = 60_000
+HELD_MESSAGES = 20_000
+HELD_S = 5
+WARM_UP_MESSAGES_MIN = 200
 SHOWN = Goal(ratio=0)
 PAUSE_S = 0.2
 
@@ -97,7 +100,7 @@ def once(bench, argv, port, arguments, messages):
     """One figure of a sink: rate, CPU, what it and the disk wrote."""
     os.sync()
     with serving(bench, argv, port) as (group, _):
-        feed(port, arguments, max(200, messages // 10))
+        feed(port, arguments, max(WARM_UP_MESSAGES_MIN, messages // 10))
         time.sleep(PAUSE_S)
         cpu, octets, (writes, flushes) = group.cpu_s(), group.written_bytes(), group.device_writes()
         seconds = feed(port, arguments, messages)
@@ -114,7 +117,8 @@ def once(bench, argv, port, arguments, messages):
 
 def by_turns(bench, ours, peers, rounds):
     """[[ours, the peer's], ...]; who begins changes, one of each is not counted. Both are functions."""
-    ours(), peers()
+    if bench.warm_ups:
+        ours(), peers()
     measured = []
     for number in range(rounds):
         first, second = (ours, peers) if number % 2 == 0 else (peers, ours)
@@ -133,6 +137,15 @@ class Sink:
     """lab sink beside smtp-sink; by model; by store; 60,000 connections held."""
 
     name = "measure.sink"
+    entries = (
+        *(f".{what}.{figure}" for what in (*CASES, *(f"model.{model}" for model in MODELS), *(f"store.{store}" for store in STORES))
+          for figure in ("rate", "cpu")),
+        ".held",
+    )
+    smoke = {
+        "CASES": {name: (arguments, 40) for name, (arguments, _) in CASES.items()}, "WARM_UP_MESSAGES_MIN": 20,
+        "STORE_MESSAGES": 40, "HELD": 200, "HELD_MESSAGES": 200, "HELD_S": 1, "PAUSE_S": 0.02,
+    }
     also = ("measure.source_sink.sink",)
 
     def run(self, bench):
@@ -213,8 +226,8 @@ class Sink:
         try:
             sink.stdout.readline()
             argv = [
-                bench.binary, "lab", "hold", targets, *wanted, "--from", "127.0.1.1-127.0.1.4", "--messages", "20000",
-                "--seconds", "5", "--pid", str(sink.pid), "--json", "--quiet",
+                bench.binary, "lab", "hold", targets, *wanted, "--from", "127.0.1.1-127.0.1.4", "--messages",
+                str(HELD_MESSAGES), "--seconds", str(HELD_S), "--pid", str(sink.pid), "--json", "--quiet",
             ]
             done = subprocess.run(argv, stdout=subprocess.PIPE, text=True, timeout=300)
             if done.returncode != 0:

@@ -69,6 +69,13 @@ class SourceSink:
     """Sources; the sinks are in measure_sink."""
 
     name = "measure.source_sink"
+    entries = tuple(
+        f".source.{load}{way}.{figure}"
+        for load, *_ in LOADS
+        for way in ("", ".pipelined", ".lab_sink", ".lab_sink.pipelined")
+        for figure in ("rate", "cpu")
+    )
+    smoke = {"LOADS": (("each", False, 100), ("kept", True, 200)), "ROUNDS_MIN": 1}
 
     def run(self, bench):
         for load, kept, messages in LOADS:

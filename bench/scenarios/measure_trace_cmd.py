@@ -32,6 +32,8 @@ class TraceCmd:
     """How many functions' totals differ from the truth."""
 
     name = "measure.trace_cmd"
+    entries = ("",)
+    smoke = {"CALLS": 1_200}
 
     def run(self, bench):
         path = os.path.join(bench.work, "trace-cmd-report.txt")

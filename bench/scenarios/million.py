@@ -25,6 +25,8 @@ class Million:
     """One post to a million."""
 
     name = "path.million"
+    entries = (".seconds", ".memory_mib")
+    smoke = {"SUBSCRIBERS": 20_000, "GREAT_DOMAINS": 2, "SMALL_DOMAINS": 200, "KILL_AFTER": 1_000}
 
     def run(self, bench):
         subscribers = os.path.join(bench.work, "million.subscribers")

@@ -27,6 +27,8 @@ class MillionMessages:
     """1,000,000 distinct messages with one recipient each, all of whose hosts are down."""
 
     name = "queue.million_messages"
+    entries = ("", ".restart_s")
+    smoke = {"MESSAGES": 1_000, "SITES": 50, "SESSIONS": 20, "RESTARTS": 1}
 
     def run(self, bench):
         down = Down(bench.work, SITES)

@@ -6,15 +6,17 @@ import os
 import statistics
 import time
 
-from contestants.base import SETTLE_S
-from deep import SITES, DeepStentor, Down, scattered, source
-from measure import BenchError, wait_until
+from deep import DeepStentor, Down, scattered, source
+from measure import BenchError, Waits, wait_until
 from results import Goal
 from sinks import SmtpSink, free_port
 from sources import SENDER, message, post
 
 ADDRESSES = 1_000_000
+SITES = 50_000
 PENDING = 10_000_000
+# Of the scattered ones.
+PER_MESSAGE = 1_000
 ASKED = 7
 TURNS = 14
 TURN_MESSAGES = 4_000
@@ -29,10 +31,15 @@ class TenMillionPending:
     """10 posts to a list of a million addresses at 50,000 sites that are down."""
 
     name = "queue.ten_million_pending"
+    entries = ("", ".status_ms", ".stuck_ms", ".disk_mib", ".acceptance", ".restart_s")
+    smoke = {
+        "ADDRESSES": 500, "SITES": 50, "PENDING": 5_000, "ASKED": 1, "TURNS": 1, "TURN_MESSAGES": 100, "WARM_UP_TURNS": 0,
+        "RESTARTS": 1,
+    }
     memory_goal = 400
 
     def run(self, bench):
-        down = Down(bench.work)
+        down = Down(bench.work, SITES)
         self.addresses = down.addresses(ADDRESSES)
         sink = SmtpSink(bench.work, free_port())
         deep = DeepStentor(bench.binary, bench.work, sink.port, down, subscribers=self.subscribers(), name="deep")
@@ -92,7 +99,7 @@ class TenMillionPending:
                 recipients="reader@sink.example",
             )
             sink.wait(total, 120)
-            time.sleep(SETTLE_S)
+            time.sleep(Waits.settle)
             return report["accepted_per_s"], (server.group.cpu_s() - cpu) / TURN_MESSAGES * 1e6
 
         # Until segments are recycled: the first pass through new ones writes zeros, which has nothing to do with depth.
@@ -124,22 +131,22 @@ class TenMillionScattered(TenMillionPending):
 
     name = "queue.ten_million_scattered"
     memory_goal = 600
-    per_message = 1_000
+    smoke = {"PER_MESSAGE": 100}
 
     def subscribers(self):
         return None
 
     def fill(self, bench, deep):
-        path = scattered(os.path.join(bench.work, "down.scattered"), self.addresses, PENDING)
+        path = scattered(f"{self.addresses}.{PENDING}.scattered", self.addresses, PENDING)
         # A client of our own takes as many recipients as it likes; the source reads the file first.
         source(
-            bench.binary, deep.port, connections=SESSIONS, messages=PENDING // self.per_message, size=1024,
-            recipients=path, per_message=self.per_message,
+            bench.binary, deep.port, connections=SESSIONS, messages=PENDING // PER_MESSAGE, size=1024,
+            recipients=path, per_message=PER_MESSAGE,
         )
         wait_until(lambda: deep.pending() == PENDING, 60, "all pending")
 
     def command_text(self):
-        return f"{PENDING // self.per_message} messages to {self.per_message} of {ADDRESSES} addresses each"
+        return f"{PENDING // PER_MESSAGE} messages to {PER_MESSAGE} of {ADDRESSES} addresses each"
 
 
 def lock_held(server):

@@ -14,6 +14,8 @@ class Relay:
     """A session for each message."""
 
     name = "path.relay"
+    entries = (".accepted", ".delivered", ".cpu")
+    smoke = {"MESSAGES": 200}
     kept = False
     rate_goal = Goal(ratio=4)
     cpu_goal = Goal(ratio=5)
@@ -42,6 +44,7 @@ class RelayReuse(Relay):
     """The clients keep their sessions."""
 
     name = "path.relay_reuse"
+    also = ("path.relay",)
     kept = True
     rate_goal = Goal(ratio=5)
     cpu_goal = Goal(ratio=7)

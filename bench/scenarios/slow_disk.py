@@ -28,14 +28,17 @@ class SlowDisk:
     """Accepting at 200 device writes a second."""
 
     name = "queue.slow_disk"
+    entries = ("",)
+    smoke = {"MESSAGES": 400, "WINDOW_S": 2}
 
     def run(self, bench):
         sink = SmtpSink(bench.work, free_port())
         stentor, postfix = bench.stentor(sink, counted=True), bench.postfix(sink, counted=True)
         rounds = []
         with bench.running(sink, stentor, postfix):
-            self.once(stentor, WARM_UP_S)
-            self.once(postfix, WARM_UP_S)
+            if bench.warm_ups:
+                self.once(stentor, WARM_UP_S)
+                self.once(postfix, WARM_UP_S)
             for number in range(min(bench.rounds, ROUNDS_MAX)):
                 order = [stentor, postfix] if number % 2 == 0 else [postfix, stentor]
                 measured = {contestant: self.once(contestant, WINDOW_S) for contestant in order}

@@ -15,6 +15,8 @@ class Storm:
     """All at once."""
 
     name = "path.storm"
+    entries = (".time",)
+    smoke = {"MESSAGES": 600}
 
     def run(self, bench):
         sink = SmtpSink(bench.work, free_port())

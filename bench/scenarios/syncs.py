@@ -29,6 +29,11 @@ class Syncs:
     """Counts, octets and answers."""
 
     name = "path.syncs"
+    entries = (".20", ".200", ".bytes", ".bytes.alone", ".latency.20", ".latency.200")
+    smoke = {
+        "LOADS": ((20, 200), (200, 400)), "LONE_MESSAGES": 20, "SEGMENT_MESSAGES": 400, "LATENCY_MESSAGES": 400,
+        "LATENCY_TURNS": 1,
+    }
 
     def run(self, bench):
         self.octets = octets_of_message(LENGTH)

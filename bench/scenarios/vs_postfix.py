@@ -16,12 +16,13 @@ from sinks import LabInternet, free_port
 from sources import SENDER, message, post
 
 SUBSCRIBERS = 2_000
+SITES = 700
 LENGTH = 4096
 SCENARIO = """\
 seed = {seed}
 
 [[generate]]
-sites = 700
+sites = {sites}
 zipf = 1.0
 rtt_ms = [20, 300]
 faulty_share = 0.02
@@ -41,6 +42,8 @@ class VsPostfix:
     """The list day's post in real time, beside Postfix."""
 
     name = "sched.vs_postfix"
+    entries = (".1.95", ".1.100", ".10.95", ".10.100")
+    smoke = {"SUBSCRIBERS": 60, "SITES": 30}
 
     def run(self, bench):
         for posts in (1, 10):
@@ -50,7 +53,7 @@ class VsPostfix:
                 measured = {who: self.once(bench, who, FIRST_SEED + number, posts) for who in order}
                 rounds.append([measured["stentor"], measured["postfix"]])
                 print(f"    {posts} post(s), round {number + 1}: {measured}", flush=True)
-            command = f"{posts} post(s) of {LENGTH} octets to {SUBSCRIBERS} at 700 sites, 2 % dead or hanging, stentor lab run"
+            command = f"{posts} post(s) of {LENGTH} octets to {SUBSCRIBERS} at {SITES} sites, 2 % dead or hanging, stentor lab run"
             for share in ("95", "100"):
                 name = f"{self.name}.{posts}.{share}"
                 bench.results.record(name, "s", pairs(rounds, share), command, Goal(ratio=1))
@@ -59,7 +62,7 @@ class VsPostfix:
         os.sync()
         scenario = os.path.join(bench.work, "vs_postfix.toml")
         with open(scenario, "w") as file:
-            file.write(SCENARIO.format(seed=seed))
+            file.write(SCENARIO.format(seed=seed, sites=SITES))
         sink = LabInternet(bench.work, free_port(), bench.binary, scenario)
         subscribers = os.path.join(bench.work, "vs_postfix.subscribers")
         with open(subscribers, "w") as file:

@@ -13,11 +13,11 @@ import subprocess
 import threading
 import time
 
-from contestants.base import SETTLE_S
-from deep import SITES, DeepStentor, Down, source
+from deep import DeepStentor, Down, source
 from results import Goal
-from scenarios.queue_pending import ADDRESSES, PENDING, TRIED_S_MAX, TenMillionPending, lock_held
-from measure import BenchError
+from scenarios import queue_pending
+from scenarios.queue_pending import TRIED_S_MAX, TenMillionPending, lock_held
+from measure import BenchError, Waits
 from sinks import LabSink, free_port
 
 ASKED = 9
@@ -33,6 +33,7 @@ COMMANDS = {
     "queue": ["queue"],
 }
 TURNS = 24
+WARM_UP_TURNS = 3
 MESSAGES = 20
 PER_MESSAGE = 1_000
 POLL_S = 5
@@ -42,15 +43,17 @@ class TenMillion(TenMillionPending):
     """op.ten_million: watching at ten million pending."""
 
     name = "op.ten_million"
+    entries = (*(f".{command}" for command in COMMANDS), ".watch", ".watching", ".watching_cpu")
+    smoke = {"ASKED": 1, "TURNS": 1, "WARM_UP_TURNS": 0, "MESSAGES": 2, "PER_MESSAGE": 100}
 
     def run(self, bench):
-        down = Down(bench.work)
-        self.addresses = down.addresses(ADDRESSES)
+        down = Down(bench.work, queue_pending.SITES)
+        self.addresses = down.addresses(queue_pending.ADDRESSES)
         sink = LabSink(bench.work, free_port(), bench.binary)
         deep = DeepStentor(bench.binary, bench.work, sink.port, down, subscribers=self.subscribers(), name="deep")
         with bench.running(down, sink, deep):
             self.fill(bench, deep)
-            if deep.pending() != PENDING:
+            if deep.pending() != queue_pending.PENDING:
                 raise BenchError(f"{deep.pending()} recipients are pending")
             deep.wait_quiet(TRIED_S_MAX, "all sites tried and found down")
             lock_held(deep)
@@ -94,10 +97,10 @@ class TenMillion(TenMillionPending):
                 per_message=PER_MESSAGE,
             )
             end = sink.wait(total, 120)
-            time.sleep(SETTLE_S)
+            time.sleep(Waits.settle)
             return MESSAGES * PER_MESSAGE / (end - begin), (deep.group.cpu_s() - cpu) / (MESSAGES * PER_MESSAGE) * 1e6
 
-        for _ in range(3):
+        for _ in range(WARM_UP_TURNS):
             once()
         rounds, cpu = [], []
         for turn in range(TURNS):

@@ -1,0 +1,126 @@
+"""Of the kit itself, without a server: `python3 -m unittest discover -s bench`, a part of `make test`."""
+
+import io
+import json
+import os
+import sys
+import tempfile
+import unittest
+from contextlib import redirect_stderr, redirect_stdout
+from unittest import mock
+
+import run
+from measure import CannotHere
+from results import Goal, Results
+from scenarios import SCENARIOS
+from sources import lab_report
+
+README = os.path.join(os.path.dirname(os.path.abspath(__file__)), "README.md")
+
+
+class EveryScenario(unittest.TestCase):
+    def test_has_a_smoke_size_of_constants_that_there_are(self):
+        for scenario in SCENARIOS:
+            self.assertTrue(hasattr(scenario, "smoke"), f"{scenario.__name__} has no `smoke`, the sizes of a smoke run")
+            for base in scenario.__mro__:
+                for name in vars(base).get("smoke", {}):
+                    self.assertTrue(hasattr(sys.modules[base.__module__], name), f"{base.__module__} has no {name}")
+
+    def test_says_what_it_is_and_what_it_promises(self):
+        with open(README) as file:
+            readme = file.read()
+        for scenario in SCENARIOS:
+            self.assertTrue(scenario.__doc__, scenario.__name__)
+            self.assertIsInstance(getattr(scenario, "entries", None), tuple, f"{scenario.__name__} has no `entries`")
+            self.assertTrue(f"`{scenario.name}" in readme, f"{scenario.name} is not in the README's table")
+
+    def test_is_chosen_by_its_name_and_by_that_of_its_work(self):
+        def names(only):
+            return [scenario.name for scenario in run.choose(SCENARIOS, only)]
+
+        for scenario in SCENARIOS:
+            self.assertIn(scenario.name, names(scenario.name))
+        self.assertEqual(names("path.relay"), ["path.relay", "path.relay_reuse"])
+        self.assertEqual(names("path.relay_reuse"), ["path.relay_reuse"])
+        self.assertEqual(names("path.relay.cpu"), ["path.relay"])
+        self.assertEqual(names("no.such"), [])
+
+
+class Good:
+    """Records what it promises."""
+
+    name = "test.good"
+    entries = ("", ".*.rate")
+
+    def run(self, bench):
+        for name in (self.name, f"{self.name}.ext4.rate"):
+            bench.results.record(name, "s", [[1, 2]], "true", Goal(most=0))
+
+
+class Silent(Good):
+    """Forgets an entry."""
+
+    name = "test.silent"
+    entries = (".time",)
+
+
+class Raising(Good):
+    """Raises what nobody expects."""
+
+    name = "test.raising"
+
+    def run(self, bench):
+        raise TypeError("'NoneType' object is not subscriptable")
+
+
+class Elsewhere(Good):
+    """Needs what is not here."""
+
+    name = "test.elsewhere"
+
+    def run(self, bench):
+        raise CannotHere("perf is missing")
+
+
+class FakeBench:
+    def __init__(self, folder, smoke):
+        self.smoke = smoke
+        self.results = Results(os.path.join(folder, "results.json"), is_judged=not smoke)
+
+
+class RunAll(unittest.TestCase):
+    def run_all(self, smoke, environment=None):
+        with tempfile.TemporaryDirectory() as folder, redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+            bench = FakeBench(folder, smoke)
+            variables = {name: value for name, value in os.environ.items() if name != "STENTOR_NO_SKIP"}
+            with mock.patch.dict(os.environ, {**variables, **(environment or {})}, clear=True):
+                ended = run.run_all(bench, [Raising, Elsewhere, Silent, Good])
+            return ended, bench.results.load(), bench.results.print_table()
+
+    def test_whatever_one_raises_the_others_run_and_it_is_said(self):
+        (failed, skipped), entries, met = self.run_all(smoke=False)
+        self.assertEqual((failed, skipped), (["test.raising", "test.elsewhere", "test.silent"], []))
+        self.assertEqual(entries["test.good"]["met"], False)
+        self.assertFalse(met)
+
+    def test_a_smoke_run_judges_no_goal_and_skips_what_the_machine_cannot(self):
+        (failed, skipped), entries, met = self.run_all(smoke=True)
+        self.assertEqual((failed, skipped), (["test.raising", "test.silent"], ["test.elsewhere"]))
+        self.assertNotIn("met", entries["test.good"])
+        self.assertTrue(met)
+        (failed, skipped), _, _ = self.run_all(smoke=True, environment={"STENTOR_NO_SKIP": "1"})
+        self.assertEqual((failed, skipped), (["test.raising", "test.elsewhere", "test.silent"], []))
+
+
+class LabReport(unittest.TestCase):
+    def test_a_figure_that_there_is_not_is_left_out(self):
+        cell = {"median": 5.0}
+        load = {name: cell for name in ("accepted", "recipients", "overall_per_s", "source_cpu_us")} | {"due": None}
+        tables = {"load": [load], "steps": [{"step": "end of data", "p50_us": cell, "p99_us": None}]}
+        report = lab_report(json.dumps({"tables": tables}))
+        self.assertEqual(report["report"]["accepted"], 5)
+        self.assertEqual(report["final_us"], {"p50": 5.0})
+
+
+if __name__ == "__main__":
+    unittest.main()
