@@ -28,7 +28,8 @@ class Goal:
 
     def is_met(self, entry):
         if self.ratio is not None:
-            return entry["ratio"] >= self.ratio
+            # There is none where the worse figure is 0: then no bound is missed.
+            return entry["ratio"] is None or entry["ratio"] >= self.ratio
         if self.most is not None:
             return entry["value"] <= self.most
         if self.within is not None:

@@ -112,6 +112,14 @@ class RunAll(unittest.TestCase):
         self.assertEqual((failed, skipped), (["test.raising", "test.elsewhere", "test.silent"], []))
 
 
+class Judging(unittest.TestCase):
+    def test_a_figure_of_nought_meets_a_bound_that_is_a_ratio(self):
+        with tempfile.TemporaryDirectory() as folder, redirect_stdout(io.StringIO()):
+            results = Results(os.path.join(folder, "results.json"))
+            results.record("test.nought", "s", [[0, 3]], "none", Goal(ratio=1))
+            self.assertEqual((results.load()["test.nought"]["ratio"], results.load()["test.nought"]["met"]), (None, True))
+
+
 class LabReport(unittest.TestCase):
     def test_a_figure_that_there_is_not_is_left_out(self):
         cell = {"median": 5.0}
