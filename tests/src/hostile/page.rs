@@ -9,8 +9,7 @@ SMTP and LMTP, with one host and with a healthy one behind it; this page is made
 stentor-hostile -- page`), and a test holds them together.
 
 Of several messages not all reach the host: once it has failed the others go to the next one, or wait for it; those that were
-behind the first one on a lost connection wait too. Not as in the table yet: after a 4xx to MAIL the next host is not tried, and
-the sender's mail waits at the site.
+behind the first one on a lost connection wait too.
 
 Whatever the host does, one message costs at most 4 connections to it in the first 10 s and 2 in any later 10 s (a refused TCP
 connection is tried again after 1, 2, 4, 8, 16, 30 s), 16 KiB of log and 50 ms of CPU. `make bench ONLY=robust.hostile` measures

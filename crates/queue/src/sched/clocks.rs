@@ -8,6 +8,7 @@
 use smallvec::SmallVec;
 
 use super::charges::RETURNS_MAX;
+use super::detours::Refusal;
 use super::flows::FlowNo;
 use super::reasons::{ReasonNo, Reply};
 use super::tables::Parts;
@@ -40,20 +41,23 @@ struct RecipientClock {
 pub(super) enum HoldKey {
     /// 4xx to the data of this message.
     Message(MessageNo),
-    /// 4xx at MAIL: the sender's domain, hashed.
+    /// 4xx at MAIL, by some or all hosts: the sender's domain, hashed.
     Sender(u64),
 }
 
-struct Hold {
-    site: SiteId,
-    key: HoldKey,
-    until: Ms,
+pub(super) struct Hold {
+    pub site: SiteId,
+    pub key: HoldKey,
+    /// Of a sender: the latest of its refusals' clocks.
+    pub until: Ms,
     fails: u8,
     /// What a message has used up by coming back without a clock (`charges`).
     returns: u8,
-    reason: ReasonNo,
+    pub reason: ReasonNo,
     /// Messages kept back, by flow, with the flow's class.
-    waiters: SmallVec<[(FlowNo, usize, IdSet); 1]>,
+    pub waiters: SmallVec<[(FlowNo, usize, IdSet); 1]>,
+    /// Of a sender: by host (`detours`).
+    pub refusals: Vec<Refusal>,
 }
 
 #[derive(Default)]
@@ -61,9 +65,9 @@ pub(super) struct Clocks {
     mailboxes: Parts<AddressId, Mailbox>,
     recipients: Parts<(MessageNo, AddressId), RecipientClock>,
     strikes: Parts<AddressId, u8>,
-    holds: Vec<Option<Hold>>,
+    pub holds: Vec<Option<Hold>>,
     free_holds: Vec<u32>,
-    hold_by_key: Map<(SiteId, HoldKey), u32>,
+    pub hold_by_key: Map<(SiteId, HoldKey), u32>,
 }
 
 impl Clocks {
@@ -102,8 +106,8 @@ impl Clocks {
         Some((Ms::from(mailbox.until_s) * 1_000, mailbox.reason))
     }
 
-    pub fn hold(&self, site: SiteId, key: HoldKey, now: Ms) -> Option<(Ms, ReasonNo)> {
-        let slot = *self.hold_by_key.get(&(site, key))?;
+    pub fn held_message(&self, site: SiteId, no: MessageNo, now: Ms) -> Option<(Ms, ReasonNo)> {
+        let slot = *self.hold_by_key.get(&(site, HoldKey::Message(no)))?;
         let hold = self.holds[slot as usize].as_ref()?;
         (hold.until > now).then_some((hold.until, hold.reason))
     }
@@ -136,6 +140,7 @@ impl Clocks {
     pub fn hasten_hold(&mut self, slot: u32) {
         if let Some(Some(hold)) = self.holds.get_mut(slot as usize) {
             hold.until = 0;
+            hold.end_refusals(false);
         }
     }
 }
@@ -290,7 +295,8 @@ impl Scheduler {
         self.drop_hold(site, HoldKey::Message(no));
         if let Some(slot) = self.clocks.hold_by_key.get(&(site, HoldKey::Sender(sender))).copied() {
             if let Some(hold) = self.clocks.holds[slot as usize].as_mut() {
-                (hold.until, hold.fails) = (0, 0);
+                hold.until = 0;
+                hold.end_refusals(true);
             }
             self.hold_due(slot, now);
         }
@@ -384,29 +390,40 @@ impl Scheduler {
     pub(super) fn held_back(&mut self, store: &Store, site: SiteId, no: MessageNo, now: Ms) -> bool {
         let Some((class, flow)) = self.messages.class_and_flow(no) else { return false };
         let sender = store.message(no).map(|m| HoldKey::Sender(sender_key(m.sender())));
-        for key in [Some(HoldKey::Message(no)), sender].into_iter().flatten() {
-            let Some(slot) = self.clocks.hold_by_key.get(&(site, key)) else { continue };
-            if let Some(hold) = self.clocks.holds[*slot as usize].as_mut()
-                && hold.until > now
-            {
-                match hold.waiters.iter_mut().find(|(f, _, _)| *f == flow) {
-                    Some((_, _, set)) => _ = set.insert(no.0),
-                    None => hold.waiters.push((flow, class, IdSet::one(no.0))),
-                }
-                self.sites.get(site).lines.remove(flow, no);
-                return true;
-            }
+        let mut keys = [Some(HoldKey::Message(no)), sender].into_iter().flatten();
+        let is_kept = keys.any(|key| self.keeps_at(site, key, (flow, class), no, now));
+        if is_kept {
+            self.sites.get(site).lines.remove(flow, no);
         }
-        false
+        is_kept
     }
 
-    /// Holds a message or a sender at a site after a failure.
-    pub(super) fn hold(&mut self, site: SiteId, key: HoldKey, reply: &Reply, now: Ms) {
-        if matches!(key, HoldKey::Message(no) if !self.messages.is_live(no)) {
-            return;
+    /// Whether the hold is in force; if so the message waits there.
+    pub(super) fn keeps_at(
+        &mut self,
+        site: SiteId,
+        key: HoldKey,
+        (flow, class): (FlowNo, usize),
+        no: MessageNo,
+        now: Ms,
+    ) -> bool {
+        let Some(slot) = self.clocks.hold_by_key.get(&(site, key)).copied() else { return false };
+        let hold = self.clocks.holds[slot as usize].as_mut().filter(|hold| hold.until > now);
+        let Some(hold) = hold else { return false };
+        match hold.waiters.iter_mut().find(|(f, _, _)| *f == flow) {
+            Some((_, _, set)) => _ = set.insert(no.0),
+            None => hold.waiters.push((flow, class, IdSet::one(no.0))),
         }
-        let slot = self.hold_slot(site, key, reply);
-        self.charge_hold(slot, now);
+        self.offer(slot, now);
+        true
+    }
+
+    /// Holds a message at a site after a failure.
+    pub(super) fn hold_message_at(&mut self, site: SiteId, no: MessageNo, reply: &Reply, now: Ms) {
+        if self.messages.is_live(no) {
+            let slot = self.hold_slot(site, HoldKey::Message(no), reply);
+            self.charge_hold(slot, now);
+        }
     }
 
     /// The hold, without a clock if it is new.
@@ -418,7 +435,8 @@ impl Scheduler {
             }
             return *slot;
         }
-        let hold = Hold { site, key, until: 0, fails: 0, returns: 0, reason, waiters: SmallVec::new() };
+        let (waiters, refusals) = (SmallVec::new(), Vec::new());
+        let hold = Hold { site, key, until: 0, fails: 0, returns: 0, reason, waiters, refusals };
         let slot = if let Some(slot) = self.clocks.free_holds.pop() {
             self.clocks.holds[slot as usize] = Some(hold);
             slot
@@ -462,7 +480,8 @@ impl Scheduler {
     pub(super) fn hold_due(&mut self, slot: u32, now: Ms) {
         let Some(Some(hold)) = self.clocks.holds.get_mut(slot as usize) else { return };
         if hold.until > now {
-            return;
+            // Of a sender perhaps one host may be asked again.
+            return self.offer(slot, now);
         }
         let (site, key, forgotten_at) = (hold.site, hold.key, hold.until + self.cfg.site_retry.max_ms);
         let waiters = std::mem::take(&mut hold.waiters);

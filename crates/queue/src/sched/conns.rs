@@ -241,7 +241,7 @@ impl Scheduler {
         if self.flows.any_suspended() {
             entry.lines.set_aside(&self.flows);
         }
-        if entry.suspended || entry.lines.is_empty() {
+        if entry.suspended || entry.lines.is_empty() && entry.offers.is_empty() {
             return;
         }
         if entry.paths.len() < sources {
@@ -249,8 +249,15 @@ impl Scheduler {
         }
         if sources == 1 {
             self.consider_path(site, 0, now);
-            return;
+        } else {
+            self.consider_paths(site, sources, now);
         }
+        if !self.sites.get(site).offers.is_empty() {
+            (0..sources as SourceNo).any(|source| self.consider_offers(site, source, now));
+        }
+    }
+
+    fn consider_paths(&mut self, site: SiteId, sources: usize, now: Ms) {
         let entry = self.sites.get(site);
         let coming: usize = entry.paths.iter().map(|path| path.coming - path.silent_coming).sum();
         if coming >= entry.lines.len() && !self.flows.pools {
@@ -282,13 +289,7 @@ impl Scheduler {
             return false;
         }
         if let Some(slot) = path.idle.pop() {
-            path.coming += 1;
-            if let Some(conn) = self.conns.at(slot) {
-                (conn.state, conn.since) = (State::Ready, now);
-                let id = conn.id;
-                self.effects.push(Effect::Work { conn: id });
-                self.arm_silence(slot, now);
-            }
+            self.wake(site, source, slot, now);
             return true;
         }
         if path.conns - path.silent >= path.allowed(max, adapts) {
@@ -304,17 +305,39 @@ impl Scheduler {
             }
             Pick::Wait(None) | Pick::Full => return false,
         };
+        self.open_in_budget(site, source, target, ordinary, now).is_some()
+    }
+
+    /// Opens a connection if the budget has room; else the site stands in line for one.
+    pub(super) fn open_in_budget(
+        &mut self,
+        site: SiteId,
+        source: SourceNo,
+        target: usize,
+        ordinary: bool,
+        now: Ms,
+    ) -> Option<Slot> {
         let budget = if ordinary { self.cfg.connections_max } else { self.bulk_budget() };
         if self.conns.fast >= budget && !self.make_room(budget) {
             self.want(site, source, now);
             self.let_overdue_give_way(now);
-            return false;
+            return None;
         }
-        self.open(site, source, target, now);
-        true
+        Some(self.open(site, source, target, now))
     }
 
-    fn look_again_at(&mut self, site: SiteId, until: Ms, now: Ms) {
+    /// Work waits for a connection that was idle.
+    pub(super) fn wake(&mut self, site: SiteId, source: SourceNo, slot: Slot, now: Ms) {
+        self.path(site, source).coming += 1;
+        if let Some(conn) = self.conns.at(slot) {
+            (conn.state, conn.since) = (State::Ready, now);
+            let id = conn.id;
+            self.effects.push(Effect::Work { conn: id });
+            self.arm_silence(slot, now);
+        }
+    }
+
+    pub(super) fn look_again_at(&mut self, site: SiteId, until: Ms, now: Ms) {
         let entry = self.sites.get(site);
         if entry.timer_at <= now || until < entry.timer_at {
             entry.timer_at = until;
@@ -336,7 +359,7 @@ impl Scheduler {
         }
     }
 
-    fn open(&mut self, site: SiteId, source: SourceNo, target: usize, now: Ms) {
+    fn open(&mut self, site: SiteId, source: SourceNo, target: usize, now: Ms) -> Slot {
         let entry = self.sites.get(site);
         let path = &mut entry.paths[source as usize];
         path.conns += 1;
@@ -378,6 +401,7 @@ impl Scheduler {
             self.effects.push(Effect::Connect { conn, site, source, target: to });
         }
         self.arm_silence(slot, now);
+        slot
     }
 
     /// The connection's timer fires at `at` or earlier.
@@ -536,7 +560,8 @@ impl Scheduler {
         let now = self.steady(now);
         let slot = Conns::slot_of(conn);
         let entry = self.conns.get(conn).filter(|c| !matches!(c.state, State::Connecting | State::Closing))?;
-        let (site, source, begun, was_idle) = (entry.site, entry.source, entry.begun, entry.state == State::Idle);
+        let (site, source, host) = (entry.site, entry.source, entry.host);
+        let (begun, was_idle) = (entry.begun, entry.state == State::Idle);
         if entry.state == State::Ready {
             entry.state = State::Busy;
             self.sites.get(site).paths[source as usize].coming -= 1;
@@ -546,8 +571,11 @@ impl Scheduler {
         let max = given.max(1).min(entry.paths[source as usize].transactions_max);
         let exhausted = self.stopped || begun >= max;
         let yields = exhausted || self.yields(slot);
-        let found =
-            if yields || !self.may_begin(site, source, now) { None } else { self.select(store, site, source, now) };
+        let found = if yields || !self.may_begin(site, source, now) {
+            None
+        } else {
+            self.select(store, site, source, host, now)
+        };
         let Some((no, ids)) = found else {
             self.rest(slot, exhausted, yields, now);
             return None;
@@ -632,6 +660,8 @@ impl Scheduler {
             return;
         }
         let (site, source) = (conn.site, conn.source);
+        self.no_detour(site, source, slot);
+        let Some(conn) = self.conns.at(slot) else { return };
         if exhausted || yields || others_wait {
             let path = &mut self.sites.get(site).paths[source as usize];
             // A learned limit is tried again with a little more.
@@ -708,6 +738,9 @@ impl Scheduler {
             && let Some(at) = path.idle.iter().position(|s| *s == slot)
         {
             path.idle.remove(at);
+        }
+        if path.detour == Some(slot) {
+            path.detour = None;
         }
         if gone.silent {
             path.silent -= 1;

@@ -94,7 +94,7 @@ impl Domains {
 
 impl Scheduler {
     /// Something new of `no` waits at `domain`: brings it to the domain's site, and sees to the look-up.
-    pub(super) fn link(&mut self, domain: DomainId, no: MessageNo, class: usize, now: Ms) {
+    pub(super) fn link(&mut self, store: &Store, domain: DomainId, no: MessageNo, class: usize, now: Ms) {
         let entry = self.domains.get(domain);
         let ask = match entry.look_up {
             LookUp::Never => true,
@@ -106,7 +106,7 @@ impl Scheduler {
             self.look_up(domain, now);
         }
         if let Some(site) = site {
-            self.wait_at(site, domain, no, class);
+            self.wait_at(store, site, domain, no, class, now);
             self.consider(site, now);
         }
     }
@@ -194,7 +194,7 @@ impl Scheduler {
                         known.at = self.steady(known.at);
                         self.sites.get(site).history.learn(known, now);
                     }
-                    self.join(domain, site);
+                    self.join(store, domain, site, now);
                 }
             }
             Resolution::Temporary { dsn, text } => self.look_up_failed(domain, dsn, text, now),
@@ -263,12 +263,12 @@ impl Scheduler {
         true
     }
 
-    fn join(&mut self, domain: DomainId, site: SiteId) {
+    fn join(&mut self, store: &Store, domain: DomainId, site: SiteId, now: Ms) {
         let domains = &mut self.sites.get(site).domains;
         if domains.len() <= 2 && domains.contains(&domain) {
             // The id of a forgotten domain that was here too.
             self.domains.relinks.push_back(Relink { domain, cursor: None, in_explicit: false });
-            return self.relink(STEPS_MAX / 4);
+            return self.relink(store, STEPS_MAX / 4, now);
         }
         domains.push(domain);
         // A site of one domain keeps no list of domains per message: it is made up for now.
@@ -276,11 +276,11 @@ impl Scheduler {
         for domain in first.into_iter().chain([domain]) {
             self.domains.relinks.push_back(Relink { domain, cursor: None, in_explicit: false });
         }
-        self.relink(STEPS_MAX / 4);
+        self.relink(store, STEPS_MAX / 4, now);
     }
 
     /// Brings what waits at domains to their sites, for at most `steps` messages.
-    pub(super) fn relink(&mut self, mut steps: u32) {
+    pub(super) fn relink(&mut self, store: &Store, mut steps: u32, now: Ms) {
         while steps > 0
             && let Some(mut job) = self.domains.relinks.pop_front()
         {
@@ -302,7 +302,7 @@ impl Scheduler {
                 steps -= 1;
                 let no = MessageNo(next);
                 if let Some(class) = self.messages.class(no) {
-                    self.wait_at(site, job.domain, no, class);
+                    self.wait_at(store, site, job.domain, no, class, now);
                 } else {
                     // An operator took out what was here, and it ended before the answer came.
                     self.bury_at_domain(job.domain, no);

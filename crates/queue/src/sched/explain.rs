@@ -150,7 +150,7 @@ impl Scheduler {
         if entry.suspended {
             return WaitsFor::Operator;
         }
-        if entry.lines.is_empty() {
+        if entry.lines.is_empty() && entry.offers.is_empty() {
             return WaitsFor::Nothing;
         }
         if let Some(until) = clock {

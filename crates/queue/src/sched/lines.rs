@@ -60,6 +60,11 @@ impl Lines {
         &mut self.list[at]
     }
 
+    /// The site stands in the flow's line for the budget, whether its messages are here or not; whether it does anew.
+    pub fn begin_to_want(&mut self, flow: FlowNo, class: usize) -> bool {
+        !std::mem::replace(&mut self.at(flow, class).wants, true)
+    }
+
     pub fn insert(&mut self, flow: FlowNo, class: usize, no: MessageNo) {
         let new = self.at(flow, class).waiting.insert(no.0);
         self.counts[class] += usize::from(new);

@@ -31,6 +31,7 @@ mod clocks;
 mod coalesce;
 mod config;
 mod conns;
+mod detours;
 mod domains;
 mod effects;
 mod explain;
@@ -233,7 +234,7 @@ impl Scheduler {
             for id in message.pending() {
                 let domain = store.book.domain(AddressId(id));
                 if self.domains.get(domain).bulk.insert(no.0) {
-                    self.link(domain, no, class, now);
+                    self.link(store, domain, no, class, now);
                 }
             }
         } else if small {

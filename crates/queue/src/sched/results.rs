@@ -12,6 +12,7 @@ use super::conns::{State, Tx};
 use super::effects::{RcptOutcome, Stage};
 use super::path::{Path, RECIPIENTS_UNLIMITED};
 use super::reasons::Reply;
+use super::sites::HostNo;
 use super::verdict::{Judge, Verdict};
 use super::{Ids, Scheduler, SourceNo};
 use crate::ids::{ConnId, MessageNo, Ms, SiteId, TxId};
@@ -110,7 +111,7 @@ impl Scheduler {
             self.sites.get(site).history.delivered(now.saturating_sub(begun).min(Ms::from(u32::MAX)) as u32, now);
         }
         if found.delivered > 0 {
-            self.site_good(site, source, done.no, done.sender, now);
+            self.site_good(site, (source, host), done.no, done.sender, now);
         }
         let is_held = if let Some(outcome) = found.refused.or(found.lost) {
             self.charge_end(conn, done.no, outcome, found.refused.is_some(), now)
@@ -123,7 +124,8 @@ impl Scheduler {
             }
             false
         };
-        let is_held = self.charge_holds(store, site, source, &done, &found, results.len(), &host_name, now) || is_held;
+        let is_held =
+            self.charge_holds(store, site, (source, host), &done, &found, results.len(), &host_name, now) || is_held;
         if found.too_many > 0 && found.taken > 0 {
             let path = self.path(site, source);
             // Refused again within what was learned: then it is not a number that one could learn.
@@ -180,7 +182,7 @@ impl Scheduler {
         &mut self,
         store: &Store,
         site: SiteId,
-        source: SourceNo,
+        (source, host_no): (SourceNo, HostNo),
         done: &Tx,
         found: &Findings,
         outcomes: usize,
@@ -189,12 +191,12 @@ impl Scheduler {
     ) -> bool {
         if let Some(outcome) = found.sender {
             if let Some(message) = store.message(done.no) {
-                self.hold(site, HoldKey::Sender(sender_key(message.sender())), &reply_to(outcome, host), now);
+                self.sender_refused(site, host_no, sender_key(message.sender()), &reply_to(outcome, host), now);
             }
             self.trust_less(site, source, &reply_to(outcome, host));
         }
         if let Some(outcome) = found.message {
-            self.hold(site, HoldKey::Message(done.no), &reply_to(outcome, host), now);
+            self.hold_message_at(site, done.no, &reply_to(outcome, host), now);
             return true;
         }
         let adapts = self.cfg.strategies.adaptation;
@@ -278,7 +280,14 @@ impl Scheduler {
     }
 
     /// A delivery: the site is proven and may have one connection more.
-    fn site_good(&mut self, site: SiteId, source: SourceNo, no: MessageNo, sender: Option<u64>, now: Ms) {
+    fn site_good(
+        &mut self,
+        site: SiteId,
+        (source, host): (SourceNo, HostNo),
+        no: MessageNo,
+        sender: Option<u64>,
+        now: Ms,
+    ) {
         let default = self.cfg.connections_per_site_max;
         let entry = self.sites.get(site);
         let max = entry.connections_max(default);
@@ -287,7 +296,7 @@ impl Scheduler {
         if entry.holds > 0 {
             self.drop_hold(site, HoldKey::Message(no));
             if let Some(sender) = sender {
-                self.drop_hold(site, HoldKey::Sender(sender));
+                self.sender_taken(site, host, sender);
             }
         }
     }

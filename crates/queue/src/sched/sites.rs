@@ -10,6 +10,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::conns::Slot;
+use super::detours::Offers;
 use super::history::SiteHistory;
 use super::lines::Lines;
 use super::pace::Pace;
@@ -78,6 +79,10 @@ pub(super) struct Site {
     pub domains: Vec<DomainId>,
     /// The messages that wait here.
     pub lines: Lines,
+    /// What may go to hosts that have not refused it.
+    pub offers: Vec<Offers>,
+    /// Whether what was offered had the last turn.
+    pub offer_served: bool,
     /// One per source that has been used here, by the source's number.
     pub paths: SmallVec<[Path; 1]>,
     pub history: SiteHistory,
@@ -169,6 +174,8 @@ impl Sites {
                 targets: SmallVec::new(),
                 domains: Vec::new(),
                 lines: Lines::default(),
+                offers: Vec::new(),
+                offer_served: false,
                 paths: SmallVec::new(),
                 history: SiteHistory::default(),
                 holds: 0,
@@ -195,6 +202,8 @@ impl Sites {
                 let hosts = self.hosts_of(id, source as u8, false);
                 self.list[id.0 as usize].paths[source].hosts = hosts;
             }
+            let site = &mut self.list[id.0 as usize];
+            site.offers.retain(|offers| site.paths.iter().any(|path| path.hosts.contains(&offers.host)));
         }
         id
     }
@@ -231,11 +240,24 @@ impl Sites {
     /// The best usable target of a path: lowest preference, equal ones at random (RFC 5321 5.1). A host that keeps a
     /// connection waiting is not given another one.
     pub fn pick(&self, site: SiteId, source: u8, now: Ms, rng: &mut fastrand::Rng) -> Pick {
+        self.pick_of(site, source, now, rng, |_| true)
+    }
+
+    /// The same among some of the hosts.
+    pub fn pick_of(
+        &self,
+        site: SiteId,
+        source: u8,
+        now: Ms,
+        rng: &mut fastrand::Rng,
+        is_wanted: impl Fn(HostNo) -> bool,
+    ) -> Pick {
         let entry = &self.list[site.0 as usize];
         let Some(path) = entry.paths.get(source as usize) else { return Pick::Wait(None) };
         let (mut best, mut ties) = (None::<usize>, 0u32);
         let (mut earliest, mut full) = (None::<Ms>, false);
-        for (i, (target, host)) in entry.targets.iter().zip(&path.hosts).enumerate() {
+        let all = entry.targets.iter().zip(&path.hosts).enumerate();
+        for (i, (target, host)) in all.filter(|(_, (_, host))| is_wanted(**host)) {
             let host = &self.hosts[*host as usize];
             if host.until > now {
                 earliest = Some(earliest.map_or(host.until, |e| e.min(host.until)));

@@ -2,11 +2,11 @@
 
 use smallvec::SmallVec;
 
-use super::clocks::{HoldKey, sender_key};
+use super::clocks::sender_key;
 use super::conns::State;
 use super::domains::LookUp;
 use super::reasons::Reply;
-use super::{Map, Scheduler};
+use super::{Map, Scheduler, SourceSet};
 use crate::ids::{AddressId, ConnId, DomainId, MessageNo, Ms, SiteId};
 use crate::store::Store;
 
@@ -76,7 +76,7 @@ pub enum RecipientState {
     Mailbox,
     /// The message is held at the site after 4xx to its data.
     Message,
-    /// The sender's domain is held at the site after 4xx at MAIL.
+    /// All hosts of the site have said 4xx at MAIL to the sender's domain.
     Sender,
     /// The domain's look-up is under way, or failed and waits.
     LookUp,
@@ -289,10 +289,12 @@ impl Scheduler {
                 domain.map_or((None, 0), |d| ((d.look_up == LookUp::Clock).then_some(d.until), d.reason));
             return status(RecipientState::LookUp, until, reason);
         };
-        if let Some((until, reason)) = self.clocks.hold(site, HoldKey::Message(no), now) {
+        if let Some((until, reason)) = self.clocks.held_message(site, no, now) {
             return status(RecipientState::Message, Some(until), reason);
         }
-        if let Some((until, reason)) = self.clocks.hold(site, HoldKey::Sender(sender_key(message.sender())), now) {
+        let flow = self.messages.flow(no).map(|flow| self.flows.get(flow));
+        let sources = flow.map_or(SourceSet::ALL, |flow| flow.rules.sources);
+        if let Some((until, reason)) = self.sender_wait(site, sender_key(message.sender()), sources, now) {
             return status(RecipientState::Sender, Some(until), reason);
         }
         let reason = self.sites.list[site.0 as usize].reason;

@@ -29,7 +29,7 @@ impl Scheduler {
         if self.stopped {
             return;
         }
-        self.relink(STEPS_MAX / 2);
+        self.relink(store, STEPS_MAX / 2, now);
         self.refresh_on(STEPS_MAX / 4, now);
         let mut steps = STEPS_MAX;
         while steps > 0

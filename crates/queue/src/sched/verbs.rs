@@ -110,7 +110,7 @@ impl Scheduler {
         }
         self.verbs.releases.push_back((no, *parked));
         if self.verbs.releases.len() == 1 {
-            self.releases_on(RELEASED_AT_ONCE_MAX, now);
+            self.releases_on(store, RELEASED_AT_ONCE_MAX, now);
         }
     }
 
@@ -381,7 +381,7 @@ impl Scheduler {
 
     /// Goes on with releases, graves and probes for at most `steps`.
     pub(super) fn verbs_on(&mut self, store: &Store, steps: u32, now: Ms) {
-        let mut steps = self.releases_on(steps, now);
+        let mut steps = self.releases_on(store, steps, now);
         while steps > 0
             && let Some((domain, no)) = self.verbs.graves.pop_front()
         {
@@ -407,7 +407,7 @@ impl Scheduler {
         }
     }
 
-    fn releases_on(&mut self, mut steps: u32, now: Ms) -> u32 {
+    fn releases_on(&mut self, store: &Store, mut steps: u32, now: Ms) -> u32 {
         while steps > 0
             && let Some((no, mut parked)) = self.verbs.releases.pop_front()
         {
@@ -433,7 +433,7 @@ impl Scheduler {
                     let entry = self.domains.get(DomainId(domain));
                     let set = if is_bulk { &mut entry.bulk } else { &mut entry.explicit };
                     set.insert(no.0);
-                    self.link(DomainId(domain), no, class, now);
+                    self.link(store, DomainId(domain), no, class, now);
                 }
             }
             if !(parked.sites.is_empty() && parked.bulk.is_empty() && parked.explicit.is_empty()) {

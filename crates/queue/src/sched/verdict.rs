@@ -17,7 +17,7 @@ pub enum Verdict {
     Fail,
     /// No session, banner refused, 421: the host's clock; the recipient goes back at once, for another host.
     Host,
-    /// 4xx at MAIL: the site for this sender's domain.
+    /// 4xx at MAIL: this host for the sender's domain; the next one is asked.
     Sender,
     /// 4.2.x at RCPT: the mailbox, for all messages.
     Mailbox,

@@ -7,7 +7,9 @@
 
 use smallvec::SmallVec;
 
+use super::flows::FlowNo;
 use super::lines::oldest;
+use super::sites::HostNo;
 use super::tables::Parts;
 use super::{Active, Ids, STEPS_MAX, Scheduler, SourceNo};
 use crate::ids::{AddressId, DomainId, MessageNo, Ms, SiteId};
@@ -76,25 +78,39 @@ impl Scheduler {
         let Some(domain) = store.book.try_domain(id) else { return };
         self.waits.lists.get_or_insert_with((domain, no), List::default).ids.push(id);
         if self.domains.get(domain).explicit.insert(no.0) {
-            self.link(domain, no, class, now);
+            self.link(store, domain, no, class, now);
         } else if let Some(site) = self.domains.get(domain).site
             && !self.park(site, no)
         {
-            self.sites.get(site).lines.insert(flow, class, no);
+            self.stand_in_line(store, site, no, (flow, class), now);
             self.consider(site, now);
         }
     }
 
     /// Enters (site, message): untouched recipients of a domain, or a list.
-    pub(super) fn wait_at(&mut self, site: SiteId, domain: DomainId, no: MessageNo, class: usize) {
+    pub(super) fn wait_at(
+        &mut self,
+        store: &Store,
+        site: SiteId,
+        domain: DomainId,
+        no: MessageNo,
+        class: usize,
+        now: Ms,
+    ) {
         let parked = self.park(site, no);
-        let flow = self.messages.flow(no);
-        let entry = self.sites.get(site);
-        if let Some(flow) = flow.filter(|_| !parked) {
-            entry.lines.insert(flow, class, no);
+        if let Some(flow) = self.messages.flow(no).filter(|_| !parked) {
+            self.stand_in_line(store, site, no, (flow, class), now);
         }
+        let entry = self.sites.get(site);
         if entry.domains.len() > 1 {
             self.waits.at_sites.get_or_insert_with((site, no), AtSite::new).push(domain);
+        }
+    }
+
+    /// In the site's line, or at the hold that keeps it back: no connection is opened to see that.
+    fn stand_in_line(&mut self, store: &Store, site: SiteId, no: MessageNo, (flow, class): (FlowNo, usize), now: Ms) {
+        if self.sites.get(site).holds == 0 || !self.held_back(store, site, no, now) {
+            self.sites.get(site).lines.insert(flow, class, no);
         }
     }
 
@@ -126,7 +142,7 @@ impl Scheduler {
             }
             last = Some(domain);
             if self.domains.get(domain).bulk.insert(no.0) {
-                self.link(domain, no, class, now);
+                self.link(store, domain, no, class, now);
                 steps = steps.saturating_sub(1);
             }
         }
@@ -138,12 +154,38 @@ impl Scheduler {
         steps
     }
 
-    /// The next transaction for a site, its recipients marked as in flight.
+    /// The next transaction for a host of a site, its recipients marked as in flight.
     pub(super) fn select(
         &mut self,
         store: &Store,
         site: SiteId,
         source: SourceNo,
+        host: HostNo,
+        now: Ms,
+    ) -> Option<(MessageNo, Ids)> {
+        let entry = self.sites.get(site);
+        let given = entry.limits.recipients_per_transaction_max.map(|max| (max as usize).max(1));
+        let given = given.unwrap_or(self.cfg.recipients_per_transaction_max);
+        let max = given.min(entry.paths[source as usize].recipients_max);
+        if entry.offers.is_empty() {
+            return self.select_in_line(store, site, source, max, now);
+        }
+        // By turns.
+        entry.offer_served = !entry.offer_served;
+        if entry.offer_served {
+            let found = self.select_offered(store, (site, source, host), max, now);
+            return found.or_else(|| self.select_in_line(store, site, source, max, now));
+        }
+        let found = self.select_in_line(store, site, source, max, now);
+        found.or_else(|| self.select_offered(store, (site, source, host), max, now))
+    }
+
+    fn select_in_line(
+        &mut self,
+        store: &Store,
+        site: SiteId,
+        source: SourceNo,
+        max: usize,
         now: Ms,
     ) -> Option<(MessageNo, Ids)> {
         let mut steps = STEPS_MAX;
@@ -156,10 +198,6 @@ impl Scheduler {
             let flow = classes.into_iter().find_map(|class| lines.choose(class, source, &self.flows))?;
             let line = lines.line(flow)?;
             let (class, no) = (line.class, oldest(&line.waiting, newest)?);
-            let given = entry.limits.recipients_per_transaction_max.map(|max| (max as usize).max(1));
-            let max = given
-                .unwrap_or(self.cfg.recipients_per_transaction_max)
-                .min(entry.paths[source as usize].recipients_max);
             if entry.holds > 0 && self.held_back(store, site, no, now) {
                 continue;
             }

@@ -1,0 +1,286 @@
+//! A host that says 4xx at MAIL: the next one is asked (RFC 5321 section 5.1), and the first not before its clock.
+
+use std::collections::{HashMap, HashSet};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use stentor_queue::event::{Accept, Class, Event, Fate};
+use stentor_queue::ids::{AddressId, ConnId, ContentId, MessageNo, Ms};
+use stentor_queue::idset::IdSet;
+use stentor_queue::sched::{
+    CloseReason, Effect, NoSession, RcptOutcome, RecipientState, SchedConfig, Scheduler, Stage, WaitsFor,
+};
+use stentor_queue::site::{Resolution, SiteLimits, SitePlan, Target};
+use stentor_queue::store::{Applied, Store};
+
+const NOW: Ms = 1_800_000_000_000;
+const MINUTE: Ms = 60_000;
+
+/// One site of two hosts, 1 before 2, who answer at once.
+struct Site {
+    store: Store,
+    sched: Scheduler,
+    now: Ms,
+    limits: SiteLimits,
+    conns: HashMap<ConnId, u16>,
+    most_conns: usize,
+    connects: usize,
+    /// Who is refused where: the host, the sender's domain.
+    refused: HashSet<(u16, &'static str)>,
+    dead: HashSet<u16>,
+    /// Each MAIL: when, the host, the sender.
+    asked: Vec<(Ms, u16, String)>,
+    delivered: Vec<u16>,
+}
+
+impl Site {
+    fn new(cfg: SchedConfig) -> Site {
+        Site {
+            store: Store::new(),
+            sched: Scheduler::new(cfg, 1),
+            now: NOW,
+            limits: SiteLimits::default(),
+            conns: HashMap::new(),
+            most_conns: 0,
+            connects: 0,
+            refused: HashSet::new(),
+            dead: HashSet::new(),
+            asked: Vec::new(),
+            delivered: Vec::new(),
+        }
+    }
+
+    fn mail(&mut self, from: &str, class: Class) -> (MessageNo, AddressId) {
+        let id = self.store.next_message_id(self.now);
+        let (to, _) = self.store.book.intern(&format!("u{}@site.example", id.0 % 7)).unwrap();
+        let accept = Accept {
+            id,
+            content: ContentId(id.0),
+            size: 1_000,
+            accepted: self.now,
+            sender: format!("ann@{from}"),
+            class,
+            list: None,
+            recipients: IdSet::one(to.0),
+            prefix: Vec::new(),
+            eight_bit: false,
+            smtputf8: false,
+            ret: None,
+            envid: None,
+            params: Vec::new(),
+            origin: "local".into(),
+            message_id: String::new(),
+            message_id_at: None,
+            is_report: false,
+        };
+        let Applied::New(no) = self.store.apply(Event::Accept(Box::new(accept))) else { panic!("not new") };
+        self.sched.accepted(&self.store, no, self.now);
+        (no, to)
+    }
+
+    fn plan(&self) -> Resolution {
+        let target = |host: u16| Target {
+            preference: host,
+            host: format!("mx{host}.example").into(),
+            addr: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), host),
+            lmtp: false,
+        };
+        let targets = vec![target(1), target(2)];
+        Resolution::Site(SitePlan {
+            key: "mx".into(),
+            targets,
+            mixes_domains: false,
+            limits: self.limits,
+            ttl_s: 86_400,
+        })
+    }
+
+    /// All that happens within `ms`.
+    fn run(&mut self, ms: Ms) {
+        let until = self.now + ms;
+        for _ in 0..1_000_000 {
+            let effects: Vec<Effect> = self.sched.effects().collect();
+            if effects.is_empty() {
+                let Some(at) = self.sched.next_tick().filter(|at| *at <= until) else {
+                    self.now = until;
+                    return;
+                };
+                self.now = self.now.max(at);
+                self.sched.tick(&self.store, self.now);
+            }
+            for effect in effects {
+                self.obey(effect);
+            }
+        }
+        panic!("a loop without a clock");
+    }
+
+    fn obey(&mut self, effect: Effect) {
+        match effect {
+            Effect::Resolve { domain } => self.sched.resolved(&self.store, domain, self.plan(), self.now),
+            Effect::Connect { conn, target, .. } => {
+                self.connects += 1;
+                let host = target.addr.port();
+                if self.dead.contains(&host) {
+                    return self.sched.connect_failed(&self.store, conn, NoSession::Failed, "dead", self.now);
+                }
+                self.conns.insert(conn, host);
+                self.most_conns = self.most_conns.max(self.conns.len());
+                self.sched.connected(conn, self.now);
+                self.work(conn);
+            }
+            Effect::Work { conn } => self.work(conn),
+            Effect::Close { conn } => {
+                self.conns.remove(&conn);
+                self.sched.closed(&self.store, conn, &CloseReason::Normal, self.now);
+            }
+            Effect::Delayed { .. } => {}
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn work(&mut self, conn: ConnId) {
+        let host = self.conns[&conn];
+        while let Some(work) = self.sched.take_work(&self.store, conn, self.now) {
+            let message = self.store.message(work.no).unwrap();
+            let domain = message.sender().rsplit_once('@').unwrap().1.to_owned();
+            let is_refused = self.refused.iter().any(|(at, from)| *at == host && *from == domain);
+            self.asked.push((self.now, host, domain));
+            let (stage, code) = if is_refused { (Stage::Mail, 451) } else { (Stage::Final, 250) };
+            let one = |id: &AddressId| RcptOutcome { id: *id, stage, code, dsn: None, text: "said".into() };
+            let outcomes: Vec<_> = work.ids.iter().map(one).collect();
+            let ids: IdSet = work.ids.iter().map(|id| id.0).filter(|_| !is_refused).collect();
+            let ended = self.store.settle(work.no, Fate::Delivered, &ids, None, self.now, &mut Vec::new());
+            self.sched.work_done(&self.store, conn, work.tx, &outcomes, self.now);
+            if !is_refused {
+                self.delivered.push(host);
+            }
+            if matches!(ended, Applied::Finished { .. }) {
+                self.sched.finished(work.no);
+            }
+        }
+    }
+
+    fn asked_at(&self, host: u16, from: &str) -> usize {
+        self.asked.iter().filter(|(_, at, sender)| *at == host && sender == from).count()
+    }
+}
+
+#[test]
+fn a_4xx_at_mail_leads_to_the_next_host() {
+    let mut site = Site::new(SchedConfig::default());
+    site.refused.insert((1, "bad.example"));
+    for _ in 0..20 {
+        site.mail("bad.example", Class::Ordinary);
+    }
+    site.run(0);
+    assert_eq!(site.delivered, [2; 20]);
+    assert_eq!(site.asked_at(1, "bad.example"), 1, "the first host is not asked again before its clock");
+    site.delivered.clear();
+    // Mail of others goes as before, and each has its turn at the second host.
+    for _ in 0..3 {
+        site.mail("good.example", Class::Ordinary);
+        site.mail("bad.example", Class::Bulk);
+    }
+    site.run(0);
+    assert_eq!(site.delivered.len(), 6);
+    assert_eq!((site.asked_at(1, "bad.example"), site.asked_at(2, "bad.example")), (1, 23));
+    assert!(site.connects <= 4, "{} connections", site.connects);
+}
+
+#[test]
+fn the_first_hosts_clock_grows_while_the_next_delivers() {
+    let mut site = Site::new(SchedConfig::default());
+    site.refused.insert((1, "bad.example"));
+    for n in 0..600 {
+        site.mail("bad.example", Class::Ordinary);
+        site.run(0);
+        assert_eq!(site.delivered.len(), n + 1, "each goes at once");
+        site.run(MINUTE);
+    }
+    // 2, 4, 8, 16, 32 minutes, then each hour, or a quarter less.
+    let asked = site.asked_at(1, "bad.example");
+    assert!((10..=18).contains(&asked), "{asked} times in ten hours");
+    // No connection is made to the first to see that it has refused.
+    assert!(site.connects <= 600 + 2 * asked, "{} connections", site.connects);
+    site.refused.clear();
+    site.run(60 * MINUTE);
+    let before = site.asked_at(1, "bad.example");
+    for _ in 0..3 {
+        site.mail("bad.example", Class::Ordinary);
+        site.run(MINUTE);
+    }
+    assert_eq!(site.asked_at(1, "bad.example"), before + 3, "after its clock the first one is asked first");
+}
+
+#[test]
+fn when_all_hosts_have_refused_the_sender_waits_for_the_first_clock() {
+    let mut site = Site::new(SchedConfig::default());
+    site.refused.extend([(1, "bad.example"), (2, "bad.example")]);
+    let mail: Vec<_> = (0..20).map(|_| site.mail("bad.example", Class::Ordinary)).collect();
+    site.run(0);
+    assert_eq!(site.asked.len(), 2, "each host once");
+    for (no, id) in mail {
+        let status = site.sched.recipient_status(&site.store, no, id, site.now);
+        assert_eq!(status.state, RecipientState::Sender);
+        assert!(status.next_try.is_some_and(|at| (NOW + MINUTE..=NOW + 2 * MINUTE).contains(&at)));
+    }
+    let at = site.sched.site_named("mx").unwrap();
+    assert_eq!(site.sched.explain_site(&site.store, at, site.now).unwrap().waits_for, WaitsFor::Nothing);
+    site.run(600 * MINUTE);
+    assert!(site.asked.len() <= 2 * 18, "{} in ten hours", site.asked.len());
+    assert!(site.delivered.is_empty());
+    site.refused.remove(&(2, "bad.example"));
+    site.run(60 * MINUTE);
+    assert_eq!(site.delivered, [2; 20]);
+    site.run(200 * MINUTE);
+    assert_eq!(site.sched.load().clocks, 0, "all is forgotten");
+}
+
+#[test]
+fn a_dead_next_host_is_waited_for_and_the_first_asked_by_its_clock() {
+    let mut site = Site::new(SchedConfig::default());
+    site.refused.insert((1, "bad.example"));
+    site.dead.insert(2);
+    site.mail("bad.example", Class::Ordinary);
+    site.run(30 * MINUTE);
+    assert!((2..=6).contains(&site.asked_at(1, "bad.example")), "{:?}", site.asked);
+    site.dead.clear();
+    site.run(60 * MINUTE);
+    assert_eq!(site.delivered, [2]);
+}
+
+#[test]
+fn no_limit_on_connections_is_passed_for_it() {
+    let mut site = Site::new(SchedConfig { connections_max: 1, ..SchedConfig::default() });
+    site.limits.connections_max = Some(1);
+    site.refused.insert((1, "bad.example"));
+    for class in [Class::Ordinary, Class::Bulk, Class::Ordinary] {
+        site.mail("bad.example", class);
+        site.mail("good.example", class);
+    }
+    site.run(10_000);
+    assert_eq!(site.delivered.len(), 6);
+    assert_eq!(site.most_conns, 1);
+}
+
+#[test]
+fn held_and_stopped_mail_does_not_go_that_way() {
+    let mut site = Site::new(SchedConfig::default());
+    site.refused.insert((1, "bad.example"));
+    site.dead.insert(2);
+    let (held, _) = site.mail("bad.example", Class::Bulk);
+    site.mail("bad.example", Class::Bulk);
+    site.run(1_000);
+    site.sched.hold_message(held);
+    let key = stentor_queue::sched::FlowKey::Sender("bad.example".into());
+    site.sched.suspend_flow(&key);
+    site.dead.clear();
+    site.run(30 * MINUTE);
+    assert!(site.delivered.is_empty());
+    site.sched.resume_flow(&key);
+    site.run(60 * MINUTE);
+    assert_eq!(site.delivered, [2]);
+    site.sched.release_message(&site.store, held, site.now);
+    site.run(60 * MINUTE);
+    assert_eq!(site.delivered, [2, 2]);
+}
