@@ -1,4 +1,5 @@
-//! A host that says 4xx at MAIL: the next one is asked (RFC 5321 section 5.1), and the first not before its clock.
+//! A host that says 4xx at MAIL: the next one is asked (RFC 5321 section 5.1), and the first not before its clock. Sites that
+//! share a host which takes no further connection.
 
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -7,7 +8,7 @@ use stentor_queue::event::{Accept, Class, Event, Fate};
 use stentor_queue::ids::{AddressId, ConnId, ContentId, MessageNo, Ms};
 use stentor_queue::idset::IdSet;
 use stentor_queue::sched::{
-    CloseReason, Effect, NoSession, RcptOutcome, RecipientState, SchedConfig, Scheduler, Stage, WaitsFor,
+    CloseReason, Effect, NoSession, RcptOutcome, RecipientState, SchedConfig, Scheduler, Stage, WaitsFor, Work,
 };
 use stentor_queue::site::{Resolution, SiteLimits, SitePlan, Target};
 use stentor_queue::store::{Applied, Store};
@@ -27,6 +28,11 @@ struct Site {
     /// Who is refused where: the host, the sender's domain.
     refused: HashSet<(u16, &'static str)>,
     dead: HashSet<u16>,
+    /// Connections that the first host takes.
+    takes: usize,
+    /// Transactions are answered by `answer_all` only.
+    is_slow: bool,
+    open: Vec<(ConnId, Work)>,
     /// Each MAIL: when, the host, the sender.
     asked: Vec<(Ms, u16, String)>,
     delivered: Vec<u16>,
@@ -44,14 +50,21 @@ impl Site {
             connects: 0,
             refused: HashSet::new(),
             dead: HashSet::new(),
+            takes: usize::MAX,
+            is_slow: false,
+            open: Vec::new(),
             asked: Vec::new(),
             delivered: Vec::new(),
         }
     }
 
     fn mail(&mut self, from: &str, class: Class) -> (MessageNo, AddressId) {
+        self.mail_to("site.example", from, class)
+    }
+
+    fn mail_to(&mut self, domain: &str, from: &str, class: Class) -> (MessageNo, AddressId) {
         let id = self.store.next_message_id(self.now);
-        let (to, _) = self.store.book.intern(&format!("u{}@site.example", id.0 % 7)).unwrap();
+        let (to, _) = self.store.book.intern(&format!("u{}@{domain}", id.0 % 7)).unwrap();
         let accept = Accept {
             id,
             content: ContentId(id.0),
@@ -77,16 +90,18 @@ impl Site {
         (no, to)
     }
 
-    fn plan(&self) -> Resolution {
+    /// Of `one.example` the first host alone.
+    fn plan(&self, domain: &str) -> Resolution {
         let target = |host: u16| Target {
             preference: host,
             host: format!("mx{host}.example").into(),
             addr: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), host),
             lmtp: false,
         };
-        let targets = vec![target(1), target(2)];
+        let (key, targets) =
+            if domain == "one.example" { ("one", vec![target(1)]) } else { ("mx", vec![target(1), target(2)]) };
         Resolution::Site(SitePlan {
-            key: "mx".into(),
+            key: key.into(),
             targets,
             mixes_domains: false,
             limits: self.limits,
@@ -116,12 +131,19 @@ impl Site {
 
     fn obey(&mut self, effect: Effect) {
         match effect {
-            Effect::Resolve { domain } => self.sched.resolved(&self.store, domain, self.plan(), self.now),
+            Effect::Resolve { domain } => {
+                let plan = self.plan(self.store.book.domain_name(domain));
+                self.sched.resolved(&self.store, domain, plan, self.now);
+            }
             Effect::Connect { conn, target, .. } => {
                 self.connects += 1;
                 let host = target.addr.port();
                 if self.dead.contains(&host) {
                     return self.sched.connect_failed(&self.store, conn, NoSession::Failed, "dead", self.now);
+                }
+                if host == 1 && self.conns.values().filter(|at| **at == 1).count() >= self.takes {
+                    let why = NoSession::Reply { code: 421, dsn: None };
+                    return self.sched.connect_failed(&self.store, conn, why, "enough", self.now);
                 }
                 self.conns.insert(conn, host);
                 self.most_conns = self.most_conns.max(self.conns.len());
@@ -139,24 +161,38 @@ impl Site {
     }
 
     fn work(&mut self, conn: ConnId) {
-        let host = self.conns[&conn];
         while let Some(work) = self.sched.take_work(&self.store, conn, self.now) {
-            let message = self.store.message(work.no).unwrap();
-            let domain = message.sender().rsplit_once('@').unwrap().1.to_owned();
-            let is_refused = self.refused.iter().any(|(at, from)| *at == host && *from == domain);
-            self.asked.push((self.now, host, domain));
-            let (stage, code) = if is_refused { (Stage::Mail, 451) } else { (Stage::Final, 250) };
-            let one = |id: &AddressId| RcptOutcome { id: *id, stage, code, dsn: None, text: "said".into() };
-            let outcomes: Vec<_> = work.ids.iter().map(one).collect();
-            let ids: IdSet = work.ids.iter().map(|id| id.0).filter(|_| !is_refused).collect();
-            let ended = self.store.settle(work.no, Fate::Delivered, &ids, None, self.now, &mut Vec::new());
-            self.sched.work_done(&self.store, conn, work.tx, &outcomes, self.now);
-            if !is_refused {
-                self.delivered.push(host);
+            if self.is_slow {
+                return self.open.push((conn, work));
             }
-            if matches!(ended, Applied::Finished { .. }) {
-                self.sched.finished(work.no);
-            }
+            self.answer(conn, &work);
+        }
+    }
+
+    fn answer_all(&mut self) {
+        for (conn, work) in std::mem::take(&mut self.open) {
+            self.answer(conn, &work);
+            self.work(conn);
+        }
+    }
+
+    fn answer(&mut self, conn: ConnId, work: &Work) {
+        let host = self.conns[&conn];
+        let message = self.store.message(work.no).unwrap();
+        let domain = message.sender().rsplit_once('@').unwrap().1.to_owned();
+        let is_refused = self.refused.iter().any(|(at, from)| *at == host && *from == domain);
+        self.asked.push((self.now, host, domain));
+        let (stage, code) = if is_refused { (Stage::Mail, 451) } else { (Stage::Final, 250) };
+        let one = |id: &AddressId| RcptOutcome { id: *id, stage, code, dsn: None, text: "said".into() };
+        let outcomes: Vec<_> = work.ids.iter().map(one).collect();
+        let ids: IdSet = work.ids.iter().map(|id| id.0).filter(|_| !is_refused).collect();
+        let ended = self.store.settle(work.no, Fate::Delivered, &ids, None, self.now, &mut Vec::new());
+        self.sched.work_done(&self.store, conn, work.tx, &outcomes, self.now);
+        if !is_refused {
+            self.delivered.push(host);
+        }
+        if matches!(ended, Applied::Finished { .. }) {
+            self.sched.finished(work.no);
         }
     }
 
@@ -283,4 +319,45 @@ fn held_and_stopped_mail_does_not_go_that_way() {
     site.sched.release_message(&site.store, held, site.now);
     site.run(60 * MINUTE);
     assert_eq!(site.delivered, [2, 2]);
+}
+
+/// A site with a connection to the first host, which takes no other one.
+fn with_a_full_host() -> Site {
+    let mut site = Site::new(SchedConfig::default());
+    (site.takes, site.is_slow) = (1, true);
+    site.mail("good.example", Class::Ordinary);
+    site.run(0);
+    site.answer_all();
+    for _ in 0..2 {
+        site.mail("good.example", Class::Ordinary);
+    }
+    site.run(0);
+    site.mail_to("one.example", "good.example", Class::Ordinary);
+    site.run(1_000);
+    assert_eq!(site.delivered, [1]);
+    assert_eq!(site.open.iter().map(|(conn, _)| site.conns[conn]).collect::<Vec<_>>(), [1, 2]);
+    site
+}
+
+#[test]
+fn another_site_has_the_place_at_a_full_host_as_soon_as_it_is_free() {
+    let mut site = with_a_full_host();
+    site.is_slow = false;
+    site.answer_all();
+    site.run(6_000);
+    assert_eq!(site.delivered, [1, 1, 2, 1], "when the idle connection was closed");
+}
+
+#[test]
+fn a_full_host_is_asked_for_more_after_a_while() {
+    let mut site = with_a_full_host();
+    let busy = std::mem::take(&mut site.open);
+    (site.takes, site.is_slow) = (2, false);
+    for _ in 0..90 {
+        site.run(1_000);
+        for (conn, _) in &busy {
+            site.sched.progress(*conn, site.now);
+        }
+    }
+    assert_eq!(site.delivered, [1, 1]);
 }

@@ -299,11 +299,11 @@ impl Scheduler {
         let ordinary = entry.lines.ordinary_for(source, &self.flows);
         let target = match self.sites.pick(site, source, now, &mut self.rng) {
             Pick::Target(target) => target,
-            Pick::Wait(Some(until)) => {
+            Pick::Wait(Some(until)) | Pick::Full(until) => {
                 self.look_again_at(site, until, now);
                 return false;
             }
-            Pick::Wait(None) | Pick::Full => return false,
+            Pick::Wait(None) => return false,
         };
         self.open_in_budget(site, source, target, ordinary, now).is_some()
     }
@@ -684,7 +684,7 @@ impl Scheduler {
         let Some(gone) = self.conns.take(conn) else { return };
         let (site, source, host) = (gone.site, gone.source, gone.host);
         let given_up = gone.state == State::Closing;
-        self.leave(&gone);
+        self.leave(&gone, now);
         if !given_up {
             let (code, dsn) = if let NoSession::Reply { code, dsn } = why { (code, dsn) } else { (0, None) };
             let reply = Reply { code, dsn, text: text.into(), host: Some(gone.host_name) };
@@ -714,7 +714,7 @@ impl Scheduler {
     pub fn closed(&mut self, store: &Store, conn: ConnId, why: &CloseReason, now: Ms) {
         let now = self.steady(now);
         let Some(gone) = self.conns.take(conn) else { return };
-        self.leave(&gone);
+        self.leave(&gone, now);
         self.ended(&gone, why, now);
         self.give_back(store, &gone.txs, now);
         self.gone(gone.site, now);
@@ -727,7 +727,7 @@ impl Scheduler {
     }
 
     /// Takes a gone connection out of its path's and host's books.
-    fn leave(&mut self, gone: &Conn) {
+    fn leave(&mut self, gone: &Conn, now: Ms) {
         let slot = Conns::slot_of(gone.id);
         let path = &mut self.sites.get(gone.site).paths[gone.source as usize];
         path.conns -= 1;
@@ -748,11 +748,12 @@ impl Scheduler {
             self.host_heard(gone.host);
         }
         let host = self.sites.host(gone.host);
+        let was_full = host.is_full(now);
         host.greeted -= u32::from(gone.greeted);
         host.conns -= 1;
-        if host.probe == Some(slot) {
-            host.probe = None;
-            // Others wait for the probe's outcome; if it had none, the next one probes.
+        // Others wait for its place; or for the probe's outcome, and if it had none, the next one probes.
+        if was_full || host.probe == Some(slot) {
+            host.probe = host.probe.filter(|probe| *probe != slot);
             self.wake_sites_of(gone.host);
         }
     }

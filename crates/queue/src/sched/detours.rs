@@ -242,11 +242,11 @@ impl Scheduler {
                 }
                 slot.is_some()
             }
-            Pick::Wait(Some(until)) => {
+            Pick::Wait(Some(until)) | Pick::Full(until) => {
                 self.look_again_at(site, until, now);
                 false
             }
-            Pick::Wait(None) | Pick::Full => false,
+            Pick::Wait(None) => false,
         }
     }
 

@@ -60,7 +60,7 @@ pub(super) struct Host {
 
 impl Host {
     /// Whether it takes no further connection for now.
-    fn is_full(&self, now: Ms) -> bool {
+    pub fn is_full(&self, now: Ms) -> bool {
         self.conns >= self.conns_max && self.grow_at > now
     }
 
@@ -133,8 +133,8 @@ pub(super) enum Pick {
     Target(usize),
     /// All are under clocks; the earliest runs out then. `None`: others probe, their outcome wakes the site.
     Wait(Option<Ms>),
-    /// Those that might be tried have as many connections as they take.
-    Full,
+    /// Those that might be tried have as many connections as they take; the first is asked for more then.
+    Full(Ms),
 }
 
 #[derive(Default)]
@@ -255,7 +255,7 @@ impl Sites {
         let entry = &self.list[site.0 as usize];
         let Some(path) = entry.paths.get(source as usize) else { return Pick::Wait(None) };
         let (mut best, mut ties) = (None::<usize>, 0u32);
-        let (mut earliest, mut full) = (None::<Ms>, false);
+        let (mut earliest, mut full) = (None::<Ms>, None::<Ms>);
         let all = entry.targets.iter().zip(&path.hosts).enumerate();
         for (i, (target, host)) in all.filter(|(_, (_, host))| is_wanted(**host)) {
             let host = &self.hosts[*host as usize];
@@ -267,7 +267,7 @@ impl Sites {
                 continue;
             }
             if host.is_full(now) {
-                full = true;
+                full = Some(full.map_or(host.grow_at, |f| f.min(host.grow_at)));
                 continue;
             }
             match best {
@@ -283,8 +283,7 @@ impl Sites {
         }
         match best {
             Some(target) => Pick::Target(target),
-            None if full => Pick::Full,
-            None => Pick::Wait(earliest),
+            None => full.map_or(Pick::Wait(earliest), Pick::Full),
         }
     }
 
