@@ -85,7 +85,10 @@ impl Scheduler {
         }
         if end.others > 0 && !end.settled {
             self.crowded(end.site, end.source, end.others, reply, now);
-            return front.is_some_and(|no| self.returned(end.site, no, RETURN_BEHIND, reply, now));
+            // Without adaptation nothing is learned from it, and the next one is opened at once.
+            let adapts = self.cfg.strategies.adaptation;
+            let cost = if adapts { RETURN_BEHIND } else { self.front_cost(end.site) };
+            return front.is_some_and(|no| self.returned(end.site, no, cost, reply, now));
         }
         let charge = if end.settled { Charge::Pause } else { Charge::Retry };
         self.in_vain(end, charge, front, reply, now)
