@@ -33,6 +33,7 @@ mta == "sendmail" {
         count = split(list, rcpt, ",")
         host = field("relay"); sub(/^.*\[/, "", host); sub(/\].*/, "", host)
         stat = $0; sub(/.*, stat=/, "", stat)
+        if (stat ~ /^queued/) next
         for (n = 1; n <= count; n++) delete waiting[id, rcpt[n]]
         if (stat ~ /^Sent/) { delivered += count; pair("delivered", hour, id, host) }
         else {
