@@ -13,6 +13,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use stentor_lists::subscribers::{self, Report, Seen};
 use stentor_mail::reply::Reply;
+use stentor_queue::ids::Ms;
 use stentor_queue::idset::IdSet;
 use tokio::sync::oneshot;
 
@@ -26,8 +27,26 @@ pub const INTERN_ADDRESSES_MAX: usize = 2048;
 #[derive(Default)]
 pub struct Lists {
     /// One reader of a list's file at a time.
-    reading: Mutex<HashMap<Arc<str>, Arc<tokio::sync::Mutex<()>>>>,
+    reading: Mutex<HashMap<Arc<str>, Turn>>,
 }
+
+/// Whose turn it is to read a list's file, and the file that was read last, if there was no room for it.
+type Turn = Arc<tokio::sync::Mutex<Option<Oversized>>>;
+
+/// A file that there was no room for, and when. It is not read and interned again for each RCPT: anybody can ask.
+struct Oversized {
+    stamp: String,
+    at: Ms,
+}
+
+impl Oversized {
+    fn is(&self, stamp: &str, now: Ms) -> bool {
+        self.stamp == stamp && now.saturating_sub(self.at) < OVERSIZED_PAUSE_MS
+    }
+}
+
+/// For so long a file that there was no room for is not read again, unless it is replaced.
+const OVERSIZED_PAUSE_MS: Ms = 5_000;
 
 /// Why a file gave no new version.
 #[derive(Debug, thiserror::Error)]
@@ -52,9 +71,14 @@ impl Lists {
             return Ok(());
         }
         let turn = self.reading.lock().entry(name.clone()).or_default().clone();
-        let _turn = turn.lock().await;
+        let mut turn = turn.lock().await;
         if stamp.as_deref().is_ok_and(current) {
             return Ok(());
+        }
+        let old = || if self.is_read(core, name) { Ok(()) } else { Err(UNREADABLE) };
+        let is_oversized = |file: &Oversized| stamp.as_deref().is_ok_and(|stamp| file.is(stamp, core.clock.steady()));
+        if turn.as_ref().is_some_and(is_oversized) {
+            return old();
         }
         if core.settings().subscribers(name).is_none() {
             // A reload took it away while others were reading.
@@ -62,12 +86,16 @@ impl Lists {
         }
         let (reader, list, path) = (core.clone(), name.clone(), path.to_owned());
         let loaded = tokio::task::spawn_blocking(move || load(&reader, &list, &path)).await;
+        *turn = None;
         match loaded {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => {
-                let has_version = core.with(|hub, _| hub.store.list(name).is_some());
-                tracing::warn!(list = %name, %error, keeps_old = has_version, "the subscribers file was not taken");
-                if has_version { Ok(()) } else { Err(UNREADABLE) }
+                if let LoadError::Refused(Refused::AddressesFull | Refused::TooLarge) = error {
+                    *turn = stamp.ok().map(|stamp| Oversized { stamp, at: core.clock.steady() });
+                }
+                let kept = old();
+                tracing::warn!(list = %name, %error, keeps_old = kept.is_ok(), "the subscribers file was not taken");
+                kept
             }
             Err(_) => Err(UNREADABLE),
         }
@@ -85,6 +113,12 @@ impl Lists {
                 core.intake.push(Job::Unlist { name: name.to_string() });
             }
         }
+    }
+
+    /// Whether there is a version of the list in force. After a reload has removed the list there is none, also for
+    /// sessions that began before it.
+    pub fn is_read(&self, core: &Arc<Core>, name: &str) -> bool {
+        core.with(|hub, _| hub.store.list(name).is_some())
     }
 
     /// Whether an address is subscribed in the version in force, in this or another case of its letters: few write their

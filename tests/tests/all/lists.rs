@@ -1,6 +1,6 @@
 //! Lists: what a post becomes, and the subscribers file.
 
-use stentor_tests::{Server, TestLab, message};
+use stentor_tests::{Server, TestLab, dot_stuff, message, wait_until};
 
 fn lab() -> TestLab {
     TestLab::sites(&["one.example", "two.example", "three.example"])
@@ -164,4 +164,60 @@ fn a_list_of_fifty_thousand() {
     let server = Server::builder().lab(&lab).list("news", &people).set("log.attempts", "\"off\"").start();
     post(&lab, &server, "crowd@test", &people);
     server.wait_empty();
+}
+
+/// The lists that have an address as a subscriber.
+fn subscribed_to(server: &Server, address: &str) -> Vec<serde_json::Value> {
+    let known = server.ask(&["address", address]).unwrap_or_default();
+    known["lists"].as_array().cloned().unwrap_or_default()
+}
+
+#[test]
+fn a_post_under_way_to_a_list_that_a_reload_takes_away_is_not_taken() {
+    let lab = lab();
+    let server =
+        Server::builder().lab(&lab).list("news", &["ann@one.example"]).list("gone", &["bob@two.example"]).start();
+    let posts = ["news@lists.test", "gone@lists.test"].map(|to| {
+        let mut client = server.smtp();
+        client.begin("bob@two.example", &[to]);
+        client
+    });
+    let wire = message("under-way@test", "x");
+    lab.recorder().expect_message(wire.clone().into());
+    server.edit_config(|text| {
+        text.split("\n\n").filter(|part| !part.starts_with("[lists.gone]")).collect::<Vec<_>>().join("\n\n")
+    });
+    assert_eq!(subscribed_to(&server, "bob@two.example"), ["gone"]);
+    server.signal(rustix::process::Signal::HUP);
+    server.wait_log(&["not configured any more", "list=gone"]);
+    wait_until("its subscribers are given up", || subscribed_to(&server, "bob@two.example").is_empty());
+    // It would be acknowledged and go to nobody.
+    for (mut client, text) in posts.into_iter().zip(["250", "451 4.3.0"]) {
+        client.raw(&dot_stuff(&wire));
+        client.reply().expect_text(text);
+    }
+    lab.wait_clean("under-way@test", &["ann@one.example"]);
+}
+
+#[test]
+fn a_file_that_there_is_no_room_for_is_not_read_for_everybody() {
+    let lab = lab();
+    let server =
+        Server::builder().lab(&lab).list("news", &["ann@one.example"]).set("journal.addresses_max", "2000").start();
+    server.wait_log(&["subscribers read from", "list=news"]);
+    let crowd: String = (0..20_000).map(|n| format!("reader{n}@one.example\n")).collect();
+    server.write("news.subscribers", crowd.as_bytes());
+    let named = || {
+        let mut client = server.smtp();
+        client.cmd("MAIL FROM:<me@home.example>").expect(250);
+        client.cmd("RCPT TO:<news@lists.test>").expect(250);
+    };
+    for _ in 0..40 {
+        named();
+    }
+    let readings = server.log().matching(&["subscribers file was not taken"]).len();
+    assert!((1..40).contains(&readings), "{readings} readings");
+    // Another file is read at once.
+    server.write("news.subscribers", b"bob@two.example\n");
+    post(&lab, &server, "smaller@test", &["bob@two.example"]);
 }

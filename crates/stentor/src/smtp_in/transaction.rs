@@ -188,6 +188,11 @@ impl Transaction {
         Err(reply)
     }
 
+    /// In place of [`Transaction::reserve`], where the body is in memory already: who holds some must not wait for more.
+    pub fn reserved(&mut self, memory: Reserved) {
+        self.memory = Some(memory);
+    }
+
     /// So many octets of the body are in memory.
     pub fn hold(&mut self, core: &Core, bytes: u64) -> Result<(), Reply> {
         let is_held = self.memory.as_mut().is_none_or(|memory| core.memory.hold(memory, bytes));
@@ -384,7 +389,11 @@ impl Transaction {
             check_delivered_to(facts, &alias.address)?;
         }
         for name in &self.lists {
-            let Some(list) = settings.list(name) else { return Err(Reply::fixed(451, (4, 3, 0), "Try again later")) };
+            // A reload may have taken it away since its RCPT: nobody would get the post.
+            let list = settings.list(name).filter(|_| core.lists.is_read(core, name));
+            let Some(list) = list else {
+                return Err(Reply::fixed(451, (4, 3, 0), "The list is being changed, try again later"));
+            };
             list.admit(&self.mail.path, facts, received_max, &mut |who| core.lists.is_member(core, name, who))?;
         }
         Ok(())
