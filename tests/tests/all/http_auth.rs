@@ -220,3 +220,22 @@ fn who_only_holds_on_keeps_nobody_out() {
     let head = b"POST /api/v1/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n";
     stentor_tests::exchange(server.http_address(), head).expect(401);
 }
+
+#[test]
+fn a_wrong_password_counts_though_its_client_hangs_up() {
+    // Of no password at all, but to find that out takes longer than hanging up.
+    let hash = format!("$argon2id$v=19$m=65536,t=6,p=1$c2FsdHNhbHRzYWx0$A{}", "A".repeat(42));
+    let server = bare().set("http.listen", "[\"127.0.0.1:0\"]").set("http.password_hash", &format!("{hash:?}")).start();
+    let form = "POST /login HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-www-form-urlencoded\r\n\
+                Content-Length: 14\r\n\r\npassword=wrong";
+    stentor_tests::wait_until("each is counted", || {
+        let mut stream = std::net::TcpStream::connect(server.http_address()).expect("the server listens");
+        stream.write_all(form.as_bytes()).expect("it reads");
+        // Not before the request has been read: nothing would be checked then.
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        drop(stream);
+        server.log().matching(&["login refused"]).len() >= 5
+    });
+    let next = server.http("POST", "/login").body("application/x-www-form-urlencoded", b"password=wrong");
+    assert_eq!(next.send().status, 429);
+}

@@ -14,6 +14,7 @@ pub mod guard;
 mod health;
 mod listener;
 pub mod metrics;
+mod readings;
 mod strangers;
 
 use std::io;

@@ -1,6 +1,6 @@
 //! What the history has: the table of `mailstat`, and the story of a message or subscriber (`trace`).
 //!
-//! Read from files, one reading at a time, so that many askers do not take the disk and the memory from the mail.
+//! Read from files, a few readings at a time ([`Readings`](crate::http::readings::Readings)).
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -15,7 +15,6 @@ use serde_json::Value;
 use stentor_history::Reader;
 use stentor_stats::mailstat::{By, Options, Table, json};
 use stentor_stats::trace::Story;
-use tokio::sync::Semaphore;
 
 use crate::control::ErrorCode;
 use crate::http::{Http, problem};
@@ -26,8 +25,6 @@ const SINCE_DEFAULT_MS: u64 = 24 * 3_600_000;
 const SPAN_MS_MAX: u64 = 7 * 24 * 3_600_000;
 /// Messages whose whole story is told; of more, the last ones.
 const MESSAGES_MAX: usize = 100;
-
-static READING: Semaphore = Semaphore::const_new(1);
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -111,15 +108,13 @@ pub(super) async fn trace(State(http): State<Http>, Path(what): Path<String>) ->
 
 async fn read(http: &Http, work: impl FnOnce(&Reader) -> std::io::Result<Value> + Send + 'static) -> Response {
     let folder: PathBuf = http.core.settings().config.data_dir.join("history");
-    // The semaphore is never closed.
-    let Ok(_turn) = READING.acquire().await else { return StatusCode::SERVICE_UNAVAILABLE.into_response() };
-    let read = tokio::task::spawn_blocking(move || Reader::open(&folder).and_then(|reader| work(&reader))).await;
-    match read {
-        Ok(Ok(value)) => Json(value).into_response(),
-        Ok(Err(error)) => {
+    let read = http.past.readings.run(move || Reader::open(&folder).and_then(|reader| work(&reader)));
+    match read.await {
+        Some(Ok(value)) => Json(value).into_response(),
+        Some(Err(error)) => {
             let text = format!("the history cannot be read: {error}");
             problem(StatusCode::SERVICE_UNAVAILABLE, ErrorCode::Failed, &text)
         }
-        Err(_) => problem(StatusCode::SERVICE_UNAVAILABLE, ErrorCode::Failed, "the server is stopping"),
+        None => problem(StatusCode::SERVICE_UNAVAILABLE, ErrorCode::Failed, "the server is stopping"),
     }
 }

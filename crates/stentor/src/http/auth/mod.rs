@@ -138,12 +138,16 @@ impl Auth {
     ) -> Result<Opened, LoginError> {
         // Who is not known takes as long as who is.
         let Some(first) = config.users.first() else { return Err(LoginError::NoUsers) };
-        if let Some(wait_ms) = self.slow.lock().wait_ms(address, now()) {
-            return Err(LoginError::Slow(wait_ms.div_ceil(1000)));
-        }
+        let check_wait = || match self.slow.lock().wait_ms(address, now()) {
+            Some(wait_ms) => Err(LoginError::Slow(wait_ms.div_ceil(1000))),
+            None => Ok(()),
+        };
+        check_wait()?;
         let Ok(_place) = self.waiting.try_acquire() else { return Err(LoginError::Slow(slow::CROWDED_S)) };
         // The semaphores are never closed.
         let _turn = self.checking.acquire().await.map_err(|_| LoginError::Wrong)?;
+        // Others of the same address may have been wrong meanwhile.
+        check_wait()?;
         let known = config.users.iter().find(|(name, _)| *name == user);
         let (name, hash) = known.unwrap_or(first);
         let (is_known, tried) = (known.is_some(), hash.clone());

@@ -39,10 +39,15 @@ async fn login(
     headers: HeaderMap,
     Form(Fields { user, password, next }): Form<Fields>,
 ) -> Response {
-    let user = if user.is_empty() { "operator" } else { &user };
-    let settings = http.core.settings();
-    let now = || http.core.clock.now();
-    let opened = http.auth.login(&settings.config.http, caller.address.ip(), user, password, &now).await;
+    let user = if user.is_empty() { "operator".to_owned() } else { user };
+    // Carried out to the end whatever becomes of the client: the next password waits for this one, and a wrong one counts.
+    let tried = tokio::spawn(async move {
+        let (settings, now) = (http.core.settings(), || http.core.clock.now());
+        http.auth.login(&settings.config.http, caller.address.ip(), &user, password, &now).await
+    });
+    let Ok(opened) = tried.await else {
+        return problem(StatusCode::SERVICE_UNAVAILABLE, ErrorCode::Failed, "the server is stopping");
+    };
     let opened = match opened {
         Ok(opened) => opened,
         Err(LoginError::Wrong) => return Redirect::to("/login?failed=wrong").into_response(),

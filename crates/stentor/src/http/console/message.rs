@@ -7,7 +7,7 @@ use maud::{Markup, html};
 use super::act::{self, Button};
 use super::format::{ago, bytes, instant, next_try, number, percent, plural, recipient_link, sender, shown, site_link};
 use super::page::Frame;
-use super::{past, posts, story};
+use super::{posts, story};
 use crate::control::protocol::Problem;
 use crate::control::{Control, ErrorCode, Fates, MessageView, RecipientState, RecipientView, Reply, Request};
 use crate::http::Http;
@@ -49,14 +49,14 @@ pub async fn page(State(http): State<Http>, Path(id): Path<String>, frame: Frame
                 @if more > 0 { p.quiet { "and " (plural(more, "more recipient")) } }
             }
         }
-        (story::panel(past::story(&http.core, &view.id).await, false))
+        (story::panel(http.past.story(&http.core, &view.id).await, false))
     };
     frame.page("/queue", &format!("Message {}", view.id), &main)
 }
 
 /// A message that is not queued any more, if the history knows it.
 async fn gone(http: &Http, frame: &Frame, id: &str, problem: &Problem) -> Response {
-    let story = past::story(&http.core, id).await;
+    let story = http.past.story(&http.core, id).await;
     let post = match id.parse() {
         Ok(known) => report::post(&http.core, known).await,
         Err(_) => None,

@@ -1,7 +1,6 @@
 //! What pages show of the past, read out of the history's files and kept for a while.
 //!
-//! Promise: files are read on the blocking pool, one reading of each kind at a time; what took long is kept for as many
-//! times as long, so that however many look on, reading costs a few percent of a processor at most. A day that is over is
+//! Promise: few readings at a time ([`Readings`]); what took long is kept for as many times as long, so that however many look on, reading costs a few percent of a processor at most. A day that is over is
 //! read once. Bounded: [`KEPT_MAX`] results of each kind.
 //!
 //! Failure answers: a history that is not there, or cannot be read, is said on the page.
@@ -21,6 +20,7 @@ use super::story::{ENTRIES_MAX, Entry};
 use crate::control::ErrorCode;
 use crate::control::protocol::Problem;
 use crate::core::Core;
+use crate::http::readings::Readings;
 
 const KEPT_MAX: usize = 16;
 const AGE_MIN: Duration = Duration::from_secs(1);
@@ -49,8 +49,8 @@ impl<K, V> Default for Shelf<K, V> {
 impl<K: PartialEq + Copy, V: Send + Sync + 'static> Shelf<K, V> {
     async fn get(
         &self,
-        key: K,
-        is_final: bool,
+        readings: &Readings,
+        (key, is_final): (K, bool),
         read: impl FnOnce() -> Result<V, Problem> + Send + 'static,
     ) -> Result<Arc<V>, Problem> {
         let mut all = self.0.lock().await;
@@ -62,7 +62,7 @@ impl<K: PartialEq + Copy, V: Send + Sync + 'static> Shelf<K, V> {
             all.remove(at);
         }
         let begun = Instant::now();
-        let value = Arc::new(blocking(read).await?);
+        let value = Arc::new(blocking(readings, read).await?);
         if all.len() == KEPT_MAX {
             all.remove(0);
         }
@@ -73,6 +73,7 @@ impl<K: PartialEq + Copy, V: Send + Sync + 'static> Shelf<K, V> {
 
 #[derive(Default)]
 pub struct Past {
+    pub readings: Readings,
     days: Shelf<u64, Day>,
     tables: Shelf<(By, u64), Rows>,
 }
@@ -98,7 +99,7 @@ impl Past {
             seen.map_err(|error| unreadable(&error))?;
             Ok(day)
         };
-        self.days.get(number, is_final, read).await
+        self.days.get(&self.readings, (number, is_final), read).await
     }
 
     /// The last `hours` in a table.
@@ -115,29 +116,31 @@ impl Past {
             seen.map_err(|error| unreadable(&error))?;
             Ok(Rows { rows: table.rows().into_iter().cloned().collect(), total: table.total() })
         };
-        self.tables.get((by, hours), false, read).await
+        self.tables.get(&self.readings, ((by, hours), false), read).await
+    }
+
+    /// What the history has of a queue id or a recipient, oldest first; whether there is more.
+    pub async fn story(&self, core: &Core, key: &str) -> Result<(Vec<Entry>, bool), Problem> {
+        let (source, key) = (Source::of(core), key.to_owned());
+        blocking(&self.readings, move || {
+            let mut entries = Vec::new();
+            let seen = source.open()?.find(&key, 0, Ms::MAX, &mut |record| {
+                entries.extend(Entry::of(record, &key));
+                if entries.len() < ENTRIES_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            });
+            let is_cut = seen.map_err(|error| unreadable(&error))?.is_cut;
+            entries.sort_by_key(|entry| entry.at);
+            Ok((entries, is_cut))
+        })
+        .await
     }
 }
 
-/// What the history has of a queue id or a recipient, oldest first; whether there is more.
-pub async fn story(core: &Core, key: &str) -> Result<(Vec<Entry>, bool), Problem> {
-    let (source, key) = (Source::of(core), key.to_owned());
-    blocking(move || {
-        let mut entries = Vec::new();
-        let seen = source.open()?.find(&key, 0, Ms::MAX, &mut |record| {
-            entries.extend(Entry::of(record, &key));
-            if entries.len() < ENTRIES_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-        });
-        let is_cut = seen.map_err(|error| unreadable(&error))?.is_cut;
-        entries.sort_by_key(|entry| entry.at);
-        Ok((entries, is_cut))
-    })
-    .await
-}
-
-async fn blocking<V: Send + 'static>(read: impl FnOnce() -> Result<V, Problem> + Send + 'static) -> Result<V, Problem> {
-    let read = tokio::task::spawn_blocking(read).await;
-    read.unwrap_or_else(|_| Err(Problem::new(ErrorCode::Failed, "the server is stopping")))
+async fn blocking<V: Send + 'static>(
+    readings: &Readings,
+    read: impl FnOnce() -> Result<V, Problem> + Send + 'static,
+) -> Result<V, Problem> {
+    readings.run(read).await.unwrap_or_else(|| Err(Problem::new(ErrorCode::Failed, "the server is stopping")))
 }
 
 /// Where the history is, and who has what is not in the files yet.

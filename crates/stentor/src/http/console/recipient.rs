@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::act::{self, Button};
 use super::format::{ago, message_link, number, plural, shown, site_link};
 use super::page::{Frame, heading};
-use super::{past, story};
+use super::story;
 use crate::control::{AddressView, Control, Reply, Request};
 use crate::http::Http;
 
@@ -38,7 +38,7 @@ pub async fn page(State(http): State<Http>, Query(Asked { address }): Query<Aske
         _ => html! {},
     };
     // A domain alone is no recipient, and its story would be everybody's.
-    let story = if address.contains('@') { Some(past::story(&http.core, address).await) } else { None };
+    let story = if address.contains('@') { Some(http.past.story(&http.core, address).await) } else { None };
     let main = html! { (now) @if let Some(story) = story { (story::panel(story, true)) } };
     frame.page("/recipient", address, &main)
 }
