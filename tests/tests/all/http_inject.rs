@@ -151,3 +151,16 @@ fn where_smtp_says_452_the_client_is_told_to_come_back() {
     });
     assert!(server.http_get("/readyz").expect(503).text().contains("disk"));
 }
+
+#[test]
+fn what_is_held_as_a_whole_does_not_wait_for_itself() {
+    let lab = TestLab::sites(&["one.example"]);
+    // JSON takes three times its length: all that there is.
+    let (server, token) = with_token(builder(&lab).set("listen.body_bytes_max", "1048576"));
+    let wire = message_with("whole@test", "Subject: large\r\n", &"0123456789abcdef\r\n".repeat(30_000));
+    lab.recorder().expect_message(wire.clone().into());
+    let text = String::from_utf8(wire).expect("ASCII");
+    let order = json!({"sender": "me@home.example", "recipients": ["ann@one.example"], "message": text});
+    server.http("POST", "/api/v1/messages").token(&token).json(&order).send().expect(201);
+    lab.wait_clean("whole@test", &["ann@one.example"]);
+}

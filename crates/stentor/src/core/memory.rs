@@ -221,11 +221,13 @@ impl Memory {
         taken.map(|more| reserved.bodies.join(more)).is_some()
     }
 
-    /// Reserves for what is held as a whole, whatever it is. `None` after waiting in vain; the reservation ends when it is
-    /// dropped.
-    pub async fn reserve_whole(&self, bytes: u64) -> Option<impl Sized + Send + use<>> {
+    /// Reserves for a message that is held as a whole, with whatever it came in; nothing more is to be reserved for its body.
+    /// `None` after waiting in vain.
+    pub async fn reserve_whole(&self, bytes: u64) -> Option<Reserved> {
         let until = tokio::time::Instant::now() + WHOLE_WAIT;
-        self.bodies.wait(bytes + OVERHEAD_BYTES, until).await
+        let bodies = self.bodies.wait(bytes + OVERHEAD_BYTES, until).await?;
+        let streamed = Arc::clone(&self.streamed);
+        Some(Reserved { stranger: None, bodies, streams: None, streams_bytes: 0, stored: 0, streamed })
     }
 
     /// Counts a piece of a large body. A trusted client's that was not declared takes room for the largest message at its

@@ -31,6 +31,7 @@ use super::idempotency::{KEY_BYTES_MAX, Known};
 use crate::control::{ErrorCode, Peer};
 use crate::core::Settings;
 use crate::core::limits::Limit;
+use crate::core::memory::Reserved;
 use crate::http::auth::Caller;
 use crate::http::{Http, problem};
 use crate::smtp_in::Transaction;
@@ -185,7 +186,7 @@ async fn take(
             }
             let mut order = from_query(query.as_deref().unwrap_or_default())?;
             order.parent = parent;
-            run(http, &settings, peer, order, length, &mut parts).await
+            run(http, &settings, peer, (order, length, None), &mut parts).await
         }
         "application/json" => {
             let Some(length) = length.filter(|length| *length <= JSON_BYTES_MAX) else {
@@ -194,7 +195,7 @@ async fn take(
                 )));
             };
             let crowded = Reply::fixed(452, (4, 3, 1), "Too many messages are being received, try again later");
-            let _held = http.core.memory.reserve_whole(JSON_COPIES * length).await.ok_or(crowded)?;
+            let held = http.core.memory.reserve_whole(JSON_COPIES * length).await.ok_or(crowded)?;
             let mut text = Vec::with_capacity(length as usize);
             while let Some(part) = parts.next().await? {
                 text.extend_from_slice(&part);
@@ -218,7 +219,7 @@ async fn take(
             for part in [Bytes::from(message), Bytes::new()] {
                 let _ = one.try_send(Ok(part));
             }
-            run(http, &settings, peer, order, Some(length), &mut Parts(parts)).await
+            run(http, &settings, peer, (order, Some(length), Some(held)), &mut Parts(parts)).await
         }
         _ => Err(Failure::Bad("Content-Type must be message/rfc822 or application/json".to_owned())),
     }
@@ -248,13 +249,12 @@ fn from_query(query: &str) -> Result<Order, Failure> {
     Ok(order)
 }
 
-/// A transaction as an SMTP session would have it.
+/// A transaction as an SMTP session would have it; of an order with its length, and the memory that is reserved already.
 async fn run(
     http: &Http,
     settings: &Arc<Settings>,
     peer: &Peer,
-    order: Order,
-    length: Option<u64>,
+    (order, length, held): (Order, Option<u64>, Option<Reserved>),
     parts: &mut Parts,
 ) -> Result<Value, Failure> {
     let core = &http.core;
@@ -298,7 +298,14 @@ async fn run(
         let (code, class) = if is_late { (450, 4) } else { (550, 5) };
         return Err(Failure::Refused(Reply::fixed(code, (class, 1, 0), "Recipients were refused"), refused));
     }
-    if let Err(reply) = transaction.reserve(core).await {
+    let reserved = match held {
+        Some(held) => {
+            transaction.reserved(held);
+            Ok(())
+        }
+        None => transaction.reserve(core).await,
+    };
+    if let Err(reply) = reserved {
         transaction.abandon(core);
         return Err(reply.into());
     }
