@@ -119,3 +119,22 @@ fn when_descriptors_run_out_accepting_pauses_and_deliveries_go_on() {
     post(&server, &lab, &people, "after@test");
     lab.wait_clean("after@test", &people);
 }
+
+#[test]
+fn strangers_leave_trusted_clients_a_part_of_the_descriptors() {
+    let lab = TestLab::sites(&["a.example"]);
+    let mut server = builder(&lab).prepare();
+    // 128 sessions, of which the limit of 2,000 connections knows nothing.
+    let command = server.behind(&["prlimit", "--nofile=256:256"]);
+    server.start_as(command);
+    let mut crowd: Vec<stentor_tests::Smtp> = Vec::new();
+    for n in 0..150 {
+        let mut stranger = server.connect_from(&format!("127.0.0.{}", 2 + n / 10));
+        // Each is answered, by a greeting or a refusal.
+        let code = stranger.reply().code;
+        assert!(code == 220 || code == 421, "{code}");
+        crowd.push(stranger);
+    }
+    server.smtp().quit();
+    assert_eq!(server.log().matching(&["accepting pauses"]).len(), 0);
+}

@@ -55,18 +55,21 @@ pub struct Admitted {
     census: Arc<Mutex<Census>>,
     client: IpAddr,
     trusted: bool,
+    sessions_max: usize,
 }
 
 impl Admitted {
     /// Whether clients that are not trusted have more than half of their places, of so many connections in all.
     pub fn is_crowded(&self, connections_max: usize) -> bool {
-        self.census.lock().strangers > strangers_max(connections_max) / 2
+        self.census.lock().strangers > strangers_max(connections_max, self.sessions_max) / 2
     }
 }
 
-/// The last quarter is the trusted clients'.
-fn strangers_max(connections_max: usize) -> usize {
-    connections_max - connections_max / 4
+/// The last quarter is the trusted clients': of the limit, and of the sessions that there are descriptors for, beyond which
+/// nobody is accepted.
+fn strangers_max(connections_max: usize, sessions_max: usize) -> usize {
+    let all = connections_max.min(sessions_max);
+    all - all / 4
 }
 
 impl Drop for Admitted {
@@ -148,7 +151,7 @@ impl Listeners {
             let mut census = self.census.lock();
             let of_client = census.clients.get(&counted).copied().unwrap_or(0);
             let total_max = limits.connections_max as usize;
-            if census.total >= if trusted { total_max } else { strangers_max(total_max) } {
+            if census.total >= if trusted { total_max } else { strangers_max(total_max, self.sessions_max) } {
                 Some((Limit::Connections, "421 4.3.2 Too many connections, try again later\r\n"))
             } else if !trusted && of_client >= limits.connections_per_client_max as usize {
                 Some((Limit::ConnectionsPerClient, "421 4.7.0 Too many connections from your address\r\n"))
@@ -166,7 +169,8 @@ impl Listeners {
             let _ = stream.try_write(text.as_bytes());
             return;
         }
-        let admitted = Admitted { census: self.census.clone(), client: counted, trusted };
+        let (census, sessions_max) = (self.census.clone(), self.sessions_max);
+        let admitted = Admitted { census, client: counted, trusted, sessions_max };
         let session = Session::new(self.core.clone(), settings, stream, (client, trusted), admitted, self.stop.clone());
         tokio::spawn(session.run());
     }
