@@ -24,8 +24,10 @@ use crate::{depth, report, site, verbs, waiting};
 /// Watchers at the control socket.
 const WATCHERS_MAX: usize = 8;
 
-/// What a verb asks of the whole process.
+/// Recipients of a message that are described under one hold of the lock.
+const RECIPIENTS_STEP: usize = 256;
 
+/// What a verb asks of the whole process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Demand {
     Reload,
@@ -131,13 +133,12 @@ impl Operator {
         })
     }
 
-    fn show(&self, id: MessageId, recipients_max: usize) -> Reply {
+    async fn show(&self, id: MessageId, recipients_max: usize) -> Reply {
         let settings = self.core.settings();
         let shown = self.core.with(|hub, now| {
             let (no, message) = hub.store.no_of(id).and_then(|no| Some((no, hub.store.message(no)?)))?;
             let envelope = message.envelope();
-            let recipients = message.pending().iter().take(recipients_max);
-            let recipients = recipients.map(|id| recipient(hub, no, AddressId(id), now)).collect();
+            let recipients: Vec<u32> = message.pending().iter().take(recipients_max).collect();
             let view = MessageView {
                 id: message.id().to_string(),
                 now,
@@ -151,13 +152,22 @@ impl Operator {
                 origin: envelope.origin.to_owned(),
                 message_id: envelope.message_id.to_owned(),
                 fates: message_fates(message),
-                recipients,
+                recipients: Vec::with_capacity(recipients.len()),
             };
-            Some((view, message.content(), envelope.message_id_at))
+            Some((view, no, recipients, message.content(), envelope.message_id_at))
         });
-        let Some((mut view, content, message_id_at)) = shown else {
+        let Some((mut view, no, recipients, content, message_id_at)) = shown else {
             return Reply::error(ErrorCode::NotFound, format!("no message {id} is in the queue"));
         };
+        for part in recipients.chunks(RECIPIENTS_STEP) {
+            self.core.with(|hub, now| {
+                // Who has been served since is left out.
+                let Some(pending) = hub.store.message(no).map(Message::pending) else { return };
+                let part = part.iter().filter(|id| pending.contains(**id));
+                view.recipients.extend(part.map(|id| recipient(hub, no, AddressId(*id), now)));
+            });
+            tokio::task::yield_now().await;
+        }
         if let Some(at) = message_id_at {
             view.message_id = self.core.message_id(content, at);
         }
@@ -239,7 +249,7 @@ impl Control for Operator {
             Request::QueueStuck { rows_max } => {
                 Reply::Stuck(Box::new(depth::stuck(&self.core, rows_max as usize).await))
             }
-            Request::QueueShow { id, recipients_max } => self.show(id, recipients_max as usize),
+            Request::QueueShow { id, recipients_max } => self.show(id, recipients_max as usize).await,
             Request::Address { address } => verbs::address(&self.core, &address).await,
             Request::Flush { site } => self.flush(site),
             Request::Site { name } => site::view(&self.core, &name),

@@ -22,6 +22,8 @@ pub const ROWS_PER_LINE_MAX: usize = 200;
 /// Rows asked for, unless the request says otherwise.
 pub const SITES_DEFAULT: u32 = 50;
 pub const RECIPIENTS_DEFAULT: u32 = 1_000;
+/// The most recipients of one answer; `export` has all.
+pub const RECIPIENTS_MAX: u32 = 10_000;
 
 /// The most rows of each kind of `queue_stuck`, and how many unless the request says otherwise.
 pub const STUCK_MAX: u32 = 1_000;
@@ -255,6 +257,9 @@ impl Request {
             "queue_show" => {
                 let a = ShowArguments::deserialize(&fields).map_err(wrong)?;
                 let id = a.id.parse().map_err(|e| bad(format!("queue_show: {e}")))?;
+                if a.recipients_max > RECIPIENTS_MAX {
+                    return Err(bad(format!("queue_show: recipients_max is at most {RECIPIENTS_MAX}")));
+                }
                 Ok(Request::QueueShow { id, recipients_max: a.recipients_max })
             }
             "address" => {

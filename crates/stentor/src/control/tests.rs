@@ -86,6 +86,10 @@ fn bad_requests_are_told_why() {
         }
     }
     assert_eq!(refusal(r#"{"v":1,"verb":"export","dry_run":true}"#), ErrorCode::BadRequest);
+    // One answer is held in memory.
+    let line = |rows| format!(r#"{{"v":1,"verb":"queue_show","id":"00000000002d","recipients_max":{rows}}}"#);
+    assert!(Request::parse(line(RECIPIENTS_MAX).as_bytes()).is_ok());
+    assert_eq!(refusal(&line(RECIPIENTS_MAX + 1)), ErrorCode::BadRequest);
     let long = format!(r#"{{"v":1,"verb":"bounce","all":true,"reason":"{}"}}"#, "x".repeat(501));
     assert_eq!(refusal(&long), ErrorCode::BadRequest);
     let deep = "[".repeat(REQUEST_BYTES_MAX);

@@ -92,7 +92,7 @@ const ROUTES: &[Route] = &[
         method: "get",
         path: "/api/v1/messages/{id}",
         summary: "One message and its recipients that are still pending.",
-        takes: Takes::Query(&[("recipients_max", "integer", "Recipients to list; 1000 if not given.")]),
+        takes: Takes::Query(&[("recipients_max", "integer", "Recipients to list, at most 10000; 1000 if not given.")]),
         gives: "Message",
     },
     Route {
