@@ -222,32 +222,32 @@ impl Scheduler {
             self.wake(site, source, slot, now);
             return true;
         }
+        let target = match self.sites.pick_of(site, source, now, &mut self.rng, |host| offered.contains(&host)) {
+            Pick::Target(target) => target,
+            Pick::Wait(Some(until)) | Pick::Full(until) => {
+                self.look_again_at(site, until, now);
+                return false;
+            }
+            Pick::Wait(None) => return false,
+        };
         let default = self.cfg.connections_per_site_max;
         let max = self.sites.get(site).connections_max(default);
+        let is_new = self.sites.host(hosts[target]).conns == 0;
         let path = self.path(site, source);
         let open = path.conns - path.silent;
-        if open >= max || open > path.allowed(max, adapts) {
-            // One to another host makes room.
-            if let Some(slot) = path.idle.first().copied() {
+        // One to a host without any may be beyond the window: those in it may be busy at the host that has refused.
+        if open >= max || open >= path.allowed(max, adapts) + usize::from(is_new) {
+            if let Some(slot) = path.idle.first().copied().filter(|_| is_new) {
                 self.close(slot);
             }
             return false;
         }
-        match self.sites.pick_of(site, source, now, &mut self.rng, |host| offered.contains(&host)) {
-            Pick::Target(target) => {
-                let slot = self.open_in_budget(site, source, target, class == ORDINARY, now);
-                self.path(site, source).detour = slot;
-                if slot.is_none() && self.sites.get(site).lines.begin_to_want(flow, class) {
-                    self.flows.want(flow, site, now);
-                }
-                slot.is_some()
-            }
-            Pick::Wait(Some(until)) | Pick::Full(until) => {
-                self.look_again_at(site, until, now);
-                false
-            }
-            Pick::Wait(None) => false,
+        let slot = self.open_in_budget(site, source, target, class == ORDINARY, now);
+        self.path(site, source).detour = slot;
+        if slot.is_none() && self.sites.get(site).lines.begin_to_want(flow, class) {
+            self.flows.want(flow, site, now);
         }
+        slot.is_some()
     }
 
     /// A connection is not on its way to work any more.
