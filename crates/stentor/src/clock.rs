@@ -7,7 +7,7 @@
 //! - [`Clock::steady`] begins as the wall's and never jumps: for deadlines and times between two events.
 //!
 //! Who follows is the committer, between two batches and under the hub's lock, so that the queue's times move with the clock
-//! in one step (`core/committer.rs`). Only the shell reads clocks; everything below gets `now`.
+//! in one step (`core/committer/mod.rs`). Only the shell reads clocks; everything below gets `now`.
 //!
 //! A manual clock stands until it is set: the crash campaign's time.
 

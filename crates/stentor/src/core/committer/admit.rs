@@ -1,0 +1,83 @@
+//! What of the waiting jobs goes into the next batch, by upper bounds of what they take in it.
+
+use std::sync::atomic::Ordering;
+
+use stentor_journal::BATCH_OVERHEAD_BYTES;
+
+use super::{Committer, PART, SLICE_OVERHEAD_BYTES};
+use crate::core::hub::Hub;
+use crate::core::intake::{Job, Refused};
+
+/// Reports up to this size are written while the disk is low.
+const REPORT_BYTES_MAX: u64 = 64 * 1024;
+
+impl Committer {
+    /// What of `jobs` goes into the next batch.
+    pub fn admit(&self, jobs: Vec<Job>) -> Vec<Job> {
+        let jobs = if self.core.disk_full.load(Ordering::Relaxed) { Self::refuse_new(jobs) } else { jobs };
+        self.fitting(jobs)
+    }
+
+    /// Octets of a batch for outcomes.
+    pub(super) fn outcomes_bytes_max(&self) -> usize {
+        self.journal.batch_bytes_max() / PART
+    }
+
+    /// Octets of a batch for jobs: one of them is never larger.
+    pub(super) fn jobs_bytes_max(&self) -> usize {
+        self.journal.batch_bytes_max() - self.outcomes_bytes_max() - BATCH_OVERHEAD_BYTES - SLICE_OVERHEAD_BYTES
+    }
+
+    /// The first of the jobs, as many as a batch holds; the others wait for the next one. What no batch holds is refused.
+    fn fitting(&self, jobs: Vec<Job>) -> Vec<Job> {
+        let jobs_max = self.jobs_bytes_max();
+        // A message or list that is larger than a slice has its turn when the checkpoint comes to it.
+        let large = if self.checkpoint.is_some() { self.core.with(|hub, _| self.large_slice_bytes(hub)) } else { 0 };
+        let room = jobs_max.saturating_sub(large);
+        let sum = jobs.iter().map(Job::bytes).sum::<usize>() + SLICE_OVERHEAD_BYTES;
+        if room == jobs_max && sum <= jobs_max && jobs.iter().flat_map(Job::lists).next().is_none() {
+            return jobs;
+        }
+        let bytes: Vec<usize> =
+            self.core.with(|hub, _| jobs.iter().map(|job| job.bytes_max(|list| list_ids_bytes(hub, list))).collect());
+        let (mut kept, mut later, mut sum) = (Vec::with_capacity(jobs.len()), Vec::new(), 0);
+        for (job, bytes) in jobs.into_iter().zip(bytes) {
+            // With some room to spare, so that its slice in a checkpoint fits as well.
+            if bytes + SLICE_OVERHEAD_BYTES > jobs_max {
+                tracing::error!(bytes, bytes_max = jobs_max, "refused: no batch of the journal holds it");
+                kept.extend(job.refuse(Refused::TooLarge));
+            } else if !later.is_empty() || sum + bytes > room {
+                later.push(job);
+            } else {
+                sum += bytes;
+                kept.push(job);
+            }
+        }
+        self.core.intake.put_back(later);
+        kept
+    }
+
+    /// While the disk is low, what is new is refused before it is written: bodies that were on their way already must not
+    /// use up the reserve, which is for completions, checkpoints and small reports.
+    fn refuse_new(jobs: Vec<Job>) -> Vec<Job> {
+        let mut kept = Vec::with_capacity(jobs.len());
+        for job in jobs {
+            let is_new = match &job {
+                Job::Accept { submission, .. } => submission.settles.is_empty() || submission.size > REPORT_BYTES_MAX,
+                Job::Piece { .. } | Job::List { .. } | Job::Intern { .. } => true,
+                Job::Verb { .. } | Job::Drop { .. } | Job::Unlist { .. } => false,
+            };
+            if is_new {
+                kept.extend(job.refuse(Refused::Full));
+            } else {
+                kept.push(job);
+            }
+        }
+        kept
+    }
+}
+
+/// What the subscribers of a list take in the record of a post.
+pub(super) fn list_ids_bytes(hub: &Hub, name: &str) -> usize {
+    hub.store.list(name).map_or(0, |list| list.ids.part_bytes_max())
+}

@@ -1,0 +1,161 @@
+//! What becomes of a batch: it is synced, and what it says happens; or it was refused, and nothing of it has happened.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use stentor_journal::CommitError;
+use stentor_queue::event::{Event, Fate};
+use stentor_queue::ids::{AddressId, Ms};
+use stentor_queue::store::Applied;
+
+use super::plan::Planned;
+use super::{Answer, Committer};
+use crate::core::Core;
+use crate::core::hub::Hub;
+use crate::core::intake::{Refused, Settled};
+
+/// Jobs of a durable batch that happen in one hold of the hub's lock: some microseconds each.
+const APPLIED_AT_ONCE: usize = 128;
+
+impl Committer {
+    /// The batch is synced: what it says is so.
+    pub(super) fn durable(&mut self, planned: Vec<Planned>) {
+        let core = self.core.clone();
+        self.interned.clear();
+        if let Some(since) = self.outcomes.since {
+            let waited = core.clock.now().saturating_sub(since);
+            core.counters.outcome_sync_ms_max.fetch_max(waited, Ordering::Relaxed);
+        }
+        self.outcomes.clear();
+        self.dropping.clear();
+        let mut answers = Vec::with_capacity(planned.len());
+        // Before the lock: nobody can have tried them yet.
+        for planned in &planned {
+            if let Planned::Message { accepts, taken, .. } = planned {
+                accepts.iter().zip(taken).for_each(|(accept, taken)| crate::core::log::accepted(&core, accept, taken));
+            }
+        }
+        let mut planned = planned.into_iter();
+        core.with(|hub, _| hub.outcomes_synced());
+        loop {
+            // Others get a turn in between. They see a batch of which a part has happened, as they do between two batches;
+            // whose fate rides with it stays out of their reach up to the end.
+            let is_through = core.with(|hub, now| {
+                for planned in planned.by_ref().take(APPLIED_AT_ONCE) {
+                    answers.extend(self.apply(&core, hub, planned, now));
+                }
+                let is_through = planned.len() == 0;
+                if is_through {
+                    hub.settling.clear();
+                }
+                is_through
+            });
+            if is_through {
+                break;
+            }
+        }
+        self.forgetting.durable(&core, self.journal.statistics().checkpoints);
+        for answer in answers {
+            // A session that has gone does not hear of it; the message is queued all the same.
+            let _ = answer.send(Ok(()));
+        }
+    }
+
+    /// One part of a durable batch happens. Who is to be told.
+    fn apply(&mut self, core: &Arc<Core>, hub: &mut Hub, planned: Planned, now: Ms) -> Option<Answer<()>> {
+        match planned {
+            Planned::Message { accepts, content, body, settles, answer, .. } => {
+                if accepts.is_empty() {
+                    self.journal.drop_content(content.0);
+                } else if let Some(body) = &body {
+                    hub.bodies.keep(content, body, now);
+                }
+                for accept in accepts {
+                    if let Applied::New(no) = hub.apply(Event::Accept(Box::new(accept))) {
+                        hub.follow(no, true);
+                        hub.sched.accepted(&hub.store, no, now);
+                    }
+                }
+                settle(core, hub, settles, now);
+                Some(answer)
+            }
+            Planned::Piece { answer } => Some(answer),
+            Planned::Intern { interned, answer } => {
+                let _ = answer.send(Ok(interned));
+                None
+            }
+            Planned::Unlist { name } => {
+                hub.apply(Event::ListRemoved { name: &name });
+                None
+            }
+            Planned::List { name, version, stamp, ids, answer } => {
+                hub.apply(Event::ListVersion { name: &name, version, stamp: &stamp, ids });
+                Some(answer)
+            }
+            Planned::Verb { job, answer } => {
+                job.apply(core, hub, now);
+                Some(answer)
+            }
+        }
+    }
+
+    /// The batch was not written: nothing of it has happened.
+    pub(super) fn refused(&mut self, planned: Vec<Planned>, error: &CommitError) {
+        let why = match error {
+            CommitError::TooLarge { .. } => Refused::TooLarge,
+            error if error.is_full() => Refused::Full,
+            _ => Refused::Io,
+        };
+        // That there is no room is said once; who asks while it lasts is refused before.
+        if !planned.is_empty() || !error.is_full() || !self.core.disk_full.load(Ordering::Relaxed) {
+            tracing::error!(%error, messages = planned.len(), "a batch was refused; its clients are told {why}");
+        }
+        // A checkpoint that was under way is begun anew: its slices may be in the refused batch.
+        self.checkpoint = None;
+        self.journal.abort_checkpoint();
+        let core = self.core.clone();
+        core.with(|hub, _| {
+            self.forget_interned(hub, 0);
+            hub.settling.clear();
+            hub.outcomes_refused(&mut self.outcomes);
+            self.forgetting.refused(hub);
+        });
+        self.outcomes.clear();
+        for planned in planned {
+            match planned {
+                Planned::Message { content, answer, .. } => {
+                    self.journal.drop_content(content.0);
+                    let _ = answer.send(Err(why));
+                }
+                Planned::Piece { answer } | Planned::List { answer, .. } => drop(answer.send(Err(why))),
+                Planned::Intern { answer, .. } => drop(answer.send(Err(why))),
+                // It is found again at the next start or reload.
+                Planned::Unlist { name } => tracing::warn!(list = name, "the list could not be removed yet"),
+                Planned::Verb { job, answer } => {
+                    core.with(|hub, now| job.give_up(hub, now));
+                    let _ = answer.send(Err(why));
+                }
+            }
+        }
+    }
+}
+
+/// Recipients whose report is now queued are done with.
+fn settle(core: &Core, hub: &mut Hub, settles: Vec<Settled>, now: u64) {
+    for Settled { message, fate, ids, audit } in settles {
+        if let Some(audit) = audit {
+            if fate == Fate::Coalesced {
+                crate::core::log::taken_out(core, hub, (message, fate), &ids, &audit.who, now);
+            } else {
+                crate::core::log::audited(core, &audit);
+            }
+            hub.taken_out(message, fate, &ids, &audit.who, now);
+            continue;
+        }
+        if let Some(no) = hub.store.no_of(message) {
+            let settled: Vec<AddressId> = ids.iter().map(AddressId).collect();
+            hub.sched.bounced(no, &settled);
+            hub.apply(Event::Outcome { message, fate, ids, by: None, at: now });
+        }
+    }
+}

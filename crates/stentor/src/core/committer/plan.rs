@@ -1,0 +1,266 @@
+//! Jobs become records of the batch, content before what refers to it; what they will have done waits as [`Planned`].
+
+use std::collections::BTreeMap;
+
+use stentor_queue::event::{Accept, Event, RcptParams, encode_accept, encode_intern, encode_list, encode_outcome};
+use stentor_queue::ids::{AddressId, ContentId, MessageId};
+use stentor_queue::idset::IdSet;
+
+use super::{Answer, Committer};
+use crate::core::envelope::{Body, NewEnvelope, Recipients, Taken};
+use crate::core::hub::Hub;
+use crate::core::intake::{Interned, Job, Refused, Settled, Submission};
+use crate::core::verb::VerbJob;
+
+/// Addresses beyond `addresses_max` that senders of reports may take.
+const REPORT_ADDRESSES: usize = 100_000;
+
+/// What a batch will have done once it is durable.
+pub(super) enum Planned {
+    Message {
+        accepts: Vec<Accept>,
+        /// Of each of them.
+        taken: Vec<Taken>,
+        content: ContentId,
+        body: Option<Body>,
+        settles: Vec<Settled>,
+        answer: Answer<()>,
+    },
+    Piece {
+        answer: Answer<()>,
+    },
+    Intern {
+        interned: Interned,
+        answer: Answer<Interned>,
+    },
+    List {
+        name: String,
+        version: u64,
+        stamp: String,
+        ids: IdSet,
+        answer: Answer<()>,
+    },
+    Unlist {
+        name: String,
+    },
+    Verb {
+        job: Box<VerbJob>,
+        answer: Answer<()>,
+    },
+}
+
+impl Committer {
+    /// Encodes one job into the batch, content before what refers to it.
+    pub(super) fn plan(&mut self, hub: &mut Hub, job: Job, planned: &mut Vec<Planned>) {
+        match job {
+            Job::Piece { content, bytes, answer } => {
+                self.batch.content(content.0, false, &bytes);
+                planned.push(Planned::Piece { answer });
+            }
+            // Behind a piece that may be in this very batch.
+            Job::Drop { content } => self.dropping.push(content.0),
+            Job::Intern { addresses, answer } => {
+                let first = self.interned.len();
+                let ids: Option<Vec<_>> = addresses.iter().map(|a| self.intern(hub, a, self.addresses_max)).collect();
+                let Some(ids) = ids else {
+                    self.forget_interned(hub, first);
+                    drop(answer.send(Err(Refused::AddressesFull)));
+                    return;
+                };
+                self.record_interned(hub, first);
+                let pin = hub.pins.pin(&ids);
+                planned.push(Planned::Intern { interned: Interned { ids, pin }, answer });
+            }
+            Job::List { name, stamp, ids, answer, pin: _ } => {
+                hub.store.refer(&ids);
+                let version = next_version(hub, planned, &name);
+                self.batch.record_with(|buffer| encode_list(buffer, &name, version, &stamp, &ids));
+                planned.push(Planned::List { name, version, stamp, ids, answer });
+            }
+            Job::Unlist { name } => {
+                self.batch.record_with(|buffer| Event::ListRemoved { name: &name }.encode(buffer));
+                planned.push(Planned::Unlist { name });
+            }
+            Job::Verb { job, answer } => {
+                job.record(hub, &mut self.batch);
+                planned.push(Planned::Verb { job, answer });
+            }
+            Job::Accept { submission, answer } => self.plan_message(hub, submission, answer, planned),
+        }
+    }
+
+    fn plan_message(&mut self, hub: &mut Hub, submission: Submission, answer: Answer<()>, planned: &mut Vec<Planned>) {
+        let Submission { first, content, last, size, envelopes, settles, told } = submission;
+        let (first_interned, mut id) = (self.interned.len(), Some(first));
+        let mut accepts = Vec::with_capacity(envelopes.len());
+        let mut taken = Vec::with_capacity(envelopes.len());
+        for mut envelope in envelopes {
+            let how = std::mem::replace(&mut envelope.taken, Taken::local(""));
+            let id = id.take().unwrap_or_else(|| self.core.next_message_id());
+            match self.accept(hub, id, content, size, envelope) {
+                Some(accept) if accept.recipients.is_empty() => {}
+                Some(accept) => {
+                    accepts.push(accept);
+                    taken.push(how);
+                }
+                None => {
+                    self.forget_interned(hub, first_interned);
+                    self.batch.drop_content(content.0);
+                    let _ = answer.send(Err(Refused::AddressesFull));
+                    return;
+                }
+            }
+        }
+        if let Some(told) = told {
+            // Nobody else has it yet.
+            let _ = told.set(accepts.iter().map(|accept| (accept.id, accept.recipients.len() as u64)).collect());
+        }
+        self.batch.content(content.0, true, &last);
+        self.record_interned(hub, first_interned);
+        for accept in &accepts {
+            self.batch.record_with(|buffer| encode_accept(buffer, accept));
+        }
+        let now = self.core.clock.now();
+        for Settled { message, fate, ids, audit } in &settles {
+            if let Some(audit) = audit {
+                audit.record(&mut self.batch);
+            }
+            // Only who is pending still, and whose fate no other record of this batch tells.
+            let Some(ids) = hub.begin_settling(*message, ids) else { continue };
+            let by = audit.as_ref().map(|audit| audit.who.as_str());
+            self.batch.record_with(|buffer| encode_outcome(buffer, *message, *fate, &ids, by, now));
+        }
+        let is_whole = last.len() as u64 == size;
+        planned.push(Planned::Message { accepts, taken, content, body: is_whole.then_some(last), settles, answer });
+    }
+
+    /// One envelope with its recipients as ids, perhaps none (an empty list). `None` if the address book is full.
+    fn accept(
+        &mut self,
+        hub: &mut Hub,
+        id: MessageId,
+        content: ContentId,
+        size: u64,
+        envelope: NewEnvelope,
+    ) -> Option<Accept> {
+        let mut params = Vec::new();
+        let recipients = match envelope.recipients {
+            Recipients::List => {
+                let name = envelope.list.as_deref().unwrap_or_default();
+                let mut ids = hub.store.list(name).map(|list| list.ids.clone()).unwrap_or_default();
+                for address in hub.store.suspended_subscribers(name) {
+                    if let Some(id) = hub.store.book.lookup(address) {
+                        ids.remove(id.0);
+                    }
+                }
+                ids
+            }
+            Recipients::Interned(ids, known, _) => {
+                params = known;
+                ids
+            }
+            Recipients::Addresses(addresses) => {
+                let mut merged = Merged::default();
+                // A report must find room, or what it is about would wait for ever.
+                let reserve = if envelope.is_report { REPORT_ADDRESSES } else { 0 };
+                for (address, param) in addresses {
+                    merged.add(self.intern(hub, address.as_str(), self.addresses_max + reserve)?, param);
+                }
+                params = merged.params();
+                merged.ids
+            }
+        };
+        // From here on nothing in this batch may forget them.
+        hub.store.refer(&recipients);
+        Some(Accept {
+            id,
+            content,
+            size: size + envelope.prefix.len() as u64,
+            accepted: self.core.clock.now(),
+            sender: envelope.sender,
+            class: envelope.class,
+            list: envelope.list,
+            recipients,
+            prefix: envelope.prefix,
+            eight_bit: envelope.eight_bit,
+            smtputf8: envelope.smtputf8,
+            ret: envelope.ret,
+            envid: envelope.envid,
+            params,
+            origin: envelope.origin,
+            message_id: envelope.message_id,
+            message_id_at: envelope.message_id_at,
+            is_report: envelope.is_report,
+        })
+    }
+
+    /// `None` if the address book is full.
+    fn intern(&mut self, hub: &mut Hub, address: &str, addresses_max: usize) -> Option<AddressId> {
+        let (id, is_new) = if hub.store.book.len() >= addresses_max {
+            (hub.store.book.lookup(address)?, false)
+        } else {
+            hub.store.book.intern(address)?
+        };
+        hub.store.book.saw(id, self.core.clock.now());
+        if is_new {
+            self.interned.push(id);
+        }
+        Some(id)
+    }
+
+    pub(super) fn forget_interned(&mut self, hub: &mut Hub, first: usize) {
+        for id in self.interned.drain(first..).rev() {
+            hub.store.book.forget(id);
+        }
+    }
+
+    /// Records the addresses interned since `first`, before what refers to them.
+    fn record_interned(&mut self, hub: &Hub, first: usize) {
+        if let Some(new) = self.interned.get(first..).filter(|new| !new.is_empty()) {
+            let entries = new.iter().map(|id| (*id, hub.store.book.text(*id)));
+            self.batch.record_with(|buffer| encode_intern(buffer, entries));
+        }
+    }
+}
+
+/// The recipients of an envelope, duplicates merged: the first ORCPT holds, NOTIFY is united (RFC 3461 section 4 says
+/// nothing of duplicates; whoever asked for a notice gets it).
+#[derive(Default)]
+pub struct Merged {
+    pub ids: IdSet,
+    params: BTreeMap<AddressId, RcptParams>,
+}
+
+impl Merged {
+    pub fn add(&mut self, id: AddressId, more: RcptParams) {
+        self.ids.insert(id.0);
+        if more == RcptParams::default() {
+            return;
+        }
+        let known = self.params.entry(id).or_default();
+        known.notify = match (known.notify, more.notify) {
+            (Some(NEVER), Some(wish)) | (Some(wish), Some(NEVER)) => Some(wish),
+            (Some(one), Some(other)) => Some(one | other),
+            (one, other) => one.or(other),
+        };
+        if known.orcpt.is_none() {
+            known.orcpt = more.orcpt;
+        }
+    }
+
+    pub fn params(&mut self) -> Vec<(AddressId, RcptParams)> {
+        std::mem::take(&mut self.params).into_iter().collect()
+    }
+}
+
+/// NOTIFY=NEVER as a bit of [`RcptParams::notify`].
+const NEVER: u8 = 1;
+
+/// The version after the newest of a list, one that is in the batch being built included.
+fn next_version(hub: &Hub, planned: &[Planned], name: &str) -> u64 {
+    let in_batch = planned.iter().rev().find_map(|planned| match planned {
+        Planned::List { name: known, version, .. } if known == name => Some(*version),
+        _ => None,
+    });
+    in_batch.or_else(|| hub.store.list(name).map(|list| list.version)).map_or(1, |version| version + 1)
+}
