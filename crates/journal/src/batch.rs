@@ -25,6 +25,8 @@ pub struct Batch {
     /// Slices that are written here: number of their checkpoint and content id.
     pub(crate) slices: Vec<(u64, u64)>,
     pub(crate) marks: Marks,
+    /// Of its octets, those that cleaning and checkpoints put in: what no mail caused by itself.
+    pub(crate) upkeep_bytes: usize,
 }
 
 /// A piece in the batch, for the content table.
@@ -70,6 +72,7 @@ impl Batch {
             drops: Vec::new(),
             slices: Vec::new(),
             marks: Marks::default(),
+            upkeep_bytes: 0,
         }
     }
 
@@ -136,6 +139,9 @@ impl Batch {
         self.oversized |= payload_bytes > RECORD_BYTES_MAX || self.buffer.len() > RECORD_BYTES_MAX;
         self.buffer[word..start].copy_from_slice(&record_word(kind, payload_bytes));
         self.records += 1;
+        if is_upkeep(kind) {
+            self.upkeep_bytes += self.buffer.len() - word;
+        }
         word
     }
 
@@ -167,6 +173,12 @@ impl Batch {
         self.drops.clear();
         self.slices.clear();
         self.marks = Marks::default();
+        self.upkeep_bytes = 0;
+    }
+
+    /// Octets beside the header that the owner put in, the state's slices not counted.
+    pub(crate) fn owner_bytes(&self) -> usize {
+        self.buffer.len() - BATCH_HEADER_BYTES - self.upkeep_bytes
     }
 
     pub(crate) fn is_oversized(&self) -> bool {
@@ -209,6 +221,14 @@ impl Batch {
     pub(crate) fn raw(&self) -> &[u8] {
         &self.buffer
     }
+}
+
+/// Kinds that cleaning and checkpoints write. The owner's slices that are contents or records are counted where they are written.
+fn is_upkeep(kind: u8) -> bool {
+    matches!(
+        kind,
+        kind::MOVED_PIECE | kind::CHECKPOINT_BEGIN | kind::CONTENT_SLICE | kind::SLICE | kind::CHECKPOINT_END
+    )
 }
 
 #[cfg(test)]

@@ -21,6 +21,8 @@ use crate::journal::Journal;
 const LIVE_PART: u64 = 8;
 /// What is over this is replayed too slowly.
 const LIVE_PART_BYTES_MAX: u64 = 64 * 1024 * 1024;
+/// Nor before this part of what the log grew by while the last one was written has come behind its end.
+const APART_PART: u64 = 8;
 
 /// A batch has room for this many slices at least.
 const SLICE_PART: usize = 4;
@@ -65,15 +67,21 @@ impl Journal {
     /// True when a checkpoint should begin: the log since the last one's begin is over `checkpoint_bytes_min`, over twice
     /// what the last wrote, and over an eighth of the live content (at most [`LIVE_PART_BYTES_MAX`]), so that a
     /// checkpoint costs a bounded share of what is written and the log a bounded share of what is kept; or room is low and
-    /// there is a segment to gain. False while one is running.
+    /// there is a segment to gain. Not before something has come behind the last one's end, an eighth of the log that it took.
+    /// False while one is running.
     pub fn checkpoint_due(&self) -> bool {
+        // What one writes itself must not be the reason for the next, or it would go on for ever.
+        let since = self.replay_bytes.saturating_sub(self.checkpoint_log_bytes);
+        if self.building.is_some() || since * APART_PART <= self.checkpoint_log_bytes {
+            return false;
+        }
         // One that begins in the head lets go of the segment before it.
-        if self.building.is_none() && self.chain_start() < self.tail && self.is_pressed() {
+        if self.chain_start() < self.tail && self.is_pressed() {
             return true;
         }
         let last = self.checkpoint_bytes;
         let over = |bytes_min: u64| self.replay_bytes > bytes_min.max(2 * last);
-        if self.building.is_some() || !over(self.options.checkpoint_bytes().min(2 * self.options.segment_bytes)) {
+        if !over(self.options.checkpoint_bytes().min(2 * self.options.segment_bytes)) {
             return false;
         }
         let part = (self.live() / LIVE_PART).min(LIVE_PART_BYTES_MAX);
@@ -159,13 +167,16 @@ impl Journal {
         CheckpointStep::Done
     }
 
-    /// Counts a slice of the owner that is an ordinary record, so that the journal knows how much room the next checkpoint
+    /// Writes a slice of the owner as an ordinary record, counted so that the journal knows how much room the next checkpoint
     /// will want.
-    pub fn count_slice(&mut self, bytes: usize) {
+    pub fn record_slice(&mut self, batch: &mut Batch, record: &[u8]) {
         if let Some(building) = &mut self.building {
-            building.slices_bytes += bytes as u64;
-            building.written_bytes += bytes as u64;
+            building.slices_bytes += record.len() as u64;
+            building.written_bytes += record.len() as u64;
         }
+        let before = batch.bytes();
+        batch.record(record);
+        batch.upkeep_bytes += batch.bytes() - before;
     }
 
     /// Writes a slice of the owner as content `id`, which no other has, and names it. Replay hands its bytes to the owner
@@ -174,13 +185,14 @@ impl Journal {
         let building = self.building.as_mut()?;
         building.written_bytes += bytes.len() as u64;
         let number = building.number;
-        let mut rest = bytes;
+        let (mut rest, before) = (bytes, batch.bytes());
         while rest.len() > SLICE_BYTES_MAX {
             let (piece, behind) = rest.split_at(SLICE_BYTES_MAX);
             batch.content(id, false, piece);
             rest = behind;
         }
         batch.content(id, true, rest);
+        batch.upkeep_bytes += batch.bytes() - before;
         batch.slices.push((number, id));
         self.statistics.slices_written += 1;
         let slice = Slice::of(id, bytes);
@@ -260,6 +272,7 @@ impl Journal {
         self.checkpoint_bytes = building.written_bytes;
         self.state_bytes = building.slices_bytes;
         self.replay_bytes = building.bytes;
+        self.checkpoint_log_bytes = building.bytes;
         self.statistics.checkpoints += 1;
         for segment in self.segments.values_mut() {
             segment.cleaned = false;

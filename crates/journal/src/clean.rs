@@ -5,12 +5,16 @@
 //! the pieces that the table still places there are copied as moved pieces. The old place comes free when the batch with the
 //! copies is durable. A call adds a bounded number of octets to the batch, and reads nothing where a [`Cleaner`] does that
 //! (`ahead.rs`); a victim that cannot be read is left as it is until after the next checkpoint.
+//!
+//! Cleaning has a budget, so that what waits is never moved for ever: each octet that the owner writes or drops allows
+//! [`EARNED_PER_BYTE`] to be moved, in all at most what is live; a victim that would take more than is left stays. Without traffic
+//! the budget ends, and beside traffic copies are a bounded multiple of it. A start allows all that is live to be moved once.
 
 use std::sync::Arc;
 
 use crate::ahead::{Cleaner, Item, Reading};
 use crate::batch::Batch;
-use crate::format::{BATCH_HEADER_BYTES, BLOCK_BYTES, PIECE_HEADER_BYTES, RECORD_HEADER_BYTES};
+use crate::format::{BATCH_HEADER_BYTES, BLOCK_BYTES, PIECE_HEADER_BYTES, RECORD_HEADER_BYTES, padded};
 use crate::journal::{Journal, Segment};
 
 /// Without a [`Cleaner`], a call reads at most this many times what it may copy, and one batch.
@@ -19,6 +23,13 @@ const READ_BYTES_MIN: usize = 1024 * 1024;
 /// What is cleaned when another segment would be too much. There is one that is less live: files take one and a half times the live
 /// content then, and more.
 const PRESSED_PERCENT_MAX: u64 = 80;
+/// Octets that may be moved for each that is written or dropped. Where files take one and a half times the live content, the
+/// average segment is two thirds live, so that two octets are moved for each that it gives back. The rest is for uneven ones.
+const EARNED_PER_BYTE: u64 = 8;
+/// The part of a segment that headers and padding of batches may take.
+const BATCHES_PART: u64 = 16;
+/// From this part of a segment on a piece is large.
+const LARGE_PART: usize = 8;
 /// Octets of a piece beside its content: what copying cannot give back.
 const PIECE_OVERHEAD_BYTES: u64 = (RECORD_HEADER_BYTES + PIECE_HEADER_BYTES) as u64;
 
@@ -26,6 +37,12 @@ impl Segment {
     /// What copying its live content would take.
     fn occupied(&self) -> u64 {
         self.live + self.pieces * PIECE_OVERHEAD_BYTES
+    }
+
+    /// True if copying could not pack it closer: another piece such as its own would not fit, with what batches take beside it.
+    fn is_full(&self) -> bool {
+        let piece = self.occupied() / self.pieces.max(1);
+        self.occupied() + piece > self.bytes - self.bytes / BATCHES_PART
     }
 }
 
@@ -51,8 +68,9 @@ impl Journal {
         let mut copied = 0;
         while self.copy_ready(batch, bytes_max, &mut copied) == Copied::Room {
             if !self.ahead.is_busy() {
-                let Some(generation) = self.victim() else { break };
+                let Some((generation, cost)) = self.victim() else { break };
                 let Some(segment) = self.segments.get(&generation) else { break };
+                self.clean_budget = self.clean_budget.min(self.occupied()).saturating_sub(cost);
                 let (file, bytes) = (Arc::clone(&segment.file), segment.bytes);
                 self.ahead.begin(Reading { generation, file, bytes, offset: BLOCK_BYTES as u64 });
             }
@@ -67,7 +85,10 @@ impl Journal {
 
     /// Copies what is read, as far as it goes.
     fn copy_ready(&mut self, batch: &mut Batch, bytes_max: usize, copied: &mut usize) -> Copied {
-        let batch_max = self.options.batch_limit();
+        let (batch_max, rest) = (self.options.batch_limit(), self.head_rest());
+        // Copies of large pieces give nothing back if they leave the end of each segment empty again. So a batch ends where the
+        // head does.
+        let large = self.options.segment_bytes as usize / LARGE_PART;
         loop {
             if *copied >= bytes_max {
                 return Copied::Full;
@@ -87,8 +108,13 @@ impl Journal {
                 // Nor is it moved if no batch can hold it any more, since the options are others now.
                 let can_move = BATCH_HEADER_BYTES + need <= batch_max;
                 if can_move && contents.table.is_at(live.id, live.start, live.from) {
+                    let after = batch.bytes() + need;
+                    let is_for_next = bytes.len() > large && padded(batch.bytes()) <= rest && padded(after) > rest;
                     // The first copy may be over `bytes_max`, but not over what a batch holds.
-                    if (*copied > 0 && *copied + bytes.len() > bytes_max) || batch.bytes() + need > batch_max {
+                    if (*copied > 0 && *copied + bytes.len() > bytes_max)
+                        || after > batch_max
+                        || (is_for_next && !batch.is_empty())
+                    {
                         drop(contents);
                         self.copying = Some(chunk);
                         return Copied::Full;
@@ -101,21 +127,32 @@ impl Journal {
         }
     }
 
-    /// The segment with the least live content among those worth it: any that is nearly dead, and any that is not full while
-    /// all before the checkpoint together hold too much that is dead. What is dead in them may take one segment's room in any
+    /// What copying everything would take.
+    fn occupied(&self) -> u64 {
+        self.segments.values().map(Segment::occupied).sum()
+    }
+
+    /// Allows octets to be moved for those that the owner wrote or dropped.
+    pub(crate) fn earn(&mut self, bytes: u64) {
+        self.clean_budget = self.clean_budget.saturating_add(bytes.saturating_mul(EARNED_PER_BYTE));
+    }
+
+    /// The segment with the least live content among those worth it, and what copying it takes: any that is nearly dead, and any that
+    /// is not full while all before the checkpoint together hold too much that is dead. What is dead in them may take one segment's room in any
     /// case: otherwise a little that waits would be copied again and again, between mail that comes and goes.
-    fn victim(&self) -> Option<u32> {
+    fn victim(&self) -> Option<(u32, u64)> {
         let (mut live, mut bytes) = (0, 0);
         let mut least: Option<(u64, u32)> = None;
         for (generation, segment) in self.segments.range(..self.chain_start()) {
             let occupied = segment.occupied();
             live += occupied;
             bytes += segment.bytes;
-            if !segment.cleaned && segment.live > 0 && least.is_none_or(|(least, _)| occupied < least) {
+            let is_candidate = !segment.cleaned && segment.live > 0 && !segment.is_full();
+            if is_candidate && least.is_none_or(|(least, _)| occupied < least) {
                 least = Some((occupied, *generation));
             }
         }
-        let (least, generation) = least?;
+        let (cost, generation) = least.filter(|(cost, _)| *cost <= self.clean_budget)?;
         let segment = self.segments.get(&generation)?;
         let dead = bytes - live.min(bytes);
         let is_pressed = self.is_pressed();
@@ -134,7 +171,13 @@ impl Journal {
         } else {
             self.options.clean_live_percent_max
         };
-        (least * 100 < percent_max * segment.bytes).then_some(generation)
+        (cost * 100 < percent_max * segment.bytes).then_some((generation, cost))
+    }
+
+    /// Octets behind what is written in the head.
+    fn head_rest(&self) -> usize {
+        let segment = self.head.and_then(|head| Some((head, self.segments.get(&head.generation)?)));
+        segment.map_or(0, |(head, segment)| segment.bytes.saturating_sub(head.offset) as usize)
     }
 
     fn finish_victim(&mut self, generation: u32) {

@@ -23,7 +23,7 @@ impl Journal {
     /// the same batch may be committed again. A running checkpoint is given up on `Err`. An empty batch writes nothing.
     pub fn commit(&mut self, batch: &mut Batch, now: Ms) -> Result<Receipt, CommitError> {
         if batch.is_empty() {
-            self.remove_contents(&batch.drops);
+            self.drop_contents(&batch.drops);
             batch.clear();
             return Ok(Receipt { seq: self.last_seq, bytes: 0 });
         }
@@ -73,6 +73,9 @@ impl Journal {
         self.statistics.batches += 1;
         self.statistics.records += u64::from(header.records);
         self.charge(written);
+        if batch.owner_bytes() > 0 {
+            self.earn(written.saturating_sub(batch.upkeep_bytes as u64));
+        }
         self.apply(batch, head);
         self.settle_checkpoint(batch, Position { generation: head.generation, offset: head.offset, seq: header.seq });
         batch.clear();
@@ -138,7 +141,7 @@ impl Journal {
                 self.recycle();
             }
         }
-        self.remove_contents(&batch.drops);
+        self.drop_contents(&batch.drops);
         self.drop_stale_slices(batch);
     }
 

@@ -193,6 +193,8 @@ pub struct Journal {
     pub(crate) building: Option<Building>,
     /// Bytes that the last checkpoint wrote itself.
     pub(crate) checkpoint_bytes: u64,
+    /// Bytes of log from its begin to its end.
+    pub(crate) checkpoint_log_bytes: u64,
     /// Contents that are slices of the durable checkpoint.
     pub(crate) slices: BTreeSet<u64>,
     /// Bytes of the last checkpoint's slices, written by it or before.
@@ -202,6 +204,8 @@ pub struct Journal {
     pub(crate) ahead: Arc<Ahead>,
     /// Read by `ahead`, and not copied to its end.
     pub(crate) copying: Option<Chunk>,
+    /// Octets that cleaning may move (`clean.rs`).
+    pub(crate) clean_budget: u64,
     pub(crate) statistics: Statistics,
 }
 
@@ -216,7 +220,7 @@ impl Journal {
     /// Drops a content at once. Only right if the record that ended its last reference is durable already, or if no record ever
     /// referred to it; else use [`crate::Batch::drop_content`]. Unknown ids are ignored.
     pub fn drop_content(&mut self, id: u64) {
-        self.remove_contents(&[id]);
+        self.drop_contents(&[id]);
     }
 
     /// Drops all contents that `keep` does not want, but for the checkpoint's slices. To be called after open, when the owner knows what it refers to.
@@ -250,16 +254,24 @@ impl Journal {
         Ok(())
     }
 
-    pub(crate) fn remove_contents(&mut self, ids: &[u64]) {
+    /// For contents of the owner's: what goes allows cleaning to move something.
+    pub(crate) fn drop_contents(&mut self, ids: &[u64]) {
+        let bytes = self.remove_contents(ids);
+        self.earn(bytes);
+    }
+
+    /// Returns the octets that are not live any more.
+    pub(crate) fn remove_contents(&mut self, ids: &[u64]) -> u64 {
         if ids.is_empty() {
-            return;
+            return 0;
         }
         let start = self.chain_start();
-        let mut emptied = false;
+        let (mut emptied, mut bytes) = (false, 0);
         {
             let mut contents = self.shared.write();
             for id in ids {
                 contents.table.remove(*id, |extent| {
+                    bytes += u64::from(extent.len);
                     emptied |= release(&mut self.segments, extent) && extent.generation < start;
                 });
             }
@@ -267,6 +279,7 @@ impl Journal {
         if emptied {
             self.recycle();
         }
+        bytes
     }
 
     /// Contents that the durable checkpoint names as slices.

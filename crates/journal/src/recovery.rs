@@ -113,11 +113,14 @@ impl Journal {
             checkpoint_number: recovered.checkpoint_number,
             building: None,
             checkpoint_bytes: 0,
+            checkpoint_log_bytes: 0,
             // Not known exactly before the next checkpoint; what was replayed holds the last one.
             state_bytes: recovered.report.bytes + recovered.slices_bytes,
             slices: recovered.slices,
             replay_bytes: recovered.report.bytes,
             copying: None,
+            // A start may clean up what the last run left; `clean` bounds it by what is live.
+            clean_budget: u64::MAX,
             statistics: Statistics::default(),
         };
         journal.adopt(survey, &chain);

@@ -335,8 +335,7 @@ fn room_for_a_checkpoint_belongs_to_the_reserve() {
     let state = vec![7; 30_000];
     journal.begin_checkpoint(&mut batch);
     for _ in 0..10 {
-        batch.record(&state);
-        journal.count_slice(state.len());
+        journal.record_slice(&mut batch, &state);
         journal.commit(&mut batch, 1).unwrap();
     }
     assert_eq!(journal.end_checkpoint(&mut batch), stentor_journal::CheckpointStep::Done);

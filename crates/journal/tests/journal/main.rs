@@ -5,6 +5,7 @@ mod faults;
 mod model;
 mod reading;
 mod real;
+mod rest;
 mod room;
 mod space;
 mod verifying;

@@ -123,8 +123,7 @@ impl Store {
             slice.extend_from_slice(&content.to_le_bytes());
         }
         self.cursor = keys.next().map(|(key, _)| *key);
-        self.journal.count_slice(slice.len());
-        self.batch.record(&slice);
+        self.journal.record_slice(&mut self.batch, &slice);
         let _ = self.journal.checkpoint_slice(&mut self.batch);
     }
 }

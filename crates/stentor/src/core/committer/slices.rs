@@ -82,8 +82,7 @@ struct Part<'a> {
 impl Slices for Part<'_> {
     fn record(&mut self, record: &[u8]) {
         self.bytes += record.len();
-        self.journal.count_slice(record.len());
-        self.batch.record(record);
+        self.journal.record_slice(self.batch, record);
     }
 
     fn write(&mut self, record: &[u8]) -> Option<SliceRef> {
