@@ -1,5 +1,5 @@
 //! A host that says 4xx at MAIL: the next one is asked (RFC 5321 section 5.1), and the first not before its clock. Sites that
-//! share a host which takes no further connection.
+//! share a host which takes no further connection. Hosts that refuse connections for a moment, or mail for good (RFC 7504).
 
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -8,7 +8,7 @@ use stentor_queue::event::{Accept, Class, Event, Fate};
 use stentor_queue::ids::{AddressId, ConnId, ContentId, MessageNo, Ms};
 use stentor_queue::idset::IdSet;
 use stentor_queue::sched::{
-    CloseReason, Effect, NoSession, RcptOutcome, RecipientState, SchedConfig, Scheduler, Stage, WaitsFor, Work,
+    CloseReason, Effect, Failure, NoSession, RcptOutcome, RecipientState, SchedConfig, Scheduler, Stage, WaitsFor, Work,
 };
 use stentor_queue::site::{Resolution, SiteLimits, SitePlan, Target};
 use stentor_queue::store::{Applied, Store};
@@ -28,6 +28,8 @@ struct Site {
     /// Who is refused where: the host, the sender's domain.
     refused: HashSet<(u16, &'static str)>,
     dead: HashSet<u16>,
+    /// Why there is no session with a host.
+    no_session: HashMap<u16, NoSession>,
     /// Connections that the first host takes.
     takes: usize,
     /// Transactions are answered by `answer_all` only.
@@ -36,13 +38,18 @@ struct Site {
     /// Each MAIL: when, the host, the sender.
     asked: Vec<(Ms, u16, String)>,
     delivered: Vec<u16>,
+    bounced: Vec<Failure>,
 }
 
 impl Site {
     fn new(cfg: SchedConfig) -> Site {
+        Site::seeded(cfg, 1)
+    }
+
+    fn seeded(cfg: SchedConfig, seed: u64) -> Site {
         Site {
             store: Store::new(),
-            sched: Scheduler::new(cfg, 1),
+            sched: Scheduler::new(cfg, seed),
             now: NOW,
             limits: SiteLimits::default(),
             conns: HashMap::new(),
@@ -50,11 +57,13 @@ impl Site {
             connects: 0,
             refused: HashSet::new(),
             dead: HashSet::new(),
+            no_session: HashMap::new(),
             takes: usize::MAX,
             is_slow: false,
             open: Vec::new(),
             asked: Vec::new(),
             delivered: Vec::new(),
+            bounced: Vec::new(),
         }
     }
 
@@ -141,6 +150,9 @@ impl Site {
                 if self.dead.contains(&host) {
                     return self.sched.connect_failed(&self.store, conn, NoSession::Failed, "dead", self.now);
                 }
+                if let Some(why) = self.no_session.get(&host) {
+                    return self.sched.connect_failed(&self.store, conn, *why, "no session", self.now);
+                }
                 if host == 1 && self.conns.values().filter(|at| **at == 1).count() >= self.takes {
                     let why = NoSession::Reply { code: 421, dsn: None };
                     return self.sched.connect_failed(&self.store, conn, why, "enough", self.now);
@@ -156,6 +168,16 @@ impl Site {
                 self.sched.closed(&self.store, conn, &CloseReason::Normal, self.now);
             }
             Effect::Delayed { .. } => {}
+            Effect::Bounce { no, failures } => {
+                let ids: IdSet = failures.iter().map(|failure| failure.id.0).collect();
+                let ended = self.store.settle(no, Fate::Bounced, &ids, None, self.now, &mut Vec::new());
+                let ids: Vec<AddressId> = failures.iter().map(|failure| failure.id).collect();
+                self.sched.bounced(no, &ids);
+                if matches!(ended, Applied::Finished { .. }) {
+                    self.sched.finished(no);
+                }
+                self.bounced.extend(failures);
+            }
             other => panic!("{other:?}"),
         }
     }
@@ -360,4 +382,50 @@ fn a_full_host_is_asked_for_more_after_a_while() {
         }
     }
     assert_eq!(site.delivered, [1, 1]);
+}
+
+/// Tries after 1, 2, 4, 8, 16 and 30 s, each up to a quarter less: the pause within which an outage ends is at most by a
+/// third and a second longer than what was before it.
+#[test]
+fn a_host_that_refused_for_a_moment_is_back_within_about_as_long() {
+    for (seed, outage_ms) in (0..30_000).step_by(100).enumerate() {
+        let mut site = Site::seeded(SchedConfig::default(), seed as u64);
+        site.no_session.insert(1, NoSession::Unreachable);
+        site.mail_to("one.example", "good.example", Class::Ordinary);
+        site.run(outage_ms);
+        assert!(site.asked.is_empty() && site.connects <= 6, "{} connections in {outage_ms} ms", site.connects);
+        site.no_session.clear();
+        site.run(outage_ms * 4 / 3 + 1_000);
+        assert_eq!(site.delivered, [1], "after an outage of {outage_ms} ms");
+    }
+}
+
+/// RFC 7504 section 3: a host that greets with 521 is not asked again; what no other host takes is returned.
+#[test]
+fn a_521_at_the_greeting_is_permanent() {
+    let no_mail = NoSession::Reply { code: 521, dsn: None };
+    let mut site = Site::new(SchedConfig::default());
+    site.no_session.insert(1, no_mail);
+    site.mail("good.example", Class::Ordinary);
+    site.run(1_000);
+    assert_eq!((&site.delivered[..], site.bounced.len()), (&[2][..], 0), "the other host is asked");
+
+    let mut site = Site::new(SchedConfig::default());
+    site.no_session.extend([(1, no_mail), (2, no_mail)]);
+    let mail: Vec<_> = (0..3).map(|_| site.mail("good.example", Class::Ordinary).1).collect();
+    site.run(1_000);
+    assert_eq!(site.bounced.iter().map(|failure| failure.id).collect::<HashSet<_>>(), mail.into_iter().collect());
+    for failure in &site.bounced {
+        assert_eq!((failure.code, failure.dsn.to_string(), failure.expired), (521, "5.3.2".to_owned(), false));
+    }
+    assert!(site.connects <= 4, "{} connections", site.connects);
+    // Any other refusal of the session is tried again.
+    for code in [421, 450, 550, 554] {
+        let mut site = Site::new(SchedConfig::default());
+        let why = NoSession::Reply { code, dsn: None };
+        site.no_session.extend([(1, why), (2, why)]);
+        site.mail("good.example", Class::Ordinary);
+        site.run(1_000);
+        assert!(site.bounced.is_empty(), "{code}");
+    }
 }
