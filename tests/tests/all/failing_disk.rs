@@ -21,7 +21,7 @@ fn start_failing(server: &mut Server, fault: &str, paths: &[String]) {
     let trace = server.path("strace.log");
     let trace = trace.to_str().expect("a plain path");
     let inject = format!("inject={fault}");
-    let calls = "trace=fdatasync,fsync,pwrite64,openat,rename,fallocate";
+    let calls = "trace=fdatasync,fsync,pwrite64,openat,rename,fallocate,chmod,fchmodat";
     let mut strace = vec!["strace", "-D", "-f", "-y", "-qq", "-s", "0", "-o", trace, "-e", calls, "-e", &inject];
     for path in paths {
         strace.extend(["-P", path]);
@@ -149,4 +149,33 @@ fn the_log_status_and_doctor_tell_of_a_failed_sync() {
     told(&server);
     server.kill();
     told(&server);
+}
+
+#[test]
+fn a_control_socket_that_there_is_no_room_for_is_made_later() {
+    let mut server = Server::builder().prepare();
+    // The first time in each thread: at the start, and again when it is tried again.
+    start_failing(&mut server, "chmod,fchmodat:error=ENOSPC:when=1", &[]);
+    server.wait_log(&["WARN", "no control socket yet"]);
+    server.smtp().quit();
+    server.wait_log(&["the control socket is there"]);
+    assert_eq!(server.status()["messages"], 0);
+    assert!(server.stop().success());
+}
+
+#[test]
+fn the_names_of_a_new_journal_are_durable_before_mail_is_taken() {
+    let lab = TestLab::sites(&["one.example"]);
+    let mut server = crate::kit::builder(&lab).set("data_dir", "\"spool/mail/data\"").prepare();
+    start_failing(&mut server, "fsync:error=EIO:when=65535", &[]);
+    let mut client = server.smtp();
+    client.send(SENDER, &["ann@one.example"], &stentor_tests::message("first@test", "x")).expect(250);
+    let trace = std::fs::read_to_string(server.path("strace.log")).expect("strace wrote a trace");
+    // What a power cut could take with it: each folder that was made, in the one above it.
+    for above in ["", "spool", "spool/mail", "spool/mail/data"] {
+        let folder = server.path(above).display().to_string();
+        let folder = format!("<{}>", folder.trim_end_matches('/'));
+        let is_synced = |line: &str| line.contains("fsync(") && line.contains(&folder);
+        assert!(trace.lines().any(is_synced), "{folder} is not synced:\n{trace}");
+    }
 }
