@@ -216,6 +216,9 @@ fn who_only_holds_on_keeps_nobody_out() {
     // And by itself it ends with an answer.
     let head = b"POST /login HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 100\r\n\r\np";
     stentor_tests::exchange(server.http_address(), head).expect(408);
+    // Nor does it hold more than a form, however fast it comes.
+    let head = b"POST /login HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 100000\r\n\r\n";
+    stentor_tests::exchange(server.http_address(), &[&head[..], &[b'x'; 16 * 1024]].concat()).expect(413);
     // Without a login nobody's body is waited for: the answer is there though nothing of it has come.
     let head = b"POST /api/v1/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n";
     stentor_tests::exchange(server.http_address(), head).expect(401);
