@@ -30,9 +30,11 @@ pub(super) enum DrainWhat {
     Domain(DomainId),
     /// What goes from this source.
     Site(SiteId, SourceNo),
+    /// What waits of a message there.
+    Message(SiteId, MessageNo),
 }
 
-/// A domain or a site whose waiting recipients fail: all of them, or those over their lifetime.
+/// A domain or a site whose waiting recipients fail, or a message's at a site: all of them, or those over their lifetime.
 pub(super) struct Drain {
     pub what: DrainWhat,
     pub expired_only: bool,
@@ -168,6 +170,7 @@ impl Scheduler {
             let done = match drain.what {
                 DrainWhat::Domain(domain) => self.drain_domain(store, domain, &drain, &mut steps, now),
                 DrainWhat::Site(site, source) => self.drain_site(store, site, source, &drain, &mut steps, now),
+                DrainWhat::Message(site, no) => self.drain_message(store, site, no, &drain, &mut steps, now),
             };
             if !done {
                 self.drains.push_front(drain);
@@ -235,6 +238,29 @@ impl Scheduler {
             }
         }
         true
+    }
+
+    fn drain_message(
+        &mut self,
+        store: &Store,
+        site: SiteId,
+        no: MessageNo,
+        drain: &Drain,
+        steps: &mut u32,
+        now: Ms,
+    ) -> bool {
+        while *steps > 0 {
+            *steps -= 1;
+            let mut ids = Ids::new();
+            if self.is_over_age(store, no, now) {
+                self.gather(store, site, no, STEPS_MAX as usize, &mut ids, steps, now);
+            }
+            if ids.is_empty() && *steps > 0 {
+                return true;
+            }
+            self.fail_all(store, no, &ids, drain, now);
+        }
+        false
     }
 
     /// Fails recipients that `take` or `gather` has marked as in flight.

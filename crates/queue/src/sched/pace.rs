@@ -140,6 +140,11 @@ impl Pace {
         (self.pause_until, self.changed_at, self.taken_since_pause) = (now + self.pause_ms, now, false);
     }
 
+    /// A refusal has followed a pause, and nothing was taken in between.
+    pub fn is_refused_again(&self) -> bool {
+        self.pause_ms > MINUTE_MS && !self.taken_since_pause
+    }
+
     /// Messages per minute that are allowed, as far as is known.
     pub fn per_minute(&self) -> Option<f64> {
         let rates = self.given.iter().chain([&self.learned]).flatten().map(|b| b.per_ms * MINUTE_MS as f64);

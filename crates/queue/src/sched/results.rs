@@ -10,6 +10,7 @@ use super::charges::{Charge, RETURN_BEHIND, RETURN_RATE, RETURNS_MAX};
 use super::clocks::{HoldKey, sender_key};
 use super::conns::{State, Tx};
 use super::effects::{RcptOutcome, Stage};
+use super::failing::{Drain, DrainWhat};
 use super::path::{Path, RECIPIENTS_UNLIMITED};
 use super::reasons::Reply;
 use super::sites::HostNo;
@@ -126,6 +127,14 @@ impl Scheduler {
         };
         let is_held =
             self.charge_holds(store, site, (source, host), &done, &found, results.len(), &host_name, now) || is_held;
+        // Those that wait for the same hold have had their attempt with it.
+        if (is_held || found.sender.is_some())
+            && self.is_over_age(store, done.no, now)
+            && let Some(outcome) = found.message.or(found.sender).or(found.refused).or(found.lost).or(found.rate)
+        {
+            let reply = reply_to(outcome, &host_name);
+            self.drains.push_back(Drain { what: DrainWhat::Message(site, done.no), expired_only: true, reply });
+        }
         if found.too_many > 0 && found.taken > 0 {
             let path = self.path(site, source);
             // Refused again within what was learned: then it is not a number that one could learn.
@@ -173,6 +182,11 @@ impl Scheduler {
         self.sites.get(site).reason = reason;
         if self.cfg.strategies.adaptation {
             self.path(site, source).too_fast(now);
+            // What is over its lifetime there has had its chance with this attempt, else one of it would go with each pause.
+            if self.path(site, source).pace.as_ref().is_some_and(|pace| pace.is_refused_again()) {
+                let reply = reply.clone();
+                self.drains.push_back(Drain { what: DrainWhat::Site(site, source), expired_only: true, reply });
+            }
         }
     }
 

@@ -45,6 +45,8 @@ enum Manner {
     Recipient(u32, Said),
     /// So many transactions of a connection are delivered, the next gets the reply.
     After(u32, Said),
+    /// So many recipients of a transaction are delivered, the others get the reply.
+    Deals(usize, Said),
     /// Nobody gets a session.
     Refuses(NoSession),
     /// A session, and it is closed at once.
@@ -78,6 +80,12 @@ fn said(rng: &mut fastrand::Rng) -> Said {
     }
 }
 
+/// 421 or no reply at all, behind the data.
+fn leaves(rng: &mut fastrand::Rng) -> Said {
+    [(Stage::Final, 421, None, "closing"), (Stage::Lost, 0, None, "reset"), (Stage::LostAfterDot, 0, None, "reset")]
+        [rng.usize(0..3)]
+}
+
 fn no_session(rng: &mut fastrand::Rng) -> NoSession {
     match rng.u32(0..4) {
         0 => NoSession::Unreachable,
@@ -88,7 +96,7 @@ fn no_session(rng: &mut fastrand::Rng) -> NoSession {
 }
 
 fn manner(rng: &mut fastrand::Rng) -> Manner {
-    match rng.u32(0..16) {
+    match rng.u32(0..18) {
         0 | 1 => Manner::Good,
         2..5 => Manner::Random,
         5..8 => Manner::Same(said(rng)),
@@ -96,6 +104,7 @@ fn manner(rng: &mut fastrand::Rng) -> Manner {
         10 | 11 => Manner::Recipient(rng.u32(1..4), said(rng)),
         12 | 13 => Manner::After(rng.u32(0..4), said(rng)),
         14 => Manner::Refuses(no_session(rng)),
+        15 | 16 => Manner::Deals(rng.usize(1..3), leaves(rng)),
         _ => Manner::Slams,
     }
 }
@@ -160,7 +169,7 @@ impl Host {
         let good: Said = (Stage::Final, 250, None, "ok");
         let one = said(rng);
         let mut outcomes: Vec<RcptOutcome> = Vec::new();
-        for id in &work.ids {
+        for (at, id) in work.ids.iter().enumerate() {
             let (stage, code, dsn, text) = match manner {
                 Manner::Random if rng.u32(0..4) == 0 => good,
                 Manner::Random if rng.bool() => one,
@@ -169,6 +178,7 @@ impl Host {
                 Manner::Message(n, said) if message.is_multiple_of(n) => said,
                 Manner::Recipient(n, said) if id.0.is_multiple_of(n) => said,
                 Manner::After(n, said) if done > n => said,
+                Manner::Deals(n, said) if at >= n => said,
                 _ => good,
             };
             outcomes.push(RcptOutcome { id: *id, stage, code, dsn, text: text.into() });

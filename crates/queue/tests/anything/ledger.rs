@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 
-use stentor_queue::ids::{AddressId, Ms};
+use stentor_queue::ids::{AddressId, Ms, SiteId};
 
 const TEN_SECONDS: Ms = 10_000;
 const HOUR: Ms = 3_600_000;
@@ -28,6 +28,10 @@ pub struct Ledger {
     /// When somebody's copy was delivered, by host; and by message.
     deliveries: HashMap<usize, Vec<Ms>>,
     message_deliveries: HashMap<u64, Vec<Ms>>,
+    /// When a transaction of a message delivered to some of a site's recipients and left others without an answer.
+    dealt: HashMap<(u64, SiteId), Vec<Ms>>,
+    /// When one delivered to all of its recipients.
+    pub whole: HashMap<(u64, SiteId), Vec<Ms>>,
     /// When a message came.
     pub arrivals: Vec<Ms>,
     /// When an operator wanted everything tried.
@@ -92,6 +96,22 @@ impl Ledger {
         // What it may come back without a clock (16), and the sizes of transactions that are learned.
         let most = 24 * (1 + delivered + flushed);
         if few > most { Err(format!("{few} attempts of {key:?} within 10 s, at most {most}")) } else { Ok(()) }
+    }
+
+    /// Each would buy the next with its delivery, at the price of the content for all. `at_once`: transactions that may be
+    /// under way together.
+    pub fn dealt(&mut self, key: (u64, SiteId), at_once: usize, now: Ms) -> Result<(), String> {
+        let list = self.dealt.entry(key).or_default();
+        list.push(now);
+        let from = now.saturating_sub(TEN_SECONDS);
+        let few = within(list, from, now + 1);
+        let whole = self.whole.get(&key).map_or(0, |at| within(at, from, now + 1));
+        let most = at_once * (1 + whole + within(&self.flushes, from, now + 1));
+        if few > most {
+            Err(format!("{few} transactions of {key:?} left unanswered in part within 10 s, at most {most}"))
+        } else {
+            Ok(())
+        }
     }
 
     pub fn delivered(&mut self, host: usize, key: (u64, AddressId), now: Ms) {

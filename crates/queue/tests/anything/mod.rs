@@ -10,7 +10,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use hosts::{Host, Welcome};
 use ledger::{End, Ledger};
 use stentor_queue::event::{Accept, Class, Event, Fate};
-use stentor_queue::ids::{AddressId, ConnId, ContentId, DomainId, MessageNo, Ms};
+use stentor_queue::ids::{AddressId, ConnId, ContentId, DomainId, MessageNo, Ms, SiteId};
 use stentor_queue::idset::IdSet;
 use stentor_queue::sched::{
     CloseReason, Effect, Failure, NoSession, RcptOutcome, SchedConfig, Scheduler, SourceConfig, Stage, Strategies, Work,
@@ -58,6 +58,7 @@ enum Ev {
 }
 
 struct Conn {
+    site: SiteId,
     host: usize,
     is_ready: bool,
     must_close: bool,
@@ -78,6 +79,7 @@ pub struct World {
     /// Look-ups fail, or say that there is no such domain, so often in a hundred.
     look_up_faults: (u32, u32),
     pipelines: usize,
+    connections_max: usize,
     lmtp: bool,
     events: BinaryHeap<Reverse<(Ms, u64)>>,
     bodies: HashMap<u64, Ev>,
@@ -99,7 +101,7 @@ fn config(rng: &mut fastrand::Rng) -> SchedConfig {
         connections_max: rng.usize(1..8),
         slow_connections_max: rng.usize(0..3),
         connections_per_site_max: rng.usize(1..4),
-        recipients_per_transaction_max: rng.usize(1..8),
+        recipients_per_transaction_max: if rng.u32(0..8) == 0 { 100 } else { rng.usize(1..8) },
         transactions_per_connection_max: rng.u32(1..20),
         lifetime_ms: LIFETIME,
         ordinary_reserve: rng.usize(0..2),
@@ -129,6 +131,7 @@ impl World {
         let mut world = World {
             forgets: false,
             store: Store::new(),
+            connections_max: cfg.connections_max + cfg.slow_connections_max,
             sched: Scheduler::new(cfg, seed),
             now: START,
             hosts,
@@ -222,8 +225,9 @@ impl World {
 
     fn post(&mut self) {
         let mut recipients = IdSet::new();
-        for _ in 0..self.rng.u32(1..6) {
-            let address = format!("u{}@d{}.example", self.rng.u32(0..8), self.rng.usize(0..self.domains.len()));
+        let people = if self.rng.u32(0..24) == 0 { 200 } else { 8 };
+        for _ in 0..if people > 8 { people } else { self.rng.u32(1..6) } {
+            let address = format!("u{}@d{}.example", self.rng.u32(0..people), self.rng.usize(0..self.domains.len()));
             recipients.extend(self.store.book.intern(&address).map(|(id, _)| id.0));
         }
         let id = self.store.next_message_id(self.now);
@@ -310,10 +314,10 @@ impl World {
                 let after = self.rng.u64(0..50);
                 self.at(after, Ev::Resolved(domain));
             }
-            Effect::Connect { conn, target, .. } => {
+            Effect::Connect { conn, site, target, .. } => {
                 let host = usize::from(target.addr.port()) - 1;
                 self.ledger.connect(host, self.now)?;
-                let new = Conn { host, is_ready: false, must_close: false, done: 0, open: VecDeque::new() };
+                let new = Conn { site, host, is_ready: false, must_close: false, done: 0, open: VecDeque::new() };
                 self.conns.insert(conn, new);
                 let after = self.hosts[host].delay_ms(&mut self.rng);
                 self.at(after, Ev::Session(conn));
@@ -419,6 +423,16 @@ impl World {
                 (Stage::LostAfterDot, _) => _ = self.doubtful.insert(key),
                 (Stage::Content, _) | (_, 500..) => _ = self.refused.insert(key),
                 _ => {}
+            }
+        }
+        let is_end = |o: &RcptOutcome| o.code == 421 || matches!(o.stage, Stage::Lost | Stage::LostAfterDot);
+        if !delivered.is_empty()
+            && let Some(site) = self.conns.get(&conn).map(|c| c.site)
+        {
+            if delivered.len() == work.ids.len() {
+                self.ledger.whole.entry((message, site)).or_default().push(self.now);
+            } else if outcomes.iter().any(is_end) {
+                self.ledger.dealt((message, site), self.pipelines * self.connections_max, self.now)?;
             }
         }
         let finished = self.settle(work.no, Fate::Delivered, End::Delivered, &delivered)?;
