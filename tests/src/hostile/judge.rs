@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{Case, End};
+use super::{Case, End, Mail};
 
 /// Connections to a host within its first 10 s, and within any 10 s later, for one message; each further message may cost one.
 const FIRST_MAX: usize = 4;
@@ -85,7 +85,11 @@ pub(super) fn judge(no: usize, case: &Case, seen: &Seen) -> Verdict {
     let later = later.iter().map(|at| within(*at)).max().unwrap_or_default();
     let posted = &seen.posted[no];
     let mut problems = seen.violations[no].clone();
-    let further = posted.len() - 1;
+    let mut further = posted.len() - 1;
+    // Each of its connections delivers, and over SMTP the content goes to that recipient alone.
+    if case.receiver.mail == Mail::Many && !case.lmtp {
+        further += posted.iter().map(|(_, _, to)| to.len()).sum::<usize>();
+    }
     if first > FIRST_MAX + further || later > LATER_MAX + further {
         problems.push(format!("{first} connections in the first 10 s, {later} in 10 s later"));
     }
@@ -143,6 +147,7 @@ fn check(end: End, case: &Case, mail: (&str, &str, &str), seen: &Seen) -> Result
         (End::Next | End::NextOrReturned, 2) => sent(1),
         (End::NextOrReturned | End::Returned, _) => returned,
         (End::Next | End::Waits | End::Unsure, _) => waits && copies.is_empty(),
+        (End::Dealt, _) => sent(0) || waits && copies.is_empty(),
         (End::UnsureKept, _) => waits && copies.iter().all(|host| *host == 0) && !copies.is_empty(),
     };
     // Of many messages some never meet the host, as it has failed before, or stood behind one whose connection was lost.

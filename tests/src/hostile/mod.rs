@@ -7,7 +7,7 @@
 //!
 //! - each recipient has come to its end: exactly one copy at the host that took it, a report, or a next try in the future;
 //! - connections to the hostile host: 4 in the first 10 s, 2 in any later 10 s, for one message; one more for each
-//!   further message. A host that refuses TCP connections is tried after 1, 2, 4, 8 ... s;
+//!   further message, and for each recipient of a host that takes one in a transaction. A host that refuses TCP connections is tried after 1, 2, 4, 8 ... s;
 //! - 16 KiB of log for a message.
 
 mod cpu;
@@ -41,6 +41,8 @@ pub enum End {
     Unsure,
     /// The same where the host has kept the copy.
     UnsureKept,
+    /// Some have their copies; the others wait behind a clock.
+    Dealt,
 }
 
 /// What is handed in.
@@ -54,6 +56,8 @@ pub enum Mail {
     EightBit,
     /// To an address beyond ASCII.
     Utf8,
+    /// To 20 recipients.
+    Many,
     /// With RET, ENVID and NOTIFY.
     Dsn,
     /// A first message to `some@` alone, whom the host refuses, so that RSET comes before the next.

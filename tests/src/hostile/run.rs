@@ -12,6 +12,8 @@ use crate::{Builder, Server, Smtp, TestLab, dot_stuff, message_with};
 
 /// Sessions that hand in mail.
 const CLIENTS: usize = 8;
+/// Recipients of [`Mail::Many`].
+const MANY: usize = 20;
 pub(super) const SENDER: &str = "me@sender.example";
 /// The delivery log, in the server's folder.
 const LOG: &str = "attempts.log";
@@ -95,11 +97,12 @@ impl World {
         for (no, case) in cases {
             let is_first_apart = case.receiver.mail == Mail::FirstRefused;
             for n in 0..case.messages + usize::from(is_first_apart) {
-                let locals: &[&str] = match case.receiver.mail {
-                    Mail::FirstRefused if n == 0 => &[SOME],
-                    Mail::FirstRefused | Mail::One | Mail::Large => &[ANN],
-                    Mail::Utf8 => &["\u{e4}nn"],
-                    _ => &[ANN, SOME],
+                let locals: Vec<String> = match case.receiver.mail {
+                    Mail::FirstRefused if n == 0 => vec![SOME.into()],
+                    Mail::FirstRefused | Mail::One | Mail::Large => vec![ANN.into()],
+                    Mail::Utf8 => vec!["\u{e4}nn".into()],
+                    Mail::Many => (0..MANY).map(|n| format!("u{n}")).collect(),
+                    Mail::Plain | Mail::EightBit | Mail::Dsn => vec![ANN.into(), SOME.into()],
                 };
                 let to = locals.iter().map(|local| format!("{local}@{}", case.name())).collect();
                 let message_id = format!("{n}.{}", case.name());
@@ -247,7 +250,7 @@ fn hand_in(client: &mut Smtp, mail: Mail, to: &Vec<String>, message_id: &str) ->
     let (mut parameters, mut of_rcpt, mut fields, mut body) = ("", "", "Subject: x\r\n", "Hello,\r\n.dot\r\nbye\r\n");
     let large;
     match mail {
-        Mail::Plain | Mail::One | Mail::FirstRefused => {}
+        Mail::Plain | Mail::One | Mail::Many | Mail::FirstRefused => {}
         Mail::Large => {
             large = body.repeat(10_000);
             body = &large;

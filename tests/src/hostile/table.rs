@@ -1,6 +1,6 @@
 //! The hostile receivers, and what must become of mail to each.
 
-use super::End::{Again, Next, NextOrReturned, Returned, Taken, Unsure, UnsureKept, Waits};
+use super::End::{Again, Dealt, Next, NextOrReturned, Returned, Taken, Unsure, UnsureKept, Waits};
 use super::{End, Mail, Over, Receiver};
 
 /// Collects the table; a row that may be followed by the end of the connection becomes two receivers.
@@ -90,6 +90,7 @@ pub fn receivers() -> Vec<Receiver> {
     lies(&mut table);
     out_of_step(&mut table);
     lmtp(&mut table);
+    deal(&mut table);
     table.rows
 }
 
@@ -332,4 +333,31 @@ fn lmtp(t: &mut Table) {
     some(t, "some-452", "`452 4.2.2` for one of two", "say 452 4.2.2 full", (Taken, Waits));
     some(t, "some-550", "`550` for one of two", "say 550 5.1.1 unknown", (Taken, Returned));
     some(t, "one-more", "a reply too many", "ok; say 250 2.1.5 and more", (Taken, Taken));
+}
+
+/// Each connection delivers to one recipient, and so gives back what its end has cost.
+fn deal(t: &mut Table) {
+    for (over, id, keys) in [
+        (Over::Smtp, "", "recipients_per_transaction_max = 1"),
+        (Over::Smtp, "chunkless-", "recipients_per_transaction_max = 1, no_chunking = true"),
+        (Over::Lmtp, "lmtp-", ""),
+        (Over::Lmtp, "lmtp-chunkless-", "no_chunking = true"),
+    ] {
+        t.at("deal");
+        (t.mail, t.over, t.keys) = (Some(Mail::Many), Some(over), keys);
+        let without = if id.contains("chunkless") { " without CHUNKING" } else { "" };
+        // Over LMTP the content goes to all of them each time. A lost connection is suspect.
+        let of_421 = if over == Over::Lmtp { Dealt } else { Taken };
+        for (end_id, does, steps, end) in [
+            ("421", "`421`, closes", "say 421 4.3.2 closing; close", of_421),
+            ("fin", "closes", "close", Dealt),
+            ("rst", "resets", "reset", Dealt),
+        ] {
+            let does = match over {
+                Over::Lmtp => format!("delivers to the first recipient{without}, then {does}"),
+                _ => format!("takes one recipient in a transaction{without} and delivers, then {does}"),
+            };
+            t.row(&format!("{id}{end_id}"), &does, &[&format!("dot: ok; {steps}")], end);
+        }
+    }
 }
