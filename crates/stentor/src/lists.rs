@@ -140,6 +140,10 @@ fn stamp(metadata: &Metadata) -> String {
 /// Reads a file into a new version of the list. Blocks.
 fn load(core: &Arc<Core>, name: &Arc<str>, path: &Path) -> Result<(), LoadError> {
     let unreadable = |source| LoadError::Read { path: path.to_owned(), source };
+    // Opening a pipe would wait for a writer, and every session that names the list with it.
+    if !std::fs::metadata(path).map_err(unreadable)?.is_file() {
+        return Err(unreadable(std::io::Error::new(std::io::ErrorKind::InvalidInput, "not a regular file")));
+    }
     let mut file = File::open(path).map_err(unreadable)?;
     // Of the file that is open, so that a replacement in the meantime is seen the next time.
     let stamp = stamp(&file.metadata().map_err(unreadable)?);

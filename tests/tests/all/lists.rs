@@ -221,3 +221,15 @@ fn a_file_that_there_is_no_room_for_is_not_read_for_everybody() {
     server.write("news.subscribers", b"bob@two.example\n");
     post(&lab, &server, "smaller@test", &["bob@two.example"]);
 }
+
+#[test]
+fn a_pipe_in_place_of_the_file_keeps_nobody_waiting() {
+    let lab = lab();
+    let server = Server::builder().lab(&lab).list("news", &["ann@one.example"]).start();
+    server.wait_log(&["subscribers read from", "list=news"]);
+    let file = server.path("news.subscribers");
+    std::fs::remove_file(&file).expect("it is there");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &file, rustix::fs::Mode::RUSR).expect("pipes can be made");
+    post(&lab, &server, "pipe@test", &["ann@one.example"]);
+    server.wait_log(&["subscribers file was not taken", "not a regular file"]);
+}
