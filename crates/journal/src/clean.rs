@@ -23,6 +23,9 @@ const READ_BYTES_MIN: usize = 1024 * 1024;
 /// What is cleaned when another segment would be too much. There is one that is less live: files take one and a half times the live
 /// content then, and more.
 const PRESSED_PERCENT_MAX: u64 = 80;
+/// How full copies make a segment that they share with mail, of which nothing stays: the committer copies four octets for each of a
+/// batch. A victim that is no emptier than what it is copied into would be one again after the next checkpoint.
+const BESIDE_MAIL_PERCENT: u64 = 80;
 /// Octets that may be moved for each that is written or dropped. Where files take one and a half times the live content, the
 /// average segment is two thirds live, so that two octets are moved for each that it gives back. The rest is for uneven ones.
 const EARNED_PER_BYTE: u64 = 8;
@@ -54,7 +57,7 @@ impl Journal {
 
     /// True if there is a segment worth cleaning.
     pub fn clean_due(&self) -> bool {
-        self.copying.is_some() || self.ahead.is_busy() || self.victim().is_some()
+        self.copying.is_some() || self.ahead.is_busy() || self.victim(false).is_some()
     }
 
     /// Adds copies of live pieces to `batch`: at most `bytes_max` of content, or a single piece that is larger. Returns how many
@@ -68,7 +71,7 @@ impl Journal {
         let mut copied = 0;
         while self.copy_ready(batch, bytes_max, &mut copied) == Copied::Room {
             if !self.ahead.is_busy() {
-                let Some((generation, cost)) = self.victim() else { break };
+                let Some((generation, cost)) = self.victim(batch.owner_bytes() > 0) else { break };
                 let Some(segment) = self.segments.get(&generation) else { break };
                 self.clean_budget = self.clean_budget.min(self.occupied()).saturating_sub(cost);
                 let (file, bytes) = (Arc::clone(&segment.file), segment.bytes);
@@ -139,15 +142,20 @@ impl Journal {
 
     /// The segment with the least live content among those worth it, and what copying it takes: any that is nearly dead, and any that
     /// is not full while all before the checkpoint together hold too much that is dead. What is dead in them may take one segment's room in any
-    /// case: otherwise a little that waits would be copied again and again, between mail that comes and goes.
-    fn victim(&self) -> Option<(u32, u64)> {
+    /// case: otherwise a little that waits would be copied again and again, between mail that comes and goes. `beside_mail`: the
+    /// batch that takes the copies has other octets too.
+    fn victim(&self, beside_mail: bool) -> Option<(u32, u64)> {
         let (mut live, mut bytes) = (0, 0);
         let mut least: Option<(u64, u32)> = None;
         for (generation, segment) in self.segments.range(..self.chain_start()) {
+            // What is left in a segment that was gone through goes with the batch that holds its copies.
+            if segment.cleaned {
+                continue;
+            }
             let occupied = segment.occupied();
             live += occupied;
             bytes += segment.bytes;
-            let is_candidate = !segment.cleaned && segment.live > 0 && !segment.is_full();
+            let is_candidate = segment.live > 0 && !segment.is_full();
             if is_candidate && least.is_none_or(|(least, _)| occupied < least) {
                 least = Some((occupied, *generation));
             }
@@ -155,7 +163,8 @@ impl Journal {
         let (cost, generation) = least.filter(|(cost, _)| *cost <= self.clean_budget)?;
         let segment = self.segments.get(&generation)?;
         let dead = bytes - live.min(bytes);
-        let is_pressed = self.is_pressed();
+        // A checkpoint that lets go of segments comes first: it gives room and moves nothing.
+        let is_pressed = self.is_pressed() && self.building.is_none() && !self.checkpoint_due();
         if dead < self.options.segment_bytes
             && segment.bytes == self.options.segment_bytes
             && !is_pressed
@@ -167,7 +176,8 @@ impl Journal {
             PRESSED_PERCENT_MAX
         } else if live * 100 < self.options.clean_total_percent_max * bytes {
             // One that is fuller than all together gives nothing back.
-            self.options.clean_total_percent_max
+            let percent_max = self.options.clean_total_percent_max;
+            if beside_mail { percent_max * BESIDE_MAIL_PERCENT / 100 } else { percent_max }
         } else {
             self.options.clean_live_percent_max
         };

@@ -331,6 +331,60 @@ fn segments_go_round_without_being_made_again() {
     assert_eq!((late.bytes_prepared, late.unprepared), (early.bytes_prepared, early.unprepared), "{late:?}");
 }
 
+/// Relay without a pause beside 200,000 small messages and a state that changes: segments hold mail that is gone and copies of
+/// what waits, and must not be cleaned again only because of that.
+#[test]
+fn relay_beside_much_that_waits_moves_little() {
+    const RELAYED_BYTES: usize = 4096;
+    let disk = SimDisk::new(27);
+    let options = stentor_journal::Options { reserve_segments: 0, seed: 1, ..Default::default() };
+    let (mut journal, _) = Journal::open(Arc::new(disk.clone()), options, &mut |_| Ok(())).unwrap();
+    let mut rng = fastrand::Rng::with_seed(1);
+    let (mut batch, mut state, mut next_slice) = (Batch::new(), [None; 100], 0);
+    let (mut before, mut last) = (0, 0);
+    for round in 0..4000u64 {
+        // First what waits, 200 messages a batch; then each batch relays twenty.
+        let (contents, bytes, event) = if round < 1000 { (200, 650, 100) } else { (20, RELAYED_BYTES, 300) };
+        for _ in 0..contents {
+            let id = journal.next_content_id();
+            batch.content(id, true, &vec![b'x'; bytes]);
+            batch.record(&vec![0; event]);
+            if round >= 1000 {
+                batch.drop_content(std::mem::replace(&mut last, id));
+            }
+        }
+        if journal.clean_due() {
+            // As the server's committer does beside mail.
+            let bytes_max = (4 * batch.bytes()).min(512 * 1024);
+            journal.clean(&mut batch, bytes_max);
+        }
+        if journal.checkpoint_running() {
+            for slice in state.iter_mut().skip(next_slice) {
+                next_slice += 1;
+                let is_kept = rng.u8(0..10) > 0 && slice.is_some_and(|known| journal.keep_slice(&mut batch, known));
+                if !is_kept {
+                    let id = journal.next_content_id();
+                    *slice = journal.write_slice(&mut batch, id, &vec![b's'; 65536]);
+                    break;
+                }
+            }
+            if next_slice == state.len() {
+                journal.end_checkpoint(&mut batch);
+            }
+        } else if journal.checkpoint_due() {
+            journal.begin_checkpoint(&mut batch);
+            next_slice = 0;
+        }
+        journal.commit(&mut batch, round).unwrap();
+        while journal.preparer().prepare().unwrap() {}
+        if round == 2000 {
+            before = journal.statistics().bytes_moved;
+        }
+    }
+    let moved = (journal.statistics().bytes_moved - before) as f64 / (2000 * 20 * RELAYED_BYTES) as f64;
+    assert!(moved < 3.0, "{moved} octets moved for each that was relayed");
+}
+
 #[test]
 fn where_nothing_stays_two_segments_take_turns() {
     let segment_bytes = 64 * 4096;
