@@ -46,6 +46,9 @@ pub enum Refused {
     /// 552 5.3.4: no batch holds it, now or later
     #[error("it is larger than a batch of the journal may be (segment_bytes, batch_bytes_max)")]
     TooLarge,
+    /// 451 4.3.0
+    #[error("the list was removed by a reload")]
+    ListGone,
     /// 451 4.3.2
     #[error("the server is stopping")]
     Stopping,
@@ -63,6 +66,7 @@ impl Refused {
             Refused::TooLarge => {
                 Reply::fixed(552, (5, 3, 4), "Too large to be stored, send it to fewer recipients at a time")
             }
+            Refused::ListGone => Reply::fixed(451, (4, 3, 0), "The list is being changed, try again later"),
             Refused::Stopping => Reply::fixed(451, (4, 3, 2), "The server is stopping, try again later"),
         }
     }

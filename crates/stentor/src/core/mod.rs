@@ -256,7 +256,7 @@ impl Core {
             Refused::Full => Limit::DiskReserve,
             Refused::AddressesFull => Limit::AddressBook,
             // Counted where it bit; the others are no limits.
-            Refused::Crowded | Refused::Io | Refused::TooLarge | Refused::Stopping => return,
+            Refused::Crowded | Refused::Io | Refused::TooLarge | Refused::ListGone | Refused::Stopping => return,
         };
         self.limits.hit(limit, self.clock.now());
     }

@@ -98,15 +98,15 @@ impl Committer {
             let how = std::mem::replace(&mut envelope.taken, Taken::local(""));
             let id = id.take().unwrap_or_else(|| self.core.next_message_id());
             match self.accept(hub, id, content, size, envelope) {
-                Some(accept) if accept.recipients.is_empty() => {}
-                Some(accept) => {
+                Ok(accept) if accept.recipients.is_empty() => {}
+                Ok(accept) => {
                     accepts.push(accept);
                     taken.push(how);
                 }
-                None => {
+                Err(refused) => {
                     self.forget_interned(hub, first_interned);
                     self.batch.drop_content(content.0);
-                    let _ = answer.send(Err(Refused::AddressesFull));
+                    let _ = answer.send(Err(refused));
                     return;
                 }
             }
@@ -134,7 +134,8 @@ impl Committer {
         planned.push(Planned::Message { accepts, taken, content, body: is_whole.then_some(last), settles, answer });
     }
 
-    /// One envelope with its recipients as ids, perhaps none (an empty list). `None` if the address book is full.
+    /// One envelope with its recipients as ids, perhaps none (an empty list). Refused if the address book is full, or the
+    /// list was removed since its session looked.
     fn accept(
         &mut self,
         hub: &mut Hub,
@@ -142,12 +143,12 @@ impl Committer {
         content: ContentId,
         size: u64,
         envelope: NewEnvelope,
-    ) -> Option<Accept> {
+    ) -> Result<Accept, Refused> {
         let mut params = Vec::new();
         let recipients = match envelope.recipients {
             Recipients::List => {
                 let name = envelope.list.as_deref().unwrap_or_default();
-                let mut ids = hub.store.list(name).map(|list| list.ids.clone()).unwrap_or_default();
+                let mut ids = hub.store.list(name).map(|list| list.ids.clone()).ok_or(Refused::ListGone)?;
                 for address in hub.store.suspended_subscribers(name) {
                     if let Some(id) = hub.store.book.lookup(address) {
                         ids.remove(id.0);
@@ -164,7 +165,8 @@ impl Committer {
                 // A report must find room, or what it is about would wait for ever.
                 let reserve = if envelope.is_report { REPORT_ADDRESSES } else { 0 };
                 for (address, param) in addresses {
-                    merged.add(self.intern(hub, address.as_str(), self.addresses_max + reserve)?, param);
+                    let id = self.intern(hub, address.as_str(), self.addresses_max + reserve);
+                    merged.add(id.ok_or(Refused::AddressesFull)?, param);
                 }
                 params = merged.params();
                 merged.ids
@@ -172,7 +174,7 @@ impl Committer {
         };
         // From here on nothing in this batch may forget them.
         hub.store.refer(&recipients);
-        Some(Accept {
+        Ok(Accept {
             id,
             content,
             size: size + envelope.prefix.len() as u64,
