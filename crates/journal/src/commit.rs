@@ -58,7 +58,7 @@ impl Journal {
         batch.unpad(bytes);
         self.statistics.bytes_written += written;
         match outcome {
-            // Cannot be a whole batch: the next one goes over it.
+            // The next one goes over it. It is whole at most where only padding found no room (docs: ENOSPC).
             Err(error) if self.pool.heed(&error) => return Err(CommitError::Full(error)),
             Err(error) => return Err(self.abandon(head, error, now)),
             Ok(()) => {}
