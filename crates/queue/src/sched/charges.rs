@@ -242,8 +242,8 @@ impl Scheduler {
     pub(super) fn takes_no_mail(&mut self, host: HostNo, reply: &Reply) {
         self.sites.host(host).is_closed = true;
         let sources = self.sources();
-        for i in 0..self.sites.host(host).sites.len() {
-            let site = self.sites.host(host).sites[i];
+        let at = self.sites.host(host).sites.clone();
+        for site in at.iter().map(SiteId) {
             let Sites { list, hosts, .. } = &self.sites;
             let paths = &list[site.0 as usize].paths;
             let is_closed = |no: &HostNo| hosts[*no as usize].is_closed;
@@ -269,8 +269,8 @@ impl Scheduler {
         }
         (entry.fails, entry.retries, entry.until, entry.probe) = (0, 0, 0, None);
         if self.flows.coalesces {
-            for i in 0..self.sites.host(host).sites.len() {
-                let site = self.sites.host(host).sites[i];
+            let at = self.sites.host(host).sites.clone();
+            for site in at.iter().map(SiteId) {
                 self.site_returned(site);
             }
         }

@@ -759,8 +759,8 @@ impl Scheduler {
     }
 
     pub(super) fn wake_sites_of(&mut self, host: HostNo) {
-        for i in 0..self.sites.host(host).sites.len() {
-            let site = self.sites.host(host).sites[i];
+        let at = self.sites.host(host).sites.clone();
+        for site in at.iter().map(SiteId) {
             self.sites.mark_dirty(site);
         }
     }

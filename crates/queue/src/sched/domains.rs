@@ -11,6 +11,7 @@ use super::look_ups::LookUps;
 use super::reasons::{ReasonNo, Reply};
 use super::tables::Pieces;
 use super::timers::Timer;
+use super::vacancy::VACANT_MS;
 use super::{Dsn, STEPS_MAX, Scheduler};
 use crate::ids::{DomainId, MessageNo, Ms, SiteId};
 use crate::idset::IdSet;
@@ -56,8 +57,8 @@ pub(super) struct Relink {
 /// Domains of a site on their way to being looked up again: perhaps their hosts have moved.
 pub(super) struct Refresh {
     site: SiteId,
-    /// The next of the site's domains.
-    next: usize,
+    /// The last of the site's domains that was looked at.
+    last: Option<u32>,
     /// An operator wants it: their TTL need not be over.
     is_asked: bool,
 }
@@ -139,23 +140,27 @@ impl Scheduler {
     pub(super) fn refresh(&mut self, site: SiteId, is_asked: bool) {
         let entry = self.sites.get(site);
         if is_asked || !std::mem::replace(&mut entry.refreshing, true) {
-            self.domains.refreshes.push_back(Refresh { site, next: 0, is_asked });
+            self.domains.refreshes.push_back(Refresh { site, last: None, is_asked });
         }
     }
 
     /// Goes on with that for at most `steps` domains.
     pub(super) fn refresh_on(&mut self, mut steps: u32, now: Ms) {
         while steps > 0
-            && let Some(job) = self.domains.refreshes.front_mut()
+            && let Some(job) = self.domains.refreshes.front()
         {
             steps -= 1;
-            let (site, is_asked, at) = (job.site, job.is_asked, job.next);
-            job.next += 1;
-            let Some(domain) = self.sites.get(site).domains.get(at).copied() else {
+            let (site, is_asked, at) = (job.site, job.is_asked, job.last);
+            let domains = &self.sites.get(site).domains;
+            let next = at.map_or_else(|| domains.min(), |after| domains.iter_from(after).next());
+            let Some(domain) = next.map(DomainId) else {
                 self.domains.refreshes.pop_front();
                 self.sites.get(site).refreshing &= is_asked;
                 continue;
             };
+            if let Some(job) = self.domains.refreshes.front_mut() {
+                job.last = next;
+            }
             let entry = self.domains.get(domain);
             let is_waited_for = !entry.bulk.is_empty() || !entry.explicit.is_empty();
             let is_of_site = entry.look_up == LookUp::Known && entry.site == Some(site);
@@ -185,11 +190,17 @@ impl Scheduler {
             }
             Resolution::Site(plan) => {
                 let ttl_ms = (Ms::from(plan.ttl_s) * 1_000).clamp(TTL_MS_MIN, TTL_MS_MAX);
-                let site = self.sites.of_plan(plan, now);
+                let (site, left) = self.sites.of_plan(plan, now);
+                for host in left {
+                    self.host_left(host, now);
+                }
                 let entry = self.domains.get(domain);
                 (entry.look_up, entry.until, entry.fails) = (LookUp::Known, now + ttl_ms, 0);
                 if entry.site != Some(site) {
-                    entry.site = Some(site);
+                    if let Some(before) = entry.site.replace(site) {
+                        self.leave_site(before, domain, now + VACANT_MS);
+                    }
+                    self.sites.get(site).members += 1;
                     if let Some(mut known) = super::history::known(store, domain) {
                         known.at = self.steady(known.at);
                         self.sites.get(site).history.learn(known, now);
@@ -200,7 +211,11 @@ impl Scheduler {
             Resolution::Temporary { dsn, text } => self.look_up_failed(domain, dsn, text, now),
             Resolution::Permanent { dsn, text } => {
                 let entry = self.domains.get(domain);
-                (entry.look_up, entry.site, entry.fails) = (LookUp::Never, None, 0);
+                (entry.look_up, entry.fails) = (LookUp::Never, 0);
+                if let Some(before) = entry.site.take() {
+                    self.leave_site(before, domain, now + VACANT_MS);
+                }
+                let entry = self.domains.get(domain);
                 let reply = Reply { code: 0, dsn: Dsn::parse(dsn), text: text.into(), host: None };
                 entry.reason = self.reasons.keep(reply.clone());
                 self.drains.push_back(Drain { what: DrainWhat::Domain(domain), expired_only: false, reply });
@@ -251,13 +266,7 @@ impl Scheduler {
             return false;
         }
         if let Some(site) = entry.site {
-            let domains = &mut self.sites.get(site).domains;
-            // Of two one stays named in vain: whether a site has several domains does not change back.
-            if domains.len() > 2
-                && let Some(at) = domains.iter().position(|d| *d == domain)
-            {
-                domains.swap_remove(at);
-            }
+            self.leave_site(site, domain, 0);
         }
         *self.domains.get(domain) = Domain::default();
         true
@@ -265,15 +274,14 @@ impl Scheduler {
 
     fn join(&mut self, store: &Store, domain: DomainId, site: SiteId, now: Ms) {
         let domains = &mut self.sites.get(site).domains;
-        if domains.len() <= 2 && domains.contains(&domain) {
-            // The id of a forgotten domain that was here too.
+        let first = domains.min().filter(|_| domains.len() == 1);
+        if !domains.insert(domain.0) {
+            // It was here before, or the id is that of a forgotten domain that was.
             self.domains.relinks.push_back(Relink { domain, cursor: None, in_explicit: false });
             return self.relink(store, STEPS_MAX / 4, now);
         }
-        domains.push(domain);
         // A site of one domain keeps no list of domains per message: it is made up for now.
-        let first = (domains.len() == 2).then_some(domains[0]);
-        for domain in first.into_iter().chain([domain]) {
+        for domain in first.map(DomainId).into_iter().chain([domain]) {
             self.domains.relinks.push_back(Relink { domain, cursor: None, in_explicit: false });
         }
         self.relink(store, STEPS_MAX / 4, now);

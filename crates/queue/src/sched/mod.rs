@@ -53,6 +53,7 @@ mod steps;
 mod tables;
 mod time;
 mod timers;
+mod vacancy;
 mod verbs;
 pub mod verdict;
 mod waits;

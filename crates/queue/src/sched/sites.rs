@@ -17,7 +17,8 @@ use super::pace::Pace;
 use super::path::Path;
 use super::reasons::ReasonNo;
 use super::tables::{Parts, Pieces};
-use crate::ids::{DomainId, MessageNo, Ms, SiteId};
+use crate::ids::{MessageNo, Ms, SiteId};
+use crate::idset::IdSet;
 use crate::site::{SiteLimits, SitePlan, Target};
 
 /// Index of a class in per-class tables: ordinary, bulk.
@@ -55,7 +56,10 @@ pub(super) struct Host {
     pub grow_at: Ms,
     pub reason: ReasonNo,
     /// Who is woken when it comes back.
-    pub sites: Vec<SiteId>,
+    pub sites: IdSet,
+    /// A timer looks whether it is vacant (`vacancy`).
+    pub is_leaving: bool,
+    addr: Option<(u8, SocketAddr)>,
 }
 
 impl Host {
@@ -70,13 +74,19 @@ impl Host {
     }
 }
 
+#[derive(Default)]
 pub(super) struct Site {
+    /// Empty: the place is free.
     pub key: Arc<str>,
     pub mixes_domains: bool,
     pub limits: SiteLimits,
     pub targets: SmallVec<[Target; 1]>,
-    /// Domains resolved to it, in the order in which they came; those that moved away since are skipped.
-    pub domains: Vec<DomainId>,
+    /// Domains resolved to it; of two one may be named in vain.
+    pub domains: IdSet,
+    /// Those that are here now.
+    pub members: u32,
+    /// A timer looks whether it is vacant (`vacancy`).
+    pub is_leaving: bool,
     /// The messages that wait here.
     pub lines: Lines,
     /// What may go to hosts that have not refused it.
@@ -142,6 +152,8 @@ pub(super) struct Sites {
     pub list: Pieces<Site>,
     by_key: Parts<Arc<str>, SiteId>,
     pub hosts: Pieces<Host>,
+    free: Vec<SiteId>,
+    free_hosts: Vec<HostNo>,
     host_by_addr: Parts<(u8, SocketAddr), HostNo>,
     /// Sites to look at again.
     pub dirty: VecDeque<SiteId>,
@@ -158,34 +170,22 @@ impl Sites {
         &mut self.hosts[host as usize]
     }
 
-    /// The site of a plan; an existing one takes over the plan's targets and limits.
-    pub fn of_plan(&mut self, plan: SitePlan, now: Ms) -> SiteId {
+    /// The site of a plan; an existing one takes over the plan's targets and limits. Also the hosts that it has no more.
+    pub fn of_plan(&mut self, plan: SitePlan, now: Ms) -> (SiteId, SmallVec<[HostNo; 1]>) {
+        let mut left = SmallVec::new();
         let known = self.by_key.get(&plan.key).copied();
         let id = if let Some(id) = known {
             id
         } else {
-            let id = SiteId(self.list.len() as u32);
-            self.by_key.insert(plan.key.clone(), id);
             let suspended = self.suspended.contains(&plan.key);
-            self.list.push(Site {
-                key: plan.key,
-                mixes_domains: false,
-                limits: SiteLimits::default(),
-                targets: SmallVec::new(),
-                domains: Vec::new(),
-                lines: Lines::default(),
-                offers: Vec::new(),
-                offer_served: false,
-                paths: SmallVec::new(),
-                history: SiteHistory::default(),
-                holds: 0,
-                reason: 0,
-                timer_at: 0,
-                turn: 0,
-                dirty: false,
-                refreshing: false,
-                suspended,
-            });
+            let site = Site { key: plan.key.clone(), suspended, ..Site::default() };
+            let id = self.free.pop().unwrap_or(SiteId(self.list.len() as u32));
+            self.by_key.insert(plan.key, id);
+            if (id.0 as usize) < self.list.len() {
+                self.list[id.0 as usize] = site;
+            } else {
+                self.list.push(site);
+            }
             id
         };
         let site = &mut self.list[id.0 as usize];
@@ -199,41 +199,80 @@ impl Sites {
         if site.targets[..] != plan.targets[..] {
             site.targets = plan.targets.into();
             for source in 0..self.list[id.0 as usize].paths.len() {
-                let hosts = self.hosts_of(id, source as u8, false);
-                self.list[id.0 as usize].paths[source].hosts = hosts;
+                let hosts = self.hosts_of(id, source as u8);
+                let before = std::mem::replace(&mut self.list[id.0 as usize].paths[source].hosts, hosts);
+                for host in before {
+                    if !self.list[id.0 as usize].paths[source].hosts.contains(&host) {
+                        self.hosts[host as usize].sites.remove(id.0);
+                        left.push(host);
+                    }
+                }
             }
             let site = &mut self.list[id.0 as usize];
             site.offers.retain(|offers| site.paths.iter().any(|path| path.hosts.contains(&offers.host)));
         }
-        id
+        (id, left)
+    }
+
+    /// Gives a vacant site's place to others. Its hosts.
+    pub fn free(&mut self, site: SiteId) -> SmallVec<[HostNo; 1]> {
+        let gone = std::mem::take(&mut self.list[site.0 as usize]);
+        if self.by_key.get(&gone.key) == Some(&site) {
+            self.by_key.remove(&gone.key);
+        }
+        self.free.push(site);
+        let hosts: SmallVec<[HostNo; 1]> = gone.paths.iter().flat_map(|path| &path.hosts).copied().collect();
+        for host in &hosts {
+            self.hosts[*host as usize].sites.remove(site.0);
+        }
+        hosts
+    }
+
+    pub fn free_host(&mut self, host: HostNo) {
+        let gone = std::mem::take(&mut self.hosts[host as usize]);
+        if let Some(addr) = gone.addr {
+            self.host_by_addr.remove(&addr);
+            self.free_hosts.push(host);
+        }
+    }
+
+    /// Sites and hosts that are known.
+    pub fn known(&self) -> (usize, usize) {
+        (self.list.len() - self.free.len(), self.hosts.len() - self.free_hosts.len())
+    }
+
+    /// A site, unless its place is free.
+    pub fn peek(&self, site: SiteId) -> Option<&Site> {
+        self.list.get(site.0 as usize).filter(|site| !site.key.is_empty())
     }
 
     /// Sees to it that the site has a path for each of the first `sources`.
     pub fn ensure_paths(&mut self, site: SiteId, sources: usize, now: Ms) {
         while self.list[site.0 as usize].paths.len() < sources {
-            let hosts = self.hosts_of(site, self.list[site.0 as usize].paths.len() as u8, true);
+            let hosts = self.hosts_of(site, self.list[site.0 as usize].paths.len() as u8);
             let mut path = Path::new(hosts);
             give_pace(&mut path, &self.list[site.0 as usize].limits, now);
             self.list[site.0 as usize].paths.push(path);
         }
     }
 
-    fn hosts_of(&mut self, site: SiteId, source: u8, new: bool) -> SmallVec<[HostNo; 1]> {
+    fn hosts_of(&mut self, site: SiteId, source: u8) -> SmallVec<[HostNo; 1]> {
         let addrs: SmallVec<[SocketAddr; 4]> =
             self.list[site.0 as usize].targets.iter().map(|target| target.addr).collect();
-        addrs.into_iter().map(|addr| self.host_of(addr, source, site, new)).collect()
+        addrs.into_iter().map(|addr| self.host_of(addr, source, site)).collect()
     }
 
-    /// `new`: the site has not been at any host of this source before.
-    fn host_of(&mut self, addr: SocketAddr, source: u8, site: SiteId, new: bool) -> HostNo {
+    fn host_of(&mut self, addr: SocketAddr, source: u8, site: SiteId) -> HostNo {
         let no = *self.host_by_addr.get_or_insert_with((source, addr), || {
-            self.hosts.push(Host::default());
+            let host = Host { addr: Some((source, addr)), ..Host::default() };
+            if let Some(no) = self.free_hosts.pop() {
+                self.hosts[no as usize] = host;
+                return no;
+            }
+            self.hosts.push(host);
             (self.hosts.len() - 1) as HostNo
         });
-        let sites = &mut self.hosts[no as usize].sites;
-        if sites.last() != Some(&site) && (new || !sites.contains(&site)) {
-            sites.push(site);
-        }
+        self.hosts[no as usize].sites.insert(site.0);
         no
     }
 

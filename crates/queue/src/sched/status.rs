@@ -119,10 +119,11 @@ pub struct Load {
 
 impl Scheduler {
     pub fn load(&self) -> Load {
+        let (sites, hosts) = self.sites.known();
         Load {
             messages: self.messages.len(),
-            sites: self.sites.list.len(),
-            hosts: self.sites.hosts.len(),
+            sites,
+            hosts,
             connections_fast: self.conns.fast,
             connections_slow: self.conns.slow,
             wanting: self.flows.wanting.iter().sum(),
@@ -135,7 +136,7 @@ impl Scheduler {
     }
 
     pub fn site_name(&self, site: SiteId) -> Option<&str> {
-        self.sites.list.get(site.0 as usize).map(|s| &*s.key)
+        self.sites.peek(site).map(|s| &*s.key)
     }
 
     /// A site by its name, as [`SiteStatus::name`] has it.
@@ -159,7 +160,7 @@ impl Scheduler {
         let Some(site) = self.conns.get(conn).filter(|c| c.state != State::Closing).map(|c| c.site) else {
             return SmallVec::new();
         };
-        let all = self.sites.get(site).domains.iter().copied();
+        let all = self.sites.get(site).domains.iter().map(DomainId);
         all.filter(|domain| self.domains.peek(*domain).is_some_and(|d| d.site == Some(site))).take(8).collect()
     }
 
@@ -170,14 +171,14 @@ impl Scheduler {
         Some((until, self.reasons.get(entry.reason).cloned()))
     }
 
-    /// All sites, in the order in which they became known.
+    /// All sites.
     pub fn sites(&self, now: Ms) -> impl Iterator<Item = SiteStatus> + '_ {
         (0..self.sites.list.len()).filter_map(move |i| self.site_status(SiteId(i as u32), now))
     }
 
     pub fn site_status(&self, site: SiteId, now: Ms) -> Option<SiteStatus> {
         let now = self.steady(now);
-        let entry = self.sites.list.get(site.0 as usize)?;
+        let entry = self.sites.peek(site)?;
         let (max, adapts) = (entry.connections_max(self.cfg.connections_per_site_max), self.cfg.strategies.adaptation);
         Some(SiteStatus {
             site,
@@ -196,7 +197,7 @@ impl Scheduler {
     /// A look at a site in passing.
     pub fn glance(&self, site: SiteId, now: Ms) -> Option<Glance> {
         let now = self.steady(now);
-        let entry = self.sites.list.get(site.0 as usize)?;
+        let entry = self.sites.peek(site)?;
         let (connections, silent) = (entry.conns(), entry.paths.iter().map(|path| path.silent).sum());
         let until = self.site_clock(site, now).map(|until| self.time.wall(until));
         let standing = match until {
@@ -219,7 +220,7 @@ impl Scheduler {
 
     /// The domains that are at a site now.
     pub fn domains_at(&self, site: SiteId) -> impl Iterator<Item = DomainId> {
-        let all = self.sites.list.get(site.0 as usize).into_iter().flat_map(|entry| &entry.domains).copied();
+        let all = self.sites.peek(site).into_iter().flat_map(|entry| entry.domains.iter()).map(DomainId);
         all.filter(move |domain| self.site_of(*domain) == Some(site))
     }
 
@@ -239,7 +240,7 @@ impl Scheduler {
         (self.cfg.connections_max, self.cfg.slow_connections_max, self.cfg.ordinary_reserve)
     }
 
-    /// Sites known: their ids are below.
+    /// Places of sites: their ids are below.
     pub fn sites_known(&self) -> u32 {
         self.sites.list.len() as u32
     }

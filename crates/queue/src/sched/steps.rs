@@ -65,6 +65,8 @@ impl Scheduler {
                 }
                 self.consider(site, now);
             }
+            Timer::Vacant(site) => self.vacant_due(site, now),
+            Timer::VacantHost(host) => self.vacant_host_due(host, now),
             Timer::Hold(slot) => self.hold_due(slot, now),
             Timer::Mailbox(id) => self.mailbox_due(store, id, now),
             Timer::Recipient(no, id) => self.recipient_due(store, no, id, now),

@@ -18,6 +18,9 @@ pub(super) enum Timer {
     /// Look-ups may have been out for long.
     LookUps,
     Site(SiteId),
+    /// A site, and a host, that may have nobody left.
+    Vacant(SiteId),
+    VacantHost(u32),
     /// A message or a sender's domain at a site: the slot of the hold.
     Hold(u32),
     Mailbox(AddressId),

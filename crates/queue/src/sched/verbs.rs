@@ -350,8 +350,10 @@ impl Scheduler {
     pub(super) fn bury_at(&mut self, site: SiteId, no: MessageNo) {
         let entry = self.sites.get(site);
         entry.lines.remove_gone(no);
-        if let [only] = entry.domains[..] {
-            self.verbs.graves.push_back((only, no));
+        if entry.domains.len() == 1
+            && let Some(only) = entry.domains.min()
+        {
+            self.verbs.graves.push_back((DomainId(only), no));
         }
         for domain in self.waits.at_sites.remove(&(site, no)).unwrap_or_default() {
             self.verbs.graves.push_back((domain, no));

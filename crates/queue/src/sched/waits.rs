@@ -236,7 +236,8 @@ impl Scheduler {
         };
         let (mixes, single) = {
             let entry = self.sites.get(site);
-            (entry.mixes_domains, if let [only] = entry.domains[..] { Some(only) } else { None })
+            let only = entry.domains.min().filter(|_| entry.domains.len() == 1);
+            (entry.mixes_domains, only.map(DomainId))
         };
         if let Some(domain) = single {
             let elsewhere = self.domains.get(domain).site != Some(site);

@@ -494,8 +494,10 @@ impl World {
         assert!(self.store.is_empty() && self.store.is_balanced());
         let load = self.sched.load();
         assert_eq!(load.messages, 0, "left behind");
-        for site in 0..load.sites as u32 {
-            let why = self.sched.explain_site(&self.store, SiteId(site), self.now).expect("a known site");
+        let sites: Vec<SiteId> = self.sched.sites(self.now).map(|status| status.site).collect();
+        assert_eq!(sites.len(), load.sites);
+        for site in sites {
+            let why = self.sched.explain_site(&self.store, site, self.now).expect("a known site");
             assert!(why.flows.is_empty(), "messages left behind: {why:?}");
         }
         assert_eq!(load.lists, 0, "lists left behind: {load:?}");
