@@ -7,6 +7,8 @@ SHELL := /bin/bash
 
 CARGO ?= cargo
 OUT := $(or $(CARGO_TARGET_DIR),target)
+# What `probe kv` compares our journal with; off by default, on wherever the kit is tested.
+ENGINES := --features stentor-kit/engines
 FUZZ_TARGETS := $(notdir $(basename $(wildcard fuzz/fuzz_targets/*.rs)))
 # Seconds for each fuzz target.
 FUZZ_SECONDS ?= 60
@@ -15,30 +17,29 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: ## build, then post to a list in a simulated Internet; ARGS="--message FILE --subscribers FILE"
-	$(CARGO) build --release -p stentor
-	$(OUT)/release/stentor demo $(ARGS)
+	$(CARGO) build --profile demo -p stentor -p stentor-kit --no-default-features
+	$(OUT)/demo/stentor-kit demo $(ARGS)
 
 test: ## install what the tests need (as root), then everything that CI runs
 	bash tests/install.sh
 	$(MAKE) --no-print-directory lint
-	$(CARGO) build --workspace --bins --tests
-	$(CARGO) test --workspace --doc
+	$(CARGO) build --workspace --bins --tests $(ENGINES)
+	$(CARGO) test --workspace --doc $(ENGINES)
 	$(CARGO) test -p stentor-probe --lib --features lmdb kv::
-	STENTOR_BIN=$(abspath $(OUT))/debug/stentor $(CARGO) test --workspace --lib --bins --tests
+	STENTOR_BIN=$(abspath $(OUT))/debug/stentor $(CARGO) test --workspace --lib --bins --tests $(ENGINES)
 	$(MAKE) --no-print-directory smoke
 
 smoke: ## every benchmark once and small: does it still work? (as root; a debug build will do)
-	$(CARGO) build -p stentor -p stentor-campaign -p stentor-sim
-	$(CARGO) build -p stentor-tests --bin stentor-hostile
+	$(CARGO) build --workspace --bins $(ENGINES)
 	python3 -B -m unittest discover -q -s bench
 	python3 bench/run.py --smoke --binary $(abspath $(OUT))/debug/stentor $(if $(ONLY),--only $(ONLY))
 
 check: lint ## format, lints and unit tests, without the real binary's tests
-	$(CARGO) test --workspace --lib --bins --tests --exclude stentor-tests
+	$(CARGO) test --workspace --lib --bins --tests --exclude stentor-tests $(ENGINES)
 
 lint: ## format and lints
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) clippy --workspace --all-targets $(ENGINES) -- -D warnings
 
 deny: ## licences, duplicates and sources of our dependencies (installs cargo-deny if it is missing)
 	@command -v cargo-deny >/dev/null || $(CARGO) install --locked cargo-deny
@@ -50,8 +51,7 @@ deny-advisories: ## known weaknesses of our dependencies; fetches the advisory d
 
 bench: ## side by side with Postfix (as root); ONLY=path.relay runs a part, ROUNDS=3 less of it
 	bash tests/install.sh
-	$(CARGO) build --release -p stentor -p stentor-campaign -p stentor-sim
-	$(CARGO) build --release -p stentor-tests --bin stentor-hostile
+	$(CARGO) build --release --workspace --bins $(ENGINES)
 	python3 bench/run.py $(if $(ONLY),--only $(ONLY)) $(if $(ROUNDS),--rounds $(ROUNDS))
 
 fuzz: ## every parser for FUZZ_SECONDS=60 each, or one: TARGET=headers (needs a nightly compiler)

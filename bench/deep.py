@@ -16,7 +16,7 @@ import sys
 import time
 
 from contestants.stentor import Stentor
-from measure import BenchError, Waits, wait_until
+from measure import BenchError, Waits, kit, wait_until
 from sinks import free_port
 from sources import lab_report
 
@@ -183,8 +183,8 @@ class DeepStentor(Stentor):
 
 
 def source(binary, port, *, connections, messages, size, recipients, per_message=1, sender="source@source.example"):
-    """`stentor lab source`; returns its report. One refusal is an error."""
-    argv = [binary, "lab", "source", f"127.0.0.1:{port}", "--connections", str(connections)]
+    """`stentor-kit lab source`; returns its report. One refusal is an error."""
+    argv = [kit(binary), "lab", "source", f"127.0.0.1:{port}", "--connections", str(connections)]
     argv += ["--messages", str(messages), "--size", str(size), "--from", sender, "--json", "--quiet"]
     argv += ["--recipients-per-message", str(per_message)]
     # A Message-ID of 50 octets.

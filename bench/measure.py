@@ -32,6 +32,11 @@ class CannotHere(BenchError):
     """This machine lacks something that the benchmark needs, which no change of ours can mend."""
 
 
+def kit(binary):
+    """The path of `stentor-kit`, of the same build as the server."""
+    return os.path.join(os.path.dirname(binary), "stentor-kit")
+
+
 class Waits:
     """How long a server is left alone before a figure is read, seconds. A smoke run, whose figures mean nothing, sets
     shorter ones."""

@@ -108,11 +108,11 @@ class Seen:
 
 
 def opinion(lines, device, count):
-    """Means over the first `count` writes with their fdatasync of the thread `stentor` that has most of them: `wall_us`,
+    """Means over the first `count` writes with their fdatasync of the thread `stentor-kit` that has most of them: `wall_us`,
     `device_us` (the writer is blocked, the device is busy, and the journal's thread has nothing to do), `commit_us`,
     `flush_us`, `flushes` an operation."""
     seen = Seen(lines, device)
-    calls = [call for call in seen.calls if call[1].startswith("stentor")]
+    calls = [call for call in seen.calls if call[1].startswith("stentor-kit")]
     tids = [call[0] for call in calls]
     if not tids:
         raise BenchError("the raw trace has no call of the generator")

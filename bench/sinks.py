@@ -1,7 +1,7 @@
 """Where both contestants deliver: one mail host on loopback that counts.
 
 LabInternet is a whole simulated Internet instead. SmtpSink is Postfix's smtp-sink. It prints its counters at each message into a file, whose end is polled, so that the time
-of the last message is exact to the poll (2 ms) and costs the same for everybody. LabSink is `stentor lab sink`; it counts
+of the last message is exact to the poll (2 ms) and costs the same for everybody. LabSink is `stentor-kit lab sink`; it counts
 recipients, which smtp-sink cannot, and prints every 2 ms.
 
 Failure: a sink that does not listen or dies is a BenchError.
@@ -14,7 +14,7 @@ import signal
 import socket
 import subprocess
 
-from measure import BenchError, wait_until
+from measure import BenchError, kit, wait_until
 
 TAIL_BYTES = 4096
 LAB_REPORT_S = 0.002
@@ -87,7 +87,7 @@ class SmtpSink(Sink):
 
 
 class LabSink(Sink):
-    """`stentor lab sink`, counting only."""
+    """`stentor-kit lab sink`, counting only."""
 
     def __init__(self, work, port, binary, record="counters"):
         super().__init__(work, port)
@@ -97,7 +97,7 @@ class LabSink(Sink):
     def argv(self):
         address = f"127.0.0.1:{self.port}"
         lines = ["--json", "--every", str(LAB_REPORT_S)]
-        return [self.binary, "lab", "sink", address, "--record", self.record, *lines]
+        return [kit(self.binary), "lab", "sink", address, "--record", self.record, *lines]
 
     def counts(self):
         lines = [line for line in self._tail().split("\n")[:-1] if line.startswith("{") and line.endswith("}")]
@@ -106,7 +106,7 @@ class LabSink(Sink):
 
 
 class LabInternet(LabSink):
-    """`stentor lab run`: all hosts of a scenario file, on one port."""
+    """`stentor-kit lab run`: all hosts of a scenario file, on one port."""
 
     def __init__(self, work, port, binary, scenario, record="compact"):
         super().__init__(work, port, binary, record)
@@ -114,7 +114,7 @@ class LabInternet(LabSink):
 
     def argv(self):
         ports = ["--smtp-port", str(self.port), "--dns-port", "0"]
-        argv = [self.binary, "lab", "run", self.scenario, *ports]
+        argv = [kit(self.binary), "lab", "run", self.scenario, *ports]
         return [*argv, "--record", self.record, "--every", str(LAB_REPORT_S)]
 
     def routes(self):
@@ -129,9 +129,9 @@ class LabInternet(LabSink):
         return self._lab("subscribers", self.scenario, str(count), *(["--reachable"] if reachable else [])).split()
 
     def _lab(self, *arguments):
-        done = subprocess.run([self.binary, "lab", *arguments], capture_output=True, text=True)
+        done = subprocess.run([kit(self.binary), "lab", *arguments], capture_output=True, text=True)
         if done.returncode != 0:
-            raise BenchError(f"stentor lab {arguments[0]}: {done.stderr.strip()}")
+            raise BenchError(f"stentor-kit lab {arguments[0]}: {done.stderr.strip()}")
         return done.stdout
 
     def _listens(self):

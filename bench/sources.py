@@ -1,4 +1,4 @@
-"""Where the mail comes from: Postfix's smtp-source for load, `stentor lab source` where answers are timed, and a client of one
+"""Where the mail comes from: Postfix's smtp-source for load, `stentor-kit lab source` where answers are timed, and a client of one
 message whose clock is exact."""
 
 import json
@@ -55,7 +55,7 @@ def command_text(sessions, messages, length, kept):
 
 
 def lab_report(text):
-    """What `stentor lab source --json` printed: {"report": {accepted, recipients, accepted_per_s, errors, cpu_us}, "final_us": {p50, ...}}."""
+    """What `stentor-kit lab source --json` printed: {"report": {accepted, recipients, accepted_per_s, errors, cpu_us}, "final_us": {p50, ...}}."""
     tables = json.loads(text)["tables"]
     # What this machine or this server cannot say is null.
     load = {name: cell["median"] for name, cell in tables["load"][0].items() if cell is not None}

@@ -6,7 +6,7 @@ bound at the end."""
 import os
 import subprocess
 
-from measure import BenchError, median
+from measure import BenchError, kit, median
 from results import Goal
 from sinks import SmtpSink, free_port
 from sources import SENDER, lab_report
@@ -51,7 +51,7 @@ class Compaction:
             raise BenchError("nothing was moved: cleaning was not measured")
         bench.results.record(
             self.name, "ms at p99", [[one["p99"] for one in both] for both in rounds],
-            f"stentor lab source --connections {CLIENTS} --messages {MESSAGES} --size {LENGTH}; 1 in {STRAGGLER_PART} stays",
+            f"stentor-kit lab source --connections {CLIENTS} --messages {MESSAGES} --size {LENGTH}; 1 in {STRAGGLER_PART} stays",
             Goal(added=ADDED_MS_MAX), peer_name="stentor without anything to clean",
             distribution={side: {p: median([both[at][p] for both in rounds]) for p in PERCENTILES}
                           for at, side in enumerate(("cleaning", "quiet"))},
@@ -65,7 +65,7 @@ class Compaction:
         if with_stragglers:
             recipients[0] = "reader@down.example"
         argv = [
-            bench.binary, "lab", "source", f"127.0.0.1:{server.port}", "--connections", str(CLIENTS), "--messages",
+            kit(bench.binary), "lab", "source", f"127.0.0.1:{server.port}", "--connections", str(CLIENTS), "--messages",
             str(MESSAGES), "--size", str(LENGTH), "--from", SENDER, "--json", "--quiet",
         ]
         for recipient in recipients:

@@ -34,7 +34,7 @@ class Fanout:
         postfix = bench.postfix(sink, subscribers=subscribers)
         with bench.running(sink, stentor, postfix):
             rounds = bench.alternate([stentor, postfix], lambda contestant: self.once(contestant, sink))
-        command = f"one post of {LENGTH} octets to a list of {RECIPIENTS} at {DOMAINS} domains, stentor lab sink"
+        command = f"one post of {LENGTH} octets to a list of {RECIPIENTS} at {DOMAINS} domains, stentor-kit lab sink"
         transactions = pairs(rounds, "transactions")
         bench.results.record(
             "path.fanout.time", "s", pairs(rounds, "time"), command, Goal(ratio=4), transactions=transactions

@@ -4,7 +4,7 @@ each; resident memory is bounded."""
 import os
 import subprocess
 
-from measure import BenchError
+from measure import BenchError, kit
 from results import Goal
 from sinks import SmtpSink, free_port
 from sources import SENDER, lab_report
@@ -68,7 +68,7 @@ class Large:
 
     def source(self, bench, server, clients, length):
         argv = [
-            bench.binary, "lab", "source", f"127.0.0.1:{server.port}", "--connections", str(clients), "--messages",
+            kit(bench.binary), "lab", "source", f"127.0.0.1:{server.port}", "--connections", str(clients), "--messages",
             "10000000", "--seconds", str(SECONDS), "--size", str(length), "--from", SENDER, "--json", "--quiet",
         ]
         return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

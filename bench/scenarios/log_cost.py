@@ -66,7 +66,7 @@ class LogCost:
         ours, off = self.contestants(bench, sink, variant, options, subscribers=subscribers)
         with bench.running(sink, ours, off):
             rounds = bench.alternate([ours, off], lambda contestant: self.fanout_once(contestant, sink))
-        command = f"one post of {LENGTH} octets to a list of {RECIPIENTS} at {DOMAINS} domains, stentor lab sink"
+        command = f"one post of {LENGTH} octets to a list of {RECIPIENTS} at {DOMAINS} domains, stentor-kit lab sink"
         name = f"{self.name}.{variant}.fanout_cpu"
         cpu = pairs(rounds, "cpu")
         bench.results.record(name, "CPU us/recipient", cpu, command, Goal(ratio=0.8), peer_name="off")

@@ -30,7 +30,7 @@ def lab_log(bench, mta, messages):
     path = os.path.join(bench.work, f"{mta}.log")
     if mta != "postfix" and not os.path.exists(os.path.join(ROOT, "complete")):
         raise CannotHere(f"{mta} is not in {ROOT}: tests/install.sh fetches it")
-    command = ["python3", foreign(bench, "run.py"), mta, "--stentor", bench.binary, "--root", ROOT, "--out", path]
+    command = ["python3", foreign(bench, "run.py"), mta, "--kit", bench.tool("stentor-kit"), "--root", ROOT, "--out", path]
     done = subprocess.run([*command, "--messages", str(messages)], capture_output=True, text=True, timeout=600)
     if done.returncode:
         raise BenchError(f"{mta}: {done.stderr[-500:]}")

@@ -1,4 +1,4 @@
-"""`stentor lab compare`: Stentor and Postfix through one command, with syncs as shipped and switched off.
+"""`stentor-kit lab compare`: Stentor and Postfix through one command, with syncs as shipped and switched off.
 
 The command makes the rounds, drops the first and takes the medians; here its table becomes entries. With
 STENTOR_BENCH_QUEUES (directories, separated by colons) the work is done on each of them: that is the table of
@@ -9,7 +9,7 @@ import json
 import os
 import subprocess
 
-from measure import BenchError
+from measure import BenchError, kit
 from results import Goal
 
 MESSAGES = 3000
@@ -24,7 +24,7 @@ class Compare:
 
     def run(self, bench):
         queues = os.environ.get("STENTOR_BENCH_QUEUES", bench.work).split(":")
-        argv = [bench.binary, "lab", "compare", "stentor", "postfix", "--stentor", bench.binary, "--json", "--quiet"]
+        argv = [kit(bench.binary), "lab", "compare", "stentor", "postfix", "--stentor", bench.binary, "--json", "--quiet"]
         argv += ["--messages", str(MESSAGES), "--runs", str(bench.rounds), "--sync", "both", "--sessions", "each"]
         argv += [word for queue in queues for word in ("--queue", queue)]
         done = subprocess.run(argv, capture_output=True, text=True)

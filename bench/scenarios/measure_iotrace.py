@@ -1,4 +1,4 @@
-"""Where a write spends its life: `stentor probe iotrace` on ext4, xfs and btrfs on loop devices and on the machine's disk,
+"""Where a write spends its life: `stentor-kit iotrace` on ext4, xfs and btrfs on loop devices and on the machine's disk,
 held against the time that its generator measured, against a device that is made slow, against `strace -T` and `perf trace` of
 the same run, and against the kernel's own text of the same events. The reports stand in target/bench/iotrace-*/ with their pictures."""
 
@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 import rawtrace
-from measure import BenchError, CannotHere, median
+from measure import BenchError, CannotHere, kit, median
 from results import Goal
 from slowdisk import SBIN, SlowDisk
 
@@ -43,7 +43,7 @@ for number in range(int(sys.argv[2])):
 
 
 class Iotrace:
-    """probe iotrace: sums, what is unattributed and lost; a slow device; strace and perf trace."""
+    """iotrace: sums, what is unattributed and lost; a slow device; strace and perf trace."""
 
     name = "measure.iotrace"
     entries = (
@@ -217,12 +217,12 @@ def run(*argv):
 def iotrace(bench, name, words):
     """The report as JSON, and the command."""
     out = os.path.join(bench.folder, f"iotrace-{name}")
-    argv = [bench.binary, "probe", "iotrace", "--quiet", "--out", out, "--plot", "png", *words]
+    argv = [kit(bench.binary), "iotrace", "--quiet", "--out", out, "--plot", "png", *words]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise BenchError(f"{' '.join(argv)}: {done.stderr.strip()}")
-    with open(os.path.join(out, "probe-iotrace.json")) as report:
-        return json.load(report), " ".join(["stentor", *argv[1:4], *words])
+    with open(os.path.join(out, "iotrace.json")) as report:
+        return json.load(report), " ".join(["stentor-kit", *argv[1:3], *words])
 
 
 def as_raw(report):

@@ -1,4 +1,4 @@
-"""The measuring kit beside fio: `stentor probe log` and `raw` and fio do the same work by turns, on the machine's disk and on
+"""The measuring kit beside fio: `stentor-kit probe log` and `raw` and fio do the same work by turns, on the machine's disk and on
 one that lets 200 writes a second through; sync latency and throughput agree. `probe log`, `fs` and `kv` tables of both
 disks stand in target/bench/probe-*. Both run with a real-time priority: else, beside any other work, both measure how long
 a thread that was woken up by the disk waits for a processor (4 ms, a tick of the scheduler).
@@ -11,7 +11,7 @@ import os
 import shutil
 import subprocess
 
-from measure import BenchError, CannotHere
+from measure import BenchError, CannotHere, kit
 from results import Goal
 from slowdisk import SlowDisk
 
@@ -153,7 +153,7 @@ def syncs(bench, name_of, disk, folder, turns, seconds):
             }
 
         rounds = by_turns(bench, turns, ours, theirs)
-        command = f"stentor probe {' '.join(words)}; fio {' '.join(shared)} --ioengine=psync"
+        command = f"stentor-kit probe {' '.join(words)}; fio {' '.join(shared)} --ioengine=psync"
         # A throttle lets writes through in bursts: a median lies on one side of a gap, the mean does not. On the quick disk
         # it is the other way round: a mean is that of the few syncs that others' work got before.
         figure = "mean" if disk == "slow" else "p50"
@@ -184,7 +184,7 @@ def raw(bench, name_of, folder, turns):
 
         rounds = by_turns(bench, turns, ours, theirs)
         bench.results.record(
-            f"{name_of}.{mode}", "MiB/s", rounds, f"stentor probe {' '.join(words)}; fio {' '.join(shared)}",
+            f"{name_of}.{mode}", "MiB/s", rounds, f"stentor-kit probe {' '.join(words)}; fio {' '.join(shared)}",
             Goal(within=WITHIN), more_is_better=True, peer_name="fio",
         )
     remove_laid_out(folder)
@@ -216,15 +216,14 @@ def by_turns(bench, turns, ours, theirs):
 
 
 def start(bench, words):
-    # The quick example of the crate is a probe by itself.
-    program = [bench.binary] if os.path.basename(bench.binary) == "probe" else [bench.binary, "probe"]
+    program = [kit(bench.binary), "probe"]
     return subprocess.run([*REAL_TIME, *program, *words, "--quiet"], capture_output=True, text=True)
 
 
 def probe(bench, words):
     done = start(bench, [*words, "--json"])
     if done.returncode:
-        raise BenchError(f"stentor probe {' '.join(words)}: {done.stderr[-300:]}")
+        raise BenchError(f"stentor-kit probe {' '.join(words)}: {done.stderr[-300:]}")
     return json.loads(done.stdout)
 
 

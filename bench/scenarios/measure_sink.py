@@ -1,4 +1,4 @@
-"""`stentor lab sink` beside Postfix's smtp-sink, both fed by smtp-source; its models, its stores, and 60,000 connections.
+"""`stentor-kit lab sink` beside Postfix's smtp-sink, both fed by smtp-source; its models, its stores, and 60,000 connections.
 
 CPU is that of a control group around the sink, which runs for the time of one figure and is warmed up before. A figure
 that is shown and has nothing to reach has the goal "ratio >= 0".
@@ -13,7 +13,7 @@ import signal
 import subprocess
 import time
 
-from measure import BenchError, Group, wait_until
+from measure import BenchError, Group, kit, wait_until
 from results import Goal
 from sinks import free_port
 
@@ -78,7 +78,7 @@ def listens(process, port):
 
 
 def lab_sink(bench, port, *options):
-    return [bench.binary, "lab", "sink", f"127.0.0.1:{port}", "--record", "counters", *options]
+    return [kit(bench.binary), "lab", "sink", f"127.0.0.1:{port}", "--record", "counters", *options]
 
 
 def smtp_sink(port):
@@ -221,12 +221,12 @@ class Sink:
         """60,000 connections over eight local addresses: one command at each end, of as many processes as it takes."""
         targets = f"127.0.0.1-127.0.0.8:{free_port()}"
         wanted = ["--connections", str(HELD)]
-        argv = [bench.binary, "lab", "sink", targets, "--record", "counters", "--json", *wanted]
+        argv = [kit(bench.binary), "lab", "sink", targets, "--record", "counters", "--json", *wanted]
         sink = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
         try:
             sink.stdout.readline()
             argv = [
-                bench.binary, "lab", "hold", targets, *wanted, "--from", "127.0.1.1-127.0.1.4", "--messages",
+                kit(bench.binary), "lab", "hold", targets, *wanted, "--from", "127.0.1.1-127.0.1.4", "--messages",
                 str(HELD_MESSAGES), "--seconds", str(HELD_S), "--pid", str(sink.pid), "--json", "--quiet",
             ]
             done = subprocess.run(argv, stdout=subprocess.PIPE, text=True, timeout=300)

@@ -1,4 +1,4 @@
-"""The measuring kit's own load against Postfix's: `stentor lab source` and `smtp-source` into the same sink, by turns.
+"""The measuring kit's own load against Postfix's: `stentor-kit lab source` and `smtp-source` into the same sink, by turns.
 
 Equal work: as many messages of as many octets over as many connections, a command at a time as smtp-source does it. With
 PIPELINING, which smtp-source cannot, stands beside. CPU is that of the source process (user and system), from its end.
@@ -12,7 +12,7 @@ import subprocess
 import time
 
 from bench import pairs
-from measure import BenchError
+from measure import BenchError, kit
 from results import Goal
 from sinks import LabSink, SmtpSink, free_port
 from sources import RECIPIENT, SENDER, smtp_source_argv
@@ -60,7 +60,7 @@ def cpu_s(pid):
 
 
 def lab_source(binary, port, messages, kept, pipelining):
-    argv = [binary, "lab", "source", f"127.0.0.1:{port}", "--connections", str(SESSIONS), "--messages", str(messages)]
+    argv = [kit(binary), "lab", "source", f"127.0.0.1:{port}", "--connections", str(SESSIONS), "--messages", str(messages)]
     argv += ["--size", str(LENGTH), "--from", SENDER, "--to", RECIPIENT, "--pipelining", pipelining, "--quiet"]
     return Source(f"lab source ({pipelining})", argv if kept else [*argv, "--session-each"])
 

@@ -1,4 +1,4 @@
-"""The suite's report page: `stentor probe suite --loop` on ext4, xfs, btrfs and tmpfs made on loop files, with default options,
+"""The suite's report page: `stentor-kit probe suite --loop` on ext4, xfs, btrfs and tmpfs made on loop files, with default options,
 and pictures of the page as a browser shows it on a screen and on a phone, light and dark (Chromium, where it is installed). The
 page, its JSON and CSV, those of each part, and the pictures stand in target/bench/suite. Root."""
 
@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import time
 
-from measure import BenchError
+from measure import BenchError, kit
 from results import Goal
 from scenarios.measure_probe import REAL_TIME
 
@@ -34,7 +34,7 @@ class Suite:
     def run(self, bench):
         out = os.path.join(bench.folder, "suite")
         shutil.rmtree(out, ignore_errors=True)
-        program = [bench.binary] if os.path.basename(bench.binary) == "probe" else [bench.binary, "probe"]
+        program = [kit(bench.binary), "probe"]
         words = ["suite", "--loop", "--loop-dir", bench.work, "--out", out, "--plot", "--quiet", *SHORT]
         began = time.monotonic()
         done = subprocess.run([*REAL_TIME, *program, *words], capture_output=True, text=True)
@@ -52,7 +52,7 @@ class Suite:
         page = os.path.join(out, "probe-suite.html")
         pictures = [picture(page, out, *how) for how in PICTURES]
         bench.results.record(
-            self.name, "s", [[seconds, SECONDS_MOST]], f"stentor probe {' '.join(words)}", Goal(most=SECONDS_MOST),
+            self.name, "s", [[seconds, SECONDS_MOST]], f"stentor-kit probe {' '.join(words)}", Goal(most=SECONDS_MOST),
             peer_name="the goal", conclusion=rows, notes=report["notes"], page=page,
             pictures=[path for path in pictures if path],
         )

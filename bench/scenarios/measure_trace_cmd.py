@@ -1,4 +1,4 @@
-"""Totals of a trace that somebody else recorded: `stentor probe iotrace --read` of texts as `trace-cmd report` prints those of the
+"""Totals of a trace that somebody else recorded: `stentor-kit iotrace --read` of texts as `trace-cmd report` prints those of the
 function graph tracer. The calls are made here, so that the right totals are known to the nanosecond; and the sample in
 trace-cmd's own manual page (trace-cmd-record(1)) is read, whose sums are in its lines."""
 
@@ -9,7 +9,7 @@ import subprocess
 import time
 from collections import defaultdict
 
-from measure import BenchError
+from measure import BenchError, kit
 from results import Goal
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -24,7 +24,7 @@ FUNCTIONS = [
 ]
 # trace-cmd's marks before a duration: more than so many microseconds.
 MARKS = ((1_000_000, "$"), (100_000, "@"), (10_000, "*"), (1_000, "#"), (100, "!"), (10, "+"))
-MANUAL = "crates/probe/src/iotrace/text/fixtures/trace-cmd-record.1.txt"
+MANUAL = "kit/probe/src/iotrace/text/fixtures/trace-cmd-record.1.txt"
 MANUAL_TOTALS = {"do_IRQ": (5, 146_755, 146_755)}
 
 
@@ -43,7 +43,7 @@ class TraceCmd:
         rounds, wrong = [], []
         for text, right in ((path, truth), (os.path.join(ROOT, MANUAL), MANUAL_TOTALS)):
             began = time.monotonic()
-            argv = [bench.binary, "probe", "iotrace", "--read", text, "--json", "--quiet"]
+            argv = [kit(bench.binary), "iotrace", "--read", text, "--json", "--quiet"]
             done = subprocess.run(argv, capture_output=True, text=True, check=False)
             seconds = time.monotonic() - began
             if done.returncode:
@@ -55,7 +55,7 @@ class TraceCmd:
         os.remove(path)
         worst = max(rounds)
         bench.results.record(
-            self.name, "totals that differ", [worst], "stentor probe iotrace --read TEXT --json", Goal(most=0),
+            self.name, "totals that differ", [worst], "stentor-kit iotrace --read TEXT --json", Goal(most=0),
             peer_name="the truth", functions=len(truth), lines=len(lines), wrong=wrong[:20],
         )
 

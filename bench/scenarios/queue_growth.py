@@ -75,7 +75,7 @@ class Growth:
             worst = max(worst, upper)
         bench.results.record(
             self.name, "ratio (upper 95 %)", [[worst, 1.0]],
-            f"stentor lab source --connections {SESSIONS} --messages {MESSAGES} --size {LENGTH}, relayed to a sink",
+            f"stentor-kit lab source --connections {SESSIONS} --messages {MESSAGES} --size {LENGTH}, relayed to a sink",
             Goal(most=GOAL), peer_name="an empty queue", cpu_us=[[round(x, 2) for x in us] for us in rounds], **detail,
         )
 

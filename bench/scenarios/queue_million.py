@@ -36,7 +36,7 @@ class MillionMessages:
         with bench.running(down):
             fresh = self.life(bench, down, addresses, is_known=False)
             known = self.life(bench, down, addresses, is_known=True)
-        command = f"stentor lab source --messages {MESSAGES} --size {BODY_BYTES}, one recipient each"
+        command = f"stentor-kit lab source --messages {MESSAGES} --size {BODY_BYTES}, one recipient each"
         bench.results.record(
             self.name, "bytes/message", [[known["bytes"], PER_MESSAGE_GOAL]], command, Goal(most=PER_MESSAGE_GOAL),
             peer_name="the goal", recipients_new=fresh["bytes"], after_restart=known["bytes_restarted"], known=known,

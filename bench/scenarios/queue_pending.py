@@ -114,7 +114,7 @@ class TenMillionPending:
             cpu.append([round(measured["deep"][1], 1), round(measured["empty"][1], 1)])
         bench.results.record(
             f"{self.name}.acceptance", "messages/s", rounds,
-            f"stentor lab source --connections {SESSIONS} --messages {TURN_MESSAGES} --size {TURN_BYTES}",
+            f"stentor-kit lab source --connections {SESSIONS} --messages {TURN_MESSAGES} --size {TURN_BYTES}",
             Goal(ratio=0.9), more_is_better=True, peer_name="stentor with an empty queue",
             ratios=[round(ours / theirs, 3) for ours, theirs in rounds], cpu_us_per_message=cpu,
         )

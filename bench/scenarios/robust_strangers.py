@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 
-from measure import BenchError, wait_until
+from measure import BenchError, kit, wait_until
 from results import Goal
 from sinks import SmtpSink, free_port
 from sources import SENDER, lab_report
@@ -90,7 +90,7 @@ class Strangers:
 
     def source(self, bench, server, seconds):
         argv = [
-            bench.binary, "lab", "source", f"127.0.0.1:{server.port}", "--connections", str(CLIENTS), "--rate", str(RATE),
+            kit(bench.binary), "lab", "source", f"127.0.0.1:{server.port}", "--connections", str(CLIENTS), "--rate", str(RATE),
             "--seconds", str(seconds), "--size", str(LENGTH), "--from", SENDER, "--json", "--quiet",
         ]
         done = subprocess.run(argv, capture_output=True, text=True, timeout=300)

@@ -7,7 +7,7 @@ log, which is not synced, stands beside (`log`, the same ratio).
 import subprocess
 
 from bench import measured_cpu, pairs
-from measure import BenchError, median
+from measure import BenchError, kit, median
 from results import Goal
 from sinks import SmtpSink, free_port
 from sources import RECIPIENT, SENDER, command_text, lab_report, octets_of_message, smtp_source
@@ -100,13 +100,13 @@ class Syncs:
         ]
         bench.results.record(
             f"path.syncs.latency.{clients}", "ms", rounds,
-            f"stentor lab source --connections {clients} --messages {LATENCY_MESSAGES} --size {LENGTH}",
+            f"stentor-kit lab source --connections {clients} --messages {LATENCY_MESSAGES} --size {LENGTH}",
             Goal(added=1), peer_name="stentor with commit_delay_us = 0",
         )
 
     def median_answer(self, bench, contestant, sink, clients):
         argv = [
-            bench.binary, "lab", "source", f"127.0.0.1:{contestant.port}", "--connections", str(clients), "--messages",
+            kit(bench.binary), "lab", "source", f"127.0.0.1:{contestant.port}", "--connections", str(clients), "--messages",
             str(LATENCY_MESSAGES), "--size", str(LENGTH), "--from", SENDER, "--to", RECIPIENT, "--json", "--quiet",
         ]
         total = sink.counts()["copies"] + LATENCY_MESSAGES

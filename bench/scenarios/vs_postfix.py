@@ -53,7 +53,7 @@ class VsPostfix:
                 measured = {who: self.once(bench, who, FIRST_SEED + number, posts) for who in order}
                 rounds.append([measured["stentor"], measured["postfix"]])
                 print(f"    {posts} post(s), round {number + 1}: {measured}", flush=True)
-            command = f"{posts} post(s) of {LENGTH} octets to {SUBSCRIBERS} at {SITES} sites, 2 % dead or hanging, stentor lab run"
+            command = f"{posts} post(s) of {LENGTH} octets to {SUBSCRIBERS} at {SITES} sites, 2 % dead or hanging, stentor-kit lab run"
             for share in ("95", "100"):
                 name = f"{self.name}.{posts}.{share}"
                 bench.results.record(name, "s", pairs(rounds, share), command, Goal(ratio=1))

@@ -4,7 +4,7 @@
     python3 bench/studies/commit_delay.py [--seconds 1.5] [--delays 0,500,5000] [--disks fast,slow] [--out FILE]
 
 For each delay a server of its own; for each disk (as it is; slowed to 200 writes a second by the control group), size and
-number of sessions a short load from `stentor lab source`, sessions kept. The servers take turns at each point, so that noise
+number of sessions a short load from `stentor-kit lab source`, sessions kept. The servers take turns at each point, so that noise
 meets all alike. A row: messages/s, median and p99 ms from the end of data to its 250, sync calls per message (of the
 journal, completions included). Without --out the table goes to the screen alone.
 """
@@ -20,6 +20,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 sys.path.insert(0, os.path.join(ROOT, "bench"))
 
 from bench import Bench  # noqa: E402
+from measure import kit  # noqa: E402
 from sinks import SmtpSink, free_port  # noqa: E402
 from sources import lab_report  # noqa: E402
 
@@ -79,7 +80,7 @@ def point(bench, server, disk, size, sessions, seconds):
         server.group.limit_writes(SLOW_WRITES_PER_S)
     before = server.status()["journal_syncs"]
     argv = [
-        bench.binary, "lab", "source", f"127.0.0.1:{server.port}", "--connections", str(sessions), "--messages",
+        kit(bench.binary), "lab", "source", f"127.0.0.1:{server.port}", "--connections", str(sessions), "--messages",
         "10000000", "--seconds", str(seconds), "--size", str(size), "--json", "--quiet",
     ]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=300)

@@ -3,12 +3,12 @@
 
     python3 bench/studies/storage.py [--parts files,servers,relay] [--messages 1500] [--out FOLDER]
 
-- files: `stentor probe iotrace` writes 16 KiB and fdatasyncs it, in new, growing, preallocated and recycled files.
-- servers: Stentor and Postfix take a load from smtp-source (20 sessions, 4 KiB) while `probe iotrace --pid` traces them; Stentor
+- files: `stentor-kit iotrace` writes 16 KiB and fdatasyncs it, in new, growing, preallocated and recycled files.
+- servers: Stentor and Postfix take a load from smtp-source (20 sessions, 4 KiB) while `iotrace --pid` traces them; Stentor
   three times: in its first segments, when they are recycled, and in preallocated ones: mail stays, so that none comes back, and
   the thread that fills new ones with zeros is frozen (a freezer control group of version 1), so that each commit that needs one
   makes it by fallocate, as it does when that thread is late. (A segment that grows is something that the server does not have.)
-- relay: `stentor lab compare`, syncs on and off.
+- relay: `stentor-kit lab compare`, syncs on and off.
 
 Each on the machine's disk, on ext4, xfs and btrfs on loop devices, and on ext4 on a device of its own: zram, which is memory,
 as quick as a device can be. Root is needed. Reports and pictures stand in the folder of --out.
@@ -30,7 +30,7 @@ sys.path.insert(0, os.path.join(ROOT, "bench"))
 from bench import Bench  # noqa: E402
 from contestants.postfix import Postfix  # noqa: E402
 from contestants.stentor import Stentor  # noqa: E402
-from measure import BenchError  # noqa: E402
+from measure import BenchError  # noqa: E402, kit
 from scenarios.measure_iotrace import LAYERS, LoopDisk, run  # noqa: E402
 from sinks import SmtpSink, free_port  # noqa: E402
 from sources import smtp_source  # noqa: E402
@@ -99,7 +99,7 @@ def is_free_zram(name):
 
 def files(bench, places, options):
     out = os.path.join(options.out, "files")
-    argv = [bench.binary, "probe", "iotrace", *places.values(), "--size", SIZE, "--sync", "fdatasync"]
+    argv = [kit(bench.binary), "iotrace", *places.values(), "--size", SIZE, "--sync", "fdatasync"]
     argv += ["--file", ",".join(STATES), "--count", "100", "--buffer-kib", "16384", "--runs", "3", "--quiet", "--plot", "png"]
     report = traced(argv, out)
     print("\nfiles: exclusive us of a 16 KiB write and its fdatasync")
@@ -145,7 +145,7 @@ def trace_lap(bench, server, place, lap, options):
         smtp_source(server.port, SESSIONS, warm_up, LENGTH, True)
         server.wait_drained()
     out = os.path.join(options.out, f"{server.name}-{lap}-{place.replace(' ', '-')}")
-    argv = [bench.binary, "probe", "iotrace", server.folder, "--pid", str(server.group.pids()[0])]
+    argv = [kit(bench.binary), "iotrace", server.folder, "--pid", str(server.group.pids()[0])]
     argv += ["--seconds", str(options.seconds), "--buffer-kib", "65536", "--memory-mib", "1024", "--runs", "1", "--quiet"]
     source = load_for(server.port)
     try:
@@ -198,7 +198,7 @@ def load_for(port):
 
 
 def relay(bench, places, options):
-    argv = [bench.binary, "lab", "compare", "stentor", "postfix", "--stentor", bench.binary, "--quiet"]
+    argv = [kit(bench.binary), "lab", "compare", "stentor", "postfix", "--stentor", bench.binary, "--quiet"]
     argv += ["--messages", str(options.messages), "--runs", "2", "--sync", "both", "--sessions", "each"]
     argv += ["--out", os.path.join(options.out, "relay"), "--plot", "png"]
     queues = [*places.values(), "/dev/shm"]
@@ -208,7 +208,7 @@ def relay(bench, places, options):
 
 def traced(argv, out):
     checked([*argv, "--out", out])
-    with open(os.path.join(out, "probe-iotrace.json")) as report:
+    with open(os.path.join(out, "iotrace.json")) as report:
         return json.load(report)
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Lets a real sendmail, Postfix or Exim write a log: `run.py MTA --stentor BIN --root DIR --out FILE`.
+"""Lets a real sendmail, Postfix or Exim write a log: `run.py MTA --kit BIN --root DIR --out FILE`.
 
-The MTA runs from a configuration of its own on loopback ports and delivers to the lab's sinks (`stentor lab sink`): mail is
+The MTA runs from a configuration of its own on loopback ports and delivers to the lab's sinks (`stentor-kit lab sink`): mail is
 delivered, put off and tried again, refused for good, and given up after a few seconds in the queue. It ends when the queue is
 empty. Must run as root; the programs are where tests/foreign/fetch.sh unpacked them (Postfix: where Debian installs it).
 Nothing of the machine is changed: users, /dev/log and configuration are those of a mount namespace.
@@ -35,7 +35,7 @@ BEHAVIOURS = {
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("mta", choices=sorted(mtas.MTAS))
-    parser.add_argument("--stentor", required=True)
+    parser.add_argument("--kit", required=True)
     parser.add_argument("--root", required=True, help="where fetch.sh unpacked the programs")
     parser.add_argument("--out", required=True)
     parser.add_argument("--messages", type=int, default=MESSAGES)
@@ -68,7 +68,7 @@ class Run:
         try:
             for address, behaviour in BEHAVIOURS.items():
                 self.spawn([
-                    self.options.stentor, "lab", "sink", f"{address}:{self.sink_port}", "--behaviour", behaviour,
+                    self.options.kit, "lab", "sink", f"{address}:{self.sink_port}", "--behaviour", behaviour,
                     "--record", "counters",
                 ])
                 self.wait_for_port(address, self.sink_port)

@@ -36,7 +36,7 @@ mod tracefs;
 
 use std::time::Duration;
 
-pub use binary::{stentor, target_dir};
+pub use binary::{stentor, stentor_kit, target_dir};
 pub use builder::Builder;
 pub use cgroup::MemoryCap;
 pub use client::{Reply, Smtp};

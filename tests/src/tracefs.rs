@@ -19,7 +19,7 @@ pub fn tracefs() -> Option<PathBuf> {
         skipped("tracing needs root");
         return None;
     }
-    // Whoever traces first mounts it, `stentor probe iotrace` too: what a test sees must not depend on which ran before it.
+    // Whoever traces first mounts it, `stentor-kit iotrace` too: what a test sees must not depend on which ran before it.
     MOUNT.call_once(|| {
         if instances().is_none() {
             // Where that is forbidden, there is none below.

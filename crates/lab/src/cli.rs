@@ -1,4 +1,4 @@
-//! What `stentor lab ...` calls: plain functions that write to standard output and end with Ctrl-C or when done.
+//! What `stentor-kit lab ...` calls: plain functions that write to standard output and end with Ctrl-C or when done.
 
 use crate::error::LabError;
 use crate::lab::Lab;
@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
 /// Longer than anybody waits, short enough to be added to a time.
-pub(crate) const FOR_EVER: Duration = Duration::from_hours(24 * 365);
+pub const FOR_EVER: Duration = Duration::from_hours(24 * 365);
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Record {
@@ -42,7 +42,7 @@ pub struct Recording {
 }
 
 /// A time on a command line, as `2.5`.
-pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
+pub fn seconds(text: &str) -> Result<Duration, String> {
     let value: f64 = text.parse().map_err(|_| format!("{text:?} is no number of seconds"))?;
     Duration::try_from_secs_f64(value).map_err(|_| format!("{text}: no time; give seconds, as 2.5"))
 }
@@ -164,7 +164,7 @@ async fn watch(recorder: &Recorder, options: &RunOptions) -> Result<(), LabError
 }
 
 /// What was received, into the file of `--dump`.
-pub(crate) fn dump(recorder: &Recorder, options: &RunOptions) -> Result<(), LabError> {
+pub fn dump(recorder: &Recorder, options: &RunOptions) -> Result<(), LabError> {
     if let Some(path) = &options.dump {
         let mut out = BufWriter::new(File::create(path)?);
         recorder.dump(&mut out)?;
@@ -175,14 +175,14 @@ pub(crate) fn dump(recorder: &Recorder, options: &RunOptions) -> Result<(), LabE
 
 impl RunOptions {
     /// Before the work: whether the dump can be written. The file is made.
-    pub(crate) fn try_dump(&self) -> Result<(), LabError> {
+    pub fn try_dump(&self) -> Result<(), LabError> {
         let Some(path) = &self.dump else { return Ok(()) };
         File::create(path).map(drop).map_err(|source| LabError::Read { path: path.clone(), source })
     }
 }
 
 /// A line on standard output, at once.
-pub(crate) fn say(line: &str) -> Result<(), LabError> {
+pub fn say(line: &str) -> Result<(), LabError> {
     let mut out = io::stdout().lock();
     writeln!(out, "{line}")?;
     out.flush()?;

@@ -1,5 +1,5 @@
-//! The simulated Internet on 127.0.0.0/8: a DNS server, SMTP sinks that behave well or badly, a recorder of every copy,
-//! scenarios, and a load source. For tests, benchmarks and `stentor demo`; never part of the mail path.
+//! The simulated Internet on 127.0.0.0/8: a DNS server, SMTP sinks that behave well or badly, a recorder of every copy, and
+//! scenarios. For tests, benchmarks and `stentor-kit demo`; never part of the mail path.
 //!
 //! Its SMTP server is its own, strict and independent of `stentor-mail`, so that the two cannot share a mistake. All
 //! randomness follows from the scenario's seed.
@@ -16,39 +16,25 @@
 //! # Ok(()) }
 //! ```
 
-mod address;
 mod behaviour;
 pub mod cli;
-pub mod compare;
-mod crew;
 pub mod descriptors;
 mod dns;
 mod error;
-mod hold;
 mod lab;
-pub mod limit;
-pub mod load;
-pub mod measure_cli;
-mod output;
-mod procfs;
 pub mod recorder;
 pub mod scenario;
 pub mod script;
 mod sink;
-mod sink_command;
-pub mod source;
+mod wire_text;
 
-pub use address::{Sources, Targets};
 pub use behaviour::{Action, Behaviour, Connect, Fate, GreylistBy};
 pub use dns::DnsStats;
 pub use error::LabError;
-pub use hold::{HoldArgs, run_hold};
 pub use lab::{Lab, LabStats};
-pub use output::OnceArgs;
 pub use recorder::{Arrival, Audit, Mode, Recorder, Stats, Verdict, message_id_of};
 pub use scenario::Scenario;
-pub use sink::SinkOnly;
 pub use sink::engine::{Met, Model, Sink, SinkOptions};
 pub use sink::store::{MESSAGE_RECORD, StoreAs, StoreOptions, Sync, read_journal};
-pub use sink_command::{SinkArgs, run_sink};
-pub use source::{Source, SourceReport};
+pub use sink::{Listening, SinkOnly};
+pub use wire_text::crlf;

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
-use stentor_measure::MeasureError;
 use stentor_queue::ids::MessageId;
 
 use crate::cli_verbs::{Acting, Selectors, Suspended};
@@ -13,7 +12,7 @@ use crate::config::{self, Config, Diagnostic, LogLevel};
 use crate::control::{Client, ClientError, Reply, Request, Selection, Verb, protocol, render};
 use crate::http::auth::keys;
 use crate::observe::{batchstat, hosts, latedudes, mailqq, mailstat, realstat, report, trace};
-use crate::{demo, journal_cmd, lab, process};
+use crate::{journal_cmd, process};
 
 /// Exit code of a command that was understood and failed.
 const FAILED: u8 = 1;
@@ -109,15 +108,6 @@ enum Command {
     Trace(trace::Options),
     /// Say in words what is wrong or has happened, and what to do.
     Doctor(journal_cmd::DoctorOptions),
-    /// Post a message to a list in a simulated Internet and watch it reach every subscriber.
-    Demo(demo::Options),
-    /// Mail load (source, sink, limit, servers side by side), and the simulated Internet: DNS, hosts that behave well or badly.
-    Lab(lab::Options),
-    /// Measure storage, and trace where a write spends its time.
-    Probe {
-        #[command(subcommand)]
-        command: stentor_probe::Command,
-    },
 }
 
 #[derive(Args)]
@@ -295,17 +285,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Journal(options) => journal_cmd::run(options),
         Command::Trace(options) => trace::run(&options),
         Command::Doctor(options) => journal_cmd::doctor(&options),
-        Command::Demo(options) => demo::run(&options),
-        Command::Lab(options) => lab::run(options),
-        Command::Probe { command } => measured(stentor_probe::run(command)),
     }
-}
-
-/// The end of a measuring command.
-pub fn measured(done: Result<(), MeasureError>) -> ExitCode {
-    let Err(error) = done else { return ExitCode::SUCCESS };
-    fail(&error.to_string());
-    ExitCode::from(error.exit_code())
 }
 
 /// Says why on standard error.

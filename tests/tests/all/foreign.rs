@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
-use stentor_tests::{skipped, stentor};
+use stentor_tests::{skipped, stentor, stentor_kit};
 
 fn here(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("foreign").join(name)
@@ -38,7 +38,7 @@ fn written(mta: &str, dir: &Path) -> Option<PathBuf> {
     let log = dir.join(mta);
     let path = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
     let mut command = Command::new("python3");
-    command.env("PATH", path).arg(here("run.py")).arg(mta).arg("--stentor").arg(stentor());
+    command.env("PATH", path).arg(here("run.py")).arg(mta).arg("--kit").arg(stentor_kit());
     run(command.arg("--root").arg(root()).arg("--out").arg(&log));
     Some(log)
 }

@@ -1,4 +1,4 @@
-//! `stentor probe iotrace` on real file systems: each nanosecond of an operation is given to one layer, little of it to none,
+//! `stentor-kit iotrace` on real file systems: each nanosecond of an operation is given to one layer, little of it to none,
 //! nothing is lost, and nothing stays switched on.
 
 use std::collections::BTreeSet;
@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use serde_json::Value;
-use stentor_tests::{Kind, LoopFs, stentor, tracefs};
+use stentor_tests::{Kind, LoopFs, stentor_kit, tracefs};
 
 /// The layers' sum may differ so much from the time that the generator measured itself.
 const SUM_WITHIN_PERCENT: f64 = 5.0;
@@ -15,14 +15,14 @@ const SUM_WITHIN_PERCENT: f64 = 5.0;
 const UNATTRIBUTED_PERCENT_MAX: f64 = 20.0;
 
 fn iotrace(words: &[&str]) -> Output {
-    Command::new(stentor()).args(["probe", "iotrace"]).args(words).output().expect("the binary runs")
+    Command::new(stentor_kit()).args(["iotrace"]).args(words).output().expect("the binary runs")
 }
 
 /// Runs it to its end: its report, and none of its instances is left.
 #[track_caller]
 fn traced(instances: &Path, words: &[&str]) -> Value {
-    let mut command = Command::new(stentor());
-    command.args(["probe", "iotrace", "--json", "--quiet"]).args(words);
+    let mut command = Command::new(stentor_kit());
+    command.args(["iotrace", "--json", "--quiet"]).args(words);
     let child = command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn();
     let child = child.expect("the binary runs");
     let pid = child.id().to_string();
@@ -168,10 +168,10 @@ fn a_program_is_explained_call_by_call_and_drawn() {
     let write = rows(&report, "layers-us").iter().find(|row| row["work"] == "write").expect("a row");
     assert!(figure(write, "device") > 0.0, "{write}");
     for name in ["layers", "calls", "interference", "waterfall-1", "heat-1"] {
-        let path = folder.path().join(format!("probe-iotrace-{name}.svg"));
+        let path = folder.path().join(format!("iotrace-{name}.svg"));
         assert!(fs::read_to_string(&path).is_ok_and(|text| text.contains("<svg")), "{}", path.display());
     }
-    assert!(folder.path().join("probe-iotrace-steps.csv").exists());
+    assert!(folder.path().join("iotrace-steps.csv").exists());
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! `stentor probe iotrace`, the collecting half: what a run sees, that nothing of it stays switched on however it ends, and that
+//! `stentor-kit iotrace`, the collecting half: what a run sees, that nothing of it stays switched on however it ends, and that
 //! what cannot be done says what to do. Kernels without tracefs, and users who are not root, skip what traces.
 
 use std::fs;
@@ -7,18 +7,18 @@ use std::process::{Child, Command, Output, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use stentor_tests::{Kind, LoopFs, stentor, tracefs, wait_until};
+use stentor_tests::{Kind, LoopFs, stentor_kit, tracefs, wait_until};
 
 const INSTANCES: &str = "/sys/kernel/tracing/instances";
-const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/probe/src/iotrace/text/fixtures");
+const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../kit/probe/src/iotrace/text/fixtures");
 
 fn can_trace() -> bool {
     tracefs().is_some()
 }
 
 fn iotrace(arguments: &[&str]) -> Command {
-    let mut command = Command::new(stentor());
-    command.args(["probe", "iotrace", "--quiet"]).args(arguments).stdin(Stdio::null());
+    let mut command = Command::new(stentor_kit());
+    command.args(["iotrace", "--quiet"]).args(arguments).stdin(Stdio::null());
     command
 }
 

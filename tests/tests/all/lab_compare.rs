@@ -1,11 +1,11 @@
-//! `stentor lab compare`: real servers are started, measured, stopped and cleaned up.
+//! `stentor-kit lab compare`: real servers are started, measured, stopped and cleaned up.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use stentor_tests::{skipped, stentor, wait_until};
+use stentor_tests::{skipped, stentor_kit, wait_until};
 
 use crate::lab_source::{lab, sink};
 
@@ -82,7 +82,7 @@ fn servers_that_run_already() {
 
 /// A comparison without an end that has begun to deliver, on that queue.
 fn delivering(queue: &std::path::Path) -> std::process::Child {
-    let mut command = Command::new(stentor());
+    let mut command = Command::new(stentor_kit());
     command.args(["lab", "compare", "stentor", "--messages", "100000000", "--queue"]).arg(queue).stdin(Stdio::null());
     let running = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("runs");
     let scratch = || std::fs::read_dir(queue).expect("is there").flatten().next().map(|entry| entry.path());

@@ -1,4 +1,4 @@
-//! `stentor lab limit`: every way delivers, and syncs are counted as they are asked for.
+//! `stentor-kit lab limit`: every way delivers, and syncs are counted as they are asked for.
 
 use serde_json::Value;
 

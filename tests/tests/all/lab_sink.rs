@@ -1,4 +1,4 @@
-//! `stentor lab sink` and `lab hold`: every model takes the same mail, stores hold what was answered 250, counts are exact.
+//! `stentor-kit lab sink` and `lab hold`: every model takes the same mail, stores hold what was answered 250, counts are exact.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
-use stentor_tests::{Smtp, message_with, stentor, wait_until};
+use stentor_tests::{Smtp, message_with, stentor_kit, wait_until};
 
 use crate::kit::SENDER;
 
 const MODELS: [&[&str]; 4] =
     [&["--model", "event"], &["--model", "event", "--threads", "2"], &["--model", "pool"], &["--model", "thread"]];
 
-/// A running `stentor lab sink`.
+/// A running `stentor-kit lab sink`.
 struct Sink {
     child: Child,
     lines: BufReader<std::process::ChildStdout>,
@@ -23,7 +23,7 @@ struct Sink {
 
 impl Sink {
     fn start(arguments: &[&str]) -> Sink {
-        Sink::spawn(Command::new(stentor()), "127.0.0.1:0", arguments)
+        Sink::spawn(Command::new(stentor_kit()), "127.0.0.1:0", arguments)
     }
 
     fn spawn(mut command: Command, address: &str, arguments: &[&str]) -> Sink {
@@ -236,7 +236,7 @@ fn traced(folder: &Path, inject: Option<&str>, arguments: &[&str]) -> (Sink, Pat
     if let Some(inject) = inject {
         command.args(["-e", &format!("inject={inject}")]);
     }
-    command.arg(stentor());
+    command.arg(stentor_kit());
     (Sink::spawn(command, "127.0.0.1:0", arguments), trace)
 }
 
@@ -327,7 +327,7 @@ fn copies_are_counted_by_recipient_and_domain() {
 fn it_listens_on_several_addresses() {
     for model in MODELS {
         let arguments = [&["127.0.0.5:0", "--json"], model].concat();
-        let sink = Sink::spawn(Command::new(stentor()), "127.0.0.2-127.0.0.4:0", &arguments);
+        let sink = Sink::spawn(Command::new(stentor_kit()), "127.0.0.2-127.0.0.4:0", &arguments);
         assert_eq!(sink.addresses.len(), 4);
         for (n, address) in sink.addresses.iter().enumerate() {
             let mut smtp = Smtp::connect(*address).greeted();
@@ -338,7 +338,7 @@ fn it_listens_on_several_addresses() {
 }
 
 fn hold(sink: &Sink, arguments: &[&str]) -> Value {
-    let mut command = Command::new(stentor());
+    let mut command = Command::new(stentor_kit());
     command.args(["lab", "hold", &sink.addresses[0].to_string(), "--json", "--quiet"]).args(arguments);
     let output = command.output().expect("it can be run");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -395,7 +395,7 @@ fn several_processes_are_one_sink() {
         let path_text = path.to_str().expect("a plain path");
         // Three to a process: what comes beyond would wait.
         let several = ["--processes", "3", "--connections", "9", "--json", "--record", "full", "--dump", path_text];
-        let sink = Sink::spawn(Command::new(stentor()), "127.0.0.2-127.0.0.3:0", &[model, &several[..]].concat());
+        let sink = Sink::spawn(Command::new(stentor_kit()), "127.0.0.2-127.0.0.3:0", &[model, &several[..]].concat());
         let members = children(sink.child.id());
         assert_eq!(members.len(), 3);
         let mut clients: Vec<Smtp> = (0..9).map(|n| Smtp::connect(sink.addresses[n % 2]).greeted()).collect();
@@ -458,7 +458,7 @@ fn stores_of_several_processes_hold_what_was_answered() {
 
 #[test]
 fn a_process_that_dies_is_told_and_the_others_serve_on() {
-    let mut command = Command::new(stentor());
+    let mut command = Command::new(stentor_kit());
     command.stderr(Stdio::piped());
     let several = ["--processes", "2", "--connections", "4", "--json", "--every", "0.02", "--record", "counters"];
     let mut sink = Sink::spawn(command, "127.0.0.1:0", &several);
@@ -493,7 +493,7 @@ fn a_process_that_dies_is_told_and_the_others_serve_on() {
 fn no_process_outlives_a_command_that_is_killed() {
     let sink = Sink::start(&["--processes", "3"]);
     let address = sink.addresses[0];
-    let mut command = Command::new(stentor());
+    let mut command = Command::new(stentor_kit());
     let more = ["--connections", "6", "--processes", "2", "--seconds", "1000", "--quiet"];
     command.args(["lab", "hold", &address.to_string()]).args(more).stdout(Stdio::null());
     let mut holder = command.spawn().expect("it can be run");
@@ -571,7 +571,7 @@ fn message(lines: &mut impl Iterator<Item = std::io::Result<String>>, stream: &m
 #[test]
 fn connections_that_are_lost_while_idle_cost_no_message() {
     let address = closing(4).to_string();
-    let mut command = Command::new(stentor());
+    let mut command = Command::new(stentor_kit());
     command.args(["lab", "hold", &address, "--connections", "4", "--opening", "1", "--messages", "3", "--active", "1"]);
     let output = command.args(["--json", "--quiet"]).output().expect("it can be run");
     let report: Value = serde_json::from_slice(&output.stdout).expect("a report");
@@ -587,7 +587,7 @@ fn connections_that_are_lost_while_idle_cost_no_message() {
 #[test]
 fn what_processes_cannot_do_together_is_refused() {
     let refused = |arguments: &[&str]| {
-        let output = Command::new(stentor()).arg("lab").args(arguments).output().expect("it can be run");
+        let output = Command::new(stentor_kit()).arg("lab").args(arguments).output().expect("it can be run");
         assert!(!output.status.success());
         String::from_utf8_lossy(&output.stderr).into_owned()
     };
@@ -629,7 +629,7 @@ fn bad_input_is_refused_with_the_reason() {
         (&["127.0.0.1:0", "--every", "0"], "more than 0"),
         (&["127.0.0.1:0", "--runs", "3"], "serves once"),
     ] {
-        let output = Command::new(stentor()).args(["lab", "sink"]).args(arguments).output().expect("it can be run");
+        let output = Command::new(stentor_kit()).args(["lab", "sink"]).args(arguments).output().expect("it can be run");
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(!output.status.success() && text.contains(reason), "{arguments:?}: {text}");
     }
@@ -637,13 +637,13 @@ fn bad_input_is_refused_with_the_reason() {
 
 #[test]
 fn a_reader_that_leaves_is_no_failure_and_results_that_cannot_be_written_are_refused_first() {
-    let mut command = Command::new(stentor());
+    let mut command = Command::new(stentor_kit());
     command.args(["lab", "sink", "127.0.0.1:0", "--every", "0.05"]).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("it can be run");
     drop(child.stdout.take());
     let output = child.wait_with_output().expect("it ends");
     assert!(output.status.success(), "{output:?}");
-    let refused = Command::new(stentor())
+    let refused = Command::new(stentor_kit())
         .args(["lab", "sink", "127.0.0.1:0", "--out", "/proc/self/fdinfo"])
         .output()
         .expect("it can be run");
@@ -661,7 +661,7 @@ fn who_is_closed_after_the_greeting_is_counted_once() {
             let _ = stream.write_all(b"220 closing.example\r\n");
         }
     });
-    let output = Command::new(stentor())
+    let output = Command::new(stentor_kit())
         .args(["lab", "hold", &address, "--connections", "300", "--opening", "4", "--json", "--quiet"])
         .output()
         .expect("it can be run");

@@ -1,4 +1,4 @@
-//! `stentor lab source`: what it sends is what was asked for, and what it reports is what came of it.
+//! `stentor-kit lab source`: what it sends is what was asked for, and what it reports is what came of it.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener};
@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use stentor_lab::{Behaviour, Mode, Recorder, SinkOnly};
-use stentor_tests::stentor;
+use stentor_tests::stentor_kit;
 
 /// A sink on a runtime of its own.
 pub struct Sink {
@@ -29,7 +29,7 @@ pub fn sink(behaviour: &str) -> Sink {
 }
 
 pub fn lab(arguments: &[&str]) -> Output {
-    Command::new(stentor()).arg("lab").args(arguments).stdin(Stdio::null()).output().expect("runs")
+    Command::new(stentor_kit()).arg("lab").args(arguments).stdin(Stdio::null()).output().expect("runs")
 }
 
 fn source(address: SocketAddr, arguments: &str) -> Value {
@@ -251,7 +251,7 @@ fn a_reply_without_an_end_and_a_server_without_an_answer_are_given_up() {
         ("connect = 'never_accept'", "connect", "timed out"),
         ("at_dot = 'hang'", "end of data", "timed out"),
     ] {
-        let mut sink = Command::new(stentor());
+        let mut sink = Command::new(stentor_kit());
         sink.args(["lab", "sink", "127.0.0.1:0", "--behaviour", behaviour]).stdout(Stdio::piped());
         let mut sink = Peer(sink.spawn().expect("runs"));
         let mut first = String::new();
@@ -336,7 +336,7 @@ fn several_targets_in_turn_and_postfix_as_one() {
 #[test]
 fn a_signal_ends_it_with_what_there_is() {
     let sink = sink("");
-    let mut command = Command::new(stentor());
+    let mut command = Command::new(stentor_kit());
     command.args(["lab", "source", &sink.address.to_string(), "--seconds", "1000"]).stdin(Stdio::null());
     let mut running = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("runs");
     stentor_tests::wait_until("some mail", || sink.recorder.stats().transactions > 10);

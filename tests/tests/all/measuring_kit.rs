@@ -10,17 +10,17 @@ use std::process::{Child, Command, Output, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use stentor_tests::{stentor, tracefs, wait_until};
+use stentor_tests::{stentor_kit, tracefs, wait_until};
 use tempfile::TempDir;
 
 const PNG: &[u8] = b"\x89PNG\r\n\x1a\n";
 
-/// `stentor lab sink`, for those that send.
+/// `stentor-kit lab sink`, for those that send.
 struct Sink(Child, String);
 
 impl Sink {
     fn start() -> Sink {
-        let mut command = Command::new(stentor());
+        let mut command = Command::new(stentor_kit());
         command.args(["lab", "sink", "127.0.0.1:0", "--record", "counters"]);
         let mut child = command.stdout(Stdio::piped()).spawn().expect("it runs");
         let mut line = String::new();
@@ -52,7 +52,7 @@ fn kit(directory: &Path, sink: &str, is_long: bool) -> Vec<Kit> {
     let kit = |line: String, has_place| {
         let words: Vec<String> = line.split_ascii_whitespace().map(str::to_owned).collect();
         let name = ["source", "hold", "limit", "compare", "fs", "log", "kv", "raw", "ipc", "suite", "iotrace"];
-        let name = name.into_iter().find(|name| *name == words[1]).expect("one of them");
+        let name = name.into_iter().find(|name| words.iter().take(2).any(|word| word == name)).expect("one of them");
         Kit { name, words, has_place }
     };
     let given = format!("name=given,target={sink},queue={directory}");
@@ -76,14 +76,14 @@ fn kit(directory: &Path, sink: &str, is_long: bool) -> Vec<Kit> {
         kit("probe ipc --transport unix --bytes 32 --seconds 0.02".to_owned(), false),
     ];
     if tracefs().is_some() {
-        all.push(kit(format!("probe iotrace {directory} --size 4K --count {count}"), true));
+        all.push(kit(format!("iotrace {directory} --size 4K --count {count}"), true));
     }
     all
 }
 
 impl Kit {
     fn command(&self, more: &[&str]) -> Command {
-        let mut command = Command::new(stentor());
+        let mut command = Command::new(stentor_kit());
         command.args(&self.words).args(more).stdin(Stdio::null());
         command
     }
@@ -94,7 +94,7 @@ impl Kit {
 
     /// Of its files.
     fn report_name(&self) -> String {
-        format!("{}-{}", self.words[0], self.name)
+        if self.words[0] == self.name { self.name.to_owned() } else { format!("{}-{}", self.words[0], self.name) }
     }
 }
 

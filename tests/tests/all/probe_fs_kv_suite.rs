@@ -1,4 +1,4 @@
-//! `stentor probe fs`, `kv` and `suite`: all that was asked for is in the JSON, the page is whole, nothing is left behind after
+//! `stentor-kit probe fs`, `kv` and `suite`: all that was asked for is in the JSON, the page is whole, nothing is left behind after
 //! the end, a signal or `kill -9`, and bad wishes are refused with what to do.
 
 use std::fs;
@@ -9,11 +9,11 @@ use std::process::{Child, Command, Output, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use stentor_tests::{Kind, LoopFs, skipped, stentor, wait_until};
+use stentor_tests::{Kind, LoopFs, skipped, stentor_kit, wait_until};
 use tempfile::TempDir;
 
 fn probe(words: &[&str]) -> Command {
-    let mut command = Command::new(stentor());
+    let mut command = Command::new(stentor_kit());
     command.arg("probe").args(words);
     command
 }

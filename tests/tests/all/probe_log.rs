@@ -1,4 +1,4 @@
-//! `stentor probe log`, `raw` and `ipc`: every line that was asked for is in the JSON, records are where they are said to be,
+//! `stentor-kit probe log`, `raw` and `ipc`: every line that was asked for is in the JSON, records are where they are said to be,
 //! nothing is left behind after the end, a signal or a full disk, and bad wishes are refused with what to do.
 
 use std::fs;
@@ -8,11 +8,11 @@ use std::process::{Child, Command, Output, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use stentor_tests::{Kind, LoopFs, skipped, stentor, wait_until};
+use stentor_tests::{Kind, LoopFs, skipped, stentor_kit, wait_until};
 use tempfile::TempDir;
 
 fn probe(words: &[&str]) -> Command {
-    let mut command = Command::new(stentor());
+    let mut command = Command::new(stentor_kit());
     command.arg("probe").args(words).arg("--quiet");
     command
 }

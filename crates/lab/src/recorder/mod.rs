@@ -11,8 +11,7 @@ mod ledger;
 mod tally;
 
 pub use copy::{CopyMeter, HEADER_BYTES_MAX, Original, Verdict, message_id_of};
-pub(crate) use tally::Tally;
-pub use tally::{NAMES_MAX, Tallied, Top};
+pub use tally::{NAMES_MAX, Tallied, Tally, Top};
 
 use hashbrown::HashMap;
 use ledger::Ledger;
@@ -111,7 +110,7 @@ macro_rules! counters {
         pub struct Stats { $($(#[$doc])* pub $name: u64),* }
         impl Stats {
             /// Adds another recorder's, each to each.
-            pub(crate) fn add(&mut self, other: &Stats) { $(self.$name += other.$name;)* }
+            pub fn add(&mut self, other: &Stats) { $(self.$name += other.$name;)* }
         }
         impl Counters {
             fn snapshot(&self) -> Stats { Stats { $($name: self.$name.load(Relaxed)),* } }
@@ -493,11 +492,11 @@ impl Recorder {
     }
 
     /// One 64-bit hash for each message and recipient seen ([`Mode::Compact`] and up): to find second copies among recorders.
-    pub(crate) fn hashes(&self) -> Vec<u64> {
+    pub fn hashes(&self) -> Vec<u64> {
         self.book.lock().ledger.hashes()
     }
 
-    pub(crate) fn dump_mail(&self, out: &mut dyn Write) -> io::Result<()> {
+    pub fn dump_mail(&self, out: &mut dyn Write) -> io::Result<()> {
         let book = self.book.lock();
         for copy in &book.copies {
             let line = serde_json::json!({

@@ -63,7 +63,7 @@ impl Names {
 
 /// Who got how much.
 #[derive(Debug, Default)]
-pub(crate) struct Tally {
+pub struct Tally {
     recipients: Names,
     domains: Names,
     lowered: String,

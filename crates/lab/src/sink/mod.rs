@@ -38,7 +38,7 @@ const BACKLOG: i32 = 65_535;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
 /// A listening socket, and for [`Connect::NeverAccept`] the connection that fills its backlog.
-pub(crate) struct Listening {
+pub struct Listening {
     listener: StdListener,
     filler: Option<Socket>,
 }

@@ -1,9 +1,9 @@
-//! The lab as a whole: many hosts, the recorder's answers, the source.
+//! The lab as a whole: many hosts, the recorder's answers.
 
 use crate::raw::Raw;
 use std::sync::Arc;
 use std::time::Duration;
-use stentor_lab::{Behaviour, Lab, Mode, Scenario, SinkOnly, Source};
+use stentor_lab::{Behaviour, Lab, Mode, Scenario, SinkOnly};
 
 const MESSAGE: &str = "From: a@x\r\nMessage-ID: <m@x>\r\n\r\nbody\r\n";
 
@@ -74,43 +74,6 @@ async fn a_client_that_leaves_before_its_250_is_counted() {
     let recorder = Arc::clone(sink.recorder());
     sink.stop().await;
     assert!(recorder.wait_for(Duration::from_secs(10), |r| r.stats().unanswered == 1).await);
-}
-
-#[tokio::test]
-async fn the_source_delivers_everything() {
-    for (keep_open, pipelining) in [(true, true), (false, true), (true, false)] {
-        let sink = SinkOnly::start(([127, 0, 0, 1], 0).into(), Behaviour::default(), Mode::Full).expect("starts");
-        let mut source = Source::new(sink.address());
-        (source.messages, source.connections, source.keep_open, source.pipelining) = (50, 4, keep_open, pipelining);
-        source.recipients = (0..7).map(|n| format!("r{n}@x.example")).collect();
-        source.recipients_per_message = 3;
-        let original = source.message(49);
-        sink.recorder().expect_message(original.into());
-        let report = source.clone().run().await.expect("runs");
-        assert_eq!((report.accepted, report.recipients), (50, 150), "{:?}", report.errors);
-        assert_eq!(report.final_ns.count(), 50);
-        let stats = sink.recorder().stats();
-        assert_eq!((stats.transactions, stats.recipients, stats.intact, stats.violations), (50, 150, 3, 0));
-        assert_eq!(stats.connections, if keep_open { 4 } else { 50 });
-        assert_eq!(sink.recorder().message_ids().len(), 50);
-    }
-}
-
-#[tokio::test]
-async fn the_source_reports_refusals() {
-    let sink = crate::raw::sink("reject_users = ['bad']\nat_dot = '451 4.3.0 later'\nfault_share = 0.5");
-    let mut source = Source::new(sink.address());
-    source.messages = 40;
-    source.recipients = vec!["bad@x".to_owned(), "good@x".to_owned()];
-    source.recipients_per_message = 2;
-    let report = source.run().await.expect("runs");
-    assert_eq!(report.errors.get("550 RCPT"), Some(&40));
-    let later = report.errors.get("451 end of data").copied().unwrap_or(0);
-    assert!(later > 0 && report.accepted > 0);
-    assert_eq!(later + report.accepted, 40);
-    let mut source = Source::new(([127, 0, 0, 1], 1).into());
-    source.messages = 3;
-    assert_eq!(source.run().await.expect("runs").errors.get("connect: connection refused"), Some(&3));
 }
 
 #[tokio::test]

@@ -105,7 +105,7 @@ pub struct Met {
 
 impl Met {
     /// Adds another sink's; the times have to be found from both sinks' together ([`Sink::store_times_us`]).
-    pub(crate) fn add(&mut self, other: &Met) {
+    pub fn add(&mut self, other: &Met) {
         self.accept_failures += other.accept_failures;
         self.waiting += other.waiting;
         self.waiting_max += other.waiting_max;
@@ -119,7 +119,7 @@ impl Met {
         self.store_batches += other.store_batches;
     }
 
-    pub(crate) fn set_times(&mut self, times_us: &Histogram) {
+    pub fn set_times(&mut self, times_us: &Histogram) {
         self.store_us = [times_us.percentile(0.5), times_us.percentile(0.99), times_us.greatest()];
     }
 }
@@ -182,7 +182,7 @@ impl Sink {
     }
 
     /// A socket for each address.
-    pub(crate) fn listen(options: &SinkOptions) -> Result<Vec<Listening>, LabError> {
+    pub fn listen(options: &SinkOptions) -> Result<Vec<Listening>, LabError> {
         options.behaviour.check().map_err(LabError::Scenario)?;
         let one = |&address: &SocketAddr| {
             let failed = |source| LabError::Listen { address, source };
@@ -194,7 +194,7 @@ impl Sink {
     }
 
     /// Serves at sockets that are listened on already.
-    pub(crate) fn serve(options: &SinkOptions, listening: Vec<Listening>) -> Result<Sink, LabError> {
+    pub fn serve(options: &SinkOptions, listening: Vec<Listening>) -> Result<Sink, LabError> {
         let connect = options.behaviour.connect;
         let site = Arc::new(SiteState::new(0, 0, None));
         let behaviour = Arc::new(options.behaviour.clone());

@@ -1,0 +1,62 @@
+//! The lab's commands that measure: `stentor-kit lab source`, `sink`, `hold`, `limit` and `compare`.
+
+use clap::Subcommand;
+use stentor_measure::MeasureError;
+
+#[derive(Subcommand, Debug)]
+pub enum Measure {
+    /// Serve a sink, of a model, with a store or without, and report what it took.
+    #[command(after_help = "\
+Examples:
+  stentor-kit lab sink 127.0.0.1:2525                                      # until Ctrl-C, then the report
+  stentor-kit lab sink 127.0.0.1-127.0.0.8:2525 --model pool --threads 32 --delay-ms dot=200
+  stentor-kit lab sink --store /var/tmp/mail --store-as journal --copies 100000 --every 1")]
+    Sink(Box<crate::SinkArgs>),
+    /// Open very many connections, keep them, send over some: what bounds a server or a source address.
+    #[command(after_help = "\
+Examples:
+  stentor-kit lab hold 127.0.0.1:2525 --connections 10000 --messages 5000
+  stentor-kit lab hold 127.0.0.1-127.0.0.8:2525 --connections 60000 --bind 127.0.1.1-127.0.1.4")]
+    Hold(crate::HoldArgs),
+    /// Send load; report rates, the time of each step, errors by code.
+    #[command(after_help = "\
+Examples:
+  stentor-kit lab source 127.0.0.1:2525 --messages 5000 --connections 20
+  stentor-kit lab source 127.0.0.1:2525 --seconds 60 --rate 500 --poisson --out results --plot
+  stentor-kit lab source mx1:25 mx2:25 --message ~/Maildir --bind 127.0.0.2-127.0.0.50")]
+    Source(Box<crate::load::SourceArgs>),
+    /// Say how many messages per hour this machine could reach at best, by the smallest set of steps.
+    #[command(after_help = "\
+Examples:
+  stentor-kit lab limit                              # network and protocol at best
+  stentor-kit lab limit --queue /var/spool           # and with every message made durable there
+  stentor-kit lab limit mx.example:25 --connections 1,20,100")]
+    Limit(crate::limit::LimitArgs),
+    /// Send the same work through several mail servers by turns: rates, CPU, memory, writes, syncs.
+    #[command(after_help = "\
+Examples:
+  stentor-kit lab compare          # Stentor, and Postfix if it is installed and this is root
+  stentor-kit lab compare stentor postfix --queue /mnt/ext4 --queue /mnt/xfs --sync both
+  stentor-kit lab compare stentor my-exim.toml --sessions both --messages 5000 --out results --plot
+  stentor-kit lab compare --contestant name=old,target=127.0.0.1:25,pid=812 --sink 127.0.0.1:2526")]
+    Compare(Box<crate::compare::CompareArgs>),
+}
+
+/// Runs to the end or to Ctrl-C. Blocks: not to be called within an asynchronous runtime.
+pub fn run(command: Measure) -> Result<(), MeasureError> {
+    let refused = |error: stentor_lab::LabError| match error {
+        stentor_lab::LabError::Stopped => MeasureError::Stopped,
+        other => MeasureError::Refused(other.to_string()),
+    };
+    match command {
+        Measure::Sink(options) => match crate::run_sink(&options) {
+            // Who read what it says wants no more.
+            Err(stentor_lab::LabError::Io(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+            outcome => outcome.map_err(refused),
+        },
+        Measure::Hold(options) => crate::run_hold(&options).map_err(refused),
+        Measure::Source(options) => crate::load::run_source(&options),
+        Measure::Limit(options) => crate::limit::run_limit(&options),
+        Measure::Compare(options) => crate::compare::run_compare(&options),
+    }
+}

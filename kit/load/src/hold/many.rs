@@ -1,0 +1,203 @@
+//! Holding in several processes: each opens, sends and keeps its part, and all wait for one another between the phases.
+//!
+//! Orders: `open RUN`, `send`; dismissed, a process closes and says the end. One that dies has lost its connections, which the
+//! report says; the others go on.
+
+use super::client::Client;
+use super::{HoldArgs, Outcome, Point, Work, say_open, say_sent, wait, ways};
+use crate::crew::{Crew, Post, Said};
+use crate::procfs::Used;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::mpsc::{Receiver, TryRecvError};
+use std::time::{Duration, Instant};
+use stentor_lab::LabError;
+use stentor_measure::{Histogram, Progress, Stop};
+
+/// How often a process says how far it is, and waits for an order.
+const SAY_EVERY: Duration = Duration::from_millis(50);
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Word {
+    Ready(Used),
+    /// So many are open, or sent, by now.
+    Now(u64),
+    Opened(Opened),
+    Sent(u64),
+    End(End),
+}
+
+#[derive(Serialize, Deserialize, Clone, Copy)]
+struct Opened {
+    open: u64,
+    ran_out: bool,
+    used: Used,
+}
+
+#[derive(Serialize, Deserialize)]
+struct End {
+    alive: u64,
+    errors: BTreeMap<String, u64>,
+    times_us: Histogram,
+}
+
+/// What is known of one process.
+#[derive(Default)]
+struct Told {
+    ready: Option<Used>,
+    now: u64,
+    opened: Option<Opened>,
+    sent: Option<u64>,
+    end: Option<End>,
+    is_gone: bool,
+}
+
+struct Together<'a> {
+    crew: Crew<Word>,
+    told: Vec<Told>,
+    warnings: Vec<String>,
+    stop: &'a Stop,
+    is_dismissed: bool,
+}
+
+impl Together<'_> {
+    /// Until each process has said so much, or is gone. `look` hears the sum of how far they are.
+    fn until(&mut self, said: impl Fn(&Told) -> bool, mut look: impl FnMut(u64)) {
+        while !self.told.iter().all(|told| told.is_gone || said(told)) {
+            if self.stop.is_set() {
+                // What they have is told, and no more is done.
+                self.dismiss();
+            }
+            self.hear(SAY_EVERY);
+            look(self.told.iter().map(|told| told.now).sum());
+        }
+    }
+
+    fn dismiss(&mut self) {
+        if !std::mem::replace(&mut self.is_dismissed, true) {
+            self.crew.dismiss();
+        }
+    }
+
+    fn hear(&mut self, most: Duration) {
+        let Some((number, said)) = self.crew.next(most) else { return };
+        let told = &mut self.told[number];
+        match said {
+            Said::Word(Word::Ready(used)) => told.ready = Some(used),
+            Said::Word(Word::Now(now)) => told.now = now,
+            Said::Word(Word::Opened(opened)) => {
+                (told.opened, told.now) = (Some(opened), 0);
+            }
+            Said::Word(Word::Sent(sent)) => told.sent = Some(sent),
+            Said::Word(Word::End(end)) => told.end = Some(end),
+            Said::Gone(why) => {
+                told.is_gone = true;
+                if told.end.is_none() {
+                    let pid = self.crew.pid(number);
+                    let text =
+                        format!("process {} (PID {pid}) has died: {why}; its connections went with it", number + 1);
+                    self.warnings.push(text);
+                }
+            }
+        }
+    }
+}
+
+/// One run, by `count` processes.
+pub(super) fn together(
+    args: &HoldArgs,
+    count: usize,
+    stop: &Stop,
+    progress: &mut Progress,
+    run: u32,
+) -> Result<Outcome, LabError> {
+    let told = (0..count).map(|_| Told::default()).collect();
+    let crew = Crew::start(count, &[])?;
+    let mut all = Together { crew, told, warnings: Vec::new(), stop, is_dismissed: false };
+    all.until(|told| told.ready.is_some(), |_| ());
+    let mut before = Point::now(args.pid);
+    for used in all.told.iter().filter_map(|told| told.ready.as_ref()) {
+        before.client.add(used);
+    }
+    let begun = Instant::now();
+    all.crew.order(&format!("open {run}"));
+    all.until(|told| told.opened.is_some(), |open| say_open(progress, open, args));
+    let open_s = begun.elapsed().as_secs_f64();
+    let mut held = Point::now(args.pid);
+    let opened: Vec<Opened> = all.told.iter().filter_map(|told| told.opened).collect();
+    for opened in &opened {
+        held.client.add(&opened.used);
+    }
+    let begun = Instant::now();
+    all.crew.order("send");
+    all.until(|told| told.sent.is_some(), |sent| say_sent(progress, sent, args));
+    let send_s = begun.elapsed().as_secs_f64();
+    wait(args, stop, |left| {
+        all.hear(left.min(SAY_EVERY));
+        Ok(!all.crew.is_empty())
+    })?;
+    all.dismiss();
+    // Each is heard out.
+    all.until(|told| told.is_gone, |_| ());
+    let mut outcome = Outcome {
+        processes: count,
+        opened: opened.iter().map(|opened| opened.open).sum(),
+        open_s,
+        sent: all.told.iter().filter_map(|told| told.sent).sum(),
+        send_s,
+        before,
+        held,
+        ran_out: opened.iter().any(|opened| opened.ran_out),
+        warnings: all.warnings,
+        ..Outcome::default()
+    };
+    for end in all.told.into_iter().filter_map(|told| told.end) {
+        outcome.alive += end.alive;
+        outcome.times_us.merge(&end.times_us);
+        for (error, count) in end.errors {
+            *outcome.errors.entry(error).or_default() += count;
+        }
+    }
+    Ok(outcome)
+}
+
+/// The part of one process.
+pub(super) fn work(args: &HoldArgs, place: (usize, usize)) -> Result<(), LabError> {
+    let mut post = Post::open()?;
+    let stop = Stop::never();
+    let orders = post.orders(&stop)?;
+    stentor_lab::descriptors::raise();
+    post.say(&Word::Ready(Used::own()))?;
+    let run = orders.recv().ok().and_then(|order| order.strip_prefix("open ")?.parse().ok()).unwrap_or(0);
+    let (work, mut ways) = (Work::of(args, place, run), ways(args, place));
+    let mut client = Client::new(args.size_bytes as usize, work.first)?;
+    let mut said = Instant::now();
+    let mut look = |post: &mut Post, now: u64| {
+        if said.elapsed() > SAY_EVERY {
+            said = Instant::now();
+            // That the command is gone, `stop` says.
+            let _ = post.say(&Word::Now(now));
+        }
+    };
+    let ran_out = client.open_all(&work, &mut ways, &stop, &mut |open| look(&mut post, open))?;
+    post.say(&Word::Opened(Opened { open: client.open_now(), ran_out, used: Used::own() }))?;
+    wait_for_order(&mut client, &orders, &stop)?;
+    let sent = client.send_all(&work, &stop, &mut |sent| look(&mut post, sent))?;
+    post.say(&Word::Sent(sent))?;
+    while !stop.is_set() {
+        client.keep(SAY_EVERY)?;
+    }
+    let alive = client.open_now();
+    client.close_all();
+    let end = End { alive, errors: std::mem::take(&mut client.errors), times_us: std::mem::take(&mut client.times_us) };
+    Ok(post.say(&Word::End(end))?)
+}
+
+fn wait_for_order(client: &mut Client, orders: &Receiver<String>, stop: &Stop) -> io::Result<()> {
+    while !stop.is_set() && orders.try_recv() == Err(TryRecvError::Empty) {
+        client.keep(SAY_EVERY)?;
+    }
+    Ok(())
+}

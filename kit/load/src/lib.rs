@@ -1,0 +1,22 @@
+//! Load for mail servers, and what takes it: a source, sinks that are measured, connections held open, the most that this machine
+//! can do, and several servers side by side: `stentor-kit lab source`, `sink`, `hold`, `limit` and `compare`.
+//!
+//! What it sends to and what it serves are `stentor-lab`'s: its sinks, its recorder.
+
+mod address;
+pub mod cli;
+pub mod compare;
+mod crew;
+mod hold;
+pub mod limit;
+pub mod load;
+mod output;
+mod procfs;
+mod sink_command;
+pub mod source;
+
+pub use address::{Sources, Targets};
+pub use hold::{HoldArgs, run_hold};
+pub use output::OnceArgs;
+pub use sink_command::{SinkArgs, run_sink};
+pub use source::{Source, SourceReport};

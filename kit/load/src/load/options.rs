@@ -1,0 +1,234 @@
+//! `stentor-kit lab source`: its options, and the runs.
+
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use stentor_measure::runs::run_of;
+use stentor_measure::{MeasureError, OutputArgs, Stop, repeat};
+
+use super::arrivals::Arrivals;
+use super::content::{Content, Sizes};
+use super::people::{Count, People};
+use super::plan::{Pipelining, Plan};
+use super::report::report;
+use super::run::run;
+use super::tally::Tally;
+use crate::address::Sources;
+use crate::output::OnceArgs;
+
+const DEFAULT_MESSAGES: u64 = 1000;
+
+#[derive(Args, Clone, Debug)]
+pub struct SourceArgs {
+    /// HOST:PORT; sessions go to each in turn.
+    #[arg(required = true)]
+    pub target: Vec<String>,
+    /// Connections at a time.
+    #[arg(long, default_value_t = 10)]
+    pub connections: usize,
+    /// Threads, each with its part of the connections. One is enough for what two processors can take.
+    #[arg(long, default_value_t = 1)]
+    pub threads: usize,
+    /// In all [default: 1000, or as many as there is time for].
+    #[arg(long)]
+    pub messages: Option<u64>,
+    /// Begin no message after so many seconds.
+    #[arg(long)]
+    pub seconds: Option<f64>,
+    /// Do not count the first so many seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.0)]
+    pub warm_up: f64,
+    /// Messages in a session, then QUIT [default: as long as there is work].
+    #[arg(long, value_name = "MESSAGES")]
+    pub per_session: Option<u64>,
+    /// A session for each message.
+    #[arg(long, conflicts_with = "per_session")]
+    pub session_each: bool,
+    /// Sessions in all; with `--per-session` this is the number of messages.
+    #[arg(long, conflicts_with = "messages")]
+    pub sessions: Option<u64>,
+    /// Octets of a message: 4096, 64K, uniform:1K-64K, lognormal:8K,1.2 (median, sigma; a third number is the cap).
+    #[arg(long, alias = "size-bytes", default_value = "4096")]
+    pub size: String,
+    /// Send these files (made CRLF) in turn; of a folder or maildir all its files.
+    #[arg(long, value_name = "PATH")]
+    pub message: Vec<PathBuf>,
+    /// Envelope sender.
+    #[arg(long, default_value = "source@source.lab")]
+    pub from: String,
+    /// Recipients, used in turn.
+    #[arg(long, default_value = "sink@sink.lab")]
+    pub to: Vec<String>,
+    /// Recipients in place of `--to`, one a line.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["to", "recipients"])]
+    pub to_file: Option<PathBuf>,
+    /// Draw recipients at random from so many.
+    #[arg(long, value_name = "NUMBER", conflicts_with = "to")]
+    pub recipients: Option<u64>,
+    /// The domains of those.
+    #[arg(long, default_value_t = 200, requires = "recipients")]
+    pub domains: u64,
+    /// A number, or a range to draw from: 1-20.
+    #[arg(long, default_value = "1")]
+    pub recipients_per_message: String,
+    /// Commands that go out before a reply is waited for.
+    #[arg(long, value_enum, default_value = "offered")]
+    pub pipelining: Pipelining,
+    /// The same as `--pipelining off`.
+    #[arg(long)]
+    pub no_pipelining: bool,
+    /// BDAT where it is offered.
+    #[arg(long)]
+    pub bdat: bool,
+    /// RSET before each further message of a session.
+    #[arg(long)]
+    pub rset: bool,
+    /// Messages a second that arrive whatever the server does (an open loop).
+    #[arg(long)]
+    pub rate: Option<f64>,
+    /// Let them arrive independently of one another, not evenly.
+    #[arg(long, requires = "rate")]
+    pub poisson: bool,
+    /// With a rate: so long after the end late messages are still begun.
+    #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
+    pub drain: f64,
+    /// Connect from these addresses in turn: 127.0.0.2-127.0.0.50, or some with commas.
+    #[arg(long, value_name = "ADDRESSES")]
+    pub bind: Option<String>,
+    /// Of all that is drawn.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// For any single reply.
+    #[arg(long, value_name = "SECONDS", default_value_t = 300.0)]
+    pub timeout: f64,
+    /// Part of the Message-IDs.
+    #[arg(long, default_value = "run")]
+    pub run: String,
+    #[command(flatten)]
+    pub output: OnceArgs,
+}
+
+impl SourceArgs {
+    /// What they ask for; a refusal says what to do.
+    pub fn plan(&self) -> Result<Plan, String> {
+        let mut plan = Plan::new(targets(&self.target)?);
+        plan.binds = self.bind.as_deref().map_or(Ok(Vec::new()), binds)?;
+        plan.connections = self.connections;
+        plan.threads = self.threads;
+        plan.duration = self.seconds.map(|s| seconds(s, "--seconds")).transpose()?;
+        plan.warm_up = seconds(self.warm_up, "--warm-up")?;
+        plan.drain = seconds(self.drain, "--drain")?;
+        plan.timeout = seconds(self.timeout, "--timeout")?;
+        plan.messages_per_session = if self.session_each { Some(1) } else { self.per_session };
+        plan.messages = match (self.messages, self.sessions) {
+            (Some(messages), _) => messages,
+            (None, Some(sessions)) => sessions.saturating_mul(plan.messages_per_session.unwrap_or(1)),
+            (None, None) if self.seconds.is_some() => u64::MAX,
+            (None, None) => DEFAULT_MESSAGES,
+        };
+        if self.sessions.is_some() && plan.messages_per_session.is_none() {
+            return Err("--sessions needs --per-session or --session-each".to_owned());
+        }
+        plan.pipelining = if self.no_pipelining { Pipelining::Off } else { self.pipelining };
+        plan.chunking = self.bdat;
+        plan.rset = self.rset;
+        plan.sender.clone_from(&self.from);
+        plan.seed = self.seed;
+        plan.recipients_per_message = Count::parse(&self.recipients_per_message)?;
+        plan.people = self.people()?;
+        plan.arrivals = match self.rate {
+            None => Arrivals::WhenFree,
+            Some(rate) if self.poisson => Arrivals::Poisson(rate),
+            Some(rate) => Arrivals::Constant(rate),
+        };
+        if self.run.bytes().any(|byte| byte <= b' ' || byte >= 127 || b"<>@".contains(&byte)) {
+            return Err(format!("--run {:?}: part of a Message-ID; give letters and digits", self.run));
+        }
+        plan.content = self.content(&self.run)?;
+        plan.check()?;
+        Ok(plan)
+    }
+
+    fn content(&self, run: &str) -> Result<Content, String> {
+        if self.message.is_empty() {
+            Ok(Content::made(Sizes::parse(&self.size)?, &self.from, run))
+        } else {
+            Content::from_paths(&self.message)
+        }
+    }
+
+    fn people(&self) -> Result<People, String> {
+        if let Some(recipients) = self.recipients {
+            if recipients == 0 || self.domains == 0 {
+                return Err("--recipients and --domains are at least 1".to_owned());
+            }
+            return Ok(People::Random { recipients, domains: self.domains });
+        }
+        let Some(path) = &self.to_file else { return Ok(People::List(self.to.clone())) };
+        let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+        Ok(People::List(lines.map(str::to_owned).collect()))
+    }
+}
+
+pub(crate) fn seconds(value: f64, option: &str) -> Result<Duration, String> {
+    Duration::try_from_secs_f64(value).map_err(|_| format!("{option} {value}: no time; give seconds, as 2.5"))
+}
+
+pub(crate) fn targets(names: &[String]) -> Result<Vec<SocketAddr>, String> {
+    let one = |name: &String| {
+        let mut found =
+            name.to_socket_addrs().map_err(|error| format!("{name}: {error}; give a target as HOST:PORT"))?;
+        found.next().ok_or_else(|| format!("{name} has no address"))
+    };
+    names.iter().map(one).collect()
+}
+
+/// `127.0.0.2-127.0.0.50`, `127.0.0.2,127.0.0.9`.
+fn binds(text: &str) -> Result<Vec<IpAddr>, String> {
+    let parts = text.split(',').map(|part| part.trim().parse::<Sources>().map(|sources| sources.0));
+    Ok(parts.collect::<Result<Vec<_>, _>>()?.concat())
+}
+
+/// Sends and reports. An error if not one message was accepted.
+pub fn run_source(options: &SourceArgs) -> Result<(), MeasureError> {
+    let output: &OutputArgs = &options.output.0;
+    output.ready()?;
+    let mut plan = options.plan().map_err(MeasureError::Refused)?;
+    let stop = Stop::on_signals().map_err(MeasureError::Output)?;
+    let mut progress = output.progress();
+    let tallies = repeat(output.runs, &stop, |number| {
+        if output.runs > 1 && options.message.is_empty() {
+            plan.content = options.content(&format!("{}-{number}", options.run)).map_err(MeasureError::Refused)?;
+        }
+        one(&plan, &stop, &mut progress, &run_of(number, output.runs))
+    })?;
+    progress.clear();
+    let mut report = report(&plan, &tallies, options);
+    if stop.is_set() {
+        report.warnings.push("stopped by a signal: the last run is not whole".to_owned());
+    }
+    output.finish(&report)?;
+    if tallies.is_empty() {
+        return Err(MeasureError::Stopped);
+    }
+    if tallies.iter().all(|tally| tally.accepted == 0) {
+        return Err(MeasureError::Refused("no message was accepted; the errors say at which step".to_owned()));
+    }
+    Ok(())
+}
+
+fn one(plan: &Plan, stop: &Stop, progress: &mut stentor_measure::Progress, name: &str) -> Result<Tally, MeasureError> {
+    use std::sync::atomic::Ordering::Relaxed;
+    let tally = run(plan, stop, |watch, elapsed| {
+        progress.step(|| {
+            let (done, late) = (watch.done.load(Relaxed), watch.backlog.load(Relaxed));
+            let of = if plan.messages == u64::MAX { String::new() } else { format!(" of {}", plan.messages) };
+            let behind = if late > 0 { format!(", {late} late") } else { String::new() };
+            format!("{name}: {done}{of} messages, {:.0} s{behind}", elapsed.as_secs_f64())
+        });
+    });
+    tally.map_err(|error| MeasureError::Refused(error.to_string()))
+}

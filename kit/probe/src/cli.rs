@@ -1,0 +1,85 @@
+//! `stentor-kit probe ...`: one subcommand a measurement; and `stentor-kit iotrace`.
+
+use clap::Subcommand;
+use stentor_measure::{MeasureError, OutputArgs};
+
+#[derive(Subcommand, Debug)]
+// One value a process.
+#[allow(clippy::large_enum_variant)]
+pub enum Command {
+    /// Metadata operations as a mail queue does them: create, write, sync, rename, remove.
+    #[command(after_help = "\
+Without any of --size, --processes, --hash-depth, --names and --sync a short selection is measured,
+with some of them all combinations. Files are in a folder of our own below DIR, which is removed.
+
+Examples:
+  stentor-kit probe fs /var/spool --out results --plot
+  stentor-kit probe fs /var/spool --sync both --names new,reused --hash-depth 0,1,2 --processes 1,4,16")]
+    Fs(crate::fs::FsArgs),
+    /// What it costs to append records to a log and make them durable, and what group commit is worth.
+    #[command(after_help = "\
+Lists make all combinations. docs/measuring.md says what is timed.
+
+Examples:
+  stentor-kit probe log /var/spool
+  stentor-kit probe log /var/spool --file growing,recycled --way pwrite,dsync,uring,journal
+  chrt --rr 1 stentor-kit probe log /var/spool      # as root, on a machine that has other work")]
+    Log(crate::log::LogArgs),
+    /// Embedded engines and our own journal: durable inserts, look-ups, deletes.
+    #[command(after_help = "\
+Examples:
+  stentor-kit probe kv /var/spool
+  stentor-kit probe kv /var/spool --engines journal,sqlite --record-bytes 512,64K --seconds 1")]
+    Kv(crate::kv::KvArgs),
+    /// Sequential throughput of a directory, buffered and direct.
+    #[command(after_help = "\
+Examples:
+  stentor-kit probe raw /var/spool
+  stentor-kit probe raw /var/spool --mode write-sync,read-direct --block-bytes 1M --file-mib 1024")]
+    Raw(crate::raw::RawArgs),
+    /// What it costs to ask another process on this machine: TCP, Unix sockets, pipes.
+    #[command(after_help = "\
+Examples:
+  stentor-kit probe ipc
+  stentor-kit probe ipc --transport tcp,unix --bytes 32,64K --seconds 1 --plot png")]
+    Ipc(crate::ipc::IpcArgs),
+    /// All of it on several places, and a page that says which file system and settings to choose.
+    #[command(after_help = "\
+Examples:
+  stentor-kit probe suite /var/spool /mnt/ssd --out results
+  stentor-kit probe suite --loop --loop-dir /var/tmp                          # as root: file systems in files there
+  stentor-kit probe suite --loop --file-systems ext4,xfs --throttle 200       # on a disk that is slow")]
+    Suite(crate::suite::SuiteArgs),
+}
+
+impl Command {
+    fn output(&self) -> &OutputArgs {
+        match self {
+            Command::Fs(options) => &options.output,
+            Command::Log(options) => &options.output,
+            Command::Kv(options) => &options.output,
+            Command::Raw(options) => &options.output,
+            Command::Ipc(options) => &options.output,
+            Command::Suite(options) => &options.output,
+        }
+    }
+}
+
+/// Runs to the end or to Ctrl-C, and cleans up in either case.
+pub fn run(command: Command) -> Result<(), MeasureError> {
+    command.output().ready()?;
+    match command {
+        Command::Fs(options) => crate::fs::run(&options),
+        Command::Log(options) => crate::log::run(&options),
+        Command::Kv(options) => crate::kv::run(&options),
+        Command::Raw(options) => crate::raw::run(&options),
+        Command::Ipc(options) => crate::ipc::run(&options),
+        Command::Suite(options) => crate::suite::run(&options),
+    }
+}
+
+/// Traces, or reads a trace, to the end or to Ctrl-C.
+pub fn run_iotrace(options: &crate::iotrace::IotraceArgs) -> Result<(), MeasureError> {
+    options.output.ready()?;
+    crate::iotrace::run(options)
+}

@@ -1,0 +1,158 @@
+//! What went wrong with the directory that is measured, said with the remedy; and sizes as options.
+
+use std::io::{self, ErrorKind};
+use std::path::Path;
+
+use stentor_measure::Scratch;
+use stentor_measure::{Machine, MeasureError, Place};
+
+const SECONDS_MAX: f64 = 3600.0;
+/// Threads of the kernel that work for us are others too; they need less.
+const OTHERS_PERCENT_MAX: f64 = 50.0;
+
+/// Why a cell has no figures.
+#[derive(Debug)]
+pub enum Trouble {
+    /// This system or file system cannot do it: said in the table, and the others go on.
+    NotHere(String),
+    Io(io::Error),
+    Stopped,
+}
+
+impl From<io::Error> for Trouble {
+    fn from(error: io::Error) -> Trouble {
+        Trouble::Io(error)
+    }
+}
+
+/// Folder of our own below `directory`; a refusal says what to do.
+pub fn scratch(directory: &Path) -> Result<Scratch, MeasureError> {
+    Scratch::make(directory).map_err(|error| match error {
+        MeasureError::File { source, .. } => explain(directory, source),
+        other => other,
+    })
+}
+
+/// An error in a file below `directory`.
+pub fn explain(directory: &Path, source: io::Error) -> MeasureError {
+    let at = directory.display();
+    match source.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => MeasureError::Refused(format!(
+            "{at} became full while measuring ({source}); what had been made was removed. Free some room, choose another \
+             directory, or use less of it (--file-mib, --files, --records)"
+        )),
+        ErrorKind::ReadOnlyFilesystem => MeasureError::Refused(format!(
+            "{at} is on a file system that is mounted read-only; choose another directory, or remount it: mount -o \
+             remount,rw"
+        )),
+        ErrorKind::PermissionDenied => MeasureError::Refused(format!(
+            "{at} may not be written to by this user; run as its owner, or choose another directory"
+        )),
+        _ => MeasureError::File { path: directory.to_owned(), source },
+    }
+}
+
+/// Said of figures from a machine that had other things to do.
+pub fn busy(machine: &Machine) -> Option<String> {
+    let others = machine.others_percent.filter(|percent| *percent >= OTHERS_PERCENT_MAX)?;
+    Some(format!(
+        "the machine was busy: others used {others:.0} % of the processors meanwhile, so that latencies have waits for a \
+         processor in them, which on Linux come in steps of its timer (often 4 ms). To measure the device all the same, as \
+         root: chrt --rr 1 stentor-kit probe ..."
+    ))
+}
+
+/// Refuses work that would fill the file system. `options`: those that make it less.
+pub fn check_room(place: &Place, needed_mib: u64, options: &str) -> Result<(), MeasureError> {
+    // Somebody else lives there too.
+    let spare_mib = needed_mib / 10 + 1;
+    if place.free_mib >= needed_mib + spare_mib {
+        return Ok(());
+    }
+    Err(MeasureError::Refused(format!(
+        "{} has {} MiB free, and this measurement takes up to {needed_mib} MiB (and some to spare): choose less with \
+         {options}, or another directory",
+        place.directory.display(),
+        place.free_mib
+    )))
+}
+
+/// How long something is measured.
+pub fn parse_seconds(text: &str) -> Result<f64, String> {
+    let seconds: f64 = text.parse().map_err(|_| "a number of seconds is wanted".to_owned())?;
+    if seconds > 0.0 && seconds <= SECONDS_MAX {
+        Ok(seconds)
+    } else {
+        Err(format!("over 0 and at most {SECONDS_MAX} seconds"))
+    }
+}
+
+/// `512`, `4K`, `1M` in octets.
+pub fn parse_bytes(text: &str) -> Result<u64, String> {
+    let (digits, unit) = match text.char_indices().find(|(_, c)| !c.is_ascii_digit()) {
+        Some((at, _)) => text.split_at(at),
+        None => (text, ""),
+    };
+    let factor = match unit.to_ascii_lowercase().trim_end_matches("ib") {
+        "" | "b" => 1,
+        "k" => 1 << 10,
+        "m" => 1 << 20,
+        "g" => 1 << 30,
+        _ => return Err(format!("{unit} is no unit: give octets, or K, M, G (of 1024)")),
+    };
+    let number: u64 = digits.parse().map_err(|_| "a number of octets is wanted: 512, 4K, 1M".to_owned())?;
+    number.checked_mul(factor).ok_or_else(|| "too large".to_owned())
+}
+
+/// `512`, `4K`, `1M`, as options show sizes.
+pub fn show_bytes(bytes: u64) -> String {
+    for (factor, unit) in [(1 << 30, "G"), (1 << 20, "M"), (1 << 10, "K")] {
+        if bytes >= factor && bytes.is_multiple_of(factor) {
+            return format!("{}{unit}", bytes / factor);
+        }
+    }
+    bytes.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_and_shown() {
+        assert_eq!(
+            ["512", "4K", "4k", "64KiB", "1M", "2g"].map(|text| parse_bytes(text).unwrap()),
+            [512, 4096, 4096, 65536, 1 << 20, 2 << 30]
+        );
+        for bad in ["", "K", "4X", "-1", "99999999999G", "1.5K"] {
+            assert!(parse_bytes(bad).is_err(), "{bad}");
+        }
+        assert_eq!([512, 4096, 5000, 1 << 20].map(show_bytes), ["512", "4K", "5000", "1M"]);
+    }
+
+    #[test]
+    fn only_the_work_of_others_makes_a_machine_busy() {
+        let with = |others_percent| Machine { load: 50.0, others_percent, ..Machine::default() };
+        assert_eq!(busy(&with(None)), None);
+        assert_eq!(busy(&with(Some(20.0))), None);
+        assert!(busy(&with(Some(80.0))).unwrap().contains("others used 80 %"));
+    }
+
+    #[test]
+    fn times_are_positive_and_end() {
+        let millis = ["0.05", "1", "3600"].map(|text| (parse_seconds(text).unwrap() * 1000.0) as u64);
+        assert_eq!(millis, [50, 1000, 3_600_000]);
+        for bad in ["0", "-1", "nan", "inf", "3601", "", "1s"] {
+            assert!(parse_seconds(bad).unwrap_err().contains("seconds"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn errors_say_what_to_do() {
+        let said = |code| explain(Path::new("/mnt/x"), io::Error::from_raw_os_error(code)).to_string();
+        assert!(said(28).contains("/mnt/x became full") && said(28).contains("--file-mib"), "{}", said(28));
+        assert!(said(30).contains("read-only"), "{}", said(30));
+        assert!(said(13).contains("run as its owner"), "{}", said(13));
+        assert!(said(5).starts_with("/mnt/x: "), "{}", said(5));
+    }
+}

@@ -1,0 +1,148 @@
+//! `stentor-kit demo`: the server beside a simulated Internet, one post, and what became of it.
+//!
+//! Promise: the server is `stentor serve`, a process of its own on a journal on the disk; the lab knows nothing of it but
+//! its SMTP. The exit code is 0 only if every subscriber at a site that can be reached got exactly one intact copy.
+
+mod post;
+mod progress;
+mod server;
+mod summary;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use stentor_lab::{Lab, LabError, Mode, Scenario};
+
+use crate::fail;
+use server::Server;
+
+const LIST_ADDRESS: &str = "demo@lists.demo.invalid";
+/// How long the demo waits for the last reachable subscriber.
+const PATIENCE: Duration = Duration::from_mins(2);
+
+#[derive(Args)]
+pub struct Options {
+    /// Post this message (a whole mail, with its header) instead of the built-in one.
+    #[arg(long, value_name = "FILE")]
+    message: Option<PathBuf>,
+    /// These subscribers, one address a line; their domains are served by the lab.
+    #[arg(long, value_name = "FILE")]
+    subscribers: Option<PathBuf>,
+    /// Subscribers to make up.
+    #[arg(long, default_value_t = 2_000, conflicts_with = "subscribers")]
+    count: usize,
+    /// Sites of the simulated Internet.
+    #[arg(long, default_value_t = 200)]
+    sites: usize,
+    /// Decides everything that is random in the lab.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Share of sites that are dead or hang, in percent.
+    #[arg(long, default_value_t = 2.0)]
+    faulty_percent: f64,
+    /// The mail server's program, instead of the one beside this program or in PATH.
+    #[arg(long, value_name = "PROGRAM")]
+    server: Option<PathBuf>,
+    /// Keep the server's data and log here instead of in a temporary folder.
+    #[arg(long, value_name = "DIR")]
+    keep: Option<PathBuf>,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum DemoError {
+    #[error("{}: {source}", path.display())]
+    File { path: PathBuf, source: std::io::Error },
+    #[error("the lab: {0}")]
+    Lab(#[from] LabError),
+    #[error("the server: {0}")]
+    Server(String),
+    #[error("no subscriber is left to post to")]
+    NoSubscribers,
+    #[error("{0}")]
+    Post(String),
+    #[error("the runtime cannot be started: {0}")]
+    Runtime(std::io::Error),
+}
+
+pub fn run(options: &Options) -> ExitCode {
+    stentor_lab::descriptors::raise();
+    let temporary = std::env::temp_dir().join(format!("stentor-demo-{}", std::process::id()));
+    let folder = options.keep.clone().unwrap_or_else(|| temporary.clone());
+    let result = in_runtime(options, &folder);
+    if options.keep.is_none() {
+        // Ours alone, made a moment ago.
+        let _ = std::fs::remove_dir_all(&temporary);
+    }
+    match result {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => fail(&error.to_string()),
+    }
+}
+
+fn in_runtime(options: &Options, folder: &Path) -> Result<bool, DemoError> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .map_err(DemoError::Runtime)?;
+    let result = runtime.block_on(async {
+        let lab = Arc::new(Lab::start_with(scenario(options)?, Mode::Full).await?);
+        show(options, folder, &lab).await
+    });
+    // Hosts that hang hold their tasks for minutes.
+    runtime.shutdown_background();
+    result
+}
+
+fn scenario(options: &Options) -> Result<Scenario, DemoError> {
+    let text = include_str!("../../../../examples/lab/demo.toml")
+        .replace("seed = 1\n", &format!("seed = {}\n", options.seed))
+        .replace("sites = 200\n", &format!("sites = {}\n", options.sites))
+        .replace("faulty_share = 0.02\n", &format!("faulty_share = {}\n", options.faulty_percent / 100.0));
+    Ok(Scenario::parse(&text)?)
+}
+
+async fn show(options: &Options, folder: &Path, lab: &Arc<Lab>) -> Result<bool, DemoError> {
+    let failed = |path: &Path| {
+        let path = path.to_owned();
+        move |source| DemoError::File { path, source }
+    };
+    std::fs::create_dir_all(folder).map_err(failed(folder))?;
+    let people = post::subscribers(options.subscribers.as_deref(), options.count, lab.scenario())?;
+    if people.is_empty() {
+        return Err(DemoError::NoSubscribers);
+    }
+    let file = folder.join("subscribers");
+    std::fs::write(&file, people.join("\n") + "\n").map_err(failed(&file))?;
+    let wire = post::message(options.message.as_deref(), LIST_ADDRESS)?;
+    let server = Server::start(options.server.as_deref(), folder, LIST_ADDRESS, lab.dns_addr(), lab.smtp_port())?;
+    let reachable: Vec<&String> = people.iter().filter(|person| lab.scenario().is_reachable(person)).collect();
+    println!(
+        "stentor {}: {} subscribers at {} sites, {} of them at sites that can be reached",
+        server.version,
+        people.len(),
+        lab.scenario().sites().len(),
+        reachable.len()
+    );
+    let wire: Arc<[u8]> = wire.into();
+    let id = lab.recorder().expect_message(wire.clone());
+    let posted = post::post(server.address, LIST_ADDRESS, wire, lab.recorder()).await?;
+    progress::watch(lab, &id, reachable.len() as u64, people.len() as u64, posted.dot_us, PATIENCE).await;
+    let (status, queue) =
+        (server.ask(&["status"])?, server.ask(&["queue", "--sites-max", &summary::SITES_MAX.to_string()])?);
+    let facts = summary::Facts {
+        server_pid: server.pid(),
+        status: &status,
+        lab,
+        queue: &queue,
+        id: &id,
+        posted: &posted,
+        reachable: &reachable,
+        subscribers: people.len(),
+    };
+    Ok(summary::print(&facts))
+}

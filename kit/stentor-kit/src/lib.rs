@@ -1,0 +1,63 @@
+//! The command line of `stentor-kit`, as a library for its tests: every command is parsed here and carried out by the crate that
+//! it belongs to. The mail server is another program, which `demo` starts and `lab compare` measures.
+
+mod demo;
+mod lab;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Exit code of a command that was understood and failed.
+const FAILED: u8 = 1;
+
+/// Show what the mail server does, and measure mail servers and storage.
+#[derive(Parser)]
+#[command(name = "stentor-kit", version, about, max_term_width = 100)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Post a message to a list in a simulated Internet and watch it reach every subscriber.
+    Demo(demo::Options),
+    /// Mail load (source, sink, limit, servers side by side), and the simulated Internet: DNS, hosts that behave well or badly.
+    Lab(lab::Options),
+    /// Measure storage and local communication.
+    #[cfg(feature = "measure")]
+    Probe {
+        #[command(subcommand)]
+        command: stentor_probe::Command,
+    },
+    /// Trace where a write spends its time, layer by layer.
+    #[cfg(feature = "measure")]
+    #[command(after_help = stentor_probe::iotrace::EXAMPLES)]
+    Iotrace(Box<stentor_probe::iotrace::IotraceArgs>),
+}
+
+pub fn run(cli: Cli) -> ExitCode {
+    match cli.command {
+        Command::Demo(options) => demo::run(&options),
+        Command::Lab(options) => lab::run(options),
+        #[cfg(feature = "measure")]
+        Command::Probe { command } => measured(stentor_probe::run(command)),
+        #[cfg(feature = "measure")]
+        Command::Iotrace(options) => measured(stentor_probe::run_iotrace(&options)),
+    }
+}
+
+/// The end of a measuring command.
+#[cfg(feature = "measure")]
+fn measured(done: Result<(), stentor_measure::MeasureError>) -> ExitCode {
+    let Err(error) = done else { return ExitCode::SUCCESS };
+    fail(&error.to_string());
+    ExitCode::from(error.exit_code())
+}
+
+/// Says why on standard error.
+fn fail(why: &str) -> ExitCode {
+    eprintln!("stentor-kit: {why}");
+    ExitCode::from(FAILED)
+}
