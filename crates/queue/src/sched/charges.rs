@@ -23,9 +23,13 @@ use super::sites::{HostNo, Pick, Sites};
 use super::{Dsn, Scheduler, SourceNo};
 use crate::ids::{ConnId, MessageNo, Ms, SiteId};
 
-/// Until `host_retry` begins. Each is at most a second longer than all before it together, so that a host is found again
-/// within the length of its outage and a second.
-const PAUSES_MS: [Ms; 6] = [1_000, 2_000, 4_000, 8_000, 16_000, 30_000];
+/// Pauses of a host until `host_retry` begins: each is a second longer than all before it together, so that a host is found
+/// again within the length of its outage and a second, up to 30 s.
+const PAUSES_MAX: u8 = 6;
+const FIRST_PAUSE_MS: Ms = 1_000;
+const PAUSE_MS_MAX: Ms = 30_000;
+/// The share of a pause that is jitter, at most: with a sixth, six pauses last over 30 s together, and no four 10 s.
+const PAUSE_JITTER_PART: Ms = 6;
 /// Returns that a message has at a site until it is held there.
 pub(super) const RETURNS_MAX: u8 = 16;
 /// What it costs if the host did not look at the message, or took others on that connection first.
@@ -214,10 +218,12 @@ impl Scheduler {
         // Else others of the same volley.
         if entry.until <= now {
             entry.fails = entry.fails.saturating_add(1);
-            let pause = PAUSES_MS.get(usize::from(entry.pauses)).copied();
-            let delay = if let Some(ms) = pause.filter(|ms| charge == Charge::Pause && *ms < retry.min_ms) {
+            let pause = (FIRST_PAUSE_MS + entry.paused_ms).min(PAUSE_MS_MAX);
+            let delay = if charge == Charge::Pause && entry.pauses < PAUSES_MAX && pause < retry.min_ms {
+                let pause = pause - self.rng.u64(0..=pause / PAUSE_JITTER_PART);
                 entry.pauses += 1;
-                ms - self.rng.u64(0..=ms / 4)
+                entry.paused_ms += pause;
+                pause
             } else {
                 entry.retries = entry.retries.saturating_add(1);
                 retry.delay_ms(entry.retries, &mut self.rng)
@@ -262,7 +268,7 @@ impl Scheduler {
     pub(super) fn host_well(&mut self, host: HostNo, delivered: bool) {
         let entry = self.sites.host(host);
         if delivered {
-            entry.pauses = 0;
+            (entry.pauses, entry.paused_ms) = (0, 0);
         }
         if entry.fails == 0 {
             return;

@@ -36,8 +36,9 @@ pub(super) struct Host {
     pub fails: u8,
     /// Of these, those that `host_retry` was charged for.
     pub retries: u8,
-    /// Short pauses since its last delivery.
+    /// Short pauses since its last delivery, and how long they were together.
     pub pauses: u8,
+    pub paused_ms: Ms,
     /// It has said that it never takes mail (521, RFC 7504), and has opened no session since.
     pub is_closed: bool,
     /// Open connections that it has greeted.
