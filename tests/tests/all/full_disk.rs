@@ -130,7 +130,9 @@ fn rustix_free(fs: &LoopFs) -> u64 {
 fn a_disk_without_inodes_is_answered_452_and_recovers() {
     let Some(fs) = LoopFs::make_with(Kind::Ext4, 64 * MIB, &["-m", "0", "-N", "64"]) else { return };
     let lab = slow_site();
-    let server = configured(&fs, &lab).start();
+    // Nothing is delivered until the route is taken away: what is freed would be room for mail.
+    let host = format!("127.0.0.1:{}", closed_port());
+    let server = configured(&fs, &lab).route("full.example", &[&host]).start();
     // Somebody else's files, empty ones: there is room for octets all the time.
     let crumbs = fs.path().join("crumbs");
     fs::create_dir(&crumbs).expect("an inode for a folder");
@@ -145,6 +147,8 @@ fn a_disk_without_inodes_is_answered_452_and_recovers() {
     assert!(rustix_free(&fs) > 16 * MIB);
     // At MAIL from now on, not after the data.
     assert_eq!(smtp.cmd(&format!("MAIL FROM:<{SENDER}>")).code, 452);
+    server.edit_config(|text| text.lines().filter(|line| !line.contains(&host)).collect::<Vec<_>>().join("\n"));
+    assert!(server.operator(&["reload"]).status.success());
     delivered(&lab, &server, &taken);
     fs::remove_dir_all(&crumbs).expect("the files are there");
     wait_room(&mut smtp);
