@@ -150,7 +150,8 @@ impl Life<'_> {
                 let envelopes = (0..3).map(|_| (self.addresses(2), None)).collect();
                 self.hand_in(envelopes, refusals);
             }
-            10 | 11 => {
+            // A session looks first, too.
+            10 | 11 if self.core.with(|hub, _| hub.store.list("l").is_some()) => {
                 let one = self.addresses(1);
                 self.hand_in(vec![(Recipients::List, Some("l")), (one, None)], refusals);
             }
