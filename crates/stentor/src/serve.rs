@@ -33,7 +33,7 @@ use crate::http::{self, Http};
 use crate::live;
 use crate::operator::Operator;
 use crate::resolve::{Resolver, ResolverError};
-use crate::smtp_in::{Listeners, bind};
+use crate::smtp_in::{Listeners, StrangerThreads, bind};
 
 /// Content kept in memory for its first attempt, in all.
 const BODIES_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -155,7 +155,7 @@ impl Server {
         let lists = core.clone();
         tokio::spawn(async move { lists.lists.remove_unconfigured(&lists).await });
         let (stop, stopping) = watch::channel(false);
-        let listeners = Listeners::new(core.clone(), stopping);
+        let listeners = Listeners::new(core.clone(), StrangerThreads::start().map_err(StartError::Thread)?, stopping);
         core.live.count_sessions(listeners.sessions_counter());
         for socket in sockets {
             tokio::spawn(listeners.clone().serve(socket));

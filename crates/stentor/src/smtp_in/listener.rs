@@ -17,6 +17,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
 use super::session::Session;
+use super::strangers::StrangerThreads;
 use crate::core::Core;
 use crate::core::limits::Limit;
 
@@ -92,14 +93,15 @@ pub struct Listeners {
     census: Arc<Mutex<Census>>,
     /// Sessions that there are descriptors for.
     sessions_max: usize,
+    strangers: StrangerThreads,
     stop: watch::Receiver<bool>,
 }
 
 impl Listeners {
-    pub fn new(core: Arc<Core>, stop: watch::Receiver<bool>) -> Listeners {
+    pub fn new(core: Arc<Core>, strangers: StrangerThreads, stop: watch::Receiver<bool>) -> Listeners {
         let descriptors = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
         let sessions_max = descriptors.map_or(usize::MAX, |limit| (limit / SESSIONS_PART).max(1) as usize);
-        Listeners { core, census: Arc::default(), sessions_max, stop }
+        Listeners { core, census: Arc::default(), sessions_max, strangers, stop }
     }
 
     /// Open sessions.
@@ -171,8 +173,13 @@ impl Listeners {
         }
         let (census, sessions_max) = (self.census.clone(), self.sessions_max);
         let admitted = Admitted { census, client: counted, trusted, sessions_max };
-        let session = Session::new(self.core.clone(), settings, stream, (client, trusted), admitted, self.stop.clone());
-        tokio::spawn(session.run());
+        let (core, stop) = (self.core.clone(), self.stop.clone());
+        let session = move |stream| Session::new(core, settings, stream, (client, trusted), admitted, stop).run();
+        if trusted {
+            tokio::spawn(session(stream));
+        } else {
+            self.strangers.spawn(stream, session);
+        }
     }
 }
 

@@ -7,7 +7,9 @@
 mod listener;
 mod received;
 mod session;
+mod strangers;
 mod transaction;
 
 pub use listener::{Listeners, bind};
+pub use strangers::StrangerThreads;
 pub use transaction::Transaction;
