@@ -10,7 +10,7 @@ use stentor_tests::hostile::{self, Case, Cpu, Options, Paired, Verdict};
 
 /// Messages of the larger half of the cases.
 const MANY: usize = 50;
-const ROUNDS: usize = 5;
+const ROUNDS: usize = 15;
 const HEALTHY_MESSAGES: usize = 200;
 /// Of the smoke size: every so many-th receiver.
 const SMOKE_STEP: usize = 12;

@@ -67,7 +67,8 @@ pub struct Verdict {
     pub case: String,
     pub receiver: String,
     pub messages: usize,
-    /// Most connections in the first 10 s, in any later 10 s.
+    /// Most connections in the first 10 s, in any later 10 s, beyond those that each of its deliveries and further messages
+    /// may have.
     pub first: usize,
     pub later: usize,
     pub log_bytes: usize,
@@ -115,8 +116,8 @@ pub(super) fn judge(no: usize, case: &Case, seen: &Seen) -> Verdict {
         case: case.name(),
         receiver: case.receiver.id.clone(),
         messages: posted.len(),
-        first,
-        later,
+        first: first.saturating_sub(further),
+        later: later.saturating_sub(further),
         log_bytes: seen.log_bytes[no],
         problems,
     }
