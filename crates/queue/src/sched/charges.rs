@@ -23,12 +23,12 @@ use super::sites::{HostNo, Pick, Sites};
 use super::{Dsn, Scheduler, SourceNo};
 use crate::ids::{ConnId, MessageNo, Ms, SiteId};
 
-/// Pauses of a host until `host_retry` begins: each is a second longer than all before it together, so that a host is found
-/// again within the length of its outage and a second, up to 30 s.
+/// Short pauses of a host before `host_retry` begins. Each lasts a second longer than all before it together, up to 30 s, so a
+/// host is found again within the length of its outage plus one second.
 const PAUSES_MAX: u8 = 6;
 const FIRST_PAUSE_MS: Ms = 1_000;
 const PAUSE_MS_MAX: Ms = 30_000;
-/// The share of a pause that is jitter, at most: with a sixth, six pauses last over 30 s together, and no four 10 s.
+/// Jitter takes at most one part in 6 of a pause: any four pauses then last over 10 s together, and six over 30 s.
 const PAUSE_JITTER_PART: Ms = 6;
 /// Returns that a message has at a site until it is held there.
 pub(super) const RETURNS_MAX: u8 = 16;
@@ -215,7 +215,7 @@ impl Scheduler {
         let retry = self.cfg.host_retry;
         let entry = &mut self.sites.hosts[host as usize];
         entry.reason = reason;
-        // Else others of the same volley.
+        // Otherwise the clock already runs: attempts under way at the same time have failed too.
         if entry.until <= now {
             entry.fails = entry.fails.saturating_add(1);
             let pause = (FIRST_PAUSE_MS + entry.paused_ms).min(PAUSE_MS_MAX);

@@ -8,8 +8,8 @@
 use smallvec::SmallVec;
 
 use super::charges::RETURNS_MAX;
-use super::detours::Refusal;
 use super::flows::FlowNo;
+use super::next_host::Refusal;
 use super::reasons::{ReasonNo, Reply};
 use super::tables::Parts;
 use super::timers::Timer;
@@ -56,7 +56,7 @@ pub(super) struct Hold {
     pub reason: ReasonNo,
     /// Messages kept back, by flow, with the flow's class.
     pub waiters: SmallVec<[(FlowNo, usize, IdSet); 1]>,
-    /// Of a sender: by host (`detours`).
+    /// Of a sender: by host (`next_host`).
     pub refusals: Vec<Refusal>,
 }
 
@@ -112,7 +112,7 @@ impl Clocks {
         (hold.until > now).then_some((hold.until, hold.reason))
     }
 
-    /// Ends a clock early; whether there was one (a flush: its timer is fired by the caller).
+    /// Ends a mailbox's clock early (a flush); the caller fires its timer.
     pub fn hasten_mailbox(&mut self, id: AddressId) {
         if let Some(mailbox) = self.mailboxes.get_mut(&id) {
             mailbox.until_s = 0;

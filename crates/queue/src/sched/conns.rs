@@ -660,7 +660,7 @@ impl Scheduler {
             return;
         }
         let (site, source) = (conn.site, conn.source);
-        self.no_detour(site, source, slot);
+        self.forget_offered_conn(site, source, slot);
         let Some(conn) = self.conns.at(slot) else { return };
         if exhausted || yields || others_wait {
             let path = &mut self.sites.get(site).paths[source as usize];
@@ -739,8 +739,8 @@ impl Scheduler {
         {
             path.idle.remove(at);
         }
-        if path.detour == Some(slot) {
-            path.detour = None;
+        if path.offered_conn == Some(slot) {
+            path.offered_conn = None;
         }
         if gone.silent {
             path.silent -= 1;

@@ -112,7 +112,7 @@ impl Pace {
     /// A rate reply. At least `taken` messages were taken lately.
     pub fn refused(&mut self, taken: u32, now: Ms) {
         if self.pause_until > now {
-            return; // others of the same volley
+            return; // attempts under way at the same time
         }
         let (counted, oldest) = self.taken_within_a_minute(now);
         let taken = counted.max(taken);

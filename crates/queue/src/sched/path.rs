@@ -43,8 +43,8 @@ pub(super) struct Path {
     /// Idle connections, the last used last.
     pub idle: SmallVec<[Slot; 2]>,
     pub conns: usize,
-    /// The one that was opened or woken for what its host is offered (`detours`).
-    pub detour: Option<Slot>,
+    /// The one that was opened or woken for what its host is offered (`next_host`).
+    pub offered_conn: Option<Slot>,
     /// Connections on their way to a `take_work`: connecting, woken, or between two transactions.
     pub coming: usize,
     /// Connections that have greeted us.
@@ -83,7 +83,7 @@ impl Path {
             hosts,
             idle: SmallVec::new(),
             conns: 0,
-            detour: None,
+            offered_conn: None,
             coming: 0,
             greeted: 0,
             silent: 0,

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::conns::Slot;
-use super::detours::Offers;
 use super::history::SiteHistory;
 use super::lines::Lines;
+use super::next_host::Offers;
 use super::pace::Pace;
 use super::path::Path;
 use super::reasons::ReasonNo;
@@ -36,8 +36,9 @@ pub(super) struct Host {
     pub fails: u8,
     /// Of these, those that `host_retry` was charged for.
     pub retries: u8,
-    /// Short pauses since its last delivery, and how long they were together.
+    /// Short pauses since its last delivery.
     pub pauses: u8,
+    /// Their total length.
     pub paused_ms: Ms,
     /// It has said that it never takes mail (521, RFC 7504), and has opened no session since.
     pub is_closed: bool,
@@ -82,9 +83,9 @@ pub(super) struct Site {
     pub mixes_domains: bool,
     pub limits: SiteLimits,
     pub targets: SmallVec<[Target; 1]>,
-    /// Domains resolved to it; of two one may be named in vain.
+    /// Domains that resolved to it; up to two may be stale (`leave_site`).
     pub domains: IdSet,
-    /// Those that are here now.
+    /// Number of domains that resolve to it now.
     pub members: u32,
     /// A timer looks whether it is vacant (`vacancy`).
     pub is_leaving: bool,

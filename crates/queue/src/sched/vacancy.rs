@@ -14,7 +14,8 @@ use super::sites::{Host, HostNo, Site};
 use super::timers::Timer;
 use crate::ids::{DomainId, Ms, SiteId};
 
-/// How soon it is looked whether a place is vacant, and how soon again: a name server may answer the one and the other.
+/// Delay before a site or host that lost its last reference is checked, and between checks: DNS answers may alternate, and
+/// the entry should survive that.
 pub(super) const VACANT_MS: Ms = 3_600_000;
 
 impl Site {
@@ -41,7 +42,7 @@ impl Scheduler {
     /// A domain is not at the site any more, which may be vacant `at` that time.
     pub(super) fn leave_site(&mut self, site: SiteId, domain: DomainId, at: Ms) {
         let entry = self.sites.get(site);
-        // Of two one stays named in vain: whether a site has several domains does not change back.
+        // The last two entries stay, even if stale: a site that has had several domains is treated so from then on.
         if entry.domains.len() > 2 {
             entry.domains.remove(domain.0);
         }

@@ -62,7 +62,7 @@ impl Scheduler {
             hold.refusals.len() - 1
         });
         let refusal = &mut hold.refusals[at];
-        // Else others of the same volley.
+        // Otherwise the clock already runs: attempts under way at the same time have failed too.
         if refusal.until <= now {
             refusal.fails = refusal.fails.saturating_add(1);
             refusal.until = now + self.cfg.site_retry.delay_ms(refusal.fails, &mut self.rng);
@@ -195,7 +195,7 @@ impl Scheduler {
     pub(super) fn consider_offers(&mut self, site: SiteId, source: SourceNo, now: Ms) -> bool {
         let adapts = self.cfg.strategies.adaptation;
         let path = &mut self.sites.get(site).paths[source as usize];
-        let is_coming = path.detour.is_some_and(|slot| self.conns.at(slot).is_some_and(|conn| !conn.silent));
+        let is_coming = path.offered_conn.is_some_and(|slot| self.conns.at(slot).is_some_and(|conn| !conn.silent));
         if is_coming || adapts && !path.may_begin() {
             return false;
         }
@@ -218,7 +218,7 @@ impl Scheduler {
         let mut is_theirs = |slot: &Slot| self.conns.at(*slot).is_some_and(|conn| offered.contains(&conn.host));
         if let Some(at) = path.idle.iter().position(&mut is_theirs) {
             let slot = self.path(site, source).idle.remove(at);
-            self.path(site, source).detour = Some(slot);
+            self.path(site, source).offered_conn = Some(slot);
             self.wake(site, source, slot, now);
             return true;
         }
@@ -243,7 +243,7 @@ impl Scheduler {
             return false;
         }
         let slot = self.open_in_budget(site, source, target, class == ORDINARY, now);
-        self.path(site, source).detour = slot;
+        self.path(site, source).offered_conn = slot;
         if slot.is_none() && self.sites.get(site).lines.begin_to_want(flow, class) {
             self.flows.want(flow, site, now);
         }
@@ -251,11 +251,11 @@ impl Scheduler {
     }
 
     /// A connection is not on its way to work any more.
-    pub(super) fn no_detour(&mut self, site: SiteId, source: SourceNo, slot: Slot) {
+    pub(super) fn forget_offered_conn(&mut self, site: SiteId, source: SourceNo, slot: Slot) {
         let entry = self.sites.get(site);
         let path = &mut entry.paths[source as usize];
-        if path.detour == Some(slot) {
-            path.detour = None;
+        if path.offered_conn == Some(slot) {
+            path.offered_conn = None;
         }
         if !entry.offers.is_empty() {
             self.sites.mark_dirty(site);
