@@ -21,8 +21,9 @@ use crate::journal::Journal;
 const LIVE_PART: u64 = 8;
 /// What is over this is replayed too slowly.
 const LIVE_PART_BYTES_MAX: u64 = 64 * 1024 * 1024;
-/// Nor before this part of what the log grew by while the last one was written has come behind its end.
-const APART_PART: u64 = 8;
+/// The log behind the last checkpoint's end must exceed one part in 8 of the log it took, or the checkpoint's own writes would
+/// cause the next one.
+const GAP_PART: u64 = 8;
 
 /// A batch has room for this many slices at least.
 const SLICE_PART: usize = 4;
@@ -67,12 +68,13 @@ impl Journal {
     /// True when a checkpoint should begin: the log since the last one's begin is over `checkpoint_bytes_min`, over twice
     /// what the last wrote, and over an eighth of the live content (at most [`LIVE_PART_BYTES_MAX`]), so that a
     /// checkpoint costs a bounded share of what is written and the log a bounded share of what is kept; or room is low and
-    /// there is a segment to gain. Not before something has come behind the last one's end, an eighth of the log that it took.
+    /// there is a segment to gain. Never before the log behind the last one's end exceeds an eighth of the
+    /// log from its begin to its end.
     /// False while one is running.
     pub fn checkpoint_due(&self) -> bool {
         // What one writes itself must not be the reason for the next, or it would go on for ever.
         let since = self.replay_bytes.saturating_sub(self.checkpoint_log_bytes);
-        if self.building.is_some() || since * APART_PART <= self.checkpoint_log_bytes {
+        if self.building.is_some() || since * GAP_PART <= self.checkpoint_log_bytes {
             return false;
         }
         // One that begins in the head lets go of the segment before it.
@@ -93,8 +95,8 @@ impl Journal {
         self.building.is_some()
     }
 
-    /// Puts the begin marker into `batch`; nothing if a checkpoint is running. After a crash everything of the batch that holds it is replayed, also what stands
-    /// before the marker. The owner's slices may go into the same batch or later ones, and must show the owner's state when they
+    /// Puts the begin marker into `batch`; nothing if a checkpoint is running. After a crash everything of the batch that
+    /// holds it is replayed, also what stands before the marker. The owner's slices may go into the same batch or later ones, and must show the owner's state when they
     /// are encoded; every event that they do not show must be in this batch or a later one.
     pub fn begin_checkpoint(&mut self, batch: &mut Batch) {
         if self.building.is_some() {

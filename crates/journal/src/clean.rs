@@ -20,18 +20,18 @@ use crate::journal::{Journal, Segment};
 /// Without a [`Cleaner`], a call reads at most this many times what it may copy, and one batch.
 const READ_FACTOR: usize = 4;
 const READ_BYTES_MIN: usize = 1024 * 1024;
-/// What is cleaned when another segment would be too much. There is one that is less live: files take one and a half times the live
-/// content then, and more.
+/// When no further segment may be added, segments below this share live are cleaned. One always exists: files then take at
+/// least one and a half times the live content.
 const PRESSED_PERCENT_MAX: u64 = 80;
-/// How full copies make a segment that they share with mail, of which nothing stays: the committer copies four octets for each of a
-/// batch. A victim that is no emptier than what it is copied into would be one again after the next checkpoint.
+/// Share of a segment that copies fill when they share it with mail that is soon gone: the committer copies four octets for
+/// each octet of mail. A fuller victim would be one again after the next checkpoint.
 const BESIDE_MAIL_PERCENT: u64 = 80;
 /// Octets that may be moved for each that is written or dropped. Where files take one and a half times the live content, the
 /// average segment is two thirds live, so that two octets are moved for each that it gives back. The rest is for uneven ones.
 const EARNED_PER_BYTE: u64 = 8;
-/// The part of a segment that headers and padding of batches may take.
+/// One part in 16 of a segment is allowed for headers and padding of batches.
 const BATCHES_PART: u64 = 16;
-/// From this part of a segment on a piece is large.
+/// A piece larger than one part in 8 of a segment is large.
 const LARGE_PART: usize = 8;
 /// Octets of a piece beside its content: what copying cannot give back.
 const PIECE_OVERHEAD_BYTES: u64 = (RECORD_HEADER_BYTES + PIECE_HEADER_BYTES) as u64;
@@ -140,10 +140,10 @@ impl Journal {
         self.clean_budget = self.clean_budget.saturating_add(bytes.saturating_mul(EARNED_PER_BYTE));
     }
 
-    /// The segment with the least live content among those worth it, and what copying it takes: any that is nearly dead, and any that
-    /// is not full while all before the checkpoint together hold too much that is dead. What is dead in them may take one segment's room in any
-    /// case: otherwise a little that waits would be copied again and again, between mail that comes and goes. `beside_mail`: the
-    /// batch that takes the copies has other octets too.
+    /// The segment with the least live content that is worth cleaning, and the octets that copying it takes. Worth it: nearly
+    /// dead, or not full while all segments before the checkpoint hold too much dead content. Up to one segment's worth of
+    /// dead content is left alone: otherwise a small backlog would be copied again and again. `beside_mail`: the batch also
+    /// holds mail.
     fn victim(&self, beside_mail: bool) -> Option<(u32, u64)> {
         let (mut live, mut bytes) = (0, 0);
         let mut least: Option<(u64, u32)> = None;

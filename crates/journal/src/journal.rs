@@ -152,7 +152,7 @@ pub(crate) struct Segment {
     pub bytes: u64,
     /// Bytes of live content.
     pub live: u64,
-    /// Runs that it is in.
+    /// Number of extents of live content in it.
     pub pieces: u64,
     pub abandoned: bool,
     /// Cleaning has been through it since the last checkpoint.
@@ -193,7 +193,7 @@ pub struct Journal {
     pub(crate) building: Option<Building>,
     /// Bytes that the last checkpoint wrote itself.
     pub(crate) checkpoint_bytes: u64,
-    /// Bytes of log from its begin to its end.
+    /// Bytes of log from the last checkpoint's begin to its end.
     pub(crate) checkpoint_log_bytes: u64,
     /// Contents that are slices of the durable checkpoint.
     pub(crate) slices: BTreeSet<u64>,

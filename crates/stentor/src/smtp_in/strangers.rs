@@ -10,10 +10,10 @@ use std::sync::Arc;
 use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Handle, Runtime};
 
-/// The others have a thread for each processor.
-const THREADS_PART: usize = 2;
+/// Processors per thread; the main runtime has one thread per processor, 2 to 8 (`process.rs`).
+const CPUS_PER_THREAD: usize = 2;
 const THREADS_MAX: usize = 4;
-/// At most 15 octets.
+/// Linux keeps at most 15 octets of a thread's name.
 const THREAD_NAME: &str = "strangers";
 
 /// Ends its sessions' threads when the last clone is dropped.
@@ -26,7 +26,7 @@ impl StrangerThreads {
     pub fn start() -> io::Result<StrangerThreads> {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let runtime = Builder::new_multi_thread()
-            .worker_threads((processors / THREADS_PART).clamp(1, THREADS_MAX))
+            .worker_threads((processors / CPUS_PER_THREAD).clamp(1, THREADS_MAX))
             .thread_name(THREAD_NAME)
             .enable_all()
             .build()?;

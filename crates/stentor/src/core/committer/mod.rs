@@ -45,8 +45,8 @@ const FULL_POLL: Duration = Duration::from_millis(250);
 const FAILURE_PAUSE: Duration = Duration::from_millis(20);
 /// How often the counters of `stentor status` ask what the journal occupies.
 const SPACE_PAUSE: Duration = Duration::from_secs(1);
-/// Of a batch, the part that outcomes take at most, and that a slice of the journal's takes, and the owner's where what it
-/// shows is not larger by itself.
+/// Outcomes take at most one part in 4 of a batch; so does a slice of the journal, and a slice of the owner unless a single
+/// record is larger.
 const PART: usize = 4;
 /// What a slice takes in a batch beside its octets: the begin's mark, its name, the overhead of its pieces.
 const SLICE_OVERHEAD_BYTES: usize = 1024;
@@ -56,7 +56,7 @@ const STOP_WRITES_MAX: Duration = Duration::from_secs(10);
 const CLEAN_BYTES_MAX: usize = 512 * 1024;
 /// With a small batch less is moved, so that its commit stays short.
 const CLEAN_BYTES_MIN: usize = 64 * 1024;
-/// As many times the batch: a segment that is 80 % live gives one octet for four that are moved.
+/// Octets moved for each octet of the batch: cleaning a segment that is 80 % live frees one octet for four moved.
 const CLEAN_FACTOR: usize = 4;
 
 type Answer<T> = oneshot::Sender<Result<T, Refused>>;

@@ -1,7 +1,7 @@
 //! What pages show of the past, read out of the history's files and kept for a while.
 //!
-//! Promise: few readings at a time ([`Readings`]); what took long is kept for as many times as long, so that however many look on, reading costs a few percent of a processor at most. A day that is over is
-//! read once. Bounded: [`KEPT_MAX`] results of each kind.
+//! Promise: few readings at a time ([`Readings`]). A result is kept longer the longer it took to read, so that however many watch,
+//! reading costs a few percent of a processor at most. A day that is over is read once. Bounded: [`KEPT_MAX`] results of each kind.
 //!
 //! Failure answers: a history that is not there, or cannot be read, is said on the page.
 
