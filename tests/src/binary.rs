@@ -13,8 +13,8 @@ pub fn stentor() -> &'static Path {
     &STENTOR
 }
 
-/// The path of `stentor-kit`, with all engines of `probe kv`. `STENTOR_KIT_BIN` names one that is there already; else, where
-/// `STENTOR_BIN` does, it is the one beside that.
+/// The path of `stentor-kit`, with all engines of `probe kv`. `STENTOR_KIT_BIN` names an existing one; otherwise, if
+/// `STENTOR_BIN` is set, the one beside it is used.
 pub fn stentor_kit() -> &'static Path {
     &STENTOR_KIT
 }

@@ -224,7 +224,15 @@ pub enum Fate {
 impl Behaviour {
     /// From a TOML table written inline, for tests: `Behaviour::parse("rtt_ms = 20\nat_dot = 'hang'")`.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let behaviour: Self = toml::from_str(text).map_err(|e| e.to_string())?;
+        #[derive(Deserialize)]
+        struct Inline {
+            keys: Behaviour,
+        }
+        // On a command line keys are parted by commas, as in an inline table.
+        let behaviour = match (toml::from_str(text), toml::from_str::<Inline>(&format!("keys = {{ {text} }}"))) {
+            (Ok(behaviour), _) | (Err(_), Ok(Inline { keys: behaviour })) => behaviour,
+            (Err(error), Err(_)) => return Err(error.to_string()),
+        };
         behaviour.check()?;
         Ok(behaviour)
     }
@@ -329,6 +337,14 @@ pub fn share_hits(share: f64, seed: u64, key: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn keys_are_parted_by_lines_or_commas() {
+        let of_lines = Behaviour::parse("rtt_ms = 50\nno_chunking = true").expect("lines");
+        assert_eq!(Behaviour::parse("rtt_ms = 50, no_chunking = true").expect("commas"), of_lines);
+        assert!(of_lines != Behaviour::default() && Behaviour::parse("").expect("none") == Behaviour::default());
+        assert!(Behaviour::parse("rtt_ms = 50, no_such = true").is_err());
+    }
 
     #[test]
     fn actions_are_parsed_and_bad_ones_refused() {

@@ -70,7 +70,7 @@ impl Recording {
     }
 }
 
-/// Options of [`run_scenario`] and of [`crate::run_sink`].
+/// Options of [`run_scenario`], and of `run_sink` in `stentor-load`.
 #[derive(Debug, Clone, Default)]
 pub struct RunOptions {
     /// In place of the scenario's.

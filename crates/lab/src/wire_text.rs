@@ -1,6 +1,6 @@
-//! A message as SMTP sends it.
+//! Line ends of a message as SMTP sends it (RFC 5321 section 2.3.8).
 
-/// Lines of a file as they go over the wire.
+/// The text with every LF, CRLF and bare CR as CRLF, and one at its end; empty stays empty.
 pub fn crlf(text: &[u8]) -> Vec<u8> {
     let mut wire = Vec::with_capacity(text.len() + text.len() / 40 + 2);
     let mut lines = text.split(|byte| *byte == b'\n').peekable();

@@ -98,7 +98,7 @@ impl<T: DeserializeOwned + Send + 'static> Crew<T> {
             let (channel, theirs) = UnixStream::pair()?;
             // Also if the program's file has been replaced since.
             let mut command = Command::new("/proc/self/exe");
-            command.arg0("stentor").args(std::env::args_os().skip(1)).env(NUMBER, format!("{number}/{count}"));
+            command.arg0("stentor-kit").args(std::env::args_os().skip(1)).env(NUMBER, format!("{number}/{count}"));
             command.stdin(Stdio::from(OwnedFd::from(theirs))).stdout(Stdio::null()).process_group(0);
             let child = command.spawn()?;
             drop(command);

@@ -1,7 +1,7 @@
 //! Load for mail servers, and what takes it: a source, sinks that are measured, connections held open, the most that this machine
 //! can do, and several servers side by side: `stentor-kit lab source`, `sink`, `hold`, `limit` and `compare`.
 //!
-//! What it sends to and what it serves are `stentor-lab`'s: its sinks, its recorder.
+//! Sinks and recorder are those of `stentor-lab`.
 
 mod address;
 pub mod cli;

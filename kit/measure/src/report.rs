@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn commands_can_be_given_again() {
-        let words = ["/usr/bin/stentor", "probe", "a b", "it's", ""].map(str::to_owned);
+        let words = ["/usr/bin/stentor-kit", "probe", "a b", "it's", ""].map(str::to_owned);
         assert_eq!(command_line(&words), r"stentor-kit probe 'a b' 'it'\''s' ''");
     }
 }

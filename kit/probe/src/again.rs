@@ -11,7 +11,7 @@ use std::process::Command;
 pub fn command(name: &str) -> Command {
     let is_ours = |word: &OsStr| word == name || word == "suite";
     let mut command = Command::new("/proc/self/exe");
-    command.arg0("stentor").args(std::env::args_os().skip(1).take_while(|word| !is_ours(word))).arg(name);
+    command.arg0("stentor-kit").args(std::env::args_os().skip(1).take_while(|word| !is_ours(word))).arg(name);
     command.process_group(0);
     command
 }

@@ -142,7 +142,7 @@ fn lines_are_parted_as_a_shell_does() {
         Some("stentor-kit|iotrace|--read|-")
     );
     assert_eq!(
-        parted("stentor-kit iotrace --pid \"$(pgrep -o stentor)\" > x").as_deref(),
+        parted("stentor-kit iotrace --pid \"$(pgrep -ox stentor)\" > x").as_deref(),
         Some("stentor-kit|iotrace|--pid|1")
     );
     assert_eq!(parted("the stentor of old"), None);

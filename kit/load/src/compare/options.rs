@@ -57,7 +57,7 @@ pub struct CompareArgs {
     /// Wait so long for copies after the last message was accepted.
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0)]
     pub wait: f64,
-    /// The program that stands for {stentor} [default: this one].
+    /// The program that stands for {stentor} [default: the stentor beside this program, else the one in PATH].
     #[arg(long, value_name = "PROGRAM")]
     pub stentor: Option<PathBuf>,
     #[command(flatten)]

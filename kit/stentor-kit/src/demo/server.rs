@@ -12,7 +12,7 @@ use super::DemoError;
 const PROGRAM: &str = "stentor";
 const CONFIGURATION: &str = "stentor.toml";
 const LOG: &str = "stentor.log";
-/// The list's own name; the lab does not serve this domain, so that nobody's subscribers are in it.
+/// The server's name and the list's domain (`LIST_ADDRESS`); the lab does not serve it, so no subscriber is in it.
 const HOSTNAME: &str = "lists.demo.invalid";
 /// From the start to the first answer of the control socket.
 const START_MAX: Duration = Duration::from_secs(30);
@@ -70,7 +70,7 @@ impl Server {
             .stdout(Stdio::null())
             .stderr(log)
             .spawn()
-            .map_err(failed(&program))?;
+            .map_err(|error| no_program(&program, error))?;
         let mut server = Server { program, folder: folder.to_owned(), child, address, version: String::new() };
         let status = server.wait_until_it_answers()?;
         status["version"].as_str().unwrap_or_default().clone_into(&mut server.version);
@@ -128,6 +128,17 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+fn no_program(program: &Path, error: std::io::Error) -> DemoError {
+    if error.kind() == std::io::ErrorKind::NotFound && program == Path::new(PROGRAM) {
+        return DemoError::Server(
+            "there is no stentor beside this program or in PATH; build it (cargo build --release -p stentor) or name it \
+             with --server"
+                .to_owned(),
+        );
+    }
+    DemoError::File { path: program.to_owned(), source: error }
 }
 
 fn free_address() -> std::io::Result<SocketAddr> {
