@@ -14,6 +14,7 @@ export const PATIENCE_MS = 90_000;
 export const given = {
   url: process.env.STENTOR_URL,
   stentor: process.env.STENTOR_BIN,
+  stentorKit: process.env.STENTOR_KIT_BIN,
   config: process.env.STENTOR_CONFIG,
   smtp: process.env.STENTOR_SMTP,
   password: process.env.STENTOR_PASSWORD,
@@ -55,7 +56,7 @@ export async function ask(...words) {
 
 /** Hands messages in. */
 export async function send(count, to, from = 'writer@home.example') {
-  await run(given.stentor, ['lab', 'source', given.smtp, '--connections', '2', '--messages', String(count),
+  await run(given.stentorKit, ['lab', 'source', given.smtp, '--connections', '2', '--messages', String(count),
     '--from', from, '--run', `b${Date.now()}`, ...to.flatMap((address) => ['--to', address])]);
 }
 

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use stentor_tests::{Server, TestLab, skipped, stentor};
+use stentor_tests::{Server, TestLab, skipped, stentor, stentor_kit};
 
 /// One site that is well, one that says "later" in HTML, one that is down.
 const SCENARIO: &str = "[[site]]\nname = 'one.example'\n[[site]]\nname = 'two.example'\n\
@@ -77,6 +77,7 @@ fn the_console_in_a_browser() {
         .current_dir(browser_tests())
         .env("STENTOR_URL", url.trim_end_matches('/'))
         .env("STENTOR_BIN", stentor())
+        .env("STENTOR_KIT_BIN", stentor_kit())
         .env("STENTOR_CONFIG", server.config())
         .env("STENTOR_SMTP", server.address().to_string())
         .env("STENTOR_PASSWORD", PASSWORD)
