@@ -180,24 +180,14 @@ impl Life<'_> {
                 batch.record(&record);
             }
             let accept = Accept {
-                id: submission.first,
                 content: submission.content,
                 size: submission.size,
-                accepted: now,
                 sender: envelope.sender.clone(),
                 class: envelope.class,
-                list: None,
                 recipients,
-                prefix: Vec::new(),
-                eight_bit: false,
-                smtputf8: false,
-                ret: None,
-                envid: None,
-                params: Vec::new(),
                 origin: envelope.origin.clone(),
                 message_id: envelope.message_id.clone(),
-                message_id_at: None,
-                is_report: false,
+                ..Accept::bare(submission.first, now)
             };
             record.clear();
             encode_accept(&mut record, &accept);

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use stentor_queue::event::{Accept, Class, Event, Fate};
-use stentor_queue::ids::{ConnId, ContentId, MessageNo, Ms};
+use stentor_queue::ids::{ConnId, MessageNo, Ms};
 use stentor_queue::idset::IdSet;
 use stentor_queue::sched::{CloseReason, Effect, RcptOutcome, SchedConfig, Scheduler, Stage};
 use stentor_queue::site::{Resolution, SiteLimits, SitePlan, Target};
@@ -64,26 +64,8 @@ impl Bench {
 
     fn accept(&mut self, recipients: IdSet, class: Class) {
         let id = self.store.next_message_id(self.now);
-        let accept = Accept {
-            id,
-            content: ContentId(id.0),
-            size: 4_096,
-            accepted: self.now,
-            sender: "a@b.example".into(),
-            class,
-            list: None,
-            recipients,
-            prefix: Vec::new(),
-            eight_bit: false,
-            smtputf8: false,
-            ret: None,
-            envid: None,
-            params: Vec::new(),
-            origin: "local".into(),
-            message_id: String::new(),
-            message_id_at: None,
-            is_report: false,
-        };
+        let accept =
+            Accept { size: 4_096, sender: "a@b.example".into(), class, recipients, ..Accept::bare(id, self.now) };
         let Applied::New(no) = self.store.apply(Event::Accept(Box::new(accept))) else { return };
         self.timed("accepted", |sched, store, now| sched.accepted(store, no, now));
     }

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use stentor_queue::event::{Accept, Class, Event, Fate};
-use stentor_queue::ids::{AddressId, ConnId, ContentId, MessageNo, Ms};
+use stentor_queue::ids::{AddressId, ConnId, MessageNo, Ms};
 use stentor_queue::idset::IdSet;
 use stentor_queue::sched::{
     CloseReason, Effect, Failure, NoSession, RcptOutcome, RecipientState, SchedConfig, Scheduler, Stage, WaitsFor, Work,
@@ -75,24 +75,11 @@ impl Site {
         let id = self.store.next_message_id(self.now);
         let (to, _) = self.store.book.intern(&format!("u{}@{domain}", id.0 % 7)).unwrap();
         let accept = Accept {
-            id,
-            content: ContentId(id.0),
             size: 1_000,
-            accepted: self.now,
             sender: format!("ann@{from}"),
             class,
-            list: None,
             recipients: IdSet::one(to.0),
-            prefix: Vec::new(),
-            eight_bit: false,
-            smtputf8: false,
-            ret: None,
-            envid: None,
-            params: Vec::new(),
-            origin: "local".into(),
-            message_id: String::new(),
-            message_id_at: None,
-            is_report: false,
+            ..Accept::bare(id, self.now)
         };
         let Applied::New(no) = self.store.apply(Event::Accept(Box::new(accept))) else { panic!("not new") };
         self.sched.accepted(&self.store, no, self.now);

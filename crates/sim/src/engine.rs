@@ -215,24 +215,13 @@ impl Sim {
     fn accept(&mut self, index: usize, recipients: IdSet, post: &Post) {
         let id = self.store.next_message_id(self.now);
         let accept = Accept {
-            id,
             content: ContentId(index as u64),
             size: 8_192,
-            accepted: self.now,
             sender: "list-bounces@lists.example".into(),
             class: post.class,
             list: post.list.clone(),
             recipients,
-            prefix: Vec::new(),
-            eight_bit: false,
-            smtputf8: false,
-            ret: None,
-            envid: None,
-            params: Vec::new(),
-            origin: "local".into(),
-            message_id_at: None,
-            message_id: String::new(),
-            is_report: false,
+            ..Accept::bare(id, self.now)
         };
         if let Applied::New(no) = self.store.apply(Event::Accept(Box::new(accept))) {
             self.call("accepted", |sched, store, now| sched.accepted(store, no, now));

@@ -82,6 +82,32 @@ pub struct Accept {
     pub is_report: bool,
 }
 
+impl Accept {
+    /// A message of this machine that has a queue id, an instant and a content of the same number, and nothing else yet.
+    pub fn bare(id: MessageId, accepted: Ms) -> Accept {
+        Accept {
+            id,
+            content: ContentId(id.0),
+            size: 0,
+            accepted,
+            sender: String::new(),
+            class: Class::Ordinary,
+            list: None,
+            recipients: IdSet::new(),
+            prefix: Vec::new(),
+            eight_bit: false,
+            smtputf8: false,
+            ret: None,
+            envid: None,
+            params: Vec::new(),
+            origin: "local".to_owned(),
+            message_id: String::new(),
+            message_id_at: None,
+            is_report: false,
+        }
+    }
+}
+
 /// The yes-or-no part of an acceptance, as one byte.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Flags(pub u8);

@@ -10,7 +10,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use hosts::{Host, Welcome};
 use ledger::{End, Ledger};
 use stentor_queue::event::{Accept, Class, Event, Fate};
-use stentor_queue::ids::{AddressId, ConnId, ContentId, DomainId, MessageNo, Ms, SiteId};
+use stentor_queue::ids::{AddressId, ConnId, DomainId, MessageNo, Ms, SiteId};
 use stentor_queue::idset::IdSet;
 use stentor_queue::sched::{
     CloseReason, Effect, Failure, NoSession, RcptOutcome, SchedConfig, Scheduler, SourceConfig, Stage, Strategies, Work,
@@ -235,24 +235,11 @@ impl World {
         self.ledger.arrivals.push(self.now);
         self.ledger.recipients += recipients.len();
         let accept = Accept {
-            id,
-            content: ContentId(id.0),
             size: 1_000,
-            accepted: self.now,
             sender: format!("list@s{}.example", self.rng.u32(0..3)),
             class: if self.rng.bool() { Class::Bulk } else { Class::Ordinary },
-            list: None,
             recipients,
-            prefix: Vec::new(),
-            eight_bit: false,
-            smtputf8: false,
-            ret: None,
-            envid: None,
-            params: Vec::new(),
-            origin: "local".into(),
-            message_id: String::new(),
-            message_id_at: None,
-            is_report: false,
+            ..Accept::bare(id, self.now)
         };
         if let Applied::New(no) = self.store.apply(Event::Accept(Box::new(accept))) {
             self.sched.accepted(&self.store, no, self.now);

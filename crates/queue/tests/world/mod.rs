@@ -12,7 +12,7 @@ use std::collections::{BinaryHeap, HashMap, HashSet};
 
 use hosts::{DomainKind, Hosts};
 use stentor_queue::event::{Accept, Class, Event, Fate};
-use stentor_queue::ids::{AddressId, ConnId, ContentId, MessageNo, Ms, SiteId};
+use stentor_queue::ids::{AddressId, ConnId, MessageNo, Ms, SiteId};
 use stentor_queue::idset::IdSet;
 use stentor_queue::sched::{
     Backoff, Census, CloseReason, Effect, Failure, NoSession, RcptOutcome, SchedConfig, Scheduler, SourceConfig, Stage,
@@ -226,24 +226,12 @@ impl World {
         let id = self.store.next_message_id(self.now);
         self.accepted.extend(recipients.iter().map(|r| (id.0, AddressId(r), self.now)));
         let accept = Accept {
-            id,
-            content: ContentId(id.0),
             size: 1_000,
-            accepted: self.now,
             sender: format!("list@s{}.example", self.rng.u32(0..3)),
             class: if self.rng.bool() { Class::Bulk } else { Class::Ordinary },
             list: rules::list(&mut self.rng),
             recipients,
-            prefix: Vec::new(),
-            eight_bit: false,
-            smtputf8: false,
-            ret: None,
-            envid: None,
-            params: Vec::new(),
-            origin: "local".into(),
-            message_id: String::new(),
-            message_id_at: None,
-            is_report: false,
+            ..Accept::bare(id, self.now)
         };
         let Applied::New(no) = self.store.apply(Event::Accept(Box::new(accept))) else { panic!("not accepted") };
         self.sched.accepted(&self.store, no, self.now);

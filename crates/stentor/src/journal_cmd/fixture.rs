@@ -50,24 +50,13 @@ pub fn body(id: u64, lines: usize) -> Vec<u8> {
 pub fn message(number: u64, content: u64, size: u64, recipients: &[u32]) -> Accept {
     let by_time = MessageId::next(MessageId(0), NOW).0;
     Accept {
-        id: MessageId(by_time + number),
         content: ContentId(content),
         size,
-        accepted: NOW + number,
         sender: format!("sender{number}@example.org"),
-        class: Class::Ordinary,
-        list: None,
         recipients: ids(recipients),
-        prefix: Vec::new(),
-        eight_bit: false,
-        smtputf8: false,
-        ret: None,
-        envid: None,
-        params: Vec::new(),
         origin: "192.0.2.1".to_owned(),
         message_id: format!("<{content}@example.org>"),
-        message_id_at: None,
-        is_report: false,
+        ..Accept::bare(MessageId(by_time + number), NOW + number)
     }
 }
 

@@ -10,24 +10,12 @@ use crate::slices::Records;
 
 pub fn accept(id: u64, recipients: &[u32]) -> Accept {
     Accept {
-        id: MessageId(id),
         content: ContentId(id),
         size: 4096,
-        accepted: 1_795_000_000_000 + id,
         sender: format!("sender{id}@example.org"),
-        class: Class::Ordinary,
-        list: None,
         recipients: recipients.iter().copied().collect(),
-        prefix: Vec::new(),
-        eight_bit: false,
-        smtputf8: false,
-        ret: None,
-        envid: None,
-        params: Vec::new(),
         origin: "127.0.0.1".into(),
-        message_id: String::new(),
-        message_id_at: None,
-        is_report: false,
+        ..Accept::bare(MessageId(id), 1_795_000_000_000 + id)
     }
 }
 
