@@ -5,7 +5,7 @@ mod replay;
 
 use super::*;
 use crate::book::SiteAttempt;
-use crate::event::{Class, RcptParams, encode_accept};
+use crate::event::{RcptParams, encode_accept};
 use crate::slices::Records;
 
 pub fn accept(id: u64, recipients: &[u32]) -> Accept {
