@@ -119,7 +119,7 @@ class Stentor(Contestant):
         wait_until(self._listens, 120, f"{self.name} listening again")
 
     def status(self):
-        """The server's own counters (docs/control-protocol.md, `status`)."""
+        """The server's own counters (docs/operate/control-protocol.md, `status`)."""
         argv = [self.binary, "status", "--config", self.configuration, "--json"]
         done = subprocess.run(argv, capture_output=True, text=True, timeout=30)
         if done.returncode != 0:

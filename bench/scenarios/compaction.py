@@ -20,10 +20,10 @@ ROUNDS_MAX = 3
 DRAIN_S_MAX = 120
 MIB = 1024 * 1024
 SEGMENT_BYTES = 16 * MIB
-# docs/journal-format.md, Disk use: in use beside live x 1.5, ready ones included, and octets of state per message.
+# docs/design/journal-format.md, Disk use: in use beside live x 1.5, ready ones included, and octets of state per message.
 SEGMENTS_BESIDE = 6
 STATE_BYTES_PER_MESSAGE = 3 * 256
-# What a commit may take longer at its 99th percentile: docs/journal-format.md, Cleaning.
+# What a commit may take longer at its 99th percentile: docs/design/journal-format.md, Cleaning.
 ADDED_MS_MAX = 5
 PERCENTILES = ("p50", "p99", "p999", "max")
 

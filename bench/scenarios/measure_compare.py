@@ -2,7 +2,7 @@
 
 The command makes the rounds, drops the first and takes the medians; here its table becomes entries. With
 STENTOR_BENCH_QUEUES (directories, separated by colons) the work is done on each of them: that is the table of
-docs/storage.md.
+docs/kit/storage.md.
 """
 
 import json

@@ -1,5 +1,5 @@
-"""Hostile receivers: every one of docs/hostile-receivers.md with one message and with fifty, with one host and with two, over
-SMTP and LMTP; then what each costs in CPU time, and a healthy site beside them.
+"""Hostile receivers: every one of docs/design/hostile-receivers.md with one message and with fifty, with one
+host and with two, over SMTP and LMTP; then what each costs in CPU time, and a healthy site beside them.
 """
 
 import json

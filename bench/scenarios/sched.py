@@ -1,6 +1,6 @@
 """The scheduler on a simulated Internet in virtual time (crates/sim): a list's day, each strategy switched off, a million
-recipients, growth, and a provider with a rate limit. There is no peer: goals stand in its place. docs/scheduler.md has the
-worlds and what is counted."""
+recipients, growth, and a provider with a rate limit. There is no peer: goals stand in its place.
+docs/design/scheduler.md has the worlds and what is counted."""
 
 import json
 import subprocess
@@ -8,7 +8,7 @@ import subprocess
 from measure import BenchError
 from results import Goal
 
-# Nobody has looked at these before the strategies were as they are (docs/scheduler.md).
+# Nobody has looked at these before the strategies were as they are (docs/design/scheduler.md).
 HELD_OUT_SEED = 30101
 HELD_OUT_SEEDS = 20
 BAD_SHARES = (2, 10, 30)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How long should a commit wait for company? docs/decisions/0003-commit-delay.md has what came of it.
+"""How long should a commit wait for company? docs/design/decisions/0003-commit-delay.md has what came of it.
 
     python3 bench/studies/commit_delay.py [--seconds 1.5] [--delays 0,500,5000] [--disks fast,slow] [--out FILE]
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Where does the acceptance of a message spend its time? docs/storage.md has what came of it.
+"""Where does the acceptance of a message spend its time? docs/kit/storage.md has what came of it.
 
     python3 bench/studies/storage.py [--parts files,servers,relay] [--messages 1500] [--out FOLDER]
 

@@ -1,6 +1,6 @@
 // The console in a real browser: a run is watched live, charts and tables show what the journal has, verbs work and
 // nobody else's do, every page is usable by eye, keyboard and screen reader, wide and narrow, light and dark, with
-// scripts and without. Prints a line of JSON: how many checks there were and which failed. See docs/console.md.
+// scripts and without. Prints a line of JSON: how many checks there were and which failed. See docs/operate/console.md.
 import { writeFileSync } from 'node:fs';
 import { ask, axe, check, close, fits, given, go, open, result, same, send, shot, until } from './kit.mjs';
 

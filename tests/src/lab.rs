@@ -14,7 +14,7 @@ pub struct TestLab {
 }
 
 impl TestLab {
-    /// Starts a scenario (TOML, see docs/lab.md), keeping every copy with its octets.
+    /// Starts a scenario (TOML, see docs/kit/lab.md), keeping every copy with its octets.
     pub fn start(scenario: &str) -> TestLab {
         TestLab::start_with(scenario, Mode::Bodies)
     }

@@ -1,9 +1,9 @@
 //! Crash campaign: the real committer, hub, store, scheduler and journal over a simulated disk that forgets.
 //!
 //! Promise: a run is decided by its seed and where the power is cut; the same numbers give the same run. After each cut
-//! the disk is opened as a start opens it and compared with a naive account of what was promised ([`ledger`], [`model`]);
-//! then the recovered server goes on until everything is worked off. docs/campaign.md says what is checked, and how a
-//! failure is replayed. The checks are themselves checked: each [`Mutation`] must be found.
+//! the disk is opened as a start opens it and compared with a naive account of what was promised ([`ledger`],
+//! [`model`]); then the recovered server goes on until everything is worked off. docs/design/campaign.md says what is
+//! checked, and how a failure is replayed. The checks are themselves checked: each [`Mutation`] must be found.
 
 #[cfg(test)]
 mod batches;

@@ -1,7 +1,7 @@
 //! A block: some thousand records that are compressed together, with what tells whether they are worth reading.
 //!
-//! Layout in `docs/history-format.md`. The header's checksum covers header and filter, the other one the stored records:
-//! a reader that looks for something reads headers and filters only.
+//! Layout in `docs/design/history-format.md`. The header's checksum covers header and filter, the other one the stored
+//! records: a reader that looks for something reads headers and filters only.
 
 use stentor_stats::record::{Ms, Record};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};

@@ -1,11 +1,11 @@
 //! Records as octets.
 //!
-//! A record is its length, its kind and its fields, in the order of `docs/history-format.md`. Fields that are missing at
-//! its end have their default and those that are too many are skipped, so that older and newer versions read each other;
-//! what a later version adds at the end must be numbers or literal texts, which take no number in the block.
-//! Two writers share this: whoever appends ([`Encoder::plain`]: absolute times, every text in full, nothing to look up),
-//! and the thread that makes blocks ([`Encoder::shared`]: times as differences, texts that were there before as a number).
-//! One reader reads both. Texts are cut at [`TEXT_BYTES_MAX`].
+//! A record is its length, its kind and its fields, in the order of `docs/design/history-format.md`. Fields that are
+//! missing at its end have their default and those that are too many are skipped, so that older and newer versions read
+//! each other; what a later version adds at the end must be numbers or literal texts, which take no number in the
+//! block. Two writers share this: whoever appends ([`Encoder::plain`]: absolute times, every text in full, nothing to
+//! look up), and the thread that makes blocks ([`Encoder::shared`]: times as differences, texts that were there before
+//! as a number). One reader reads both. Texts are cut at [`TEXT_BYTES_MAX`].
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

@@ -5,7 +5,7 @@
 //! skipped and counted, and the rest is read. The journal, not this, is the record of the mail: history that cannot be
 //! written is dropped, counted, and confessed in the history itself.
 //!
-//! [`History`] appends, [`Reader`] reads; the octets are in `docs/history-format.md`.
+//! [`History`] appends, [`Reader`] reads; the octets are in `docs/design/history-format.md`.
 
 mod append;
 mod block;

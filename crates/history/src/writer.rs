@@ -145,7 +145,7 @@ impl Writer {
             return;
         }
         if self.lost > 0 {
-            let text = format!("history: {} records were lost, see docs/history-format.md", self.lost);
+            let text = format!("history: {} records were lost, see docs/design/history-format.md", self.lost);
             self.builder.push(&Record::Note(Note { at: now, text: &text, topic: Topic::Server, ..Note::default() }));
         }
         let order = std::mem::take(&mut self.order);

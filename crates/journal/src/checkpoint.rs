@@ -2,7 +2,7 @@
 //!
 //! States: none; begun (marker in a batch that is not durable yet); building (marker durable: only now are slices encoded); ended
 //! (the end's batch is durable: replay starts at the begin, older segments come free). A failed commit gives the
-//! checkpoint up; an end counts only if every slice handed out is durable (docs/journal-format.md, Checkpoint).
+//! checkpoint up; an end counts only if every slice handed out is durable (docs/design/journal-format.md, Checkpoint).
 //!
 //! The owner's larger slices are contents: a checkpoint names those that have not changed since they were written and
 //! writes the others. What the durable checkpoint names is kept until the next one is durable; what only a checkpoint

@@ -1,5 +1,5 @@
-//! Commit: one write, one sync, then the state in memory. The order of the steps is the proof's (docs/journal-format.md,
-//! Commit); nothing here may be reordered without it.
+//! Commit: one write, one sync, then the state in memory. The order of the steps is the proof's
+//! (docs/design/journal-format.md, Commit); nothing here may be reordered without it.
 
 use std::io;
 use std::sync::Arc;

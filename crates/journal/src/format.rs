@@ -1,4 +1,4 @@
-//! The bytes of `docs/journal-format.md`: headers, record words, varints. Pure; every decoder takes any input.
+//! The bytes of `docs/design/journal-format.md`: headers, record words, varints. Pure; every decoder takes any input.
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 

@@ -1,8 +1,8 @@
 //! The journal's state in memory, its options and its figures.
 //!
-//! Segments by generation are in the chain (from the durable checkpoint's begin to the head: needed for replay), or before it
-//! (kept while they hold live content), see docs/journal-format.md, Segment states. `commit.rs` writes, `checkpoint.rs` and
-//! `clean.rs` give space back, `recovery.rs` opens.
+//! Segments by generation are in the chain (from the durable checkpoint's begin to the head: needed for replay), or
+//! before it (kept while they hold live content), see docs/design/journal-format.md, Segment states. `commit.rs`
+//! writes, `checkpoint.rs` and `clean.rs` give space back, `recovery.rs` opens.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

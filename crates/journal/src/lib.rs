@@ -2,7 +2,7 @@
 //!
 //! Promise: what [`Journal::commit`] answered with `Ok` is found again by [`Journal::open`], in order, whatever power cuts
 //! and kills come in between, on a medium that honours `fdatasync`. A torn tail is cut; damage before it refuses the start
-//! and says where. The proof, the bytes and the assumptions are in `docs/journal-format.md`.
+//! and says where. The proof, the bytes and the assumptions are in `docs/design/journal-format.md`.
 //!
 //! The journal knows no mail: records are opaque, content is bytes under a number, time is an argument, and the disk is the
 //! trait [`Disk`]: [`RealDisk`] is a directory, [`SimDisk`] a faulty and forgetful one for tests.

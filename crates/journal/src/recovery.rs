@@ -2,7 +2,7 @@
 //!
 //! Promise: what was acknowledged is replayed, in order, each batch whole; what was refused is not; damage is never passed
 //! over: it ends in [`JournalError::Damaged`] with file and offset, and nothing is changed. The rules are those of
-//! docs/journal-format.md, Recovery.
+//! docs/design/journal-format.md, Recovery.
 
 use std::collections::BTreeSet;
 use std::error::Error;

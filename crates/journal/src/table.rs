@@ -1,9 +1,9 @@
 //! The content table: where the bytes of each content are.
 //!
-//! Ordered by id (given out in order), so that a checkpoint can walk it in steps while it changes. The usual content, one
-//! piece, takes 17 bytes. An extent is known by content id and start; of two
-//! for the same, the newer place wins (docs/journal-format.md, Content): that makes replay independent of the order in which
-//! slices and moves were encoded.
+//! Ordered by id (given out in order), so that a checkpoint can walk it in steps while it changes. The usual content,
+//! one piece, takes 17 bytes. An extent is known by content id and start; of two for the same, the newer place wins
+//! (docs/design/journal-format.md, Content): that makes replay independent of the order in which slices and moves were
+//! encoded.
 
 use crate::format::{put_varint, take_varint};
 use crate::pages::Pages;

@@ -10,7 +10,7 @@ use crate::layout;
 use crate::machine::{Machine, Place};
 use crate::table::Table;
 
-/// Of the JSON files (docs/measuring.md); raised when something in them is renamed or goes.
+/// Of the JSON files (docs/kit/measuring.md); raised when something in them is renamed or goes.
 const FORMAT: u32 = 1;
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 

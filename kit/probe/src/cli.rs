@@ -18,7 +18,7 @@ Examples:
     Fs(crate::fs::FsArgs),
     /// What it costs to append records to a log and make them durable, and what group commit is worth.
     #[command(after_help = "\
-Lists make all combinations. docs/measuring.md says what is timed.
+Lists make all combinations. docs/kit/measuring.md says what is timed.
 
 Examples:
   stentor-kit probe log /var/spool

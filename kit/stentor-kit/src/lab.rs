@@ -19,7 +19,7 @@ pub struct Options {
 enum Command {
     /// Serve a scenario: its DNS and all its hosts.
     Run {
-        /// The scenario file (see docs/lab.md and examples/lab).
+        /// The scenario file (see docs/kit/lab.md and examples/lab).
         scenario: PathBuf,
         #[command(flatten)]
         recording: Recording,

@@ -11,7 +11,8 @@ const PROGRAMS: [&str; 2] = ["stentor", "stentor-kit"];
 
 fn pages() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let folders = ["", "docs", "docs/decisions", "bench"].map(|folder| root.join(folder));
+    let folders = ["", "docs", "docs/operate", "docs/design", "docs/design/decisions", "docs/kit", "bench"];
+    let folders = folders.map(|folder| root.join(folder));
     let files = folders.iter().flat_map(|folder| fs::read_dir(folder).expect("the folder is there").flatten());
     files.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|ending| ending == "md")).collect()
 }

@@ -1,9 +1,10 @@
 //! Hostile receivers: hosts of the lab that answer anything at any stage, and what Stentor is to make of each.
 //!
-//! [`receivers`] is the table: a host's script (`stentor_lab::script`) and the end that mail to it must come to, written down
-//! beforehand. [`page`] makes docs/hostile-receivers.md of it. A [`Case`] is a receiver in one of its settings: one message or
-//! many, with a healthy host behind it or without, over SMTP or LMTP. [`run`] gives each case a site of its own, hands in its
-//! mail at one server, watches, and judges by the lab's recorder and by the server's own log and queue:
+//! [`receivers`] is the table: a host's script (`stentor_lab::script`) and the end that mail to it must come to,
+//! written down beforehand. [`page`] makes docs/design/hostile-receivers.md of it. A [`Case`] is a receiver in one of
+//! its settings: one message or many, with a healthy host behind it or without, over SMTP or LMTP. [`run`] gives each
+//! case a site of its own, hands in its mail at one server, watches, and judges by the lab's recorder and by the
+//! server's own log and queue:
 //!
 //! - each recipient has come to its end: exactly one copy at the host that took it, a report, or a next try in the future;
 //! - connections to the hostile host: 4 in the first 10 s, 2 in any later 10 s, for one message; one more for each

@@ -1,4 +1,4 @@
-//! docs/hostile-receivers.md, made of the table.
+//! docs/design/hostile-receivers.md, made of the table.
 
 use super::{End, Mail, Over, Receiver, receivers};
 

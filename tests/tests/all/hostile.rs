@@ -26,9 +26,9 @@ fn several_messages_and_lmtp() {
 
 #[test]
 fn the_page_is_that_of_the_table() {
-    let page = include_str!("../../../docs/hostile-receivers.md");
+    let page = include_str!("../../../docs/design/hostile-receivers.md");
     assert!(
         page == hostile::page(),
-        "cargo run -p stentor-tests --bin stentor-hostile -- page > docs/hostile-receivers.md"
+        "cargo run -p stentor-tests --bin stentor-hostile -- page > docs/design/hostile-receivers.md"
     );
 }

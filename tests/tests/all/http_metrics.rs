@@ -48,7 +48,7 @@ fn documentation_and_dashboard_name_exactly_what_is_there() {
     for line in text.lines().filter(|line| !line.starts_with('#')) {
         assert!(names(line).iter().all(|name| served.contains(name)), "{line}");
     }
-    let page = repository("docs/metrics.md");
+    let page = repository("docs/operate/metrics.md");
     let rows = |prefix: &str| -> BTreeSet<String> {
         let cells = page.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
         cells.filter(|name| name.starts_with(prefix)).map(str::to_owned).collect()

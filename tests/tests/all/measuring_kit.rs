@@ -138,16 +138,19 @@ fn cells(line: &str) -> Vec<String> {
     cells
 }
 
-/// Each table of the JSON is a CSV file with as many rows and the same columns, and stands in docs/measuring.md.
+/// Each table of the JSON is a CSV file with as many rows and the same columns, and stands in docs/kit/measuring.md.
 #[track_caller]
 fn same_figures(report: &Value, out: &Path, name: &str) {
     let tables = report["tables"].as_object().expect("tables");
     assert!(!tables.is_empty(), "{name}");
     let page =
-        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/measuring.md")).expect("the page");
+        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/kit/measuring.md")).expect("the page");
     let row = page.lines().find(|line| line.starts_with(&format!("| `{name}` |"))).expect("it is in the page");
     for (table, rows) in tables {
-        assert!(row.contains(&format!("`{table}`")), "{name} has a table {table} that docs/measuring.md does not name");
+        assert!(
+            row.contains(&format!("`{table}`")),
+            "{name} has a table {table} that docs/kit/measuring.md does not name"
+        );
         let path = out.join(format!("{name}-{table}.csv"));
         let csv = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         let mut lines = csv.lines();

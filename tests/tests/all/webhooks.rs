@@ -20,7 +20,7 @@ fn with_hook(builder: Builder, name: &str, receiver: &Receiver) -> Builder {
         .set_in(&section, "batch_wait_ms", "50")
 }
 
-/// The receiver's side of docs/webhooks.md.
+/// The receiver's side of docs/operate/webhooks.md.
 fn assert_signed(request: &Received) {
     let signature = request.header("stentor-signature").expect("it is signed");
     let (time, sent) = signature.split_once(",v1=").expect("two parts");

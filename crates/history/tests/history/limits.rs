@@ -87,6 +87,6 @@ fn after_a_failure_it_goes_on_and_says_what_was_lost() {
     history.flush();
     assert!(!history.status().is_failing);
     drop(history);
-    assert_eq!(notes(&here), ["history: 2 records were lost, see docs/history-format.md", "kept"]);
+    assert_eq!(notes(&here), ["history: 2 records were lost, see docs/design/history-format.md", "kept"]);
     assert_eq!(world.complaints.lock().len(), 2, "failing, and well again");
 }

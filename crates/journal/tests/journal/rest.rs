@@ -12,7 +12,7 @@ const CLEAN_BYTES_MAX: usize = 512 * 1024;
 const MAIL_BYTES: usize = 3000;
 const BLOCK_BYTES: u64 = 4096;
 const MIB: u64 = 1024 * 1024;
-/// What an octet that comes or goes may cost (`docs/journal-format.md`, Cleaning).
+/// What an octet that comes or goes may cost (`docs/design/journal-format.md`, Cleaning).
 const MOVED_FACTOR: u64 = 8;
 
 struct Store {

@@ -164,7 +164,7 @@ struct History {
     slices: (usize, usize),
 }
 
-/// The largest use of the disk in a history, as a part of what `docs/journal-format.md` (Disk use) promises.
+/// The largest use of the disk in a history, as a part of what `docs/design/journal-format.md` (Disk use) promises.
 fn largest_use(history: History, options: &stentor_journal::Options) -> f64 {
     let History { finish, segment_bytes, content_bytes_max, live_max, rounds, slices } = history;
     let seed = finish as u64;

@@ -12,8 +12,9 @@
 //! has [`ServerConfig::unproductive_max`] commands that bring it no nearer to a message.
 //!
 //! Offered: PIPELINING, SIZE (RFC 1870), 8BITMIME (RFC 6152), ENHANCEDSTATUSCODES (RFC 2034), SMTPUTF8 (RFC 6531),
-//! CHUNKING (RFC 3030); to trusted clients DSN (RFC 3461): whoever else could ask for reports would choose whom we write
-//! to, and what (docs/decisions/0004-strangers.md). Absent on purpose: STARTTLS, AUTH, PROXY, XCLIENT, BINARYMIME.
+//! CHUNKING (RFC 3030); to trusted clients DSN (RFC 3461): whoever else could ask for reports would choose whom we
+//! write to, and what (docs/design/decisions/0004-strangers.md). Absent on purpose: STARTTLS, AUTH, PROXY, XCLIENT,
+//! BINARYMIME.
 //!
 //! Rooms: `input` (what came and is not consumed), `command` and `params` (one line to one value), `dots` (where DATA
 //! ends), `body` (octets to pieces, sizes, facts), `timer` (deadlines), `session` (the states; its comment has them all).

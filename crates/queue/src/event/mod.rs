@@ -1,4 +1,5 @@
-//! The durable schema: what the journal's owner records say, as bytes. docs/journal-events.md has it field by field.
+//! The durable schema: what the journal's owner records say, as bytes. docs/design/journal-events.md has it field by
+//! field.
 //!
 //! Promise: decoding never panics and allocates in proportion to the record. Version rule: a field is only ever added
 //! at the end of its record (or of its length-prefixed part); a reader takes a missing trailing field as its default

@@ -188,7 +188,8 @@ fn unknown_kinds_refuse_or_are_skipped_by_their_number() {
     assert_eq!(Event::decode(&[]), Err(EventError::Short));
 }
 
-/// The bytes of format versions 1 and 2, as docs/journal-events.md has them: a change that breaks old journals fails here.
+/// The bytes of format versions 1 and 2, as docs/design/journal-events.md has them: a change that breaks old journals
+/// fails here.
 #[test]
 fn bytes_are_as_documented() {
     let bytes = |event: Event<'_>| {

@@ -1,5 +1,5 @@
-//! The scheduler's limits and times. Everything is a named constant of the configuration; docs/scheduler.md says why
-//! each default is what it is.
+//! The scheduler's limits and times. Everything is a named constant of the configuration; docs/design/scheduler.md says
+//! why each default is what it is.
 //!
 //! [`SchedConfig::DEFAULT`] is the only place where a default is written down: the server's configuration takes its own
 //! from there (`config/sections.rs`), the simulator measures with it, and tests hold the pages in docs/ to it.
@@ -31,7 +31,7 @@ impl Backoff {
     }
 }
 
-/// Parts that can be switched off, to see what each is worth (docs/scheduler.md).
+/// Parts that can be switched off, to see what each is worth (docs/design/scheduler.md).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Strategies {
     /// Sites in line for the budget go by their history.
@@ -208,7 +208,7 @@ mod tests {
         if n < 1_000 { n.to_string() } else { format!("{},{:03}", n / 1_000, n % 1_000) }
     }
 
-    /// The table "Constants" of docs/scheduler.md names each of these with its value.
+    /// The table "Constants" of docs/design/scheduler.md names each of these with its value.
     #[test]
     fn the_page_has_the_constants() {
         let cfg = SchedConfig::DEFAULT;
@@ -233,7 +233,7 @@ mod tests {
             ("bounce_failures_max", number(cfg.bounce_failures_max)),
             ("fast_silence_ms", time(cfg.fast_silence_ms)),
         ];
-        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/scheduler.md");
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/design/scheduler.md");
         let text = std::fs::read_to_string(page).unwrap();
         let table = text.split("\n## ").find(|part| part.starts_with("Constants\n")).unwrap();
         let mut there = Vec::new();

@@ -24,7 +24,8 @@
 //! `connections_max` (fast) and `slow_connections_max` (silent).
 //!
 //! **Failures of the shell's side** (a call for an unknown connection or transaction, a message that is gone) are
-//! answered by doing nothing: the store, not the scheduler, is the truth. docs/scheduler.md has the strategies in words.
+//! answered by doing nothing: the store, not the scheduler, is the truth. docs/design/scheduler.md has the strategies
+//! in words.
 
 mod charges;
 mod clocks;

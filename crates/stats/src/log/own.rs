@@ -1,4 +1,4 @@
-//! Our own log as JSON, an object a line (docs/attempt-log.md).
+//! Our own log as JSON, an object a line (docs/operate/attempt-log.md).
 
 use std::borrow::Cow;
 

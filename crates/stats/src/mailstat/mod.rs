@@ -1,6 +1,6 @@
 //! The table of `mailstat`: what each hour (day, list, domain, host, source) brought.
 //!
-//! What is counted, where (docs/statistics.md has it for operators):
+//! What is counted, where (docs/operate/statistics.md has it for operators):
 //! - an attempt counts where it ended, a post where it was accepted;
 //! - recipients: once per attempt. Hosts: a host counts once per message and row, however many recipients it served and
 //!   however often it was tried: distinct pairs of message and host;

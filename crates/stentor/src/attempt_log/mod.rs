@@ -6,7 +6,7 @@
 //! itself says how many as soon as it can write again. The journal, not these logs, is the record of the mail.
 //!
 //! [`Logs`] sends each record to the log of its purpose, list or class; an [`AttemptLog`] is one destination with its
-//! thread. The format is in `docs/attempt-log.md`; states and failures of the writer thread in [`writer`].
+//! thread. The format is in `docs/operate/attempt-log.md`; states and failures of the writer thread in [`writer`].
 
 pub(crate) mod escape;
 mod line;

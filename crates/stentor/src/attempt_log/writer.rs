@@ -127,7 +127,7 @@ impl Shared {
             }
             if lost > 0 {
                 let mut line = Vec::new();
-                let text = format!("log: {lost} lines were lost, see docs/attempt-log.md");
+                let text = format!("log: {lost} lines were lost, see docs/operate/attempt-log.md");
                 ident.note(&mut line, &Note { at: now(), text: &text, ..Note::default() });
                 if sink.write(&line, now()) == 0 {
                     lost = 0;

@@ -16,7 +16,7 @@ use crate::http::auth::Token;
 use crate::outbound::Url;
 use crate::webhooks::WebhookConfig;
 
-/// The whole configuration, consistent; see `docs/configuration.md` for what each key means.
+/// The whole configuration, consistent; see `docs/operate/configuration.md` for what each key means.
 #[derive(Debug)]
 pub struct Config {
     /// The file it came from.

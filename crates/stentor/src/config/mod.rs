@@ -5,7 +5,8 @@
 //! lists out of it. Relative paths are relative to the file's folder.
 //!
 //! What it promises: a [`Config`] that exists is consistent; nothing after it checks a setting again. Every default is
-//! in the section's reader, and `docs/configuration.md` and `stentor.example.toml` name every key (a test compares).
+//! in the section's reader, and `docs/operate/configuration.md` and `stentor.example.toml` name every key (a test
+//! compares).
 //!
 //! How it fails: with all errors at once, each a [`Diagnostic`] with file, line, column, what is wrong and what to do.
 //! Warnings do not stop a start; they are in [`Config::warnings`].

@@ -129,7 +129,7 @@ fn unknown_key(known: &BTreeMap<String, Vec<&'static str>>, section: &str, key: 
     } else if !here.is_empty() && here.len() <= 12 {
         let _ = write!(message, "; known are `{}`", here.join("`, `"));
     } else {
-        message.push_str("; see docs/configuration.md");
+        message.push_str("; see docs/operate/configuration.md");
     }
     message
 }

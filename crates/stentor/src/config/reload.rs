@@ -147,7 +147,7 @@ mod tests {
     use super::super::tests::known_keys;
     use super::*;
 
-    /// Each rule's row in the table of docs/configuration.md.
+    /// Each rule's row in the table of docs/operate/configuration.md.
     fn row(rule: &Rule) -> String {
         let keys = rule.keys.iter().map(|key| format!("`{key}`")).collect::<Vec<_>>().join(", ");
         let section = if rule.section.is_empty() { String::new() } else { format!("[{}]", rule.section) };
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn the_reference_has_the_table() {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/configuration.md");
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/operate/configuration.md");
         let text = fs::read_to_string(path).unwrap();
         let table = text.split("## What a reload changes").nth(1).expect("the section");
         let rows: Vec<&str> = table.lines().filter(|line| line.starts_with("| ")).skip(1).collect();

@@ -24,7 +24,7 @@ const GIB: u64 = 1024 * MIB;
 /// Seconds in a day and in a week.
 pub(super) const DAY_S: f64 = 86_400.0;
 const WEEK_S: f64 = 604_800.0;
-/// The scheduler's own defaults are the server's: what docs/scheduler.md measures is what is shipped.
+/// The scheduler's own defaults are the server's: what docs/design/scheduler.md measures is what is shipped.
 const SCHED: SchedConfig = SchedConfig::DEFAULT;
 /// Longest path of a Unix socket (`sun_path` without its NUL).
 const SOCKET_PATH_BYTES_MAX: usize = 107;

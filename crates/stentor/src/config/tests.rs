@@ -461,7 +461,7 @@ fn the_example_is_sound_and_names_every_key() {
 #[test]
 fn the_reference_names_every_key() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let text = fs::read_to_string(root.join("docs/configuration.md")).unwrap();
+    let text = fs::read_to_string(root.join("docs/operate/configuration.md")).unwrap();
     for key in known_keys() {
         let name = key.rsplit('.').next().unwrap();
         assert!(
@@ -490,7 +490,7 @@ fn defaults() -> HashMap<String, String> {
 
 /// The cells of a page's table rows, with the last heading before each.
 fn table_rows(page: &str) -> Vec<(String, Vec<String>)> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/operate");
     let (mut heading, mut rows) = (String::new(), Vec::new());
     for line in fs::read_to_string(root.join(page)).unwrap().lines() {
         if let Some(text) = line.strip_prefix("## ") {
@@ -515,7 +515,7 @@ fn the_reference_has_the_defaults() {
             if let Some(default) =
                 default.filter(|_| is_value && keys.matches(", ").count() == values.matches(", ").count())
             {
-                assert_eq!(value, default, "{key} of [{section}] in docs/configuration.md");
+                assert_eq!(value, default, "{key} of [{section}] in docs/operate/configuration.md");
                 compared += 1;
             }
         }
@@ -523,7 +523,8 @@ fn the_reference_has_the_defaults() {
     assert!(compared > 60, "{compared}");
 }
 
-/// The table of limits in docs/operating.md names the key of each limit that is one, and its value as a person writes it.
+/// The table of limits in docs/operate/operating.md names the key of each limit that is one, and its value as a person
+/// writes it.
 #[test]
 fn the_limits_are_those_that_hold() {
     let (defaults, mut compared) = (defaults(), 0);
@@ -540,7 +541,7 @@ fn the_limits_are_those_that_hold() {
             Some("days") => 86_400,
             _ => 1,
         };
-        assert_eq!((number * unit).to_string(), *default, "[{section}] {key} in docs/operating.md");
+        assert_eq!((number * unit).to_string(), *default, "[{section}] {key} in docs/operate/operating.md");
         compared += 1;
     }
     assert!(compared >= 7, "{compared}");

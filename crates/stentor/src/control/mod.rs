@@ -4,7 +4,7 @@
 //! connections a number, each step a time-out, so that no client of the socket can hold the server up. Who may speak
 //! is decided by the file's mode (0600) and checked against the peer's user id.
 //!
-//! Bytes, verbs and the names of those to come are in `docs/control-protocol.md`; [`protocol`] is pure.
+//! Bytes, verbs and the names of those to come are in `docs/operate/control-protocol.md`; [`protocol`] is pure.
 
 pub mod address_view;
 pub mod client;

@@ -1,4 +1,4 @@
-//! Requests and replies of the control socket: one JSON object a line, version 1 (`docs/control-protocol.md`).
+//! Requests and replies of the control socket: one JSON object a line, version 1 (`docs/operate/control-protocol.md`).
 //!
 //! A request gets one reply, written as one line or, when it has many rows, as several: all but the last say
 //! `"more":true`, and [`Assembler`] puts them together again. All instants are milliseconds since the Unix epoch.

@@ -1,4 +1,5 @@
-//! Which mail an operator's verb is about: selectors that narrow each other, as `docs/control-protocol.md` has them.
+//! Which mail an operator's verb is about: selectors that narrow each other, as `docs/operate/control-protocol.md` has
+//! them.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};

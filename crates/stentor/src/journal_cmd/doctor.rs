@@ -223,7 +223,7 @@ fn stopped(disk: &dyn Disk, config: &Config, dir: &Path, notes: &mut Vec<Note>) 
 fn damage(findings: &[Finding], unreadable: &[String], dir: &Path, notes: &mut Vec<Note>) {
     let next = format!(
         "keep a copy of the directory; put a missing file back from where it went; else `stentor journal salvage {} --to \
-         NEWDIR`, see docs/salvage.md",
+         NEWDIR`, see docs/operate/salvage.md",
         dir.display()
     );
     let places = findings.iter().map(|f| format!("{}, offset {}: {}", f.file, f.offset, f.what));

@@ -1,8 +1,9 @@
 //! One mail transaction of a client: what its recipients are here, where its body goes, and what becomes of it.
 //!
-//! States: begun (MAIL) -> recipients -> reserved -> data (354) -> submitted -> answered. Until the ticket resolves nothing
-//! is promised; whatever goes wrong is answered with a 4xx or 5xx and forgotten. Memory is reserved when there is a valid
-//! recipient and the data begins, so that whoever only announces holds nothing (docs/decisions/0004-strangers.md).
+//! States: begun (MAIL) -> recipients -> reserved -> data (354) -> submitted -> answered. Until the ticket resolves
+//! nothing is promised; whatever goes wrong is answered with a 4xx or 5xx and forgotten. Memory is reserved when there
+//! is a valid recipient and the data begins, so that whoever only announces holds nothing
+//! (docs/design/decisions/0004-strangers.md).
 
 use std::collections::HashSet;
 use std::fmt::Write;

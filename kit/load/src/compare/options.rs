@@ -18,7 +18,7 @@ use crate::load::{self, Content, Count, People, Pipelining, Plan, Sizes};
 
 #[derive(Args, Clone, Debug)]
 pub struct CompareArgs {
-    /// Contestant files (docs/measuring.md), or `stentor`, `postfix` [default: those of both that can run here].
+    /// Contestant files (docs/kit/measuring.md), or `stentor`, `postfix` [default: those of both that can run here].
     pub contestants: Vec<String>,
     /// One without a file: name=NAME,target=HOST:PORT[,pid=N|,cgroup=PATH][,queue=DIR], or
     /// name=NAME[,nosync=VARIABLE=VALUE],command=COMMAND.

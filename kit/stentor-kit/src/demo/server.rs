@@ -96,7 +96,7 @@ impl Server {
     }
 
     /// What `stentor WORDS --json` says: the data of its first line, with the rows of further ones under their names
-    /// (docs/control-protocol.md).
+    /// (docs/operate/control-protocol.md).
     pub fn ask(&self, words: &[&str]) -> Result<Value, DemoError> {
         let mut command = Command::new(&self.program);
         command.args(words).arg("--json").arg("--config").arg(self.folder.join(CONFIGURATION)).stdin(Stdio::null());

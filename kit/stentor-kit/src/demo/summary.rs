@@ -10,7 +10,7 @@ pub const SITES_MAX: usize = 12;
 
 pub struct Facts<'a> {
     pub server_pid: u32,
-    /// `stentor status` and `stentor queue` at the end (docs/control-protocol.md).
+    /// `stentor status` and `stentor queue` at the end (docs/operate/control-protocol.md).
     pub status: &'a Value,
     pub lab: &'a Lab,
     pub queue: &'a Value,

@@ -21,7 +21,8 @@ struct Route {
     path: &'static str,
     summary: &'static str,
     takes: Takes,
-    /// The schema of what it gives; empty where it is another page's to say (docs/statistics.md, `OpenAPI` itself).
+    /// The schema of what it gives; empty where it is another page's to say (docs/operate/statistics.md, `OpenAPI`
+    /// itself).
     gives: &'static str,
 }
 
@@ -289,7 +290,7 @@ pub(super) fn document() -> Value {
             "title": "Stentor",
             "version": env!("CARGO_PKG_VERSION"),
             "description": "The operator's verbs and injection of mail. Instants are milliseconds since the Unix epoch; \
-                fields may be added within a version. See docs/http-api.md.",
+                fields may be added within a version. See docs/operate/http-api.md.",
             "license": {"name": "MIT OR Apache-2.0", "identifier": "MIT OR Apache-2.0"},
         },
         "servers": [{"url": "/"}],

@@ -1,4 +1,4 @@
-//! The web console: what the operator's commands show, as pages (docs/console.md).
+//! The web console: what the operator's commands show, as pages (docs/operate/console.md).
 //!
 //! Promise: pages are made here, whole, and hold everything without scripts; scripts keep numbers up to date and draw
 //! charts. Each is made of answers from memory in slices, or of the history's files on the blocking pool; none loads the

@@ -2,7 +2,7 @@
 //!
 //! Promise: the number of series is bounded: label values come from closed sets, but for the sites, of which the
 //! [`SITES_MAX`] with most pending recipients are named and the rest summed, and for codes of refusals (100). Gathering
-//! takes slices of the hub's lock, as `stentor queue` does. Every name is in docs/metrics.md; a test compares.
+//! takes slices of the hub's lock, as `stentor queue` does. Every name is in docs/operate/metrics.md; a test compares.
 
 mod process;
 mod text;
@@ -214,7 +214,7 @@ fn limits(text: &mut Text, core: &Core) {
     text.family(
         "stentor_limit_hits_total",
         "counter",
-        "Times that a limit was hit; docs/metrics.md says what raises each.",
+        "Times that a limit was hit; docs/operate/metrics.md says what raises each.",
     );
     for limit in Limit::ALL {
         text.sample(&[("limit", limit.name())], core.limits.hits(*limit) as f64);

@@ -7,7 +7,7 @@
 //! Four parts, each in its file. `rules` says what an event means for the thread that it happens in. `reader` folds the
 //! events into `timeline`s of threads, `requests` of the block layer and workers' jobs, in one pass. `walk` cuts an
 //! operation's window along the timelines of all that it waited for. `tally` sums up a run; `tables`, `around` and `charts` show
-//! all runs. docs/iotrace.md has the method in words, and what tracepoints cannot tell.
+//! all runs. docs/kit/iotrace.md has the method in words, and what tracepoints cannot tell.
 
 mod around;
 mod charts;

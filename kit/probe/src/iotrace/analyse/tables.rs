@@ -393,7 +393,7 @@ fn notes(merged: &[Merged<'_>], report: &mut Report) {
         let unknown = percent(sums[Layer::Unattributed.index()] as f64, wall);
         if unknown > UNATTRIBUTED_PERCENT_MAX {
             report.warnings.push(format!(
-                "{}: {unknown:.1} % of the time is explained by no event; see the unattributed steps, and docs/iotrace.md",
+                "{}: {unknown:.1} % of the time is explained by no event; see the unattributed steps, and docs/kit/iotrace.md",
                 one.label()
             ));
         }
