@@ -9,7 +9,7 @@ CARGO ?= cargo
 OUT := $(or $(CARGO_TARGET_DIR),target)
 # What `probe kv` compares our journal with; off by default, on wherever the kit is tested.
 ENGINES := --features stentor-kit/engines
-FUZZ_TARGETS := $(notdir $(basename $(wildcard fuzz/fuzz_targets/*.rs)))
+FUZZ_TARGETS := $(notdir $(basename $(wildcard testing/fuzz/fuzz_targets/*.rs)))
 # Seconds for each fuzz target.
 FUZZ_SECONDS ?= 60
 
@@ -21,7 +21,7 @@ demo: ## build, then post to a list in a simulated Internet; ARGS="--message FIL
 	$(OUT)/demo/stentor-kit demo $(ARGS)
 
 test: ## install what the tests need (as root), then everything that CI runs
-	bash tests/install.sh
+	bash testing/install.sh
 	$(MAKE) --no-print-directory lint
 	$(CARGO) build --workspace --bins --tests $(ENGINES)
 	$(CARGO) test --workspace --doc $(ENGINES)
@@ -35,7 +35,7 @@ smoke: ## every benchmark once and small: does it still work? (as root; a debug 
 	python3 bench/run.py --smoke --binary $(abspath $(OUT))/debug/stentor $(if $(ONLY),--only $(ONLY))
 
 check: lint ## format, lints and unit tests, without the real binary's tests
-	$(CARGO) test --workspace --lib --bins --tests --exclude stentor-tests $(ENGINES)
+	$(CARGO) test --workspace --lib --bins --tests --exclude stentor-server-tests --exclude stentor-kit-tests $(ENGINES)
 
 lint: ## format and lints
 	$(CARGO) fmt --all --check
@@ -50,12 +50,12 @@ deny-advisories: ## known weaknesses of our dependencies; fetches the advisory d
 	cargo-deny check advisories
 
 bench: ## side by side with Postfix (as root); ONLY=path.relay runs a part, ROUNDS=3 less of it
-	bash tests/install.sh
+	bash testing/install.sh
 	$(CARGO) build --release --workspace --bins $(ENGINES)
 	python3 bench/run.py $(if $(ONLY),--only $(ONLY)) $(if $(ROUNDS),--rounds $(ROUNDS))
 
 fuzz: ## every parser for FUZZ_SECONDS=60 each, or one: TARGET=headers (needs a nightly compiler)
 	@command -v cargo-fuzz >/dev/null || $(CARGO) install --locked cargo-fuzz
 	for target in $(or $(TARGET),$(FUZZ_TARGETS)); do \
-		$(CARGO) +nightly fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS); \
+		$(CARGO) +nightly fuzz run --fuzz-dir testing/fuzz $$target -- -max_total_time=$(FUZZ_SECONDS); \
 	done

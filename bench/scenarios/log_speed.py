@@ -22,14 +22,14 @@ ROOT = os.environ.get("STENTOR_FOREIGN_ROOT", "/var/cache/stentor-tests/foreign"
 
 def foreign(bench, name):
     root = os.path.dirname(os.path.dirname(bench.folder))
-    return os.path.join(root, "tests", "foreign", name)
+    return os.path.join(root, "testing", "server", "foreign", name)
 
 
 def lab_log(bench, mta, messages):
     """A log that this MTA has just written."""
     path = os.path.join(bench.work, f"{mta}.log")
     if mta != "postfix" and not os.path.exists(os.path.join(ROOT, "complete")):
-        raise CannotHere(f"{mta} is not in {ROOT}: tests/install.sh fetches it")
+        raise CannotHere(f"{mta} is not in {ROOT}: testing/install.sh fetches it")
     command = ["python3", foreign(bench, "run.py"), mta, "--kit", bench.tool("stentor-kit"), "--root", ROOT, "--out", path]
     done = subprocess.run([*command, "--messages", str(messages)], capture_output=True, text=True, timeout=600)
     if done.returncode:

@@ -38,7 +38,7 @@ class Browser:
     def drive(self, bench):
         for program in ("node", "chromium"):
             if not shutil.which(program):
-                raise CannotHere(f"{program} is missing: tests/install.sh installs it")
+                raise CannotHere(f"{program} is missing: testing/install.sh installs it")
         if os.path.exists(RESULT):
             os.remove(RESULT)
         # Skipping would count nothing and look well.

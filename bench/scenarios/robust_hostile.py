@@ -29,7 +29,7 @@ class Hostile:
         smoke = bench.smoke
         binary = os.path.join(os.path.dirname(bench.binary), "stentor-hostile")
         if not os.access(binary, os.X_OK):
-            raise BenchError(f"{binary} is missing: cargo build --release -p stentor-tests --bin stentor-hostile")
+            raise BenchError(f"{binary} is missing: cargo build --release -p stentor-server-tests --bin stentor-hostile")
         command = [binary] + (["--smoke"] if smoke else [])
         environment = {**os.environ, "STENTOR_BIN": bench.binary}
         done = subprocess.run(command, capture_output=True, text=True, env=environment)

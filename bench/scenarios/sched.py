@@ -1,6 +1,6 @@
-"""The scheduler on a simulated Internet in virtual time (crates/sim): a list's day, each strategy switched off, a million
-recipients, growth, and a provider with a rate limit. There is no peer: goals stand in its place.
-docs/design/scheduler.md has the worlds and what is counted."""
+"""The scheduler on a simulated Internet in virtual time (testing/sim): a list's day, each strategy switched off, a million
+recipients, growth, and a provider with a rate limit. There is no peer: goals stand in its place. docs/design/scheduler.md has the
+worlds and what is counted."""
 
 import json
 import subprocess

@@ -1,7 +1,7 @@
 //! Makes a small store that has one of everything: for the tests here, and once for each format as a fixture.
 //!
 //! To make the fixture of a new format: `STENTOR_FIXTURE=DIR cargo test -p stentor a_store_of_this_format`, then commit
-//! DIR without its `lock` under tests/fixtures/journal-vN-events-M and leave the older ones as they are.
+//! DIR without its `lock` under crates/stentor/fixtures/journal-vN-events-M and leave the older ones as they are.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -18,7 +18,7 @@ use super::{Outcome, dump, eml, salvage, verify};
 use crate::config::check_text;
 
 fn fixtures() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures")
 }
 
 fn output(run: impl FnOnce(&mut Vec<u8>) -> Outcome) -> (bool, String) {

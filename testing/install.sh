@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# Installs what the integration tests run beside Stentor: swaks, smtp-source (Postfix), strace, tmux, Python, file systems of three
+# kinds (with xfs_io, which cuts their power) and eatmydata, which takes the syncs away; Chromium and node for the console,
+# and from npm what drives them (playwright-core, axe-core), as testing/server/browser/package-lock.json says; perf, fio and pflogsumm,
+# which the benchmarks need, so that their smoke run does too. Mounts tracefs, without which nothing can be traced.
+# Does nothing when all is there. Needs root or sudo, on Debian.
+set -euo pipefail
+
+# smtp-source and mkfs live in /usr/sbin, which is not on everybody's path.
+export PATH="$PATH:/usr/sbin"
+packages=()
+command -v swaks >/dev/null || packages+=(swaks)
+command -v smtp-source >/dev/null || packages+=(postfix)
+command -v python3 >/dev/null || packages+=(python3)
+command -v tmux >/dev/null || packages+=(tmux)
+command -v strace >/dev/null || packages+=(strace)
+command -v mkfs.ext4 >/dev/null || packages+=(e2fsprogs)
+command -v mkfs.xfs >/dev/null && command -v xfs_io >/dev/null || packages+=(xfsprogs)
+command -v mkfs.btrfs >/dev/null || packages+=(btrfs-progs)
+command -v losetup >/dev/null && command -v prlimit >/dev/null || packages+=(mount util-linux)
+command -v eatmydata >/dev/null || packages+=(eatmydata)
+command -v chromium >/dev/null || packages+=(chromium)
+command -v node >/dev/null || packages+=(nodejs)
+command -v npm >/dev/null || packages+=(npm)
+# Benchmarks without these say that they were skipped. perf counts system calls without slowing those who make them; the measuring
+# kit is held against fio.
+wished=()
+command -v perf >/dev/null || wished+=(linux-perf)
+command -v pflogsumm >/dev/null || wished+=(pflogsumm)
+command -v fio >/dev/null || wished+=(fio)
+# Real MTAs that write logs: these conflict with each other, so that they are unpacked and not installed.
+foreign="${STENTOR_FOREIGN_ROOT:-/var/cache/stentor-tests/foreign}"
+[ -e "$foreign/complete" ] && has_foreign=yes || has_foreign=no
+
+root=()
+if [ "$(id -u)" -ne 0 ]; then
+    if command -v sudo >/dev/null; then
+        root=(sudo)
+    elif [ "${#packages[@]}" -gt 0 ]; then
+        echo "testing/install.sh: run as root, to install ${packages[*]}" >&2
+        exit 1
+    fi
+fi
+if [ "${#packages[@]}" -gt 0 ] || [ "${#wished[@]}" -gt 0 ]; then
+    # Postfix is not to be set up nor to be asked about; an MTA that is there already stays.
+    install=("${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends)
+    "${root[@]}" apt-get update -q
+    [ "${#packages[@]}" -eq 0 ] || "${install[@]}" "${packages[@]}"
+    for package in "${wished[@]}"; do
+        "${install[@]}" "$package" || echo "testing/install.sh: $package cannot be installed" >&2
+    done
+elif [ "$has_foreign" = no ] && [ "$(id -u)" -eq 0 ]; then
+    apt-get update -q
+fi
+
+# Most machines mount it when somebody first traces; tests that look for it beforehand would depend on their order.
+if [ -d /sys/kernel/tracing ] && [ ! -d /sys/kernel/tracing/instances ]; then
+    "${root[@]}" mount -t tracefs tracefs /sys/kernel/tracing ||
+        echo "testing/install.sh: tracefs cannot be mounted: what traces is skipped" >&2
+fi
+
+# Without what follows its tests say that they were skipped; the others run.
+if [ "$has_foreign" = no ] && [ "$(id -u)" -eq 0 ]; then
+    bash "$(dirname "${BASH_SOURCE[0]}")/foreign/fetch.sh" "$foreign" ||
+        echo "testing/install.sh: sendmail and Exim cannot be fetched" >&2
+fi
+cd "$(dirname "${BASH_SOURCE[0]}")/browser"
+if ! cmp -s package-lock.json node_modules/.installed; then
+    if npm ci --ignore-scripts --no-audit --no-fund; then
+        cp package-lock.json node_modules/.installed
+    else
+        echo "testing/install.sh: npm ci failed" >&2
+    fi
+fi

@@ -1,0 +1,173 @@
+//! `stentor check`, a start with errors, and reading the configuration again.
+
+use std::process::{Command, Output};
+
+use rustix::process::Signal;
+use stentor_harness::{Server, TestLab, message, stentor, wait_until};
+
+fn check(server: &Server) -> (i32, String, String) {
+    let output: Output = server.operator(&["check"]);
+    let text = |octets: &[u8]| String::from_utf8_lossy(octets).replace(&format!("{}/", server.folder().display()), "");
+    (output.status.code().expect("no signal"), text(&output.stdout), text(&output.stderr))
+}
+
+#[test]
+fn a_sound_file() {
+    let server = Server::builder()
+        .list("news", &["ann@one.example"])
+        .set("domains.postmaster", "\"root@one.example\"")
+        .prepare();
+    let (code, out, err) = check(&server);
+    assert_eq!((code, err.as_str()), (0, ""));
+    assert!(out.starts_with("stentor.toml: ok") && out.lines().count() == 1, "{out}");
+}
+
+#[test]
+fn every_error_at_once_with_its_place() {
+    let server = Server::builder().prepare();
+    server.write(
+        "stentor.toml",
+        b"hostnam = \"a.example\"\n[listen]\nconection_max = 5\nerrors_max = -1\n[lists.news]\naddress = \
+          \"news\"\nsubscribers = \"x\"\n",
+    );
+    let (code, out, err) = check(&server);
+    assert_eq!((code, out.as_str()), (78, ""));
+    for expected in [
+        "stentor.toml:1:1: unknown key `hostnam`; did you mean `hostname`?",
+        "stentor.toml:3:1: unknown key `conection_max` in [listen]; did you mean `connections_max`?",
+        "stentor.toml:4:14: ",
+        "stentor.toml:6:11: ",
+    ] {
+        assert!(err.lines().any(|line| line.starts_with(expected)), "{expected} is not in\n{err}");
+    }
+    // It does not start either, and leaves nothing behind.
+    let output = server.command().output().expect("the binary can be run");
+    assert_eq!(output.status.code(), Some(78));
+    assert!(!server.path("data").exists());
+}
+
+#[test]
+fn a_file_that_is_not_toml_or_not_there() {
+    let server = Server::builder().prepare();
+    server.write("stentor.toml", b"[listen\n");
+    let (code, _, err) = check(&server);
+    assert!(code == 78 && err.starts_with("stentor.toml:1:"), "{err}");
+    std::fs::remove_file(server.config()).expect("it is there");
+    let (code, _, err) = check(&server);
+    assert!(code == 78 && err.contains("stentor.toml"), "{err}");
+}
+
+#[test]
+fn the_example_and_the_built_in_defaults_are_sound() {
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../stentor.example.toml");
+    for arguments in [&["check", "--config", example][..], &["check"]] {
+        let output = Command::new(stentor()).args(arguments).output().expect("the binary can be run");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+#[test]
+fn a_second_server_on_the_same_data_is_refused() {
+    let server = Server::builder().start();
+    let output = server.command().output().expect("the binary can be run");
+    assert!(!output.status.success());
+    assert!(String::from_utf8_lossy(&output.stderr).contains("data"), "{output:?}");
+    server.smtp().quit();
+}
+
+#[test]
+fn hangup_takes_the_new_file() {
+    let lab = TestLab::sites(&["one.example"]);
+    let server = Server::builder().lab(&lab).list("news", &["ann@one.example"]).start();
+    let mut old = server.smtp();
+    server.smtp().cmd("MAIL FROM:<me@home.example>").expect(250);
+    server.write("more", b"bob@one.example\n");
+    server.edit_config(|text| format!("{text}\n[lists.more]\naddress = \"more@lists.test\"\nsubscribers = \"more\"\n"));
+    server.signal(Signal::HUP);
+    server.wait_log(&["configuration read again"]);
+    let wire = message("new@test", "x");
+    lab.recorder().expect_message(wire.clone().into());
+    server.smtp().send("me@home.example", &["more@lists.test"], &wire).expect(250);
+    lab.wait_clean("new@test", &["bob@one.example"]);
+    // Whoever was connected is still.
+    old.cmd("NOOP").expect(250);
+}
+
+#[test]
+fn hangup_with_errors_changes_nothing() {
+    let lab = TestLab::sites(&["one.example"]);
+    let server = Server::builder().lab(&lab).list("news", &["ann@one.example"]).start();
+    server.edit_config(|text| text.replace("hostname", "hostnam"));
+    for n in 1..=2 {
+        if n == 1 {
+            server.signal(Signal::HUP);
+        } else {
+            assert!(server.operator(&["reload", "--socket", "data/control.sock"]).status.code() != Some(0));
+            let socket = server.path("data/control.sock");
+            let output = Command::new(stentor()).arg("reload").arg("--socket").arg(socket).output();
+            assert!(output.expect("the binary can be run").status.success());
+        }
+        server.log().wait_nth(&["the old one stays in force"], n).expect("it runs");
+    }
+    server.wait_log(&["ERROR", "unknown key `hostnam`; did you mean `hostname`?"]);
+    let wire = message("old@test", "x");
+    lab.recorder().expect_message(wire.clone().into());
+    server.smtp().send("me@home.example", &["news@lists.test"], &wire).expect(250);
+    lab.wait_clean("old@test", &["ann@one.example"]);
+}
+
+#[test]
+fn hangup_says_what_takes_a_restart() {
+    let server = Server::builder().start();
+    server.edit_config(|text| text.replace("segment_bytes = 2097152", "segment_bytes = 4194304"));
+    server.signal(Signal::HUP);
+    server.wait_log(&["WARN", "[journal]", "restart"]);
+    server.edit_config(|text| text.replace("127.0.0.1:0", "127.0.0.1:1"));
+    server.signal(Signal::HUP);
+    server.wait_log(&["WARN", "[listen] smtp", "restart"]);
+    server.smtp().quit();
+}
+
+#[test]
+fn a_graceful_stop_waits_for_an_open_transaction() {
+    let lab = TestLab::sites(&["one.example"]);
+    let mut server = Server::builder().lab(&lab).start();
+    let mut idle = server.smtp();
+    let mut open = server.smtp();
+    open.begin("me@home.example", &["ann@one.example"]);
+    let wire = message("open@test", "x");
+    let stuffed = stentor_harness::dot_stuff(&wire);
+    open.raw(&stuffed[..50]);
+    let address = server.address();
+    server.signal(Signal::TERM);
+    // Sessions without a transaction are told, new ones are not taken.
+    idle.reply().expect(421);
+    assert_eq!(idle.rest(), "");
+    wait_until("the port is closed", || std::net::TcpStream::connect(address).is_err());
+    assert!(server.is_running());
+    open.raw(&stuffed[50..]);
+    open.reply().expect(250);
+    open.reply().expect(421);
+    assert_eq!(open.rest(), "");
+    assert!(server.wait_exit().success());
+    // Delivered before the stop or after the next start: once in any case.
+    lab.recorder().expect_message(wire.into());
+    server.start_again();
+    lab.wait("the copy", |recorder| recorder.copies_of("open@test") == 1);
+    server.wait_empty();
+    assert_eq!(lab.recorder().copies_of("open@test"), 1);
+}
+
+#[test]
+fn a_second_signal_stops_at_once() {
+    let mut server = Server::builder().start();
+    let mut open = server.smtp();
+    open.begin("me@home.example", &["ann@one.example"]);
+    server.signal(Signal::TERM);
+    server.wait_log(&["stopping"]);
+    server.signal(Signal::TERM);
+    assert_eq!(server.wait_exit().code(), Some(130));
+    assert_eq!(open.rest(), "");
+    server.start_again();
+    server.smtp().quit();
+}

@@ -1,0 +1,92 @@
+//! The console in a real browser: `testing/server/browser/run.mjs` watches a run of the lab, uses the verbs and looks at every
+//! page, wide and narrow, light and dark, with axe-core. Here are the lab, the server and what it is started with.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use stentor_harness::{Server, TestLab, skipped, stentor, stentor_kit};
+
+/// One site that is well, one that says "later" in HTML, one that is down.
+const SCENARIO: &str = "[[site]]\nname = 'one.example'\n[[site]]\nname = 'two.example'\n\
+    [[site]]\nname = 'later.example'\nbehaviour = { at_rcpt = '451 4.7.1 <b>Later</b><script>alert(1)</script>' }\n\
+    [[site]]\nname = 'dead.example'\nbehaviour = { connect = 'refuse' }\n";
+const PASSWORD: &str = "correct horse battery staple";
+
+fn browser_tests() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("browser")
+}
+
+/// Why there is no browser to test with, if so.
+fn missing() -> Option<&'static str> {
+    let runs = |program: &str| Command::new(program).arg("--version").output().is_ok_and(|out| out.status.success());
+    if !runs("node") {
+        return Some("node is missing (testing/install.sh)");
+    }
+    if !runs(&chromium()) {
+        return Some("chromium is missing (testing/install.sh)");
+    }
+    let modules = browser_tests().join("node_modules/playwright-core");
+    (!modules.exists()).then_some("playwright-core is missing (testing/install.sh)")
+}
+
+fn chromium() -> String {
+    std::env::var("CHROMIUM").unwrap_or_else(|_| "/usr/bin/chromium".to_owned())
+}
+
+fn password_hash() -> String {
+    let mut command = Command::new(stentor()).arg("http-password").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+    let mut hash = command.as_mut().expect("the binary can be run").stdin.take().expect("it is piped");
+    writeln!(hash, "{PASSWORD}").expect("it reads a line");
+    drop(hash);
+    let output = command.expect("it runs").wait_with_output().expect("it ends");
+    String::from_utf8(output.stdout).expect("a hash is text").trim().to_owned()
+}
+
+#[test]
+fn the_console_in_a_browser() {
+    if let Some(why) = missing() {
+        return skipped(why);
+    }
+    let lab = TestLab::start(SCENARIO);
+    let readers = |site: &str, count: u32| (0..count).map(|n| format!("reader{n}@{site}")).collect::<Vec<_>>();
+    let subscribers = [
+        readers("one.example", 40),
+        readers("two.example", 30),
+        readers("later.example", 6),
+        readers("dead.example", 6),
+    ];
+    let subscribers = subscribers.concat();
+    let subscribers: Vec<&str> = subscribers.iter().map(String::as_str).collect();
+    let server = Server::builder()
+        .lab(&lab)
+        .list("news", &subscribers)
+        .set("http.listen", "[\"127.0.0.1:0\"]")
+        .set("http.password_hash", &format!("{:?}", password_hash()))
+        // What waits shall wait until the browser has seen it.
+        .set("retry.host_min_s", "600")
+        .set("retry.recipient_min_s", "600")
+        .set("retry.mailbox_min_s", "600")
+        .set("retry.site_min_s", "600")
+        .start();
+    let line = server.wait_log(&["console at http://"]);
+    let url = line.split_whitespace().find(|word| word.starts_with("http://")).expect("an address");
+    let shots = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/browser");
+    let output = Command::new("node")
+        .arg("run.mjs")
+        .current_dir(browser_tests())
+        .env("STENTOR_URL", url.trim_end_matches('/'))
+        .env("STENTOR_BIN", stentor())
+        .env("STENTOR_KIT_BIN", stentor_kit())
+        .env("STENTOR_CONFIG", server.config())
+        .env("STENTOR_SMTP", server.address().to_string())
+        .env("STENTOR_PASSWORD", PASSWORD)
+        .env("STENTOR_SHOTS", shots)
+        .env("CHROMIUM", chromium())
+        .output()
+        .expect("node can be run");
+    let (text, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{text}\n{errors}");
+    let result: serde_json::Value = serde_json::from_str(text.lines().last().unwrap_or_default()).expect("a result");
+    assert!(result["checks"].as_u64() > Some(100) && result["faults"] == 0, "{result}");
+}

@@ -1,0 +1,136 @@
+//! The operator's commands against the running server.
+
+use stentor_harness::{Server, TestLab, message, wait_until};
+
+/// A site that defers everybody.
+const DEFERRING: &str = "[[site]]\nname = \"full.example\"\nbehaviour = { full_share = 1.0 }\n";
+
+fn text(output: &std::process::Output) -> String {
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout.clone()).expect("text")
+}
+
+#[test]
+fn an_empty_queue() {
+    let server = Server::builder().start();
+    assert_eq!(text(&server.operator(&["queue"])), "mx.test: the queue is empty\n");
+    let queue = server.queue();
+    assert_eq!((&queue["messages"], &queue["recipients"]), (&0.into(), &0.into()));
+    let status = server.status();
+    assert_eq!((&status["hostname"], &status["pid"]), (&"mx.test".into(), &server.pid().into()));
+    assert_eq!(status["stopping"], false);
+    assert!(status["started"].as_u64() > Some(0) && status["now"].as_u64() >= status["started"].as_u64());
+}
+
+#[test]
+fn what_waits_is_shown() {
+    let lab = TestLab::start(DEFERRING);
+    let server = Server::builder().lab(&lab).list("news", &["a@full.example", "b@full.example"]).start();
+    let id =
+        server.smtp().send("me@home.example", &["news@lists.test"], &message("q@test", "x")).expect(250).queue_id();
+    wait_until("both are deferred", || {
+        let shown = server.ask(&["queue", "show", &id]).expect("it is queued");
+        let rows = shown["recipients"].as_array().expect("rows").clone();
+        rows.iter().all(|row| row["state"] == "deferred")
+    });
+    let shown = server.ask(&["queue", "show", &id]).expect("it is queued");
+    assert_eq!((&shown["id"], &shown["list"], &shown["class"]), (&id.as_str().into(), &"news".into(), &"bulk".into()));
+    assert_eq!((&shown["sender"], &shown["message_id"]), (&"news-bounces@lists.test".into(), &"<q@test>".into()));
+    assert_eq!((&shown["origin"], &shown["fates"]["pending"]), (&"127.0.0.1".into(), &2.into()));
+    for row in shown["recipients"].as_array().expect("rows") {
+        assert!(row["last_reply"].as_str().expect("text").starts_with("452 "), "{row}");
+        assert!(row["next_try"].as_u64() > shown["now"].as_u64(), "{row}");
+    }
+    let queue = server.queue();
+    assert_eq!(
+        (&queue["messages"], &queue["recipients"], &queue["oldest_id"]),
+        (&1.into(), &2.into(), &id.as_str().into())
+    );
+    let site = &queue["sites"][0];
+    assert_eq!((&site["waiting"], &site["messages"]), (&2.into(), &1.into()));
+    assert!(site["site"].as_str().expect("text").contains("full.example"), "{site}");
+
+    let stuck = server.ask(&["queue", "--stuck"]).expect("a reply");
+    assert_eq!((&stuck["is_counting"], &stuck["sites_total"]), (&false.into(), &1.into()));
+    let shown = text(&server.operator(&["queue", "--stuck", "1"]));
+    let [heading, row, _, sites, site] = &shown.lines().collect::<Vec<_>>()[..] else { panic!("{shown}") };
+    assert!(heading.starts_with("messages   oldest next try  recipient") && sites.contains("site"), "{shown}");
+    assert!(row.trim_start().starts_with("1 ") && row.contains("@full.example  ") && row.contains("452 "), "{shown}");
+    assert!(site.trim_start().starts_with("2 "), "{shown}");
+
+    let shown = text(&server.operator(&["queue"]));
+    assert!(shown.starts_with("mx.test: 1 message (") && shown.contains("2 recipients waiting\n"), "{shown}");
+    assert!(shown.contains(&format!("oldest: {id}, accepted ")) && shown.contains("full.example"), "{shown}");
+    let shown = text(&server.operator(&["queue", "show", &id]));
+    assert!(
+        shown.starts_with(&id) && shown.contains("from        <news-bounces@lists.test> by 127.0.0.1\n"),
+        "{shown}"
+    );
+    assert!(shown.contains("deferred") && shown.contains("a@full.example") && shown.contains("452 "), "{shown}");
+    assert!(shown.lines().all(|line| line.chars().count() <= 100), "{shown}");
+    // A cap on rows is said.
+    let shown = text(&server.operator(&["queue", "show", &id, "--recipients-max", "1"]));
+    assert!(shown.contains("... and 1 more recipient\n"), "{shown}");
+}
+
+#[test]
+fn many_rows_come_in_many_lines() {
+    let lab = TestLab::start(DEFERRING);
+    let people: Vec<String> = (0..700).map(|n| format!("u{n}@full.example")).collect();
+    let people: Vec<&str> = people.iter().map(String::as_str).collect();
+    let server = Server::builder().lab(&lab).list("news", &people).start();
+    let id =
+        server.smtp().send("me@home.example", &["news@lists.test"], &message("q@test", "x")).expect(250).queue_id();
+    assert!(server.operator_json(&["queue", "show", &id]).len() > 3);
+    let shown = server.ask(&["queue", "show", &id]).expect("it is queued");
+    assert_eq!(shown["recipients"].as_array().expect("rows").len(), 700);
+}
+
+#[test]
+fn what_is_not_there() {
+    let server = Server::builder().start();
+    let problem = server.ask(&["queue", "show", "037P74WG0000"]).expect_err("no such message");
+    assert_eq!(problem["code"], "not_found");
+    let output = server.operator(&["queue", "show", "037P74WG0000"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("037P74WG0000"), "{output:?}");
+    let output = server.operator(&["queue", "show", "not-an-id"]);
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0));
+}
+
+#[test]
+fn nobody_listens() {
+    let server = Server::builder().prepare();
+    for command in ["status", "queue", "reload", "stop", "flush"] {
+        let output = server.operator(&[command]);
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains("control.sock"), "{output:?}");
+    }
+}
+
+#[test]
+fn flush_tries_at_once() {
+    // Refused for 300 ms; the clocks would wait for minutes.
+    let lab = TestLab::start("[[site]]\nname = \"grey.example\"\nbehaviour = { greylist_ms = 300 }\n");
+    let server = Server::builder().lab(&lab).start();
+    server.smtp().send("me@home.example", &["ann@grey.example"], &message("flush@test", "x")).expect(250);
+    lab.wait("the first attempt", |recorder| recorder.stats().rcpt_4xx > 0);
+    wait_until("it is delivered", || {
+        assert!(server.operator(&["flush"]).status.success());
+        lab.recorder().copies_of("flush@test") == 1
+    });
+    server.wait_empty();
+}
+
+#[test]
+fn stop_by_command_and_start_again() {
+    let lab = TestLab::start(DEFERRING);
+    let mut server = Server::builder().lab(&lab).start();
+    let id = server.smtp().send("me@home.example", &["a@full.example"], &message("q@test", "x")).expect(250).queue_id();
+    assert!(server.operator(&["stop"]).status.success());
+    assert!(server.wait_exit().success());
+    assert_eq!(server.operator(&["queue"]).status.code(), Some(1));
+    server.start_again();
+    let shown = server.ask(&["queue", "show", &id]).expect("it is still queued");
+    assert_eq!(shown["recipients"][0]["address"], "a@full.example");
+}

@@ -1,0 +1,128 @@
+//! What Prometheus gets.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use stentor_harness::{Server, TestLab, message, wait_until};
+
+use crate::kit::{bare, builder};
+
+fn repository(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(name);
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Names of metrics in a text: `stentor_...` or `process_...`, without what a histogram adds.
+fn names(text: &str) -> BTreeSet<String> {
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let ours = words.filter(|word| word.starts_with("stentor_") || word.starts_with("process_"));
+    let strip = |word: &str| {
+        let ends = ["_bucket", "_sum", "_count"];
+        let of_histogram = ends.iter().find_map(|end| word.strip_suffix(end)).filter(|name| {
+            name.ends_with("_seconds") && *name != "stentor_queue_oldest_age_seconds"
+                || *name == "stentor_batch_messages"
+        });
+        of_histogram.unwrap_or(word).to_owned()
+    };
+    ours.map(strip).collect()
+}
+
+/// Samples by name and labels, without their fractions.
+fn samples(server: &Server) -> BTreeMap<String, u64> {
+    let text = server.http_get("/metrics").expect(200).text();
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    lines
+        .filter_map(|line| line.rsplit_once(' '))
+        .map(|(name, value)| (name.to_owned(), value.parse::<f64>().expect(name) as u64))
+        .collect()
+}
+
+#[test]
+fn documentation_and_dashboard_name_exactly_what_is_there() {
+    let server = bare().set("http.listen", "[\"127.0.0.1:0\"]").start();
+    let answer = server.http_get("/metrics").expect(200);
+    assert!(answer.header("content-type").is_some_and(|kind| kind.starts_with("text/plain; version=0.0.4")));
+    let text = answer.text();
+    let served: BTreeSet<String> =
+        text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next().map(str::to_owned)).collect();
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        assert!(names(line).iter().all(|name| served.contains(name)), "{line}");
+    }
+    let page = repository("docs/operate/metrics.md");
+    let rows = |prefix: &str| -> BTreeSet<String> {
+        let cells = page.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
+        cells.filter(|name| name.starts_with(prefix)).map(str::to_owned).collect()
+    };
+    let documented: BTreeSet<String> = rows("stentor_").union(&rows("process_")).cloned().collect();
+    assert_eq!(documented, served);
+    let dashboard: serde_json::Value = serde_json::from_str(&repository("contrib/grafana/stentor.json")).expect("JSON");
+    let mut shown = BTreeSet::new();
+    for target in
+        dashboard["panels"].as_array().expect("panels").iter().filter_map(|panel| panel["targets"].as_array()).flatten()
+    {
+        shown.extend(names(target["expr"].as_str().expect("a query")));
+    }
+    assert!(shown.len() > 25 && shown.is_subset(&served), "{:?}", shown.difference(&served));
+    let limits: BTreeSet<String> = samples(&server)
+        .into_keys()
+        .filter_map(|name| {
+            Some(name.strip_prefix("stentor_limit_hits_total{limit=\"")?.trim_end_matches("\"}").to_owned())
+        })
+        .collect();
+    let missing: Vec<&String> = limits.iter().filter(|limit| !page.contains(&format!("| `{limit}` |"))).collect();
+    assert!(limits.len() > 20 && missing.is_empty(), "{missing:?}");
+}
+
+#[test]
+fn mail_is_counted() {
+    let lab = TestLab::start(
+        "[[site]]\nname = 'one.example'\n[[site]]\nname = 'down.example'\nbehaviour = { connect = 'refuse' }\n",
+    );
+    let server = builder(&lab).set("http.listen", "[\"127.0.0.1:0\"]").start();
+    let wire = message("1@test", "x");
+    server.smtp().send("me@home.example", &["ann@one.example", "bob@down.example"], &wire).expect(250);
+    server.smtp().cmd("MAIL FROM:<a b>").expect(501);
+    wait_until("one is delivered, the other waits", || {
+        let now = samples(&server);
+        now["stentor_recipients_total{outcome=\"delivered\"}"] >= 1 && now["stentor_connect_failures_total"] >= 1
+    });
+    let now = samples(&server);
+    for (name, value) in [
+        ("stentor_messages_accepted_total", 1),
+        ("stentor_recipients_acknowledged_total", 2),
+        ("stentor_attempt_recipients_total{result=\"sent\"}", 1),
+        ("stentor_attempt_duration_seconds_count", 1),
+        ("stentor_commit_wait_seconds_count", 1),
+        ("stentor_batch_messages_sum", 1),
+        ("stentor_queue_messages", 1),
+        ("stentor_queue_recipients{class=\"ordinary\"}", 1),
+        ("stentor_queue_recipients{class=\"bulk\"}", 0),
+        ("stentor_site_pending_recipients{site=\"mx1.down.example\"}", 1),
+        ("stentor_site_pending_recipients{site=\"(others)\"}", 0),
+        ("stentor_ready", 1),
+    ] {
+        assert_eq!(now.get(name), Some(&value), "{name}");
+    }
+    let refused = now.iter().find(|(name, _)| name.starts_with("stentor_refused_total{code=\"501\""));
+    assert_eq!(refused.map(|(_, count)| *count), Some(1));
+    assert!(now["process_resident_memory_bytes"] > 1_000_000);
+}
+
+#[test]
+fn a_limit_that_is_hit_is_said_and_counted() {
+    let server = bare().set("http.listen", "[\"127.0.0.1:0\"]").set("listen.connections_per_client_max", "1").start();
+    let _first = server.connect_from("127.0.0.2").greeted();
+    server.connect_from("127.0.0.2").reply().expect(421);
+    let line = server.wait_log(&["limit hit", "connections_per_client"]);
+    assert!(line.contains("[listen] connections_per_client_max") && line.contains("times=1"), "{line}");
+    assert_eq!(samples(&server)["stentor_limit_hits_total{limit=\"connections_per_client\"}"], 1);
+    // Many in a short time are one more line at most.
+    for _ in 0..50 {
+        server.connect_from("127.0.0.2").reply().expect(421);
+    }
+    wait_until("all are counted", || {
+        samples(&server)["stentor_limit_hits_total{limit=\"connections_per_client\"}"] >= 51
+    });
+    let lines = server.log().lines().into_iter().filter(|line| line.contains("limit hit")).count();
+    assert!(lines < 10, "{lines}");
+}

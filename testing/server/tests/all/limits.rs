@@ -1,0 +1,102 @@
+//! Limits on connections, errors and time.
+
+use stentor_harness::{Server, Smtp, wait_until};
+
+#[test]
+fn connections_in_all() {
+    let server =
+        Server::builder().set("listen.connections_max", "3").set("listen.connections_per_client_max", "3").start();
+    let mut kept: Vec<Smtp> = (0..3).map(|_| server.smtp()).collect();
+    for _ in 0..3 {
+        let mut refused = server.connect();
+        refused.reply().expect_text("421 4.3.2");
+        assert_eq!(refused.rest(), "");
+    }
+    kept.pop().expect("three are there").quit();
+    wait_until("its place is free", || {
+        let mut client = server.connect();
+        let code = client.reply().code;
+        assert!(code == 220 || code == 421);
+        code == 220
+    });
+    for client in &mut kept {
+        client.cmd("NOOP").expect(250);
+    }
+}
+
+#[test]
+fn connections_of_one_client() {
+    let server = Server::builder().set("listen.connections_per_client_max", "2").start();
+    let stranger = |n: u8| server.connect_from(&format!("127.0.0.{n}"));
+    let mut kept: Vec<Smtp> = (0..2).map(|_| stranger(2).greeted()).collect();
+    stranger(2).reply().expect_text("421 4.7.0");
+    // Others have their own, and a trusted client has no such limit.
+    stranger(3).reply().expect(220);
+    let trusted: Vec<Smtp> = (0..10).map(|_| server.smtp()).collect();
+    drop(trusted);
+    kept.pop().expect("two are there").quit();
+    wait_until("its place is free", || stranger(2).reply().code == 220);
+}
+
+#[test]
+fn errors() {
+    let server = Server::builder().set("listen.errors_max", "5").start();
+    let mut client = server.connect_from("127.0.0.2").greeted();
+    let mut codes = Vec::new();
+    while let Some(reply) = {
+        client.try_raw(b"FOO\r\n");
+        client.try_reply()
+    } {
+        codes.push(reply.code);
+        assert!(codes.len() <= 6, "{codes:?}");
+    }
+    assert_eq!(codes.pop(), Some(421));
+    assert!(codes.iter().all(|code| *code == 500), "{codes:?}");
+    server.smtp().quit();
+}
+
+#[test]
+fn time_for_a_command_and_for_a_session() {
+    let server = Server::builder().set("listen.command_timeout_s", "1").start();
+    let mut client = server.smtp();
+    client.raw(b"NOO");
+    client.reply().expect_text("421 4.4.2");
+    assert_eq!(client.rest(), "");
+    let server = Server::builder().set("listen.session_timeout_s", "1").start();
+    let mut client = server.connect_from("127.0.0.2").greeted();
+    // Busy all the time, and cut all the same.
+    loop {
+        client.try_raw(b"NOOP\r\n");
+        match client.try_reply() {
+            Some(reply) if reply.code == 250 => {}
+            Some(reply) => {
+                reply.expect(421);
+                break;
+            }
+            None => panic!("closed without a word"),
+        }
+    }
+}
+
+#[test]
+fn time_for_a_body() {
+    let server = Server::builder().set("listen.data_timeout_s", "1").start();
+    let mut client = server.smtp();
+    client.begin("me@home.example", &["ann@one.example"]);
+    client.raw(b"Subject: x\r\n");
+    client.reply().expect_text("421 4.4.2");
+    assert_eq!(client.rest(), "");
+    assert_eq!(server.status()["messages"], 0);
+}
+
+#[test]
+fn idle_connections_by_the_hundreds() {
+    let server = Server::builder().start();
+    let before = server.memory_kib("VmRSS");
+    let mut idle: Vec<Smtp> = (0..1_000).map(|_| server.smtp()).collect();
+    let after = server.memory_kib("VmRSS");
+    assert!((after.saturating_sub(before)) < 1_000 * 16, "{before} KiB, then {after} KiB");
+    for client in idle.iter_mut().step_by(100) {
+        client.cmd("NOOP").expect(250);
+    }
+}

@@ -1,0 +1,105 @@
+//! The operator stops mail and lets it go again: sites, lists, senders, single posts; and is told why mail waits.
+
+use stentor_harness::{Server, TestLab, message, wait_until};
+
+use crate::kit::builder;
+
+fn send(server: &Server, from: &str, to: &str, id: &str) -> String {
+    server.smtp().send(from, &[to], &message(id, "x")).expect(250).queue_id()
+}
+
+/// The last try of whatever must not have gone: mail behind it has.
+fn assert_waits(server: &Server, lab: &TestLab, id: &str, probe: &str) {
+    let probe = format!("{probe}-{id}");
+    send(server, "probe@elsewhere.example", "probe@two.example", &probe);
+    lab.wait_clean(&probe, &["probe@two.example"]);
+    assert_eq!(lab.recorder().copies_of(id), 0);
+}
+
+#[test]
+fn what_is_suspended_waits_across_restarts() {
+    let lab = TestLab::sites(&["one.example", "two.example"]);
+    let mut server = builder(&lab).list("news", &["sub@two.example"]).start();
+    let from = "me@home.example";
+    // So that the site is known.
+    send(&server, from, "ann@one.example", "first@test");
+    lab.wait_clean("first@test", &["ann@one.example"]);
+    assert!(server.ask(&["suspend", "--site", "nowhere.example"]).is_err());
+    assert!(server.ask(&["suspend", "--list", "none"]).is_err());
+    for (subject, name, to) in [
+        ("--site", "one.example", "ann@one.example"),
+        ("--list", "news", "news@lists.test"),
+        ("--sender", "home.example", "bob@two.example"),
+    ] {
+        let id = format!("{}@test", &subject[2..]);
+        server.ask(&["suspend", subject, name, "--reason", "a test"]).expect("it is suspended");
+        let sender = if subject == "--sender" { from } else { "me@other.example" };
+        send(&server, sender, to, &id);
+        assert_waits(&server, &lab, &id, "before");
+        server.stop();
+        server.start_again();
+        assert_waits(&server, &lab, &id, "after");
+        assert_eq!(server.status()["suspended_total"], 1);
+        server.ask(&["resume", subject, name]).expect("it is resumed");
+        lab.wait(&format!("{id} goes"), |recorder| recorder.copies_of(&id) == 1);
+        assert_eq!(server.status()["suspended_total"], 0);
+    }
+    server.wait_empty();
+    lab.assert_no_violations();
+}
+
+#[test]
+fn a_suspended_site_says_so() {
+    let lab = TestLab::sites(&["one.example"]);
+    let server = builder(&lab).start();
+    send(&server, "me@home.example", "ann@one.example", "first@test");
+    server.wait_empty();
+    server.ask(&["suspend", "--site", "one.example"]).expect("it is suspended");
+    send(&server, "me@home.example", "ann@one.example", "second@test");
+    wait_until("it waits there", || {
+        let site = server.ask(&["site", "one.example"]).expect("it is known");
+        site["suspended"] == true
+            && site["messages"] == 1
+            && site["waits_for"].as_str().is_some_and(|why| why.contains("operator"))
+    });
+    let text = String::from_utf8(server.operator(&["site", "one.example"]).stdout).expect("text");
+    assert!(text.contains("SUSPENDED") && text.contains("mx1.one.example"), "{text}");
+}
+
+#[test]
+fn why_mail_waits_at_a_dead_site() {
+    let lab = TestLab::start("[[site]]\nname = 'dead.example'\nbehaviour = { connect = 'refuse' }\n");
+    let server = builder(&lab).set("retry.host_min_s", "60").set("retry.host_max_s", "600").start();
+    send(&server, "me@home.example", "ann@dead.example", "mail@test");
+    server.wait_log(&["Connection refused"]);
+    let site = server.ask(&["site", "dead.example"]).expect("it is known");
+    assert!(site["waits_for"].as_str().expect("text").contains("clock"), "{site}");
+    let host = &site["paths"][0]["hosts"][0];
+    assert_eq!((&host["host"], &host["failures"]), (&"mx1.dead.example".into(), &1.into()));
+    assert!(host["next_try"].as_u64() > site["now"].as_u64(), "{site}");
+    assert!(host["last_reply"].as_str().expect("text").contains("refused"), "{site}");
+    assert!(server.ask(&["site", "unknown.example"]).is_err());
+}
+
+#[test]
+fn a_post_is_paused_and_cancelled_in_mid_delivery() {
+    let lab = TestLab::start(
+        "[[site]]\nname = 'one.example'\n[[site]]\nname = 'later.example'\nbehaviour = { at_rcpt = '451 4.3.0 later' }\n",
+    );
+    let server = builder(&lab).list("news", &["ann@one.example", "bob@later.example"]).start();
+    let id = send(&server, "me@home.example", "news@lists.test", "post@test");
+    lab.wait("those who can have it", |recorder| recorder.copies_of("post@test") == 1);
+    wait_until("that is known", || server.fates()["delivered"] == 1);
+    server.ask(&["post", "pause", &id, "--reason", "a mistake"]).expect("it is paused");
+    let shown = server.ask(&["queue", "show", &id]).expect("it is there");
+    assert_eq!(
+        (&shown["held"], &shown["fates"]["delivered"], &shown["fates"]["pending"]),
+        (&true.into(), &1.into(), &1.into())
+    );
+    server.ask(&["post", "resume", &id]).expect("it goes on");
+    assert_eq!(server.ask(&["queue", "show", &id]).expect("it is there")["held"], false);
+    server.ask(&["post", "cancel", &id]).expect("it is cancelled");
+    server.wait_empty();
+    let fates = server.fates();
+    assert_eq!((&fates["delivered"], &fates["removed"]), (&1.into(), &1.into()), "{fates}");
+}
