@@ -1,43 +1,17 @@
-//! The side of those who append.
-//!
-//! Each thread has a buffer that few others share; a record is encoded straight into it, under a lock that is held for
-//! some hundred nanoseconds by whoever encodes and for a swap by the writer. Nothing is allocated once the buffers have
-//! grown. A buffer that is full drops records and counts them: whoever appends never waits.
+//! The side of those who append: a handle that encodes records into the shared buffers and ends the writer with its last clone.
 
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use parking_lot::{Condvar, Mutex};
-use stentor_stats::record::{Attempt, Ms, Record};
+use stentor_stats::record::{Attempt, Record};
 
-use crate::codec::{TO_MAX, push_plain};
+use crate::codec::TO_MAX;
 use crate::files::{Files, Limits};
+use crate::shared::{Config, Shared};
 use crate::writer::Writer;
-
-/// Buffers; a thread keeps to one.
-pub const SHARDS: usize = 8;
-/// What one buffer takes; a second of 60,000 records.
-pub const SHARD_BYTES_MAX: usize = 4 * 1024 * 1024;
-
-pub struct Config {
-    /// Made if it is not there.
-    pub dir: PathBuf,
-    /// Records older than this go.
-    pub keep_ms: Ms,
-    /// All files together.
-    pub size_bytes_max: u64,
-    /// What must stay free on the file system; below it nothing is kept.
-    pub free_bytes_min: u64,
-    /// How often the medium is made to keep what was written.
-    pub sync_ms: Ms,
-    /// The time, for what the history says of itself.
-    pub now: Box<dyn Fn() -> Ms + Send>,
-    /// Told once for each series of failures, and when they are over.
-    pub complain: Box<dyn Fn(&str) + Send>,
-}
 
 /// What the store holds and how it fares.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -58,36 +32,6 @@ pub struct History(Option<Arc<Handle>>);
 struct Handle {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
-}
-
-pub struct Shared {
-    shards: [Mutex<Vec<u8>>; SHARDS],
-    pub appended: AtomicU64,
-    pub dropped: AtomicU64,
-    pub files: AtomicU64,
-    pub bytes: AtomicU64,
-    pub is_failing: AtomicBool,
-    pub asked: Mutex<Asked>,
-    pub wake: Condvar,
-    pub done: Condvar,
-}
-
-/// What the writer is asked for.
-#[derive(Default)]
-pub struct Asked {
-    pub is_urged: bool,
-    pub sync: bool,
-    pub stop: bool,
-    /// Rounds begun and finished; a flush waits until one that began after it has finished.
-    pub begun: u64,
-    pub finished: u64,
-}
-
-/// Gives each thread its buffer, in turn.
-static NEXT_SHARD: AtomicUsize = AtomicUsize::new(0);
-
-thread_local! {
-    static SHARD: usize = NEXT_SHARD.fetch_add(1, Ordering::Relaxed) % SHARDS;
 }
 
 impl History {
@@ -161,43 +105,6 @@ impl History {
             files: shared.files.load(Ordering::Relaxed),
             bytes: shared.bytes.load(Ordering::Relaxed),
             is_failing: shared.is_failing.load(Ordering::Relaxed),
-        }
-    }
-}
-
-impl Shared {
-    fn append(&self, record: &Record<'_>) {
-        let mut buffer = self.shards[SHARD.with(|shard| *shard)].lock();
-        let before = buffer.len();
-        if before >= SHARD_BYTES_MAX {
-            drop(buffer);
-            self.dropped.fetch_add(1, Ordering::Relaxed);
-            return;
-        }
-        push_plain(&mut buffer, record);
-        let is_half_full = before < SHARD_BYTES_MAX / 2 && buffer.len() >= SHARD_BYTES_MAX / 2;
-        drop(buffer);
-        if is_half_full {
-            self.asked.lock().is_urged = true;
-            self.wake.notify_one();
-        }
-    }
-
-    /// Gives the buffers' contents for empty ones.
-    pub fn swap(&self, taken: &mut [Vec<u8>; SHARDS]) {
-        for (shard, empty) in self.shards.iter().zip(taken) {
-            std::mem::swap(&mut *shard.lock(), empty);
-        }
-    }
-
-    fn wait(&self, sync: bool) {
-        let mut asked = self.asked.lock();
-        let target = asked.begun + 1;
-        asked.is_urged = true;
-        asked.sync |= sync;
-        self.wake.notify_one();
-        while asked.finished < target && !asked.stop {
-            self.done.wait(&mut asked);
         }
     }
 }

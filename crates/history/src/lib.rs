@@ -16,12 +16,14 @@ mod filter;
 pub mod fuzz;
 mod position;
 mod reader;
+mod shared;
 mod varint;
 mod writer;
 
-pub use append::{Config, History, Status};
+pub use append::{History, Status};
 pub use block::BLOCK_BYTES;
 pub use codec::{TEXT_BYTES_MAX, TO_MAX};
 pub use filter::matches;
 pub use position::{NoPosition, Position};
 pub use reader::{Answer, Followed, Reader, Seen};
+pub use shared::Config;

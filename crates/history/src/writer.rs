@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use stentor_stats::record::{Ms, Note, Record, Topic};
 
-use crate::append::{Config, SHARDS, Shared};
 use crate::block::Builder;
 use crate::codec::{decode_plain, peek_plain};
 use crate::files::{Files, RETRY_MS};
+use crate::shared::{Config, SHARDS, Shared};
 
 /// The longest that a record waits to be written.
 const ROUND: Duration = Duration::from_millis(400);

@@ -11,6 +11,7 @@
 use std::collections::BTreeSet;
 
 use crate::batch::Batch;
+use crate::building::Building;
 use crate::format::{
     Checkpoint, Position, RECORD_HEADER_BYTES, SLICE_BYTES_MAX, SLICE_NAME_BYTES, Slice, encode_checkpoint_begin,
     encode_checkpoint_end, encode_slice, kind,
@@ -31,27 +32,6 @@ const SLICE_PART: usize = 4;
 const ENTRY_BYTES_MAX: usize = 64 * 1024;
 /// A begin's or an end's record, and the word of a slice's.
 const MARKS_BYTES: usize = 64;
-
-/// A checkpoint that is not durable yet.
-#[derive(Debug)]
-pub(crate) struct Building {
-    number: u64,
-    /// Known once the marker is durable.
-    begin: Option<Position>,
-    /// Next content to put into a slice, below `end`; `None` = all are in.
-    cursor: Option<u64>,
-    end: u64,
-    slices_issued: u64,
-    slices_durable: u64,
-    /// Octets of all slices so far, the owner's included.
-    slices_bytes: u64,
-    /// Of these, what it has written itself.
-    written_bytes: u64,
-    /// Contents that are its slices.
-    named: BTreeSet<u64>,
-    /// Log bytes since the begin.
-    pub bytes: u64,
-}
 
 /// How far a checkpoint is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::ahead::{Ahead, Chunk};
-use crate::checkpoint::Building;
+use crate::building::Building;
 use crate::disk::{Disk, DiskFile};
 use crate::error::JournalError;
 use crate::format::{BLOCK_BYTES, Checkpoint, RECORD_BYTES_MAX};

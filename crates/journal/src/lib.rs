@@ -20,6 +20,7 @@
 
 mod ahead;
 mod batch;
+mod building;
 mod checkpoint;
 mod clean;
 mod commit;
@@ -59,7 +60,8 @@ pub use journal::{Journal, Options, Receipt, Space, Statistics};
 pub use pace::Pace;
 pub use pool::Preparer;
 pub use reader::ContentReader;
-pub use recovery::{Record, Replay, Report};
+pub use recovery::Report;
+pub use replay::{Record, Replay};
 
 /// Milliseconds since the Unix epoch.
 pub type Ms = u64;

@@ -5,7 +5,6 @@
 //! docs/design/journal-format.md, Recovery.
 
 use std::collections::BTreeSet;
-use std::error::Error;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
@@ -15,31 +14,15 @@ use crate::ahead::Ahead;
 use crate::disk::Disk;
 use crate::error::JournalError;
 use crate::format::{
-    BLOCK_BYTES, BatchHeader, Checkpoint, PIECE_HEADER_BYTES, Records, Slice, decode_checkpoint_begin,
-    decode_checkpoint_end, decode_piece, decode_slice, kind,
+    BLOCK_BYTES, BatchHeader, Checkpoint, PIECE_HEADER_BYTES, Records, decode_checkpoint_begin, decode_checkpoint_end,
+    decode_piece, decode_slice, kind,
 };
 use crate::journal::{Head, Journal, Options, Segment, Statistics};
 use crate::pool::{Pool, Ready, segment_name};
 use crate::reader::Contents;
-use crate::replay::{InMemory, Place, Replaying};
+use crate::replay::{InMemory, Place, Replay, Replaying};
 use crate::scan::{Bytes, Headed, Image, Survey, Until, Walk, Window, survey, walk_batches};
 use crate::table::{Extent, Table};
-
-/// An owner's record, read back.
-#[derive(Debug, Clone, Copy)]
-pub struct Record<'a> {
-    /// What the owner appended.
-    pub payload: &'a [u8],
-    /// Sequence number of its batch.
-    pub batch_seq: u64,
-    /// Time that was given to the commit.
-    pub time: Ms,
-    /// Set if the payload is a slice that the checkpoint names: it may be kept in the next one.
-    pub slice: Option<Slice>,
-}
-
-/// What takes the replayed records. Its error stops the start.
-pub type Replay<'a> = dyn FnMut(Record<'_>) -> Result<(), Box<dyn Error + Send + Sync>> + 'a;
 
 /// What opening found.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

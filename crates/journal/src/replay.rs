@@ -9,13 +9,30 @@
 //! the same bytes, as long as its segment is not in use again. What is not found by the end of the log is damage.
 
 use std::collections::VecDeque;
+use std::error::Error;
 
+use crate::Ms;
 use crate::error::JournalError;
 use crate::format::{BatchHeader, Slice};
 use crate::pool::segment_name;
-use crate::recovery::{Record, Replay};
 use crate::scan::{Headed, Image, Survey};
 use crate::table::{Extent, Table};
+
+/// An owner's record, read back.
+#[derive(Debug, Clone, Copy)]
+pub struct Record<'a> {
+    /// What the owner appended.
+    pub payload: &'a [u8],
+    /// Sequence number of its batch.
+    pub batch_seq: u64,
+    /// Time that was given to the commit.
+    pub time: Ms,
+    /// Set if the payload is a slice that the checkpoint names: it may be kept in the next one.
+    pub slice: Option<Slice>,
+}
+
+/// What takes the replayed records. Its error stops the start.
+pub type Replay<'a> = dyn FnMut(Record<'_>) -> Result<(), Box<dyn Error + Send + Sync>> + 'a;
 
 /// Where a record stands.
 #[derive(Clone, Copy)]

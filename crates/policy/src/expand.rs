@@ -11,7 +11,7 @@ use foldhash::fast::FixedState;
 use hashbrown::{HashMap, HashSet};
 use stentor_mail::address::Address;
 
-use crate::rules::{PolicyError, Subject};
+use crate::error::{PolicyError, Subject};
 
 /// Aliases inside aliases: how deep they may nest.
 pub const ALIAS_DEPTH_MAX: usize = 50;

@@ -15,6 +15,7 @@
 
 mod class;
 mod client;
+mod error;
 mod expand;
 mod rate;
 mod route;
@@ -25,8 +26,9 @@ mod tests;
 
 pub use class::{Class, InjectorClasses};
 pub use client::counted_as;
+pub use error::{PolicyError, Subject};
 pub use expand::{ALIAS_DEPTH_MAX, ALIAS_TARGETS_MAX, Expansion, TARGETS_TOTAL_MAX};
 pub use rate::{RateLimits, SENDERS_MAX, SenderRates, stem};
 pub use route::{Host, Route, RouteHost, RouteHostError, RouteInput, RoutePattern};
-pub use rules::{AliasInput, Decision, ListInput, Policy, PolicyError, PolicyInput, Subject, Verdict, Why};
+pub use rules::{AliasInput, Decision, ListInput, Policy, PolicyInput, Verdict, Why};
 pub use site::{PROFILES, SiteRule, SiteRules};

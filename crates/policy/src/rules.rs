@@ -11,6 +11,7 @@ use ipnet::IpNet;
 use stentor_mail::address::{Address, normalise_domain};
 use stentor_mail::reply::Reply;
 
+use crate::error::{PolicyError, Subject};
 use crate::expand::{Expander, Expansion, Node, Nodes, key_of};
 use crate::route::{Route, RouteInput, RouteTable};
 
@@ -52,32 +53,6 @@ pub struct PolicyInput {
     pub lists: Vec<ListInput>,
     pub aliases: Vec<AliasInput>,
     pub routes: Vec<RouteInput>,
-}
-
-/// What an error in a [`PolicyInput`] is about.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Subject {
-    Hostname,
-    LocalDomain(String),
-    Postmaster,
-    /// A list's name.
-    List(Arc<str>),
-    /// The owner of the list of this name.
-    Owner(Arc<str>),
-    /// An alias's address.
-    Alias(Address),
-    /// A route's pattern.
-    Route(String),
-}
-
-/// One error in a [`PolicyInput`].
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{message}")]
-pub struct PolicyError {
-    pub subject: Subject,
-    pub message: String,
-    /// Something is missing that another error may have kept away: worth saying only if there is none.
-    pub may_follow: bool,
 }
 
 /// What becomes of a recipient.

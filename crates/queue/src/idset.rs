@@ -12,8 +12,7 @@ use std::sync::Arc;
 
 use roaring::RoaringBitmap;
 
-use crate::event::EventError;
-use crate::event::codec::{Reader, VARINT_BYTES_MAX, put_varint};
+use crate::codec::{EventError, Reader, VARINT_BYTES_MAX, put_varint};
 
 /// Ids that are held in place.
 pub const INLINE_MAX: usize = 3;

@@ -2,7 +2,6 @@
 //!
 //! Only addresses are never touched: mail to an address that was changed would go elsewhere.
 
-use super::header::split;
 use super::quoted::escaped;
 use super::{ConvertError, is_plain};
 
@@ -54,6 +53,12 @@ const MACHINE_FIELDS: [&str; 14] = [
     "arc-message-signature",
     "arc-authentication-results",
 ];
+
+/// Name and value of a field.
+pub(super) fn split(field: &[u8]) -> Option<(&[u8], &[u8])> {
+    let at = memchr::memchr(b':', field)?;
+    Some((field[..at].trim_ascii_end(), &field[at + 1..]))
+}
 
 /// Appends a field (its folds and its line end included) without octets over 127.
 /// With `lossy` an address with such octets gets `?`, where an error would stop the message.

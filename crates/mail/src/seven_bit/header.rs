@@ -1,7 +1,7 @@
 //! A header section: what it says about the part, and how it is written anew.
 
 use super::ConvertError;
-use super::field;
+use super::field::{self, split};
 
 /// What a part is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -158,12 +158,6 @@ fn fields(header: &[u8]) -> impl Iterator<Item = &[u8]> {
         }
         Some(std::mem::take(&mut rest))
     })
-}
-
-/// Name and value of a field.
-pub(super) fn split(field: &[u8]) -> Option<(&[u8], &[u8])> {
-    let at = memchr::memchr(b':', field)?;
-    Some((field[..at].trim_ascii_end(), &field[at + 1..]))
 }
 
 fn encoding(value: &[u8]) -> Encoding {

@@ -4,7 +4,7 @@
 //! much of it is still used: an unused one is given back, and one that is half empty is emptied by its owner, a slice at
 //! a time ([`Arena::sparse`], [`Arena::next_in`]), so that texts take at most about twice their octets.
 
-use crate::event::codec::{Reader, put_varint};
+use crate::codec::{Reader, put_varint};
 
 const TEXT_CHUNK_BYTES: usize = 1 << 16;
 const CHUNK_SHIFT: u32 = 16;

@@ -6,8 +6,8 @@
 //! Delays are kept on a logarithmic scale (eight steps an octave, 6 % apart), where an average moves by a part of the
 //! difference: one slow answer among many is one step, not the average.
 
+use crate::codec::Reader;
 use crate::event::EventError;
-use crate::event::codec::Reader;
 use crate::ids::Ms;
 
 /// 2020-01-01T00:00:00Z.

@@ -33,8 +33,8 @@ use foldhash::fast::RandomState;
 
 use crate::ids::{AddressId, DomainId, Ms};
 use crate::idset::IdSet;
+use crate::index::Index;
 use crate::slices::{Pages, Paging, SliceRef};
-use crate::store::index::Index;
 use arena::{Arena, Chunked};
 pub use history::{LastOutcome, MailboxHistory, SLOT_MS, SiteAttempt, SiteHistory, slot};
 use spelling::Spellings;

@@ -1,10 +1,9 @@
 //! The acceptance of a message: what SMTP and expansion fixed at 250, and its bytes.
 
-use super::codec::{Reader, put_option, put_varint};
-use super::{EventError, kind, put_part, take_part};
+use super::{Envelope, EventError, kind, put_part, take_part};
+use crate::codec::{Reader, put_option, put_varint};
 use crate::ids::{AddressId, ContentId, MessageId, Ms};
 use crate::idset::IdSet;
-use crate::message::Envelope;
 
 /// Ordinary mail and bulk have shares of their own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]

@@ -4,7 +4,7 @@
 //! later time, when some of the recipients are done with. Held by a property test for each.
 
 use super::RcptParams;
-use super::codec::VARINT_BYTES_MAX;
+use crate::codec::VARINT_BYTES_MAX;
 use crate::idset::{IdSet, part_bytes_max};
 
 /// An id of 32 bits as a varint, or the difference of two.

@@ -10,9 +10,11 @@
 
 mod accept;
 mod bounds;
-pub mod codec;
+mod envelope;
 
 use crate::book::{MailboxHistory, SiteHistory};
+pub use crate::codec::EventError;
+use crate::codec::{Reader, put_bytes, put_option, put_varint, put_zigzag};
 use crate::ids::{AddressId, MessageId, Ms};
 use crate::idset::IdSet;
 pub use accept::{Accept, Class, MessageIdAt, RcptParams, Ret, encode_accept};
@@ -21,18 +23,7 @@ pub use bounds::{
     AcceptParts, accept_bytes_max, hold_bytes_max, ids_bytes_max, intern_bytes_max, list_bytes_max, outcome_bytes_max,
     suspend_bytes_max, verb_bytes_max,
 };
-use codec::{Reader, put_bytes, put_option, put_varint, put_zigzag};
-
-/// Why a record cannot be read. The journal's checksum held, so this is another version's or a defect of ours.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum EventError {
-    #[error("record ends within a field")]
-    Short,
-    #[error("malformed record: {0}")]
-    Malformed(&'static str),
-    #[error("record kind {0:#04x} is not known: the journal was written by a newer version")]
-    UnknownKind(u8),
-}
+pub use envelope::Envelope;
 
 /// Record kinds.
 mod kind {

@@ -339,6 +339,19 @@ impl Checkpoint {
 }
 
 impl Store {
+    /// A checkpoint that a [`Sweep`] follows: from now on it is noted whom events refer to. That looks at every message and
+    /// list, [`Store::begin_plain_checkpoint`] does not.
+    pub fn begin_checkpoint(&mut self) -> Checkpoint {
+        self.fresh = Some(IdSet::new());
+        self.begin_plain_checkpoint().marking()
+    }
+
+    /// A checkpoint that no sweep follows.
+    pub fn begin_plain_checkpoint(&mut self) -> Checkpoint {
+        self.book.begin_releasing();
+        self.checkpoint()
+    }
+
     /// Replay: a record that the checkpoint keeps as a slice. Until something on its page changes it can be kept again.
     pub fn apply_slice(&mut self, record: &[u8], slice: SliceRef) -> Result<super::Applied, crate::event::EventError> {
         self.counts.suspend();

@@ -24,7 +24,6 @@
 
 mod checkpoint;
 mod counts;
-pub(crate) mod index;
 mod query;
 mod recent;
 mod sizes;

@@ -11,7 +11,7 @@ use std::hash::BuildHasher;
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 
-use super::index::Index;
+use crate::index::Index;
 
 /// Arrivals after which a message is moved behind.
 const LATELY_MAX: usize = 1_024;

@@ -182,19 +182,6 @@ fn oldest(ages: &[u32; AGES], wanted: usize) -> (usize, usize) {
 }
 
 impl Store {
-    /// A checkpoint that a [`Sweep`] follows: from now on it is noted whom events refer to. That looks at every message and
-    /// list, [`Store::begin_plain_checkpoint`] does not.
-    pub fn begin_checkpoint(&mut self) -> super::Checkpoint {
-        self.fresh = Some(IdSet::new());
-        self.begin_plain_checkpoint().marking()
-    }
-
-    /// A checkpoint that no sweep follows.
-    pub fn begin_plain_checkpoint(&mut self) -> super::Checkpoint {
-        self.book.begin_releasing();
-        self.checkpoint()
-    }
-
     /// The checkpoint that began last is complete and durable: what was forgotten before it may be given out again.
     pub fn checkpoint_complete(&mut self) {
         self.book.release();

@@ -3,7 +3,16 @@
 //! A reader that runs dry answers [`EventError::Short`]; the caller decides whether a field may be missing (written by
 //! an older version) or not.
 
-use super::EventError;
+/// Why a record cannot be read. The journal's checksum held, so this is another version's or a defect of ours.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EventError {
+    #[error("record ends within a field")]
+    Short,
+    #[error("malformed record: {0}")]
+    Malformed(&'static str),
+    #[error("record kind {0:#04x} is not known: the journal was written by a newer version")]
+    UnknownKind(u8),
+}
 
 /// A varint of a `u64` takes at most this many bytes.
 pub const VARINT_BYTES_MAX: usize = 10;

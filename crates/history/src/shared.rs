@@ -1,0 +1,101 @@
+//! What those who append and the writer share: the buffers, and what either wants of the other.
+//!
+//! A buffer's lock is held for some hundred nanoseconds by whoever encodes a record into it, and for a swap by the writer.
+//! A buffer that is full drops records and counts them: whoever appends never waits.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use parking_lot::{Condvar, Mutex};
+use stentor_stats::record::{Ms, Record};
+
+use crate::codec::push_plain;
+
+/// Buffers; a thread keeps to one.
+pub const SHARDS: usize = 8;
+/// What one buffer takes; a second of 60,000 records.
+pub const SHARD_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+pub struct Config {
+    /// Made if it is not there.
+    pub dir: PathBuf,
+    /// Records older than this go.
+    pub keep_ms: Ms,
+    /// All files together.
+    pub size_bytes_max: u64,
+    /// What must stay free on the file system; below it nothing is kept.
+    pub free_bytes_min: u64,
+    /// How often the medium is made to keep what was written.
+    pub sync_ms: Ms,
+    /// The time, for what the history says of itself.
+    pub now: Box<dyn Fn() -> Ms + Send>,
+    /// Told once for each series of failures, and when they are over.
+    pub complain: Box<dyn Fn(&str) + Send>,
+}
+
+pub struct Shared {
+    pub shards: [Mutex<Vec<u8>>; SHARDS],
+    pub appended: AtomicU64,
+    pub dropped: AtomicU64,
+    pub files: AtomicU64,
+    pub bytes: AtomicU64,
+    pub is_failing: AtomicBool,
+    pub asked: Mutex<Asked>,
+    pub wake: Condvar,
+    pub done: Condvar,
+}
+
+/// What the writer is asked for.
+#[derive(Default)]
+pub struct Asked {
+    pub is_urged: bool,
+    pub sync: bool,
+    pub stop: bool,
+    /// Rounds begun and finished; a flush waits until one that began after it has finished.
+    pub begun: u64,
+    pub finished: u64,
+}
+
+/// Gives each thread its buffer, in turn.
+static NEXT_SHARD: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    static SHARD: usize = NEXT_SHARD.fetch_add(1, Ordering::Relaxed) % SHARDS;
+}
+
+impl Shared {
+    pub fn append(&self, record: &Record<'_>) {
+        let mut buffer = self.shards[SHARD.with(|shard| *shard)].lock();
+        let before = buffer.len();
+        if before >= SHARD_BYTES_MAX {
+            drop(buffer);
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        push_plain(&mut buffer, record);
+        let is_half_full = before < SHARD_BYTES_MAX / 2 && buffer.len() >= SHARD_BYTES_MAX / 2;
+        drop(buffer);
+        if is_half_full {
+            self.asked.lock().is_urged = true;
+            self.wake.notify_one();
+        }
+    }
+
+    /// Gives the buffers' contents for empty ones.
+    pub fn swap(&self, taken: &mut [Vec<u8>; SHARDS]) {
+        for (shard, empty) in self.shards.iter().zip(taken) {
+            std::mem::swap(&mut *shard.lock(), empty);
+        }
+    }
+
+    pub fn wait(&self, sync: bool) {
+        let mut asked = self.asked.lock();
+        let target = asked.begun + 1;
+        asked.is_urged = true;
+        asked.sync |= sync;
+        self.wake.notify_one();
+        while asked.finished < target && !asked.stop {
+            self.done.wait(&mut asked);
+        }
+    }
+}
