@@ -204,7 +204,8 @@ impl Pool {
         Ok(())
     }
 
-    fn wants_one(&self) -> bool {
+    /// Counts a segment as being prepared if one more is needed; whether it is.
+    fn begin_preparing(&self) -> bool {
         let mut state = self.state.lock();
         let enough = if state.is_out_of_room { state.ready.len() + 1 } else { self.ready_min.min(state.made_max) };
         let wants = state.ready.len() + state.preparing < enough;
@@ -227,7 +228,7 @@ impl Preparer {
         if self.pool.remove_excess() > 0 {
             return Ok(true);
         }
-        if !self.pool.wants_one() {
+        if !self.pool.begin_preparing() {
             return Ok(false);
         }
         let made = self.pool.create(Fill::Zeros);

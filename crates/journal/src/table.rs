@@ -182,7 +182,10 @@ impl Table {
     pub fn place(&self, id: u64, at: u64) -> Option<Extent> {
         match self.entries.get(id)? {
             Entry::One(extent) => (at == 0).then_some(*extent),
-            Entry::Many(many) => many.extents.iter().find(|(start, _)| *start == at).map(|(_, extent)| *extent),
+            Entry::Many(many) => {
+                let index = many.extents.binary_search_by_key(&at, |(start, _)| *start).ok()?;
+                Some(many.extents[index].1)
+            }
         }
     }
 
@@ -193,14 +196,7 @@ impl Table {
 
     /// True if the piece of `id` at `start` is at this place.
     pub fn is_at(&self, id: u64, start: u64, extent: Extent) -> bool {
-        match self.entries.get(id) {
-            Some(Entry::One(one)) => start == 0 && *one == extent,
-            Some(Entry::Many(many)) => many
-                .extents
-                .binary_search_by_key(&start, |(start, _)| *start)
-                .is_ok_and(|index| many.extents[index].1 == extent),
-            None => false,
-        }
+        self.place(id, start) == Some(extent)
     }
 
     /// The extents that hold `offset..offset + len` of a complete content, each cut to the range. `None` = no such content.
