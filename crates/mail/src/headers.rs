@@ -1,21 +1,21 @@
-//! Facts of a message's header section, gathered while the body streams by.
+//! Facts about a message's header section, gathered while the body streams by.
 //!
-//! [`HeaderScan`] takes the unstuffed octets of a message in pieces of any size; what it finds does not depend on where
+//! [`HeaderScan`] takes the unstuffed octets of a message in pieces of any size; its findings do not depend on where
 //! the pieces are cut. Promise: linear time, memory bounded by the constants below, no field interpreted beyond what
-//! [`HeaderFacts`] names. Nothing here is a full RFC 5322 parser, on purpose: the facts serve loop protection, the rules
-//! for posts and the log, and what they ignore is passed on untouched.
+//! [`HeaderFacts`] names. Deliberately not a full RFC 5322 parser: the facts serve loop protection, the rules for posts
+//! and the log; everything else passes through untouched.
 //!
-//! States: start of a line, in a field's name, in its value, behind the CR of an empty line, in the body. The header
-//! section ends at the first empty line, or at the first line that is not a field (such mail exists; what follows is
-//! body). A leading mbox `From ` line is stepped over.
+//! States: start of a line, in a field's name, in its value, after the CR of an empty line, in the body. The header
+//! section ends at the first empty line, or at the first line that is not a field (such mail exists; the rest is body).
+//! A leading mbox `From ` line is skipped.
 //!
-//! Failure answer: over a cap, [`HeaderScan::overflow`] says which; the session drops the transaction with 552.
+//! Failure answer: [`HeaderScan::overflow`] names the limit exceeded; the session drops the transaction with 552.
 
 /// Longest header section in octets.
 pub const HEADER_BYTES_MAX: u64 = 1024 * 1024;
 /// Most fields in a header section.
 pub const HEADER_FIELDS_MAX: u32 = 10_000;
-/// Most `List-Id` and `Delivered-To` fields each: what loop protection must look at.
+/// Most `List-Id` and `Delivered-To` fields each: what loop protection has to examine.
 pub const LOOP_FIELDS_MAX: usize = 1_000;
 /// Octets that these fields may have in memory together.
 const LOOP_BYTES_MAX: usize = 64 * 1024;
@@ -25,10 +25,10 @@ const VALUE_BYTES_MAX: usize = 2_048;
 const FACT_BYTES_MAX: usize = 512;
 /// Longest field name of interest.
 const NAME_BYTES_MAX: usize = 32;
-/// What is longer than this and has no colon is no field (RFC 5322 section 2.1.1: the longest line).
+/// A longer line without a colon is not a field (RFC 5322 section 2.1.1: the longest line).
 const FIELD_NAME_BYTES_MAX: usize = 998;
 
-/// What is known of a message when its last octet has come.
+/// What is known of a message after its last octet.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HeaderFacts {
     /// Number of `Received` fields (our own is not among them).
@@ -53,12 +53,12 @@ pub struct HeaderFacts {
     pub header_bytes: u64,
     /// Number of fields.
     pub fields: u32,
-    /// The cap that was overstepped, if one was: the message must be refused.
+    /// The limit exceeded, if any: the message must be refused.
     pub overflow: Option<&'static str>,
 }
 
 impl HeaderFacts {
-    /// Whether the message says of itself that it is one of many: `Precedence` of that kind, or `List-*` fields.
+    /// Whether the message declares itself bulk: `Precedence`, or `List-*` fields.
     pub fn is_bulk(&self) -> bool {
         self.has_list_headers || matches!(self.precedence.as_deref(), Some("bulk" | "list" | "junk"))
     }

@@ -1,10 +1,10 @@
-//! SMTP replies that we give (RFC 5321 section 4.2, RFC 2034).
+//! The SMTP replies that we send (RFC 5321 section 4.2, RFC 2034).
 //!
-//! A refusal is one value, [`Reply`]; whether it is temporary is derived from its code, never stated beside it. What is
-//! written is one line, cannot hold a line end, and fits the reply line of RFC 5321 section 4.5.3.1.5: text from
-//! elsewhere is cut and made printable, so that writing has no failure.
+//! A refusal is one value, [`Reply`]; whether it is temporary follows from its code. Output is one line, cannot hold a
+//! line end, and fits the reply line of RFC 5321 section 4.5.3.1.5: untrusted text is truncated and made printable, so
+//! writing cannot fail.
 //!
-//! The parser for the replies of servers is the client's (`client::reply_parser`).
+//! Servers' replies are parsed by the client (`client::reply_parser`).
 
 use std::borrow::Cow;
 use std::fmt;
@@ -45,7 +45,7 @@ impl fmt::Display for Enhanced {
     }
 }
 
-/// A reply that we give: code, enhanced code, public text.
+/// A reply that we send: code, enhanced code, public text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply {
     pub code: u16,
@@ -64,7 +64,7 @@ impl Reply {
         Self { code, enhanced: None, text: Cow::Borrowed(text) }
     }
 
-    /// A reply with any text; what cannot go on one line of ASCII is replaced when it is written.
+    /// A reply with any text; what does not fit on one line of ASCII is replaced when it is written.
     pub fn new(code: u16, (class, subject, detail): (u8, u16, u16), text: impl Into<Cow<'static, str>>) -> Self {
         Self { code, enhanced: Some(Enhanced::new(class, subject, detail)), text: text.into() }
     }
@@ -74,12 +74,12 @@ impl Reply {
         self.code >= 200 && self.code < 400
     }
 
-    /// 4xx: trying again may help.
+    /// 4xx: a retry may succeed.
     pub const fn is_temporary(&self) -> bool {
         self.code >= 400 && self.code < 500
     }
 
-    /// 5xx: trying again as it is will not help.
+    /// 5xx: retrying it unchanged will not succeed.
     pub const fn is_permanent(&self) -> bool {
         self.code >= 500 && self.code < 600
     }

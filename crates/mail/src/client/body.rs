@@ -1,12 +1,15 @@
-//! Content on its way out: dot-stuffing (RFC 5321 4.5.2) in bulk, and the guard against bare CR and LF, and against NUL
-//! where lines are stuffed: receivers that drop NULs, or take a bare CR or LF for a line end, would see the end of the data
-//! in `\0.\r\n` or `\n.\n` and take what follows for commands.
+//! Outgoing content: bulk dot-stuffing (RFC 5321 4.5.2) and a guard against bare CR, bare LF and, where dots are
+//! stuffed, NUL. A receiver that drops NULs, or takes a bare CR or LF for a line end, would see the end of the data in
+//! `\0.\r
+//! ` or `
+//! .
+//! ` and read what follows as commands.
 //!
-//! State is carried over pushes, so that a line end or a leading dot may straddle them.
+//! State is kept between pushes: a line end or a leading dot may straddle two of them.
 
 use memchr::{memchr2, memchr3};
 
-/// A CR without LF, or an LF without CR: no message that we send on may hold one (RFC 5321 2.3.8). Or a NUL.
+/// A CR without LF, an LF without CR (RFC 5321 2.3.8), or a NUL: no message that we send may hold one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Unsafe;
 
@@ -69,7 +72,7 @@ impl BodyWriter {
         Ok(())
     }
 
-    /// Whether what was pushed may end here. Otherwise the last byte was a CR.
+    /// Whether the content may end here; otherwise the last byte was a CR.
     pub(super) fn check_end(self) -> Result<(), Unsafe> {
         if self.at == At::AfterCr { Err(Unsafe) } else { Ok(()) }
     }
@@ -134,7 +137,8 @@ mod tests {
     }
 
     proptest! {
-        /// For any octets in any pieces: no receiver sees an end of data in what goes out, be it that the content was refused.
+        /// For any octets, however split: no receiver sees an end of data in the output, even if the content was
+        /// refused.
         #[test]
         fn no_receiver_sees_an_end_of_data(pieces in proptest::collection::vec("[.\\x00\r\na]{0,9}|(\r\n|[.\\x00a]){0,9}", 0..8)) {
             let (mut writer, mut out) = (BodyWriter::default(), Vec::new());

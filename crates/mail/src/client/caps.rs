@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::reply_parser::ReplyView;
 
-/// A set of service extensions: those that a server offers and then refuses.
+/// A set of service extensions that a server offers and then refuses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub struct Extensions(u8);
 
@@ -57,7 +57,7 @@ pub struct Caps {
     pub peer_name: Box<str>,
     /// RFC 2920.
     pub pipelining: bool,
-    /// RFC 1870: `Some(0)` says that there is no fixed limit.
+    /// RFC 1870: `Some(0)` means no fixed limit.
     pub size: Option<u64>,
     /// RFC 6152.
     pub eight_bit_mime: bool,
@@ -79,13 +79,13 @@ pub struct Caps {
 
 /// Octets of the peer's name that are kept.
 const PEER_NAME_BYTES_MAX: usize = 255;
-/// RFC 5321 4.5.3.1.7: every server takes messages of that size. A lower limit is a mistake, and not believed.
+/// RFC 5321 4.5.3.1.7: every server accepts messages of this size. A lower limit is a mistake and is ignored.
 const SIZE_BYTES_MIN: u64 = 64 * 1024;
 /// Digits of a limit (RFC 9422 section 4).
 const LIMIT_DIGITS_MAX: usize = 6;
 
 impl Caps {
-    /// Reads the keywords. What is not known or ill-formed is not offered.
+    /// Reads the keywords. Unknown or malformed ones count as not offered.
     pub(super) fn parse(reply: ReplyView<'_>, extended: bool) -> Self {
         let mut lines = reply.lines();
         let first = lines.next().unwrap_or_default();
@@ -139,7 +139,7 @@ impl Caps {
         }
     }
 
-    /// One `name=value` of RFC 9422. Of a name that is there twice, or in two LIMITS lines, the lower value is obeyed.
+    /// One `name=value` of RFC 9422. If a name occurs twice, or in two LIMITS lines, the lower value applies.
     fn limit(&mut self, word: &[u8]) {
         let Some(at) = memchr::memchr(b'=', word) else { return };
         // Sections 4.1 to 4.3: %x31-39 0*5DIGIT, so no leading zero.
@@ -230,7 +230,7 @@ mod tests {
             );
         }
 
-        /// Whatever a host says: a limit that is believed has the RFC's form.
+        /// Whatever a host sends, a limit that is accepted has the form the RFC requires.
         #[test]
         fn no_limit_is_zero_or_beyond_the_rfc(words in "[ =0-9+a-zA-Z-]{0,40}( (MAIL|RCPT|RCPTDOMAIN)MAX=[0-9]{0,9}){0,4}") {
             let found = caps(&format!("250-a\r\n250 LIMITS {words}\r\n"), true);

@@ -1,8 +1,8 @@
-//! Commands as bytes. Everything that came from elsewhere is checked before it is written: no address or parameter can
-//! end its line or its argument.
+//! Commands as bytes. Everything from outside is checked before it is written: no address or parameter can end its line
+//! or its argument.
 //!
-//! An address that cannot be written is an error. A parameter never is: what the host does not offer, or what cannot be
-//! said to it, is left out, since a message without its ORCPT is worth more than none.
+//! An address that cannot be written is an error. A parameter never is: what the host does not offer or cannot be given
+//! is left out, since a message without its ORCPT is worth more than none.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -14,7 +14,7 @@ use super::types::{ClientError, Ret, TxRcpt, TxSpec};
 /// Longest ORCPT (RFC 3461 4.2).
 const ORCPT_BYTES_MAX: usize = 500;
 
-/// Appends MAIL (RFC 5321 4.1.1.2) with the parameters that `caps` allow; says which extensions it has made use of.
+/// Appends MAIL (RFC 5321 4.1.1.2) with the parameters that `caps` allows; returns the extensions used.
 pub(super) fn write_mail(spec: &TxSpec<'_>, caps: &Caps, out: &mut Vec<u8>) -> Result<Extensions, ClientError> {
     check_path(spec.sender)?;
     let mut used = Extensions::NONE;
@@ -52,7 +52,7 @@ pub(super) fn write_mail(spec: &TxSpec<'_>, caps: &Caps, out: &mut Vec<u8>) -> R
     Ok(used)
 }
 
-/// Appends RCPT (RFC 5321 4.1.1.3); says which extensions it has made use of. On an error nothing is appended.
+/// Appends RCPT (RFC 5321 4.1.1.3); returns the extensions used. On an error nothing is appended.
 pub(super) fn write_rcpt(
     rcpt: &TxRcpt<'_>,
     smtputf8: bool,
@@ -84,9 +84,9 @@ pub(super) fn write_rcpt(
     Ok(used)
 }
 
-/// ORCPT as it may be said in a transaction with or without SMTPUTF8. An address of type utf-8 (RFC 6533 section 3) has
-/// a form for each: with UTF-8, or with `\x{F6}` for what is not ASCII, which is xtext as well and can be said to every
-/// host with DSN. `None` for what is neither.
+/// ORCPT in the form for a transaction with or without SMTPUTF8. An address of type utf-8 (RFC 6533 section 3) has a
+/// form for each: UTF-8, or `\x{F6}` for non-ASCII characters, which is also valid xtext and may be sent to every host
+/// with DSN. `None` if it is neither.
 fn orcpt_for(orcpt: &str, smtputf8: bool) -> Option<Cow<'_, str>> {
     let (kind, address) = orcpt.split_once(';')?;
     if !kind.eq_ignore_ascii_case("utf-8") {
@@ -141,7 +141,7 @@ fn write_notify(bits: u8, out: &mut Vec<u8>) {
     }
 }
 
-/// A path may hold anything printable but what ends it: brackets, spaces and backslashes only within quotes.
+/// A path may hold anything printable except what ends it: brackets, spaces and backslashes only within quotes.
 fn check_path(path: &str) -> Result<(), ClientError> {
     let plain = |b: u8| b > b' ' && b != 0x7f && !matches!(b, b'<' | b'>' | b'"' | b'\\');
     if path.bytes().all(plain) {
@@ -237,7 +237,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Whatever it was: xtext or nothing where SMTPUTF8 is not spoken, and never another argument.
+        /// For any input: xtext or nothing where SMTPUTF8 is not in use, and never another argument.
         #[test]
         fn any_original_recipient_is_harmless(orcpt in "(utf-8|rfc822|)[;]?(\\PC|[ -~\\x00-\\x1f]){0,60}", smtputf8: bool) {
             if let Some(said) = orcpt_for(&orcpt, smtputf8) {

@@ -1,8 +1,9 @@
-//! Mail out: the client side of an ESMTP or LMTP session (RFC 5321, RFC 2033), without sockets and without a clock.
+//! Outgoing mail: the client side of an ESMTP or LMTP session (RFC 5321, RFC 2033), without sockets and without a
+//! clock.
 //!
-//! The caller moves bytes: what came from the socket goes to [`ClientSession::receive`], what is in
-//! [`ClientSession::output`] goes to the socket, and `now` comes with every call. It must go on reading while it
-//! writes: a server that answers a thousand pipelined recipients stops reading once its answers are not taken.
+//! The caller moves bytes: input from the socket goes to [`ClientSession::receive`], [`ClientSession::output`] goes to
+//! the socket, and every call takes `now`. The caller must keep reading while it writes: a server that replies to a
+//! thousand pipelined recipients stops reading once its replies are not taken.
 //!
 //! ```text
 //! Greeting -> Ehlo (-> Helo) -> Ready <-> transactions -> Quitting -> Closed
@@ -16,19 +17,18 @@
 //! - One [`ClientEvent::Done`] for every transaction begun, with one result per recipient in the order given; and one
 //!   [`ClientEvent::Closed`] at the end of the session, after all of them.
 //! - A recipient counts as delivered only if it was accepted at RCPT and the reply to the content was 2xx. If the
-//!   content had gone out whole when the connection was lost, its results are [`Stage::AfterDot`]: perhaps delivered.
-//! - No byte goes out that could be read as another command or line end: addresses and parameters are checked, content
-//!   with a bare CR or LF ends the session instead of the message (RFC 5321 2.3.8), as does a NUL where it goes by DATA
-//!   (RFC 3030 section 3: that is binary, and some receivers drop them), dots are stuffed (4.5.2). So whatever a receiver
-//!   takes for a line end, DATA's content has no end but ours.
-//! - What cannot be said to this server is left out (DSN parameters where DSN is not offered), converted (an ORCPT with
+//!   connection was lost after all of the content was sent, its results are [`Stage::AfterDot`]: perhaps delivered.
+//! - No byte is sent that could be read as another command or line end: addresses and parameters are checked, dots are
+//!   stuffed (4.5.2), and content with a bare CR or LF ends the session instead of the message (RFC 5321 2.3.8), as
+//!   does a NUL sent by DATA (RFC 3030 section 3: that is binary, and some receivers drop NULs). So whatever a receiver
+//!   takes for a line end, DATA's content ends only where we end it.
+//! - Replies are never matched to the wrong transaction, even if the host drops commands: the first goes alone.
+//! - What this server cannot be given is left out (DSN parameters where DSN is not offered), converted (an ORCPT with
 //!   UTF-8), or fails that recipient alone (an address with UTF-8 where SMTPUTF8 is not offered).
 //!
 //! A server may refuse what it offers: a parameter (501, 504, 555; RFC 5321 4.1.1.11), or BDAT (500 to 504). Such
-//! results name what they blame, and the caller may try again without it: over the same connection, or, where content may
-//! have been taken for commands, over another.
-//!
-//! - No reply to one transaction is taken for one to another of a host that drops commands: the first goes alone.
+//! results name the extension to blame, and the caller may retry without it: over the same connection, or over another
+//! if content may have been read as commands.
 //!
 //! Failure answers: 421 at any point, a reply over the limits, a reply to nothing, or a code that has no meaning where
 //! it came: all open transactions get results, then `Closed` with the error. The socket is then closed by the caller.

@@ -1,11 +1,11 @@
 //! Replies of a server that may be hostile: read at linear cost, in bounded memory, whatever it sends (RFC 5321 4.2).
 //!
-//! Promise: a reply is given out only when its last line is complete; the same bytes give the same replies however they
-//! were split. Text is data: it is copied, without control characters, only when someone asks for it.
+//! Promise: a reply is returned only when its last line is complete; the same bytes give the same replies however they
+//! were split. Text is data: it is copied, without control characters, only on request.
 //!
-//! Failure answers: a line over [`LINE_BYTES_MAX`], more than [`LINES_MAX`] lines or [`REPLY_BYTES_MAX`] octets, a line
-//! that is no reply line, or codes that differ within one reply end the session with a [`ReplyError`]; nothing that
-//! follows is looked at.
+//! Failure answers: a line over [`LINE_BYTES_MAX`], more than [`LINES_MAX`] lines or [`REPLY_BYTES_MAX`] octets, a
+//! malformed reply line, or codes that differ within one reply end the session with a [`ReplyError`]; nothing after it
+//! is read.
 
 use std::fmt;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ pub enum ReplyError {
     CodesDiffer,
 }
 
-/// A reply, kept: what the log, the retry clocks and the reports need of it.
+/// An owned reply: what the log, the retry clocks and DSNs need of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParsedReply {
     /// 200 to 599.
@@ -56,7 +56,8 @@ pub struct ParsedReply {
 }
 
 impl ParsedReply {
-    /// A reply that no server gave: what we report where a connection was lost, or a host lacks what a message needs.
+    /// A reply that no server sent: what we report when a connection was lost, or when a host lacks what a message
+    /// needs.
     pub fn made_here(code: u16, enhanced: Enhanced, text: &str) -> Self {
         Self { code, enhanced: Some(enhanced), text: Arc::from(text) }
     }
@@ -76,18 +77,18 @@ impl ParsedReply {
         self.code / 100 == 5
     }
 
-    /// Whether it may be a parameter that is refused (RFC 5321 4.2.2 and 4.1.1.11), and not an address or the message:
-    /// an enhanced code, where there is one, is of the protocol (RFC 3463 3.6).
+    /// Whether this may refuse a parameter (RFC 5321 4.2.2 and 4.1.1.11) rather than the address or the message: an
+    /// enhanced code, if present, is about the protocol (RFC 3463 3.6).
     pub(super) fn refuses_parameter(&self) -> bool {
         matches!(self.code, 501 | 504 | 555) && self.is_about_protocol()
     }
 
-    /// Whether it may be the command that is refused, as unknown or out of place.
+    /// Whether this may refuse the command itself, as unknown or out of sequence.
     pub(super) fn refuses_command(&self) -> bool {
         matches!(self.code, 500..=504 | 555) && self.is_about_protocol()
     }
 
-    /// Whether a command is refused as coming too early.
+    /// Whether a command is refused for coming too early.
     pub(super) fn refuses_sequence(&self) -> bool {
         self.code == 503 && self.is_about_protocol()
     }
@@ -108,7 +109,7 @@ impl fmt::Display for ParsedReply {
     }
 }
 
-/// A complete reply that still lies in the parser's buffer.
+/// A complete reply, still in the parser's buffer.
 #[derive(Debug, Clone, Copy)]
 pub struct ReplyView<'a> {
     /// 200 to 599.
@@ -156,7 +157,7 @@ impl<'a> ReplyView<'a> {
         }
     }
 
-    /// Keeps the reply.
+    /// Copies the reply.
     pub fn to_reply(&self) -> ParsedReply {
         let mut text = String::new();
         self.text_into(&mut text);
@@ -164,7 +165,7 @@ impl<'a> ReplyView<'a> {
     }
 }
 
-/// Cuts servers' bytes into replies. Keeps its buffer over the session.
+/// Splits a server's bytes into replies. Keeps its buffer for the whole session.
 #[derive(Debug, Default)]
 pub struct ReplyParser {
     buffer: Vec<u8>,
@@ -172,7 +173,7 @@ pub struct ReplyParser {
     start: usize,
     /// Where the line being read begins.
     line_start: usize,
-    /// Up to here no line end was found.
+    /// No line end was found before this offset.
     scanned: usize,
     /// Complete lines of the reply being read.
     lines: usize,
@@ -186,7 +187,7 @@ impl ReplyParser {
         Self::default()
     }
 
-    /// Takes what came from the server. Call [`Self::next_reply`] until it has none before pushing more: the buffer
+    /// Takes bytes from the server. Call [`Self::next_reply`] until it returns none before pushing more: the buffer
     /// then never holds more than one unfinished reply.
     pub fn push(&mut self, bytes: &[u8]) {
         if self.start > 0 {
@@ -203,7 +204,7 @@ impl ReplyParser {
         self.start == self.buffer.len()
     }
 
-    /// The next complete reply. After an error the connection is of no use.
+    /// The next complete reply. After an error the connection is useless.
     pub fn next_reply(&mut self) -> Result<Option<ReplyView<'_>>, ReplyError> {
         loop {
             let Some(at) = memchr(b'\n', &self.buffer[self.scanned..]) else {
@@ -232,7 +233,7 @@ impl ReplyParser {
         }
     }
 
-    /// Holds the reply, and its line that ends (so far) at `end`, to the limits.
+    /// Checks the reply, and its line that ends (so far) at `end`, against the limits.
     fn check_sizes(&self, end: usize) -> Result<(), ReplyError> {
         if end - self.line_start > LINE_BYTES_MAX {
             return Err(ReplyError::LineTooLong);
@@ -241,8 +242,8 @@ impl ReplyParser {
     }
 }
 
-/// Code of a reply line, and whether it is the last. A lone LF is taken for a line end, since servers exist that send
-/// it and nothing is at stake; a lone CR is text.
+/// Code of a reply line, and whether it is the last. A lone LF counts as a line end, since some servers send it and
+/// nothing is at stake; a lone CR is text.
 fn parse_line(line: &[u8]) -> Result<(u16, bool), ReplyError> {
     let [a @ b'2'..=b'5', b @ b'0'..=b'9', c @ b'0'..=b'9', separator, ..] = *line else {
         return Err(ReplyError::Malformed);
@@ -255,7 +256,7 @@ fn parse_line(line: &[u8]) -> Result<(u16, bool), ReplyError> {
     }
 }
 
-/// The enhanced code that `line` begins with, if its class is that of `code` (RFC 2034 section 4), and what follows.
+/// The enhanced code at the start of `line`, if its class matches `code` (RFC 2034 section 4), and the text after it.
 fn split_status(line: &[u8], code: u16) -> Option<(Enhanced, &[u8])> {
     let end = memchr(b' ', line).unwrap_or(line.len());
     let mut numbers = line[..end].split(|&b| b == b'.');

@@ -1,8 +1,8 @@
-//! The session: which replies are awaited, and what each of them sets off.
+//! The session: the replies expected, and what each one triggers.
 //!
-//! Awaited replies stand in one queue in the order of the commands. Those from `Mail` to `Content` belong to the
-//! transaction in front; a transaction leaves the front with its last reply. So several transactions can be under way:
-//! the one at the back is being written while the one in front is being answered.
+//! Expected replies form one queue in the order of the commands. Those from `Mail` to `Content` belong to the front
+//! transaction, which leaves the queue with its last reply. So several transactions can be in progress: the one at the
+//! back is being written while the one in front is being answered.
 
 mod replies;
 
@@ -31,16 +31,16 @@ enum Phase {
     Closed,
 }
 
-/// A reply that is awaited.
+/// A reply that is expected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Await {
     Greeting,
     Ehlo,
     Helo,
-    /// The server's side of a failed transaction is cleared before the next MAIL.
+    /// RSET: clears the server's side of a failed transaction before the next MAIL.
     Reset,
     Mail,
-    /// So many more replies to RCPT.
+    /// This many more replies to RCPT.
     Rcpt(u32),
     Data,
     /// The reply to the content: after the dot, or to BDAT LAST.
@@ -88,35 +88,35 @@ impl Await {
     }
 }
 
-/// The client side of one connection. See the page of [`super`].
+/// The client side of one connection; see [`super`].
 #[derive(Debug)]
 pub struct ClientSession {
     config: Arc<ClientConfig>,
-    /// What the server offers, and without what is withheld.
+    /// What the server offers, less what is withheld.
     offered: Caps,
     caps: Caps,
     withheld: Extensions,
     phase: Phase,
     parser: ReplyParser,
     output: Vec<u8>,
-    /// Without PIPELINING: commands that wait for the reply to the one before, and where the next begins.
+    /// Without PIPELINING: commands waiting for the reply to the one before, and the offset of the next.
     held: Vec<u8>,
     held_at: usize,
     awaited: VecDeque<Await>,
     transactions: VecDeque<Transaction>,
     events: VecDeque<ClientEvent>,
-    /// When the wait for the front of `awaited`, or for the next push, began.
+    /// When waiting for the front of `awaited`, or for the next push, began.
     since: Ms,
-    /// The last transaction did not end with its content taken: RSET before the next.
+    /// The last transaction did not end with accepted content: RSET before the next.
     dirty: bool,
     /// The server refused the last RSET.
     reset_refused: bool,
-    /// A transaction had a reply to each of its commands, and no more.
+    /// A transaction got a reply to each of its commands, and no more.
     in_step: bool,
-    /// Content was taken by BDAT.
+    /// Content was accepted by BDAT.
     knows_bdat: bool,
     spare: Vec<Vec<RcptResult>>,
-    /// The text of the last reply kept: the same refusal of many recipients is stored once.
+    /// The text of the last reply kept: the same refusal for many recipients is stored once.
     text: String,
     last_text: Arc<str>,
     /// Replies so far.
@@ -151,24 +151,24 @@ impl ClientSession {
         }
     }
 
-    /// From now on as if the server did not offer these.
+    /// From now on treats these as not offered.
     pub fn withhold(&mut self, extensions: Extensions) {
         self.withheld = self.withheld.and(extensions);
         self.caps = self.offered.without(self.withheld);
     }
 
-    /// Takes [`Self::withhold`] back.
+    /// Undoes [`Self::withhold`].
     pub fn restore(&mut self, extensions: Extensions) {
         self.withheld = self.withheld.without(extensions);
         self.caps = self.offered.without(self.withheld);
     }
 
-    /// Complete replies so far: what tells a server that answers from one that sends an octet now and then.
+    /// Complete replies so far: tells a server that replies from one that sends an octet now and then.
     pub fn replies(&self) -> u64 {
         self.replies
     }
 
-    /// Whether content goes by BDAT, where octets are counted, and not by DATA.
+    /// Whether content is sent by BDAT, where octets are counted, rather than DATA.
     pub fn uses_chunks(&self) -> bool {
         self.config.use_chunking && self.caps.chunking
     }
@@ -188,7 +188,7 @@ impl ClientSession {
         &self.caps
     }
 
-    /// After [`ClientEvent::Closed`] nothing happens any more.
+    /// After [`ClientEvent::Closed`] nothing more happens.
     pub fn is_closed(&self) -> bool {
         self.phase == Phase::Closed
     }
@@ -198,8 +198,8 @@ impl ClientSession {
         self.transactions.len()
     }
 
-    /// Whether the whole content of a transaction that has no last word yet is out: whoever cuts the connection now may
-    /// have it delivered twice (RFC 1047).
+    /// Whether all of a transaction's content has been sent and its final reply is outstanding: closing the connection
+    /// now may cause a duplicate delivery (RFC 1047).
     pub fn has_data_out(&self) -> bool {
         self.transactions.iter().any(Transaction::content_is_out)
     }
@@ -209,10 +209,10 @@ impl ClientSession {
         self.phase == Phase::Ready && self.transactions.is_empty() && self.awaited.is_empty()
     }
 
-    /// Whether a transaction with content of `size` octets may begin now, be it while replies to earlier ones are
+    /// Whether a transaction with content of `size` octets may begin now, even while replies to earlier ones are
     /// outstanding: that needs PIPELINING and CHUNKING, and content small enough to follow in one write. The first
-    /// transaction of a connection goes alone: of a server that drops a command behind another, as some do that offer
-    /// PIPELINING, the replies to the next transaction would be taken for the missing ones, and mail for delivered.
+    /// transaction of a connection goes alone: if a server that offers PIPELINING drops a command behind another, as
+    /// some do, replies to the next transaction would be taken for the missing ones, and mail for delivered.
     pub fn can_pipeline(&self, size: u64) -> bool {
         self.can_begin()
             || (self.phase == Phase::Ready
@@ -222,10 +222,10 @@ impl ClientSession {
                 && self.transactions.back().is_none_or(|t| t.flow == Flow::ChunkNow && t.content == Content::Ended))
     }
 
-    /// Begins a transaction: MAIL, RCPT and what may follow at once go to the output.
+    /// Begins a transaction: writes MAIL, RCPT and whatever may follow at once to the output.
     ///
-    /// On an error nothing was written and the session is as before. Where the server lacks what the message needs
-    /// (SIZE, 8BITMIME, SMTPUTF8) nothing is written either: `Done` with [`Stage::Local`] results is the answer.
+    /// On an error nothing was written and the session is unchanged. If the server lacks what the message needs (SIZE,
+    /// 8BITMIME, SMTPUTF8), nothing is written either: the answer is `Done` with [`Stage::Local`] results.
     pub fn begin<'a>(
         &mut self,
         spec: &TxSpec<'_>,
@@ -344,7 +344,7 @@ impl ClientSession {
         Ok(())
     }
 
-    /// Takes bytes from the server. An error is also in the [`ClientEvent::Closed`] that ends the events.
+    /// Takes bytes from the server. An error is also in the [`ClientEvent::Closed`] that ends the session.
     pub fn receive(&mut self, bytes: &[u8], now: Ms) -> Result<(), ClientError> {
         if self.phase == Phase::Closed {
             return Ok(());
@@ -387,7 +387,7 @@ impl ClientSession {
         self.since.saturating_add(wait)
     }
 
-    /// Ends the session if its deadline has passed; says whether it did.
+    /// Ends the session if its deadline has passed; returns whether it did.
     pub fn timed_out(&mut self, now: Ms) -> bool {
         let late = self.phase != Phase::Closed && now >= self.deadline();
         if late {
@@ -401,7 +401,7 @@ impl ClientSession {
         self.lost(ClientError::Disconnected(self.doing()));
     }
 
-    /// Says QUIT. With transactions open it gives them up instead: the connection is to be closed at once.
+    /// Sends QUIT. With transactions open it abandons them instead, and the connection is to be closed at once.
     pub fn quit(&mut self, now: Ms) {
         if self.phase == Phase::Closed || self.phase == Phase::Quitting {
             return;
@@ -435,7 +435,7 @@ impl ClientSession {
         if now && size <= self.config.pipelined_body_bytes_max { Flow::ChunkNow } else { Flow::ChunkLater }
     }
 
-    /// Why this server cannot be given this message at all.
+    /// Why this server can never take this message.
     fn refusal(&self, spec: &TxSpec<'_>) -> Option<ParsedReply> {
         let made = |code, (class, subject, detail), text| {
             Some(ParsedReply::made_here(code, Enhanced::new(class, subject, detail), text))
@@ -466,7 +466,7 @@ impl ClientSession {
         self.awaited.push_back(Await::Data);
     }
 
-    /// Without PIPELINING: lets the next command go.
+    /// Without PIPELINING: releases the next command.
     fn release(&mut self) {
         let rest = &self.held[self.held_at..];
         if let Some(end) = memchr::memchr(b'\n', rest) {
@@ -475,7 +475,7 @@ impl ClientSession {
         }
     }
 
-    /// What the session is about, for an error's text.
+    /// What the session is waiting for, for the text of an error.
     fn doing(&self) -> &'static str {
         match self.awaited.front() {
             _ if self.wants_body() => "sending the message",
@@ -484,7 +484,7 @@ impl ClientSession {
         }
     }
 
-    /// Keeps a reply; the text is shared with the one before if it is the same.
+    /// Stores a reply; shares the text with the previous one if they are equal.
     fn keep(&mut self, reply: ReplyView<'_>) -> ParsedReply {
         self.text.clear();
         reply.text_into(&mut self.text);

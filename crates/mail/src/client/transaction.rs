@@ -1,4 +1,4 @@
-//! One transaction under way: what each recipient's reply was, and how far the content has gone.
+//! One transaction in progress: each recipient's reply, and how far the content has been sent.
 
 use std::sync::Arc;
 
@@ -41,9 +41,9 @@ pub(super) enum Content {
 pub(super) struct Transaction {
     pub(super) tx: u64,
     pub(super) flow: Flow,
-    /// Its commands go out without waiting for the replies.
+    /// Its commands are sent without waiting for replies.
     pub(super) pipelined: bool,
-    /// The extensions that MAIL makes use of.
+    /// The extensions that MAIL uses.
     pub(super) mail_uses: Extensions,
     pub(super) content: Content,
     pub(super) writer: BodyWriter,
@@ -53,7 +53,7 @@ pub(super) struct Transaction {
     pub(super) left: u64,
     /// Recipients accepted at RCPT and not refused since.
     pub(super) accepted: u32,
-    /// A recipient's content was taken: the server's side of the transaction is over as it should be.
+    /// The content was accepted for a recipient: the server's side of the transaction is properly over.
     pub(super) delivered: bool,
     /// The reply to the content came while it was still being pushed; the transaction ends with its last octet.
     pub(super) answered: bool,
@@ -93,18 +93,19 @@ impl Transaction {
         }
     }
 
-    /// A recipient that goes on the wire, its RCPT making use of these; they are to blame until its reply says otherwise.
+    /// A recipient that goes on the wire; these extensions, used by its RCPT, are to blame until its reply says
+    /// otherwise.
     pub(super) fn add(&mut self, uses: Extensions) {
         let reply = ParsedReply { code: 0, enhanced: None, text: Arc::default() };
         self.results.push(RcptResult { reply, stage: Stage::Lost, blames: uses });
     }
 
-    /// A recipient that does not.
+    /// A recipient that does not go on the wire.
     pub(super) fn add_decided(&mut self, reply: ParsedReply) {
         self.results.push(RcptResult { reply, stage: Stage::Local, blames: Extensions::NONE });
     }
 
-    /// Whether the content has gone out whole, so that the server may have taken it.
+    /// Whether all of the content was sent, so that the server may have accepted it.
     pub(super) fn content_is_out(&self) -> bool {
         self.content == Content::Ended
     }
@@ -153,12 +154,12 @@ impl Transaction {
         }
     }
 
-    /// One reply for all that have no last word yet.
+    /// The same reply for all recipients without a final one.
     pub(super) fn decide_rest(&mut self, reply: &ParsedReply, stage: Stage) {
         self.decide_blaming(reply, stage, Extensions::NONE);
     }
 
-    /// The same, of a refusal that may have been one of `blames`.
+    /// The same, for a refusal that may be due to one of `blames`.
     pub(super) fn decide_blaming(&mut self, reply: &ParsedReply, stage: Stage, blames: Extensions) {
         self.delivered |= self.accepted > 0 && stage == Stage::Final && reply.is_success();
         for result in &mut self.results {
@@ -169,13 +170,13 @@ impl Transaction {
         self.accepted = 0;
     }
 
-    /// The results, all decided.
+    /// The results; all recipients have one.
     pub(super) fn into_results(self) -> Vec<RcptResult> {
         debug_assert!(self.results.iter().all(|result| !undecided(result) && !is_accepted(result)));
         self.results
     }
 
-    /// The next result from the cursor on that `wanted` holds for; the cursor moves behind it.
+    /// The next result from the cursor on for which `wanted` holds; moves the cursor past it.
     fn next(&mut self, wanted: fn(&RcptResult) -> bool) -> Option<&mut RcptResult> {
         let at = self.cursor + self.results[self.cursor..].iter().position(wanted)?;
         self.cursor = at + 1;

@@ -36,7 +36,7 @@ pub struct ClientConfig {
     pub quit_ms: u64,
 }
 
-/// The times are those of RFC 5321 4.5.3.2.
+/// Timeouts as in RFC 5321 4.5.3.2.
 impl Default for ClientConfig {
     fn default() -> Self {
         Self {
@@ -58,7 +58,7 @@ impl Default for ClientConfig {
     }
 }
 
-/// How much of the message a failure report is to return (RFC 3461 4.3).
+/// How much of the message a DSN about failure is to return (RFC 3461 4.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Ret {
     /// The whole message.
@@ -67,10 +67,10 @@ pub enum Ret {
     Headers,
 }
 
-/// A transaction to begin; borrows, since all that the session must remember is counts.
+/// A transaction to begin; borrows, since the session keeps only counts.
 #[derive(Debug, Clone, Copy)]
 pub struct TxSpec<'a> {
-    /// The caller's number for it, given back in [`ClientEvent::Done`].
+    /// The caller's number for it, returned in [`ClientEvent::Done`].
     pub tx: u64,
     /// Reverse-path without angle brackets; empty for the null reverse-path.
     pub sender: &'a str,
@@ -106,7 +106,7 @@ impl<'a> TxRcpt<'a> {
     }
 }
 
-/// How far a recipient came: what its deciding reply was a reply to.
+/// The stage a recipient reached: which command its final reply was for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Stage {
     /// Nothing was sent: the server lacks what the message needs. The reply is made here (5xx).
@@ -119,32 +119,33 @@ pub enum Stage {
     Data,
     /// The reply after the content. 2xx: delivered.
     Final,
-    /// The connection was lost before the content was out whole: surely not delivered. The reply is made here (4xx).
+    /// The connection was lost before all of the content was sent: certainly not delivered. The reply is made here
+    /// (4xx).
     Lost,
-    /// The content went out whole, its reply never came: perhaps delivered (RFC 1047). The reply is made here (4xx).
+    /// All of the content was sent, its reply never came: perhaps delivered (RFC 1047). The reply is made here (4xx).
     AfterDot,
 }
 
-/// What became of one recipient.
+/// The outcome for one recipient.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RcptResult {
-    /// The reply that decided.
+    /// The final reply.
     pub reply: ParsedReply,
-    /// What it was a reply to.
+    /// The stage it was for.
     pub stage: Stage,
-    /// What the server offers and may have refused with this reply: the recipient has got nothing, and can be tried again
-    /// without these (see [`super::ClientSession::withhold`]). Mostly none.
+    /// Extensions that the server offers and may have refused with this reply: nothing was delivered, and the recipient
+    /// may be retried without these (see [`super::ClientSession::withhold`]). Usually none.
     pub blames: Extensions,
 }
 
 impl RcptResult {
-    /// The server took the responsibility for this recipient's copy.
+    /// The server took responsibility for this recipient's copy.
     pub fn is_delivered(&self) -> bool {
         self.stage == Stage::Final && self.reply.is_success()
     }
 }
 
-/// What the session has to say.
+/// Events of the session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClientEvent {
     /// Greeted; transactions may begin.
@@ -167,16 +168,16 @@ pub enum ClientEvent {
 /// Why a session ended or refused a call.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ClientError {
-    /// What came is not a reply.
+    /// The input is not a reply.
     #[error("{0}")]
     Reply(#[from] ReplyError),
-    /// A reply to nothing.
+    /// A reply that nothing asked for.
     #[error("unsolicited reply: {0}")]
     Unsolicited(ParsedReply),
-    /// A reply whose code has no meaning where it came.
+    /// A reply whose code makes no sense for its command.
     #[error("unexpected reply to {to}: {reply}")]
     Unexpected {
-        /// What it answered.
+        /// The command it answered.
         to: &'static str,
         /// The reply.
         reply: ParsedReply,
@@ -197,11 +198,11 @@ pub enum ClientError {
         /// The reply.
         reply: ParsedReply,
     },
-    /// A refusal that came before the content was out: there is no way back to a command from there.
+    /// A refusal before all of the content was sent: there is no way back to commands from there.
     #[error("refused in the middle of the content: {0}")]
     RefusedInBody(ParsedReply),
-    /// BDAT refused although CHUNKING is offered: its content may have been taken for commands, so that no reply behind
-    /// it can be trusted. What was under way may go again over another connection, by DATA.
+    /// BDAT refused although CHUNKING is offered: its content may have been read as commands, so no later reply can be
+    /// trusted. Transactions in progress may be retried by DATA over another connection.
     #[error("BDAT is offered and refused: {0}")]
     ChunkingRefused(ParsedReply),
     /// No reply, or no progress, for as long as RFC 5321 4.5.3.2 allows.
@@ -213,10 +214,10 @@ pub enum ClientError {
     /// The caller gave up with transactions open.
     #[error("given up while {0}")]
     GivenUp(&'static str),
-    /// An address or parameter that cannot be written without risk. Nothing was sent, the session goes on.
+    /// An address or parameter that cannot be written safely. Nothing was sent, the session continues.
     #[error("address or parameter with forbidden characters")]
     BadAddress,
-    /// A transaction without recipients. Nothing was sent, the session goes on.
+    /// A transaction without recipients. Nothing was sent, the session continues.
     #[error("no recipients")]
     NoRecipients,
     /// The call does not fit the state. Nothing was sent, the session goes on.

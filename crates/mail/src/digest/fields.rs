@@ -1,4 +1,4 @@
-//! A message in pieces, taken apart into fields and body as it streams by. What is no field ends the header section, as in
+//! Splits a message into fields and body as it streams by. A line that is not a field ends the header section, as in
 //! [`crate::headers`]. Memory: one field name.
 
 /// Longest name of a field, its colon included (RFC 5322 section 2.1.1: a line).
@@ -25,7 +25,7 @@ pub(super) enum Piece<'a> {
     Body(&'a [u8]),
 }
 
-/// See the module's page.
+/// Incremental splitter; see the module's documentation.
 #[derive(Debug, Default)]
 pub(super) struct Splitter {
     state: State,
@@ -65,7 +65,7 @@ impl Splitter {
         }
     }
 
-    /// The message is over. A line that might have become a field was body.
+    /// End of the message. An unfinished line that might have become a field was body.
     pub(super) fn finish(&mut self, sink: &mut impl FnMut(Piece<'_>)) {
         if self.state == State::Name {
             self.body(sink);

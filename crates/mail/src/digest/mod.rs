@@ -1,13 +1,13 @@
-//! Digests: several posts of a list as one message, for whoever was away while they were sent (or wants it so).
+//! Digests: several posts of a list in one message, for subscribers who were unreachable or prefer it.
 //!
 //! Two forms. [`Form::Mime`] is a table of contents and a `multipart/digest` (RFC 2046 section 5.1.5) in which every post is
 //! as it was, octet for octet; readers show and answer each by itself. [`Form::Plain`] is the older one of RFC 1153 for
 //! readers without MIME: one text, the fields that matter, lines of hyphens between; a post that is not plain text stays as it
 //! is encoded, with its MIME fields, so that software which takes digests apart gets it back.
 //!
-//! Made in two passes, so that a post of any size needs no memory: [`Digest`] is shown every post and notes its size, what
-//! the table of contents needs, and whether it holds anything like a boundary of ours; [`Plan`] then knows the digest's
-//! size to the octet and gives the pieces between which the caller streams the posts again, through [`Plan::post`].
+//! Built in two passes, so that a post of any size needs no memory: [`Digest`] reads every post and records its size,
+//! its entry in the table of contents, and whether it holds anything like one of our boundaries; [`Plan`] then knows
+//! the digest's exact size and supplies the text between posts, which the caller streams through [`Plan::post`].
 //!
 //! Promises: no boundary occurs anywhere in the posts; [`Plan::size`] is exact; nothing in a post can end its part or
 //! reach the header section; a digest of 7-bit posts is 7-bit. A digest never needs SMTPUTF8 itself: posts with UTF-8 in
@@ -40,7 +40,7 @@ pub enum Form {
     Plain,
 }
 
-/// What stands around the posts.
+/// The text around the posts.
 #[derive(Debug, Clone, Copy)]
 pub struct Spec<'a> {
     /// Named in the subject and above the table of contents: printable ASCII.
@@ -63,12 +63,12 @@ pub enum DigestError {
     Empty,
     #[error("a digest of more than {POSTS_MAX} posts")]
     TooMany,
-    /// Take another token.
+    /// Use another token.
     #[error("a post holds something like every boundary of this token")]
     Boundary,
 }
 
-/// What is known of one post.
+/// What the first pass records of one post.
 #[derive(Debug, Default)]
 struct Post {
     /// Octets as they are, and in the plain form.
@@ -80,7 +80,7 @@ struct Post {
     entry: Entry,
 }
 
-/// The first pass; see the module's page.
+/// The first pass; see the module's documentation.
 #[derive(Debug)]
 pub struct Digest {
     token: String,
@@ -147,7 +147,7 @@ impl Digest {
         self.writer = PostWriter::new(Form::Plain);
     }
 
-    /// All posts have been shown.
+    /// Ends the first pass.
     pub fn plan(mut self, spec: &Spec<'_>) -> Result<Plan, DigestError> {
         self.end_post();
         if self.posts.is_empty() {
@@ -275,7 +275,7 @@ impl Plan {
         &self.texts[post]
     }
 
-    /// A writer for one post: gives what stands for each piece of it, and for its end.
+    /// A writer for one post: returns the output for each piece of it, and for its end.
     pub fn post(&self) -> PostWriter {
         PostWriter::new(self.form)
     }

@@ -1,5 +1,5 @@
-//! The posts on their way out. In the plain form (RFC 1153) the fields that do not matter to readers are left out, and a
-//! line of 30 hyphens or more, which would be read as the end of the post, gets a space before it.
+//! Writes the posts. In the plain form (RFC 1153), fields that do not matter to readers are left out, and a line of 30
+//! or more hyphens, which would read as the end of the post, gets a space before it.
 
 use super::Form;
 use super::fields::{Piece, Splitter};
@@ -37,7 +37,7 @@ pub struct PostWriter {
 struct PlainOut {
     keeps: bool,
     has_body: bool,
-    /// Hyphens at the beginning of a line of the body that are kept back; `None` behind its first other octet.
+    /// Hyphens at the start of a body line that are held back; `None` after the line's first other octet.
     hyphens: Option<usize>,
     last: u8,
 }
@@ -48,7 +48,7 @@ impl PostWriter {
         PostWriter { form, splitter: Splitter::default(), out }
     }
 
-    /// Appends what stands for the next octets of the post.
+    /// Appends the output for the next octets of the post.
     pub fn push(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
         match self.form {
             Form::Mime => out.extend_from_slice(bytes),

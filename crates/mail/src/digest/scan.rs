@@ -1,8 +1,8 @@
-//! What has to be known of all posts together: a boundary that occurs in none, and whether they are UTF-8.
+//! Facts about all posts together: a boundary that occurs in none of them, and whether they are UTF-8.
 //!
-//! Boundaries are `=_TOKEN_N_`, with a letter behind that tells the two of one digest apart. The scan finds every `=_TOKEN_`
-//! wherever it stands, reads the number behind it, and keeps the greatest: the next one occurs nowhere. One pass, no
-//! memory, whatever the posts hold; a number too great to be followed by another is an error.
+//! Boundaries are `=_TOKEN_N_`, with a final letter that tells the two of one digest apart. The scan finds every
+//! `=_TOKEN_`, reads the number after it, and keeps the greatest: the next number occurs nowhere. One pass, no memory,
+//! whatever the posts hold; a number too large to have a successor is an error.
 
 use memchr::memmem::Finder;
 

@@ -1,4 +1,4 @@
-//! What is returned of a message from a client that is not trusted: if its sender is forged, the report goes to a victim.
+//! What a DSN returns of a message from an untrusted client: if its sender is forged, the DSN goes to a victim.
 //!
 //! Promise: at most [`ESSENTIAL_BYTES_MAX`] octets, whole lines; the first field of each name in [`ESSENTIAL`], each cut to
 //! [`FIELD_BYTES_MAX`] at a line end or within its only line, so that no field keeps another out. RFC 6522 section 4 wants

@@ -1,8 +1,8 @@
-//! Field values out of text that came from elsewhere: one line, no control characters, folded.
+//! Field values from untrusted text: one line, no control characters, folded.
 
 /// Column beyond which a field is folded (RFC 5322 2.1.1 recommends 78).
 const FOLD_COLUMN: usize = 76;
-/// Octets of one value that are written; far below what a reader of RFC 3464 might refuse.
+/// Octets of one value that are written; far below what an RFC 3464 parser might refuse.
 pub(super) const VALUE_BYTES_MAX: usize = 2000;
 /// A word longer than this is cut, so that no line reaches 998 octets (RFC 5322 2.1.1).
 const WORD_BYTES_MAX: usize = 900;
@@ -13,7 +13,7 @@ pub(super) fn write_field(name: &str, value: &[&str], utf8: bool, out: &mut Vec<
     write_bounded(name, value, utf8, VALUE_BYTES_MAX, out);
 }
 
-/// The same with at most so many octets of value, in whole words.
+/// The same with at most `value_bytes_max` octets of value, in whole words.
 pub(super) fn write_bounded(name: &str, value: &[&str], utf8: bool, bytes_max: usize, out: &mut Vec<u8>) {
     out.extend_from_slice(name.as_bytes());
     out.push(b':');

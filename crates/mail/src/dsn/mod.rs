@@ -1,22 +1,23 @@
 //! Delivery status notifications: multipart/report messages (RFC 3461 section 6, RFC 3464, RFC 6522, RFC 6533).
 //!
-//! One report speaks for one message and any number of its recipients: failed (refused for good, or expired), delayed,
-//! relayed to a host that gives no notifications, or expanded. Three parts: words for people, `message/delivery-status`
-//! for programs, and the original message or its header section.
+//! One DSN covers one message and any number of its recipients: failed (bounced or expired), delayed, relayed to a host
+//! that sends no notifications, or expanded. Three parts: text for people, `message/delivery-status` for programs, and
+//! the original message or its header section.
 //!
-//! A report travels to a host of which nothing is known yet, so it never needs an extension that its recipient's address
-//! does not need: UTF-8 stands in the words (a text like any, converted where 8BITMIME is missing); the part for programs is
-//! `message/delivery-status` with the 7-bit forms of RFC 6533 section 3 (`\x{F6}`), which every reader of reports knows;
-//! and an original with UTF-8 in its header is returned under the types of RFC 6533 section 6, quoted-printable.
+//! A DSN goes to a host of which nothing is known yet, so it never needs an extension that its recipient's address does
+//! not need: the text may be UTF-8 (converted where 8BITMIME is missing); the part for programs is
+//! `message/delivery-status` with the 7-bit forms of RFC 6533 section 3 (`\x{F6}`), which every parser knows; and an
+//! original with UTF-8 in its header is returned under the types of RFC 6533 section 6, quoted-printable.
 //!
-//! Promises: nothing that came from elsewhere (addresses, replies, the original) can end its line, its field or its
-//! part; every line ends with CRLF; size is bounded by [`RECIPIENTS_MAX`], [`ORIGINAL_BYTES_MAX`] and the cap on each
-//! field. No clock: dates are arguments ([`format_date`] writes them).
+//! Promises: nothing from outside (addresses, replies, the original) can end its line, its field or its part; every
+//! line ends with CRLF; size is bounded by [`RECIPIENTS_MAX`], [`ORIGINAL_BYTES_MAX`] and the limit of each field. No
+//! clock: dates are arguments ([`format_date`] formats them).
 //!
-//! Failure answers: none. Too many recipients are counted instead of listed (the caller sends several reports), an
-//! original that is too large is cut down to its header section, and that is cut at a line end.
+//! Failure answers: none. Recipients beyond the limit are counted, not listed (the caller sends several DSNs); an
+//! original that is too large is cut to its header section, and that at a line end.
 //!
-//! Deliberately absent: reports about reports. A null sender has nobody to report to; the caller must not build one.
+//! Deliberately absent: notifications about notifications. A null sender has nobody to notify; the caller must not ask
+//! for one.
 
 mod date;
 mod essential;
@@ -39,8 +40,8 @@ use crate::seven_bit::quoted::QuotedPrintable;
 pub const RECIPIENTS_MAX: usize = 1000;
 /// Most recipients named in the part for people.
 const RECIPIENTS_IN_WORDS_MAX: usize = 50;
-/// Octets that the replies of all recipients listed share, so that a report about many is not mostly what hosts said; and what
-/// each has in any case.
+/// Octets that the replies of all listed recipients share, so that a DSN about many is not mostly replies; and the
+/// minimum for each.
 const DIAGNOSTICS_BYTES_MAX: usize = 256 * 1024;
 const DIAGNOSTIC_BYTES_MIN: usize = 200;
 /// Most octets of the original that are returned with [`Ret::Full`]; a larger one is cut down to its header section.
@@ -48,18 +49,18 @@ pub const ORIGINAL_BYTES_MAX: usize = 1024 * 1024;
 /// Most octets of the original's header section that are returned.
 pub const ORIGINAL_HEADER_BYTES_MAX: usize = 64 * 1024;
 
-/// What was done for a recipient (RFC 3464 2.3.3).
+/// The action taken for a recipient (RFC 3464 2.3.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Action {
-    /// Given up: refused for good, or expired.
+    /// Given up: bounced or expired.
     Failed,
     /// Still being tried.
     Delayed,
-    /// Handed over to a host that does not report itself.
+    /// Handed to a host that sends no DSNs.
     Relayed,
-    /// Handed over to several addresses.
+    /// Expanded into several addresses.
     Expanded,
-    /// In its mailbox.
+    /// Delivered to the mailbox.
     Delivered,
 }
 
@@ -90,7 +91,7 @@ pub struct ReportRcpt<'a> {
     pub remote_mta: Option<&'a str>,
     /// The reply as it came (`550 5.1.1 No such user`), for Diagnostic-Code `smtp;`.
     pub diagnostic: Option<&'a str>,
-    /// What we have to say ourselves, for the part for people ("not delivered within 5 days").
+    /// Our own explanation, for the part for people ("not delivered within 5 days").
     pub reason: Option<&'a str>,
     /// Date of the last attempt.
     pub last_attempt: Option<&'a str>,
@@ -98,12 +99,12 @@ pub struct ReportRcpt<'a> {
     pub will_retry_until: Option<&'a str>,
 }
 
-/// A report to build.
+/// A DSN to build.
 #[derive(Debug, Clone, Copy)]
 pub struct Report<'a> {
     /// Our host name: Reporting-MTA, and the domain of the sender.
     pub hostname: &'a str,
-    /// Whom the report goes to: the envelope sender of the original.
+    /// The DSN's recipient: the envelope sender of the original.
     pub to: &'a str,
     /// Date field.
     pub date: &'a str,
@@ -119,15 +120,15 @@ pub struct Report<'a> {
     pub received_from: Option<&'a str>,
     /// The recipients.
     pub rcpts: &'a [ReportRcpt<'a>],
-    /// The original: all of it or its beginning. Only the header section is looked for in it, nothing is parsed.
+    /// The original, or its beginning. Only the header section is located; nothing is parsed.
     pub original: &'a [u8],
     /// `original` is the whole message, not just its beginning; [`Ret::Full`] needs it.
     pub original_whole: bool,
-    /// How much of it to return. RET is about failures: reports of anything else return the header section (RFC 3461 4.3).
+    /// How much of it to return. RET is about failures: other DSNs return the header section (RFC 3461 4.3).
     pub ret: Ret,
-    /// Where the original can be read all the same: a list's archive, for a post that could not be delivered.
+    /// Where the original can still be read: a list's archive, for a post that could not be delivered.
     pub archive: Option<&'a str>,
-    /// The original was sent with SMTPUTF8: the words may be UTF-8, and what is returned is internationalized.
+    /// The original was sent with SMTPUTF8: the text may be UTF-8, and the returned part is internationalized.
     pub smtputf8: bool,
 }
 
@@ -146,7 +147,7 @@ pub fn status_of(code: u16, enhanced: Option<Enhanced>, failed: bool) -> Enhance
     enhanced.unwrap_or(Enhanced::new((code / 100) as u8, 0, 0))
 }
 
-/// The report, ready to be sent from the null sender. It holds 8-bit octets if the original does or if `smtputf8`; in its
+/// The DSN, ready to be sent from the null sender. It holds 8-bit octets if the original does or if `smtputf8`; in its
 /// header only if `to` does.
 pub fn build(report: &Report<'_>) -> Vec<u8> {
     let original = Original::of(report);
@@ -234,7 +235,7 @@ fn words(report: &Report<'_>) -> String {
     text
 }
 
-/// The recipients that one thing happened to, in words.
+/// Explains in words what happened to a group of recipients.
 fn write_group(report: &Report<'_>, action: Action, words: &str, text: &mut String) {
     use std::fmt::Write as _;
     let utf8 = report.smtputf8;
@@ -312,7 +313,7 @@ fn write_rcpt(rcpt: &ReportRcpt<'_>, diagnostic_max: usize, out: &mut Vec<u8>) {
     }
 }
 
-/// What xtext (RFC 3461 4) stands for. Ill-formed escapes stay as they are; what is not UTF-8 becomes U+FFFD.
+/// Decodes xtext (RFC 3461 4). Malformed escapes stay; anything that is not UTF-8 becomes U+FFFD.
 fn decode_xtext(text: &str) -> String {
     let hex = |b: u8| char::from(b).to_digit(16).filter(|_| !b.is_ascii_lowercase());
     let mut bytes = Vec::with_capacity(text.len());
@@ -331,7 +332,7 @@ fn decode_xtext(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// What of the original goes along.
+/// The part of the original that is returned.
 struct Original {
     /// With CRLF line ends, and no other CR, LF or NUL.
     bytes: Vec<u8>,

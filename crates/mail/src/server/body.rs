@@ -1,7 +1,7 @@
-//! A body on its way in: octets become pieces, are counted and scanned for header facts; DATA and BDAT alike.
+//! An incoming body: splits octets into pieces, counts them and scans for header facts; the same for DATA and BDAT.
 //!
-//! Promise: at most one piece is held. A body over a limit is dropped where it crosses the limit, and what follows is
-//! only looked at for its end. Where pieces are cut and where a limit is crossed depends on the octets alone.
+//! Promise: at most one piece is in memory. A body over a limit is dropped where it exceeds the limit, and the rest is
+//! only scanned for its end. Where pieces are cut and limits hit depends on the octets alone.
 
 use super::dots::{Dots, Found};
 use super::{EndOfData, ServerConfig, replies};
@@ -15,11 +15,11 @@ pub(super) struct Incoming {
     size: u64,
     scan: HeaderScan,
     dots: Dots,
-    /// Why the message was dropped; its reply once it has ended.
+    /// Why the message was dropped; the reply, once the body has ended.
     dropped: Option<Reply>,
 }
 
-/// What some octets of a chunk led to.
+/// The effect of some octets of a chunk.
 pub(super) struct Taken {
     pub(super) count: usize,
     /// The message was dropped just now.
@@ -37,7 +37,7 @@ impl Incoming {
         self.size
     }
 
-    /// Memory that is held for it.
+    /// Memory in use for it.
     pub(super) fn held_bytes(&self) -> usize {
         self.piece.capacity() + self.scan.kept_bytes()
     }
@@ -48,7 +48,7 @@ impl Incoming {
         is_full.then(|| std::mem::take(&mut self.piece))
     }
 
-    /// A piece behind the first has its full size at once, but not before the one before it is out of the shell's hands.
+    /// A piece after the first is allocated at full size, but not before the previous one has been handed over.
     fn room(&mut self, config: &ServerConfig) -> usize {
         if self.piece.capacity() == 0 && self.size > 0 {
             self.piece.reserve_exact(config.piece_bytes_max);
@@ -69,8 +69,8 @@ impl Incoming {
         (Taken { count, dropped }, found)
     }
 
-    /// Takes octets of a BDAT chunk. What DATA refuses as a violation cannot confuse us here, but we could not send it
-    /// on safely (RFC 5321 section 2.3.8; BINARYMIME is not offered).
+    /// Takes octets of a BDAT chunk. What DATA refuses as a violation cannot confuse us here, but could not be sent on
+    /// safely (RFC 5321 section 2.3.8; BINARYMIME is not offered).
     pub(super) fn chunk(&mut self, config: &ServerConfig, input: &[u8]) -> Taken {
         let room = self.room(config);
         let part = &input[..input.len().min(room)];
@@ -104,7 +104,7 @@ impl Incoming {
         self.dropped.as_ref()
     }
 
-    /// Counts and scans what was appended to the piece; true if that crossed a limit.
+    /// Counts and scans what was appended to the piece; returns whether that exceeded a limit.
     fn account(&mut self, config: &ServerConfig, before: usize) -> bool {
         let added = &self.piece[before..];
         let left = config.size_max - self.size;
@@ -119,7 +119,7 @@ impl Incoming {
         self.dropped.is_some()
     }
 
-    /// It is not taken, for a reason of the session's or the shell's.
+    /// Drops the body for a reason of the session's or the shell's.
     pub(super) fn drop_for(&mut self, reply: Reply) {
         self.dropped = Some(reply);
         self.piece = Vec::new();

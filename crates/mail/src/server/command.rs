@@ -1,7 +1,7 @@
-//! One command line to one value (RFC 5321 section 4.1.1).
+//! Parses one command line (RFC 5321 section 4.1.1).
 //!
-//! Promise: pure, linear, no state; a line that is not exactly a command that we know is answered by a [`Refusal`]
-//! and has no effect. Arguments that hold control characters are refused before anything looks at them.
+//! Promise: pure, linear, stateless; a line that is not exactly a known command is answered by a [`Refusal`] and has no
+//! effect. Arguments with control characters are refused before they are parsed.
 
 use super::ehlo::is_helo_name;
 use super::params::{Body, MailParams, Notify, RcptParams, decimal};
@@ -18,28 +18,28 @@ pub struct MailFrom {
     pub body: Body,
     pub smtputf8: bool,
     pub ret: Option<Ret>,
-    /// ENVID as it came, in xtext: it can be sent on as it is; [`super::xtext_decode`] gives what it means.
+    /// ENVID as received, in xtext: it can be sent on unchanged; [`super::xtext_decode`] decodes it.
     pub envid: Option<String>,
 }
 
 /// An accepted RCPT command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RcptTo {
-    /// `postmaster` without a domain is that of our own name (RFC 5321 section 4.1.1.3).
+    /// `postmaster` without a domain means our own host name (RFC 5321 section 4.1.1.3).
     pub address: Address,
     pub notify: Option<Notify>,
-    /// ORCPT as it came (`rfc822;` and xtext): it can be sent on as it is.
+    /// ORCPT as received (`rfc822;` and xtext): it can be sent on unchanged.
     pub orcpt: Option<String>,
 }
 
-/// What a line asks for. MAIL and RCPT are parsed in a second step, which needs to know the session's state.
+/// A parsed line. MAIL and RCPT are parsed in a second step, which needs the session's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Command<'a> {
     Helo(&'a str),
     Ehlo(&'a str),
-    /// What follows `FROM:`.
+    /// The text after `FROM:`.
     Mail(&'a [u8]),
-    /// What follows `TO:`.
+    /// The text after `TO:`.
     Rcpt(&'a [u8]),
     Data,
     Bdat {
@@ -80,7 +80,7 @@ impl<'a> Command<'a> {
             | b"SEND" | b"SOML" | b"SAML" | b"BURL" | b"LHLO" => Err(replies::NOT_OFFERED),
             // A browser that was led here (cross-protocol attack): its body would be read as commands.
             b"GET" | b"POST" | b"PUT" | b"CONNECT" | b"OPTIONS" | b"HEAD" => {
-                return Err(Refusal::Hang(replies::NOT_HTTP));
+                return Err(Refusal::Close(replies::NOT_HTTP));
             }
             _ => Err(replies::UNKNOWN),
         };
@@ -128,7 +128,7 @@ impl RcptTo {
     }
 }
 
-/// Runs a line through all that parses commands; true if it is one. For fuzzing.
+/// Runs a line through all command parsers; returns whether it is a command. For fuzzing.
 pub fn fuzz_command(line: &[u8], smtputf8: bool) -> bool {
     match Command::parse(line) {
         Ok(Command::Mail(argument)) => MailFrom::parse(argument, 1 << 20).is_ok(),
@@ -137,7 +137,7 @@ pub fn fuzz_command(line: &[u8], smtputf8: bool) -> bool {
     }
 }
 
-/// The reply to a bad address; `enhanced` is that of a syntax error in it.
+/// The reply to a bad address; `enhanced` is the code for a syntax error in it.
 fn refuse_address(error: AddressError, enhanced: (u8, u16, u16)) -> Reply {
     match error {
         AddressError::SourceRoute => replies::ROUTE,
@@ -162,9 +162,9 @@ fn without_argument<'a>(argument: &[u8], command: Command<'a>) -> Result<Command
     if argument.is_empty() { Ok(command) } else { Err(replies::NO_ARGUMENT) }
 }
 
-/// A chunk of unknown size cannot be told from commands: such a BDAT ends the session.
+/// Chunk data of unknown size cannot be told from commands: such a BDAT ends the session.
 fn bdat<'a>(argument: &[u8]) -> Result<Command<'a>, Refusal> {
-    let bad = || Refusal::Hang(replies::BDAT_SYNTAX);
+    let bad = || Refusal::Close(replies::BDAT_SYNTAX);
     let text = std::str::from_utf8(argument).map_err(|_| bad())?;
     let (size, last) = match text.split_once(' ') {
         Some((size, word)) if word.trim_start().eq_ignore_ascii_case("LAST") => (size, true),
@@ -174,7 +174,7 @@ fn bdat<'a>(argument: &[u8]) -> Result<Command<'a>, Refusal> {
     Ok(Command::Bdat { size: decimal(size).ok_or_else(bad)?, last })
 }
 
-/// What follows `FROM:` or `TO:`. Spaces before and behind the colon are let pass: many clients have them.
+/// The text after `FROM:` or `TO:`. Spaces around the colon are allowed: many clients send them.
 fn after_keyword<'a>(argument: &'a [u8], keyword: &[u8]) -> Option<&'a [u8]> {
     let head = argument.get(..keyword.len())?;
     if head.eq_ignore_ascii_case(keyword) {
@@ -257,7 +257,7 @@ mod tests {
             (b"MAIL FROM:<a\0@b>", replies::CONTROL),
             (b"NOOP \r", replies::CONTROL),
         ] {
-            assert_eq!(Command::parse(line), Err(Refusal::GoOn(reply)), "{line:?}");
+            assert_eq!(Command::parse(line), Err(Refusal::Continue(reply)), "{line:?}");
         }
         for line in [
             &b"BDAT"[..],
@@ -268,9 +268,9 @@ mod tests {
             b"BDAT 1 LAST LAST",
             b"BDAT 0x10",
         ] {
-            assert_eq!(Command::parse(line), Err(Refusal::Hang(replies::BDAT_SYNTAX)), "{line:?}");
+            assert_eq!(Command::parse(line), Err(Refusal::Close(replies::BDAT_SYNTAX)), "{line:?}");
         }
-        assert_eq!(Command::parse(b"POST / HTTP/1.1"), Err(Refusal::Hang(replies::NOT_HTTP)));
+        assert_eq!(Command::parse(b"POST / HTTP/1.1"), Err(Refusal::Close(replies::NOT_HTTP)));
     }
 
     #[test]

@@ -1,11 +1,11 @@
-//! Which octets may stand in a message, whichever way it comes; and where the data of DATA ends, with dot-unstuffing
-//! (RFC 5321 sections 4.1.1.4 and 4.5.2).
+//! Which octets a message may hold, however it arrives; where the data of DATA ends; dot-unstuffing (RFC 5321 sections
+//! 4.1.1.4 and 4.5.2).
 //!
-//! Promise: only CR LF `.` CR LF ends the data (or `.` CR LF at its very start). A violation is a bare CR, a bare LF, or a
-//! line that begins with a dot and NULs in any order: some software takes such things for the end of the data and what
-//! follows for commands (CVE-2023-51764, -51765, -51766), also when a host strips NULs from what we send on. The same
-//! content is refused by DATA, BDAT and HTTP. Any line length, in constant memory: what has been looked at is never looked
-//! at again. Octets between two line ends that need no change are copied in one go.
+//! Promise: only CR LF `.` CR LF ends the data (or `.` CR LF at its very start). A violation is a bare CR, a bare LF,
+//! or a line that begins with a dot and NULs in any order: some software takes these for the end of the data and reads
+//! what follows as commands (CVE-2023-51764, -51765, -51766), also when a host strips NULs from what we send on. DATA,
+//! BDAT and HTTP refuse the same content. Any line length, in constant memory; nothing is scanned twice. Runs of octets
+//! that need no change are copied at once.
 
 use memchr::memchr2;
 
@@ -27,12 +27,12 @@ enum Place {
     Cr,
 }
 
-/// What the octets that were taken have led to.
+/// The result of taking octets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Found {
     /// All was taken.
     More,
-    /// The end of the data; what is behind the octets taken are commands.
+    /// The end of the data; the remaining octets are commands.
     End,
     /// A bare CR or LF, or NULs beside a dot at the start of a line.
     Violation,
@@ -45,7 +45,7 @@ pub(super) struct Dots {
     stuffed: bool,
 }
 
-/// The rule for content that comes neither by DATA nor by BDAT.
+/// The rule for content submitted neither by DATA nor by BDAT.
 #[derive(Debug)]
 pub struct ContentRule(Dots);
 
@@ -56,7 +56,7 @@ impl Default for ContentRule {
 }
 
 impl ContentRule {
-    /// Takes the next octets; whether all so far may stand in a message.
+    /// Takes the next octets; returns whether all so far may be in a message.
     pub fn allows(&mut self, octets: &[u8]) -> bool {
         self.0.scan(octets, None).1 == Found::More
     }
@@ -68,7 +68,7 @@ impl Dots {
         Self { place: Place::LineStart, stuffed: true }
     }
 
-    /// Octets whose end is known otherwise.
+    /// Octets whose end is found by other means.
     pub(super) fn plain() -> Self {
         Self { place: Place::LineStart, stuffed: false }
     }
@@ -78,8 +78,9 @@ impl Dots {
         self.place == Place::Cr
     }
 
-    /// Takes octets off the front of `input`, appends what they mean to `sink` (nothing if there is none: the data is
-    /// being drained) and says how many were taken. The octet of a violation is not: asked again, it is found again.
+    /// Takes octets off the front of `input`, appends the unstuffed content to `sink` (if any; without one the data is
+    /// drained) and returns how many were taken. An octet that violates the rule is not taken: the next call finds it
+    /// again.
     pub(super) fn scan(&mut self, input: &[u8], mut sink: Option<&mut Vec<u8>>) -> (usize, Found) {
         // `input[run..at]` is content that was not copied yet.
         let (mut run, mut at) = (0, 0);

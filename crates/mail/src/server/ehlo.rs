@@ -1,4 +1,4 @@
-//! The reply to EHLO: the one reply of several lines that we give (RFC 5321 section 4.1.1.1).
+//! The reply to EHLO: our only multi-line reply (RFC 5321 section 4.1.1.1).
 
 use super::ServerConfig;
 
@@ -12,7 +12,7 @@ pub(super) fn write_helo(config: &ServerConfig, out: &mut Vec<u8>) {
     out.extend_from_slice(format!("250 {}\r\n", config.hostname).as_bytes());
 }
 
-/// Appends the reply to EHLO with what is offered; DSN is not to everybody.
+/// Appends the reply to EHLO with the extensions offered; DSN only to trusted clients.
 pub(super) fn write_ehlo(config: &ServerConfig, offers_dsn: bool, out: &mut Vec<u8>) {
     let (hostname, size_max) = (&config.hostname, config.size_max);
     let dsn = if offers_dsn { "250-DSN\r\n" } else { "" };
@@ -23,8 +23,8 @@ pub(super) fn write_ehlo(config: &ServerConfig, offers_dsn: bool, out: &mut Vec<
     out.extend_from_slice(reply.as_bytes());
 }
 
-/// Whether a name in HELO or EHLO can stand in a Received field as it is: a domain, or an address literal. Kinder than
-/// RFC 5321 section 4.1.1.1 to names with `_`; a name that is not the client's true name is no error (section 4.1.4).
+/// Whether a name from HELO or EHLO may be copied to a Received field: a domain, or an address literal. Allows `_`,
+/// unlike RFC 5321 section 4.1.1.1; a name that is not the client's true name is no error (section 4.1.4).
 pub(super) fn is_helo_name(name: &[u8]) -> bool {
     (1..=crate::address::DOMAIN_BYTES_MAX).contains(&name.len())
         && name.iter().all(|&byte| byte.is_ascii_alphanumeric() || b"-._:[]".contains(&byte))

@@ -1,4 +1,4 @@
-//! Octets that came and are not consumed. Consuming moves an offset, so that many commands in one segment cost no moves.
+//! Octets received and not yet consumed. Consuming moves an offset, so many commands in one segment cost no moves.
 
 /// Consumed octets are dropped from the front once there are this many of them.
 const COMPACT_BYTES: usize = 64 * 1024;
@@ -37,7 +37,7 @@ impl Input {
         self.at += count;
     }
 
-    /// Drops everything: nothing of it will be read.
+    /// Drops everything unread.
     pub(super) fn clear(&mut self) {
         *self = Self::default();
     }

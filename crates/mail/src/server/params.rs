@@ -1,8 +1,8 @@
 //! Parameters of MAIL and RCPT: SIZE (RFC 1870), BODY (RFC 6152), SMTPUTF8 (RFC 6531), RET, ENVID, NOTIFY and ORCPT
 //! (RFC 3461 section 4).
 //!
-//! Promise: what is accepted can be sent on as it is: it holds no space, no control character, and non-ASCII only in
-//! ORCPT of an SMTPUTF8 transaction (RFC 6533 section 3). Whatever is not understood is refused, never passed over.
+//! Promise: what is accepted can be sent on unchanged: no space, no control character, and non-ASCII only in ORCPT of
+//! an SMTPUTF8 transaction (RFC 6533 section 3). Unknown parameters are refused, never ignored.
 
 use super::Ret;
 use super::replies;
@@ -16,7 +16,7 @@ const ORCPT_BYTES_MAX: usize = 500;
 /// BODY of MAIL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Body {
-    /// Declared or by default; the body may hold 8-bit data all the same, see `HeaderFacts::eight_bit`.
+    /// Declared or by default; the body may still hold 8-bit data, see `HeaderFacts::eight_bit`.
     #[default]
     SevenBit,
     EightBitMime,
@@ -74,7 +74,7 @@ pub(super) struct RcptParams {
 }
 
 impl MailParams {
-    /// Parses what follows the path; `size_max` is the limit that SIZE is held against.
+    /// Parses what follows the path; SIZE is checked against `size_max`.
     pub(super) fn parse(text: &[u8], size_max: u64) -> Result<Self, Reply> {
         let mut params = Self::default();
         for (name, value) in split(text) {

@@ -1,4 +1,4 @@
-//! The replies that a session gives by itself. One table, so that a code and its enhanced code are seen together.
+//! The session's own replies, in one table that shows each code beside its enhanced code.
 
 use crate::reply::Reply;
 

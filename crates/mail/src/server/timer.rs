@@ -1,21 +1,22 @@
-//! Deadlines of a session: for the command or the octets of a body that are awaited, and for the session as a whole.
+//! Deadlines of a session: for the command or the octets of a body that are expected, and for the session as a whole.
 //!
-//! A deadline starts when we begin to wait, and octets that trickle in do not move it: a command has its whole time from
-//! our last reply to its line end. For a trusted client any octet of a body is progress, and the session's deadline waits
-//! for the end of the transaction.
+//! A deadline starts when we begin to wait, and a trickle of octets does not extend it: a command has a fixed time from
+//! our last reply to its line end. For a trusted client any octet of a body is progress, and the session's deadline
+//! waits for the end of the transaction.
 //!
-//! A body of any other client has an allowance: at first the data time-out (RFC 5321 section 4.5.3.2.5). Waiting uses it
-//! up, between chunks of BDAT too; each octet gives back what it takes at [`BODY_BYTES_PER_S_MIN`], up to the time-out. So
-//! a client that stays below that rate is cut soon, whatever the size of the message; time that we spend does not count.
+//! An untrusted client's body has an allowance, at first the data timeout (RFC 5321 section 4.5.3.2.5). Waiting uses it
+//! up, between chunks of BDAT too; each octet restores the time it takes at [`BODY_BYTES_PER_S_MIN`], up to the
+//! timeout. So a client below that rate is soon disconnected, whatever the size of the message; time that we spend does
+//! not count.
 
 use super::ServerConfig;
 use crate::Ms;
 
-/// Rate below which a client that is not trusted is cut (the default of Postfix's `smtpd_min_data_rate`).
+/// Rate below which an untrusted client is disconnected (the default of Postfix's `smtpd_min_data_rate`).
 const BODY_BYTES_PER_S_MIN: u64 = 500;
-/// Time that a client which is not trusted has for a command, and a body's allowance, while connections or memory are short.
+/// Time an untrusted client has for a command, and a body's allowance, while connections or memory are short.
 const HURRIED_MS: Ms = 10_000;
-/// Time in which a client that is not trusted must read our replies.
+/// Time in which an untrusted client must read our replies.
 const WRITE_TIMEOUT_MS: Ms = 60_000;
 
 #[derive(Debug)]
@@ -23,14 +24,14 @@ pub(super) struct Timer {
     trusted: bool,
     /// When the session must end.
     session: Ms,
-    /// When what we wait for is due, and since when we wait for it.
+    /// When the input is due, and since when we have waited for it.
     phase: Ms,
     phase_since: Ms,
-    /// The wait begins anew at the next step: the shell was working, the client had nothing to do.
+    /// Waiting restarts at the next step: the shell was working, the client had nothing to do.
     restart: bool,
-    /// A body is on its way: when we began to wait for more of it.
+    /// A body is being received: when we began to wait for more of it.
     waits_since: Option<Ms>,
-    /// Time that the body may still make us wait.
+    /// How much longer the body may make us wait.
     allowance: Ms,
 }
 
@@ -41,7 +42,7 @@ impl Timer {
         Self { trusted, session, phase, phase_since: now, restart: false, waits_since: None, allowance: 0 }
     }
 
-    /// A command was taken or answered: what comes next has its whole time.
+    /// A command was received or answered: the next one has its full time.
     pub(super) fn restart(&mut self) {
         self.restart = true;
     }
@@ -63,14 +64,14 @@ impl Timer {
         }
     }
 
-    /// The session goes on at `now`: waiting is over.
+    /// The session continues at `now`: waiting is over.
     pub(super) fn resume(&mut self, now: Ms) {
         if let Some(since) = self.waits_since.take() {
             self.allowance = self.allowance.saturating_sub(now.saturating_sub(since));
         }
     }
 
-    /// Called when the session begins to wait for input: octets of a body (`in_body`), or a command while a body is
+    /// Called when the session starts waiting for input: octets of a body (`in_body`), or a command while a body is
     /// unfinished (`has_body`) or not.
     pub(super) fn wait(&mut self, config: &ServerConfig, in_body: bool, has_body: bool, now: Ms) {
         if std::mem::take(&mut self.restart) {
@@ -83,7 +84,7 @@ impl Timer {
         self.waits_since = (has_body && !self.trusted).then_some(now);
     }
 
-    /// Takes time away from a client that is not trusted.
+    /// Shortens an untrusted client's time.
     pub(super) fn hurry(&mut self) {
         if !self.trusted {
             self.allowance = self.allowance.min(HURRIED_MS);
@@ -99,7 +100,7 @@ impl Timer {
         self.phase.min(body).min(self.session)
     }
 
-    /// When the client must have taken in what is to be written from `now` on.
+    /// When the client must have read output written from `now` on.
     pub(super) fn write_deadline(&self, config: &ServerConfig, in_transaction: bool, now: Ms) -> Ms {
         let timeout_ms = if self.trusted { config.command_timeout_ms } else { WRITE_TIMEOUT_MS };
         let until = now.saturating_add(timeout_ms);

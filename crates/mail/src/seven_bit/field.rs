@@ -1,6 +1,6 @@
-//! Header fields with raw octets over 127 or NULs: what can be said otherwise is (RFC 2047, RFC 2231), the rest becomes `?`.
+//! Header fields with octets over 127 or NULs: encoded where a standard allows it (RFC 2047, RFC 2231), else `?`.
 //!
-//! Only addresses are never touched: mail to an address that was changed would go elsewhere.
+//! Addresses are never changed: mail to a changed address would go elsewhere.
 
 use super::quoted::escaped;
 use super::{ConvertError, is_plain};
@@ -36,7 +36,7 @@ const ADDRESS_FIELDS: [&str; 18] = [
 ];
 /// Fields of a value and parameters.
 const PARAMETER_FIELDS: [&str; 2] = ["content-type", "content-disposition"];
-/// Fields whose text is for programs: no encoding that they would read.
+/// Fields for programs, which would not decode an encoding.
 const MACHINE_FIELDS: [&str; 14] = [
     "received",
     "return-path",
@@ -90,8 +90,8 @@ pub(super) fn write_seven_bit(raw: &[u8], lossy: bool, out: &mut Vec<u8>) -> Res
     Ok(())
 }
 
-/// A name is 7-bit by RFC 5322 2.2 and RFC 6532 alike. One that is not stays a name, a different one for each, from which
-/// the octets can be read.
+/// RFC 5322 2.2 and RFC 6532 both require 7-bit names. Any other name is escaped reversibly, so that different names
+/// stay different.
 fn write_name(name: &[u8], out: &mut Vec<u8>) {
     if name.len() > NAME_BYTES_MAX {
         return super::push_masked(name, out);

@@ -1,4 +1,4 @@
-//! A header section: what it says about the part, and how it is written anew.
+//! A header section: what it says about the part, and how it is rewritten.
 
 use super::ConvertError;
 use super::field::{self, split};
@@ -14,8 +14,8 @@ pub(super) enum Kind {
     /// `message/rfc822`.
     Message,
     Leaf,
-    /// Nothing in it may be changed or can be told apart: a multipart that is signed or encrypted (RFC 1847), or has no
-    /// usable boundary; a fragment (RFC 2046 5.2.2).
+    /// Opaque: a signed or encrypted multipart (RFC 1847), one without a usable boundary, or a fragment (RFC 2046
+    /// 5.2.2).
     Sealed,
 }
 
@@ -47,7 +47,7 @@ pub(super) struct Facts {
 const BOUNDARY_BYTES_MAX: usize = 250;
 
 impl Facts {
-    /// Reads the MIME fields; of several of a kind the first counts.
+    /// Reads the MIME fields; the first of each kind counts.
     pub(super) fn read(header: &[u8]) -> Self {
         let mut facts = Self {
             kind: Kind::Leaf,

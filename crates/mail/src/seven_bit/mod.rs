@@ -1,4 +1,5 @@
-//! 8-bit content for hosts without 8BITMIME: made 7-bit on its way out (RFC 6152 section 3, RFC 2045 section 6).
+//! 8-bit content for hosts without 8BITMIME: converted to 7-bit while it is sent (RFC 6152 section 3, RFC 2045 section
+//! 6).
 //!
 //! The converter walks the MIME structure line by line. Leaf parts that hold octets over 127 or NULs, which DATA cannot
 //! carry either (RFC 3030 section 3), become quoted-printable; `multipart/*` and `message/rfc822` are never encoded
@@ -8,9 +9,9 @@
 //! Raw 8-bit text in header fields becomes encoded words (RFC 2047) or parameters (RFC 2231); such octets in a field's
 //! name, which no RFC knows, are written as `=C3=A9`; in preambles and epilogues, which nobody sees, as `?`.
 //!
-//! Promises: output holds no octet over 127, no NUL and no new line over 998 octets (76 in bodies; a header line that was near
-//! 998 may grow by one encoded word); each body decodes to the octets that it had; time is linear; memory is bounded by [`HEADER_BYTES_MAX`], [`HOLD_BYTES_MAX`]
-//! and [`LEVELS_MAX`].
+//! Promises: output holds no octet over 127, no NUL and no new line over 998 octets (76 in bodies; a header line near
+//! 998 may grow by one encoded word); each body decodes to its original octets; time is linear; memory is bounded by
+//! [`HEADER_BYTES_MAX`], [`HOLD_BYTES_MAX`] and [`LEVELS_MAX`].
 //!
 //! ```text
 //! Header --multipart--> Filler (preamble) --delimiter--> Header ... --close--> Filler (epilogue)
@@ -21,11 +22,11 @@
 //!    '---cannot be encoded--> Refuse (an error at the first octet over 127)
 //! ```
 //!
-//! Whether a leaf needs encoding stands in its header, which goes out first: so a leaf is held back up to
-//! [`HOLD_BYTES_MAX`]. One that is larger is encoded whether it needs it or not.
+//! The header, which goes out first, says whether a leaf is encoded: so a leaf is held back up to [`HOLD_BYTES_MAX`]. A
+//! larger one is encoded whether it needs it or not.
 //!
-//! Failure answers: a [`ConvertError`], after which what was put out is to be thrown away and the message bounced. What
-//! must arrive in some form (a report of ours) is converted by [`Converter::lossy`], which writes `?` instead.
+//! Failure answers: a [`ConvertError`], after which the output is to be discarded and the message bounced. Our own
+//! DSNs, which must arrive in some form, use [`Converter::lossy`], which writes `?` instead.
 
 mod field;
 mod header;
@@ -79,7 +80,7 @@ enum State {
     Qp(QuotedPrintable),
     /// A leaf that is encoded already: octets over 127 in it are noise.
     Pass(Encoding),
-    /// What may hold no octet over 127.
+    /// Must hold no octet over 127.
     Refuse,
 }
 
@@ -111,7 +112,7 @@ pub struct Converter {
     levels: Vec<Level>,
     /// The header section being read, or that of the leaf being held.
     header: Vec<u8>,
-    /// What cannot be encoded is written as `?`.
+    /// Replaces what cannot be encoded by `?`.
     is_lossy: bool,
     has_eight_bit_header: bool,
 }
@@ -136,7 +137,7 @@ impl Converter {
         }
     }
 
-    /// One that never fails but at [`HEADER_BYTES_MAX`].
+    /// A converter that fails only at [`HEADER_BYTES_MAX`].
     pub fn lossy() -> Self {
         Self { is_lossy: true, ..Self::new() }
     }
@@ -387,7 +388,7 @@ fn end_line(end: End, out: &mut Vec<u8>) {
     }
 }
 
-/// Whether `text` can go everywhere as it is.
+/// Whether `text` is 7-bit without NULs.
 fn is_plain(text: &[u8]) -> bool {
     text.is_ascii() && memchr(0, text).is_none()
 }

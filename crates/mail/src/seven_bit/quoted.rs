@@ -1,4 +1,4 @@
-//! Quoted-printable, as it is written (RFC 2045 6.7): lines of at most 76 octets, white space at line ends escaped.
+//! Writes quoted-printable (RFC 2045 6.7): lines of at most 76 octets, white space at line ends escaped.
 
 /// Octets of a line before the `=` of a soft line break.
 const COLUMN_MAX: usize = 75;

@@ -1,4 +1,4 @@
-//! What each reply sets off.
+//! What each reply triggers.
 
 use super::{Await, ClientSession, Phase};
 use crate::Ms;
@@ -212,7 +212,7 @@ impl ClientSession {
     }
 }
 
-/// What a refusal of MAIL may be about, of the extensions that it made use of: those that the text names, or any.
+/// Which of the extensions used by MAIL a refusal may be about: those that the text names, or any.
 fn blamed_at_mail(reply: &ParsedReply, uses: Extensions) -> Extensions {
     const NAMES: [(&str, Extensions); 6] = [
         ("SIZE", Extensions::SIZE),

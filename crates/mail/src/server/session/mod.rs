@@ -1,12 +1,12 @@
 //! The states of a session.
 //!
-//! `Command`: a line is awaited. `Asked`: the shell has a question and owes the answer. `Data`: dot-terminated octets
-//! come in until `DataEnd`; a framing error leads to `Broken`. `Chunk`: octets of a BDAT chunk come in until its count is
-//! used up. `Swallow`: a chunk that nobody wants is read over, then answered. `Closed`: nothing is read any more.
+//! `Command`: expects a line. `Asked`: the shell owes an answer. `Data`: reads dot-terminated octets until `DataEnd`; a
+//! framing error leads to `Broken`. `Chunk`: reads the octets of a BDAT chunk until its count is used up. `Swallow`:
+//! discards an unwanted chunk, then replies. `Closed`: reads nothing more.
 //!
-//! Beside it stands the transaction: `open` from an accepted MAIL to its end or a `Step::Reset`. What the shell holds and
-//! what is open here never differ when a step has been returned and answered. BDAT keeps its body (`incoming`) over
-//! several commands.
+//! Besides the state there is the transaction: `open` from an accepted MAIL to its end or a `Step::Reset`. After each
+//! step and answer, session and shell agree on whether one is open. BDAT keeps its body (`incoming`) over several
+//! commands.
 
 use std::sync::Arc;
 
@@ -23,18 +23,18 @@ use crate::reply::{Enhanced, Reply};
 
 mod transfer;
 
-/// The reply code behind which a server closes (RFC 5321 section 3.8).
+/// The reply code after which a server closes (RFC 5321 section 3.8).
 const CLOSING_CODE: u16 = 421;
-/// Output over this size is written before more is answered.
+/// Output over this size is written before the next command is read.
 pub const OUTPUT_BYTES_MAX: usize = 4 * 1024;
 /// Capacity of the output that an idle session may keep: the replies of an ordinary session.
 const OUTPUT_IDLE_BYTES_MAX: usize = 1024;
-/// A chunk of BDAT under this size, unless it is the last, counts as an unproductive command.
+/// A smaller chunk of BDAT, unless it is the last, counts as an unproductive command.
 const CHUNK_BYTES_MIN: u64 = 1024;
-/// Refusals noted between two looks.
+/// Refusals kept until the next call of `take_refusals`.
 const REFUSALS_MAX: usize = 64;
 
-/// A server's side of one connection.
+/// The server side of one connection.
 #[derive(Debug)]
 pub struct ServerSession {
     config: Arc<ServerConfig>,
@@ -45,19 +45,19 @@ pub struct ServerSession {
     state: State,
     helo: Option<Box<str>>,
     esmtp: bool,
-    /// The transaction: MAIL was accepted, the shell has it.
+    /// A transaction is open: MAIL was accepted, the shell holds its resources.
     open: bool,
     smtputf8: bool,
     recipients: u32,
-    /// The body that is coming in, by DATA or by BDAT.
+    /// The body being received, by DATA or by BDAT.
     incoming: Option<Box<Incoming>>,
     /// The command line is over its limit: the rest of it is dropped.
     overlong: bool,
     errors: u32,
-    /// Of a client that is not trusted, since the last message: commands that led nowhere, recipients that were taken.
+    /// Of an untrusted client, since the last message: commands that led nowhere, recipients accepted.
     unproductive: u32,
     recipients_seen: u32,
-    /// Refusals given since they were taken last, for whoever counts them.
+    /// Refusals sent since they were last taken, for counters.
     refusals: Vec<(u16, Option<Enhanced>)>,
 }
 
@@ -77,7 +77,7 @@ enum State {
         left: u64,
         reply: Reply,
     },
-    /// The shell refused the body: it is told to forget the transaction, then the chunk (if any) is swallowed.
+    /// The shell refused the body: it gets a `Reset`, then the chunk (if any) is discarded.
     Refused {
         chunk: Option<(u64, Reply)>,
     },
@@ -93,7 +93,7 @@ enum Question {
     End,
 }
 
-/// A command that fits the session's state.
+/// A command that is legal in the session's state.
 #[derive(Debug)]
 enum Request {
     Mail(MailFrom),
@@ -106,8 +106,8 @@ enum Request {
 }
 
 impl ServerSession {
-    /// A new session; the greeting is in the output. `trusted` clients have no cap on recipients, and their open
-    /// transactions are not cut by the session's deadline.
+    /// A new session, with the greeting in the output. `trusted` clients have no limit on recipients, and the session's
+    /// deadline does not interrupt their open transactions.
     pub fn new(config: Arc<ServerConfig>, trusted: bool, now: Ms) -> Self {
         let mut output = Vec::with_capacity(128);
         ehlo::write_greeting(&config, &mut output);
@@ -151,14 +151,14 @@ impl ServerSession {
         self.output.shrink_to(OUTPUT_IDLE_BYTES_MAX);
     }
 
-    /// While octets of a body are awaited: the memory that is held for it.
+    /// While octets of a body are expected: the memory in use for it.
     pub fn body_bytes(&self) -> Option<usize> {
         let incoming = self.incoming.as_ref().filter(|incoming| incoming.dropped().is_none())?;
         matches!(self.state, State::Data | State::Chunk { .. }).then(|| incoming.held_bytes())
     }
 
-    /// The shell cannot take more of the body that it let in: it is dropped, and the client gets this reply at its end. The
-    /// transaction is closed here; the shell forgets it by itself. Octets of the body so far.
+    /// The shell cannot take more of a body that it admitted: the body is dropped, and the client gets this reply at
+    /// its end. The transaction is closed here without a `Reset`. Returns the octets of the body so far.
     pub fn refuse_body(&mut self, reply: Reply) -> u64 {
         self.open = false;
         let size = self.incoming.as_ref().map_or(0, |incoming| incoming.size());
@@ -177,17 +177,17 @@ impl ServerSession {
         size
     }
 
-    /// Others wait for the connection: a client that is not trusted has little time for what is awaited now.
+    /// Others wait for the connection: an untrusted client gets little time for what is expected now.
     pub fn hurry(&mut self) {
         self.timer.hurry();
     }
 
-    /// The name that the client gave in HELO or EHLO: letters, digits and `-._:[]` only. Empty before that.
+    /// The client's name from HELO or EHLO: letters, digits and `-._:[]` only. Empty before that.
     pub fn helo(&self) -> &str {
         self.helo.as_deref().unwrap_or_default()
     }
 
-    /// Whether the client said EHLO.
+    /// Whether the client sent EHLO.
     pub fn is_esmtp(&self) -> bool {
         self.esmtp
     }
@@ -197,19 +197,19 @@ impl ServerSession {
         self.open
     }
 
-    /// When the client's next octets must have come.
+    /// When the client's next octets are due.
     pub fn deadline(&self) -> Ms {
         self.timer.deadline(self.open)
     }
 
-    /// When the client must have read what is to be written now.
+    /// When the client must have read the current output.
     pub fn write_deadline(&self, now: Ms) -> Ms {
         self.timer.write_deadline(&self.config, self.open, now)
     }
 
-    /// The deadline has passed: says so and closes.
+    /// The deadline has passed: sends 421 and closes.
     pub fn timed_out(&mut self) {
-        self.hang(&replies::TIMED_OUT);
+        self.close_with(&replies::TIMED_OUT);
     }
 
     /// What to do next.
@@ -226,7 +226,7 @@ impl ServerSession {
                 State::Broken => {
                     let size = self.incoming.as_ref().map_or(0, |incoming| incoming.size());
                     let was_open = self.open;
-                    self.hang(&replies::BARE_LINE_END);
+                    self.close_with(&replies::BARE_LINE_END);
                     was_open.then_some(Step::Refused { reply: replies::BARE_LINE_END, size })
                 }
                 State::Chunk { .. } => self.chunk(),
@@ -298,7 +298,7 @@ impl ServerSession {
         self.say(&reply, !self.trusted);
     }
 
-    /// Lets the body come in. `prefix` is put before it, uncounted; its buffer is used for the first piece.
+    /// Admits the body. `prefix` is put before it, uncounted; its buffer is used for the first piece.
     pub fn begin_data(&mut self, prefix: Vec<u8>) {
         let (state, dots) = match self.state {
             State::Asked(Question::Data) => {
@@ -338,16 +338,16 @@ impl ServerSession {
             None => Err(replies::LINE_END.into()),
         };
         self.input.consume(end + 1);
-        self.unproductive += u32::from(!self.trusted && !matches!(request, Err(Refusal::Hang(_))));
+        self.unproductive += u32::from(!self.trusted && !matches!(request, Err(Refusal::Close(_))));
         if self.unproductive > self.config.unproductive_max {
-            self.hang(&replies::TOO_MANY_COMMANDS);
+            self.close_with(&replies::TOO_MANY_COMMANDS);
             return None;
         }
         match request {
             Ok(request) => self.act(request),
-            Err(Refusal::GoOn(reply)) => self.error(&reply),
-            Err(Refusal::Hang(reply)) => {
-                self.hang(&reply);
+            Err(Refusal::Continue(reply)) => self.error(&reply),
+            Err(Refusal::Close(reply)) => {
+                self.close_with(&reply);
                 None
             }
         }
@@ -358,7 +358,7 @@ impl ServerSession {
         self.error(&replies::LINE_TOO_LONG)
     }
 
-    /// Holds a command against the session's state, then parses its arguments.
+    /// Checks a command against the session's state, then parses its arguments.
     fn admit(&self, command: Command<'_>) -> Result<Request, Refusal> {
         let refused = match command {
             Command::Mail(_) if self.helo.is_none() => replies::HELO_FIRST,
@@ -386,7 +386,7 @@ impl ServerSession {
             Command::Noop => return Ok(Request::Say(replies::OK)),
             Command::Vrfy => return Ok(Request::Say(replies::VRFY)),
             Command::Help => return Ok(Request::Say(replies::HELP)),
-            Command::Quit => return Err(Refusal::Hang(replies::BYE)),
+            Command::Quit => return Err(Refusal::Close(replies::BYE)),
         };
         Err(refused.into())
     }
@@ -430,14 +430,14 @@ impl ServerSession {
         std::mem::take(&mut self.open).then_some(Step::Reset)
     }
 
-    /// An error of the client.
+    /// Counts an error of the client.
     fn error(&mut self, reply: &Reply) -> Option<Step> {
         // Never 421 to a trusted client between its recipients: list managers lose those that were taken already.
         self.say(reply, !self.trusted);
         None
     }
 
-    /// Writes a reply; a permanent one is an error of the client if it `counts`.
+    /// Writes a reply; a permanent one counts as an error of the client if `counts`.
     fn say(&mut self, reply: &Reply, counts: bool) {
         self.timer.restart();
         self.note(reply);
@@ -447,7 +447,7 @@ impl ServerSession {
         } else if counts && reply.is_permanent() {
             self.errors += 1;
             if self.errors >= self.config.errors_max {
-                self.hang(&replies::TOO_MANY_ERRORS);
+                self.close_with(&replies::TOO_MANY_ERRORS);
             }
         }
     }
@@ -463,8 +463,8 @@ impl ServerSession {
         std::mem::take(&mut self.refusals)
     }
 
-    /// Writes the last reply.
-    fn hang(&mut self, reply: &Reply) {
+    /// Writes a final reply and closes.
+    fn close_with(&mut self, reply: &Reply) {
         self.note(reply);
         reply.write_to(&mut self.output);
         self.close();

@@ -6,12 +6,12 @@ use super::{CHUNK_BYTES_MIN, Question, ServerSession, State};
 use crate::reply::Reply;
 
 impl ServerSession {
-    /// The line of DATA was taken.
+    /// A DATA command.
     pub(super) fn data_command(&mut self) -> Option<Step> {
         // RFC 2920 section 3.1: DATA is the last command of a group. What is behind it may be a body, and must not
         // become commands when we refuse it.
         if !self.input.is_empty() {
-            self.hang(&replies::EARLY_DATA);
+            self.close_with(&replies::EARLY_DATA);
             return None;
         }
         if !self.open {
@@ -24,7 +24,7 @@ impl ServerSession {
         Some(Step::Data)
     }
 
-    /// The line of BDAT was taken. Its octets follow whatever we answer, and the answer comes behind them.
+    /// A BDAT command. Its octets follow whatever we reply, and the reply comes after them.
     pub(super) fn bdat_command(&mut self, size: u64, last: bool) -> Option<Step> {
         let refused = if !self.open {
             Some(replies::MAIL_FIRST)
@@ -113,7 +113,7 @@ impl ServerSession {
         None
     }
 
-    /// Reads over the octets of a chunk that is not wanted.
+    /// Discards the octets of an unwanted chunk.
     pub(super) fn swallow(&mut self) -> Option<Step> {
         let State::Swallow { left, reply } = &mut self.state else { return self.lost() };
         if *left == 0 {
@@ -152,17 +152,18 @@ impl ServerSession {
         }
     }
 
-    /// The body was dropped just now: whoever has the transaction forgets it.
+    /// The body was just dropped: tells the holder of the transaction to forget it.
     fn refused(&mut self) -> Option<Step> {
         let incoming = self.incoming.as_ref()?;
         let (reply, size) = (incoming.dropped().cloned()?, incoming.size());
         std::mem::take(&mut self.open).then_some(Step::Refused { reply, size })
     }
 
-    /// A body is awaited, but there is none: the states above never lead here. Ends the session rather than the process.
+    /// A body is expected but there is none; unreachable from the states above. Ends the session rather than the
+    /// process.
     fn lost(&mut self) -> Option<Step> {
         debug_assert!(false, "no body in state {:?}", self.state);
-        self.hang(&Reply::fixed(421, (4, 3, 0), "Internal error, closing"));
+        self.close_with(&Reply::fixed(421, (4, 3, 0), "Internal error, closing"));
         None
     }
 }
