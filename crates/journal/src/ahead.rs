@@ -1,8 +1,8 @@
-//! Reading ahead of cleaning: what the committer copies was read and checked by another thread.
+//! Read-ahead for cleaning: another thread reads and checks what the committer will copy.
 //!
-//! States of a victim: none -> being read, batch by batch (set by the committer) -> through (its end is in the line). What is
-//! read waits in a line of bounded bytes; the committer takes from it and asks the table again whether each piece is still
-//! there. A segment that came free in between is cancelled. Without a [`Cleaner`] the journal reads by itself, within `clean`.
+//! States of a victim: none -> being read, batch by batch (set by the committer) -> complete (its end is queued). The
+//! queue is bounded in bytes; the committer takes from it and asks the table again whether each piece is still in
+//! place. A segment freed in between is cancelled. Without a [`Cleaner`] the journal reads by itself, within `clean`.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use crate::format::{BLOCK_BYTES, BatchHeader, PIECE_HEADER_BYTES, Records, decod
 use crate::reader::Shared;
 use crate::table::Extent;
 
-/// What is read and not copied yet, about; one batch may be over it.
+/// Bytes read and not yet copied, roughly; one batch may exceed it.
 const READY_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// A victim and how far it is read.
+/// A victim and how far it has been read.
 #[derive(Clone)]
 pub(crate) struct Reading {
     pub generation: u32,
@@ -58,7 +58,7 @@ impl Chunk {
 
 pub(crate) enum Item {
     Chunk(Chunk),
-    /// The victim of this generation is through.
+    /// The victim of this generation has been read completely.
     End(u32),
 }
 
@@ -87,7 +87,7 @@ impl Ahead {
         self.state.lock().is_attached
     }
 
-    /// True if a victim is being read or waits in the line.
+    /// True if a victim is being read or is queued.
     pub fn is_busy(&self) -> bool {
         let state = self.state.lock();
         state.reading.is_some() || !state.ready.is_empty()
@@ -123,12 +123,12 @@ impl Ahead {
         state.ready_bytes = state.ready.iter().map(Item::bytes).sum();
     }
 
-    /// Wakes who reads ahead and prepares segments.
+    /// Wakes the thread that reads ahead and prepares segments.
     pub fn nudge(&self) {
         self.wake.notify_one();
     }
 
-    /// Reads one batch of the victim into the line. Returns the bytes read, `None` = nothing to do.
+    /// Reads one batch of the victim into the queue. Returns the bytes read, `None` = nothing to do.
     pub fn read(&self) -> Option<usize> {
         let reading = {
             let state = self.state.lock();
@@ -209,8 +209,8 @@ impl Item {
     }
 }
 
-/// Reads what cleaning will copy, from another thread, so that no commit waits for a read. As long as one lives the journal
-/// relies on it.
+/// Reads what cleaning will copy, from another thread, so that no commit waits for a read. The journal relies on it as
+/// long as one exists.
 pub struct Cleaner {
     ahead: Arc<Ahead>,
 }
@@ -226,7 +226,7 @@ impl Cleaner {
         self.ahead.read().is_some()
     }
 
-    /// Sleeps until there may be something to do: to read, or (a segment was taken) to prepare; at most so long.
+    /// Sleeps until there may be work: reading, or (a segment was taken) preparing; at most this long.
     pub fn wait(&self, most: Duration) {
         let mut state = self.ahead.state.lock();
         if state.reading.is_none() || state.ready_bytes >= READY_BYTES_MAX {

@@ -1,15 +1,15 @@
-//! A batch under construction: one buffer that is written as it stands.
+//! A batch under construction: one buffer, written without further copying.
 //!
-//! The header's room is kept free at the front, records are appended behind, and commit fills in the header and pads to a
-//! block: no byte is copied twice. What must happen at commit besides (pieces for the table, drops, checkpoint marks) is kept
-//! beside the bytes. A refused batch is as it was; a committed one is empty, its buffer kept.
+//! Space for the header is left at the front, records are appended, and commit fills in the header and pads to a block:
+//! no byte is copied twice. Everything else that commit must apply (pieces for the table, drops, checkpoint marks) is
+//! kept beside the bytes. A refused batch is unchanged; a committed one is empty, and keeps its buffer.
 
 use crate::format::{
     BATCH_HEADER_BYTES, PIECE_HEADER_BYTES, RECORD_BYTES_MAX, RECORD_HEADER_BYTES, kind, padded, put_u64, record_word,
 };
 use crate::table::Extent;
 
-/// A buffer over this is given back after its batch, so that one large batch does not hold memory for good.
+/// A larger buffer is released after its batch, so that one large batch does not hold memory for good.
 const BUFFER_BYTES_KEPT_MAX: usize = 8 * 1024 * 1024;
 
 /// Records and content that become durable together, in this order.
@@ -19,13 +19,13 @@ pub struct Batch {
     records: u32,
     oversized: bool,
     pub(crate) pieces: Vec<Piece>,
-    /// Contents with a piece here that was not their last: id and bytes so far in this batch.
+    /// Contents with a piece here that is not their last: id, and bytes so far in this batch.
     unfinished: Vec<(u64, u64)>,
     pub(crate) drops: Vec<u64>,
     /// Slices that are written here: number of their checkpoint and content id.
     pub(crate) slices: Vec<(u64, u64)>,
     pub(crate) marks: Marks,
-    /// Of its octets, those that cleaning and checkpoints put in: what no mail caused by itself.
+    /// The part of its octets that cleaning and checkpoints added, not mail.
     pub(crate) upkeep_bytes: usize,
 }
 
@@ -39,11 +39,11 @@ pub(crate) struct Piece {
     pub last: bool,
     /// Start within the content; for a new piece, counted from what was committed before this batch.
     pub start: u64,
-    /// For a copy: the place that it was copied from.
+    /// For a copy: the original place.
     pub moved: Option<Extent>,
 }
 
-/// What the batch carries of a checkpoint.
+/// The checkpoint marks in the batch.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Marks {
     /// Number of the checkpoint that all marks belong to.
@@ -81,7 +81,7 @@ impl Batch {
         self.record_with(|buffer| buffer.extend_from_slice(payload));
     }
 
-    /// Appends an owner's record that `encode` writes straight into the batch's buffer. It must only append.
+    /// Appends an owner's record that `encode` writes straight into the batch's buffer. `encode` must only append.
     pub fn record_with(&mut self, encode: impl FnOnce(&mut Vec<u8>)) {
         self.append(kind::OWNER, encode);
     }
@@ -160,7 +160,7 @@ impl Batch {
         self.records
     }
 
-    /// Forgets everything; the buffer is kept for the next batch.
+    /// Clears the batch; keeps the buffer.
     pub fn clear(&mut self) {
         if self.buffer.capacity() > BUFFER_BYTES_KEPT_MAX {
             self.buffer = vec![0; BATCH_HEADER_BYTES];
@@ -176,7 +176,7 @@ impl Batch {
         self.upkeep_bytes = 0;
     }
 
-    /// Octets beside the header that the owner put in, the state's slices not counted.
+    /// Octets without the header that the owner added, the state's slices not counted.
     pub(crate) fn owner_bytes(&self) -> usize {
         self.buffer.len() - BATCH_HEADER_BYTES - self.upkeep_bytes
     }
@@ -185,18 +185,19 @@ impl Batch {
         self.oversized
     }
 
-    /// Fills in where within its content a piece starts.
+    /// Fills in the start of a piece within its content.
     pub(crate) fn set_piece_start(&mut self, at: u32, start: u64) {
         put_u64(&mut self.buffer, at as usize - PIECE_HEADER_BYTES / 2, start);
     }
 
-    /// Turns the record whose word is at `word` into one that is ignored.
+    /// Turns the record whose word is at `word` into one that replay ignores.
     pub(crate) fn make_void(&mut self, word: usize) {
         let top = word + RECORD_HEADER_BYTES - 1;
         self.buffer[top] = self.buffer[top] & 0x0f | kind::VOID << 4;
     }
 
-    /// The marks, for checkpoint `number`. Marks of another one are left from a refused commit, which gave that checkpoint up.
+    /// The marks, for checkpoint `number`. Marks of another one are left over from a refused commit, which abandoned
+    /// that checkpoint.
     pub(crate) fn belong_to(&mut self, number: u64) -> &mut Marks {
         if self.marks.number != number {
             if let Some(word) = self.marks.end {
@@ -207,7 +208,7 @@ impl Batch {
         &mut self.marks
     }
 
-    /// The bytes as they are written, padded; give them back with [`Batch::unpad`].
+    /// The bytes to write, padded; remove the padding with [`Batch::unpad`].
     pub(crate) fn pad(&mut self) -> &mut [u8] {
         self.buffer.resize(padded(self.buffer.len()), 0);
         &mut self.buffer
@@ -223,7 +224,7 @@ impl Batch {
     }
 }
 
-/// Kinds that cleaning and checkpoints write. The owner's slices that are contents or records are counted where they are written.
+/// Kinds written by cleaning and checkpoints. The owner's slices are counted where they are written.
 fn is_upkeep(kind: u8) -> bool {
     matches!(
         kind,

@@ -1,12 +1,13 @@
-//! Checkpoints: begin, slices, end, spread over ordinary batches while events go on.
+//! Checkpoints: begin, slices, end, spread over ordinary batches while events continue.
 //!
-//! States: none; begun (marker in a batch that is not durable yet); building (marker durable: only now are slices encoded); ended
-//! (the end's batch is durable: replay starts at the begin, older segments come free). A failed commit gives the
-//! checkpoint up; an end counts only if every slice handed out is durable (docs/design/journal-format.md, Checkpoint).
+//! States: none; begun (marker in a batch that is not durable yet); building (marker durable: only now are slices
+//! encoded); ended (the end's batch is durable: replay starts at the begin, older segments are freed). A failed commit
+//! abandons the checkpoint; an end counts only if every slice handed out is durable (docs/design/journal-format.md,
+//! Checkpoint).
 //!
-//! The owner's larger slices are contents: a checkpoint names those that have not changed since they were written and
-//! writes the others. What the durable checkpoint names is kept until the next one is durable; what only a checkpoint
-//! that was given up names is dropped with it.
+//! The owner's larger slices are contents: a checkpoint names those unchanged since they were written and writes the
+//! others. What the durable checkpoint names is kept until the next one is durable; what only an abandoned checkpoint
+//! names is dropped with it.
 
 use std::collections::BTreeSet;
 
@@ -18,9 +19,9 @@ use crate::format::{
 };
 use crate::journal::Journal;
 
-/// A checkpoint is not due before the log is over this part of the live content.
+/// A checkpoint is not due until the log exceeds this part of the live content.
 const LIVE_PART: u64 = 8;
-/// What is over this is replayed too slowly.
+/// More than this would be replayed too slowly.
 const LIVE_PART_BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// The log behind the last checkpoint's end must exceed one part in 8 of the log it took, or the checkpoint's own writes would
 /// cause the next one.
@@ -28,29 +29,29 @@ const GAP_PART: u64 = 8;
 
 /// A batch has room for this many slices at least.
 const SLICE_PART: usize = 4;
-/// What a slice may be over its size by: the extents of the content that filled it.
+/// How far a slice may exceed its size: the extents of the content that filled it.
 const ENTRY_BYTES_MAX: usize = 64 * 1024;
-/// A begin's or an end's record, and the word of a slice's.
+/// The record of a begin or an end, and the word of a slice.
 const MARKS_BYTES: usize = 64;
 
-/// How far a checkpoint is.
+/// Progress of a checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CheckpointStep {
     /// Call again with the next batch.
     More,
-    /// All slices (and, from [`Journal::end_checkpoint`], the end) are in batches; it counts when this batch is committed.
+    /// All slices (and, from [`Journal::end_checkpoint`], the end) are in batches; it is durable once this batch is
+    /// committed.
     Done,
-    /// No checkpoint is running: a commit failed since it began. Begin again when it is due.
+    /// No checkpoint is running: a commit failed since it began. Begin again when one is due.
     Aborted,
 }
 
 impl Journal {
-    /// True when a checkpoint should begin: the log since the last one's begin is over `checkpoint_bytes_min`, over twice
-    /// what the last wrote, and over an eighth of the live content (at most [`LIVE_PART_BYTES_MAX`]), so that a
-    /// checkpoint costs a bounded share of what is written and the log a bounded share of what is kept; or room is low and
-    /// there is a segment to gain. Never before the log behind the last one's end exceeds an eighth of the
-    /// log from its begin to its end.
-    /// False while one is running.
+    /// True when a checkpoint should begin: the log since the last one's begin is over `checkpoint_bytes_min`, over
+    /// twice what the last wrote, and over an eighth of the live content (at most [`LIVE_PART_BYTES_MAX`]), so that a
+    /// checkpoint costs a bounded share of what is written and the log a bounded share of what is kept; or space is low
+    /// and there is a segment to gain. Never before the log after the last one's end exceeds an eighth of the log from
+    /// its begin to its end. False while one is running.
     pub fn checkpoint_due(&self) -> bool {
         // What one writes itself must not be the reason for the next, or it would go on for ever.
         let since = self.replay_bytes.saturating_sub(self.checkpoint_log_bytes);
@@ -70,14 +71,15 @@ impl Journal {
         over(self.options.checkpoint_bytes().max(part)) || (over(2 * self.options.segment_bytes) && self.is_low())
     }
 
-    /// True from [`Journal::begin_checkpoint`] until the end is durable or the checkpoint is given up.
+    /// True from [`Journal::begin_checkpoint`] until the end is durable or the checkpoint is abandoned.
     pub fn checkpoint_running(&self) -> bool {
         self.building.is_some()
     }
 
-    /// Puts the begin marker into `batch`; nothing if a checkpoint is running. After a crash everything of the batch that
-    /// holds it is replayed, also what stands before the marker. The owner's slices may go into the same batch or later ones, and must show the owner's state when they
-    /// are encoded; every event that they do not show must be in this batch or a later one.
+    /// Puts the begin marker into `batch`; does nothing if a checkpoint is running. After a crash everything in the
+    /// batch with the marker is replayed, including what precedes the marker. The owner's slices may go into the same
+    /// batch or later ones, and must show the owner's state when they are encoded; every event that they do not show
+    /// must be in this batch or a later one.
     pub fn begin_checkpoint(&mut self, batch: &mut Batch) {
         if self.building.is_some() {
             return;
@@ -133,8 +135,8 @@ impl Journal {
         if building.cursor.is_some() { CheckpointStep::More } else { CheckpointStep::Done }
     }
 
-    /// Puts the journal's remaining slices, one per call, and then the end into `batch`. `More`: commit and call again with the
-    /// next batch. All slices of the owner must be in this batch or in committed ones.
+    /// Puts the journal's remaining slices, one per call, and then the end into `batch`. `More`: commit and call again
+    /// with the next batch. All slices of the owner must be in this batch or in committed ones.
     pub fn end_checkpoint(&mut self, batch: &mut Batch) -> CheckpointStep {
         match self.checkpoint_slice(batch) {
             CheckpointStep::Done => {}
@@ -149,8 +151,8 @@ impl Journal {
         CheckpointStep::Done
     }
 
-    /// Writes a slice of the owner as an ordinary record, counted so that the journal knows how much room the next checkpoint
-    /// will want.
+    /// Writes a slice of the owner as an ordinary record, counted so that the journal knows how much space the next
+    /// checkpoint will need.
     pub fn record_slice(&mut self, batch: &mut Batch, record: &[u8]) {
         if let Some(building) = &mut self.building {
             building.slices_bytes += record.len() as u64;
@@ -182,7 +184,7 @@ impl Journal {
         Some(slice)
     }
 
-    /// Names a slice that an earlier checkpoint has written. `false`: it is not there (any more), so it must be written anew.
+    /// Names a slice that an earlier checkpoint wrote. `false`: it no longer exists and must be written again.
     pub fn keep_slice(&mut self, batch: &mut Batch, slice: Slice) -> bool {
         if self.building.is_none() {
             return false;
@@ -205,8 +207,8 @@ impl Journal {
         building.named.insert(slice.content);
     }
 
-    /// Gives a running checkpoint up; what is already written of it does no harm. To be called if a batch with slices of the
-    /// owner is cleared instead of committed.
+    /// Abandons a running checkpoint; the part already written is harmless. Call it if a batch with slices of the owner
+    /// is cleared instead of committed.
     pub fn abort_checkpoint(&mut self) {
         if let Some(building) = self.building.take() {
             let unneeded: Vec<u64> = building.named.difference(&self.slices).copied().collect();
@@ -214,7 +216,7 @@ impl Journal {
         }
     }
 
-    /// After a batch became durable: slices in it of a checkpoint that was given up are nobody's.
+    /// After a batch became durable: drops its slices of an abandoned checkpoint.
     pub(crate) fn drop_stale_slices(&mut self, batch: &Batch) {
         let current = self.building.as_ref().map(|building| building.number);
         let stale: Vec<u64> =

@@ -1,14 +1,15 @@
-//! Cleaning: stragglers' content is copied to the head, so that it never pins a whole segment.
+//! Cleaning: copies old live content to the head, so that it never pins a whole segment.
 //!
-//! A victim is a segment before the durable checkpoint with little live content; how little is too little depends on all of
-//! them together, so that the dead part is bounded and nothing is moved while it is small. Its batches are read in order, checked, and
-//! the pieces that the table still places there are copied as moved pieces. The old place comes free when the batch with the
-//! copies is durable. A call adds a bounded number of octets to the batch, and reads nothing where a [`Cleaner`] does that
-//! (`ahead.rs`); a victim that cannot be read is left as it is until after the next checkpoint.
+//! A victim is a segment before the durable checkpoint with little live content; the threshold depends on all of them
+//! together, so that the dead part is bounded and nothing is moved while it is small. Its batches are read in order and
+//! checked, and the pieces that the table still places there are copied as moved pieces. The old place is freed when
+//! the batch with the copies is durable. A call adds a bounded number of octets to the batch, and reads nothing if a
+//! [`Cleaner`] does (`ahead.rs`); a victim that cannot be read is left alone until after the next checkpoint.
 //!
-//! Cleaning has a budget, so that what waits is never moved for ever: each octet that the owner writes or drops allows
-//! [`EARNED_PER_BYTE`] to be moved, in all at most what is live; a victim that would take more than is left stays. Without traffic
-//! the budget ends, and beside traffic copies are a bounded multiple of it. A start allows all that is live to be moved once.
+//! Cleaning has a budget, so that waiting mail is not moved forever: each octet that the owner writes or drops allows
+//! [`EARNED_PER_BYTE`] to be moved, in all at most what is live; a victim that would take more than is left stays.
+//! Without traffic the budget runs out, and with traffic copies are a bounded multiple of it. A start allows all live
+//! content to be moved once.
 
 use std::sync::Arc;
 
@@ -23,8 +24,8 @@ const READ_BYTES_MIN: usize = 1024 * 1024;
 /// When no further segment may be added, segments below this share live are cleaned. One always exists: files then take at
 /// least one and a half times the live content.
 const PRESSED_PERCENT_MAX: u64 = 80;
-/// Share of a segment that copies fill when they share it with mail that is soon gone: the committer copies four octets for
-/// each octet of mail. A fuller victim would be one again after the next checkpoint.
+/// Share of a segment that copies may fill when they share it with short-lived mail: the committer copies four octets
+/// for each octet of mail. A fuller victim would be one again after the next checkpoint.
 const BESIDE_MAIL_PERCENT: u64 = 80;
 /// Octets that may be moved for each that is written or dropped. Where files take one and a half times the live content, the
 /// average segment is two thirds live, so that two octets are moved for each that it gives back. The rest is for uneven ones.
@@ -33,16 +34,17 @@ const EARNED_PER_BYTE: u64 = 8;
 const BATCHES_PART: u64 = 16;
 /// A piece larger than one part in 8 of a segment is large.
 const LARGE_PART: usize = 8;
-/// Octets of a piece beside its content: what copying cannot give back.
+/// Octets of a piece besides its content: what copying cannot give back.
 const PIECE_OVERHEAD_BYTES: u64 = (RECORD_HEADER_BYTES + PIECE_HEADER_BYTES) as u64;
 
 impl Segment {
-    /// What copying its live content would take.
+    /// The cost of copying its live content.
     fn occupied(&self) -> u64 {
         self.live + self.pieces * PIECE_OVERHEAD_BYTES
     }
 
-    /// True if copying could not pack it closer: another piece such as its own would not fit, with what batches take beside it.
+    /// True if copying could not pack it more tightly: another piece of its size would not fit, with the overhead of
+    /// batches.
     fn is_full(&self) -> bool {
         let piece = self.occupied() / self.pieces.max(1);
         self.occupied() + piece > self.bytes - self.bytes / BATCHES_PART
@@ -50,7 +52,7 @@ impl Segment {
 }
 
 impl Journal {
-    /// Hands the reads of cleaning to another thread, for as long as the [`Cleaner`] lives.
+    /// Hands cleaning's reads to another thread, for as long as the [`Cleaner`] lives.
     pub fn cleaner(&self) -> Cleaner {
         Cleaner::new(Arc::clone(&self.ahead))
     }
@@ -86,7 +88,7 @@ impl Journal {
         copied
     }
 
-    /// Copies what is read, as far as it goes.
+    /// Copies what has been read, as far as it goes.
     fn copy_ready(&mut self, batch: &mut Batch, bytes_max: usize, copied: &mut usize) -> Copied {
         let (batch_max, rest) = (self.options.batch_limit(), self.head_rest());
         // Copies of large pieces give nothing back if they leave the end of each segment empty again. So a batch ends where the
@@ -130,7 +132,7 @@ impl Journal {
         }
     }
 
-    /// What copying everything would take.
+    /// The cost of copying everything.
     fn occupied(&self) -> u64 {
         self.segments.values().map(Segment::occupied).sum()
     }
@@ -184,7 +186,7 @@ impl Journal {
         (cost * 100 < percent_max * segment.bytes).then_some((generation, cost))
     }
 
-    /// Octets behind what is written in the head.
+    /// Octets after the end of the head's data.
     fn head_rest(&self) -> usize {
         let segment = self.head.and_then(|head| Some((head, self.segments.get(&head.generation)?)));
         segment.map_or(0, |(head, segment)| segment.bytes.saturating_sub(head.offset) as usize)
@@ -197,11 +199,11 @@ impl Journal {
     }
 }
 
-/// How a batch stands after copies.
+/// The state of a batch after copying.
 #[derive(PartialEq, Eq)]
 enum Copied {
     /// There may be more, if it is read.
     Room,
-    /// It takes no more.
+    /// The batch is full.
     Full,
 }

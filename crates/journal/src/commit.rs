@@ -1,5 +1,5 @@
-//! Commit: one write, one sync, then the state in memory. The order of the steps is the proof's
-//! (docs/design/journal-format.md, Commit); nothing here may be reordered without it.
+//! Commit: one write, one sync, then the state in memory. The proof depends on the order of the steps
+//! (docs/design/journal-format.md, Commit): do not reorder anything here without it.
 
 use std::io;
 use std::sync::Arc;
@@ -12,15 +12,17 @@ use crate::journal::{Head, Journal, Receipt, Segment, release};
 use crate::pool::{Fill, Ready, segment_name};
 use crate::table::Extent;
 
-/// With more segments than this the pool's limits follow every so many batches: they are a sum over all segments.
+/// With more segments than this, the pool's limits are updated only every so many batches: they are a sum over all
+/// segments.
 const LIMIT_AT_ONCE: usize = 256;
 const LIMIT_EVERY: u64 = 16;
 
 impl Journal {
     /// Makes a batch durable. `now` goes into its header.
     ///
-    /// On `Ok` the batch is empty and everything in it survives a power cut. On `Err` it is as it was and nothing of it counts;
-    /// the same batch may be committed again. A running checkpoint is given up on `Err`. An empty batch writes nothing.
+    /// On `Ok` the batch is empty and everything in it survives a power cut. On `Err` it is unchanged and nothing of it
+    /// counts; the same batch may be committed again. A running checkpoint is abandoned on `Err`. An empty batch writes
+    /// nothing.
     pub fn commit(&mut self, batch: &mut Batch, now: Ms) -> Result<Receipt, CommitError> {
         if batch.is_empty() {
             self.drop_contents(&batch.drops);
@@ -109,7 +111,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Now that the batch is durable: its content is there, copies replace originals, drops happen.
+    /// The batch is durable; apply it: its content exists, copies replace originals, drops take effect.
     fn apply(&mut self, batch: &Batch, head: Head) {
         if !batch.pieces.is_empty() {
             let mut contents = self.shared.write();
@@ -172,8 +174,9 @@ impl Journal {
         self.activate(now)
     }
 
-    /// Makes a free segment the head. On `Err` the head is as it was, or given up if a header was tried: it may be durable, and
-    /// a start that finds it takes what it says of the head's last batch, so that none may follow there.
+    /// Makes a free segment the head. On `Err` the head is unchanged, or abandoned if a header was tried: it may be
+    /// durable, and a start that finds it believes what it says about the head's last batch, so no batch may follow
+    /// there.
     fn activate(&mut self, now: Ms) -> Result<Head, CommitError> {
         let ready = self.free_segment()?;
         let generation = self.next_generation;

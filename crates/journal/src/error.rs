@@ -1,4 +1,4 @@
-//! What can go wrong, typed so that the owner can answer (452, 451, refuse to start).
+//! Errors, typed so that the owner can choose its answer (452, 451, refuse to start).
 
 use std::error::Error;
 use std::io;
@@ -8,11 +8,11 @@ use thiserror::Error;
 /// Why a batch was not made durable. Nothing of a refused batch is ever acknowledged; the batch stays with the caller.
 #[derive(Debug, Error)]
 pub enum CommitError {
-    /// The disk has no room (or inodes, or quota): for another segment, or for the batch. Nothing of the batch counts; try
-    /// again when space is free ([`crate::Journal::is_low`]). SMTP answer: 452 4.3.1.
+    /// The disk has no space (or inodes, or quota) for another segment or for the batch. Nothing of the batch counts;
+    /// try again when space is free ([`crate::Journal::is_low`]). SMTP reply: 452 4.3.1.
     #[error("the disk is full ({0})")]
     Full(#[source] io::Error),
-    /// A write or sync failed. That segment is abandoned; later commits go to a new one. SMTP answer: 451.
+    /// A write or sync failed. That segment is abandoned; later commits go to a new one. SMTP reply: 451.
     #[error("I/O error on {file} at offset {offset}: {source}")]
     Io {
         /// Name of the file in the journal's directory.
@@ -30,13 +30,13 @@ pub enum CommitError {
         /// The limit.
         bytes_max: usize,
     },
-    /// A piece was added to a content that is complete already: an error of the owner.
+    /// A piece was added to a content that is already complete: a bug in the owner.
     #[error("content {0} is complete and cannot get another piece")]
     ContentComplete(u64),
 }
 
 impl CommitError {
-    /// True if waiting for space may help.
+    /// True if waiting for free space may help.
     pub fn is_full(&self) -> bool {
         matches!(self, CommitError::Full(_))
     }
@@ -51,7 +51,7 @@ pub enum JournalError {
         /// Its process id, if the lock file names one.
         pid: Option<u32>,
     },
-    /// Bytes that were acknowledged are not what they were. Starting would lose them in silence.
+    /// Acknowledged bytes have changed. Starting would silently lose them.
     #[error(
         "{file} is damaged at offset {offset}: {what}. Nothing was changed. Keep a copy of the directory, run \
          `stentor journal verify`, then salvage what is readable"
@@ -64,7 +64,7 @@ pub enum JournalError {
         /// What is wrong there.
         what: String,
     },
-    /// A format version that this program does not know.
+    /// A format version unknown to this program.
     #[error("{file} has format version {version}; this program reads version {known}")]
     Version {
         /// Name of the file.
@@ -77,7 +77,7 @@ pub enum JournalError {
     /// The options contradict each other.
     #[error("journal options: {0}")]
     Options(&'static str),
-    /// The owner could not take a record.
+    /// The owner rejected a record.
     #[error("record in {file}, batch at offset {offset}: {source}")]
     Owner {
         /// Name of the file.

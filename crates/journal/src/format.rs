@@ -6,17 +6,17 @@ use crate::Ms;
 
 /// Unit of alignment of batches, in bytes.
 pub const BLOCK_BYTES: usize = 4096;
-/// What is written. Version 1 had no records of kind [`kind::SLICE`].
+/// The version written. Version 1 had no records of kind [`kind::SLICE`].
 pub(crate) const FORMAT_VERSION: u16 = 2;
-/// The oldest that is read.
+/// The oldest version that is read.
 const FORMAT_VERSION_MIN: u16 = 1;
 /// Bytes of a batch before its first record.
 pub const BATCH_HEADER_BYTES: usize = 48;
-/// Bytes of a record beside its payload.
+/// Bytes of a record besides its payload.
 pub const RECORD_HEADER_BYTES: usize = 4;
 /// Content id and start in front of a piece's bytes.
 pub(crate) const PIECE_HEADER_BYTES: usize = 16;
-/// Largest payload that a record word can tell.
+/// Largest payload that a record word can express.
 pub(crate) const RECORD_BYTES_MAX: usize = (1 << 28) - 1;
 pub(crate) const SLICE_BYTES_MAX: usize = 256 * 1024;
 
@@ -66,7 +66,7 @@ pub(crate) struct SegmentHeader {
     pub next_content: u64,
 }
 
-/// Why a header was not taken.
+/// Why a header was rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BadHeader {
     Invalid,
@@ -284,8 +284,8 @@ pub(crate) fn decode_checkpoint_begin(payload: &[u8]) -> Option<(u64, u64)> {
     (payload.len() == 16).then(|| (get_u64(payload, 0), get_u64(payload, 8)))
 }
 
-/// A part of the owner's state that is a content of its own, so that a checkpoint in which it has not changed need only
-/// name it.
+/// A part of the owner's state stored as a content of its own, so that a checkpoint in which it has not changed only
+/// needs to name it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slice {
     /// Content id.

@@ -1,4 +1,5 @@
-//! Entry for fuzzing: recovery of anything ends in `Ok` or an error, never in a panic, and what it opened works.
+//! Entry point for fuzzing: recovery of any input ends in `Ok` or an error, never in a panic, and an opened store
+//! works.
 
 use std::sync::Arc;
 
@@ -10,8 +11,8 @@ use crate::journal::{Journal, Options};
 const SEGMENT_BYTES: usize = 16 * BLOCK_BYTES;
 const STORE_ID: u64 = 7;
 
-/// Recovers a store made of `data`: as raw segments, or as records in batches with the right checksums, so that what is behind
-/// them is reached. Then writes to it, and recovers again.
+/// Recovers a store made of `data`: as raw segments, or as records in batches with correct checksums, to reach the code
+/// behind them. Then writes to it, and recovers again.
 #[doc(hidden)]
 pub fn recover_for_fuzz(data: &[u8]) {
     let Some((mode, data)) = data.split_first() else { return };

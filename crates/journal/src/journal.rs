@@ -2,7 +2,7 @@
 //!
 //! Segments by generation are in the chain (from the durable checkpoint's begin to the head: needed for replay), or
 //! before it (kept while they hold live content), see docs/design/journal-format.md, Segment states. `commit.rs`
-//! writes, `checkpoint.rs` and `clean.rs` give space back, `recovery.rs` opens.
+//! writes, `checkpoint.rs` and `clean.rs` reclaim space, `recovery.rs` opens.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::table::Extent;
 
 const SEGMENT_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 const MIB: u64 = 1024 * 1024;
-/// From this part of the head on it is seen to that another segment can follow.
+/// Once this much of the head is used, the journal makes sure that another segment can follow.
 const PRESSED_PART: u64 = 16;
 
 /// How a journal is laid out. The sizes may change between starts.
@@ -43,7 +43,8 @@ pub struct Options {
     /// If all segments before the checkpoint together are under this share live, content is moved out of the least live.
     /// Both shares hold from one segment of dead octets on.
     pub clean_total_percent_max: u64,
-    /// Random; becomes the id of a new store. It keeps bytes from outside from passing for batches, so do not make it constant.
+    /// Random; becomes the id of a new store. It keeps foreign bytes from being read as batches, so do not make it
+    /// constant.
     pub seed: u64,
 }
 
@@ -88,7 +89,7 @@ impl Options {
     }
 }
 
-/// What a commit made durable.
+/// The result of a commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Receipt {
     /// Sequence number of the batch.
@@ -114,18 +115,18 @@ pub struct Statistics {
     pub bytes_moved: u64,
     /// Checkpoints that became durable.
     pub checkpoints: u64,
-    /// Slices of the owner's that checkpoints wrote, and that they only named.
+    /// Slices of the owner that checkpoints wrote, and those that they only named.
     pub slices_written: u64,
     pub slices_kept: u64,
-    /// Segments that were used again.
+    /// Segments that were reused.
     pub recycled: u64,
-    /// Segments that a commit had to make, since none was ready.
+    /// Segments that a commit had to make, because none was ready.
     pub unprepared: u64,
-    /// Segments given up after an I/O error.
+    /// Segments abandoned after an I/O error.
     pub abandoned: u64,
 }
 
-/// What the journal occupies.
+/// The space that the journal occupies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Space {
     /// Segments in use.
@@ -155,7 +156,7 @@ pub(crate) struct Segment {
     /// Number of extents of live content in it.
     pub pieces: u64,
     pub abandoned: bool,
-    /// Cleaning has been through it since the last checkpoint.
+    /// Cleaning has finished it since the last checkpoint.
     pub cleaned: bool,
 }
 
@@ -180,7 +181,7 @@ pub struct Journal {
     pub(crate) shared: Shared,
     pub(crate) pool: Arc<Pool>,
     pub(crate) segments: BTreeMap<u32, Segment>,
-    /// Taken off the map, waiting for readers to let go.
+    /// Removed from the map, waiting for readers to finish.
     pub(crate) draining: Vec<Segment>,
     pub(crate) head: Option<Head>,
     /// The chain's last segment, head or abandoned; 0 = none yet.
@@ -202,7 +203,7 @@ pub struct Journal {
     /// Bytes of log since the durable checkpoint's begin.
     pub(crate) replay_bytes: u64,
     pub(crate) ahead: Arc<Ahead>,
-    /// Read by `ahead`, and not copied to its end.
+    /// Read by `ahead`, but not completely copied.
     pub(crate) copying: Option<Chunk>,
     /// Octets that cleaning may move (`clean.rs`).
     pub(crate) clean_budget: u64,
@@ -217,15 +218,16 @@ impl Journal {
         id
     }
 
-    /// Drops a content at once. Only right if the record that ended its last reference is durable already, or if no record ever
-    /// referred to it; else use [`crate::Batch::drop_content`]. Unknown ids are ignored.
+    /// Drops a content at once. Only correct if the record that ended its last reference is already durable, or if no
+    /// record ever referred to it; otherwise use [`crate::Batch::drop_content`]. Unknown ids are ignored.
     pub fn drop_content(&mut self, id: u64) {
         self.drop_contents(&[id]);
     }
 
-    /// Drops all contents that `keep` does not want, but for the checkpoint's slices. To be called after open, when the owner knows what it refers to.
+    /// Drops all contents that `keep` does not want, except the checkpoint's slices. To be called after open, when the
+    /// owner knows what it refers to.
     ///
-    /// Errors: [`JournalError::Damaged`] if a kept content lies in a segment that is not there.
+    /// Errors: [`JournalError::Damaged`] if a kept content lies in a missing segment.
     pub fn retain_contents(&mut self, keep: &mut dyn FnMut(u64) -> bool) -> Result<(), JournalError> {
         let mut contents = self.shared.write();
         let slices = &self.slices;
@@ -254,13 +256,13 @@ impl Journal {
         Ok(())
     }
 
-    /// For contents of the owner's: what goes allows cleaning to move something.
+    /// For the owner's contents: dropped octets allow cleaning to move some.
     pub(crate) fn drop_contents(&mut self, ids: &[u64]) {
         let bytes = self.remove_contents(ids);
         self.earn(bytes);
     }
 
-    /// Returns the octets that are not live any more.
+    /// Returns the octets that are no longer live.
     pub(crate) fn remove_contents(&mut self, ids: &[u64]) -> u64 {
         if ids.is_empty() {
             return 0;
@@ -292,7 +294,7 @@ impl Journal {
         self.checkpoint.map_or(0, |checkpoint| checkpoint.begin.generation)
     }
 
-    /// Gives segments back that are before the checkpoint and hold no live content.
+    /// Frees segments that are before the checkpoint and hold no live content.
     pub(crate) fn recycle(&mut self) {
         let start = self.chain_start();
         let free: Vec<u32> = self
@@ -345,8 +347,8 @@ impl Journal {
         self.segments.values().chain(&self.draining).map(|segment| segment.bytes).sum()
     }
 
-    /// Tells the pool what there is room for. One is made only if there is a quarter of the live content to spare, so that
-    /// content that comes and goes does not make and remove segments.
+    /// Tells the pool how many segments there is space for. One is made only if a quarter of the live content is to
+    /// spare, so that fluctuating content does not make and remove segments.
     pub(crate) fn limit_pool(&self) {
         let (used, live) = (self.bytes_used(), self.live());
         let room = |allowed: u64| {
@@ -357,8 +359,8 @@ impl Journal {
         self.pool.limit(room(allowed), room(allowed - live / 4));
     }
 
-    /// True when the head fills up, nothing is ready to follow it, and another segment would be too much: room must come from
-    /// what is there, by a checkpoint or by cleaning. An eighth of the live content is left for what ends meanwhile.
+    /// True when the head fills up, none is ready to follow it, and another segment would be too much: space must be
+    /// reclaimed by a checkpoint or by cleaning. An eighth of the live content is left for what ends meanwhile.
     pub(crate) fn is_pressed(&self) -> bool {
         let segment_bytes = self.options.segment_bytes;
         self.head.is_some_and(|head| head.offset > segment_bytes / PRESSED_PART)
@@ -409,7 +411,7 @@ impl Journal {
         self.pool.ready() > 0
     }
 
-    /// What the journal occupies. Asks the file system.
+    /// The space the journal occupies. Asks the file system.
     pub fn space(&self) -> Space {
         let ready = self.pool.ready();
         Space {

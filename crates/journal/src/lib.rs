@@ -1,11 +1,12 @@
-//! The durable log: one log for content and events, one write and one sync per batch, then the owner may say 250.
+//! The durable log: one log for content and events, one write and one sync per batch, then the owner may reply 250.
 //!
-//! Promise: what [`Journal::commit`] answered with `Ok` is found again by [`Journal::open`], in order, whatever power cuts
-//! and kills come in between, on a medium that honours `fdatasync`. A torn tail is cut; damage before it refuses the start
-//! and says where. The proof, the bytes and the assumptions are in `docs/design/journal-format.md`.
+//! Promise: whatever [`Journal::commit`] answered with `Ok` is found again by [`Journal::open`], in order, despite
+//! power cuts and kills, on a medium that honours `fdatasync`. A torn tail is cut; damage before it makes the start
+//! fail with its place. The proof, the bytes and the assumptions are in `docs/design/journal-format.md`.
 //!
-//! The journal knows no mail: records are opaque, content is bytes under a number, time is an argument, and the disk is the
-//! trait [`Disk`]: [`RealDisk`] is a directory, [`SimDisk`] a faulty and forgetful one for tests.
+//! The journal knows nothing of mail: records are opaque, content is bytes under a number, time is an argument, and the
+//! disk is the trait [`Disk`]: [`RealDisk`] is a directory, [`SimDisk`] a faulty one for tests that loses unsynced
+//! data.
 //!
 //! How an owner uses it:
 //! - fill a [`Batch`] (content pieces, then the records that refer to them), [`Journal::commit`] it, reuse it;
@@ -14,7 +15,7 @@
 //! - when [`Journal::checkpoint_due`]: [`Journal::begin_checkpoint`], own slices plus one [`Journal::checkpoint_slice`] per
 //!   batch, [`Journal::end_checkpoint`] until it says done; own slices are ordinary records, or [`Journal::write_slice`] and, in
 //!   later checkpoints, [`Journal::keep_slice`] while they have not changed;
-//! - when [`Journal::clean_due`]: [`Journal::clean`] adds copies of stragglers' content to the batch;
+//! - when [`Journal::clean_due`]: [`Journal::clean`] adds copies of old live content to the batch;
 //! - [`Journal::cleaner`] lets another thread do the reads of that ([`Cleaner::read`]), so that no commit waits for them;
 //! - call [`Preparer::prepare`] from another thread every now and then, so that commits need not zero-fill segments.
 

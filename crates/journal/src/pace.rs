@@ -1,31 +1,32 @@
-//! How the disk and the crowd have behaved lately: what group commit's patience follows from.
+//! Recent behaviour of the disk and of arrivals, which decides how long group commit waits.
 //!
-//! Clients in lock step (each waits for its answer before it sends the next message) fall apart into groups that take
-//! turns, each waiting for the other's sync. Where a sync is slow, waiting for as many as came the last times joins them
-//! again. Promise: nobody waits longer than a part of a sync, nor after arrivals have ceased, nor alone.
+//! Clients in lock step (each waits for its reply before it sends the next message) fall into groups that take turns,
+//! each waiting for the other's sync. Where a sync is slow, waiting for as many messages as in recent batches merges
+//! the groups again. Promise: nobody waits longer than a part of a sync, nor after arrivals have stopped, nor alone.
 
 use std::time::Duration;
 
-/// The longest wait, as a part of the sync time.
+/// The longest wait, as a fraction of the sync time.
 const PATIENCE_PART: u32 = 2;
-/// Arrivals that are further apart than this part of the sync time are no crowd.
+/// Arrivals further apart than this fraction of the sync time do not form a group.
 const QUIET_PART: u32 = 16;
-/// Below this a wait costs more in wake-ups than it gains.
+/// A shorter wait costs more in wake-ups than it gains.
 const SYNC_MIN: Duration = Duration::from_millis(4);
-/// However slow the disk is.
+/// Upper bound, however slow the disk is.
 const PATIENCE_MAX: Duration = Duration::from_millis(50);
 
-/// Commits that the mean goes over, about: a disk that is slow in bursts is a slow disk.
+/// Commits in the mean, roughly: a disk that is slow in bursts is a slow disk.
 const MEMORY: u32 = 16;
-/// A hiccup counts for no more than this.
+/// An outlier counts at most this much.
 const TOOK_MAX: Duration = Duration::from_millis(100);
 
-/// Of an owner who commits for many: told of every commit, asked before the next whether to wait for more.
+/// For an owner that commits for many clients: record every commit, and ask before the next one whether to wait for
+/// more.
 #[derive(Debug, Default)]
 pub struct Pace {
     /// Mean time of a commit.
     sync: Duration,
-    /// Messages in the last commits, the latest first.
+    /// Messages in recent commits, the latest first.
     batches: [usize; 2],
 }
 
@@ -38,17 +39,17 @@ impl Pace {
         }
     }
 
-    /// Whether as many are here as there were lately.
+    /// Whether as many messages are here as in recent batches.
     pub fn is_complete(&self, messages: usize) -> bool {
         messages >= self.batches[0].max(self.batches[1])
     }
 
-    /// How long to wait at most for those who are missing.
+    /// The longest time to wait for the missing ones.
     pub fn patience(&self) -> Duration {
         if self.sync < SYNC_MIN { Duration::ZERO } else { (self.sync / PATIENCE_PART).min(PATIENCE_MAX) }
     }
 
-    /// Nobody is missed any more when nothing has come for so long.
+    /// Waiting ends when nothing has arrived for this long.
     pub fn quiet(&self) -> Duration {
         self.sync.min(2 * PATIENCE_MAX) / QUIET_PART
     }

@@ -1,15 +1,15 @@
 //! A map from numbers that are given out in order, packed.
 //!
-//! Promise: a page holds what is there of 64 numbers without gaps, so that an entry of a page in use costs its own size
-//! and a byte or two (an ordered map fills its nodes half when keys come in order: three times as much). A straggler
-//! costs its page's 48 bytes. Walks go by number; removal moves at most 63 entries.
+//! Promise: a page packs the entries of 64 numbers without gaps, so that an entry of a page in use costs its own size
+//! and a byte or two (an ordered map fills its nodes half when keys come in order: three times as much). A lone entry
+//! costs its page's 48 bytes. Iteration is by number; removal moves at most 63 entries.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 const PAGE_SHIFT: u32 = 6;
 const PAGE_MASK: u64 = (1 << PAGE_SHIFT) - 1;
-/// A page with this much unused room gives half of it back.
+/// A page with this much unused capacity releases half of it.
 const SLACK_MIN: usize = 16;
 
 #[derive(Debug)]
@@ -25,7 +25,7 @@ impl<T> Default for Page<T> {
 }
 
 impl<T> Page<T> {
-    /// Where the entry is or would be, and whether it is there.
+    /// The index of the entry, present or not, and whether it is present.
     fn place(&self, id: u64) -> (usize, bool) {
         let bit = id & PAGE_MASK;
         ((self.present & ((1 << bit) - 1)).count_ones() as usize, self.present >> bit & 1 == 1)
@@ -41,7 +41,7 @@ impl<T> Page<T> {
     }
 }
 
-/// See the module's page.
+/// A packed map; see the module's documentation.
 #[derive(Debug)]
 pub(crate) struct Pages<T> {
     pages: BTreeMap<u64, Page<T>>,

@@ -1,14 +1,15 @@
-//! Segments that are ready to become the head.
+//! Segments ready to become the head.
 //!
-//! States of a slot here: being prepared (`new-`), ready, excess (to be removed). A segment is zero-filled once, when it is
-//! created, so that later syncs write data and no file-system metadata; recycled ones come back as they are. Preparing belongs
-//! off the commit path ([`Preparer`]); a commit that finds nothing ready makes one itself, reserved but not filled, so that it
-//! waits for a few small writes and not for a whole segment. Later syncs of that one write metadata as well.
+//! States of a slot: being prepared (`new-`), ready, excess (to be removed). A segment is zero-filled once, when it is
+//! created, so that later syncs write data and no file-system metadata; recycled ones are used as they are. Preparing
+//! belongs off the commit path ([`Preparer`]); a commit that finds none ready makes one itself, reserved but not
+//! filled, so that it waits for a few small writes and not for a whole segment. Later syncs of that one write metadata
+//! as well.
 //!
-//! The pool also owns the one state that a full disk leads to, *out of room*. It begins with the first call that the disk
-//! refuses for want of room, whichever call that is: of making a segment, of a header, of a batch. It ends when a segment
-//! is had that was not there before: made, or given back. While it lasts each [`Preparer::prepare`] tries to make one,
-//! however many are ready and whatever the limits say, so that room is found as soon as there is some.
+//! The pool also owns the state of a full disk, *out of space*. It begins with the first call that the disk refuses for
+//! lack of space: making a segment, a header, a batch. It ends when a segment is obtained that did not exist before:
+//! made, or freed. Until then each [`Preparer::prepare`] tries to make one, however many are ready and whatever the
+//! limits say, so that free space is found as soon as there is some.
 
 use std::io;
 use std::sync::Arc;
@@ -39,7 +40,7 @@ pub(crate) struct Ready {
     pub file: Arc<dyn DiskFile>,
 }
 
-/// What a new segment's bytes are written with.
+/// How a new segment is filled.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fill {
     Zeros,
@@ -56,7 +57,7 @@ pub(crate) struct Pool {
 }
 
 struct State {
-    /// So many may be ready without the files together taking too much ([`Pool::limit`]); and so many may be made for that.
+    /// This many may be ready without the files together exceeding [`Pool::limit`]; and this many may be made for that.
     ready_max: usize,
     made_max: usize,
     ready: Vec<Ready>,
@@ -75,8 +76,8 @@ impl Pool {
         Pool { disk, segment_bytes, ready_min, state: Mutex::new(state), bytes_prepared: AtomicU64::new(0) }
     }
 
-    /// The one that is taken is in use from now on, so there is room for one less, until the owner says what there is room for
-    /// ([`Pool::limit`]): else another would be filled in its place at once, and removed when the next is given back.
+    /// The segment taken is in use now, so there is space for one less until the owner sets the limit again
+    /// ([`Pool::limit`]): otherwise another would be filled at once, and removed when the next is freed.
     pub fn take(&self) -> Option<Ready> {
         let mut state = self.state.lock();
         let ready = state.ready.pop();
@@ -95,12 +96,12 @@ impl Pool {
         self.bytes_prepared.load(Ordering::Relaxed)
     }
 
-    /// True from the first call that was refused for want of room until a segment is had again.
+    /// True from the first call refused for lack of space until a segment is obtained again.
     pub fn is_out_of_room(&self) -> bool {
         self.state.lock().is_out_of_room
     }
 
-    /// To be told of every failed call that might want room. Returns whether that was the reason.
+    /// To be called for every failure that may be due to lack of space. Returns whether it was.
     pub fn heed(&self, error: &io::Error) -> bool {
         let is_full = is_full(error);
         if is_full {
@@ -109,7 +110,7 @@ impl Pool {
         is_full
     }
 
-    /// Takes a free segment, which is the end of being out of room; beyond `ready_max` it is to be removed.
+    /// Adds a free segment, which ends being out of space; beyond `ready_max` it is marked for removal.
     pub fn give(&self, ready: Ready) {
         let mut state = self.state.lock();
         let ready_max = state.ready_max.max(usize::from(state.is_out_of_room));
@@ -121,8 +122,8 @@ impl Pool {
         }
     }
 
-    /// From now on at most `ready_max` segments are kept ready, and none is made that would be beyond `made_max`. What is too
-    /// much is to be removed.
+    /// From now on at most `ready_max` segments are kept ready, and none is made beyond `made_max`. Excess ones are
+    /// removed.
     pub fn limit(&self, ready_max: usize, made_max: usize) {
         let mut state = self.state.lock();
         (state.ready_max, state.made_max) = (ready_max, made_max);
@@ -132,14 +133,14 @@ impl Pool {
         }
     }
 
-    /// A slot that shall not be used again.
+    /// A slot that must not be used again.
     pub fn discard(&self, slot: u32) {
         self.state.lock().excess.push(segment_name(slot));
     }
 
-    /// Removes what is in excess; what cannot be removed now (a full disk may refuse that too) stays to be removed. Returns how
-    /// many are gone. The removal is made durable, so that a header that was given up cannot come back beside a later
-    /// one of the same generation; should that fail, the next open syncs the directory.
+    /// Removes excess segments; those that cannot be removed now (a full disk may refuse that too) remain marked.
+    /// Returns how many were removed. The removal is made durable, so that a header that was abandoned cannot reappear
+    /// beside a later one of the same generation; should that fail, the next open syncs the directory.
     pub fn remove_excess(&self) -> usize {
         let names = std::mem::take(&mut self.state.lock().excess);
         if names.is_empty() {
@@ -157,7 +158,7 @@ impl Pool {
         gone.len()
     }
 
-    /// Creates a segment: its room reserved, filled with zeros or not, synced, named, and the name synced.
+    /// Creates a segment: space reserved, optionally zero-filled, synced, named, and the name synced.
     pub fn create(&self, fill: Fill) -> io::Result<Ready> {
         // What is to be removed gives room first.
         self.remove_excess();
@@ -204,7 +205,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Counts a segment as being prepared if one more is needed; whether it is.
+    /// Registers a segment as being prepared if one more is needed; returns whether it is.
     fn begin_preparing(&self) -> bool {
         let mut state = self.state.lock();
         let enough = if state.is_out_of_room { state.ready.len() + 1 } else { self.ready_min.min(state.made_max) };
@@ -214,16 +215,16 @@ impl Pool {
     }
 }
 
-/// Does the slow work of the journal's segments from another thread.
+/// Does the slow work on the journal's segments from another thread.
 #[derive(Clone)]
 pub struct Preparer {
     pub(crate) pool: Arc<Pool>,
 }
 
 impl Preparer {
-    /// Removes segments that are not needed, or zero-fills one if fewer than `pool_ready_min` are ready, or to find out whether
-    /// there is room again. `Ok(true)` = something was done, so ask again; `Ok(false)` = nothing to do. A full disk is not an
-    /// error here: `Ok(false)`, and to be asked again after a pause.
+    /// Removes unneeded segments, or zero-fills one if fewer than `pool_ready_min` are ready or to find out whether
+    /// there is space again. `Ok(true)` = something was done, call again; `Ok(false)` = nothing to do. A full disk is
+    /// not an error here: `Ok(false)`, and to be called again after a pause.
     pub fn prepare(&self) -> io::Result<bool> {
         if self.pool.remove_excess() > 0 {
             return Ok(true);
@@ -241,7 +242,7 @@ impl Preparer {
         Ok(true)
     }
 
-    /// True while the disk has no room for a segment, as far as is known: each [`Preparer::prepare`] tries to make one.
+    /// True while the disk is known to lack space for a segment: each [`Preparer::prepare`] tries to make one.
     pub fn is_out_of_room(&self) -> bool {
         self.pool.is_out_of_room()
     }

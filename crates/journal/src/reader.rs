@@ -1,8 +1,8 @@
-//! Content for any thread, while the committer goes on.
+//! Reads content from any thread, while the committer goes on.
 //!
-//! Promise: the bytes are those of the content that was asked for, or the answer is `NotFound`. A reader takes the segment's
-//! file from the shared map in the same short lock in which it looks up the content, and holds it while it reads. A segment is
-//! recycled only after it was taken off that map and nobody holds it any more.
+//! Promise: the bytes are those of the requested content, or the answer is `NotFound`. A reader gets the segment's file
+//! from the shared map under the same short lock as the look-up of the content, and holds it while it reads. A segment
+//! is recycled only after it was removed from that map and nobody holds it any more.
 
 use std::io;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 use crate::disk::DiskFile;
 use crate::table::{Extent, Table};
 
-/// What committer and readers share.
+/// Shared by committer and readers.
 #[derive(Default)]
 pub(crate) struct Contents {
     pub table: Table,

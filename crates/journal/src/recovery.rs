@@ -1,7 +1,8 @@
-//! Opening: find the head, cut its torn tail, find the newest checkpoint, replay from there. Each segment is read once.
+//! Opening: finds the head, cuts its torn tail, finds the newest checkpoint, replays from there. Each segment is read
+//! once.
 //!
-//! Promise: what was acknowledged is replayed, in order, each batch whole; what was refused is not; damage is never passed
-//! over: it ends in [`JournalError::Damaged`] with file and offset, and nothing is changed. The rules are those of
+//! Promise: what was acknowledged is replayed, in order, each batch whole; what was refused is not; damage is never
+//! skipped: it ends in [`JournalError::Damaged`] with file and offset, and nothing is changed. The rules are in
 //! docs/design/journal-format.md, Recovery.
 
 use std::collections::BTreeSet;
@@ -24,7 +25,7 @@ use crate::replay::{InMemory, Place, Replay, Replaying};
 use crate::scan::{Bytes, Headed, Image, Survey, Until, Walk, Window, survey, walk_batches};
 use crate::table::{Extent, Table};
 
-/// What opening found.
+/// Results of opening.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Report {
     /// Segments that were replayed.
@@ -155,7 +156,7 @@ impl Journal {
     }
 }
 
-/// Reads the log as a start does, and changes nothing. `Err` = the start would be refused.
+/// Reads the log as a start does, without changing anything. `Err` = the start would be refused.
 pub(crate) fn examine(disk: &dyn Disk) -> Result<(), JournalError> {
     Recovered::default().read_log(&survey(disk)?, &mut |_| Ok(())).map(drop)
 }

@@ -1,12 +1,12 @@
-//! The owner's records on their way to the owner, in one pass over the log.
+//! Hands the owner its records, in one pass over the log.
 //!
-//! Promise: they come in the order of the log, and the bytes of a slice stand where the checkpoint names it. A slice may be
-//! named before the log has said where it lies (the part of the content table that tells it, or the copy that cleaning made,
-//! comes behind); from there on records wait in memory until it is known. That is seldom for longer than the checkpoint
-//! took: its end comes behind all parts of the table.
+//! Promise: records come in log order, and a slice's bytes come where the checkpoint names it. A slice may be named
+//! before the log says where it lies (the part of the content table with its place, or the copy made by cleaning, comes
+//! later); from there on records wait in memory until it is found. That seldom takes longer than the checkpoint did:
+//! its end follows all parts of the table.
 //!
-//! A place is taken as soon as its bytes have the checksum that the name tells: an older place of a slice that was moved has
-//! the same bytes, as long as its segment is not in use again. What is not found by the end of the log is damage.
+//! A place is accepted as soon as its bytes have the checksum in the name: an older place of a moved slice has the same
+//! bytes, as long as its segment has not been reused. A slice not found by the end of the log is damage.
 
 use std::collections::VecDeque;
 use std::error::Error;
@@ -31,7 +31,7 @@ pub struct Record<'a> {
     pub slice: Option<Slice>,
 }
 
-/// What takes the replayed records. Its error stops the start.
+/// Receives the replayed records. Its error stops the start.
 pub type Replay<'a> = dyn FnMut(Record<'_>) -> Result<(), Box<dyn Error + Send + Sync>> + 'a;
 
 /// Where a record stands.
@@ -50,9 +50,9 @@ impl Place {
     }
 }
 
-/// What is in memory of the log: no byte is read twice that can be had from here.
+/// The part of the log in memory: bytes found here are not read again.
 pub(crate) struct InMemory<'a> {
-    /// The batch that is looked at, its generation and its offset.
+    /// The current batch, its generation and its offset.
     pub batch: (&'a [u8], u32, u64),
     pub head: (&'a Image, u32),
 }
@@ -81,12 +81,12 @@ enum Waiting {
     Slice(Place, Slice),
 }
 
-/// See the module's page.
+/// Replay in progress; see the module's documentation.
 pub(crate) struct Replaying<'a, 'r> {
     survey: &'a Survey,
     replay: &'a mut Replay<'r>,
     waiting: VecDeque<Waiting>,
-    /// Where the slice that all wait for was looked for in vain.
+    /// Where the slice that everything waits for was last searched in vain.
     tried: Vec<Extent>,
     pub records: u64,
     /// Contents that were slices of the checkpoint, and their bytes.
@@ -126,7 +126,7 @@ impl<'a, 'r> Replaying<'a, 'r> {
         if self.waiting.len() == 1 { self.advance(table, memory) } else { Ok(()) }
     }
 
-    /// Tells what need not wait any more, now that the table knows more.
+    /// Releases what no longer has to wait, now that the table knows more.
     pub fn advance(&mut self, table: &Table, memory: &InMemory<'_>) -> Result<(), JournalError> {
         while let Some(next) = self.waiting.pop_front() {
             match next {
@@ -143,7 +143,7 @@ impl<'a, 'r> Replaying<'a, 'r> {
         Ok(())
     }
 
-    /// Behind the last batch: whatever is not there now is damage.
+    /// At the end of the log: whatever is still missing is damage.
     pub fn finish(&mut self, table: &Table, memory: &InMemory<'_>) -> Result<(), JournalError> {
         self.advance(table, memory)?;
         let Some(Waiting::Slice(place, slice)) = self.waiting.front() else { return Ok(()) };
@@ -152,7 +152,7 @@ impl<'a, 'r> Replaying<'a, 'r> {
         Err(JournalError::damaged(&segment_name(place.slot), place.offset, what))
     }
 
-    /// The slice's bytes, if they are where the table says by now.
+    /// The slice's bytes, if they are where the table now says.
     fn find(&mut self, slice: Slice, table: &Table, memory: &InMemory<'_>) -> Option<Vec<u8>> {
         let mut parts = Vec::new();
         table.locate(slice.content, 0, u64::MAX, |extent| parts.push(extent))?;

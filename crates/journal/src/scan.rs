@@ -1,4 +1,4 @@
-//! Reading segments back: which ones there are, and the batches in one. Changes nothing.
+//! Reads segments back: which exist, and the batches in one. Changes nothing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ impl Headed {
     }
 }
 
-/// A segment file without a valid header: fresh, cut while being activated, or damaged.
+/// A segment file without a valid header: new, interrupted while being activated, or damaged.
 pub(crate) struct Unheaded {
     pub slot: u32,
     pub file: Arc<dyn DiskFile>,
@@ -120,7 +120,7 @@ impl Bytes for &Image {
     }
 }
 
-/// A part of the file that moves along it, so that each byte is read once and one batch is in memory, not the segment.
+/// A window that moves along the file, so that each byte is read once and one batch is in memory, not the segment.
 pub(crate) struct Window<'a> {
     found: &'a Headed,
     start: u64,
@@ -176,7 +176,7 @@ fn read_part(found: &Headed, offset: u64, bytes: &mut [u8]) -> Result<(), Journa
     Ok(())
 }
 
-/// Where a walk through a segment's batches is.
+/// The position of a walk through a segment's batches.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Walk {
     pub offset: u64,
@@ -184,7 +184,7 @@ pub(crate) struct Walk {
     pub last_time: u64,
 }
 
-/// Where a walk has to stop.
+/// Where a walk must stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Until {
     /// All batches up to this sequence number must be valid.
@@ -234,7 +234,7 @@ pub(crate) fn walk_batches(
     Ok(walk)
 }
 
-/// A valid batch of this generation in `bytes` with a sequence number over `seq`, and where.
+/// A valid batch of this generation in `bytes` with a sequence number over `seq`, and its offset.
 fn later_batch(bytes: &[u8], store_id: u64, generation: u32, seq: u64) -> Option<(u64, usize)> {
     (0..bytes.len()).step_by(BLOCK_BYTES).find_map(|offset| {
         let rest = &bytes[offset..];

@@ -59,7 +59,7 @@ impl Many {
     }
 }
 
-/// How far a content has come.
+/// The state of a content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Progress {
     pub len: u64,
@@ -93,7 +93,7 @@ impl Table {
         self.merge(id, &[(start, extent)], last);
     }
 
-    /// Replaces the extent at `start` if it is still at `from`. `false` = it is not: the copy is of no use.
+    /// Replaces the extent at `start` if it is still at `from`. `false` = it is not: the copy is useless.
     pub fn relocate(&mut self, id: u64, start: u64, from: Extent, to: Extent) -> bool {
         let place = match self.entries.get_mut(id) {
             Some(Entry::One(extent)) if start == 0 => extent,
@@ -110,7 +110,7 @@ impl Table {
         matches
     }
 
-    /// Joins what a record or slice tells with what is known (replay).
+    /// Merges what a record or slice says into the table (replay).
     pub fn merge(&mut self, id: u64, extents: &[(u64, Extent)], complete: bool) {
         if let (true, &[(0, extent)], None) = (complete, extents, self.entries.get(id)) {
             self.entries.insert(id, Entry::One(extent));
@@ -131,14 +131,14 @@ impl Table {
         }
     }
 
-    /// Removes a content; `freed` is told each of its extents.
+    /// Removes a content; calls `freed` for each of its extents.
     pub fn remove(&mut self, id: u64, mut freed: impl FnMut(Extent)) -> bool {
         let Some(entry) = self.entries.remove(id) else { return false };
         each(&entry, |_, extent| freed(extent));
         true
     }
 
-    /// Keeps what `keep` says; `freed` is told the extents of all others.
+    /// Keeps what `keep` wants; calls `freed` for the extents of all others.
     pub fn retain(&mut self, mut keep: impl FnMut(u64) -> bool, mut freed: impl FnMut(Extent)) {
         self.entries.retain(|id, entry| {
             let kept = keep(id);
@@ -159,21 +159,21 @@ impl Table {
         before - self.entries.len()
     }
 
-    /// Tells each extent with its content's id.
+    /// Calls back for each extent, with its content's id.
     pub fn for_each(&self, mut tell: impl FnMut(u64, Extent)) {
         for (id, entry) in self.entries.iter() {
             each(entry, |_, extent| tell(id, extent));
         }
     }
 
-    /// The same with where in its content each begins.
+    /// The same, with its start within the content.
     pub fn for_each_start(&self, mut tell: impl FnMut(u64, u64, Extent)) {
         for (id, entry) in self.entries.iter() {
             each(entry, |start, extent| tell(id, start, extent));
         }
     }
 
-    /// Tells each id.
+    /// Calls back for each id.
     pub fn for_each_id(&self, tell: impl FnMut(u64)) {
         self.entries.iter().map(|(id, _)| id).for_each(tell);
     }
@@ -247,7 +247,7 @@ impl Table {
         next
     }
 
-    /// Joins a slice. `None` = it is not one.
+    /// Merges a slice. `None` = it is malformed.
     pub fn merge_slice(&mut self, mut bytes: &[u8]) -> Option<()> {
         let count = take_varint(&mut bytes)?;
         let mut id = 0u64;

@@ -1,9 +1,9 @@
-//! Open files, bounded: a store with thousands of live segments needs a few descriptors.
+//! Open files, bounded: a store with thousands of live segments needs only a few descriptors.
 //!
-//! A [`Handle`] opens its file when it is used and may be closed behind its user's back when more than
-//! [`DESCRIPTORS_MAX`] are open. One with writes that are not synced is never closed: the kernel reports a failed write-back
-//! only to descriptors that were open then (and at most once to a later one), so the sync must go through the descriptor
-//! of the write. A read in flight keeps its descriptor until it is done.
+//! A [`Handle`] opens its file on use, and may be closed in the meantime when more than [`DESCRIPTORS_MAX`] are open. A
+//! handle with unsynced writes is never closed: the kernel reports a failed write-back only to descriptors that were
+//! open then (and at most once to a later one), so the sync must go through the descriptor of the write. A read in
+//! progress keeps its descriptor until it is done.
 
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
@@ -13,10 +13,10 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-/// Descriptors that a store holds for segments; what is in use at this moment may be over it.
+/// Descriptors that a store keeps for segments; those in use at the moment may exceed it.
 pub(crate) const DESCRIPTORS_MAX: usize = 64;
 
-/// What is open, in the order of a clock hand.
+/// Open files, in the order of the clock hand.
 #[derive(Default)]
 pub(crate) struct Handles {
     open: Mutex<VecDeque<Weak<Handle>>>,
@@ -73,7 +73,7 @@ impl Handles {
         Ok(file)
     }
 
-    /// Counts a file that was opened, and closes others that were not used for longest.
+    /// Counts a newly opened file, and closes those unused for longest.
     fn admit(&self, handle: &Arc<Handle>) {
         let mut open = self.open.lock();
         // Twice around: the first pass takes the marks of use away.
@@ -91,7 +91,7 @@ impl Handles {
 }
 
 impl Handle {
-    /// Everything written is synced, or given up for good.
+    /// Everything written is synced, or abandoned.
     pub fn synced(&self) {
         self.state.lock().dirty = false;
     }

@@ -1,7 +1,9 @@
-//! What the journal needs of a disk: one flat directory of files. Faults are made by implementing it ([`sim::SimDisk`]).
+//! What the journal needs of a disk: one flat directory of files. Tests inject faults by implementing it
+//! ([`sim::SimDisk`]).
 //!
-//! Contract of an implementation: after `sync_data` returns `Ok`, what was written to the file before stays over a power
-//! cut; after `sync_dir` returns `Ok`, so do the names created, renamed and removed before. Nothing else is promised.
+//! Contract of an implementation: after `sync_data` returns `Ok`, everything written to the file before survives a
+//! power cut; after `sync_dir` returns `Ok`, so do the names created, renamed and removed before. Nothing else is
+//! promised.
 
 mod handles;
 pub mod real;
@@ -43,9 +45,9 @@ pub trait DiskFile: Send + Sync {
     fn is_empty(&self) -> io::Result<bool> {
         Ok(self.len()? == 0)
     }
-    /// Reserves `len` bytes and makes the file that long.
+    /// Reserves `len` bytes and extends the file to them.
     fn preallocate(&self, len: u64) -> io::Result<()>;
-    /// Makes sure that what is read next is what is on the medium: syncs, and drops caches where that is possible.
+    /// Makes the next reads see what is on the medium: syncs, and drops caches where possible.
     fn settle(&self) -> io::Result<()> {
         self.sync_data()
     }

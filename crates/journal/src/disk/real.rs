@@ -13,9 +13,9 @@ use super::{Disk, DiskFile};
 use crate::error::JournalError;
 
 const LOCK_NAME: &str = "lock";
-/// Inodes under which the disk counts as full.
+/// With fewer free inodes the disk counts as full.
 const INODES_MIN: u64 = 4;
-/// Mail is private: nobody but the owner reads segments.
+/// Mail is private: only the owner reads segments.
 const FILE_MODE: u32 = 0o600;
 
 /// A directory that this process alone may use, for as long as the value lives.
@@ -68,9 +68,9 @@ impl RealDisk {
     }
 }
 
-/// Creates a directory and what is missing above it; all names of them are durable then, or a power cut could lose the whole
-/// store. A directory that is there may have been made a moment ago by a start that was killed, so that its name is synced
-/// in any case.
+/// Creates a directory and its missing parents, and makes all their names durable: otherwise a power cut could lose the
+/// whole store. A directory that exists may have been made a moment ago by a start that was killed, so its name is
+/// synced in any case.
 fn create_durably(directory: &Path) -> io::Result<()> {
     let made = directory.ancestors().take_while(|path| !path.as_os_str().is_empty() && !path.is_dir()).count();
     fs::create_dir_all(directory)?;

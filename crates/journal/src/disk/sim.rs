@@ -1,13 +1,13 @@
-//! A disk in memory that forgets: for crash campaigns.
+//! A disk in memory that loses unsynced data, for crash campaigns.
 //!
-//! Each file has the image that a process sees and the one that a power cut leaves. [`SimDisk::crash`] keeps what was
-//! synced and a seeded subset of the rest, torn at 512 bytes; names that no directory sync covered may be lost, may be
-//! back, one by one. The same seed and the same calls give the same disk. A sync that fails loses, for good, a
-//! seeded part of what it should have kept, while reads still show it and the next sync succeeds: as on Linux.
+//! Each file has two images: what a process sees, and what a power cut leaves. [`SimDisk::crash`] keeps synced data and
+//! a seeded subset of the rest, torn at 512 bytes; names not covered by a directory sync may be lost or restored, one
+//! by one. The same seed and the same calls give the same disk. A failed sync loses, for good, a seeded part of what it
+//! should have kept, while reads still show it and the next sync succeeds: as on Linux.
 //!
-//! Operations that change something ([`Op`]) are numbered from 1, all together and each kind for itself; power can be cut at
-//! one of them, and errors aimed at one, or at a run of them. A failed one may have had its effect, or any part of it; a
-//! write for which there is no room has been done up to a block, as file systems give room by the block.
+//! Changing operations ([`Op`]) are numbered from 1, in total and per kind; power can be cut at one of them, and errors
+//! aimed at one or at a range of them. A failed operation may have had its effect, or any part of it; a write without
+//! enough space is done up to a block, since file systems allocate by the block.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -127,7 +127,7 @@ fn apply(image: &mut Vec<u8>, change: &Pending) {
     }
 }
 
-/// One sector in so many comes out of a power cut with a flipped bit, if the disk does that.
+/// Probability (one in this many) that a sector has a flipped bit after a power cut, if the disk does that.
 const FLIP_ONE_IN: u32 = 8;
 
 /// Applies a seeded part of an unsynced change, sector by sector; with `flips`, some of it damaged.
@@ -171,7 +171,7 @@ fn input_output() -> io::Error {
 }
 
 impl SimDisk {
-    /// An empty disk; `seed` decides what it forgets.
+    /// An empty disk; `seed` decides what it loses.
     pub fn new(seed: u64) -> SimDisk {
         SimDisk {
             state: Arc::new(Mutex::new(State {
@@ -236,8 +236,8 @@ impl SimDisk {
         self.state.lock().kind_errors.insert((op, nth));
     }
 
-    /// From now on the operations with these numbers (from 1, of this kind or of all) fail with this error number, until the
-    /// next call of this. `0..0` is none.
+    /// From now on the operations with these numbers (from 1, of this kind or of all) fail with this error number,
+    /// until the next call. `0..0` is none.
     pub fn refuse(&self, errno: i32, op: Option<Op>, numbers: Range<u64>) {
         self.state.lock().refusal = Some(Refusal { errno, op, numbers });
     }
@@ -247,7 +247,7 @@ impl SimDisk {
         self.state.lock().failed.get(&op).copied().unwrap_or(0)
     }
 
-    /// How often there was no room.
+    /// How often an operation failed for lack of space.
     pub fn was_full(&self) -> u64 {
         let state = self.state.lock();
         state.errors - state.failed.values().sum::<u64>()
@@ -269,12 +269,12 @@ impl SimDisk {
         state.capacity = state.used_bytes().saturating_add(bytes);
     }
 
-    /// A mutation for tests of tests: file syncs do nothing and report success.
+    /// A mutation to test the tests: file syncs do nothing and report success.
     pub fn ignore_syncs(&self) {
         self.state.lock().ignore_syncs = true;
     }
 
-    /// A mutation for tests of tests: directory syncs do nothing and report success.
+    /// A mutation to test the tests: directory syncs do nothing and report success.
     pub fn ignore_dir_syncs(&self) {
         self.state.lock().ignore_dir_syncs = true;
     }
@@ -306,7 +306,7 @@ impl SimDisk {
         self.state.lock().by_name(name).map(|file| file.live.clone())
     }
 
-    /// Puts a durable file there, replacing one of the same name.
+    /// Creates a durable file, replacing one of the same name.
     pub fn put(&self, name: &str, bytes: &[u8]) {
         let mut state = self.state.lock();
         let id = state.next_file;
@@ -316,8 +316,8 @@ impl SimDisk {
         state.durable_names.insert(name.to_owned(), id);
     }
 
-    /// The disk as the next start finds it after a power cut now. This disk stays as it is; which part of the unsynced data is
-    /// kept goes on with the seed, so that crashing twice may give two different disks.
+    /// The disk as the next start finds it after a power cut now. This disk is unchanged; the choice of lost data
+    /// advances the seed, so that crashing twice may give two different disks.
     #[must_use]
     pub fn crash(&self) -> SimDisk {
         let mut state = self.state.lock();
@@ -403,7 +403,7 @@ impl SimDisk {
     }
 }
 
-/// What happens to an operation.
+/// The effect on an operation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Trouble {
     None,

@@ -1,4 +1,4 @@
-//! Where the readable bytes of each content are.
+//! Finds the readable bytes of each content.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use super::{Finding, Inspection, Item, Seen, SegmentState};
 use crate::disk::Disk;
 use crate::table::{Extent, Table};
 
-/// Why a content is not whole.
+/// Why a content is incomplete.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lost {
     /// Offset within the content of the first byte that cannot be read.
@@ -36,7 +36,7 @@ impl StoredContents {
         StoredContents::default()
     }
 
-    /// Notes what a record says of content.
+    /// Notes what a record says about content.
     pub fn note(&mut self, seen: &Seen<'_>) {
         match seen.item {
             Item::Piece { id, start, bytes, last, .. } => {
@@ -61,7 +61,7 @@ impl StoredContents {
         self.files.len() as u32 - 1
     }
 
-    /// Ids of all contents of which something is known.
+    /// Ids of all contents mentioned anywhere.
     pub fn ids(&self) -> Vec<u64> {
         let mut ids = Vec::new();
         self.table.for_each_id(|id| ids.push(id));
@@ -115,8 +115,8 @@ impl StoredContents {
         Ok(at)
     }
 
-    /// What is wrong with where the table says that the contents lie that `keep` wants: a start refuses if a segment is not there,
-    /// and sends whatever lies at the place. A copy elsewhere is only of use to a salvage.
+    /// Errors in the places that the table gives for the contents that `keep` wants: a start refuses if a segment is
+    /// missing, and delivers whatever lies at the place. A copy elsewhere is only useful to a salvage.
     pub fn flaws(&self, found: &Inspection, keep: impl Fn(u64) -> bool) -> Vec<Finding> {
         let in_use = |generation: u32| {
             let with = |state| !matches!(state, SegmentState::Free | SegmentState::HeaderLost);

@@ -1,17 +1,19 @@
-//! Reads what can be read of a stopped or damaged store and changes nothing: for `stentor journal verify`, `dump`, `salvage`.
+//! Reads whatever is readable of a stopped or damaged store, without changing it: for `stentor journal verify`, `dump`,
+//! `salvage`.
 //!
-//! Promise: every batch whose checksum holds and that was not refused is shown, in the order of the log, whatever is wrong
-//! before or behind it; everything that is not as it should be is a [`Finding`] with file and offset. Recovery stops at the
-//! first such thing; this goes on. A torn tail is not damage. Errors only if the directory cannot be listed.
+//! Promise: every batch with a valid checksum that was not refused is shown, in log order, whatever is wrong before or
+//! after it; every irregularity is a [`Finding`] with file and offset. Recovery stops at the first one; this continues.
+//! A torn tail is not damage. Errors only if the directory cannot be listed.
 //!
-//! Whether the log is sound is recovery's to say ([`examine`], the code of a start): if a start would go well, there is no
-//! finding in what it reads, nor about files that it passes by; if not, there is at least one. Beside that only segments before the
-//! checkpoint are judged, in which content may lie: there a batch is missed if a later one of its segment, or the segment's
-//! direct successor, tells that it was durable. What is to be read of content, [`StoredContents::flaws`] compares with the table.
+//! Recovery decides whether the log is sound ([`examine`], the code of a start): if a start would succeed, there is no
+//! finding in what it reads, nor about files that it skips; if not, there is at least one. Otherwise only segments
+//! before the checkpoint that may hold content are judged: a batch is missing there if a later one of its segment, or
+//! the segment's direct successor, shows that it was durable. For content, [`StoredContents::flaws`] compares what is
+//! readable with the table.
 //!
-//! How it goes past damage: a segment whose header is gone is known by the generation in its first readable batch (if any
-//! other segment tells the store's id); behind a batch that is not valid the next valid one of the same generation is looked
-//! for, block by block.
+//! To get past damage: a segment whose header is lost is identified by the generation in its first readable batch (if
+//! any other segment gives the store's id); after an invalid batch the next valid one of the same generation is
+//! searched block by block.
 
 mod contents;
 mod survey;
@@ -27,16 +29,16 @@ use crate::recovery::examine;
 pub use contents::{Lost, StoredContents};
 use survey::{Source, lenient_survey};
 
-/// What a segment file is, by what its header and its successors say.
+/// The kind of a segment file, according to its header and its successors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SegmentState {
-    /// Holds nothing: never used, or an activation that was cut or passed by.
+    /// Empty: never used, or an activation that was interrupted or abandoned.
     Free,
-    /// Before the newest checkpoint: holds content at the most.
+    /// Before the newest checkpoint: holds content at most.
     Old,
     /// Needed for replay.
     Log,
-    /// Needed for replay or content; given up after an I/O error.
+    /// Needed for replay or content; abandoned after an I/O error.
     Abandoned,
     /// Where the next batch would go.
     Head,
@@ -79,7 +81,7 @@ pub struct SegmentSummary {
     pub time: Ms,
 }
 
-/// Something that is not as it should be.
+/// An irregularity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     /// Name of the file.
@@ -90,7 +92,7 @@ pub struct Finding {
     pub what: String,
 }
 
-/// A record in its place.
+/// A record and its place.
 #[derive(Debug, Clone, Copy)]
 pub struct Seen<'a> {
     /// Name of the file.
@@ -204,7 +206,7 @@ pub fn inspect(disk: &dyn Disk, visit: &mut dyn FnMut(&Seen<'_>)) -> Result<Insp
     Ok(found)
 }
 
-/// Why a start is refused, if that is not among the findings yet.
+/// Why a start is refused, if not among the findings yet.
 fn tell_refusal(refusal: JournalError, findings: &mut Vec<Finding>) {
     match refusal {
         JournalError::Damaged { file, offset, what } => {
@@ -220,20 +222,21 @@ fn tell_refusal(refusal: JournalError, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Names of the segments in use that were given up after an I/O error. Reads headers only, so it may be asked of a store in use.
+/// Names of the segments in use that were abandoned after an I/O error. Reads headers only, so it may run on a store in
+/// use.
 pub fn abandoned(disk: &dyn Disk) -> Result<Vec<String>, JournalError> {
     let (sources, _) = lenient_survey(disk)?;
     let abandoned = sources.iter().filter(|source| source.state(false) == SegmentState::Abandoned);
     Ok(abandoned.map(|source| source.name.clone()).collect())
 }
 
-/// Checks all segments. Errors only if the directory cannot be read at all; all else is a finding.
+/// Checks all segments. Errors only if the directory cannot be read at all; everything else is a finding.
 pub fn verify(disk: &dyn Disk) -> Result<(Vec<SegmentSummary>, Vec<Finding>), JournalError> {
     let found = inspect(disk, &mut |_| ())?;
     Ok((found.segments, found.findings))
 }
 
-/// Reads one segment as far as it can be read.
+/// Reads one segment as far as possible.
 fn read(
     source: &Source,
     until: Option<u64>,
@@ -314,7 +317,7 @@ fn lost(source: &Source, offset: usize, from: u64, to: u64) -> Finding {
     Finding { file: source.name.clone(), offset: offset as u64, what }
 }
 
-/// The head ends with a part of a batch that never was acknowledged.
+/// The head ends with part of a batch that was never acknowledged.
 fn torn_at(source: &Source, image: &[u8], summary: &SegmentSummary) -> Option<(String, u64)> {
     let cut = image.get(summary.end as usize..).and_then(BatchHeader::peek)?;
     let next = cut.generation == source.generation && cut.seq == summary.last_seq + 1;

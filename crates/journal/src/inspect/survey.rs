@@ -1,4 +1,4 @@
-//! Which segments there are, taking whatever can be read; the chain of those that hold batches, oldest first.
+//! Finds the segments, using whatever can be read, and the chain of those that hold batches, oldest first.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::format::{BLOCK_BYTES, BadHeader, BatchHeader, Checkpoint, SegmentHead
 use crate::pool::parse_segment_name;
 use crate::recovery::newest_checkpoint;
 
-/// Reads are done in pieces; one that fails is tried again block by block, so that a bad sector loses one block.
+/// Reads are done in pieces; a failed one is retried block by block, so that a bad sector loses one block.
 const READ_BYTES: usize = 256 * 1024;
 
 /// A segment that holds batches, or may.
@@ -20,7 +20,7 @@ pub(super) struct Source {
     pub bytes: u64,
     pub store_id: u64,
     pub generation: u32,
-    /// `None`: the header is lost, or what it says of another store's.
+    /// `None`: the header is lost, or belongs to another store.
     pub predecessor_last_seq: Option<u64>,
     predecessor: Option<u32>,
     predecessor_abandoned: bool,
@@ -30,7 +30,7 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// Whether it came directly behind this one.
+    /// Whether it directly follows this one.
     pub fn follows(&self, before: &Source) -> bool {
         self.predecessor == Some(before.generation)
     }
@@ -44,7 +44,7 @@ impl Source {
         }
     }
 
-    /// Reads the file; what cannot be read is zeros and a finding.
+    /// Reads the file; unreadable parts are zeros and a finding.
     pub fn load(&self, image: &mut Vec<u8>, findings: &mut Vec<Finding>) {
         image.clear();
         image.resize(self.bytes as usize, 0);
@@ -205,7 +205,7 @@ fn adopt_headless(
     }
 }
 
-/// True if no header misses a segment of this generation: neither as its predecessor nor as the newest of all.
+/// True if no header refers to a segment of this generation: neither as its predecessor nor as the newest of all.
 fn is_stale(generation: u32, sources: &[Source]) -> bool {
     let is_newest = sources.iter().all(|source| source.generation < generation);
     let is_missed = sources.iter().any(|source| source.predecessor == Some(generation));
@@ -228,8 +228,8 @@ fn free(source: &Source) -> SegmentSummary {
     }
 }
 
-/// Follows the predecessors from the newest back: what is passed by are failed activations, what is missed is damage, unless
-/// it is before the checkpoint: such segments come free one by one.
+/// Follows the predecessors from the newest back: skipped segments are failed activations, missing ones are damage,
+/// except before the checkpoint: such segments are freed one by one.
 fn link(sources: &mut Vec<Source>, found: &mut Inspection) {
     let begin = sources.last().and_then(|head| head.checkpoint).map_or(1, |checkpoint| checkpoint.begin.generation);
     let mut chain = Vec::with_capacity(sources.len());
