@@ -1,17 +1,17 @@
-//! The class of mail by its injector: networks whose mail is ordinary or bulk, whatever else is known of it.
+//! The class of mail by its injector: networks whose mail counts as ordinary or bulk, whatever else is known of it.
 
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-/// What mail is to the scheduler: ordinary mail is never behind bulk.
+/// The scheduler's class of mail: ordinary mail never waits behind bulk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Class {
     Ordinary,
     Bulk,
 }
 
-/// Networks and the class of what comes from them. The most specific network that holds an address decides.
+/// Networks and the class of mail from them. The most specific network that holds an address decides.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct InjectorClasses {
     /// The longest prefix first.
@@ -26,7 +26,7 @@ impl InjectorClasses {
         InjectorClasses { networks }
     }
 
-    /// The class that the configuration gives to an injector, if it gives it one.
+    /// The class configured for an injector, if any.
     pub fn of(&self, client: IpAddr) -> Option<Class> {
         let client = client.to_canonical();
         self.networks.iter().find(|(network, _)| network.contains(&client)).map(|(_, class)| *class)

@@ -1,8 +1,9 @@
-//! Who a client is, where clients are counted.
+//! Client identity, for counting clients.
 
 use std::net::{IpAddr, Ipv6Addr};
 
-/// The address that a client is counted under: its own with IPv4, that of its /64 with IPv6, all of which is one customer's.
+/// The address that a client is counted under: its own with IPv4, that of its /64 with IPv6, which belongs to one
+/// customer.
 pub fn counted_as(client: IpAddr) -> IpAddr {
     match client.to_canonical() {
         IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits() >> 64 << 64).into(),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use stentor_mail::address::Address;
 
-/// What an error in a [`crate::PolicyInput`] is about.
+/// The subject of an error in a [`crate::PolicyInput`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Subject {
     Hostname,
@@ -26,6 +26,6 @@ pub enum Subject {
 pub struct PolicyError {
     pub subject: Subject,
     pub message: String,
-    /// Something is missing that another error may have kept away: worth saying only if there is none.
+    /// Something is missing, perhaps because of another error: reported only if there is no other.
     pub may_follow: bool,
 }

@@ -1,4 +1,4 @@
-//! Aliases become flat lists of targets when the policy is built.
+//! Expands aliases to flat lists of targets when the policy is built.
 //!
 //! The table's entries form a graph: an alias names addresses, and those in a local domain are lists (leaves) or further
 //! aliases. Each alias is walked once, depth first, and its result kept. A cycle, an unknown local target, a nesting
@@ -13,14 +13,14 @@ use stentor_mail::address::Address;
 
 use crate::error::{PolicyError, Subject};
 
-/// Aliases inside aliases: how deep they may nest.
+/// How deep aliases may nest.
 pub const ALIAS_DEPTH_MAX: usize = 50;
 /// Targets of one alias after expansion.
 pub const ALIAS_TARGETS_MAX: usize = 100_000;
 /// Targets of all aliases after expansion (they are held in memory).
 pub const TARGETS_TOTAL_MAX: usize = 1_000_000;
 
-/// What an alias stands for, fully expanded, each target once, in the order of the configuration.
+/// An alias's targets, fully expanded, each once, in the order of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Expansion {
     /// Addresses outside the local domains: they are relayed.
@@ -79,7 +79,7 @@ impl<'a> Expander<'a> {
         (whole, self.errors)
     }
 
-    /// The expansion of one alias and how deep it nests. After an error it lacks what was wrong.
+    /// The expansion of one alias and how deep it nests. After an error the faulty targets are missing.
     fn alias(&mut self, key: &'a str, targets: &'a [Address], subject: &'a Subject) -> (Arc<Expansion>, usize) {
         if let Some((expansion, depth)) = self.done.get(key) {
             return (expansion.clone(), *depth);

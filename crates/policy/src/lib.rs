@@ -1,15 +1,15 @@
 //! Who may send what where: local domains, lists, aliases, relaying and static routes.
 //!
-//! What it does: a [`Policy`] is built once from a [`PolicyInput`] and is immutable from then on; a reload builds a new
-//! one. It answers two questions by look-ups alone, without I/O and without a clock: what becomes of a recipient that a
-//! client names ([`Policy::decide`]), and over which hosts a domain is reached ([`Policy::route`]).
+//! What it does: a [`Policy`] is built once from a [`PolicyInput`] and is immutable; a reload builds a new one. It
+//! answers two questions by look-ups alone, without I/O and without a clock: the verdict on a recipient that a client
+//! names ([`Policy::decide`]), and the hosts through which a domain is reached ([`Policy::route`]).
 //!
 //! What it promises: a client outside the client networks never gets [`Verdict::Relay`]; an address in a local domain
 //! is a list, an alias, a bounce address or refused in the session (no backscatter); aliases are expanded when the
 //! policy is built, so that a loop is a configuration error and never a run-time one. Every answer has a [`Why`].
 //!
-//! Beside it, the class of mail: by its injector ([`InjectorClasses`]) and by its sender's rate ([`SenderRates`], the one
-//! thing here that remembers anything).
+//! Besides, the class of mail: by its injector ([`InjectorClasses`]) and by its sender's rate ([`SenderRates`], the
+//! only state here).
 //!
 //! How it fails: [`Policy::new`] reports all errors at once, each naming the list, alias or route that caused it.
 

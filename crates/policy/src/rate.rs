@@ -1,17 +1,17 @@
-//! How much each sender hands in: list managers inject one recipient at a time, so that a list shows as a rate.
+//! How much each sender submits: list managers inject one recipient at a time, so that a list shows as a rate.
 //!
-//! What it does: a leaking bucket per sender, for messages and one for recipients. A bucket leaks `max` in `window_ms`;
-//! it is looked at before the message at hand is put in, so that neither a single message nor its number of recipients
-//! makes a sender bulk. Beyond `max` what the sender hands in is bulk, until both buckets are down to half of it.
-//! Buckets hold at most twice `max`: a sender that stops is ordinary again after one and a half windows.
+//! What it does: two leaky buckets per sender, for messages and for recipients. A bucket leaks `max` in `window_ms`; it
+//! is checked before the current message is added, so that neither a single message nor its number of recipients makes
+//! a sender bulk. Beyond `max` the sender's mail is bulk, until both buckets are down to half of it. Buckets hold at
+//! most twice `max`: a sender that stops is ordinary again after one and a half windows.
 //!
-//! Who the sender is: the reverse path with what varies from copy to copy taken off ([`stem`]); for the null path and for
-//! clients that are not trusted the client's address belongs to it, so that nobody's mail is slowed down by those who
-//! forge his name.
+//! The sender is the reverse path without the parts that vary from copy to copy ([`stem`]); for the null path and for
+//! untrusted clients the client's address is part of it, so that nobody's mail is slowed down by others who forge the
+//! sender.
 //!
-//! What it promises: memory is [`SENDERS_MAX`] entries of 24 bytes, allocated once; a call looks at [`WAYS`] of them.
-//! Where there are more senders than that, the least busy of a set is forgotten: it then counts from nothing again, so the
-//! error is always on the side of "ordinary". Times may go backwards; nothing leaks then.
+//! What it promises: memory is [`SENDERS_MAX`] entries of 24 bytes, allocated once; a call examines [`WAYS`] of them.
+//! With more senders, the least busy of a set is forgotten and starts from zero again, so the error is always on the
+//! side of "ordinary". Times may go backwards; nothing leaks then.
 
 use std::hash::{BuildHasher, Hasher};
 use std::net::IpAddr;
@@ -24,9 +24,9 @@ use stentor_mail::address::ReversePath;
 
 /// Senders remembered at a time.
 pub const SENDERS_MAX: usize = 16_384;
-/// Entries that one sender may be in.
+/// Entries that a sender may occupy.
 const WAYS: usize = 8;
-/// Tokens this long with letters and digits mixed are taken for made up by a machine.
+/// Tokens of this length that mix letters and digits count as machine-made.
 const RANDOM_BYTES_MIN: usize = 16;
 
 /// What makes a sender bulk. A maximum of 0 switches that count off.
@@ -69,14 +69,14 @@ impl Level {
     }
 }
 
-/// See the module's page.
+/// Rates of senders; see the module's documentation.
 pub struct SenderRates {
     hasher: SeedableRandomState,
     entries: Box<[Entry]>,
 }
 
 impl SenderRates {
-    /// `seed` keeps others from choosing who shares a set with whom.
+    /// `seed` keeps senders from choosing with whom they share a set.
     pub fn new(seed: u64) -> SenderRates {
         SenderRates {
             hasher: SeedableRandomState::with_seed(seed, SharedSeed::global_fixed()),
@@ -84,7 +84,7 @@ impl SenderRates {
         }
     }
 
-    /// Counts a message of `recipients`; whether its sender's rate makes it bulk.
+    /// Counts a message of `recipients`; returns whether its sender's rate makes it bulk.
     pub fn is_bulk(
         &mut self,
         sender: &ReversePath,
@@ -135,7 +135,7 @@ impl SenderRates {
         hasher.finish().max(1)
     }
 
-    /// The sender's entry, or the least busy of its set made its own.
+    /// The sender's entry; replaces the least busy of its set if it has none.
     fn entry(&mut self, key: u64, limits: &RateLimits, now: Ms) -> &mut Entry {
         let sets = SENDERS_MAX / WAYS;
         let first = (key as usize % sets) * WAYS;
@@ -160,7 +160,7 @@ impl SenderRates {
     }
 }
 
-/// The part of a local part that all copies of one sender have in common.
+/// The part of a local part common to all copies of one sender.
 ///
 /// Taken off: subaddresses and VERP of Mailman, mlmmj and Sympa (`list-bounces+ann=example.org`), VERP behind a message
 /// number or without (`list-return-12-ann=example.org`, `list-return-ann=example.org`), BATV (`prvs=1234abcd=ann`), the
@@ -188,12 +188,13 @@ pub fn stem(local: &str) -> &str {
     &local[..end]
 }
 
-/// What follows the first `count` equals signs.
+/// The text after the first `count` equals signs.
 fn behind(text: &str, count: usize) -> &str {
     text.splitn(count + 1, '=').nth(count).unwrap_or("")
 }
 
-/// Where the separator before the first token of digits alone stands; as the last token it is part of a name (`team-7`).
+/// The position of the separator before the first token of digits alone; as the last token it is part of a name
+/// (`team-7`).
 fn numbered(local: &str) -> Option<usize> {
     let mut at = 0;
     for token in local.split(['-', '.', '_']) {

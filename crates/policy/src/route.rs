@@ -1,4 +1,4 @@
-//! Static routes: over which hosts a domain is reached instead of its MX records.
+//! Static routes: the hosts through which a domain is reached instead of its MX records.
 //!
 //! A pattern is an exact domain (`example.org`), the subdomains of one (`.example.org`, at any depth, without the domain
 //! itself) or everything else (`*`). The most specific one wins: exact, then the longest suffix, then `*`. The hosts of a
@@ -30,7 +30,7 @@ pub struct RouteHost {
     pub lmtp: bool,
 }
 
-/// Why the text of a route host is not one.
+/// Why a route host is malformed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RouteHostError {
     #[error("the host is missing")]
@@ -123,7 +123,7 @@ pub enum RoutePattern {
 }
 
 impl RoutePattern {
-    /// Reads `example.org`, `.example.org` or `*`; `None` when it is none of them.
+    /// Reads `example.org`, `.example.org` or `*`; `None` if it is none of them.
     pub fn parse(text: &str) -> Option<Self> {
         if text == "*" {
             return Some(Self::Any);

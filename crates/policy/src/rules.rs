@@ -1,4 +1,4 @@
-//! The rules themselves: from a configuration's tables to a verdict on each recipient.
+//! The rules: from the tables of a configuration to a verdict on each recipient.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -22,7 +22,7 @@ const RELAY_DENIED: Reply = Reply::fixed(550, (5, 7, 1), "Relaying denied");
 /// Errors reported of one input.
 const ERRORS_MAX: usize = 1_000;
 
-/// A list as far as the policy knows it.
+/// The policy's view of a list.
 #[derive(Debug, Clone)]
 pub struct ListInput {
     pub name: Arc<str>,
@@ -41,7 +41,7 @@ pub struct AliasInput {
     pub targets: Vec<Address>,
 }
 
-/// All that a policy is made of. Domains may be in any case; they are normalised here.
+/// The input of a policy. Domains may be in any case; they are normalised here.
 #[derive(Debug, Clone, Default)]
 pub struct PolicyInput {
     /// This server's own name: local as well, unless a route of that very name exists.
@@ -55,16 +55,16 @@ pub struct PolicyInput {
     pub routes: Vec<RouteInput>,
 }
 
-/// What becomes of a recipient.
+/// The verdict on a recipient.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     /// A post to the list of this name.
     List(Arc<str>),
-    /// Delivered to what the alias stands for.
+    /// Delivered to the alias's targets.
     Alias(Arc<Expansion>),
-    /// A report about a post of this list; taken and counted.
+    /// A bounce of a post of this list; accepted and counted.
     Bounces(Arc<str>),
-    /// Sent on to the address as it is.
+    /// Relayed to the address unchanged.
     Relay,
     /// Refused in the session with this reply.
     Refuse(Reply),

@@ -1,10 +1,8 @@
-//! What may be asked of a site, by the names of its MX hosts: the operator's rules, and built-in profiles of large
-//! providers under them.
+//! Limits per site, by the names of its MX hosts: the operator's rules, then built-in profiles of large providers.
 //!
-//! A rule is for a suffix of host names: `google.com` for that host and all below it. The most specific rule that has a
-//! word on a limit decides that limit, the operator's before a built-in one. The profiles are what the providers say of
-//! themselves, or what senders have agreed on; they are where adaptation begins and may not go beyond, not what it
-//! settles at. They hold for each source address.
+//! A rule is for a suffix of host names: `google.com` for that host and all below it. The most specific rule that sets
+//! a limit decides that limit, the operator's before a built-in one. The profiles are what the providers publish, or
+//! what senders have agreed on; adaptation starts from them and may not exceed them. They apply to each source address.
 
 use stentor_mail::address::{AddressError, normalise_domain};
 
@@ -58,7 +56,7 @@ pub const PROFILES: [(&str, SiteRule); 13] = [
 ];
 
 impl SiteRule {
-    /// This, and for what it leaves open `base`.
+    /// This rule, with `base` for the limits that it leaves open.
     #[must_use]
     pub fn over(self, base: SiteRule) -> SiteRule {
         SiteRule {
@@ -98,13 +96,13 @@ impl SiteRules {
         SiteRules { rules }
     }
 
-    /// A suffix of host names in the form that rules are compared in; a leading dot is no more than a habit.
+    /// A suffix of host names in the form used to compare rules; a leading dot is optional.
     pub fn suffix(text: &str) -> Result<String, AddressError> {
         normalise_domain(text.strip_prefix('.').unwrap_or(text))
     }
 
-    /// What holds for a site with these hosts (lower case), the most preferred first: that of the first host that any
-    /// rule is for.
+    /// The limits for a site with these hosts (lower case), the most preferred first: those of the first host that any
+    /// rule matches.
     pub fn limits<'a>(&self, hosts: impl IntoIterator<Item = &'a str>) -> SiteRule {
         for host in hosts {
             let host = host.trim_end_matches('.');
