@@ -25,7 +25,7 @@ fn is_atext(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-/=?^_`{|}~".contains(&byte)
 }
 
-/// Whether this may stand in `List-Archive`: an http, https or ftp URL in its encoded (ASCII) form.
+/// Whether this may be in `List-Archive`: an http, https or ftp URL in its encoded (ASCII) form.
 pub fn is_archive_url(text: &str) -> bool {
     let known =
         ["https://", "http://", "ftp://"].iter().any(|scheme| text.len() > scheme.len() && text.starts_with(scheme));
@@ -34,12 +34,12 @@ pub fn is_archive_url(text: &str) -> bool {
         && text.bytes().all(|byte| byte.is_ascii_graphic() && !b"<>\"\\".contains(&byte))
 }
 
-/// `Delivered-To: address`, with its CRLF: what an alias adds, so that its own loops are seen.
+/// `Delivered-To: address`, with its CRLF: added by an alias, so that its own loops are detected.
 pub fn delivered_to_field(address: &Address) -> Vec<u8> {
     format!("Delivered-To: {address}\r\n").into_bytes()
 }
 
-/// `<mailto:...>` with everything encoded that RFC 6068 section 2 or a structured header field could read otherwise.
+/// `<mailto:...>`, encoding everything that RFC 6068 section 2 or a structured header field could read otherwise.
 pub(crate) fn mailto(address: &Address) -> String {
     let mut url = String::from("<mailto:");
     for byte in address.as_str().bytes() {

@@ -1,4 +1,4 @@
-//! One list's settings, checked once.
+//! One list's settings, validated.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ pub enum Post {
 pub struct ListSettings {
     pub name: Arc<str>,
     pub address: Address,
-    /// Envelope sender of every copy: where reports go.
+    /// Envelope sender of every copy: the address that bounces go to.
     pub bounces: Address,
     pub owner: Option<Address>,
     pub post: Post,
@@ -47,7 +47,7 @@ pub struct ListError {
     pub message: String,
 }
 
-/// A list whose settings are sound, with its header fields ready.
+/// A list with valid settings, and its header fields prebuilt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct List {
     settings: ListSettings,

@@ -1,8 +1,8 @@
 //! Whether a message may become a post: loops first, then automatic replies, then who may post.
 //!
-//! What is known at RCPT ([`check_sender`]) may be asked there already; [`List::admit`] asks everything at the end of
-//! the data. Both the envelope sender and the author in `From` count as the poster: list managers and humans' programs
-//! fill in either. Neither is proof of anything, which is what moderation and authentication are for.
+//! What is known at RCPT may be checked there already ([`check_sender`]); [`List::admit`] checks everything at the end
+//! of the data. Both the envelope sender and the author in `From` count as the poster: list managers and mail programs
+//! fill in either. Neither proves anything; that takes moderation and authentication.
 
 use stentor_mail::address::{Address, ReversePath};
 use stentor_mail::headers::HeaderFacts;
@@ -29,7 +29,7 @@ pub fn check_delivered_to(facts: &HeaderFacts, own: &Address) -> Result<(), Repl
     if facts.delivered_to.iter().any(|value| fold_case(value) == own) { Err(OWN_DELIVERED_TO) } else { Ok(()) }
 }
 
-/// Refuses the null sender to a list; can be asked at RCPT.
+/// Refuses the null sender to a list; may be called at RCPT.
 pub fn check_sender(sender: &ReversePath) -> Result<(), Reply> {
     if sender.is_null() { Err(NULL_SENDER) } else { Ok(()) }
 }
@@ -53,7 +53,7 @@ impl List {
         self.check_poster(sender, facts.from.as_deref(), is_member)
     }
 
-    /// Refuses a message that has been here: too many hops, the own `List-Id` or the own `Delivered-To`.
+    /// Refuses a message that has been here before: too many hops, our own `List-Id` or our own `Delivered-To`.
     pub fn check_loop(&self, facts: &HeaderFacts, received_max: u32) -> Result<(), Reply> {
         check_received(facts, received_max)?;
         if facts.list_ids.iter().any(|id| id.eq_ignore_ascii_case(&self.settings().list_id)) {

@@ -1,14 +1,14 @@
-//! Subscribers files: one address or `Name <address>` a line, `#` for comments.
+//! Subscribers files: one address or `Name <address>` per line, `#` for comments.
 //!
 //! What it does: [`Parser`] takes the file in pieces of any size and calls the visitor once per good line, with the
 //! address in canonical form; it holds one unfinished line at most. [`read`] drives it over a reader.
 //!
-//! The grammar of a line, after white space at both ends and a byte order mark at the file's start are taken off:
-//! nothing; `#` and anything; or an address, bare or behind an optional name in angle brackets, with an optional comment
-//! behind it that begins with white space and `#`. A name may be in any character set, an address is UTF-8.
+//! The grammar of a line, after stripping white space at both ends and a byte order mark at the file's start: nothing;
+//! `#` and anything; or an address, bare or in angle brackets after an optional name, with an optional comment after it
+//! that begins with white space and `#`. A name may be in any character set, an address is UTF-8.
 //!
 //! How it fails: a bad line is skipped, counted and (the first [`BAD_LINES_MAX`]) kept with its number, its text
-//! shortened and escaped, and the reason. Only the reader's own error ends the reading.
+//! shortened and escaped, and the reason. Only an error of the reader ends the reading.
 
 use std::io::{self, Read};
 
@@ -30,11 +30,11 @@ pub struct Subscriber<'a> {
     pub line: u64,
     /// In the form of [`Address::as_str`].
     pub address: &'a str,
-    /// What stands before the angle brackets, as it is in the file; empty without them.
+    /// The text before the angle brackets, as in the file; empty without them.
     pub name: &'a [u8],
 }
 
-/// The visitor's answer: whether it knew the address. Duplicates are merged by whoever holds the addresses.
+/// The visitor's answer: whether it knew the address. The holder of the addresses merges duplicates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Seen {
     First,
@@ -65,7 +65,7 @@ pub struct BadLine {
     pub problem: Problem,
 }
 
-/// What was in a file.
+/// The contents of a file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
     /// All lines, comments and empty ones too.
@@ -121,7 +121,7 @@ impl Parser {
         self.keep(bytes);
     }
 
-    /// Takes the last line, if it has no line end, and gives the report.
+    /// Takes the last line, if it has no line end, and returns the report.
     pub fn finish(mut self, visit: &mut dyn FnMut(Subscriber<'_>) -> Seen) -> Report {
         if !self.unfinished.is_empty() {
             let line = std::mem::take(&mut self.unfinished);
@@ -202,7 +202,7 @@ fn split(text: &[u8]) -> Result<(&[u8], &[u8]), Problem> {
     }
 }
 
-/// The first place of a wanted octet that is not inside quotes; a quote that is never closed hides nothing.
+/// The first position of a wanted octet outside quotes; an unclosed quote hides nothing.
 fn outside_quotes(text: &[u8], wanted: impl Fn(u8) -> bool) -> Option<usize> {
     let mut place = 0;
     while place < text.len() {
@@ -227,8 +227,8 @@ fn closing_quote(text: &[u8]) -> Option<usize> {
     None
 }
 
-/// The address itself if it is plainly in canonical form already, as nearly all are: spares [`Address::parse`] its
-/// allocation. `None` decides nothing.
+/// The address itself if it is plainly in canonical form, as nearly all are: saves [`Address::parse`]'s allocation.
+/// `None` decides nothing.
 fn plain_address(bytes: &[u8]) -> Option<&str> {
     let text = std::str::from_utf8(bytes).ok()?;
     let (local, domain) = text.split_once('@')?;
