@@ -24,7 +24,7 @@ FUNCTIONS = [
 ]
 # trace-cmd's marks before a duration: more than so many microseconds.
 MARKS = ((1_000_000, "$"), (100_000, "@"), (10_000, "*"), (1_000, "#"), (100, "!"), (10, "+"))
-MANUAL = "kit/probe/src/iotrace/text/fixtures/trace-cmd-record.1.txt"
+MANUAL = "kit/iotrace/src/text/fixtures/trace-cmd-record.1.txt"
 MANUAL_TOTALS = {"do_IRQ": (5, 146_755, 146_755)}
 
 

@@ -1,8 +1,10 @@
 //! Where a report goes: standard output, and with `--out` a folder with JSON, CSV and pictures.
 
 use std::fs;
-use std::io::{ErrorKind, IsTerminal, Write};
+use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 
 use clap::{Args, ValueEnum};
 use stentor_plot::{Format, PlotError};
@@ -44,6 +46,11 @@ impl MeasureError {
         let path = path.into();
         move |source| MeasureError::File { path, source }
     }
+}
+
+/// Our standard error, as the standard output of what we run.
+pub fn own_error_output() -> Result<Stdio, MeasureError> {
+    io::stderr().as_fd().try_clone_to_owned().map(Stdio::from).map_err(MeasureError::file("standard error"))
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]

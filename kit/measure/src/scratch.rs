@@ -6,7 +6,7 @@
 //! process can pretend. Where directories cannot be locked, nothing is swept.
 
 use std::fs::{self, File};
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
@@ -65,6 +65,14 @@ impl Scratch {
         Err(MeasureError::Refused(format!("{} is full of our leftovers; remove {PREFIX}*", directory.display())))
     }
 
+    /// The same; what keeps it from being made is explained.
+    pub fn make_or_explain(directory: &Path) -> Result<Scratch, MeasureError> {
+        Scratch::make(directory).map_err(|error| match error {
+            MeasureError::File { source, .. } => explain(directory, source),
+            other => other,
+        })
+    }
+
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -78,6 +86,25 @@ impl Drop for Scratch {
             // Perhaps someone still writes there: the guardian tries once more, when we have ended.
             guarded.leave();
         }
+    }
+}
+
+/// An error in a file below `directory` that is measured, with the remedy.
+pub fn explain(directory: &Path, source: io::Error) -> MeasureError {
+    let at = directory.display();
+    match source.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => MeasureError::Refused(format!(
+            "{at} became full while measuring ({source}); what had been made was removed. Free some room, choose another \
+             directory, or use less of it (--file-mib, --files, --records)"
+        )),
+        ErrorKind::ReadOnlyFilesystem => MeasureError::Refused(format!(
+            "{at} is on a file system that is mounted read-only; choose another directory, or remount it: mount -o \
+             remount,rw"
+        )),
+        ErrorKind::PermissionDenied => MeasureError::Refused(format!(
+            "{at} may not be written to by this user; run as its owner, or choose another directory"
+        )),
+        _ => MeasureError::File { path: directory.to_owned(), source },
     }
 }
 
@@ -114,6 +141,15 @@ fn sweep(directory: &Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn errors_say_what_to_do() {
+        let said = |code| explain(Path::new("/mnt/x"), io::Error::from_raw_os_error(code)).to_string();
+        assert!(said(28).contains("/mnt/x became full") && said(28).contains("--file-mib"), "{}", said(28));
+        assert!(said(30).contains("read-only"), "{}", said(30));
+        assert!(said(13).contains("run as its owner"), "{}", said(13));
+        assert!(said(5).starts_with("/mnt/x: "), "{}", said(5));
+    }
 
     fn dead_pid() -> u32 {
         let mut child = std::process::Command::new("true").spawn().unwrap();

@@ -3,7 +3,6 @@
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 
-use crate::layout;
 use crate::runs::Spread;
 
 /// Head of a column. `name` is lower case and unique in its table; it is the JSON key and the CSV head, with the unit at its end
@@ -137,11 +136,6 @@ impl Table {
         self.rows.iter().any(|row| row.get(at).is_some_and(Cell::is_text))
     }
 
-    /// Columns aligned: text at the left, numbers at the right; as wide as it is.
-    pub fn to_text(&self) -> String {
-        layout::table(self, None)
-    }
-
     /// RFC 4180, with `\n`. A column with spreads gets two more, `NAME_min` and `NAME_max`.
     pub fn to_csv(&self) -> String {
         let spreads: Vec<bool> =
@@ -212,6 +206,7 @@ fn thousands(digits: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::layout;
 
     fn table() -> Table {
         let columns = vec![Column::new("file_system", "file system"), Column::new("rate_per_s", "per s")];
@@ -223,7 +218,7 @@ mod tests {
 
     #[test]
     fn text_is_aligned_and_csv_is_quoted_and_json_has_all_digits() {
-        let text = table().to_text();
+        let text = layout::table(&table(), None);
         let row = |left: &str, right: &str| format!("  {left:<11}  {right:>25}\n");
         let expected = [
             "Rates\n".to_owned(),
@@ -248,12 +243,12 @@ mod tests {
         let mut table = Table::new("t", "Title", columns);
         let row = |way: &str, remark: &str| vec![Cell::text(way), Cell::Count(7), Cell::text(remark)];
         table.push(row("direct", ""));
-        assert_eq!(table.to_text(), "Title\n  way     n\n  direct  7\n");
+        assert_eq!(layout::table(&table, None), "Title\n  way     n\n  direct  7\n");
         table.push(row("direct", ""));
-        assert_eq!(table.to_text(), "Title, way direct\n  n\n  7\n  7\n");
+        assert_eq!(layout::table(&table, None), "Title, way direct\n  n\n  7\n  7\n");
         assert_eq!(table.to_csv(), "way,n,remark\ndirect,7,\ndirect,7,\n");
         table.push(row("buffered", "why"));
-        assert_eq!(table.to_text().lines().count(), 5);
+        assert_eq!(layout::table(&table, None).lines().count(), 5);
     }
 
     #[test]

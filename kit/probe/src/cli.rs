@@ -1,4 +1,4 @@
-//! `stentor-kit probe ...`: one subcommand a measurement; and `stentor-kit iotrace`.
+//! `stentor-kit probe ...`: one subcommand a measurement.
 
 use clap::Subcommand;
 use stentor_measure::{MeasureError, OutputArgs};
@@ -76,10 +76,4 @@ pub fn run(command: Command) -> Result<(), MeasureError> {
         Command::Ipc(options) => crate::ipc::run(&options),
         Command::Suite(options) => crate::suite::run(&options),
     }
-}
-
-/// Traces, or reads a trace, to the end or to Ctrl-C.
-pub fn run_iotrace(options: &crate::iotrace::IotraceArgs) -> Result<(), MeasureError> {
-    options.output.ready()?;
-    crate::iotrace::run(options)
 }

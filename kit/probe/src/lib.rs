@@ -1,4 +1,4 @@
-//! Measurements of storage and of local communication, and traces of where a write spends its time: `stentor-kit probe`.
+//! Measurements of storage and of local communication: `stentor-kit probe`.
 //!
 //! Promise: nothing but a folder of its own below the given directory is written to, and it is removed at the end, also
 //! after Ctrl-C; figures that could not be measured are missing and not estimated.
@@ -6,7 +6,6 @@
 mod again;
 pub mod cli;
 pub mod fs;
-pub mod iotrace;
 pub mod ipc;
 pub mod kv;
 pub mod log;
@@ -14,7 +13,7 @@ pub mod raw;
 pub mod suite;
 mod trouble;
 
-pub use cli::{Command, run, run_iotrace};
+pub use cli::{Command, run};
 
 use std::path::Path;
 

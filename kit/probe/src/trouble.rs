@@ -1,9 +1,7 @@
-//! What went wrong with the directory that is measured, said with the remedy; and sizes as options.
+//! Why a cell of a table has no figures, what makes figures doubtful; sizes and times as options.
 
-use std::io::{self, ErrorKind};
-use std::path::Path;
+use std::io;
 
-use stentor_measure::Scratch;
 use stentor_measure::{Machine, MeasureError, Place};
 
 const SECONDS_MAX: f64 = 3600.0;
@@ -22,33 +20,6 @@ pub enum Trouble {
 impl From<io::Error> for Trouble {
     fn from(error: io::Error) -> Trouble {
         Trouble::Io(error)
-    }
-}
-
-/// Folder of our own below `directory`; a refusal says what to do.
-pub fn scratch(directory: &Path) -> Result<Scratch, MeasureError> {
-    Scratch::make(directory).map_err(|error| match error {
-        MeasureError::File { source, .. } => explain(directory, source),
-        other => other,
-    })
-}
-
-/// An error in a file below `directory`.
-pub fn explain(directory: &Path, source: io::Error) -> MeasureError {
-    let at = directory.display();
-    match source.kind() {
-        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => MeasureError::Refused(format!(
-            "{at} became full while measuring ({source}); what had been made was removed. Free some room, choose another \
-             directory, or use less of it (--file-mib, --files, --records)"
-        )),
-        ErrorKind::ReadOnlyFilesystem => MeasureError::Refused(format!(
-            "{at} is on a file system that is mounted read-only; choose another directory, or remount it: mount -o \
-             remount,rw"
-        )),
-        ErrorKind::PermissionDenied => MeasureError::Refused(format!(
-            "{at} may not be written to by this user; run as its owner, or choose another directory"
-        )),
-        _ => MeasureError::File { path: directory.to_owned(), source },
     }
 }
 
@@ -145,14 +116,5 @@ mod tests {
         for bad in ["0", "-1", "nan", "inf", "3601", "", "1s"] {
             assert!(parse_seconds(bad).unwrap_err().contains("seconds"), "{bad}");
         }
-    }
-
-    #[test]
-    fn errors_say_what_to_do() {
-        let said = |code| explain(Path::new("/mnt/x"), io::Error::from_raw_os_error(code)).to_string();
-        assert!(said(28).contains("/mnt/x became full") && said(28).contains("--file-mib"), "{}", said(28));
-        assert!(said(30).contains("read-only"), "{}", said(30));
-        assert!(said(13).contains("run as its owner"), "{}", said(13));
-        assert!(said(5).starts_with("/mnt/x: "), "{}", said(5));
     }
 }

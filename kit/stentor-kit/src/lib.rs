@@ -33,8 +33,8 @@ enum Command {
     },
     /// Trace where a write spends its time, layer by layer.
     #[cfg(feature = "measure")]
-    #[command(after_help = stentor_probe::iotrace::EXAMPLES)]
-    Iotrace(Box<stentor_probe::iotrace::IotraceArgs>),
+    #[command(after_help = stentor_iotrace::EXAMPLES)]
+    Iotrace(Box<stentor_iotrace::IotraceArgs>),
 }
 
 pub fn run(cli: Cli) -> ExitCode {
@@ -44,7 +44,7 @@ pub fn run(cli: Cli) -> ExitCode {
         #[cfg(feature = "measure")]
         Command::Probe { command } => measured(stentor_probe::run(command)),
         #[cfg(feature = "measure")]
-        Command::Iotrace(options) => measured(stentor_probe::run_iotrace(&options)),
+        Command::Iotrace(options) => measured(stentor_iotrace::run(&options)),
     }
 }
 

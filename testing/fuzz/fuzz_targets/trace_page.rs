@@ -2,9 +2,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use stentor_probe::iotrace::collect::decode::{Decoder, Stream};
-use stentor_probe::iotrace::collect::format::{Format, page_layout};
-use stentor_probe::iotrace::collect::page::Layout;
+use stentor_iotrace::collect::decode::{Decoder, Stream};
+use stentor_iotrace::collect::format::{Format, page_layout};
+use stentor_iotrace::collect::page::Layout;
 
 fuzz_target!(|input: (&str, &str, Vec<&[u8]>)| {
     let (head, text, pages) = input;

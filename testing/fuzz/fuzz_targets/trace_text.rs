@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use stentor_probe::iotrace::text;
+use stentor_iotrace::text;
 
 fuzz_target!(|data: &[u8]| {
     let Ok(totals) = text::read(data) else { return };

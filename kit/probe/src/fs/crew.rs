@@ -21,7 +21,7 @@ use stentor_measure::{Device, DeviceCounters, MeasureError, Stop};
 use super::case::{self, Case};
 use super::work::{Times, Worker, lay_out};
 use super::{FsArgs, time_max};
-use crate::trouble::explain;
+use stentor_measure::scratch::explain;
 
 const READY: &str = "ready";
 /// How soon a signal is seen while workers work.

@@ -17,12 +17,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use stentor_measure::{MeasureError, OutputArgs, Place, Progress, Report, Stop};
+use stentor_measure::{MeasureError, OutputArgs, Place, Progress, Report, Scratch, Stop};
 
 pub use case::{Case, Names, Sync};
 
 use crate::each_case;
-use crate::trouble::{check_room, parse_bytes, parse_seconds, scratch, show_bytes};
+use crate::trouble::{check_room, parse_bytes, parse_seconds, show_bytes};
 
 const FILES_MAX: u32 = 10_000_000;
 /// Each takes two descriptors of ours, of which there are usually 1024.
@@ -77,7 +77,7 @@ pub fn run(args: &FsArgs) -> Result<(), MeasureError> {
 pub fn measure(args: &FsArgs, stop: &Stop, progress: &mut Progress) -> Result<Report, MeasureError> {
     check(args)?;
     let cases = case::chosen(args);
-    let scratch = scratch(&args.directory)?;
+    let scratch = Scratch::make_or_explain(&args.directory)?;
     let place = Place::of(&args.directory).map_err(MeasureError::file(&args.directory))?;
     check_room(&place, needed_mib(args, &cases), "--size, --queued or --processes")?;
     let mut report = report::begin(args, place);

@@ -15,14 +15,15 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use stentor_measure::{MeasureError, OutputArgs, Place, Progress, Report, Stop};
+use stentor_measure::{MeasureError, OutputArgs, Place, Progress, Report, Scratch, Stop};
 
 use engine::Broken;
 pub use engine::Kind;
 use work::Case;
 
 use crate::each_case;
-use crate::trouble::{check_room, explain, parse_bytes, parse_seconds, scratch, show_bytes};
+use crate::trouble::{check_room, parse_bytes, parse_seconds, show_bytes};
+use stentor_measure::scratch::explain;
 
 const RECORD_BYTES_MIN: u64 = 16;
 const RECORD_BYTES_MAX: u64 = 16 << 20;
@@ -71,7 +72,7 @@ pub fn run(args: &KvArgs) -> Result<(), MeasureError> {
 /// Measures all cases that the options ask for.
 pub fn measure(args: &KvArgs, stop: &Stop, progress: &mut Progress) -> Result<Report, MeasureError> {
     let cases = cases(args)?;
-    let scratch = scratch(&args.directory)?;
+    let scratch = Scratch::make_or_explain(&args.directory)?;
     let place = Place::of(&args.directory).map_err(MeasureError::file(&args.directory))?;
     let largest = args.record_bytes.iter().max().copied().unwrap_or(0) * args.records;
     check_room(&place, SPACE_MIB_MIN + SPACE_FACTOR * (largest >> 20), "--records or --record-bytes")?;

@@ -13,14 +13,12 @@ use std::sync::{Barrier, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use stentor_journal::Pace;
+use stentor_measure::Stop;
 
-use super::medium::{Log, Trouble};
+use super::medium::{Log, Trouble, nanos_since};
 use super::plan::{Cell, Commit};
 use super::record::Template;
-use super::run::{Bounds, Share, Site, panicked, writer_of_group};
-
-/// Records that wait for the committer take no more memory than this; who hands in more waits.
-const PENDING_BYTES_MAX: u64 = 64 << 20;
+use super::share::{Bounds, Share, Site, panicked};
 
 #[derive(Default)]
 struct State {
@@ -63,11 +61,6 @@ impl State {
         };
         until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
     }
-}
-
-/// Most lots in a commit.
-pub fn lots_max(cell: &Cell) -> u64 {
-    (PENDING_BYTES_MAX / cell.lot_bytes()).clamp(1, cell.writers)
 }
 
 impl Group {
@@ -155,16 +148,39 @@ impl Group {
     }
 }
 
+/// Runs a writer, which the committer serves, on the calling thread.
+fn hand_in_all(group: &Group, cell: &Cell, bounds: &Bounds, stop: &Stop, template: &mut Template) -> Share {
+    let records_max = bounds.records.div_ceil(cell.writers);
+    let mut share = Share::default();
+    let mut lot = Vec::with_capacity(cell.lot_bytes() as usize);
+    let begin = Instant::now();
+    let is_over = |share: &Share| share.records > 0 && begin.elapsed() >= bounds.time || share.records >= records_max;
+    while !is_over(&share) && !stop.is_set() {
+        let handed_in = Instant::now();
+        lot.clear();
+        for number in share.records + 1..=share.records + cell.per_sync {
+            lot.extend_from_slice(template.stamped(number));
+        }
+        if !group.hand_in(&lot) {
+            break;
+        }
+        share.wait.add(nanos_since(handed_in));
+        share.records += cell.per_sync;
+    }
+    share.span = Some((begin, Instant::now()));
+    share
+}
+
 /// The committer is a thread beside the writers' own. The last share is its.
 pub fn run(log: &mut dyn Log, cell: &Cell, bounds: &Bounds, site: &Site, epoch: u32) -> Result<Vec<Share>, Trouble> {
     let pace = (cell.commit == Commit::Paced).then(Pace::default);
     let state = State { writers: cell.writers, next: 1, pace, ..State::default() };
-    let group = Group { state: Mutex::new(state), lots_max: lots_max(cell), ..Group::default() };
+    let group = Group { state: Mutex::new(state), lots_max: cell.lots_max(), ..Group::default() };
     let barrier = Barrier::new(cell.writers as usize);
     let write = |writer: u64| {
         let mut template = Template::new(cell.record_bytes as usize, epoch, writer as u32);
         barrier.wait();
-        let share = writer_of_group(&group, cell, bounds, site.stop, &mut template);
+        let share = hand_in_all(&group, cell, bounds, site.stop, &mut template);
         group.writer_ends();
         share
     };
@@ -185,8 +201,6 @@ pub fn run(log: &mut dyn Log, cell: &Cell, bounds: &Bounds, site: &Site, epoch: 
 #[cfg(test)]
 mod tests {
     use std::path::Path;
-
-    use stentor_measure::Stop;
 
     use super::*;
     use crate::log::medium::FileLog;

@@ -3,10 +3,9 @@
 use stentor_measure::chart::{Chart, Kind, Line as ChartLine};
 use stentor_measure::{Cell as TableCell, Column, Spread, Table};
 
-use super::Line;
+use super::line::{Line, chart_key, per_second};
 use super::plan::{Cell, Commit};
 use super::run::Measured;
-use super::tables::{chart_key, per_second};
 
 /// Of all writers, this part in a commit is about half of them.
 const HALVES: std::ops::RangeInclusive<f64> = 0.4..=0.7;

@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 
 use stentor_journal::{Batch, CheckpointStep, CommitError, Disk, DiskFile, Journal, JournalError, Options, RealDisk};
 
-use super::group::lots_max;
 use super::medium::{Log, Trouble, nanos_since};
 use super::plan::Cell;
 use super::record::{Found, Scan};
@@ -170,7 +169,7 @@ impl Size {
     /// Segments like the server's, or smaller ones, so that all journals of the cell together take no more than
     /// `file_bytes`, if their largest batches allow that.
     pub fn of(cell: &Cell, file_bytes: u64) -> Size {
-        let lots = if cell.commit.is_shared() { lots_max(cell) } else { 1 };
+        let lots = if cell.commit.is_shared() { cell.lots_max() } else { 1 };
         let batch = lots * (cell.lot_bytes() + cell.per_sync * RECORD_SPARE_BYTES) + BATCH_SPARE_BYTES;
         let segment = (file_bytes / cell.files() / SEGMENTS).min(SEGMENT_BYTES).max(2 * batch);
         Size { batch_bytes_max: batch, segment_bytes: segment.next_multiple_of(stentor_journal::BLOCK_BYTES as u64) }
@@ -337,7 +336,7 @@ mod tests {
             let size = Size::of(&cell, MIB);
             assert!(size.segment_bytes >= 2 * size.batch_bytes_max, "{size:?}");
             assert!(
-                size.batch_bytes_max > lots_max(&cell).min(cell.writers) * cell.lot_bytes() || !cell.commit.is_shared()
+                size.batch_bytes_max > cell.lots_max().min(cell.writers) * cell.lot_bytes() || !cell.commit.is_shared()
             );
         }
     }

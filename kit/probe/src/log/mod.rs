@@ -9,10 +9,12 @@
 pub mod group;
 mod group_tables;
 mod journal;
+mod line;
 mod medium;
 mod plan;
 mod record;
 mod run;
+mod share;
 mod tables;
 mod uring;
 
@@ -25,10 +27,12 @@ use clap::{Args, value_parser};
 use stentor_measure::Scratch;
 use stentor_measure::{MeasureError, OutputArgs, Place, Progress, Report, Stop, repeat};
 
-use crate::trouble::{check_room, explain, parse_bytes, parse_seconds, scratch};
+use crate::trouble::{check_room, parse_bytes, parse_seconds};
+use line::Line;
 use medium::Trouble;
 use plan::{Cell, Commit, FileKind, SyncCall, Way, distinct};
-use run::{Bounds, Measured, Site};
+use share::{Bounds, Site};
+use stentor_measure::scratch::explain;
 
 const RECORD_BYTES_MIN: u64 = 512;
 const RECORD_BYTES_MAX: u64 = 64 << 10;
@@ -96,14 +100,6 @@ fn record_bytes(text: &str) -> Result<u64, String> {
     Ok(bytes)
 }
 
-/// A cell and what it came to in the counted runs.
-pub struct Line {
-    cell: Cell,
-    runs: Vec<Measured>,
-    /// Why there is nothing.
-    missing: Option<String>,
-}
-
 pub fn run(options: &LogArgs) -> Result<(), MeasureError> {
     crate::run_measure(&options.output, |stop, progress| measure(options, stop, progress))
 }
@@ -112,7 +108,7 @@ pub fn run(options: &LogArgs) -> Result<(), MeasureError> {
 pub fn measure(options: &LogArgs, stop: &Stop, progress: &mut Progress) -> Result<Report, MeasureError> {
     let cells = options.cells();
     options.check(&cells)?;
-    let scratch = scratch(&options.dir)?;
+    let scratch = Scratch::make_or_explain(&options.dir)?;
     let place = Place::of(&options.dir).map_err(MeasureError::file(&options.dir))?;
     check_room(&place, options.needed_mib(&cells), "--file-mib, --writers or --per-sync")?;
     let lines = options.lines(&cells, &scratch, &place, stop, progress)?;

@@ -4,6 +4,9 @@ use std::fmt;
 
 use clap::ValueEnum;
 
+/// Records that wait for the committer take no more memory than this; who hands in more waits.
+const PENDING_BYTES_MAX: u64 = 64 << 20;
+
 /// In which state a log's file is when it is appended to.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, ValueEnum)]
 pub enum FileKind {
@@ -116,6 +119,11 @@ impl Cell {
     /// Octets that a writer hands in at a time.
     pub fn lot_bytes(&self) -> u64 {
         self.record_bytes * self.per_sync
+    }
+
+    /// Most lots in a commit of a group.
+    pub fn lots_max(&self) -> u64 {
+        (PENDING_BYTES_MAX / self.lot_bytes()).clamp(1, self.writers)
     }
 
     /// `segments`: the journal makes its own files.

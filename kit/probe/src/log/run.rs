@@ -5,32 +5,18 @@
 //! waits is the only one to send, so that waits say what one of so many clients would see, not what a given rate would.
 
 use std::io;
-use std::path::Path;
 use std::sync::Barrier;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use stentor_measure::Histogram;
 use stentor_measure::counters::{DeviceCounters, process_cpu};
-use stentor_measure::{Histogram, Stop};
 
-use super::group::{self, Group};
+use super::group;
 use super::journal::{self, JournalLog};
 use super::medium::{FileLog, Log, Trouble, nanos_since};
 use super::plan::{Cell, Commit, Way};
 use super::record::Template;
-
-/// What ends a cell, whichever comes first; one commit is always made.
-#[derive(Clone, Copy, Debug)]
-pub struct Bounds {
-    pub time: Duration,
-    /// Of all writers together.
-    pub records: u64,
-    /// Of all files together.
-    pub file_bytes: u64,
-    /// How long a group's committer waits for more, once it has something.
-    pub gather: Duration,
-    pub reuse: bool,
-    pub verify: bool,
-}
+use super::share::{Bounds, Share, Site, panicked};
 
 /// What a cell came to in one run.
 #[derive(Clone, Debug, Default)]
@@ -46,26 +32,6 @@ pub struct Measured {
     /// Of the whole device, whoever asked.
     pub device: Option<DeviceCounters>,
     pub cpu_s: f64,
-}
-
-/// What one thread did.
-#[derive(Default)]
-pub struct Share {
-    pub records: u64,
-    pub commits: u64,
-    pub sync: Histogram,
-    pub wait: Histogram,
-    pub span: Option<(Instant, Instant)>,
-}
-
-/// Where it is measured.
-pub struct Site<'a> {
-    pub folder: &'a Path,
-    /// `254:0`.
-    pub device: Option<&'a str>,
-    /// Logical block of the device.
-    pub block: usize,
-    pub stop: &'a Stop,
 }
 
 /// Makes the files, measures, and looks for the records if that is wanted. `epoch`: a number that no other call had.
@@ -162,10 +128,6 @@ fn alone(
     Ok(outcomes.into_iter().collect::<io::Result<Vec<_>>>()?)
 }
 
-pub fn panicked() -> io::Error {
-    io::Error::other("a writer's thread panicked")
-}
-
 /// All that was acknowledged is there: counted, where nothing was overwritten, and the newest of each writer.
 fn verify(logs: &mut [Box<dyn Log>], cell: &Cell, measured: &Measured, epoch: u32) -> Result<(), Trouble> {
     let (mut records, mut writers, mut has_wrapped) = (0, 0, false);
@@ -182,27 +144,4 @@ fn verify(logs: &mut [Box<dyn Log>], cell: &Cell, measured: &Measured, epoch: u3
     }
     let said = format!("{} records were acknowledged and {records} are there: {cell}", measured.records);
     Err(Trouble::Io(io::Error::other(said)))
-}
-
-/// Runs writers of a group, which its committer serves, on the calling thread.
-pub fn writer_of_group(group: &Group, cell: &Cell, bounds: &Bounds, stop: &Stop, template: &mut Template) -> Share {
-    let records_max = bounds.records.div_ceil(cell.writers);
-    let mut share = Share::default();
-    let mut lot = Vec::with_capacity(cell.lot_bytes() as usize);
-    let begin = Instant::now();
-    let is_over = |share: &Share| share.records > 0 && begin.elapsed() >= bounds.time || share.records >= records_max;
-    while !is_over(&share) && !stop.is_set() {
-        let handed_in = Instant::now();
-        lot.clear();
-        for number in share.records + 1..=share.records + cell.per_sync {
-            lot.extend_from_slice(template.stamped(number));
-        }
-        if !group.hand_in(&lot) {
-            break;
-        }
-        share.wait.add(nanos_since(handed_in));
-        share.records += cell.per_sync;
-    }
-    share.span = Some((begin, Instant::now()));
-    share
 }

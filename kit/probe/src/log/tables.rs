@@ -1,62 +1,15 @@
 //! The report of `probe log`: tables and charts of one writer, and what they say in words; `group_tables` has those of several.
 
 use stentor_measure::chart::{Chart, Kind, Line as ChartLine};
-use stentor_measure::{Cell as TableCell, Column, Histogram, Place, Report, Spread, Table};
+use stentor_measure::{Cell as TableCell, Column, Place, Report, Table};
 
+use super::LogArgs;
 use super::group_tables::{self, Ways};
-use super::plan::{Cell, Commit, word};
+use super::line::{Line, US, chart_key, per_second};
+use super::plan::Commit;
 use super::run::Measured;
-use super::{Line, LogArgs};
-use crate::trouble::show_bytes;
 
 const KIB: f64 = 1024.0;
-const US: f64 = 1000.0;
-
-/// Medians and spreads of a line's runs.
-impl Line {
-    fn each(&self, figure: impl Fn(&Measured) -> Option<f64>) -> Vec<f64> {
-        self.runs.iter().filter_map(figure).collect()
-    }
-
-    pub fn spread(&self, decimals: u8, figure: impl Fn(&Measured) -> Option<f64>) -> TableCell {
-        TableCell::spread(self.each(figure), decimals)
-    }
-
-    pub fn all_of(&self, figure: impl Fn(&Measured) -> Option<f64>) -> Option<Spread> {
-        Spread::of(self.each(figure))
-    }
-
-    pub fn middle(&self, figure: impl Fn(&Measured) -> Option<f64>) -> Option<f64> {
-        self.all_of(figure).map(|spread| spread.median)
-    }
-
-    pub fn median(&self, decimals: u8, figure: impl Fn(&Measured) -> Option<f64>) -> TableCell {
-        self.middle(figure).map_or(TableCell::Missing, |median| TableCell::Number(median, decimals))
-    }
-
-    pub fn records_per_s(&self) -> Option<f64> {
-        self.middle(per_second(|run| run.records as f64))
-    }
-
-    pub fn percentile(&self, of: impl Fn(&Measured) -> &Histogram, share: f64) -> TableCell {
-        self.median(1, |run| Some(of(run).percentile(share) as f64 / US))
-    }
-
-    /// The greatest of all counted runs.
-    fn longest(&self, of: impl Fn(&Measured) -> &Histogram) -> TableCell {
-        let greatest = self.runs.iter().map(|run| of(run).greatest()).max();
-        greatest.map_or(TableCell::Missing, |ns| TableCell::Number(ns as f64 / US, 1))
-    }
-
-    pub fn key(&self) -> Vec<TableCell> {
-        let cell = &self.cell;
-        vec![TableCell::text(cell.file_word()), TableCell::text(word(cell.way)), TableCell::text(cell.sync_word())]
-    }
-}
-
-pub fn per_second(figure: impl Fn(&Measured) -> f64) -> impl Fn(&Measured) -> Option<f64> {
-    move |run| (run.seconds > 0.0).then(|| figure(run) / run.seconds)
-}
 
 /// None where the device is not known or nothing was committed.
 fn per_commit(figure: impl Fn(&stentor_measure::DeviceCounters) -> Option<u64>) -> impl Fn(&Measured) -> Option<f64> {
@@ -185,10 +138,6 @@ fn cost_table(lines: &[Line]) -> Table {
 }
 
 /// What tells lines of a chart apart.
-pub fn chart_key(cell: &Cell) -> String {
-    format!("{} {} {} {}", show_bytes(cell.record_bytes), word(cell.way), cell.file_word(), cell.sync_word())
-}
-
 fn log_charts(lines: &[Line]) -> Vec<Chart> {
     let mut keys: Vec<String> = singles(lines).map(|line| chart_key(&line.cell)).collect();
     keys.dedup();

@@ -12,10 +12,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum, value_parser};
-use stentor_measure::{MeasureError, OutputArgs, Place, Progress, Report, Stop, repeat};
+use stentor_measure::{MeasureError, OutputArgs, Place, Progress, Report, Scratch, Stop, repeat};
 
-use crate::trouble::{check_room, explain, parse_bytes, parse_seconds, scratch};
+use crate::trouble::{check_room, parse_bytes, parse_seconds};
 use pass::{Bounds, Measured, Pass, Trouble};
+use stentor_measure::scratch::explain;
 
 const BLOCK_BYTES_MIN: u64 = 512;
 const BLOCK_BYTES_MAX: u64 = 64 << 20;
@@ -105,7 +106,7 @@ pub fn run(options: &RawArgs) -> Result<(), MeasureError> {
 /// The measurement without its output, for other commands.
 pub fn measure(options: &RawArgs, stop: &Stop, progress: &mut Progress) -> Result<Report, MeasureError> {
     check(options)?;
-    let scratch = scratch(&options.dir)?;
+    let scratch = Scratch::make_or_explain(&options.dir)?;
     let place = Place::of(&options.dir).map_err(MeasureError::file(&options.dir))?;
     let files = if options.file == FileState::New { 2 } else { 1 };
     check_room(&place, files * options.file_mib, "--file-mib")?;

@@ -10,7 +10,7 @@ use serde_json::Value;
 use stentor_harness::{Kind, LoopFs, stentor_kit, tracefs, wait_until};
 
 const INSTANCES: &str = "/sys/kernel/tracing/instances";
-const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../kit/probe/src/iotrace/text/fixtures");
+const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../kit/iotrace/src/text/fixtures");
 
 fn can_trace() -> bool {
     tracefs().is_some()

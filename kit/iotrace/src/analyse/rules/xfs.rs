@@ -1,0 +1,60 @@
+//! XFS and iomap, on which it stands. Its tracepoints stand at the beginning of functions; the call's end ends them.
+
+use super::Act::{Clear, Lock, Mark, Pop, Push, PushOutside, Wait, WaitAfter};
+use super::{COPY, Rule, Token};
+use crate::analyse::layer::Layer::{FileSystem, Journal, PageCache};
+
+const MAP: &str = "map the extent";
+
+pub const RULES: &[Rule] = &[
+    ("xfs/xfs_file_buffered_write", Push(Token::Operation, FileSystem, "buffered write")),
+    ("xfs/xfs_file_direct_write", Push(Token::Operation, FileSystem, "direct write")),
+    ("xfs/xfs_file_buffered_read", Push(Token::Operation, FileSystem, "buffered read")),
+    ("xfs/xfs_file_direct_read", Push(Token::Operation, FileSystem, "direct read")),
+    ("xfs/xfs_update_time", Mark(FileSystem, "update the times")),
+    ("xfs/xfs_zero_eof", Mark(FileSystem, "zero behind the end")),
+    // The last of a call's finds that nothing is left: what follows is not its doing.
+    ("iomap/iomap_iter", WaitAfter(Token::Copy, FileSystem, MAP)),
+    ("iomap/iomap_iter_dstmap", PushOutside(Token::Direct, Token::Copy, PageCache, COPY)),
+    ("iomap/iomap_dio_rw_begin", Push(Token::Direct, FileSystem, "direct I/O")),
+    ("iomap/iomap_dio_complete", Pop(Token::Direct)),
+    ("iomap/iomap_writeback_folio", Push(Token::Pages, FileSystem, "write pages")),
+    ("iomap/iomap_writepage", Push(Token::Pages, FileSystem, "write pages")),
+    ("xfs/xfs_map_blocks_found", Mark(FileSystem, "map blocks of pages")),
+    ("xfs/xfs_map_blocks_alloc", Mark(FileSystem, "map blocks of pages")),
+    ("xfs/xfs_file_fsync", Push(Token::Sync, FileSystem, "sync the file")),
+    ("xfs/xfs_dir_fsync", Push(Token::Sync, FileSystem, "sync the directory")),
+    ("xfs/xfs_ilock", Lock(FileSystem, "lock the inode")),
+    ("xfs/xfs_iunlock", Clear),
+    ("xfs/xfs_log_reserve", Push(Token::Reserve, Journal, "reserve log space")),
+    ("xfs/xfs_log_reserve_exit", Pop(Token::Reserve)),
+    ("xfs/xfs_log_regrant", Push(Token::Reserve, Journal, "reserve log space")),
+    ("xfs/xfs_log_regrant_exit", Pop(Token::Reserve)),
+    ("xfs/xfs_log_grant_sleep", Wait(Journal, "wait for log space")),
+    ("xfs/xfs_trans_alloc", Push(Token::Transaction, FileSystem, "change metadata")),
+    ("xfs/xfs_trans_commit", Push(Token::TransactionEnd, Journal, "commit in memory (CIL)")),
+    ("xfs/xfs_trans_free", Pop(Token::Transaction)),
+    ("xfs/xfs_trans_cancel", Pop(Token::Transaction)),
+    ("xfs/xfs_trans_roll", Mark(Journal, "roll the transaction")),
+    ("xfs/xfs_log_force", Push(Token::Pages, Journal, "force the log")),
+    ("xfs/xfs_log_cil_wait", Wait(Journal, "wait for the checkpoint (CIL)")),
+    ("xfs/xlog_iclog_get_space", Mark(Journal, "copy to the log buffer")),
+    ("xfs/xlog_iclog_release", Mark(Journal, "close the log buffer")),
+    ("xfs/xlog_iclog_switch", Mark(Journal, "close the log buffer")),
+    ("xfs/xlog_iclog_syncing", Mark(Journal, "close the log buffer")),
+    ("xfs/xlog_iclog_sync", Mark(Journal, "write the log buffer")),
+    ("xfs/xlog_iclog_write", Mark(Journal, "write the log buffer")),
+    ("xfs/xlog_iclog_sync_done", Mark(Journal, "the log buffer is written")),
+    ("xfs/xlog_iclog_wait_on", Wait(Journal, "wait for the log buffer")),
+    ("xfs/xlog_iclog_callbacks_start", Mark(Journal, "finish the log buffer")),
+    ("xfs/xlog_iclog_callbacks_done", Mark(Journal, "finish the log buffer")),
+    ("xfs/xfs_buf_lock", Push(Token::Buffer, FileSystem, "lock a metadata buffer")),
+    ("xfs/xfs_buf_lock_done", Pop(Token::Buffer)),
+    ("xfs/xfs_buf_iowait", Push(Token::BufferWait, FileSystem, "wait for a metadata buffer")),
+    ("xfs/xfs_buf_iowait_done", Pop(Token::BufferWait)),
+    ("xfs/xfs_unwritten_convert", Mark(FileSystem, "mark blocks as written")),
+    ("xfs/xfs_setfilesize", Mark(FileSystem, "set the size")),
+    ("xfs/xfs_create", Push(Token::Directory, FileSystem, "create")),
+    ("xfs/xfs_rename", Push(Token::Directory, FileSystem, "rename")),
+    ("xfs/xfs_remove", Push(Token::Directory, FileSystem, "unlink")),
+];

@@ -1,0 +1,75 @@
+//! What lies below a directory: its device, the disk of a partition, members of a volume.
+//!
+//! What the file of a loop device lies on is left out: to the file system above, all that happens there is the device. Its
+//! events, and everybody else's on that disk, would only slow down what is measured.
+
+use std::fs;
+use std::path::Path;
+
+use stentor_measure::Place;
+
+use crate::collect::FileSystem;
+
+/// Devices on devices: deeper than this nobody builds.
+const DEPTH_MAX: usize = 8;
+
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Below {
+    /// `major << 20 | minor`, as events name them; the mounted one first.
+    pub devices: Vec<u32>,
+    /// The directory's own.
+    pub file_systems: Vec<FileSystem>,
+}
+
+impl Below {
+    pub fn of(place: &Place) -> Below {
+        let mut below = Below::default();
+        below.file_systems.extend(FileSystem::of_type(&place.file_system));
+        if let Some(device) = &place.device {
+            below.device(device.mounted, 0);
+        }
+        below
+    }
+
+    fn device(&mut self, (major, minor): (u32, u32), depth: usize) {
+        let number = major << 20 | minor;
+        if depth > DEPTH_MAX || self.devices.contains(&number) {
+            return;
+        }
+        self.devices.push(number);
+        let Ok(folder) = fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")) else { return };
+        if folder.join("partition").exists()
+            && let Some(disk) = folder.parent().and_then(number_of)
+        {
+            self.device(disk, depth + 1);
+        }
+        for member in fs::read_dir(folder.join("slaves")).into_iter().flatten().flatten() {
+            if let Some(number) = number_of(&member.path()) {
+                self.device(number, depth + 1);
+            }
+        }
+    }
+}
+
+/// From a folder of sysfs.
+fn number_of(folder: &Path) -> Option<(u32, u32)> {
+    let text = fs::read_to_string(folder.join("dev")).ok()?;
+    let (major, minor) = text.trim().split_once(':')?;
+    Some((major.parse().ok()?, minor.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_below_the_current_folder() {
+        let place = Place::of(Path::new(".")).unwrap();
+        let below = Below::of(&place);
+        assert_eq!(below.devices.is_empty(), place.device.is_none());
+        if let Some(device) = &place.device {
+            assert_eq!(below.devices[0], device.mounted.0 << 20 | device.mounted.1);
+        }
+        assert_eq!(below.file_systems.first().copied(), FileSystem::of_type(&place.file_system));
+    }
+}
