@@ -7,14 +7,11 @@
 
 #[cfg(test)]
 mod batches;
-mod clients;
 mod hosts;
 pub mod ledger;
 mod life;
 pub mod model;
-mod operator;
 mod scenario;
-mod turn;
 mod verify;
 
 use std::collections::{BTreeMap, BTreeSet};

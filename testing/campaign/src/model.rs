@@ -5,8 +5,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use stentor_queue::event::Fate;
+use stentor::core::verb::Audit;
+use stentor_queue::event::{Event, Fate};
 use stentor_queue::ids::AddressId;
+use stentor_queue::idset::IdSet;
 use stentor_queue::store::Store;
 
 pub const FATES: [Fate; 6] =
@@ -145,5 +147,26 @@ impl Model {
         }
         found.truncate(6);
         found.join("; ")
+    }
+}
+
+/// Recipients by Message-ID of what a turn accepts.
+pub(crate) type Expanded = BTreeMap<String, BTreeSet<String>>;
+
+/// The addresses of a set, as texts.
+pub(crate) fn texts(store: &Store, ids: &IdSet) -> BTreeSet<String> {
+    ids.iter().map(|id| store.book.text(AddressId(id)).to_owned()).collect()
+}
+
+/// One line of the account, from an audit.
+pub(crate) fn audit_line(audit: &Audit) -> String {
+    format!("{} {} {} {}", audit.at, audit.who, audit.verb, audit.detail)
+}
+
+/// The same from a record of the journal, if it is one.
+pub(crate) fn audit_of(record: &[u8]) -> Option<String> {
+    match Event::decode(record) {
+        Ok(Event::Verb { at, who, verb, detail }) => Some(format!("{at} {who} {verb} {detail}")),
+        _ => None,
     }
 }

@@ -20,7 +20,6 @@
 #![allow(clippy::format_push_string, clippy::format_collect)]
 
 mod binary;
-mod builder;
 mod cgroup;
 mod client;
 mod http;
@@ -36,7 +35,6 @@ mod tracefs;
 use std::time::Duration;
 
 pub use binary::{stentor, stentor_kit, target_dir};
-pub use builder::Builder;
 pub use cgroup::MemoryCap;
 pub use client::{Reply, Smtp};
 pub use http::{Answer, Ask, exchange};
@@ -46,7 +44,7 @@ pub use log::Log;
 pub use loop_fs::{Kind, LoopFs, skipped};
 pub use mail::{dot_stuff, message, message_with};
 pub use receiver::{Received, Receiver};
-pub use server::Server;
+pub use server::{Builder, Server};
 pub use tracefs::tracefs;
 
 /// How long anything is waited for before the test fails; far beyond what it takes on a busy machine.

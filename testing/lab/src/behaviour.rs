@@ -11,6 +11,7 @@
 
 use crate::script::Rule;
 use serde::Deserialize;
+use std::sync::Arc;
 use std::time::Duration;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -332,6 +333,14 @@ pub fn share_hits(share: f64, seed: u64, key: &[u8]) -> bool {
         xxh3_64_with_seed(key, seed)
     };
     ((hash >> 11) as f64) < share * (1u64 << 53) as f64
+}
+
+/// A behaviour that holds for a while.
+#[derive(Debug, Clone)]
+pub(crate) struct Window {
+    pub from_us: u64,
+    pub to_us: u64,
+    pub behaviour: Arc<Behaviour>,
 }
 
 #[cfg(test)]

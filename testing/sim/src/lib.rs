@@ -9,4 +9,3 @@ pub mod host;
 pub mod meter;
 pub mod net;
 pub mod scenario;
-mod wire;

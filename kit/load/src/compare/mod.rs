@@ -12,7 +12,10 @@ mod bout;
 mod definition;
 mod options;
 mod report;
+mod row;
+mod run;
 mod running;
 
 pub use definition::Definition;
-pub use options::{CompareArgs, run_compare};
+pub use options::CompareArgs;
+pub use run::run_compare;

@@ -4,7 +4,8 @@ use stentor_measure::chart::{Kind, Series};
 use stentor_measure::{Cell, Chart, Column, Place, Report, Spread, Table};
 
 use super::bout::Figures;
-use super::options::{CompareArgs, Row};
+use super::options::CompareArgs;
+use super::row::Row;
 
 /// More syncs per message than this are no leftovers of a start or of a log.
 const NOSYNC_SYNCS_MAX: f64 = 0.05;

@@ -7,7 +7,7 @@
 //! keeping the source from sending (no coordinated omission).
 //!
 //! Rooms: [`Plan`] says what to send; `client` is one session without I/O; `worker` moves its octets, one thread with an
-//! epoll each; `tally` counts; [`run`] starts and ends; `options` and `report` are the command line.
+//! epoll each; `tally` counts; [`run`] starts and ends; `options`, `command` and `report` are the command line.
 //!
 //! States of a connection: free, connecting, greeted, in a message or between messages, quitting. Failure: whatever breaks
 //! a session is counted under the step that waited for a reply; the connection is closed and its slot opens a new one with
@@ -15,24 +15,28 @@
 
 mod arrivals;
 mod client;
+mod command;
 mod content;
 mod options;
 mod people;
 mod plan;
 mod report;
 mod run;
+mod shared;
 mod tally;
 mod worker;
 
 pub use arrivals::Arrivals;
+pub use command::run_source;
 pub(crate) use content::octets;
 pub use content::{Content, Sizes};
-pub use options::{SourceArgs, run_source};
+pub use options::SourceArgs;
 pub(crate) use options::{seconds, targets};
 pub use people::{Count, People};
 pub use plan::{Pipelining, Plan};
 pub use report::report;
-pub use run::{Watch, run};
+pub use run::run;
+pub use shared::Watch;
 pub use tally::{Failed, Failure, Second, Step, Tally, What};
 
 #[cfg(test)]

@@ -1,20 +1,15 @@
-//! `stentor-kit lab source`: its options, and the runs.
+//! Options of `stentor-kit lab source`.
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use stentor_measure::runs::run_of;
-use stentor_measure::{MeasureError, OutputArgs, Stop, repeat};
 
 use super::arrivals::Arrivals;
 use super::content::{Content, Sizes};
 use super::people::{Count, People};
 use super::plan::{Pipelining, Plan};
-use super::report::report;
-use super::run::run;
-use super::tally::Tally;
 use crate::address::Sources;
 use crate::output::OnceArgs;
 
@@ -151,7 +146,7 @@ impl SourceArgs {
         Ok(plan)
     }
 
-    fn content(&self, run: &str) -> Result<Content, String> {
+    pub(super) fn content(&self, run: &str) -> Result<Content, String> {
         if self.message.is_empty() {
             Ok(Content::made(Sizes::parse(&self.size)?, &self.from, run))
         } else {
@@ -190,45 +185,4 @@ pub(crate) fn targets(names: &[String]) -> Result<Vec<SocketAddr>, String> {
 fn binds(text: &str) -> Result<Vec<IpAddr>, String> {
     let parts = text.split(',').map(|part| part.trim().parse::<Sources>().map(|sources| sources.0));
     Ok(parts.collect::<Result<Vec<_>, _>>()?.concat())
-}
-
-/// Sends and reports. An error if not one message was accepted.
-pub fn run_source(options: &SourceArgs) -> Result<(), MeasureError> {
-    let output: &OutputArgs = &options.output.0;
-    output.ready()?;
-    let mut plan = options.plan().map_err(MeasureError::Refused)?;
-    let stop = Stop::on_signals().map_err(MeasureError::Output)?;
-    let mut progress = output.progress();
-    let tallies = repeat(output.runs, &stop, |number| {
-        if output.runs > 1 && options.message.is_empty() {
-            plan.content = options.content(&format!("{}-{number}", options.run)).map_err(MeasureError::Refused)?;
-        }
-        one(&plan, &stop, &mut progress, &run_of(number, output.runs))
-    })?;
-    progress.clear();
-    let mut report = report(&plan, &tallies, options);
-    if stop.is_set() {
-        report.warnings.push("stopped by a signal: the last run is not whole".to_owned());
-    }
-    output.finish(&report)?;
-    if tallies.is_empty() {
-        return Err(MeasureError::Stopped);
-    }
-    if tallies.iter().all(|tally| tally.accepted == 0) {
-        return Err(MeasureError::Refused("no message was accepted; the errors say at which step".to_owned()));
-    }
-    Ok(())
-}
-
-fn one(plan: &Plan, stop: &Stop, progress: &mut stentor_measure::Progress, name: &str) -> Result<Tally, MeasureError> {
-    use std::sync::atomic::Ordering::Relaxed;
-    let tally = run(plan, stop, |watch, elapsed| {
-        progress.step(|| {
-            let (done, late) = (watch.done.load(Relaxed), watch.backlog.load(Relaxed));
-            let of = if plan.messages == u64::MAX { String::new() } else { format!(" of {}", plan.messages) };
-            let behind = if late > 0 { format!(", {late} late") } else { String::new() };
-            format!("{name}: {done}{of} messages, {:.0} s{behind}", elapsed.as_secs_f64())
-        });
-    });
-    tally.map_err(|error| MeasureError::Refused(error.to_string()))
 }

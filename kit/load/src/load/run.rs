@@ -6,39 +6,12 @@ use std::time::{Duration, Instant};
 use stentor_measure::Stop;
 
 use super::plan::Plan;
+use super::shared::{Shared, Watch};
 use super::tally::Tally;
 use super::worker::Worker;
 use stentor_lab::LabError;
 
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-
-/// What can be seen of a load while it runs; some 100 ms old.
-#[derive(Default, Debug)]
-pub struct Watch {
-    /// Messages that were accepted or failed.
-    pub done: AtomicU64,
-    /// Messages that are due and not begun, of one worker.
-    pub backlog: AtomicU64,
-}
-
-/// What all workers share.
-pub(super) struct Shared<'a> {
-    pub plan: &'a Plan,
-    pub stop: &'a Stop,
-    pub watch: &'a Watch,
-    /// The next message's number.
-    pub next: AtomicU64,
-    pub timeout_ns: u64,
-    /// How many workers there are.
-    pub threads: usize,
-    start: Instant,
-}
-
-impl Shared<'_> {
-    pub fn now_ns(&self) -> u64 {
-        self.start.elapsed().as_nanos() as u64
-    }
-}
 
 /// Sends it all; to the end, or until `stop` is set. `look` is called now and then, on this thread. Errors are those of the
 /// plan and of this machine; what the servers do wrong is in the tally.

@@ -14,7 +14,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use super::arrivals::Schedule;
 use super::client::{Client, Context, Feed, Job, Turn};
-use super::run::Shared;
+use super::shared::Shared;
 use super::tally::{Step, Tally, What};
 
 const READ_BYTES: usize = 64 << 10;

@@ -9,7 +9,7 @@
 //! them, and what it would have handed over, is lost, which is a warning and makes the command fail at its end. The others
 //! serve on.
 
-use super::served::{Seen, Total};
+use super::seen::{Seen, Total};
 use super::{SinkArgs, look_every};
 use crate::crew::{Crew, Post, Said, share};
 use crate::procfs::Used;

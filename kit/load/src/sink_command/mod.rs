@@ -9,13 +9,15 @@
 
 mod many;
 mod report;
+mod seen;
 mod served;
 
 use crate::address::Targets;
 use crate::crew;
 use crate::output::OnceArgs;
 use clap::Args;
-use served::{Seen, Served, Total};
+use seen::{Seen, Total};
+use served::Served;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;

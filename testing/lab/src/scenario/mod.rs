@@ -11,7 +11,7 @@ mod people;
 
 pub use file::{Dns, Record};
 
-use crate::behaviour::{Behaviour, Fate};
+use crate::behaviour::{Behaviour, Fate, Window};
 use crate::error::LabError;
 use file::{File, lay};
 use hashbrown::{HashMap, HashSet};
@@ -49,7 +49,7 @@ pub struct Host {
     pub address: Ipv4Addr,
     pub preference: u16,
     pub behaviour: Arc<Behaviour>,
-    pub(crate) windows: Vec<crate::sink::site::Window>,
+    pub(crate) windows: Vec<Window>,
 }
 
 /// A checked scenario.
@@ -259,7 +259,7 @@ fn check_site(raw: file::Site, no: usize, file: &File, allocator: &mut Allocator
         let given = raw.host.get(host);
         let own = given.map_or_else(|| base.clone(), |h| lay(&base, &h.behaviour));
         let windows = raw.window.iter().filter(|w| !w.behaviour.is_empty()).map(|w| {
-            Ok::<_, String>(crate::sink::site::Window {
+            Ok::<_, String>(Window {
                 from_us: (w.from_s * US_PER_S) as u64,
                 to_us: (w.to_s * US_PER_S) as u64,
                 behaviour: behaviour(lay(&own, &w.behaviour), &name)?,

@@ -1,8 +1,7 @@
 //! DATA and BDAT of a sink's session: from the command to the final reply.
 
 use super::data::{DotScan, LineCheck};
-use super::play::Played;
-use super::session::{Session, State};
+use super::session::{Played, Session, State};
 use super::store::{Job, Stored};
 use crate::behaviour::Action;
 use crate::recorder::{CopyMeter, Taken};

@@ -1,6 +1,6 @@
 //! Plays the rules of a behaviour's script ([`crate::script`]) in place of the session's own answers.
 
-use super::session::{Effect, Session, State};
+use super::session::{Effect, Played, Session, State};
 use crate::recorder::{CopyMeter, Taken};
 use crate::script::{Stage, Step};
 use std::sync::Arc;
@@ -107,13 +107,4 @@ impl Session {
         }
         self.tx.rcpts = recipients;
     }
-}
-
-/// Who answered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Played {
-    /// The session, perhaps with more said by a rule.
-    Ordinary,
-    /// A rule in its place.
-    Instead,
 }

@@ -10,7 +10,6 @@
 
 use super::command::{self, Command};
 use super::data::{DataSink, DotScan, LineCheck};
-use super::play::Played;
 use super::site::Host;
 use crate::behaviour::{Action, Behaviour, share_hits};
 use crate::recorder::{CopyMeter, Recorder};
@@ -130,6 +129,15 @@ impl DataSink for Content<'_> {
     fn breach(&mut self, kind: &'static str, around: &[u8]) {
         self.recorder.violation(kind, self.connection, self.site, &around[..around.len().min(80)]);
     }
+}
+
+/// Who answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Played {
+    /// The session, perhaps with more said by a rule.
+    Ordinary,
+    /// A rule in its place.
+    Instead,
 }
 
 impl Session {

@@ -1,6 +1,6 @@
 //! What the hosts of one site share: greylist, rate and connection counts; and the plan of one host over time.
 
-use crate::behaviour::{Behaviour, GreylistBy};
+use crate::behaviour::{Behaviour, GreylistBy, Window};
 use crate::scenario::Scenario;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
@@ -60,14 +60,6 @@ impl SiteState {
         minute.1 = minute.1.saturating_add(1);
         minute.1 <= behaviour.messages_per_minute_max
     }
-}
-
-/// A behaviour that holds for a while.
-#[derive(Debug, Clone)]
-pub(crate) struct Window {
-    pub from_us: u64,
-    pub to_us: u64,
-    pub behaviour: Arc<Behaviour>,
 }
 
 /// A host's behaviour over time.

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use crate::{Server, TestLab};
+use super::Server;
+use crate::TestLab;
 
 /// Collects settings; values are TOML. A later value of a key replaces an earlier one.
 pub struct Builder {

@@ -8,7 +8,7 @@ use stentor_queue::ids::{ConnId, Ms};
 use stentor_queue::idset::IdSet;
 use stentor_queue::sched::{CloseReason, NoSession, RcptOutcome, Scheduler, Stage, Work};
 
-use crate::engine::{Ev, Sim};
+use super::{Ev, Sim};
 use crate::host::Mood;
 use crate::net::Net;
 

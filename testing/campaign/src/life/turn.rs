@@ -1,6 +1,5 @@
 //! One turn of the committer, with the account of what it must do, and the mutations that a turn can have.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -14,15 +13,10 @@ use stentor_queue::ids::{AddressId, MessageId};
 use stentor_queue::idset::IdSet;
 use stentor_queue::store::Applied;
 
-use crate::clients::texts;
+use super::Life;
 use crate::ledger::Ledger;
-use crate::life::Life;
-use crate::model::{Entry, Model};
-use crate::operator;
+use crate::model::{Entry, Expanded, Model, audit_line, texts};
 use crate::scenario::Mutation;
-
-/// Recipients by Message-ID of what a turn accepts.
-pub(crate) type Expanded = BTreeMap<String, BTreeSet<String>>;
 
 impl Life<'_> {
     /// Whether the batch was written.
@@ -124,7 +118,7 @@ impl Life<'_> {
                             model.accept(key, entry);
                         }
                         for Settled { message, fate, ids, audit } in &submission.settles {
-                            model.audit.extend(audit.as_ref().map(operator::line));
+                            model.audit.extend(audit.as_ref().map(audit_line));
                             ledger.ends(hub, &mut model, *message, *fate, ids);
                         }
                     }
@@ -133,7 +127,7 @@ impl Life<'_> {
                         model.lists.insert(name.clone(), (version, texts(&hub.store, ids)));
                     }
                     Job::Verb { job, .. } => {
-                        model.audit.push(operator::line(&job.audit));
+                        model.audit.push(audit_line(&job.audit));
                         match &job.change {
                             Change::Settle { fate, recipients } => {
                                 for (message, ids) in recipients {

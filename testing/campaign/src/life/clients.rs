@@ -2,7 +2,6 @@
 //! posts, recipients named twice. A client that is refused comes again with a new message; it counts as acknowledged
 //! only what its ticket said.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use fastrand::Rng;
@@ -11,13 +10,14 @@ use stentor::core::envelope::{NewEnvelope, Recipients, Taken};
 use stentor::core::intake::{Interned, Job, Refused, Submission, Ticket};
 use stentor_mail::address::Address;
 use stentor_queue::event::{Class, RcptParams};
-use stentor_queue::ids::{AddressId, ContentId};
+use stentor_queue::ids::ContentId;
 use stentor_queue::idset::IdSet;
 use tokio::sync::oneshot;
 use tokio::sync::oneshot::error::TryRecvError;
 
+use super::{Ev, Life};
 use crate::hosts;
-use crate::life::{Ev, Life};
+use crate::model::Expanded;
 
 const REFUSALS_MAX: u32 = 5;
 const PIECE_BYTES: usize = 6 * 1024;
@@ -251,7 +251,7 @@ impl Life<'_> {
     }
 
     /// After a turn: who was told what. `written`: 250 may be said; `faulty`: a refusal may.
-    pub(crate) fn hear(&mut self, expanded: &crate::turn::Expanded, written: bool, faulty: bool) -> Result<(), String> {
+    pub(crate) fn hear(&mut self, expanded: &Expanded, written: bool, faulty: bool) -> Result<(), String> {
         let early = || Err("acknowledged although the batch was not written".to_owned());
         let lost = || Err("a ticket was dropped".to_owned());
         for waiting in std::mem::take(&mut self.clients.waiting) {
@@ -344,9 +344,4 @@ impl Life<'_> {
             self.hand_in(vec![(Recipients::Interned(merged.ids, Vec::new(), pin.clone()), None)], refusals);
         }
     }
-}
-
-/// The addresses of a set, as texts.
-pub(crate) fn texts(store: &stentor_queue::store::Store, ids: &IdSet) -> BTreeSet<String> {
-    ids.iter().map(|id| store.book.text(AddressId(id)).to_owned()).collect()
 }

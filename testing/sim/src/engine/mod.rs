@@ -5,6 +5,8 @@
 //! works on one after the other), two with DATA, one per command without PIPELINING; QUIT one. The client's time-outs
 //! are those of the real session. All delays come from the net, so that a site answers alone as it does among others.
 
+mod wire;
+
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
@@ -16,7 +18,8 @@ use stentor_queue::store::{Applied, Store};
 
 use crate::meter::Meter;
 use crate::net::Net;
-use crate::wire::Wire;
+
+use wire::Wire;
 
 /// When a simulation begins: some day.
 pub const START: Ms = 1_800_000_000_000;

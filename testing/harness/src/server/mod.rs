@@ -1,5 +1,7 @@
 //! The real binary as a child process.
 
+mod builder;
+
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
@@ -8,7 +10,9 @@ use rustix::process::{Pid, Signal};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::{Builder, Log, Smtp, stentor, wait_until};
+pub use builder::Builder;
+
+use crate::{Log, Smtp, stentor, wait_until};
 
 /// A server in a folder of its own; killed when dropped.
 pub struct Server {
@@ -25,7 +29,7 @@ impl Server {
         Builder::default()
     }
 
-    pub(crate) fn prepare(config: &str, files: &[(String, Vec<u8>)], folder: Option<PathBuf>) -> Server {
+    fn prepare(config: &str, files: &[(String, Vec<u8>)], folder: Option<PathBuf>) -> Server {
         let temporary = folder.is_none().then(|| TempDir::new().expect("a temporary folder can be made"));
         let folder = folder.unwrap_or_else(|| temporary.as_ref().map(|t| t.path().to_owned()).unwrap_or_default());
         let server = Server { folder, _temporary: temporary, child: None, address: None, log: Log::default() };

@@ -8,30 +8,18 @@ use std::task::{Context, Poll, Waker};
 use stentor::core::intake::Job;
 use stentor::core::verb::{Audit, Change, VerbJob};
 use stentor::delivery::by_operator;
-use stentor_queue::event::{Event, Fate};
+use stentor_queue::event::Fate;
 use stentor_queue::ids::{AddressId, MessageId, MessageNo};
 use stentor_queue::idset::IdSet;
 use stentor_queue::sched::{Dsn, Failure};
 use tokio::sync::oneshot;
 
-use crate::life::{Bouncing, Ev, Life};
+use super::{Bouncing, Ev, Life};
+use crate::model::Expanded;
 
 const WHO: &str = "campaign";
 /// Messages that one verb is about.
 const MESSAGES_MAX: usize = 4;
-
-/// One line of the account, from an audit.
-pub(crate) fn line(audit: &Audit) -> String {
-    format!("{} {} {} {}", audit.at, audit.who, audit.verb, audit.detail)
-}
-
-/// The same from a record of the journal, if it is one.
-pub(crate) fn audit_of(record: &[u8]) -> Option<String> {
-    match Event::decode(record) {
-        Ok(Event::Verb { at, who, verb, detail }) => Some(format!("{at} {who} {verb} {detail}")),
-        _ => None,
-    }
-}
 
 impl Life<'_> {
     fn audit(&mut self, verb: &'static str) -> Audit {
@@ -160,7 +148,7 @@ impl Life<'_> {
             self.account_hold(*held, messages);
             self.core.with(|hub, now| job.apply(&self.core, hub, now));
             let _ = answer.send(Ok(()));
-            self.hear(&crate::turn::Expanded::new(), true, false)?;
+            self.hear(&Expanded::new(), true, false)?;
             let (answer, _) = oneshot::channel();
             late.push(Job::Verb { job: Box::new(again), answer });
         }

@@ -4,6 +4,10 @@
 //! What the scheduler wants becomes events in simulated time; what clients, hosts, bounces and the operator do is made
 //! up here. Nothing but the seed decides the order. The ledger is told of everything that the outside could see.
 
+mod clients;
+mod operator;
+mod turn;
+
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::future::Future;
@@ -30,12 +34,12 @@ use stentor_queue::site::Target;
 use stentor_queue::slices::Paging;
 use stentor_queue::store::Store;
 
-use crate::clients::{Clients, Upload};
 use crate::hosts;
 use crate::ledger::{Ledger, Pair};
-use crate::model::Model;
-use crate::operator;
+use crate::model::{Model, audit_of};
 use crate::scenario::{Lasts, Mutation, Refusal, Scenario, options, sched};
+
+use clients::{Clients, Upload};
 
 /// Small pages, and slices of any size, so that there is something to keep.
 const PAGING: Paging = Paging { ids_shift: 2, messages_shift: 2, kept_bytes_min: 0 };
@@ -159,7 +163,7 @@ impl<'a> Life<'a> {
         past_dot: BTreeSet<Pair>,
     ) -> Result<Option<Life<'a>>, String> {
         let (errors, mut audit) = (disk.errors(), Vec::new());
-        let mut hear = |record: &[u8]| audit.extend(operator::audit_of(record));
+        let mut hear = |record: &[u8]| audit.extend(audit_of(record));
         let (mut journal, store, _) =
             match replay_heard(Arc::new(disk.clone()), options(), Store::with_paging(PAGING), &mut hear) {
                 Ok(opened) => opened,
