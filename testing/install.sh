@@ -61,10 +61,10 @@ fi
 
 # Without what follows its tests say that they were skipped; the others run.
 if [ "$has_foreign" = no ] && [ "$(id -u)" -eq 0 ]; then
-    bash "$(dirname "${BASH_SOURCE[0]}")/foreign/fetch.sh" "$foreign" ||
+    bash "$(dirname "${BASH_SOURCE[0]}")/server/foreign/fetch.sh" "$foreign" ||
         echo "testing/install.sh: sendmail and Exim cannot be fetched" >&2
 fi
-cd "$(dirname "${BASH_SOURCE[0]}")/browser"
+cd "$(dirname "${BASH_SOURCE[0]}")/server/browser"
 if ! cmp -s package-lock.json node_modules/.installed; then
     if npm ci --ignore-scripts --no-audit --no-fund; then
         cp package-lock.json node_modules/.installed

@@ -71,7 +71,7 @@ fn pages_named_anywhere_are_there() {
         for rest in text.split("docs/").skip(1) {
             let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && !matches!(c, '/' | '-' | '.'));
             let path = rest[..end.unwrap_or(rest.len())].trim_end_matches('.');
-            let is_page = path.ends_with(".md") && !path.contains("NNNN");
+            let is_page = Path::new(path).extension().is_some_and(|end| end == "md") && !path.contains("NNNN");
             seen += usize::from(is_page);
             if is_page && !root().join("docs").join(path).exists() {
                 missing.push(format!("{}: docs/{path}", file.display()));
@@ -90,7 +90,7 @@ fn each_page_is_in_the_index_of_its_folder() {
         let index = fs::read_to_string(index).expect("the index");
         for entry in fs::read_dir(&folder).expect("the folder is there").flatten() {
             let name = entry.file_name().into_string().expect("plain names");
-            if name.ends_with(".md") && name != "README.md" {
+            if entry.path().extension().is_some_and(|end| end == "md") && name != "README.md" {
                 assert!(index.contains(&format!("{name})")), "{name} is missing in the index of {}", folder.display());
             }
         }
