@@ -5,10 +5,13 @@
 
 pub mod civil;
 pub mod day;
+pub mod escape;
 pub mod histogram;
 pub mod late;
 pub mod log;
 pub mod mailstat;
+pub mod now;
 pub mod rates;
 pub mod record;
+pub mod time;
 pub mod trace;

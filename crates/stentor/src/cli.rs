@@ -1,23 +1,18 @@
 //! The command line.
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
+use stentor_config::{Config, Diagnostic, LogLevel};
+use stentor_control::{Request, Selection, Verb, protocol};
 use stentor_queue::ids::MessageId;
 
+use crate::asking::{Asking, ask, fail, load};
 use crate::cli_verbs::{Acting, Selectors, Suspended};
-use crate::config::{self, Config, Diagnostic, LogLevel};
-use crate::control::{Client, ClientError, Reply, Request, Selection, Verb, protocol, render};
-use crate::http::auth::keys;
 use crate::observe::{batchstat, hosts, latedudes, mailqq, mailstat, realstat, report, trace};
-use crate::{journal_cmd, process};
-
-/// Exit code of a command that was understood and failed.
-const FAILED: u8 = 1;
-/// Exit code of a configuration with errors (as sysexits' `EX_CONFIG`).
-const CONFIGURATION: u8 = 78;
+use crate::{journal_cmd, process, secrets};
 
 /// A mail transfer agent for mailing lists and bulk fan-out.
 #[derive(Parser)]
@@ -101,7 +96,7 @@ enum Command {
     /// Read a password from the terminal or standard input and print its hash, for `[http]`.
     HttpPassword,
     /// Make a token for programs that use the HTTP API and print it with its hash, for `[http]`.
-    HttpToken(keys::NewToken),
+    HttpToken(secrets::NewToken),
     /// Look at a stopped or damaged journal, or save what is in it; never changes it.
     Journal(journal_cmd::Options),
     /// Tell the whole story of a message or a subscriber.
@@ -115,30 +110,6 @@ struct WithConfig {
     /// The configuration; without one, 127.0.0.1:2525 with data in ./stentor-data.
     #[arg(long, short, value_name = "FILE")]
     config: Option<PathBuf>,
-}
-
-/// How a running server is reached.
-#[derive(Args)]
-pub(crate) struct Asking {
-    /// The server's configuration, which names its control socket.
-    #[arg(long, short, value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// The control socket itself.
-    #[arg(long, value_name = "PATH", conflicts_with = "config")]
-    socket: Option<PathBuf>,
-    /// Print the reply as it comes, JSON lines.
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-impl Asking {
-    /// Where the server listens; else the code to exit with, and why has been said.
-    pub(crate) fn socket(&self) -> Result<PathBuf, ExitCode> {
-        match (&self.socket, &self.config) {
-            (Some(socket), _) => Ok(socket.clone()),
-            (None, path) => load(path.as_deref()).map(|config| config.control.socket),
-        }
-    }
 }
 
 #[derive(Args)]
@@ -280,32 +251,12 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Stop(asking) => ask(&asking, &Request::Stop),
         Command::Mailstat(options) => mailstat::run(&options),
         Command::Batchstat(options) => batchstat::run(&options),
-        Command::HttpPassword => keys::password_command(),
-        Command::HttpToken(new) => keys::token_command(&new),
+        Command::HttpPassword => secrets::password_command(),
+        Command::HttpToken(new) => secrets::token_command(&new),
         Command::Journal(options) => journal_cmd::run(options),
         Command::Trace(options) => trace::run(&options),
         Command::Doctor(options) => journal_cmd::doctor(&options),
     }
-}
-
-/// Says why on standard error.
-pub fn fail(why: &str) -> ExitCode {
-    eprintln!("stentor: {why}");
-    ExitCode::from(FAILED)
-}
-
-/// The checked configuration, or what is wrong with it said on standard error.
-pub fn load(path: Option<&Path>) -> Result<Config, ExitCode> {
-    let loaded = match path {
-        Some(path) => config::check(path),
-        None => config::without_file(),
-    };
-    loaded.map_err(|diagnostics| {
-        for diagnostic in &diagnostics {
-            eprintln!("{diagnostic}");
-        }
-        ExitCode::from(CONFIGURATION)
-    })
 }
 
 /// What a sound configuration amounts to, in a line.
@@ -365,49 +316,4 @@ fn act(verb: Verb, Act { acting, asking }: Act) -> ExitCode {
         Ok(request) => ask(&asking, &request),
         Err(why) => fail(&why),
     }
-}
-
-pub(crate) fn ask(asking: &Asking, request: &Request) -> ExitCode {
-    ask_with(asking, request, render::reply)
-}
-
-/// Asks, and shows the answer in a form of the caller's unless it is wanted as JSON.
-pub(crate) fn ask_with(asking: &Asking, request: &Request, show: impl Fn(&Reply) -> String) -> ExitCode {
-    let socket = match asking.socket() {
-        Ok(socket) => socket,
-        Err(code) => return code,
-    };
-    let mut client = match Client::connect(&socket) {
-        Ok(client) => client,
-        Err(error) => return fail(&error.to_string()),
-    };
-    if matches!(request, Request::Act { .. } | Request::Export { .. })
-        && let Err(error) = client.be_patient()
-    {
-        return fail(&error.to_string());
-    }
-    let asked = if asking.json {
-        client.ask_lines(request, &mut |line| writeln!(std::io::stdout(), "{line}"))
-    } else if let Request::Export { .. } = request {
-        export(&mut client, request)
-    } else {
-        client.ask(request).inspect(|reply| print!("{}", show(reply)))
-    };
-    match asked {
-        Ok(_) => ExitCode::SUCCESS,
-        Err(ClientError::Refused(_)) if asking.json => ExitCode::from(FAILED),
-        Err(error) => fail(&error.to_string()),
-    }
-}
-
-/// Envelopes go to standard output as they come, the sum to standard error.
-fn export(client: &mut Client, request: &Request) -> Result<Reply, ClientError> {
-    let mut output = std::io::BufWriter::new(std::io::stdout().lock());
-    let reply = client.ask_lines(request, &mut |line| match protocol::envelope_of(line) {
-        Some(envelope) => writeln!(output, "{envelope}"),
-        None => Ok(()),
-    })?;
-    output.flush()?;
-    eprint!("{}", render::reply(&reply));
-    Ok(reply)
 }

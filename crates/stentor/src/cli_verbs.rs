@@ -1,9 +1,8 @@
 //! The command line of the verbs on mail: `stentor hold|release|remove|bounce|requeue` and `stentor queue export`.
 
 use clap::Args;
+use stentor_control::{Request, Selection, Subject, Verb};
 use stentor_queue::ids::MessageId;
-
-use crate::control::{Request, Selection, Subject, Verb};
 
 /// Which mail: everything that is given must match.
 #[derive(Args, Default)]

@@ -1,30 +1,12 @@
-//! Stentor as a library: everything of the program but its `main`, so that the crash campaign and benchmarks can run the
-//! real committer, queue and scheduler in one process. ARCHITECTURE.md says where everything is.
+//! The program `stentor`: its command line, how a server is put together, started and stopped, and the commands that look at
+//! logs, at the history and at a stopped journal. ARCHITECTURE.md says where everything else is.
 
-pub mod attempt_log;
+mod asking;
 pub mod cli;
 mod cli_verbs;
-pub mod clock;
-pub mod config;
-pub mod control;
-pub mod core;
-pub mod delivery;
-pub mod depth;
 pub mod foreign;
-pub mod http;
 pub mod journal_cmd;
-pub mod lists;
-pub mod live;
 pub mod observe;
-pub mod operator;
-pub mod outbound;
 pub mod process;
-pub mod report;
-pub mod resolve;
+mod secrets;
 pub mod serve;
-pub mod site;
-pub mod smtp_in;
-pub mod telemetry;
-pub mod verbs;
-pub mod waiting;
-pub mod webhooks;

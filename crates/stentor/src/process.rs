@@ -5,13 +5,13 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use stentor_admin::operator::{Demand, Operator};
+use stentor_config::Config;
+use stentor_engine::core::Settings;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
-use crate::cli::fail;
-use crate::config::{self, Config};
-use crate::core::Settings;
-use crate::operator::{Demand, Operator};
+use crate::asking::fail;
 use crate::serve::Server;
 
 /// Threads that move mail; the committer, the log's writer and blocking file reads have their own.
@@ -57,7 +57,7 @@ async fn run(config: Config, file: Option<PathBuf>) -> ExitCode {
     };
     let (demands, mut demanded) = mpsc::unbounded_channel();
     let sessions = server.sessions_counter();
-    let operator = Arc::new(Operator::new(server.core.clone(), demands, sessions));
+    let operator = Arc::new(Operator::new(server.core.clone(), demands, sessions, server.webhooks_troubled()));
     let mut listening = server.listen_control(operator.clone());
     if listening.is_ok() {
         listening = server.listen_http(operator).await;
@@ -103,7 +103,7 @@ fn reload(server: &Server, file: Option<&std::path::Path>) {
         return;
     };
     let old = server.core.settings();
-    match config::check_again(file, &old.config) {
+    match stentor_config::check_again(file, &old.config) {
         Ok((config, kept)) => {
             for key in kept {
                 tracing::warn!("{key} changed: that takes a restart, until which the old value holds");

@@ -11,29 +11,29 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use stentor_admin::operator::Operator;
+use stentor_admin::report;
+use stentor_config::Config;
+use stentor_control::{Control, ControlServer};
+use stentor_engine::attempt_log::Logs;
+use stentor_engine::clock::Clock;
+use stentor_engine::core::committer::Committer;
+use stentor_engine::core::hub::Hub;
+use stentor_engine::core::memory_group::MemoryGroup;
+use stentor_engine::core::{Core, Parts, Settings};
+use stentor_engine::delivery::Tasks;
+use stentor_engine::replay::{ReplayError, replay, resume};
+use stentor_engine::resolve::{Resolver, ResolverError};
+use stentor_engine::smtp_in::{Listeners, StrangerThreads, bind};
+use stentor_engine::ticker;
 use stentor_history::History;
-use stentor_journal::{Disk, Journal, JournalError, Options, RealDisk, Report, Slice};
-use stentor_queue::ids::{ContentId, MessageNo};
+use stentor_http::Http;
+use stentor_http::webhooks::Registry;
+use stentor_journal::{Journal, JournalError, RealDisk};
 use stentor_queue::sched::Scheduler;
-use stentor_queue::slices::SliceRef;
 use stentor_queue::store::{Store, UnknownAddress};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
-
-use crate::attempt_log::Logs;
-use crate::clock::Clock;
-use crate::config::Config;
-use crate::control::{Control, ControlServer};
-use crate::core::committer::Committer;
-use crate::core::hub::Hub;
-use crate::core::memory_group::MemoryGroup;
-use crate::core::{Core, Parts, Settings};
-use crate::delivery::Tasks;
-use crate::http::{self, Http};
-use crate::live;
-use crate::operator::Operator;
-use crate::resolve::{Resolver, ResolverError};
-use crate::smtp_in::{Listeners, StrangerThreads, bind};
 
 /// Content kept in memory for its first attempt, in all.
 const BODIES_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -87,6 +87,7 @@ pub struct Server {
     committer: JoinHandle<Journal>,
     preparing: Arc<std::sync::atomic::AtomicBool>,
     preparer: JoinHandle<()>,
+    webhooks: Arc<Registry>,
     /// Where the console is.
     pub http_addresses: Vec<SocketAddr>,
     http_stop: watch::Sender<bool>,
@@ -117,7 +118,7 @@ impl Server {
             clock: clock.clone(),
             hub,
             reader: journal.reader(),
-            log: Logs::start(&settings.logs()).map_err(StartError::Log)?,
+            log: Logs::start(&settings.config.log, &settings.config.hostname).map_err(StartError::Log)?,
             history: history(&settings, &clock)?,
             resolver: Resolver::new(settings.resolver(&addresses))?,
             next_content_id: journal.next_content_id(),
@@ -135,9 +136,9 @@ impl Server {
         resume(&core);
         tokio::spawn(core.clone().tick());
         tokio::spawn(core.clone().watch_limits());
-        crate::webhooks::start(&core);
-        crate::telemetry::start(&core);
-        tokio::spawn(live::run(core.clone()));
+        let webhooks = stentor_http::webhooks::start(&core);
+        stentor_http::telemetry::start(&core);
+        tokio::spawn(ticker::run(core.clone(), report::due));
         // Watched without a limit too: one may be set while the server runs.
         if let Some(group) = group {
             if let Some(bytes) = memory_limit {
@@ -168,6 +169,7 @@ impl Server {
             committer,
             preparing,
             preparer,
+            webhooks,
             http_addresses: Vec::new(),
             http_stop: watch::Sender::new(false),
             control: None,
@@ -207,10 +209,16 @@ impl Server {
     /// Opens the HTTP listeners.
     pub async fn listen_http(&mut self, operator: Arc<Operator>) -> Result<(), StartError> {
         let addresses = self.core.settings().config.http.listen.clone();
-        let http = Http::new(self.core.clone(), operator);
-        let bound = http::serve(&addresses, http, &self.http_stop.subscribe()).await;
+        let http = Http::new(self.core.clone(), operator, self.webhooks.clone());
+        let bound = stentor_http::serve(&addresses, http, &self.http_stop.subscribe()).await;
         self.http_addresses = bound.map_err(|(addr, source)| StartError::Http { addr, source })?;
         Ok(())
+    }
+
+    /// Says which webhooks are sent nothing or take nothing.
+    pub fn webhooks_troubled(&self) -> Box<dyn Fn() -> Vec<String> + Send + Sync> {
+        let webhooks = self.webhooks.clone();
+        Box::new(move || webhooks.troubled())
     }
 
     /// Counts open sessions for whoever outlives this.
@@ -313,57 +321,6 @@ fn open(settings: &Settings, clock: &Clock) -> Result<(Journal, Store), StartErr
         "journal replayed"
     );
     Ok((journal, store))
-}
-
-/// Why what is on a disk is not a queue.
-#[derive(Debug, thiserror::Error)]
-pub enum ReplayError {
-    #[error(transparent)]
-    Journal(#[from] JournalError),
-    #[error(transparent)]
-    Store(#[from] UnknownAddress),
-}
-
-/// Opens the journal on a disk and folds it into a store; contents that nothing refers to are dropped.
-pub fn replay(disk: Arc<dyn Disk>, options: Options) -> Result<(Journal, Store, Report), ReplayError> {
-    replay_heard(disk, options, Store::new(), &mut |_| {})
-}
-
-/// The same into an empty store, with a listener who hears every record before it is applied.
-pub fn replay_heard(
-    disk: Arc<dyn Disk>,
-    options: Options,
-    mut store: Store,
-    hear: &mut dyn FnMut(&[u8]),
-) -> Result<(Journal, Store, Report), ReplayError> {
-    let (mut journal, report) = Journal::open(disk, options, &mut |record| {
-        hear(record.payload);
-        match record.slice {
-            Some(Slice { content, checksum }) => {
-                store.apply_slice(record.payload, SliceRef { content: ContentId(content), checksum })?;
-            }
-            None => {
-                store.apply_record(record.payload)?;
-            }
-        }
-        Ok(())
-    })?;
-    store.replayed()?;
-    journal.retain_contents(&mut |id| store.has_content(ContentId(id)))?;
-    Ok((journal, store, report))
-}
-
-/// Tells the scheduler what is live, oldest first.
-pub fn resume(core: &Arc<Core>) {
-    let live: Vec<MessageNo> = core.with(|hub, _| hub.store.messages().map(|(no, _)| no).collect());
-    for chunk in live.chunks(1024) {
-        core.with(|hub, now| {
-            for no in chunk {
-                hub.follow(*no, false);
-                hub.sched.accepted(&hub.store, *no, now);
-            }
-        });
-    }
 }
 
 /// Keeps a segment ready, so that no commit has to make one, and reads what cleaning will copy.

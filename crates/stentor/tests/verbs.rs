@@ -8,12 +8,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use stentor::config::{self, Config};
-use stentor::control::{Client, ClientError, Counted, ErrorCode, MessageView, RecipientState, Reply, Request};
-use stentor::control::{Selection, Verb};
-use stentor::core::Settings;
-use stentor::operator::Operator;
 use stentor::serve::Server;
+use stentor_admin::operator::Operator;
+use stentor_config::Config;
+use stentor_control::{Client, ClientError, Counted, ErrorCode, MessageView, RecipientState, Reply, Request};
+use stentor_control::{Selection, Verb};
+use stentor_engine::core::Settings;
 use stentor_journal::{Journal, RealDisk};
 use stentor_lab::{Lab, Mode, Scenario};
 use stentor_queue::event::{Event, Fate};
@@ -63,7 +63,7 @@ impl World {
         );
         let path = self.folder.path().join("stentor.toml");
         std::fs::write(&path, text).unwrap();
-        config::check(&path).unwrap_or_else(|wrong| panic!("{}", wrong[0]))
+        stentor_config::check(&path).unwrap_or_else(|wrong| panic!("{}", wrong[0]))
     }
 
     fn run(&mut self) {
@@ -71,7 +71,8 @@ impl World {
         let server = self.runtime.block_on(async {
             let mut server = Server::start(config).await.unwrap();
             let (demands, _) = tokio::sync::mpsc::unbounded_channel();
-            let operator = Operator::new(server.core.clone(), demands, server.sessions_counter());
+            let operator =
+                Operator::new(server.core.clone(), demands, server.sessions_counter(), server.webhooks_troubled());
             server.listen_control(Arc::new(operator)).unwrap();
             server
         });

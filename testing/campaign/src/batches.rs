@@ -9,16 +9,16 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use fastrand::Rng;
-use stentor::attempt_log::Logs;
-use stentor::clock::Clock;
-use stentor::core::committer::Committer;
-use stentor::core::envelope::{NewEnvelope, Recipients, Taken};
-use stentor::core::hub::{Act, Hub};
-use stentor::core::intake::{Interned, Job, Refused, Submission, Ticket, Turn};
-use stentor::core::{Actor, Core, Parts, Settings};
-use stentor::delivery::bounce;
-use stentor::resolve::Resolver;
-use stentor::serve::replay_heard;
+use stentor_engine::attempt_log::Logs;
+use stentor_engine::clock::Clock;
+use stentor_engine::core::committer::Committer;
+use stentor_engine::core::envelope::{NewEnvelope, Recipients, Taken};
+use stentor_engine::core::hub::{Act, Hub};
+use stentor_engine::core::intake::{Interned, Job, Refused, Submission, Ticket, Turn};
+use stentor_engine::core::{Actor, Core, Parts, Settings};
+use stentor_engine::delivery::bounce;
+use stentor_engine::replay::replay_heard;
+use stentor_engine::resolve::Resolver;
 use stentor_journal::{Options, SimDisk};
 use stentor_queue::event::{Class, Event, Fate, RcptParams, Ret};
 use stentor_queue::ids::{MessageId, MessageNo};
@@ -140,7 +140,7 @@ impl Bench {
 }
 
 fn settings(segment_bytes: u64) -> Arc<Settings> {
-    let mut config = stentor::config::without_file().unwrap();
+    let mut config = stentor_config::without_file().unwrap();
     "mx.stentor.example".clone_into(&mut config.hostname);
     config.journal.segment_bytes = segment_bytes;
     config.journal.batch_bytes_max = (4 * MIB).min(segment_bytes / 2);

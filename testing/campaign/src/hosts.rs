@@ -4,7 +4,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use fastrand::Rng;
-use stentor::delivery::{Assignment, outcome};
+use stentor_engine::core::assignment::Assignment;
+use stentor_engine::delivery::outcome;
 use stentor_queue::sched::{Dsn, RcptOutcome, Stage};
 use stentor_queue::site::{Resolution, SiteLimits, SitePlan, Target};
 

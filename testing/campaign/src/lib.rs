@@ -19,14 +19,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use fastrand::Rng;
-use serde::Serialize;
-use stentor_journal::{EDQUOT, EIO, ENOSPC, OPS, SimDisk};
-
 use ledger::Ledger;
 use life::Life;
 pub use life::Shared;
 use scenario::Scenario;
 pub use scenario::{Lasts, MUTATIONS, Mutation, Refusal};
+use serde::Serialize;
+use stentor_journal::{EDQUOT, EIO, ENOSPC, OPS, SimDisk};
 
 /// 2027-01-15, the campaign's beginning of time.
 const START_MS: u64 = 1_800_000_000_000;

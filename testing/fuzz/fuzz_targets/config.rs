@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use libfuzzer_sys::fuzz_target;
-use stentor::config::check_text;
+use stentor_config::check_text;
 
 fuzz_target!(|text: &str| {
     if let Err(findings) = check_text(Path::new("/nonexistent/stentor.toml"), text) {

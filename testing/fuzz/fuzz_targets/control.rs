@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use stentor::control::Request;
+use stentor_control::Request;
 
 fuzz_target!(|data: &[u8]| {
     if let Ok(request) = Request::parse(data) {

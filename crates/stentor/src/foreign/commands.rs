@@ -6,14 +6,14 @@ use std::ops::ControlFlow;
 use std::process::ExitCode;
 
 use stentor_stats::civil::{Civil, Zone};
+use stentor_stats::escape;
 use stentor_stats::late::{Row, Waiting, action};
 use stentor_stats::mailstat::duration;
 use stentor_stats::rates::{Fold, Interval, Scale, row};
 use stentor_stats::record::Ms;
 
 use super::{Fed, Fedback, From, feed, follow, now};
-use crate::attempt_log::escape;
-use crate::cli::fail;
+use crate::asking::fail;
 
 /// `stentor realstat --from`: a row for each interval of the log, and with `--follow` of the clock.
 pub fn realstat(from: &From, interval_ms: u64, rows_max: Option<u64>, json: bool) -> ExitCode {

@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
+use stentor_config::Config;
 use stentor_journal::{Disk, Finding, RealDisk, SegmentState};
 
 use super::fold::fold;
 use super::journal_dir;
-use crate::cli::load;
-use crate::config::Config;
+use crate::asking::load;
 
 /// Free space under this many times the reserve is worth a word.
 const RESERVE_FACTOR: u64 = 4;

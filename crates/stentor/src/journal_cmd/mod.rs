@@ -25,7 +25,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 use stentor_journal::{Disk, JournalError, RealDisk};
 
-use crate::cli::{fail, load};
+use crate::asking::{fail, load};
 pub use doctor::{Options as DoctorOptions, run as doctor};
 
 #[derive(Args)]

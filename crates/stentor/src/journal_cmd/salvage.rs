@@ -13,10 +13,10 @@ use stentor_queue::event::MessageSlice;
 use stentor_queue::ids::ContentId;
 use stentor_queue::slices::Records;
 use stentor_queue::store::Store;
+use stentor_stats::escape::printable;
 
 use super::fold::{Folded, fold};
 use super::{Outcome, Problem, fresh_dir};
-use crate::attempt_log::printable;
 
 /// Content of one batch, so that memory stays bounded.
 const PIECE_BYTES: usize = 1024 * 1024;

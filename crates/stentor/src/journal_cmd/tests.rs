@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::Value;
+use stentor_config::check_text;
 use stentor_journal::{Disk, Journal, RealDisk};
 use stentor_queue::event::{Accept, Event};
 use stentor_queue::ids::{AddressId, ContentId};
@@ -15,7 +16,6 @@ use stentor_queue::store::Store;
 use super::doctor::{Severity, examine};
 use super::fixture::{Maker, body, make, message, options};
 use super::{Outcome, dump, eml, salvage, verify};
-use crate::config::check_text;
 
 fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures")

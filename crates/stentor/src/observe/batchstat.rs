@@ -16,7 +16,7 @@ use stentor_stats::record::{Ms, Record};
 
 use super::input::{Input, now, scan};
 use super::when;
-use crate::cli::fail;
+use crate::asking::fail;
 use crate::foreign::{self, Fed, From};
 
 /// Days kept of a log that does not say which are wanted: the last ones.

@@ -3,10 +3,10 @@
 use std::process::ExitCode;
 
 use clap::Args;
+use stentor_control::observe::ROWS_DEFAULT;
+use stentor_control::{HostsOptions, HostsSort, Observe, Request};
 
-use crate::cli::{Asking, ask};
-use crate::control::observe::ROWS_DEFAULT;
-use crate::control::{HostsOptions, HostsSort, Observe, Request};
+use crate::asking::{Asking, ask};
 
 #[derive(Args)]
 pub struct Options {

@@ -45,7 +45,7 @@ impl Input {
         }
         // What is wrong with the configuration has been said.
         let config =
-            crate::cli::load(self.config.as_deref()).map_err(|_| "the configuration cannot be used".to_owned())?;
+            crate::asking::load(self.config.as_deref()).map_err(|_| "the configuration cannot be used".to_owned())?;
         Ok(config.data_dir.join("history"))
     }
 }

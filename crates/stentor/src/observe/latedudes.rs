@@ -3,10 +3,10 @@
 use std::process::ExitCode;
 
 use clap::Args;
+use stentor_control::protocol::STUCK_DEFAULT;
+use stentor_control::{Reply, Request, render, render_waiting};
 
-use crate::cli::{Asking, ask_with};
-use crate::control::protocol::STUCK_DEFAULT;
-use crate::control::{Reply, Request, render, render_waiting};
+use crate::asking::{Asking, ask_with};
 use crate::foreign::{From, commands};
 
 #[derive(Args)]

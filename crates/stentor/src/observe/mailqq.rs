@@ -3,11 +3,11 @@
 use std::process::ExitCode;
 
 use clap::Args;
+use stentor_control::observe::ROWS_DEFAULT;
+use stentor_control::{MailqqOptions, MailqqSort, Observe, Request};
 
-use crate::cli::{Asking, ask};
+use crate::asking::{Asking, ask};
 use crate::cli_verbs::age_s;
-use crate::control::observe::ROWS_DEFAULT;
-use crate::control::{MailqqOptions, MailqqSort, Observe, Request};
 
 #[derive(Args)]
 pub struct Options {

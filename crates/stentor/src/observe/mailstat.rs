@@ -11,7 +11,7 @@ use stentor_stats::record::Record;
 
 use super::input::{Input, now};
 use super::when;
-use crate::cli::fail;
+use crate::asking::fail;
 use crate::foreign::Fed;
 
 #[derive(Clone, Copy, ValueEnum)]

@@ -3,11 +3,11 @@
 use std::process::ExitCode;
 
 use clap::Args;
+use stentor_control::posts::POSTS_DEFAULT;
+use stentor_control::{Observe, ReportOptions, Request};
 use stentor_queue::ids::MessageId;
 
-use crate::cli::{Asking, ask};
-use crate::control::{Observe, ReportOptions, Request};
-use crate::report::POSTS_DEFAULT;
+use crate::asking::{Asking, ask};
 
 #[derive(Args)]
 pub struct Options {

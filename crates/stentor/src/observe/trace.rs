@@ -12,16 +12,16 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use serde::Serialize;
+use stentor_control::protocol::EnvelopeView;
+use stentor_control::{Client, Request, Selection, protocol};
 use stentor_history::Reader;
 use stentor_stats::civil::Zone;
+use stentor_stats::escape::printable;
 use stentor_stats::record::{Ms, Record};
 use stentor_stats::trace::{MESSAGES_MAX, Story};
 
 use super::when;
-use crate::attempt_log::printable;
-use crate::cli::{fail, load};
-use crate::control::protocol::EnvelopeView;
-use crate::control::{Client, Request, Selection, protocol};
+use crate::asking::{fail, load};
 use crate::foreign::{self, From};
 
 /// Pending recipients that are named.
@@ -244,7 +244,7 @@ fn text(present: &Present) -> String {
     for pending in &present.pending {
         let next = pending.next_try.map_or_else(String::new, |at| {
             let mut time = Vec::new();
-            crate::attempt_log::push_rfc3339(&mut time, at);
+            stentor_stats::time::push_rfc3339(&mut time, at);
             format!(", next try {}", String::from_utf8_lossy(&time))
         });
         let reply =

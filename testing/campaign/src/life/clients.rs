@@ -5,9 +5,9 @@
 use std::sync::Arc;
 
 use fastrand::Rng;
-use stentor::core::committer::Merged;
-use stentor::core::envelope::{NewEnvelope, Recipients, Taken};
-use stentor::core::intake::{Interned, Job, Refused, Submission, Ticket};
+use stentor_engine::core::committer::Merged;
+use stentor_engine::core::envelope::{NewEnvelope, Recipients, Taken};
+use stentor_engine::core::intake::{Interned, Job, Refused, Submission, Ticket};
 use stentor_mail::address::Address;
 use stentor_queue::event::{Class, RcptParams};
 use stentor_queue::ids::ContentId;

@@ -18,14 +18,15 @@ use std::task::{Context, Poll, Waker};
 
 use fastrand::Rng;
 use parking_lot::Mutex;
-use stentor::attempt_log::Logs;
-use stentor::clock::Clock;
-use stentor::core::committer::Committer;
-use stentor::core::hub::{Act, Hub, Signal};
-use stentor::core::{Actor, Core, Parts, Settings};
-use stentor::delivery::{Assignment, bounce, outcome};
-use stentor::resolve::Resolver;
-use stentor::serve::{ReplayError, replay_heard, resume};
+use stentor_engine::attempt_log::Logs;
+use stentor_engine::clock::Clock;
+use stentor_engine::core::assignment::Assignment;
+use stentor_engine::core::committer::Committer;
+use stentor_engine::core::hub::{Act, Hub, Signal};
+use stentor_engine::core::{Actor, Core, Parts, Settings};
+use stentor_engine::delivery::{bounce, outcome};
+use stentor_engine::replay::{ReplayError, replay_heard, resume};
+use stentor_engine::resolve::Resolver;
 use stentor_journal::{Preparer, SimDisk};
 use stentor_queue::event::Fate;
 use stentor_queue::ids::{ConnId, MessageNo, Ms};
@@ -112,7 +113,7 @@ pub struct Life<'a> {
     /// Operator's verbs that became durable.
     pub verbs: u64,
     /// Told and not journaled yet: the mutation.
-    pub(crate) late: Vec<stentor::core::intake::Job>,
+    pub(crate) late: Vec<stentor_engine::core::intake::Job>,
     wishes: Arc<Wishes>,
     time: Arc<AtomicU64>,
     preparer: Preparer,
@@ -141,7 +142,7 @@ pub struct Shared {
 
 impl Shared {
     pub fn new() -> Result<Shared, String> {
-        let mut config = stentor::config::without_file().map_err(|errors| format!("{errors:?}"))?;
+        let mut config = stentor_config::without_file().map_err(|errors| format!("{errors:?}"))?;
         "mx.stentor.example".clone_into(&mut config.hostname);
         config.journal.batch_bytes_max = 16 * 1024;
         // Whatever nothing refers to is forgotten at each checkpoint.
@@ -295,7 +296,7 @@ impl<'a> Life<'a> {
             self.now = self.now.max(next);
             self.time.store(self.now, Ordering::Relaxed);
             if tick == Some(next) {
-                self.core.with(stentor::core::hub::Hub::tick);
+                self.core.with(stentor_engine::core::hub::Hub::tick);
             } else if let Some(Reverse((_, seq))) = self.events.pop()
                 && let Some(ev) = self.bodies.remove(&seq)
             {

@@ -1,13 +1,13 @@
 //! What the operator does: the verbs as they reach the committer (`Job::Verb`), reserved in the scheduler as
-//! `stentor::verbs` does it, and the operator's bounce, which is the real one, polled by hand.
+//! `stentor_admin::verbs` does it, and the operator's bounce, which is the real one, polled by hand.
 //!
 //! Held mail would never be worked off: when the clients are done, everything is released, again after each start.
 
 use std::task::{Context, Poll, Waker};
 
-use stentor::core::intake::Job;
-use stentor::core::verb::{Audit, Change, VerbJob};
-use stentor::delivery::by_operator;
+use stentor_engine::core::intake::Job;
+use stentor_engine::core::verb::{Audit, Change, VerbJob};
+use stentor_engine::delivery::by_operator;
 use stentor_queue::event::Fate;
 use stentor_queue::ids::{AddressId, MessageId, MessageNo};
 use stentor_queue::idset::IdSet;
@@ -122,7 +122,7 @@ impl Life<'_> {
 
     pub(crate) fn release(&mut self) {
         self.releasing = false;
-        let held = |hub: &mut stentor::core::hub::Hub| -> Vec<MessageId> {
+        let held = |hub: &mut stentor_engine::core::hub::Hub| -> Vec<MessageId> {
             hub.store.messages().filter(|(_, message)| message.is_held()).map(|(_, message)| message.id()).collect()
         };
         let messages = self.core.with(|hub, _| held(hub));

@@ -3,10 +3,10 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use stentor::core::envelope::Recipients;
-use stentor::core::hub::Hub;
-use stentor::core::intake::{Job, Settled, Turn};
-use stentor::core::verb::Change;
+use stentor_engine::core::envelope::Recipients;
+use stentor_engine::core::hub::Hub;
+use stentor_engine::core::intake::{Job, Settled, Turn};
+use stentor_engine::core::verb::Change;
 use stentor_journal::Batch;
 use stentor_queue::event::{Accept, Event, Fate, encode_accept, encode_intern};
 use stentor_queue::ids::{AddressId, MessageId};

@@ -2,12 +2,12 @@
 
 use std::collections::VecDeque;
 
+use stentor_control::snapshot::SiteNow;
+use stentor_control::{Mailqq, MailqqOptions, MailqqSort};
+use stentor_control::{Snapshot, WatchOptions};
 use stentor_queue::ids::Ms;
 
 use super::feed::{News, Wish};
-use crate::control::{Mailqq, MailqqOptions, MailqqSort};
-use crate::live::sites::SiteNow;
-use crate::live::{Snapshot, WatchOptions};
 
 /// Points of history that are kept: an hour of seconds.
 const POINTS_MAX: usize = 3_600;

@@ -7,9 +7,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-use crate::control::protocol::{ErrorCode, snapshot_of};
-use crate::control::{Client, ClientError, Mailqq, MailqqOptions, Observe, Reply, Request, render};
-use crate::live::{Snapshot, WatchOptions};
+use stentor_control::protocol::{ErrorCode, snapshot_of};
+use stentor_control::{Client, ClientError, Mailqq, MailqqOptions, Observe, Reply, Request, render};
+use stentor_control::{Snapshot, WatchOptions};
 
 /// Between two attempts to connect.
 const AGAIN: Duration = Duration::from_secs(1);

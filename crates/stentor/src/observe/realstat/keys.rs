@@ -1,10 +1,10 @@
 //! What a key does.
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use stentor_control::{MailqqSort, Request};
 
 use super::app::{App, Opened, Prompt, View, ZOOMS};
 use super::feed::Wish;
-use crate::control::{MailqqSort, Request};
 
 /// Longest text that can be typed.
 const TYPED_MAX: usize = 253;
@@ -140,10 +140,10 @@ fn open(app: &mut App) -> Option<Wish> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::{Mailqq, MailqqRow};
-    use crate::live::sites::SiteNow;
-    use crate::live::{Snapshot, WatchOptions};
     use crate::observe::realstat::feed::News;
+    use stentor_control::snapshot::SiteNow;
+    use stentor_control::{Mailqq, MailqqRow};
+    use stentor_control::{Snapshot, WatchOptions};
 
     fn keys(app: &mut App, text: &str) -> Vec<Wish> {
         text.chars()

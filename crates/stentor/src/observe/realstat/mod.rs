@@ -15,10 +15,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use stentor_control::WatchOptions;
 
-use crate::cli::{Asking, fail};
+use crate::asking::{Asking, fail};
 use crate::foreign::{From, commands};
-use crate::live::WatchOptions;
 
 /// Time between rows.
 const ROWS_INTERVAL_S: f64 = 15.0;

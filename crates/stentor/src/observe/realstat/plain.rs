@@ -3,10 +3,10 @@
 use std::io::{self, Write};
 use std::path::Path;
 
+use stentor_control::{Snapshot, WatchOptions};
 use stentor_stats::rates::{Interval, Scale, row};
 
 use super::feed;
-use crate::live::{Snapshot, WatchOptions};
 
 pub fn run(socket: &Path, options: WatchOptions, is_json: bool) -> Result<(), String> {
     let mut scale = Scale::default();

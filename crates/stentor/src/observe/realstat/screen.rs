@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event};
+use stentor_control::WatchOptions;
 
 use super::app::{App, HISTORY_S};
 use super::feed::Feed;
 use super::{keys, view};
-use crate::live::WatchOptions;
 
 /// How long a key is waited for before the news are looked at.
 const KEY_WAIT: Duration = Duration::from_millis(50);

@@ -6,14 +6,14 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Clear, Paragraph, Sparkline};
+use stentor_control::MailqqSort;
+use stentor_control::Snapshot;
+use stentor_control::render::{bytes, cut, next_try, span};
+use stentor_control::snapshot::time_us;
+use stentor_control::snapshot::{Lane, SiteNow};
 use stentor_stats::rates::clock;
 
 use super::app::{App, Prompt, View, ZOOMS};
-use crate::control::MailqqSort;
-use crate::control::render::{bytes, cut, next_try, span};
-use crate::live::Snapshot;
-use crate::live::sites::{Lane, SiteNow};
-use crate::live::verdict::time_us;
 
 const HELP: &str = "\
 1 2 3, Tab    rates, sites, messages
@@ -350,8 +350,8 @@ mod tests {
     use ratatui::backend::TestBackend;
 
     use super::*;
-    use crate::live::WatchOptions;
     use crate::observe::realstat::feed::News;
+    use stentor_control::WatchOptions;
 
     fn screen(app: &App, width: u16, height: u16) -> Vec<String> {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("a terminal in memory");

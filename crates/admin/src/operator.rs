@@ -1,0 +1,305 @@
+//! The operator's verbs, carried out on the running server. Answers come from memory; long counts are done in slices, so
+//! that the queue's lock is never held for long.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use stentor_control::protocol::SUSPENDED_SHOWN_MAX;
+use stentor_control::snapshot::{Snapshot, WatchOptions};
+use stentor_control::{
+    Control, EnvelopeView, ErrorCode, MessageView, Observe, Peer, Posts, QueueSummary, Reply, Request, Selection,
+    Status,
+};
+use stentor_engine::core::limits::Limit;
+use stentor_engine::core::{Core, log};
+use stentor_queue::event::Class;
+use stentor_queue::ids::{AddressId, MessageId, Ms};
+use tokio::sync::{Mutex, Semaphore, mpsc};
+
+use crate::views::{fates, message_fates, recipient};
+use crate::watch::{Overviews, Watch};
+use crate::{depth, report, site, verbs, waiting};
+
+/// Watchers at the control socket.
+const WATCHERS_MAX: usize = 8;
+
+/// Recipients of a message that are described under one hold of the lock.
+const RECIPIENTS_STEP: usize = 256;
+
+/// What a verb asks of the whole process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Demand {
+    Reload,
+    Stop,
+}
+
+pub struct Operator {
+    core: Arc<Core>,
+    started: Ms,
+    demands: mpsc::UnboundedSender<Demand>,
+    sessions: Box<dyn Fn() -> usize + Send + Sync>,
+    /// Webhooks that are sent nothing or take nothing, each with why.
+    webhooks_troubled: Box<dyn Fn() -> Vec<String> + Send + Sync>,
+    /// What all watchers share.
+    pub overviews: Arc<Overviews>,
+    /// One verb that changes mail at a time.
+    acting: Mutex<()>,
+    /// Places for watchers, so that others find the control socket free.
+    watching: Semaphore,
+}
+
+impl Operator {
+    pub fn new(
+        core: Arc<Core>,
+        demands: mpsc::UnboundedSender<Demand>,
+        sessions: Box<dyn Fn() -> usize + Send + Sync>,
+        webhooks_troubled: Box<dyn Fn() -> Vec<String> + Send + Sync>,
+    ) -> Operator {
+        Operator {
+            started: core.clock.now(),
+            core,
+            demands,
+            sessions,
+            webhooks_troubled,
+            overviews: Arc::default(),
+            acting: Mutex::new(()),
+            watching: Semaphore::new(WATCHERS_MAX),
+        }
+    }
+
+    /// The server at a glance.
+    pub async fn status(&self) -> Status {
+        let core = &self.core;
+        core.refresh_space().await;
+        let counters = &core.counters;
+        let dns = core.resolver.counters();
+        let (messages, addresses, recipients, connections_out, stopping) = core
+            .with(|hub, _| (hub.store.len(), hub.store.book.len(), fates(hub), hub.connections(), hub.is_stopping()));
+        let (held, lock_held_at) = core.held.take();
+        let (suspended, suspended_total) = core.with(|hub, _| {
+            let shown: Vec<String> = hub.store.suspended().take(SUSPENDED_SHOWN_MAX).map(str::to_owned).collect();
+            (shown, hub.store.suspended_len() as u64)
+        });
+        Status {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            hostname: core.settings().config.hostname.clone(),
+            pid: std::process::id(),
+            now: core.clock.now(),
+            started: self.started,
+            stopping,
+            messages: messages as u64,
+            addresses: addresses as u64,
+            recipients,
+            connections_in: (self.sessions)() as u64,
+            connections_out: connections_out as u64,
+            journal_segments: counters.segments.load(Ordering::Relaxed),
+            journal_syncs: counters.syncs.load(Ordering::Relaxed),
+            journal_batches: counters.batches.load(Ordering::Relaxed),
+            journal_bytes: counters.bytes_written.load(Ordering::Relaxed),
+            journal_abandoned: counters.abandoned.load(Ordering::Relaxed),
+            journal_bytes_moved: counters.bytes_moved.load(Ordering::Relaxed),
+            journal_unprepared: counters.unprepared.load(Ordering::Relaxed),
+            journal_checkpoints: counters.checkpoints.load(Ordering::Relaxed),
+            journal_checkpoint_running: counters.is_checkpointing.load(Ordering::Relaxed),
+            streamed_bytes: core.memory.streamed(),
+            streamed_bytes_peak: core.memory.streamed_peak(),
+            content_bytes: counters.content_bytes.load(Ordering::Relaxed),
+            disk_free_bytes: counters.disk_free_bytes.load(Ordering::Relaxed),
+            outcome_sync_ms_max: counters.outcome_sync_ms_max.load(Ordering::Relaxed),
+            dns_queries: dns.queries,
+            dns_failures: dns.failures,
+            log_lines_lost: core.log.dropped(),
+            history_lost: core.history.status().dropped,
+            history_bytes: core.history.status().bytes,
+            lock_held_us_max: held.as_micros() as u64,
+            lock_held_at,
+            suspended,
+            suspended_total,
+            webhooks_troubled: (self.webhooks_troubled)(),
+        }
+    }
+
+    /// The queue in sum and by site.
+    pub async fn queue(&self, sites_max: usize) -> QueueSummary {
+        let (sites, sites_total) = depth::sites(&self.core, sites_max).await;
+        self.core.with(|hub, now| {
+            let oldest = hub.store.oldest().map(|(_, message)| (message.accepted(), message.id().to_string()));
+            QueueSummary {
+                hostname: self.core.settings().config.hostname.clone(),
+                now,
+                messages: hub.store.len() as u64,
+                recipients: hub.store.pending(),
+                held: hub.store.held() as u64,
+                content_bytes: hub.store.octets(),
+                oldest: oldest.as_ref().map(|(at, _)| *at),
+                oldest_id: oldest.map(|(_, id)| id),
+                sites_total,
+                sites,
+            }
+        })
+    }
+
+    async fn show(&self, id: MessageId, recipients_max: usize) -> Reply {
+        let settings = self.core.settings();
+        let shown = self.core.with(|hub, now| {
+            let (no, message) = hub.store.no_of(id).and_then(|no| Some((no, hub.store.message(no)?)))?;
+            let envelope = message.envelope();
+            let recipients: Vec<u32> = message.pending().iter().take(recipients_max).collect();
+            let view = MessageView {
+                id: message.id().to_string(),
+                now,
+                sender: envelope.sender.to_owned(),
+                list: envelope.list.map(str::to_owned),
+                class: if message.class() == Class::Bulk { "bulk" } else { "ordinary" }.to_owned(),
+                size: envelope.size,
+                accepted: message.accepted(),
+                expires: (!message.is_held()).then(|| message.accepted() + settings.lifetime_ms(message)),
+                held: message.is_held(),
+                origin: envelope.origin.to_owned(),
+                message_id: envelope.message_id.to_owned(),
+                fates: message_fates(message),
+                recipients: Vec::with_capacity(recipients.len()),
+            };
+            Some((view, no, recipients, message.content(), envelope.message_id_at))
+        });
+        let Some((mut view, no, recipients, content, message_id_at)) = shown else {
+            return Reply::error(ErrorCode::NotFound, format!("no message {id} is in the queue"));
+        };
+        for part in recipients.chunks(RECIPIENTS_STEP) {
+            self.core.with(|hub, now| {
+                // Who has been served since is left out.
+                let Some(pending) = hub.store.message(no).map(stentor_queue::message::Message::pending) else { return };
+                let part = part.iter().filter(|id| pending.contains(**id));
+                view.recipients.extend(part.map(|id| recipient(hub, no, AddressId(*id), now)));
+            });
+            tokio::task::yield_now().await;
+        }
+        if let Some(at) = message_id_at {
+            view.message_id = self.core.message_id(content, at);
+        }
+        Reply::Message(Box::new(view))
+    }
+
+    /// Verbs that change nothing.
+    async fn observe(&self, observe: Observe) -> Reply {
+        let core = &self.core;
+        match observe {
+            Observe::Watch(_) => Reply::error(ErrorCode::Failed, "a watch is a stream"),
+            Observe::Mailqq(options) => match waiting::mailqq(core, &options).await {
+                Ok(mailqq) => Reply::Mailqq(Box::new(mailqq)),
+                Err(problem) => Reply::Error(problem),
+            },
+            Observe::Hosts(options) => Reply::Hosts(Box::new(waiting::hosts(core, &options).await)),
+            Observe::Report(options) => {
+                let (hostname, now) = (core.settings().config.hostname.clone(), core.clock.now());
+                let rows = match options.id.as_deref().map(str::parse) {
+                    Some(Ok(id)) => report::post(core, id).await.into_iter().collect(),
+                    // It was parsed before.
+                    Some(Err(_)) => Vec::new(),
+                    None => report::posts(core, options.list.as_deref(), options.last as usize),
+                };
+                match options.id {
+                    Some(id) if rows.is_empty() => Reply::error(
+                        ErrorCode::NotFound,
+                        format!("{id} is neither queued nor among the last posts; `stentor trace {id}` may know it"),
+                    ),
+                    _ => Reply::Posts(Box::new(Posts { hostname, now, rows })),
+                }
+            }
+        }
+    }
+
+    fn flush(&self, site: Option<String>) -> Reply {
+        let Some(name) = site else {
+            self.core.with(|hub, _| hub.sched.flush_all());
+            return Reply::Done { text: "everything that waits is tried now".to_owned(), count: None };
+        };
+        let found = self.core.with(|hub, now| {
+            let site = hub.sched.sites(now).find(|site| *site.name == *name)?.site;
+            hub.sched.flush_site(site);
+            Some(())
+        });
+        match found {
+            Some(()) => Reply::Done { text: format!("what waits for {name} is tried now"), count: None },
+            None => Reply::error(ErrorCode::NotFound, format!("no site {name}; `stentor queue` names them")),
+        }
+    }
+
+    fn audit(&self, verb: &str, detail: &str, peer: &Peer) {
+        log::audit_note(&self.core, verb, &verbs::who(peer), detail);
+    }
+
+    fn demand(&self, demand: Demand, text: &str) -> Reply {
+        match self.demands.send(demand) {
+            Ok(()) => Reply::Done { text: text.to_owned(), count: None },
+            Err(_) => Reply::error(ErrorCode::Failed, "the server is stopping"),
+        }
+    }
+}
+
+impl Control for Operator {
+    async fn handle(&self, request: Request, peer: Peer) -> Reply {
+        if matches!(request, Request::Flush { .. } | Request::Suspend { .. } | Request::Reload | Request::Stop) {
+            tracing::info!(who = verbs::who(&peer), ?request, "operator");
+        }
+        // What is journaled is told when it takes effect.
+        match &request {
+            Request::Flush { site } => self.audit("flush", site.as_deref().unwrap_or_default(), &peer),
+            Request::Reload => self.audit("reload", "", &peer),
+            Request::Stop => self.audit("stop", "", &peer),
+            _ => {}
+        }
+        match request {
+            Request::Status => Reply::Status(Box::new(self.status().await)),
+            Request::Queue { sites_max } => Reply::Queue(self.queue(sites_max as usize).await),
+            Request::QueueStuck { rows_max } => {
+                Reply::Stuck(Box::new(depth::stuck(&self.core, rows_max as usize).await))
+            }
+            Request::QueueShow { id, recipients_max } => self.show(id, recipients_max as usize).await,
+            Request::Address { address } => verbs::address(&self.core, &address).await,
+            Request::Flush { site } => self.flush(site),
+            Request::Site { name } => site::view(&self.core, &name),
+            Request::Suspend { suspended, what, reason } => {
+                let _one = self.acting.lock().await;
+                verbs::suspend(&self.core, suspended, what, reason, &peer).await
+            }
+            Request::Act { verb, selection, dry_run, reason } => {
+                let _one = self.acting.lock().await;
+                verbs::act(&self.core, verb, &selection, dry_run, reason, &peer).await
+            }
+            Request::Observe(observe) => self.observe(observe).await,
+            Request::Export { .. } => Reply::error(ErrorCode::Failed, "an export is a stream"),
+            Request::Reload => self.demand(Demand::Reload, "the configuration is read again; see the log"),
+            Request::Stop => self.demand(Demand::Stop, "the server stops when open transactions have ended"),
+        }
+    }
+
+    fn turned_away(&self) {
+        self.core.limits.hit(Limit::ControlConnections, self.core.clock.now());
+    }
+
+    async fn export(&self, selection: Selection, lines: mpsc::Sender<Vec<EnvelopeView>>) -> Reply {
+        verbs::export(&self.core, &selection, lines).await
+    }
+
+    async fn watch(&self, options: WatchOptions, snapshots: mpsc::Sender<Snapshot>) -> Reply {
+        let Ok(_place) = self.watching.try_acquire() else {
+            return Reply::error(ErrorCode::Busy, format!("{WATCHERS_MAX} are watching already"));
+        };
+        let Some(mut watch) = Watch::begin(self.core.clone(), self.overviews.clone(), options) else {
+            return Reply::error(ErrorCode::NotFound, "no such site; `stentor queue` names them");
+        };
+        let (mut sent, count) = (0, watch.options().count);
+        while count == 0 || sent < count {
+            let snapshot = tokio::select! {
+                () = snapshots.closed() => break,
+                snapshot = watch.next() => snapshot,
+            };
+            if snapshots.send(snapshot).await.is_err() {
+                break;
+            }
+            sent += 1;
+        }
+        Reply::Done { text: "that was it".to_owned(), count: Some(sent) }
+    }
+}

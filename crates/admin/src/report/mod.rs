@@ -1,0 +1,153 @@
+//! Delivery reports: what became of a post, how fast, and where the rest waits: for `stentor report`, the console, and as
+//! a mail to the list's owner or the poster.
+//!
+//! Promise: fates are the store's ([`stentor_engine::live::posts`]); times are counted since the server's start, and a report says
+//! so if a part came before. Where the rest waits is looked up when it is asked for, in slices, for at most
+//! [`WAITING_LOOKED_MAX`] recipients.
+
+mod mail;
+mod words;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use hashbrown::HashMap;
+use stentor_control::{PostReport, RecipientState, Timeline, WaitingAt};
+use stentor_engine::core::Core;
+use stentor_engine::live::posts::Post;
+use stentor_queue::event::Fate;
+use stentor_queue::ids::{AddressId, MessageId, MessageNo, Ms, SiteId};
+
+use crate::views::recipient;
+
+/// Recipients of one post whose place is looked up.
+const WAITING_LOOKED_MAX: usize = 200_000;
+/// Recipients looked up under one hold of the lock.
+const WAITING_STEP: usize = 4_096;
+/// Places shown of one post.
+const PLACES_MAX: usize = 10;
+/// A row without a look at where the rest waits.
+fn view(post: &Post, now: Ms) -> PostReport {
+    let fate = |fate| post.fate(fate);
+    let times = post.times.read();
+    let found = times.percentiles();
+    let mut report = PostReport {
+        id: post.id.to_string(),
+        list: post.list.clone(),
+        sender: post.sender.clone(),
+        size: post.size,
+        accepted: post.accepted,
+        now,
+        total: post.total,
+        delivered: fate(Fate::Delivered),
+        bounced: fate(Fate::Bounced),
+        expired: fate(Fate::Expired),
+        removed: fate(Fate::Removed),
+        quarantined: fate(Fate::Quarantined),
+        coalesced: fate(Fate::Coalesced),
+        pending: 0,
+        fast_done: post.fast_done(),
+        finished: post.finished(),
+        before_start: post.before_start,
+        timeline: Timeline {
+            count: found.count,
+            p50_ms: found.p50,
+            p90_ms: found.p90,
+            p95_ms: found.p95,
+            p99_ms: found.p99,
+            p100_ms: found.max,
+        },
+        waiting: Vec::new(),
+        text: String::new(),
+    };
+    // Fates are read one after the other while they change: the rest is what is left of the sum.
+    report.pending = report.total.saturating_sub(report.settled());
+    report.text = words::of(&report);
+    report
+}
+
+/// The newest posts first: of one list, or of all.
+pub fn posts(core: &Core, list: Option<&str>, rows_max: usize) -> Vec<PostReport> {
+    let now = core.clock.now();
+    let all = core.live.posts.newest();
+    let chosen = all.iter().filter(|post| list.is_none_or(|list| post.list == list));
+    chosen.take(rows_max).map(|post| view(post, now)).collect()
+}
+
+/// One message, be it followed as a post or queued; with where its rest waits.
+pub async fn post(core: &Arc<Core>, id: MessageId) -> Option<PostReport> {
+    let post = core.live.posts.get(id).or_else(|| {
+        core.with(|hub, _| {
+            let no = hub.store.no_of(id)?;
+            Some(Arc::new(Post::queued(no, hub.store.message(no)?)))
+        })
+    })?;
+    let mut report = view(&post, core.clock.now());
+    if report.pending > 0 {
+        report.waiting = waiting(core, post.no, id).await;
+        report.text = words::of(&report);
+    }
+    Some(report)
+}
+
+/// Where a post's recipients wait.
+async fn waiting(core: &Arc<Core>, no: MessageNo, id: MessageId) -> Vec<WaitingAt> {
+    // At each site: how many, and one of them.
+    let mut places: HashMap<Option<SiteId>, (u64, u32)> = HashMap::new();
+    let (mut after, mut looked) = (None, 0);
+    while looked < WAITING_LOOKED_MAX {
+        let more = core.with(|hub, _| {
+            let message = hub.store.message(no).filter(|message| message.id() == id)?;
+            let pending = message.pending();
+            let ids = after.map_or_else(|| pending.iter(), |after| pending.iter_from(after));
+            let before = looked;
+            for recipient in ids.take(WAITING_STEP) {
+                let domain = hub.store.book.try_domain(AddressId(recipient));
+                let site = domain.and_then(|domain| hub.sched.site_of(domain));
+                places.entry(site).or_insert((0, recipient)).0 += 1;
+                after = Some(recipient);
+                looked += 1;
+            }
+            (looked - before == WAITING_STEP).then_some(())
+        });
+        if more.is_none() {
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
+    let mut places: Vec<(u64, u32)> = places.into_values().collect();
+    places.sort_unstable_by_key(|(count, recipient)| (std::cmp::Reverse(*count), *recipient));
+    places.truncate(PLACES_MAX);
+    core.with(|hub, now| {
+        let row = |(recipients, one): &(u64, u32)| {
+            let view = recipient(hub, no, AddressId(*one), now);
+            WaitingAt {
+                site: view.site,
+                recipients: *recipients,
+                in_flight: view.state == RecipientState::InFlight,
+                last_reply: view.last_reply,
+                next_try: view.next_try,
+            }
+        };
+        places.iter().map(row).collect()
+    })
+}
+
+/// A second has passed: reports that are due are mailed.
+pub fn due(core: &Arc<Core>, now: Ms) {
+    let settings = core.settings();
+    for post in core.live.posts.unreported() {
+        let Some(config) = settings.list_report(&post.list).filter(|config| config.is_wanted()) else {
+            post.is_reported.store(true, Ordering::Relaxed);
+            continue;
+        };
+        let is_quiet = post.fast_done().is_some() || post.finished().is_some();
+        let is_due = match config.after_ms {
+            None => is_quiet,
+            Some(after_ms) => post.finished().is_some() || now >= post.accepted + after_ms,
+        };
+        if is_due && !post.is_reported.swap(true, Ordering::Relaxed) {
+            tokio::spawn(mail::send(core.clone(), post, config.to));
+        }
+    }
+}

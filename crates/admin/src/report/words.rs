@@ -1,0 +1,152 @@
+//! A report in a line, and in a few for a mail or the terminal.
+
+use stentor_control::{PostReport, WaitingAt};
+use stentor_queue::ids::Ms;
+use stentor_stats::escape::printable;
+use stentor_stats::rates::clock;
+
+/// A tail that is this much later than nearly all is said apart.
+const TAIL_TIMES: u64 = 4;
+const REASON_CHARS_MAX: usize = 120;
+
+/// "99.2 % in 1.8 s, 14 waiting at example.net (connection refused, next try 10:42 UTC), 3 failed"
+pub(super) fn of(r: &PostReport) -> String {
+    let mut parts = vec![delivered(r)];
+    if r.pending > 0 {
+        parts.push(match r.waiting.as_slice() {
+            [] => format!("{} waiting", r.pending),
+            [only] => at(only),
+            [first, rest @ ..] => {
+                let elsewhere = r.pending.saturating_sub(first.recipients);
+                let sites =
+                    if rest.len() == 1 { "1 other site".to_owned() } else { format!("{} other sites", rest.len()) };
+                format!("{}, {elsewhere} at {sites}", at(first))
+            }
+        });
+    }
+    let failed = r.bounced + r.expired;
+    let others =
+        [(failed, "failed"), (r.removed, "removed"), (r.coalesced, "in digests"), (r.quarantined, "quarantined")];
+    parts.extend(others.into_iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")));
+    parts.join(", ")
+}
+
+fn delivered(r: &PostReport) -> String {
+    if r.total == 0 {
+        return "nobody to deliver to".to_owned();
+    }
+    let share = share(r.delivered, r.total);
+    let t = &r.timeline;
+    let known = match r.before_start {
+        Some(before) if before > 0 => " (times since the start of the server)",
+        _ => "",
+    };
+    match t.count {
+        0 => share,
+        _ if t.p100_ms > t.p95_ms.max(100) * TAIL_TIMES => {
+            format!("{share} in {} (95 % of them in {}){known}", time(t.p100_ms), time(t.p95_ms))
+        }
+        _ => format!("{share} in {}{known}", time(t.p100_ms)),
+    }
+}
+
+/// Never 100 % as long as somebody is missing, nor 0 % once somebody has it.
+pub(super) fn share(part: u64, total: u64) -> String {
+    if part == total {
+        return "100 %".to_owned();
+    }
+    let tenths = (part as f64 * 1_000.0 / total.max(1) as f64).round() as u64;
+    let tenths = tenths.clamp(u64::from(part > 0), 999);
+    format!("{}.{} %", tenths / 10, tenths % 10)
+}
+
+fn at(place: &WaitingAt) -> String {
+    let mut why = Vec::new();
+    if place.in_flight {
+        why.push("under way".to_owned());
+    }
+    if !place.last_reply.is_empty() {
+        why.push(printable(&place.last_reply, REASON_CHARS_MAX));
+    }
+    if let Some(next) = place.next_try {
+        why.push(format!("next try {}", minute(next)));
+    }
+    let why = if why.is_empty() { String::new() } else { format!(" ({})", why.join(", ")) };
+    format!("{} waiting at {}{why}", place.recipients, printable(&place.site, REASON_CHARS_MAX))
+}
+
+/// `10:42 UTC`
+pub(super) fn minute(at: Ms) -> String {
+    format!("{} UTC", &clock(at, 0)[..5])
+}
+
+/// `850 ms`, `1.8 s`, `4 min 10 s`, `3 h 05 min`, `2 d 4 h`
+pub fn time(ms: u64) -> String {
+    let s = ms / 1_000;
+    match s {
+        0 => format!("{ms} ms"),
+        1..60 => format!("{}.{} s", s, ms % 1_000 / 100),
+        60..3_600 => format!("{} min {:02} s", s / 60, s % 60),
+        3_600..86_400 => format!("{} h {:02} min", s / 3_600, s / 60 % 60),
+        _ => format!("{} d {} h", s / 86_400, s / 3_600 % 24),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stentor_control::Timeline;
+
+    fn report() -> PostReport {
+        PostReport {
+            total: 2_000,
+            delivered: 1_983,
+            bounced: 2,
+            expired: 1,
+            pending: 14,
+            timeline: Timeline { count: 1_983, p95_ms: 1_200, p100_ms: 1_834, ..Timeline::default() },
+            waiting: vec![WaitingAt {
+                site: "example.net".to_owned(),
+                recipients: 14,
+                last_reply: "connection refused".to_owned(),
+                next_try: Some(10 * 3_600_000 + 42 * 60_000),
+                ..WaitingAt::default()
+            }],
+            ..PostReport::default()
+        }
+    }
+
+    #[test]
+    fn a_line_says_it_all() {
+        let mut r = report();
+        assert_eq!(
+            of(&r),
+            "99.2 % in 1.8 s, 14 waiting at example.net (connection refused, next try 10:42 UTC), 3 failed"
+        );
+        r.waiting.push(WaitingAt { site: "other".to_owned(), recipients: 4, ..WaitingAt::default() });
+        r.waiting[0].recipients = 10;
+        (r.timeline.p100_ms, r.before_start) = (7_300_000, Some(5));
+        assert_eq!(
+            of(&r),
+            "99.2 % in 2 h 01 min (95 % of them in 1.2 s) (times since the start of the server), 10 waiting at example.net \
+             (connection refused, next try 10:42 UTC), 4 at 1 other site, 3 failed"
+        );
+        assert_eq!(of(&PostReport::default()), "nobody to deliver to");
+    }
+
+    #[test]
+    fn shares_are_honest() {
+        assert_eq!(
+            [(0, 7), (1, 1_000_000), (999_999, 1_000_000), (7, 7)].map(|(part, total)| share(part, total)),
+            ["0.0 %", "0.1 %", "99.9 %", "100 %"]
+        );
+    }
+
+    #[test]
+    fn times_have_two_places() {
+        assert_eq!(
+            [850, 1_834, 250_000, 11_100_000, 187_200_000].map(time),
+            ["850 ms", "1.8 s", "4 min 10 s", "3 h 05 min", "2 d 4 h"]
+        );
+    }
+}

@@ -1,0 +1,84 @@
+//! `stentor address ADDR`: what the address book knows of one address, and who waits for it.
+
+use std::sync::Arc;
+
+use stentor_control::{AddressView, ErrorCode, HostsHistoryView, MailboxHistoryView, Reply};
+use stentor_engine::core::Core;
+use stentor_engine::core::hub::Hub;
+use stentor_mail::address::Address;
+use stentor_queue::ids::{AddressId, DomainId, Ms};
+
+/// Messages looked at under one hold of the lock: some tens of nanoseconds each.
+const MESSAGES_STEP: usize = 8_192;
+/// Queue ids that are named; all are counted.
+const MESSAGES_SHOWN_MAX: usize = 50;
+
+/// Answers for an address as anybody may write it.
+pub async fn address(core: &Arc<Core>, text: &str) -> Reply {
+    let address = match Address::parse(text.as_bytes(), true) {
+        Ok(address) => address,
+        Err(error) => return Reply::error(ErrorCode::BadRequest, format!("{text}: {error}")),
+    };
+    let unknown =
+        || Reply::error(ErrorCode::NotFound, format!("{address} is not known: no mail or list has named it lately"));
+    let found = core.with(|hub, now| {
+        let id = hub.store.book.lookup(address.as_str())?;
+        Some((id, view(hub, id, now), hub.store.number_bounds()))
+    });
+    let Some((id, mut view, (mut next, until))) = found else { return unknown() };
+    while next != until {
+        next = core.with(|hub, _| {
+            let mut messages = hub.store.messages_between(next, until);
+            for (_, message) in messages.by_ref().take(MESSAGES_STEP).filter(|(_, m)| m.pending().contains(id.0)) {
+                view.messages_total += 1;
+                if view.messages.len() < MESSAGES_SHOWN_MAX {
+                    view.messages.push(message.id().to_string());
+                }
+            }
+            messages.next().map_or(until, |(no, _)| no.0)
+        });
+        tokio::task::yield_now().await;
+    }
+    Reply::Address(Box::new(view))
+}
+
+fn view(hub: &Hub, id: AddressId, now: Ms) -> AddressView {
+    let book = &hub.store.book;
+    let mailbox = book.history(id);
+    let domain = book.try_domain(id);
+    let site = domain.and_then(|domain| hub.sched.site_of(domain)).and_then(|site| hub.sched.site_name(site));
+    let lists = hub.store.lists().filter(|(_, list)| list.ids.contains(id.0));
+    AddressView {
+        address: book.text(id).to_owned(),
+        now,
+        id: id.0,
+        domain: domain.map_or("", |domain| book.domain_name(domain)).to_owned(),
+        site: site.map(str::to_owned),
+        lists: lists.map(|(name, _)| name.to_owned()).collect(),
+        messages_total: 0,
+        messages: Vec::new(),
+        mailbox: MailboxHistoryView {
+            last_seen: mailbox.last_seen(),
+            last: mailbox.last().name().to_owned(),
+            deliveries: mailbox.deliveries(),
+            xdelay_ms: mailbox.xdelay_ms(),
+            refusals: mailbox.refusals(),
+            refused_since: mailbox.refused_since(),
+        },
+        hosts: domain.map(|domain| hosts_history(hub, domain, now)).unwrap_or_default(),
+    }
+}
+
+pub fn hosts_history(hub: &Hub, domain: DomainId, now: Ms) -> HostsHistoryView {
+    let history = hub.store.book.site_history(domain);
+    let (answered, failed) = history.counts(now);
+    HostsHistoryView {
+        last_success: history.last_success(),
+        last_failure: history.last_failure(),
+        answered,
+        failed,
+        xdelay_ms: history.xdelay_ms(),
+        p99_ms: history.p99_ms(),
+        connections: history.connections(),
+    }
+}

@@ -1,0 +1,86 @@
+//! The queue as envelopes, a few hundred recipients at a time: what the peer has not taken is not in memory.
+
+use std::sync::Arc;
+
+use stentor_control::protocol::{EXPORTED_PER_LINE_MAX, ExportedRecipient};
+use stentor_control::{Counted, EnvelopeView, Reply, Selection};
+use stentor_engine::core::Core;
+use stentor_engine::core::hub::Hub;
+use stentor_queue::event::{Class, MessageIdAt, Ret};
+use stentor_queue::ids::{AddressId, ContentId, Ms};
+use tokio::sync::mpsc;
+
+use super::walk::{Found, Walk};
+use crate::views::{message_fates, recipient};
+
+/// Sends what is selected to `lines`; ends early if nobody takes it.
+pub async fn export(core: &Arc<Core>, selection: &Selection, lines: mpsc::Sender<Vec<EnvelopeView>>) -> Reply {
+    let mut walk = match core.with(|hub, now| Walk::new(hub, selection, false, now)) {
+        Ok(walk) => walk,
+        Err(problem) => return Reply::Error(problem),
+    };
+    let (mut messages, mut recipients) = (0, 0);
+    loop {
+        let (group, is_last) = core.with(|hub, now| {
+            let (found, is_last) = walk.step(hub, EXPORTED_PER_LINE_MAX);
+            (found.iter().filter_map(|found| envelope(hub, found, now)).collect::<Vec<_>>(), is_last)
+        });
+        let mut views = Vec::with_capacity(group.len());
+        for (mut envelope, message_id) in group {
+            if let Some((content, at)) = message_id {
+                envelope.message_id = core.message_id(content, at);
+            }
+            messages += u64::from(!envelope.continued);
+            recipients += envelope.recipients.len() as u64;
+            views.push(envelope);
+        }
+        if !views.is_empty() && lines.send(views).await.is_err() {
+            break;
+        }
+        if is_last {
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
+    Reply::Counted(Box::new(Counted {
+        text: format!("{recipients} recipients of {messages} messages"),
+        count: Some(recipients),
+        messages: Some(messages),
+        ..Counted::default()
+    }))
+}
+
+/// Its Message-ID has yet to be read, if a place is given.
+fn envelope(hub: &Hub, found: &Found, now: Ms) -> Option<(EnvelopeView, Option<(ContentId, MessageIdAt)>)> {
+    let message = hub.store.message(found.no)?;
+    let envelope = message.envelope();
+    let ret = message.ret().map(|ret| if ret == Ret::Full { "full" } else { "headers" });
+    let recipients = found.ids.iter().map(AddressId).map(|id| {
+        let params = message.params(id);
+        ExportedRecipient {
+            state: recipient(hub, found.no, id, now),
+            notify: params.and_then(|params| params.notify),
+            orcpt: params.and_then(|params| params.orcpt.clone()),
+        }
+    });
+    let view = EnvelopeView {
+        id: found.id.to_string(),
+        continued: found.continued,
+        held: message.is_held(),
+        sender: envelope.sender.to_owned(),
+        list: envelope.list.map(str::to_owned),
+        class: if message.class() == Class::Bulk { "bulk" } else { "ordinary" }.to_owned(),
+        size: envelope.size,
+        accepted: message.accepted(),
+        origin: envelope.origin.to_owned(),
+        message_id: envelope.message_id.to_owned(),
+        envid: envelope.envid.map(str::to_owned),
+        ret: ret.map(str::to_owned),
+        eight_bit: message.eight_bit(),
+        smtputf8: message.smtputf8(),
+        is_report: message.is_report(),
+        fates: message_fates(message),
+        recipients: recipients.collect(),
+    };
+    Some((view, envelope.message_id_at.map(|at| (message.content(), at))))
+}

@@ -1,0 +1,328 @@
+//! The operator's verbs on mail: hold, release, remove, bounce, requeue; and the export.
+//!
+//! Promise: each slice of a verb is one batch of the journal: the audit record (who, when, what was asked, what it came
+//! to) and the effect; it is so once the batch is durable, and not at all if it is refused. Slices are small (about a
+//! thousand recipients), so that the queue's lock is never held for long, and a verb on a million recipients lets mail
+//! pass between its batches. `dry_run` is the same walk with nothing reserved and nothing written.
+//!
+//! States of a selected recipient: free -> reserved (under the lock of the walk) -> taken out (batch durable) or free
+//! again (refused). In a transaction -> reserved, counted as `in_flight`; when the transaction has ended, whatever is
+//! left of it is taken out by a batch of its own ([`follow_up`]). That much is volatile: a restart forgets it, and the
+//! recipient is tried again.
+
+mod address;
+mod export;
+mod suspend;
+mod walk;
+mod who;
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+use stentor_control::{Counted, ErrorCode, Peer, Reply, Selection, Verb};
+use stentor_engine::core::Core;
+use stentor_engine::core::hub::Hub;
+use stentor_engine::core::intake::{Job, Refused};
+use stentor_engine::core::verb::{Audit, Change, VerbJob};
+use stentor_engine::delivery::by_operator;
+use stentor_queue::event::Fate;
+use stentor_queue::ids::{AddressId, MessageId, MessageNo};
+use stentor_queue::idset::IdSet;
+use stentor_queue::sched::{Dsn, Failure};
+use tokio::sync::oneshot;
+
+use self::walk::Found;
+
+pub use address::{address, hosts_history};
+pub use export::export;
+pub use suspend::suspend;
+pub use walk::Walk;
+pub use who::who;
+
+/// Recipients that one batch takes out, or tries now; as many as one report has.
+const SLICE_RECIPIENTS_MAX: usize = 1_000;
+/// How often recipients that were in a transaction are looked at.
+const FOLLOW_UP_PAUSE: Duration = Duration::from_millis(250);
+/// What a bounce says without a reason.
+const REASON_DEFAULT: &str = "returned by the operator of the mail system";
+/// Other undefined status, permanent (RFC 3463 3.1).
+const DSN_BOUNCED: Dsn = Dsn::new(5, 0, 0);
+
+/// Recipients of one message.
+type Part = (MessageNo, MessageId, IdSet);
+
+/// A verb with all that its batches say.
+struct Order {
+    verb: Verb,
+    who: String,
+    /// Selectors and reason.
+    asked: Map<String, Value>,
+    reason: Arc<str>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Sum {
+    messages: u64,
+    recipients: u64,
+    in_flight: u64,
+}
+
+/// What a slice of the walk comes to.
+#[derive(Default)]
+struct Slice {
+    parts: Vec<Part>,
+    in_flight: Vec<Part>,
+    sum: Sum,
+}
+
+/// Carries a verb out, or counts what it would do.
+pub async fn act(
+    core: &Arc<Core>,
+    verb: Verb,
+    selection: &Selection,
+    dry_run: bool,
+    reason: Option<String>,
+    peer: &Peer,
+) -> Reply {
+    let mut asked = selection.to_json();
+    if let Some(reason) = &reason {
+        asked.insert("reason".to_owned(), reason.as_str().into());
+    }
+    let reason = reason.as_deref().unwrap_or(REASON_DEFAULT).into();
+    let order = Order { verb, who: who(peer), asked, reason };
+    let whole_messages = matches!(verb, Verb::Hold | Verb::Release);
+    let mut walk = match core.with(|hub, now| Walk::new(hub, selection, whole_messages, now)) {
+        Ok(walk) => walk,
+        Err(problem) => return Reply::Error(problem),
+    };
+    let (mut sum, mut later) = (Sum::default(), Vec::new());
+    loop {
+        let (slice, is_last) = core.with(|hub, _| {
+            let (found, is_last) = walk.step(hub, SLICE_RECIPIENTS_MAX);
+            (order.slice(hub, found, dry_run), is_last)
+        });
+        if !dry_run
+            && !slice.parts.is_empty()
+            && let Err(refused) = order.commit(core, slice.parts, slice.sum).await
+        {
+            give_up(core, &slice.in_flight);
+            order.follow_up_spawned(core, later);
+            let done = sum.recipients;
+            let text = format!("{}: {refused}; {done} recipients were done before, no more", verb.name());
+            return Reply::error(ErrorCode::Failed, text);
+        }
+        sum.messages += slice.sum.messages;
+        sum.recipients += slice.sum.recipients;
+        sum.in_flight += slice.sum.in_flight;
+        if !dry_run {
+            later.extend(slice.in_flight);
+        }
+        if is_last {
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
+    if !dry_run {
+        let Sum { messages, recipients, in_flight } = sum;
+        tracing::info!(who = %order.who, verb = verb.name(), messages, recipients, in_flight, "operator");
+    }
+    let reply = order.reply(sum, dry_run);
+    order.follow_up_spawned(core, later);
+    reply
+}
+
+impl Order {
+    /// Under the lock: what of the found ones the verb can be done to now; that is reserved.
+    fn slice(&self, hub: &mut Hub, found: Vec<Found>, dry_run: bool) -> Slice {
+        let mut slice = Slice::default();
+        for Found { no, id, ids, continued } in found {
+            if let Verb::Hold | Verb::Release = self.verb {
+                let Some(message) = hub.store.message(no) else { continue };
+                if message.is_held() != (self.verb == Verb::Hold) {
+                    slice.sum.messages += 1;
+                    slice.sum.recipients += message.pending().len() as u64;
+                    slice.parts.push((no, id, IdSet::new()));
+                }
+                continue;
+            }
+            let (free, in_flight) = hub.sched.removable(no, &ids);
+            let found = free.len() + in_flight.len();
+            slice.sum.messages += u64::from(!continued && found > 0);
+            slice.sum.recipients += free.len() as u64;
+            slice.sum.in_flight += in_flight.len() as u64;
+            let takes_out = matches!(self.verb, Verb::Remove | Verb::Bounce);
+            for (ids, parts) in [(free, &mut slice.parts), (in_flight, &mut slice.in_flight)] {
+                if ids.is_empty() {
+                    continue;
+                }
+                if takes_out && !dry_run {
+                    hub.sched.reserve(no, &ids);
+                }
+                parts.push((no, id, ids));
+            }
+        }
+        if self.verb == Verb::Requeue {
+            // They are being tried now.
+            slice.in_flight.clear();
+        }
+        slice
+    }
+
+    async fn commit(&self, core: &Arc<Core>, parts: Vec<Part>, sum: Sum) -> Result<(), Refused> {
+        let all = |parts: Vec<Part>| parts.into_iter().map(|(_, id, ids)| (id, ids)).collect();
+        let change = match self.verb {
+            Verb::Hold | Verb::Release => {
+                let messages = parts.into_iter().map(|(_, id, _)| id).collect();
+                Change::Hold { held: self.verb == Verb::Hold, messages }
+            }
+            Verb::Remove => Change::Settle { fate: Fate::Removed, recipients: all(parts) },
+            Verb::Requeue => Change::TryNow { recipients: all(parts) },
+            Verb::Bounce => return self.bounce(core, parts).await,
+        };
+        let (answer, ticket) = oneshot::channel();
+        let job = VerbJob { audit: self.audit(core, sum.messages, sum.recipients), change };
+        core.intake.push(Job::Verb { job: Box::new(job), answer });
+        ticket.await.unwrap_or(Err(Refused::Stopping))
+    }
+
+    /// A report for each message; the batches are shared.
+    async fn bounce(&self, core: &Arc<Core>, parts: Vec<Part>) -> Result<(), Refused> {
+        let mut reports = tokio::task::JoinSet::new();
+        for (no, id, ids) in parts {
+            let failures: Vec<Failure> = ids.iter().map(|id| self.failure(AddressId(id))).collect();
+            let (core, audit) = (core.clone(), self.audit_of(core, id, failures.len() as u64));
+            reports.spawn(async move { by_operator(&core, no, failures, audit).await });
+        }
+        let mut result = Ok(());
+        while let Some(report) = reports.join_next().await {
+            result = result.and(report.unwrap_or(Err(Refused::Stopping)));
+        }
+        result
+    }
+
+    fn failure(&self, id: AddressId) -> Failure {
+        Failure { id, expired: false, dsn: DSN_BOUNCED, code: 0, text: self.reason.clone(), host: None }
+    }
+
+    fn audit(&self, core: &Core, messages: u64, recipients: u64) -> Audit {
+        self.audit_with(core, self.asked.clone(), messages, recipients)
+    }
+
+    /// Of one message's batch. Of the ids that were asked for it has this one: thousands of them in each of thousands of
+    /// batches would be more than the mail.
+    fn audit_of(&self, core: &Core, id: MessageId, recipients: u64) -> Audit {
+        let mut detail = Map::new();
+        for (name, value) in &self.asked {
+            let value = if name == "id" { id.to_string().into() } else { value.clone() };
+            detail.insert(name.clone(), value);
+        }
+        self.audit_with(core, detail, 1, recipients)
+    }
+
+    fn audit_with(&self, core: &Core, mut detail: Map<String, Value>, messages: u64, recipients: u64) -> Audit {
+        detail.insert("messages".to_owned(), messages.into());
+        detail.insert("recipients".to_owned(), recipients.into());
+        Audit {
+            at: core.clock.now(),
+            who: self.who.clone(),
+            verb: self.verb.name(),
+            detail: Value::Object(detail).to_string(),
+        }
+    }
+
+    fn reply(&self, sum: Sum, dry_run: bool) -> Reply {
+        let Sum { messages, recipients, in_flight } = sum;
+        let name = self.verb.name();
+        let would = if dry_run { "would " } else { "" };
+        let mut text = format!("{would}{name}: {recipients} recipients of {messages} messages");
+        if in_flight > 0 {
+            let what = match self.verb {
+                Verb::Remove => "removed when it ends, unless it delivers them",
+                Verb::Bounce => "bounced when it ends, unless it delivers them",
+                _ => "tried now",
+            };
+            let _ = write!(text, "; {in_flight} more are in a transaction and are {what}");
+        }
+        Reply::Counted(Box::new(Counted {
+            text,
+            count: Some(recipients),
+            messages: Some(messages),
+            in_flight: Some(in_flight),
+            dry_run: Some(dry_run),
+        }))
+    }
+
+    fn follow_up_spawned(self, core: &Arc<Core>, later: Vec<Part>) {
+        if !later.is_empty() {
+            tokio::spawn(follow_up(core.clone(), self, later));
+        }
+    }
+}
+
+/// Ends reservations whose verb was refused.
+fn give_up(core: &Arc<Core>, parts: &[Part]) {
+    core.with(|hub, now| {
+        for (_, id, ids) in parts {
+            if let Some(no) = hub.store.no_of(*id) {
+                hub.sched.unreserve(&hub.store, no, ids, now);
+            }
+        }
+    });
+}
+
+/// Takes recipients out whose transactions have ended since, unless they were delivered.
+async fn follow_up(core: Arc<Core>, order: Order, mut later: Vec<Part>) {
+    while !later.is_empty() {
+        tokio::time::sleep(FOLLOW_UP_PAUSE).await;
+        let mut ended = Vec::new();
+        for chunk in std::mem::take(&mut later).chunks(SLICE_RECIPIENTS_MAX) {
+            core.with(|hub, _| {
+                for (no, id, ids) in chunk {
+                    let Some(message) = hub.store.message(*no).filter(|message| message.id() == *id) else { continue };
+                    let free = hub.sched.reserve_free(&hub.store, *no, ids);
+                    let mut rest = message.pending().intersection(ids);
+                    rest.subtract(&free);
+                    for (ids, parts) in [(free, &mut ended), (rest, &mut later)] {
+                        if !ids.is_empty() {
+                            parts.push((*no, *id, ids));
+                        }
+                    }
+                }
+            });
+        }
+        for chunk in slices(ended) {
+            let recipients = chunk.iter().map(|(.., ids)| ids.len() as u64).sum();
+            let sum = Sum { messages: chunk.len() as u64, recipients, in_flight: 0 };
+            if order.commit(&core, chunk.clone(), sum).await.is_err() {
+                // Their reservation has ended with the refusal.
+                core.with(|hub, _| {
+                    for (no, _, ids) in &chunk {
+                        let ids = hub.store.message(*no).map_or_else(IdSet::new, |m| m.pending().intersection(ids));
+                        hub.sched.reserve(*no, &ids);
+                    }
+                });
+                later.extend(chunk);
+            }
+        }
+    }
+}
+
+/// Parts in groups of not many more than a slice's recipients: a transaction has few.
+fn slices(parts: Vec<Part>) -> Vec<Vec<Part>> {
+    let mut groups: Vec<Vec<Part>> = Vec::new();
+    let mut room = 0;
+    for part in parts {
+        let len = part.2.len();
+        match groups.last_mut() {
+            Some(group) if len <= room => group.push(part),
+            _ => {
+                groups.push(vec![part]);
+                room = SLICE_RECIPIENTS_MAX.max(len);
+            }
+        }
+        room = room.saturating_sub(len);
+    }
+    groups
+}

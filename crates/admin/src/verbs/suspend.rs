@@ -1,0 +1,90 @@
+//! `suspend` and `resume`: all mail of a list or a sender, to a site, or of a list to a subscriber.
+//!
+//! Promise: durable with its audit record before it holds; it survives a restart. What is in a transaction ends; clocks and
+//! lifetimes run on, so that what waits for longer than its lifetime is returned at its next attempt after the end.
+
+use std::sync::Arc;
+
+use serde_json::json;
+use stentor_control::protocol::Problem;
+use stentor_control::{ErrorCode, Peer, Reply, Subject};
+use stentor_engine::core::Core;
+use stentor_engine::core::intake::{Job, Refused};
+use stentor_engine::core::limits::Limit;
+use stentor_engine::core::verb::{Audit, Change, VerbJob};
+use stentor_mail::address::normalise_domain;
+use tokio::sync::oneshot;
+
+use super::who::who;
+use crate::site;
+
+/// What may be suspended at a time: each is asked for at posts, or kept by the scheduler.
+pub const SUSPENDED_MAX: usize = 100_000;
+
+pub async fn suspend(
+    core: &Arc<Core>,
+    suspended: bool,
+    subject: Subject,
+    reason: Option<String>,
+    peer: &Peer,
+) -> Reply {
+    let what = match named(core, suspended, &subject) {
+        Ok(what) => what,
+        Err(problem) => return Reply::Error(problem),
+    };
+    let (is_so, count) = core.with(|hub, _| (hub.store.is_suspended(&what), hub.store.suspended_len()));
+    if is_so == suspended {
+        let text = if suspended { "is suspended already" } else { "is not suspended" };
+        return Reply::Done { text: format!("{what} {text}"), count: Some(0) };
+    }
+    if suspended && count >= SUSPENDED_MAX {
+        core.limits.hit(Limit::Suspensions, core.clock.now());
+        return Reply::error(ErrorCode::TooLarge, format!("{SUSPENDED_MAX} are suspended already"));
+    }
+    let verb = if suspended { "suspend" } else { "resume" };
+    let detail = json!({"what": what, "reason": reason}).to_string();
+    let audit = Audit { at: core.clock.now(), who: who(peer), verb, detail };
+    let job = VerbJob { audit, change: Change::Suspend { suspended, what: what.clone() } };
+    let (answer, ticket) = oneshot::channel();
+    core.intake.push(Job::Verb { job: Box::new(job), answer });
+    match ticket.await.unwrap_or(Err(Refused::Stopping)) {
+        Ok(()) => {
+            Reply::Done { text: format!("{what} is {verb}{}", if suspended { "ed" } else { "d" }), count: Some(1) }
+        }
+        Err(refused) => Reply::error(ErrorCode::Failed, format!("{verb}: {refused}")),
+    }
+}
+
+/// What is meant, as the journal has it. A resume may be about what is not configured any more.
+fn named(core: &Arc<Core>, suspended: bool, subject: &Subject) -> Result<String, Problem> {
+    let settings = core.settings();
+    let is_list = |list: &str| {
+        let known = !suspended || settings.list(list).is_some();
+        if known { Ok(()) } else { Err(Problem::new(ErrorCode::NotFound, format!("there is no list {list}"))) }
+    };
+    match subject {
+        Subject::List(list) => is_list(list).map(|()| format!("list:{list}")),
+        Subject::Subscriber { list, address } => {
+            is_list(list)?;
+            let known = !suspended || core.with(|hub, _| is_subscribed(hub, list, address));
+            if !known {
+                return Err(Problem::new(ErrorCode::NotFound, format!("{address} is no subscriber of {list}")));
+            }
+            Ok(format!("subscriber:{list}:{address}"))
+        }
+        Subject::Sender(domain) => match normalise_domain(domain) {
+            Ok(domain) => Ok(format!("sender:{domain}")),
+            Err(_) => Err(Problem::new(ErrorCode::BadRequest, format!("{domain:?} is not a domain"))),
+        },
+        Subject::Site(name) => match core.with(|hub, _| site::find(hub, name)) {
+            Some((_, key)) => Ok(format!("site:{key}")),
+            None if !suspended => Ok(format!("site:{name}")),
+            None => Err(site::unknown(name)),
+        },
+    }
+}
+
+fn is_subscribed(hub: &stentor_engine::core::hub::Hub, list: &str, address: &str) -> bool {
+    let id = hub.store.book.lookup(address);
+    id.is_some_and(|id| hub.store.list(list).is_some_and(|list| list.ids.contains(id.0)))
+}

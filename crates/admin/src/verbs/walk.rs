@@ -1,0 +1,252 @@
+//! The walk through the queue: what a selection means, found in slices so that no hold of the lock is long.
+//!
+//! Promise: a step looks at no more than [`STEPS_MAX`] messages and recipients and gives out no more than its caller has
+//! room for. The walk sees the messages that were queued when it began, oldest first; what ends meanwhile is not seen.
+
+use stentor_control::protocol::Problem;
+use stentor_control::{ErrorCode, Selection};
+use stentor_engine::core::hub::Hub;
+use stentor_mail::address::{Address, normalise_domain};
+use stentor_queue::ids::{AddressId, DomainId, MessageId, MessageNo, Ms, SiteId};
+use stentor_queue::idset::IdSet;
+use stentor_queue::message::Message;
+
+/// Messages and recipients looked at under one hold of the lock.
+const STEPS_MAX: usize = 4_096;
+/// Messages given out under one hold of the lock.
+const MESSAGES_MAX: usize = 512;
+
+enum Sender {
+    Exact(String),
+    Domain(String),
+}
+
+enum Recipient {
+    Address(AddressId),
+    Domain(DomainId),
+    /// Never heard of: nobody.
+    Nobody,
+}
+
+/// A selection in terms of the store.
+struct Chosen {
+    sender: Option<Sender>,
+    recipient: Option<Recipient>,
+    site: Option<SiteId>,
+    list: Option<String>,
+    accepted_min: Ms,
+    accepted_max: Ms,
+}
+
+/// Pending recipients of a message.
+pub struct Found {
+    pub no: MessageNo,
+    pub id: MessageId,
+    pub ids: IdSet,
+    /// More of the message given out before.
+    pub continued: bool,
+}
+
+pub struct Walk {
+    chosen: Chosen,
+    /// Messages are given out once, with the first recipient that matches.
+    whole_messages: bool,
+    /// Chosen by id, or all between two numbers.
+    ids: Option<Vec<MessageId>>,
+    at: usize,
+    next: u32,
+    until: u32,
+    /// The last recipient looked at in the current message.
+    within: Option<u32>,
+    /// Whether recipients of the current message were given out.
+    is_begun: bool,
+}
+
+impl Walk {
+    /// # Errors
+    /// What the operator is told: an unknown site, an unreadable address.
+    pub fn new(hub: &Hub, selection: &Selection, whole_messages: bool, now: Ms) -> Result<Walk, Problem> {
+        let (next, until) = hub.store.number_bounds();
+        let ids = (!selection.ids.is_empty()).then(|| {
+            let mut ids = selection.ids.clone();
+            ids.sort_unstable();
+            ids.dedup();
+            ids
+        });
+        Ok(Walk {
+            chosen: Chosen::new(hub, selection, now)?,
+            whole_messages,
+            ids,
+            at: 0,
+            next,
+            until,
+            within: None,
+            is_begun: false,
+        })
+    }
+
+    /// The next slice, of at most `room` recipients; `true` with the last.
+    pub fn step(&mut self, hub: &Hub, room: usize) -> (Vec<Found>, bool) {
+        let (mut found, mut steps, mut room) = (Vec::new(), STEPS_MAX, room);
+        while steps > 0 && room > 0 && found.len() < MESSAGES_MAX {
+            steps -= 1;
+            let Some(no) = self.current(hub) else { return (found, true) };
+            let Some(message) = hub.store.message(no).filter(|message| self.chosen.takes(message)) else {
+                self.advance(no);
+                continue;
+            };
+            let (ids, is_through) = self.recipients(hub, message, &mut steps, room);
+            if !ids.is_empty() {
+                room -= if self.whole_messages { 1 } else { ids.len().min(room) };
+                found.push(Found { no, id: message.id(), ids, continued: self.is_begun });
+                self.is_begun = true;
+            }
+            if is_through || (self.whole_messages && self.is_begun) {
+                self.advance(no);
+            }
+        }
+        (found, false)
+    }
+
+    /// Where the walk is: a message's number, and the recipient within it that was looked at last.
+    pub fn place(&self) -> (u32, Option<u32>) {
+        (self.next, self.within)
+    }
+
+    /// Goes on at a place of an earlier walk; one that is gone is the next one, or the beginning.
+    pub fn go_on_at(&mut self, no: u32, within: Option<u32>) {
+        if no.wrapping_sub(self.next) < self.until.wrapping_sub(self.next) {
+            (self.next, self.within) = (no, within);
+        }
+    }
+
+    fn current(&mut self, hub: &Hub) -> Option<MessageNo> {
+        let Some(ids) = &self.ids else {
+            let next = hub.store.messages_between(self.next, self.until).next().map(|(no, _)| no)?;
+            if next.0 != self.next {
+                // The message of the last slice may have ended in its middle.
+                (self.next, self.within, self.is_begun) = (next.0, None, false);
+            }
+            return Some(next);
+        };
+        while let Some(id) = ids.get(self.at) {
+            if let Some(no) = hub.store.no_of(*id) {
+                return Some(no);
+            }
+            (self.at, self.within, self.is_begun) = (self.at + 1, None, false);
+        }
+        None
+    }
+
+    fn advance(&mut self, no: MessageNo) {
+        (self.at, self.next) = (self.at + 1, no.0.wrapping_add(1));
+        (self.within, self.is_begun) = (None, false);
+    }
+
+    /// The next matching recipients of the current message, and whether it has been looked through.
+    fn recipients(&mut self, hub: &Hub, message: &Message, steps: &mut usize, room: usize) -> (IdSet, bool) {
+        let pending = message.pending();
+        let chosen = &self.chosen;
+        if let Some(Recipient::Address(id)) = chosen.recipient {
+            let is_there = pending.contains(id.0) && chosen.has(hub, id);
+            return (if is_there { IdSet::one(id.0) } else { IdSet::new() }, true);
+        }
+        if self.within.is_none() && !chosen.names_recipients() && pending.len() <= room {
+            *steps = steps.saturating_sub(pending.len());
+            return (pending.clone(), true);
+        }
+        let mut ids = IdSet::new();
+        for id in self.within.map_or_else(|| pending.iter(), |after| pending.iter_from(after)) {
+            if *steps == 0 || ids.len() == room || (self.whole_messages && !ids.is_empty()) {
+                return (ids, false);
+            }
+            *steps -= 1;
+            self.within = Some(id);
+            if chosen.has(hub, AddressId(id)) {
+                ids.insert(id);
+            }
+        }
+        (ids, true)
+    }
+}
+
+impl Chosen {
+    fn new(hub: &Hub, selection: &Selection, now: Ms) -> Result<Chosen, Problem> {
+        let site = match &selection.site {
+            None => None,
+            Some(name) => Some(hub.sched.site_named(name).ok_or_else(|| {
+                Problem::new(ErrorCode::NotFound, format!("no site {name}; `stentor queue` names them"))
+            })?),
+        };
+        let ms = |age_s: u64| now.saturating_sub(age_s.saturating_mul(1_000));
+        Ok(Chosen {
+            sender: selection.sender.as_deref().map(sender).transpose()?,
+            recipient: selection.recipient.as_deref().map(|text| recipient(hub, text)).transpose()?,
+            site,
+            list: selection.list.clone(),
+            accepted_min: selection.age_s_max.map_or(0, ms),
+            accepted_max: selection.age_s_min.map_or(Ms::MAX, ms),
+        })
+    }
+
+    fn takes(&self, message: &Message) -> bool {
+        if !(self.accepted_min..=self.accepted_max).contains(&message.accepted()) {
+            return false;
+        }
+        if self.sender.is_none() && self.list.is_none() {
+            return true;
+        }
+        let envelope = message.envelope();
+        let domain_of = |sender: &str| sender.rsplit_once('@').map(|(_, domain)| domain.to_owned());
+        let is_sender = match &self.sender {
+            None => true,
+            Some(Sender::Exact(text)) => envelope.sender == text,
+            Some(Sender::Domain(domain)) => domain_of(envelope.sender).as_ref() == Some(domain),
+        };
+        is_sender && self.list.as_deref().is_none_or(|list| envelope.list == Some(list))
+    }
+
+    fn names_recipients(&self) -> bool {
+        self.recipient.is_some() || self.site.is_some()
+    }
+
+    fn has(&self, hub: &Hub, id: AddressId) -> bool {
+        let is_recipient = match &self.recipient {
+            None => true,
+            Some(Recipient::Address(wanted)) => *wanted == id,
+            Some(Recipient::Domain(domain)) => hub.store.book.domain(id) == *domain,
+            Some(Recipient::Nobody) => false,
+        };
+        is_recipient && self.site.is_none_or(|site| hub.sched.site_of(hub.store.book.domain(id)) == Some(site))
+    }
+}
+
+/// An address in the form in which the queue has it, or the domain of `@domain`.
+fn pattern(text: &str) -> Result<Result<String, String>, Problem> {
+    let bad = |why: &dyn std::fmt::Display| Problem::new(ErrorCode::BadRequest, format!("{text:?}: {why}"));
+    match text.strip_prefix('@') {
+        Some(domain) => normalise_domain(domain).map(Err).map_err(|error| bad(&error)),
+        None => match Address::parse(text.as_bytes(), true) {
+            Ok(address) => Ok(Ok(address.as_str().to_owned())),
+            Err(error) => Err(bad(&error)),
+        },
+    }
+}
+
+fn sender(text: &str) -> Result<Sender, Problem> {
+    if text.is_empty() {
+        return Ok(Sender::Exact(String::new()));
+    }
+    Ok(match pattern(text)? {
+        Ok(address) => Sender::Exact(address),
+        Err(domain) => Sender::Domain(domain),
+    })
+}
+
+fn recipient(hub: &Hub, text: &str) -> Result<Recipient, Problem> {
+    let book = &hub.store.book;
+    Ok(match pattern(text)? {
+        Ok(address) => book.lookup(&address).map_or(Recipient::Nobody, Recipient::Address),
+        Err(domain) => book.domain_lookup(&domain).map_or(Recipient::Nobody, Recipient::Domain),
+    })
+}

@@ -1,0 +1,194 @@
+//! `stentor hosts`: each site with its hosts, clocks, reasons, last replies and history, a page at a time.
+//!
+//! A look at each site for its key, then rows for the page alone. Domains that have a history or mail and no site yet (they
+//! were not looked up since the start) are rows of their own, without hosts.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+use stentor_control::{HostRow, Hosts, HostsOptions, HostsSort};
+use stentor_engine::core::Core;
+use stentor_engine::core::hub::Hub;
+use stentor_queue::ids::{DomainId, Ms, SiteId};
+
+use crate::views::reply;
+use crate::watch::lane_name;
+use crate::{depth, site, verbs};
+
+/// Sites or domains looked at under one hold of the lock.
+const STEP: u32 = 256;
+/// Rows made under one hold.
+const ROWS_STEP: usize = 8;
+/// Domains of one site that are looked at for its history.
+const DOMAINS_LOOKED_MAX: usize = 1_000;
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Place {
+    Site(SiteId),
+    Domain(DomainId),
+}
+
+struct Found {
+    place: Place,
+    waiting: u64,
+    key: Key,
+}
+
+/// What rows are in the order of, the least first.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Key {
+    Number(Reverse<u64>),
+    At(Option<Ms>),
+    Name(String),
+}
+
+/// See the module's page.
+pub async fn hosts(core: &Arc<Core>, options: &HostsOptions) -> Hosts {
+    let (waiting, _) = depth::per_site(core).await;
+    let mut found = at_sites(core, options, waiting).await;
+    let sites_total = core.with(|hub, _| u64::from(hub.sched.sites_known()));
+    if !options.failing {
+        found.extend(without_site(core, options).await);
+    }
+    let matching = found.len() as u64;
+    let (offset, rows_max) = (options.offset.min(matching) as usize, options.rows_max as usize);
+    let end = offset.saturating_add(rows_max).min(found.len());
+    if end < found.len() && end > 0 {
+        found.select_nth_unstable_by(end - 1, order);
+    }
+    found.truncate(end);
+    found.sort_unstable_by(order);
+    let mut rows = Vec::with_capacity(end - offset);
+    for part in found[offset..].chunks(ROWS_STEP) {
+        core.with(|hub, now| rows.extend(part.iter().filter_map(|found| row(hub, found, now))));
+        tokio::task::yield_now().await;
+    }
+    let hostname = core.settings().config.hostname.clone();
+    Hosts { hostname, now: core.clock.now(), sites_total, matching, offset: offset as u64, rows }
+}
+
+fn order(a: &Found, b: &Found) -> std::cmp::Ordering {
+    a.key.cmp(&b.key).then(a.place.cmp(&b.place))
+}
+
+fn has(name: &str, options: &HostsOptions) -> bool {
+    options.name.as_ref().is_none_or(|wanted| name.contains(wanted.to_ascii_lowercase().as_str()))
+}
+
+async fn at_sites(core: &Arc<Core>, options: &HostsOptions, waiting: Vec<(u64, SiteId)>) -> Vec<Found> {
+    let mut found = Vec::new();
+    let (mut waiting, mut next) = (waiting.into_iter().peekable(), 0);
+    loop {
+        let is_last = core.with(|hub, now| {
+            let known = hub.sched.sites_known();
+            let until = known.min(next + STEP);
+            for id in (next..until).map(SiteId) {
+                // Both are in the order of their ids.
+                let count = waiting.next_if(|(_, site)| *site == id).map_or(0, |(count, _)| count);
+                let Some(glance) = hub.sched.glance(id, now) else { continue };
+                let is_meant = (count > 0 || !options.waiting) && (glance.fails > 0 || !options.failing);
+                let name = hub.sched.site_name(id).unwrap_or_default();
+                if !is_meant || !has(name, options) {
+                    continue;
+                }
+                let key = match options.sort {
+                    HostsSort::Waiting => Key::Number(Reverse(count)),
+                    HostsSort::Failures => Key::Number(Reverse(glance.fails.into())),
+                    HostsSort::Latency => Key::Number(Reverse(glance.latency_ms.into())),
+                    HostsSort::NextTry => Key::At(Some(glance.until.unwrap_or(Ms::MAX))),
+                    HostsSort::Name => Key::Name(name.to_owned()),
+                };
+                found.push(Found { place: Place::Site(id), waiting: count, key });
+            }
+            next = until;
+            until == known
+        });
+        if is_last {
+            return found;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Domains that have no site.
+async fn without_site(core: &Arc<Core>, options: &HostsOptions) -> Vec<Found> {
+    let (mut found, mut next) = (Vec::new(), 0);
+    loop {
+        let is_last = core.with(|hub, _| {
+            let all = hub.store.book.domains() as u32;
+            let until = all.min(next + STEP);
+            for domain in (next..until).map(DomainId) {
+                if hub.sched.site_of(domain).is_some() {
+                    continue;
+                }
+                let (waiting, history) = (u64::from(hub.store.waiting_at(domain)), hub.store.book.site_history(domain));
+                let is_known = history.last_success().is_some() || history.last_failure().is_some();
+                let name = hub.store.book.domain_name(domain);
+                if waiting == 0 && (options.waiting || !is_known) || !has(name, options) {
+                    continue;
+                }
+                let key = match options.sort {
+                    HostsSort::Waiting => Key::Number(Reverse(waiting)),
+                    HostsSort::Failures | HostsSort::Latency => Key::Number(Reverse(0)),
+                    HostsSort::NextTry => Key::At(Some(Ms::MAX)),
+                    HostsSort::Name => Key::Name(name.to_owned()),
+                };
+                found.push(Found { place: Place::Domain(domain), waiting, key });
+            }
+            next = until;
+            until == all
+        });
+        if is_last {
+            return found;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+fn row(hub: &mut Hub, found: &Found, now: Ms) -> Option<HostRow> {
+    let id = match found.place {
+        Place::Site(id) => id,
+        Place::Domain(domain) => return Some(row_of_domain(hub, domain, found.waiting, now)),
+    };
+    let glance = hub.sched.glance(id, now)?;
+    let explained = hub.sched.explain_site(&hub.store, id, now)?;
+    let domains = || hub.sched.domains_at(id).take(DOMAINS_LOOKED_MAX);
+    let domain = domains().max_by_key(|domain| (hub.store.waiting_at(*domain), Reverse(domain.0)));
+    Some(HostRow {
+        site: explained.status.name.to_string(),
+        waiting: found.waiting,
+        messages: explained.status.messages as u64,
+        connections: glance.connections as u64,
+        lane: lane_name(glance.standing).to_owned(),
+        next_try: glance.until,
+        last_reply: reply(explained.status.reason.clone()),
+        latency_ms: glance.latency_ms.into(),
+        domains: domains().count() as u64,
+        domain: domain.map_or("", |domain| hub.store.book.domain_name(domain)).to_owned(),
+        history: domain.map(|domain| verbs::hosts_history(hub, domain, now)).unwrap_or_default(),
+        hosts: explained.hosts.iter().map(site::host_view).collect(),
+        waits_for: site::reason(hub, id, now),
+    })
+}
+
+fn row_of_domain(hub: &Hub, domain: DomainId, waiting: u64, now: Ms) -> HostRow {
+    let (next_try, reason) = hub.sched.look_up_of(domain).unwrap_or_default();
+    let name = hub.store.book.domain_name(domain).to_owned();
+    let waits_for = match (waiting, &reason) {
+        (0, _) => "",
+        (_, None) => "its look-up",
+        (_, Some(_)) => "its look-up, which failed",
+    };
+    HostRow {
+        site: name.clone(),
+        waiting,
+        lane: "unknown".to_owned(),
+        waits_for: waits_for.to_owned(),
+        next_try,
+        last_reply: reply(reason),
+        domains: 1,
+        domain: name,
+        history: verbs::hosts_history(hub, domain, now),
+        ..HostRow::default()
+    }
+}

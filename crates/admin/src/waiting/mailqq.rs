@@ -1,0 +1,275 @@
+//! `stentor mailqq`: messages by what they wait for.
+//!
+//! Largest first is the store's index ([`Largest`]); oldest first is the order of the table. Anything narrower is looked for
+//! in the messages, oldest first, until [`WALK_MAX`] is over; ages narrow by bisection.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use stentor_control::protocol::Problem;
+use stentor_control::{Mailqq, MailqqOptions, MailqqRow, MailqqSort};
+use stentor_engine::core::Core;
+use stentor_engine::core::hub::Hub;
+use stentor_queue::event::Class;
+use stentor_queue::ids::{AddressId, DomainId, MessageId, MessageNo, SiteId};
+use stentor_queue::message::Message;
+use stentor_queue::store::{EXACT_MAX, Largest};
+
+use crate::site;
+
+/// How long messages are looked through for one answer.
+pub const WALK_MAX: Duration = Duration::from_millis(120);
+/// Steps under one hold of the lock, most of them a message.
+const STEPS: usize = 2_048;
+/// Recipients that looking at one more message counts for.
+const RECIPIENTS_PER_STEP: usize = 8;
+/// Of a message with more recipients it is looked whether the site's addresses are in it, not where its recipients are.
+const RECIPIENTS_LOOKED_MAX: usize = 64;
+/// Rows made under one hold.
+const ROWS_STEP: usize = 64;
+
+/// The best of what was shown to it.
+struct Top {
+    rows_max: usize,
+    /// Key, and the order in which it came.
+    found: Vec<(u64, Reverse<u64>, MessageNo)>,
+    seen: u64,
+}
+
+impl Top {
+    fn new(rows_max: usize) -> Top {
+        Top { rows_max, found: Vec::new(), seen: 0 }
+    }
+
+    fn push(&mut self, key: u64, no: MessageNo) {
+        const SLACK: usize = 4_096;
+        self.seen += 1;
+        self.found.push((key, Reverse(self.seen), no));
+        if self.found.len() >= 2 * self.rows_max + SLACK {
+            self.cut();
+        }
+    }
+
+    fn cut(&mut self) {
+        if self.rows_max > 0 && self.found.len() > self.rows_max {
+            self.found.select_nth_unstable_by_key(self.rows_max - 1, |found| Reverse(*found));
+        }
+        self.found.truncate(self.rows_max);
+    }
+
+    fn numbers(mut self) -> Vec<MessageNo> {
+        self.cut();
+        self.found.sort_unstable_by_key(|found| Reverse(*found));
+        self.found.into_iter().map(|(_, _, no)| no).collect()
+    }
+}
+
+/// What narrows the queue.
+struct Filter<'a> {
+    options: &'a MailqqOptions,
+    site: Option<(SiteId, Vec<DomainId>)>,
+}
+
+impl Filter<'_> {
+    /// Whether a message is meant, and how many steps it took to see.
+    fn check(&self, hub: &Hub, message: &Message) -> (bool, usize) {
+        let envelope = message.envelope();
+        let is_of_list = self.options.list.as_deref().is_none_or(|list| envelope.list == Some(list));
+        let is_of_sender = self.options.sender.as_deref().is_none_or(|wanted| match wanted.strip_prefix('@') {
+            Some(domain) => envelope.sender.rsplit_once('@').is_some_and(|(_, of)| of.eq_ignore_ascii_case(domain)),
+            None => envelope.sender.eq_ignore_ascii_case(wanted),
+        });
+        if !is_of_list || !is_of_sender {
+            return (false, 1);
+        }
+        self.site.as_ref().map_or((true, 1), |(site, domains)| at_site(hub, message, *site, domains))
+    }
+}
+
+fn at_site(hub: &Hub, message: &Message, site: SiteId, domains: &[DomainId]) -> (bool, usize) {
+    let (pending, book) = (message.pending(), &hub.store.book);
+    let mut looked = 0;
+    let found = if pending.len() <= RECIPIENTS_LOOKED_MAX {
+        pending.iter().any(|id| {
+            looked += 1;
+            book.try_domain(AddressId(id)).and_then(|domain| hub.sched.site_of(domain)) == Some(site)
+        })
+    } else {
+        domains.iter().any(|domain| {
+            looked += 1;
+            book.addresses_of(*domain).iter().any(|id| {
+                looked += 1;
+                pending.contains(id)
+            })
+        })
+    };
+    (found, 1 + looked / RECIPIENTS_PER_STEP)
+}
+
+/// See the module's page.
+///
+/// # Errors
+/// There is no such site.
+pub async fn mailqq(core: &Arc<Core>, options: &MailqqOptions) -> Result<Mailqq, Problem> {
+    let site = match &options.site {
+        Some(name) => Some(core.with(|hub, _| {
+            let (site, _) = site::find(hub, name).ok_or_else(|| site::unknown(name))?;
+            Ok::<_, Problem>((site, hub.sched.domains_at(site).collect::<Vec<_>>()))
+        })?),
+        None => None,
+    };
+    let filter = Filter { options, site };
+    let is_narrow = options.list.is_some() || options.sender.is_some() || filter.site.is_some();
+    let is_part = options.age_s_min.is_some() || options.age_s_max.is_some() || options.after.is_some();
+    let mut answer = Mailqq { hostname: core.settings().config.hostname.clone(), ..Mailqq::default() };
+    let rows_max = options.rows_max as usize;
+    let numbers = if !is_narrow && !is_part && options.sort == MailqqSort::Count {
+        largest(core, rows_max).await
+    } else if !is_narrow && !is_part && options.sort == MailqqSort::Age {
+        core.with(|hub, _| hub.store.messages().take(rows_max).map(|(no, _)| no).collect())
+    } else {
+        walk(core, &filter, &mut answer).await
+    };
+    for part in numbers.chunks(ROWS_STEP) {
+        core.with(|hub, _| answer.rows.extend(part.iter().filter_map(|no| row(hub, *no))));
+        tokio::task::yield_now().await;
+    }
+    core.with(|hub, now| {
+        answer.now = now;
+        answer.messages = hub.store.len() as u64;
+        answer.recipients = hub.store.pending();
+        answer.octets = hub.store.octets();
+    });
+    Ok(answer)
+}
+
+fn row(hub: &Hub, no: MessageNo) -> Option<MailqqRow> {
+    let message = hub.store.message(no)?;
+    let envelope = message.envelope();
+    Some(MailqqRow {
+        id: message.id().to_string(),
+        pending: message.pending().len() as u64,
+        total: message.total(),
+        in_flight: hub.sched.in_flight(no) as u64,
+        held: message.is_held(),
+        size: envelope.size,
+        accepted: message.accepted(),
+        sender: envelope.sender.to_owned(),
+        list: envelope.list.map(str::to_owned),
+        class: if message.class() == Class::Bulk { "bulk" } else { "ordinary" }.to_owned(),
+    })
+}
+
+/// The messages that wait for most recipients; of equal ones the older.
+async fn largest(core: &Arc<Core>, rows_max: usize) -> Vec<MessageNo> {
+    let begun = Instant::now();
+    let (mut top, mut walk) = (Top::new(rows_max), Largest::default());
+    loop {
+        let (mut least, mut count) = (usize::MAX, 0);
+        let step = core.with(|hub, _| {
+            hub.store.largest_step(&mut walk, STEPS, |no, message| {
+                least = message.pending().len();
+                count += 1;
+                top.push(least as u64, no);
+            })
+        });
+        let is_full = top.found.len() >= rows_max;
+        match step {
+            None => break,
+            // All that come now wait for fewer, or for as many and are younger.
+            Some(true) if is_full => break,
+            Some(false) if is_full && count > 0 && least <= EXACT_MAX => break,
+            Some(_) if begun.elapsed() > WALK_MAX => break,
+            Some(_) => tokio::task::yield_now().await,
+        }
+    }
+    let mut numbers = top.numbers();
+    let mut bounds = core.with(|hub, _| hub.store.number_bounds());
+    // Those of one recipient are in no index: the oldest of them.
+    while numbers.len() < rows_max && bounds.0 != bounds.1 && begun.elapsed() < WALK_MAX {
+        core.with(|hub, _| {
+            let mut last = bounds.1.wrapping_sub(1);
+            for (steps, (no, message)) in hub.store.messages_between(bounds.0, bounds.1).enumerate() {
+                if message.pending().len() == 1 {
+                    numbers.push(no);
+                }
+                if numbers.len() == rows_max || steps + 1 == STEPS {
+                    last = no.0;
+                    break;
+                }
+            }
+            bounds.0 = last.wrapping_add(1);
+        });
+        tokio::task::yield_now().await;
+    }
+    numbers
+}
+
+/// Looks through the messages, oldest first.
+async fn walk(core: &Arc<Core>, filter: &Filter<'_>, answer: &mut Mailqq) -> Vec<MessageNo> {
+    let (begun, options) = (Instant::now(), filter.options);
+    let mut top = Top::new(options.rows_max as usize);
+    let (mut messages, mut recipients, mut looked_at) = (0, 0, 0);
+    let mut bounds = core.with(|hub, now| bounds(hub, options, now));
+    let mut last_seen: Option<MessageId> = None;
+    while bounds.0 != bounds.1 && begun.elapsed() < WALK_MAX {
+        core.with(|hub, _| {
+            let mut steps = STEPS;
+            let mut last = bounds.1.wrapping_sub(1);
+            for (no, message) in hub.store.messages_between(bounds.0, bounds.1) {
+                let (is_meant, cost) = filter.check(hub, message);
+                looked_at += 1;
+                if is_meant {
+                    messages += 1;
+                    recipients += message.pending().len() as u64;
+                    top.push(key(message, options.sort), no);
+                }
+                steps = steps.saturating_sub(cost);
+                if steps == 0 {
+                    last = no.0;
+                    last_seen = Some(message.id());
+                    break;
+                }
+            }
+            bounds.0 = last.wrapping_add(1);
+        });
+        tokio::task::yield_now().await;
+    }
+    answer.matching_messages = Some(messages);
+    answer.matching_recipients = Some(recipients);
+    answer.looked_at = looked_at;
+    answer.stopped_after = last_seen.filter(|_| bounds.0 != bounds.1).map(|id| id.to_string());
+    top.numbers()
+}
+
+fn key(message: &Message, sort: MailqqSort) -> u64 {
+    match sort {
+        MailqqSort::Count => message.pending().len() as u64,
+        // They come oldest first.
+        MailqqSort::Age => 0,
+        MailqqSort::Size => message.size(),
+    }
+}
+
+/// The numbers to be looked through.
+fn bounds(hub: &Hub, options: &MailqqOptions, now: u64) -> (u32, u32) {
+    let (mut from, mut until) = hub.store.number_bounds();
+    if let Some(age_s) = options.age_s_max {
+        let at = now.saturating_sub(age_s.saturating_mul(1_000));
+        from = hub.store.first_where(from, until, |message| message.accepted() >= at);
+    }
+    if let Some(age_s) = options.age_s_min {
+        let at = now.saturating_sub(age_s.saturating_mul(1_000));
+        until = hub.store.first_where(from, until, |message| message.accepted() > at);
+    }
+    if let Some(Ok(after)) = options.after.as_deref().map(str::parse::<MessageId>) {
+        let no = hub.store.no_of(after).map(|no| no.0.wrapping_add(1));
+        let no = no.unwrap_or_else(|| hub.store.first_where(from, until, |message| message.id() > after));
+        // Only forward: the two narrow each other.
+        if no.wrapping_sub(from) <= until.wrapping_sub(from) {
+            from = no;
+        }
+    }
+    (from, until)
+}

@@ -1,0 +1,170 @@
+//! Where mail waits and how sites get on, gathered for watchers: sums by lane, the sites with most waiting, the slowest.
+//!
+//! Promise: slices of well under a millisecond under the hub's lock. All watchers share one overview, which is made anew
+//! when it is older than a second and than [`PAUSE_TIMES`] what making it took, so that watching costs at most 1 % of a
+//! processor whatever waits.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use stentor_control::snapshot::{Depth, SiteNow};
+use stentor_engine::core::Core;
+use stentor_queue::ids::{Ms, SiteId};
+use stentor_queue::message::Message;
+use stentor_queue::sched::{Glance, Standing};
+
+use crate::views::reply;
+use crate::{depth, site};
+
+/// Sites looked at under one hold of the lock.
+const SITES_STEP: usize = 512;
+/// Rows made under one hold.
+const ROWS_STEP: usize = 16;
+/// Rows of each kind.
+pub const ROWS_MAX: usize = 50;
+const AGE_MIN: Duration = Duration::from_secs(1);
+/// An overview is good for as many times as making it took.
+const PAUSE_TIMES: u32 = 100;
+
+/// See the module's page.
+#[derive(Clone, Default)]
+pub struct Overview {
+    pub at: Ms,
+    /// Sites with pending recipients.
+    pub sites_total: u64,
+    pub depth: Depth,
+    pub by_pending: Vec<SiteNow>,
+    pub by_latency: Vec<SiteNow>,
+    /// How long it took to gather, waiting for the lock included.
+    pub took_us: u64,
+}
+
+#[derive(Default)]
+pub struct Overviews {
+    last: tokio::sync::Mutex<Option<(Instant, Duration, Arc<Overview>)>>,
+}
+
+impl Overviews {
+    /// The newest, or a new one.
+    pub async fn get(&self, core: &Arc<Core>) -> Arc<Overview> {
+        let mut last = self.last.lock().await;
+        if let Some((made, took, overview)) = &*last
+            && made.elapsed() < AGE_MIN.max(*took * PAUSE_TIMES)
+        {
+            return overview.clone();
+        }
+        let begun = Instant::now();
+        let mut overview = gather(core).await;
+        let took = begun.elapsed();
+        overview.took_us = took.as_micros() as u64;
+        let overview = Arc::new(overview);
+        *last = Some((Instant::now(), took, overview.clone()));
+        overview
+    }
+}
+
+/// What a lane is called.
+pub fn lane_name(standing: Standing) -> &'static str {
+    match standing {
+        Standing::Fast => "fast",
+        Standing::Slow => "slow",
+        Standing::Clock => "clock",
+        Standing::Suspended => "suspended",
+    }
+}
+
+async fn gather(core: &Arc<Core>) -> Overview {
+    let (waiting, unresolved) = depth::per_site(core).await;
+    let mut depth = Depth { unresolved, ..Depth::default() };
+    let mut glances: Vec<(u64, SiteId, Glance)> = Vec::with_capacity(waiting.len());
+    for part in waiting.chunks(SITES_STEP) {
+        core.with(|hub, now| {
+            for (count, site) in part {
+                let Some(glance) = hub.sched.glance(*site, now) else { continue };
+                glances.push((*count, *site, glance));
+            }
+        });
+        tokio::task::yield_now().await;
+    }
+    for (count, _, glance) in &glances {
+        let lane = match glance.standing {
+            Standing::Fast => &mut depth.fast,
+            Standing::Slow => &mut depth.slow,
+            Standing::Clock => &mut depth.clock,
+            Standing::Suspended => &mut depth.suspended,
+        };
+        lane.sites += 1;
+        lane.recipients += count;
+        lane.ordinary += glance.in_line[0] as u64;
+        lane.bulk += glance.in_line[1] as u64;
+    }
+    let sites_total = glances.len() as u64;
+    first(&mut glances, |(count, site, _)| (Reverse(*count), site.0));
+    let by_pending = rows(core, &glances[..glances.len().min(ROWS_MAX)]).await;
+    first(&mut glances, |(_, site, glance)| (Reverse(glance.latency_ms), site.0));
+    let slowest: Vec<_> =
+        glances.iter().take(ROWS_MAX).filter(|(_, _, glance)| glance.latency_ms > 0).copied().collect();
+    let by_latency = rows(core, &slowest).await;
+    Overview { at: core.clock.now(), sites_total, depth, by_pending, by_latency, took_us: 0 }
+}
+
+/// Brings those with the least keys to the front, in order.
+fn first<K: Ord>(glances: &mut [(u64, SiteId, Glance)], key: impl Fn(&(u64, SiteId, Glance)) -> K + Copy) {
+    if glances.len() > ROWS_MAX {
+        glances.select_nth_unstable_by_key(ROWS_MAX - 1, key);
+    }
+    let rows = glances.len().min(ROWS_MAX);
+    glances[..rows].sort_unstable_by_key(key);
+}
+
+async fn rows(core: &Arc<Core>, chosen: &[(u64, SiteId, Glance)]) -> Vec<SiteNow> {
+    let mut rows = Vec::with_capacity(chosen.len());
+    for part in chosen.chunks(ROWS_STEP) {
+        core.with(|hub, now| {
+            for (count, id, glance) in part {
+                let Some(status) = hub.sched.site_status(*id, now) else { continue };
+                let oldest = status.oldest.and_then(|no| hub.store.message(no)).map(Message::accepted);
+                rows.push(SiteNow {
+                    site: status.name.to_string(),
+                    waiting: *count,
+                    messages: status.messages as u64,
+                    connections: glance.connections as u64,
+                    silent: glance.silent as u64,
+                    lane: lane_name(glance.standing).to_owned(),
+                    latency_ms: glance.latency_ms.into(),
+                    next_try: status.until,
+                    last_reply: reply(status.reason),
+                    waits_for: site::reason(hub, *id, now),
+                    oldest,
+                });
+            }
+        });
+        tokio::task::yield_now().await;
+    }
+    rows
+}
+
+/// One site, for a watcher of it.
+pub fn one(core: &Arc<Core>, name: &str) -> Option<SiteNow> {
+    core.with(|hub, now| {
+        let (id, _) = site::find(hub, name)?;
+        let glance = hub.sched.glance(id, now)?;
+        let status = hub.sched.site_status(id, now)?;
+        let waiting = hub.sched.domains_at(id).map(|domain| u64::from(hub.store.waiting_at(domain))).sum();
+        let oldest = status.oldest.and_then(|no| hub.store.message(no)).map(Message::accepted);
+        Some(SiteNow {
+            site: status.name.to_string(),
+            waiting,
+            messages: status.messages as u64,
+            connections: glance.connections as u64,
+            silent: glance.silent as u64,
+            lane: lane_name(glance.standing).to_owned(),
+            latency_ms: glance.latency_ms.into(),
+            next_try: status.until,
+            last_reply: reply(status.reason),
+            waits_for: site::reason(hub, id, now),
+            oldest,
+        })
+    })
+}

@@ -1,0 +1,200 @@
+//! What a watcher is told: the state of the server, and what came since it was told last.
+//!
+//! Bounded: as many rows as asked for and at most [`ROWS_MAX`] of a kind, at most [`rings::SECONDS`] points of history and
+//! those in the first snapshot alone; some 30 KiB at most.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use stentor_control::snapshot::{
+    ConnectionsNow, INTERVAL_MS_MAX, INTERVAL_MS_MIN, JournalNow, QueueNow, SiteNow, Snapshot, WatchOptions,
+};
+use stentor_engine::core::Core;
+use stentor_engine::live::filters::Filter;
+use stentor_engine::live::histogram::Counted;
+use stentor_engine::live::posts::POSTS_MAX;
+use stentor_engine::live::rings;
+use stentor_queue::ids::{Ms, SiteId};
+use stentor_stats::now::{Counts, Point};
+
+use super::sites::{self, Overviews, ROWS_MAX};
+use super::verdict;
+use crate::site;
+
+/// Somebody who watches. The machine is sampled more often while there is one.
+pub struct Watch {
+    core: Arc<Core>,
+    overviews: Arc<Overviews>,
+    options: WatchOptions,
+    filter: Option<Arc<Filter>>,
+    /// The site asked for, by its id.
+    site: Option<SiteId>,
+    before: Before,
+    is_first: bool,
+}
+
+struct Before {
+    at: Ms,
+    counts: Counts,
+    sync_us: Counted,
+    messages: u64,
+    bytes: u64,
+}
+
+impl Before {
+    fn now(core: &Core, filter: Option<&Filter>) -> Before {
+        let live = &core.live;
+        Before {
+            at: core.clock.now(),
+            counts: filter.map_or_else(|| live.totals(), |filter| filter.totals.read()),
+            sync_us: live.syncs.us.read(),
+            messages: live.syncs.messages.load(Ordering::Relaxed),
+            bytes: live.syncs.bytes.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.core.live.watchers.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Watch {
+    /// `None`: there is no such site.
+    pub fn begin(core: Arc<Core>, overviews: Arc<Overviews>, mut options: WatchOptions) -> Option<Watch> {
+        options.interval_ms = options.interval_ms.clamp(INTERVAL_MS_MIN, INTERVAL_MS_MAX);
+        options.sites_max = options.sites_max.min(ROWS_MAX);
+        options.history_s = options.history_s.min(rings::SECONDS);
+        let found = match &options.site {
+            Some(name) => Some(core.with(|hub, now| {
+                let (site, _) = site::find(hub, name)?;
+                let hosts = hub.sched.explain_site(&hub.store, site, now)?.hosts;
+                Some((site, hosts.iter().map(|host| host.addr).collect::<Vec<_>>()))
+            })?),
+            None => None,
+        };
+        let filter = (options.list.is_some() || found.is_some()).then(|| {
+            let hosts = found.as_ref().map(|(_, hosts)| hosts.clone());
+            core.live.filters.add(Filter { list: options.list.clone(), hosts, ..Filter::default() })
+        });
+        core.live.watchers.fetch_add(1, Ordering::Relaxed);
+        let before = Before::now(&core, filter.as_deref());
+        Some(Watch { site: found.map(|(site, _)| site), core, overviews, options, filter, before, is_first: true })
+    }
+
+    pub fn options(&self) -> &WatchOptions {
+        &self.options
+    }
+
+    /// Waits for the next multiple of the interval; at once for the first if the past is asked for.
+    pub async fn next(&mut self) -> Snapshot {
+        if !(self.is_first && self.options.history_s > 0) {
+            let (now, interval) = (self.core.clock.now(), self.options.interval_ms);
+            tokio::time::sleep(Duration::from_millis(interval - now % interval)).await;
+        }
+        self.now().await
+    }
+
+    /// Takes a snapshot now.
+    pub async fn now(&mut self) -> Snapshot {
+        let core = self.core.clone();
+        let overview = self.overviews.get(&core).await;
+        let next = Before::now(&core, self.filter.as_deref());
+        let history =
+            if std::mem::take(&mut self.is_first) && self.options.history_s > 0 { self.history() } else { Vec::new() };
+        let before = std::mem::replace(&mut self.before, next);
+        let after = &self.before;
+        let of_list = self.options.list.as_ref().map(|list| {
+            let posts = core.live.posts.newest();
+            debug_assert!(posts.len() <= POSTS_MAX);
+            posts.iter().filter(|post| post.list == *list).map(|post| post.pending()).sum()
+        });
+        let (mut queue, connections, stopping) = state(&core);
+        (queue.depth, queue.of_list) = (overview.depth, of_list);
+        let journal = JournalNow {
+            sync_us: after.sync_us.since(&before.sync_us).percentiles(),
+            messages: after.messages - before.messages,
+            bytes: after.bytes - before.bytes,
+        };
+        let rows = |rows: &[SiteNow]| rows.iter().take(self.options.sites_max).cloned().collect::<Vec<_>>();
+        let (by_pending, by_latency) = match &self.options.site {
+            Some(name) => (sites::one(&core, name).into_iter().collect(), Vec::new()),
+            None => (rows(&overview.by_pending), rows(&overview.by_latency)),
+        };
+        let mut snapshot = Snapshot {
+            hostname: core.settings().config.hostname.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            now: after.at,
+            stopping,
+            interval_ms: after.at.saturating_sub(before.at),
+            since: after.counts.since(&before.counts),
+            totals: after.counts,
+            history,
+            queue,
+            connections,
+            journal,
+            machine: core.live.machine(),
+            verdict: String::new(),
+            sites_total: overview.sites_total,
+            by_pending,
+            by_latency,
+            sites_at: overview.at,
+            sites_took_us: overview.took_us,
+        };
+        snapshot.verdict = verdict::of(&snapshot);
+        snapshot
+    }
+
+    /// The site that is watched.
+    pub fn site(&self) -> Option<SiteId> {
+        self.site
+    }
+
+    /// The past is that of everything.
+    fn history(&self) -> Vec<Point> {
+        if self.filter.is_some() {
+            return Vec::new();
+        }
+        let wanted = self.options.history_s;
+        self.core.live.rings(|rings| {
+            let skip = rings.seconds.len().saturating_sub(wanted);
+            rings.seconds.iter().skip(skip).copied().collect()
+        })
+    }
+}
+
+/// What one look under the lock says.
+fn state(core: &Arc<Core>) -> (QueueNow, ConnectionsNow, bool) {
+    let clients = core.live.connections_in() as u64;
+    let clients_max = core.settings().config.listen.connections_max.into();
+    core.with(|hub, _| {
+        let [(fast, _), (slow, _)] = hub.sched.in_transactions();
+        let (pending, bulk) = (hub.store.pending(), hub.store.pending_bulk());
+        let queue = QueueNow {
+            messages: hub.store.len() as u64,
+            held: hub.store.held() as u64,
+            ordinary: pending - bulk,
+            bulk,
+            in_flight_fast: fast as u64,
+            in_flight_slow: slow as u64,
+            octets: hub.store.octets(),
+            oldest: hub.store.oldest().map(|(_, message)| message.accepted()),
+            ..QueueNow::default()
+        };
+        let (load, (fast_max, slow_max, reserve)) = (hub.sched.load(), hub.sched.budget());
+        let connections = ConnectionsNow {
+            fast: load.connections_fast as u64,
+            fast_max: fast_max as u64,
+            slow: load.connections_slow as u64,
+            slow_max: slow_max as u64,
+            ordinary_reserve: reserve as u64,
+            wanting: load.wanting as u64,
+            clients,
+            clients_max,
+        };
+        (queue, connections, hub.is_stopping())
+    })
+}

@@ -1,0 +1,351 @@
+//! The checked configuration. Every time is in milliseconds, every size in octets, whatever unit its key has.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use ipnet::IpNet;
+use stentor_lists::List;
+use stentor_mail::address::Address;
+use stentor_policy::{AliasInput, InjectorClasses, Policy, RateLimits, RouteInput};
+
+use super::diagnose::Diagnostic;
+use super::keys::Token;
+use super::sending::{FlowConfig, SendingConfig};
+use super::url::Url;
+use super::webhooks::WebhookConfig;
+
+/// The whole configuration, consistent; see `docs/operate/configuration.md` for what each key means.
+#[derive(Debug)]
+pub struct Config {
+    /// The file it came from.
+    pub file: Option<PathBuf>,
+    /// Lower-case A-labels.
+    pub hostname: String,
+    pub data_dir: PathBuf,
+    pub client_networks: Vec<IpNet>,
+    pub message_size_bytes_max: u64,
+    pub received_max: u32,
+    pub listen: ListenConfig,
+    pub domains: DomainsConfig,
+    /// In the order of the file.
+    pub lists: Vec<ListConfig>,
+    pub aliases: Vec<AliasInput>,
+    pub routes: Vec<RouteInput>,
+    pub classes: ClassesConfig,
+    /// `[sources]`, `[sites]`, `[senders]`
+    pub sending: SendingConfig,
+    pub dns: DnsConfig,
+    pub delivery: DeliveryConfig,
+    pub retry: RetryConfig,
+    pub journal: JournalConfig,
+    pub log: LogConfig,
+    pub history: HistoryConfig,
+    pub control: ControlConfig,
+    pub http: HttpConfig,
+    pub webhooks: Vec<WebhookConfig>,
+    pub telemetry: TelemetryConfig,
+    /// Built out of networks, domains, lists, aliases and routes.
+    pub policy: Arc<Policy>,
+    /// What the operator should know, without being wrong.
+    pub warnings: Vec<Diagnostic>,
+}
+
+/// `[listen]`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListenConfig {
+    pub smtp: Vec<SocketAddr>,
+    pub connections_max: u32,
+    /// For clients outside the client networks.
+    pub connections_per_client_max: u32,
+    pub command_timeout_ms: u64,
+    pub data_timeout_ms: u64,
+    pub session_timeout_ms: u64,
+    /// For clients outside the client networks.
+    pub recipients_per_message_max: u32,
+    pub errors_max: u32,
+    /// Memory for message bodies in all sessions together.
+    pub body_bytes_max: u64,
+    /// Octets of large bodies that are in the journal before their message is accepted, all sessions together.
+    pub streamed_bytes_max: u64,
+}
+
+/// `[domains]`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DomainsConfig {
+    /// As configured; the domains of lists and the own name are local too ([`Policy::is_local_domain`]).
+    pub local: Vec<String>,
+    pub postmaster: Option<Address>,
+}
+
+/// `[lists.NAME]`
+#[derive(Debug, Clone)]
+pub struct ListConfig {
+    pub list: Arc<List>,
+    /// It was a readable file when the configuration was checked.
+    pub subscribers: PathBuf,
+    pub flow: FlowConfig,
+    pub report: ReportConfig,
+}
+
+/// Who is sent a delivery report of each post.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ReportTo {
+    #[default]
+    None,
+    Owner,
+    /// The reverse-path that the post came with.
+    Poster,
+    Both,
+}
+
+impl ReportTo {
+    pub fn owner(self) -> bool {
+        matches!(self, ReportTo::Owner | ReportTo::Both)
+    }
+
+    pub fn poster(self) -> bool {
+        matches!(self, ReportTo::Poster | ReportTo::Both)
+    }
+}
+
+/// A list's delivery reports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ReportConfig {
+    pub to: ReportTo,
+    /// From acceptance; `None`: when the fast lane is done with the post.
+    pub after_ms: Option<u64>,
+}
+
+impl ReportConfig {
+    pub fn is_wanted(self) -> bool {
+        self.to != ReportTo::None
+    }
+}
+
+/// `[classes]`: what makes relayed mail bulk, beside its List-* and Precedence fields.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClassesConfig {
+    pub injectors: InjectorClasses,
+    pub sender_rate: RateLimits,
+}
+
+/// `[dns]`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DnsConfig {
+    /// Never empty.
+    pub servers: Vec<SocketAddr>,
+    pub timeout_ms: u64,
+    pub attempts: u32,
+    pub cache_entries_max: u64,
+    pub negative_ttl_ms_max: u64,
+    /// Loopback addresses out of the DNS are used; for labs.
+    pub loopback_allowed: bool,
+}
+
+/// What happens to 8-bit content for a host without 8BITMIME (RFC 6152).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EightBit {
+    Convert,
+    Bounce,
+}
+
+/// `[delivery]`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeliveryConfig {
+    pub connections_max: u32,
+    pub connections_per_site_max: u32,
+    pub recipients_per_transaction_max: u32,
+    pub transactions_per_connection_max: u32,
+    /// How long a connection without work is kept.
+    pub idle_ms: u64,
+    /// Port of hosts found by MX, and of routes that name none.
+    pub smtp_port: u16,
+    pub connect_timeout_ms: u64,
+    pub greeting_timeout_ms: u64,
+    pub ehlo_timeout_ms: u64,
+    pub mail_timeout_ms: u64,
+    pub rcpt_timeout_ms: u64,
+    pub data_init_timeout_ms: u64,
+    pub data_block_timeout_ms: u64,
+    pub data_done_timeout_ms: u64,
+    pub eight_bit: EightBit,
+    /// BDAT where it is offered.
+    pub chunking: bool,
+    /// The built-in profiles of large providers hold.
+    pub profiles: bool,
+    /// Look-ups of domains at a time.
+    pub resolves_max: u32,
+}
+
+/// Who is told of a delay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DelayWarning {
+    /// Also who did not say what reports are wanted.
+    All,
+    /// Who asked for it: NOTIFY=DELAY (RFC 3461).
+    Asked,
+}
+
+/// `[retry]`: first and longest back-off of each clock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RetryConfig {
+    pub host_ms_min: u64,
+    pub host_ms_max: u64,
+    pub site_ms_min: u64,
+    pub site_ms_max: u64,
+    pub mailbox_ms_min: u64,
+    pub mailbox_ms_max: u64,
+    pub recipient_ms_min: u64,
+    pub recipient_ms_max: u64,
+    /// From acceptance until what is left is returned.
+    pub lifetime_ms: u64,
+    /// Of bulk mail, where it is another.
+    pub bulk_lifetime_ms: Option<u64>,
+    /// First and longest back-off of bulk mail's sites and recipients, where they are others.
+    pub bulk_site_ms: Option<(u64, u64)>,
+    pub bulk_recipient_ms: Option<(u64, u64)>,
+    /// Age at which the sender is told that a message is still on its way; 0: never.
+    pub delay_warning_ms: u64,
+    pub delay_warning_to: DelayWarning,
+    /// How long failures of one message are gathered for one report.
+    pub bounce_gather_ms: u64,
+}
+
+/// `[journal]`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JournalConfig {
+    /// A multiple of 4096.
+    pub segment_bytes: u64,
+    pub commit_delay_us: u64,
+    pub completion_sync_ms_max: u64,
+    /// At most half a segment.
+    pub batch_bytes_max: u64,
+    pub addresses_max: u32,
+    /// An address that nothing refers to is forgotten when it was not seen for so long.
+    pub address_unseen_ms: u64,
+    /// Free space on the medium below which new mail gets 452.
+    pub reserve_bytes: u64,
+}
+
+/// When a file is put aside, and how many of those are kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rotation {
+    /// 0: by no size.
+    pub bytes_max: u64,
+    /// 0: by no age.
+    pub age_ms_max: u64,
+    /// Files with a number behind their name, `.1` the newest.
+    pub keep: u32,
+}
+
+impl Rotation {
+    pub const NEVER: Rotation = Rotation { bytes_max: 0, age_ms_max: 0, keep: 0 };
+}
+
+/// Where a syslog daemon listens.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum SyslogTo {
+    Unix(PathBuf),
+    Udp(SocketAddr),
+}
+
+/// Where lines go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LogTarget {
+    Stderr,
+    Stdout,
+    Off,
+    /// Appended to, created with mode 0640, put aside as [`Rotation`] says.
+    File(PathBuf),
+    Syslog(SyslogTo),
+    /// The socket of systemd's journal.
+    Journald(PathBuf),
+}
+
+/// How they look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogFormat {
+    /// `Nov 21 10:54:25 host stentor[123]: QUEUEID: to=<a@b>, ...`
+    Sendmail,
+    /// One object a line, with the same fields, times in milliseconds.
+    Json,
+}
+
+/// How much the server says about itself on standard error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogLevel {
+    Error,
+    Warn,
+    Info,
+    Debug,
+    Trace,
+}
+
+/// `[log]`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogConfig {
+    pub attempts: LogTarget,
+    /// As `attempts` where there is none; so are those below.
+    pub deliveries: Option<LogTarget>,
+    pub acceptances: Option<LogTarget>,
+    pub refusals: Option<LogTarget>,
+    pub policy: Option<LogTarget>,
+    pub audit: Option<LogTarget>,
+    /// Instead of its purpose's, for acceptances and deliveries of this class, and of a list's posts.
+    pub ordinary: Option<LogTarget>,
+    pub bulk: Option<LogTarget>,
+    pub lists: Vec<(String, LogTarget)>,
+    pub format: LogFormat,
+    pub level: LogLevel,
+    pub by_line: bool,
+    pub rotation: Rotation,
+    /// Syslog lines as RFC 5424 has them, else RFC 3164.
+    pub rfc5424: bool,
+}
+
+/// `[history]`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HistoryConfig {
+    /// 0: nothing is kept.
+    pub keep_days: u64,
+    pub size_bytes_max: u64,
+}
+
+/// `[control]`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ControlConfig {
+    pub socket: PathBuf,
+}
+
+/// Whether reading over HTTP needs a login.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Reading {
+    #[default]
+    Open,
+    Login,
+}
+
+/// `[http]`
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct HttpConfig {
+    /// Empty: no listener.
+    pub listen: Vec<SocketAddr>,
+    pub reading: Reading,
+    /// Names under which it is reached, beside addresses, `localhost` and the own host name.
+    pub host_names: Vec<String>,
+    pub connections_max: u32,
+    pub session_ms: u64,
+    /// Names with argon2id hashes.
+    pub users: Vec<(String, String)>,
+    pub tokens: Vec<Token>,
+}
+
+/// `[telemetry]`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TelemetryConfig {
+    /// Where spans go; none: there are none.
+    pub endpoint: Option<Url>,
+    /// One message in so many has spans.
+    pub sample_one_in: u64,
+}

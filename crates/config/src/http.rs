@@ -1,0 +1,114 @@
+//! `[http]`: where it listens, who may read, who may change something.
+
+use std::net::SocketAddr;
+
+use super::checked::{HttpConfig, Reading};
+use super::diagnose::Spot;
+use super::keys::{self, Token};
+use super::raw::Section;
+use super::sections::{DAY_S, addresses};
+
+/// Longest name of a user or token.
+const NAME_BYTES_MAX: usize = 64;
+/// Users, and tokens, at most.
+const NAMES_MAX: usize = 1_000;
+/// Who has the `password_hash`.
+const OPERATOR: &str = "operator";
+
+pub(super) fn read(section: Section<'_>) -> HttpConfig {
+    let listen = addresses(&section, "listen", "127.0.0.1:8025")
+        .unwrap_or_else(|| vec![SocketAddr::from(([127, 0, 0, 1], 8025))]);
+    let outside = listen.iter().find(|address| !address.ip().is_loopback()).copied();
+    let default = if outside.is_some() { Reading::Login } else { Reading::Open };
+    let reading = section.choice("reading", default, &[("open", Reading::Open), ("login", Reading::Login)]);
+    let host_names = section.texts("host_names").unwrap_or_default();
+    let host_names = host_names.into_iter().map(|name| name.value.to_ascii_lowercase()).collect();
+    let connections_max = section.number("connections_max", 256, 1..=100_000) as u32;
+    let session_ms = section.seconds("session_s", 43_200, 60.0..=30.0 * DAY_S);
+    let (users, tokens) = (users(&section), tokens(&section));
+    let span = section.span_of("listen");
+    match (outside, reading) {
+        (Some(address), Reading::Login) if users.is_empty() && tokens.is_empty() && !section.context.has_errors() => {
+            let message = format!(
+                "{address} is not loopback and nobody could log in: set `password_hash` in [http] to what `stentor http-password` prints"
+            );
+            section.context.error(span, message);
+        }
+        (Some(address), Reading::Open) => {
+            let message = format!(
+                "whoever reaches {address} can read the addresses of senders and recipients without a login: `reading` in [http] is \"open\""
+            );
+            section.context.warn(span, message);
+        }
+        _ => {}
+    }
+    section.finish();
+    HttpConfig { listen, reading, host_names, connections_max, session_ms, users, tokens }
+}
+
+fn users(section: &Section<'_>) -> Vec<(String, String)> {
+    let mut users = Vec::new();
+    if let Some(hash) = section.text("password_hash").filter(|hash| !hash.value.is_empty()) {
+        users.extend(user(section, OPERATOR, &hash));
+    }
+    for (name, hash) in named(section, "users") {
+        if users.iter().any(|(other, _)| *other == name) {
+            section.context.error(hash.span.clone(), format!("user `{name}` has a password already"));
+        }
+        users.extend(user(section, &name, &hash));
+    }
+    users
+}
+
+fn user(section: &Section<'_>, name: &str, hash: &Spot<&str>) -> Option<(String, String)> {
+    match keys::check_hash(hash.value) {
+        Ok(()) => Some((name.to_owned(), hash.value.to_owned())),
+        Err(why) => {
+            let message = format!("the password hash of `{name}` is none: {why}; `stentor http-password` prints one");
+            section.context.error(hash.span.clone(), message);
+            None
+        }
+    }
+}
+
+fn tokens(section: &Section<'_>) -> Vec<Token> {
+    let token = |(name, text): (String, Spot<&str>)| {
+        let (read_only, hash) = match text.value.strip_prefix("read-only ") {
+            Some(hash) => (true, hash),
+            None => (false, text.value),
+        };
+        let hash = hash.strip_prefix("sha256:").and_then(keys::unhex);
+        if hash.is_none() {
+            let message = format!(
+                "the token `{name}` must be \"sha256:\" and 64 hexadecimal digits; `stentor http-token {name}` makes one"
+            );
+            section.context.error(text.span.clone(), message);
+        }
+        Some(Token { name: name.into(), hash: hash?, read_only })
+    };
+    named(section, "tokens").into_iter().filter_map(token).collect()
+}
+
+/// A table of names and secrets.
+fn named<'a>(section: &Section<'a>, key: &'static str) -> Vec<(String, Spot<&'a str>)> {
+    let table = section.section(key);
+    let mut found = Vec::new();
+    for entry in table.entries() {
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.@+".contains(&byte);
+        if !(1..=NAME_BYTES_MAX).contains(&entry.key.len()) || !entry.key.bytes().all(plain) {
+            let message = format!(
+                "{:?} cannot be a name here: use up to {NAME_BYTES_MAX} of a-z, A-Z, 0-9, - _ . @ +",
+                entry.key
+            );
+            section.context.error(entry.key_span.clone(), message);
+        }
+        match entry.value.as_str() {
+            Some(value) if found.len() < NAMES_MAX => {
+                found.push((entry.key, Spot { value, span: entry.span }));
+            }
+            Some(_) => section.context.error(entry.key_span, format!("more than {NAMES_MAX} {key}")),
+            None => section.context.error(entry.span, format!("`{}` in {key} of [http] must be a string", entry.key)),
+        }
+    }
+    found
+}

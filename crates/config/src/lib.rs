@@ -1,0 +1,96 @@
+//! The configuration: TOML becomes a checked [`Config`] once, as a whole.
+//!
+//! What it does: [`check`] parses the file with positions kept (`raw`), reads every section with its defaults and ranges
+//! (`sections`, `tables`), compares what must agree (`cross`), and builds the [`Policy`](stentor_policy::Policy) and the
+//! lists out of it. Relative paths are relative to the file's folder.
+//!
+//! What it promises: a [`Config`] that exists is consistent; nothing after it checks a setting again. Every default is
+//! in the section's reader, and `docs/operate/configuration.md` and `stentor.example.toml` name every key (a test
+//! compares).
+//!
+//! How it fails: with all errors at once, each a [`Diagnostic`] with file, line, column, what is wrong and what to do.
+//! Warnings do not stop a start; they are in [`Config::warnings`].
+
+mod checked;
+mod cross;
+mod diagnose;
+mod http;
+pub mod keys;
+mod log;
+mod raw;
+mod reload;
+mod sections;
+mod sending;
+mod tables;
+#[cfg(test)]
+mod tests;
+mod url;
+mod webhooks;
+
+use std::fs;
+use std::path::Path;
+
+use toml::de::DeTable;
+
+pub use checked::{
+    Config, DelayWarning, EightBit, HttpConfig, LogConfig, LogFormat, LogLevel, LogTarget, Reading, ReportConfig,
+    ReportTo, Rotation, SyslogTo,
+};
+pub use diagnose::{Diagnostic, Severity};
+use raw::Context;
+pub use reload::check_again;
+pub use sending::{FlowConfig, SendingConfig, Source};
+pub use url::Url;
+pub use webhooks::{Kind, WebhookConfig};
+
+/// Longest configuration file; what is larger belongs into subscribers files.
+const FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
+/// Reads and checks a configuration file.
+///
+/// The errors are in the order of the file; warnings are among them if there are errors.
+pub fn check(path: &Path) -> Result<Config, Vec<Diagnostic>> {
+    check_beside(path, None)
+}
+
+/// The same, where `in_force` decides what cannot change while the server runs.
+fn check_beside(path: &Path, in_force: Option<&Config>) -> Result<Config, Vec<Diagnostic>> {
+    let unreadable = |why: &dyn std::fmt::Display| vec![Diagnostic::of_file(path, format!("cannot be read: {why}"))];
+    let size = fs::metadata(path).map_err(|error| unreadable(&error))?.len();
+    if size > FILE_BYTES_MAX {
+        return Err(unreadable(&format!("it is larger than {FILE_BYTES_MAX} octets")));
+    }
+    let bytes = fs::read(path).map_err(|error| unreadable(&error))?;
+    let text = String::from_utf8(bytes).map_err(|error| unreadable(&error))?;
+    let mut config = check_text_beside(path, &text, in_force)?;
+    config.file = Some(path.to_owned());
+    Ok(config)
+}
+
+/// Checks a configuration's text as if it were in the file `path`, which need not exist.
+pub fn check_text(path: &Path, text: &str) -> Result<Config, Vec<Diagnostic>> {
+    check_text_beside(path, text, None)
+}
+
+fn check_text_beside(path: &Path, text: &str, in_force: Option<&Config>) -> Result<Config, Vec<Diagnostic>> {
+    let (document, syntax_errors) = DeTable::parse_recoverable(text);
+    let mut context = Context::new(path, text);
+    context.in_force = in_force.map(|config| (config.hostname.clone(), config.delivery.smtp_port));
+    for error in &syntax_errors {
+        context.syntax_error(error.span().unwrap_or(0..0), error.message());
+    }
+    let config = sections::read(&context, document.get_ref());
+    let mut diagnostics = context.finish();
+    match config {
+        Some(mut config) if !diagnostics.iter().any(|diagnostic| diagnostic.severity == Severity::Error) => {
+            config.warnings = std::mem::take(&mut diagnostics);
+            Ok(config)
+        }
+        _ => Err(diagnostics),
+    }
+}
+
+/// The configuration of a start without a file: loopback only, data in `./stentor-data`.
+pub fn without_file() -> Result<Config, Vec<Diagnostic>> {
+    check_text(Path::new("stentor.toml"), "")
+}

@@ -1,0 +1,597 @@
+//! The configuration as a whole: defaults, every kind of diagnostic, and that example and reference are complete.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::Path;
+
+use super::checked::RetryConfig;
+use super::raw::Context;
+use super::*;
+
+fn check_here(text: &str) -> Result<Config, String> {
+    check_text(Path::new("stentor.toml"), text)
+        .map_err(|found| found.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))
+}
+
+fn config(text: &str) -> Config {
+    check_here(text).unwrap_or_else(|found| panic!("{found}"))
+}
+
+/// The findings of a text, one a line; of a sound one, its warnings.
+fn findings(text: &str) -> String {
+    match check_here(text) {
+        Ok(config) => config.warnings.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"),
+        Err(found) => found,
+    }
+}
+
+#[test]
+fn without_a_file_there_are_defaults() {
+    let config = without_file().unwrap();
+    assert_eq!(config.listen.smtp, ["127.0.0.1:2525".parse().unwrap()]);
+    assert_eq!(config.data_dir, Path::new("stentor-data"));
+    assert_eq!(config.control.socket, Path::new("stentor-data/control.sock"));
+    assert!(config.policy.is_trusted("127.9.9.9".parse().unwrap()));
+    assert!(config.policy.is_trusted("::1".parse().unwrap()));
+    assert!(!config.policy.is_trusted("::2".parse().unwrap()));
+    assert!(!config.policy.is_trusted("10.0.0.1".parse().unwrap()));
+    assert!(!config.hostname.is_empty() && !config.dns.servers.is_empty());
+    assert_eq!((config.message_size_bytes_max, config.retry.lifetime_ms), (52_428_800, 432_000_000));
+    assert_eq!(config.warnings, []);
+}
+
+#[test]
+fn a_full_configuration_is_read() {
+    let config = config(
+        r#"
+        hostname = "MX.Example.org"
+        data_dir = "/var/lib/stentor"
+        client_networks = ["10.1.2.3/8", "192.0.2.1"]
+        [listen]
+        smtp = ["0.0.0.0:25", "[::]:25"]
+        command_timeout_s = 0x20
+        [domains]
+        local = ["Example.org"]
+        postmaster = "root@admin.example"
+        [lists.news]
+        address = "news@lists.example.org"
+        subscribers = "/dev/null"
+        post = ["ann@people.example"]
+        [lists.talk]
+        address = "talk@lists.example.org"
+        subscribers = "/dev/null"
+        post = "members"
+        bounces = "verp@bounces.example"
+        precedence = "none"
+        [aliases]
+        "team@example.org" = ["ann@people.example", "news@lists.example.org"]
+        "one@example.org" = "bob@people.example"
+        [routes]
+        example.net = ["10.0.0.5:2525", "10.0.0.6"]
+        ".example.net" = "lmtp:127.0.0.1:8024"
+        "*" = ["smart.example"]
+        [delivery]
+        smtp_port = 2526
+        eight_bit = "bounce"
+        [retry]
+        host_min_s = 0.5
+        [log]
+        attempts = "attempts.log"
+        "#,
+    );
+    assert_eq!(config.hostname, "mx.example.org");
+    assert_eq!(config.client_networks[0].to_string(), "10.0.0.0/8");
+    assert_eq!(config.client_networks[1].to_string(), "192.0.2.1/32");
+    assert_eq!(config.listen.command_timeout_ms, 32_000);
+    assert_eq!(config.retry.host_ms_min, 500);
+    assert_eq!(config.delivery.eight_bit, EightBit::Bounce);
+    assert_eq!(config.log.attempts, LogTarget::File("attempts.log".into()));
+    let names: Vec<&str> = config.lists.iter().map(|list| &**list.list.name()).collect();
+    assert_eq!(names, ["news", "talk"]);
+    let news = config.lists[0].list.settings();
+    assert_eq!(news.bounces.as_str(), "news-bounces@lists.example.org");
+    assert_eq!(news.list_id, "news.lists.example.org");
+    assert_eq!(config.lists[1].list.settings().precedence, None);
+    let route = |domain: &str| config.policy.route(domain).map(|route| route.site.to_string());
+    assert_eq!(route("example.net").as_deref(), Some("10.0.0.5:2525 10.0.0.6:2526"));
+    assert_eq!(route("a.example.net").as_deref(), Some("lmtp:127.0.0.1:8024"));
+    assert_eq!(route("else.example").as_deref(), Some("smart.example:2526"));
+    assert!(config.policy.is_local_domain("lists.example.org"));
+    assert_eq!(config.warnings, []);
+}
+
+#[test]
+fn unknown_keys_get_their_likely_spelling_or_place() {
+    let text = "hostnam = \"a.example\"
+[lists.news]
+address = \"news@example.org\"
+subscriber = \"/dev/null\"
+[listen]
+command_timeout = 5
+data_dir = \"x\"
+zebra = 1
+[delivry]
+x = 1
+[domains]
+foo = 1
+";
+    let expected = "\
+stentor.toml:1:1: unknown key `hostnam`; did you mean `hostname`?
+stentor.toml:2:8: `subscribers` is missing in [lists.news]; add, for instance, subscribers = \"news.subscribers\"
+stentor.toml:4:1: unknown key `subscriber` in [lists.news]; did you mean `subscribers`?
+stentor.toml:6:1: unknown key `command_timeout` in [listen]; did you mean `command_timeout_s`?
+stentor.toml:7:1: unknown key `data_dir` in [listen]; it belongs at the top of the file
+stentor.toml:8:1: unknown key `zebra` in [listen]; known are `connections_max`, `smtp`, `connections_per_client_max`, \
+`command_timeout_s`, `data_timeout_s`, `session_timeout_s`, `recipients_per_message_max`, `errors_max`, `body_bytes_max`, \
+`streamed_bytes_max`
+stentor.toml:9:2: unknown key `delivry`; did you mean `delivery`?
+stentor.toml:12:1: unknown key `foo` in [domains]; known are `local`, `postmaster`";
+    assert_eq!(findings(text), expected);
+}
+
+#[test]
+fn wrong_values_are_named_with_what_is_right() {
+    let text = "hostname = \"a b\"
+message_size_bytes_max = \"50 MiB\"
+received_max = 0
+client_networks = [\"10.0.0.0/33\", 5]
+[listen]
+smtp = [\"localhost:25\", \"127.0.0.1:25\", \"127.0.0.1:25\"]
+errors_max = -5
+session_timeout_s = 1e9
+[dns]
+servers = []
+attempts = 1.5
+[delivery]
+chunking = \"yes\"
+eight_bit = \"bounced\"
+smtp_port = 99999
+[log]
+format = 3
+[journal]
+segment_bytes = 1048577
+[control]
+socket = \"/tmp/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x\"
+";
+    let expected = "\
+stentor.toml:1:12: `hostname` is \"a b\"; it must be a host name, such as \"mx.example.org\"
+stentor.toml:2:26: `message_size_bytes_max` must be a whole number, not a string
+stentor.toml:3:16: `received_max` is 0; it must be from 1 to 1000
+stentor.toml:4:20: \"10.0.0.0/33\" is not a network; write, for instance, \"10.0.0.0/8\" or \"2001:db8::/32\"
+stentor.toml:4:35: `client_networks` must hold strings, not a whole number
+stentor.toml:6:9: \"localhost:25\" is not an address and port; write, for instance, \"0.0.0.0:25\" or \"[::]:25\"
+stentor.toml:6:41: \"127.0.0.1:25\" is there twice
+stentor.toml:7:14: `errors_max` in [listen] is -5; it must be from 1 to 10000
+stentor.toml:8:21: `session_timeout_s` in [listen] is 1e9; it must be from 1 to 86400
+stentor.toml:10:11: `servers` in [dns] is empty; leave it out for the default
+stentor.toml:11:12: `attempts` in [dns] must be a whole number, not a number with a fraction
+stentor.toml:13:12: `chunking` in [delivery] must be true or false, not a string
+stentor.toml:14:13: `eight_bit` in [delivery] is \"bounced\"; it must be one of \"convert\", \"bounce\"; did you mean \"bounce\"?
+stentor.toml:15:13: `smtp_port` in [delivery] is 99999; it must be from 1 to 65535
+stentor.toml:17:10: `format` in [log] must be a string, not a whole number
+stentor.toml:19:17: `segment_bytes` in [journal] is 1048577; it must be a multiple of 4096
+stentor.toml:21:10: the control socket's path `";
+    let found = findings(text);
+    assert!(found.starts_with(expected), "{found}");
+    assert!(found.ends_with("is longer than 107 octets; set `socket` in [control] to a shorter one"), "{found}");
+}
+
+#[test]
+fn lists_aliases_and_routes_are_checked_each() {
+    let text = "[lists.news]
+address = \"news\"
+subscribers = \"/nonexistent/news\"
+post = \"member\"
+archive = \"news\"
+[lists.\"a b\"]
+address = \"ab@example.org\"
+subscribers = \"/\"
+[lists]
+flat = 1
+[aliases]
+\"team\" = [\"x@y.example\"]
+\"good@example.org\" = [\"a@\", 5]
+\"none@example.org\" = 7
+[routes]
+\"exa mple\" = \"10.0.0.1\"
+\"b.example\" = []
+\"c.example\" = [\"10.0.0.1:0\", \"host name\"]
+d.example = \"10.0.0.1\"
+\"D.example\" = \"10.0.0.1\"
+";
+    let expected = "\
+stentor.toml:2:11: \"news\" is not a mail address: address has no domain
+stentor.toml:3:15: subscribers file `/nonexistent/news` cannot be read: No such file or directory (os error 2)
+stentor.toml:4:8: `post` in [lists.news] is \"member\"; it must be \"anyone\", \"members\" or an array of addresses
+stentor.toml:6:8: \"a b\" cannot name a list: use up to 64 of a-z, A-Z, 0-9, - _ . +
+stentor.toml:7:11: `a b-bounces@example.org` is not a mail address; set `bounces` of list `a b`
+stentor.toml:8:15: subscribers file `/` cannot be read: it is a folder
+stentor.toml:10:8: `lists.flat` must be a table, [lists.flat], not a whole number
+stentor.toml:12:1: \"team\" is not a mail address: address has no domain
+stentor.toml:13:23: \"a@\" is not a mail address: address has no domain
+stentor.toml:13:29: `good@example.org` in [aliases] must hold strings, not a whole number
+stentor.toml:14:22: `none@example.org` in [aliases] must be a string or an array of strings, not a whole number
+stentor.toml:16:1: \"exa mple\" is not a domain, \".domain\" (its subdomains) or \"*\" (all others)
+stentor.toml:17:15: route `b.example` has no hosts
+stentor.toml:18:16: \"10.0.0.1:0\" is not a route: `0` is not a port (1 to 65535)
+stentor.toml:18:30: \"host name\" is not a route: `host name` is not a host name or an address
+stentor.toml:20:1: route `d.example` is there twice";
+    assert_eq!(findings(text), expected);
+}
+
+#[test]
+fn sections_are_compared_with_each_other() {
+    let text = "[listen]
+connections_max = 50
+connections_per_client_max = 51
+[lists.news]
+address = \"news@example.org\"
+subscribers = \"/dev/null\"
+owner = \"ghost@example.org\"
+[lists.same]
+address = \"News@example.org\"
+subscribers = \"/dev/null\"
+list_id = \"news.example.org\"
+[aliases]
+\"a@example.org\" = \"b@example.org\"
+\"b@example.org\" = \"a@example.org\"
+\"news@example.org\" = \"x@people.example\"
+\"c@elsewhere.example\" = \"x@people.example\"
+[retry]
+host_min_s = 100
+host_max_s = 99
+[journal]
+batch_bytes_max = 16777216
+";
+    let expected = "\
+stentor.toml:3:30: `connections_per_client_max` in [listen] must not be greater than `connections_max`
+stentor.toml:9:11: `News@example.org` is already the address of list `news` (case does not matter)
+stentor.toml:11:11: list `news` has the list_id `news.example.org` too
+stentor.toml:14:1: alias loop: `a@example.org` -> `b@example.org` -> `a@example.org`
+stentor.toml:15:1: `news@example.org` is already the address of list `news` (case does not matter)
+stentor.toml:18:14: `host_min_s` in [retry] must not be greater than `host_max_s`
+stentor.toml:21:19: `batch_bytes_max` in [journal] is 16777216; it must be at most half of `segment_bytes` (16777216)";
+    assert_eq!(findings(text), expected);
+    // What may follow from another error is said once that one is gone.
+    let text = "[aliases]\n\"c@elsewhere.example\" = \"x@people.example\"\n";
+    assert_eq!(
+        findings(text),
+        "stentor.toml:2:1: domain `elsewhere.example` of alias `c@elsewhere.example` is not local"
+    );
+    let text =
+        "[lists.news]\naddress = \"news@example.org\"\nsubscribers = \"/dev/null\"\nowner = \"ghost@example.org\"\n";
+    assert_eq!(
+        findings(text),
+        "stentor.toml:4:9: no list or alias has the address `ghost@example.org`, and its domain is local"
+    );
+}
+
+#[test]
+fn a_lower_total_lowers_the_defaults_below_it() {
+    let config =
+        config("[listen]\nconnections_max = 10\n[delivery]\nconnections_max = 5\n[journal]\nsegment_bytes = 1048576\n");
+    assert_eq!(config.listen.connections_per_client_max, 10);
+    assert_eq!(config.delivery.connections_per_site_max, 5);
+    assert_eq!(config.journal.batch_bytes_max, 524_288);
+}
+
+#[test]
+fn what_is_doubtful_is_a_warning() {
+    let text = "client_networks = [\"0.0.0.0/0\"]\n[domains]\nlocal = [\"example.org\"]\n[routes]\nexample.org = \"10.0.0.1\"\n";
+    let expected = "\
+stentor.toml:1:19: warning: client network 0.0.0.0/0 lets every client relay: an open relay
+stentor.toml:2:2: warning: mail to postmaster@example.org is refused, although RFC 5321 section 4.5.1 asks to take it; \
+set `postmaster` in [domains]
+stentor.toml:5:1: warning: route `example.org` is never used: the domain is local, and its unknown addresses are refused";
+    assert_eq!(findings(text), expected);
+}
+
+#[test]
+fn syntax_errors_are_all_reported_and_hide_nothing_else() {
+    let text = "hostname = \nreceived_max = 0\n[listen\nsmtp = [\"127.0.0.1:25\"]\n[lists.news]\naddress = news@example.org\n[dns]\natempts = 3\n";
+    let found = findings(text);
+    let lines: Vec<&str> = found.lines().collect();
+    for (line, what) in
+        [(1, "not TOML"), (2, "must be from 1 to 1000"), (3, "not TOML"), (6, "not TOML"), (8, "`attempts`")]
+    {
+        let place = format!("stentor.toml:{line}:");
+        assert!(lines.iter().any(|found| found.starts_with(&place) && found.contains(what)), "{line}: {found}");
+    }
+    assert!(!found.contains("missing"), "{found}");
+}
+
+#[test]
+fn a_key_twice_is_an_error_with_its_place() {
+    let found = findings("received_max = 5\nreceived_max = 6\n");
+    assert!(found.starts_with("stentor.toml:2:1: not TOML: duplicate key"), "{found}");
+}
+
+#[test]
+fn paths_are_relative_to_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("stentor.toml");
+    fs::write(folder.path().join("news.txt"), "ann@people.example\n").unwrap();
+    fs::write(
+        &file,
+        "[lists.news]\naddress = \"news@example.org\"\nsubscribers = \"news.txt\"\nowner = \"a@people.example\"\n",
+    )
+    .unwrap();
+    let config = check(&file).unwrap_or_else(|found| panic!("{found:?}"));
+    assert_eq!(config.lists[0].subscribers, folder.path().join("news.txt"));
+    assert_eq!(config.data_dir, folder.path().join("stentor-data"));
+    assert_eq!(config.file, Some(file));
+    assert_eq!(config.warnings, []);
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_one_error() {
+    let found = check(Path::new("/nonexistent/stentor.toml")).unwrap_err();
+    assert_eq!(
+        found[0].to_string(),
+        "/nonexistent/stentor.toml: cannot be read: No such file or directory (os error 2)"
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("stentor.toml");
+    fs::write(&file, b"hostname = \"\xff\"").unwrap();
+    assert!(check(&file).unwrap_err()[0].to_string().contains("cannot be read: invalid utf-8"));
+}
+
+#[test]
+fn columns_count_characters() {
+    assert!(findings("hostname = \"ü.example\"; x = 1\n").starts_with("stentor.toml:1:23:"));
+}
+
+#[test]
+fn name_servers_of_a_resolv_conf() {
+    let servers = |text: &str| sections::system_name_servers(text).iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert_eq!(servers("# x\nsearch a\nnameserver 10.0.0.1\nnameserver\t::1 # y\n"), ["10.0.0.1:53", "[::1]:53"]);
+    assert_eq!(servers("nameserver\n"), ["127.0.0.1:53"]);
+}
+
+#[test]
+fn how_mail_is_sent_is_checked() {
+    let text = r#"[sources.one]
+address = ["127.0.0.1", "127.0.0.2"]
+warm_up_per_day = [10, 0]
+[sources.two]
+address = "127.0.0.1"
+warm_up_since = "2026-02-30"
+[sources.three]
+ehlo_name = "a b"
+[sites."a b"]
+connections_max = 0
+mixes_domains = 1
+[senders."home.example"]
+sources = ["one", "four"]
+share = 101
+[lists.news]
+address = "news@lists.example.org"
+subscribers = "/dev/null"
+sources = "five"
+coalesce_over = 0
+digest = "html"
+[classes]
+ordinary_networks = ["10.0.0.0/8"]
+bulk_networks = ["10.0.0.0/8"]
+[retry]
+bulk_site_min_s = 100
+bulk_site_max_s = 10
+"#;
+    let expected = "\
+stentor.toml:1:1: warning: mail to postmaster@lists.example.org is refused, although RFC 5321 section 4.5.1 asks to take it; \
+set `postmaster` in [domains]
+stentor.toml:2:25: a source has one address of each family
+stentor.toml:3:19: `warm_up_since` is missing in [sources.one]: the first day of the warm-up
+stentor.toml:3:24: `warm_up_per_day` in [sources.one] must hold whole numbers from 1 to 1000000000
+stentor.toml:5:11: 127.0.0.1 is another source's address too
+stentor.toml:6:17: \"2026-02-30\" is not a day; write, for instance, \"2026-11-22\"
+stentor.toml:7:10: `address` is missing in [sources.three]; add, for instance, address = \"192.0.2.1\"
+stentor.toml:8:13: \"a b\" is not a host name
+stentor.toml:9:8: \"a b\" is not the name of MX hosts or a suffix of it, such as \"google.com\"
+stentor.toml:10:19: `connections_max` in [sites.a b] is 0; it must be from 1 to 100000
+stentor.toml:11:17: `mixes_domains` in [sites.a b] must be true or false, not a whole number
+stentor.toml:13:19: there is no source \"four\"; see [sources.NAME]
+stentor.toml:14:9: `share` in [senders.home.example] is 101; it must be from 1 to 100
+stentor.toml:18:11: there is no source \"five\"; see [sources.NAME]
+stentor.toml:19:17: `coalesce_over` in [lists.news] is 0; it must be from 1 to 10000
+stentor.toml:20:10: `digest` in [lists.news] is \"html\"; it must be one of \"mime\", \"plain\"
+stentor.toml:23:18: network 10.0.0.0/8 has a class already
+stentor.toml:25:19: `bulk_site_min_s` in [retry] must not be greater than `bulk_site_max_s`";
+    assert_eq!(findings(text), expected);
+}
+
+/// Every key that the readers ask for.
+pub(super) fn known_keys() -> Vec<String> {
+    let text = "[lists.NAME]\naddress = \"news@example.org\"\nsubscribers = \"/dev/null\"\n\
+                [sources.NAME]\naddress = \"192.0.2.1\"\n[sites.\"mx.example\"]\n[senders.\"example.org\"]\n\
+                [webhooks.NAME]\nurl = \"http://x/\"\nsecret = \"0123456789abcdef\"\n";
+    let (document, _) = DeTable::parse_recoverable(text);
+    let context = Context::new(Path::new("stentor.toml"), text);
+    assert!(sections::read(&context, document.get_ref()).is_some());
+    let keys = context.known_keys();
+    assert!(keys.len() > 60, "{keys:?}");
+    keys
+}
+
+#[test]
+fn the_example_is_sound_and_names_every_key() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let text = fs::read_to_string(root.join("stentor.example.toml")).unwrap();
+    assert_eq!(findings(&text), "");
+    // Each commented-out setting (`#` without a space), taken in, is a known key with a good value.
+    let taken_in = |line: &str| match line.strip_prefix('#') {
+        Some(setting) if !setting.starts_with(' ') => {
+            setting.to_owned()
+                + "
+"
+        }
+        _ => {
+            line.to_owned()
+                + "
+"
+        }
+    };
+    let full: String = text.lines().map(taken_in).collect();
+    let full = full.replace("\"news.subscribers\"", "\"/dev/null\"").replace("\"talk.subscribers\"", "\"/dev/null\"");
+    let (full_config, default) = (config(&full), without_file().unwrap());
+    assert_eq!(full_config.warnings, []);
+    assert_eq!(full_config.listen, default.listen);
+    assert_eq!(full_config.delivery, default.delivery);
+    // Bulk mail's own clocks are there only where they are set.
+    assert_eq!(full_config.retry.bulk_site_ms, Some((default.retry.site_ms_min, default.retry.site_ms_max)));
+    let (bulk_lifetime_ms, bulk_site_ms, bulk_recipient_ms) = (None, None, None);
+    let retry = RetryConfig { bulk_lifetime_ms, bulk_site_ms, bulk_recipient_ms, ..full_config.retry.clone() };
+    assert_eq!(retry, default.retry);
+    assert_eq!(full_config.journal, default.journal);
+    assert_eq!(full_config.log, default.log);
+    assert_eq!(full_config.history, default.history);
+    assert_eq!(full_config.control, default.control);
+    assert_eq!(full_config.http, default.http);
+    assert_eq!(full_config.dns.timeout_ms, default.dns.timeout_ms);
+    for key in known_keys() {
+        let (section, name) = key.rsplit_once('.').unwrap_or(("", &key));
+        let is_section = full.contains(&format!("[{name}]")) || full.contains(&format!("[{name}."));
+        assert!(
+            is_section && section.is_empty() || full.lines().any(|line| line.starts_with(&format!("{name} = "))),
+            "{key}"
+        );
+    }
+}
+
+#[test]
+fn the_reference_names_every_key() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let text = fs::read_to_string(root.join("docs/operate/configuration.md")).unwrap();
+    for key in known_keys() {
+        let name = key.rsplit('.').next().unwrap();
+        assert!(
+            text.contains(&format!("`{name}`"))
+                || text.contains(&format!("[{name}]"))
+                || text.contains(&format!("[{name}.")),
+            "{key}"
+        );
+    }
+}
+
+/// `section.key` and value of every setting in the example, which has the defaults (the test above).
+fn defaults() -> HashMap<String, String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let text = fs::read_to_string(root.join("stentor.example.toml")).unwrap();
+    let (mut section, mut all) = (String::new(), HashMap::new());
+    for line in text.lines().map(|line| line.strip_prefix('#').unwrap_or(line)) {
+        if let Some(name) = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
+            section = name.to_owned();
+        } else if let Some((key, value)) = line.split_once(" = ").filter(|(key, _)| !key.contains(' ')) {
+            all.insert(format!("{section}.{key}"), value.to_owned());
+        }
+    }
+    all
+}
+
+/// The cells of a page's table rows, with the last heading before each.
+fn table_rows(page: &str) -> Vec<(String, Vec<String>)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/operate");
+    let (mut heading, mut rows) = (String::new(), Vec::new());
+    for line in fs::read_to_string(root.join(page)).unwrap().lines() {
+        if let Some(text) = line.strip_prefix("## ") {
+            heading = text.trim_matches(['[', ']']).to_owned();
+        } else if let Some(row) = line.strip_prefix("| ") {
+            rows.push((heading.clone(), row.split(" |").map(|cell| cell.trim().to_owned()).collect()));
+        }
+    }
+    rows
+}
+
+/// Where the reference gives a default as a value, it is the one that holds.
+#[test]
+fn the_reference_has_the_defaults() {
+    let (defaults, mut compared) = (defaults(), 0);
+    for (section, cells) in table_rows("configuration.md") {
+        let [keys, values, ..] = cells.as_slice() else { continue };
+        for (key, value) in keys.split(", ").zip(values.split(", ")) {
+            let value = value.trim_matches('`');
+            let is_value = value.starts_with('"') || value.parse::<f64>().is_ok() || value.parse::<bool>().is_ok();
+            let default = defaults.get(&format!("{section}.{}", key.trim_matches('`')));
+            if let Some(default) =
+                default.filter(|_| is_value && keys.matches(", ").count() == values.matches(", ").count())
+            {
+                assert_eq!(value, default, "{key} of [{section}] in docs/operate/configuration.md");
+                compared += 1;
+            }
+        }
+    }
+    assert!(compared > 60, "{compared}");
+}
+
+/// The table of limits in docs/operate/operating.md names the key of each limit that is one, and its value as a person
+/// writes it.
+#[test]
+fn the_limits_are_those_that_hold() {
+    let (defaults, mut compared) = (defaults(), 0);
+    for (heading, cells) in table_rows("operating.md") {
+        let [_, value, keys, ..] = cells.as_slice() else { continue };
+        let Some((section, key)) = keys.strip_prefix("`[").and_then(|keys| keys.split_once("] ")) else { continue };
+        let key = key.split('`').next().unwrap();
+        let Some(default) = defaults.get(&format!("{section}.{key}")).filter(|_| heading == "Limits") else { continue };
+        let mut words = value.split([' ', ';']);
+        let number: u64 = words.next().unwrap().trim_end_matches(',').replace(',', "").parse().unwrap();
+        let unit = match words.next() {
+            Some("MiB") => 1 << 20,
+            Some("GiB") => 1 << 30,
+            Some("days") => 86_400,
+            _ => 1,
+        };
+        assert_eq!((number * unit).to_string(), *default, "[{section}] {key} in docs/operate/operating.md");
+        compared += 1;
+    }
+    assert!(compared >= 7, "{compared}");
+}
+
+mod random {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn no_text_makes_it_panic(text in "([a-z_]{0,8}|\\[|\\]|\\.|=|\"|\n| |#|[0-9]|é|\\{|\\}|,|'){0,60}") {
+            let _ = check_text(Path::new("stentor.toml"), &text);
+        }
+
+        #[test]
+        fn no_value_makes_it_panic(
+            key in prop::sample::select(vec![
+                "hostname", "client_networks", "listen.smtp", "domains.local", "domains.postmaster", "routes.a", "lists.a.post",
+                "lists.a.address", "lists.a.list_id", "dns.servers", "retry.host_min_s", "listen.errors_max", "aliases.a",
+            ]),
+            value in "\"[^\"\\\\\\p{Cc}]{0,20}\"|-?[0-9]{1,30}|[0-9]{1,3}\\.[0-9]{1,3}|true|inf|nan|\\[\\]|\\[\"[a-z.@:]{0,9}\"\\]|\\{\\}",
+        ) {
+            let text = format!("{key} = {value}\n");
+            if let Err(found) = check_text(Path::new("stentor.toml"), &text) {
+                prop_assert!(!found.is_empty());
+            }
+        }
+    }
+}
+
+#[test]
+fn log_targets_are_places_of_this_host() {
+    use crate::SyslogTo;
+    let text = "[log]
+attempts = \"syslog\"
+deliveries = \"mail.log\"
+refusals = \"syslog:127.0.0.1:514\"
+audit = \"journald:/run/x\"
+bulk = \"attempts\"
+lists = { news = \"news.log\" }
+[lists.news]
+address = \"news@example.org\"
+subscribers = \"/dev/null\"
+";
+    let log = config(text).log;
+    assert_eq!(log.attempts, LogTarget::Syslog(SyslogTo::Unix("/dev/log".into())));
+    assert_eq!(log.refusals, Some(LogTarget::Syslog(SyslogTo::Udp("127.0.0.1:514".parse().unwrap()))));
+    assert_eq!(log.audit, Some(LogTarget::Journald("/run/x".into())));
+    assert_eq!((log.bulk, log.lists.len()), (None, 1));
+    let wrong = findings("[log]\nattempts = \"syslog:192.0.2.1:514\"\nlists = { nobody = \"x\" }\n");
+    assert!(wrong.contains("is not on this host") && wrong.contains("is no list's name"), "{wrong}");
+}

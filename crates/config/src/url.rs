@@ -1,0 +1,67 @@
+//! Addresses that the server sends to by itself: `http` and `https`, no user, no password.
+
+use http::Uri;
+
+/// Where something is sent.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Url {
+    pub uri: Uri,
+    /// Without the brackets of an IPv6 address.
+    pub host: String,
+    pub port: u16,
+    pub is_tls: bool,
+}
+
+impl Url {
+    /// # Errors
+    /// What is wrong with it, in words.
+    pub fn parse(text: &str) -> Result<Url, String> {
+        let uri: Uri = text.parse().map_err(|error| format!("{error}"))?;
+        let is_tls = match uri.scheme_str() {
+            Some("http") => false,
+            Some("https") => true,
+            _ => return Err("it must begin with http:// or https://".to_owned()),
+        };
+        let authority = uri.authority().ok_or("it has no host")?;
+        if authority.as_str().contains('@') {
+            return Err("it must not hold a user or password".to_owned());
+        }
+        let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
+        if host.is_empty() {
+            return Err("it has no host".to_owned());
+        }
+        let port = authority.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
+        Ok(Url { uri, host, port, is_tls })
+    }
+
+    /// The same place with more of a path.
+    ///
+    /// # Errors
+    /// As [`Url::parse`].
+    pub fn join(&self, path: &str) -> Result<Url, String> {
+        Url::parse(&format!("{}{path}", self.uri.to_string().trim_end_matches('/')))
+    }
+}
+
+impl std::fmt::Display for Url {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.uri.fmt(out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls() {
+        let url = Url::parse("https://hooks.example.org/a?b=c").unwrap();
+        assert_eq!((url.host.as_str(), url.port, url.is_tls), ("hooks.example.org", 443, true));
+        let url = Url::parse("http://[::1]:8080").unwrap();
+        assert_eq!((url.host.as_str(), url.port, url.is_tls), ("::1", 8080, false));
+        assert_eq!(url.join("/v1/traces").unwrap().to_string(), "http://[::1]:8080/v1/traces");
+        for bad in ["", "x", "/x", "ftp://a/", "http://", "http://user:secret@a/", "file:///etc/passwd"] {
+            assert!(Url::parse(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! `[webhooks.NAME]` and `[telemetry]`: what the server sends out by itself.
+
+use serde::Serialize;
+
+use super::checked::TelemetryConfig;
+use super::raw::Section;
+use super::tables::is_list_name;
+use super::url::Url;
+
+/// Endpoints, at most.
+const WEBHOOKS_MAX: usize = 100;
+/// A secret that is shorter could be guessed.
+const SECRET_BYTES_MIN: usize = 16;
+
+/// Kinds of events.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    Accepted,
+    Delivered,
+    Deferred,
+    Bounced,
+    Expired,
+    Removed,
+    Coalesced,
+    Refused,
+}
+
+impl Kind {
+    pub const ALL: [(&'static str, Kind); 8] = [
+        ("accepted", Kind::Accepted),
+        ("delivered", Kind::Delivered),
+        ("deferred", Kind::Deferred),
+        ("bounced", Kind::Bounced),
+        ("expired", Kind::Expired),
+        ("removed", Kind::Removed),
+        ("coalesced", Kind::Coalesced),
+        ("refused", Kind::Refused),
+    ];
+    /// Final outcomes: what is sent unless the configuration says otherwise.
+    pub const FINAL: [Kind; 5] = [Kind::Delivered, Kind::Bounced, Kind::Expired, Kind::Removed, Kind::Coalesced];
+}
+
+/// `[webhooks.NAME]`
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct WebhookConfig {
+    pub name: String,
+    pub url: Url,
+    pub secret: String,
+    pub enabled: bool,
+    pub events: Vec<Kind>,
+    /// Empty: all mail.
+    pub lists: Vec<String>,
+    pub batch_max: usize,
+    pub batch_wait_ms: u64,
+    pub timeout_ms: u64,
+}
+
+pub(super) fn webhooks(section: &Section<'_>, is_list: &dyn Fn(&str) -> bool) -> Vec<WebhookConfig> {
+    let mut all = Vec::new();
+    for entry in section.entries() {
+        if all.len() >= WEBHOOKS_MAX {
+            section.context.error(entry.key_span, format!("more than {WEBHOOKS_MAX} webhooks"));
+            break;
+        }
+        // Its position's file has this name.
+        if !is_list_name(&entry.key) || entry.key.starts_with('.') {
+            let message = format!("{:?} cannot name a webhook: use up to 64 of a-z, A-Z, 0-9, - _ . +", entry.key);
+            section.context.error(entry.key_span.clone(), message);
+        }
+        if let Some(own) = section.of_entry(&entry) {
+            all.extend(webhook(own, &entry.key, is_list));
+        }
+    }
+    all
+}
+
+fn webhook(section: Section<'_>, name: &str, is_list: &dyn Fn(&str) -> bool) -> Option<WebhookConfig> {
+    let url = section.required("url", "https://hooks.example.org/stentor").and_then(|text| url(&section, &text));
+    let secret = section.required("secret", "32 or more random characters").and_then(|text| {
+        if text.value.len() < SECRET_BYTES_MIN {
+            section.context.error(text.span, format!("`secret` must have at least {SECRET_BYTES_MIN} octets"));
+            return None;
+        }
+        Some(text.value.to_owned())
+    });
+    let mut events = Vec::new();
+    match section.texts("events") {
+        None => events.extend(Kind::FINAL),
+        Some(texts) => {
+            for text in texts {
+                if let Some((_, kind)) = Kind::ALL.iter().find(|(word, _)| *word == text.value) {
+                    events.push(*kind);
+                    continue;
+                }
+                let words: Vec<&str> = Kind::ALL.iter().map(|(word, _)| *word).collect();
+                let message = format!("{:?} is no event; known are {}", text.value, words.join(", "));
+                section.context.error(text.span, message);
+            }
+        }
+    }
+    let mut lists = Vec::new();
+    for text in section.texts("lists").unwrap_or_default() {
+        if !is_list(text.value) {
+            section.context.error(text.span, format!("there is no list {:?}", text.value));
+        }
+        lists.push(text.value.to_owned());
+    }
+    let enabled = section.flag("enabled", true);
+    let batch_max = section.number("batch_max", 100, 1..=10_000) as usize;
+    let batch_wait_ms = section.number("batch_wait_ms", 1_000, 0..=60_000);
+    let timeout_ms = section.seconds("timeout_s", 30, 0.1..=600.0);
+    section.finish();
+    let (name, url, secret) = (name.to_owned(), url?, secret?);
+    Some(WebhookConfig { name, url, secret, enabled, events, lists, batch_max, batch_wait_ms, timeout_ms })
+}
+
+fn url(section: &Section<'_>, text: &super::diagnose::Spot<&str>) -> Option<Url> {
+    match Url::parse(text.value) {
+        Ok(url) => Some(url),
+        Err(why) => {
+            section.context.error(text.span.clone(), format!("{:?} is no URL for this: {why}", text.value));
+            None
+        }
+    }
+}
+
+pub(super) fn telemetry(section: Section<'_>) -> TelemetryConfig {
+    let endpoint = section.text("otlp_endpoint").filter(|text| !text.value.is_empty());
+    let endpoint = endpoint.and_then(|text| url(&section, &text));
+    let sample_one_in = section.number("sample_one_in", 100, 1..=1_000_000_000);
+    section.finish();
+    TelemetryConfig { endpoint, sample_one_in }
+}

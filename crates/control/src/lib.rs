@@ -1,0 +1,38 @@
+//! The control socket: how the operator's commands reach the running server, and how their answers are shown.
+//!
+//! Promise: nothing here reads the store; the server answers from memory. A request and a line have a size limit, the
+//! connections a number, each step a time-out, so that no client of the socket can hold the server up. Who may speak
+//! is decided by the file's mode (0600) and checked against the peer's user id.
+//!
+//! Bytes, verbs and the names of those to come are in `docs/operate/control-protocol.md`; [`protocol`] is pure.
+
+pub mod address_view;
+pub mod client;
+pub mod observe;
+pub mod posts;
+pub mod protocol;
+pub mod render;
+pub mod render_waiting;
+pub mod selection;
+pub mod server;
+pub mod site_view;
+pub mod snapshot;
+#[cfg(test)]
+mod tests;
+mod wire;
+
+pub use address_view::{AddressView, HostsHistoryView, MailboxHistoryView};
+pub use client::{Client, ClientError};
+pub use observe::{
+    HostRow, Hosts, HostsOptions, HostsSort, Mailqq, MailqqOptions, MailqqRow, MailqqSort, Observe, Posts,
+    ReportOptions,
+};
+pub use posts::{PostReport, Timeline, WaitingAt};
+pub use protocol::{
+    EnvelopeView, ErrorCode, Fates, MessageView, QueueSummary, RecipientState, RecipientView, Reply, Request, SiteRow,
+    Status, Stuck, StuckRow, Subject,
+};
+pub use selection::{Counted, Selection, Verb};
+pub use server::{Control, ControlServer, Peer};
+pub use site_view::{HostView, PathView, SiteView};
+pub use snapshot::{Snapshot, WatchOptions};

@@ -1,0 +1,288 @@
+//! Verbs that look and change nothing: `watch`, `mailqq`, `hosts`, `report`; what they take and what they answer.
+//!
+//! Arguments are strict, so that a misspelt one does not silently mean "all".
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use stentor_queue::ids::{MessageId, Ms};
+
+use super::address_view::HostsHistoryView;
+use super::protocol::VERSION;
+use super::site_view::HostView;
+use crate::posts::{POSTS_DEFAULT, POSTS_MAX, PostReport};
+use crate::snapshot::WatchOptions;
+use crate::snapshot::{INTERVAL_MS_MAX, INTERVAL_MS_MIN};
+
+/// Rows of one answer.
+pub const ROWS_MAX: u32 = 1_000;
+pub const ROWS_DEFAULT: u32 = 20;
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Observe {
+    /// Snapshots until the peer goes, or as many as asked for.
+    Watch(WatchOptions),
+    /// Messages by what they wait for.
+    Mailqq(MailqqOptions),
+    /// Sites with their hosts.
+    Hosts(HostsOptions),
+    /// What became of posts.
+    Report(ReportOptions),
+}
+
+impl Observe {
+    /// # Errors
+    /// What is wrong with the arguments.
+    pub fn parse(verb: &str, fields: Value) -> Result<Observe, String> {
+        let wrong = |error: serde_json::Error| error.to_string();
+        match verb {
+            "watch" => {
+                let options: WatchOptions = serde_json::from_value(fields).map_err(wrong)?;
+                if !(INTERVAL_MS_MIN..=INTERVAL_MS_MAX).contains(&options.interval_ms) {
+                    return Err(format!("interval_ms must be from {INTERVAL_MS_MIN} to {INTERVAL_MS_MAX}"));
+                }
+                Ok(Observe::Watch(options))
+            }
+            "mailqq" => {
+                let options: MailqqOptions = serde_json::from_value(fields).map_err(wrong)?;
+                at_most(options.rows_max, ROWS_MAX)?;
+                if let Some(after) = &options.after {
+                    after.parse::<MessageId>().map_err(|error| format!("after: {error}"))?;
+                }
+                Ok(Observe::Mailqq(options))
+            }
+            "hosts" => {
+                let options: HostsOptions = serde_json::from_value(fields).map_err(wrong)?;
+                at_most(options.rows_max, ROWS_MAX)?;
+                Ok(Observe::Hosts(options))
+            }
+            _ => {
+                let options: ReportOptions = serde_json::from_value(fields).map_err(wrong)?;
+                at_most(options.last, POSTS_MAX)?;
+                if let Some(id) = &options.id {
+                    id.parse::<MessageId>().map_err(|error| format!("id: {error}"))?;
+                }
+                Ok(Observe::Report(options))
+            }
+        }
+    }
+
+    /// The request.
+    pub fn to_json(&self) -> Value {
+        // Plain structs with string keys: serialising them cannot fail.
+        let (verb, fields) = match self {
+            Observe::Watch(options) => ("watch", serde_json::to_value(options)),
+            Observe::Mailqq(options) => ("mailqq", serde_json::to_value(options)),
+            Observe::Hosts(options) => ("hosts", serde_json::to_value(options)),
+            Observe::Report(options) => ("report", serde_json::to_value(options)),
+        };
+        let mut fields = fields.unwrap_or_default();
+        fields["v"] = VERSION.into();
+        fields["verb"] = verb.into();
+        fields
+    }
+}
+
+fn at_most(rows: u32, rows_max: u32) -> Result<(), String> {
+    if rows > rows_max { Err(format!("at most {rows_max} rows")) } else { Ok(()) }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, Debug, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub enum MailqqSort {
+    /// Most pending recipients first.
+    #[default]
+    Count,
+    /// Oldest first.
+    Age,
+    /// Most octets first.
+    Size,
+}
+
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
+#[serde(default, deny_unknown_fields)]
+pub struct MailqqOptions {
+    pub sort: MailqqSort,
+    pub rows_max: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub list: Option<String>,
+    /// Exact, empty for the null path, or `@domain`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sender: Option<String>,
+    /// With recipients at this site: its name, or a domain that is at it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub site: Option<String>,
+    /// Seconds since acceptance.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub age_s_min: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub age_s_max: Option<u64>,
+    /// Messages behind this queue id alone: where the answer before said that it stopped.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after: Option<String>,
+}
+
+impl Default for MailqqOptions {
+    fn default() -> MailqqOptions {
+        MailqqOptions {
+            sort: MailqqSort::Count,
+            rows_max: ROWS_DEFAULT,
+            list: None,
+            sender: None,
+            site: None,
+            age_s_min: None,
+            age_s_max: None,
+            after: None,
+        }
+    }
+}
+
+/// `stentor mailqq`.
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
+#[serde(default)]
+pub struct Mailqq {
+    pub hostname: String,
+    pub now: Ms,
+    /// All of the queue: messages, pending recipients, octets.
+    pub messages: u64,
+    pub recipients: u64,
+    pub octets: u64,
+    /// Of those that were looked at, what matches; `None`: nothing narrows the queue.
+    pub matching_messages: Option<u64>,
+    pub matching_recipients: Option<u64>,
+    /// Not all could be looked at in time: the answer is about those up to this queue id, the oldest.
+    pub stopped_after: Option<String>,
+    pub looked_at: u64,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub rows: Vec<MailqqRow>,
+}
+
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
+#[serde(default)]
+pub struct MailqqRow {
+    pub id: String,
+    /// Recipients to be served, and how many there were.
+    pub pending: u64,
+    pub total: u64,
+    /// Recipients in transactions now.
+    pub in_flight: u64,
+    pub held: bool,
+    /// Octets at the wire.
+    pub size: u64,
+    pub accepted: Ms,
+    /// Empty for the null path.
+    pub sender: String,
+    pub list: Option<String>,
+    /// `ordinary` or `bulk`.
+    pub class: String,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, Debug, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub enum HostsSort {
+    /// Most pending recipients first.
+    #[default]
+    Waiting,
+    /// Most failures in a row first.
+    Failures,
+    /// Slowest first.
+    Latency,
+    /// Next try first.
+    NextTry,
+    Name,
+}
+
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
+#[serde(default, deny_unknown_fields)]
+pub struct HostsOptions {
+    pub sort: HostsSort,
+    pub rows_max: u32,
+    /// Rows to be left out at the begin: a page's.
+    pub offset: u64,
+    /// Sites whose name, or the name of whose host, has this in it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Those with pending recipients alone.
+    pub waiting: bool,
+    /// Those with a host that failed last alone.
+    pub failing: bool,
+}
+
+impl Default for HostsOptions {
+    fn default() -> HostsOptions {
+        HostsOptions {
+            sort: HostsSort::Waiting,
+            rows_max: ROWS_DEFAULT,
+            offset: 0,
+            name: None,
+            waiting: false,
+            failing: false,
+        }
+    }
+}
+
+/// `stentor hosts`.
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
+#[serde(default)]
+pub struct Hosts {
+    pub hostname: String,
+    pub now: Ms,
+    /// Sites known since the start.
+    pub sites_total: u64,
+    pub matching: u64,
+    pub offset: u64,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub rows: Vec<HostRow>,
+}
+
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
+#[serde(default)]
+pub struct HostRow {
+    pub site: String,
+    /// Pending recipients.
+    pub waiting: u64,
+    /// Messages in line.
+    pub messages: u64,
+    pub connections: u64,
+    /// `fast`, `slow`, `clock`, `suspended`.
+    pub lane: String,
+    /// Why mail waits, in words; empty if nothing is in its way.
+    pub waits_for: String,
+    pub next_try: Option<Ms>,
+    pub last_reply: String,
+    /// Of the last answers; 0 if there were none.
+    pub latency_ms: u64,
+    /// Domains that are at it, and the history of the one with most waiting.
+    pub domains: u64,
+    pub domain: String,
+    pub history: HostsHistoryView,
+    pub hosts: Vec<HostView>,
+}
+
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
+#[serde(default, deny_unknown_fields)]
+pub struct ReportOptions {
+    /// One message.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub list: Option<String>,
+    /// So many of the newest.
+    pub last: u32,
+}
+
+impl Default for ReportOptions {
+    fn default() -> ReportOptions {
+        ReportOptions { id: None, list: None, last: POSTS_DEFAULT }
+    }
+}
+
+/// `stentor report`.
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
+#[serde(default)]
+pub struct Posts {
+    pub hostname: String,
+    pub now: Ms,
+    /// Newest first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub rows: Vec<PostReport>,
+}

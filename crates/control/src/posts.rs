@@ -1,0 +1,75 @@
+//! What became of posts, as `report` answers it.
+
+use serde::{Deserialize, Serialize};
+use stentor_queue::ids::Ms;
+
+/// Posts of one answer.
+pub const POSTS_MAX: u32 = 1_000;
+pub const POSTS_DEFAULT: u32 = 20;
+
+/// What became of a post.
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
+#[serde(default)]
+pub struct PostReport {
+    pub id: String,
+    /// Empty if it is no list's.
+    pub list: String,
+    pub sender: String,
+    /// Octets at the wire.
+    pub size: u64,
+    pub accepted: Ms,
+    pub now: Ms,
+    /// Recipients; the sum of what follows.
+    pub total: u64,
+    pub delivered: u64,
+    pub bounced: u64,
+    pub expired: u64,
+    pub removed: u64,
+    pub quarantined: u64,
+    pub coalesced: u64,
+    pub pending: u64,
+    /// When only stragglers were left, and when the last recipient had its fate.
+    pub fast_done: Option<Ms>,
+    pub finished: Option<Ms>,
+    /// It ran when the server started, and so many recipients had their fate then: the times are of the others.
+    pub before_start: Option<u64>,
+    /// How soon after acceptance parts of those delivered were, ms.
+    pub timeline: Timeline,
+    /// Where the rest waits, most recipients first; only of a report of one post.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub waiting: Vec<WaitingAt>,
+    /// "99.2 % in 1.8 s, 14 waiting at example.net (connection refused, next try 10:42 UTC), 3 failed"
+    pub text: String,
+}
+
+/// Percentiles of the time from acceptance to delivery.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
+#[serde(default)]
+pub struct Timeline {
+    /// Deliveries that they are of.
+    pub count: u64,
+    pub p50_ms: u64,
+    pub p90_ms: u64,
+    pub p95_ms: u64,
+    pub p99_ms: u64,
+    pub p100_ms: u64,
+}
+
+/// Recipients of a post that wait at one site.
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
+#[serde(default)]
+pub struct WaitingAt {
+    pub site: String,
+    pub recipients: u64,
+    /// As one of them sees it: in a transaction, what it was told last, and when it is tried next.
+    pub in_flight: bool,
+    pub last_reply: String,
+    pub next_try: Option<Ms>,
+}
+
+impl PostReport {
+    /// Recipients that have their fate.
+    pub fn settled(&self) -> u64 {
+        self.delivered + self.bounced + self.expired + self.removed + self.quarantined + self.coalesced
+    }
+}

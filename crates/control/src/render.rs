@@ -1,0 +1,366 @@
+//! Replies for people: tables of at most [`COLUMNS_MAX`] columns. Whatever came from the network is shown escaped, cut
+//! to its column, so that no mail server writes to the operator's terminal.
+
+use std::fmt::Write;
+
+use stentor_queue::ids::Ms;
+use stentor_stats::escape::printable;
+use stentor_stats::time::push_rfc3339;
+
+use super::address_view::AddressView;
+use super::protocol::{Fates, MessageView, QueueSummary, RecipientState, Reply, SiteRow, Status, Stuck};
+use super::site_view::{PathView, SiteView};
+
+/// The width of everything here, single long names and ids in headings excepted.
+pub const COLUMNS_MAX: usize = 100;
+const SITE_COLUMNS: usize = 34;
+const ADDRESS_COLUMNS: usize = 42;
+
+/// Any reply, with a line end.
+pub fn reply(reply: &Reply) -> String {
+    match reply {
+        Reply::Status(s) => status(s),
+        Reply::Queue(q) => queue(q),
+        Reply::Stuck(s) => stuck(s),
+        Reply::Message(m) => message(m),
+        Reply::Address(a) => address(a),
+        Reply::Site(s) => site(s),
+        Reply::Mailqq(m) => super::render_waiting::mailqq(m),
+        Reply::Hosts(h) => super::render_waiting::hosts(h),
+        Reply::Posts(p) => super::render_waiting::posts(p),
+        Reply::Done { text, .. } => format!("{}\n", printable(text, 1000)),
+        Reply::Counted(counted) => format!("{}\n", printable(&counted.text, 1000)),
+        Reply::Error(problem) => format!("error: {}\n", printable(&problem.text, 1000)),
+    }
+}
+
+/// `stentor queue`: the sum, then a row for each site.
+pub fn queue(q: &QueueSummary) -> String {
+    let mut out = String::new();
+    if q.messages == 0 {
+        return format!("{}: the queue is empty\n", cut(&q.hostname, 60));
+    }
+    let (messages, recipients) = (plural(q.messages, "message"), plural(q.recipients, "recipient"));
+    let size = bytes(q.content_bytes);
+    let held = if q.held > 0 { format!("; {} held", plural(q.held, "message")) } else { String::new() };
+    line(&mut out, format_args!("{}: {messages} ({size}), {recipients} waiting{held}", cut(&q.hostname, 40)));
+    if let Some(oldest) = q.oldest {
+        let id = cut(q.oldest_id.as_deref().unwrap_or(""), 20);
+        line(&mut out, format_args!("oldest: {id}, accepted {} ago", span(q.now.saturating_sub(oldest))));
+    }
+    site_rows(&mut out, &q.sites, q.sites_total, q.now);
+    out
+}
+
+fn site_rows(out: &mut String, sites: &[SiteRow], sites_total: u64, now: Ms) {
+    if sites.is_empty() {
+        return;
+    }
+    let rest = COLUMNS_MAX - (8 + 1 + 7 + 1 + 5 + 1 + 8 + 2 + SITE_COLUMNS + 2);
+    out.push('\n');
+    let heading = format_args!(
+        "{:>8} {:>7} {:>5} {:>8}  {:<SITE_COLUMNS$}  {}",
+        "waiting", "msgs", "conns", "next try", "site", "last answer"
+    );
+    line(out, heading);
+    for row in sites {
+        let next = next_try(row.next_try, now);
+        let (site, last) = (cut(&row.site, SITE_COLUMNS), cut(&row.last_reply, rest));
+        let (waiting, messages, connections) = (row.waiting, row.messages, row.connections);
+        line(out, format_args!("{waiting:>8} {messages:>7} {connections:>5} {next:>8}  {site:<SITE_COLUMNS$}  {last}"));
+    }
+    let more = sites_total.saturating_sub(sites.len() as u64);
+    if more > 0 {
+        line(out, format_args!("... and {}", plural(more, "more site")));
+    }
+}
+
+/// `stentor queue --stuck`: recipients by messages, then sites by recipients.
+pub fn stuck(s: &Stuck) -> String {
+    let mut out = String::new();
+    if s.is_counting {
+        line(&mut out, format_args!("{}: still counting, there are more", cut(&s.hostname, 60)));
+    }
+    if s.recipients.is_empty() && s.sites.is_empty() {
+        line(&mut out, format_args!("{}: nobody waits", cut(&s.hostname, 60)));
+        return out;
+    }
+    let rest = COLUMNS_MAX - (8 + 1 + 8 + 1 + 8 + 2 + ADDRESS_COLUMNS + 2);
+    line(
+        &mut out,
+        format_args!(
+            "{:>8} {:>8} {:>8}  {:<ADDRESS_COLUMNS$}  {}",
+            "messages", "oldest", "next try", "recipient", "last answer"
+        ),
+    );
+    for row in &s.recipients {
+        let oldest = row.oldest.map_or_else(|| "-".to_owned(), |at| span(s.now.saturating_sub(at)));
+        let next = next_try(row.state.next_try, s.now);
+        let (address, last) = (cut(&row.state.address, ADDRESS_COLUMNS), cut(&row.state.last_reply, rest));
+        let messages = row.messages;
+        line(&mut out, format_args!("{messages:>8} {oldest:>8} {next:>8}  {address:<ADDRESS_COLUMNS$}  {last}"));
+    }
+    site_rows(&mut out, &s.sites, s.sites_total, s.now);
+    out
+}
+
+/// `stentor queue show ID`: the message, then a row for each pending recipient.
+pub fn message(m: &MessageView) -> String {
+    let mut out = String::new();
+    let list = m.list.as_deref().map(|list| format!(", list {}", cut(list, 30))).unwrap_or_default();
+    let age = span(m.now.saturating_sub(m.accepted));
+    let held = if m.held { ", HELD" } else { "" };
+    let expires = m.expires.map(|at| format!(", expires in {}", span(at.saturating_sub(m.now)))).unwrap_or_default();
+    line(&mut out, format_args!("{}  {}  {}{list}{held}", cut(&m.id, 20), bytes(m.size), cut(&m.class, 20)));
+    line(&mut out, format_args!("  accepted    {} ({age} ago){expires}", instant(m.accepted)));
+    line(&mut out, format_args!("  from        <{}> by {}", cut(&m.sender, 60), cut(&m.origin, 20)));
+    if !m.message_id.is_empty() {
+        line(&mut out, format_args!("  message-id  {}", cut(&m.message_id, 85)));
+    }
+    line(&mut out, format_args!("  recipients  {}", fates(&m.fates)));
+    if m.recipients.is_empty() {
+        return out;
+    }
+    let rest = COLUMNS_MAX - (9 + 1 + 8 + 2 + ADDRESS_COLUMNS + 2);
+    out.push('\n');
+    line(
+        &mut out,
+        format_args!("{:<9} {:>8}  {:<ADDRESS_COLUMNS$}  {}", "state", "next try", "recipient", "last answer"),
+    );
+    for r in &m.recipients {
+        let (state, next) = match r.state {
+            RecipientState::Waiting => ("waiting", next_try(r.next_try, m.now)),
+            RecipientState::InFlight => ("in flight", "-".to_owned()),
+            RecipientState::Deferred => ("deferred", next_try(r.next_try, m.now)),
+            RecipientState::Held => ("held", "-".to_owned()),
+            RecipientState::Other => ("other", next_try(r.next_try, m.now)),
+        };
+        let (address, last) = (cut(&r.address, ADDRESS_COLUMNS), cut(&r.last_reply, rest));
+        line(&mut out, format_args!("{state:<9} {next:>8}  {address:<ADDRESS_COLUMNS$}  {last}"));
+    }
+    let more = m.fates.pending.saturating_sub(m.recipients.len() as u64);
+    if more > 0 {
+        line(&mut out, format_args!("... and {}", plural(more, "more recipient")));
+    }
+    out
+}
+
+/// `stentor address ADDR`.
+pub fn address(a: &AddressView) -> String {
+    let mut out = String::new();
+    let (m, h) = (&a.mailbox, &a.hosts);
+    let ago =
+        |at: Option<Ms>| at.map_or_else(|| "never".to_owned(), |at| format!("{} ago", span(a.now.saturating_sub(at))));
+    let took = |ms: Option<Ms>| ms.map_or_else(|| "-".to_owned(), |ms| format!("{}.{:03}s", ms / 1_000, ms % 1_000));
+    line(&mut out, format_args!("{}  (number {})", cut(&a.address, 80), a.id));
+    let site = a.site.as_deref().map_or_else(|| "not looked up yet".to_owned(), |site| cut(site, 40));
+    line(&mut out, format_args!("  domain    {}, at {site}", cut(&a.domain, 40)));
+    let lists = if a.lists.is_empty() { "none".to_owned() } else { a.lists.join(", ") };
+    line(&mut out, format_args!("  lists     {}", cut(&lists, 85)));
+    line(
+        &mut out,
+        format_args!("  waiting   {} {}", plural(a.messages_total, "message"), cut(&a.messages.join(" "), 70)),
+    );
+    let refused = if m.refusals > 0 {
+        format!(", refused {} times since {}", m.refusals, ago(m.refused_since))
+    } else {
+        String::new()
+    };
+    // It is kept to a slot of some hours.
+    let is_recent = m.last_seen.is_some_and(|seen| a.now < seen + stentor_queue::book::SLOT_MS);
+    let seen = if is_recent { "within the last 4h".to_owned() } else { ago(m.last_seen) };
+    let last = cut(&m.last, 20);
+    line(&mut out, format_args!("  mailbox   last {last}, seen {seen}, xdelay {}{refused}", took(m.xdelay_ms)));
+    line(
+        &mut out,
+        format_args!(
+            "  hosts     {} answered, {} failed lately; xdelay {}, 99 % within {}",
+            h.answered,
+            h.failed,
+            took(h.xdelay_ms),
+            took(h.p99_ms)
+        ),
+    );
+    let (success, failure) = (ago(h.last_success), ago(h.last_failure));
+    line(&mut out, format_args!("            last success {success}, last failure {failure}"));
+    out
+}
+
+/// `stentor site NAME`: what waits, why, and each source's hosts.
+pub fn site(s: &SiteView) -> String {
+    let mut out = String::new();
+    let suspended = if s.suspended { ", SUSPENDED" } else { "" };
+    line(&mut out, format_args!("{}: {} waiting{suspended}", cut(&s.site, 60), plural(s.messages, "message")));
+    if !s.waits_for.is_empty() {
+        line(&mut out, format_args!("  waits for    {}", cut(&s.waits_for, 85)));
+    }
+    if s.next_try.is_some() {
+        line(&mut out, format_args!("  next try     {}", next_try(s.next_try, s.now)));
+    }
+    if !s.last_reply.is_empty() {
+        line(&mut out, format_args!("  last answer  {}", cut(&s.last_reply, 85)));
+    }
+    for path in &s.paths {
+        site_path(path, s.now, &mut out);
+    }
+    out
+}
+
+fn site_path(path: &PathView, now: Ms, out: &mut String) {
+    let from = if path.source.is_empty() { String::new() } else { format!("from {}: ", cut(&path.source, 30)) };
+    let used = format!("{} of {} connections ({} silent)", path.connections, path.connections_max, path.silent);
+    line(out, format_args!("  {from}{used}, {} under way", plural(path.transactions_under_way, "transaction")));
+    let limits = [
+        (path.transactions_per_connection_max.map(|n| n.to_string()), "messages a connection"),
+        (path.recipients_per_transaction_max.map(|n| n.to_string()), "recipients a message"),
+        (path.messages_per_minute_max.map(|n| n.to_string()), "messages a minute"),
+        (path.paused_until.map(|at| next_try(Some(at), now)), "of pause after a rate reply"),
+    ];
+    let limits: Vec<String> =
+        limits.into_iter().filter_map(|(value, what)| Some(format!("{} {what}", value?))).collect();
+    if !limits.is_empty() {
+        line(out, format_args!("    limits: {}", limits.join(", ")));
+    }
+    for host in &path.hosts {
+        let state = match (host.failures, host.probing) {
+            (0, _) if host.silent => "keeps us waiting".to_owned(),
+            (0, _) => "well".to_owned(),
+            (n, true) => format!("{}, being tried", plural(n.into(), "failure")),
+            (n, false) => format!("{}, next try {}", plural(n.into(), "failure"), next_try(host.next_try, now)),
+        };
+        let name = format!("{} [{}]", cut(&host.host, 34), cut(&host.address, 47));
+        line(out, format_args!("    {name}: {state}"));
+        if !host.last_reply.is_empty() {
+            line(out, format_args!("        {}", cut(&host.last_reply, 88)));
+        }
+    }
+}
+
+/// `stentor status`.
+pub fn status(s: &Status) -> String {
+    let mut out = String::new();
+    let up = span(s.now.saturating_sub(s.started));
+    let stopping = if s.stopping { ", stopping" } else { "" };
+    let version = cut(&s.version, 20);
+    line(&mut out, format_args!("{}: stentor {version}, pid {}, up {up}{stopping}", cut(&s.hostname, 40), s.pid));
+    line(&mut out, format_args!("  queue        {}, {} known", plural(s.messages, "message"), addresses(s.addresses)));
+    line(&mut out, format_args!("  recipients   {}", fates(&s.recipients)));
+    line(&mut out, format_args!("  connections  {} in, {} out", s.connections_in, s.connections_out));
+    line(
+        &mut out,
+        format_args!(
+            "  journal      {} in {}, {} of content, {} free",
+            plural(s.journal_syncs, "sync"),
+            plural(s.journal_segments, "segment"),
+            bytes(s.content_bytes),
+            bytes(s.disk_free_bytes)
+        ),
+    );
+    if s.journal_abandoned > 0 {
+        let given_up = plural(s.journal_abandoned, "segment");
+        line(&mut out, format_args!("  disk         FAILS: {given_up} given up, see `stentor doctor`"));
+    }
+    line(&mut out, format_args!("  dns          {} questions, {} failed", s.dns_queries, s.dns_failures));
+    if s.history_lost > 0 {
+        line(&mut out, format_args!("  history      {} lost", plural(s.history_lost, "record")));
+    }
+    if s.log_lines_lost > 0 {
+        line(&mut out, format_args!("  log          {} lost", plural(s.log_lines_lost, "line")));
+    }
+    for trouble in &s.webhooks_troubled {
+        line(&mut out, format_args!("  webhook      {}", cut(trouble, 100)));
+    }
+    for what in &s.suspended {
+        line(&mut out, format_args!("  SUSPENDED    {}", cut(what, 80)));
+    }
+    let more = s.suspended_total.saturating_sub(s.suspended.len() as u64);
+    if more > 0 {
+        line(&mut out, format_args!("  SUSPENDED    and {more} more"));
+    }
+    out
+}
+
+/// The sum and those parts of it that are not zero.
+fn fates(f: &Fates) -> String {
+    let mut out = format!("{} acknowledged", f.acknowledged);
+    let parts = [
+        (f.delivered, "delivered"),
+        (f.bounced, "bounced"),
+        (f.expired, "expired"),
+        (f.removed, "removed"),
+        (f.quarantined, "quarantined"),
+        (f.coalesced, "coalesced"),
+        (f.pending, "pending"),
+    ];
+    let mut sign = " = ";
+    for (n, name) in parts.into_iter().filter(|(n, _)| *n > 0) {
+        // Writing into a string cannot fail.
+        let _ = write!(out, "{sign}{n} {name}");
+        sign = " + ";
+    }
+    out
+}
+
+pub fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
+    let _ = out.write_fmt(text);
+    out.truncate(out.trim_end_matches(' ').len());
+    out.push('\n');
+}
+
+/// Escaped, and at most `columns` characters; an ellipsis marks what was cut.
+pub fn cut(text: &str, columns: usize) -> String {
+    let text = printable(text, columns * 4);
+    if text.chars().count() <= columns {
+        return text;
+    }
+    text.chars().take(columns - 1).chain(['\u{2026}']).collect()
+}
+
+pub fn next_try(at: Option<Ms>, now: Ms) -> String {
+    match at {
+        Some(at) if at > now => span(at - now),
+        _ => "now".to_owned(),
+    }
+}
+
+/// `0s`, `59s`, `12m`, `3h05m`, `2d04h`: at most 6 characters below 1,000 days.
+pub fn span(ms: u64) -> String {
+    let s = ms / 1000;
+    match s {
+        0..60 => format!("{s}s"),
+        60..3_600 => format!("{}m", s / 60),
+        3_600..86_400 => format!("{}h{:02}m", s / 3_600, s / 60 % 60),
+        _ => format!("{}d{:02}h", s / 86_400, s / 3_600 % 24),
+    }
+}
+
+/// `2026-11-21 10:54:25 UTC`.
+pub fn instant(ms: Ms) -> String {
+    let mut out = Vec::new();
+    push_rfc3339(&mut out, ms);
+    let text = String::from_utf8_lossy(&out);
+    let text = text.split('.').next().unwrap_or_default();
+    format!("{} UTC", text.replace('T', " "))
+}
+
+pub fn bytes(n: u64) -> String {
+    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
+    if n < 1024 {
+        return format!("{n} B");
+    }
+    let mut value = n as f64 / 1024.0;
+    let mut unit = 0;
+    while value >= 1023.95 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    format!("{value:.1} {}", UNITS[unit])
+}
+
+pub fn plural(n: u64, what: &str) -> String {
+    if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
+}
+
+fn addresses(n: u64) -> String {
+    if n == 1 { "1 address".to_owned() } else { format!("{n} addresses") }
+}

@@ -1,0 +1,168 @@
+//! What waits, for people: the tables of `mailqq`, `latedudes`, `hosts` and `report`. As [`super::render`]: escaped and cut.
+
+use stentor_stats::escape::printable;
+
+use super::observe::{HostRow, Hosts, Mailqq, Posts};
+use super::protocol::Stuck;
+use super::render::{bytes, cut, instant, line, next_try, plural, span};
+
+const NAME_COLUMNS: usize = 40;
+
+/// `stentor mailqq`: pending recipients, queue id (`*`: being delivered), octets, date, sender, list; the sum.
+pub fn mailqq(m: &Mailqq) -> String {
+    let mut out = String::new();
+    if m.messages == 0 {
+        return format!("{}: nobody waits\n", cut(&m.hostname, 60));
+    }
+    line(&mut out, format_args!("{:>10}  {:<14} {:>10}  {:<19}  {}", "recipients", "id", "length", "date", "sender"));
+    for row in &m.rows {
+        let mark = if row.in_flight > 0 { '*' } else { ' ' };
+        let (sender, held) = (cut(&row.sender, NAME_COLUMNS), if row.held { ", held" } else { "" });
+        let list = row.list.as_deref().map(|list| format!(" list {}", cut(list, 24))).unwrap_or_default();
+        let (pending, id, size) = (row.pending, format!("{}{mark}", cut(&row.id, 12)), row.size);
+        let date = instant(row.accepted);
+        let date = date.trim_end_matches(" UTC");
+        line(&mut out, format_args!("{pending:>10}  {id:<14} {size:>10}  {date:<19}  <{sender}>{list}{held}"));
+    }
+    if let (Some(messages), Some(recipients)) = (m.matching_messages, m.matching_recipients) {
+        line(&mut out, format_args!("{recipients:>10}  of {} match", plural(messages, "message")));
+    }
+    let (recipients, sum) = (m.recipients, plural(m.messages, "message"));
+    line(&mut out, format_args!("{recipients:>10}  in all, {sum}, {}", bytes(m.octets)));
+    if let Some(after) = &m.stopped_after {
+        let (looked, after) = (m.looked_at, cut(after, 20));
+        line(&mut out, format_args!("only the oldest {looked} were looked at; --after {after} goes on from there"));
+    }
+    out
+}
+
+/// `stentor latedudes`: most messages last, as they stay on the screen; each with what may be done.
+pub fn latedudes(s: &Stuck) -> String {
+    let mut out = String::new();
+    if s.is_counting {
+        line(&mut out, format_args!("{}: still counting, there are more", cut(&s.hostname, 60)));
+    }
+    if s.recipients.is_empty() && s.sites.is_empty() {
+        line(&mut out, format_args!("{}: nobody waits", cut(&s.hostname, 60)));
+        return out;
+    }
+    let mut sites: Vec<_> = s.sites.iter().collect();
+    sites.sort_by_key(|row| row.messages);
+    let hidden = s.sites_total.saturating_sub(sites.len() as u64);
+    line(&mut out, format_args!("{:>8} {:>8} {:>8}  {}", "messages", "oldest", "next try", "site"));
+    if hidden > 0 {
+        line(&mut out, format_args!("... and {}", plural(hidden, "more site")));
+    }
+    let age = |oldest: Option<u64>| oldest.map_or_else(|| "-".to_owned(), |at| span(s.now.saturating_sub(at)));
+    for row in sites {
+        let (messages, oldest, next) = (row.messages, age(row.oldest), next_try(row.next_try, s.now));
+        let recipients = plural(row.waiting, "recipient");
+        line(&mut out, format_args!("{messages:>8} {oldest:>8} {next:>8}  {}, {recipients}", cut(&row.site, 60)));
+        details(&mut out, &row.last_reply, &row.action);
+    }
+    out.push('\n');
+    line(&mut out, format_args!("{:>8} {:>8} {:>8}  {}", "messages", "oldest", "next try", "recipient"));
+    for row in s.recipients.iter().rev() {
+        let (messages, oldest, next) = (row.messages, age(row.oldest), next_try(row.state.next_try, s.now));
+        line(&mut out, format_args!("{messages:>8} {oldest:>8} {next:>8}  {}", cut(&row.state.address, 70)));
+        details(&mut out, &row.state.last_reply, &row.action);
+    }
+    out
+}
+
+fn details(out: &mut String, last_reply: &str, action: &str) {
+    const INDENT: &str = "                            ";
+    if !last_reply.is_empty() {
+        line(out, format_args!("{INDENT}{}", cut(last_reply, 72)));
+    }
+    if !action.is_empty() {
+        // A command is of no use when it is cut.
+        line(out, format_args!("{INDENT}-> {}", printable(action, 1_000)));
+    }
+}
+
+/// `stentor hosts`
+pub fn hosts(h: &Hosts) -> String {
+    let mut out = String::new();
+    let (hostname, matching) = (cut(&h.hostname, 60), plural(h.matching, "site"));
+    line(&mut out, format_args!("{hostname}: {matching} of {} known", h.sites_total));
+    for row in &h.rows {
+        host_row(&mut out, row, h.now);
+    }
+    let shown = h.offset + h.rows.len() as u64;
+    if shown < h.matching {
+        line(&mut out, format_args!("... and {}; --offset {shown} goes on", plural(h.matching - shown, "more site")));
+    }
+    out
+}
+
+fn host_row(out: &mut String, row: &HostRow, now: u64) {
+    let ago =
+        |at: Option<u64>| at.map_or_else(|| "never".to_owned(), |at| format!("{} ago", span(now.saturating_sub(at))));
+    let (site, lane, waiting) = (cut(&row.site, 50), cut(&row.lane, 12), plural(row.waiting, "recipient"));
+    let connections = plural(row.connections, "connection");
+    line(out, format_args!("{site}  {lane}, {waiting} waiting, {connections}"));
+    if !row.waits_for.is_empty() {
+        line(out, format_args!("    waits for    {}", cut(&row.waits_for, 80)));
+    }
+    if row.next_try.is_some() {
+        line(out, format_args!("    next try     {}", next_try(row.next_try, now)));
+    }
+    if !row.last_reply.is_empty() {
+        line(out, format_args!("    last answer  {}", cut(&row.last_reply, 80)));
+    }
+    let history = &row.history;
+    let took = history.xdelay_ms.map_or_else(String::new, |ms| format!(", xdelay {}.{:03}s", ms / 1_000, ms % 1_000));
+    let (answered, failed) = (history.answered, history.failed);
+    let (success, failure) = (ago(history.last_success), ago(history.last_failure));
+    line(
+        out,
+        format_args!(
+            "    history      {answered} answered (last {success}), {failed} failed (last {failure}){took}; latency {} ms",
+            row.latency_ms
+        ),
+    );
+    for host in &row.hosts {
+        let state = match (host.failures, host.probing) {
+            (0, _) if host.silent => "keeps us waiting".to_owned(),
+            (0, _) => "well".to_owned(),
+            (n, true) => format!("{}, being tried", plural(n.into(), "failure")),
+            (n, false) => format!("{}, next try {}", plural(n.into(), "failure"), next_try(host.next_try, now)),
+        };
+        line(out, format_args!("    {} [{}]: {state}", cut(&host.host, 34), cut(&host.address, 47)));
+        if !host.last_reply.is_empty() {
+            line(out, format_args!("        {}", cut(&host.last_reply, 88)));
+        }
+    }
+}
+
+/// `stentor report`: the newest last.
+pub fn posts(p: &Posts) -> String {
+    let mut out = String::new();
+    if p.rows.is_empty() {
+        line(&mut out, format_args!("{}: no posts since the start", cut(&p.hostname, 60)));
+    }
+    for row in p.rows.iter().rev() {
+        let list =
+            if row.list.is_empty() { format!("from <{}>", cut(&row.sender, NAME_COLUMNS)) } else { cut(&row.list, 40) };
+        let state = if row.pending == 0 { "" } else { ", running" };
+        let recipients = plural(row.total, "recipient");
+        line(&mut out, format_args!("{} {}  {list}, {recipients}{state}", cut(&row.id, 12), instant(row.accepted)));
+        line(&mut out, format_args!("    {}", printable(&row.text, 1_000)));
+        let t = &row.timeline;
+        if p.rows.len() == 1 && t.count > 0 {
+            let parts = [(50, t.p50_ms), (90, t.p90_ms), (95, t.p95_ms), (99, t.p99_ms), (100, t.p100_ms)];
+            let parts: Vec<String> =
+                parts.iter().map(|(part, ms)| format!("{part} % {}.{:03} s", ms / 1_000, ms % 1_000)).collect();
+            line(&mut out, format_args!("    of {} delivered: {}", t.count, parts.join(", ")));
+        }
+        for place in row.waiting.iter().filter(|_| p.rows.len() == 1) {
+            let (recipients, site, next) = (place.recipients, cut(&place.site, 40), next_try(place.next_try, p.now));
+            line(
+                &mut out,
+                format_args!("    {recipients:>8} at {site}, next try {next}  {}", cut(&place.last_reply, 60)),
+            );
+        }
+    }
+    out
+}

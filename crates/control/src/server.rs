@@ -1,0 +1,288 @@
+//! The server's side of the control socket.
+//!
+//! Each connection: read a line (at most [`REQUEST_BYTES_MAX`], within [`IDLE_MS_MAX`]), ask the [`Control`], write
+//! the reply, again. What is not a request is answered with an error and the connection goes on; a line that is too
+//! long, or a peer that neither reads nor writes, ends it. At a stop no connection is accepted any more, and a request
+//! that is being answered still gets its answer.
+
+use std::fs;
+use std::future::Future;
+use std::io;
+use std::net::IpAddr;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::observe::Observe;
+use super::protocol::{
+    EnvelopeView, ErrorCode, REQUEST_BYTES_MAX, Reply, Request, envelope_line, snapshot_line, to_lines,
+};
+use super::selection::Selection;
+use crate::snapshot::{Snapshot, WatchOptions};
+
+/// Operators at a time; one more is answered `busy`.
+pub const CONNECTIONS_MAX: usize = 16;
+/// A connection without a complete request.
+const IDLE_MS_MAX: u64 = 30_000;
+/// A peer that does not read its reply.
+const WRITE_MS_MAX: u64 = 10_000;
+/// Answers under way at a stop.
+const DRAIN_MS_MAX: u64 = 2_000;
+/// `accept` failed, most likely for want of descriptors.
+const ACCEPT_PAUSE_MS: u64 = 200;
+/// Groups of envelope lines on their way to a peer that reads slowly.
+const EXPORT_GROUPS_MAX: usize = 2;
+
+/// Who asks. For the journal's audit records.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Peer {
+    /// At the other end of the control socket, as the kernel says.
+    Process { uid: u32, pid: Option<i32> },
+    /// Over HTTP: `user=NAME` or `token=NAME`.
+    Http { who: Arc<str>, address: IpAddr },
+}
+
+/// What carries the requests out: the running server, or a double in tests.
+pub trait Control: Send + Sync + 'static {
+    /// Answers one request. Refusals are [`Reply::Error`].
+    fn handle(&self, request: Request, peer: Peer) -> impl Future<Output = Reply> + Send;
+
+    /// A connection was one too many.
+    fn turned_away(&self) {}
+
+    /// Answers an export: the envelopes go to `lines` as the peer takes them, then the reply. A closed channel says that
+    /// the peer has gone.
+    fn export(
+        &self,
+        _selection: Selection,
+        _lines: mpsc::Sender<Vec<EnvelopeView>>,
+    ) -> impl Future<Output = Reply> + Send {
+        async { Reply::error(ErrorCode::Failed, "there is nothing to export here") }
+    }
+
+    /// Takes snapshots for a watcher; a closed channel says that it has gone.
+    fn watch(&self, _options: WatchOptions, _snapshots: mpsc::Sender<Snapshot>) -> impl Future<Output = Reply> + Send {
+        async { Reply::error(ErrorCode::Failed, "there is nothing to watch here") }
+    }
+}
+
+/// A bound socket; the file goes when this is dropped.
+pub struct ControlServer {
+    listener: UnixListener,
+    file: SocketFile,
+}
+
+/// The socket's name, and its inode so that a successor's socket is not removed.
+struct SocketFile {
+    path: PathBuf,
+    inode: Option<(u64, u64)>,
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if self.inode.is_some() && inode(&self.path) == self.inode {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+impl ControlServer {
+    /// Binds `path` with mode 0600; replaces the socket of a server that is gone. Needs a tokio runtime.
+    ///
+    /// # Errors
+    /// `AddrInUse` if a server answers there or the path is not a socket; else what the system says (a path over 107
+    /// bytes is one).
+    pub fn bind(path: &Path) -> io::Result<ControlServer> {
+        remove_stale(path)?;
+        // Bound under another name and renamed, so that the socket never is under its name with a wider mode.
+        let mut name = path.as_os_str().to_owned();
+        name.push(".new");
+        let new = PathBuf::from(name);
+        if fs::symlink_metadata(&new).is_ok_and(|m| m.file_type().is_socket()) {
+            fs::remove_file(&new)?;
+        }
+        let listener = UnixListener::bind(&new)?;
+        fs::set_permissions(&new, fs::Permissions::from_mode(0o600))?;
+        fs::rename(&new, path)?;
+        let file = SocketFile { path: path.to_owned(), inode: inode(path) };
+        Ok(ControlServer { listener, file })
+    }
+
+    /// Serves until `stop` resolves; returns when the last answer is out.
+    pub async fn serve<C: Control>(self, control: Arc<C>, stop: impl Future<Output = ()>) {
+        let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        let (stopping, stopped) = watch::channel(false);
+        let mut connections = JoinSet::new();
+        tokio::pin!(stop);
+        loop {
+            let accepted = tokio::select! {
+                () = &mut stop => break,
+                Some(_) = connections.join_next() => continue,
+                accepted = self.listener.accept() => accepted,
+            };
+            let Ok((mut stream, _)) = accepted else {
+                tokio::time::sleep(Duration::from_millis(ACCEPT_PAUSE_MS)).await;
+                continue;
+            };
+            let Ok(permit) = permits.clone().try_acquire_owned() else {
+                control.turned_away();
+                // Best effort, and never a wait: the kernel's buffer takes this line.
+                let _ = stream.try_write(refusal(ErrorCode::Busy, "too many control connections").as_bytes());
+                continue;
+            };
+            let (control, stopped) = (control.clone(), stopped.clone());
+            connections.spawn(async move {
+                // An error here is the peer's departure; there is nobody to tell.
+                let _ = converse(&mut stream, &*control, stopped).await;
+                drop(permit);
+            });
+        }
+        drop((self.listener, self.file));
+        // Receivers exist; if none is left there is nobody to stop.
+        let _ = stopping.send(true);
+        let drained = async { while connections.join_next().await.is_some() {} };
+        let _ = timeout(Duration::from_millis(DRAIN_MS_MAX), drained).await;
+    }
+}
+
+async fn converse<C: Control>(
+    stream: &mut UnixStream,
+    control: &C,
+    mut stopped: watch::Receiver<bool>,
+) -> io::Result<()> {
+    let credentials = stream.peer_cred()?;
+    let uid = credentials.uid();
+    let peer = Peer::Process { uid, pid: credentials.pid() };
+    if uid != 0 && uid != rustix::process::geteuid().as_raw() {
+        return send(stream, refusal(ErrorCode::Forbidden, "not the server's user").as_bytes()).await;
+    }
+    let mut input = Vec::new();
+    loop {
+        let line = tokio::select! {
+            _ = stopped.wait_for(|stop| *stop) => return Ok(()),
+            line = timeout(Duration::from_millis(IDLE_MS_MAX), read_line(stream, &mut input)) => line,
+        };
+        let reply = match line {
+            Err(_) | Ok(Ok(Line::End)) => return Ok(()),
+            Ok(Err(error)) => return Err(error),
+            Ok(Ok(Line::TooLong)) => {
+                let text = format!("a request has at most {REQUEST_BYTES_MAX} bytes");
+                return send(stream, refusal(ErrorCode::TooLarge, &text).as_bytes()).await;
+            }
+            Ok(Ok(Line::Complete(line))) => match Request::parse(&line) {
+                Ok(Request::Export { selection }) => export(stream, control, selection).await?,
+                Ok(Request::Observe(Observe::Watch(options))) => watch(stream, control, options, &mut stopped).await?,
+                Ok(request) => control.handle(request, peer.clone()).await,
+                Err(problem) => Reply::Error(problem),
+            },
+        };
+        for line in to_lines(reply) {
+            send(stream, line.as_bytes()).await?;
+        }
+    }
+}
+
+/// Writes envelopes as they come, so that none waits in memory for a peer that does not read.
+async fn export<C: Control>(stream: &mut UnixStream, control: &C, selection: Selection) -> io::Result<Reply> {
+    let (lines, mut groups) = mpsc::channel(EXPORT_GROUPS_MAX);
+    let reply = control.export(selection, lines);
+    // The receiver goes with a failed write, so that the walk does not wait for it.
+    let writing = async move {
+        while let Some(group) = groups.recv().await {
+            for envelope in group {
+                send(stream, envelope_line(envelope).as_bytes()).await?;
+            }
+        }
+        io::Result::Ok(())
+    };
+    let (reply, written) = tokio::join!(reply, writing);
+    written.map(|()| reply)
+}
+
+/// Writes snapshots as they are taken, until there are as many as asked for, the peer goes or the server stops.
+async fn watch<C: Control>(
+    stream: &mut UnixStream,
+    control: &C,
+    options: WatchOptions,
+    stopped: &mut watch::Receiver<bool>,
+) -> io::Result<Reply> {
+    let (sender, mut snapshots) = mpsc::channel(1);
+    let reply = control.watch(options, sender);
+    // The receiver goes with a failed write or a stop, so that the watch ends.
+    let writing = async move {
+        loop {
+            let snapshot = tokio::select! {
+                _ = stopped.wait_for(|stop| *stop) => return Ok(()),
+                snapshot = snapshots.recv() => snapshot,
+            };
+            let Some(snapshot) = snapshot else { return io::Result::Ok(()) };
+            send(stream, snapshot_line(snapshot).as_bytes()).await?;
+        }
+    };
+    let (reply, written) = tokio::join!(reply, writing);
+    written.map(|()| reply)
+}
+
+enum Line {
+    Complete(Vec<u8>),
+    TooLong,
+    End,
+}
+
+/// The next line, without its end; `input` keeps what came behind it. Safe to cancel: only complete reads count.
+async fn read_line(stream: &mut UnixStream, input: &mut Vec<u8>) -> io::Result<Line> {
+    let mut searched = 0;
+    loop {
+        if let Some(i) = input[searched..].iter().position(|b| *b == b'\n') {
+            let rest = input.split_off(searched + i + 1);
+            let mut line = std::mem::replace(input, rest);
+            line.pop();
+            return Ok(Line::Complete(line));
+        }
+        searched = input.len();
+        if searched >= REQUEST_BYTES_MAX {
+            return Ok(Line::TooLong);
+        }
+        if stream.read_buf(input).await? == 0 {
+            return Ok(Line::End);
+        }
+    }
+}
+
+async fn send(stream: &mut UnixStream, bytes: &[u8]) -> io::Result<()> {
+    match timeout(Duration::from_millis(WRITE_MS_MAX), stream.write_all(bytes)).await {
+        Ok(result) => result,
+        Err(_) => Err(io::ErrorKind::TimedOut.into()),
+    }
+}
+
+fn refusal(code: ErrorCode, text: &str) -> String {
+    to_lines(Reply::error(code, text)).concat()
+}
+
+fn remove_stale(path: &Path) -> io::Result<()> {
+    let metadata = match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        other => other?,
+    };
+    let in_use = |why: &str| io::Error::new(io::ErrorKind::AddrInUse, format!("{}: {why}", path.display()));
+    if !metadata.file_type().is_socket() {
+        return Err(in_use("exists and is not a socket"));
+    }
+    match std::os::unix::net::UnixStream::connect(path) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path),
+        Err(error) => Err(error),
+        Ok(_) => Err(in_use("another server answers there")),
+    }
+}
+
+fn inode(path: &Path) -> Option<(u64, u64)> {
+    fs::symlink_metadata(path).ok().map(|m| (m.dev(), m.ino()))
+}

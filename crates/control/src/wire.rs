@@ -1,0 +1,214 @@
+//! The lines of a reply: one, or, where there are many rows, a head and lines of rows.
+
+use serde::{Deserialize, Serialize};
+
+use super::address_view::AddressView;
+use super::observe::{HostRow, Hosts, Mailqq, MailqqRow, Posts};
+use super::protocol::{
+    EnvelopeView, MessageView, Problem, QueueSummary, ROWS_PER_LINE_MAX, RecipientView, Reply, SiteRow, Status, Stuck,
+    StuckRow, VERSION,
+};
+use super::selection::Counted;
+use super::site_view::SiteView;
+use crate::posts::PostReport;
+use crate::snapshot::Snapshot;
+
+/// One line of a reply.
+#[derive(Serialize, Deserialize)]
+struct Line {
+    v: u64,
+    ok: bool,
+    more: bool,
+    #[serde(flatten)]
+    body: Body,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(tag = "reply", content = "data", rename_all = "snake_case")]
+enum Body {
+    Status(Box<Status>),
+    Queue(QueueSummary),
+    Sites(Vec<SiteRow>),
+    Stuck(Box<Stuck>),
+    StuckRecipients(Vec<StuckRow>),
+    Message(Box<MessageView>),
+    Recipients(Vec<RecipientView>),
+    Address(Box<AddressView>),
+    Site(Box<SiteView>),
+    Envelope(Box<EnvelopeView>),
+    Snapshot(Box<Snapshot>),
+    Mailqq(Box<Mailqq>),
+    MailqqRows(Vec<MailqqRow>),
+    Hosts(Box<Hosts>),
+    HostRows(Vec<HostRow>),
+    Posts(Box<Posts>),
+    PostRows(Vec<PostReport>),
+    Done(Box<Done>),
+    Error(Problem),
+}
+
+/// Of a verb on mail with what it counted.
+#[derive(Serialize, Deserialize)]
+struct Done {
+    text: String,
+    count: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    messages: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    in_flight: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dry_run: Option<bool>,
+}
+
+/// The lines of a reply, each with its end.
+pub fn to_lines(reply: Reply) -> Vec<String> {
+    let mut bodies = Vec::new();
+    match reply {
+        Reply::Status(status) => bodies.push(Body::Status(status)),
+        Reply::Queue(mut queue) => {
+            let rows = std::mem::take(&mut queue.sites);
+            bodies.push(Body::Queue(queue));
+            bodies.extend(rows.chunks(ROWS_PER_LINE_MAX).map(|rows| Body::Sites(rows.to_vec())));
+        }
+        Reply::Stuck(mut stuck) => {
+            let (recipients, sites) = (std::mem::take(&mut stuck.recipients), std::mem::take(&mut stuck.sites));
+            bodies.push(Body::Stuck(stuck));
+            bodies.extend(recipients.chunks(ROWS_PER_LINE_MAX).map(|rows| Body::StuckRecipients(rows.to_vec())));
+            bodies.extend(sites.chunks(ROWS_PER_LINE_MAX).map(|rows| Body::Sites(rows.to_vec())));
+        }
+        Reply::Message(mut message) => {
+            let rows = std::mem::take(&mut message.recipients);
+            bodies.push(Body::Message(message));
+            bodies.extend(rows.chunks(ROWS_PER_LINE_MAX).map(|rows| Body::Recipients(rows.to_vec())));
+        }
+        Reply::Address(address) => bodies.push(Body::Address(address)),
+        Reply::Mailqq(mut mailqq) => {
+            let rows = std::mem::take(&mut mailqq.rows);
+            bodies.push(Body::Mailqq(mailqq));
+            bodies.extend(rows.chunks(ROWS_PER_LINE_MAX).map(|rows| Body::MailqqRows(rows.to_vec())));
+        }
+        Reply::Hosts(mut hosts) => {
+            let rows = std::mem::take(&mut hosts.rows);
+            bodies.push(Body::Hosts(hosts));
+            bodies.extend(rows.chunks(ROWS_PER_LINE_MAX).map(|rows| Body::HostRows(rows.to_vec())));
+        }
+        Reply::Posts(mut posts) => {
+            let rows = std::mem::take(&mut posts.rows);
+            bodies.push(Body::Posts(posts));
+            bodies.extend(rows.chunks(ROWS_PER_LINE_MAX).map(|rows| Body::PostRows(rows.to_vec())));
+        }
+        Reply::Site(site) => bodies.push(Body::Site(site)),
+        Reply::Done { text, count } => {
+            bodies.push(Body::Done(Box::new(Done { text, count, messages: None, in_flight: None, dry_run: None })));
+        }
+        Reply::Counted(counted) => {
+            let Counted { text, count, messages, in_flight, dry_run } = *counted;
+            bodies.push(Body::Done(Box::new(Done { text, count, messages, in_flight, dry_run })));
+        }
+        Reply::Error(problem) => bodies.push(Body::Error(problem)),
+    }
+    let last = bodies.len() - 1;
+    let line = |(i, body)| {
+        let line = Line { v: VERSION, ok: !matches!(body, Body::Error(_)), more: i < last, body };
+        // Plain structs with string keys: serialising them cannot fail.
+        serde_json::to_string(&line).unwrap_or_default() + "\n"
+    };
+    bodies.into_iter().enumerate().map(line).collect()
+}
+
+/// One line of an export, with its end.
+pub fn envelope_line(envelope: EnvelopeView) -> String {
+    let line = Line { v: VERSION, ok: true, more: true, body: Body::Envelope(Box::new(envelope)) };
+    // A plain struct with string keys: serialising it cannot fail.
+    serde_json::to_string(&line).unwrap_or_default() + "\n"
+}
+
+/// One line of what a watcher is told, with its end.
+pub fn snapshot_line(snapshot: Snapshot) -> String {
+    let line = Line { v: VERSION, ok: true, more: true, body: Body::Snapshot(Box::new(snapshot)) };
+    // A plain struct with string keys: serialising it cannot fail.
+    serde_json::to_string(&line).unwrap_or_default() + "\n"
+}
+
+/// The snapshot in a line of a watch.
+pub fn snapshot_of(line: &str) -> Option<Box<Snapshot>> {
+    let line: Line = serde_json::from_str(line).ok()?;
+    if let Body::Snapshot(snapshot) = line.body { Some(snapshot) } else { None }
+}
+
+/// The envelope in a line of an export, as JSON.
+pub fn envelope_of(line: &str) -> Option<String> {
+    let line: Line = serde_json::from_str(line).ok()?;
+    let Body::Envelope(envelope) = line.body else { return None };
+    serde_json::to_string(&envelope).ok()
+}
+
+/// Puts the lines of one reply together.
+#[derive(Default)]
+pub struct Assembler(Option<Reply>);
+
+impl Assembler {
+    /// Takes a line; gives the reply with its last one.
+    ///
+    /// # Errors
+    /// The line is not of this protocol, or does not fit to those before it.
+    pub fn push(&mut self, line: &str) -> Result<Option<Reply>, String> {
+        let line: Line = serde_json::from_str(line).map_err(|e| format!("unreadable reply: {e}"))?;
+        if line.v != VERSION {
+            return Err(format!("the server speaks protocol version {}, not {VERSION}", line.v));
+        }
+        let reply = match (self.0.take(), line.body) {
+            (None, Body::Status(status)) => Reply::Status(status),
+            (None, Body::Queue(queue)) => Reply::Queue(queue),
+            (None, Body::Stuck(stuck)) => Reply::Stuck(stuck),
+            (None, Body::Message(message)) => Reply::Message(message),
+            (None, Body::Address(address)) => Reply::Address(address),
+            (None, Body::Site(site)) => Reply::Site(site),
+            (None, Body::Done(done)) if done.messages.is_some() => {
+                let Done { text, count, messages, in_flight, dry_run } = *done;
+                Reply::Counted(Box::new(Counted { text, count, messages, in_flight, dry_run }))
+            }
+            (None, Body::Done(done)) => Reply::Done { text: done.text, count: done.count },
+            // Shown as they come; nothing of them is kept.
+            (None, Body::Envelope(_) | Body::Snapshot(_)) if line.more => return Ok(None),
+            (None, Body::Mailqq(mailqq)) => Reply::Mailqq(mailqq),
+            (None, Body::Hosts(hosts)) => Reply::Hosts(hosts),
+            (None, Body::Posts(posts)) => Reply::Posts(posts),
+            (Some(Reply::Mailqq(mut mailqq)), Body::MailqqRows(rows)) => {
+                mailqq.rows.extend(rows);
+                Reply::Mailqq(mailqq)
+            }
+            (Some(Reply::Hosts(mut hosts)), Body::HostRows(rows)) => {
+                hosts.rows.extend(rows);
+                Reply::Hosts(hosts)
+            }
+            (Some(Reply::Posts(mut posts)), Body::PostRows(rows)) => {
+                posts.rows.extend(rows);
+                Reply::Posts(posts)
+            }
+            (_, Body::Error(problem)) => Reply::Error(problem),
+            (Some(Reply::Queue(mut queue)), Body::Sites(rows)) => {
+                queue.sites.extend(rows);
+                Reply::Queue(queue)
+            }
+            (Some(Reply::Stuck(mut stuck)), Body::StuckRecipients(rows)) => {
+                stuck.recipients.extend(rows);
+                Reply::Stuck(stuck)
+            }
+            (Some(Reply::Stuck(mut stuck)), Body::Sites(rows)) => {
+                stuck.sites.extend(rows);
+                Reply::Stuck(stuck)
+            }
+            (Some(Reply::Message(mut message)), Body::Recipients(rows)) => {
+                message.recipients.extend(rows);
+                Reply::Message(message)
+            }
+            _ => return Err("the lines of the reply do not belong together".to_owned()),
+        };
+        if line.more {
+            self.0 = Some(reply);
+            return Ok(None);
+        }
+        Ok(Some(reply))
+    }
+}

@@ -1,0 +1,392 @@
+//! One log line per attempt and group of recipients, and one per acceptance, in sendmail's fields or as JSON.
+
+use std::io::Write;
+use std::net::IpAddr;
+
+use stentor_config::{LogFormat, LogTarget, SyslogTo};
+use stentor_stats::escape::{Place, push};
+use stentor_stats::record::{Accepted, Attempt, Ms, Note, Record, Refused, Stat, Topic};
+use stentor_stats::time::{push_delay, push_number, push_rfc3339, push_syslog};
+
+/// The recipients on one line; the others follow on further lines with the same fields, as sendmail does it.
+pub const TO_BYTES_MAX: usize = 3 * 1024;
+/// One address, and one of the other names and ids.
+pub const FIELD_BYTES_MAX: usize = 512;
+/// The reply, or the reason why there was none.
+pub const REPLY_BYTES_MAX: usize = 1024;
+/// Facility mail, severity info (RFC 5424 section 6.2.1).
+const PRIORITY: &str = "<22>";
+
+/// What stands before the text of a line, as its destination wants it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Head {
+    /// Time, host and process, as syslog daemons write them into files; within the object for JSON.
+    File,
+    /// What a program gives to the local `/dev/log`: no host.
+    Syslog,
+    /// RFC 3164, with the host.
+    Rfc3164,
+    /// RFC 5424.
+    Rfc5424,
+    /// Nothing: journald knows time, host and process.
+    Bare,
+}
+
+impl Head {
+    /// What stands before a line there; `rfc5424`: as that has it, where it is syslog.
+    pub fn of(target: &LogTarget, rfc5424: bool) -> Head {
+        match target {
+            LogTarget::Syslog(_) if rfc5424 => Head::Rfc5424,
+            LogTarget::Syslog(SyslogTo::Udp(_)) => Head::Rfc3164,
+            LogTarget::Syslog(SyslogTo::Unix(_)) => Head::Syslog,
+            LogTarget::Journald(_) => Head::Bare,
+            LogTarget::Stderr | LogTarget::Stdout | LogTarget::File(_) | LogTarget::Off => Head::File,
+        }
+    }
+}
+
+/// Who writes: the part of every line that does not change.
+#[derive(Debug)]
+pub struct Ident {
+    format: LogFormat,
+    head: Head,
+    /// ` host stentor[pid]: `, as the head wants it.
+    text: Vec<u8>,
+    /// `","host":"...","pid":...,"event":"`.
+    json: Vec<u8>,
+}
+
+impl Ident {
+    pub fn new(format: LogFormat, head: Head, hostname: &str, pid: u32) -> Ident {
+        let (mut text, mut host) = (Vec::new(), Vec::new());
+        push(&mut host, hostname, Place::Field, FIELD_BYTES_MAX);
+        // Writing into a vector cannot fail.
+        let _ = match head {
+            Head::File | Head::Rfc3164 => write!(text, " {} stentor[{pid}]: ", String::from_utf8_lossy(&host)),
+            Head::Syslog => write!(text, " stentor[{pid}]: "),
+            Head::Rfc5424 => write!(text, " {} stentor {pid} - - ", String::from_utf8_lossy(&host)),
+            Head::Bare => Ok(()),
+        };
+        let mut json = b"\",\"host\":\"".to_vec();
+        push(&mut json, hostname, Place::Json, FIELD_BYTES_MAX);
+        let _ = write!(json, "\",\"pid\":{pid},\"event\":\"");
+        Ident { format, head, text, json }
+    }
+
+    /// Appends the lines of a record; says how many. A machine's load has none.
+    pub fn record(&self, out: &mut Vec<u8>, tail: &mut Vec<u8>, record: &Record<'_>) -> u64 {
+        match record {
+            // Nobody's copy was tried: there is no queue id.
+            Record::Attempt(attempt)
+                if attempt.id.is_empty() && attempt.to.is_empty() && self.format != LogFormat::Json =>
+            {
+                self.unreached(out, attempt);
+                1
+            }
+            Record::Attempt(attempt) => self.attempt(out, tail, attempt),
+            Record::Accepted(message) => self.accepted(out, message),
+            Record::Refused(refused) => self.refused(out, refused),
+            Record::Note(note) => self.note(out, note),
+            Record::Machine(_) => 0,
+        }
+    }
+
+    /// No session came about.
+    fn unreached(&self, out: &mut Vec<u8>, a: &Attempt<'_>) {
+        self.head(out, a.at, "attempt", "");
+        out.extend_from_slice(b"connect: relay=");
+        push_relay(out, a.host, a.ip, true);
+        let _ = write!(out, ", port={}, xdelay={:.3}, dsn=", a.port, a.xdelay_ms as f64 / 1_000.0);
+        push(out, a.dsn, Place::Field, FIELD_BYTES_MAX);
+        push_stat(out, a);
+    }
+
+    fn attempt(&self, out: &mut Vec<u8>, tail: &mut Vec<u8>, attempt: &Attempt<'_>) -> u64 {
+        let json = self.format == LogFormat::Json;
+        tail.clear();
+        if json {
+            attempt_json_tail(tail, attempt);
+        } else {
+            attempt_tail(tail, attempt);
+        }
+        let (place, open, between, close): (_, &[u8], &[u8], &[u8]) =
+            if json { (Place::Json, b"\"", b",", b"\"") } else { (Place::Field, b"<", b",", b">") };
+        let mut lines = 0;
+        let mut to = attempt.to.iter().peekable();
+        loop {
+            self.head(out, attempt.at, "attempt", attempt.id);
+            out.extend_from_slice(if json { b",\"to\":[" } else { b"to=" });
+            let start = out.len();
+            // An attempt without recipients is still an attempt.
+            if to.peek().is_none() && !json {
+                out.extend_from_slice(b"<>");
+            }
+            while let Some(address) = to.next_if(|_| out.len() - start < TO_BYTES_MAX) {
+                if out.len() > start {
+                    out.extend_from_slice(between);
+                }
+                out.extend_from_slice(open);
+                push(out, address, place, FIELD_BYTES_MAX);
+                out.extend_from_slice(close);
+            }
+            out.extend_from_slice(tail);
+            lines += 1;
+            if to.peek().is_none() {
+                return lines;
+            }
+        }
+    }
+
+    fn accepted(&self, out: &mut Vec<u8>, m: &Accepted<'_>) -> u64 {
+        self.head(out, m.at, "accepted", m.id);
+        if self.format == LogFormat::Json {
+            json_text(out, "from", m.from, FIELD_BYTES_MAX);
+            json_number(out, "size", m.size);
+            json_text(out, "class", if m.is_bulk { "bulk" } else { "ordinary" }, FIELD_BYTES_MAX);
+            json_number(out, "nrcpts", m.recipients);
+            json_text(out, "msgid", m.message_id, FIELD_BYTES_MAX);
+            json_text(out, "proto", m.proto, FIELD_BYTES_MAX);
+            json_relay(out, m.client_host, m.client, None);
+            json_maybe(out, "list", m.list);
+            json_maybe(out, "policy", m.policy);
+            json_maybe(out, "tls", m.tls);
+            out.extend_from_slice(b"}\n");
+            return 1;
+        }
+        out.extend_from_slice(b"from=<");
+        push(out, m.from, Place::Field, FIELD_BYTES_MAX);
+        out.extend_from_slice(b">, size=");
+        push_number(out, m.size, 1);
+        out.extend_from_slice(if m.is_bulk { b", class=-60, nrcpts=" } else { b", class=0, nrcpts=" });
+        push_number(out, m.recipients, 1);
+        // The angle brackets of a Message-ID are its own; anything else of that kind inside is escaped.
+        let inner = m.message_id.strip_prefix('<').and_then(|id| id.strip_suffix('>')).unwrap_or(m.message_id);
+        out.extend_from_slice(b", msgid=<");
+        push(out, inner, Place::Field, FIELD_BYTES_MAX);
+        out.extend_from_slice(b">, proto=");
+        push(out, m.proto, Place::Field, FIELD_BYTES_MAX);
+        out.extend_from_slice(b", relay=");
+        push_relay(out, m.client_host, m.client, false);
+        out.push(b'\n');
+        1
+    }
+
+    /// What of the policy an acceptance matched, as a line of its own.
+    pub fn policy(&self, out: &mut Vec<u8>, m: &Accepted<'_>) -> u64 {
+        self.head(out, m.at, "policy", m.id);
+        if self.format == LogFormat::Json {
+            json_text(out, "text", m.policy, REPLY_BYTES_MAX);
+            out.extend_from_slice(b"}\n");
+        } else {
+            out.extend_from_slice(b"policy: ");
+            push(out, m.policy, Place::Rest, REPLY_BYTES_MAX);
+            out.push(b'\n');
+        }
+        1
+    }
+
+    /// As sendmail's rule sets log it, with the sender.
+    fn refused(&self, out: &mut Vec<u8>, r: &Refused<'_>) -> u64 {
+        self.head(out, r.at, "refused", "");
+        if self.format == LogFormat::Json {
+            json_text(out, "step", r.step, FIELD_BYTES_MAX);
+            json_text(out, "from", r.from, FIELD_BYTES_MAX);
+            json_text(out, "to", r.to, FIELD_BYTES_MAX);
+            json_relay(out, "", r.client, None);
+            if r.recipients > 0 {
+                let _ = write!(out, ",\"size\":{},\"nrcpts\":{}", r.size, r.recipients);
+            }
+            json_text(out, "reply", r.reply, REPLY_BYTES_MAX);
+            out.extend_from_slice(b"}\n");
+            return 1;
+        }
+        let (rules, argument) = match r.step {
+            "RCPT" => ("check_rcpt", r.to),
+            "MAIL" => ("check_mail", r.from),
+            "CONNECT" => ("check_relay", ""),
+            "DATA" => ("check_data", r.from),
+            _ => ("check_eom", r.from),
+        };
+        let _ = write!(out, "ruleset={rules}, arg1=<");
+        push(out, argument, Place::Field, FIELD_BYTES_MAX);
+        out.extend_from_slice(b">, from=<");
+        push(out, r.from, Place::Field, FIELD_BYTES_MAX);
+        out.extend_from_slice(b">, relay=");
+        push_relay(out, "", r.client, false);
+        if r.recipients > 0 {
+            let _ = write!(out, ", size={}, nrcpts={}", r.size, r.recipients);
+        }
+        out.extend_from_slice(b", reject=");
+        push(out, r.reply, Place::Rest, REPLY_BYTES_MAX);
+        out.push(b'\n');
+        1
+    }
+
+    /// Anything else that belongs into the log, about a message or about the server.
+    pub fn note(&self, out: &mut Vec<u8>, note: &Note<'_>) -> u64 {
+        self.head(out, note.at, "note", note.id);
+        if self.format == LogFormat::Json {
+            let topic = match note.topic {
+                Topic::Server => "server",
+                Topic::Delivery => "delivery",
+                Topic::Policy => "policy",
+                Topic::Audit => "audit",
+            };
+            json_text(out, "topic", topic, FIELD_BYTES_MAX);
+            json_text(out, "text", note.text, REPLY_BYTES_MAX);
+            out.extend_from_slice(b"}\n");
+        } else {
+            push(out, note.text, Place::Rest, REPLY_BYTES_MAX);
+            out.push(b'\n');
+        }
+        1
+    }
+
+    fn head(&self, out: &mut Vec<u8>, now: Ms, event: &str, id: &str) {
+        let json = self.format == LogFormat::Json;
+        match self.head {
+            Head::File if json => {}
+            Head::File => push_syslog(out, now),
+            Head::Syslog | Head::Rfc3164 => {
+                out.extend_from_slice(PRIORITY.as_bytes());
+                push_syslog(out, now);
+            }
+            Head::Rfc5424 => {
+                out.extend_from_slice(PRIORITY.as_bytes());
+                out.extend_from_slice(b"1 ");
+                push_rfc3339(out, now);
+            }
+            Head::Bare => {}
+        }
+        if !(json && self.head == Head::File) {
+            out.extend_from_slice(&self.text);
+        }
+        if json {
+            out.extend_from_slice(b"{\"time\":\"");
+            push_rfc3339(out, now);
+            out.extend_from_slice(&self.json);
+            out.extend_from_slice(event.as_bytes());
+            out.push(b'"');
+            if !id.is_empty() {
+                json_text(out, "id", id, FIELD_BYTES_MAX);
+            }
+        } else if !id.is_empty() {
+            push(out, id, Place::Field, FIELD_BYTES_MAX);
+            out.extend_from_slice(b": ");
+        }
+    }
+}
+
+fn attempt_tail(out: &mut Vec<u8>, a: &Attempt<'_>) {
+    out.extend_from_slice(b", from=<");
+    push(out, a.from, Place::Field, FIELD_BYTES_MAX);
+    out.extend_from_slice(b">, delay=");
+    push_delay(out, a.delay_ms);
+    out.extend_from_slice(b", xdelay=");
+    push_delay(out, a.xdelay_ms);
+    out.extend_from_slice(b", mailer=");
+    push(out, a.mailer, Place::Field, FIELD_BYTES_MAX);
+    out.extend_from_slice(b", relay=");
+    push_relay(out, a.host, a.ip, true);
+    out.extend_from_slice(b", dsn=");
+    push(out, a.dsn, Place::Field, FIELD_BYTES_MAX);
+    push_stat(out, a);
+}
+
+/// The last field: it may hold commas.
+fn push_stat(out: &mut Vec<u8>, a: &Attempt<'_>) {
+    out.extend_from_slice(b", stat=");
+    out.extend_from_slice(stat_text(a.stat).as_bytes());
+    let (before, after): (&[u8], &[u8]) = if a.stat == Stat::Sent { (b" (", b")") } else { (b": ", b"") };
+    if !a.reply.is_empty() {
+        out.extend_from_slice(before);
+        push(out, a.reply, Place::Rest, REPLY_BYTES_MAX);
+        out.extend_from_slice(after);
+    }
+    out.push(b'\n');
+}
+
+fn attempt_json_tail(out: &mut Vec<u8>, a: &Attempt<'_>) {
+    out.push(b']');
+    json_text(out, "from", a.from, FIELD_BYTES_MAX);
+    json_number(out, "delay_ms", a.delay_ms);
+    json_number(out, "xdelay_ms", a.xdelay_ms);
+    json_text(out, "mailer", a.mailer, FIELD_BYTES_MAX);
+    json_relay(out, a.host, a.ip, Some(a.port));
+    json_text(out, "dsn", a.dsn, FIELD_BYTES_MAX);
+    json_text(out, "stat", stat_text(a.stat), FIELD_BYTES_MAX);
+    json_text(out, "reply", a.reply, REPLY_BYTES_MAX);
+    json_maybe(out, "list", a.list);
+    json_maybe(out, "source", a.source);
+    json_maybe(out, "tls", a.tls);
+    out.extend_from_slice(b"}\n");
+}
+
+fn stat_text(stat: Stat) -> &'static str {
+    match stat {
+        Stat::Sent => "Sent",
+        Stat::Deferred => "Deferred",
+        Stat::Bounced => "Bounced",
+        Stat::Expired => "Expired",
+        Stat::Removed => "Removed",
+        Stat::Coalesced => "Coalesced",
+    }
+}
+
+/// The other end: `host [ip]`, for a server with sendmail's dot: `mx.example.org. [192.0.2.34]`.
+fn push_relay(out: &mut Vec<u8>, host: &str, ip: Option<IpAddr>, server: bool) {
+    // An address literal or a route by address has no name of its own.
+    let is_named = !host.is_empty() && !host.starts_with('[') && host.parse::<IpAddr>().is_err();
+    if is_named {
+        push(out, host, Place::Field, FIELD_BYTES_MAX);
+        if server && !host.ends_with('.') {
+            out.push(b'.');
+        }
+    }
+    match ip {
+        Some(ip) => {
+            let _ = write!(out, "{}[{}]", if is_named { " " } else { "" }, ip.to_canonical());
+        }
+        None if !is_named => out.extend_from_slice(b"none"),
+        None => {}
+    }
+}
+
+fn json_relay(out: &mut Vec<u8>, host: &str, ip: Option<IpAddr>, port: Option<u16>) {
+    let Some(ip) = ip else {
+        out.extend_from_slice(b",\"relay\":null");
+        return;
+    };
+    out.extend_from_slice(b",\"relay\":{\"host\":\"");
+    push(out, host, Place::Json, FIELD_BYTES_MAX);
+    let _ = write!(out, "\",\"ip\":\"{}\"", ip.to_canonical());
+    if let Some(port) = port {
+        let _ = write!(out, ",\"port\":{port}");
+    }
+    out.push(b'}');
+}
+
+/// A text that is left out if it is empty.
+fn json_maybe(out: &mut Vec<u8>, name: &str, text: &str) {
+    if !text.is_empty() {
+        json_text(out, name, text, FIELD_BYTES_MAX);
+    }
+}
+
+fn json_text(out: &mut Vec<u8>, name: &str, text: &str, bytes_max: usize) {
+    json_name(out, name);
+    out.push(b'"');
+    push(out, text, Place::Json, bytes_max);
+    out.push(b'"');
+}
+
+fn json_number(out: &mut Vec<u8>, name: &str, n: u64) {
+    json_name(out, name);
+    push_number(out, n, 1);
+}
+
+fn json_name(out: &mut Vec<u8>, name: &str) {
+    out.extend_from_slice(b",\"");
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b"\":");
+}

@@ -1,0 +1,146 @@
+//! The logs: what was taken in and what became of it, line by line, with sendmail's fields.
+//!
+//! Promise: whoever logs only formats into memory (a few microseconds) and never waits for a disk, a daemon or a terminal;
+//! lines appear whole, in order per thread, within some 20 ms; nothing from the network stands in them unescaped
+//! ([`stentor_stats::escape`]). When the destination cannot keep up, or refuses, lines are dropped: they are counted, and the log
+//! itself says how many as soon as it can write again. The journal, not these logs, is the record of the mail.
+//!
+//! [`Logs`] sends each record to the log of its purpose, list or class; an [`AttemptLog`] is one destination with its
+//! thread. The format is in `docs/operate/attempt-log.md`; states and failures of the writer thread in [`writer`].
+
+mod line;
+mod logs;
+mod sink;
+mod socket;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+use std::cell::RefCell;
+use std::io;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::SystemTime;
+
+use parking_lot::Mutex;
+use stentor_config::{LogFormat, LogTarget, Rotation};
+use stentor_stats::record::{Accepted, Ms, Record};
+
+pub use logs::Logs;
+
+use line::{Head, Ident};
+use sink::Sink;
+use writer::Shared;
+
+/// Lines that wait for the writer, in all; beyond, lines are dropped and counted.
+pub const BUFFER_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// Where one log goes, and how it looks.
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub target: LogTarget,
+    pub rotation: Rotation,
+    /// Syslog lines as RFC 5424 has them.
+    pub rfc5424: bool,
+    pub format: LogFormat,
+    pub hostname: String,
+    /// Each line has a write of its own, at once, instead of sharing one with those of 20 ms.
+    pub by_line: bool,
+    /// [`BUFFER_BYTES_MAX`] unless a test wants less.
+    pub buffer_bytes_max: usize,
+}
+
+/// The log; cheap to clone. The writer thread ends, with everything written, when the last clone is dropped.
+#[derive(Clone)]
+pub struct AttemptLog(Option<Arc<Handle>>);
+
+struct Handle {
+    shared: Arc<Shared>,
+    ident: Arc<Ident>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+thread_local! {
+    /// The lines being made, and what their ends have in common.
+    static SCRATCH: RefCell<(Vec<u8>, Vec<u8>)> = const { RefCell::new((Vec::new(), Vec::new())) };
+}
+
+impl AttemptLog {
+    /// Opens the destination and starts the writer.
+    ///
+    /// # Errors
+    /// The file cannot be opened, or the thread not be started.
+    pub fn start(options: &Options) -> io::Result<AttemptLog> {
+        let Some(sink) = Sink::open(&options.target, options.rotation, clock())? else { return Ok(AttemptLog::off()) };
+        let shared = Shared::new(options.buffer_bytes_max, options.by_line);
+        let head = Head::of(&options.target, options.rfc5424);
+        let ident = Ident::new(options.format, head, &options.hostname, std::process::id());
+        let ident = Arc::new(ident);
+        let (s, i) = (shared.clone(), ident.clone());
+        let thread = std::thread::Builder::new().name("log".to_owned()).spawn(move || s.run(sink, &i, &clock))?;
+        Ok(AttemptLog(Some(Arc::new(Handle { shared, ident, thread: Mutex::new(Some(thread)) }))))
+    }
+
+    /// A log that keeps nothing.
+    pub fn off() -> AttemptLog {
+        AttemptLog(None)
+    }
+
+    /// Whether lines are wanted; saves the caller the gathering of their fields.
+    pub fn is_on(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// The record's lines.
+    pub fn record(&self, record: &Record<'_>) {
+        self.with(|ident, out, tail| ident.record(out, tail, record));
+    }
+
+    /// What of the policy an acceptance matched.
+    fn policy(&self, accepted: &Accepted<'_>) {
+        self.with(|ident, out, _| ident.policy(out, accepted));
+    }
+
+    /// Opens the file anew by its name (`SIGHUP`, after a rotation). At once, in the writer thread.
+    pub fn reopen(&self) {
+        if let Some(handle) = &self.0 {
+            handle.shared.reopen();
+        }
+    }
+
+    /// Blocks until all lines so far are with the operating system. Not for hot paths.
+    pub fn flush(&self) {
+        if let Some(handle) = &self.0 {
+            handle.shared.flush();
+        }
+    }
+
+    /// Lines lost since the start.
+    pub fn dropped(&self) -> u64 {
+        self.0.as_ref().map_or(0, |handle| handle.shared.dropped())
+    }
+
+    fn with(&self, format: impl FnOnce(&Ident, &mut Vec<u8>, &mut Vec<u8>) -> u64) {
+        let Some(handle) = &self.0 else { return };
+        SCRATCH.with_borrow_mut(|(out, tail)| {
+            out.clear();
+            let lines = format(&handle.ident, out, tail);
+            handle.shared.append(out, lines);
+        });
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.shared.stop();
+        if let Some(thread) = self.thread.lock().take() {
+            // A panic there has been reported by the thread itself.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The writer's own clock, for the lines that it writes about itself.
+fn clock() -> Ms {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_millis() as Ms)
+}

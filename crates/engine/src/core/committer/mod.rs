@@ -1,0 +1,273 @@
+//! The committer: the one thread that writes the journal, and the only place where a ticket resolves.
+//!
+//! A turn: take what waits; under the hub's lock intern its addresses and encode everything into one batch; write and
+//! sync without the lock; under the lock apply what is now durable; resolve the tickets. When the write fails nothing
+//! of the batch has happened: new addresses are forgotten, tickets say why, outcomes wait for the next batch.
+//! Checkpoints ride along, a slice of at most 256 KiB with each batch, and drive themselves while nothing else happens;
+//! behind each the addresses that nobody needs any more are forgotten ([`Forgetting`]).
+//!
+//! No batch is ever too large: outcomes take a quarter of it at most, the jobs what upper bounds of them say
+//! ([`Job::bytes_max`]), and whatever else goes in looks at what is left. Jobs that do not fit wait for the next batch; one
+//! that no batch holds is refused for good.
+//!
+//! `admit.rs` chooses what goes into the batch, `plan.rs` and `slices.rs` encode it, `durable.rs` has what becomes of it.
+
+mod admit;
+mod durable;
+mod plan;
+mod slices;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use stentor_journal::{Batch, Journal};
+use stentor_queue::event::encode_clock_moved;
+use stentor_queue::ids::{AddressId, MessageId};
+use stentor_queue::store::Checkpoint;
+use tokio::sync::oneshot;
+
+use self::admit::list_ids_bytes;
+pub use self::plan::Merged;
+use stentor_stats::time::push_rfc3339;
+
+use self::plan::Planned;
+use super::Core;
+use super::forget::Forgetting;
+use super::hub::Outcomes;
+use super::intake::{Job, Refused, Turn};
+
+/// Pause between the batches of a checkpoint, or of cleaning, while nothing else is to be written.
+const CHECKPOINT_PAUSE: Duration = Duration::from_millis(5);
+/// How often it is looked at whether there is room, while the disk or the address book is full; and how often, at most, it is
+/// tried to write what waits.
+const FULL_POLL: Duration = Duration::from_millis(250);
+/// Pause after a failed write: the next one goes to a fresh segment, and a broken disk must not be hammered.
+const FAILURE_PAUSE: Duration = Duration::from_millis(20);
+/// How often the counters of `stentor status` ask what the journal occupies.
+const SPACE_PAUSE: Duration = Duration::from_secs(1);
+/// Outcomes take at most one part in 4 of a batch; so does a slice of the journal, and a slice of the owner unless a single
+/// record is larger.
+const PART: usize = 4;
+/// What a slice takes in a batch beside its octets: the begin's mark, its name, the overhead of its pieces.
+const SLICE_OVERHEAD_BYTES: usize = 1024;
+/// How long a stop goes on trying to write to a disk that refuses.
+const STOP_WRITES_MAX: Duration = Duration::from_secs(10);
+/// Octets of live content moved with one batch, at most.
+const CLEAN_BYTES_MAX: usize = 512 * 1024;
+/// With a small batch less is moved, so that its commit stays short.
+const CLEAN_BYTES_MIN: usize = 64 * 1024;
+/// Octets moved for each octet of the batch: cleaning a segment that is 80 % live frees one octet for four moved.
+const CLEAN_FACTOR: usize = 4;
+
+type Answer<T> = oneshot::Sender<Result<T, Refused>>;
+
+pub struct Committer {
+    core: Arc<Core>,
+    journal: Journal,
+    batch: Batch,
+    outcomes: Outcomes,
+    checkpoint: Option<Checkpoint>,
+    /// The first queue id that this process may give out.
+    first_id: MessageId,
+    /// What the clock was moved by and is not durable yet: one record, however often it was set.
+    clock_moved: i64,
+    /// Contents of bodies that were given up, which the batch being built drops: kept if it fails.
+    dropping: Vec<u64>,
+    /// Addresses that the batch being built interns: forgotten if it fails.
+    interned: Vec<AddressId>,
+    addresses_max: usize,
+    forgetting: Forgetting,
+    /// When the journal was last asked what it occupies.
+    space_at: Option<Instant>,
+}
+
+impl Committer {
+    pub fn new(core: Arc<Core>, journal: Journal) -> Committer {
+        let config = &core.settings().config.journal;
+        let first_id = core.with(|hub, _| MessageId(hub.store.last_id().0 + 1));
+        Committer {
+            addresses_max: config.addresses_max as usize,
+            forgetting: Forgetting::new(config.address_unseen_ms, config.addresses_max as usize),
+            space_at: None,
+            core,
+            journal,
+            batch: Batch::new(),
+            outcomes: Outcomes::default(),
+            checkpoint: None,
+            first_id,
+            clock_moved: 0,
+            dropping: Vec::new(),
+            interned: Vec::new(),
+        }
+    }
+
+    /// Runs until the intake stops and everything in it is durable or refused.
+    pub fn run(mut self) -> Journal {
+        let mut stopping_since = None;
+        loop {
+            if self.core.intake.is_stopping() {
+                let since = *stopping_since.get_or_insert_with(Instant::now);
+                if since.elapsed() > STOP_WRITES_MAX {
+                    tracing::error!("the journal cannot be written: what was not synced may be delivered again");
+                    self.core.intake.close();
+                    return self.journal;
+                }
+            }
+            match self.core.intake.next(self.pause()) {
+                Turn::Commit(jobs) => {
+                    let jobs = self.admit(jobs);
+                    if !self.turn(jobs) {
+                        std::thread::sleep(if self.core.disk_full.load(Ordering::Relaxed) {
+                            FULL_POLL
+                        } else {
+                            FAILURE_PAUSE
+                        });
+                    }
+                }
+                Turn::Stop => return self.journal,
+            }
+        }
+    }
+
+    /// When a turn is wanted although nothing waits in the intake.
+    pub fn pause(&self) -> Option<Duration> {
+        let is_due = self.journal.checkpoint_running() || self.journal.checkpoint_due() || self.journal.clean_due();
+        if is_due || self.forgetting.has_work(self.core.clock.now()) {
+            Some(CHECKPOINT_PAUSE)
+        } else if self.core.disk_full.load(Ordering::Relaxed) || self.forgetting.is_pressed() {
+            Some(FULL_POLL)
+        } else {
+            None
+        }
+    }
+
+    /// The journal between two turns, for figures and for tests that do to it what no turn does.
+    pub fn journal(&mut self) -> &mut Journal {
+        &mut self.journal
+    }
+
+    /// One batch: `jobs`, what outcomes wait, a checkpoint's next slice, moved content. Whether it was written; if not,
+    /// the caller pauses before the next one.
+    pub fn turn(&mut self, jobs: Vec<Job>) -> bool {
+        let core = self.core.clone();
+        self.follow_clock();
+        let is_loaded = !jobs.is_empty();
+        let jobs_bytes = jobs.iter().map(Job::bytes).sum::<usize>();
+        let mut planned = Vec::with_capacity(jobs.len());
+        core.with(|hub, now| {
+            if self.clock_moved != 0 {
+                self.batch.record_with(|buffer| encode_clock_moved(buffer, self.first_id, self.clock_moved));
+            }
+            let posts = jobs.iter().flat_map(Job::lists).map(|list| list_ids_bytes(hub, list));
+            let jobs_bytes = jobs_bytes + posts.sum::<usize>();
+            // The order within a batch is the order of replay: outcomes are in the store already; checkpoint slices show
+            // the store as it is now; what the jobs will change comes behind both.
+            hub.take_outcomes(self.outcomes_bytes_max(), &mut self.outcomes);
+            for record in self.outcomes.records() {
+                self.batch.record(record);
+            }
+            self.checkpoint_slice(hub, jobs_bytes, now);
+            for job in jobs {
+                self.plan(hub, job, &mut planned);
+            }
+            self.forgetting.plan(hub, &mut self.batch, self.journal.batch_bytes_max(), now);
+            for content in self.outcomes.unreferenced().chain(self.dropping.iter().copied()) {
+                self.batch.drop_content(content);
+            }
+            let is_full = hub.store.book.len() >= self.addresses_max;
+            core.addresses_full.store(is_full, Ordering::Relaxed);
+        });
+        if self.journal.clean_due() {
+            // Takes what room the batch has left, at most this.
+            let bytes_max = (CLEAN_FACTOR * self.batch.bytes()).clamp(CLEAN_BYTES_MIN, CLEAN_BYTES_MAX);
+            self.journal.clean(&mut self.batch, if is_loaded { bytes_max } else { CLEAN_BYTES_MAX });
+        }
+        let bytes = self.batch.bytes();
+        let begun = Instant::now();
+        let result = self.journal.commit(&mut self.batch, core.clock.now());
+        let messages = planned.iter().filter(|planned| matches!(planned, Planned::Message { .. })).count();
+        let took = begun.elapsed();
+        core.intake.synced(messages, took);
+        core.measures.sync.observe(took);
+        if messages > 0 {
+            core.measures.batch_messages.observe_value(messages as u64);
+        }
+        match &result {
+            Ok(_) => {
+                self.clock_moved = 0;
+                core.live.synced(messages, bytes, took);
+                self.durable(planned);
+            }
+            Err(error) => {
+                self.refused(planned, error);
+                self.batch.clear();
+            }
+        }
+        self.watch_space(is_loaded || result.is_err());
+        self.count(is_loaded);
+        result.is_ok()
+    }
+
+    /// Follows the system's clock if it was set. Between two batches all that is accepted is in the store, so that the
+    /// record of it, in the next batch that is taken, is about just that.
+    fn follow_clock(&mut self) {
+        let core = self.core.clone();
+        let Some(by) = core.clock.jump() else { return };
+        let since = self.first_id;
+        let (before, now) = core.with(|hub, before| {
+            core.clock.follow(by);
+            let now = core.clock.now();
+            hub.clock_moved(since, by, now);
+            (before, now)
+        });
+        core.ticker.notify_one();
+        self.clock_moved = self.clock_moved.saturating_add(by);
+        let text = |ms| {
+            let mut text = Vec::new();
+            push_rfc3339(&mut text, ms);
+            String::from_utf8_lossy(&text).into_owned()
+        };
+        let (before, now) = (text(before), text(now));
+        tracing::warn!(
+            "the system's clock was set from {before} to {now}: dates follow, retry clocks and the age of mail do not jump"
+        );
+    }
+
+    /// Says 452 before the disk is full, and takes mail again when there is room: what the journal says of it, no more.
+    fn watch_space(&self, is_wanted: bool) {
+        if !is_wanted && !self.core.disk_full.load(Ordering::Relaxed) {
+            return;
+        }
+        let is_full = self.journal.is_low();
+        if self.core.disk_full.swap(is_full, Ordering::Relaxed) != is_full {
+            if is_full {
+                tracing::warn!("the disk is nearly full: new mail gets 452 4.3.1, deliveries go on");
+            } else {
+                tracing::info!("there is room on the disk again: mail is taken");
+            }
+        }
+    }
+
+    fn count(&mut self, is_loaded: bool) {
+        let stats = self.journal.statistics();
+        let now = Instant::now();
+        let is_wanted = self.core.counters.space_wanted.swap(false, Ordering::AcqRel);
+        // After the last mail it shall be right.
+        if is_wanted || !is_loaded || self.space_at.is_none_or(|at| now.duration_since(at) >= SPACE_PAUSE) {
+            self.space_at = Some(now);
+            let space = self.journal.space();
+            self.core.counters.segments.store(space.segments as u64, Ordering::Relaxed);
+            self.core.counters.content_bytes.store(space.live_content_bytes, Ordering::Relaxed);
+            self.core.counters.disk_free_bytes.store(space.free_disk_bytes, Ordering::Relaxed);
+        }
+        self.core.counters.syncs.store(stats.syncs, Ordering::Relaxed);
+        self.core.counters.abandoned.store(stats.abandoned, Ordering::Relaxed);
+        self.core.counters.batches.store(stats.batches, Ordering::Relaxed);
+        self.core.counters.bytes_written.store(stats.bytes_written, Ordering::Relaxed);
+        self.core.counters.bytes_moved.store(stats.bytes_moved, Ordering::Relaxed);
+        self.core.counters.unprepared.store(stats.unprepared, Ordering::Relaxed);
+        self.core.counters.checkpoints.store(stats.checkpoints, Ordering::Relaxed);
+        self.core.counters.is_checkpointing.store(self.journal.checkpoint_running(), Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,292 @@
+//! What the rooms of the shell tell of the mail: each event makes one record, for the history, the logs and what is live.
+//!
+//! Promise: no lock of the hub's is needed (what is called under it says so), nothing waits, nothing is allocated in the
+//! common case but the list of an attempt's recipients beyond four.
+
+use std::cell::RefCell;
+use std::fmt::Write;
+use std::net::IpAddr;
+
+use stentor_mail::reply::Reply;
+use stentor_mail::server::MailFrom;
+use stentor_queue::event::{Accept, Class, Fate};
+use stentor_queue::ids::{AddressId, MessageId, MessageNo, Ms};
+use stentor_queue::idset::IdSet;
+use stentor_queue::message::Message;
+use stentor_queue::sched::verdict::{Judge, Verdict};
+use stentor_queue::sched::{Failure, RcptOutcome};
+use stentor_queue::site::Target;
+use stentor_stats::record::{Accepted, Attempt, Note, Record, Refused, Stat, To, Topic};
+
+use super::Core;
+use super::assignment::Assignment;
+use super::envelope::Taken;
+use super::hub::Hub;
+use super::verb::Audit;
+
+/// Where a transaction or a failed connection went.
+#[derive(Clone, Copy)]
+pub struct Via<'a> {
+    pub target: &'a Target,
+    /// The configured source's name, empty for the default.
+    pub source: &'a str,
+}
+
+impl Via<'_> {
+    fn mailer(&self) -> &'static str {
+        if self.target.lmtp { "lmtp" } else { "esmtp" }
+    }
+}
+
+/// Texts that are made for a record, kept for the next one.
+#[derive(Default)]
+struct Texts {
+    id: String,
+    dsn: String,
+    reply: String,
+}
+
+thread_local! {
+    static TEXTS: RefCell<Texts> = RefCell::default();
+}
+
+/// `what` as text, in a buffer that is used again. Writing into a string cannot fail.
+fn text(buffer: &mut String, what: impl std::fmt::Display) -> &str {
+    buffer.clear();
+    let _ = write!(buffer, "{what}");
+    buffer
+}
+
+/// Whether a record is worth making.
+fn is_wanted(core: &Core) -> bool {
+    core.history.is_on() || core.log.is_on()
+}
+
+fn tell(core: &Core, record: &Record<'_>) {
+    core.history.append(record);
+    core.log.record(record);
+}
+
+/// A message was made durable.
+pub fn accepted(core: &Core, accept: &Accept, taken: &Taken) {
+    core.live.accepted(accept);
+    if !is_wanted(core) {
+        return;
+    }
+    TEXTS.with_borrow_mut(|texts| {
+        tell(
+            core,
+            &Record::Accepted(Accepted {
+                at: accept.accepted,
+                id: text(&mut texts.id, accept.id),
+                from: &accept.sender,
+                size: accept.size,
+                recipients: accept.recipients.len() as u64,
+                message_id: &accept.message_id,
+                client_host: "",
+                client: accept.origin.split(' ').next().and_then(|client| client.parse().ok()),
+                proto: taken.proto,
+                is_bulk: accept.class == Class::Bulk,
+                list: accept.list.as_deref().unwrap_or_default(),
+                policy: &taken.policy,
+                tls: "",
+            }),
+        );
+    });
+}
+
+/// A transaction ended: a record for each group of recipients that fared alike.
+pub fn attempt(core: &Core, assignment: &Assignment, outcomes: &[RcptOutcome], via: &Via<'_>) {
+    let now = core.clock.now();
+    let judge = Judge::of(outcomes, via.target.lmtp);
+    core.live.attempt((&assignment.list, assignment.size), outcomes, via.target);
+    if let Some(observer) = core.observer.get() {
+        observer.attempt(core, assignment, outcomes, via.target);
+    }
+    let stats = outcomes.iter().map(|outcome| stat(judge.verdict(outcome)));
+    core.measures.attempt(now.saturating_sub(assignment.begun), stats);
+    if !is_wanted(core) {
+        return;
+    }
+    TEXTS.with_borrow_mut(|texts| {
+        let id = text(&mut texts.id, assignment.id);
+        let mut from = 0;
+        while from < outcomes.len() {
+            let first = &outcomes[from];
+            let alike = |o: &RcptOutcome| {
+                o.stage == first.stage && o.code == first.code && o.dsn == first.dsn && o.text == first.text
+            };
+            let to = outcomes[from..].iter().position(|o| !alike(o)).map_or(outcomes.len(), |n| from + n);
+            let verdict = judge.verdict(first);
+            let reply = match (first.code, first.dsn) {
+                (0, _) => &*first.text,
+                (code, None) => text(&mut texts.reply, format_args!("{code} {}", first.text)),
+                (code, Some(dsn)) => text(&mut texts.reply, format_args!("{code} {dsn} {}", first.text)),
+            };
+            let record = Attempt {
+                at: now,
+                id,
+                to: (from..to).map(|position| assignment.address(position)).collect(),
+                from: &assignment.sender,
+                list: &assignment.list,
+                source: via.source,
+                mailer: via.mailer(),
+                host: &via.target.host,
+                ip: Some(via.target.addr.ip()),
+                port: via.target.addr.port(),
+                delay_ms: now.saturating_sub(assignment.accepted),
+                xdelay_ms: now.saturating_sub(assignment.begun),
+                stat: stat(verdict),
+                dsn: text(&mut texts.dsn, verdict.dsn(first.dsn)),
+                reply,
+                tls: "",
+                size: assignment.size,
+                is_bulk: assignment.is_bulk,
+                is_repeated: false,
+            };
+            tell(core, &Record::Attempt(record));
+            from = to;
+        }
+    });
+}
+
+/// What the log and the history call it.
+pub(super) fn stat(verdict: Verdict) -> Stat {
+    match verdict {
+        Verdict::Delivered => Stat::Sent,
+        verdict if verdict.is_failure() => Stat::Bounced,
+        _ => Stat::Deferred,
+    }
+}
+
+/// Recipients that were given up: what happened to them at last is in the records of their attempts; this says that it
+/// was the last one, and covers those that no host was ever reached for.
+pub fn given_up(core: &std::sync::Arc<Core>, no: MessageNo, failures: &[Failure]) {
+    core.live.given_up(failures);
+    if !is_wanted(core) {
+        return;
+    }
+    core.with(|hub, now| {
+        let Some(message) = hub.store.message(no) else { return };
+        for failure in failures {
+            let stat = if failure.expired { Stat::Expired } else { Stat::Bounced };
+            let to = [hub.store.book.text(failure.id)];
+            without_host(core, message, &to, ("bounce", stat, &failure.dsn.to_string(), &failure.text), now);
+        }
+    });
+}
+
+/// Recipients that an operator takes out, or whose copy went with others in one digest. Under the hub's lock.
+pub fn taken_out(core: &Core, hub: &Hub, (message, fate): (MessageId, Fate), ids: &IdSet, who: &str, now: Ms) {
+    if !is_wanted(core) {
+        return;
+    }
+    let Some(message) = hub.store.no_of(message).and_then(|no| hub.store.message(no)) else { return };
+    let (mailer, stat, dsn) = match fate {
+        Fate::Coalesced => ("digest", Stat::Coalesced, "2.0.0"),
+        _ => ("operator", Stat::Removed, "5.0.0"),
+    };
+    let mut pending = ids.iter().filter(|id| message.pending().contains(*id)).peekable();
+    while pending.peek().is_some() {
+        let some = pending.by_ref().take(stentor_history::TO_MAX);
+        let to: To<'_> = some.map(|id| hub.store.book.text(AddressId(id))).collect();
+        without_host(core, message, &to, (mailer, stat, dsn, who), now);
+    }
+}
+
+/// What became of recipients without a host.
+fn without_host(core: &Core, message: &Message, to: &[&str], how: (&str, Stat, &str, &str), now: Ms) {
+    let (mailer, stat, dsn, reply) = how;
+    TEXTS.with_borrow_mut(|texts| {
+        tell(
+            core,
+            &Record::Attempt(Attempt {
+                at: now,
+                id: text(&mut texts.id, message.id()),
+                to: to.iter().copied().collect(),
+                from: message.sender(),
+                list: message.list().unwrap_or_default(),
+                mailer,
+                delay_ms: now.saturating_sub(message.accepted()),
+                stat,
+                dsn,
+                reply,
+                size: message.size(),
+                is_bulk: message.class() == Class::Bulk,
+                ..Attempt::default()
+            }),
+        );
+    });
+}
+
+/// No session came about: nobody's copy was tried, so there is neither queue id nor recipient, but the operator wants to
+/// see it.
+pub fn connect_failed(core: &Core, via: &Via<'_>, begun: Ms, why: &str) {
+    let now = core.clock.now();
+    core.live.connect_failed(via.target);
+    core.measures.connect_failures.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    if is_wanted(core) {
+        tell(
+            core,
+            &Record::Attempt(Attempt {
+                at: now,
+                source: via.source,
+                mailer: via.mailer(),
+                host: &via.target.host,
+                ip: Some(via.target.addr.ip()),
+                port: via.target.addr.port(),
+                xdelay_ms: now.saturating_sub(begun),
+                stat: Stat::Deferred,
+                dsn: "4.4.1",
+                reply: why,
+                ..Attempt::default()
+            }),
+        );
+    }
+}
+
+/// A client was refused at the command `step`; `to` is the recipient if it was about one.
+pub fn refused(core: &Core, step: &str, mail: &MailFrom, to: &str, client: IpAddr, reply: &Reply) {
+    tell_refused(core, mail, reply, &Refused { client: Some(client), to, step, ..Refused::default() });
+}
+
+/// A whole message was refused: its size as far as it was looked at, and for how many recipients.
+pub fn refused_message(core: &Core, mail: &MailFrom, client: IpAddr, reply: &Reply, (size, recipients): (u64, u64)) {
+    let refused = Refused { client: Some(client), step: ".", size, recipients, ..Refused::default() };
+    tell_refused(core, mail, reply, &refused);
+}
+
+fn tell_refused(core: &Core, mail: &MailFrom, reply: &Reply, refused: &Refused<'_>) {
+    if is_wanted(core) {
+        TEXTS.with_borrow_mut(|texts| {
+            let (at, reply) = (core.clock.now(), text(&mut texts.reply, reply));
+            tell(core, &Record::Refused(Refused { at, from: mail.path.as_str(), reply, ..*refused }));
+        });
+    }
+}
+
+/// A report about a list's post came and nobody is named to read it.
+pub fn report_noted(core: &Core, list: &str, mail: &MailFrom, client: IpAddr) {
+    core.counters.reports_noted.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let text = format!("report: list={list}, from=<{}>, relay=[{client}], noted", mail.path.as_str());
+    note(core, Topic::Policy, &text);
+}
+
+/// An operator's verb took effect.
+pub fn audited(core: &Core, audit: &Audit) {
+    if is_wanted(core) {
+        audit_note(core, audit.verb, &audit.who, &audit.detail);
+    }
+}
+
+/// An operator did something that the journal keeps nothing of.
+pub fn audit_note(core: &Core, verb: &str, who: &str, detail: &str) {
+    note(core, Topic::Audit, &format!("audit: verb={verb}, who={who}, detail={detail}"));
+}
+
+/// Anything else.
+pub fn note(core: &Core, topic: Topic, text: &str) {
+    if is_wanted(core) {
+        tell(core, &Record::Note(Note { at: core.clock.now(), text, topic, ..Note::default() }));
+    }
+}

@@ -1,0 +1,344 @@
+//! The middle of the server: queue and scheduler behind one lock, the committer's intake, and the effects that follow.
+//!
+//! Promise: the lock is held for microseconds and never across I/O; effects are carried out after it is released, in
+//! the order in which they arose. Data flows session -> intake -> committer -> hub -> deliveries -> hub -> committer.
+
+pub mod assignment;
+pub mod bodies;
+pub mod committer;
+pub mod envelope;
+pub mod forget;
+mod held;
+pub mod hub;
+pub mod intake;
+pub mod known;
+pub mod limits;
+pub mod lists;
+pub mod log;
+pub mod measures;
+pub mod memory;
+pub mod memory_group;
+pub mod observer;
+pub mod own;
+pub mod settings;
+pub mod verb;
+mod watch;
+
+use std::panic::Location;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, RwLock};
+use smallvec::SmallVec;
+use stentor_history::History;
+use stentor_journal::ContentReader;
+use stentor_mail::reply::Reply;
+use stentor_policy::SenderRates;
+use stentor_queue::event::MessageIdAt;
+use stentor_queue::ids::{ContentId, MessageId, Ms};
+use tokio::sync::Notify;
+
+pub use self::held::LongestHold;
+use self::hub::{Act, Hub};
+use self::intake::{Intake, Refused};
+use self::limits::{Limit, Limits};
+use self::lists::Lists;
+use self::measures::Measures;
+use self::memory::Memory;
+use self::memory_group::{MemoryGroup, Pressure, bodies_bytes};
+pub use self::settings::Settings;
+use crate::attempt_log::Logs;
+use crate::clock::Clock;
+use crate::core::observer::Observer;
+use crate::live::Live;
+use crate::resolve::Resolver;
+
+/// What is counted since the start, for `stentor status` and the demo's summary.
+#[derive(Default)]
+pub struct Counters {
+    pub refused_connections: AtomicU64,
+    pub connections: AtomicU64,
+    pub transactions: AtomicU64,
+    pub syncs: AtomicU64,
+    pub batches: AtomicU64,
+    pub bytes_written: AtomicU64,
+    pub bytes_moved: AtomicU64,
+    pub checkpoints: AtomicU64,
+    pub is_checkpointing: AtomicBool,
+    pub unprepared: AtomicU64,
+    pub reports_noted: AtomicU64,
+    /// Segments given up after a failed write or sync.
+    pub abandoned: AtomicU64,
+    pub segments: AtomicU64,
+    pub content_bytes: AtomicU64,
+    pub disk_free_bytes: AtomicU64,
+    /// The longest that an outcome has waited to be durable: what a crash would have repeated.
+    pub outcome_sync_ms_max: AtomicU64,
+    /// Somebody waits for what the journal occupies now.
+    pub space_wanted: AtomicBool,
+}
+
+pub struct Core {
+    pub clock: Clock,
+    settings: RwLock<Arc<Settings>>,
+    hub: Mutex<Hub>,
+    pub intake: Intake,
+    pub reader: ContentReader,
+    pub memory: Memory,
+    /// How much each sender hands in; nothing else is locked while it is.
+    pub senders: Mutex<SenderRates>,
+    pub lists: Lists,
+    pub log: Logs,
+    /// What happened to mail, kept for a time.
+    pub history: History,
+    pub live: Live,
+    pub limits: Limits,
+    /// Empty unless somebody wants to be told of each transaction.
+    pub observer: OnceLock<Box<dyn Observer>>,
+    pub measures: Measures,
+    pub resolver: Resolver,
+    pub counters: Counters,
+    /// Set by the committer while the disk has no room beyond the reserve.
+    pub disk_full: AtomicBool,
+    /// Set while the process is near the memory limit of its control group.
+    pub memory_full: AtomicBool,
+    /// The one transaction that may begin all the same until the memory is looked at again.
+    memory_pass: AtomicBool,
+    /// What bodies on their way in may take: the configured octets, less under a memory limit.
+    pub body_bytes_max: u64,
+    /// Set when the address book is at `addresses_max`.
+    pub addresses_full: AtomicBool,
+    last_message_id: AtomicU64,
+    last_content_id: AtomicU64,
+    /// Wakes the ticker when the scheduler's next time moved nearer.
+    pub ticker: Notify,
+    actor: Arc<dyn Actor>,
+    /// The longest hold of the hub's lock.
+    pub held: LongestHold,
+    /// Delivery reports being made: each may hold a copy of a whole message.
+    pub reports: tokio::sync::Semaphore,
+    /// Hosts that do not keep what they offer, and contents that hold NULs.
+    pub known: self::known::Known,
+}
+
+/// How often the control group is asked what is used of its memory.
+const MEMORY_POLL: Duration = Duration::from_millis(100);
+/// What a journal that is wrong may make us read for a Message-ID.
+const MESSAGE_ID_BYTES_MAX: u32 = 4096;
+/// How long `stentor status` waits for fresh figures: a batch may be on its way to the disk.
+const SPACE_POLLS: u32 = 100;
+const SPACE_POLL: Duration = Duration::from_millis(2);
+/// How many delivery reports are made at a time.
+const REPORTS_MAX: usize = 32;
+
+/// Carries out what the scheduler wants of the world. The real one opens sockets; the crash campaign's makes outcomes up.
+pub trait Actor: Send + Sync + 'static {
+    fn act(&self, core: &Arc<Core>, act: Act);
+}
+
+/// What [`Core::new`] is made of.
+pub struct Parts {
+    pub clock: Clock,
+    pub settings: Arc<Settings>,
+    pub hub: Hub,
+    pub reader: ContentReader,
+    pub log: Logs,
+    pub history: History,
+    pub resolver: Resolver,
+    pub next_content_id: u64,
+    pub actor: Arc<dyn Actor>,
+    /// The memory limit to keep under, if there is one.
+    pub memory_limit: Option<u64>,
+}
+
+impl Core {
+    pub fn new(parts: Parts) -> Arc<Core> {
+        let config = &parts.settings.config;
+        let commit_delay = Duration::from_micros(config.journal.commit_delay_us);
+        let bodies_max = parts.memory_limit.map_or(u64::MAX, bodies_bytes);
+        let body_bytes_max = config.listen.body_bytes_max.min(bodies_max);
+        Arc::new(Core {
+            senders: Mutex::new(SenderRates::new(parts.clock.now())),
+            clock: parts.clock,
+            intake: Intake::new(
+                commit_delay,
+                (config.journal.batch_bytes_max as usize).min(config.journal.segment_bytes as usize / 4),
+            ),
+            memory: Memory::new(body_bytes_max, config.listen.streamed_bytes_max, config.message_size_bytes_max),
+            body_bytes_max,
+            memory_full: AtomicBool::new(false),
+            memory_pass: AtomicBool::new(false),
+            lists: Lists::default(),
+            reader: parts.reader,
+            log: parts.log,
+            history: parts.history,
+            live: Live::new(parts.hub.posts.posts()),
+            limits: Limits::default(),
+            observer: OnceLock::new(),
+            measures: Measures::default(),
+            resolver: parts.resolver,
+            counters: Counters::default(),
+            disk_full: AtomicBool::new(false),
+            addresses_full: AtomicBool::new(false),
+            last_message_id: AtomicU64::new(parts.hub.store.last_id().0),
+            last_content_id: AtomicU64::new(parts.next_content_id),
+            hub: Mutex::new(parts.hub),
+            settings: RwLock::new(parts.settings),
+            ticker: Notify::new(),
+            actor: parts.actor,
+            held: LongestHold::default(),
+            reports: tokio::sync::Semaphore::new(REPORTS_MAX),
+            known: self::known::Known::default(),
+        })
+    }
+
+    /// The configuration in force; a session keeps the one that it began with.
+    pub fn settings(&self) -> Arc<Settings> {
+        self.settings.read().clone()
+    }
+
+    pub fn replace_settings(&self, settings: Arc<Settings>) {
+        *self.settings.write() = settings;
+    }
+
+    /// Never given out twice by this store: ids grow with the time, across restarts too.
+    pub fn next_message_id(&self) -> MessageId {
+        let now = self.clock.now();
+        let next = |last| Some(MessageId::next(MessageId(last), now).0);
+        // The closure always gives a value, so that this cannot fail.
+        let last = self.last_message_id.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).unwrap_or_else(|l| l);
+        MessageId::next(MessageId(last), now)
+    }
+
+    pub fn next_content_id(&self) -> ContentId {
+        ContentId(self.last_content_id.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Has the committer say what the journal occupies now, as far as it gets to that soon.
+    pub async fn refresh_space(&self) {
+        self.counters.space_wanted.store(true, Ordering::Release);
+        self.intake.completions(Duration::ZERO);
+        for _ in 0..SPACE_POLLS {
+            if !self.counters.space_wanted.load(Ordering::Acquire) {
+                break;
+            }
+            tokio::time::sleep(SPACE_POLL).await;
+        }
+    }
+
+    /// A Message-ID that is not kept in memory, from the stored content; empty if that cannot be read. Not to be called
+    /// under the hub's lock.
+    pub fn message_id(&self, content: ContentId, at: MessageIdAt) -> String {
+        let mut bytes = vec![0; at.len.min(MESSAGE_ID_BYTES_MAX) as usize];
+        let read = self.reader.read_at(content.0, at.offset.into(), &mut bytes).unwrap_or(0);
+        String::from_utf8_lossy(&bytes[..read]).into_owned()
+    }
+
+    /// Why no new transaction may begin now, if so.
+    pub fn push_back(&self) -> Option<Reply> {
+        if self.disk_full.load(Ordering::Relaxed) {
+            self.refused(Refused::Full);
+            return Some(Refused::Full.reply());
+        }
+        if self.memory_full.load(Ordering::Relaxed) && !self.memory_pass.swap(false, Ordering::Relaxed) {
+            self.limits.hit(Limit::MemoryGroup, self.clock.now());
+            return Some(Reply::fixed(452, (4, 3, 1), "Not enough memory, try again later"));
+        }
+        let is_full = self.addresses_full.load(Ordering::Relaxed);
+        is_full.then(|| {
+            self.refused(Refused::AddressesFull);
+            Refused::AddressesFull.reply()
+        })
+    }
+
+    /// Counts what mail was refused for, where that is a limit.
+    pub fn refused(&self, why: Refused) {
+        let limit = match why {
+            Refused::Full => Limit::DiskReserve,
+            Refused::AddressesFull => Limit::AddressBook,
+            // Counted where it bit; the others are no limits.
+            Refused::Crowded | Refused::Io | Refused::TooLarge | Refused::ListGone | Refused::Stopping => return,
+        };
+        self.limits.hit(limit, self.clock.now());
+    }
+
+    /// Why no mail is taken now, in words; nothing if it is.
+    pub fn troubles(&self) -> Vec<&'static str> {
+        let all = [
+            (&self.disk_full, "the disk is nearly full"),
+            (&self.memory_full, "memory is nearly used up"),
+            (&self.addresses_full, "the address book is full"),
+        ];
+        all.iter().filter(|(flag, _)| flag.load(Ordering::Relaxed)).map(|(_, why)| *why).collect()
+    }
+
+    /// Runs `f` under the lock, then carries out what it caused.
+    #[track_caller]
+    pub fn with<R>(self: &Arc<Self>, f: impl FnOnce(&mut Hub, Ms) -> R) -> R {
+        let mut acts: SmallVec<[Act; 8]> = SmallVec::new();
+        let now;
+        let (result, follow_up) = {
+            let mut hub = self.hub.lock();
+            // Under the lock, under which the clock is set: the queue never sees a time of before.
+            now = self.clock.now();
+            let since = Instant::now();
+            let result = f(&mut hub, now);
+            let follow_up = hub.settle(&mut acts);
+            self.held.note(since.elapsed(), Location::caller());
+            (result, follow_up)
+        };
+        if follow_up.tick {
+            self.ticker.notify_one();
+        }
+        if let Some(since) = follow_up.completions {
+            // What a batch left behind has waited already.
+            let within = self.settings.read().config.journal.completion_sync_ms_max;
+            self.intake.completions(Duration::from_millis(within.saturating_sub(now.saturating_sub(since))));
+        }
+        for act in acts {
+            self.actor.act(self, act);
+        }
+        result
+    }
+
+    /// Says 452 before the control group's memory is used up, and takes mail again when there is room; until the process
+    /// ends.
+    pub async fn watch_memory(self: Arc<Self>, group: MemoryGroup) {
+        let mut pressure = Pressure::None;
+        loop {
+            let before = pressure;
+            pressure = group.pressure(self.body_bytes_max, before);
+            self.memory_pass.store(pressure == Pressure::Slow, Ordering::Relaxed);
+            self.memory_full.store(pressure != Pressure::None, Ordering::Relaxed);
+            if before == Pressure::None && pressure != Pressure::None {
+                tracing::warn!(
+                    "memory is nearly used up: new mail gets 452 4.3.1, but for a trickle; deliveries go on"
+                );
+            } else if before != Pressure::None && pressure == Pressure::None {
+                tracing::info!("there is memory again: mail is taken");
+            }
+            tokio::time::sleep(MEMORY_POLL).await;
+        }
+    }
+
+    /// Drives the scheduler's clocks until the process ends.
+    pub async fn tick(self: Arc<Self>) {
+        loop {
+            let next = self.with(|hub, now| {
+                hub.tick(now);
+                hub.next_tick()
+            });
+            match next {
+                Some(at) if at <= self.clock.now() => tokio::task::yield_now().await,
+                Some(at) => {
+                    tokio::select! {
+                        () = self.ticker.notified() => {}
+                        () = tokio::time::sleep_until(self.clock.instant(at)) => {}
+                    }
+                }
+                None => self.ticker.notified().await,
+            }
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! Who is told of mail as it happens, beside history, logs and counters: today the makers of spans.
+//!
+//! Promise: without an observer the cost is one look at an empty cell. With one, it is called where the event happens, never
+//! under the hub's lock, and must not wait.
+
+use stentor_mail::reply::Reply;
+use stentor_queue::ids::{MessageId, Ms};
+use stentor_queue::sched::RcptOutcome;
+use stentor_queue::site::Target;
+
+use crate::core::Core;
+use crate::core::assignment::Assignment;
+
+/// Told of transactions on both sides.
+pub trait Observer: Send + Sync {
+    /// A transaction began, by `smtp` or `http`, perhaps as part of the client's trace. `None`: it is not followed.
+    fn begin(
+        &self,
+        id: MessageId,
+        by: &'static str,
+        parent: Option<TraceParent>,
+        now: Ms,
+    ) -> Option<Box<dyn Receiving>>;
+
+    /// A transaction with a host ended.
+    fn attempt(&self, core: &Core, assignment: &Assignment, outcomes: &[RcptOutcome], target: &Target);
+}
+
+/// A message on its way in, followed.
+pub trait Receiving: Send + Sync {
+    /// The body begins.
+    fn data(&mut self);
+
+    /// The body has ended, the commit begins.
+    fn end_of_data(&mut self);
+
+    /// The transaction was answered.
+    fn answered(self: Box<Self>, core: &Core, size: u64, reply: &Reply);
+}
+
+/// The `traceparent` header: `00-TRACE-SPAN-FLAGS` (W3C Trace Context).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TraceParent {
+    pub trace: [u8; 16],
+    pub span: [u8; 8],
+    pub is_sampled: bool,
+}

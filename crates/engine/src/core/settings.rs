@@ -1,0 +1,319 @@
+//! The checked configuration in the forms that the rooms below want; replaced as a whole by a reload.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use stentor_config::{Config, EightBit, FlowConfig, ReportConfig, Source};
+use stentor_journal::Options;
+use stentor_lists::List;
+use stentor_mail::address::Address;
+use stentor_mail::client::ClientConfig;
+use stentor_mail::server::ServerConfig;
+use stentor_policy::{Host, Policy, Route, Verdict};
+use stentor_queue::event::Class;
+use stentor_queue::message::Message;
+use stentor_queue::sched::{Backoff, FlowKey, FlowRules, SchedConfig, Scheduler, SourceConfig, SourceNo, SourceSet};
+use stentor_queue::site::{SiteLimits, Target};
+
+use super::memory::PIECE_BYTES;
+use crate::clock::Clock;
+use crate::resolve::{ResolverConfig, RouteHost};
+
+/// Silent connections kept beside the budget, as a share of it.
+const SLOW_CONNECTIONS_PART: usize = 2;
+
+/// The history stops well before new mail would: with less free space than so many times the journal's reserve.
+const HISTORY_RESERVES: u64 = 2;
+/// What of the history a power cut may take.
+const HISTORY_SYNC_MS: u64 = 5_000;
+
+/// A list with its subscribers file's place.
+pub struct ListEntry {
+    pub list: Arc<List>,
+    pub subscribers: std::path::PathBuf,
+    pub report: ReportConfig,
+}
+
+pub struct Settings {
+    pub config: Config,
+    pub policy: Arc<Policy>,
+    pub smtp: Arc<ServerConfig>,
+    /// One per source (at least one): how it speaks SMTP and LMTP.
+    clients: Vec<[Arc<ClientConfig>; 2]>,
+    pub sched: SchedConfig,
+    pub converts_eight_bit: bool,
+    lists: HashMap<Arc<str>, ListEntry, foldhash::fast::FixedState>,
+}
+
+impl Settings {
+    pub fn new(config: Config) -> Settings {
+        let own = std::iter::once(config.hostname.as_str()).filter(|_| config.sending.sources.is_empty());
+        let names = config.sending.sources.iter().map(|source| source.ehlo_name.as_str()).chain(own);
+        let clients = names.map(|name| [false, true].map(|lmtp| Arc::new(client(&config, name, lmtp)))).collect();
+        let lists = config.lists.iter().map(|entry| {
+            let entry =
+                ListEntry { list: entry.list.clone(), subscribers: entry.subscribers.clone(), report: entry.report };
+            (entry.list.name().clone(), entry)
+        });
+        Settings {
+            policy: config.policy.clone(),
+            smtp: Arc::new(server(&config)),
+            clients,
+            sched: sched(&config),
+            converts_eight_bit: config.delivery.eight_bit == EightBit::Convert,
+            lists: lists.collect(),
+            config,
+        }
+    }
+
+    pub fn list(&self, name: &str) -> Option<&Arc<List>> {
+        self.lists.get(name).map(|entry| &entry.list)
+    }
+
+    /// Whom mail to an address that we name ourselves (a list's owner, a sender to be told) goes to: an alias stands for
+    /// its targets; what is local and nobody's goes to nobody.
+    pub fn people(&self, address: &Address) -> Vec<Address> {
+        match self.policy.rcpt(Ipv4Addr::LOCALHOST.into(), address) {
+            Verdict::Alias(expansion) => expansion.addresses.clone(),
+            Verdict::Bounces(list) => self.owners(&list),
+            Verdict::List(_) => Vec::new(),
+            Verdict::Relay | Verdict::Refuse(_) if self.policy.is_local_domain(address.domain()) => Vec::new(),
+            Verdict::Relay | Verdict::Refuse(_) => vec![address.clone()],
+        }
+    }
+
+    /// Who reads the reports about a list's posts.
+    pub fn owners(&self, list: &str) -> Vec<Address> {
+        let owner = self.list(list).and_then(|list| list.settings().owner.clone());
+        match owner {
+            // An owner that is a list's bounce address would lead back here.
+            Some(owner) if !matches!(self.policy.rcpt(Ipv4Addr::LOCALHOST.into(), &owner), Verdict::Bounces(_)) => {
+                self.people(&owner)
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Whether a message with this origin came from a client outside the networks, without a login.
+    pub fn is_strangers(&self, origin: &str) -> bool {
+        origin.parse().is_ok_and(|client| !self.policy.is_trusted(client))
+    }
+
+    pub fn subscribers(&self, name: &str) -> Option<&Path> {
+        self.lists.get(name).map(|entry| entry.subscribers.as_path())
+    }
+
+    pub fn list_names(&self) -> Vec<Arc<str>> {
+        self.lists.keys().cloned().collect()
+    }
+
+    /// How to speak to a host. A source that a reload has taken away speaks as the first.
+    pub fn client_for(&self, source: SourceNo, target: &Target) -> Arc<ClientConfig> {
+        let both = self.clients.get(usize::from(source)).unwrap_or(&self.clients[0]);
+        both[usize::from(target.lmtp)].clone()
+    }
+
+    /// What may be asked of the site with these hosts.
+    pub fn site_limits(&self, targets: &[Target]) -> SiteLimits {
+        let rule = self.config.sending.sites.limits(targets.iter().map(|target| &*target.host));
+        SiteLimits {
+            connections_max: rule.connections_max,
+            transactions_per_connection_max: rule.transactions_per_connection_max,
+            recipients_per_transaction_max: rule.recipients_per_transaction_max,
+            per_second: rule.messages_per_second_max,
+            per_minute: rule.messages_per_minute_max,
+            per_hour: rule.messages_per_hour_max,
+            mixes_domains: rule.mixes_domains.unwrap_or(false),
+        }
+    }
+
+    /// What holds for lists' and senders' mail, for the scheduler.
+    pub fn flow_rules(&self) -> impl Iterator<Item = (FlowKey, FlowRules)> {
+        let lists = self.config.lists.iter().map(|list| (FlowKey::List(list.list.name().clone()), &list.flow));
+        let senders = self.config.sending.senders.iter();
+        let senders = senders.map(|(domain, flow)| (FlowKey::Sender(domain.as_str().into()), flow));
+        lists.chain(senders).map(|(key, flow)| (key, rules(flow)))
+    }
+
+    /// Tells the scheduler of all rules, and takes back those of `old` that are gone.
+    pub fn give_rules(&self, old: Option<&Settings>, sched: &mut Scheduler) {
+        let mut gone: Vec<FlowKey> = old.into_iter().flat_map(Settings::flow_rules).map(|(key, _)| key).collect();
+        for (key, rules) in self.flow_rules() {
+            gone.retain(|old| *old != key);
+            sched.set_rules(key, Some(rules));
+        }
+        for key in gone {
+            sched.set_rules(key, None);
+        }
+    }
+
+    /// Who is sent delivery reports of a list's posts.
+    pub fn list_report(&self, list: &str) -> Option<ReportConfig> {
+        self.lists.get(list).map(|entry| entry.report)
+    }
+
+    /// What the configuration says of a list, beside its settings.
+    pub fn list_flow(&self, list: &str) -> Option<&FlowConfig> {
+        self.config.lists.iter().find(|entry| **entry.list.name() == *list).map(|entry| &entry.flow)
+    }
+
+    /// How long a message is tried: as its list's or sender's rules say, or its class.
+    pub fn lifetime_ms(&self, message: &Message) -> u64 {
+        let envelope = message.envelope();
+        let (list, sender) = (envelope.list, envelope.sender);
+        let config = &self.config;
+        let domain = sender.rsplit_once('@').map_or("", |(_, domain)| domain);
+        let of_sender = || config.sending.senders.iter().find(|(name, _)| name == domain).map(|(_, flow)| flow);
+        let flow = list.map_or_else(of_sender, |list| self.list_flow(list));
+        let of_class = config.retry.bulk_lifetime_ms.filter(|_| message.class() == Class::Bulk);
+        flow.and_then(|flow| flow.expire_ms).or(of_class).unwrap_or(config.retry.lifetime_ms)
+    }
+
+    /// `None` if it is switched off.
+    pub fn history(&self, clock: Clock) -> Option<stentor_history::Config> {
+        let history = &self.config.history;
+        (history.keep_days > 0).then(|| stentor_history::Config {
+            dir: self.config.data_dir.join("history"),
+            keep_ms: history.keep_days * 24 * 3_600_000,
+            size_bytes_max: history.size_bytes_max,
+            free_bytes_min: self.config.journal.reserve_bytes.saturating_mul(HISTORY_RESERVES),
+            sync_ms: HISTORY_SYNC_MS,
+            now: Box::new(move || clock.now()),
+            complain: Box::new(|text| tracing::warn!("{text}")),
+        })
+    }
+
+    pub fn resolver(&self, listeners: &[SocketAddr]) -> ResolverConfig {
+        let dns = &self.config.dns;
+        ResolverConfig {
+            name_servers: dns.servers.clone(),
+            port: self.config.delivery.smtp_port,
+            hostname: self.config.hostname.clone(),
+            listeners: listeners.to_vec(),
+            loopback_allowed: dns.loopback_allowed,
+            timeout_ms: dns.timeout_ms,
+            retries: dns.attempts.saturating_sub(1) as usize,
+            cache_entries_max: dns.cache_entries_max,
+            negative_ttl_ms_max: dns.negative_ttl_ms_max,
+            ..ResolverConfig::default()
+        }
+    }
+
+    pub fn journal(&self, seed: u64) -> Options {
+        let journal = &self.config.journal;
+        let defaults = Options::default();
+        Options {
+            segment_bytes: journal.segment_bytes,
+            // Outcomes, checkpoint slices and moved content ride along with a full batch of new mail.
+            batch_bytes_max: (journal.segment_bytes as usize).min(journal.batch_bytes_max as usize * 2),
+            reserve_segments: journal.reserve_bytes.div_ceil(journal.segment_bytes).max(defaults.reserve_segments),
+            seed,
+            ..defaults
+        }
+    }
+}
+
+/// The hosts of a static route as the resolver takes them.
+pub fn route_hosts(route: &Route) -> Vec<RouteHost> {
+    let hosts = route.hosts.iter().map(|host| RouteHost {
+        host: match &host.host {
+            Host::Name(name) => name.to_string(),
+            Host::Addr(addr) => addr.to_string(),
+        },
+        port: host.port,
+    });
+    hosts.collect()
+}
+
+fn server(config: &Config) -> ServerConfig {
+    let listen = &config.listen;
+    ServerConfig {
+        hostname: config.hostname.clone(),
+        size_max: config.message_size_bytes_max,
+        piece_bytes_max: PIECE_BYTES as usize,
+        recipients_max: listen.recipients_per_message_max,
+        errors_max: listen.errors_max,
+        command_timeout_ms: listen.command_timeout_ms,
+        data_timeout_ms: listen.data_timeout_ms,
+        session_timeout_ms: listen.session_timeout_ms,
+        ..ServerConfig::default()
+    }
+}
+
+fn rules(flow: &FlowConfig) -> FlowRules {
+    let sources = match flow.sources.as_slice() {
+        [] => SourceSet::ALL,
+        some => SourceSet(some.iter().fold(0, |set, source| set | 1 << source)),
+    };
+    FlowRules {
+        sources,
+        weight: flow.share.max(1),
+        lifetime_ms: flow.expire_ms,
+        warn_ms: None,
+        coalesce_over: flow.coalesce_over,
+        suspend_posts: flow.suspend_posts,
+        suspend_ms: flow.suspend_ms,
+    }
+}
+
+fn client(config: &Config, ehlo_name: &str, lmtp: bool) -> ClientConfig {
+    let delivery = &config.delivery;
+    ClientConfig {
+        ehlo_name: ehlo_name.to_owned(),
+        lmtp,
+        use_chunking: delivery.chunking,
+        greeting_ms: delivery.greeting_timeout_ms,
+        ehlo_ms: delivery.ehlo_timeout_ms,
+        mail_ms: delivery.mail_timeout_ms,
+        rcpt_ms: delivery.rcpt_timeout_ms,
+        data_init_ms: delivery.data_init_timeout_ms,
+        data_block_ms: delivery.data_block_timeout_ms,
+        data_done_ms: delivery.data_done_timeout_ms,
+        ..ClientConfig::default()
+    }
+}
+
+fn source(source: &Source) -> SourceConfig {
+    SourceConfig { warm_up_per_day: source.warm_up_per_day.clone(), since: source.warm_up_since_ms }
+}
+
+fn sched(config: &Config) -> SchedConfig {
+    let (delivery, retry) = (&config.delivery, &config.retry);
+    let connections_max = delivery.connections_max as usize;
+    SchedConfig {
+        connections_max,
+        slow_connections_max: connections_max / SLOW_CONNECTIONS_PART,
+        connections_per_site_max: delivery.connections_per_site_max as usize,
+        recipients_per_transaction_max: delivery.recipients_per_transaction_max as usize,
+        transactions_per_connection_max: delivery.transactions_per_connection_max,
+        idle_ms: delivery.idle_ms,
+        resolves_max: delivery.resolves_max as usize,
+        host_retry: Backoff::new(retry.host_ms_min, retry.host_ms_max),
+        site_retry: Backoff::new(retry.site_ms_min, retry.site_ms_max),
+        mailbox_retry: Backoff::new(retry.mailbox_ms_min, retry.mailbox_ms_max),
+        recipient_retry: Backoff::new(retry.recipient_ms_min, retry.recipient_ms_max),
+        lifetime_ms: retry.lifetime_ms,
+        bulk_lifetime_ms: retry.bulk_lifetime_ms,
+        bulk_site_retry: retry.bulk_site_ms.map(|(min, max)| Backoff::new(min, max)),
+        bulk_recipient_retry: retry.bulk_recipient_ms.map(|(min, max)| Backoff::new(min, max)),
+        warn_ms: Some(retry.delay_warning_ms).filter(|ms| *ms > 0),
+        bounce_gather_ms: retry.bounce_gather_ms,
+        bounce_failures_max: stentor_mail::dsn::RECIPIENTS_MAX,
+        sources: config.sending.sources.iter().map(source).collect(),
+        ..SchedConfig::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the simulator measures is what is shipped.
+    #[test]
+    fn the_server_schedules_with_the_schedulers_own_defaults() {
+        let config = stentor_config::without_file().unwrap();
+        assert_eq!(sched(&config), SchedConfig::DEFAULT);
+    }
+}

@@ -1,0 +1,243 @@
+//! The content of a transaction on its way out: in which form a host can be given it, then prefix and stored octets in
+//! that form.
+//!
+//! [`Form::choose`] is the one place that decides: whether the transaction is one of SMTPUTF8, whether the content is
+//! converted (RFC 6152, RFC 3030 section 3), or that it cannot go to this host at all. A report of ours always can, since
+//! nobody would be told that it could not: what cannot be said in 7 bits is `?` in it.
+//!
+//! What is read whole before anything is written (small contents, conversions, contents looked through) cannot fail in
+//! the middle of a transaction. A large content can: then it is ours that the connection is lost, not the host's.
+
+use std::io;
+use std::sync::Arc;
+
+use stentor_mail::client::ClientSession;
+use stentor_mail::seven_bit::Converter;
+use stentor_queue::sched::Dsn;
+
+use crate::core::Core;
+use crate::core::assignment::Assignment;
+
+/// Octets read from the journal at a time.
+const CHUNK_BYTES: usize = 64 * 1024;
+
+/// Why a content could not be sent.
+#[derive(Debug)]
+pub enum ContentError {
+    /// The journal does not give it back: the host has nothing to do with it.
+    Read(io::Error),
+    /// There is no form in which this host could be given it.
+    Unfit(Dsn, String),
+}
+
+impl From<io::Error> for ContentError {
+    fn from(error: io::Error) -> ContentError {
+        ContentError::Read(error)
+    }
+}
+
+const CONVERSION_NEEDED: Dsn = Dsn::new(5, 6, 3);
+const SMTPUTF8_NEEDED: Dsn = Dsn::new(5, 6, 7);
+
+/// How a message goes to a host.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Form {
+    /// With SMTPUTF8 at MAIL. Without it only recipients whose addresses need it fail.
+    pub smtputf8: bool,
+    /// Converted to 7 bits.
+    pub seven_bit: bool,
+}
+
+impl Form {
+    /// For the host that `smtp` speaks to; `converts` as configured.
+    ///
+    /// # Errors
+    /// The content cannot be read, or cannot go there.
+    pub fn choose(
+        core: &Core,
+        assignment: &Assignment,
+        smtp: &ClientSession,
+        converts: bool,
+    ) -> Result<Form, ContentError> {
+        let caps = smtp.caps();
+        let unfit = |dsn, text: &str| Err(ContentError::Unfit(dsn, text.to_owned()));
+        // Only what was handed in under SMTPUTF8 has UTF-8 by right in its header; it may be in its body alone, though,
+        // for which 8BITMIME does, as Postfix has it too.
+        let may_be_global = assignment.smtputf8 && assignment.eight_bit;
+        let mut seven_bit = assignment.eight_bit && !caps.eight_bit_mime;
+        if !caps.smtputf8 {
+            if !assignment.sender.is_ascii() {
+                return unfit(SMTPUTF8_NEEDED, "SMTPUTF8 is needed for the sender, and the host does not offer it");
+            }
+            if may_be_global && assignment.is_report {
+                seven_bit = true;
+            } else if may_be_global && has_eight_bit_header(core, assignment)? {
+                return unfit(SMTPUTF8_NEEDED, "SMTPUTF8 is needed for the header, and the host does not offer it");
+            }
+        }
+        if seven_bit && !converts && !assignment.is_report {
+            return unfit(CONVERSION_NEEDED, "the host does not take 8-bit content and conversion is off");
+        }
+        // By DATA, NULs make look-alikes of the end of the data for receivers that drop them.
+        if !seven_bit && !smtp.uses_chunks() && holds_nul(core, assignment)? {
+            if !converts && !assignment.is_report {
+                return unfit(CONVERSION_NEEDED, "the host does not take content with NULs and conversion is off");
+            }
+            seven_bit = true;
+        }
+        let smtputf8 = caps.smtputf8 && (may_be_global || !assignment.has_ascii_addresses());
+        Ok(Form { smtputf8, seven_bit })
+    }
+}
+
+/// Puts a small content into memory, unless it is there.
+///
+/// # Errors
+/// It cannot be read.
+pub fn load(core: &Core, assignment: &mut Assignment) -> io::Result<()> {
+    let len = assignment.size - assignment.prefix.len() as u64;
+    if assignment.body.is_some() || len > CHUNK_BYTES as u64 {
+        return Ok(());
+    }
+    let mut body = vec![0; len as usize];
+    let mut filled = 0;
+    while filled < body.len() {
+        match core.reader.read_at(assignment.content.0, filled as u64, &mut body[filled..])? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            read => filled += read,
+        }
+    }
+    assignment.body = Some(Arc::new(body));
+    Ok(())
+}
+
+fn has_eight_bit_header(core: &Core, assignment: &Assignment) -> Result<bool, ContentError> {
+    let (mut converter, mut out) = (Converter::lossy(), Vec::new());
+    let mut result = Ok(());
+    Outgoing::plain(assignment).each(core, assignment, |bytes| {
+        out.clear();
+        if result.is_ok() {
+            result = converter.push(bytes, &mut out);
+        }
+    })?;
+    // A header section too large to be looked at is not known to be free of it.
+    Ok(result.and_then(|()| converter.finish(&mut out)).is_err() || converter.has_eight_bit_header())
+}
+
+fn holds_nul(core: &Core, assignment: &Assignment) -> Result<bool, ContentError> {
+    if let Some(body) = &assignment.body {
+        return Ok(body.contains(&0) || assignment.prefix.contains(&0));
+    }
+    if let Some(holds) = core.known.holds_nul(assignment.content) {
+        return Ok(holds);
+    }
+    let mut holds = false;
+    Outgoing::plain(assignment).each(core, assignment, |bytes| holds |= bytes.contains(&0))?;
+    core.known.note_nul(assignment.content, holds);
+    Ok(holds)
+}
+
+/// Where the sending of a content stands.
+pub struct Outgoing {
+    prefix_done: bool,
+    at: u64,
+    len: u64,
+    converter: Option<Box<Converter>>,
+    converted: Vec<u8>,
+    buffer: Vec<u8>,
+}
+
+impl Outgoing {
+    pub fn new(assignment: &Assignment, form: Form) -> Outgoing {
+        let converter = if assignment.is_report { Converter::lossy } else { Converter::new };
+        Outgoing { converter: form.seven_bit.then(|| Box::new(converter())), ..Outgoing::plain(assignment) }
+    }
+
+    /// As it is stored.
+    fn plain(assignment: &Assignment) -> Outgoing {
+        Outgoing {
+            prefix_done: assignment.prefix.is_empty(),
+            at: 0,
+            len: assignment.size - assignment.prefix.len() as u64,
+            converter: None,
+            converted: Vec::new(),
+            buffer: Vec::new(),
+        }
+    }
+
+    /// Octets that will be sent. A conversion is run once for its size and its errors, so that neither turns up in the
+    /// middle of a transaction; what is not converted is as long as it is stored.
+    pub fn wire_size(core: &Core, assignment: &Assignment, form: Form) -> Result<u64, ContentError> {
+        if !form.seven_bit {
+            return Ok(assignment.size);
+        }
+        let mut size = 0;
+        Outgoing::new(assignment, form).each(core, assignment, |bytes| size += bytes.len() as u64)?;
+        Ok(size)
+    }
+
+    fn each(mut self, core: &Core, assignment: &Assignment, mut take: impl FnMut(&[u8])) -> Result<(), ContentError> {
+        while self.next(core, assignment, &mut take)? {}
+        Ok(())
+    }
+
+    /// Hands the next piece to `send`; false when there is no more.
+    pub fn next(
+        &mut self,
+        core: &Core,
+        assignment: &Assignment,
+        mut send: impl FnMut(&[u8]),
+    ) -> Result<bool, ContentError> {
+        if !self.prefix_done {
+            self.prefix_done = true;
+            self.convert(&assignment.prefix, &mut send)?;
+            return Ok(true);
+        }
+        if self.at < self.len {
+            if let Some(body) = &assignment.body {
+                let end = self.len.min(self.at + CHUNK_BYTES as u64) as usize;
+                self.convert(&body[self.at as usize..end], &mut send)?;
+                self.at = end as u64;
+                return Ok(true);
+            }
+            let wanted = (self.len - self.at).min(CHUNK_BYTES as u64) as usize;
+            let mut buffer = std::mem::take(&mut self.buffer);
+            buffer.resize(wanted, 0);
+            // From the page cache, or one read of the disk: handing the thread's other tasks to a new thread for that
+            // would cost more, and threads keep memory.
+            let read = core.reader.read_at(assignment.content.0, self.at, &mut buffer)?;
+            if read == 0 {
+                return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+            }
+            let result = self.convert(&buffer[..read], &mut send);
+            self.buffer = buffer;
+            self.at += read as u64;
+            return result.map(|()| true);
+        }
+        match self.converter.take() {
+            Some(mut converter) => {
+                self.converted.clear();
+                converter.finish(&mut self.converted).map_err(|error| not_convertible(&error))?;
+                send(&self.converted);
+                Ok(true)
+            }
+            None => Ok(false),
+        }
+    }
+
+    fn convert(&mut self, bytes: &[u8], send: &mut impl FnMut(&[u8])) -> Result<(), ContentError> {
+        match &mut self.converter {
+            None => send(bytes),
+            Some(converter) => {
+                self.converted.clear();
+                converter.push(bytes, &mut self.converted).map_err(|error| not_convertible(&error))?;
+                send(&self.converted);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn not_convertible(error: &impl std::fmt::Display) -> ContentError {
+    ContentError::Unfit(CONVERSION_NEEDED, format!("the content cannot be converted to 7 bits: {error}"))
+}

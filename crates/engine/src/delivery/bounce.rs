@@ -1,0 +1,329 @@
+//! Delivery reports (RFC 3464): failures and expiries gathered by the scheduler become one message to the sender, made
+//! durable in the same batch as the recipients' fate; a success that was asked for (NOTIFY=SUCCESS) and that the next
+//! host will not report itself becomes a "relayed" report.
+//!
+//! Nobody is told of: a message with the null sender, a report of ours (never a bounce of a bounce), a recipient with
+//! NOTIFY=NEVER or without FAILURE. Their fate is recorded all the same. What a stranger sent is returned as a few fields
+//! alone ([`dsn::essential_header`]): whoever's address was forged gets no text of another's choice from us. A report to a list's
+//! bounce address goes to the list's owner. If the report cannot be stored, the recipients stay pending and the scheduler comes
+//! again. A large one goes in by pieces, and what it may say of each recipient is bounded (`stentor_mail::dsn`), so that none is
+//! too large for good.
+
+use std::sync::Arc;
+
+use stentor_mail::address::Address;
+use stentor_mail::dsn::{self, Action, Report, ReportRcpt, format_date};
+use stentor_mail::reply::Enhanced;
+use stentor_queue::event::{Class, Fate, RcptParams, Ret};
+use stentor_queue::ids::{AddressId, ContentId, MessageId, MessageNo, Ms};
+use stentor_queue::idset::IdSet;
+use stentor_queue::sched::{Failure, RcptOutcome};
+use tokio::sync::oneshot;
+
+use crate::core::Core;
+use crate::core::assignment::Assignment;
+use crate::core::envelope::{NewEnvelope, Recipients, Taken};
+use crate::core::intake::{Job, Refused, Settled};
+use crate::core::own::hand_in;
+use crate::core::verb::{Audit, Change, VerbJob};
+
+/// NOTIFY bits (RFC 3461 section 4.1).
+const SUCCESS: u8 = 2;
+const FAILURE: u8 = 4;
+
+/// What a report says of the message that it is about.
+pub(super) struct Subject {
+    pub id: MessageId,
+    pub sender: String,
+    pub envid: Option<String>,
+    pub ret: Option<Ret>,
+    pub smtputf8: bool,
+    pub accepted: Ms,
+    pub content: ContentId,
+    /// Octets of the content, without the prefix that is added at the wire.
+    pub size: u64,
+    /// Of a list's post: where it can be read.
+    pub archive: Option<String>,
+    /// It came from outside the client networks: the sender may never have seen it.
+    pub from_stranger: bool,
+}
+
+/// One recipient in a report.
+pub(super) struct Line {
+    pub address: String,
+    pub orcpt: Option<String>,
+    pub action: Action,
+    pub status: Enhanced,
+    pub host: Option<Arc<str>>,
+    pub diagnostic: Option<String>,
+    pub reason: Option<String>,
+    /// Of a delay: when we give up.
+    pub until: Option<Ms>,
+}
+
+/// Carries out `Effect::Bounce`.
+pub async fn bounce(core: Arc<Core>, no: MessageNo, failures: Vec<Failure>) {
+    let Some((subject, lines, reported)) = gather(&core, no, &failures) else { return };
+    let sorted = |expired: bool| -> IdSet {
+        failures.iter().filter(|failure| failure.expired == expired).map(|failure| failure.id.0).collect()
+    };
+    let fates = [(Fate::Bounced, sorted(false)), (Fate::Expired, sorted(true))];
+    crate::core::log::given_up(&core, no, &failures);
+    let to = if reported { report_to(&core, &subject) } else { Vec::new() };
+    if !to.is_empty() && !lines.is_empty() {
+        let settles = fates.iter().filter(|(_, ids)| !ids.is_empty());
+        let settled =
+            |(fate, ids): &(Fate, IdSet)| Settled { message: subject.id, fate: *fate, ids: ids.clone(), audit: None };
+        match send(&core, &subject, &lines, to, settles.map(settled).collect()).await {
+            Ok(()) => return,
+            // It never will be: the fates are recorded without it, or they would be tried for ever.
+            Err(Refused::TooLarge) => {}
+            Err(_) => return core.with(|hub, now| hub.sched.bounce_refused(no, failures, now)),
+        }
+    }
+    core.with(|hub, now| {
+        let settled: Vec<AddressId> = failures.iter().map(|failure| failure.id).collect();
+        hub.sched.bounced(no, &settled);
+        for (fate, ids) in &fates {
+            hub.outcome(no, *fate, ids, now);
+        }
+    });
+}
+
+/// An operator's bounce of reserved recipients: the report and their fate, with the audit record, are one batch. Whether it
+/// is durable; the reservation has ended either way.
+pub async fn by_operator(core: &Arc<Core>, no: MessageNo, failures: Vec<Failure>, audit: Audit) -> Result<(), Refused> {
+    let Some((subject, lines, reported)) = gather(core, no, &failures) else { return Ok(()) };
+    let ids: IdSet = failures.iter().map(|failure| failure.id.0).collect();
+    crate::core::log::given_up(core, no, &failures);
+    let to = if reported { report_to(core, &subject) } else { Vec::new() };
+    if to.is_empty() || lines.is_empty() {
+        let change = Change::Settle { fate: Fate::Bounced, recipients: vec![(subject.id, ids)] };
+        let (answer, ticket) = oneshot::channel();
+        core.intake.push(Job::Verb { job: Box::new(VerbJob { audit, change }), answer });
+        return ticket.await.unwrap_or(Err(Refused::Stopping));
+    }
+    let settles = vec![Settled { message: subject.id, fate: Fate::Bounced, ids: ids.clone(), audit: Some(audit) }];
+    let sent = send(core, &subject, &lines, to, settles).await;
+    if sent.is_err() {
+        core.with(|hub, now| hub.sched.unreserve(&hub.store, no, &ids, now));
+    }
+    sent
+}
+
+/// After a transaction: reports of success for those recipients that asked and that the host will not report.
+pub fn relayed(core: &Arc<Core>, assignment: &Assignment, outcomes: &[RcptOutcome], host: &Arc<str>) {
+    let lines: Vec<Line> = outcomes
+        .iter()
+        .enumerate()
+        .filter(|(_, outcome)| outcome.is_delivered())
+        .filter_map(|(position, _)| assignment.params(position).map(|params| (position, params)))
+        .filter(|(_, params)| params.notify.is_some_and(|notify| notify & SUCCESS != 0))
+        .map(|(position, params)| Line {
+            address: assignment.address(position).to_owned(),
+            orcpt: params.orcpt.clone(),
+            action: Action::Relayed,
+            status: Enhanced::new(2, 0, 0),
+            host: Some(host.clone()),
+            diagnostic: None,
+            reason: None,
+            until: None,
+        })
+        .collect();
+    if lines.is_empty() || assignment.sender.is_empty() {
+        return;
+    }
+    let subject = Subject {
+        id: assignment.id,
+        sender: assignment.sender.clone(),
+        envid: assignment.envid.clone(),
+        ret: Some(Ret::Headers),
+        smtputf8: assignment.smtputf8,
+        accepted: assignment.accepted,
+        content: assignment.content,
+        size: assignment.size - assignment.prefix.len() as u64,
+        archive: None,
+        // Those are not offered reports of success.
+        from_stranger: false,
+    };
+    let (core, to) = (core.clone(), report_to(core, &subject));
+    tokio::spawn(async move {
+        if !to.is_empty() {
+            // Said in the log; a success without its report is a success.
+            let _ = send(&core, &subject, &lines, to, Vec::new()).await;
+        }
+    });
+}
+
+/// What is to be said, and whether to anybody. `None` if the message is gone.
+fn gather(core: &Arc<Core>, no: MessageNo, failures: &[Failure]) -> Option<(Subject, Vec<Line>, bool)> {
+    let settings = core.settings();
+    core.with(|hub, _| {
+        let message = hub.store.message(no)?;
+        let envelope = message.envelope();
+        let subject = Subject {
+            id: message.id(),
+            sender: envelope.sender.to_owned(),
+            envid: envelope.envid.map(str::to_owned),
+            ret: message.ret(),
+            smtputf8: message.smtputf8(),
+            accepted: message.accepted(),
+            content: message.content(),
+            size: envelope.size - envelope.prefix.len() as u64,
+            archive: envelope.list.and_then(|list| settings.list(list)?.settings().archive.clone()),
+            from_stranger: settings.is_strangers(envelope.origin),
+        };
+        let reported = !subject.sender.is_empty() && !message.is_report();
+        let wants = |notify: Option<u8>| notify.is_none_or(|notify| notify & FAILURE != 0);
+        let lines = failures
+            .iter()
+            .map(|failure| (failure, message.params(failure.id)))
+            .filter(|(_, params)| wants(params.and_then(|params| params.notify)))
+            .map(|(failure, params)| Line {
+                address: hub.store.book.text(failure.id).to_owned(),
+                orcpt: params.and_then(|params| params.orcpt.clone()),
+                action: Action::Failed,
+                status: status(failure),
+                host: failure.host.clone(),
+                diagnostic: (failure.code > 0).then(|| diagnostic(failure)),
+                reason: reason(failure),
+                until: None,
+            })
+            .collect();
+        Some((subject, lines, reported))
+    })
+}
+
+fn status(failure: &Failure) -> Enhanced {
+    let dsn = Enhanced::new(failure.dsn.class, failure.dsn.subject, failure.dsn.detail);
+    // A report of failure has a permanent status (RFC 3464 section 2.3.4): 5.4.7 is "delivery time expired".
+    if failure.expired && dsn.class != 5 { Enhanced::new(5, 4, 7) } else { dsn }
+}
+
+/// Why, in words, where no host's reply says it: the operator's reason, what the DNS said, what no host would take.
+fn reason(failure: &Failure) -> Option<String> {
+    const EXPIRED: &str = "it could not be delivered within the time allowed";
+    let own = Some(&*failure.text).filter(|text| failure.code == 0 && !text.is_empty());
+    match (failure.expired, own) {
+        (true, Some(own)) => Some(format!("{EXPIRED}; last: {own}")),
+        (true, None) => Some(EXPIRED.to_owned()),
+        (false, own) => own.map(str::to_owned),
+    }
+}
+
+/// The reply as it was given: its enhanced code too, unless that is our own word for a reply without one.
+fn diagnostic(failure: &Failure) -> String {
+    let dsn = failure.dsn;
+    match (dsn.class, dsn.subject, dsn.detail) {
+        (_, 0, 0) | (4, 4, 7) => format!("{} {}", failure.code, failure.text),
+        _ => format!("{} {dsn} {}", failure.code, failure.text),
+    }
+}
+
+/// Whom a report goes to: the sender (a list's bounce address stands for the list's owner).
+pub(super) fn report_to(core: &Arc<Core>, subject: &Subject) -> Vec<Address> {
+    match Address::parse(subject.sender.as_bytes(), true) {
+        Ok(sender) => core.settings().people(&sender),
+        Err(_) => Vec::new(),
+    }
+}
+
+/// Builds the report for `to` (never empty) and hands it to the committer together with the fates that it tells of.
+///
+/// # Errors
+/// It is not stored, and nothing is settled.
+pub(super) async fn send(
+    core: &Arc<Core>,
+    subject: &Subject,
+    lines: &[Line],
+    to: Vec<Address>,
+    settles: Vec<Settled>,
+) -> Result<(), Refused> {
+    // Never closed.
+    let _place = core.reports.acquire().await;
+    let (id, content, now) = (core.next_message_id(), core.next_content_id(), core.clock.now());
+    let settings = core.settings();
+    let hostname = &settings.config.hostname;
+    let (original, is_whole) = original(core, subject);
+    let (date, arrival) = (format_date(now), format_date(subject.accepted));
+    let bare_id = format!("{id}.report@{hostname}");
+    let message_id = format!("<{bare_id}>");
+    // One for all: it follows from the acceptance.
+    let until = lines.iter().find_map(|line| line.until).map(format_date);
+    let rcpts: Vec<ReportRcpt<'_>> = lines
+        .iter()
+        .map(|line| ReportRcpt {
+            address: &line.address,
+            orcpt: line.orcpt.as_deref(),
+            action: line.action,
+            status: line.status,
+            remote_mta: line.host.as_deref(),
+            diagnostic: line.diagnostic.as_deref(),
+            reason: line.reason.as_deref(),
+            last_attempt: Some(&date),
+            will_retry_until: until.as_deref(),
+        })
+        .collect();
+    let report = dsn::build(&Report {
+        hostname,
+        to: to[0].as_str(),
+        date: &date,
+        message_id: &bare_id,
+        queue_id: &subject.id.to_string(),
+        arrival: Some(&arrival),
+        envid: subject.envid.as_deref(),
+        received_from: None,
+        rcpts: &rcpts,
+        original: &original,
+        original_whole: is_whole,
+        ret: subject.ret.map_or(dsn::Ret::Headers, super::ret),
+        archive: subject.archive.as_deref(),
+        smtputf8: subject.smtputf8,
+    });
+    // Nothing else in a report needs it.
+    let smtputf8 = to.iter().any(|to| !to.is_ascii());
+    let envelope = NewEnvelope {
+        sender: String::new(),
+        class: Class::Ordinary,
+        list: None,
+        recipients: Recipients::Addresses(to.into_iter().map(|to| (to, RcptParams::default())).collect()),
+        prefix: Vec::new(),
+        eight_bit: !report.is_ascii(),
+        smtputf8,
+        ret: None,
+        envid: None,
+        origin: "local".to_owned(),
+        // A report seldom waits for long; its text is short.
+        message_id_at: None,
+        message_id,
+        is_report: true,
+        taken: Taken::local("delivery report"),
+    };
+    let stored = hand_in(core, (id, content), report, envelope, settles).await;
+    if let Err(refused) = stored {
+        tracing::warn!(message = %subject.id, %refused, "a delivery report could not be stored");
+    }
+    stored
+}
+
+/// The original, or its beginning, for the report's last part; and whether it is all of it. A content that cannot be
+/// read leaves the part empty: the report is worth more than the copy.
+fn original(core: &Core, subject: &Subject) -> (Vec<u8>, bool) {
+    let wanted = match subject.ret {
+        Some(Ret::Full) if subject.size <= dsn::ORIGINAL_BYTES_MAX as u64 => subject.size as usize,
+        _ => subject.size.min(dsn::ORIGINAL_HEADER_BYTES_MAX as u64) as usize,
+    };
+    let mut bytes = vec![0; wanted];
+    let mut filled = 0;
+    while filled < wanted {
+        match core.reader.read_at(subject.content.0, filled as u64, &mut bytes[filled..]) {
+            Ok(n) if n > 0 => filled += n,
+            _ => break,
+        }
+    }
+    bytes.truncate(filled);
+    if subject.from_stranger {
+        return (dsn::essential_header(&bytes), false);
+    }
+    (bytes, filled as u64 == subject.size)
+}

@@ -1,0 +1,686 @@
+//! One outgoing connection: a client session, its socket, and the transactions that the scheduler gives it.
+//!
+//! The task ends when the session does. Every transaction taken is answered to the scheduler exactly once, also when
+//! the connection is lost in the middle: the session reports what it knew. A connection that has no work waits for the
+//! scheduler's signal; the scheduler decides when an idle one is closed.
+//!
+//! A host that refuses an extension that it offers gets the transaction, or what is left of it, again without the
+//! extension: in the same session while its replies can still be told apart, else (BDAT) over one new connection that
+//! replaces this one. At most [`TRIES_MAX`] tries and one more connection; the scheduler is told the final outcome only.
+//! What turned out to be the cause is remembered for the host ([`super::known`]).
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use stentor_mail::client::{
+    ClientError, ClientEvent, ClientSession, Extensions, RcptResult, Stage as ClientStage, TxRcpt, TxSpec,
+};
+use stentor_queue::ids::{ConnId, Ms};
+use stentor_queue::sched::{CloseReason, Dsn, NoSession, RcptOutcome, SourceNo, Stage};
+use stentor_queue::site::Target;
+use tokio::net::{TcpSocket, TcpStream};
+
+use super::body::{self, ContentError, Form, Outgoing};
+use super::outcome;
+use crate::core::assignment::{Assignment, Tried};
+use crate::core::hub::Signal;
+use crate::core::log::Via;
+use crate::core::{Core, Settings, log};
+
+const READ_BYTES: usize = 32 * 1024;
+/// How often the scheduler is told that a host is alive; well under the silence that changes lanes.
+const PROGRESS_MS: Ms = 500;
+/// Tries of one transaction over a connection: enough for a host that refuses two extensions, one after the other.
+const TRIES_MAX: u8 = 3;
+/// Octets of output after which more content waits for the socket.
+const OUTPUT_BYTES_HIGH: usize = 128 * 1024;
+
+thread_local! {
+    static READ_BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; READ_BYTES]);
+}
+
+/// Carries out `Effect::Connect`.
+pub async fn connect(core: Arc<Core>, conn: ConnId, source: SourceNo, target: Target, signal: Arc<Signal>) {
+    let settings = core.settings();
+    let begun = core.clock.now();
+    let failed = match open_in_time(&core, &settings, source, &target, &signal).await {
+        Ok((stream, smtp)) => {
+            let connection = Connection {
+                smtp,
+                conn,
+                target,
+                signal,
+                stream,
+                settings,
+                open: VecDeque::new(),
+                again: VecDeque::new(),
+                held: None,
+                sending: None,
+                unreadable: None,
+                out_at: 0,
+                is_ready: false,
+                was_ready: false,
+                is_second: false,
+                begun_any: false,
+                answered: false,
+                is_starved: false,
+                is_alive: false,
+                source,
+                begun,
+                progress_at: core.clock.steady(),
+                core: core.clone(),
+            };
+            connection.run().await;
+            core.with(|hub, _| hub.connection_gone(conn));
+            return;
+        }
+        Err(error) => (no_session(&error), plain(&error)),
+    };
+    let (why, failed) = failed;
+    log::connect_failed(&core, &via(&settings, source, &target), begun, &failed);
+    core.with(|hub, now| {
+        hub.connection_gone(conn);
+        hub.connect_failed(conn, why, &failed, now);
+    });
+}
+
+/// Where a transaction or a failed connection went, for the log.
+fn via<'a>(settings: &'a Settings, source: SourceNo, target: &'a Target) -> Via<'a> {
+    let source = settings.config.sending.sources.get(usize::from(source)).map_or("", |source| source.name.as_str());
+    Via { target, source }
+}
+
+/// A connection and a session on it, that knows what the host refuses.
+async fn open_in_time(
+    core: &Core,
+    settings: &Settings,
+    source: SourceNo,
+    target: &Target,
+    signal: &Signal,
+) -> io::Result<(TcpStream, ClientSession)> {
+    let patience = Duration::from_millis(settings.config.delivery.connect_timeout_ms);
+    let opened = tokio::select! {
+        opened = tokio::time::timeout(patience, open(settings, source, target)) => opened,
+        why = closed(signal) => Ok(Err(io::Error::other(why))),
+    };
+    let stream = opened.unwrap_or_else(|_| Err(io::Error::other("Connection timed out")))?;
+    core.counters.connections.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let _ = stream.set_nodelay(true);
+    let now = core.clock.steady();
+    let mut smtp = ClientSession::new(settings.client_for(source, target), now);
+    smtp.withhold(core.known.withheld(target.addr, now));
+    Ok((stream, smtp))
+}
+
+/// Connects. That we are out of descriptors is not the host's fault: it is tried again when some may be free.
+async fn open(settings: &Settings, source: SourceNo, target: &Target) -> io::Result<TcpStream> {
+    const PAUSE: Duration = Duration::from_millis(200);
+    loop {
+        match open_from(settings, source, target).await {
+            Err(error) if is_out_of_descriptors(&error) => tokio::time::sleep(PAUSE).await,
+            opened => return opened,
+        }
+    }
+}
+
+/// From the source's address of the target's family. One without such an address cannot reach it: another address, which the
+/// system would choose, is not what the operator wants to be seen with.
+async fn open_from(settings: &Settings, source: SourceNo, target: &Target) -> io::Result<TcpStream> {
+    let Some(source) = settings.config.sending.sources.get(usize::from(source)) else {
+        return TcpStream::connect(target.addr).await;
+    };
+    let local = if target.addr.is_ipv4() { source.v4.map(IpAddr::V4) } else { source.v6.map(IpAddr::V6) };
+    let Some(local) = local else {
+        let family = if target.addr.is_ipv4() { "IPv4" } else { "IPv6" };
+        return Err(io::Error::other(format!("source {} has no {family} address", source.name)));
+    };
+    let socket = if target.addr.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.bind(SocketAddr::new(local, 0))?;
+    socket.connect(target.addr).await
+}
+
+fn is_out_of_descriptors(error: &io::Error) -> bool {
+    let code = error.raw_os_error().map(rustix::io::Errno::from_raw_os_error);
+    matches!(code, Some(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE))
+}
+
+/// Whether the network said so at once: a host that is being restarted.
+fn no_session(error: &io::Error) -> NoSession {
+    use io::ErrorKind::{ConnectionRefused, HostUnreachable, NetworkUnreachable};
+    let is_at_once = matches!(error.kind(), ConnectionRefused | HostUnreachable | NetworkUnreachable);
+    if is_at_once { NoSession::Unreachable } else { NoSession::Failed }
+}
+
+/// What the system says, without its number.
+fn plain(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or_default().to_owned()
+}
+
+async fn closed(signal: &Signal) -> &'static str {
+    loop {
+        if signal.must_close() {
+            return "given up";
+        }
+        if signal.must_give_way() {
+            return "gave way after a long silence";
+        }
+        signal.signalled().await;
+    }
+}
+
+struct Connection {
+    core: Arc<Core>,
+    source: SourceNo,
+    settings: Arc<Settings>,
+    conn: ConnId,
+    target: Target,
+    signal: Arc<Signal>,
+    stream: TcpStream,
+    smtp: ClientSession,
+    /// Transactions begun, oldest first.
+    open: VecDeque<Assignment>,
+    /// To be tried again without what the host refused, before anything else.
+    again: VecDeque<Assignment>,
+    /// Taken, but too large to be pipelined behind those that are open.
+    held: Option<Assignment>,
+    /// The content of the newest open transaction, while it is being sent.
+    sending: Option<Outgoing>,
+    /// The transaction whose content could not be read to its end: the connection ends with it, by our own fault.
+    unreadable: Option<u64>,
+    out_at: usize,
+    is_ready: bool,
+    /// The scheduler knows that the host has greeted us.
+    was_ready: bool,
+    /// It has taken the place of one on which BDAT was refused.
+    is_second: bool,
+    /// A transaction was begun in this session, and one came to an end in it with answers for all.
+    begun_any: bool,
+    answered: bool,
+    /// The scheduler had nothing; it will signal.
+    is_starved: bool,
+    /// Octets went to or came from the host since the scheduler last heard.
+    is_alive: bool,
+    /// When the connection was asked for.
+    begun: Ms,
+    /// When the scheduler last heard that the host is alive.
+    progress_at: Ms,
+}
+
+/// The session has ended, with this error if there was one.
+struct Ended {
+    error: Option<ClientError>,
+}
+
+impl Connection {
+    async fn run(mut self) {
+        loop {
+            if let Some(Ended { error }) = self.events() {
+                if self.is_over(error.as_ref()).await {
+                    self.finish(error);
+                    return;
+                }
+                continue;
+            }
+            let is_empty = self.open.is_empty() && self.again.is_empty() && self.held.is_none();
+            if self.signal.must_close() && is_empty {
+                let now = self.core.clock.steady();
+                self.smtp.quit(now);
+            }
+            if self.signal.must_give_way() {
+                self.give_way();
+            }
+            self.begin();
+            self.send_content();
+            self.tell_progress();
+            if let Err(error) = self.exchange().await {
+                tracing::debug!(host = %self.target.host, %error, "connection lost");
+                self.smtp.disconnected();
+            }
+        }
+    }
+
+    /// Others need this silent connection's place. Once the end of some data is out it stays: cutting there delivers
+    /// twice.
+    fn give_way(&mut self) {
+        if self.smtp.has_data_out() {
+            self.signal.stays();
+            let conn = self.conn;
+            self.core.with(|hub, now| hub.sched.stays(conn, now));
+        } else {
+            self.smtp.quit(self.core.clock.steady());
+        }
+    }
+
+    /// A host that answers or takes content in the middle of a transaction is not silent; the scheduler hears of it
+    /// now and then. It sees the end of transactions anyway.
+    fn tell_progress(&mut self) {
+        let now = self.core.clock.steady();
+        if std::mem::take(&mut self.is_alive) && !self.open.is_empty() && now >= self.progress_at + PROGRESS_MS {
+            self.progress_at = now;
+            let conn = self.conn;
+            self.core.with(|hub, now| hub.sched.progress(conn, now));
+        }
+    }
+
+    /// The session has ended; whether the connection has too. Where BDAT was refused another takes its place, once: of
+    /// what this one says from here on nobody knows to what it is a reply.
+    async fn is_over(&mut self, error: Option<&ClientError>) -> bool {
+        if !matches!(error, Some(ClientError::ChunkingRefused(_))) || self.is_second {
+            return true;
+        }
+        self.is_second = true;
+        match open_in_time(&self.core, &self.settings, self.source, &self.target, &self.signal).await {
+            Ok((stream, smtp)) => {
+                (self.stream, self.smtp, self.out_at) = (stream, smtp, 0);
+                (self.is_ready, self.begun_any, self.answered) = (false, false, false);
+                false
+            }
+            Err(_) => true,
+        }
+    }
+
+    /// Works off what the session has to say. `Some` ends it, with the error if there was one.
+    fn events(&mut self) -> Option<Ended> {
+        while let Some(event) = self.smtp.poll_event() {
+            match event {
+                ClientEvent::Ready(_) => {
+                    self.is_ready = true;
+                    if std::mem::replace(&mut self.was_ready, true) {
+                        continue;
+                    }
+                    let conn = self.conn;
+                    let (transactions, recipients) = (self.smtp.caps().transactions_max, self.smtp.caps().rcpts_max);
+                    self.core.with(|hub, now| {
+                        hub.sched.connected(conn, now);
+                        if transactions.is_some() || recipients.is_some() {
+                            hub.sched.limits_offered(conn, transactions, recipients);
+                        }
+                    });
+                }
+                ClientEvent::Done { tx, results } => self.done(tx, results),
+                ClientEvent::Closed { error } => {
+                    if let Some(error) = &error {
+                        self.note(error);
+                    }
+                    return Some(Ended { error });
+                }
+            }
+        }
+        None
+    }
+
+    /// A transaction is over: mostly the oldest, but one that the session refused by itself is done at once.
+    fn done(&mut self, tx: u64, results: Vec<RcptResult>) {
+        let Some(at) = self.open.iter().position(|assignment| assignment.work.tx.0 == tx) else { return };
+        let Some(assignment) = self.open.remove(at) else { return };
+        if at == self.open.len() {
+            // It was the newest, whose content would be on its way.
+            self.sending = None;
+        }
+        let is_lost = |result: &RcptResult| matches!(result.stage, ClientStage::Lost | ClientStage::AfterDot);
+        let is_own = |result: &RcptResult| result.stage == ClientStage::Local;
+        if !self.answered && !results.iter().any(is_lost) && !results.iter().all(is_own) {
+            self.answered = true;
+            self.core.known.answered(self.target.addr);
+        }
+        self.prove(&assignment, &results);
+        if let Some(assignment) = self.try_again(assignment, &results) {
+            let outcomes = if self.unreadable == Some(tx) {
+                outcome::same(&assignment, Stage::Unreadable, 0, OWN_FAILURE, UNREADABLE)
+            } else {
+                outcome::outcomes(&assignment, &results)
+            };
+            self.smtp.recycle(results);
+            self.settle(&assignment, &outcomes);
+        }
+    }
+
+    /// Whether what was left out of this try was the cause: then it is remembered for the host, else it is used again.
+    fn prove(&mut self, assignment: &Assignment, results: &[RcptResult]) {
+        // That of BDAT needs no proof.
+        let blamed = assignment.tried.as_ref().map(|tried| tried.blamed.without(Extensions::CHUNKING));
+        let Some(blamed) = blamed.filter(|blamed| !blamed.is_empty()) else { return };
+        let is_further = |result: &RcptResult| {
+            matches!(result.stage, ClientStage::Data | ClientStage::Final) && result.blames.is_empty()
+        };
+        if results.iter().any(is_further) {
+            self.remember(blamed);
+        } else {
+            self.smtp.restore(blamed);
+        }
+    }
+
+    fn remember(&self, refused: Extensions) {
+        let host = &self.target.host;
+        tracing::info!(%host, address = %self.target.addr, "{refused}: offered and refused; not used there for a time");
+        self.core.known.refused(self.target.addr, refused, self.core.clock.steady());
+    }
+
+    /// Keeps those recipients for another try whose refusal may be about an extension and not about them; gives the
+    /// transaction back if there are none.
+    fn try_again(&mut self, mut assignment: Assignment, results: &[RcptResult]) -> Option<Assignment> {
+        let blamed = results.iter().fold(Extensions::NONE, |all, result| all.and(result.blames));
+        let tries = assignment.tried.as_ref().map_or(1, |tried| tried.tries);
+        if blamed.is_empty() || tries >= TRIES_MAX {
+            return Some(assignment);
+        }
+        let blames = assignment.positions().zip(results).filter(|(_, result)| !result.blames.is_empty());
+        let open = blames.map(|(position, _)| position as u32).collect();
+        let outcomes = outcome::outcomes(&assignment, results);
+        // Those who have their copy do not wait for the end of another try: a crash in it would deliver to them twice.
+        self.core.with(|hub, now| outcome::delivered(hub, assignment.no, &outcomes, now));
+        assignment.tried = Some(Box::new(Tried { tries: tries + 1, blamed, outcomes, open }));
+        self.smtp.withhold(blamed);
+        self.again.push_back(assignment);
+        None
+    }
+
+    /// What the end of a session says of the host's extensions.
+    fn note(&self, error: &ClientError) {
+        let is_loss = matches!(
+            error,
+            ClientError::Reply(_)
+                | ClientError::Unsolicited(_)
+                | ClientError::Unexpected { .. }
+                | ClientError::TimedOut(_)
+                | ClientError::Disconnected(_)
+        );
+        if matches!(error, ClientError::ChunkingRefused(_)) {
+            self.remember(Extensions::CHUNKING);
+        } else if is_loss && self.begun_any && !self.answered && self.unreadable.is_none() {
+            let host = &self.target.host;
+            if self.core.known.lost(self.target.addr, self.core.clock.steady()) {
+                tracing::info!(%host, address = %self.target.addr, "{error}, again; no PIPELINING and CHUNKING for a time");
+            }
+        }
+    }
+
+    /// Tells queue, scheduler and log; takes the next transaction under the same lock where one may begin at once.
+    fn settle(&mut self, assignment: &Assignment, outcomes: &[RcptOutcome]) {
+        self.core.counters.transactions.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let (conn, lmtp) = (self.conn, self.target.lmtp);
+        let is_free = self.held.is_none() && self.again.is_empty();
+        let wants_more = is_free && self.smtp.can_begin() && !self.signal.must_close();
+        let next = self.core.with(|hub, now| {
+            outcome::settle(hub, conn, assignment, outcomes, lmtp, now);
+            wants_more.then(|| Assignment::take(hub, conn, now)).flatten()
+        });
+        if wants_more {
+            self.is_starved = next.is_none();
+            self.held = next;
+        }
+        log::attempt(&self.core, assignment, outcomes, &via(&self.settings, self.source, &self.target));
+        if !self.smtp.caps().dsn {
+            super::bounce::relayed(&self.core, assignment, outcomes, &self.target.host);
+        }
+    }
+
+    /// Begins as many transactions as the session can take.
+    fn begin(&mut self) {
+        while self.is_ready && self.sending.is_none() && !self.smtp.is_closed() {
+            if self.held.is_none() {
+                self.held = self.again.pop_front();
+            }
+            if self.held.is_none() {
+                if self.is_starved || self.signal.must_close() || !self.smtp.can_pipeline(0) {
+                    return;
+                }
+                let conn = self.conn;
+                self.held = self.core.with(|hub, now| Assignment::take(hub, conn, now));
+                self.is_starved = self.held.is_none();
+            }
+            let Some(assignment) = self.held.take() else { return };
+            if !self.smtp.can_begin() && !self.smtp.can_pipeline(assignment.size) {
+                self.held = Some(assignment);
+                return;
+            }
+            if let Some(too_large) = self.begin_one(assignment) {
+                self.held = Some(too_large);
+                return;
+            }
+            self.send_content();
+        }
+    }
+
+    /// Gives the transaction back if it turns out too large to go behind those that are open.
+    fn begin_one(&mut self, mut assignment: Assignment) -> Option<Assignment> {
+        let (form, size) = match self.prepare(&mut assignment) {
+            Ok(prepared) => prepared,
+            Err(ContentError::Unfit(dsn, text)) => {
+                self.not_sendable(&assignment, dsn, &text);
+                return None;
+            }
+            Err(ContentError::Read(error)) => {
+                tracing::error!(message = %assignment.id, %error, "a stored content cannot be read; the message waits");
+                let outcomes = outcome::same(&assignment, Stage::Unreadable, 0, OWN_FAILURE, UNREADABLE);
+                self.settle(&assignment, &outcomes);
+                return None;
+            }
+        };
+        let spec = TxSpec {
+            tx: assignment.work.tx.0,
+            sender: &assignment.sender,
+            size,
+            size_exact: true,
+            eight_bit: assignment.eight_bit && !form.seven_bit,
+            smtputf8: form.smtputf8,
+            ret: assignment.ret.map(super::ret),
+            envid: assignment.envid.as_deref(),
+        };
+        let rcpts = assignment.positions().map(|position| {
+            let params = assignment.params(position);
+            TxRcpt {
+                address: assignment.address(position),
+                notify: params.and_then(|p| p.notify),
+                orcpt: params.and_then(|p| p.orcpt.as_deref()),
+            }
+        });
+        match self.smtp.begin(&spec, rcpts, self.core.clock.steady()) {
+            Ok(()) => {
+                self.begun_any = true;
+                self.sending = Some(Outgoing::new(&assignment, form));
+                self.open.push_back(assignment);
+            }
+            // Larger now that it is converted than what may be pipelined: it goes when those before it are through.
+            Err(ClientError::NotReady) => return Some(assignment),
+            Err(error) => {
+                let text = error.to_string();
+                self.not_sendable(&assignment, Dsn::new(5, 6, 0), &text);
+            }
+        }
+        None
+    }
+
+    /// The form for this host, and the octets that it takes.
+    fn prepare(&self, assignment: &mut Assignment) -> Result<(Form, u64), ContentError> {
+        body::load(&self.core, assignment)?;
+        let form = Form::choose(&self.core, assignment, &self.smtp, self.settings.converts_eight_bit)?;
+        Ok((form, Outgoing::wire_size(&self.core, assignment, form)?))
+    }
+
+    fn not_sendable(&mut self, assignment: &Assignment, dsn: Dsn, text: &str) {
+        let outcomes = outcome::same(assignment, Stage::Content, 0, dsn, text);
+        self.settle(assignment, &outcomes);
+    }
+
+    /// Moves content into the session's output, up to the mark at which the socket must take some first.
+    fn send_content(&mut self) {
+        let Some(outgoing) = &mut self.sending else { return };
+        let Some(assignment) = self.open.back() else { return };
+        while self.smtp.wants_body() && self.smtp.output().len() < OUTPUT_BYTES_HIGH {
+            let now = self.core.clock.steady();
+            let smtp = &mut self.smtp;
+            let mut pushed = Ok(());
+            let more = outgoing.next(&self.core, assignment, |bytes| pushed = smtp.push_body(bytes, now));
+            match (more, pushed) {
+                (Ok(true), Ok(())) => {}
+                (Ok(false), _) => {
+                    let _ = self.smtp.end_body(now);
+                    self.sending = None;
+                    return;
+                }
+                (Ok(true), Err(_)) => return,
+                (Err(error), _) => {
+                    // The rest of a content cannot be left out: the connection is dropped, the message waits. No other is
+                    // under way, since a content that is not in memory whole is not pipelined behind others.
+                    tracing::error!(message = %assignment.id, ?error, "a stored content cannot be read; the message waits");
+                    self.unreadable = Some(assignment.work.tx.0);
+                    self.smtp.disconnected();
+                    return;
+                }
+            }
+        }
+        if !self.smtp.wants_body() && self.smtp.can_begin() {
+            self.sending = None;
+        }
+    }
+
+    /// Writes what is to be written, and waits for something to read, room to write, work or a deadline. One of these
+    /// is enough: the caller comes back.
+    async fn exchange(&mut self) -> io::Result<()> {
+        if self.smtp.is_closed() {
+            return Ok(());
+        }
+        self.write()?;
+        if self.open.len() > self.smtp.in_flight() {
+            // The session has refused one without asking the host: its event waits.
+            return Ok(());
+        }
+        if self.sending.is_some() && self.smtp.wants_body() && self.smtp.output().is_empty() {
+            // A host that takes all at once must not keep the thread.
+            tokio::task::yield_now().await;
+            return Ok(());
+        }
+        loop {
+            if self.read()? {
+                return Ok(());
+            }
+            let deadline = self.smtp.deadline();
+            let interest = if self.out_at < self.smtp.output().len() {
+                tokio::io::Interest::READABLE | tokio::io::Interest::WRITABLE
+            } else {
+                tokio::io::Interest::READABLE
+            };
+            tokio::select! {
+                biased;
+                ready = self.stream.ready(interest) => {
+                    if ready?.is_writable() {
+                        self.write()?;
+                        if self.smtp.output().is_empty() {
+                            return self.read().map(drop);
+                        }
+                    }
+                }
+                () = self.signal.signalled() => {
+                    self.is_starved = false;
+                    return Ok(());
+                }
+                () = tokio::time::sleep_until(self.core.clock.steady_instant(deadline.min(FAR_MS + self.core.clock.steady()))) => {
+                    self.smtp.timed_out(self.core.clock.steady());
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    fn write(&mut self) -> io::Result<()> {
+        while self.out_at < self.smtp.output().len() {
+            match self.stream.try_write(&self.smtp.output()[self.out_at..]) {
+                Ok(n) => {
+                    self.out_at += n;
+                    self.core.live.sent(n);
+                    self.is_alive = true;
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        self.smtp.output().clear();
+        self.out_at = 0;
+        Ok(())
+    }
+
+    /// Reads what is there; whether there was anything.
+    fn read(&mut self) -> io::Result<bool> {
+        READ_BUFFER.with_borrow_mut(|buffer| match self.stream.try_read(buffer) {
+            Ok(0) => {
+                self.smtp.disconnected();
+                Ok(true)
+            }
+            Ok(n) => {
+                self.core.live.received(n);
+                let replies = self.smtp.replies();
+                // An error is in the session's last event as well.
+                let _ = self.smtp.receive(&buffer[..n], self.core.clock.steady());
+                // An octet now and then is no sign of life.
+                self.is_alive |= self.smtp.replies() > replies;
+                Ok(true)
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+            Err(error) => Err(error),
+        })
+    }
+
+    /// The connection is over. What was taken and not begun goes back.
+    fn finish(mut self, error: Option<ClientError>) {
+        let refused = refused_with(error.as_ref());
+        let reason = if self.unreadable.is_some() { CloseReason::Normal } else { close_reason(error) };
+        let text = match &reason {
+            CloseReason::Normal => "closed",
+            CloseReason::Refused { text } | CloseReason::Lost { text } => text,
+        };
+        let left = std::mem::take(&mut self.again).into_iter().chain(std::mem::take(&mut self.open));
+        for assignment in left.chain(self.held.take()) {
+            let outcomes = outcome::same(&assignment, Stage::Lost, 0, Dsn::new(4, 4, 2), text);
+            log::attempt(&self.core, &assignment, &outcomes, &via(&self.settings, self.source, &self.target));
+            let (conn, lmtp) = (self.conn, self.target.lmtp);
+            self.core.with(|hub, now| outcome::settle(hub, conn, &assignment, &outcomes, lmtp, now));
+        }
+        if !self.was_ready {
+            log::connect_failed(&self.core, &via(&self.settings, self.source, &self.target), self.begun, text);
+        }
+        let (conn, was_ready) = (self.conn, self.was_ready);
+        self.core.with(|hub, now| {
+            if was_ready {
+                hub.sched.closed(&hub.store, conn, &reason, now);
+            } else {
+                let why = match &reason {
+                    CloseReason::Normal => "the session ended before it began",
+                    CloseReason::Refused { text } | CloseReason::Lost { text } => text,
+                };
+                hub.connect_failed(conn, refused, why, now);
+            }
+        });
+    }
+}
+
+const UNREADABLE: &str = "stored content unreadable";
+const OWN_FAILURE: Dsn = Dsn::new(4, 3, 0);
+
+/// An idle session has no deadline of its own: the scheduler closes it.
+const FAR_MS: Ms = 24 * 3_600_000;
+
+/// What the host said instead of opening a session.
+fn refused_with(error: Option<&ClientError>) -> NoSession {
+    match error {
+        Some(ClientError::Refused { reply, .. } | ClientError::ServerClosing { reply, .. }) => {
+            NoSession::Reply { code: reply.code, dsn: outcome::dsn(reply) }
+        }
+        _ => NoSession::Failed,
+    }
+}
+
+fn close_reason(error: Option<ClientError>) -> CloseReason {
+    match error {
+        None => CloseReason::Normal,
+        Some(error @ (ClientError::ServerClosing { .. } | ClientError::Refused { .. })) => {
+            CloseReason::Refused { text: error.to_string().into() }
+        }
+        Some(error) => CloseReason::Lost { text: error.to_string().into() },
+    }
+}

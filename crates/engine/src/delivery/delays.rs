@@ -1,0 +1,92 @@
+//! Warnings about delays (RFC 3461 section 5.2.5, RFC 3464): the sender of ordinary mail is told once that it is still
+//! being tried.
+//!
+//! The scheduler says when, once per message. Nobody is warned of: bulk and lists' posts (their senders have no use for
+//! it), reports and other mail of the null sender, mail of clients outside the networks (its sender may be anybody, and
+//! must not get mail of a stranger's choice from us), held messages, recipients with a NOTIFY that lacks DELAY. What came of
+//! age while the server was not running is not told.
+//!
+//! Failure answer: a warning that cannot be stored is left out and said in the log; the mail itself is not concerned.
+
+use std::sync::Arc;
+
+use stentor_config::DelayWarning;
+use stentor_mail::dsn::{self, Action};
+use stentor_mail::reply::Enhanced;
+use stentor_queue::event::Class;
+use stentor_queue::ids::{AddressId, MessageNo, Ms};
+use stentor_queue::message::Message;
+
+use super::bounce::{Line, Subject, report_to, send};
+use crate::core::hub::Hub;
+use crate::core::{Core, Settings};
+
+/// NOTIFY bit (RFC 3461 section 4.1).
+const DELAY: u8 = 8;
+
+/// Carries out `Effect::Delayed`.
+pub async fn warn(core: Arc<Core>, no: MessageNo) {
+    let settings = core.settings();
+    let Some((subject, lines)) = core.with(|hub, now| gather(hub, no, &settings, now)) else { return };
+    let people = report_to(&core, &subject);
+    if people.is_empty() || lines.is_empty() {
+        return;
+    }
+    tracing::debug!(message = %subject.id, recipients = lines.len(), "the sender is told of a delay");
+    // A failure is in the log.
+    let _ = send(&core, &subject, &lines, people, Vec::new()).await;
+}
+
+fn wants(message: &Message, id: AddressId, to: DelayWarning) -> bool {
+    match message.params(id).and_then(|params| params.notify) {
+        Some(notify) => notify & DELAY != 0,
+        None => to == DelayWarning::All,
+    }
+}
+
+/// What is to be said, if anything is.
+fn gather(hub: &Hub, no: MessageNo, settings: &Settings, now: Ms) -> Option<(Subject, Vec<Line>)> {
+    let message = hub.store.message(no)?;
+    let envelope = message.envelope();
+    let is_own = envelope.sender.is_empty() || message.is_report() || envelope.list.is_some();
+    // Its sender may be anybody: only a failure is worth a mail to him.
+    if settings.is_strangers(envelope.origin) {
+        return None;
+    }
+    if is_own || message.class() == Class::Bulk || message.is_held() {
+        return None;
+    }
+    let to = settings.config.retry.delay_warning_to;
+    let subject = Subject {
+        id: message.id(),
+        sender: envelope.sender.to_owned(),
+        envid: envelope.envid.map(str::to_owned),
+        ret: message.ret(),
+        smtputf8: message.smtputf8(),
+        accepted: message.accepted(),
+        content: message.content(),
+        size: envelope.size - envelope.prefix.len() as u64,
+        archive: None,
+        from_stranger: false,
+    };
+    let until = message.accepted() + settings.lifetime_ms(message);
+    let line = |id: AddressId| {
+        let reply = hub.sched.recipient_status(&hub.store, no, id, now).reason;
+        let status = reply.as_ref().and_then(|reply| reply.dsn).filter(|dsn| dsn.class == 4);
+        Line {
+            address: hub.store.book.text(id).to_owned(),
+            orcpt: message.params(id).and_then(|params| params.orcpt.clone()),
+            action: Action::Delayed,
+            status: status.map_or(Enhanced::new(4, 0, 0), |dsn| Enhanced::new(4, dsn.subject, dsn.detail)),
+            host: reply.as_ref().and_then(|reply| reply.host.clone()),
+            diagnostic: reply
+                .as_ref()
+                .filter(|reply| reply.code > 0)
+                .map(|reply| format!("{} {}", reply.code, reply.text)),
+            reason: reply.filter(|reply| reply.code == 0).map(|reply| reply.text.to_string()),
+            until: Some(until),
+        }
+    };
+    let ids = message.pending().iter().map(AddressId).filter(|id| wants(message, *id, to));
+    Some((subject, ids.take(dsn::RECIPIENTS_MAX).map(line).collect()))
+}

@@ -1,0 +1,132 @@
+//! SMTP out: look-ups, connections and delivery reports, each a task that carries out one effect of the scheduler.
+
+mod body;
+mod bounce;
+mod coalesce;
+mod connection;
+mod delays;
+pub mod outcome;
+mod suspend;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+pub use bounce::{bounce, by_operator};
+pub use connection::connect;
+use parking_lot::Mutex;
+use stentor_mail::client::Ret;
+use stentor_queue::event::Ret as QueueRet;
+use stentor_queue::ids::DomainId;
+use stentor_queue::site::Resolution;
+use tokio::runtime::Handle;
+use tokio::task::AbortHandle;
+
+use crate::core::hub::Act;
+use crate::core::settings::route_hosts;
+use crate::core::{Actor, Core, Settings};
+
+/// From so many on, look-ups that have ended are forgotten.
+const LOOK_UPS_KEPT_MAX: usize = 4_096;
+
+/// The real world: each act is a task.
+pub struct Tasks {
+    runtime: Handle,
+    /// Look-ups by domain, some of which may have ended.
+    look_ups: Mutex<HashMap<DomainId, AbortHandle>>,
+}
+
+impl Tasks {
+    pub fn new(runtime: Handle) -> Tasks {
+        Tasks { runtime, look_ups: Mutex::default() }
+    }
+}
+
+impl Actor for Tasks {
+    fn act(&self, core: &Arc<Core>, act: Act) {
+        let core = core.clone();
+        match act {
+            Act::Resolve { domain, name } => {
+                let task = self.runtime.spawn(resolve(core, domain, name));
+                let mut look_ups = self.look_ups.lock();
+                if look_ups.len() >= LOOK_UPS_KEPT_MAX {
+                    look_ups.retain(|_, task| !task.is_finished());
+                }
+                look_ups.insert(domain, task.abort_handle());
+            }
+            Act::ForgetLookUp { domain } => {
+                if let Some(task) = self.look_ups.lock().remove(&domain) {
+                    task.abort();
+                }
+            }
+            Act::Connect { conn, source, target, signal } => {
+                drop(self.runtime.spawn(connect(core, conn, source, target, signal)));
+            }
+            Act::Wake(signal) => signal.wake(),
+            Act::Close(signal) => signal.close(),
+            Act::GiveWay(signal) => signal.give_way(),
+            Act::Delayed { no } => drop(self.runtime.spawn(delays::warn(core, no))),
+            Act::FastDone { id, list, total, pending } => {
+                core.live.posts.fast_done(id, core.clock.now());
+                tracing::info!(post = %id, list, recipients = total, stragglers = pending, "done but for stragglers");
+            }
+            Act::Suspend { list, address, posts, since, text } => {
+                drop(self.runtime.spawn(suspend::subscriber(core, list, address, posts, since, text)));
+            }
+            Act::Coalesce { list, posts, ids } => drop(self.runtime.spawn(coalesce::coalesce(core, list, posts, ids))),
+            Act::Bounce { no, failures } => drop(self.runtime.spawn(bounce(core, no, failures))),
+        }
+    }
+}
+
+/// Answers `Effect::Resolve`: a static route if there is one, else the DNS.
+pub async fn resolve(core: Arc<Core>, domain: DomainId, name: String) {
+    loop {
+        let settings = core.settings();
+        let resolution = look_up(&core, &settings, &name).await;
+        // Routes that changed meanwhile are looked at again.
+        if Arc::ptr_eq(&settings, &core.settings()) {
+            core.with(|hub, now| hub.sched.resolved(&hub.store, domain, resolution, now));
+            return;
+        }
+    }
+}
+
+async fn look_up(core: &Core, settings: &Settings, name: &str) -> Resolution {
+    let mut resolution = look_up_hosts(core, settings, name).await;
+    if let Resolution::Site(plan) = &mut resolution {
+        plan.limits = settings.site_limits(&plan.targets);
+    }
+    resolution
+}
+
+async fn look_up_hosts(core: &Core, settings: &Settings, name: &str) -> Resolution {
+    match settings.policy.route(name) {
+        Some(route) => {
+            let mut resolution = core.resolver.route(&route_hosts(route)).await;
+            if let Resolution::Site(plan) = &mut resolution {
+                for target in &mut plan.targets {
+                    // A route's hosts have their position as preference.
+                    target.lmtp = route.hosts.get(usize::from(target.preference)).is_some_and(|host| host.lmtp);
+                }
+            }
+            resolution
+        }
+        None => core.resolver.resolve(name).await,
+    }
+}
+
+/// RET of RFC 3461 as the queue keeps it, for a session.
+pub fn ret(ret: QueueRet) -> Ret {
+    match ret {
+        QueueRet::Full => Ret::Full,
+        QueueRet::Headers => Ret::Headers,
+    }
+}
+
+/// RET of RFC 3461 as a session gave it, for the queue.
+pub fn queue_ret(ret: Ret) -> QueueRet {
+    match ret {
+        Ret::Full => QueueRet::Full,
+        Ret::Headers => QueueRet::Headers,
+    }
+}

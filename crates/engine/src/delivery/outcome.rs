@@ -1,0 +1,73 @@
+//! From the replies of a transaction to outcomes: what the store, the scheduler and the log are told.
+
+use std::sync::Arc;
+
+use stentor_mail::client::{ParsedReply, RcptResult, Stage as ClientStage};
+use stentor_queue::event::Fate;
+use stentor_queue::ids::MessageNo;
+use stentor_queue::idset::IdSet;
+use stentor_queue::sched::{Dsn, RcptOutcome, Stage};
+
+use crate::core::assignment::Assignment;
+use crate::core::hub::Hub;
+
+fn stage(stage: ClientStage) -> Stage {
+    match stage {
+        ClientStage::Local => Stage::Content,
+        ClientStage::Mail => Stage::Mail,
+        ClientStage::Rcpt => Stage::Rcpt,
+        ClientStage::Data => Stage::Data,
+        ClientStage::Final => Stage::Final,
+        ClientStage::Lost => Stage::Lost,
+        ClientStage::AfterDot => Stage::LostAfterDot,
+    }
+}
+
+pub fn dsn(reply: &ParsedReply) -> Option<Dsn> {
+    reply.enhanced.map(|e| Dsn::new(e.class, e.subject, e.detail))
+}
+
+/// One outcome per recipient, in the order of the transaction.
+pub fn outcomes(assignment: &Assignment, results: &[RcptResult]) -> Vec<RcptOutcome> {
+    let outcomes = assignment.positions().zip(results).map(|(position, result)| RcptOutcome {
+        id: assignment.id_at(position),
+        stage: stage(result.stage),
+        code: result.reply.code,
+        dsn: dsn(&result.reply),
+        text: result.reply.text.clone(),
+    });
+    assignment.with_settled(outcomes)
+}
+
+/// The same outcome for all that are not settled: the content could not be sent, or the session never took it.
+pub fn same(assignment: &Assignment, stage: Stage, code: u16, dsn: Dsn, text: &str) -> Vec<RcptOutcome> {
+    let text: Arc<str> = text.into();
+    let outcome = |id| RcptOutcome { id, stage, code, dsn: Some(dsn), text: text.clone() };
+    assignment.with_settled(assignment.positions().map(|position| outcome(assignment.id_at(position))))
+}
+
+/// Records whom these outcomes say the message was delivered to. Saying it again changes nothing.
+pub fn delivered(hub: &mut Hub, no: MessageNo, outcomes: &[RcptOutcome], now: u64) {
+    let delivered: IdSet =
+        outcomes.iter().filter(|outcome| outcome.is_delivered()).map(|outcome| outcome.id.0).collect();
+    hub.outcome(no, Fate::Delivered, &delivered, now);
+}
+
+/// Records what was delivered, then tells the scheduler everything.
+pub fn settle(
+    hub: &mut Hub,
+    conn: stentor_queue::ids::ConnId,
+    assignment: &Assignment,
+    outcomes: &[RcptOutcome],
+    lmtp: bool,
+    now: u64,
+) {
+    hub.handed_back(assignment.len());
+    if !outcomes.iter().all(RcptOutcome::is_delivered) {
+        // What is left waits for a clock, perhaps for days: it is read back from the journal then.
+        hub.bodies.forget(assignment.content);
+    }
+    hub.remember(assignment.begun, outcomes, lmtp, now);
+    delivered(hub, assignment.no, outcomes, now);
+    hub.sched.work_done(&hub.store, conn, assignment.work.tx, outcomes, now);
+}

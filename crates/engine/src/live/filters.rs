@@ -1,0 +1,63 @@
+//! Counting for those who watch one list or one site. While nobody does, an event pays one look at a number.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use stentor_stats::now::Totals;
+
+/// What is counted for one watcher: what matches all that is given.
+#[derive(Default)]
+pub struct Filter {
+    pub list: Option<String>,
+    /// The hosts of the site.
+    pub hosts: Option<Vec<SocketAddr>>,
+    pub totals: Totals,
+}
+
+impl Filter {
+    /// An acceptance is at no host yet: a site's filter has none.
+    pub fn is_of(&self, list: Option<&str>, host: Option<SocketAddr>) -> bool {
+        let list_fits = self.list.as_deref().is_none_or(|wanted| list == Some(wanted));
+        list_fits && self.hosts.as_ref().is_none_or(|hosts| host.is_some_and(|host| hosts.contains(&host)))
+    }
+}
+
+#[derive(Default)]
+pub struct Filters {
+    count: AtomicUsize,
+    /// As many as there are watchers, at most.
+    all: Mutex<Vec<Weak<Filter>>>,
+}
+
+impl Filters {
+    pub fn are_there(&self) -> bool {
+        self.count.load(Ordering::Relaxed) > 0
+    }
+
+    /// It counts as long as the caller keeps it.
+    pub fn add(&self, filter: Filter) -> Arc<Filter> {
+        let filter = Arc::new(filter);
+        let mut all = self.all.lock();
+        all.retain(|filter| filter.strong_count() > 0);
+        all.push(Arc::downgrade(&filter));
+        self.count.store(all.len(), Ordering::Relaxed);
+        filter
+    }
+
+    /// Forgets those that nobody keeps.
+    pub fn prune(&self) {
+        if self.are_there() {
+            let mut all = self.all.lock();
+            all.retain(|filter| filter.strong_count() > 0);
+            self.count.store(all.len(), Ordering::Relaxed);
+        }
+    }
+
+    pub fn each<R>(&self, mut see: impl FnMut(&Filter) -> R) {
+        for filter in self.all.lock().iter().filter_map(Weak::upgrade) {
+            see(&filter);
+        }
+    }
+}

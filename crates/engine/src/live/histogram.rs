@@ -1,0 +1,148 @@
+//! Numbers on a logarithmic scale, eight steps an octave: a percentile is within 7 % of the truth, an addition is one
+//! atomic, a whole one takes 1 KiB.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use stentor_stats::now::Percentiles;
+
+/// Steps an octave, as a power of two.
+const STEP_BITS: u32 = 3;
+const STEPS: u64 = 1 << STEP_BITS;
+/// Numbers up to 2^35: ten hours in microseconds, a year in milliseconds.
+const OCTAVES: u32 = 32;
+const BUCKETS: usize = (STEPS + OCTAVES as u64 * STEPS) as usize;
+
+pub struct Histogram {
+    buckets: Box<[AtomicU32]>,
+    max: AtomicU64,
+}
+
+impl Default for Histogram {
+    fn default() -> Histogram {
+        Histogram { buckets: (0..BUCKETS).map(|_| AtomicU32::new(0)).collect(), max: AtomicU64::new(0) }
+    }
+}
+
+fn bucket(value: u64) -> usize {
+    if value < STEPS {
+        return value as usize;
+    }
+    let exponent = value.ilog2().min(OCTAVES + STEP_BITS - 1);
+    let step = (value >> (exponent - STEP_BITS)).min(2 * STEPS - 1) & (STEPS - 1);
+    (STEPS + u64::from(exponent - STEP_BITS) * STEPS + step) as usize
+}
+
+/// The lowest number of a bucket.
+fn low(bucket: usize) -> u64 {
+    let bucket = bucket as u64;
+    if bucket < STEPS {
+        return bucket;
+    }
+    let (octave, step) = ((bucket - STEPS) / STEPS, (bucket - STEPS) % STEPS);
+    (STEPS + step) << octave
+}
+
+impl Histogram {
+    pub fn add(&self, value: u64, times: u32) {
+        // One that is full stays so: counts beyond 4 thousand million in a bucket are not needed.
+        self.buckets[bucket(value)].fetch_add(times, Ordering::Relaxed);
+        self.max.fetch_max(value, Ordering::Relaxed);
+    }
+
+    pub fn read(&self) -> Counted {
+        let buckets = self.buckets.iter().map(|count| count.load(Ordering::Relaxed)).collect();
+        Counted { buckets, max: self.max.load(Ordering::Relaxed) }
+    }
+}
+
+/// A histogram's state at some time.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Counted {
+    buckets: Vec<u32>,
+    /// The largest number ever.
+    pub max: u64,
+}
+
+impl Counted {
+    pub fn count(&self) -> u64 {
+        self.buckets.iter().map(|count| u64::from(*count)).sum()
+    }
+
+    /// What came since `before`; the maximum is that of the highest bucket then.
+    #[must_use]
+    pub fn since(&self, before: &Counted) -> Counted {
+        let buckets: Vec<u32> = self.buckets.iter().zip(&before.buckets).map(|(now, b)| now.wrapping_sub(*b)).collect();
+        let highest = buckets.iter().rposition(|count| *count > 0);
+        let max = highest.map_or(0, |bucket| (low(bucket + 1) - 1).min(self.max));
+        Counted { buckets, max }
+    }
+
+    /// The number that `parts` of 100 are at most, interpolated within its step; 0 if there are none.
+    pub fn percentile(&self, parts: f64) -> u64 {
+        let total = self.count();
+        if total == 0 {
+            return 0;
+        }
+        if parts >= 100.0 {
+            return self.max;
+        }
+        let wanted = (total as f64 * parts / 100.0).max(1.0);
+        let mut below = 0.0;
+        for (bucket, count) in self.buckets.iter().enumerate().filter(|(_, count)| **count > 0) {
+            let here = f64::from(*count);
+            if below + here >= wanted {
+                let (from, to) = (low(bucket) as f64, low(bucket + 1) as f64);
+                let value = from + (to - from) * ((wanted - below) / here).clamp(0.0, 1.0);
+                return (value as u64).min(self.max);
+            }
+            below += here;
+        }
+        self.max
+    }
+
+    /// The usual ones.
+    pub fn percentiles(&self) -> Percentiles {
+        Percentiles {
+            count: self.count(),
+            p50: self.percentile(50.0),
+            p90: self.percentile(90.0),
+            p95: self.percentile(95.0),
+            p99: self.percentile(99.0),
+            max: self.max,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_cover_all_numbers() {
+        for value in (0..100_000).chain((17..64).map(|bits| 1u64 << bits)).chain([u64::MAX]) {
+            let at = bucket(value);
+            assert!(at < BUCKETS, "{value}");
+            assert!(low(at) <= value, "{value}");
+            assert!(at + 1 == BUCKETS || value < low(at + 1), "{value}");
+        }
+    }
+
+    #[test]
+    fn percentiles_are_near() {
+        let histogram = Histogram::default();
+        for value in 1..=10_000u64 {
+            histogram.add(value, 1);
+        }
+        let counted = histogram.read();
+        for (parts, wanted) in [(1.0, 100.0), (50.0, 5_000.0), (95.0, 9_500.0), (99.0, 9_900.0)] {
+            let found = counted.percentile(parts) as f64;
+            assert!((found / wanted - 1.0).abs() < 0.07, "{parts}: {found}");
+        }
+        assert_eq!((counted.count(), counted.percentile(100.0)), (10_000, 10_000));
+        histogram.add(70, 3);
+        let since = histogram.read().since(&counted);
+        assert_eq!(since.count(), 3);
+        assert!((64..=72).contains(&since.percentile(50.0)) && since.max >= 70, "{since:?}");
+        assert_eq!(Histogram::default().read().percentiles(), Percentiles::default());
+    }
+}

@@ -1,0 +1,172 @@
+//! What happens now, counted as it happens: for `realstat`, delivery reports, metrics and the console.
+//!
+//! Promise: an event costs a few atomic additions, no lock of the hub's, no allocation; whoever watches pays for the
+//! watching. A ticker takes the counters' differences once a second into rings of a fixed size ([`rings`]), and asks the
+//! system how busy it is once a minute, or every few seconds while somebody watches ([`machine`]). All of it is volatile:
+//! it begins at the start of the server. What must outlive it is in the history.
+//!
+//! Failure answers: what `/proc` does not say is zero; a watcher that does not read is the control socket's to drop.
+
+pub mod filters;
+pub mod histogram;
+pub mod machine;
+pub mod posts;
+pub mod rings;
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use stentor_queue::event::Accept;
+use stentor_queue::ids::Ms;
+use stentor_queue::sched::verdict::Judge;
+use stentor_queue::sched::{Failure, RcptOutcome};
+use stentor_queue::site::Target;
+use stentor_stats::now::{Counts, MachineNow, Totals};
+
+use self::filters::Filters;
+use self::histogram::Histogram;
+use self::posts::Posts;
+use self::rings::Rings;
+
+/// What a session's side of the server knows about itself.
+pub type Sessions = Box<dyn Fn() -> usize + Send + Sync>;
+
+/// What the committer does, batch by batch.
+#[derive(Default)]
+pub struct Syncs {
+    /// Microseconds of write and sync.
+    pub us: Histogram,
+    pub messages: AtomicU64,
+    pub bytes: AtomicU64,
+}
+
+#[derive(Default)]
+pub struct Live {
+    totals: Totals,
+    /// Octets of SMTP in both directions, from and to clients and hosts.
+    pub net_in: AtomicU64,
+    pub net_out: AtomicU64,
+    pub syncs: Syncs,
+    pub posts: Arc<Posts>,
+    pub filters: Filters,
+    rings: Mutex<Rings>,
+    machine: Mutex<MachineNow>,
+    /// Who watches; while there are any, the machine is looked at every few seconds.
+    pub watchers: AtomicUsize,
+    sessions: OnceLock<Sessions>,
+}
+
+impl Live {
+    pub fn new(posts: Arc<Posts>) -> Live {
+        Live { posts, ..Live::default() }
+    }
+
+    /// Since the start.
+    pub fn totals(&self) -> Counts {
+        self.totals.read()
+    }
+
+    /// The last 15 minutes second by second, and the last 48 hours minute by minute.
+    pub fn rings<R>(&self, read: impl FnOnce(&Rings) -> R) -> R {
+        read(&self.rings.lock())
+    }
+
+    /// The newest sample.
+    pub fn machine(&self) -> MachineNow {
+        *self.machine.lock()
+    }
+
+    /// A second has passed; whether a minute of the clock has ended with it.
+    pub fn second(&self, now: Ms) -> bool {
+        self.filters.prune();
+        let totals = self.totals();
+        self.rings.lock().push(now, totals)
+    }
+
+    pub fn set_machine(&self, sample: MachineNow) {
+        *self.machine.lock() = sample;
+    }
+
+    /// How sessions are counted; to be said once.
+    pub fn count_sessions(&self, sessions: Sessions) {
+        // A second one would count the same.
+        let _ = self.sessions.set(sessions);
+    }
+
+    /// Connections of clients.
+    pub fn connections_in(&self) -> usize {
+        self.sessions.get().map_or(0, |count| count())
+    }
+
+    /// A message became durable.
+    pub fn accepted(&self, accept: &Accept) {
+        let add = |totals: &Totals| {
+            totals.accepted.fetch_add(1, Ordering::Relaxed);
+            totals.accepted_recipients.fetch_add(accept.recipients.len() as u64, Ordering::Relaxed);
+            totals.accepted_bytes.fetch_add(accept.size, Ordering::Relaxed);
+        };
+        add(&self.totals);
+        if self.filters.are_there() {
+            self.filters.each(|filter| filter.is_of(accept.list.as_deref(), None).then(|| add(&filter.totals)));
+        }
+    }
+
+    /// A transaction ended.
+    ///
+    /// `list` is empty for other mail; `size` in octets at the wire.
+    pub fn attempt(&self, (list, size): (&str, u64), outcomes: &[RcptOutcome], target: &Target) {
+        let judge = Judge::of(outcomes, target.lmtp);
+        let is_deferred = |o: &&RcptOutcome| !judge.verdict(o).is_final();
+        let delivered = outcomes.iter().filter(|o| o.is_delivered()).count() as u64;
+        let failed = outcomes.len() as u64 - delivered;
+        let deferred = if failed > 0 { outcomes.iter().filter(is_deferred).count() as u64 } else { 0 };
+        let add = |totals: &Totals| {
+            if delivered > 0 {
+                totals.delivered.fetch_add(delivered, Ordering::Relaxed);
+                totals.delivered_bytes.fetch_add(size, Ordering::Relaxed);
+            }
+            if failed > 0 {
+                totals.failed.fetch_add(failed, Ordering::Relaxed);
+                totals.deferred.fetch_add(deferred, Ordering::Relaxed);
+            }
+        };
+        add(&self.totals);
+        if self.filters.are_there() {
+            let list = Some(list).filter(|list| !list.is_empty());
+            self.filters.each(|filter| filter.is_of(list, Some(target.addr)).then(|| add(&filter.totals)));
+        }
+    }
+
+    /// No session came about.
+    pub fn connect_failed(&self, target: &Target) {
+        self.totals.failed.fetch_add(1, Ordering::Relaxed);
+        if self.filters.are_there() {
+            let add = |totals: &Totals| totals.failed.fetch_add(1, Ordering::Relaxed);
+            self.filters.each(|filter| filter.is_of(None, Some(target.addr)).then(|| add(&filter.totals)));
+        }
+    }
+
+    /// Recipients whose attempts are over.
+    pub fn given_up(&self, failures: &[Failure]) {
+        let expired = failures.iter().filter(|failure| failure.expired).count();
+        self.totals.expired.fetch_add(expired as u64, Ordering::Relaxed);
+        self.totals.bounced.fetch_add((failures.len() - expired) as u64, Ordering::Relaxed);
+    }
+
+    /// A batch was synced.
+    pub fn synced(&self, messages: usize, bytes: usize, took: Duration) {
+        self.syncs.us.add(took.as_micros() as u64, 1);
+        self.syncs.messages.fetch_add(messages as u64, Ordering::Relaxed);
+        self.syncs.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    pub fn received(&self, bytes: usize) {
+        self.net_in.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    pub fn sent(&self, bytes: usize) {
+        self.net_out.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+}

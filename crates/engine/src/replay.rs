@@ -1,0 +1,61 @@
+//! A start: the journal is folded into the store, and the scheduler learns what is live.
+
+use std::sync::Arc;
+
+use stentor_journal::{Disk, Journal, JournalError, Options, Report, Slice};
+use stentor_queue::ids::{ContentId, MessageNo};
+use stentor_queue::slices::SliceRef;
+use stentor_queue::store::{Store, UnknownAddress};
+
+use crate::core::Core;
+
+/// Why what is on a disk is not a queue.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplayError {
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    #[error(transparent)]
+    Store(#[from] UnknownAddress),
+}
+
+/// Opens the journal on a disk and folds it into a store; contents that nothing refers to are dropped.
+pub fn replay(disk: Arc<dyn Disk>, options: Options) -> Result<(Journal, Store, Report), ReplayError> {
+    replay_heard(disk, options, Store::new(), &mut |_| {})
+}
+
+/// The same into an empty store, with a listener who hears every record before it is applied.
+pub fn replay_heard(
+    disk: Arc<dyn Disk>,
+    options: Options,
+    mut store: Store,
+    hear: &mut dyn FnMut(&[u8]),
+) -> Result<(Journal, Store, Report), ReplayError> {
+    let (mut journal, report) = Journal::open(disk, options, &mut |record| {
+        hear(record.payload);
+        match record.slice {
+            Some(Slice { content, checksum }) => {
+                store.apply_slice(record.payload, SliceRef { content: ContentId(content), checksum })?;
+            }
+            None => {
+                store.apply_record(record.payload)?;
+            }
+        }
+        Ok(())
+    })?;
+    store.replayed()?;
+    journal.retain_contents(&mut |id| store.has_content(ContentId(id)))?;
+    Ok((journal, store, report))
+}
+
+/// Tells the scheduler what is live, oldest first.
+pub fn resume(core: &Arc<Core>) {
+    let live: Vec<MessageNo> = core.with(|hub, _| hub.store.messages().map(|(no, _)| no).collect());
+    for chunk in live.chunks(1024) {
+        core.with(|hub, now| {
+            for no in chunk {
+                hub.follow(*no, false);
+                hub.sched.accepted(&hub.store, *no, now);
+            }
+        });
+    }
+}

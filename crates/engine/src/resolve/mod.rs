@@ -1,0 +1,349 @@
+//! Where a domain's mail goes: MX and address look-ups (RFC 5321 5.1), static routes, address literals.
+//!
+//! Promise: [`Resolver::resolve`] always ends within [`RESOLVE_MS_MAX`] and asks a bounded number of questions, whatever
+//! the DNS says; it bounces (`Permanent`) only on what a name server said with authority, and defers on all else.
+//!
+//! | the DNS says | answer |
+//! |---|---|
+//! | MX records | the hosts by preference, at most 20 of them, at most 8 addresses each |
+//! | no MX, but A or AAAA | the domain itself (implicit MX) |
+//! | one MX to `.` | permanent 5.1.10 (RFC 7505) |
+//! | NXDOMAIN | permanent 5.1.2 |
+//! | no host with an address | permanent 5.4.4 |
+//! | ourselves is the best MX, a loopback address from the public DNS, a CNAME loop | permanent 5.4.6 |
+//! | SERVFAIL, REFUSED, time-out, nonsense, no records and no SOA that says so, a host that could not be looked up and no other | temporary 4.4.3 |
+//!
+//! The cache is hickory's (bounded; negative answers by their SOA, at most `negative_ttl_ms_max`). The number of
+//! resolutions at a time is the caller's. Rules are in [`select`], which is pure.
+
+mod answers;
+mod select;
+#[cfg(test)]
+mod select_tests;
+#[cfg(test)]
+mod tests;
+
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use answers::Empty;
+use hickory_resolver::TokioResolver;
+use hickory_resolver::config::{ConnectionConfig, NameServerConfig, ResolveHosts, ResolverConfig as Servers};
+use hickory_resolver::lookup::Lookup;
+use hickory_resolver::net::NetError;
+use hickory_resolver::net::runtime::TokioRuntimeProvider;
+use hickory_resolver::proto::rr::{Name, RecordType};
+use select::{AddressAnswer, Host, Identity, MxAnswer, TTL_S_MAX};
+use stentor_queue::site::Resolution;
+use tokio::task::JoinSet;
+
+/// One resolution, all its look-ups and repeats together.
+pub const RESOLVE_MS_MAX: u64 = 60_000;
+/// [`ResolverConfig::negative_ttl_ms_max`] unless it is configured.
+pub const NEGATIVE_TTL_S_MAX: u64 = 900;
+/// CNAMEs followed when telling a loop from a name without addresses.
+const CNAME_STEPS_MAX: usize = 8;
+/// Questions on their way to one name server over one connection.
+const QUERIES_PER_SERVER_MAX: usize = 1024;
+
+/// How to ask, and who we are.
+#[derive(Clone, Debug)]
+pub struct ResolverConfig {
+    /// Asked over UDP, and TCP when truncated. Empty: those of the system (`/etc/resolv.conf`).
+    pub name_servers: Vec<SocketAddr>,
+    /// The port of MX hosts, 25 outside the lab.
+    pub port: u16,
+    /// Our name; an MX of this name is ourselves.
+    pub hostname: String,
+    /// Our listening addresses. An unspecified one (`0.0.0.0`, `::`) stands for every address of this machine.
+    pub listeners: Vec<SocketAddr>,
+    /// Loopback addresses from the DNS are used (lab, tests). They never lead to ourselves even so.
+    pub loopback_allowed: bool,
+    /// One question to one server.
+    pub timeout_ms: u64,
+    /// Repeats of a question that got no answer.
+    pub retries: usize,
+    /// Answers kept.
+    pub cache_entries_max: u64,
+    /// How long a negative answer is kept at most, whatever its SOA says (RFC 2308 5).
+    pub negative_ttl_ms_max: u64,
+    pub ipv4: bool,
+    pub ipv6: bool,
+}
+
+impl Default for ResolverConfig {
+    fn default() -> Self {
+        ResolverConfig {
+            name_servers: Vec::new(),
+            port: 25,
+            hostname: String::new(),
+            listeners: Vec::new(),
+            loopback_allowed: false,
+            timeout_ms: 5_000,
+            retries: 2,
+            cache_entries_max: 65_536,
+            negative_ttl_ms_max: NEGATIVE_TTL_S_MAX * 1000,
+            ipv4: true,
+            ipv6: true,
+        }
+    }
+}
+
+/// The resolver could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum ResolverError {
+    #[error("the system's name servers cannot be read: {0}")]
+    System(NetError),
+    #[error("the resolver cannot be set up: {0}")]
+    SetUp(NetError),
+    #[error("neither IPv4 nor IPv6 is enabled for delivery")]
+    NoFamily,
+}
+
+/// A host of a static route: a name or an IP address, and its port.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RouteHost {
+    pub host: String,
+    pub port: u16,
+}
+
+/// Counted since the start.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Counters {
+    /// Domains and routes resolved, whatever came out.
+    pub resolutions: u64,
+    /// Questions asked, those that the cache answered included.
+    pub queries: u64,
+    /// Questions that ended in an error other than "no such name" and "no such data".
+    pub failures: u64,
+}
+
+/// Cheap to clone; all clones share cache and counters.
+#[derive(Clone)]
+pub struct Resolver(Arc<Inner>);
+
+struct Inner {
+    dns: TokioResolver,
+    config: ResolverConfig,
+    resolutions: AtomicU64,
+    queries: AtomicU64,
+    failures: AtomicU64,
+}
+
+impl Resolver {
+    /// Starts nothing; sockets are opened by the look-ups.
+    pub fn new(config: ResolverConfig) -> Result<Resolver, ResolverError> {
+        if !config.ipv4 && !config.ipv6 {
+            return Err(ResolverError::NoFamily);
+        }
+        let mut builder = if config.name_servers.is_empty() {
+            TokioResolver::builder_tokio().map_err(ResolverError::System)?
+        } else {
+            let servers = config.name_servers.iter().map(|s| name_server(*s)).collect();
+            TokioResolver::builder_with_config(Servers::from_name_servers(servers), TokioRuntimeProvider::default())
+        };
+        let options = builder.options_mut();
+        options.timeout = Duration::from_millis(config.timeout_ms);
+        options.attempts = config.retries;
+        options.cache_size = config.cache_entries_max;
+        options.use_hosts_file = ResolveHosts::Never;
+        options.preserve_intermediates = true;
+        options.max_active_requests = QUERIES_PER_SERVER_MAX;
+        options.positive_max_ttl = Some(Duration::from_secs(TTL_S_MAX.into()));
+        options.negative_max_ttl = Some(Duration::from_millis(config.negative_ttl_ms_max));
+        let dns = builder.build().map_err(ResolverError::SetUp)?;
+        let mut config = config;
+        config.hostname = plain(&config.hostname);
+        let zero = || AtomicU64::new(0);
+        Ok(Resolver(Arc::new(Inner { dns, config, resolutions: zero(), queries: zero(), failures: zero() })))
+    }
+
+    /// Where mail for `domain` (A-labels, or an address literal) goes.
+    pub async fn resolve(&self, domain: &str) -> Resolution {
+        self.0.resolutions.fetch_add(1, Ordering::Relaxed);
+        let limit = Duration::from_millis(RESOLVE_MS_MAX);
+        match tokio::time::timeout(limit, self.resolve_domain(&plain(domain))).await {
+            Ok(resolution) => resolution,
+            Err(_) => select::temporary("4.4.3", format!("looking up {domain} took too long")),
+        }
+    }
+
+    /// The plan of a static route; `hosts` are tried in this order. Never permanent.
+    pub async fn route(&self, hosts: &[RouteHost]) -> Resolution {
+        self.0.resolutions.fetch_add(1, Ordering::Relaxed);
+        let limit = Duration::from_millis(RESOLVE_MS_MAX);
+        let names = hosts.iter().map(|h| Arc::from(plain(&h.host))).collect();
+        let Ok(answers) = tokio::time::timeout(limit, self.host_addresses(names)).await else {
+            return select::temporary("4.4.3", "looking up the route's hosts took too long".to_owned());
+        };
+        let hosts: Vec<_> = answers.into_iter().zip(hosts).map(|((name, answer), h)| (name, h.port, answer)).collect();
+        select::route_plan(&hosts, &|addr| self.is_own(addr))
+    }
+
+    pub fn counters(&self) -> Counters {
+        Counters {
+            resolutions: self.0.resolutions.load(Ordering::Relaxed),
+            queries: self.0.queries.load(Ordering::Relaxed),
+            failures: self.0.failures.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Forgets all answers (operator's reload).
+    pub fn clear_cache(&self) {
+        self.0.dns.clear_cache();
+    }
+
+    async fn resolve_domain(&self, domain: &str) -> Resolution {
+        if let Some(literal) = select::address_literal(domain) {
+            return match literal {
+                Ok(ip) => {
+                    let host = Host { preference: 0, name: domain.into() };
+                    select::plan(domain, &[(host, found(ip))], TTL_S_MAX, &self.identity(&|addr| self.is_own(addr)))
+                }
+                Err(resolution) => resolution,
+            };
+        }
+        let Some(name) = dns_name(domain) else {
+            return select::permanent("5.1.2", format!("{domain} is not a domain name"));
+        };
+        let answer = answers::mx_answer(&name, self.lookup(&name, RecordType::MX).await);
+        // Many a small forwarder leaves the SOA out, so that the domain itself is tried; but that it has no address is not final.
+        let is_unproven = answer == MxAnswer::Unproven;
+        let (hosts, ttl_s) = match answer {
+            MxAnswer::Records { records, ttl_s } => {
+                match select::candidates(domain, records, &self.0.config.hostname) {
+                    Ok(hosts) => (hosts, ttl_s),
+                    Err(resolution) => return resolution,
+                }
+            }
+            MxAnswer::NoData | MxAnswer::Unproven => (vec![Host { preference: 0, name: domain.into() }], TTL_S_MAX),
+            MxAnswer::NoDomain => return select::no_such_domain(domain),
+            MxAnswer::Failed(why) => return select::temporary("4.4.3", format!("MX look-up of {domain}: {why}")),
+        };
+        let answers = self.host_addresses(hosts.iter().map(|h| h.name.clone()).collect()).await;
+        let hosts: Vec<_> = hosts.into_iter().zip(answers).map(|(host, (_, answer))| (host, answer)).collect();
+        match select::plan(domain, &hosts, ttl_s, &self.identity(&|addr| self.is_own(addr))) {
+            Resolution::Permanent { dsn: "5.4.4", .. } if is_unproven => select::temporary(
+                "4.4.3",
+                format!("MX look-up of {domain}: the answer holds neither MX records of that name nor an SOA"),
+            ),
+            resolution => resolution,
+        }
+    }
+
+    fn identity<'a>(&'a self, is_own: &'a dyn Fn(SocketAddr) -> bool) -> Identity<'a> {
+        let config = &self.0.config;
+        Identity { hostname: &config.hostname, is_own, loopback_allowed: config.loopback_allowed, port: config.port }
+    }
+
+    /// The addresses of `names`, in their order; looked up side by side.
+    async fn host_addresses(&self, names: Vec<Arc<str>>) -> Vec<(Arc<str>, AddressAnswer)> {
+        if let [only] = names.as_slice() {
+            let answer = self.addresses(only).await;
+            return vec![(only.clone(), answer)];
+        }
+        let mut tasks = JoinSet::new();
+        for (i, name) in names.iter().cloned().enumerate() {
+            let resolver = self.clone();
+            tasks.spawn(async move { (i, resolver.addresses(&name).await) });
+        }
+        let unfinished = || AddressAnswer::Failed("the look-up did not end".to_owned());
+        let mut results: Vec<_> = names.into_iter().map(|name| (name, unfinished())).collect();
+        while let Some(joined) = tasks.join_next().await {
+            if let Ok((i, answer)) = joined {
+                results[i].1 = answer;
+            }
+        }
+        results
+    }
+
+    async fn addresses(&self, host: &str) -> AddressAnswer {
+        if let Ok(ip) = host.parse() {
+            return found(ip);
+        }
+        let Some(name) = dns_name(host) else { return AddressAnswer::NoDomain };
+        let family = async |wanted: bool, kind| {
+            if !wanted {
+                return Err(Empty::NoData);
+            }
+            answers::addresses(&name, kind, self.lookup(&name, kind).await)
+        };
+        let config = &self.0.config;
+        let (v4, v6) = tokio::join!(family(config.ipv4, RecordType::A), family(config.ipv6, RecordType::AAAA));
+        let is_unproven = answers::is_unproven(&v4) || answers::is_unproven(&v6);
+        match answers::both(v4, v6) {
+            AddressAnswer::NoData if self.cnames_loop(&name).await => AddressAnswer::CnameLoop,
+            AddressAnswer::NoData if is_unproven => {
+                AddressAnswer::Failed("the answer holds neither an address of that name nor an SOA".to_owned())
+            }
+            answer => answer,
+        }
+    }
+
+    /// Hickory ends a loop of CNAMEs as "no data"; one more look tells it from a name that simply has no address.
+    async fn cnames_loop(&self, name: &Name) -> bool {
+        let mut seen = vec![name.clone()];
+        while seen.len() <= CNAME_STEPS_MAX {
+            let last = &seen[seen.len() - 1];
+            match answers::cname_target(last, self.lookup(last, RecordType::CNAME).await) {
+                Some(next) if seen.contains(&next) => return true,
+                Some(next) => seen.push(next),
+                None => return false,
+            }
+        }
+        true
+    }
+
+    async fn lookup(&self, name: &Name, kind: RecordType) -> Result<Lookup, NetError> {
+        self.0.queries.fetch_add(1, Ordering::Relaxed);
+        let result = self.0.dns.lookup(name.clone(), kind).await;
+        if result.as_ref().is_err_and(|e| !e.is_no_records_found()) {
+            self.0.failures.fetch_add(1, Ordering::Relaxed);
+        }
+        result
+    }
+
+    /// Whether a connection to `addr` would reach one of our own listeners.
+    fn is_own(&self, addr: SocketAddr) -> bool {
+        let ip = addr.ip().to_canonical();
+        self.0.config.listeners.iter().any(|listener| {
+            listener.port() == addr.port()
+                && (listener.ip().to_canonical() == ip || (listener.ip().is_unspecified() && is_local(ip)))
+        })
+    }
+}
+
+/// Whether this machine has the address: only then can a socket be bound to it (no packet is sent).
+fn is_local(ip: IpAddr) -> bool {
+    ip.is_loopback() || UdpSocket::bind((ip, 0)).is_ok()
+}
+
+fn name_server(addr: SocketAddr) -> NameServerConfig {
+    let mut connections = vec![ConnectionConfig::udp(), ConnectionConfig::tcp()];
+    for connection in &mut connections {
+        connection.port = addr.port();
+    }
+    NameServerConfig::new(addr.ip(), true, connections)
+}
+
+fn found(ip: IpAddr) -> AddressAnswer {
+    let (v4, v6) = if ip.is_ipv4() { (vec![ip], Vec::new()) } else { (Vec::new(), vec![ip]) };
+    AddressAnswer::Found { v4, v6, ttl_s: TTL_S_MAX }
+}
+
+/// Lower-case, without the final dot.
+fn plain(name: &str) -> String {
+    name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase()
+}
+
+/// The fully qualified name (no search list), if it can be one.
+fn dns_name(name: &str) -> Option<Name> {
+    if !select::is_host_name(name) {
+        return None;
+    }
+    let mut name = Name::from_ascii(name).ok()?;
+    name.set_fqdn(true);
+    Some(name)
+}

@@ -1,0 +1,556 @@
+//! One mail transaction of a client: what its recipients are here, where its body goes, and what becomes of it.
+//!
+//! States: begun (MAIL) -> recipients -> reserved -> data (354) -> submitted -> answered. Until the ticket resolves
+//! nothing is promised; whatever goes wrong is answered with a 4xx or 5xx and forgotten. Memory is reserved when there
+//! is a valid recipient and the data begins, so that whoever only announces holds nothing
+//! (docs/design/decisions/0004-strangers.md).
+
+use std::collections::HashSet;
+use std::fmt::Write;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use stentor_lists::{check_delivered_to, check_received, check_sender, delivered_to_field};
+use stentor_mail::headers::HeaderFacts;
+use stentor_mail::reply::Reply;
+use stentor_mail::server::{EndOfData, MailFrom, Notify, RcptTo};
+use stentor_policy::{self as policy, Decision, Expansion, Verdict, Why};
+use stentor_queue::event::{Class, MessageIdAt, RcptParams, Ret as QueueRet};
+use stentor_queue::ids::{ContentId, MessageId};
+use tokio::sync::oneshot;
+
+use super::received::{Trace, received};
+use crate::core::committer::Merged;
+use crate::core::envelope::{NewEnvelope, Recipients, Taken};
+use crate::core::intake::{Interned, Job, Refused, Submission, Told};
+use crate::core::limits::Limit;
+use crate::core::lists::INTERN_ADDRESSES_MAX;
+use crate::core::memory::{PIECE_BYTES, Reserved};
+use crate::core::observer::{Receiving, TraceParent};
+use crate::core::{Core, Settings, log};
+
+/// NOTIFY and ORCPT of a recipient in its message's record, beside ORCPT's text.
+const RCPT_PARAMS_BYTES: usize = 20;
+/// Octets of addresses from which on they are interned ahead, however few they are.
+const INTERN_AHEAD_BYTES: usize = 128 * 1024;
+
+/// A recipient that stands for others. Its copies carry its address in Delivered-To, so that a loop through another host
+/// is seen when it comes back.
+struct Alias {
+    address: stentor_mail::address::Address,
+    expansion: Arc<Expansion>,
+    params: RcptParams,
+}
+
+pub struct Transaction {
+    mail: MailFrom,
+    addresses: Vec<(stentor_mail::address::Address, RcptParams)>,
+    lists: Vec<Arc<str>>,
+    aliases: Vec<Alias>,
+    /// What NOTIFY and ORCPT of the recipients take in their message's record.
+    params_bytes: usize,
+    /// Reports about posts of these lists: handed to the owner.
+    bounces: Vec<Arc<str>>,
+    /// Why recipients elsewhere are relayed for this client.
+    relays: Option<Why>,
+    protocol: &'static str,
+    id: MessageId,
+    content: Option<ContentId>,
+    /// Octets of the pieces that were handed to the journal.
+    stored: u64,
+    /// Why a piece could not be stored; the rest of the body is dropped.
+    failed: Option<Refused>,
+    /// From 354 on this session is on its way to the committer.
+    is_receiving: bool,
+    /// From the begin of the data on.
+    memory: Option<Reserved>,
+    client: IpAddr,
+    trusted: bool,
+    /// Recipients that were taken.
+    recipients: u64,
+    /// It came with a login that stands for a client network.
+    may_relay: bool,
+    told: Option<Told>,
+    /// Its spans, if it is sampled.
+    traced: Option<Box<dyn Receiving>>,
+}
+
+impl Transaction {
+    /// Answers MAIL: the place to push back, before any recipient is named.
+    pub fn begin(core: &Arc<Core>, mail: MailFrom, client: IpAddr, trusted: bool) -> Result<Transaction, Reply> {
+        if let Some(reply) = core.push_back() {
+            log::refused(core, "MAIL", &mail, "", client, &reply);
+            return Err(reply);
+        }
+        let id = core.next_message_id();
+        Ok(Transaction {
+            mail,
+            addresses: Vec::new(),
+            lists: Vec::new(),
+            aliases: Vec::new(),
+            params_bytes: 0,
+            bounces: Vec::new(),
+            relays: None,
+            protocol: "SMTP",
+            id,
+            content: None,
+            stored: 0,
+            failed: None,
+            is_receiving: false,
+            memory: None,
+            client,
+            trusted,
+            recipients: 0,
+            may_relay: false,
+            told: None,
+            traced: core.observer.get().and_then(|observer| observer.begin(id, "smtp", None, core.clock.now())),
+        })
+    }
+
+    /// Relays for whoever it is, and tells the queue ids before the answer.
+    pub fn of_injector(&mut self) -> Told {
+        self.may_relay = true;
+        self.told.get_or_insert_default().clone()
+    }
+
+    /// Makes it part of the client's trace.
+    pub fn traced_by(&mut self, core: &Core, parent: Option<TraceParent>) {
+        let observer = core.observer.get();
+        self.traced = observer.and_then(|observer| observer.begin(self.id, "http", parent, core.clock.now()));
+    }
+
+    pub async fn rcpt(&mut self, core: &Arc<Core>, settings: &Arc<Settings>, client: IpAddr, rcpt: RcptTo) -> Reply {
+        if rcpt.notify.is_some() || rcpt.orcpt.is_some() {
+            let more = RCPT_PARAMS_BYTES + rcpt.orcpt.as_ref().map_or(0, String::len);
+            if self.params_bytes + more > core.intake.batch_bytes_max() {
+                // RFC 5321 section 4.5.3.1.10: the client sends the rest in another transaction.
+                let reply = Reply::fixed(452, (4, 5, 3), "Too many recipients with parameters");
+                return self.refuse(core, client, &rcpt.address, reply);
+            }
+            self.params_bytes += more;
+        }
+        let Decision { verdict, why } = settings.policy.decide(client, &rcpt.address);
+        let verdict = if why == Why::ClientOutside && self.may_relay { Verdict::Relay } else { verdict };
+        match verdict {
+            Verdict::Refuse(reply) => return self.refuse(core, client, &rcpt.address, reply),
+            Verdict::Relay => {
+                self.relays.get_or_insert(why);
+                let params = RcptParams { notify: rcpt.notify.map(Notify::bits), orcpt: rcpt.orcpt };
+                self.addresses.push((rcpt.address, params));
+            }
+            Verdict::Bounces(list) => {
+                if !self.bounces.contains(&list) {
+                    self.bounces.push(list);
+                }
+            }
+            Verdict::List(list) => {
+                if let Err(reply) = self.check_list(core, &list).await {
+                    return self.refuse(core, client, &rcpt.address, reply);
+                }
+                self.add_list(&list);
+            }
+            Verdict::Alias(expansion) => {
+                for list in &expansion.lists {
+                    if let Err(reply) = self.check_list(core, list).await {
+                        return self.refuse(core, client, &rcpt.address, reply);
+                    }
+                }
+                for list in &expansion.lists {
+                    self.add_list(list);
+                }
+                let params = RcptParams { notify: rcpt.notify.map(Notify::bits), orcpt: rcpt.orcpt };
+                if !self.aliases.iter().any(|alias| alias.address == rcpt.address) {
+                    self.aliases.push(Alias { address: rcpt.address, expansion, params });
+                }
+            }
+        }
+        self.recipients += 1;
+        Reply::fixed(250, (2, 1, 5), "Ok")
+    }
+
+    /// Whether [`Transaction::reserve`] will not wait.
+    pub fn is_room(&self, core: &Core) -> bool {
+        core.memory.is_plenty(self.mail.size)
+    }
+
+    /// Answers DATA, or the first BDAT: room for the body. A trusted client waits for it.
+    pub async fn reserve(&mut self, core: &Core) -> Result<(), Reply> {
+        self.memory =
+            if self.trusted { core.memory.reserve(self.mail.size).await } else { core.memory.begin(self.client) };
+        if self.memory.is_some() {
+            return Ok(());
+        }
+        let reply = Self::no_room(core);
+        log::refused(core, "DATA", &self.mail, "", self.client, &reply);
+        Err(reply)
+    }
+
+    /// In place of [`Transaction::reserve`], where the body is in memory already: who holds some must not wait for more.
+    pub fn reserved(&mut self, memory: Reserved) {
+        self.memory = Some(memory);
+    }
+
+    /// So many octets of the body are in memory.
+    pub fn hold(&mut self, core: &Core, bytes: u64) -> Result<(), Reply> {
+        let is_held = self.memory.as_mut().is_none_or(|memory| core.memory.hold(memory, bytes));
+        if is_held { Ok(()) } else { Err(Self::no_room(core)) }
+    }
+
+    fn no_room(core: &Core) -> Reply {
+        core.limits.hit(Limit::BodyMemory, core.clock.now());
+        Reply::fixed(452, (4, 3, 1), "Too many messages are being received, try again later")
+    }
+
+    /// Its body was refused, after so many octets: that is told, and all is forgotten.
+    pub fn refused(self, core: &Core, client: IpAddr, reply: &Reply, size: u64) {
+        log::refused_message(core, &self.mail, client, reply, (size, self.recipients));
+        self.abandon(core);
+    }
+
+    /// A recipient is refused, and that is told.
+    fn refuse(&self, core: &Core, client: IpAddr, to: &stentor_mail::address::Address, reply: Reply) -> Reply {
+        log::refused(core, "RCPT", &self.mail, to.as_str(), client, &reply);
+        reply
+    }
+
+    async fn check_list(&self, core: &Arc<Core>, list: &Arc<str>) -> Result<(), Reply> {
+        // A client may name it a thousand times.
+        if self.lists.contains(list) {
+            return Ok(());
+        }
+        check_sender(&self.mail.path)?;
+        // The subscribers as they are now: a replaced file is read before the post is taken.
+        core.lists.refresh(core, list).await
+    }
+
+    fn add_list(&mut self, list: &Arc<str>) {
+        if !self.lists.contains(list) {
+            self.lists.push(list.clone());
+        }
+    }
+
+    /// The fields to put before the body, and the gathering rule told that a message is on its way.
+    pub fn start_data(
+        &mut self,
+        core: &Core,
+        settings: &Settings,
+        (helo, is_esmtp, client): (&str, bool, IpAddr),
+    ) -> Vec<u8> {
+        let protocol = match (self.mail.smtputf8, is_esmtp) {
+            (true, _) => "UTF8SMTP",
+            (false, true) => "ESMTP",
+            (false, false) => "SMTP",
+        };
+        self.start_data_by(core, settings, (helo, protocol, client))
+    }
+
+    /// The same for whatever the message came by.
+    pub fn start_data_by(
+        &mut self,
+        core: &Core,
+        settings: &Settings,
+        (helo, protocol, client): (&str, &'static str, IpAddr),
+    ) -> Vec<u8> {
+        self.protocol = protocol;
+        // Nobody's commit waits for who may send slowly on purpose.
+        self.is_receiving = self.trusted;
+        if self.trusted {
+            core.intake.receiving();
+        }
+        if let Some(traced) = &mut self.traced {
+            traced.data();
+        }
+        // Of others than trusted clients nothing is held before it has come.
+        let expected = self.mail.size.filter(|_| self.trusted).unwrap_or(0).min(PIECE_BYTES) as usize;
+        let mut prefix = Vec::with_capacity(expected + 512);
+        let hostname = &settings.config.hostname;
+        received(&Trace { helo, client, hostname, protocol, id: self.id, now: core.clock.now() }, &mut prefix);
+        prefix
+    }
+
+    /// Stores a piece of a body that is too large to be held; waits until it is written, so that one piece at a time is
+    /// in memory.
+    pub async fn piece(&mut self, core: &Arc<Core>, bytes: Vec<u8>, size_max: u64) {
+        if self.failed.is_some() {
+            return;
+        }
+        let Some(memory) = &mut self.memory else { return };
+        if !core.memory.stream(memory, bytes.len() as u64, size_max).await {
+            core.limits.hit(Limit::StreamedBytes, core.clock.now());
+            self.failed = Some(Refused::Crowded);
+            return;
+        }
+        let content = *self.content.get_or_insert_with(|| core.next_content_id());
+        self.stored += bytes.len() as u64;
+        // A large body is no company worth waiting for.
+        self.arrived(core);
+        let (answer, ticket) = oneshot::channel();
+        core.intake.push(Job::Piece { content, bytes, answer });
+        self.failed = match ticket.await {
+            Ok(Ok(())) => None,
+            Ok(Err(refused)) => Some(refused),
+            Err(_) => Some(Refused::Stopping),
+        };
+    }
+
+    /// Decides about the whole message, makes it durable and answers.
+    pub async fn end(mut self, core: &Arc<Core>, settings: &Arc<Settings>, client: IpAddr, end: EndOfData) -> Reply {
+        let size = end.size;
+        let Some(mut traced) = self.traced.take() else {
+            return self.finish(core, settings, client, end).await;
+        };
+        traced.end_of_data();
+        let reply = self.finish(core, settings, client, end).await;
+        traced.answered(core, size, &reply);
+        reply
+    }
+
+    async fn finish(mut self, core: &Arc<Core>, settings: &Arc<Settings>, client: IpAddr, end: EndOfData) -> Reply {
+        let verdict = match self.failed {
+            Some(refused) => Err(refused.reply()),
+            None => self.check(core, settings, &end.facts),
+        };
+        let envelopes = match verdict {
+            Ok(()) => self.envelopes(core, settings, client, &end),
+            Err(reply) => {
+                self.refused(core, client, &reply, end.size);
+                return reply;
+            }
+        };
+        if envelopes.is_empty() {
+            self.abandon(core);
+            return Reply::fixed(250, (2, 0, 0), "Ok: report noted");
+        }
+        let envelopes = match intern_ahead(core, envelopes).await {
+            Ok(envelopes) => envelopes,
+            Err(refused) => {
+                let reply = refused.reply();
+                self.refused(core, client, &reply, end.size);
+                return reply;
+            }
+        };
+        let content = self.content.unwrap_or_else(|| core.next_content_id());
+        let mut lists = envelopes.iter().filter_map(|envelope| settings.list_report(envelope.list.as_deref()?));
+        if lists.any(|report| report.to.poster()) && !self.mail.path.is_null() {
+            core.live.posts.note_poster(content, self.mail.path.as_str());
+        }
+        let told_size = end.size;
+        let size = self.stored + end.last.len() as u64;
+        let (last, told) = (Arc::new(end.last), self.told.take());
+        let submission = Submission { first: self.id, content, last, size, envelopes, settles: Vec::new(), told };
+        let (answer, ticket) = oneshot::channel();
+        let begun = std::time::Instant::now();
+        core.intake.push(Job::Accept { submission, answer });
+        self.arrived(core);
+        let answered = ticket.await;
+        core.measures.commit_wait.observe(begun.elapsed());
+        match answered {
+            Ok(Ok(())) => Reply::new(250, (2, 0, 0), format!("Ok: queued as {}", self.id)),
+            refused => {
+                let refused = refused.ok().and_then(Result::err).unwrap_or(Refused::Stopping);
+                core.refused(refused);
+                let reply = refused.reply();
+                log::refused_message(core, &self.mail, client, &reply, (told_size, self.recipients));
+                reply
+            }
+        }
+    }
+
+    /// Forgets the message: nothing of it was promised.
+    pub fn abandon(mut self, core: &Core) {
+        self.arrived(core);
+        if self.stored > 0
+            && let Some(content) = self.content
+        {
+            core.intake.push(Job::Drop { content });
+        }
+    }
+
+    fn arrived(&mut self, core: &Core) {
+        if std::mem::take(&mut self.is_receiving) {
+            core.intake.arrived();
+        }
+    }
+
+    /// Content rules: loops, caps, and who may post.
+    fn check(&self, core: &Arc<Core>, settings: &Settings, facts: &HeaderFacts) -> Result<(), Reply> {
+        if let Some(why) = facts.overflow {
+            return Err(Reply::new(552, (5, 3, 4), format!("Message header too large: {why}")));
+        }
+        let received_max = settings.config.received_max;
+        if let Err(reply) = check_received(facts, received_max) {
+            core.limits.hit(Limit::Received, core.clock.now());
+            return Err(reply);
+        }
+        for alias in &self.aliases {
+            check_delivered_to(facts, &alias.address)?;
+        }
+        for name in &self.lists {
+            // A reload may have taken it away since its RCPT: nobody would get the post.
+            let list = settings.list(name).filter(|_| core.lists.is_read(core, name));
+            let Some(list) = list else {
+                return Err(Reply::fixed(451, (4, 3, 0), "The list is being changed, try again later"));
+            };
+            list.admit(&self.mail.path, facts, received_max, &mut |who| core.lists.is_member(core, name, who))?;
+        }
+        Ok(())
+    }
+
+    fn envelopes(&mut self, core: &Core, settings: &Settings, client: IpAddr, end: &EndOfData) -> Vec<NewEnvelope> {
+        let facts = &end.facts;
+        let origin = if self.may_relay { format!("{client} login") } else { client.to_string() };
+        let message_id = facts.message_id.clone().unwrap_or_default();
+        // A large body's header has been stored already; its text is nothing beside it.
+        let message_id_at = if self.stored == 0 { MessageIdAt::find(&end.last, &message_id) } else { None };
+        let eight_bit = facts.eight_bit;
+        let mut envelopes = Vec::with_capacity(self.lists.len() + 1);
+        for name in self.lists.drain(..) {
+            let Some(list) = settings.list(&name) else { continue };
+            envelopes.push(NewEnvelope {
+                sender: list.settings().bounces.as_str().to_owned(),
+                class: Class::Bulk,
+                list: Some(name.to_string()),
+                recipients: Recipients::List,
+                prefix: list.header_fields().to_vec(),
+                eight_bit,
+                smtputf8: self.mail.smtputf8,
+                ret: Some(QueueRet::Headers),
+                envid: None,
+                origin: origin.clone(),
+                message_id: message_id.clone(),
+                message_id_at,
+                is_report: false,
+                taken: Taken { policy: format!("list {name}").into(), proto: self.protocol },
+            });
+        }
+        let mut policy = String::new();
+        for name in self.bounces.drain(..) {
+            // Reports about a list's posts are its owner's to read; a list without an owner has nobody who would.
+            let owners = settings.owners(&name);
+            if owners.is_empty() {
+                log::report_noted(core, &name, &self.mail, client);
+            }
+            let more = if policy.is_empty() { "" } else { "; " };
+            // Writing into a string cannot fail.
+            let _ = write!(policy, "{more}reports of list {name} to its owner");
+            self.addresses.extend(owners.into_iter().map(|owner| (owner, RcptParams::default())));
+        }
+        let mut relayed = NewEnvelope {
+            sender: self.mail.path.as_str().to_owned(),
+            class: Class::Ordinary,
+            list: None,
+            recipients: Recipients::Addresses(std::mem::take(&mut self.addresses)),
+            prefix: Vec::new(),
+            eight_bit,
+            smtputf8: self.mail.smtputf8,
+            ret: self.mail.ret.map(crate::delivery::queue_ret),
+            envid: self.mail.envid.take(),
+            origin,
+            message_id,
+            message_id_at,
+            is_report: false,
+            taken: Taken::local(""),
+        };
+        if let Some(why) = self.relays {
+            let more = if policy.is_empty() { "" } else { "; " };
+            let _ = match why {
+                Why::ClientNetwork(network) => write!(policy, "{more}relay: client network {network}"),
+                _ => write!(policy, "{more}relay: allowed to this injector"),
+            };
+        }
+        let recipients = match &relayed.recipients {
+            Recipients::Addresses(addresses) => addresses.len(),
+            _ => 0,
+        } + self.aliases.iter().map(|alias| alias.expansion.addresses.len()).sum::<usize>();
+        let (class, why) = self.class(core, settings, client, facts, recipients as u64);
+        relayed.class = class;
+        // Whoever is meant twice, by name and by alias or by two aliases, gets one copy.
+        let mut meant: HashSet<String> = match &relayed.recipients {
+            Recipients::Addresses(addresses) if !self.aliases.is_empty() => {
+                addresses.iter().map(|(to, _)| to.as_str().to_owned()).collect()
+            }
+            _ => HashSet::new(),
+        };
+        for alias in self.aliases.drain(..) {
+            let targets = alias.expansion.addresses.iter().filter(|to| meant.insert(to.as_str().to_owned()));
+            let targets: Vec<_> = targets.map(|to| (to.clone(), alias.params.clone())).collect();
+            if targets.is_empty() {
+                continue;
+            }
+            let taken = Taken { policy: format!("alias {}{why}", alias.address).into(), proto: self.protocol };
+            envelopes.push(NewEnvelope {
+                taken,
+                recipients: Recipients::Addresses(targets),
+                prefix: delivered_to_field(&alias.address),
+                sender: relayed.sender.clone(),
+                envid: relayed.envid.clone(),
+                origin: relayed.origin.clone(),
+                message_id: relayed.message_id.clone(),
+                list: None,
+                ..relayed
+            });
+        }
+        if relayed.has_recipients() {
+            policy.push_str(why);
+            relayed.taken = Taken { policy: policy.into(), proto: self.protocol };
+            envelopes.push(relayed);
+        }
+        envelopes
+    }
+
+    /// The class of what is relayed, and why in words: what the configuration says of the injector, else header fields and
+    /// sender's rate.
+    fn class(
+        &self,
+        core: &Core,
+        settings: &Settings,
+        client: IpAddr,
+        facts: &HeaderFacts,
+        recipients: u64,
+    ) -> (Class, &'static str) {
+        let classes = &settings.config.classes;
+        match classes.injectors.of(client) {
+            Some(policy::Class::Ordinary) => return (Class::Ordinary, "; ordinary: its client's network"),
+            Some(policy::Class::Bulk) => return (Class::Bulk, "; bulk: its client's network"),
+            None => {}
+        }
+        if facts.is_bulk() {
+            return (Class::Bulk, "; bulk: its header");
+        }
+        let (trusted, now) = (settings.policy.is_trusted(client), core.clock.now());
+        if recipients > 0
+            && core.senders.lock().is_bulk(&self.mail.path, client, trusted, recipients, &classes.sender_rate, now)
+        {
+            return (Class::Bulk, "; bulk: its sender's rate");
+        }
+        (Class::Ordinary, "")
+    }
+}
+
+/// Interns the recipients of large envelopes in batches of their own, so that neither the acceptance's batch nor the
+/// time under the hub's lock grows with them. Addresses that are interned and then not used do no harm.
+async fn intern_ahead(core: &Core, mut envelopes: Vec<NewEnvelope>) -> Result<Vec<NewEnvelope>, Refused> {
+    for envelope in &mut envelopes {
+        let Recipients::Addresses(addresses) = &mut envelope.recipients else { continue };
+        let bytes: usize = addresses.iter().map(|(address, _)| address.as_str().len()).sum();
+        if addresses.len() <= INTERN_ADDRESSES_MAX && bytes <= INTERN_AHEAD_BYTES {
+            continue;
+        }
+        let (mut merged, mut pinned) = (Merged::default(), None);
+        for chunk in addresses.chunks_mut(INTERN_ADDRESSES_MAX) {
+            let (answer, ticket) = oneshot::channel();
+            let texts = chunk.iter().map(|(address, _)| address.as_str().to_owned()).collect();
+            core.intake.push(Job::Intern { addresses: texts, answer });
+            let Interned { ids, pin } = ticket.await.unwrap_or(Err(Refused::Stopping))?;
+            for (id, (_, params)) in ids.into_iter().zip(chunk) {
+                merged.add(id, std::mem::take(params));
+            }
+            pinned = Some(pin);
+        }
+        let params = merged.params();
+        if let Some(pin) = pinned {
+            envelope.recipients = Recipients::Interned(merged.ids, params, pin);
+        }
+    }
+    Ok(envelopes)
+}

@@ -1,0 +1,62 @@
+//! What happens once a second: rings of counters, a sample of the machine (once a minute, or while it is watched), and what
+//! the caller adds.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use stentor_queue::ids::Ms;
+use stentor_stats::now::MachineNow;
+use stentor_stats::record::{Machine, Record};
+use tokio::time::MissedTickBehavior;
+
+use crate::core::Core;
+use crate::live::machine::{Own, Sampler};
+
+const SECOND: Duration = Duration::from_secs(1);
+/// Seconds between samples while somebody watches.
+const WATCHED_SAMPLE_S: u64 = 2;
+/// A sample over less than this says how it is now.
+const FRESH_MS: u64 = 10_000;
+
+/// Runs until the process ends.
+pub async fn run(core: Arc<Core>, each_second: impl Fn(&Arc<Core>, Ms)) {
+    let mut ticks = tokio::time::interval(SECOND);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let (mut watched, mut minute) = (Sampler::new(), Sampler::new());
+    let mut until_sample = 0;
+    loop {
+        ticks.tick().await;
+        let (live, now) = (&core.live, core.clock.now());
+        let ends = live.second(now);
+        if live.watchers.load(Ordering::Relaxed) == 0 {
+            until_sample = 0;
+        } else if until_sample == 0 {
+            // One over the time in which nobody watched is only the begin of the next.
+            if let Some(sample) = sample(&mut watched, &core, now).filter(|sample| sample.interval_ms < FRESH_MS) {
+                until_sample = WATCHED_SAMPLE_S - 1;
+                live.set_machine(sample);
+            }
+        } else {
+            until_sample -= 1;
+        }
+        if ends && let Some(sample) = sample(&mut minute, &core, now) {
+            live.set_machine(sample);
+            remember(&core, &sample.record());
+        }
+        each_second(&core, now);
+    }
+}
+
+fn sample(sampler: &mut Sampler, core: &Arc<Core>, now: Ms) -> Option<MachineNow> {
+    let net = [&core.live.net_in, &core.live.net_out].map(|octets| octets.load(Ordering::Relaxed));
+    sampler.sample(now, net, || {
+        let (pending, out) = core.with(|hub, _| (hub.store.pending(), hub.connections()));
+        Own { pending, connections_in: core.live.connections_in() as u32, connections_out: out as u32 }
+    })
+}
+
+/// The minute's sample goes into the history.
+fn remember(core: &Arc<Core>, machine: &Machine) {
+    core.history.append(&Record::Machine(*machine));
+}

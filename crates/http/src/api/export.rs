@@ -1,0 +1,55 @@
+//! `GET /api/v1/queue/export`: envelopes as NDJSON, written as the client takes them.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{Query, State};
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use stentor_control::{Control, Reply, Request};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+
+use super::{answer, from_query, request};
+use crate::Http;
+
+/// Groups of lines on their way to a client that reads slowly.
+const GROUPS_MAX: usize = 2;
+/// A client that takes nothing for so long is left.
+const UNREAD_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The last line is `{"end": {...}}` with the counts, or `{"error": {...}}`: without one of them it is not whole.
+pub(super) async fn export(State(http): State<Http>, Query(query): Query<HashMap<String, String>>) -> Response {
+    let selection = match request("export", from_query(query), None) {
+        Ok(Request::Export { selection }) => selection,
+        Ok(_) => return answer(Reply::error(stentor_control::ErrorCode::BadRequest, "no export")),
+        Err(refused) => return answer(Reply::Error(refused)),
+    };
+    let (lines, mut groups) = mpsc::channel(GROUPS_MAX);
+    let (out, stream) = mpsc::channel::<Result<Bytes, Infallible>>(GROUPS_MAX);
+    let walk = tokio::spawn(async move { http.operator.export(selection, lines).await });
+    tokio::spawn(async move {
+        while let Some(group) = groups.recv().await {
+            let mut text = Vec::new();
+            for envelope in group {
+                // A plain struct with string keys: serialising it cannot fail.
+                let _ = serde_json::to_writer(&mut text, &envelope);
+                text.push(b'\n');
+            }
+            if !matches!(tokio::time::timeout(UNREAD_TIMEOUT, out.send(Ok(text.into()))).await, Ok(Ok(()))) {
+                return;
+            }
+        }
+        let end = match walk.await {
+            Ok(Reply::Counted(counted)) => serde_json::json!({"end": counted}),
+            Ok(Reply::Error(error)) => serde_json::json!({"error": error}),
+            _ => serde_json::json!({"error": {"code": "failed", "text": "the server is stopping"}}),
+        };
+        let _ = out.send(Ok(format!("{end}\n").into())).await;
+    });
+    let body = Body::from_stream(ReceiverStream::new(stream));
+    ([(header::CONTENT_TYPE, "application/x-ndjson")], body).into_response()
+}

@@ -1,0 +1,111 @@
+//! `Idempotency-Key`: a request that comes again gets the answer that it had, instead of a second message.
+//!
+//! In memory, by caller and key: a restart forgets them. What was refused is not kept, so that it may be tried again.
+
+use std::collections::VecDeque;
+
+use axum::http::StatusCode;
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+use serde_json::Value;
+use stentor_engine::core::limits::{Limit, Limits};
+use stentor_queue::ids::Ms;
+
+/// Keys kept; one more forgets the oldest.
+pub const KEYS_MAX: usize = 10_000;
+/// How long one is kept.
+pub const KEPT_MS: u64 = 24 * 3_600_000;
+/// Octets of a key.
+pub const KEY_BYTES_MAX: usize = 200;
+
+/// Answers by key.
+#[derive(Default)]
+pub struct Answers {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// `None` while the first request is being answered.
+    all: HashMap<String, Option<(StatusCode, Value)>>,
+    /// When each came.
+    order: VecDeque<(Ms, String)>,
+}
+
+/// What is known of a key.
+pub enum Known {
+    /// It is the caller's now: [`Answers::end`] must follow.
+    New,
+    UnderWay,
+    Answered(StatusCode, Value),
+}
+
+impl Answers {
+    pub fn begin(&self, key: &str, now: Ms, limits: &Limits) -> Known {
+        let mut state = self.state.lock();
+        while let Some((at, oldest)) = state.order.front() {
+            let is_old = now.saturating_sub(*at) >= KEPT_MS;
+            if !is_old && state.order.len() < KEYS_MAX {
+                break;
+            }
+            if !is_old {
+                limits.hit(Limit::IdempotencyKeys, now);
+            }
+            let oldest = oldest.clone();
+            state.all.remove(&oldest);
+            state.order.pop_front();
+        }
+        match state.all.get(key) {
+            Some(Some((status, body))) => Known::Answered(*status, body.clone()),
+            Some(None) => Known::UnderWay,
+            None => {
+                state.all.insert(key.to_owned(), None);
+                state.order.push_back((now, key.to_owned()));
+                Known::New
+            }
+        }
+    }
+
+    /// The answer; kept if the message was taken.
+    pub fn end(&self, key: &str, status: StatusCode, body: &Value) {
+        let mut state = self.state.lock();
+        if status.is_success() {
+            if let Some(kept) = state.all.get_mut(key) {
+                *kept = Some((status, body.clone()));
+            }
+        } else {
+            state.all.remove(key);
+            state.order.retain(|(_, other)| other != key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_given_again_and_a_refusal_is_not() {
+        let (answers, limits) = (Answers::default(), Limits::default());
+        assert!(matches!(answers.begin("a", 0, &limits), Known::New));
+        assert!(matches!(answers.begin("a", 0, &limits), Known::UnderWay));
+        answers.end("a", StatusCode::SERVICE_UNAVAILABLE, &Value::Null);
+        assert!(matches!(answers.begin("a", 0, &limits), Known::New));
+        answers.end("a", StatusCode::CREATED, &1.into());
+        assert!(
+            matches!(answers.begin("a", KEPT_MS - 1, &limits), Known::Answered(StatusCode::CREATED, body) if body == 1)
+        );
+        assert!(matches!(answers.begin("a", KEPT_MS, &limits), Known::New), "a day later it is forgotten");
+    }
+
+    #[test]
+    fn memory_is_bounded() {
+        let (answers, limits) = (Answers::default(), Limits::default());
+        for n in 0..2 * KEYS_MAX {
+            answers.begin(&n.to_string(), 0, &limits);
+        }
+        let state = answers.state.lock();
+        assert!(state.all.len() == KEYS_MAX && state.order.len() == KEYS_MAX);
+        assert_eq!(limits.hits(Limit::IdempotencyKeys), KEYS_MAX as u64);
+    }
+}

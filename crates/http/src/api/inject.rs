@@ -1,0 +1,369 @@
+//! `POST /api/v1/messages`: mail handed in over HTTP.
+//!
+//! Promise: the same policy, intake, memory and push-back as over SMTP, and the answer after the commit: 201 says that
+//! the message is durable, with the queue ids. Where SMTP says 4xx the status is 503 with Retry-After, where it says 5xx
+//! it is 422 (413 for size); the SMTP reply is in the body. A login stands for a client network: it may relay.
+//!
+//! `message/rfc822` is streamed, a piece at a time in memory, with sender and recipients in the query; JSON is held as a
+//! whole, within the memory for bodies. What a client that went away had begun is carried out to its end.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::{DefaultBodyLimit, RawQuery, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodRouter, post};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use stentor_control::{ErrorCode, Peer};
+use stentor_engine::core::Settings;
+use stentor_engine::core::limits::Limit;
+use stentor_engine::core::memory::Reserved;
+use stentor_engine::core::observer::TraceParent;
+use stentor_engine::smtp_in::Transaction;
+use stentor_mail::address::{Address, ReversePath};
+use stentor_mail::reply::Reply;
+use stentor_mail::server::{self, MailFrom, RcptTo};
+use tokio_stream::StreamExt;
+
+use super::RETRY_AFTER_S;
+use super::feeder::Feeder;
+use super::idempotency::{KEY_BYTES_MAX, Known};
+use crate::auth::Caller;
+use crate::telemetry::trace_parent;
+use crate::{Http, problem};
+
+/// A JSON request; larger mail goes as `message/rfc822`.
+const JSON_BYTES_MAX: u64 = 32 * 1024 * 1024;
+/// What reading JSON takes beside the text itself.
+const JSON_COPIES: u64 = 3;
+/// Octets that wait between the client and the transaction.
+const PARTS_MAX: usize = 2;
+/// The header that makes a request one that may be sent again.
+const IDEMPOTENCY_KEY: &str = "idempotency-key";
+/// W3C Trace Context.
+const TRACEPARENT: &str = "traceparent";
+
+/// What is handed in.
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct Order {
+    /// Empty: the null path.
+    #[serde(default)]
+    sender: String,
+    #[serde(default)]
+    recipients: Vec<String>,
+    /// A list's name, in place of its address among the recipients.
+    list: Option<String>,
+    /// RFC 5322 as text.
+    message: Option<String>,
+    /// The same in base64.
+    message_base64: Option<String>,
+    /// Send to those who are accepted though others are refused.
+    #[serde(default)]
+    partial: bool,
+    /// Of the header.
+    #[serde(skip)]
+    parent: Option<TraceParent>,
+}
+
+/// Why nothing was taken.
+enum Failure {
+    Bad(String),
+    TooLarge(String),
+    /// As SMTP would say it; of recipients, each with its reply.
+    Refused(Reply, Vec<(String, Reply)>),
+}
+
+impl From<Reply> for Failure {
+    fn from(reply: Reply) -> Failure {
+        Failure::Refused(reply, Vec::new())
+    }
+}
+
+/// A body on its way from the connection. A handler that is dropped midway drops its end: the empty part alone says that
+/// the body is whole.
+struct Parts(tokio::sync::mpsc::Receiver<Result<Bytes, String>>);
+
+impl Parts {
+    async fn next(&mut self) -> Result<Option<Bytes>, Failure> {
+        match self.0.recv().await {
+            Some(Ok(part)) if part.is_empty() => Ok(None),
+            Some(Ok(part)) => Ok(Some(part)),
+            Some(Err(why)) => Err(Failure::Bad(why)),
+            None => Err(Failure::Bad("the body ended early".to_owned())),
+        }
+    }
+}
+
+pub(super) fn route() -> MethodRouter<Http> {
+    // Bounded here, by what kind of body it is.
+    post(inject).layer(DefaultBodyLimit::disable())
+}
+
+async fn inject(
+    State(http): State<Http>,
+    caller: Caller,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+    body: Body,
+) -> Response {
+    let peer = match caller.may_change(None) {
+        Ok(peer) => peer,
+        Err(refused) => return refused,
+    };
+    let Peer::Http { who, .. } = &peer else { return StatusCode::FORBIDDEN.into_response() };
+    let key = match headers.get(IDEMPOTENCY_KEY).map(|value| value.to_str().unwrap_or("")) {
+        None => None,
+        Some(key) if !key.is_empty() && key.len() <= KEY_BYTES_MAX => Some(format!("{who} {key}")),
+        Some(_) => {
+            let text = format!("Idempotency-Key must have 1 to {KEY_BYTES_MAX} visible characters");
+            return problem(StatusCode::BAD_REQUEST, ErrorCode::BadRequest, &text);
+        }
+    };
+    if let Some(key) = &key {
+        match http.answers.begin(key, http.core.clock.now(), &http.core.limits) {
+            Known::New => {}
+            Known::UnderWay => {
+                return problem(StatusCode::CONFLICT, ErrorCode::Busy, "a request with this key is being answered");
+            }
+            Known::Answered(status, body) => return (status, Json(body)).into_response(),
+        }
+    }
+    // Carried out to the end whatever becomes of the client: the transaction counts as being received, the key as taken.
+    let (parts, stream) = tokio::sync::mpsc::channel(PARTS_MAX);
+    let work = tokio::spawn(async move {
+        let taken = take(&http, &peer, query, &headers, Parts(stream)).await;
+        let (status, body) = shown(taken);
+        if status == StatusCode::PAYLOAD_TOO_LARGE {
+            http.core.limits.hit(Limit::HttpBody, http.core.clock.now());
+        }
+        if let Some(key) = &key {
+            http.answers.end(key, status, &body);
+        }
+        (status, body)
+    });
+    let mut octets = body.into_data_stream();
+    while let Some(part) = octets.next().await {
+        let is_empty = part.as_ref().is_ok_and(Bytes::is_empty);
+        if !is_empty && parts.send(part.map_err(|error| error.to_string())).await.is_err() {
+            break;
+        }
+    }
+    // Nobody takes it where the answer is known already.
+    let _ = parts.send(Ok(Bytes::new())).await;
+    let Ok((status, body)) = work.await else {
+        return problem(StatusCode::SERVICE_UNAVAILABLE, ErrorCode::Failed, "the server is stopping");
+    };
+    let mut response = (status, Json(body)).into_response();
+    if status == StatusCode::SERVICE_UNAVAILABLE {
+        response.headers_mut().insert(header::RETRY_AFTER, RETRY_AFTER_S.into());
+    }
+    response
+}
+
+async fn take(
+    http: &Http,
+    peer: &Peer,
+    query: Option<String>,
+    headers: &HeaderMap,
+    mut parts: Parts,
+) -> Result<Value, Failure> {
+    let settings = http.core.settings();
+    let size_max = settings.config.message_size_bytes_max;
+    let length = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    let parent = headers.get(TRACEPARENT).and_then(|value| trace_parent(value.to_str().ok()?));
+    match kind.as_str() {
+        "message/rfc822" => {
+            if length.is_some_and(|length| length > size_max) {
+                return Err(Failure::TooLarge(format!("a message has at most {size_max} octets")));
+            }
+            let mut order = from_query(query.as_deref().unwrap_or_default())?;
+            order.parent = parent;
+            run(http, &settings, peer, (order, length, None), &mut parts).await
+        }
+        "application/json" => {
+            let Some(length) = length.filter(|length| *length <= JSON_BYTES_MAX) else {
+                return Err(Failure::TooLarge(format!(
+                    "JSON needs a Content-Length of at most {JSON_BYTES_MAX}; larger mail goes as message/rfc822"
+                )));
+            };
+            let crowded = Reply::fixed(452, (4, 3, 1), "Too many messages are being received, try again later");
+            let held = http.core.memory.reserve_whole(JSON_COPIES * length).await.ok_or(crowded)?;
+            let mut text = Vec::with_capacity(length as usize);
+            while let Some(part) = parts.next().await? {
+                text.extend_from_slice(&part);
+            }
+            let mut order: Order = serde_json::from_slice(&text).map_err(|error| Failure::Bad(error.to_string()))?;
+            drop(text);
+            order.parent = parent;
+            let message = match (order.message.take(), order.message_base64.take()) {
+                (Some(text), None) => text.into_bytes(),
+                (None, Some(text)) => {
+                    STANDARD.decode(text).map_err(|error| Failure::Bad(format!("message_base64: {error}")))?
+                }
+                _ => return Err(Failure::Bad("one of message and message_base64 is needed".to_owned())),
+            };
+            let length = message.len() as u64;
+            if length > size_max {
+                return Err(Failure::TooLarge(format!("a message has at most {size_max} octets")));
+            }
+            let (one, parts) = tokio::sync::mpsc::channel(2);
+            // There is room for both; an empty message has no first part.
+            for part in [Bytes::from(message), Bytes::new()] {
+                let _ = one.try_send(Ok(part));
+            }
+            run(http, &settings, peer, (order, Some(length), Some(held)), &mut Parts(parts)).await
+        }
+        _ => Err(Failure::Bad("Content-Type must be message/rfc822 or application/json".to_owned())),
+    }
+}
+
+/// `sender=A&recipient=B&recipient=C&list=NAME&partial=true`
+fn from_query(query: &str) -> Result<Order, Failure> {
+    let mut order = Order::default();
+    let pairs: Vec<(String, String)> = axum::extract::Query::try_from_uri(
+        &format!("/?{query}").parse().map_err(|_| Failure::Bad("the query cannot be read".to_owned()))?,
+    )
+    .map_err(|error| Failure::Bad(error.body_text()))?
+    .0;
+    for (name, value) in pairs {
+        match name.as_str() {
+            "sender" => order.sender = value,
+            "recipient" => order.recipients.push(value),
+            "list" => order.list = Some(value),
+            "partial" => order.partial = value == "true",
+            _ => {
+                return Err(Failure::Bad(format!(
+                    "unknown parameter `{name}`; known are sender, recipient, list, partial"
+                )));
+            }
+        }
+    }
+    Ok(order)
+}
+
+/// A transaction as an SMTP session would have it; of an order with its length, and the memory that is reserved already.
+async fn run(
+    http: &Http,
+    settings: &Arc<Settings>,
+    peer: &Peer,
+    (order, length, held): (Order, Option<u64>, Option<Reserved>),
+    parts: &mut Parts,
+) -> Result<Value, Failure> {
+    let core = &http.core;
+    let Peer::Http { who, address: client } = peer else { return Err(Failure::Bad("no HTTP".to_owned())) };
+    if core.with(|hub, _| hub.is_stopping()) {
+        return Err(Reply::fixed(421, (4, 3, 2), "Service is closing").into());
+    }
+    let bad = |text: &str, why: &dyn std::fmt::Display| Failure::Bad(format!("{text:?}: {why}"));
+    let path = match order.sender.as_str() {
+        "" => ReversePath::Null,
+        text => ReversePath::Address(text.parse().map_err(|error| bad(text, &error))?),
+    };
+    let mut recipients: Vec<Address> = Vec::with_capacity(order.recipients.len() + 1);
+    if let Some(name) = &order.list {
+        let list = settings.list(name).ok_or_else(|| Failure::Bad(format!("there is no list {name:?}")))?;
+        recipients.push(list.settings().address.clone());
+    }
+    for text in &order.recipients {
+        recipients.push(text.parse().map_err(|error| bad(text, &error))?);
+    }
+    if recipients.is_empty() {
+        return Err(Failure::Bad("no recipient: recipients or list is needed".to_owned()));
+    }
+    let smtputf8 = !path.is_ascii() || recipients.iter().any(|to| !to.is_ascii());
+    let mail = MailFrom { path, size: length, body: server::Body::EightBitMime, smtputf8, ret: None, envid: None };
+    let mut transaction = Transaction::begin(core, mail, *client, true)?;
+    let told = transaction.of_injector();
+    transaction.traced_by(core, order.parent);
+    let mut refused = Vec::new();
+    let count = recipients.len();
+    for address in recipients {
+        let text = address.as_str().to_owned();
+        let reply = transaction.rcpt(core, settings, *client, RcptTo { address, notify: None, orcpt: None }).await;
+        if reply.code != 250 {
+            refused.push((text, reply));
+        }
+    }
+    if !refused.is_empty() && (!order.partial || refused.len() == count) {
+        transaction.abandon(core);
+        let is_late = refused.iter().any(|(_, reply)| reply.code < 500);
+        let (code, class) = if is_late { (450, 4) } else { (550, 5) };
+        return Err(Failure::Refused(Reply::fixed(code, (class, 1, 0), "Recipients were refused"), refused));
+    }
+    let reserved = match held {
+        Some(held) => {
+            transaction.reserved(held);
+            Ok(())
+        }
+        None => transaction.reserve(core).await,
+    };
+    if let Err(reply) = reserved {
+        transaction.abandon(core);
+        return Err(reply.into());
+    }
+    let prefix = transaction.start_data_by(core, settings, (who.trim_start_matches("token="), "HTTP", *client));
+    let mut feeder = Feeder::new(prefix, settings.config.message_size_bytes_max);
+    loop {
+        let pushed = match parts.next().await {
+            Ok(None) => break,
+            Ok(Some(part)) => feeder.push(core, &mut transaction, &part).await.map_err(Failure::from),
+            Err(failure) => Err(failure),
+        };
+        if let Err(failure) = pushed {
+            transaction.abandon(core);
+            return Err(failure);
+        }
+    }
+    let reply = feeder.end(core, settings, *client, transaction).await;
+    if reply.code != 250 {
+        return Err(reply.into());
+    }
+    let messages: Vec<Value> = told.get().into_iter().flatten().map(message).collect();
+    let refused: Vec<Value> = refused.iter().map(refusal).collect();
+    Ok(json!({"text": reply.text, "messages": messages, "refused": refused}))
+}
+
+fn message((id, recipients): &(stentor_queue::ids::MessageId, u64)) -> Value {
+    json!({"id": id.to_string(), "recipients": recipients})
+}
+
+fn refusal((address, reply): &(String, Reply)) -> Value {
+    json!({"address": address, "reply": text_of(reply)})
+}
+
+fn text_of(reply: &Reply) -> String {
+    match reply.enhanced {
+        Some(dsn) => format!("{} {dsn} {}", reply.code, reply.text),
+        None => format!("{} {}", reply.code, reply.text),
+    }
+}
+
+fn shown(taken: Result<Value, Failure>) -> (StatusCode, Value) {
+    let error = |code: ErrorCode, text: &str| json!({"error": {"code": code, "text": text}});
+    match taken {
+        Ok(body) => (StatusCode::CREATED, body),
+        Err(Failure::Bad(text)) => (StatusCode::BAD_REQUEST, error(ErrorCode::BadRequest, &text)),
+        Err(Failure::TooLarge(text)) => (StatusCode::PAYLOAD_TOO_LARGE, error(ErrorCode::TooLarge, &text)),
+        Err(Failure::Refused(reply, refused)) => {
+            let (status, code) = match reply.code {
+                ..500 => (StatusCode::SERVICE_UNAVAILABLE, ErrorCode::Busy),
+                552 => (StatusCode::PAYLOAD_TOO_LARGE, ErrorCode::TooLarge),
+                _ => (StatusCode::UNPROCESSABLE_ENTITY, ErrorCode::Failed),
+            };
+            let mut body = error(code, &text_of(&reply));
+            if !refused.is_empty() {
+                body["error"]["refused"] = refused.iter().map(refusal).collect();
+            }
+            (status, body)
+        }
+    }
+}

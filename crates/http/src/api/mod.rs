@@ -1,0 +1,220 @@
+//! The HTTP API: the operator's verbs, the same as on the control socket, and injection of mail.
+//!
+//! Promise: a request becomes the control socket's own ([`Request::parse`] reads it), so that both take the same
+//! arguments and give the same answers, and no verb can mean something else here; a change needs a login and is audited
+//! under its name. `GET /api/v1/openapi.json` describes every route; a test compares.
+//!
+//! Failure answers: `{"error": {"code", "text"}}` with the code of the control socket, and the status that fits it.
+
+mod export;
+mod feeder;
+mod idempotency;
+mod inject;
+mod openapi;
+mod past;
+mod samples;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+
+use axum::extract::rejection::{BytesRejection, QueryRejection};
+use axum::extract::{DefaultBodyLimit, Path, Query, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodRouter, get, post};
+use axum::{Json, Router};
+use bytes::Bytes;
+use serde_json::{Map, Value};
+
+pub use self::idempotency::Answers;
+use stentor_control::protocol::{Problem, REQUEST_BYTES_MAX, VERSION};
+use stentor_control::{ErrorCode, Peer, Reply, Request};
+
+use super::auth::Caller;
+use super::{Http, problem};
+
+/// What a client that was told to come back is told to wait, seconds.
+const RETRY_AFTER_S: u64 = 30;
+
+/// Every route: its method, path and what answers.
+fn routes() -> Vec<(&'static str, &'static str, MethodRouter<Http>)> {
+    let mut routes: Vec<(&'static str, &'static str, MethodRouter<Http>)> = vec![
+        ("get", "/api/v1/status", get(|h, q| read(h, q, "status", None))),
+        ("get", "/api/v1/queue", get(|h, q| read(h, q, "queue", None))),
+        ("get", "/api/v1/queue/stuck", get(|h, q| read(h, q, "queue_stuck", None))),
+        ("get", "/api/v1/queue/export", get(export::export)),
+        ("get", "/api/v1/messages/{id}", get(|h, q, Path(id)| read(h, q, "queue_show", Some(("id", id))))),
+        ("get", "/api/v1/addresses/{address}", get(|h, q, Path(a)| read(h, q, "address", Some(("address", a))))),
+        ("get", "/api/v1/sites/{name}", get(|h, q, Path(name)| read(h, q, "site", Some(("name", name))))),
+        ("get", "/api/v1/mailqq", get(|h, q| read(h, q, "mailqq", None))),
+        ("get", "/api/v1/hosts", get(|h, q| read(h, q, "hosts", None))),
+        ("get", "/api/v1/posts", get(|h, q| read(h, q, "report", None))),
+        ("get", "/api/v1/posts/{id}", get(|h, q, Path(id)| read(h, q, "report", Some(("id", id))))),
+        ("get", "/api/v1/mailstat", get(past::mailstat)),
+        ("get", "/api/v1/trace/{what}", get(past::trace)),
+        ("get", "/api/v1/webhooks", get(webhooks)),
+        ("get", "/api/v1/openapi.json", get(|| async { Json(openapi::document()) })),
+        ("post", "/api/v1/messages", inject::route()),
+    ];
+    for (path, verb) in VERBS {
+        routes.push(("post", path, post(move |h, c, b| change(h, c, b, verb, None))));
+    }
+    for (path, verb) in POSTS {
+        routes.push(("post", path, post(move |h, c, Path(id), b| change(h, c, b, verb, Some(("id", id))))));
+    }
+    routes
+}
+
+/// Verbs that change something, with the control socket's name of each.
+const VERBS: [(&str, &str); 9] = [
+    ("/api/v1/suspend", "suspend"),
+    ("/api/v1/resume", "resume"),
+    ("/api/v1/flush", "flush"),
+    ("/api/v1/hold", "hold"),
+    ("/api/v1/release", "release"),
+    ("/api/v1/remove", "remove"),
+    ("/api/v1/bounce", "bounce"),
+    ("/api/v1/requeue", "requeue"),
+    ("/api/v1/reload", "reload"),
+];
+/// The same on one post.
+const POSTS: [(&str, &str); 3] = [
+    ("/api/v1/posts/{id}/pause", "hold"),
+    ("/api/v1/posts/{id}/resume", "release"),
+    ("/api/v1/posts/{id}/cancel", "remove"),
+];
+
+pub fn router() -> Router<Http> {
+    let all = routes().into_iter().fold(Router::new(), |router, (_, path, route)| router.route(path, route));
+    all.layer(DefaultBodyLimit::max(REQUEST_BYTES_MAX))
+}
+
+/// How the endpoints of webhooks fare.
+async fn webhooks(State(http): State<Http>) -> Response {
+    Json(serde_json::json!({"webhooks": http.webhooks.views()})).into_response()
+}
+
+/// A verb that changes nothing, its arguments in the query.
+async fn read(
+    State(http): State<Http>,
+    query: Result<Query<HashMap<String, String>>, QueryRejection>,
+    verb: &'static str,
+    own: Option<(&'static str, String)>,
+) -> Response {
+    let fields = match query {
+        Ok(Query(query)) => from_query(query),
+        Err(error) => return problem(StatusCode::BAD_REQUEST, ErrorCode::BadRequest, &error.body_text()),
+    };
+    match request(verb, fields, own) {
+        // Nobody is asked: what changes nothing is not audited.
+        Ok(request) => answer(http.ask(request, anonymous()).await),
+        Err(refused) => answer(Reply::Error(refused)),
+    }
+}
+
+/// A verb that changes something, its arguments in a JSON body.
+async fn change(
+    State(http): State<Http>,
+    caller: Caller,
+    body: Result<Bytes, BytesRejection>,
+    verb: &'static str,
+    own: Option<(&'static str, String)>,
+) -> Response {
+    let peer = match caller.may_change(None) {
+        Ok(peer) => peer,
+        Err(refused) => return refused,
+    };
+    let body = match body {
+        Ok(body) => body,
+        Err(error) => {
+            let too_large = error.status() == StatusCode::PAYLOAD_TOO_LARGE;
+            let code = if too_large { ErrorCode::TooLarge } else { ErrorCode::BadRequest };
+            return problem(error.status(), code, &error.body_text());
+        }
+    };
+    let fields = if body.trim_ascii().is_empty() { Ok(Map::new()) } else { serde_json::from_slice(&body) };
+    let fields = match fields {
+        Ok(fields) => fields,
+        Err(error) => {
+            let text = format!("a JSON object is expected: {error}");
+            return problem(StatusCode::BAD_REQUEST, ErrorCode::BadRequest, &text);
+        }
+    };
+    match request(verb, fields, own) {
+        Ok(request) => answer(http.ask(request, peer).await),
+        Err(refused) => answer(Reply::Error(refused)),
+    }
+}
+
+fn anonymous() -> Peer {
+    Peer::Http { who: "reader".into(), address: std::net::Ipv4Addr::UNSPECIFIED.into() }
+}
+
+/// The control socket's request for a verb with these arguments; `own` is the one in the path.
+fn request(verb: &str, mut fields: Map<String, Value>, own: Option<(&str, String)>) -> Result<Request, Problem> {
+    for taken in ["v", "verb"].into_iter().chain(own.as_ref().map(|(name, _)| *name)) {
+        if fields.contains_key(taken) {
+            return Err(Problem::new(ErrorCode::BadRequest, format!("{verb}: `{taken}` is given by the path")));
+        }
+    }
+    if let Some((name, value)) = own {
+        fields.insert(name.to_owned(), value.into());
+    }
+    fields.insert("v".to_owned(), VERSION.into());
+    fields.insert("verb".to_owned(), verb.into());
+    Request::parse(Value::Object(fields).to_string().as_bytes())
+}
+
+/// A query's values as JSON has them: numbers and truth values where the name says so.
+fn from_query(query: HashMap<String, String>) -> Map<String, Value> {
+    let value = |name: &str, text: String| {
+        let is_number = name.ends_with("_max") || name.ends_with("_min") || matches!(name, "last" | "offset");
+        let is_truth = matches!(name, "all" | "waiting" | "failing");
+        match text.as_str() {
+            "true" if is_truth => true.into(),
+            "false" if is_truth => false.into(),
+            digits if is_number => digits.parse::<u64>().map_or_else(|_| Value::from(text.clone()), Value::from),
+            _ => text.into(),
+        }
+    };
+    query.into_iter().map(|(name, text)| (name.clone(), value(&name, text))).collect()
+}
+
+/// The answer to a verb.
+fn answer(reply: Reply) -> Response {
+    fn data(value: impl serde::Serialize) -> Response {
+        Json(value).into_response()
+    }
+    match reply {
+        Reply::Status(status) => data(status),
+        Reply::Queue(queue) => data(queue),
+        Reply::Stuck(stuck) => data(stuck),
+        Reply::Message(message) => data(message),
+        Reply::Address(address) => data(address),
+        Reply::Site(site) => data(site),
+        Reply::Mailqq(mailqq) => data(mailqq),
+        Reply::Hosts(hosts) => data(hosts),
+        Reply::Posts(posts) => data(posts),
+        Reply::Done { text, count } => data(serde_json::json!({"text": text, "count": count})),
+        Reply::Counted(counted) => data(counted),
+        Reply::Error(Problem { code, text }) => {
+            let mut response = problem(status_of(code), code, &text);
+            if response.status() == StatusCode::SERVICE_UNAVAILABLE {
+                response.headers_mut().insert(header::RETRY_AFTER, RETRY_AFTER_S.into());
+            }
+            response
+        }
+    }
+}
+
+fn status_of(code: ErrorCode) -> StatusCode {
+    match code {
+        ErrorCode::BadRequest | ErrorCode::BadVersion | ErrorCode::UnknownVerb => StatusCode::BAD_REQUEST,
+        ErrorCode::NotFound => StatusCode::NOT_FOUND,
+        ErrorCode::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+        ErrorCode::Forbidden => StatusCode::FORBIDDEN,
+        ErrorCode::NotInThisVersion => StatusCode::NOT_IMPLEMENTED,
+        ErrorCode::Busy | ErrorCode::Failed | ErrorCode::Other => StatusCode::SERVICE_UNAVAILABLE,
+    }
+}

@@ -1,0 +1,458 @@
+//! The `OpenAPI` 3.1 document: routes in words here, answers out of the real types ([`super::samples`]).
+
+use serde_json::{Map, Value, json};
+use stentor_control::selection::REASON_BYTES_MAX;
+
+use super::samples::{Sample, all};
+
+/// What a route takes.
+enum Takes {
+    Nothing,
+    /// Parameters of the query: name, type, meaning.
+    Query(&'static [(&'static str, &'static str, &'static str)]),
+    /// Fields of a JSON body.
+    Body(&'static [(&'static str, &'static str, &'static str)]),
+    /// A message.
+    Mail,
+}
+
+struct Route {
+    method: &'static str,
+    path: &'static str,
+    summary: &'static str,
+    takes: Takes,
+    /// The schema of what it gives; empty where it is another page's to say (docs/operate/statistics.md, `OpenAPI`
+    /// itself).
+    gives: &'static str,
+}
+
+const SELECTORS: &[(&str, &str, &str)] = &[
+    ("id", "string", "A queue id; in a body also an array of them."),
+    ("sender", "string", "Envelope sender: exact, empty for the null path, or @domain."),
+    ("recipient", "string", "Recipient, exact or @domain."),
+    ("site", "string", "A site as the queue names it."),
+    ("list", "string", "A list's name."),
+    ("age_s_min", "integer", "Accepted at least so many seconds ago."),
+    ("age_s_max", "integer", "Accepted at most so many seconds ago."),
+    ("all", "boolean", "Everything; no other selector may be given."),
+];
+const ACTS: &[(&str, &str, &str)] = &[
+    ("id", "ids", "A queue id, or several."),
+    SELECTORS[1],
+    SELECTORS[2],
+    SELECTORS[3],
+    SELECTORS[4],
+    SELECTORS[5],
+    SELECTORS[6],
+    SELECTORS[7],
+    ("dry_run", "boolean", "Count what would be done, and do nothing."),
+    ("reason", "string", "Kept in the journal's audit record, and in reports of `bounce`."),
+];
+const SUSPENDS: &[(&str, &str, &str)] = &[
+    ("list", "string", "All posts of this list; with `subscriber`, those to one subscriber."),
+    ("sender", "string", "All mail from this domain."),
+    ("site", "string", "All mail to this site."),
+    ("subscriber", "string", "An address; needs `list`."),
+    ("reason", "string", "Kept in the journal's audit record."),
+];
+const REASON: &[(&str, &str, &str)] = &[
+    ("dry_run", "boolean", "Count what would be done, and do nothing."),
+    ("reason", "string", "Kept in the journal's audit record."),
+];
+
+const ROUTES: &[Route] = &[
+    Route {
+        method: "get",
+        path: "/api/v1/status",
+        summary: "The server at a glance.",
+        takes: Takes::Nothing,
+        gives: "Status",
+    },
+    Route {
+        method: "get",
+        path: "/api/v1/queue",
+        summary: "The queue in sum and by site, the sites with most recipients first.",
+        takes: Takes::Query(&[("sites_max", "integer", "Sites to list; 50 if not given.")]),
+        gives: "Queue",
+    },
+    Route {
+        method: "get",
+        path: "/api/v1/queue/stuck",
+        summary: "The recipients with most messages waiting, and the sites with most recipients.",
+        takes: Takes::Query(&[("rows_max", "integer", "Rows of each kind, at most 1000; 20 if not given.")]),
+        gives: "Stuck",
+    },
+    Route {
+        method: "get",
+        path: "/api/v1/queue/export",
+        summary: "Messages with envelope and pending recipients as lines of JSON; the last line has `end` or `error`.",
+        takes: Takes::Query(SELECTORS),
+        gives: "Envelope",
+    },
+    Route {
+        method: "get",
+        path: "/api/v1/messages/{id}",
+        summary: "One message and its recipients that are still pending.",
+        takes: Takes::Query(&[("recipients_max", "integer", "Recipients to list, at most 10000; 1000 if not given.")]),
+        gives: "Message",
+    },
+    Route {
+        method: "post",
+        path: "/api/v1/messages",
+        summary: "Hands a message in. 201 says that it is durable.",
+        takes: Takes::Mail,
+        gives: "Injected",
+    },
+    Route {
+        method: "get",
+        path: "/api/v1/addresses/{address}",
+        summary: "What is known of one address.",
+        takes: Takes::Nothing,
+        gives: "Address",
+    },
+    Route {
+        method: "get",
+        path: "/api/v1/sites/{name}",
+        summary: "One site: what waits there and why.",
+        takes: Takes::Nothing,
+        gives: "Site",
+    },
+    Route { method: "get", path: "/api/v1/openapi.json", summary: "This document.", takes: Takes::Nothing, gives: "" },
+    Route {
+        method: "get",
+        path: "/api/v1/mailqq",
+        summary: "Messages by their pending recipients, as `stentor mailqq` shows them.",
+        takes: Takes::Query(&[
+            ("sort", "string", "count (if not given), age or size."),
+            ("rows_max", "integer", "Rows, at most 1000; 20 if not given."),
+            ("list", "string", "Posts of this list."),
+            ("sender", "string", "Envelope sender: exact, empty for the null path, or @domain."),
+            ("site", "string", "With recipients at this site."),
+            ("age_s_min", "integer", "Accepted at least so many seconds ago."),
+            ("age_s_max", "integer", "Accepted at most so many seconds ago."),
+            ("after", "string", "Where the answer before said that it stopped."),
+        ]),
+        gives: "Mailqq",
+    },
+    Route {
+        method: "get",
+        path: "/api/v1/hosts",
+        summary: "Sites and their hosts with history, clock, reason and last replies, as `stentor hosts` shows them.",
+        takes: Takes::Query(&[
+            ("sort", "string", "waiting (if not given), failures, latency, next_try or name."),
+            ("rows_max", "integer", "Rows, at most 1000; 20 if not given."),
+            ("offset", "integer", "Rows to be left out at the begin."),
+            ("name", "string", "Sites with this in their name or a host's."),
+            ("waiting", "boolean", "Those with pending recipients alone."),
+            ("failing", "boolean", "Those with a host that failed last alone."),
+        ]),
+        gives: "Hosts",
+    },
+    Route {
+        method: "get",
+        path: "/api/v1/posts",
+        summary: "Delivery reports of the newest posts.",
+        takes: Takes::Query(&[
+            ("list", "string", "Posts of this list."),
+            ("last", "integer", "So many of the newest."),
+        ]),
+        gives: "Posts",
+    },
+    Route {
+        method: "get",
+        path: "/api/v1/posts/{id}",
+        summary: "The delivery report of one post.",
+        takes: Takes::Nothing,
+        gives: "Posts",
+    },
+    Route {
+        method: "get",
+        path: "/api/v1/mailstat",
+        summary: "The table of `stentor mailstat` out of the history, at most a week of it; hours and days in UTC.",
+        takes: Takes::Query(&[
+            ("by", "string", "What a row is about: hour (if not given), day, list, site, host, source."),
+            ("since", "integer", "From then on, milliseconds since the Unix epoch; a day before `until` if not given."),
+            ("until", "integer", "Before then; now if not given."),
+        ]),
+        gives: "",
+    },
+    Route {
+        method: "get",
+        path: "/api/v1/trace/{what}",
+        summary: "The story of a queue id, Message-ID or recipient out of the history.",
+        takes: Takes::Nothing,
+        gives: "",
+    },
+    Route {
+        method: "get",
+        path: "/api/v1/webhooks",
+        summary: "How the endpoints of webhooks fare.",
+        takes: Takes::Nothing,
+        gives: "Webhooks",
+    },
+    Route {
+        method: "post",
+        path: "/api/v1/suspend",
+        summary: "Stops all mail of a list or sender, to a site, or of a list to a subscriber.",
+        takes: Takes::Body(SUSPENDS),
+        gives: "Done",
+    },
+    Route {
+        method: "post",
+        path: "/api/v1/resume",
+        summary: "Lets it go again.",
+        takes: Takes::Body(SUSPENDS),
+        gives: "Done",
+    },
+    Route {
+        method: "post",
+        path: "/api/v1/flush",
+        summary: "Tries what waits now: everything, or one site.",
+        takes: Takes::Body(&[("site", "string", "A site as the queue names it.")]),
+        gives: "Done",
+    },
+    Route {
+        method: "post",
+        path: "/api/v1/hold",
+        summary: "Keeps mail back until it is released.",
+        takes: Takes::Body(ACTS),
+        gives: "Counted",
+    },
+    Route {
+        method: "post",
+        path: "/api/v1/release",
+        summary: "Ends a hold.",
+        takes: Takes::Body(ACTS),
+        gives: "Counted",
+    },
+    Route {
+        method: "post",
+        path: "/api/v1/remove",
+        summary: "Takes recipients out of the queue without a report.",
+        takes: Takes::Body(ACTS),
+        gives: "Counted",
+    },
+    Route {
+        method: "post",
+        path: "/api/v1/bounce",
+        summary: "Returns recipients to the sender now.",
+        takes: Takes::Body(ACTS),
+        gives: "Counted",
+    },
+    Route {
+        method: "post",
+        path: "/api/v1/requeue",
+        summary: "Tries recipients now, as if they had just been accepted.",
+        takes: Takes::Body(ACTS),
+        gives: "Counted",
+    },
+    Route {
+        method: "post",
+        path: "/api/v1/reload",
+        summary: "Reads the configuration again.",
+        takes: Takes::Nothing,
+        gives: "Done",
+    },
+    Route {
+        method: "post",
+        path: "/api/v1/posts/{id}/pause",
+        summary: "Keeps back what of a post is not delivered yet.",
+        takes: Takes::Body(REASON),
+        gives: "Counted",
+    },
+    Route {
+        method: "post",
+        path: "/api/v1/posts/{id}/resume",
+        summary: "Lets a paused post go on.",
+        takes: Takes::Body(REASON),
+        gives: "Counted",
+    },
+    Route {
+        method: "post",
+        path: "/api/v1/posts/{id}/cancel",
+        summary: "Takes out what of a post is not delivered yet, without a report.",
+        takes: Takes::Body(REASON),
+        gives: "Counted",
+    },
+];
+
+/// The whole document.
+pub(super) fn document() -> Value {
+    let mut paths = Map::new();
+    for route in ROUTES {
+        let item = paths.entry(route.path).or_insert_with(|| json!({}));
+        item[route.method] = operation(route);
+    }
+    let schemas: Map<String, Value> = all().iter().map(|sample| (sample.name.to_owned(), schema(sample))).collect();
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Stentor",
+            "version": env!("CARGO_PKG_VERSION"),
+            "description": "The operator's verbs and injection of mail. Instants are milliseconds since the Unix epoch; \
+                fields may be added within a version. See docs/operate/http-api.md.",
+            "license": {"name": "MIT OR Apache-2.0", "identifier": "MIT OR Apache-2.0"},
+        },
+        "servers": [{"url": "/"}],
+        "paths": paths,
+        "components": {
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer", "description": "`stentor http-token NAME` makes one."}},
+            "schemas": schemas,
+            "responses": {"Error": {
+                "description": "A refusal.",
+                "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}, "example": example("Error")}},
+            }},
+        },
+    })
+}
+
+fn example(name: &str) -> Value {
+    all().into_iter().find(|sample| sample.name == name).map_or(Value::Null, |sample| sample.full)
+}
+
+fn operation(route: &Route) -> Value {
+    let mut parameters: Vec<Value> = Vec::new();
+    for part in route.path.split('/').filter_map(|part| part.strip_prefix('{')) {
+        let name = part.trim_end_matches('}');
+        parameters.push(json!({"name": name, "in": "path", "required": true, "schema": {"type": "string"}}));
+    }
+    let mut operation = json!({"summary": route.summary, "operationId": operation_id(route)});
+    match &route.takes {
+        Takes::Nothing => {}
+        Takes::Query(query) => parameters.extend(query.iter().map(|(name, kind, meaning)| {
+            json!({"name": name, "in": "query", "description": meaning, "schema": {"type": kind}})
+        })),
+        Takes::Body(fields) => {
+            operation["requestBody"] = json!({"content": {"application/json": {"schema": body(fields)}}});
+        }
+        Takes::Mail => {
+            parameters.extend(mail_parameters());
+            operation["requestBody"] = mail_body();
+        }
+    }
+    if !parameters.is_empty() {
+        operation["parameters"] = parameters.into();
+    }
+    let ok = if matches!(route.takes, Takes::Mail) { "201" } else { "200" };
+    let kind = if route.path.ends_with("/export") { "application/x-ndjson" } else { "application/json" };
+    let content = match route.gives {
+        "" => json!({"schema": {"type": "object"}}),
+        // Each line is one.
+        name if kind == "application/x-ndjson" => json!({"schema": reference(name)}),
+        name => json!({"schema": reference(name), "example": example(name)}),
+    };
+    let refused = json!({"$ref": "#/components/responses/Error"});
+    operation["responses"] = json!({"default": refused.clone()});
+    operation["responses"][ok] = json!({"description": route.summary, "content": {kind: content}});
+    if route.method == "post" {
+        operation["security"] = json!([{"token": []}]);
+        operation["responses"]["401"] = refused.clone();
+        operation["responses"]["503"] = refused;
+    } else {
+        // Also without, unless reading needs a login.
+        operation["security"] = json!([{}, {"token": []}]);
+    }
+    operation
+}
+
+fn operation_id(route: &Route) -> String {
+    let words = route.path.trim_start_matches("/api/v1/").split(['/', '.']).map(|word| word.trim_matches(['{', '}']));
+    format!("{}_{}", route.method, words.collect::<Vec<_>>().join("_"))
+}
+
+fn reference(name: &str) -> Value {
+    json!({"$ref": format!("#/components/schemas/{name}")})
+}
+
+fn body(fields: &[(&str, &str, &str)]) -> Value {
+    let mut properties = Map::new();
+    for (name, kind, meaning) in fields {
+        let mut property = match *kind {
+            "ids" => {
+                json!({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]})
+            }
+            kind => json!({"type": kind}),
+        };
+        property["description"] = (*meaning).into();
+        if *name == "reason" {
+            property["maxLength"] = REASON_BYTES_MAX.into();
+        }
+        properties.insert((*name).to_owned(), property);
+    }
+    json!({"type": "object", "additionalProperties": false, "properties": properties})
+}
+
+fn mail_parameters() -> Vec<Value> {
+    let text = json!({"type": "string"});
+    let many = json!({"type": "array", "items": {"type": "string"}});
+    let query = |name: &str, schema: &Value, meaning: &str| json!({"name": name, "in": "query", "schema": schema, "description": format!("{meaning} Of a message/rfc822 body.")});
+    vec![
+        query("sender", &text, "Envelope sender, empty for the null path."),
+        query("recipient", &many, "A recipient; may be there many times."),
+        query("list", &text, "A list's name, in place of its address."),
+        query("partial", &json!({"type": "boolean"}), "Send to those who are accepted though others are refused."),
+        json!({"name": "Idempotency-Key", "in": "header", "schema": {"type": "string", "minLength": 1, "maxLength": super::idempotency::KEY_BYTES_MAX},
+            "description": "A request that comes again with the same key gets the first one's answer, for a day or until a restart."}),
+        json!({"name": "traceparent", "in": "header", "schema": {"type": "string"},
+            "description": "W3C Trace Context: the message's spans become part of this trace."}),
+    ]
+}
+
+fn mail_body() -> Value {
+    let mut json_body = body(&[
+        ("sender", "string", "Envelope sender, empty for the null path."),
+        ("list", "string", "A list's name, in place of its address among the recipients."),
+        ("message", "string", "RFC 5322 as text."),
+        ("message_base64", "string", "The same in base64; one of the two."),
+        ("partial", "boolean", "Send to those who are accepted though others are refused."),
+    ]);
+    json_body["properties"]["recipients"] = json!({"type": "array", "items": {"type": "string"}});
+    let example =
+        json!({"sender": "me@example.org", "recipients": ["ann@example.net"], "message": "Subject: Hello\n\nHello.\n"});
+    json!({"required": true, "content": {
+        "message/rfc822": {"schema": {"type": "string"}},
+        "application/json": {"schema": json_body, "example": example},
+    }})
+}
+
+/// A schema that the sample has; what the default lacks is optional, what is null in it may be null.
+fn schema(sample: &Sample) -> Value {
+    of(&sample.full, Some(&sample.least))
+}
+
+fn of(full: &Value, least: Option<&Value>) -> Value {
+    let named = |kind: &str| match least {
+        Some(Value::Null) => json!({"type": [kind, "null"]}),
+        _ => json!({"type": kind}),
+    };
+    match full {
+        Value::Null => json!({}),
+        Value::Bool(_) => named("boolean"),
+        Value::Number(number) if number.is_f64() => named("number"),
+        Value::Number(_) => named("integer"),
+        Value::String(_) => named("string"),
+        Value::Array(items) => {
+            json!({"type": "array", "items": items.first().map_or(json!({}), |item| of(item, None))})
+        }
+        Value::Object(fields) => {
+            let in_least = |name: &String| least.and_then(|least| least.get(name));
+            let properties: Map<String, Value> = fields
+                .iter()
+                .map(|(name, value)| {
+                    // Rows have no default to look at: any of their fields may be null.
+                    let loose = if least.is_none() { Some(&Value::Null) } else { in_least(name) };
+                    (
+                        name.clone(),
+                        of(value, loose.filter(|_| !value.is_array() && !value.is_object() || least.is_some())),
+                    )
+                })
+                .collect();
+            let required: Vec<&String> = fields.keys().filter(|name| in_least(name).is_some()).collect();
+            let mut object = json!({"type": "object", "properties": properties});
+            if !required.is_empty() {
+                object["required"] = json!(required);
+            }
+            object
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! What the history has: the table of `mailstat`, and the story of a message or subscriber (`trace`).
+//!
+//! Read from files, a few readings at a time ([`Readings`](crate::readings::Readings)).
+
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+
+use axum::Json;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use serde_json::Value;
+use stentor_control::ErrorCode;
+use stentor_history::Reader;
+use stentor_stats::mailstat::{By, Options, Table, json};
+use stentor_stats::trace::Story;
+
+use crate::{Http, problem};
+
+/// What is summed if nobody says since when, milliseconds.
+const SINCE_DEFAULT_MS: u64 = 24 * 3_600_000;
+/// The longest time that is summed at once: a week.
+const SPAN_MS_MAX: u64 = 7 * 24 * 3_600_000;
+/// Messages whose whole story is told; of more, the last ones.
+const MESSAGES_MAX: usize = 100;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Asked {
+    #[serde(default)]
+    by: Rows,
+    /// Milliseconds since the Unix epoch.
+    since: Option<u64>,
+    until: Option<u64>,
+}
+
+#[derive(Deserialize, Default, Clone, Copy)]
+#[serde(rename_all = "snake_case")]
+enum Rows {
+    #[default]
+    Hour,
+    Day,
+    List,
+    Site,
+    Host,
+    Source,
+}
+
+/// `GET /api/v1/mailstat`
+pub(super) async fn mailstat(State(http): State<Http>, asked: Result<Query<Asked>, QueryRejection>) -> Response {
+    let bad = |text: &str| problem(StatusCode::BAD_REQUEST, ErrorCode::BadRequest, text);
+    let asked = match asked {
+        Ok(Query(asked)) => asked,
+        Err(error) => return bad(&error.body_text()),
+    };
+    let until = asked.until.unwrap_or_else(|| http.core.clock.now());
+    let since = asked.since.unwrap_or(until.saturating_sub(SINCE_DEFAULT_MS));
+    if until.saturating_sub(since) > SPAN_MS_MAX {
+        return bad("at most a week is summed at once");
+    }
+    let by = match asked.by {
+        Rows::Hour => By::Hour,
+        Rows::Day => By::Day,
+        Rows::List => By::List,
+        Rows::Site => By::Site,
+        Rows::Host => By::Host,
+        Rows::Source => By::Source,
+    };
+    read(&http, move |reader| {
+        let mut table = Table::new(Options { by, since: Some(since), until: Some(until), ..Options::default() });
+        reader.scan(since, until, &mut |record| {
+            table.add(record);
+            ControlFlow::Continue(())
+        })?;
+        Ok(json(&table))
+    })
+    .await
+}
+
+/// `GET /api/v1/trace/{what}`
+pub(super) async fn trace(State(http): State<Http>, Path(what): Path<String>) -> Response {
+    read(&http, move |reader| {
+        // First whose story it is, then all of it: a Message-ID or recipient is not in every record of its message.
+        let mut met = Story::new(&what);
+        reader.find(&what, 0, u64::MAX, &mut |record| {
+            met.add(record);
+            ControlFlow::Continue(())
+        })?;
+        let ids: Vec<&str> = met.ids().collect();
+        let mut story = Story::new(&what);
+        for id in ids.iter().skip(ids.len().saturating_sub(MESSAGES_MAX)) {
+            reader.find(id, 0, u64::MAX, &mut |record| {
+                story.add(record);
+                ControlFlow::Continue(())
+            })?;
+        }
+        story.messages_left_out += ids.len().saturating_sub(MESSAGES_MAX) as u64;
+        if story.is_empty() {
+            // Refusals are of no message.
+            story = met;
+        }
+        Ok(serde_json::to_value(&story).unwrap_or(Value::Null))
+    })
+    .await
+}
+
+async fn read(http: &Http, work: impl FnOnce(&Reader) -> std::io::Result<Value> + Send + 'static) -> Response {
+    let folder: PathBuf = http.core.settings().config.data_dir.join("history");
+    let read = http.past.readings.run(move || Reader::open(&folder).and_then(|reader| work(&reader)));
+    match read.await {
+        Some(Ok(value)) => Json(value).into_response(),
+        Some(Err(error)) => {
+            let text = format!("the history cannot be read: {error}");
+            problem(StatusCode::SERVICE_UNAVAILABLE, ErrorCode::Failed, &text)
+        }
+        None => problem(StatusCode::SERVICE_UNAVAILABLE, ErrorCode::Failed, "the server is stopping"),
+    }
+}

@@ -1,0 +1,284 @@
+//! One answer of each kind with everything filled in: the examples of the `OpenAPI` document, and what its schemas are made
+//! of. They are values of the real types, so that neither can say what the server does not.
+
+use serde_json::{Value, json};
+use stentor_control::address_view::{AddressView, HostsHistoryView, MailboxHistoryView};
+use stentor_control::observe::{HostRow, Hosts, Mailqq, MailqqRow, Posts};
+use stentor_control::posts::{PostReport, WaitingAt};
+use stentor_control::protocol::{ExportedRecipient, Problem};
+use stentor_control::site_view::{HostView, PathView, SiteView};
+use stentor_control::{
+    Counted, EnvelopeView, ErrorCode, Fates, MessageView, QueueSummary, RecipientState, RecipientView, SiteRow, Status,
+    Stuck, StuckRow,
+};
+
+use crate::webhooks::WebhookView;
+
+/// An instant of the examples.
+const NOW: u64 = 1_790_000_000_000;
+const ID: &str = "01A0D5C7B2F4";
+
+/// A named type: a value with everything filled in, and the default, in which what may be missing is.
+pub(super) struct Sample {
+    pub name: &'static str,
+    pub full: Value,
+    pub least: Value,
+}
+
+fn sample<T: serde::Serialize + Default>(name: &'static str, full: &T) -> Sample {
+    // Plain structs with string keys: serialising them cannot fail.
+    let value = |of: &T| serde_json::to_value(of).unwrap_or_default();
+    Sample { name, full: value(full), least: value(&T::default()) }
+}
+
+pub(super) fn all() -> Vec<Sample> {
+    let error = json!({"error": Problem::new(ErrorCode::NotFound, "no message 01A0D5C7B2F4 is in the queue")});
+    let done = json!({"text": "list:news is suspended", "count": 1});
+    let injected = json!({
+        "text": format!("Ok: queued as {ID}"),
+        "messages": [{"id": ID, "recipients": 3}],
+        "refused": [{"address": "gone@example.org", "reply": "550 5.1.1 No such address here"}],
+    });
+    let mut done_least = done.clone();
+    done_least["count"] = Value::Null;
+    vec![
+        sample("Status", &status()),
+        sample("Queue", &queue()),
+        sample("Stuck", &stuck()),
+        sample("Message", &message()),
+        sample("Address", &address()),
+        sample("Site", &site()),
+        sample(
+            "Mailqq",
+            &Mailqq {
+                rows: vec![MailqqRow { list: Some("news".to_owned()), ..MailqqRow::default() }],
+                ..Mailqq::default()
+            },
+        ),
+        sample("Hosts", &hosts()),
+        sample("Posts", &posts()),
+        sample("Envelope", &envelope()),
+        sample("Counted", &counted()),
+        Sample { name: "Done", least: done_least, full: done },
+        Sample { name: "Injected", least: injected.clone(), full: injected },
+        Sample {
+            name: "Webhooks",
+            full: json!({"webhooks": [webhook()]}),
+            least: json!({"webhooks": [WebhookView::default()]}),
+        },
+        Sample { name: "Error", least: error.clone(), full: error },
+    ]
+}
+
+fn fates() -> Fates {
+    let (delivered, bounced, pending) = (990, 3, 7);
+    Fates { acknowledged: 1_000, delivered, bounced, pending, ..Fates::default() }
+}
+
+fn status() -> Status {
+    Status {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        hostname: "mx.example.org".to_owned(),
+        pid: 4711,
+        now: NOW,
+        started: NOW - 86_400_000,
+        messages: 2,
+        addresses: 1_000,
+        recipients: fates(),
+        connections_in: 1,
+        connections_out: 4,
+        disk_free_bytes: 50_000_000_000,
+        suspended: vec!["list:news".to_owned()],
+        suspended_total: 1,
+        webhooks_troubled: vec!["archive: disabled".to_owned()],
+        ..Status::default()
+    }
+}
+
+fn site_row() -> SiteRow {
+    SiteRow {
+        site: "mx.example.net".to_owned(),
+        waiting: 7,
+        messages: 1,
+        connections: 1,
+        next_try: Some(NOW + 60_000),
+        last_reply: "connection refused".to_owned(),
+        oldest: Some(NOW - 60_000),
+        action: String::new(),
+    }
+}
+
+fn queue() -> QueueSummary {
+    QueueSummary {
+        hostname: "mx.example.org".to_owned(),
+        now: NOW,
+        messages: 1,
+        recipients: 7,
+        content_bytes: 2_048,
+        oldest: Some(NOW - 60_000),
+        oldest_id: Some(ID.to_owned()),
+        sites_total: 1,
+        sites: vec![site_row()],
+        ..QueueSummary::default()
+    }
+}
+
+fn recipient() -> RecipientView {
+    RecipientView {
+        address: "ann@example.net".to_owned(),
+        site: "mx.example.net".to_owned(),
+        state: RecipientState::Deferred,
+        next_try: Some(NOW + 60_000),
+        last_reply: "connection refused".to_owned(),
+    }
+}
+
+fn stuck() -> Stuck {
+    let row = StuckRow {
+        state: recipient(),
+        messages: 3,
+        oldest: Some(NOW - 60_000),
+        oldest_id: Some(ID.to_owned()),
+        action: String::new(),
+    };
+    let (recipients, sites) = (vec![row], vec![site_row()]);
+    Stuck { hostname: "mx.example.org".to_owned(), now: NOW, sites_total: 1, recipients, sites, ..Stuck::default() }
+}
+
+fn message() -> MessageView {
+    MessageView {
+        id: ID.to_owned(),
+        now: NOW,
+        sender: "news-bounces@lists.example.org".to_owned(),
+        list: Some("news".to_owned()),
+        class: "bulk".to_owned(),
+        size: 2_048,
+        accepted: NOW - 60_000,
+        expires: Some(NOW + 431_940_000),
+        held: false,
+        origin: "192.0.2.1".to_owned(),
+        message_id: "<1@example.org>".to_owned(),
+        fates: fates(),
+        recipients: vec![recipient()],
+    }
+}
+
+fn address() -> AddressView {
+    AddressView {
+        address: "ann@example.net".to_owned(),
+        now: NOW,
+        id: 17,
+        domain: "example.net".to_owned(),
+        site: Some("mx.example.net".to_owned()),
+        lists: vec!["news".to_owned()],
+        messages_total: 1,
+        messages: vec![ID.to_owned()],
+        mailbox: MailboxHistoryView {
+            last_seen: Some(NOW - 86_400_000),
+            last: "delivered".to_owned(),
+            deliveries: 12,
+            xdelay_ms: Some(180),
+            refusals: 0,
+            refused_since: Some(NOW),
+        },
+        hosts: HostsHistoryView {
+            last_success: Some(NOW - 86_400_000),
+            last_failure: Some(NOW - 60_000),
+            answered: 40,
+            failed: 2,
+            xdelay_ms: Some(200),
+            p99_ms: Some(900),
+            connections: 4,
+        },
+    }
+}
+
+fn site() -> SiteView {
+    let host = HostView {
+        host: "mx.example.net".to_owned(),
+        address: "192.0.2.25:25".to_owned(),
+        failures: 1,
+        next_try: Some(NOW + 60_000),
+        last_reply: "connection refused".to_owned(),
+        ..HostView::default()
+    };
+    let path = PathView {
+        source: "main".to_owned(),
+        connections_max: 20,
+        transactions_per_connection_max: Some(100),
+        recipients_per_transaction_max: Some(100),
+        messages_per_minute_max: Some(600),
+        paused_until: Some(NOW + 60_000),
+        hosts: vec![host],
+        ..PathView::default()
+    };
+    SiteView {
+        site: "mx.example.net".to_owned(),
+        now: NOW,
+        messages: 1,
+        waits_for: "its clock".to_owned(),
+        next_try: Some(NOW + 60_000),
+        last_reply: "connection refused".to_owned(),
+        paths: vec![path],
+        ..SiteView::default()
+    }
+}
+
+fn hosts() -> Hosts {
+    let row = HostRow { site: "mx.example.net".to_owned(), hosts: vec![HostView::default()], ..HostRow::default() };
+    Hosts { now: NOW, sites_total: 1, matching: 1, rows: vec![row], ..Hosts::default() }
+}
+
+fn posts() -> Posts {
+    let waiting = vec![WaitingAt::default()];
+    let row =
+        PostReport { id: ID.to_owned(), total: 1_000, delivered: 993, pending: 7, waiting, ..PostReport::default() };
+    Posts { now: NOW, rows: vec![row], ..Posts::default() }
+}
+
+fn envelope() -> EnvelopeView {
+    EnvelopeView {
+        id: ID.to_owned(),
+        sender: "ann@example.org".to_owned(),
+        list: Some("news".to_owned()),
+        class: "bulk".to_owned(),
+        size: 2_048,
+        accepted: NOW - 60_000,
+        origin: "192.0.2.1".to_owned(),
+        message_id: "<1@example.org>".to_owned(),
+        envid: Some("QQ314159".to_owned()),
+        ret: Some("headers".to_owned()),
+        fates: fates(),
+        recipients: vec![ExportedRecipient {
+            state: recipient(),
+            notify: Some(4),
+            orcpt: Some("rfc822;ann@example.net".to_owned()),
+        }],
+        ..EnvelopeView::default()
+    }
+}
+
+fn counted() -> Counted {
+    Counted {
+        text: "would remove: 7 recipients of 1 messages".to_owned(),
+        count: Some(7),
+        messages: Some(1),
+        in_flight: Some(0),
+        dry_run: Some(true),
+    }
+}
+
+fn webhook() -> WebhookView {
+    WebhookView {
+        name: "archive".to_owned(),
+        enabled: true,
+        events: 990,
+        batches: 12,
+        failures: 2,
+        lag_records: 40,
+        lost: 0,
+        last_success: Some(NOW - 60_000),
+        failing_since: Some(NOW - 30_000),
+        last_error: "it answers 500".to_owned(),
+    }
+}

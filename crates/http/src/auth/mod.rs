@@ -1,0 +1,248 @@
+//! Who asks, and whether they may: tokens for programs, passwords for people.
+//!
+//! Promise: a change is carried out for a caller alone whose name is known and goes into the audit record. Programs send
+//! `Authorization: Bearer TOKEN`; people log in and have a cookie that no script reads and no other site's request
+//! carries. A request with the cookie must also hold the session's token (form field `csrf` or `X-CSRF-Token`) and come
+//! from our own pages ([`super::guard`]). Reading needs no login unless `[http] reading = "login"`.
+//!
+//! A token is 256 random bits, so that its SHA-256 in the configuration says nothing; a password is kept as argon2id.
+//! Guessing is slowed: one password is checked at a time, each wrong one holds the next up, and an address with several
+//! wrong ones has to wait ([`slow`]).
+//!
+//! Failure answers: 401 who is not known, 403 who is known and may not, 429 with Retry-After who guesses.
+
+mod pages;
+mod sessions;
+mod slow;
+#[cfg(test)]
+mod tests;
+
+use std::convert::Infallible;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{ConnectInfo, FromRequestParts};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::Response;
+use parking_lot::Mutex;
+use stentor_config::{HttpConfig, keys};
+use stentor_control::{ErrorCode, Peer};
+use stentor_queue::ids::Ms;
+use tokio::sync::Semaphore;
+
+use self::sessions::Sessions;
+use self::slow::Slow;
+use super::problem;
+
+pub use self::pages::router;
+pub use self::sessions::{Opened, Session};
+
+/// The session's cookie.
+pub const COOKIE: &str = "stentor_session";
+/// The header that a script of the console sends its session's token in.
+pub const CSRF_HEADER: &str = "x-csrf-token";
+/// Passwords longer than this are not looked at, octets.
+const PASSWORD_BYTES_MAX: usize = 1024;
+/// Logins that wait for the one whose password is being checked.
+const LOGINS_WAITING_MAX: usize = 8;
+/// How long a wrong password holds up the next login, whoever's.
+const WRONG_PAUSE: Duration = Duration::from_millis(300);
+/// How long the answer to a wrong token takes.
+const WRONG_TOKEN_PAUSE: Duration = Duration::from_millis(500);
+
+/// Who is logged in, and who guesses. Whom to let in is asked of the configuration in force each time: a token or password that
+/// a reload takes away, or changes, ends with it, and so do the sessions that were opened with it.
+pub struct Auth {
+    sessions: Mutex<Sessions>,
+    slow: Mutex<Slow>,
+    /// One password at a time: checking one takes tens of megabytes and milliseconds.
+    checking: Semaphore,
+    waiting: Semaphore,
+}
+
+/// How a caller proved who they are.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Login {
+    Token { name: Arc<str>, read_only: bool },
+    Session(Session),
+}
+
+/// Who asks. An extractor: it is there for every request, logged in or not.
+#[derive(Clone, Debug)]
+pub struct Caller {
+    pub address: SocketAddr,
+    pub login: Option<Login>,
+    /// A token was sent and is none of ours.
+    pub(super) is_wrong: bool,
+    csrf: Option<String>,
+}
+
+/// Why nobody was logged in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum LoginError {
+    #[error("user or password is wrong")]
+    Wrong,
+    #[error("too many wrong passwords; try again in {0} s")]
+    Slow(u64),
+    #[error("no user is configured; `stentor http-password` makes what [http] needs")]
+    NoUsers,
+}
+
+impl Default for Auth {
+    fn default() -> Self {
+        Auth {
+            sessions: Mutex::default(),
+            slow: Mutex::default(),
+            checking: Semaphore::new(1),
+            waiting: Semaphore::new(LOGINS_WAITING_MAX),
+        }
+    }
+}
+
+impl Auth {
+    /// Who a request is from.
+    pub fn caller(&self, config: &HttpConfig, headers: &HeaderMap, address: SocketAddr, now: Ms) -> Caller {
+        let csrf = headers.get(CSRF_HEADER).and_then(|value| value.to_str().ok()).map(str::to_owned);
+        let mut caller = Caller { address, login: None, is_wrong: false, csrf };
+        if let Some(value) = headers.get(header::AUTHORIZATION) {
+            let text = value.to_str().ok().and_then(|text| text.split_once(' '));
+            let bearer = text.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
+            caller.login = bearer.and_then(|(_, text)| token(config, text.trim()));
+            caller.is_wrong = caller.login.is_none();
+        } else if let Some(id) = cookie(headers) {
+            caller.login = self.sessions.lock().get(config, id, now).map(Login::Session);
+        }
+        caller
+    }
+
+    /// Checks a password and opens a session; `now` is asked again when the password has been looked at.
+    pub async fn login(
+        &self,
+        config: &HttpConfig,
+        address: IpAddr,
+        user: &str,
+        password: String,
+        now: &(dyn Fn() -> Ms + Sync),
+    ) -> Result<Opened, LoginError> {
+        // Who is not known takes as long as who is.
+        let Some(first) = config.users.first() else { return Err(LoginError::NoUsers) };
+        let check_wait = || match self.slow.lock().wait_ms(address, now()) {
+            Some(wait_ms) => Err(LoginError::Slow(wait_ms.div_ceil(1000))),
+            None => Ok(()),
+        };
+        check_wait()?;
+        let Ok(_place) = self.waiting.try_acquire() else { return Err(LoginError::Slow(slow::CROWDED_S)) };
+        // The semaphores are never closed.
+        let _turn = self.checking.acquire().await.map_err(|_| LoginError::Wrong)?;
+        // Others of the same address may have been wrong meanwhile.
+        check_wait()?;
+        let known = config.users.iter().find(|(name, _)| *name == user);
+        let (name, hash) = known.unwrap_or(first);
+        let (is_known, tried) = (known.is_some(), hash.clone());
+        let is_right = password.len() <= PASSWORD_BYTES_MAX
+            && tokio::task::spawn_blocking(move || keys::verify(&password, &tried)).await.unwrap_or(false);
+        if is_known && is_right {
+            self.slow.lock().right(address);
+            tracing::info!(user, %address, "logged in");
+            return Ok(self.sessions.lock().open(config, name, hash, now()));
+        }
+        self.slow.lock().wrong(address, now());
+        tracing::warn!(user = %user.chars().take(64).collect::<String>(), %address, "login refused");
+        tokio::time::sleep(WRONG_PAUSE).await;
+        Err(LoginError::Wrong)
+    }
+
+    /// Ends the session that a request belongs to.
+    pub fn logout(&self, headers: &HeaderMap) {
+        if let Some(id) = cookie(headers) {
+            self.sessions.lock().close(id);
+        }
+    }
+}
+
+fn token(config: &HttpConfig, text: &str) -> Option<Login> {
+    let hash = keys::sha256(text.as_bytes());
+    // All are compared, each in constant time.
+    let mut found = None;
+    for token in &config.tokens {
+        if keys::is_same(&token.hash, &hash) {
+            found = Some(Login::Token { name: token.name.clone(), read_only: token.read_only });
+        }
+    }
+    found
+}
+
+/// The session's id in a Cookie header (RFC 6265 section 4.2.1).
+fn cookie(headers: &HeaderMap) -> Option<&str> {
+    let pairs = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
+    pairs.flat_map(|text| text.split(';')).find_map(|pair| pair.trim().strip_prefix(COOKIE)?.strip_prefix('='))
+}
+
+impl Caller {
+    /// The name that is shown and audited.
+    pub fn name(&self) -> Option<&str> {
+        match &self.login {
+            Some(Login::Token { name, .. }) => Some(name),
+            Some(Login::Session(session)) => Some(&session.user),
+            None => None,
+        }
+    }
+
+    /// What a form of the console must send back as `csrf`.
+    pub fn csrf(&self) -> Option<&str> {
+        match &self.login {
+            Some(Login::Session(session)) => Some(&session.csrf),
+            _ => None,
+        }
+    }
+
+    /// Who a change is by, if they may; `csrf` is the form's field of that name, if it is a form.
+    ///
+    /// # Errors
+    /// The answer: 401 or 403, with what to do.
+    #[allow(clippy::result_large_err)]
+    pub fn may_change(&self, csrf: Option<&str>) -> Result<Peer, Response> {
+        let refuse = |status, text: &str| Err(problem(status, ErrorCode::Forbidden, text));
+        let who = match &self.login {
+            None if self.is_wrong => return refuse(StatusCode::UNAUTHORIZED, "the token is not known here"),
+            None => return refuse(StatusCode::UNAUTHORIZED, "a change needs a login: a bearer token, or a password"),
+            Some(Login::Token { read_only: true, .. }) => {
+                return refuse(StatusCode::FORBIDDEN, "the token is for reading alone");
+            }
+            Some(Login::Token { name, .. }) => format!("token={name}"),
+            Some(Login::Session(session)) => {
+                let sent = csrf.or(self.csrf.as_deref()).unwrap_or_default();
+                if !keys::is_same(sent.as_bytes(), session.csrf.as_bytes()) {
+                    return refuse(StatusCode::FORBIDDEN, "the form is too old or not ours: load the page again");
+                }
+                format!("user={}", session.user)
+            }
+        };
+        Ok(Peer::Http { who: who.into(), address: self.address.ip() })
+    }
+
+    /// Holds up the answer to a wrong token.
+    pub(super) async fn slow_down(&self) {
+        tokio::time::sleep(WRONG_TOKEN_PAUSE).await;
+    }
+}
+
+/// The guard has put it there; without a guard (tests of single routers) nobody is logged in.
+impl<S: Send + Sync> FromRequestParts<S> for Caller {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Caller, Infallible> {
+        if let Some(caller) = parts.extensions.get::<Caller>() {
+            return Ok(caller.clone());
+        }
+        Ok(Caller { address: address(parts), login: None, is_wrong: false, csrf: None })
+    }
+}
+
+/// Where a request came from.
+pub(super) fn address(parts: &Parts) -> SocketAddr {
+    let known = parts.extensions.get::<ConnectInfo<SocketAddr>>();
+    known.map_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0)), |info| info.0)
+}

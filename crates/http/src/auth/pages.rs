@@ -1,0 +1,109 @@
+//! `POST /login` and `POST /logout`: what the console's forms are sent to. The page with the form is the console's.
+
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Redirect, Response};
+use axum::routing::post;
+use axum::{Form, Router};
+use serde::Deserialize;
+use stentor_control::ErrorCode;
+
+use super::{COOKIE, Caller, LoginError};
+use crate::{Http, problem};
+
+/// The form's fields.
+#[derive(Deserialize)]
+struct Fields {
+    #[serde(default)]
+    user: String,
+    password: String,
+    /// Where to go on.
+    #[serde(default)]
+    next: String,
+}
+
+#[derive(Deserialize)]
+struct Leaving {
+    #[serde(default)]
+    csrf: String,
+}
+
+pub fn router() -> Router<Http> {
+    Router::new().route("/login", post(login)).route("/logout", post(logout))
+}
+
+/// On success to `next`; else back to the form, which is told why by `?failed=wrong` or `?failed=slow&wait_s=N`.
+async fn login(
+    State(http): State<Http>,
+    caller: Caller,
+    headers: HeaderMap,
+    Form(Fields { user, password, next }): Form<Fields>,
+) -> Response {
+    let user = if user.is_empty() { "operator".to_owned() } else { user };
+    // Carried out to the end whatever becomes of the client: the next password waits for this one, and a wrong one counts.
+    let tried = tokio::spawn(async move {
+        let (settings, now) = (http.core.settings(), || http.core.clock.now());
+        http.auth.login(&settings.config.http, caller.address.ip(), &user, password, &now).await
+    });
+    let Ok(opened) = tried.await else {
+        return problem(StatusCode::SERVICE_UNAVAILABLE, ErrorCode::Failed, "the server is stopping");
+    };
+    let opened = match opened {
+        Ok(opened) => opened,
+        Err(LoginError::Wrong) => return Redirect::to("/login?failed=wrong").into_response(),
+        Err(LoginError::Slow(wait_s)) => {
+            let mut response =
+                problem(StatusCode::TOO_MANY_REQUESTS, ErrorCode::Busy, &LoginError::Slow(wait_s).to_string());
+            response.headers_mut().insert(header::RETRY_AFTER, wait_s.into());
+            return response;
+        }
+        Err(error @ LoginError::NoUsers) => {
+            return problem(StatusCode::FORBIDDEN, ErrorCode::Forbidden, &error.to_string());
+        }
+    };
+    // Behind a proxy that speaks TLS the browser says so here.
+    let is_https = headers.get(header::ORIGIN).is_some_and(|origin| origin.as_bytes().starts_with(b"https://"));
+    let secure = if is_https { "; Secure" } else { "" };
+    let (id, age_s) = (opened.id, opened.lifetime_ms / 1000);
+    let cookie = format!("{COOKIE}={id}; Path=/; HttpOnly; SameSite=Strict; Max-Age={age_s}{secure}");
+    let mut response = Redirect::to(local(&next)).into_response();
+    if let Ok(value) = HeaderValue::from_str(&cookie) {
+        response.headers_mut().insert(header::SET_COOKIE, value);
+    }
+    response
+}
+
+async fn logout(
+    State(http): State<Http>,
+    caller: Caller,
+    headers: HeaderMap,
+    Form(Leaving { csrf }): Form<Leaving>,
+) -> Response {
+    if let Err(refused) = caller.may_change(Some(&csrf)) {
+        return refused;
+    }
+    http.auth.logout(&headers);
+    let mut response = Redirect::to("/").into_response();
+    let gone = HeaderValue::from_static("stentor_session=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0");
+    response.headers_mut().insert(header::SET_COOKIE, gone);
+    response
+}
+
+/// A path of ours, whatever the form says.
+fn local(next: &str) -> &str {
+    let is_ours = next.starts_with('/')
+        && !next.starts_with("//")
+        && next.bytes().all(|byte| (0x21..0x7f).contains(&byte) && byte != b'\\');
+    if is_ours { next } else { "/" }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn nobody_is_led_away() {
+        for away in ["", "x", "//evil.example/", "/\\evil.example", "https://evil.example", "/a\r\nb", "/é"] {
+            assert_eq!(super::local(away), "/", "{away}");
+        }
+        assert_eq!(super::local("/queue?site=a#b"), "/queue?site=a#b");
+    }
+}

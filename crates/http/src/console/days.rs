@@ -1,0 +1,243 @@
+//! A day in a picture: the view of `stentor batchstat`, any day, with its numbers in a table.
+
+use axum::Json;
+use axum::extract::{Query, State};
+use axum::response::{IntoResponse, Response};
+use maud::{Markup, html};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use stentor_control::ErrorCode;
+use stentor_control::protocol::Problem;
+use stentor_stats::civil;
+use stentor_stats::day::{Bin, DAY_MS, Day};
+
+use super::format::{encode, number, percent, rfc3339};
+use super::page::{Frame, heading};
+use super::queue::tile;
+use crate::{Http, problem};
+
+const HOURS: usize = 24;
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub struct Asked {
+    /// `2026-11-22`; today if it is empty.
+    day: String,
+}
+
+impl Asked {
+    /// Days since 1970-01-01.
+    fn number(&self, today: u64) -> Result<u64, Problem> {
+        if self.day.is_empty() {
+            return Ok(today);
+        }
+        parse(&self.day)
+            .ok_or_else(|| Problem::new(ErrorCode::BadRequest, format!("{:?} is not a day: 2026-11-22", self.day)))
+    }
+}
+
+fn parse(text: &str) -> Option<u64> {
+    let mut parts = text.split('-');
+    let (year, month, day) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+    let number = (parts.next().is_none() && (1970..=9999).contains(&year)).then(|| civil::days(year, month, day))?;
+    // A 31st of February is another day: not what was asked for.
+    (civil::date(number) == (year, month, day)).then(|| u64::try_from(number).ok())?
+}
+
+fn name(number: u64) -> String {
+    let (year, month, day) = civil::date(number.cast_signed());
+    format!("{year:04}-{month:02}-{day:02}")
+}
+
+/// `GET /days`
+pub async fn page(State(http): State<Http>, Query(asked): Query<Asked>, frame: Frame) -> Response {
+    let today = http.core.clock.now() / DAY_MS;
+    let number = match asked.number(today) {
+        Ok(number) => number,
+        Err(problem) => return frame.problem("/days", &problem),
+    };
+    let day = match http.past.day(&http.core, number).await {
+        Ok(day) => day,
+        Err(problem) => return frame.problem("/days", &problem),
+    };
+    let name = name(number);
+    let main = html! {
+        (heading(&name, &html! { (weekday(number)) ", UTC" }))
+        (choose(number, today))
+        (tiles(&day))
+        section.panel aria-labelledby="picture" {
+            div.head {
+                h2 #picture { "Deliveries per hour, minute by minute" }
+                ul.legend {
+                    li.key-good { "delivered" } li.key-bad { "failed attempts" } li.key-sum { "delivered so far (right)" } li.key-in { "messages coming in (marks)" }
+                }
+            }
+            div.chart.tall #day-chart data-chart="day" data-from={ "/days.json?day=" (encode(&name)) } data-readout="day-readout"
+                role="figure" aria-label={ "Deliveries of " (name) "; the table below has the numbers by hour" } tabindex="0" {}
+            p.readout #day-readout { "Drag or use the buttons to zoom; arrow keys read the minutes." }
+            (tools(&day))
+            noscript { p.quiet { "The picture needs scripts; the table has its numbers." } }
+        }
+        section.panel aria-labelledby="hours" { h2 #hours { "By hour" } (hours(&day)) }
+    };
+    frame.page("/days", &name, &main)
+}
+
+fn weekday(number: u64) -> &'static str {
+    ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"][civil::weekday(number.cast_signed())]
+}
+
+fn choose(number: u64, today: u64) -> Markup {
+    html! {
+        form.fields.above method="get" action="/days" {
+            div.go {
+                a.button rel="prev" href={ "/days?day=" (name(number.saturating_sub(1))) } { "‹ " (name(number.saturating_sub(1))) }
+                @if number < today { a.button rel="next" href={ "/days?day=" (name(number + 1)) } { (name(number + 1)) " ›" } }
+            }
+            div { label for="f-day" { "Day" } input #f-day type="date" name="day" value=(name(number)) max=(name(today)); }
+            div.go { button { "Show" } @if number != today { a href="/days" { "Today" } } }
+        }
+    }
+}
+
+fn tiles(day: &Day) -> Markup {
+    let total = day.total();
+    let busiest = day.busiest().map(|(bin, _)| (day.per_hour(bin) as u64, day.start + bin as u64 * day.bin_ms));
+    html! {
+        dl.tiles {
+            (tile("Delivered", &number(total.delivered), &html! { "recipients" }))
+            (tile("Failed attempts", &number(total.failed), &html! { (percent(total.failed, total.failed + total.delivered)) " of all" }))
+            (tile("Given up", &number(total.given_up), &html! { "bounced or expired" }))
+            (tile("Messages in", &number(total.arrivals), &html! { "accepted" }))
+            @if let Some((rate, at)) = busiest {
+                (tile("Busiest minute", &number(rate), &html! { "an hour, at " (rfc3339(at).get(11..16).unwrap_or_default()) }))
+            }
+        }
+    }
+}
+
+fn tools(day: &Day) -> Markup {
+    let zooms = [("in", "Zoom in"), ("out", "Zoom out"), ("left", "Earlier"), ("right", "Later"), ("all", "Whole day")];
+    html! {
+        div.verbs.scripted {
+            @for (verb, label) in zooms { button type="button" data-zoom=(verb) data-of="day-chart" { (label) } }
+            @if !day.load.is_empty() {
+                @for (name, label) in [("cpu", "CPU"), ("disk", "Disk"), ("net", "Network")] {
+                    label.check { input type="checkbox" value=(name) data-overlay-of="day-chart"; (label) }
+                }
+            }
+        }
+    }
+}
+
+fn hours(day: &Day) -> Markup {
+    let per_hour = (3_600_000 / day.bin_ms) as usize;
+    let sums: Vec<Bin> = day.bins.chunks(per_hour).map(sum).collect();
+    let total = day.total();
+    let row = |label: &str, bin: &Bin| {
+        html! {
+            th scope="row" { (label) }
+            td.n { (number(bin.arrivals)) }
+            td.n data-key=[(label == "Total").then_some("day-delivered")] { (number(bin.delivered)) }
+            td.n { (number(bin.failed)) }
+            td.n { (number(bin.given_up)) }
+        }
+    };
+    html! {
+        div.scroll role="region" aria-labelledby="hours" tabindex="0" {
+            table {
+                caption { "What each hour brought; hours without mail are left out" }
+                thead { tr { th scope="col" { "Hour" } th.n scope="col" { "Messages in" } th.n scope="col" { "Delivered" } th.n scope="col" { "Failed" } th.n scope="col" { "Given up" } } }
+                tbody {
+                    @for (hour, bin) in sums.iter().take(HOURS).enumerate() {
+                        @if *bin != Bin::default() { tr { (row(&format!("{hour:02}:00"), bin)) } }
+                    }
+                }
+                tfoot { tr { (row("Total", &total)) } }
+            }
+        }
+    }
+}
+
+fn sum(bins: &[Bin]) -> Bin {
+    let mut sum = Bin::default();
+    for bin in bins {
+        sum.delivered += bin.delivered;
+        sum.failed += bin.failed;
+        sum.given_up += bin.given_up;
+        sum.arrivals += bin.arrivals;
+        sum.bytes += bin.bytes;
+    }
+    sum
+}
+
+/// `GET /days.json`: what the picture is drawn from.
+pub async fn feed(State(http): State<Http>, Query(asked): Query<Asked>) -> Response {
+    let now = http.core.clock.now();
+    let day = match asked.number(now / DAY_MS) {
+        Ok(number) => http.past.day(&http.core, number).await,
+        Err(problem) => Err(problem),
+    };
+    match day {
+        Ok(day) => Json(series(&day, now)).into_response(),
+        Err(Problem { code, text }) => {
+            let status = match code {
+                ErrorCode::BadRequest => axum::http::StatusCode::BAD_REQUEST,
+                _ => axum::http::StatusCode::SERVICE_UNAVAILABLE,
+            };
+            problem(status, code, &text)
+        }
+    }
+}
+
+/// Columns by minute; of today none behind `now`.
+fn series(day: &Day, now: u64) -> Value {
+    let known = ((now.saturating_sub(day.start) / day.bin_ms) as usize + 1).min(day.bins.len());
+    let seconds = |bin: usize| (day.start + bin as u64 * day.bin_ms) / 1000;
+    let column = |of: fn(&Bin) -> u64| day.bins[..known].iter().map(of).collect::<Vec<u64>>();
+    let mut series = json!({
+        "from": day.start / 1000,
+        "until": day.end() / 1000,
+        "at": (0..known).map(seconds).collect::<Vec<u64>>(),
+        "delivered": column(|bin| bin.delivered),
+        "failed": column(|bin| bin.failed),
+        "sum": day.cumulative().take(known).collect::<Vec<u64>>(),
+        "arrivals": day.arrivals.iter().map(|at| *at as f64 / 1000.0).collect::<Vec<f64>>(),
+    });
+    if let Some(load) = day.load.get(..known) {
+        let most = load.iter().map(|load| load.net).fold(1.0_f32, f32::max);
+        let share = |of: &dyn Fn(&stentor_stats::day::Load) -> f32| {
+            let known = load.iter().map(|load| (load.weight_ms > 0).then(|| of(load)));
+            known.collect::<Vec<Option<f32>>>()
+        };
+        series["cpu"] = json!(share(&|load| load.cpu));
+        series["disk"] = json!(share(&|load| load.disk_busy));
+        // Of the day's highest: what the network could take nobody knows.
+        series["net"] = json!(share(&|load| load.net / most));
+    }
+    series
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn days_are_read_strictly() {
+        assert_eq!((parse("1970-01-01"), parse("1970-01-02"), parse("2026-11-22")), (Some(0), Some(1), Some(20_779)));
+        assert_eq!(name(20_779), "2026-11-22");
+        for bad in ["", "2026", "2026-02-31", "2026-13-01", "1969-12-31", "2026-11-22-1", "x-y-z", "99999-01-01"] {
+            assert_eq!(parse(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_series_ends_with_the_present() {
+        let mut day = Day::new("", 0, DAY_MS, 60_000);
+        day.bins[0].delivered = 5;
+        let now = series(&day, 90_000);
+        assert_eq!((&now["at"], &now["delivered"], &now["sum"]), (&json!([0, 60]), &json!([5, 0]), &json!([5, 5])));
+        assert_eq!(series(&day, 10 * DAY_MS)["at"].as_array().map(Vec::len), Some(1440));
+        assert!(now.get("cpu").is_none());
+    }
+}

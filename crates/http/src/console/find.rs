@@ -1,0 +1,166 @@
+//! Messages of the queue that match filters, a page at a time.
+//!
+//! Promise: the walk is that of the operator's verbs, in slices; a search that finds little stops after [`LOOK_MS_MAX`] and says
+//! where to go on, so that no page waits for a look through ten million recipients. A place is a message's number, and
+//! the recipient within it that was looked at last: both last as long as the process, and a place that is gone means the
+//! next one.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use stentor_admin::verbs::Walk;
+use stentor_control::Selection;
+use stentor_control::protocol::Problem;
+use stentor_engine::core::Core;
+use stentor_queue::ids::Ms;
+use stentor_queue::message::Message;
+
+/// How long a page looks before it asks whether to go on.
+const LOOK_MS_MAX: u64 = 120;
+
+/// Where a page begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Place {
+    pub no: u32,
+    pub within: Option<u32>,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.within {
+            Some(within) => write!(f, "{}-{within}", self.no),
+            None => write!(f, "{}", self.no),
+        }
+    }
+}
+
+impl FromStr for Place {
+    type Err = std::num::ParseIntError;
+
+    fn from_str(text: &str) -> Result<Place, Self::Err> {
+        match text.split_once('-') {
+            Some((no, within)) => Ok(Place { no: no.parse()?, within: Some(within.parse()?) }),
+            None => Ok(Place { no: text.parse()?, within: None }),
+        }
+    }
+}
+
+/// What of the messages that the selection chose is wanted.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum State {
+    #[default]
+    Any,
+    /// An operator holds it.
+    Held,
+    /// Nobody has had a final outcome yet.
+    Untouched,
+    /// Somebody has.
+    Partly,
+}
+
+impl State {
+    fn takes(self, message: &Message) -> bool {
+        match self {
+            State::Any => true,
+            State::Held => message.is_held(),
+            State::Untouched => message.pending().len() as u64 == message.total(),
+            State::Partly => (message.pending().len() as u64) < message.total(),
+        }
+    }
+}
+
+/// A message of the queue.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Row {
+    pub id: String,
+    pub sender: String,
+    pub list: Option<String>,
+    pub size: u64,
+    pub accepted: Ms,
+    pub pending: u64,
+    pub total: u64,
+    pub failed: u64,
+    pub held: bool,
+}
+
+#[derive(Default, Debug)]
+pub struct Found {
+    pub now: Ms,
+    pub rows: Vec<Row>,
+    /// Where to go on; `None`: that was all.
+    pub next: Option<Place>,
+    /// It stopped because it took too long, not because there were enough.
+    pub is_partial: bool,
+}
+
+/// The next messages from `from` on, oldest first.
+pub async fn messages(
+    core: &Arc<Core>,
+    selection: &Selection,
+    takes: &(dyn Fn(&Message) -> bool + Sync),
+    from: Option<Place>,
+    rows_max: usize,
+) -> Result<Found, Problem> {
+    let begin = Instant::now();
+    let (mut walk, now) = core.with(|hub, now| Ok::<_, Problem>((Walk::new(hub, selection, true, now)?, now)))?;
+    if let Some(place) = from {
+        walk.go_on_at(place.no, place.within);
+    }
+    let mut found = Found { now, ..Found::default() };
+    loop {
+        let is_last = core.with(|hub, _| {
+            // One at a time, so that the place is always behind the last row.
+            let (chosen, is_last) = walk.step(hub, 1);
+            let message = chosen.first().and_then(|found| hub.store.message(found.no));
+            if let Some(message) = message.filter(|message| takes(message)) {
+                found.rows.push(row(message));
+            }
+            is_last
+        });
+        let (no, within) = walk.place();
+        found.next = (!is_last).then_some(Place { no, within });
+        if is_last || found.rows.len() >= rows_max {
+            return Ok(found);
+        }
+        if begin.elapsed() > Duration::from_millis(LOOK_MS_MAX) {
+            found.is_partial = true;
+            return Ok(found);
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+/// The filter of a state alone.
+pub fn of_state(state: State) -> impl Fn(&Message) -> bool + Sync {
+    move |message| state.takes(message)
+}
+
+fn row(message: &Message) -> Row {
+    let (envelope, tally) = (message.envelope(), message.tally());
+    Row {
+        id: message.id().to_string(),
+        sender: envelope.sender.to_owned(),
+        list: envelope.list.map(str::to_owned),
+        size: envelope.size,
+        accepted: message.accepted(),
+        pending: message.pending().len() as u64,
+        total: message.total(),
+        failed: tally.bounced + tally.expired,
+        held: message.is_held(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_survive_their_text() {
+        for place in [Place { no: 7, within: None }, Place { no: u32::MAX, within: Some(0) }] {
+            assert_eq!(place.to_string().parse(), Ok(place));
+        }
+        assert!(["", "x", "1-", "-1", "4294967296"].iter().all(|text| text.parse::<Place>().is_err()));
+    }
+}

@@ -1,0 +1,285 @@
+//! The frame around every page: bar, sections, what was said to the last form; and pages that say what is wrong.
+
+use std::convert::Infallible;
+
+use axum::Form;
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Redirect, Response};
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+use serde::Deserialize;
+use stentor_control::ErrorCode;
+use stentor_control::protocol::Problem;
+
+use super::assets::url;
+use super::format::{encode, rfc3339, shown};
+use crate::Http;
+use crate::auth::Caller;
+
+/// Cookie with the look that was chosen.
+const THEME_COOKIE: &str = "stentor_theme";
+/// Cookie with what is said once on the next page.
+const SAID_COOKIE: &str = "stentor_said";
+const SAID_BYTES_MAX: usize = 1_500;
+const YEAR_S: u32 = 31_536_000;
+
+const MARK: &str = r#"<svg viewBox="0 0 32 32" aria-hidden="true"><path d="M4 12v8h5l11 7V5L9 12z" fill="currentColor"/><path d="M23 11a7 7 0 0 1 0 10M26.5 7.5a12 12 0 0 1 0 17" fill="none" stroke="currentColor" stroke-width="2.4" stroke-linecap="round"/></svg>"#;
+
+/// The sections, in their groups: path, name.
+const SECTIONS: [(&str, &[(&str, &str)]); 4] = [
+    ("Watch", &[("/", "Now"), ("/days", "Days"), ("/statistics", "Statistics")]),
+    ("Mail", &[("/queue", "Queue"), ("/posts", "Posts"), ("/recipient", "Recipient")]),
+    ("Hosts", &[("/sites", "Sites"), ("/stragglers", "Stragglers")]),
+    ("Server", &[("/storage", "Storage")]),
+];
+
+/// What a page knows of its request.
+pub struct Frame {
+    pub http: Http,
+    pub caller: Caller,
+    /// Path and query, to come back to.
+    pub here: String,
+    theme: &'static str,
+    said: Option<String>,
+}
+
+impl FromRequestParts<Http> for Frame {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, http: &Http) -> Result<Frame, Infallible> {
+        let caller = Caller::from_request_parts(parts, http).await?;
+        let theme = match cookie(&parts.headers, THEME_COOKIE) {
+            Some("light") => "light",
+            Some("dark") => "dark",
+            _ => "",
+        };
+        let said = cookie(&parts.headers, SAID_COOKIE).map(decode).filter(|said| !said.is_empty());
+        let here = parts.uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
+        Ok(Frame { http: http.clone(), caller, here, theme, said })
+    }
+}
+
+impl Frame {
+    /// A page; `section` is its path among [`SECTIONS`].
+    pub fn page(&self, section: &str, title: &str, main: &Markup) -> Response {
+        self.page_with(StatusCode::OK, section, title, main)
+    }
+
+    pub fn page_with(&self, status: StatusCode, section: &str, title: &str, main: &Markup) -> Response {
+        let hostname = self.http.core.settings().config.hostname.clone();
+        let body = html! {
+            (DOCTYPE)
+            html lang="en" data-theme=[(!self.theme.is_empty()).then_some(self.theme)] {
+                head {
+                    meta charset="utf-8";
+                    meta name="viewport" content="width=device-width, initial-scale=1";
+                    title { (title) " · " (hostname) " · Stentor" }
+                    link rel="icon" type="image/svg+xml" href=(url("icon.svg"));
+                    link rel="stylesheet" href=(url("uplot.css"));
+                    link rel="stylesheet" href=(url("console.css"));
+                    script src=(url("uplot.js")) defer {}
+                    script src=(url("charts.js")) defer {}
+                    script src=(url("console.js")) defer {}
+                }
+                body {
+                    a.skip href="#main" { "Skip to content" }
+                    (self.bar(&hostname))
+                    div.frame {
+                        (sections(section))
+                        main #main tabindex="-1" {
+                            @if let Some(said) = &self.said { (say(said)) }
+                            (main)
+                        }
+                    }
+                    footer.foot {
+                        "Stentor " (env!("CARGO_PKG_VERSION")) ". All times are UTC; this page is of "
+                        time datetime=(rfc3339(self.http.core.clock.now())) {
+                            (rfc3339(self.http.core.clock.now()).get(..19).unwrap_or_default().replace('T', " "))
+                        } "."
+                    }
+                }
+            }
+        };
+        let mut response =
+            (status, [(header::CONTENT_TYPE, "text/html; charset=utf-8")], body.into_string()).into_response();
+        if self.said.is_some() {
+            set_cookie(&mut response, SAID_COOKIE, "", 0);
+        }
+        response
+    }
+
+    fn bar(&self, hostname: &str) -> Markup {
+        let (next, label) = match self.theme {
+            "" => ("dark", "dark"),
+            "dark" => ("light", "light"),
+            _ => ("auto", "as the system"),
+        };
+        html! {
+            header.bar {
+                a.brand href="/" { (PreEscaped(MARK)) span { span { "Stentor" } span.host { (hostname) } } }
+                span.gap {}
+                form method="post" action="/theme" {
+                    input type="hidden" name="next" value=(self.here);
+                    button.glyph name="theme" value=(next) title={ "Look: " (label) } {
+                        span aria-hidden="true" { "◐" } span.hidden { "Change look: " (label) }
+                    }
+                }
+                @match (self.caller.name(), self.caller.csrf()) {
+                    (Some(name), Some(csrf)) => form method="post" action="/logout" {
+                        input type="hidden" name="csrf" value=(csrf);
+                        span.who.name { (shown(name)) }
+                        button { "Log out" }
+                    },
+                    (Some(name), None) => span.who.name { (shown(name)) },
+                    (None, _) => a.button href={ "/login?next=" (encode(&self.here)) } { "Log in" },
+                }
+                button.menu type="button" aria-expanded="false" aria-controls="sections" { "Menu" }
+            }
+        }
+    }
+
+    /// A page that says what is wrong.
+    pub fn problem(&self, section: &str, problem: &Problem) -> Response {
+        let (status, title) = match problem.code {
+            ErrorCode::NotFound => (StatusCode::NOT_FOUND, "Not found"),
+            ErrorCode::BadRequest => (StatusCode::BAD_REQUEST, "That cannot be read"),
+            ErrorCode::Forbidden => (StatusCode::FORBIDDEN, "Not allowed"),
+            _ => (StatusCode::SERVICE_UNAVAILABLE, "That did not work"),
+        };
+        let main = html! {
+            div.head { h1 { (title) } }
+            div.panel {
+                p { (shown(&problem.text)) }
+                p { a href=(section) { "Back" } }
+            }
+        };
+        self.page_with(status, section, title, &main)
+    }
+}
+
+fn sections(current: &str) -> Markup {
+    html! {
+        nav.sections #sections aria-label="Sections" {
+            @for (group, entries) in SECTIONS {
+                div {
+                    p id={ "group-" (group) } { (group) }
+                    ul aria-labelledby={ "group-" (group) } {
+                        @for (path, name) in entries {
+                            li { a href=(path) aria-current=[(*path == current).then_some("page")] { (name) } }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The heading of a page with a line beside it.
+pub fn heading(title: &str, beside: &Markup) -> Markup {
+    html! { div.head { h1 { (title) } p.quiet { (beside) } } }
+}
+
+/// What keeps a page up to date, every so many seconds: with scripts alone, and until it is paused.
+pub fn live_bar(every_s: u64) -> Markup {
+    html! {
+        div.live data-live=(every_s) {
+            button #pause type="button" aria-pressed="false" hidden { "Pause updates" }
+            span #news role="status" {}
+        }
+    }
+}
+
+/// `+text` went well, `-text` did not.
+fn say(said: &str) -> Markup {
+    let (class, text) = match said.split_at_checked(1) {
+        Some(("+", text)) => ("good", text),
+        Some(("-", text)) => ("bad", text),
+        _ => ("warn", said),
+    };
+    html! { p.said.(class) role=(if class == "bad" { "alert" } else { "status" }) { (shown(text)) } }
+}
+
+/// Goes on at a page of ours, which says `said`.
+pub fn go_on(next: &str, is_well: bool, said: &str) -> Response {
+    let mut response = Redirect::to(local(next)).into_response();
+    let cut = (0..=said.len().min(SAID_BYTES_MAX)).rev().find(|at| said.is_char_boundary(*at)).unwrap_or(0);
+    let sign = if is_well { "%2B" } else { "-" };
+    set_cookie(&mut response, SAID_COOKIE, &format!("{sign}{}", encode(&said[..cut])), 60);
+    response
+}
+
+#[derive(Deserialize)]
+pub struct Look {
+    theme: String,
+    #[serde(default)]
+    next: String,
+}
+
+/// `POST /theme`: light, dark, or what the system prefers.
+pub async fn theme(Form(Look { theme, next }): Form<Look>) -> Response {
+    let mut response = Redirect::to(local(&next)).into_response();
+    match theme.as_str() {
+        "light" | "dark" => set_cookie(&mut response, THEME_COOKIE, &theme, YEAR_S),
+        _ => set_cookie(&mut response, THEME_COOKIE, "", 0),
+    }
+    response
+}
+
+/// A path of ours, whatever a form says.
+fn local(next: &str) -> &str {
+    let is_plain = next.bytes().all(|byte| (0x21..0x7f).contains(&byte) && byte != b'\\');
+    if next.starts_with('/') && !next.starts_with("//") && is_plain { next } else { "/" }
+}
+
+fn set_cookie(response: &mut Response, name: &str, value: &str, age_s: u32) {
+    let cookie = format!("{name}={value}; Path=/; HttpOnly; SameSite=Strict; Max-Age={age_s}");
+    if let Ok(value) = HeaderValue::from_str(&cookie) {
+        response.headers_mut().append(header::SET_COOKIE, value);
+    }
+}
+
+fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    let values = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
+    let mut pairs = values.flat_map(|text| text.split(';')).filter_map(|pair| pair.trim().split_once('='));
+    pairs.find(|(given, _)| *given == name).map(|(_, value)| value)
+}
+
+/// The reverse of [`encode`]; what is no octets of UTF-8 becomes replacement characters.
+fn decode(text: &str) -> String {
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&byte, tail)) = rest.split_first() {
+        let digits = tail.get(..2).filter(|_| byte == b'%').and_then(|two| std::str::from_utf8(two).ok());
+        if let Some(value) = digits.and_then(|two| u8::from_str_radix(two, 16).ok()) {
+            out.push(value);
+            rest = &tail[2..];
+        } else {
+            out.push(byte);
+            rest = tail;
+        }
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_survives_its_cookie() {
+        for text in ["", "a b", "é%;,\"", "100 %", "%zz%4"] {
+            assert_eq!(decode(&encode(text)), text);
+        }
+        assert_eq!(decode("%"), "%");
+        assert!(!say("+<b>").into_string().contains("<b>"));
+    }
+
+    #[test]
+    fn nobody_is_led_away() {
+        for away in ["", "x", "//evil.example", "/\\evil.example", "https://evil.example", "/a\r\nb"] {
+            assert_eq!(local(away), "/", "{away}");
+        }
+        assert_eq!(local("/queue?list=a"), "/queue?list=a");
+    }
+}

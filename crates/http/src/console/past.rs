@@ -1,0 +1,169 @@
+//! What pages show of the past, read out of the history's files and kept for a while.
+//!
+//! Promise: few readings at a time ([`Readings`]). A result is kept longer the longer it took to read, so that however many watch,
+//! reading costs a few percent of a processor at most. A day that is over is read once. Bounded: [`KEPT_MAX`] results of each kind.
+//!
+//! Failure answers: a history that is not there, or cannot be read, is said on the page.
+
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use stentor_control::ErrorCode;
+use stentor_control::protocol::Problem;
+use stentor_engine::core::Core;
+use stentor_history::{History, Reader};
+use stentor_queue::ids::Ms;
+use stentor_stats::day::{DAY_MS, Day, MINUTE_MS};
+use stentor_stats::mailstat::{By, Options, Table};
+use tokio::sync::Mutex;
+
+use super::story::{ENTRIES_MAX, Entry};
+use crate::readings::Readings;
+
+const KEPT_MAX: usize = 16;
+const AGE_MIN: Duration = Duration::from_secs(1);
+/// A result is good for as many times as reading it took.
+const PAUSE_TIMES: u32 = 20;
+/// Records of a day come at most so late.
+const LATE_MS: Ms = 3_600_000;
+
+struct Kept<K, V> {
+    key: K,
+    made: Instant,
+    took: Duration,
+    is_final: bool,
+    value: Arc<V>,
+}
+
+/// Results by what was asked; one reading at a time.
+struct Shelf<K, V>(Mutex<Vec<Kept<K, V>>>);
+
+impl<K, V> Default for Shelf<K, V> {
+    fn default() -> Shelf<K, V> {
+        Shelf(Mutex::new(Vec::new()))
+    }
+}
+
+impl<K: PartialEq + Copy, V: Send + Sync + 'static> Shelf<K, V> {
+    async fn get(
+        &self,
+        readings: &Readings,
+        (key, is_final): (K, bool),
+        read: impl FnOnce() -> Result<V, Problem> + Send + 'static,
+    ) -> Result<Arc<V>, Problem> {
+        let mut all = self.0.lock().await;
+        if let Some(at) = all.iter().position(|kept| kept.key == key) {
+            let kept = &all[at];
+            if kept.is_final || kept.made.elapsed() < AGE_MIN.max(kept.took * PAUSE_TIMES) {
+                return Ok(kept.value.clone());
+            }
+            all.remove(at);
+        }
+        let begun = Instant::now();
+        let value = Arc::new(blocking(readings, read).await?);
+        if all.len() == KEPT_MAX {
+            all.remove(0);
+        }
+        all.push(Kept { key, made: Instant::now(), took: begun.elapsed(), is_final, value: value.clone() });
+        Ok(value)
+    }
+}
+
+#[derive(Default)]
+pub struct Past {
+    pub readings: Readings,
+    days: Shelf<u64, Day>,
+    tables: Shelf<(By, u64), Rows>,
+}
+
+/// A table with its sum, as pages want it.
+pub struct Rows {
+    pub rows: Vec<stentor_stats::mailstat::Row>,
+    pub total: stentor_stats::mailstat::Row,
+}
+
+impl Past {
+    /// A day by its number since 1970-01-01, UTC.
+    pub async fn day(&self, core: &Core, number: u64) -> Result<Arc<Day>, Problem> {
+        let (source, now) = (Source::of(core), core.clock.now());
+        let start = number * DAY_MS;
+        let is_final = start + DAY_MS + LATE_MS < now;
+        let read = move || {
+            let mut day = Day::new("", start, DAY_MS, MINUTE_MS);
+            let seen = source.open()?.scan(start, start + DAY_MS, &mut |record| {
+                day.add(record);
+                ControlFlow::Continue(())
+            });
+            seen.map_err(|error| unreadable(&error))?;
+            Ok(day)
+        };
+        self.days.get(&self.readings, (number, is_final), read).await
+    }
+
+    /// The last `hours` in a table.
+    pub async fn table(&self, core: &Core, by: By, hours: u64) -> Result<Arc<Rows>, Problem> {
+        let (source, now) = (Source::of(core), core.clock.now());
+        let hour = 3_600_000;
+        let since = (now - now % hour + hour).saturating_sub(hours * hour);
+        let read = move || {
+            let mut table = Table::new(Options { by, since: Some(since), ..Options::default() });
+            let seen = source.open()?.scan(since, Ms::MAX, &mut |record| {
+                table.add(record);
+                ControlFlow::Continue(())
+            });
+            seen.map_err(|error| unreadable(&error))?;
+            Ok(Rows { rows: table.rows().into_iter().cloned().collect(), total: table.total() })
+        };
+        self.tables.get(&self.readings, ((by, hours), false), read).await
+    }
+
+    /// What the history has of a queue id or a recipient, oldest first; whether there is more.
+    pub async fn story(&self, core: &Core, key: &str) -> Result<(Vec<Entry>, bool), Problem> {
+        let (source, key) = (Source::of(core), key.to_owned());
+        blocking(&self.readings, move || {
+            let mut entries = Vec::new();
+            let seen = source.open()?.find(&key, 0, Ms::MAX, &mut |record| {
+                entries.extend(Entry::of(record, &key));
+                if entries.len() < ENTRIES_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            });
+            let is_cut = seen.map_err(|error| unreadable(&error))?.is_cut;
+            entries.sort_by_key(|entry| entry.at);
+            Ok((entries, is_cut))
+        })
+        .await
+    }
+}
+
+async fn blocking<V: Send + 'static>(
+    readings: &Readings,
+    read: impl FnOnce() -> Result<V, Problem> + Send + 'static,
+) -> Result<V, Problem> {
+    readings.run(read).await.unwrap_or_else(|| Err(Problem::new(ErrorCode::Failed, "the server is stopping")))
+}
+
+/// Where the history is, and who has what is not in the files yet.
+struct Source {
+    dir: PathBuf,
+    history: History,
+}
+
+impl Source {
+    fn of(core: &Core) -> Source {
+        Source { dir: core.settings().config.data_dir.join("history"), history: core.history.clone() }
+    }
+
+    /// Blocks until what has been appended can be read.
+    fn open(&self) -> Result<Reader, Problem> {
+        if !self.history.is_on() {
+            return Err(Problem::new(ErrorCode::NotFound, "no history is kept: [history] keep_days = 0"));
+        }
+        self.history.flush();
+        Reader::open(&self.dir).map_err(|error| unreadable(&error))
+    }
+}
+
+fn unreadable(error: &std::io::Error) -> Problem {
+    Problem::new(ErrorCode::Failed, format!("the history cannot be read: {error}"))
+}

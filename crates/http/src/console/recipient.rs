@@ -1,0 +1,115 @@
+//! One address: what waits for it, what the past says of it, and its suspension.
+
+use axum::extract::{Query, State};
+use axum::response::Response;
+use maud::{Markup, html};
+use serde::Deserialize;
+use stentor_control::{AddressView, Control, Reply, Request};
+
+use super::act::{self, Button};
+use super::format::{ago, message_link, number, plural, shown, site_link};
+use super::page::{Frame, heading};
+use super::story;
+use crate::Http;
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub struct Asked {
+    address: String,
+}
+
+/// `GET /recipient?address=`
+pub async fn page(State(http): State<Http>, Query(Asked { address }): Query<Asked>, frame: Frame) -> Response {
+    let address = address.trim();
+    if address.is_empty() {
+        let main = html! {
+            (heading("Recipient", &html! { "What became of one subscriber's mail." }))
+            section.panel aria-label="Look up" { (form("")) }
+        };
+        return frame.page("/recipient", "Recipient", &main);
+    }
+    let request = Request::Address { address: address.to_owned() };
+    let now = match http.operator.handle(request, act::reader()).await {
+        Reply::Address(view) => known(&frame, &view),
+        Reply::Error(problem) => html! {
+            div.head { h1 { (shown(address)) } }
+            section.panel aria-label="Look up" { (form(address)) p.empty { (shown(&problem.text)) } }
+        },
+        _ => html! {},
+    };
+    // A domain alone is no recipient, and its story would be everybody's.
+    let story = if address.contains('@') { Some(http.past.story(&http.core, address).await) } else { None };
+    let main = html! { (now) @if let Some(story) = story { (story::panel(story, true)) } };
+    frame.page("/recipient", address, &main)
+}
+
+fn form(address: &str) -> Markup {
+    html! {
+        form.fields method="get" action="/recipient" {
+            div {
+                label for="f-address" { "Address" }
+                input #f-address name="address" type="text" inputmode="email" value=(address) autocomplete="off"
+                    placeholder="bob@example.net" spellcheck="false";
+            }
+            div.go { button.main { "Show" } }
+        }
+    }
+}
+
+fn known(frame: &Frame, view: &AddressView) -> Markup {
+    html! {
+        div.head { h1 { (shown(&view.address)) } }
+        div.pair {
+            section.panel aria-labelledby="mailbox" { h2 #mailbox { "Mailbox" } (mailbox(view)) }
+            section.panel aria-labelledby="hosts" { h2 #hosts { "Its hosts" } (hosts(view)) }
+        }
+        section.panel aria-labelledby="waits" {
+            h2 #waits { "What waits" }
+            @if view.messages.is_empty() { p.empty { "No message waits for this address." } } @else {
+                p { (plural(view.messages_total, "message")) @if view.messages_total > view.messages.len() as u64 { ", the oldest:" } @else { ":" } }
+                ul.plain { @for id in &view.messages { li { (message_link(id)) } } }
+            }
+        }
+        @for list in &view.lists {
+            @let name = format!("subscriber:{list}:{}", view.address);
+            @let suspended = frame.http.core.with(|hub, _| hub.store.is_suspended(&name));
+            (act::panel(frame, &format!("Subscriber of {list}"), &[("list", list), ("subscriber", &view.address)], &[
+                if suspended { Button { verb: "resume", label: "Send posts again", is_sure: true } }
+                else { Button { verb: "suspend", label: "Suspend", is_sure: true } }
+            ]))
+        }
+    }
+}
+
+fn mailbox(view: &AddressView) -> Markup {
+    let mailbox = &view.mailbox;
+    let at_most = |count: u8| if count == u8::MAX { "255 or more".to_owned() } else { count.to_string() };
+    html! {
+        dl.facts {
+            dt { "Domain" } dd { (shown(&view.domain)) }
+            dt { "Lists" } dd { @if view.lists.is_empty() { "none" } @else { (shown(&view.lists.join(", "))) } }
+            dt { "Last outcome" } dd { (mailbox.last) @if let Some(at) = mailbox.last_seen { ", " (ago(at, view.now)) } }
+            dt { "Deliveries" } dd { (at_most(mailbox.deliveries)) }
+            @if let Some(ms) = mailbox.xdelay_ms { dt { "Took" } dd { (number(ms)) " ms" } }
+            dt { "Refusals" } dd {
+                @if mailbox.refusals == 0 { "none since the last delivery" } @else {
+                    (at_most(mailbox.refusals)) " for good in a row"
+                    @if let Some(since) = mailbox.refused_since { ", the first " (ago(since, view.now)) }
+                }
+            }
+        }
+    }
+}
+
+fn hosts(view: &AddressView) -> Markup {
+    let hosts = &view.hosts;
+    html! {
+        dl.facts {
+            dt { "Site" } dd { @if let Some(site) = &view.site { (site_link(site)) } @else { "not looked up yet" } }
+            dt { "Last success" } dd { @if let Some(at) = hosts.last_success { (ago(at, view.now)) } @else { "never" } }
+            dt { "Last failure" } dd { @if let Some(at) = hosts.last_failure { (ago(at, view.now)) } @else { "never" } }
+            dt { "Attempts" } dd { (number(hosts.answered.into())) " answered, " (number(hosts.failed.into())) " failed (halved every seven days)" }
+            @if let Some(ms) = hosts.xdelay_ms { dt { "Took" } dd { (number(ms)) " ms" @if let Some(p99) = hosts.p99_ms { ", 99 % under " (number(p99)) " ms" } } }
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! Sites with what waits there and why, and one site with its hosts.
+
+use axum::extract::{Query, State};
+use axum::response::Response;
+use maud::{Markup, html};
+use serde::Deserialize;
+use stentor_control::{Control, PathView, Reply, Request, SiteRow, SiteView};
+
+use super::act::{self, Button};
+use super::format::{ago, encode, next_try, number, plural, shown, site_link};
+use super::page::{Frame, heading};
+use crate::Http;
+
+/// Sites of the first page, and the most that are shown.
+const ROWS: usize = 100;
+const ROWS_MAX: usize = 2_000;
+/// Suspended lists, senders and so on that are named.
+const SUSPENDED_SHOWN: usize = 50;
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub struct Asked {
+    name: String,
+    rows: String,
+}
+
+/// `GET /sites`
+pub async fn all(State(http): State<Http>, Query(asked): Query<Asked>, frame: Frame) -> Response {
+    let rows_max = asked.rows.parse().unwrap_or(ROWS).clamp(1, ROWS_MAX);
+    let queue = http.operator.queue(rows_max).await;
+    let (suspended, total) = http.core.with(|hub, _| {
+        let names: Vec<String> = hub.store.suspended().take(SUSPENDED_SHOWN).map(str::to_owned).collect();
+        (names, hub.store.suspended_len() as u64)
+    });
+    let main = html! {
+        (heading("Sites", &html! { (plural(queue.sites_total, "site")) " with mail waiting" }))
+        section.panel aria-label="Find" {
+            form.fields method="get" action="/site" {
+                div { label for="f-name" { "Site or domain" } input #f-name name="name" required autocomplete="off" spellcheck="false" placeholder="example.net"; }
+                div.go { button.main { "Open" } }
+            }
+            (everything(&frame))
+        }
+        @if total > 0 {
+            section.panel aria-labelledby="suspended" { h2 #suspended { "Suspended" } (suspensions(&frame, &suspended, total)) }
+        }
+        section.panel aria-labelledby="waiting" {
+            h2 #waiting { "What waits where" }
+            @if queue.sites.is_empty() { p.empty { "Nothing waits." } } @else { (table(&queue.sites, queue.now)) }
+            @if queue.sites_total > queue.sites.len() as u64 && rows_max < ROWS_MAX {
+                div.pages { a.button href={ "/sites?rows=" (ROWS_MAX.min(rows_max * 5)) } { "More sites" } }
+            }
+        }
+    };
+    frame.page("/sites", "Sites", &main)
+}
+
+/// Tries everything at once.
+fn everything(frame: &Frame) -> Markup {
+    html! {
+        @if let Some(csrf) = frame.caller.csrf() {
+            form.verbs method="post" action="/act" {
+                input type="hidden" name="csrf" value=(csrf);
+                input type="hidden" name="next" value=(frame.here);
+                button name="verb" value="flush" { "Try everything now" }
+            }
+        }
+    }
+}
+
+fn suspensions(frame: &Frame, names: &[String], total: u64) -> Markup {
+    html! {
+        ul.plain {
+            @for name in names {
+                li {
+                    (shown(name)) " "
+                    @match name.split_once(':') {
+                        Some(("subscriber", rest)) => @if let Some((list, address)) = rest.split_once(':') {
+                            (act::single(frame, &[("list", list), ("subscriber", address)], "resume", "Resume", name))
+                        },
+                        Some((kind, rest)) => (act::single(frame, &[(kind, rest)], "resume", "Resume", name)),
+                        None => {},
+                    }
+                }
+            }
+        }
+        @if total > names.len() as u64 { p.quiet { "and " (number(total - names.len() as u64)) " more" } }
+    }
+}
+
+/// Sites, those with most recipients first.
+pub fn table(rows: &[SiteRow], now: u64) -> Markup {
+    html! {
+        div.scroll role="region" aria-label="Sites" tabindex="0" {
+            table {
+                caption { "Pending recipients by site, with the last reply that held mail up" }
+                thead { tr {
+                    th.long scope="col" { "Site" }
+                    th.n scope="col" { "Recipients" }
+                    th.n.wide scope="col" { "Messages" }
+                    th.n.wide scope="col" { "Connections" }
+                    th.t scope="col" { "Next try" }
+                    th.t.wide scope="col" { "Oldest" }
+                    th.reply scope="col" { "Last reply" }
+                } }
+                tbody {
+                    @for row in rows {
+                        tr {
+                            th.long scope="row" { (site_link(&row.site)) }
+                            td.n { (number(row.waiting)) }
+                            td.n.wide { (number(row.messages)) }
+                            td.n.wide { (number(row.connections)) }
+                            td.t { (next_try(row.next_try, now)) }
+                            td.t.wide { @if let Some(at) = row.oldest { (ago(at, now)) } @else { "–" } }
+                            td.reply { (shown(&row.last_reply)) }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// `GET /site?name=`
+pub async fn one(State(http): State<Http>, Query(asked): Query<Asked>, frame: Frame) -> Response {
+    let request = Request::Site { name: asked.name.trim().to_owned() };
+    let view = match http.operator.handle(request, act::reader()).await {
+        Reply::Site(view) => view,
+        Reply::Error(problem) => return frame.problem("/sites", &problem),
+        _ => return frame.page("/sites", "Site", &html! {}),
+    };
+    let pause = if view.suspended {
+        Button { verb: "resume", label: "Resume", is_sure: true }
+    } else {
+        Button { verb: "suspend", label: "Suspend", is_sure: true }
+    };
+    let flush = Button { verb: "flush", label: "Try now", is_sure: true };
+    let main = html! {
+        div.head { h1 { (shown(&view.site)) } (state(&view)) }
+        section.panel aria-labelledby="why" { h2 #why { "Why mail waits" } (why(&view)) }
+        (act::panel(&frame, "This site", &[("site", &view.site)], &[pause, flush]))
+        @for path in &view.paths { (source(path, view.now)) }
+    };
+    frame.page("/sites", &view.site, &main)
+}
+
+fn state(view: &SiteView) -> Markup {
+    html! {
+        @if view.suspended { span.badge.warn { "suspended" } }
+        @else if view.next_try.is_some_and(|at| at > view.now) { span.badge.bad { "waits" } }
+        @else if view.waits_for.is_empty() { span.badge.good { "open" } }
+        @else { span.badge { "busy" } }
+    }
+}
+
+fn why(view: &SiteView) -> Markup {
+    html! {
+        dl.facts {
+            dt { "Waits for" } dd { @if view.waits_for.is_empty() { "nothing: mail may go" } @else { (shown(&view.waits_for)) } }
+            dt { "Next try" } dd { (next_try(view.next_try, view.now)) }
+            dt { "Last reply" } dd { @if view.last_reply.is_empty() { "none that held mail up" } @else { (shown(&view.last_reply)) } }
+            dt { "In line" } dd { (plural(view.messages, "message")) " (" a href={ "/queue?site=" (encode(&view.site)) } { "in the queue" } ")" }
+        }
+    }
+}
+
+fn source(path: &PathView, now: u64) -> Markup {
+    let title = if path.source.is_empty() { "Connections".to_owned() } else { format!("From {}", path.source) };
+    let max = |max: Option<u64>, what: &str| max.map_or_else(|| "no limit".to_owned(), |max| plural(max, what));
+    html! {
+        section.panel aria-label=(title) {
+            h2 { (title) }
+            dl.facts {
+                dt { "Open" } dd { (number(path.connections)) " of " (number(path.connections_max)) @if path.silent > 0 { ", " (number(path.silent)) " kept waiting" } }
+                dt { "Under way" } dd { (plural(path.transactions_under_way, "transaction")) }
+                dt { "Answers in" } dd { (number(path.latency_ms)) " ms" }
+                dt { "A minute" } dd { (max(path.messages_per_minute_max, "message")) }
+                dt { "A connection" } dd { (max(path.transactions_per_connection_max, "transaction")) }
+                dt { "A transaction" } dd { (max(path.recipients_per_transaction_max, "recipient")) }
+                @if let Some(until) = path.paused_until.filter(|until| *until > now) { dt { "Paused" } dd { (next_try(Some(until), now)) ", after a rate reply" } }
+            }
+            @if !path.hosts.is_empty() {
+                div.scroll role="region" aria-label={ "Hosts, " (title) } tabindex="0" {
+                    table {
+                        caption { "Hosts, in the order in which they are tried" }
+                        thead { tr {
+                            th.long scope="col" { "Host" } th scope="col" { "Address" } th scope="col" { "State" }
+                            th.n.wide scope="col" { "Failures in a row" } th.t scope="col" { "Next try" } th.reply scope="col" { "Last reply" }
+                        } }
+                        tbody {
+                            @for host in &path.hosts {
+                                tr {
+                                    th.long scope="row" { (shown(&host.host)) }
+                                    td.id { (host.address) }
+                                    td {
+                                        @if host.probing { span.badge.busy { "probing" } }
+                                        @else if host.failures > 0 { span.badge.bad { "failing" } }
+                                        @else if host.silent { span.badge.warn { "silent" } }
+                                        @else { span.badge.good { "well" } }
+                                    }
+                                    td.n.wide { (host.failures) }
+                                    td.t { (next_try(host.next_try, now)) }
+                                    td.reply { (shown(&host.last_reply)) }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

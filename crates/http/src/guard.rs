@@ -1,0 +1,198 @@
+//! What every request passes before anything looks at it.
+//!
+//! In this order: the Host header names us (a web page elsewhere cannot reach us under a name of its own: DNS rebinding);
+//! what changes something comes from our own pages or carries a token (CSRF); reading may need a login; bodies and times
+//! are bounded. Every answer says that browsers must not guess types, frame us, run inline scripts or keep a copy.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::HttpBody;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Redirect, Response};
+use stentor_config::{HttpConfig, Reading};
+use stentor_control::ErrorCode;
+
+use super::auth::{self, Login};
+use super::body::{Late, in_time};
+use super::strangers::Standing;
+use super::{Http, problem};
+
+/// How long an answer may take to begin. A verb goes on after it.
+const ANSWER_TIMEOUT: Duration = Duration::from_mins(5);
+/// Scripts, styles, pictures and data from here alone, nothing inline; nobody frames us.
+const CONTENT_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
+                              font-src 'self'; connect-src 'self'; manifest-src 'self'; form-action 'self'; \
+                              base-uri 'none'; frame-ancestors 'none'";
+/// Served without a login whatever `reading` says: probes, the login itself, and what its page is made of.
+const PUBLIC: [&str; 5] = ["/healthz", "/readyz", "/login", "/theme", "/assets/"];
+
+pub(super) async fn guard(State(http): State<Http>, request: Request, next: Next) -> Response {
+    let settings = http.core.settings();
+    let config = &settings.config.http;
+    let mut response = match admit(&http, config, &settings.config.hostname, request).await {
+        Ok(request) => answer(request, next).await,
+        Err(refused) => *refused,
+    };
+    protect(response.headers_mut());
+    response
+}
+
+/// What the handler answers, if the body and the answer come in time.
+async fn answer(request: Request, next: Next) -> Response {
+    let is_known = request.extensions().get::<auth::Caller>().is_some_and(|caller| caller.login.is_some());
+    if let Some(standing) = request.extensions().get::<Arc<Standing>>() {
+        standing.admitted(is_known);
+    }
+    let (parts, body) = request.into_parts();
+    // Nothing to wait for.
+    let (body, late) = if body.is_end_stream() { (body, Late::default()) } else { in_time(body, is_known) };
+    match tokio::time::timeout(ANSWER_TIMEOUT, next.run(Request::from_parts(parts, body))).await {
+        Ok(response) => match late.status() {
+            Some(StatusCode::REQUEST_TIMEOUT) => {
+                cut(StatusCode::REQUEST_TIMEOUT, ErrorCode::BadRequest, "the body came too slowly")
+            }
+            Some(status) => cut(status, ErrorCode::TooLarge, "the body is too large for a request without a login"),
+            None => response,
+        },
+        Err(_) => problem(
+            StatusCode::GATEWAY_TIMEOUT,
+            ErrorCode::Busy,
+            "no answer in time; a verb that has begun goes on, the log says how it ended",
+        ),
+    }
+}
+
+/// The answer to who sent half a body; nothing can follow it on the connection.
+fn cut(status: StatusCode, code: ErrorCode, text: &str) -> Response {
+    let mut response = problem(status, code, text);
+    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    response
+}
+
+/// The request with its caller, or the answer to who is not let in.
+async fn admit(http: &Http, config: &HttpConfig, hostname: &str, request: Request) -> Result<Request, Box<Response>> {
+    let refuse = |status, text: &str| Err(Box::new(problem(status, ErrorCode::Forbidden, text)));
+    let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
+    let host = host.or_else(|| request.uri().authority().map(axum::http::uri::Authority::as_str));
+    let Some(host) = host.map(str::to_owned) else {
+        return refuse(StatusCode::BAD_REQUEST, "a Host header is needed (RFC 9112 section 3.2)");
+    };
+    if !is_ours(&host, hostname, &config.host_names) {
+        let text = "this host name is not ours; [http] host_names names those that are";
+        return refuse(StatusCode::MISDIRECTED_REQUEST, text);
+    }
+    let (mut parts, body) = request.into_parts();
+    let caller = http.auth.caller(config, &parts.headers, auth::address(&parts), http.core.clock.now());
+    if caller.is_wrong {
+        caller.slow_down().await;
+        return refuse(StatusCode::UNAUTHORIZED, "the token is not known here");
+    }
+    let changes = !matches!(parts.method, Method::GET | Method::HEAD | Method::OPTIONS);
+    let path = parts.uri.path();
+    let is_public = PUBLIC.iter().any(|public| path == *public || public.ends_with('/') && path.starts_with(public));
+    if changes && !matches!(caller.login, Some(Login::Token { .. })) && is_foreign(&parts.headers, &host) {
+        return refuse(StatusCode::FORBIDDEN, "the request comes from another site's page");
+    }
+    if caller.login.is_none() && !is_public && (changes || config.reading == Reading::Login) {
+        let is_page = !changes && !path.starts_with("/api/") && path != "/metrics";
+        if is_page && !config.users.is_empty() {
+            return Err(Box::new(Redirect::to("/login").into_response()));
+        }
+        return Err(Box::new(match caller.may_change(None) {
+            Err(refused) if changes => refused,
+            _ => problem(StatusCode::UNAUTHORIZED, ErrorCode::Forbidden, "reading needs a login here"),
+        }));
+    }
+    parts.extensions.insert(caller);
+    Ok(Request::from_parts(parts, body))
+}
+
+/// Whether a Host header is one under which we are meant. Addresses always are: a name of someone else's that leads to
+/// us is what must not be.
+fn is_ours(host: &str, hostname: &str, names: &[String]) -> bool {
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit()) => name,
+        _ => host,
+    };
+    let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
+    let same = |ours: &str| name.trim_end_matches('.').eq_ignore_ascii_case(ours);
+    bare.parse::<IpAddr>().is_ok() || same("localhost") || same(hostname) || names.iter().any(|ours| same(ours))
+}
+
+/// Whether a browser says that another site's page made this request (Fetch Metadata; RFC 6454 section 7).
+fn is_foreign(headers: &HeaderMap, host: &str) -> bool {
+    let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
+    if let Some(site) = text("sec-fetch-site")
+        && !matches!(site, "same-origin" | "none")
+    {
+        return true;
+    }
+    match text("origin") {
+        None => false,
+        Some(origin) => origin.split_once("://").is_none_or(|(_, from)| !from.eq_ignore_ascii_case(host)),
+    }
+}
+
+fn protect(headers: &mut HeaderMap) {
+    let all: [(HeaderName, &'static str); 7] = [
+        (header::CONTENT_SECURITY_POLICY, CONTENT_POLICY),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::X_FRAME_OPTIONS, "DENY"),
+        // Not `no-referrer`: forms would then say `Origin: null`.
+        (header::REFERRER_POLICY, "same-origin"),
+        (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+        (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+        (header::CACHE_CONTROL, "no-store"),
+    ];
+    for (name, value) in all {
+        headers.entry(name).or_insert(HeaderValue::from_static(value));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts() {
+        let names = ["mail.example.org".to_owned()];
+        for ours in [
+            "localhost",
+            "LOCALHOST:8025",
+            "127.0.0.1:1",
+            "[::1]:8025",
+            "[::1]",
+            "mx.test",
+            "Mail.Example.org.",
+            "10.0.0.1",
+        ] {
+            assert!(is_ours(ours, "mx.test", &names), "{ours}");
+        }
+        for other in [
+            "",
+            "evil.example",
+            "localhost.evil.example",
+            "127.0.0.1.evil.example:80",
+            "x@localhost",
+            "mail.example.org:x",
+        ] {
+            assert!(!is_ours(other, "mx.test", &names), "{other}");
+        }
+    }
+
+    #[test]
+    fn origins() {
+        let foreign = |name: &'static str, value: &'static str| {
+            is_foreign(&HeaderMap::from_iter([(HeaderName::from_static(name), HeaderValue::from_static(value))]), "h:1")
+        };
+        assert!(!is_foreign(&HeaderMap::new(), "h:1"), "no browser");
+        assert!(!foreign("origin", "http://h:1") && !foreign("origin", "https://H:1"));
+        assert!(foreign("origin", "null") && foreign("origin", "http://h:2") && foreign("origin", "http://evil"));
+        assert!(!foreign("sec-fetch-site", "same-origin") && !foreign("sec-fetch-site", "none"));
+        assert!(foreign("sec-fetch-site", "same-site") && foreign("sec-fetch-site", "cross-site"));
+    }
+}

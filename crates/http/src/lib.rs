@@ -1,0 +1,115 @@
+//! The HTTP side of the server: console, API, metrics, health; each a router of its own on one listener.
+//!
+//! Promise: bound to loopback unless the configuration says otherwise; answers come from memory or from the history's
+//! files, never from a scan under the queue's lock; a verb that has begun is carried out though its caller goes; it ends
+//! with the server. A port that is taken stops the start, with the key that names it.
+//!
+//! Every request passes the [`guard`] (who may ask at all) and knows its [`auth::Caller`].
+
+pub mod api;
+pub mod auth;
+mod body;
+mod console;
+pub mod guard;
+mod health;
+mod listener;
+pub mod metrics;
+mod outbound;
+mod readings;
+mod strangers;
+pub mod telemetry;
+pub mod webhooks;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::{Json, Router, middleware};
+use stentor_admin::operator::Operator;
+use stentor_control::{Control, ErrorCode, Peer, Reply, Request};
+use stentor_engine::core::Core;
+use tokio::sync::watch;
+
+use self::auth::Auth;
+
+/// What every page and call may use.
+#[derive(Clone)]
+pub struct Http {
+    pub core: Arc<Core>,
+    pub operator: Arc<Operator>,
+    pub auth: Arc<Auth>,
+    /// What the console's pages of now share.
+    pub now: console::Now,
+    /// What the console has read out of the history.
+    pub past: Arc<console::Past>,
+    /// How webhooks fare.
+    pub webhooks: Arc<webhooks::Registry>,
+    /// What was injected under an idempotency key.
+    pub answers: Arc<api::Answers>,
+}
+
+impl Http {
+    pub fn new(core: Arc<Core>, operator: Arc<Operator>, webhooks: Arc<webhooks::Registry>) -> Http {
+        Http {
+            core,
+            operator,
+            auth: Arc::default(),
+            now: console::Now::default(),
+            past: Arc::default(),
+            webhooks,
+            answers: Arc::default(),
+        }
+    }
+
+    /// Has a verb carried out to its end, whether or not the caller waits for it: a request that is given up midway would
+    /// leave recipients reserved.
+    pub async fn ask(&self, request: Request, peer: Peer) -> Reply {
+        let operator = self.operator.clone();
+        let answer = tokio::spawn(async move { operator.handle(request, peer).await });
+        answer.await.unwrap_or_else(|_| Reply::error(ErrorCode::Failed, "the server is stopping"))
+    }
+}
+
+/// A refusal as the API writes it, the same object as on the control socket.
+pub fn problem(status: StatusCode, code: ErrorCode, text: &str) -> Response {
+    let mut response = (status, Json(serde_json::json!({"error": {"code": code, "text": text}}))).into_response();
+    if status == StatusCode::UNAUTHORIZED {
+        let bearer = axum::http::HeaderValue::from_static("Bearer realm=\"stentor\"");
+        response.headers_mut().insert(axum::http::header::WWW_AUTHENTICATE, bearer);
+    }
+    response
+}
+
+/// Everything that is served.
+fn router(http: Http) -> Router {
+    Router::new()
+        .merge(health::router())
+        .merge(auth::router())
+        .merge(api::router())
+        .merge(metrics::router())
+        .merge(console::router())
+        .layer(middleware::from_fn_with_state(http.clone(), guard::guard))
+        .with_state(http)
+}
+
+/// Where it listens, with the ports that the system chose; it ends when `stop` says so.
+pub async fn serve(
+    addresses: &[SocketAddr],
+    http: Http,
+    stop: &watch::Receiver<bool>,
+) -> Result<Vec<SocketAddr>, (SocketAddr, io::Error)> {
+    let connections_max = http.core.settings().config.http.connections_max as usize;
+    let permits = Arc::new(tokio::sync::Semaphore::new(connections_max));
+    let strangers = strangers::Strangers::new(connections_max);
+    let app = router(http.clone());
+    let mut bound = Vec::with_capacity(addresses.len());
+    for addr in addresses {
+        let listener = tokio::net::TcpListener::bind(addr).await.map_err(|error| (*addr, error))?;
+        bound.push(listener.local_addr().unwrap_or(*addr));
+        let slots = listener::Slots { permits: permits.clone(), strangers: strangers.clone() };
+        tokio::spawn(listener::serve(listener, app.clone(), http.core.clone(), slots, stop.clone()));
+    }
+    Ok(bound)
+}

@@ -1,0 +1,244 @@
+//! `/metrics` for Prometheus: text format 0.0.4, gathered when it is asked for.
+//!
+//! Promise: the number of series is bounded: label values come from closed sets, but for the sites, of which the
+//! [`SITES_MAX`] with most pending recipients are named and the rest summed, and for codes of refusals (100). Gathering
+//! takes slices of the hub's lock, as `stentor queue` does. Every name is in docs/operate/metrics.md; a test compares.
+
+mod process;
+mod text;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use stentor_control::Status;
+use stentor_engine::core::Core;
+use stentor_engine::core::limits::Limit;
+use stentor_engine::core::measures::Histogram;
+
+use self::text::Text;
+use super::Http;
+use crate::webhooks::WebhookView;
+
+/// Sites with a series of their own.
+pub const SITES_MAX: usize = 20;
+/// What the other sites are summed under.
+pub const OTHERS: &str = "(others)";
+const MICROSECONDS: f64 = 1e-6;
+const MILLISECONDS: f64 = 1e-3;
+
+pub fn router() -> Router<Http> {
+    Router::new().route("/metrics", get(metrics))
+}
+
+async fn metrics(State(http): State<Http>) -> Response {
+    let mut text = Text::default();
+    let status = http.operator.status().await;
+    mail(&mut text, &http.core, &status);
+    queue(&mut text, &http).await;
+    storage(&mut text, &http.core, &status);
+    connections(&mut text, &http.core, &status);
+    limits(&mut text, &http.core);
+    webhooks(&mut text, &http.webhooks.views());
+    process::write(&mut text, status.started);
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text.end()).into_response()
+}
+
+fn read(counter: &AtomicU64) -> f64 {
+    counter.load(Ordering::Relaxed) as f64
+}
+
+fn mail(text: &mut Text, core: &Core, status: &Status) {
+    let measures = &core.measures;
+    text.family("stentor_build_info", "gauge", "The version that runs; always 1.");
+    text.sample(&[("version", &status.version)], 1.0);
+    text.counter(
+        "stentor_messages_accepted_total",
+        "Messages taken over since the start.",
+        core.live.totals().accepted as f64,
+    );
+    let fates = &status.recipients;
+    text.counter(
+        "stentor_recipients_acknowledged_total",
+        "Recipients taken responsibility for, over the life of the store.",
+        fates.acknowledged as f64,
+    );
+    text.family("stentor_recipients_total", "counter", "What became of recipients, over the life of the store.");
+    for (outcome, count) in [
+        ("delivered", fates.delivered),
+        ("bounced", fates.bounced),
+        ("expired", fates.expired),
+        ("removed", fates.removed),
+        ("quarantined", fates.quarantined),
+        ("coalesced", fates.coalesced),
+    ] {
+        text.sample(&[("outcome", outcome)], count as f64);
+    }
+    text.family("stentor_attempt_recipients_total", "counter", "Recipients of attempts since the start, by result.");
+    for (result, count) in [("sent", &measures.sent), ("deferred", &measures.deferred), ("bounced", &measures.bounced)]
+    {
+        text.sample(&[("result", result)], read(count));
+    }
+    text.counter(
+        "stentor_connect_failures_total",
+        "Sessions with hosts that did not come about.",
+        read(&measures.connect_failures),
+    );
+    text.family("stentor_refused_total", "counter", "Refusals given to clients, by reply code and enhanced code.");
+    for ((code, dsn), count) in measures.refusals() {
+        let dsn = dsn.map_or_else(String::new, |dsn| dsn.to_string());
+        text.sample(&[("code", &code.to_string()), ("dsn", &dsn)], count as f64);
+    }
+    histogram(
+        text,
+        "stentor_attempt_duration_seconds",
+        "A transaction with a host, from the work taken to its last reply.",
+        &measures.attempt,
+        MICROSECONDS,
+    );
+    histogram(
+        text,
+        "stentor_commit_wait_seconds",
+        "What a client waits for its 250, from the end of its data until the commit.",
+        &measures.commit_wait,
+        MICROSECONDS,
+    );
+}
+
+async fn queue(text: &mut Text, http: &Http) {
+    let queue = http.operator.queue(SITES_MAX).await;
+    text.gauge("stentor_queue_messages", "Messages queued.", queue.messages as f64);
+    text.gauge("stentor_queue_held_messages", "Messages that an operator holds.", queue.held as f64);
+    text.gauge("stentor_queue_content_bytes", "Octets of queued messages.", queue.content_bytes as f64);
+    let (load, bulk) = http.core.with(|hub, _| (hub.sched.load(), hub.store.pending_bulk()));
+    text.family("stentor_queue_recipients", "gauge", "Recipients pending, by class.");
+    text.sample(&[("class", "bulk")], bulk as f64);
+    text.sample(&[("class", "ordinary")], queue.recipients.saturating_sub(bulk) as f64);
+    let oldest = queue.oldest.map_or(0.0, |at| queue.now.saturating_sub(at) as f64 * MILLISECONDS);
+    text.gauge("stentor_queue_oldest_age_seconds", "Age of the oldest queued message; 0 if there is none.", oldest);
+    text.gauge("stentor_sites_waiting", "Sites with recipients pending.", queue.sites_total as f64);
+    text.family(
+        "stentor_site_pending_recipients",
+        "gauge",
+        "Recipients pending at the sites that have most; the rest under (others).",
+    );
+    let named: u64 = queue.sites.iter().map(|site| site.waiting).sum();
+    for site in &queue.sites {
+        text.sample(&[("site", &site.site)], site.waiting as f64);
+    }
+    text.sample(&[("site", OTHERS)], queue.recipients.saturating_sub(named) as f64);
+    text.family("stentor_lane_connections", "gauge", "Connections to hosts by the scheduler's lane.");
+    text.sample(&[("lane", "fast")], load.connections_fast as f64);
+    text.sample(&[("lane", "slow")], load.connections_slow as f64);
+    text.gauge("stentor_sites_in_line", "Sites that wait for a connection's place.", load.wanting as f64);
+    text.gauge("stentor_clocks", "Clocks that hold recipients, mailboxes or senders back.", load.clocks as f64);
+    text.gauge("stentor_lookups_waiting", "Domains whose look-up waits for others.", load.look_ups_waiting as f64);
+}
+
+fn storage(text: &mut Text, core: &Core, status: &Status) {
+    let measures = &core.measures;
+    histogram(
+        text,
+        "stentor_sync_duration_seconds",
+        "A commit of the journal with its sync.",
+        &measures.sync,
+        MICROSECONDS,
+    );
+    histogram(text, "stentor_batch_messages", "Messages of commits that had any.", &measures.batch_messages, 1.0);
+    text.gauge("stentor_journal_segments", "Segments of the journal.", status.journal_segments as f64);
+    text.gauge("stentor_journal_content_bytes", "Octets of live content in the journal.", status.content_bytes as f64);
+    for (name, help, value) in [
+        ("stentor_journal_syncs_total", "Syncs of the journal.", status.journal_syncs),
+        ("stentor_journal_batches_total", "Batches of the journal.", status.journal_batches),
+        ("stentor_journal_written_bytes_total", "Octets written to the journal.", status.journal_bytes),
+        (
+            "stentor_journal_moved_bytes_total",
+            "Octets of content that cleaning has copied.",
+            status.journal_bytes_moved,
+        ),
+        (
+            "stentor_journal_abandoned_segments_total",
+            "Segments given up because a write or sync failed.",
+            status.journal_abandoned,
+        ),
+        (
+            "stentor_journal_unprepared_segments_total",
+            "Segments that a commit had to make itself.",
+            status.journal_unprepared,
+        ),
+        ("stentor_dns_queries_total", "Queries sent to name servers.", status.dns_queries),
+        ("stentor_dns_failures_total", "Look-ups that failed.", status.dns_failures),
+        ("stentor_log_lines_lost_total", "Lines of the log that were lost.", status.log_lines_lost),
+        ("stentor_history_records_lost_total", "Records that the history could not keep.", status.history_lost),
+    ] {
+        text.counter(name, help, value as f64);
+    }
+    let config = core.settings();
+    let config = &config.config;
+    text.gauge("stentor_disk_free_bytes", "Free on the journal's medium.", status.disk_free_bytes as f64);
+    text.gauge("stentor_disk_reserve_bytes", "Below this new mail gets 452.", config.journal.reserve_bytes as f64);
+    text.gauge(
+        "stentor_streamed_bytes",
+        "Octets of large bodies that are not accepted yet.",
+        status.streamed_bytes as f64,
+    );
+    text.gauge("stentor_history_bytes", "Octets of the history's files.", status.history_bytes as f64);
+    text.gauge("stentor_addresses", "Addresses in the address book.", status.addresses as f64);
+    text.gauge("stentor_addresses_max", "Addresses that there may be.", f64::from(config.journal.addresses_max));
+    text.gauge(
+        "stentor_suspended",
+        "Lists, senders, sites and subscribers that are suspended.",
+        status.suspended_total as f64,
+    );
+    let is_ready = core.troubles().is_empty() && !status.stopping;
+    text.gauge("stentor_ready", "1 if mail is taken.", f64::from(u8::from(is_ready)));
+}
+
+fn connections(text: &mut Text, core: &Core, status: &Status) {
+    let settings = core.settings();
+    let config = &settings.config;
+    text.gauge("stentor_smtp_sessions", "Sessions of clients.", status.connections_in as f64);
+    text.gauge("stentor_smtp_sessions_max", "Sessions that there may be.", f64::from(config.listen.connections_max));
+    text.gauge("stentor_delivery_connections", "Connections to hosts.", status.connections_out as f64);
+    text.gauge(
+        "stentor_delivery_connections_max",
+        "Connections to hosts that there may be in the fast lane.",
+        f64::from(config.delivery.connections_max),
+    );
+}
+
+fn limits(text: &mut Text, core: &Core) {
+    text.family(
+        "stentor_limit_hits_total",
+        "counter",
+        "Times that a limit was hit; docs/operate/metrics.md says what raises each.",
+    );
+    for limit in Limit::ALL {
+        text.sample(&[("limit", limit.name())], core.limits.hits(*limit) as f64);
+    }
+}
+
+fn webhooks(text: &mut Text, views: &[WebhookView]) {
+    type Field = fn(&WebhookView) -> u64;
+    let families: [(&str, &str, &str, Field); 5] = [
+        ("stentor_webhook_enabled", "gauge", "1 if the endpoint is sent to.", |view| view.enabled.into()),
+        ("stentor_webhook_events_total", "counter", "Events that the endpoint took.", |view| view.events),
+        ("stentor_webhook_failures_total", "counter", "Requests that the endpoint did not take.", |view| view.failures),
+        ("stentor_webhook_lag_records", "gauge", "Records of the history before it.", |view| view.lag_records),
+        ("stentor_webhook_lost_total", "counter", "Events that the history forgot before.", |view| view.lost),
+    ];
+    for (name, kind, help, field) in families {
+        text.family(name, kind, help);
+        for view in views {
+            text.sample(&[("webhook", &view.name)], field(view) as f64);
+        }
+    }
+}
+
+fn histogram<const N: usize>(text: &mut Text, name: &'static str, help: &str, from: &Histogram<N>, unit: f64) {
+    let (buckets, count, sum) = from.read();
+    text.histogram(name, help, &buckets, count, sum, unit);
+}

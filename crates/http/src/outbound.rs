@@ -1,0 +1,96 @@
+//! A small HTTP client for what the server sends out by itself: webhooks and spans. One POST per connection, `http` and
+//! `https` (rustls, the system's certificates), no redirects, bounded in time and in what is read of the answer.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use axum::http::{HeaderMap, Request, header};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use stentor_config::Url;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+
+/// What is read of an answer's body: it is of no use, but the peer shall have sent it.
+const ANSWER_BYTES_MAX: usize = 64 * 1024;
+
+/// What came back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Answer {
+    pub status: u16,
+    /// `Retry-After` in seconds, if it is a number.
+    pub retry_after_s: Option<u64>,
+}
+
+/// Sends a body and waits for the answer, all within `timeout`.
+///
+/// # Errors
+/// Why there was none, in words.
+pub async fn post(url: &Url, headers: HeaderMap, body: Bytes, timeout: Duration) -> Result<Answer, String> {
+    match tokio::time::timeout(timeout, attempt(url, headers, body)).await {
+        Ok(result) => result,
+        Err(_) => Err(format!("no answer in {} s", timeout.as_secs_f32())),
+    }
+}
+
+async fn attempt(url: &Url, headers: HeaderMap, body: Bytes) -> Result<Answer, String> {
+    let stream = TcpStream::connect((url.host.as_str(), url.port)).await.map_err(|error| error.to_string())?;
+    // Best effort: without it it is slower.
+    let _ = stream.set_nodelay(true);
+    if !url.is_tls {
+        return talk(stream, url, headers, body).await;
+    }
+    let name = ServerName::try_from(url.host.clone()).map_err(|error| error.to_string())?;
+    let stream = TlsConnector::from(tls()?).connect(name, stream).await.map_err(|error| format!("TLS: {error}"))?;
+    talk(stream, url, headers, body).await
+}
+
+async fn talk<S>(stream: S, url: &Url, headers: HeaderMap, body: Bytes) -> Result<Answer, String>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
+    // Ends with the sender.
+    let driving = tokio::spawn(connection);
+    let path = url.uri.path_and_query().map_or("/", axum::http::uri::PathAndQuery::as_str);
+    let mut request = Request::post(path).body(Full::new(body)).map_err(|error| error.to_string())?;
+    *request.headers_mut() = headers;
+    if let Some(authority) = url.uri.authority()
+        && let Ok(host) = authority.as_str().parse()
+    {
+        request.headers_mut().insert(header::HOST, host);
+    }
+    let response = sender.send_request(request).await.map_err(|error| error.to_string())?;
+    let retry_after = response.headers().get(header::RETRY_AFTER).and_then(|value| value.to_str().ok());
+    let answer =
+        Answer { status: response.status().as_u16(), retry_after_s: retry_after.and_then(|text| text.parse().ok()) };
+    // Its status decides; a body that is cut does not change it.
+    let _ = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
+    driving.abort();
+    Ok(answer)
+}
+
+/// The system's certificates, read once.
+fn tls() -> Result<Arc<ClientConfig>, String> {
+    static CONFIG: OnceLock<Result<Arc<ClientConfig>, String>> = OnceLock::new();
+    let made = CONFIG.get_or_init(|| {
+        let mut roots = RootCertStore::empty();
+        for certificate in rustls_native_certs::load_native_certs().certs {
+            // One that cannot be read is one less.
+            let _ = roots.add(certificate);
+        }
+        if roots.is_empty() {
+            return Err("TLS: the system has no certificates".to_owned());
+        }
+        let provider = Arc::new(tokio_rustls::rustls::crypto::ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let builder = builder.map_err(|error| format!("TLS: {error}"))?;
+        Ok(Arc::new(builder.with_root_certificates(roots).with_no_client_auth()))
+    });
+    made.clone()
+}

@@ -1,0 +1,80 @@
+//! The way to the collector: spans in batches, tried a few times, then dropped.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::http::{HeaderMap, HeaderValue, header};
+use bytes::Bytes;
+use stentor_config::Url;
+use stentor_engine::core::Core;
+use stentor_engine::core::limits::Limit;
+use tokio::sync::mpsc;
+
+use super::span::{Span, request};
+use crate::outbound;
+
+/// Spans in one request.
+const BATCH_MAX: usize = 512;
+/// How long a batch waits for company.
+const BATCH_WAIT: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Tries of one batch, with a pause that doubles.
+const TRIES: u32 = 4;
+const PAUSE_MIN: Duration = Duration::from_secs(1);
+
+/// Until the last sender is gone.
+pub(super) async fn run(core: Arc<Core>, endpoint: Url, hostname: String, mut spans: mpsc::Receiver<Span>) {
+    let url = match endpoint.join("/v1/traces") {
+        Ok(url) => url,
+        Err(why) => {
+            tracing::error!(%endpoint, why, "no spans are sent");
+            return;
+        }
+    };
+    let mut is_failing = false;
+    let mut batch = Vec::with_capacity(BATCH_MAX);
+    while spans.recv_many(&mut batch, BATCH_MAX).await > 0 {
+        if batch.len() < BATCH_MAX {
+            tokio::time::sleep(BATCH_WAIT).await;
+            while batch.len() < BATCH_MAX
+                && let Ok(span) = spans.try_recv()
+            {
+                batch.push(span);
+            }
+        }
+        let body = Bytes::from(request(&hostname, &batch).to_string());
+        match send(&url, &body).await {
+            Ok(()) => is_failing = false,
+            Err(why) => {
+                core.limits.hit_times(Limit::TraceQueue, batch.len() as u64, core.clock.now());
+                if !std::mem::replace(&mut is_failing, true) {
+                    tracing::warn!(%url, why, "the collector takes no spans");
+                }
+            }
+        }
+        batch.clear();
+    }
+}
+
+async fn send(url: &Url, body: &Bytes) -> Result<(), String> {
+    let mut pause = PAUSE_MIN;
+    let mut why = String::new();
+    for attempt in 0..TRIES {
+        if attempt > 0 {
+            tokio::time::sleep(pause).await;
+            pause *= 2;
+        }
+        let mut headers = HeaderMap::new();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        match outbound::post(url, headers, body.clone(), TIMEOUT).await {
+            Ok(answer) if (200..300).contains(&answer.status) => return Ok(()),
+            // These may pass (OTLP specification, retryable response codes).
+            Ok(answer) if matches!(answer.status, 429 | 502 | 503 | 504) => {
+                why = format!("it answers {}", answer.status);
+            }
+            Ok(answer) => return Err(format!("it answers {}", answer.status)),
+            Err(error) => why = error,
+        }
+    }
+    Err(why)
+}

@@ -1,0 +1,131 @@
+//! What an endpoint is sent: events out of the history's records, and the signature of a batch.
+
+use hmac::{Hmac, KeyInit, Mac};
+use serde::Serialize;
+use serde_json::Value;
+use sha2::Sha256;
+use stentor_config::keys::hex;
+use stentor_config::{Kind, WebhookConfig};
+use stentor_history::Position;
+use stentor_stats::record::{Record, Stat};
+
+/// Which kind of event an attempt is.
+fn kind(stat: Stat) -> Kind {
+    match stat {
+        Stat::Sent => Kind::Delivered,
+        Stat::Deferred => Kind::Deferred,
+        Stat::Bounced => Kind::Bounced,
+        Stat::Expired => Kind::Expired,
+        Stat::Removed => Kind::Removed,
+        Stat::Coalesced => Kind::Coalesced,
+    }
+}
+
+/// One event, of one record.
+#[derive(Serialize)]
+struct Event<'a> {
+    /// The same when it is sent again.
+    id: String,
+    #[serde(rename = "type")]
+    kind: Kind,
+    at: u64,
+    /// Queue id.
+    message: &'a str,
+    sender: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    list: &'a str,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    recipients: &'a [&'a str],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    recipients_total: Option<u64>,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    message_id: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    host: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    address: Option<String>,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    dsn: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    reply: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    tls: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    delay_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    xdelay_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    size: Option<u64>,
+}
+
+/// The event of a record, if the endpoint wants it; `next` is the position behind the record.
+pub(super) fn event(config: &WebhookConfig, record: &Record<'_>, next: Position) -> Option<Value> {
+    let (kind, list) = match record {
+        Record::Accepted(accepted) => (Kind::Accepted, accepted.list),
+        Record::Attempt(attempt) => (kind(attempt.stat), attempt.list),
+        Record::Refused(_) => (Kind::Refused, ""),
+        Record::Note(_) | Record::Machine(_) => return None,
+    };
+    let is_wanted =
+        config.events.contains(&kind) && (config.lists.is_empty() || config.lists.iter().any(|own| own == list));
+    if !is_wanted {
+        return None;
+    }
+    let at = record.at();
+    let id = format!("{}-{at}", next.record.saturating_sub(1));
+    let mut event = Event {
+        id,
+        kind,
+        at,
+        message: "",
+        sender: "",
+        list,
+        recipients: &[],
+        recipients_total: None,
+        message_id: "",
+        host: "",
+        address: None,
+        dsn: "",
+        reply: "",
+        tls: "",
+        delay_ms: None,
+        xdelay_ms: None,
+        size: None,
+    };
+    let one;
+    match record {
+        Record::Accepted(accepted) => {
+            (event.message, event.sender) = (accepted.id, accepted.from);
+            event.recipients_total = Some(accepted.recipients);
+            event.message_id = accepted.message_id;
+            event.address = accepted.client.map(|ip| ip.to_string());
+            event.tls = accepted.tls;
+            event.size = Some(accepted.size);
+        }
+        Record::Attempt(attempt) => {
+            (event.message, event.sender) = (attempt.id, attempt.from);
+            event.recipients = &attempt.to;
+            (event.host, event.address) = (attempt.host, attempt.ip.map(|ip| ip.to_string()));
+            (event.dsn, event.reply, event.tls) = (attempt.dsn, attempt.reply, attempt.tls);
+            (event.delay_ms, event.xdelay_ms) = (Some(attempt.delay_ms), Some(attempt.xdelay_ms));
+        }
+        Record::Refused(refused) => {
+            one = [refused.to];
+            event.sender = refused.from;
+            event.recipients = if refused.to.is_empty() { &[] } else { &one };
+            event.address = refused.client.map(|ip| ip.to_string());
+            event.reply = refused.reply;
+        }
+        Record::Note(_) | Record::Machine(_) => {}
+    }
+    serde_json::to_value(&event).ok()
+}
+
+/// The value of `Stentor-Signature`: HMAC-SHA256 (RFC 2104) over the time, a dot and the body.
+pub fn signature(secret: &str, unix_s: u64, body: &[u8]) -> String {
+    // HMAC takes a key of any length.
+    let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(secret.as_bytes()) else { return String::new() };
+    mac.update(format!("{unix_s}.").as_bytes());
+    mac.update(body);
+    format!("t={unix_s},v1={}", hex(&mac.finalize().into_bytes()))
+}

@@ -1,0 +1,149 @@
+//! Webhooks: what became of mail, posted to others as it happens.
+//!
+//! Promise: every event of the history that an endpoint asked for reaches it at least once, in order, with an id that
+//! stays the same when it comes again; a batch counts as delivered when the endpoint answered 2xx, and only then the
+//! position behind it is written (atomically, synced). An endpoint that is slow or away holds up nobody else: each has a
+//! task and a position of its own, and what waits for it is in the history's files, not in memory.
+//!
+//! States of an endpoint: reading -> gathering (`batch_wait_ms`) -> posting -> moved on, or waiting (the back-off doubles
+//! to [`BACKOFF_MAX`]) and posting the same again. 410 ends it until the next start. A history that has been cut behind an
+//! endpoint loses it events: counted, logged, and told in the next batch as `lost`.
+
+mod event;
+mod position;
+mod sender;
+#[cfg(test)]
+mod tests;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::{Mutex, RwLock};
+use serde::Serialize;
+use stentor_history::Reader;
+use stentor_queue::ids::Ms;
+
+pub use self::event::signature;
+use stentor_config::WebhookConfig;
+use stentor_engine::core::Core;
+
+/// The first wait after a failure, and the longest.
+pub const BACKOFF_MIN: Duration = Duration::from_secs(1);
+pub const BACKOFF_MAX: Duration = Duration::from_mins(5);
+
+/// How an endpoint fares.
+#[derive(Default)]
+pub struct State {
+    pub name: String,
+    pub is_enabled: AtomicBool,
+    /// Events that were taken.
+    pub events: AtomicU64,
+    pub batches: AtomicU64,
+    pub failures: AtomicU64,
+    /// Records of the history that it has not come to.
+    pub lag: AtomicU64,
+    /// Events that the history had forgotten.
+    pub lost: AtomicU64,
+    pub last: Mutex<Last>,
+}
+
+/// The last answers of an endpoint.
+#[derive(Clone, Default)]
+pub struct Last {
+    pub success: Option<Ms>,
+    /// Since when it fails, and why; empty if it does not.
+    pub failing_since: Option<Ms>,
+    pub error: String,
+}
+
+/// An endpoint as operators see it.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize)]
+pub struct WebhookView {
+    pub name: String,
+    pub enabled: bool,
+    pub events: u64,
+    pub batches: u64,
+    pub failures: u64,
+    pub lag_records: u64,
+    pub lost: u64,
+    pub last_success: Option<Ms>,
+    pub failing_since: Option<Ms>,
+    pub last_error: String,
+}
+
+/// All endpoints.
+#[derive(Default)]
+pub struct Registry {
+    all: RwLock<Vec<Arc<State>>>,
+}
+
+impl Registry {
+    pub fn all(&self) -> Vec<Arc<State>> {
+        self.all.read().clone()
+    }
+
+    /// Endpoints that are sent nothing or take nothing, each with why.
+    pub fn troubled(&self) -> Vec<String> {
+        let trouble = |view: &WebhookView| match (view.enabled, view.failing_since) {
+            (false, _) if view.last_error.is_empty() => Some(format!("{}: disabled", view.name)),
+            (false, _) => Some(format!("{}: disabled, {}", view.name, view.last_error)),
+            (true, Some(_)) => Some(format!("{}: {}, {} records behind", view.name, view.last_error, view.lag_records)),
+            (true, None) => None,
+        };
+        self.views().iter().filter_map(trouble).collect()
+    }
+
+    pub fn views(&self) -> Vec<WebhookView> {
+        self.all.read().iter().map(|state| state.view()).collect()
+    }
+}
+
+impl State {
+    fn new(config: &WebhookConfig) -> State {
+        State { name: config.name.clone(), is_enabled: config.enabled.into(), ..State::default() }
+    }
+
+    fn view(&self) -> WebhookView {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let last = self.last.lock().clone();
+        WebhookView {
+            name: self.name.clone(),
+            enabled: self.is_enabled.load(Ordering::Relaxed),
+            events: read(&self.events),
+            batches: read(&self.batches),
+            failures: read(&self.failures),
+            lag_records: read(&self.lag),
+            lost: read(&self.lost),
+            last_success: last.success,
+            failing_since: last.failing_since,
+            last_error: last.error,
+        }
+    }
+}
+
+/// Starts a task for each configured endpoint; they end with the runtime.
+pub fn start(core: &Arc<Core>) -> Arc<Registry> {
+    let registry = Arc::new(Registry::default());
+    let settings = core.settings();
+    let folder = settings.config.data_dir.join("webhooks");
+    let history = settings.config.data_dir.join("history");
+    for config in &settings.config.webhooks {
+        let state = Arc::new(State::new(config));
+        registry.all.write().push(state.clone());
+        if config.enabled {
+            let hostname = settings.config.hostname.clone();
+            let sender = sender::Sender::new(core.clone(), config.clone(), hostname, state, &folder);
+            tokio::spawn(sender.run(history.clone()));
+        } else {
+            tracing::warn!(webhook = config.name, "the webhook is disabled");
+        }
+    }
+    registry
+}
+
+/// The history's directory is made by the history; until it is there nothing has happened.
+fn open(folder: &Path) -> Option<Reader> {
+    Reader::open(folder).ok()
+}

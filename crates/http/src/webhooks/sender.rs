@@ -1,0 +1,231 @@
+//! One endpoint's task.
+
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use axum::http::{HeaderMap, HeaderValue, header};
+use bytes::Bytes;
+use serde_json::{Value, json};
+use stentor_engine::core::Core;
+use stentor_engine::core::limits::Limit;
+use stentor_history::{Position, Reader};
+
+use super::{BACKOFF_MAX, BACKOFF_MIN, State, WebhookConfig, event, open, position, signature};
+use crate::outbound;
+
+/// How often it is looked for something new.
+const POLL: Duration = Duration::from_millis(500);
+/// How often a position that moved over records that nobody asked for is written.
+const IDLE_WRITE: Duration = Duration::from_secs(10);
+/// Records looked at in one go.
+const SCAN_MAX: usize = 50_000;
+/// Octets of events in one batch.
+const BATCH_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// What an endpoint may ask for with Retry-After.
+const RETRY_AFTER_MAX: Duration = Duration::from_hours(1);
+
+pub(super) struct Sender {
+    core: Arc<Core>,
+    config: WebhookConfig,
+    hostname: String,
+    state: Arc<State>,
+    path: PathBuf,
+    /// Events that the history had forgotten and the endpoint has not been told of.
+    lost: u64,
+}
+
+/// What was read in one go.
+struct Batch {
+    events: Vec<Value>,
+    next: Position,
+    /// There was no more.
+    is_end: bool,
+}
+
+impl Sender {
+    pub fn new(core: Arc<Core>, config: WebhookConfig, hostname: String, state: Arc<State>, folder: &Path) -> Sender {
+        let path = folder.join(format!("{}.position", config.name));
+        Sender { core, config, hostname, state, path, lost: 0 }
+    }
+
+    /// Until the runtime or the endpoint ends.
+    pub async fn run(mut self, history: PathBuf) {
+        let reader = loop {
+            if let Some(reader) = open(&history) {
+                break reader;
+            }
+            tokio::time::sleep(POLL).await;
+        };
+        let mut at = match position::read(&self.path) {
+            Some(at) => at,
+            // A new endpoint begins now.
+            None => self.begin(&reader).await,
+        };
+        let mut written = tokio::time::Instant::now();
+        loop {
+            let Some(mut batch) = self.read(&reader, at).await else {
+                tokio::time::sleep(POLL).await;
+                continue;
+            };
+            let is_whole = batch.events.len() >= self.config.batch_max || !batch.is_end;
+            if batch.events.is_empty() {
+                at = batch.next;
+                if written.elapsed() > IDLE_WRITE {
+                    self.keep(at).await;
+                    written = tokio::time::Instant::now();
+                }
+                if batch.is_end {
+                    tokio::time::sleep(POLL).await;
+                }
+                continue;
+            }
+            if !is_whole && self.config.batch_wait_ms > 0 {
+                tokio::time::sleep(Duration::from_millis(self.config.batch_wait_ms)).await;
+                batch = self.read(&reader, at).await.unwrap_or(batch);
+            }
+            if !self.deliver(&batch).await {
+                return;
+            }
+            at = batch.next;
+            self.keep(at).await;
+            written = tokio::time::Instant::now();
+        }
+    }
+
+    async fn begin(&self, reader: &Reader) -> Position {
+        let reader = reader.clone();
+        let end = tokio::task::spawn_blocking(move || reader.end()).await;
+        let at = end.ok().and_then(Result::ok).unwrap_or(Position::OLDEST);
+        self.keep(at).await;
+        at
+    }
+
+    async fn keep(&self, at: Position) {
+        let path = self.path.clone();
+        let written = tokio::task::spawn_blocking(move || position::write(&path, at)).await;
+        if let Ok(Err(error)) = written {
+            // What was taken is sent again after a restart.
+            tracing::error!(webhook = self.config.name, %error, "the position cannot be written");
+        }
+    }
+
+    /// The next events from a position.
+    async fn read(&mut self, reader: &Reader, at: Position) -> Option<Batch> {
+        let (reader, config) = (reader.clone(), self.config.clone());
+        let read = tokio::task::spawn_blocking(move || {
+            let (mut events, mut bytes, mut scanned) = (Vec::new(), 0, 0);
+            let mut is_end = true;
+            let followed = reader.follow(at, &mut |record, next| {
+                scanned += 1;
+                if let Some(event) = event::event(&config, record, next) {
+                    // About what it takes as text.
+                    bytes += 256
+                        + event["reply"].as_str().map_or(0, str::len)
+                        + 64 * event["recipients"].as_array().map_or(0, Vec::len);
+                    events.push(event);
+                }
+                if events.len() >= config.batch_max || bytes >= BATCH_BYTES_MAX || scanned >= SCAN_MAX {
+                    is_end = false;
+                    return ControlFlow::Break(());
+                }
+                ControlFlow::Continue(())
+            })?;
+            let lag = if is_end { 0 } else { reader.end()?.record.saturating_sub(followed.next.record) };
+            std::io::Result::Ok((Batch { events, next: followed.next, is_end }, followed.lost, lag))
+        });
+        match read.await {
+            Ok(Ok((batch, lost, lag))) => {
+                self.state.lag.store(lag + batch.events.len() as u64, Ordering::Relaxed);
+                if lost > self.lost {
+                    let more = lost - self.lost;
+                    self.lost = lost;
+                    self.state.lost.fetch_add(more, Ordering::Relaxed);
+                    self.core.limits.hit_times(Limit::WebhookBacklog, more, self.core.clock.now());
+                }
+                Some(batch)
+            }
+            Ok(Err(error)) => {
+                tracing::warn!(webhook = self.config.name, %error, "the history cannot be read");
+                None
+            }
+            Err(_) => None,
+        }
+    }
+
+    /// Sends a batch until it is taken; `false` if the endpoint is gone for good.
+    async fn deliver(&mut self, batch: &Batch) -> bool {
+        let mut backoff = BACKOFF_MIN;
+        for attempt in 1_u64.. {
+            let wait = match self.post(batch, attempt).await {
+                Ok(()) => {
+                    self.state.events.fetch_add(batch.events.len() as u64, Ordering::Relaxed);
+                    self.state.batches.fetch_add(1, Ordering::Relaxed);
+                    let mut last = self.state.last.lock();
+                    if last.failing_since.take().is_some() {
+                        tracing::info!(webhook = self.config.name, attempt, "the webhook takes events again");
+                    }
+                    last.success = Some(self.core.clock.now());
+                    last.error.clear();
+                    self.lost = 0;
+                    return true;
+                }
+                Err(refused) => refused,
+            };
+            let (why, is_gone, retry_after) = wait;
+            self.state.failures.fetch_add(1, Ordering::Relaxed);
+            let is_first = {
+                let mut last = self.state.last.lock();
+                last.error.clone_from(&why);
+                let is_first = last.failing_since.is_none();
+                last.failing_since.get_or_insert(self.core.clock.now());
+                is_first
+            };
+            if is_gone {
+                self.state.is_enabled.store(false, Ordering::Relaxed);
+                tracing::error!(webhook = self.config.name, why, "the webhook is gone: disabled until the next start");
+                return false;
+            }
+            if is_first {
+                tracing::warn!(webhook = self.config.name, why, "the webhook takes no events; tried again and again");
+            }
+            // Between half of it and all, so that many servers do not come back at once.
+            let jittered = backoff.mul_f32(0.5 + fastrand::f32() / 2.0);
+            tokio::time::sleep(jittered.max(retry_after.min(RETRY_AFTER_MAX))).await;
+            backoff = (backoff * 2).min(BACKOFF_MAX);
+        }
+        true
+    }
+
+    async fn post(&self, batch: &Batch, attempt: u64) -> Result<(), (String, bool, Duration)> {
+        let now = self.core.clock.now();
+        let mut body = json!({
+            "webhook": self.config.name,
+            "hostname": self.hostname,
+            "sent_at": now,
+            "attempt": attempt,
+            "events": batch.events,
+        });
+        if self.lost > 0 {
+            body["lost"] = self.lost.into();
+        }
+        let body = Bytes::from(body.to_string());
+        let mut headers = HeaderMap::new();
+        let value = |text: &str| HeaderValue::from_str(text).unwrap_or_else(|_| HeaderValue::from_static(""));
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(header::USER_AGENT, value(concat!("stentor/", env!("CARGO_PKG_VERSION"))));
+        headers.insert("stentor-webhook", value(&self.config.name));
+        headers.insert("stentor-signature", value(&signature(&self.config.secret, now / 1000, &body)));
+        let timeout = Duration::from_millis(self.config.timeout_ms);
+        match outbound::post(&self.config.url, headers, body, timeout).await {
+            Ok(answer) if (200..300).contains(&answer.status) => Ok(()),
+            Ok(answer) => {
+                let retry_after = Duration::from_secs(answer.retry_after_s.unwrap_or(0));
+                Err((format!("it answers {}", answer.status), answer.status == 410, retry_after))
+            }
+            Err(why) => Err((why, false, Duration::ZERO)),
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! `stentor http-password` and `stentor http-token`: secrets for `[http]`.
+
+use std::io::{BufRead, IsTerminal, Write};
+use std::process::ExitCode;
+
+use clap::Args;
+use stentor_config::keys::{hash, hex, random_text, sha256};
+
+use crate::asking::fail;
+
+const PASSWORD_CHARS_MIN: usize = 10;
+
+/// Arguments of `stentor http-token`.
+#[derive(Args)]
+pub struct NewToken {
+    /// What audit records call whoever has it.
+    name: String,
+    /// For reading alone.
+    #[arg(long)]
+    read_only: bool,
+}
+
+/// Prints a new token and what to put into the configuration.
+pub fn token_command(new: &NewToken) -> ExitCode {
+    let token = random_text();
+    let prefix = if new.read_only { "read-only " } else { "" };
+    eprintln!("The token; it is not shown again and kept nowhere:");
+    println!("{token}");
+    eprintln!("For the configuration:");
+    println!("[http]\ntokens = {{ {} = \"{prefix}sha256:{}\" }}", new.name, hex(&sha256(token.as_bytes())));
+    ExitCode::SUCCESS
+}
+
+/// Reads a password and prints its hash.
+pub fn password_command() -> ExitCode {
+    let asked = if std::io::stdin().is_terminal() { ask_twice() } else { read_line() };
+    let password = match asked {
+        Ok(password) => password,
+        Err(why) => return fail(&why),
+    };
+    if password.chars().count() < PASSWORD_CHARS_MIN {
+        return fail(&format!("a password has at least {PASSWORD_CHARS_MIN} characters"));
+    }
+    match hash(&password) {
+        Ok(hash) => {
+            println!("{hash}");
+            ExitCode::SUCCESS
+        }
+        Err(why) => fail(&why),
+    }
+}
+
+fn ask_twice() -> Result<String, String> {
+    let stdin = std::io::stdin();
+    let old = rustix::termios::tcgetattr(&stdin).map_err(|error| error.to_string())?;
+    let mut silent = old.clone();
+    silent.local_modes.remove(rustix::termios::LocalModes::ECHO);
+    let set = |modes| rustix::termios::tcsetattr(&stdin, rustix::termios::OptionalActions::Flush, modes);
+    set(&silent).map_err(|error| error.to_string())?;
+    let ask = |what: &str| {
+        eprint!("{what}: ");
+        let _ = std::io::stderr().flush();
+        let line = read_line();
+        eprintln!();
+        line
+    };
+    let answers = ask("Password").and_then(|first| Ok((first, ask("Again")?)));
+    set(&old).map_err(|error| error.to_string())?;
+    match answers? {
+        (first, second) if first == second => Ok(first),
+        _ => Err("the two are not the same".to_owned()),
+    }
+}
+
+fn read_line() -> Result<String, String> {
+    let mut line = String::new();
+    std::io::stdin().lock().read_line(&mut line).map_err(|error| error.to_string())?;
+    Ok(line.trim_end_matches(['\r', '\n']).to_owned())
+}
