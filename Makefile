@@ -34,10 +34,13 @@ smoke: ## every benchmark once and small: does it still work? (as root; a debug 
 	python3 -B -m unittest discover -q -s bench
 	python3 bench/run.py --smoke --binary $(abspath $(OUT))/debug/stentor $(if $(ONLY),--only $(ONLY))
 
-check: lint ## format, lints and unit tests, without the real binary's tests
+check: lint ## lint and unit tests, without the real binary's tests
 	$(CARGO) test --workspace --lib --bins --tests --exclude stentor-server-tests --exclude stentor-kit-tests $(ENGINES)
 
-lint: ## format and lints
+lint: ## format, lints, import cycles, sizes of files and crates
+	python3 -B -m unittest discover -q -s testing/checks
+	python3 -B testing/checks/cycles.py
+	python3 -B testing/checks/sizes.py
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets $(ENGINES) -- -D warnings
 
