@@ -67,13 +67,13 @@ impl Zone {
         self.0.as_ref().map_or(0, |offset| offset(unix_s))
     }
 
-    /// Seconds that a clock here shows, counted as if it stood at Greenwich.
+    /// Seconds shown by a clock here, counted as if it were UTC.
     pub fn local_s(&self, unix_s: i64) -> i64 {
         unix_s + i64::from(self.offset_s(unix_s))
     }
 
-    /// The time at which a clock here shows this. Of two such times the earlier one; of none (the clock was put forward)
-    /// as if it had not yet been.
+    /// The time at which a clock here shows this. Of two such times the earlier one; if there is none (the clock was
+    /// put forward), as if it had not yet been.
     pub fn unix_s(&self, local_s: i64) -> i64 {
         let Some(offset) = &self.0 else { return local_s };
         let before = i64::from(offset(local_s - DAY_S));

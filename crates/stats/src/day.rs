@@ -1,7 +1,6 @@
-//! The picture of a day, before it is drawn: what each minute brought.
+//! A day's data before it is drawn: what happened in each minute.
 //!
-//! Promise: of constant size, however much mail. The last of the marks of arrivals are left out beyond `ARRIVALS_MAX`;
-//! their count stays right.
+//! Promise: constant size, however much mail. Arrivals beyond `ARRIVALS_MAX` get no mark; their count stays right.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +13,7 @@ pub const ARRIVALS_MAX: usize = 20_000;
 /// Bins of a day, whatever their length.
 const BINS_MAX: u64 = 100_000;
 
-/// What a minute (or whatever the day's bins last) brought.
+/// What happened in a minute (or however long the day's bins are).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Bin {
     /// Recipients.
@@ -24,11 +23,11 @@ pub struct Bin {
     /// Recipients given up: bounced or expired.
     pub given_up: u64,
     pub arrivals: u64,
-    /// Octets delivered, where the log says them.
+    /// Octets delivered, where the log has them.
     pub bytes: u64,
 }
 
-/// How busy the machine was in a bin: means of its samples, weighted by their lengths.
+/// The machine's load in a bin: means of its samples, weighted by their lengths.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Load {
     /// Shares, 0 to 1, of all processors and of the busiest disk.
@@ -38,7 +37,7 @@ pub struct Load {
     /// Octets per second.
     pub disk: f32,
     pub net: f32,
-    /// Milliseconds that the means are over; 0: no sample.
+    /// Milliseconds that the means cover; 0: no sample.
     pub weight_ms: u64,
 }
 
@@ -74,7 +73,7 @@ impl Day {
         self.start + self.bins.len() as u64 * self.bin_ms
     }
 
-    /// Counts what falls into the day.
+    /// Counts the part of a record that falls into the day.
     pub fn add(&mut self, record: &Record<'_>) {
         let at = record.at();
         if at < self.start || at >= self.end() {
@@ -122,7 +121,7 @@ impl Day {
         });
     }
 
-    /// Deliveries per hour, were the bin to go on so.
+    /// Deliveries per hour at the bin's rate.
     pub fn per_hour(&self, bin: usize) -> f64 {
         self.bins.get(bin).map_or(0.0, |bin| bin.delivered as f64 * 3_600_000.0 / self.bin_ms as f64)
     }

@@ -1,4 +1,5 @@
-//! Durations in buckets that grow with them: percentiles to within a sixteenth, of any number of values, in little memory.
+//! Durations in buckets that grow with them: percentiles to within a sixteenth, for any number of values, in little
+//! memory.
 
 /// Buckets within a doubling.
 const STEPS: u64 = 16;
@@ -43,7 +44,8 @@ impl Histogram {
         self.total
     }
 
-    /// The duration that this share (0 to 1) of all did not exceed, to within a sixteenth; `None` without any.
+    /// The duration that this share (0 to 1) of all values did not exceed, to within a sixteenth; `None` without
+    /// values.
     pub fn percentile(&self, share: f64) -> Option<u64> {
         if self.total == 0 {
             return None;

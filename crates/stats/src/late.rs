@@ -1,7 +1,7 @@
-//! Who waits, out of a log: recipients whose last attempt was put off, by the number of their messages.
+//! Waiting recipients, from a log: those whose last attempt was deferred, by the number of their messages.
 //!
-//! Promise: what was delivered, given up, taken out, or whose message is done with does not wait. Bounded: `WAITING_MAX`
-//! pairs of message and recipient; beyond, new ones are not taken and `left_out` counts them.
+//! Promise: a recipient that was delivered, given up or removed, or whose message is finished, is not waiting. Bounded:
+//! `WAITING_MAX` pairs of message and recipient; beyond that new ones are ignored, and `left_out` counts them.
 
 use foldhash::quality::FixedState;
 use hashbrown::{HashMap, HashSet};
@@ -16,7 +16,8 @@ const REPLY_BYTES_MAX: usize = 300;
 #[derive(Default)]
 struct Recipient {
     messages: HashSet<Box<str>, FixedState>,
-    /// When the oldest of them was accepted; of the attempt's delay, or of the attempt itself if the log does not say.
+    /// When the oldest of them was accepted, by the attempt's delay; or the time of the attempt if the log has no
+    /// delay.
     oldest: Ms,
     last_try: Ms,
     tries: u64,
@@ -26,7 +27,7 @@ struct Recipient {
 #[derive(Default)]
 pub struct Waiting {
     recipients: HashMap<Box<str>, Recipient, FixedState>,
-    /// Who waits for a message: what its end takes out.
+    /// Recipients waiting for a message: removed when it ends.
     messages: HashMap<Box<str>, HashSet<Box<str>, FixedState>, FixedState>,
     pairs: usize,
     pairs_max: Option<usize>,
@@ -44,7 +45,7 @@ pub struct Row {
     pub recipients: u64,
     pub oldest: Ms,
     pub last_try: Ms,
-    /// Attempts that put one of these off.
+    /// Attempts that deferred one of these.
     pub tries: u64,
     pub reply: String,
 }
@@ -120,7 +121,7 @@ impl Waiting {
         self.pairs
     }
 
-    /// Attempts of recipients that were not taken, since too many wait.
+    /// Attempts of recipients that were ignored, since too many wait.
     pub fn left_out(&self) -> u64 {
         self.left_out
     }
@@ -130,7 +131,7 @@ impl Waiting {
         self.last
     }
 
-    /// Recipients by messages waiting, fewest first as the first tool of this kind had it; the last `count` of them.
+    /// Recipients by messages waiting, fewest first like the first tool of this kind; the last `count` of them.
     pub fn recipients(&self, count: usize) -> Vec<Row> {
         let rows = self.recipients.iter().map(|(name, recipient)| Row {
             name: name.to_string(),
@@ -185,7 +186,7 @@ fn cut(text: &str) -> &str {
     &text[..end]
 }
 
-/// What an operator might do about a reply like this.
+/// What an operator might do about such a reply.
 pub fn action(row: &Row, now: Ms) -> &'static str {
     const DAY_MS: Ms = 86_400_000;
     let reply = row.reply.to_ascii_lowercase();

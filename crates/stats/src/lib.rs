@@ -1,7 +1,7 @@
-//! What happened to mail, in one form whoever wrote it down: our own history, or the log of sendmail, Postfix or Exim.
+//! What happened to mail, in one form whatever its source: our own history, or the log of sendmail, Postfix or Exim.
 //!
-//! Promise: no files, sockets or clock; bytes or records and `now` in, sums and pictures out. Whatever a line holds, it
-//! is read or skipped and counted, never a panic.
+//! Promise: no files, sockets or clock; bytes or records and `now` in, sums and pictures out. Any line is parsed, or
+//! skipped and counted, never a panic.
 
 pub mod civil;
 pub mod day;

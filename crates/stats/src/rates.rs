@@ -1,39 +1,39 @@
-//! Rows of `realstat`: what an interval brought, as time, hourly rate, count and bars on one scale.
+//! Rows of `realstat`: an interval as time, hourly rate, count and bars on one scale.
 //!
 //! ```text
 //! 09:00:45     2160/     9 *--
 //! ```
 //!
-//! Promise: a row depends on its interval and the scale alone. The scale begins at one recipient a mark and grows in steps
-//! of 1, 2, 5, 10, ... until what comes fits; it never shrinks, so that rows under each other compare. Whatever is not
-//! zero has a mark at least.
+//! Promise: a row depends on its interval and the scale alone. The scale starts at one recipient per mark and grows in
+//! steps of 1, 2, 5, 10, ... until the interval fits; it never shrinks, so that rows can be compared. Anything above
+//! zero has at least one mark.
 
 use crate::record::{Ms, Record, Stat};
 
 /// Marks of the longest bar unless the caller knows the width.
 pub const BAR_COLUMNS: usize = 48;
-/// Empty intervals that are made of a gap in a log; beyond, the rows go on behind it.
+/// Empty intervals shown for a gap in a log; a longer gap is skipped.
 const GAP_ROWS_MAX: u64 = 5_760;
 
-/// What came of attempts within a stretch of time, in recipients.
+/// Outcomes of attempts in a stretch of time, in recipients.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Interval {
     /// When it ended.
     pub at: Ms,
     pub interval_ms: u64,
     pub delivered: u64,
-    /// Recipients of attempts that did not deliver them, and sessions that did not come about.
+    /// Recipients of attempts that did not deliver them, and failed sessions.
     pub failed: u64,
 }
 
 impl Interval {
-    /// Deliveries per hour, were it to go on so.
+    /// Deliveries per hour at this rate.
     pub fn per_hour(&self) -> u64 {
         per_hour(self.delivered, self.interval_ms)
     }
 }
 
-/// Per hour, of so many in so long.
+/// Per hour, from a count and a duration.
 pub fn per_hour(count: u64, interval_ms: u64) -> u64 {
     let scaled = u128::from(count) * 3_600_000 / u128::from(interval_ms.max(1));
     u64::try_from(scaled).unwrap_or(u64::MAX)
@@ -53,7 +53,7 @@ impl Default for Scale {
 }
 
 impl Scale {
-    /// For bars of at most so many marks.
+    /// For bars of at most this many marks.
     pub fn new(columns: usize) -> Scale {
         Scale { per_mark: 1, columns: columns.max(2) }
     }
@@ -62,7 +62,7 @@ impl Scale {
         self.per_mark
     }
 
-    /// Grows until the interval fits; whether it had to.
+    /// Grows until the interval fits; returns whether it grew.
     pub fn fit(&mut self, interval: &Interval) -> bool {
         let before = self.per_mark;
         while self.marks(interval.delivered).saturating_add(self.marks(interval.failed)) > self.columns as u64 {
@@ -82,7 +82,7 @@ impl Scale {
         "*".repeat(delivered) + &"-".repeat(failed)
     }
 
-    /// A line that says what a mark is.
+    /// A line that explains the scale.
     pub fn legend(&self) -> String {
         format!(
             "# time, deliveries per hour/delivered; each * is {0} delivered, each - {0} failed attempts",
@@ -132,7 +132,7 @@ impl Fold {
         Fold { interval_ms: interval_ms.max(1), begin: None, delivered: 0, failed: 0 }
     }
 
-    /// Counts an attempt; `closed` gets the intervals that are over with it. What comes too late is of the open one.
+    /// Counts an attempt; `closed` gets the intervals that end with it. Late records count in the open interval.
     pub fn add(&mut self, record: &Record<'_>, closed: &mut dyn FnMut(Interval)) {
         let Record::Attempt(attempt) = record else { return };
         let recipients = attempt.to.len().max(1) as u64;
@@ -148,7 +148,7 @@ impl Fold {
         self.failed += failed;
     }
 
-    /// Time has passed: closes what is over by now.
+    /// Time has passed: closes finished intervals.
     pub fn until(&mut self, now: Ms, closed: &mut dyn FnMut(Interval)) {
         let mut rows = 0;
         while let Some(begin) = self.begin
@@ -161,7 +161,7 @@ impl Fold {
         }
     }
 
-    /// The open interval, as far as it went.
+    /// The open interval so far.
     pub fn finish(&mut self) -> Option<Interval> {
         self.begin.take().map(|begin| self.close(begin))
     }

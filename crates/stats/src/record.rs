@@ -15,12 +15,12 @@ pub enum Record<'a> {
     Accepted(Accepted<'a>),
     Attempt(Attempt<'a>),
     Refused(Refused<'a>),
-    /// An operator's verb, or what the server says of itself.
+    /// An operator's action, or a message of the server itself.
     Note(Note<'a>),
     Machine(Machine),
 }
 
-/// A message was taken over.
+/// A message was accepted.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Accepted<'a> {
     pub at: Ms,
@@ -41,13 +41,13 @@ pub struct Accepted<'a> {
     pub is_bulk: bool,
     /// Empty if it is no list's post.
     pub list: &'a str,
-    /// What of the policy matched, in words.
+    /// The matching policy rule, in words.
     pub policy: &'a str,
     /// Protocol and cipher of the client's session, empty without TLS.
     pub tls: &'a str,
 }
 
-/// What became of recipients at one attempt, or without one.
+/// The fate of recipients at one attempt, or without one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Stat {
     #[default]
@@ -61,7 +61,7 @@ pub enum Stat {
     Coalesced,
 }
 
-/// An attempt, for recipients that fared alike.
+/// An attempt, for recipients with the same outcome.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Attempt<'a> {
     /// When it ended.
@@ -92,11 +92,11 @@ pub struct Attempt<'a> {
     /// Octets of the message; 0 if the log does not say.
     pub size: u64,
     pub is_bulk: bool,
-    /// Told a second time, by a start that could not know whether the first was kept.
+    /// Recorded a second time, by a start that could not know whether the first one was kept.
     pub is_repeated: bool,
 }
 
-/// Mail that was not taken, at whatever step.
+/// Mail that was refused, at any stage.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Refused<'a> {
     pub at: Ms,
@@ -111,36 +111,36 @@ pub struct Refused<'a> {
     pub recipients: u64,
 }
 
-/// What a note is about.
+/// The subject of a note.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Topic {
     /// The server itself.
     #[default]
     Server,
-    /// A host that could not be reached, before anybody's copy was tried.
+    /// A host that could not be reached, before any copy was tried.
     Delivery,
-    /// What a rule decided beside accepting and refusing.
+    /// A rule's decision other than accepting and refusing.
     Policy,
-    /// An operator's verb, with who.
+    /// An operator's action, and who did it.
     Audit,
 }
 
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Note<'a> {
     pub at: Ms,
-    /// Empty if it is about no message.
+    /// Empty if it concerns no message.
     pub id: &'a str,
     pub text: &'a str,
     pub topic: Topic,
-    /// The message is done with: nothing of it is pending any more.
+    /// The message is finished: nothing of it is pending.
     pub is_end: bool,
 }
 
-/// How busy the machine and the server were since the sample before.
+/// Load of machine and server since the previous sample.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Machine {
     pub at: Ms,
-    /// What the rates below are over.
+    /// The time that the rates below cover.
     pub interval_ms: u64,
     /// Share of all processors' time that was not idle, 0 to 1.
     pub cpu: f32,
@@ -176,15 +176,14 @@ impl Record<'_> {
 }
 
 impl Attempt<'_> {
-    /// What became of recipients, told apart from the attempts: given up (`bounce`), taken out (`operator`) or sent with others
-    /// in one message (`digest`). Where a
-    /// log has both in one line, as other MTAs' have, it is read as two records.
+    /// Fates of recipients, separate from attempts: given up (`bounce`), removed (`operator`) or sent with others in
+    /// one message (`digest`). Where a log has both in one line, as other MTAs' do, it is read as two records.
     pub fn is_fate_alone(&self) -> bool {
         matches!(self.mailer, "bounce" | "operator" | "digest")
     }
 }
 
-/// Behind the last `@`; empty if there is none.
+/// The text after the last `@`; empty if there is none.
 pub fn domain(address: &str) -> &str {
     address.rfind('@').map_or("", |at| &address[at + 1..])
 }

@@ -216,7 +216,7 @@ fn attempt(at: Ms, id: &str, fields: &str, stat: Stat, state: &State, out: &mut 
     Line::Read
 }
 
-/// That a time is over is no attempt: the last one has a line of its own.
+/// A timeout is not an attempt: the last attempt has a line of its own.
 fn finish(attempt: Attempt<'_>, out: &mut Out<'_, '_>) {
     if attempt.stat == Stat::Bounced && attempt.reply.contains("retry timeout exceeded") {
         out.put(&Record::Attempt(Attempt { mailer: "bounce", stat: Stat::Expired, ..attempt }));
@@ -225,7 +225,7 @@ fn finish(attempt: Attempt<'_>, out: &mut Out<'_, '_>) {
     }
 }
 
-/// `SMTP error from remote mail server after RCPT TO:<b@y>: 550 5.1.1 no`: what the server said.
+/// `SMTP error from remote mail server after RCPT TO:<b@y>: 550 5.1.1 no`: the server's reply.
 fn reply_of(text: &str) -> &str {
     text.rfind(": ").map_or(text, |at| &text[at + 2..])
 }

@@ -1,12 +1,12 @@
 //! Logs of sendmail, Postfix, Exim and ourselves, read a block at a time.
 //!
-//! Promise: whatever bytes come, each line is read, or passed over as somebody else's, or counted as not understood;
-//! never a panic, never more memory than the bounds here. A line tells by itself whose it is (its first byte and the
-//! program's name), so that one file may hold several. Text is borrowed from the block; only what later lines of a message
+//! Promise: whatever the bytes, each line is parsed, skipped as another program's, or counted as not understood; never
+//! a panic, never more memory than the limits here. Each line identifies its program (by its first byte and the
+//! program's name), so one file may mix several. Text is borrowed from the block; only what later lines of a message
 //! need is kept (`state.rs`).
 //!
-//! What other MTAs say in one line, that an attempt failed for good, becomes two records: the attempt, and the fate of its
-//! recipients (`mailer` is `bounce`), as our own log has them.
+//! Other MTAs report a permanent failure in one line; it becomes two records, the attempt and the fate of its
+//! recipients (`mailer` is `bounce`), as in our own log.
 
 mod exim;
 mod own;
@@ -26,21 +26,21 @@ use crate::record::{Attempt, Ms, Record, Stat};
 /// Longer lines are not read; sendmail's end at 4 KiB, syslog's at 8 KiB.
 pub const LINE_BYTES_MAX: usize = 64 * 1024;
 
-/// What became of the lines.
+/// How many lines were parsed or not.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize)]
 pub struct Counters {
     pub lines: u64,
     /// Octets, line ends included.
     pub bytes: u64,
-    /// Records that came of them.
+    /// Records made from them.
     pub records: u64,
-    /// Of other programs, or about nothing that is counted.
+    /// Lines of other programs, or about nothing that is counted.
     pub other: u64,
     /// Broken, cut, binary or overlong.
     pub not_understood: u64,
 }
 
-/// What a line was.
+/// The kind of a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Line {
     /// It became a record, or a part of one.
@@ -57,12 +57,13 @@ pub struct Parser {
     counters: Counters,
     /// The beginning of a line whose end is in the next block.
     carry: Vec<u8>,
-    /// The rest of an overlong line is being passed over.
+    /// Skipping the rest of an overlong line.
     overlong: bool,
 }
 
 impl Parser {
-    /// Times without a zone are `zone`'s; those without a year are the latest not after `reference`, a day more allowed.
+    /// Times without a zone are in `zone`; those without a year are the latest not after `reference`, with a day's
+    /// tolerance.
     pub fn new(zone: Zone, reference: Ms) -> Parser {
         Parser {
             stamps: Stamps::new(zone, reference),
@@ -73,7 +74,7 @@ impl Parser {
         }
     }
 
-    /// Another file begins, last written at `reference`. What is known of messages stays.
+    /// Starts another file, last written at `reference`. State about messages is kept.
     pub fn file(&mut self, reference: Ms, sink: &mut Sink<'_>) {
         self.finish(sink);
         self.stamps.file(reference);
@@ -83,7 +84,7 @@ impl Parser {
         self.counters
     }
 
-    /// Reads whole lines; the last one waits for its end.
+    /// Reads whole lines; an unfinished last line waits.
     pub fn block(&mut self, mut block: &[u8], sink: &mut Sink<'_>) {
         self.counters.bytes += block.len() as u64;
         if self.overlong || !self.carry.is_empty() {
@@ -116,7 +117,7 @@ impl Parser {
         }
     }
 
-    /// The input is over: its last line may lack its end.
+    /// End of input: the last line may lack its line end.
     pub fn finish(&mut self, sink: &mut Sink<'_>) {
         let carry = std::mem::take(&mut self.carry);
         if !carry.is_empty() {
@@ -164,7 +165,7 @@ impl Parser {
     }
 }
 
-/// Where records go.
+/// The consumer of records.
 struct Out<'s, 'f> {
     sink: &'s mut Sink<'f>,
     records: &'s mut u64,
@@ -202,7 +203,7 @@ pub fn first_time(block: &[u8], zone: &Zone, reference: Ms) -> Option<Ms> {
     })
 }
 
-/// One line, whoever wrote it.
+/// One line of any program.
 fn read(line: &str, stamps: &mut Stamps, state: &mut State, out: &mut Out<'_, '_>) -> Line {
     match line.as_bytes()[0] {
         b'{' => own::json(line, out),

@@ -1,4 +1,4 @@
-//! Times at the beginning of lines. What is common to the lines of a minute is computed once.
+//! Times at the start of lines. Whatever the lines of a minute share is computed once.
 
 use crate::civil::{DAY_S, Zone, date, days, is_leap};
 use crate::record::Ms;
@@ -157,7 +157,7 @@ impl Stamps {
     }
 }
 
-/// A minute as it was written, and as it is if that was in the zone.
+/// A minute as written, and its time if it was in the zone.
 struct Iso {
     local_s: i64,
     unix_s: i64,

@@ -1,5 +1,5 @@
-//! What is known of messages between their lines. Bounded: two generations, of which the older is dropped when the
-//! younger is full; a message that is heard of again is young again.
+//! State about messages between their lines. Bounded: two generations, of which the older is dropped when the younger
+//! is full; a message seen again moves to the younger.
 
 use std::hash::BuildHasher;
 use std::mem;
@@ -12,7 +12,7 @@ use crate::record::Ms;
 
 /// Messages of a generation; each takes some 300 octets, so that both take at most 600 MB, in an ordinary log a few MB.
 const MESSAGES_MAX: usize = 1_000_000;
-/// Recipients put off that are known by name, over all messages: for what a log says of all that are left of a message.
+/// Deferred recipients known by name, over all messages: for lines about all remaining recipients of a message.
 const PENDING_MAX: usize = 1_000_000;
 /// Processes whose TLS session is known.
 const SESSIONS_MAX: usize = 4_096;
@@ -27,7 +27,7 @@ pub struct Known {
     pub proto: &'static str,
     /// 0: not yet.
     pub accepted: Ms,
-    /// Recipients put off and not heard of since.
+    /// Deferred recipients without a later line.
     pub pending: HashSet<Box<str>, FixedState>,
 }
 
@@ -46,7 +46,7 @@ impl State {
         self.hasher.hash_one(id)
     }
 
-    /// Looks without making it young: the lines that change a message do that.
+    /// Looks without moving it to the younger generation: lines that change a message do that.
     pub fn known(&self, id: &str) -> Option<&Known> {
         let key = self.key(id);
         self.young.get(&key).or_else(|| self.old.get(&key))
@@ -88,21 +88,21 @@ impl State {
         Some(message)
     }
 
-    /// A recipient was put off.
+    /// A recipient was deferred.
     pub fn put_off(&mut self, id: &str, to: &str) {
         if self.pending < PENDING_MAX && self.enter(id).pending.insert(to.into()) {
             self.pending += 1;
         }
     }
 
-    /// A recipient is done with.
+    /// A recipient is finished.
     pub fn settle(&mut self, id: &str, to: &str) {
         if self.pending > 0 && self.message(id).is_some_and(|message| message.pending.remove(to)) {
             self.pending -= 1;
         }
     }
 
-    /// All who were put off, and are known by name, are done with.
+    /// All deferred recipients known by name are finished.
     pub fn settle_all(&mut self, id: &str) -> Vec<Box<str>> {
         let Some(message) = self.message(id) else { return Vec::new() };
         let mut to: Vec<Box<str>> = message.pending.drain().collect();
@@ -119,7 +119,7 @@ impl State {
         self.sessions.insert(pid, (relay.into(), tls.into()));
     }
 
-    /// Protocol and cipher of what this process last opened, if it was to this relay.
+    /// Protocol and cipher of this process's last session, if it was with this relay.
     pub fn tls(&self, pid: &str, relay: &str) -> &str {
         if self.sessions.is_empty() {
             return "";

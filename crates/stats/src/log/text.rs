@@ -1,4 +1,4 @@
-//! Pieces of lines: addresses, hosts, durations.
+//! Parts of lines: addresses, hosts, durations.
 
 use std::net::IpAddr;
 

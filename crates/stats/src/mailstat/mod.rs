@@ -1,14 +1,14 @@
-//! The table of `mailstat`: what each hour (day, list, domain, host, source) brought.
+//! The table of `mailstat`: what happened in each hour (day, list, domain, host, source).
 //!
-//! What is counted, where (docs/operate/statistics.md has it for operators):
-//! - an attempt counts where it ended, a post where it was accepted;
+//! How things are counted (for operators: docs/operate/statistics.md):
+//! - an attempt counts when it ended, a post when it was accepted;
 //! - recipients: once per attempt. Hosts: a host counts once per message and row, however many recipients it served and
 //!   however often it was tried: distinct pairs of message and host;
-//! - an attempt that reached nobody counts for its recipients' domains in place of hosts;
-//! - records of `bounce` and `operator` are what became of recipients, not attempts: they count under bounced only.
+//! - an attempt that reached no host counts for its recipients' domains instead of hosts;
+//! - records of `bounce` and `operator` are fates of recipients, not attempts: they count as bounced only.
 //!
-//! Bounds: `ROWS_MAX` rows, further keys go into one row. `PAIRS_MAX` pairs (as 64-bit hashes: two of a million pairs
-//! share one with a probability of 3 in 10^8); at the bound the pairs are forgotten, and one that comes again counts again
+//! Bounds: `ROWS_MAX` rows, further keys share one row. `PAIRS_MAX` pairs (as 64-bit hashes: the chance that two of a
+//! million pairs collide is 3 in 10^8); at the bound the pairs are cleared, and recurring ones are counted again
 //! (`pairs_forgotten`).
 
 mod render;
@@ -29,7 +29,7 @@ pub const ROWS_MAX: usize = 20_000;
 /// Pairs of message and host that are known at a time, about 350 MiB in the worst case.
 pub const PAIRS_MAX: usize = 20_000_000;
 
-/// What a row is about.
+/// What a row stands for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum By {
     #[default]
@@ -48,11 +48,11 @@ pub struct Options {
     pub by: By,
     /// The hour, 0 to 23, at which a day begins.
     pub day_starts_h: u32,
-    /// Records before are left out.
+    /// Records before this are left out.
     pub since: Option<Ms>,
-    /// Records from then on are left out.
+    /// Records from this time on are left out.
     pub until: Option<Ms>,
-    /// Whose hours and days.
+    /// The zone of hours and days.
     pub zone: Zone,
 }
 
@@ -75,7 +75,7 @@ pub enum Key {
     /// Seconds that a clock in the table's zone showed when the hour or day began, as if it stood at Greenwich.
     Time(i64),
     Name(Box<str>),
-    /// What came after `ROWS_MAX` others.
+    /// Everything beyond `ROWS_MAX` rows.
     Others,
     Total,
 }
@@ -84,7 +84,7 @@ pub enum Key {
 pub struct Counts {
     pub failed: Pair,
     pub delivered: Pair,
-    /// Recipients put off, once per attempt.
+    /// Recipients deferred, once per attempt.
     pub deferred: u64,
     /// Recipients given up: bounced or expired.
     pub bounced: u64,
@@ -131,7 +131,7 @@ pub struct Table {
     hasher: FixedState,
     /// A stretch of time and its offset, seconds.
     offset: (i64, i64),
-    /// The row of the time asked last.
+    /// The row of the last time looked up.
     last: Option<(i64, usize)>,
     /// Names of the row in the making.
     name: String,
@@ -224,7 +224,7 @@ impl Table {
         }
     }
 
-    /// Counts what became of these of the attempt's recipients.
+    /// Counts the outcome of these recipients of the attempt.
     fn count(&mut self, row: usize, attempt: &Attempt<'_>, to: &[&str]) {
         let recipients = to.len() as u64;
         let hosts = if attempt.is_fate_alone() { 0 } else { self.new_hosts(row, attempt, to) };
@@ -250,7 +250,7 @@ impl Table {
         }
     }
 
-    /// How many pairs of this message and these hosts the row has not had yet.
+    /// How many pairs of this message and these hosts are new to the row.
     fn new_hosts(&mut self, row: usize, attempt: &Attempt<'_>, to: &[&str]) -> u64 {
         let delivered = attempt.stat == Stat::Sent;
         if !attempt.host.is_empty() {
@@ -356,7 +356,7 @@ impl Table {
         rows
     }
 
-    /// The sum of the rows: a host that was tried for a message in two hours counts in both.
+    /// The sum of the rows: a host tried for a message in two hours counts in both.
     pub fn total(&self) -> Row {
         let mut counts = Counts::default();
         for row in &self.rows {

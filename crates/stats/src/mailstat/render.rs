@@ -1,4 +1,4 @@
-//! The table as text like its ancestor's with more columns, as JSON, as CSV.
+//! The table as text, like its ancestor's with more columns, as JSON, as CSV.
 
 use std::fmt::Write;
 
@@ -228,7 +228,7 @@ pub fn csv(table: &Table) -> String {
     out
 }
 
-/// RFC 4180; what a spreadsheet would take for a formula is kept from it.
+/// RFC 4180; cells that a spreadsheet would read as formulas are escaped.
 fn quoted(name: &str) -> String {
     let guard = if name.starts_with(['=', '+', '@', '\t', '\r']) { "'" } else { "" };
     if guard.is_empty() && !name.contains(['"', ',', '\n', '\r']) {

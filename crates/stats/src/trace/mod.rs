@@ -1,10 +1,10 @@
-//! The story of a message or of a subscriber, out of records in the order in which they came: `stentor trace`.
+//! The story of a message or a subscriber, from records in chronological order: `stentor trace`.
 //!
-//! What is asked for is a queue id, a Message-ID or a recipient; which of these it is shows itself: a record's id or
-//! Message-ID is that text, or an attempt names it. Of a recipient's messages only its own attempts are told. A record
-//! that names a recipient does not say how its message was accepted, so the last [`RECENT_MAX`] acceptances are kept.
+//! The key is a queue id, a Message-ID or a recipient; the records show which: a record's id or Message-ID equals it,
+//! or an attempt names it. For a recipient only its own attempts of a message are shown. A record that names a
+//! recipient does not say how its message was accepted, so the last [`RECENT_MAX`] acceptances are kept.
 //!
-//! Promise: bounded by the limits below, whatever is fed; what was left out is counted, and sums cover it too.
+//! Promise: bounded by the limits below, whatever is fed; everything left out is counted, and included in the sums.
 
 #[cfg(test)]
 mod tests;
@@ -20,23 +20,23 @@ use crate::record::{Accepted, Attempt, Ms, Note, Record, Refused, Stat};
 
 /// Messages of one story; further ones are counted.
 pub const MESSAGES_MAX: usize = 1_000;
-/// Attempts told of one message; the others are in the sums.
+/// Attempts shown per message; the others are in the sums.
 pub const ATTEMPTS_MAX: usize = 200;
 /// Addresses named of one attempt.
 pub const TO_SHOWN_MAX: usize = 20;
 /// Refusals and notes.
 pub const REMARKS_MAX: usize = 200;
-/// Recipients of one message whose fate is known apart.
+/// Recipients of one message whose fate is kept.
 const RECIPIENTS_MAX: usize = 2_000_000;
 /// Acceptances kept for a recipient's story.
 const RECENT_MAX: usize = 20_000;
 
-/// What became of a message or a subscriber.
+/// What happened to a message or a subscriber.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Story {
-    /// As it was asked for.
+    /// The key asked for.
     pub what: String,
-    /// Messages in the order in which they were met.
+    /// Messages in the order found.
     pub messages: Vec<Message>,
     pub messages_left_out: u64,
     pub refusals: Vec<Refusal>,
@@ -52,16 +52,16 @@ pub struct Story {
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Message {
     pub id: String,
-    /// `None` if that was before what is kept.
+    /// `None` if that was before the records kept.
     pub accepted: Option<Acceptance>,
     pub attempts: Vec<Try>,
     pub attempts_left_out: u64,
     pub notes: Vec<Remark>,
-    /// How it stands with its recipients; with the one asked for, if it was a recipient.
+    /// State of its recipients; of the one asked for, if it was a recipient.
     pub sums: Sums,
     /// The log says that nothing of it is pending.
     pub is_over: bool,
-    /// Asked for by a recipient: nothing is told of the others.
+    /// Found by a recipient: the others are not shown.
     #[serde(skip)]
     is_of_recipient: bool,
     #[serde(skip)]
@@ -88,7 +88,7 @@ pub struct Acceptance {
 pub struct Try {
     pub at: Ms,
     pub to: Vec<String>,
-    /// Recipients of this attempt beside those named.
+    /// Recipients of this attempt besides those named.
     pub others: u64,
     pub stat: &'static str,
     pub mailer: String,
@@ -101,7 +101,7 @@ pub struct Try {
     pub reply: String,
     pub delay_ms: u64,
     pub xdelay_ms: u64,
-    /// Told again by a start.
+    /// Recorded again by a start.
     pub is_repeated: bool,
 }
 
@@ -121,7 +121,7 @@ pub struct Refusal {
     pub reply: String,
 }
 
-/// Recipients by what became of them last.
+/// Recipients by their latest fate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Sums {
     pub delivered: u64,
@@ -129,9 +129,9 @@ pub struct Sums {
     pub expired: u64,
     pub removed: u64,
     pub coalesced: u64,
-    /// Tried in vain so far.
+    /// Tried without success so far.
     pub deferred: u64,
-    /// Nothing has been heard of them.
+    /// No record names them.
     pub untried: u64,
 }
 
@@ -153,12 +153,12 @@ impl Story {
         Story { what: what.to_owned(), ..Story::default() }
     }
 
-    /// Ids of the messages met so far.
+    /// Ids of the messages found so far.
     pub fn ids(&self) -> impl Iterator<Item = &str> {
         self.messages.iter().map(|message| message.id.as_str())
     }
 
-    /// Nothing is known of what was asked for.
+    /// Nothing is known of the key.
     pub fn is_empty(&self) -> bool {
         self.messages.is_empty() && self.refusals.is_empty()
     }
@@ -277,7 +277,7 @@ impl Story {
         }
     }
 
-    /// The message of an id, made if it is new; `None` if there are too many.
+    /// The message with an id, added if new; `None` if there are too many.
     fn message(&mut self, id: &str, is_of_recipient: bool) -> Option<&mut Message> {
         if let Some(number) = self.numbers.get(id) {
             return self.messages.get_mut(*number);
@@ -300,7 +300,7 @@ impl Message {
         self.sums.untried = all.saturating_sub(self.fates.len() as u64);
     }
 
-    /// Recipients that may still be tried, as far as the records say.
+    /// Recipients that may still be tried, according to the records.
     pub fn pending(&self) -> u64 {
         if self.is_over { 0 } else { self.sums.deferred + self.sums.untried }
     }

@@ -1,4 +1,4 @@
-//! A story for a terminal. Nothing of what came from the network gets there unescaped.
+//! A story for a terminal. Everything from the network is escaped.
 
 use std::fmt::Write;
 
@@ -50,7 +50,7 @@ impl Message {
         out.push('\n');
     }
 
-    /// How it stands, in words.
+    /// The state in words.
     pub fn state(&self) -> String {
         let Sums { delivered, bounced, expired, removed, coalesced, deferred, untried } = self.sums;
         let (deferred, untried) = if self.is_over { (0, 0) } else { (deferred, untried) };
