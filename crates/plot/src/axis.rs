@@ -2,7 +2,7 @@
 
 use crate::canvas::{Align, Area, Canvas};
 
-/// From values to pixels, 0 at the bottom of an area.
+/// Maps values to pixels, 0 at the bottom of an area.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Scale {
     pub max: f64,
@@ -11,7 +11,7 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// Up to at least this value, in about so many steps of 1, 2 or 5 times a power of ten. Never empty.
+    /// Up to at least this value, in roughly this many steps of 1, 2 or 5 times a power of ten. Never empty.
     pub fn new(max: f64, steps: u32) -> Scale {
         let max = if max.is_finite() && max > 0.0 { max } else { 1.0 };
         let rough = max / f64::from(steps.max(1));
@@ -21,13 +21,13 @@ impl Scale {
         Scale { max: (max / step - 1e-9).ceil().max(1.0) * step, step }
     }
 
-    /// The pixel of a value; what is beyond the scale is at its end.
+    /// The pixel of a value; values beyond the scale are at its end.
     pub fn y(&self, value: f64, area: &Area) -> i32 {
         let share = (value / self.max).clamp(0.0, 1.0);
         area.bottom() - (share * f64::from(area.height)).round() as i32
     }
 
-    /// How high a bar is; what is not zero has a pixel at least.
+    /// The height of a bar; anything above zero has at least a pixel.
     pub fn height(&self, value: f64, height: i32) -> i32 {
         if value <= 0.0 {
             return 0;
@@ -73,13 +73,13 @@ pub struct Range {
     log: bool,
 }
 
-/// Powers of ten beyond these are cut off: what is measured is not so small, and all can be reckoned with.
+/// Powers of ten beyond these are cut off, so that no arithmetic overflows.
 const POWER_MIN: f64 = -12.0;
 const POWER_MAX: f64 = 18.0;
 
 impl Range {
-    /// What holds all these values, with round ends. On a logarithmic axis what is not above zero has no place. None
-    /// without a value.
+    /// A scale that holds all these values, with round ends. On a logarithmic axis values not above zero have no place.
+    /// `None` without values.
     pub fn of(values: impl IntoIterator<Item = f64>, log: bool) -> Option<Range> {
         let values = values.into_iter().filter(|value| value.is_finite() && (!log || *value > 0.0));
         let (low, high) = values.fold((f64::MAX, f64::MIN), |(low, high), value| (low.min(value), high.max(value)));
@@ -103,14 +103,14 @@ impl Range {
         Range { low: 0.0, high: Scale::new(max, steps).max, log: false }
     }
 
-    /// Where a value stands; none outside.
+    /// The place of a value; `None` outside.
     pub fn share(&self, value: f64) -> Option<f64> {
         let value = if self.log { value.log10() } else { value };
         let share = (value - self.low) / (self.high - self.low);
         (-1e-9..=1.0 + 1e-9).contains(&share).then(|| share.clamp(0.0, 1.0))
     }
 
-    /// About so many, with their texts, ascending.
+    /// Roughly this many ticks with their labels, ascending.
     pub fn ticks(&self, wanted: u32) -> Vec<(f64, String)> {
         let texts = |values: Vec<f64>| {
             let tick = |value: f64| self.share(value).map(|share| (share, short(value)));

@@ -18,7 +18,7 @@ static FONT: LazyLock<bool> = LazyLock::new(|| {
     regular.is_ok() && bold.is_ok()
 });
 
-/// Larger pictures are refused: a mistyped size is not to take all memory.
+/// Larger pictures are refused: a mistyped size must not use up the memory.
 pub const SIDE_MAX: u32 = 16_384;
 
 #[derive(Debug)]
@@ -42,7 +42,7 @@ impl std::error::Error for PlotError {}
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Format {
     Svg,
-    /// So many pixels for each, 1 to 4.
+    /// Pixels per unit, 1 to 4.
     Png {
         scale: u32,
     },
@@ -53,7 +53,7 @@ pub fn pixels(count: usize) -> i32 {
     i32::try_from(count).unwrap_or(i32::MAX)
 }
 
-/// Where text stands beside its point.
+/// The place of text relative to its point.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Align {
     Left,
@@ -80,7 +80,7 @@ impl Area {
     }
 }
 
-/// What both backends do.
+/// The operations of both backends.
 trait Surface {
     fn line(&mut self, from: (i32, i32), to: (i32, i32), style: &ShapeStyle) -> Result<(), String>;
     fn path(&mut self, points: &[(i32, i32)], style: &ShapeStyle) -> Result<(), String>;
@@ -106,7 +106,7 @@ impl<B: DrawingBackend> Surface for B {
     }
 }
 
-/// A picture in the making. The first failure is kept and said at the end.
+/// A picture being drawn. The first failure is kept and returned at the end.
 pub struct Canvas<'s> {
     surface: &'s mut dyn Surface,
     scale: i32,
@@ -249,7 +249,7 @@ pub fn wrapped(text: &str, size: i32, width: i32, lines_max: usize) -> Vec<Strin
     lines
 }
 
-/// Names come from logs: what is no letter is not drawn, and long ones are cut.
+/// Names come from logs: only letters are drawn, and long names are cut.
 fn printable(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(200).collect()
 }

@@ -1,9 +1,9 @@
-//! The picture of a day, or of several, or of servers beside each other.
+//! The picture of a day, of several, or of servers side by side.
 //!
-//! Up from the axis dark bars: deliveries per hour, at every other minute. A lighter line: all delivered since the day began
-//! (right axis). Under the axis light marks: each message that arrived, a pixel apart at least. Hanging under them:
-//! recipients of attempts that failed, on a scale of their own. The machine's load, if the records have it, lies over the
-//! bars as thin lines or stands in a strip below.
+//! Upwards from the axis, dark bars: deliveries per hour, at every other minute. A lighter line: all delivered since
+//! the start of the day (right axis). Below the axis, light marks: each message that arrived, at least a pixel apart.
+//! Hanging below them: recipients of failed attempts, on a scale of their own. The machine's load, if recorded, is
+//! drawn over the bars as thin lines or in a strip below.
 
 use std::fmt::Write;
 
@@ -15,7 +15,7 @@ use crate::canvas::{Align, Area, Canvas, pixels};
 use crate::parts;
 use crate::theme::Colour;
 
-/// What is shown of the machine.
+/// What to show of the machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Machine {
     /// Over the bars.
@@ -31,9 +31,9 @@ pub struct Options {
     /// Pictures beside each other; the rest goes below.
     pub columns: usize,
     pub machine: Machine,
-    /// Minutes of a bar.
+    /// Minutes per bar.
     pub bar_minutes: u32,
-    /// All on one scale, so that they compare.
+    /// All on one scale, for comparison.
     pub same_scale: bool,
     pub zone: Zone,
 }
@@ -95,7 +95,7 @@ fn columns(days: &[Day], options: &Options) -> usize {
     options.columns.clamp(1, days.len().max(1))
 }
 
-/// How large the picture of these days is.
+/// The size of the picture of these days.
 pub fn size(days: &[Day], options: &Options) -> (u32, u32) {
     let layout = Layout::of(days, options);
     let columns = columns(days, options);
@@ -179,7 +179,7 @@ fn panel(canvas: &mut Canvas<'_>, (x, y): (i32, i32), layout: &Layout, day: &Day
     }
 }
 
-/// Arrivals, and under them what failed.
+/// Arrivals, and failures below them.
 fn strips(canvas: &mut Canvas<'_>, plot: &Area, day: &Day, failed: &Scale, layout: &Layout) {
     let theme = canvas.theme;
     let length = (day.end() - day.start).max(1) as f64;
@@ -204,7 +204,7 @@ fn strips(canvas: &mut Canvas<'_>, plot: &Area, day: &Day, failed: &Scale, layou
     }
 }
 
-/// The day in a line, and what the colours mean.
+/// A summary line, and the legend.
 fn titles(canvas: &mut Canvas<'_>, plot: &Area, y: i32, day: &Day, options: &Options, layout: &Layout) {
     let theme = canvas.theme;
     canvas.bold(&day.name, (plot.x, y + 16), 17, Align::Left, theme.text);

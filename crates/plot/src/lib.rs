@@ -1,7 +1,7 @@
 //! Charts of mail as SVG and PNG: the same picture for the command line, the console and reports.
 //!
-//! Promise: no files, no clock, no fonts of the system; what is drawn depends on what is given alone. Parts (`axis`,
-//! `parts`) know nothing of mail; `day` is the picture of a day that is made of them.
+//! Promise: no files, no clock, no system fonts; the picture depends on its input alone. `axis` and `parts` know
+//! nothing of mail; `day` uses them to draw a day.
 //!
 //! Coordinates are pixels from the upper left corner; a PNG may be drawn at twice that size (`Format::Png { scale }`), with
 //! letters and lines as sharp as the display.

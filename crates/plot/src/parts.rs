@@ -4,7 +4,7 @@ use crate::axis::Scale;
 use crate::canvas::{self, Align, Area, Canvas, pixels};
 use crate::theme::Colour;
 
-/// Where a bar of many begins and ends, so that neighbours neither overlap nor leave a gap.
+/// The edges of a bar among many, so that neighbours neither overlap nor leave a gap.
 pub fn span(area: &Area, index: usize, count: usize) -> (i32, i32) {
     let width = i64::from(area.width);
     let edge = |index: usize| area.x + (i64::from(pixels(index)) * width / i64::from(pixels(count.max(1)))) as i32;
@@ -29,7 +29,7 @@ pub fn hanging(canvas: &mut Canvas<'_>, area: &Area, scale: &Scale, values: &[f6
     }
 }
 
-/// A line through the ends (or with `middle` the middles) of the values' spans; it breaks where there is no value.
+/// A line through the ends (with `middle` the middles) of the values' spans; it breaks where a value is missing.
 pub fn line(canvas: &mut Canvas<'_>, area: &Area, scale: &Scale, values: &[Option<f64>], width: u32, colour: Colour) {
     let mut points: Vec<(i32, i32)> = Vec::new();
     for (index, value) in values.iter().enumerate() {
@@ -66,7 +66,7 @@ pub fn mark_places(shares: &[f64], width: i32, rows: usize) -> Vec<Option<(i32, 
         .collect()
 }
 
-/// Marks in rows within the area; how many found no place.
+/// Marks in rows within the area; returns how many did not fit.
 pub fn marks(canvas: &mut Canvas<'_>, area: &Area, row_height: i32, shares: &[f64], colour: Colour) -> usize {
     let rows = (area.height / row_height.max(1)).max(1) as usize;
     let places = mark_places(shares, area.width, rows);
@@ -77,7 +77,7 @@ pub fn marks(canvas: &mut Canvas<'_>, area: &Area, row_height: i32, shares: &[f6
     places.iter().filter(|place| place.is_none()).count()
 }
 
-/// A field for each value, row by row from above, by its share (0 to 1); `None` stays empty.
+/// A heat map of values, row by row from above, by their shares (0 to 1); `None` stays empty.
 pub fn heat(canvas: &mut Canvas<'_>, area: &Area, columns: usize, values: &[Option<f64>]) {
     let rows = values.len().div_ceil(columns.max(1));
     let turned = Area { x: area.y, y: area.x, width: area.height, height: area.width };
@@ -106,7 +106,7 @@ pub fn legend(canvas: &mut Canvas<'_>, right: i32, y: i32, size: i32, entries: &
     right
 }
 
-/// Rows of a legend that begin at the left: where each entry stands (column, row), and how many rows there are.
+/// Rows of a legend that starts at the left: the place (column, row) of each entry, and the number of rows.
 pub fn legend_places(names: &[&str], size: i32, width: i32) -> (Vec<(i32, i32)>, i32) {
     let (mut x, mut row) = (0, 0);
     let places = names.iter().map(|name| {

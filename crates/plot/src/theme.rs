@@ -9,7 +9,7 @@ impl Colour {
         Colour((hex >> 16) as u8, (hex >> 8) as u8, hex as u8, 1.0)
     }
 
-    /// How light it is to the eye, 0 to 100 (CIE 1976 L*, sRGB).
+    /// Perceived lightness, 0 to 100 (CIE 1976 L*, sRGB).
     pub fn lightness(self) -> f64 {
         let linear = |part: u8| {
             let part = f64::from(part) / 255.0;
@@ -19,13 +19,13 @@ impl Colour {
         if luminance > 0.008_856 { 116.0 * luminance.cbrt() - 16.0 } else { 903.3 * luminance }
     }
 
-    /// The same, shining through.
+    /// The same, translucent.
     #[must_use]
     pub fn faint(self, opacity: f64) -> Colour {
         Colour(self.0, self.1, self.2, self.3 * opacity)
     }
 
-    /// Between two, `share` (0 to 1) of the way to the other.
+    /// A mix of two, `share` (0 to 1) of the way to the other.
     #[must_use]
     pub fn mix(self, other: Colour, share: f64) -> Colour {
         let share = share.clamp(0.0, 1.0);
@@ -39,7 +39,7 @@ impl Colour {
     }
 }
 
-/// What is drawn in which colour. Told apart by lightness too, for those who do not see all colours.
+/// The colours of a picture. They differ in lightness too, for readers with colour vision deficiency.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Theme {
     pub background: Colour,
