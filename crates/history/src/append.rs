@@ -1,4 +1,4 @@
-//! The side of those who append: a handle that encodes records into the shared buffers and ends the writer with its last clone.
+//! The appending side.
 
 use std::io;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::files::{Files, Limits};
 use crate::shared::{Config, Shared};
 use crate::writer::Writer;
 
-/// What the store holds and how it fares.
+/// Contents and condition of the store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Status {
     /// Since the start.
@@ -25,7 +25,8 @@ pub struct Status {
     pub is_failing: bool,
 }
 
-/// Appends to the history; cheap to clone. With the last clone the writer thread ends, all written and synced.
+/// Appends to the history; cheap to clone. Dropping the last clone writes and syncs everything and ends the writer
+/// thread.
 #[derive(Clone)]
 pub struct History(Option<Arc<Handle>>);
 
@@ -38,7 +39,7 @@ impl History {
     /// Opens the directory and starts the writer.
     ///
     /// # Errors
-    /// The directory cannot be made or read, or the thread not be started.
+    /// The directory cannot be created or read, or the thread cannot be started.
     pub fn start(config: Config) -> io::Result<History> {
         let limits =
             Limits { bytes_max: config.size_bytes_max, keep_ms: config.keep_ms, free_bytes_min: config.free_bytes_min };
@@ -64,7 +65,7 @@ impl History {
         History(None)
     }
 
-    /// Whether records are wanted; saves the caller the gathering of their fields.
+    /// Whether records are kept; saves the caller gathering their fields.
     pub fn is_on(&self) -> bool {
         self.0.is_some()
     }
@@ -89,7 +90,7 @@ impl History {
         }
     }
 
-    /// The same, until the medium keeps it.
+    /// The same, until it is synced.
     pub fn sync(&self) {
         if let Some(handle) = &self.0 {
             handle.shared.wait(true);

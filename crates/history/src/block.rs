@@ -1,7 +1,7 @@
-//! A block: some thousand records that are compressed together, with what tells whether they are worth reading.
+//! A block: some thousand records compressed together, with a filter that tells whether they are worth reading.
 //!
 //! Layout in `docs/design/history-format.md`. The header's checksum covers header and filter, the other one the stored
-//! records: a reader that looks for something reads headers and filters only.
+//! records: a search reads headers and filters only.
 
 use stentor_stats::record::{Ms, Record};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
@@ -13,14 +13,14 @@ pub const HEADER_BYTES: usize = 64;
 pub const MAGIC: [u8; 4] = *b"SHB1";
 /// Records are gathered up to this many octets before compression.
 pub const BLOCK_BYTES: usize = 256 * 1024;
-/// What a damaged header may make a reader allocate.
+/// A damaged header may make a reader allocate this much at most.
 pub const BLOCK_BYTES_MAX: usize = 16 * 1024 * 1024;
 pub const FILTER_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 const PLAIN: u8 = 0;
 const LZ4: u8 = 1;
 
-/// What a block says of itself.
+/// The header of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header {
     /// Number of its first record, counted over all files.
@@ -37,7 +37,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// A header that may be one; [`Header::check`] makes sure.
+    /// A possible header; [`Header::check`] verifies it.
     pub fn parse(bytes: &[u8; HEADER_BYTES]) -> Option<Header> {
         let u32_at = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         let u64_at = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
@@ -61,7 +61,7 @@ impl Header {
         is_sound.then_some(header)
     }
 
-    /// Whether header and filter are as they were written.
+    /// Whether header and filter are intact.
     pub fn check(&self, bytes: &[u8; HEADER_BYTES], filter: &[u8]) -> bool {
         header_hash(&bytes[..HEADER_BYTES - 8], filter) == self.hash
     }
@@ -103,7 +103,7 @@ fn header_hash(header: &[u8], filter: &[u8]) -> u64 {
     hasher.digest()
 }
 
-/// Gathers records to a block.
+/// Collects records for a block.
 #[derive(Default)]
 pub struct Builder {
     raw: Vec<u8>,
@@ -147,7 +147,7 @@ impl Builder {
         self.max_ms = self.max_ms.max(at);
     }
 
-    /// Appends the block, whose first record is number `first`, and begins anew.
+    /// Appends the block, whose first record is number `first`, and starts a new one.
     pub fn finish(&mut self, first: u64, out: &mut Vec<u8>) {
         self.packed.resize(lz4_flex::block::get_maximum_output_size(self.raw.len()), 0);
         let packed = lz4_flex::block::compress_into(&self.raw, &mut self.packed).ok().filter(|n| *n < self.raw.len());

@@ -19,7 +19,7 @@ use crate::varint;
 
 /// One text of a record; longer ones are cut.
 pub const TEXT_BYTES_MAX: usize = 2_048;
-/// Recipients of one record; whoever appends more of them makes several records.
+/// Recipients of one record; more of them make several records.
 pub const TO_MAX: usize = 500;
 
 const ACCEPTED: u8 = 1;
@@ -50,7 +50,7 @@ impl Texts {
         self.table.clear();
     }
 
-    /// The number of a text that was there before; else it gets the next one.
+    /// The number of a text that occurred before; otherwise assigns it the next one.
     fn number(&mut self, text: &str) -> Option<u32> {
         let hash = self.hasher.hash_one(text);
         let (arena, spans) = (&self.arena, &self.spans);
@@ -88,7 +88,7 @@ impl<'e> Encoder<'e> {
         Self { out, texts: None, last_at: 0 }
     }
 
-    /// Texts as numbers where they were there before, and the time since `last_at`.
+    /// Texts as numbers where they occurred before, and the time since `last_at`.
     pub fn shared(out: &'e mut Vec<u8>, texts: &'e mut Texts, last_at: Ms) -> Self {
         Self { out, texts: Some(texts), last_at }
     }
@@ -204,7 +204,7 @@ impl<'e> Encoder<'e> {
     }
 
     /// A text that others of the block may have too: twice its length and the text, or twice the number of the earlier
-    /// one, plus one.
+    /// occurrence, plus one.
     fn text(&mut self, text: &str) {
         let text = cut(text, TEXT_BYTES_MAX);
         if let Some(texts) = &mut self.texts
@@ -218,7 +218,7 @@ impl<'e> Encoder<'e> {
         self.out.extend_from_slice(text.as_bytes());
     }
 
-    /// A text that is hardly there twice: its length and the text.
+    /// A text that hardly repeats: its length and the text.
     fn literal(&mut self, text: &str) {
         let text = cut(text, TEXT_BYTES_MAX);
         self.number(text.len() as u64);
@@ -257,7 +257,7 @@ fn stat_of(number: u64) -> Option<Stat> {
         .copied()
 }
 
-/// Octets of a length whose place is kept before the record is written.
+/// Octets reserved for a length before the record is written.
 const LENGTH_BYTES: usize = 4;
 
 /// Appends the record in full, its length in front.
@@ -273,7 +273,7 @@ pub fn push_plain(out: &mut Vec<u8>, record: &Record<'_>) {
     }
 }
 
-/// Takes what [`push_plain`] appended off the front, unread but for its time and whether it is an acceptance: those come
+/// Takes what [`push_plain`] appended off the front, reading only its time and whether it is an acceptance: those come
 /// before the attempts of the same moment.
 pub fn peek_plain<'a>(bytes: &mut &'a [u8]) -> Option<(Ms, bool, &'a [u8])> {
     let len = usize::try_from(varint::take(bytes)?).ok()?;
@@ -289,7 +289,7 @@ pub fn decode_plain(body: &[u8]) -> Option<Record<'_>> {
     Fields { rest: body, texts: &mut texts, keeps: false }.record(&mut 0).ok().flatten()
 }
 
-/// What is wrong with a run of records. Those before it were good.
+/// The error in a run of records. Those before it were good.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Damaged;
 
@@ -314,7 +314,7 @@ impl<'a> Decoder<'a> {
 }
 
 impl<'a> Iterator for Decoder<'a> {
-    /// `None` in the place of a record of an unknown kind, which has its number too.
+    /// `None` for a record of an unknown kind, which has its number too.
     type Item = Result<Option<Record<'a>>, Damaged>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -336,7 +336,7 @@ struct Fields<'f, 'a> {
 }
 
 impl<'a> Fields<'_, 'a> {
-    /// `None` of a kind that this version does not know.
+    /// `None` for a kind unknown to this version.
     fn record(&mut self, last_at: &mut Ms) -> Result<Option<Record<'a>>, Damaged> {
         let kind = self.byte().ok_or(Damaged)?;
         let since = varint::unzigzag(self.number().ok_or(Damaged)?);
@@ -470,7 +470,7 @@ impl<'a> Fields<'_, 'a> {
         Some(taken)
     }
 
-    /// A record of an older version ends earlier: what is not there is 0.
+    /// A record of an older version ends earlier: missing fields are 0.
     fn number(&mut self) -> Option<u64> {
         if self.rest.is_empty() { Some(0) } else { varint::take(&mut self.rest) }
     }

@@ -1,7 +1,7 @@
 //! One file of the history: a header, then block after block.
 //!
-//! A walk finds the blocks, also behind damage: where no sound header is, the next one is searched, and what lies between
-//! is counted. What follows the last sound block is a tail: torn, or just being written.
+//! A walk finds the blocks, also after damage: where no valid header is, it searches for the next one, and counts the
+//! gap. Whatever follows the last valid block is a tail: torn, or just being written.
 
 use std::fs::File;
 use std::io;
@@ -17,10 +17,10 @@ use crate::block::{HEADER_BYTES, Header, MAGIC};
 pub const FILE_HEADER_BYTES: usize = 64;
 const FILE_MAGIC: [u8; 8] = *b"STNHIST\x01";
 const EXTENSION: &str = "history";
-/// Read at least, since a filter follows its header.
+/// Minimum read, since a filter follows its header.
 const WINDOW_BYTES: usize = 16 * 1024;
 
-/// What a file says of itself.
+/// The header of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FileHeader {
     /// Its number, as in its name.
@@ -74,7 +74,7 @@ pub fn list(dir: &Path) -> io::Result<Vec<u64>> {
     Ok(files)
 }
 
-/// Something that can be read anywhere.
+/// A source that can be read at any offset.
 pub trait Source {
     fn size(&self) -> io::Result<u64>;
     /// Octets read; fewer than asked for only at the end.
@@ -123,7 +123,7 @@ pub struct Walk<S> {
     window_at: u64,
     filter: Vec<u8>,
     stored: Vec<u8>,
-    /// Stretches that held no block although blocks follow, and blocks whose records are damaged.
+    /// Gaps with blocks after them, and blocks with damaged records.
     pub damaged: u64,
 }
 
@@ -142,7 +142,7 @@ impl<S: Source> Walk<S> {
         Ok(Walk { source, size, at: at.min(size), window, window_at: 0, filter, stored, damaged: 0 })
     }
 
-    /// Begins again at a place, with nothing counted.
+    /// Restarts at a place, with the counts cleared.
     pub fn rewind(&mut self, at: u64) {
         self.at = at;
         self.damaged = 0;
@@ -185,7 +185,7 @@ impl<S: Source> Walk<S> {
         &self.filter
     }
 
-    /// The block's records as they were encoded; false if they are damaged, which is counted.
+    /// The block's encoded records; false if they are damaged, which is counted.
     pub fn records(&mut self, found: &Found, raw: &mut Vec<u8>) -> io::Result<bool> {
         let header = &found.header;
         self.stored.resize(header.stored_bytes as usize, 0);

@@ -1,8 +1,9 @@
-//! The directory as its writer sees it: which files there are, the one that is written, and what must go.
+//! The writer's view of the directory: its files, the one being written, and the ones to delete.
 //!
-//! A start begins a new file, with its first record, behind all others: numbers of files grow for ever, so that a place in
-//! one never means other records than it did. Oldest files go first, by size ([`Limits::bytes_max`]) and by age. A write that fails is
-//! undone as far as the file system lets it, that file is left, and nothing is tried for [`RETRY_MS`].
+//! A start begins a new file, with its first record, after all others: file numbers only grow, so that a position never
+//! refers to other records than it did. The oldest files are deleted first, by size ([`Limits::bytes_max`]) and by age.
+//! A failed write is undone as far as the file system allows, that file is closed, and nothing is tried for
+//! [`RETRY_MS`].
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -14,11 +15,11 @@ use stentor_stats::record::Ms;
 
 use crate::file::{FILE_HEADER_BYTES, FileHeader, Walk, list, path_of};
 
-/// How long nothing is tried after an I/O error.
+/// Pause after an I/O error.
 pub const RETRY_MS: Ms = 5_000;
-/// A file is closed and the next one begun after this time at the latest, so that old ones can go day by day.
+/// A file is closed after this time at the latest, so that old ones can be deleted day by day.
 const FILE_MS_MAX: Ms = 24 * 3_600_000;
-/// A file may have this share of all, so that deleting the oldest takes little.
+/// The largest share of the total for one file, so that deleting the oldest takes little.
 const FILE_SHARE: u64 = 16;
 const FILE_BYTES: std::ops::RangeInclusive<u64> = 256 * 1024..=64 * 1024 * 1024;
 /// Files kept; many restarts make many small ones.
@@ -28,7 +29,7 @@ const FILES_MAX: usize = 2_048;
 pub struct Limits {
     pub bytes_max: u64,
     pub keep_ms: Ms,
-    /// What must stay free on the file system.
+    /// Free space to leave on the file system.
     pub free_bytes_min: u64,
 }
 
@@ -104,7 +105,7 @@ impl Files {
         self.kept.len() + usize::from(self.open.is_some())
     }
 
-    /// Whether the file system has room beside what must stay free.
+    /// Whether the file system has space besides what must stay free.
     pub fn has_room(&self, bytes: u64) -> io::Result<bool> {
         let figures = rustix::fs::statvfs(&self.dir)?;
         let free = figures.f_bavail.saturating_mul(figures.f_frsize);
@@ -153,7 +154,7 @@ impl Files {
         Ok(Open { handle, file, bytes: FILE_HEADER_BYTES as u64, created_ms: now, last_ms: now })
     }
 
-    /// Has the medium keep what was appended.
+    /// Syncs what was appended.
     pub fn sync(&mut self) -> io::Result<()> {
         if !self.is_dirty {
             return Ok(());

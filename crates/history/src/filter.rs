@@ -1,5 +1,5 @@
-//! Which queue ids, Message-IDs and addresses a block may hold: a Bloom filter of [`BITS_PER_KEY`] bits for each, wrong in
-//! one of a hundred cases, always in the same direction.
+//! The queue ids, Message-IDs and addresses in a block: a Bloom filter of [`BITS_PER_KEY`] bits each, with one percent
+//! false positives and no false negatives.
 
 use stentor_stats::record::Record;
 use xxhash_rust::xxh3::xxh3_64;
@@ -18,7 +18,7 @@ pub fn bare(text: &str) -> &str {
     text.strip_prefix('<').and_then(|text| text.strip_suffix('>')).unwrap_or(text)
 }
 
-/// What a key is looked for by; case does not matter.
+/// The hash of a key for look-ups; case does not matter.
 pub fn hash(key: &str) -> u64 {
     let key = bare(key).as_bytes();
     let mut folded = [0; FOLD_BYTES];

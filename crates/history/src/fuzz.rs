@@ -1,11 +1,10 @@
-//! What the fuzz target does with any octets.
+//! Entry points for fuzzing with arbitrary octets.
 
 use crate::block::Builder;
 use crate::codec::Decoder;
 use crate::file::{FILE_HEADER_BYTES, Walk};
 
-/// As a file behind its header: whatever is found is told without a panic, and what is a block's records is a record
-/// again when it is written anew.
+/// As a file after its header: every record found is printed without a panic, and survives being encoded again.
 pub fn file(bytes: &[u8]) {
     // A slice cannot fail to be read.
     let Ok(mut walk) = Walk::new(bytes, FILE_HEADER_BYTES as u64) else { return };

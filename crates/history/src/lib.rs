@@ -1,9 +1,9 @@
-//! What happened to mail, kept for a time: an embedded store in files that are only appended to.
+//! What happened to mail, kept for a limited time: an embedded store in append-only files.
 //!
-//! Promise: an append costs the caller well under a microsecond, whatever the disk does; what was appended is in the file
-//! within a second and on the medium within some seconds; the directory never grows beyond its limit; what is damaged is
-//! skipped and counted, and the rest is read. The journal, not this, is the record of the mail: history that cannot be
-//! written is dropped, counted, and confessed in the history itself.
+//! Promise: an append costs the caller well under a microsecond, whatever the disk does; an appended record is in the
+//! file within a second and synced within some seconds; the directory never exceeds its limit; damage is skipped and
+//! counted, and the rest is read. The journal, not this, is the record of the mail: history that cannot be written is
+//! dropped and counted, and the history records the loss.
 //!
 //! [`History`] appends, [`Reader`] reads; the octets are in `docs/design/history-format.md`.
 

@@ -1,9 +1,9 @@
-//! Where a consumer is.
+//! A consumer's position.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Behind a record: what a consumer keeps so that it can go on after a restart. As text `FILE.RECORD.OFFSET`.
+/// The place after a record: a consumer stores it to continue after a restart. As text `FILE.RECORD.OFFSET`.
 ///
 /// Records are counted over all files, so that the difference of two positions is how many lie between them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -17,7 +17,7 @@ pub struct Position {
 }
 
 impl Position {
-    /// Before everything that is kept.
+    /// Before all records kept.
     pub const OLDEST: Position = Position { file: 0, record: 0, offset: 0 };
 }
 
@@ -27,7 +27,7 @@ impl fmt::Display for Position {
     }
 }
 
-/// A text that is no position.
+/// A malformed position.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NoPosition;
 

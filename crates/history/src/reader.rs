@@ -1,7 +1,7 @@
-//! Reading the history, of a running server or a stopped one; never changes a file.
+//! Reads the history of a running or stopped server; never changes a file.
 //!
-//! Promise: what has been flushed is found; a file that is deleted meanwhile is as one that was deleted before; damage is
-//! skipped and counted. A reader has no state: each call lists the directory anew, holds one file open and a block in
+//! Promise: flushed records are found; a file deleted meanwhile counts as deleted before; damage is skipped and
+//! counted. A reader has no state: each call lists the directory again, and holds one open file and one block in
 //! memory. `find` decompresses only blocks whose filter holds the key.
 
 use std::fs::File;
@@ -17,7 +17,7 @@ use crate::file::{FILE_HEADER_BYTES, FileHeader, Found, Source, Walk, list, path
 use crate::filter;
 use crate::position::Position;
 
-/// How much older than the file that it is in a record may be: it is written down when it is known, not when it happened.
+/// How much older than its file a record may be: it is written when it is known, not when it happened.
 const LATE_MS: Ms = 3_600_000;
 
 /// Reads a history's directory. Cheap to make and to clone.
@@ -26,33 +26,33 @@ pub struct Reader {
     dir: PathBuf,
 }
 
-/// What a reading went through.
+/// Counts of a reading.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Seen {
     /// Handed to the caller.
     pub records: u64,
-    /// Decompressed, and passed over by their times or filter.
+    /// Decompressed, and skipped because of their times or filter.
     pub blocks_read: u64,
     pub blocks_skipped: u64,
     /// Places where records are missing because octets are damaged.
     pub damaged: u64,
-    /// The caller said that it was enough.
+    /// The caller stopped.
     pub is_cut: bool,
 }
 
-/// How far a consumer came.
+/// How far a consumer got.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Followed {
-    /// Where to go on next time.
+    /// Where to continue next time.
     pub next: Position,
-    /// Records that had been deleted before this consumer came to them.
+    /// Records deleted before this consumer reached them.
     pub lost: u64,
     /// As in [`Seen`].
     pub damaged: u64,
     pub records: u64,
 }
 
-/// The caller's answer to a record: go on, or it was enough (the record counts as taken).
+/// The caller's answer to a record: continue, or stop (the record counts as taken).
 pub type Answer = ControlFlow<()>;
 
 impl Reader {
@@ -65,8 +65,8 @@ impl Reader {
         Ok(Reader { dir: dir.to_owned() })
     }
 
-    /// Every record of a time, `from_ms` inclusive to `to_ms` exclusive, about in the order in which they happened (a
-    /// record may stand some seconds behind later ones).
+    /// Every record from `from_ms` (inclusive) to `to_ms` (exclusive), in roughly chronological order (a record may
+    /// come some seconds after later ones).
     pub fn scan(&self, from_ms: Ms, to_ms: Ms, f: &mut dyn FnMut(&Record<'_>) -> Answer) -> io::Result<Seen> {
         self.read(from_ms, to_ms, &[], f)
     }
@@ -83,7 +83,7 @@ impl Reader {
         self.read(from_ms, to_ms, &[key], f)
     }
 
-    /// The same for any of several keys; none are no record.
+    /// The same for any of several keys; no keys find no records.
     pub fn find_any(
         &self,
         keys: &[&str],
@@ -94,8 +94,8 @@ impl Reader {
         if keys.is_empty() { Ok(Seen::default()) } else { self.read(from_ms, to_ms, keys, f) }
     }
 
-    /// Everything behind a position, until there is no more or it was enough. Each record comes with the position behind
-    /// it. A position whose file has been deleted goes on at the oldest record that is left.
+    /// Every record after a position, until the end or the caller stops. Each comes with the position after it. If the
+    /// position's file has been deleted, reading continues at the oldest record left.
     pub fn follow(
         &self,
         position: Position,
@@ -201,7 +201,7 @@ impl Reader {
 struct Wanted<'a> {
     from_ms: Ms,
     to_ms: Ms,
-    /// Any of these; all records if there are none.
+    /// Any of these keys; all records if there are none.
     keys: &'a [&'a str],
     hashes: &'a [u64],
 }
@@ -305,7 +305,7 @@ fn follow_file<S: Source>(
     Ok(Answer::Continue(()))
 }
 
-/// The next block; should the hint of the first one be wrong, the file is gone through from its beginning.
+/// The next block; if the hint of the first one is wrong, the file is read from its beginning.
 fn next_from<S: Source>(walk: &mut Walk<S>, is_first: &mut bool, from: u64, wanted: u64) -> io::Result<Option<Found>> {
     let found = walk.next()?;
     if std::mem::take(is_first) && from > FILE_HEADER_BYTES as u64 {

@@ -11,25 +11,25 @@ use stentor_stats::record::{Ms, Record};
 
 use crate::codec::push_plain;
 
-/// Buffers; a thread keeps to one.
+/// Buffers; a thread stays with one.
 pub const SHARDS: usize = 8;
-/// What one buffer takes; a second of 60,000 records.
+/// Capacity of one buffer; a second of 60,000 records.
 pub const SHARD_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 pub struct Config {
-    /// Made if it is not there.
+    /// Created if missing.
     pub dir: PathBuf,
-    /// Records older than this go.
+    /// Older records are deleted.
     pub keep_ms: Ms,
     /// All files together.
     pub size_bytes_max: u64,
-    /// What must stay free on the file system; below it nothing is kept.
+    /// Free space to leave on the file system; with less, nothing is kept.
     pub free_bytes_min: u64,
-    /// How often the medium is made to keep what was written.
+    /// Interval of syncs.
     pub sync_ms: Ms,
-    /// The time, for what the history says of itself.
+    /// The clock, for notes about the history itself.
     pub now: Box<dyn Fn() -> Ms + Send>,
-    /// Told once for each series of failures, and when they are over.
+    /// Called once per series of failures, and when it is over.
     pub complain: Box<dyn Fn(&str) + Send>,
 }
 
@@ -45,7 +45,7 @@ pub struct Shared {
     pub done: Condvar,
 }
 
-/// What the writer is asked for.
+/// Requests to the writer.
 #[derive(Default)]
 pub struct Asked {
     pub is_urged: bool,
@@ -81,7 +81,7 @@ impl Shared {
         }
     }
 
-    /// Gives the buffers' contents for empty ones.
+    /// Swaps the buffers for empty ones.
     pub fn swap(&self, taken: &mut [Vec<u8>; SHARDS]) {
         for (shard, empty) in self.shards.iter().zip(taken) {
             std::mem::swap(&mut *shard.lock(), empty);

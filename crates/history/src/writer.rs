@@ -1,8 +1,9 @@
-//! The thread that makes blocks of what was appended and writes them.
+//! The thread that packs appended records into blocks and writes them.
 //!
-//! States: *waiting* (up to [`ROUND`]), *a round* (buffers taken, sorted by time, made into blocks, written; synced every
-//! `sync_ms`), *failing* (an I/O error, or no room: what comes is dropped and counted for [`RETRY_MS`], then it is tried
-//! again). What was lost is said in the history as soon as it can be written again. A round without records costs a wake-up.
+//! States: *waiting* (up to [`ROUND`]), *a round* (buffers taken, sorted by time, packed into blocks, written; synced
+//! every `sync_ms`), *failing* (an I/O error, or no space: records are dropped and counted for [`RETRY_MS`], then
+//! writing is tried again). Losses are recorded in the history as soon as it can be written again. A round without
+//! records costs one wake-up.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,9 +18,9 @@ use crate::shared::{Config, SHARDS, Shared};
 
 /// The longest that a record waits to be written.
 const ROUND: Duration = Duration::from_millis(400);
-/// A buffer that a burst blew up is given back beyond this.
+/// A buffer enlarged by a burst is released beyond this.
 const BUFFER_BYTES_KEPT: usize = 256 * 1024;
-/// How often old files are looked for while nothing is written.
+/// Interval at which old files are looked for while nothing is written.
 const PRUNE_MS: Ms = 60_000;
 
 pub struct Writer {
@@ -30,9 +31,9 @@ pub struct Writer {
     taken: [Vec<u8>; SHARDS],
     order: Vec<Entry>,
     out: Vec<u8>,
-    /// Records lost since the history last said so.
+    /// Records lost since the last note about losses in the history.
     lost: u64,
-    /// What of `Shared::dropped` has been seen.
+    /// The part of `Shared::dropped` already seen.
     dropped_seen: u64,
     failing_since: Option<Ms>,
     synced_ms: Ms,
@@ -69,7 +70,7 @@ impl Writer {
         }
     }
 
-    /// The thread's whole life.
+    /// The thread's main loop.
     pub fn run(mut self) {
         loop {
             let mut asked = self.shared.asked.lock();
