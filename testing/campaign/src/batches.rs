@@ -1,4 +1,4 @@
-//! What one batch holds, at the smallest segments that the configuration takes and at others: the real committer over a
+//! Contents of a batch, at the smallest segments that the configuration allows and at others: the real committer over a
 //! simulated disk, without clients or hosts.
 
 use std::future::Future;

@@ -1,4 +1,4 @@
-//! The hosts that mail goes to: mostly well, some flaky, one dead, one domain that is not there.
+//! The hosts that mail goes to: mostly healthy, some flaky, one dead, one domain that does not exist.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;

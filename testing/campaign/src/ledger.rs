@@ -1,4 +1,4 @@
-//! What the world outside knows: what clients were told, what hosts got, and what a cut may make come twice.
+//! The outside view: what clients were answered, what hosts received, and what a cut may duplicate.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

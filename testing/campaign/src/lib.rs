@@ -1,9 +1,10 @@
-//! Crash campaign: the real committer, hub, store, scheduler and journal over a simulated disk that forgets.
+//! Crash campaign: the real committer, hub, store, scheduler and journal over a simulated disk that loses unsynced
+//! data.
 //!
-//! Promise: a run is decided by its seed and where the power is cut; the same numbers give the same run. After each cut
-//! the disk is opened as a start opens it and compared with a naive account of what was promised ([`ledger`],
-//! [`model`]); then the recovered server goes on until everything is worked off. docs/design/campaign.md says what is
-//! checked, and how a failure is replayed. The checks are themselves checked: each [`Mutation`] must be found.
+//! Promise: a run is determined by its seed and the point of the power cut; the same numbers repeat the run. After each
+//! cut the disk is opened as a start opens it and compared with a naive model of what was promised ([`ledger`],
+//! [`model`]); then the recovered server runs until the queue is empty. docs/design/campaign.md says what is checked,
+//! and how to replay a failure. The checks are themselves checked: each [`Mutation`] must be found.
 
 #[cfg(test)]
 mod batches;

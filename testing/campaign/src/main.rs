@@ -1,4 +1,5 @@
-//! `stentor-campaign --seconds N [--seed S] [--json]`: runs on, and says what it found. `--seed S` alone replays that seed.
+//! `stentor-campaign --seconds N [--seed S] [--json]`: runs for that time and reports. `--seed S` alone replays that
+//! seed.
 
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;

@@ -1,6 +1,6 @@
-//! What must be on the disk: an independent, naive account of the queue in addresses and Message-IDs, not in ids.
+//! What must be on the disk: an independent, naive model of the queue in addresses and Message-IDs, not in ids.
 //!
-//! It is advanced from the jobs handed to the committer and the outcomes that the campaign made up, never from the
+//! It is advanced from the jobs given to the committer and the outcomes that the campaign invented, never from the
 //! store; then it is compared with the store, live and replayed.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,4 +1,4 @@
-//! What `stentor journal verify` says of what a cut or a stop left: nothing, and of real damage something.
+//! `stentor journal verify` after a cut or a stop: no findings; after real damage: some.
 
 use fastrand::Rng;
 use stentor::journal_cmd::damage_of;

@@ -1,4 +1,4 @@
-//! A client of SMTP that sends what it is told to, right or wrong.
+//! An SMTP client that sends whatever a test wants, valid or not.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};

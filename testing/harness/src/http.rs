@@ -1,4 +1,4 @@
-//! A client of HTTP that sends what it is told to, one request per connection.
+//! An HTTP client that sends whatever a test wants, one request per connection.
 
 use std::fmt::Write as _;
 use std::io::{Read, Write};

@@ -1,4 +1,4 @@
-//! A lab with a runtime of its own, for tests without `async`.
+//! A lab with its own runtime, for tests without `async`.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
-//! What the integration tests share: the real `stentor` binary in a folder of its own, the lab around it, and a raw SMTP
+//! Shared by the integration tests: the real `stentor` binary in its own folder, the lab around it, and a raw SMTP
 //! client.
 //!
-//! Promise: every test has its own ports, data and lab, so that all run in parallel; nothing waits for a fixed time where
-//! an event can be waited for; whatever does not come within [`PATIENCE`] fails with the server's log.
+//! Promise: every test has its own ports, data and lab, so that all run in parallel; nothing waits for a fixed time
+//! where it can wait for an event; a wait longer than [`PATIENCE`] fails with the server's log.
 //!
 //! ```no_run
 //! use stentor_harness::{Server, TestLab, message};

@@ -1,5 +1,5 @@
-//! Clients that hand in mail until told to stop, over one restart of the server after the other, and write down what was
-//! acknowledged: the account that a crash is judged by.
+//! Clients that submit mail until stopped, across server restarts, and record what was acknowledged: the account that a
+//! crash is checked against.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};

@@ -1,4 +1,4 @@
-//! What the server writes to standard error, line by line, to be waited for.
+//! The server's standard error, line by line, to wait for.
 
 use std::io::{BufRead, BufReader, Read};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};

@@ -1,8 +1,8 @@
-//! Real file systems of a test's own, in sparse files behind loop devices.
+//! Temporary real file systems for a test, in sparse files on loop devices.
 //!
-//! Promise: unmounted and detached when dropped, after a panic too; lazily, since the server may just be ending. Making
-//! one needs root and a kernel that mounts loop devices. Where that is missing the test says so on the terminal, in
-//! letters that nobody overlooks, and passes; with `STENTOR_NO_SKIP` set in the environment it fails instead.
+//! Promise: unmounted and detached when dropped, after a panic too; lazily, since the server may still be exiting.
+//! Needs root and a kernel that mounts loop devices. Without these the test says so prominently on the terminal and
+//! passes; with `STENTOR_NO_SKIP` set it fails instead.
 
 use std::fs::File;
 use std::io::Write;

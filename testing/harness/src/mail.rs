@@ -1,4 +1,4 @@
-//! Messages as they go over the wire.
+//! Messages in wire format.
 
 /// A small message with this Message-ID and subject; CRLF lines.
 pub fn message(id: &str, subject: &str) -> Vec<u8> {

@@ -1,4 +1,4 @@
-//! An HTTP server that keeps what it is sent and answers as the test wants.
+//! An HTTP server that records requests and answers as the test wants.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

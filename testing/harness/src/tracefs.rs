@@ -1,4 +1,4 @@
-//! Whether this machine lets itself be traced.
+//! Whether this machine can be traced.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

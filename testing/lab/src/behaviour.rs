@@ -1,13 +1,12 @@
-//! What a simulated mail host does: delays, refusals, limits and faults, all composable.
+//! The behaviour of a simulated mail host: delays, refusals, limits and faults, in any combination.
 //!
-//! Promise: a [`Behaviour`] is plain checked data. Which recipients are refused, and which transactions a fault hits, follow
-//! from the scenario's seed and the address alone ([`share_hits`]), never from the order of events, so that a test can
-//! compute beforehand who must get a copy ([`Behaviour::recipient_fate`]).
+//! Promise: a [`Behaviour`] is plain checked data. Which recipients are refused, and which transactions a fault hits,
+//! follow from the scenario's seed and the address alone ([`share_hits`]), never from the order of events, so that a
+//! test can compute beforehand who must get a copy ([`Behaviour::recipient_fate`]).
 //!
-//! Faults hang on the stage of the session at which they strike (`at_greeting` ... `at_dot`); each is one [`Action`].
-//! What these cannot say a `script` can ([`crate::script`]): its rules come before them.
-//! Time windows are kept beside the behaviours (see [`crate::scenario`]): inside one, the window's table is laid over the
-//! site's.
+//! Faults are attached to a stage of the session (`at_greeting` ... `at_dot`); each is one [`Action`]. A `script`
+//! ([`crate::script`]) can express more, and its rules take precedence. Time windows are kept beside the behaviours
+//! (see [`crate::scenario`]): inside one, the window's table overrides the site's.
 
 use crate::script::Rule;
 use serde::Deserialize;

@@ -1,4 +1,4 @@
-//! What `stentor-kit lab ...` calls: plain functions that write to standard output and end with Ctrl-C or when done.
+//! The functions behind `stentor-kit lab ...`: they write to standard output and end with Ctrl-C or when done.
 
 use crate::error::LabError;
 use crate::lab::Lab;

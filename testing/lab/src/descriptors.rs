@@ -1,4 +1,4 @@
-//! The limit of file descriptors: a connection is one, and 60,000 are more than most systems give without being asked.
+//! Raises the limit of file descriptors: each connection takes one, and few systems allow 60,000 by default.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 

@@ -1,4 +1,4 @@
-//! Why the lab cannot start or a scenario is not accepted.
+//! Why the lab cannot start or rejects a scenario.
 
 use std::{io, net::SocketAddr, path::PathBuf};
 

@@ -1,7 +1,7 @@
 //! A running lab: DNS and all hosts of a scenario, within the current tokio runtime.
 //!
-//! Promise: when [`Lab::start`] returns, everything listens. All hosts listen on the same port (that is how the server
-//! under test is told to reach "port 25"). [`Lab::stop`], or dropping the lab, closes every socket.
+//! Promise: when [`Lab::start`] returns, everything listens. All hosts listen on the same port, which the server under
+//! test is configured to use as "port 25". [`Lab::stop`], or dropping the lab, closes every socket.
 
 use crate::behaviour::Connect;
 use crate::dns::{self, DnsStats};

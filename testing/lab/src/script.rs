@@ -1,4 +1,4 @@
-//! What a hostile host does, as rules in text: `rcpt (<bob@): say 450 4.2.1 not now; close`.
+//! The script of a hostile host, as rules in text: `rcpt (<bob@): say 450 4.2.1 not now; close`.
 //!
 //! ```text
 //! rule     = stage [ "(" text ")" ] ":" step *( ";" step )
@@ -18,9 +18,10 @@
 //!          | hang           nothing is said or done any more
 //! ```
 //!
-//! The text in brackets must be part of the command's line (of the recipient at `dot`, where LMTP answers for each). The
-//! first rule that matches is carried out. Without `ok` or `mute` the command itself is not: no transaction begins, no
-//! recipient is taken, no copy kept. `bdat` is met when a chunk is complete, `body` once `body_bytes` of the message are.
+//! The text in brackets must be part of the command's line (of the recipient at `dot`, where LMTP replies for each).
+//! The first matching rule applies. Without `ok` or `mute` the command itself has no effect: no transaction begins, no
+//! recipient is accepted, no copy kept. `bdat` matches when a chunk is complete, `body` once `body_bytes` of the
+//! message have arrived.
 
 use serde::Deserialize;
 

@@ -1,4 +1,4 @@
-//! One host of the simulated Internet: how far away it is, what it offers, how it behaves, what it remembers of us.
+//! One host of the simulated Internet: its distance, extensions, behaviour, and memory of us.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;

@@ -1,8 +1,7 @@
 //! A simulated Internet in virtual time, around the real scheduler and store: a mail day takes seconds.
 //!
-//! Pure: no sockets, no threads; the real clock is read only to measure what the scheduler's calls cost. A seed decides
-//! everything, so that a seed and a commit give the same run again. docs/design/scheduler.md says what is measured with
-//! it.
+//! Pure: no sockets, no threads; the real clock is read only to measure the cost of the scheduler's calls. A seed
+//! decides everything: the same seed and commit repeat a run. docs/design/scheduler.md lists what is measured.
 
 pub mod engine;
 pub mod host;

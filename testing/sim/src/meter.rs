@@ -1,7 +1,7 @@
-//! What the scheduler's calls cost, by the real clock.
+//! The cost of the scheduler's calls, by the real clock.
 //!
-//! A run is the same each time for its seed, so that the n-th call's least time over several runs is its cost without
-//! what else the machine was doing. One reading of the clock per call is included.
+//! A run is the same each time for its seed, so the n-th call's minimum over several runs is its cost without other
+//! load on the machine. One reading of the clock per call is included.
 
 use std::collections::BTreeMap;
 use std::time::Instant;

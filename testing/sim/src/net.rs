@@ -1,4 +1,4 @@
-//! The simulated Internet: domains, their sites, hosts, and the ways between them.
+//! The simulated Internet: domains, their sites and hosts, and the links between them.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;

@@ -1,6 +1,6 @@
-//! What clients hand in: small messages, several envelopes of one content, large bodies in pieces, lists and their
-//! posts, recipients named twice. A client that is refused comes again with a new message; it counts as acknowledged
-//! only what its ticket said.
+//! What clients submit: small messages, several envelopes of one content, large bodies in pieces, lists and their
+//! posts, recipients named twice. A refused client returns with a new message; only its ticket's answer counts as
+//! acknowledged.
 
 use std::sync::Arc;
 

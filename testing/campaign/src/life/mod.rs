@@ -1,8 +1,8 @@
-//! One start of the server until the power goes or everything is worked off: the real committer, hub, store, scheduler
-//! and journal in one thread, on a manual clock.
+//! One run of the server until the power is cut or the queue is empty: the real committer, hub, store, scheduler and
+//! journal in one thread, on a manual clock.
 //!
-//! What the scheduler wants becomes events in simulated time; what clients, hosts, bounces and the operator do is made
-//! up here. Nothing but the seed decides the order. The ledger is told of everything that the outside could see.
+//! The scheduler's effects become events in simulated time; clients, hosts, bounces and the operator are simulated
+//! here. The seed alone decides the order. The ledger records everything visible from outside.
 
 mod clients;
 mod operator;

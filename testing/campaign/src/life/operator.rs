@@ -1,7 +1,7 @@
-//! What the operator does: the verbs as they reach the committer (`Job::Verb`), reserved in the scheduler as
+//! The operator's actions: the verbs as they reach the committer (`Job::Verb`), reserved in the scheduler as
 //! `stentor_admin::verbs` does it, and the operator's bounce, which is the real one, polled by hand.
 //!
-//! Held mail would never be worked off: when the clients are done, everything is released, again after each start.
+//! Held mail would stay forever: when the clients are done, everything is released, again after each start.
 
 use std::task::{Context, Poll, Waker};
 

@@ -1,4 +1,4 @@
-//! One turn of the committer, with the account of what it must do, and the mutations that a turn can have.
+//! One turn of the committer, with its expected effects, and the mutations of a turn.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! A configuration, put together call by call.
+//! Builds a configuration, call by call.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -1,5 +1,5 @@
-//! `stentor-kit iotrace` on real file systems: each nanosecond of an operation is given to one layer, little of it to none,
-//! nothing is lost, and nothing stays switched on.
+//! `stentor-kit iotrace` on real file systems: each nanosecond of an operation is attributed to one layer, little of it
+//! to none, no event is lost, and nothing stays enabled.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,5 +1,5 @@
-//! `stentor-kit iotrace`, the collecting half: what a run sees, that nothing of it stays switched on however it ends, and that
-//! what cannot be done says what to do. Kernels without tracefs, and users who are not root, skip what traces.
+//! `stentor-kit iotrace`, the collecting half: what a run sees, that nothing stays enabled however it ends, and that
+//! refusals say what to do. Kernels without tracefs, and users who are not root, skip what traces.
 
 use std::fs;
 use std::path::{Path, PathBuf};

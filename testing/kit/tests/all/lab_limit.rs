@@ -1,4 +1,4 @@
-//! `stentor-kit lab limit`: every way delivers, and syncs are counted as they are asked for.
+//! `stentor-kit lab limit`: every mode delivers, and syncs are counted as requested.
 
 use serde_json::Value;
 

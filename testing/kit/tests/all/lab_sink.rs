@@ -1,4 +1,5 @@
-//! `stentor-kit lab sink` and `lab hold`: every model takes the same mail, stores hold what was answered 250, counts are exact.
+//! `stentor-kit lab sink` and `lab hold`: every model accepts the same mail, stores hold whatever got a 250, counts are
+//! exact.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read, Write};

@@ -1,4 +1,4 @@
-//! `stentor-kit lab source`: what it sends is what was asked for, and what it reports is what came of it.
+//! `stentor-kit lab source`: it sends what was asked for, and its report is correct.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener};

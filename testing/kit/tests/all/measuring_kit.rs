@@ -1,6 +1,6 @@
-//! What every measuring command promises, whatever it measures: a table that says on what it was made, JSON and CSV of the same
-//! figures, pictures, runs that are repeated; no result lost to a bad folder, no failure of a reader that has seen enough, and
-//! nothing left behind.
+//! Common promises of all measuring commands: a table that names the machine, JSON and CSV with the same figures,
+//! charts, repeated runs; no result lost to a bad folder, no failure because a reader stopped early, and nothing left
+//! behind.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,5 +1,5 @@
-//! `stentor-kit probe fs`, `kv` and `suite`: all that was asked for is in the JSON, the page is whole, nothing is left behind after
-//! the end, a signal or `kill -9`, and bad wishes are refused with what to do.
+//! `stentor-kit probe fs`, `kv` and `suite`: all requested results are in the JSON, the page is complete, nothing is
+//! left behind after the end, a signal or `kill -9`, and bad options are refused with what to do.
 
 use std::fs;
 use std::io::BufRead;

@@ -1,5 +1,5 @@
-//! `stentor-kit probe log`, `raw` and `ipc`: every line that was asked for is in the JSON, records are where they are said to be,
-//! nothing is left behind after the end, a signal or a full disk, and bad wishes are refused with what to do.
+//! `stentor-kit probe log`, `raw` and `ipc`: every requested row is in the JSON, records are where they are said to be,
+//! nothing is left behind after the end, a signal or a full disk, and bad options are refused with what to do.
 
 use std::fs;
 use std::io::Write;

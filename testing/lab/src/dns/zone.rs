@@ -1,7 +1,7 @@
-//! What the lab's DNS says about a name: a pure function of scenario, question and time.
+//! The DNS answers of the lab: a pure function of scenario, question and time.
 //!
-//! Promise: the answer is that of a recursive resolver (chains of aliases are followed within it), except where the
-//! scenario asks for misbehaviour. Explicit `[[record]]` entries come first, then hosts, then the domains of the sites.
+//! Promise: the answer is a recursive resolver's (it follows CNAME chains), except where the scenario asks for
+//! misbehaviour. Explicit `[[record]]` entries come first, then hosts, then the domains of the sites.
 
 use crate::scenario::{Dns, Host, Record as FileRecord, Scenario, Site};
 use hickory_proto::op::ResponseCode;

@@ -1,4 +1,4 @@
-//! Who got which message how often: 10 to 20 bytes per copy, names only where something is wrong.
+//! Who got which message how often: 10 to 20 bytes per copy, names only for errors.
 //!
 //! One table holds a 64-bit hash per (message, recipient) seen; repeats are counted apart. At a million copies a chance
 //! collision of two hashes has a probability below 10^-7.

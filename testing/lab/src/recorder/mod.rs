@@ -1,8 +1,8 @@
-//! The recorder: every copy that the sinks took, and the questions that tests ask about them.
+//! The recorder: every copy that the sinks accepted, and the questions that tests ask about them.
 //!
-//! Promise: a copy is recorded when the sink says 250 to its end of data (or keeps it silently, `dot_keeps`), once per
-//! recipient of the transaction. Waiting is by event ([`Recorder::wait_for`]), never by sleeping. Memory follows the
-//! [`Mode`]: counters only; 10 to 20 bytes a recipient; every copy; every copy with its bytes.
+//! Promise: a copy is recorded when the sink replies 250 to its end of data (or keeps it silently, `dot_keeps`), once
+//! per recipient of the transaction. Waiting is by event ([`Recorder::wait_for`]), never by sleeping. Memory depends on
+//! the [`Mode`]: counters only; 10 to 20 bytes per recipient; every copy; every copy with its bytes.
 //!
 //! Times are microseconds since the lab's start.
 

@@ -1,7 +1,7 @@
 //! Copies and octets by recipient and by domain.
 //!
-//! Promise: exact for the first [`NAMES_MAX`] names of each kind; what comes for further ones is counted together. A name
-//! that is known costs a look-up and no memory.
+//! Promise: exact for the first [`NAMES_MAX`] names of each kind; further names share one counter. A known name costs a
+//! look-up and no memory.
 
 use hashbrown::HashMap;
 use serde::{Deserialize, Serialize};

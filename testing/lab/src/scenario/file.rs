@@ -1,6 +1,6 @@
-//! The scenario file's raw form: what TOML gives, before anything is computed. Unknown keys are refused.
+//! The scenario file as TOML gives it, before anything is computed. Unknown keys are refused.
 //!
-//! Behaviours stay tables here, since they are laid over one another (site, then host, then window) before they become a
+//! Behaviours stay tables here, since they are layered (site, then host, then window) before they become a
 //! [`Behaviour`].
 
 use serde::Deserialize;

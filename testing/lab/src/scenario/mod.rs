@@ -1,8 +1,8 @@
-//! Scenarios: which sites the simulated Internet has, how they behave, who subscribes where. File plus seed; everything
-//! else follows from the two.
+//! Scenarios: the sites of the simulated Internet, their behaviour, and where subscribers are. File plus seed determine
+//! everything.
 //!
-//! Promise: the same file and seed give the same sites, addresses, subscribers and fates, on every machine. Generated and
-//! explicit sites are one list; a site's number is its place in it. Host addresses are handed out from 127.16.0.1 on,
+//! Promise: the same file and seed give the same sites, addresses, subscribers and fates, on every machine. Generated
+//! and explicit sites form one list; a site's number is its index. Host addresses are assigned from 127.16.0.1 on,
 //! unless given.
 
 mod file;

@@ -1,4 +1,4 @@
-//! Command lines, parsed strictly: what a correct client never sends is an error here.
+//! Command lines, parsed strictly: anything a correct client never sends is an error here.
 
 /// A breach of RFC 5321 4.1 or of an extension; the text is the recorder's name for it.
 pub type Breach = &'static str;

@@ -1,8 +1,8 @@
-//! One connection of a sink as a tokio task: carries out what its [`Line`] wants.
+//! One connection of a sink as a tokio task: performs what its [`Line`] asks for.
 //!
-//! Promise: cheap. Input is read into one buffer per thread and parsed there. No timer exists unless a delay asks for one.
-//! The task ends when the client has gone or the behaviour says so; replies that could not be written are counted by the
-//! session.
+//! Promise: cheap. Input is read into one buffer per thread and parsed there. A timer exists only if there is a delay.
+//! The task ends when the client has gone or the behaviour says so; the session counts replies that could not be
+//! written.
 
 use super::line::{Line, Turn};
 use super::session::{COMMAND_BYTES_MAX, Session};

@@ -1,8 +1,8 @@
-//! The message's octets between DATA and the lone dot, and inside BDAT: exact framing, every breach told.
+//! The message's octets between DATA and the lone dot, and inside BDAT: exact framing, every violation reported.
 //!
-//! Promise: only CR LF . CR LF ends a message (RFC 5321 4.1.1.4); a bare CR or LF, and a line that begins with a dot that
-//! was not doubled (4.5.2), are reported and taken as content. Input may be cut anywhere: what cannot be judged yet (at
-//! most two octets) is left unconsumed and must be given again with what follows.
+//! Promise: only CR LF . CR LF ends a message (RFC 5321 4.1.1.4); a bare CR or LF, and a line that begins with a dot
+//! that was not doubled (4.5.2), are reported and taken as content. Input may be cut anywhere: octets that cannot be
+//! judged yet (at most two) are left unconsumed and must be passed again with what follows.
 
 use memchr::memchr2;
 

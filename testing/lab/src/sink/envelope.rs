@@ -1,4 +1,4 @@
-//! MAIL and RCPT of a sink's session: what was offered, the limits, and which recipients are taken.
+//! MAIL and RCPT of a sink's session: extensions, limits, and which recipients are accepted.
 
 use super::command::{Mail, Rcpt};
 use super::session::Session;

@@ -1,10 +1,10 @@
-//! What is to be done for one connection next: the session's replies with the behaviour's delays, without any I/O. All
-//! models of the sink and the lab's own tasks drive this; they differ in how they wait.
+//! The next action for one connection: the session's replies with the behaviour's delays, without any I/O. All models
+//! of the sink and the lab's own tasks drive this; they differ in how they wait.
 //!
-//! Promise: replies leave in order, none before it is due. A connection without delays keeps nothing here, and what it has
-//! to say is written from the session's own buffer.
+//! Promise: replies leave in order, none before it is due. A connection without delays keeps nothing here; its replies
+//! are written from the session's own buffer.
 //!
-//! The owner gives input ([`Line::input`]), asks what to do ([`Line::turn`]), does that, and asks again.
+//! The owner passes input ([`Line::input`]), asks for the next action ([`Line::turn`]), performs it, and asks again.
 
 use super::session::{Effect, Session};
 use std::collections::VecDeque;

@@ -1,7 +1,7 @@
-//! SMTP sinks: listening addresses whose hosts behave as told.
+//! SMTP sinks: listening addresses with configured behaviour.
 //!
-//! One task per listening address accepts, and owns its connections' tasks: when the host goes down (the end of the lab, or
-//! a window in which it refuses or never accepts), they are gone with it. Nothing else is spawned.
+//! One task per listening address accepts, and owns its connections' tasks: when the host goes down (the lab ends, or a
+//! window in which it refuses or never accepts), they end with it. Nothing else is spawned.
 
 mod command;
 mod connection;

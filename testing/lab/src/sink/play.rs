@@ -1,4 +1,4 @@
-//! Plays the rules of a behaviour's script ([`crate::script`]) in place of the session's own answers.
+//! Plays the rules of a behaviour's script ([`crate::script`]) instead of the session's own replies.
 
 use super::session::{Effect, Played, Session, State};
 use crate::recorder::{CopyMeter, Taken};

@@ -1,12 +1,13 @@
 //! One SMTP session of a sink, as a state machine: octets and the time in, reply octets and at most one [`Effect`] out.
 //!
-//! Promise: strict to the letter about what the client does (each breach goes to the recorder as a violation and the
-//! session goes on where it can), lenient about nothing, and faulty exactly as its [`Behaviour`] says. Written apart from
+//! Promise: strict to the letter about the client (each breach is recorded as a violation and the session continues
+//! where possible), lenient about nothing, and faulty exactly as its [`Behaviour`] says. Written independently of
 //! `stentor-mail` on purpose, so that the two cannot share a mistake.
 //!
-//! States: `Command`, `Data` (until CR LF . CR LF), `Chunk` (octets of a BDAT), `Storing` (the end of data has come and its
-//! reply waits for the store), `Deaf` (a hang, or after the effect: all further input is thrown away). A transaction is open from MAIL to its final reply; `spoiled` marks one that a BDAT
-//! refusal has ended while more chunks may be on their way.
+//! States: `Command`, `Data` (until CR LF . CR LF), `Chunk` (octets of a BDAT), `Storing` (end of data received, the
+//! reply waits for the store), `Deaf` (a hang, or after the effect: all further input is discarded). A transaction is
+//! open from MAIL to its final reply; `spoiled` marks one that a BDAT refusal has ended while more chunks may still
+//! arrive.
 
 use super::command::{self, Command};
 use super::data::{DataSink, DotScan, LineCheck};

@@ -1,4 +1,4 @@
-//! What the hosts of one site share: greylist, rate and connection counts; and the plan of one host over time.
+//! State shared by the hosts of a site: greylist, rate and connection counts; and the schedule of one host over time.
 
 use crate::behaviour::{Behaviour, GreylistBy, Window};
 use crate::scenario::Scenario;

@@ -1,4 +1,4 @@
-//! The lab's own tests: one binary, one file per matter.
+//! The lab's own tests: one binary, one file per topic.
 
 mod raw;
 mod sinks;

@@ -1,4 +1,4 @@
-//! A raw SMTP client for tests: sends octets as told and reads whole replies.
+//! A raw SMTP client for tests: sends given octets and reads whole replies.
 
 use std::cell::Cell;
 use std::net::SocketAddr;

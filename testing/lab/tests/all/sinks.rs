@@ -1,4 +1,4 @@
-//! Every behaviour of the sinks, by raw sockets, in every model.
+//! Every behaviour of the sinks, over raw sockets, in every model.
 
 use crate::raw::{Raw, sink};
 use std::io;

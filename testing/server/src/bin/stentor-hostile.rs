@@ -1,4 +1,4 @@
-//! The suite of hostile receivers at full size, for `make bench`: what it found as one object of JSON.
+//! The full suite of hostile receivers, for `make bench`: its results as one JSON object.
 //!
 //! `stentor-hostile` runs all of it; `--smoke` a part, in seconds; `page` writes docs/design/hostile-receivers.md;
 //! `only TEXT [N]` runs the cases whose name holds the text, with one message or N, and says what happened.

@@ -1,8 +1,8 @@
-//! What hostile receivers cost the server, and what they cost a healthy site beside them.
+//! CPU cost of hostile receivers for the server, and for a healthy site beside them.
 //!
-//! The CPU time of one case among many cannot be told apart, so groups of cases have a server of their own: what the group
-//! costs in all, less what an idle server costs in that time, bounds each of its cases. A group over the limit is halved and
-//! run again, down to single cases.
+//! The CPU time of one case cannot be isolated among many, so groups of cases have their own server: the group's total,
+//! less that of an idle server, bounds each of its cases. A group over the limit is halved and run again, down to
+//! single cases.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Whether a case came to the end that is written down for it, within the limits.
+//! Checks that a case had its specified outcome, within the limits.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! Hostile receivers: hosts of the lab that answer anything at any stage, and what Stentor is to make of each.
+//! Hostile receivers: hosts of the lab that answer anything at any stage, and the required outcome for each.
 //!
 //! [`receivers`] is the table: a host's script (`stentor_lab::script`) and the end that mail to it must come to,
 //! written down beforehand. [`page`] makes docs/design/hostile-receivers.md of it. A [`Case`] is a receiver in one of
@@ -6,9 +6,10 @@
 //! case a site of its own, hands in its mail at one server, watches, and judges by the lab's recorder and by the
 //! server's own log and queue:
 //!
-//! - each recipient has come to its end: exactly one copy at the host that took it, a report, or a next try in the future;
+//! - each recipient has an outcome: exactly one copy at the host that accepted it, a DSN, or a next try in the future;
 //! - connections to the hostile host: 4 in the first 10 s, 2 in any later 10 s, for one message; one more for each
-//!   further message, and for each recipient of a host that takes one in a transaction. A host that refuses TCP connections is tried after 1, 2, 4, 8 ... s;
+//!   further message, and for each recipient of a host that takes one per transaction. A host that refuses TCP
+//!   connections is tried after 1, 2, 4, 8 ... s;
 //! - 16 KiB of log for a message.
 
 mod cpu;

@@ -1,4 +1,4 @@
-//! docs/design/hostile-receivers.md, made of the table.
+//! Generates docs/design/hostile-receivers.md from the table.
 
 use super::{End, Mail, Over, Receiver, receivers};
 

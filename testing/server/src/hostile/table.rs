@@ -1,4 +1,4 @@
-//! The hostile receivers, and what must become of mail to each.
+//! The hostile receivers, and the required outcome of mail to each.
 
 use super::End::{Again, Dealt, Next, NextOrReturned, Returned, Taken, Unsure, UnsureKept, Waits};
 use super::{End, Mail, Over, Receiver};

@@ -1,6 +1,6 @@
-//! What must hold after a crash, whatever caused it: acknowledged = delivered + bounced + expired + removed +
-//! quarantined + pending; each acknowledged recipient has its copy, octet by octet what was handed in; a copy comes twice
-//! only around a crash, and only the newest ones do.
+//! What must hold after any crash: acknowledged = delivered + bounced + expired + removed + quarantined + pending; each
+//! acknowledged recipient has its copy, octet for octet; duplicates occur only around a crash, and only of the newest
+//! copies.
 
 use std::collections::HashMap;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The address book: one address in all its spellings, what is known of it, and what is forgotten.
+//! The address book: one address in all its spellings, its history, and forgetting.
 
 use stentor_harness::{Server, TestLab, message, wait_until};
 

@@ -1,4 +1,4 @@
-//! Hostile input at the SMTP port, and the answer that each must get.
+//! Hostile input at the SMTP port, and the required reply to each.
 
 use std::sync::Arc;
 

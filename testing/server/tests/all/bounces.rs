@@ -1,4 +1,4 @@
-//! Delivery reports (RFC 3461, RFC 3464): to whom, about whom, how many, and when none.
+//! Delivery status notifications (RFC 3461, RFC 3464): to whom, about whom, how many, and when none.
 
 use stentor_harness::{TestLab, message, message_with, wait_until};
 

@@ -1,5 +1,6 @@
-//! The console in a real browser: `testing/server/browser/run.mjs` watches a run of the lab, uses the verbs and looks at every
-//! page, wide and narrow, light and dark, with axe-core. Here are the lab, the server and what it is started with.
+//! The console in a real browser: `testing/server/browser/run.mjs` watches a run of the lab, performs actions and
+//! visits every page, wide and narrow, light and dark, with axe-core. This file has the lab, the server and its
+//! configuration.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! What survives: `kill -9` at any point, restarts under load, damaged files.
 //!
-//! The rule: what was answered 250 is delivered, bounced or pending afterwards. A copy can come twice only around a kill,
-//! because its outcome was not yet synced; a stop in order repeats nothing.
+//! The rule: whatever got a 250 is delivered, bounced or pending afterwards. A duplicate is possible only around a
+//! kill, if the outcome was not yet synced; an orderly stop repeats nothing.
 
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! Warnings about delays: who gets one, what it says, and that there is only one.
+//! Delay notices: who gets one, what it says, and that there is only one.
 
 use stentor_harness::{TestLab, message, message_with, wait_until};
 

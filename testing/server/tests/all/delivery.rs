@@ -1,4 +1,4 @@
-//! The way out: transactions, extensions of the other side, routes, and what is logged.
+//! Outgoing mail: transactions, the host's extensions, routes, and the log.
 
 use mail_parser::MessageParser;
 use stentor_harness::{Server, TestLab, message, message_with};

@@ -1,4 +1,4 @@
-//! Names: what the DNS says, right or wrong, and where mail goes then (RFC 5321 5.1, RFC 7505, bad-input row "DNS").
+//! Names: DNS answers, right or wrong, and where mail then goes (RFC 5321 5.1, RFC 7505, bad-input row "DNS").
 
 use std::collections::BTreeSet;
 

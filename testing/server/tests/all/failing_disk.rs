@@ -1,6 +1,6 @@
-//! Writes and syncs that fail, by strace: 451 (452 if the disk says that it is full), never 250 for what is not on the
-//! disk; the file that failed is never written or synced again; service goes on in a new one, and a restart finds what
-//! was acknowledged and nothing else.
+//! Failing writes and syncs, by strace: 451 (452 if the disk is full), never 250 for anything not on disk; the failed
+//! file is never written or synced again; service continues in a new one, and a restart finds what was acknowledged and
+//! nothing else.
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Hostile servers and failing machines: each gets its answer, and everybody else full service (bad-input.md, "Faults").
+//! Hostile servers and failing machines: each is handled, without affecting anyone else (bad-input.md, "Faults").
 
 use std::net::TcpStream;
 

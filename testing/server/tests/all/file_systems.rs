@@ -1,6 +1,6 @@
-//! `kill -9` and a power cut on ext4, xfs and btrfs, under load: nothing acknowledged is lost. The page cache survives a
-//! kill; `xfs_io -x -c shutdown` takes it away, and the file system's log with it, as a power cut does. That the test of
-//! that bites is shown with `eatmydata`, which makes every sync do nothing.
+//! `kill -9` and a power cut on ext4, xfs and btrfs, under load: nothing acknowledged is lost. The page cache survives
+//! a kill; `xfs_io -x -c shutdown` discards it, and the file system's log with it, as a power cut does. `eatmydata`,
+//! which makes every sync do nothing, shows that this test can fail.
 
 use std::time::Duration;
 

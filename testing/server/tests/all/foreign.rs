@@ -1,4 +1,4 @@
-//! Logs that other MTAs wrote, just now: what `--from` says of them is what awk counts.
+//! Freshly written logs of other MTAs: `--from` counts what awk counts.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};

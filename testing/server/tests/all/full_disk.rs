@@ -1,5 +1,5 @@
-//! No room and no inodes, on a real file system of 64 MB: 452 4.3.1 at MAIL before anything is lost, deliveries drain, and
-//! mail is taken again without anybody's doing.
+//! No space and no inodes, on a real file system of 64 MB: 452 4.3.1 at MAIL before anything is lost, deliveries drain,
+//! and mail is accepted again without intervention.
 
 use std::fs::{self, File};
 use std::io::Write;

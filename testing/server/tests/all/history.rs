@@ -1,4 +1,4 @@
-//! What is kept of the mail, told by `stentor trace`, and the logs by purpose.
+//! The history, through `stentor trace`, and the logs by purpose.
 
 use std::collections::BTreeSet;
 use std::os::unix::net::UnixDatagram;

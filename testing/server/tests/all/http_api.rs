@@ -1,4 +1,4 @@
-//! The API says what the command line says.
+//! The API agrees with the command line.
 
 use serde_json::{Value, json};
 use stentor_harness::{TestLab, message, wait_until};

@@ -1,4 +1,4 @@
-//! Who may do what over HTTP.
+//! Permissions over HTTP.
 
 use std::io::Write;
 use std::process::{Command, Stdio};

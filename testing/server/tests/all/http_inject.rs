@@ -1,4 +1,4 @@
-//! Mail that is handed in over HTTP.
+//! Mail submitted over HTTP.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

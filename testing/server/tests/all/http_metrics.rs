@@ -1,4 +1,4 @@
-//! What Prometheus gets.
+//! The metrics for Prometheus.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

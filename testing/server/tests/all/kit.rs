@@ -1,4 +1,4 @@
-//! What the tests of delivery have in common, on top of the harness.
+//! Helpers shared by the delivery tests, on top of the harness.
 
 use serde_json::Value;
 use stentor_harness::{Builder, Server, TestLab, message, wait_until};

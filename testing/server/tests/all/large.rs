@@ -1,4 +1,4 @@
-//! Large bodies stream to the journal in pieces, within their limit, and small messages pass them.
+//! Large bodies stream to the journal in pieces, within their limit, and small messages overtake them.
 
 use std::fmt::Write as _;
 

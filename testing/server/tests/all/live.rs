@@ -1,4 +1,4 @@
-//! What the operator sees now: rates, messages and recipients that wait, hosts, delivery reports.
+//! The operator's live view: rates, waiting messages and recipients, hosts, delivery reports.
 
 use std::process::{Child, Command, Stdio};
 

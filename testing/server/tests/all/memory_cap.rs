@@ -1,5 +1,5 @@
-//! A memory limit of the control group: mail is pushed back before the kernel kills, nothing is lost, and mail is taken
-//! again when there is memory.
+//! A memory limit of the control group: mail is refused temporarily before the kernel kills, nothing is lost, and mail
+//! is accepted again when there is memory.
 
 use std::io::Write;
 use std::net::TcpStream;

@@ -1,5 +1,5 @@
-//! What a host offers and does not keep, and what it does not offer: mail goes all the same, in a form that it takes, or
-//! fails for those alone whom it cannot reach.
+//! Extensions that a host offers and then refuses, or does not offer: mail is sent in a form that the host takes, or
+//! fails only for the recipients concerned.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};

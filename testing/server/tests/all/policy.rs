@@ -1,4 +1,4 @@
-//! Who may send where: relay, who may post, caps for clients that are not trusted.
+//! Who may send where: relaying, posting, limits for untrusted clients.
 
 use stentor_harness::{Server, Smtp, TestLab, message, message_with};
 

@@ -1,4 +1,4 @@
-//! Clients that others wrote, and messages that others found worth keeping.
+//! Other people's clients, and real-world messages.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

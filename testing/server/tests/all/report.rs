@@ -1,4 +1,4 @@
-//! A delivery report (RFC 3464), taken apart as a program of a list owner would.
+//! A DSN (RFC 3464), parsed as a list manager's program would.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What passes with time: greylisting, full mailboxes, limits, outages that end. Everything arrives once.
+//! Temporary conditions: greylisting, full mailboxes, limits, outages that end. Everything arrives once.
 
 use stentor_harness::{TestLab, wait_until};
 

@@ -1,4 +1,4 @@
-//! A salvaged store keeps what operators decided: held messages stay held.
+//! A salvaged store keeps operators' decisions: held messages stay held.
 
 use stentor_harness::Server;
 

@@ -1,5 +1,5 @@
-//! A mail host that takes everything and writes down what it is told, command by command: for what the lab's recorder
-//! does not keep (parameters of MAIL and RCPT, the order of commands, whether BDAT was used).
+//! A mail host that accepts everything and records it command by command: for what the lab's recorder does not keep
+//! (parameters of MAIL and RCPT, the order of commands, whether BDAT was used).
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};

@@ -1,4 +1,4 @@
-//! Where mail is sent from and what sites are asked for: sources, pools, rules by MX suffix.
+//! Where mail is sent from, and limits per site: sources, pools, rules by MX suffix.
 
 use stentor_harness::{Server, TestLab, message, wait_until};
 

@@ -1,4 +1,4 @@
-//! The dialogue with clients: RFC 5321 and the extensions that are offered.
+//! The dialogue with clients: RFC 5321 and the offered extensions.
 
 use rustix::process::Signal;
 use stentor_harness::{Server, Smtp, TestLab, message, message_with, wait_until};

@@ -1,4 +1,4 @@
-//! What lists do about those who do not take mail: expiry, digests for who comes back, suspension.
+//! Subscribers who do not accept mail: expiry, digests for those who return, suspension.
 
 use stentor_harness::{Server, TestLab, message, message_with, wait_until};
 

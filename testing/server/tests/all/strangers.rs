@@ -1,4 +1,4 @@
-//! What clients outside the networks do to take memory, places and other people's patience.
+//! Untrusted clients that try to use up memory, connections and other clients' time.
 
 use stentor_harness::{Server, Smtp, TestLab, message, wait_until};
 

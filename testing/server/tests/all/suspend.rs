@@ -1,4 +1,4 @@
-//! The operator stops mail and lets it go again: sites, lists, senders, single posts; and is told why mail waits.
+//! The operator suspends and resumes mail: sites, lists, senders, single posts; and sees why mail waits.
 
 use stentor_harness::{Server, TestLab, message, wait_until};
 

@@ -1,4 +1,4 @@
-//! Outcomes reach those who asked for them, whatever becomes of them or of us.
+//! Outcomes reach their subscribers despite failures on either side.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,9 +1,10 @@
-//! The discrete-event loop: virtual time, the real scheduler and store, and connections as the real shell makes them.
+//! The discrete-event loop: virtual time, the real scheduler and store, and connections as the real server makes them.
 //!
-//! What costs what: a look-up its domain's latency; a connection one round trip for TCP, one for the banner, one for
-//! EHLO; a transaction one round trip where PIPELINING and CHUNKING are offered (several may be under way, the server
-//! works on one after the other), two with DATA, one per command without PIPELINING; QUIT one. The client's time-outs
-//! are those of the real session. All delays come from the net, so that a site answers alone as it does among others.
+//! Costs: a look-up its domain's latency; a connection one round trip for TCP, one for the banner, one for EHLO; a
+//! transaction one round trip where PIPELINING and CHUNKING are offered (several may be in progress; the server
+//! processes them one after the other), two with DATA, one per command without PIPELINING; QUIT one. The client's
+//! timeouts are those of the real session. All delays come from the network, so that a site alone answers as it does
+//! among others.
 
 mod wire;
 

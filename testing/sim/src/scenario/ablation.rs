@@ -1,4 +1,4 @@
-//! Each strategy switched off alone: what it costs on a list's day.
+//! Each strategy switched off alone: the effect on a list's day.
 
 use serde_json::{Value, json};
 

@@ -1,5 +1,5 @@
-//! A day for the picture of a day: the same world as `day`, but the server was down until noon. What was to be posted
-//! in the morning comes when its clients try again, within ten minutes of noon.
+//! A day to be drawn: the same world as `day`, but the server was down until noon. Posts from the morning arrive when
+//! their clients retry, within ten minutes of noon.
 
 use serde_json::{Value, json};
 use stentor_queue::event::Class;

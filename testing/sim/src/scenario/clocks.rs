@@ -1,9 +1,9 @@
-//! What first and longest delays of the retry clocks cost and gain: how late mail comes after what kept it back has ended,
-//! and how many tries that takes; and into how many reports a post's failures fall.
+//! Costs and benefits of the first and longest delays of the retry clocks: how late mail arrives after an obstacle is
+//! gone, how many attempts that takes, and into how many DSNs a post's failures are split.
 //!
-//! What keeps mail back lasts as long as it does in the field, as far as that is known: greylisting five minutes mostly
-//! (postgrey, rspamd), one to 25 at others; a busy content scanner half a minute to eight hours, and a full mailbox ten
-//! minutes to three days, each logarithmically even.
+//! Obstacles last as long as in the field, as far as known: greylisting mostly five minutes (postgrey, rspamd), one to
+//! 25 elsewhere; a busy content scanner half a minute to eight hours, and a full mailbox ten minutes to three days,
+//! each log-uniform.
 
 use serde_json::{Value, json};
 use stentor_queue::event::Class;

@@ -1,6 +1,6 @@
-//! What the scheduler costs: CPU per delivery, the longest call, memory; and how that grows.
+//! The cost of the scheduler: CPU per delivery, the longest call, memory; and how it grows.
 //!
-//! The time is that of the scheduler's calls alone, by the real clock, each call's least of several equal runs.
+//! The time is that of the scheduler's calls alone, by the real clock, each call's minimum over several equal runs.
 
 use serde_json::{Value, json};
 use stentor_queue::event::Class;

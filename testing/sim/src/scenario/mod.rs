@@ -1,4 +1,4 @@
-//! What is measured: each scenario answers with JSON.
+//! The measurements: each scenario returns JSON.
 
 pub mod ablation;
 pub mod chart;

@@ -1,5 +1,5 @@
-//! A provider that lets us have 20 connections and takes 100 messages within any minute, with 450 beyond: nobody tells
-//! us. Over six hours, with more to send than it takes: how near to what is allowed, and how much was refused.
+//! A provider that allows 20 connections and 100 messages per minute, with 450 beyond, without announcing it. Over six
+//! hours, with more to send than it accepts: how close we get to its limit, and how much is refused.
 
 use serde_json::{Value, json};
 use stentor_queue::event::Class;

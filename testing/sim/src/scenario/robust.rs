@@ -1,4 +1,5 @@
-//! Worlds whose hosts answer anything at any time (crates/queue/tests/anything), many of them, on all processors.
+//! Random worlds whose hosts answer anything at any time (crates/queue/tests/anything), many of them, on all
+//! processors.
 
 #[path = "../../../../crates/queue/tests/anything/mod.rs"]
 mod anything;

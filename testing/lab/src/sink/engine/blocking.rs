@@ -1,11 +1,11 @@
-//! The models with blocking threads: a pool with a limit, and a thread for each connection.
+//! The models with blocking threads: a bounded pool, and one thread per connection.
 //!
-//! One thread for each address accepts. In the pool it hands connections over to the workers by a queue: what comes while
-//! all are busy waits there, accepted but without a greeting. In the other model it starts a thread for each; if that fails,
-//! the client is told 421, and the reason is kept. A thread that starts without a mapping left for its stack's guard kills the
-//! process (Rust's runtime has no other answer), so no more are started than `vm.max_map_count` has room for.
+//! One thread per address accepts. The pool's threads take connections from a queue: while all are busy, new ones wait
+//! there, accepted but without a greeting. The other model starts a thread for each; if that fails, the client gets
+//! 421, and the reason is kept. A thread started without a free mapping for its stack's guard kills the process (Rust's
+//! runtime has no other answer), so their number is kept below `vm.max_map_count`.
 //!
-//! The end: listeners and connections are shut down, which wakes up whoever waits in them, and all threads are joined.
+//! Stop: listeners and connections are shut down, which wakes all blocked threads, and all threads are joined.
 
 use super::super::line::{Line, Turn};
 use super::super::session::COMMAND_BYTES_MAX;

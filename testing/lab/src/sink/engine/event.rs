@@ -1,11 +1,11 @@
-//! The event-driven model: a thread, or some, each with an epoll set, its connections and their timers.
+//! The event-driven model: one or more threads, each with an epoll set, its connections and their timers.
 //!
-//! Promise: cheap. A reply to a command costs `epoll_wait`, `recv` and `send`, the first shared by all connections that have
-//! something to say; connections are watched edge-triggered, so that nothing is told twice and nothing is asked twice. No
-//! memory is taken for a message; input is read into one buffer a loop.
+//! Promise: cheap. A reply to a command costs `epoll_wait`, `recv` and `send`, the first shared by all ready
+//! connections; connections are edge-triggered, so that there are no redundant wake-ups or calls. No memory is
+//! allocated per message; input is read into one buffer per loop.
 //!
-//! A slot's number and serial are the event's data; what is told of a connection that is gone finds another serial. A loop
-//! never blocks on a disk: files are written by threads of their own, which send the outcome back through [`Mailbox`].
+//! The event's data is a slot's number and serial; an event for a closed connection finds another serial. A loop never
+//! blocks on a disk: separate threads write files and send the outcome back through [`Mailbox`].
 
 use super::super::line::{Line, Turn};
 use super::super::session::COMMAND_BYTES_MAX;

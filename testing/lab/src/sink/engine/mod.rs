@@ -1,9 +1,9 @@
-//! A sink by itself, of one of three models, to show what each costs: an event loop (or several), a pool of threads with a
-//! limit, a thread for each connection. The session's code, the delays and the stores are the same in all.
+//! A standalone sink of one of three models, to show what each costs: event loops, a bounded pool of threads, one
+//! thread per connection. All share the session's code, the delays and the stores.
 //!
-//! Promise: when [`Sink::start`] returns, every address listens (or does not, if that is the behaviour). [`Sink::stop`]
-//! closes every socket and ends every thread; messages that wait for a store are stored first. No connection takes another
-//! one's time but by the machine's limits: where a thread or a descriptor is not to be had, it is counted and told.
+//! Promise: when [`Sink::start`] returns, every address listens (unless the behaviour says otherwise). [`Sink::stop`]
+//! closes every socket and ends every thread; messages waiting for a store are stored first. Connections delay each
+//! other only through the machine's limits: a thread or descriptor that cannot be had is counted and reported.
 //!
 //! | model | waits in | a connection costs | beyond its limit |
 //! |---|---|---|---|

@@ -1,7 +1,7 @@
-//! A file for each message, in one directory or in hashed ones.
+//! One file per message, in one directory or in hashed ones.
 //!
-//! A file is made under a name that is not taken, written, synced and closed; after a failure it is removed. A crash may
-//! leave files that were never acknowledged, whole or in part. Names are unique in one directory over several starts.
+//! A file is created under an unused name, written, synced and closed; after a failure it is removed. A crash may leave
+//! files that were never acknowledged, whole or in part. Names are unique in a directory across restarts.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};

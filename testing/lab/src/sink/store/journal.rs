@@ -1,10 +1,12 @@
-//! The journal as a store: one thread commits what waits as one batch, with one write and one sync, and then answers all.
+//! The journal as a store: one thread commits the waiting messages as one batch, with one write and one sync, and then
+//! answers all.
 //!
 //! Bytes: each message is a content of the journal and one record behind it: [`MESSAGE_RECORD`], the content's number (8
 //! octets, little-endian), then the sender and each recipient, each ended by a line feed. Nothing is ever dropped.
 //!
-//! States: open → the owner drops it: what waits is committed and answered, then the thread ends. While nothing waits the
-//! thread sleeps, at most [`PREPARE_EVERY`], and has segments made ready for the next batches by another thread.
+//! States: open → dropped by the owner: waiting messages are committed and answered, then the thread ends. With nothing
+//! waiting the thread sleeps, at most [`PREPARE_EVERY`], and has segments prepared for the next batches by another
+//! thread.
 
 use std::collections::VecDeque;
 use std::io;

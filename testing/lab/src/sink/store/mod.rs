@@ -1,11 +1,11 @@
-//! Where a sink keeps messages: a file each, or our journal. To show what each way costs.
+//! Where a sink keeps messages: one file each, or our journal. Shows the cost of each.
 //!
-//! Promise: [`Stored::outcome`] is `Ok` only once the message is as durable as the [`Sync`] asked for; the sink says 250
-//! after that. Durability is the writers' business alone: `files` writes and syncs in the thread that asks, the journal has
-//! a committer thread of its own that commits what waits as one batch, with one sync.
+//! Promise: [`Stored::outcome`] is `Ok` only once the message is as durable as the [`Sync`] asked for; only then does
+//! the sink reply 250. `files` writes and syncs in the calling thread; the journal has its own committer thread, which
+//! commits the waiting messages as one batch, with one sync.
 //!
-//! Failure answers: no room is 452, anything else 451, and nothing of the message is left behind in `files`. After a
-//! failed journal commit nothing is repeated; the journal goes on in another segment.
+//! Failure answers: no space is 452, anything else 451, and `files` leaves nothing of the message behind. After a
+//! failed journal commit nothing is repeated; the journal continues in another segment.
 
 mod files;
 mod journal;
