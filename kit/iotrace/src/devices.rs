@@ -1,7 +1,7 @@
-//! What lies below a directory: its device, the disk of a partition, members of a volume.
+//! The devices below a directory: its own, the disk of a partition, members of a volume.
 //!
-//! What the file of a loop device lies on is left out: to the file system above, all that happens there is the device. Its
-//! events, and everybody else's on that disk, would only slow down what is measured.
+//! Whatever a loop device's file lies on is left out: to the file system above, it is all one device. Tracing that
+//! disk, with everyone else's work on it, would only slow down the measurement.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What a collector gives to the analysis, whichever it is: the seam between the two.
+//! The interface between collectors and analysis.
 
 use smallvec::SmallVec;
 use std::collections::BTreeMap;

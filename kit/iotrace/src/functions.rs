@@ -1,4 +1,4 @@
-//! The ways that give functions and not layers: reading a text (`--read`), and the collectors of the function graph.
+//! The modes that show functions and not layers: reading a text (`--read`), and the function-graph collectors.
 
 use std::fs::File;
 use std::io::{self, BufReader};

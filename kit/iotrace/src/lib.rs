@@ -1,11 +1,11 @@
-//! Where a write spends its life, layer by layer.
+//! Where a write spends its time, layer by layer.
 //!
-//! Data flows one way: a collector (`collect`) turns what the kernel says into a [`Trace`] of [`Event`]s; the analysis (`analyse`)
-//! pairs them into calls, follows them across threads and gives each nanosecond of an operation to one layer; the
-//! report has the statistics.
+//! Data flows one way: a collector (`collect`) turns the kernel's output into a [`Trace`] of [`Event`]s; the analysis
+//! (`analyse`) pairs them into calls, follows them across threads and attributes each nanosecond of an operation to one
+//! layer; the report has the statistics.
 //!
-//! The work that is traced is the generator's (`generate`) or any program's (`program`). Text of `trace-cmd report` goes a way of
-//! its own (`text`), as it may tell of functions and not of events.
+//! The traced work is the generator's (`generate`) or any program's (`program`). The text of `trace-cmd report` is read
+//! separately (`text`), since it may list functions instead of events.
 
 pub mod analyse;
 pub mod collect;

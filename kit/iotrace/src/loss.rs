@@ -1,6 +1,6 @@
-//! How many events are lost, by size of the buffers, scope and CPUs: a load of known kind, traced as a program is, with no
-//! reading before its end, so that what does not fit is lost. All sizes trace the same load at the same time, each in
-//! instances of its own, so that they differ in size alone.
+//! How many events are lost, by buffer size, scope and CPUs: a known load, traced like a program, and not read before
+//! its end, so that whatever does not fit is lost. All sizes trace the same load at the same time, each in instances of
+//! its own, so that they differ in size alone.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;

@@ -1,5 +1,5 @@
-//! What was traced: a run's events with what the generator itself saw of its operations. Made by collectors and generator,
-//! read by the analysis.
+//! A traced run: its events, and what the generator itself measured of its operations. Made by collectors and
+//! generator, read by the analysis.
 
 use std::collections::BTreeSet;
 

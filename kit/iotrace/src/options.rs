@@ -1,4 +1,4 @@
-//! Options of `stentor-kit iotrace`, and what they mean together.
+//! Options of `stentor-kit iotrace`, and checks of their combination.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -1,11 +1,11 @@
-//! Tracing of any program: a running process (`--pid`) or a command, with all that they start.
+//! Traces any program: a running process (`--pid`) or a command, with all their children.
 //!
 //! A command is started stopped (`kill -STOP` of its own shell), so that nothing of it is missed, in a process group of its own,
 //! so that all of it can be ended, by the guardian if we are killed. What it prints goes to our standard error: standard output is
 //! the report's. The trace is read while it runs, by this thread, into memory alone.
 //!
-//! A trace is over when nothing of the tree lives any more, which the kernel knows that follows it: a command that goes to the
-//! background is traced on.
+//! A trace ends when no process of the tree is alive, according to the kernel, which follows the tree: a command that
+//! goes to the background is still traced.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;

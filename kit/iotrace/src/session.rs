@@ -1,4 +1,5 @@
-//! The command from options to report: chooses what is traced and who collects, repeats, and says what makes it doubtful.
+//! Runs the command from options to report: selects what is traced and the collector, repeats, and warns of doubtful
+//! results.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;

@@ -1,6 +1,6 @@
-//! How fast one sink takes mail on one core: `cargo run --release -p stentor-load --example sink_speed [MESSAGES]`.
+//! How fast one sink accepts mail on one core: `cargo run --release -p stentor-load --example sink_speed [MESSAGES]`.
 //!
-//! The sink runs on a thread of its own; its CPU time per message is what the server under test loses to it.
+//! The sink runs on its own thread; its CPU time per message is what the server under test loses to it.
 
 use std::time::Duration;
 use stentor_lab::{Behaviour, Mode, SinkOnly};

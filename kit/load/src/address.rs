@@ -1,4 +1,4 @@
-//! Addresses as they are given on a command line: one, or a range of IPv4 addresses.
+//! Addresses as given on a command line: one, or a range of IPv4 addresses.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::str::FromStr;

@@ -1,4 +1,4 @@
-//! The lab's commands that measure: `stentor-kit lab source`, `sink`, `hold`, `limit` and `compare`.
+//! The lab's measuring commands: `stentor-kit lab source`, `sink`, `hold`, `limit` and `compare`.
 
 use clap::Subcommand;
 use stentor_measure::MeasureError;

@@ -1,12 +1,12 @@
-//! One command in several processes: a connection is a descriptor, and a process may have so many and no more.
+//! Runs one command in several processes to exceed the descriptor limit.
 //!
-//! Members are this same program with the same arguments and [`NUMBER`] in their environment. All that is between them and
-//! the process that the user started (which only adds up and reports) is a Unix socket each, the member's standard input:
-//! listening sockets and orders, a line each, go down; words, a line of JSON each, come up.
+//! Members are this same program with the same arguments and [`NUMBER`] in their environment. Each shares one Unix
+//! socket with the process that the user started (which only adds up and reports), as its standard input: listening
+//! sockets and orders, one per line, go down; results, one JSON object per line, come up.
 //!
-//! Promise: no member outlives its command. Its socket ends when the command dismisses it or is gone, however it went, and
-//! then it ends. Members are in process groups of their own, so that Ctrl-C reaches the command alone, which then hears them
-//! out. A member that dies is told of as [`Said::Gone`] with the reason, once, behind everything that it had said.
+//! Promise: no member outlives its command. A member ends when its socket closes, because the command dismissed it or
+//! died. Members are in process groups of their own, so that Ctrl-C reaches only the command, which then collects their
+//! results. A member that dies is reported as [`Said::Gone`] with the reason, once, after everything it had sent.
 
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,

@@ -1,5 +1,5 @@
-//! Load for mail servers, and what takes it: a source, sinks that are measured, connections held open, the most that this machine
-//! can do, and several servers side by side: `stentor-kit lab source`, `sink`, `hold`, `limit` and `compare`.
+//! Load for mail servers, and receivers for it: a source, measured sinks, held connections, the machine's limit, and
+//! servers side by side: `stentor-kit lab source`, `sink`, `hold`, `limit` and `compare`.
 //!
 //! Sinks and recorder are those of `stentor-lab`.
 

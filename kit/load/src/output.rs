@@ -1,4 +1,4 @@
-//! The output options of a command that is not repeated by itself: load that somebody's server is to take is sent once.
+//! The output options of a command that is run only once: load for somebody's server is not repeated automatically.
 
 use clap::{ArgMatches, Args, Command, Error, FromArgMatches};
 use stentor_measure::OutputArgs;

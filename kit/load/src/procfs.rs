@@ -1,4 +1,4 @@
-//! What a process and its kernel use, from procfs: CPU time, memory, sockets. What cannot be read is left out.
+//! Resource use of a process and its kernel, from procfs: CPU time, memory, sockets. What cannot be read is left out.
 
 use serde::{Deserialize, Serialize};
 use std::fs;

@@ -1,8 +1,8 @@
-//! The load source as tests and benchmarks use it: [`crate::load`] with few choices, awaited.
+//! The load source for tests and benchmarks: [`crate::load`] with few options, awaited.
 //!
-//! Promise: each message has a Message-ID of its own ([`Source::message_id`]) unless it is given whole; what is reported
-//! as accepted was answered 2xx after its end of data. A connection that fails is opened anew for the next message; a
-//! failed message is counted, not repeated.
+//! Promise: each message has its own Message-ID ([`Source::message_id`]) unless it is given whole; messages reported as
+//! accepted got a 2xx after the end of data. A failed connection is reopened for the next message; a failed message is
+//! counted, not repeated.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

@@ -1,7 +1,7 @@
-//! What a block device has done so far, as sysfs counts it, and what CPU time this process has used.
+//! Counters of block devices from sysfs, and this process's CPU time.
 //!
-//! A device's counters are of the whole device, whoever asked for the work: on a quiet machine that is the measurement,
-//! on a busy one it is an upper bound.
+//! A device's counters cover the whole device, whoever caused the work: on a quiet machine that is the measurement, on
+//! a busy one an upper bound.
 
 use std::fs;
 use std::ops::Sub;

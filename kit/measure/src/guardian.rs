@@ -1,15 +1,16 @@
-//! Cleaning up even after `kill -9`: a shell that outlives us knows how to undo what we have done. Scratch folders, file systems on
-//! loop devices, limits, control groups, trace instances and traced commands are all entrusted to the one of the process.
+//! Cleans up even after `kill -9`: a shell that outlives us knows how to undo what we did. One per process guards all
+//! scratch folders, file systems on loop devices, limits, control groups, trace instances and traced commands.
 //!
-//! Promise: what was entrusted to it ([`Guardian::guard`]) before it was done is undone when this process ends in whatever
-//! way, newest first; what we undid ourselves is not undone twice. Ctrl-C on the terminal does not reach it.
+//! Promise: whatever was registered ([`Guardian::guard`]) before it was done is undone when this process ends in any
+//! way, newest first; what we undid ourselves is not undone twice. Ctrl-C on the terminal does not reach the guardian.
 //!
-//! It is a child, `sh`, that reads from a pipe whose other end only we hold: `+N COMMAND` to remember, `-N` to forget. The
-//! pipe's end is our end. A line is written whole before [`Guardian::guard`] returns, so that even a kill right behind it
-//! finds the command there. Commands must be harmless when there is nothing to undo, since they are entrusted first.
+//! It is a child, `sh`, that reads from a pipe whose other end only we hold: `+N COMMAND` to remember, `-N` to forget;
+//! end of file means that we are gone. A line is written whole before [`Guardian::guard`] returns, so that even a kill
+//! right after it finds the command there. Commands must be harmless when there is nothing to undo, since they are
+//! registered first.
 //!
-//! What it does not outlive is the end of everything at once (the machine, a container, a control group): what has names by process
-//! is then swept away at a next start, by who makes it.
+//! It does not survive the end of everything at once (the machine, a container, a control group): the creators of
+//! things named by process id sweep them at their next start.
 
 use std::io::{self, Write};
 use std::os::unix::process::CommandExt;

@@ -1,8 +1,8 @@
-//! Tables and sentences as text: columns aligned, what is the same in all rows said once above them, and on a terminal
-//! nothing longer than its lines.
+//! Tables and sentences as text: columns aligned, values equal in all rows printed once above them, and no line longer
+//! than the terminal is wide.
 //!
-//! A table that is too wide is cut into blocks of columns, one below the other. Each begins with the columns that say what a
-//! row is of, or, where these would take most of the room or do not tell rows apart, with the row's number.
+//! A table that is too wide is cut into blocks of columns, one below the other. Each begins with the columns that
+//! identify a row or, where these would take most of the width or are not unique, with the row's number.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;

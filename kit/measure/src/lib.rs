@@ -1,11 +1,10 @@
-//! What every measurement of ours shares: how often it is repeated, its tables and charts, the machine that it was made
-//! on, and where it is written.
+//! What all measurements share: repetition, tables and charts, the description of the machine, and output.
 //!
-//! Promise: a [`Report`] says all that is needed to judge its numbers (command, machine, kernel, file systems with their
-//! mount options, devices); what is printed, written as JSON and CSV and drawn is the same numbers. A measurement that was
-//! interrupted ([`Stop`]) reports nothing as whole.
+//! Promise: a [`Report`] has everything needed to judge its numbers (command, machine, kernel, file systems with their
+//! mount options, devices); text, JSON, CSV and charts show the same numbers. An interrupted measurement ([`Stop`])
+//! never looks complete.
 //!
-//! Knows no mail and nothing of what is measured.
+//! Knows nothing of mail or of what is measured.
 
 pub mod chart;
 pub mod counters;

@@ -1,19 +1,19 @@
-//! File systems of a measurement's own, in files behind loop devices, and devices that are made slow.
+//! Temporary file systems in files on loop devices, and devices that are slowed down.
 //!
-//! Promise: [`LoopFs`] unmounts, detaches and removes all that it has made when it is dropped, in the reverse order; what a
-//! kill leaves behind, the [`Guardian`] takes away. The file is written through before, so that no write to the device has to
-//! find room in the file system below.
+//! Promise: [`LoopFs`] unmounts, detaches and removes everything it made when it is dropped, in reverse order; after a
+//! kill the [`Guardian`] does. The file is written completely beforehand, so that no write to the device has to
+//! allocate space in the file system below.
 //!
-//! What it is not: a disk of its own. All loop files share the disk below them; a flush of the loop device is an `fsync` of
-//! its file, which costs that file system a commit; so figures compare file systems with each other, not with a
-//! disk's own.
+//! It is not a separate disk. All loop files share the disk below them, and a flush of the loop device is an `fsync` of
+//! its file, which costs that file system a commit; so the figures compare file systems with each other, not with a
+//! bare disk.
 //!
-//! With a limit of writes (`writes_per_s_max`) there are two devices: A on the file, limited in the root control group, and B
-//! on A with the file system. B is then as slow as a slow disk is, in the device; the limit holds for everybody who
-//! writes to A, and that is B alone. Version 1 of control groups with the blkio controller is needed: the limit of version 2
-//! (`io.max`) cannot be set on the root group, in which the kernel's threads are.
+//! With a limit of writes (`writes_per_s_max`) there are two devices: A on the file, limited in the root control group,
+//! and B on A with the file system. B is then as slow as a slow disk; the limit applies to everyone who writes to A,
+//! and that is only B. This needs control groups version 1 with the blkio controller: version 2's limit (`io.max`)
+//! cannot be set on the root group, which the kernel's threads belong to.
 //!
-//! Root is needed; without it there is a refusal that says so.
+//! Needs root; without it, refuses with a clear message.
 
 use std::fs::{self, File};
 use std::io::Write;

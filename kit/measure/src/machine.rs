@@ -1,6 +1,7 @@
-//! What a number was measured on: the machine, the kernel, and for a directory its file system, mount options and device.
+//! Describes where a number was measured: machine, kernel, and for a directory its file system, mount options and
+//! device.
 //!
-//! All of it is read from procfs and sysfs; what cannot be read is left out, never guessed.
+//! Everything is read from procfs and sysfs; what cannot be read is left out, never guessed.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Where a report goes: standard output, and with `--out` a folder with JSON, CSV and pictures.
+//! Writes a report to standard output, and with `--out` to a folder as JSON, CSV and pictures.
 
 use std::fs;
 use std::io::{self, ErrorKind, IsTerminal, Write};

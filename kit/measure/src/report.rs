@@ -1,4 +1,4 @@
-//! What a measurement says: one report, printed, written and drawn.
+//! A report: the results of a measurement, to be printed, written and drawn.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

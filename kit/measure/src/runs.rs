@@ -1,4 +1,4 @@
-//! Repetition: the first run warms caches up and is dropped; the others give median, least and greatest.
+//! Repetition: the first run warms up caches and is dropped; the others give median, minimum and maximum.
 
 use serde::Serialize;
 

@@ -1,9 +1,9 @@
-//! A folder of a measurement's own, which goes with it however it ends.
+//! A temporary folder for a measurement, removed however the measurement ends.
 //!
-//! Promise: `DIR/stentor-probe-PID-N` is removed with all that is in it when dropped, after `kill -9` by the [`Guardian`]; what was
-//! left because both were ended at once (the machine, a container) goes when the next folder is made beside it. A folder whose owner
-//! still runs is never removed: each holds a lock on its folder as long as it lives, which the kernel takes off and no number of a
-//! process can pretend. Where directories cannot be locked, nothing is swept.
+//! Promise: `DIR/stentor-probe-PID-N` is removed with everything in it when dropped, and by the [`Guardian`] after
+//! `kill -9`; if both were killed at once (the machine, a container), it is removed when the next folder is made beside
+//! it. A folder whose owner still runs is never removed: the owner holds a lock on it, which the kernel releases and no
+//! reused process id can fake. Where directories cannot be locked, nothing is swept.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};

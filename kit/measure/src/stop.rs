@@ -1,4 +1,4 @@
-//! Ctrl-C: a flag that long work looks at, so that everything is cleaned up before the end.
+//! Ctrl-C: a flag that long work checks, so that everything is cleaned up before exit.
 
 use std::io;
 use std::sync::Arc;

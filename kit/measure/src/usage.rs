@@ -1,11 +1,12 @@
-//! What a tree of processes costs, measured by the kernel and not by the processes.
+//! The cost of a process tree, measured by the kernel and not by the processes.
 //!
-//! A [`Group`] is a control group (version 1 or 2) that a tree lives in: its CPU time has children that have exited, and
-//! its reads and writes are those that the block device got. Without one, or for processes that run already, [`Tree::Processes`]
-//! walks procfs from a process down: children that nobody waited for, and daemons that have left the tree, are not seen.
-//! Syncs are system calls counted by a tracepoint (`perf stat`), which neither stops nor slows who makes them.
+//! A [`Group`] is a control group (version 1 or 2) that contains a tree: its CPU time includes exited children, and its
+//! reads and writes are those that reached the block device. Without one, or for processes that already run,
+//! [`Tree::Processes`] walks procfs from a process down: it misses children that nobody waited for, and daemons that
+//! left the tree. Syncs are system calls counted by a tracepoint (`perf stat`), which neither stops nor slows the
+//! caller.
 //!
-//! What this machine cannot count is None, never estimated.
+//! What this machine cannot count is `None`, never estimated.
 
 use std::fs;
 use std::io;

@@ -1,4 +1,4 @@
-//! This program once more, as the other process of a measurement.
+//! Runs this program again, as the other process of a measurement.
 
 use std::ffi::OsStr;
 use std::os::unix::process::CommandExt;

@@ -1,4 +1,4 @@
-//! `stentor-kit probe ...`: one subcommand a measurement.
+//! `stentor-kit probe ...`: one subcommand per measurement.
 
 use clap::Subcommand;
 use stentor_measure::{MeasureError, OutputArgs};

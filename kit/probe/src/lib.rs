@@ -1,7 +1,7 @@
-//! Measurements of storage and of local communication: `stentor-kit probe`.
+//! Measures storage and local communication: `stentor-kit probe`.
 //!
-//! Promise: nothing but a folder of its own below the given directory is written to, and it is removed at the end, also
-//! after Ctrl-C; figures that could not be measured are missing and not estimated.
+//! Promise: writes only to a folder of its own below the given directory, which is removed at the end, also after
+//! Ctrl-C; figures that could not be measured are missing, not estimated.
 
 mod again;
 pub mod cli;

@@ -1,5 +1,5 @@
-//! The command line of `stentor-kit`, as a library for its tests: every command is parsed here and carried out by the crate that
-//! it belongs to. The mail server is another program, which `demo` starts and `lab compare` measures.
+//! The command line of `stentor-kit`, as a library for its tests: it parses every command and calls the crate that
+//! implements it. The mail server is another program, which `demo` starts and `lab compare` measures.
 
 mod demo;
 mod lab;

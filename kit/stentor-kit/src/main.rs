@@ -1,4 +1,4 @@
-//! `stentor-kit`: shows what the mail server does, and measures mail servers and storage. ARCHITECTURE.md says where everything is.
+//! `stentor-kit`: demonstrates the mail server, and measures mail servers and storage. See ARCHITECTURE.md.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! Who else was at work while it was measured: interference, threads, CPUs, and what events there were at all.
+//! Other activity during the measurement: interference, threads, CPUs, and event counts.
 
 use std::collections::{BTreeMap, BTreeSet};
 

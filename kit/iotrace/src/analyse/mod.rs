@@ -1,13 +1,13 @@
 //! Where the time of an operation went: exclusive and inclusive, by layer and step.
 //!
-//! Promise: every nanosecond of an operation is given to exactly one step, so that exclusive times sum to the operation's
-//! time as the generator measured it; what no event explains is given to "unattributed" and said. Any events in any order
-//! give an answer, none a panic; lost ones mark the run.
+//! Promise: every nanosecond of an operation is attributed to exactly one step, so that exclusive times add up to the
+//! operation's time as the generator measured it; time that no event explains is shown as "unattributed". Any events in
+//! any order give an answer, never a panic; lost events mark the run.
 //!
-//! Four parts, each in its file. `rules` says what an event means for the thread that it happens in. `reader` folds the
-//! events into `timeline`s of threads, `requests` of the block layer and workers' jobs, in one pass. `walk` cuts an
-//! operation's window along the timelines of all that it waited for. `tally` sums up a run; `tables`, `around` and `charts` show
-//! all runs. docs/kit/iotrace.md has the method in words, and what tracepoints cannot tell.
+//! Four parts, each in its file. `rules` defines what an event means for its thread. `reader` folds the events into
+//! `timeline`s of threads, `requests` of the block layer and workers' jobs, in one pass. `walk` cuts an operation's
+//! window along the timelines of everything it waited for. `tally` sums up a run; `tables`, `around` and `charts` show
+//! all runs. docs/kit/iotrace.md explains the method, and the limits of tracepoints.
 
 mod around;
 mod cells;

@@ -1,4 +1,4 @@
-//! Who the events came from: what was measured, who measured, and who came between.
+//! The origin of events: the measured process, the measuring one, and others.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 

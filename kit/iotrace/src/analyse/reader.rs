@@ -1,4 +1,4 @@
-//! From events to timelines: what each event says about the threads, the requests and the workers' jobs.
+//! Turns events into timelines: what each event says about threads, requests and workers' jobs.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};

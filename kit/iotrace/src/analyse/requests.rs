@@ -1,11 +1,11 @@
-//! Requests of the block layer from their first bio to their completion, followed by device and sector.
+//! Requests of the block layer from their first bio to their completion, tracked by device and sector.
 //!
-//! A request is known by its device and first sector from `getrq` on: a bio that is merged behind it changes nothing, one
-//! that is merged before it moves its first sector. What a flush machine does for it (requests `FF` that carry no data)
-//! belongs to the request with the flag: the device works for it from the issue of the flush to its completion.
+//! From `getrq` on, a request is identified by its device and first sector: a bio merged at its end changes nothing,
+//! one merged at its front moves the first sector. Work of the flush machinery (requests `FF` without data) belongs to
+//! the request with the flag: the device works for it from the issue of the flush to its completion.
 //!
-//! What cannot be followed: a request whose bio was remapped to another device by a driver without tracepoints; it is then
-//! seen from the issue on.
+//! Not tracked: a request whose bio a driver without tracepoints remapped to another device; it is visible only from
+//! the issue on.
 
 use std::collections::{HashMap, VecDeque};
 

@@ -1,4 +1,4 @@
-//! The tables of a report, and what they say in words.
+//! The tables of a report, and its conclusions in words.
 
 use std::collections::{BTreeMap, BTreeSet};
 

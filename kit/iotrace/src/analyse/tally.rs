@@ -1,4 +1,4 @@
-//! The figures of one traced run: per operation, per step, per layer, and who else was at work.
+//! The figures of one traced run: per operation, per step, per layer, and other activity.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 

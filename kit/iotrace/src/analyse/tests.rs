@@ -1,4 +1,4 @@
-//! Synthetic traces with answers that are known exactly, and event soup.
+//! Synthetic traces with exactly known answers, and random events.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,8 +1,8 @@
-//! Gives each nanosecond of a window to one step: the heart of the analysis.
+//! Attributes each nanosecond of a window to one step: the heart of the analysis.
 //!
-//! A window of a thread is cut along the thread's timeline. What it ran belongs to its innermost span. What it was ready to
-//! run and did not belongs to the scheduler. What it was blocked belongs to what it waited for, which is found backwards
-//! from who woke it:
+//! A thread's window is cut along the thread's timeline. Running time belongs to the innermost span. Time spent ready
+//! but not running belongs to the scheduler. Blocked time belongs to what the thread waited for, which is found
+//! backwards from its waker:
 //!
 //! - a thread at work: that thread's own timeline over the same time, nested below the wait; if the thread is a worker,
 //!   from the start of its job, before that the wait for a worker, and before the job was queued whatever was

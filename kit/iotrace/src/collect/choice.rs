@@ -1,6 +1,6 @@
-//! Which events a scope has, which fields of them are kept, and the filters that the kernel applies.
+//! The events of each scope, the fields kept of them, and the filters that the kernel applies.
 //!
-//! Always an explicit list: `all` is everything that a system has, the other scopes what the analysis reads.
+//! Always an explicit list: `all` is everything in a tracing system, the other scopes are what the analysis reads.
 
 use clap::ValueEnum;
 

@@ -1,4 +1,4 @@
-//! From the CPUs' pages to one trace in order of time. Pure.
+//! Merges the CPUs' pages into one trace in order of time. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! Collectors: from what the kernel says to a [`Trace`](crate::Trace). They know nothing of layers.
+//! Collectors: from the kernel's output to a [`Trace`](crate::Trace). They know nothing of layers.
 //!
 //! | collector | sees | needs |
 //! |---|---|---|

@@ -1,4 +1,4 @@
-//! A file of tracefs that others see too: changed for a while, and put back however that ends.
+//! A file of tracefs that others share: changed temporarily, and restored however that ends.
 
 use std::sync::Arc;
 

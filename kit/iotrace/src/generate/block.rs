@@ -1,5 +1,5 @@
-//! What the generator writes: blocks that can be told apart. Each 4096 octets begin with key, sequence number and place, the
-//! rest is noise of that seed, so that no layer compresses it or finds it twice.
+//! The generator's data: distinguishable blocks. Each 4096 octets begin with key, sequence number and place; the rest
+//! is seeded noise, so that no layer compresses or deduplicates it.
 
 /// Octets that carry a head of their own.
 const CHUNK: usize = 4096;

@@ -1,4 +1,4 @@
-//! The file of a run, in the state that the work wants it to be in before its first operation.
+//! The file of a run, in the required state before its first operation.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};

@@ -1,9 +1,10 @@
-//! The generator: writes and reads of known kind, each within a moment of tracing of its own.
+//! The generator: writes and reads of a known kind, each in its own short trace.
 //!
-//! States of an operation: prepared (file open, block filled; off) → on → stamped, moved, stamped, synced, stamped → off.
-//! Nothing else is done while tracing is on. The buffers are read between operations, when they may be half full.
+//! States of an operation: prepared (file open, block filled; off) → on → stamped, moved, stamped, synced, stamped →
+//! off. Nothing else is done while tracing is on. The buffers are read between operations, when they are half full at
+//! most.
 //!
-//! Failure answers: a short or refused write ends the run with the path; a block that does not come back ends it too.
+//! Failure answers: a short or refused write ends the run with the path; so does a block that cannot be read back.
 
 pub mod block;
 pub mod file;

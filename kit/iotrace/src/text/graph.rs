@@ -1,8 +1,8 @@
-//! Calls from lines: a stack for each thread, so that the time of what a function calls is not counted in it again.
+//! Calls from lines: a stack for each thread, so that a callee's time is not counted again in its caller.
 //!
-//! Who runs is in the line (`trace-cmd report`, option funcgraph-proc), or follows from the switches that the text shows for each
-//! CPU. The indentation tells the depth, so that an end finds its beginning also where lines between them were lost. Interrupts
-//! are deeper calls on the stack of the thread that they interrupted.
+//! The running thread is in the line (`trace-cmd report`, option funcgraph-proc), or follows from the switches that the
+//! text shows for each CPU. The indentation gives the depth, so that an end finds its beginning even if lines in
+//! between were lost. Interrupts are deeper calls on the stack of the interrupted thread.
 
 use std::collections::BTreeMap;
 

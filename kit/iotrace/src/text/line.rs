@@ -1,4 +1,4 @@
-//! What one line of a trace's text is.
+//! Classifies one line of a trace's text.
 
 /// A thread as the text names it: `comm-pid`. The name may hold anything, also blanks, hyphens and brackets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

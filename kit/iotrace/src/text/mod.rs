@@ -1,11 +1,11 @@
-//! Reading what others traced: the text of `trace-cmd report`, and of ftrace's own `trace` file, of the `function_graph` tracer
-//! and of tracepoints.
+//! Reads traces made by others: the text of `trace-cmd report`, and of ftrace's own `trace` file, of the
+//! `function_graph` tracer and of tracepoints.
 //!
-//! `line` tells what a line is, `graph` follows calls and gives each its time, `totals` adds up, `report` makes tables.
+//! `line` classifies a line, `graph` follows calls and attributes their time, `totals` adds up, `report` makes tables.
 //! The format is that of the kernel's `Documentation/trace/ftrace.rst` ("function graph tracer") and of trace-cmd's
-//! `fgraph` handlers; lines in no known form are counted and passed over.
+//! `fgraph` handlers; lines in other forms are counted and skipped.
 //!
-//! Promise: any bytes are read without a panic, in memory that the depth of calls and the number of names bound.
+//! Promise: any bytes are read without a panic; memory is bounded by the depth of calls and the number of names.
 
 pub mod graph;
 pub mod line;

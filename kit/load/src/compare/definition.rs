@@ -1,4 +1,4 @@
-//! A contestant as it is written down: a TOML file, or an option's `name=...,target=...`.
+//! The definition of a contestant: a TOML file, or an option's `name=...,target=...`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

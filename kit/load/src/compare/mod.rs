@@ -1,12 +1,12 @@
-//! The same work through several mail servers by turns, and what each of them spends on it.
+//! Compares several mail servers: the same work in turn, and what each of them spends on it.
 //!
-//! Promise: every contestant gets the same messages over as many connections, on the same directory, with the same sink;
-//! who begins changes each round; the first round is dropped. What a contestant costs is counted by the kernel over its
-//! whole process tree (a control group where there is one), and source and sink are outside of it. Contestants that were
-//! started here are stopped, and their folders removed, whatever happens; given ones are left alone.
+//! Promise: every contestant gets the same messages over the same number of connections, on the same directory, with
+//! the same sink; the order changes each round; the first round is dropped. The kernel counts a contestant's cost over
+//! its whole process tree (a control group if available), without source and sink. Contestants started here are
+//! stopped, and their folders removed, whatever happens; servers that were already running are left alone.
 //!
-//! States of a contestant: defined (a file, an option), started (its files written, its command running, its greeting
-//! seen), stopped. Failure: one that cannot be started ends the comparison with what it said last.
+//! States of a contestant: defined (a file, an option), started (files written, command running, greeting seen),
+//! stopped. Failure: one that cannot be started ends the comparison with its last output.
 
 mod bout;
 mod definition;

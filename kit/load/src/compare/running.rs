@@ -1,4 +1,4 @@
-//! A contestant that runs: started here in a folder, control group and port of its own, or given.
+//! A running contestant: started here in its own folder, control group and port, or already running.
 
 use std::fs;
 use std::io::{BufRead, BufReader};

@@ -1,7 +1,7 @@
-//! Holding in several processes: each opens, sends and keeps its part, and all wait for one another between the phases.
+//! Holds connections in several processes: each opens, sends on and keeps its share; all synchronize between phases.
 //!
-//! Orders: `open RUN`, `send`; dismissed, a process closes and says the end. One that dies has lost its connections, which the
-//! report says; the others go on.
+//! Orders: `open RUN`, `send`; a dismissed process closes its connections and reports. If one dies, its connections are
+//! lost, and the report says so; the others continue.
 
 use super::client::Client;
 use super::{HoldArgs, Outcome, Point, Work, say_open, say_sent, wait, ways};

@@ -1,9 +1,9 @@
-//! `stentor-kit lab hold`: opens very many connections and keeps them, sends mail over some of them at a time, and says what
-//! that cost both sides: for finding out what bounds a server or a source address.
+//! `stentor-kit lab hold`: opens very many connections and keeps them, sends mail over some of them at a time, and
+//! reports the cost on both sides: shows what bounds a server or a source address.
 //!
-//! Promise: a connection counts as held once its greeting 220 was read, and as lost if the server ends it before we do. Each
-//! message goes over a connection of its own, in turn, so that held ones prove to be alive. One thread, one epoll set; of
-//! more connections than a process has descriptors for, several processes have a part each ([`many`]).
+//! Promise: a connection counts as held once its greeting 220 was read, and as lost if the server ends it before we do.
+//! Messages go over the connections in turn, which proves that held ones are alive. One thread, one epoll set; for more
+//! connections than one process may have descriptors, several processes share them ([`many`]).
 //!
 //! The command opens all, then (if asked) sends, waits, resets.
 

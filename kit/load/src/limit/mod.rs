@@ -1,8 +1,8 @@
-//! What no mail server on this machine can exceed: the smallest set of steps that delivers a message, in a loop.
+//! The upper bound for any mail server on this machine: the smallest set of steps that delivers a message, in a loop.
 //!
-//! Promise: the sink of this room does nothing but speak the protocol and count, and, if asked, make each message durable
-//! in one file of its own that has been written before (no file system work but the write and the sync): what a real server
-//! does beside that, it does beside that. Against a given server it is the same source and the same ways.
+//! Promise: the sink of this module only speaks the protocol and counts and, if asked, makes each message durable in
+//! one preallocated file (no file system work except the write and the sync); whatever else a real server does comes on
+//! top. A given server can take its place, with the same source and modes.
 
 mod options;
 mod sink;

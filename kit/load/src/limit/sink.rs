@@ -1,6 +1,6 @@
-//! A sink that does as little as a server can: one thread, one epoll, no look at what the commands say beyond their verb.
+//! A minimal sink: one thread, one epoll, reads no more of a command than its verb.
 //!
-//! It takes everything and counts. Whoever wants to see strictness, faults or contents takes `stentor-kit lab sink`.
+//! It accepts everything and counts. For strictness, faults or contents use `stentor-kit lab sink`.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

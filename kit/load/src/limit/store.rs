@@ -1,4 +1,4 @@
-//! The floor of durability: one file, written before, and a sync for each message or for all that have come together.
+//! The minimum for durability: one preallocated file, and a sync for each message or for all that arrived together.
 
 use std::fs::{self, File};
 use std::io;

@@ -1,7 +1,7 @@
-//! When messages are to arrive at the server: whenever a connection is free, or by a schedule that is fixed beforehand.
+//! When messages arrive at the server: whenever a connection is free, or on a schedule fixed in advance.
 //!
-//! A schedule is a stream of times that does not depend on what the server does. It is not stored: two cursors run over
-//! the same seeded stream, one over what has been begun and one over what is due, and their distance is the backlog.
+//! A schedule is a stream of times that does not depend on the server. It is not stored: two cursors run over the same
+//! seeded stream, one over messages begun and one over messages due; their distance is the backlog.
 
 use std::time::Duration;
 

@@ -1,9 +1,9 @@
 //! One session of a source, without I/O: replies in, octets out.
 //!
-//! States: what is waited for stands in `waiting`, oldest first; when that is empty and the session has begun, the next
-//! message may begin. A message whose MAIL or all of whose recipients were refused is given up with RSET, or with an empty
-//! body where the server has said 354 to a pipelined DATA all the same (RFC 2920 3.1). Nothing is allocated per message:
-//! buffers keep their room.
+//! States: `waiting` has the expected replies, oldest first; when it is empty and the session is open, the next message
+//! may begin. A message whose MAIL or all of whose recipients were refused is abandoned with RSET, or with an empty
+//! body if the server sent 354 to a pipelined DATA regardless (RFC 2920 3.1). Nothing is allocated per message: buffers
+//! keep their capacity.
 
 use std::collections::VecDeque;
 use std::io::{IoSlice, Write as _};

@@ -1,4 +1,4 @@
-//! To whom: addresses given, or drawn at random from many over many domains.
+//! Recipients: given addresses, or drawn at random from many over many domains.
 
 use std::fmt::Write as _;
 use std::io::Write as _;

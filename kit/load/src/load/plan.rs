@@ -1,4 +1,4 @@
-//! What to send where.
+//! What to send, and where.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;

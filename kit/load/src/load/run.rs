@@ -1,4 +1,4 @@
-//! Starts the workers and adds up what they did.
+//! Starts the workers and adds up their results.
 
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};

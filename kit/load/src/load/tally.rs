@@ -1,4 +1,4 @@
-//! What came of a load: counts, times by step, errors by code and step, seconds. One for each worker, then added up.
+//! Results of a load: counts, times by step, errors by code and step, seconds. One per worker, then added up.
 
 use std::collections::BTreeMap;
 

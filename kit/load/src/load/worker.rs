@@ -1,7 +1,7 @@
-//! One thread of a source: an epoll, its connections, its part of the schedule.
+//! One thread of a source: an epoll, its connections, its share of the schedule.
 //!
-//! Sockets are registered once, edge-triggered; a reply costs one wait (shared by all that are ready), one read and one
-//! write. Replies are read into one buffer for all connections; a connection keeps only a line that has come in part.
+//! Sockets are registered once, edge-triggered; a reply costs one wait (shared by all ready sockets), one read and one
+//! write. Replies are read into one buffer for all connections; a connection keeps only a partial line.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};

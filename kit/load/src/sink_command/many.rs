@@ -1,13 +1,12 @@
-//! A sink in several processes: they accept from the same listening sockets, each up to its part of the connections, and
-//! the command adds up what they say.
+//! A sink in several processes: they accept from the same listening sockets, each up to its share of the connections,
+//! and the command adds up their reports.
 //!
-//! Counters come every 50 ms from whoever has something new; at the end each process hands over its names (counters by
-//! recipient and domain), its copies for the dump, and one hash a copy, so that second copies that went to two processes are
-//! found. The most connections at once is the most that was seen at one such time.
+//! Each process sends changed counters every 50 ms; at the end it sends its names (counters by recipient and domain),
+//! its copies for the dump, and one hash per copy, so that duplicates that went to two processes are found. The maximum
+//! of simultaneous connections is the largest sum seen at one such time.
 //!
-//! A process that dies is told of at once on standard error, and its last counters stay in the sums; what it took after
-//! them, and what it would have handed over, is lost, which is a warning and makes the command fail at its end. The others
-//! serve on.
+//! The death of a process is reported at once on standard error. Its last counters stay in the sums; anything after
+//! them is lost, which is a warning and makes the command fail at its end. The others continue.
 
 use super::seen::{Seen, Total};
 use super::{SinkArgs, look_every};

@@ -1,11 +1,11 @@
-//! `stentor-kit lab sink`: one sink at some addresses, of a model, with a store or without; the report at its end.
+//! `stentor-kit lab sink`: one sink at some addresses, of a chosen model, with or without a store; a report at the end.
 //!
-//! With `--connections` beyond what a process has descriptors for, or with `--processes`, it is several of them
-//! ([`many`]): one command and one report all the same.
+//! With `--connections` beyond one process's descriptors, or with `--processes`, it runs in several processes
+//! ([`many`]), still with one report.
 //!
-//! What it prints: where it listens; with `--every` a line of counters now and then; at the end (Ctrl-C, `--copies`,
-//! `--seconds`) tables. With `--json` each line is a JSON object: `{"smtp_at": [...]}`, counters, and at the end `{"report": ...}`
-//! and the counters once more.
+//! Output: the listening addresses; with `--every` a line of counters at intervals; at the end (Ctrl-C, `--copies`,
+//! `--seconds`) tables. With `--json` each line is a JSON object: `{"smtp_at": [...]}`, counters, and at the end
+//! `{"report": ...}` and the counters once more.
 
 mod many;
 mod report;

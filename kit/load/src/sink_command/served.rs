@@ -1,4 +1,4 @@
-//! What serves: a sink in this process, or several processes.
+//! The serving side: a sink in this process, or several processes.
 
 use super::SinkArgs;
 use super::many::Many;

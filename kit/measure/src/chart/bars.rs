@@ -1,4 +1,4 @@
-//! Bars side by side or on top of each other, upright or lying.
+//! Bars side by side or stacked, vertical or horizontal.
 
 use stentor_plot::axis::{Range, short};
 use stentor_plot::canvas::{self, Align, Area, Canvas, pixels};

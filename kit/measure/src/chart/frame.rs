@@ -1,4 +1,4 @@
-//! What all charts have: title, unit, legend, and texts that keep their place.
+//! What all charts share: title, unit, legend, and the layout of texts.
 
 use stentor_plot::axis::{Range, TICK_TEXT};
 use stentor_plot::canvas::{self, Align, Area, Canvas};

@@ -1,4 +1,4 @@
-//! Lines over a common axis, each axis in equal steps or in powers of ten.
+//! Lines over a common axis; each axis is linear or logarithmic.
 
 use stentor_plot::axis::Range;
 use stentor_plot::canvas::{self, Area, Canvas};

@@ -1,11 +1,11 @@
-//! Charts of measurements, made of the parts of `stentor-plot`. What is drawn is in the tables too.
+//! Charts of measurements, built from the parts of `stentor-plot`. Everything drawn is in the tables too.
 //!
-//! Promise: whatever the values and however long the labels, there is a picture: what is no number has no bar and no point,
-//! labels are broken or cut with `…`, and texts do not overlap. Bars stand upright where their labels fit below them and lie
-//! otherwise. Measured values are not negative; those that are have no bar. At most [`ROWS_MAX`] rows are drawn, and the
-//! picture says how many more there are.
+//! Promise: whatever the values and however long the labels, there is a picture: a missing number has no bar and no
+//! point, labels are wrapped or cut with `…`, and texts do not overlap. Bars are vertical where their labels fit below
+//! them, otherwise horizontal. Measured values are not negative; negative ones get no bar. At most [`ROWS_MAX`] rows
+//! are drawn, and the picture says how many are missing.
 //!
-//! The height follows from what is to be drawn; the width is the caller's: a page has a wide and a narrow form of each.
+//! The height follows from the content; the width is the caller's: a page has a wide and a narrow version of each.
 
 mod bars;
 mod frame;

@@ -1,4 +1,4 @@
-//! Each kind with ordinary values, and with those that no one expects.
+//! Each kind of chart with ordinary and with extreme values.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Spans on a common time axis, a row each: from system call to device and back.
+//! Spans on a common time axis, one row each: from system call to device and back.
 
 use stentor_plot::axis::{Range, short};
 use stentor_plot::canvas::{self, Align, Area, Canvas, pixels};

@@ -1,4 +1,4 @@
-//! Which cycles are measured.
+//! The cycles to measure.
 
 use clap::ValueEnum;
 

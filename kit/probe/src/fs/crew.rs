@@ -1,9 +1,9 @@
-//! Processes that do cycles side by side: this program again, once a process, told by pipes when to begin.
+//! Processes that run cycles side by side: this program again, once per process, synchronized by pipes.
 //!
-//! A worker fills its part of the queue, says `ready`, waits for an octet, works, says what came of it in one line of JSON,
-//! and ends. It stops early when its standard input ends, which is also what it sees when we are killed; so that none
-//! outlives us by more than a cycle. What it says are times of the monotonic clock, which is that of the whole machine: the
-//! run is from the first begin to the last end.
+//! A worker fills its part of the queue, prints `ready`, waits for an octet, works, prints its result as one line of
+//! JSON, and ends. It stops early when its standard input ends, as it does when we are killed, so no worker outlives us
+//! by more than a cycle. Times are from the monotonic clock, which is machine-wide: the run lasts from the first begin
+//! to the last end.
 
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;

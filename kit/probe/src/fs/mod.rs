@@ -1,12 +1,13 @@
-//! `stentor-kit probe fs`: what it costs to keep a queue in files, as most mail servers do.
+//! `stentor-kit probe fs`: the cost of keeping a queue in files, as most mail servers do.
 //!
-//! A cycle is the life of a queue file: it is created in `incoming`, written, made durable, renamed to `active` and to
-//! `deferred`, and removed. With reused files an existing one is opened and overwritten in place, and goes back to a pool at
-//! its end. `work` does cycles, `crew` has processes do them side by side, `case` says which, `report` makes tables of them.
+//! A cycle is the life of a queue file: created in `incoming`, written, made durable, renamed to `active` and to
+//! `deferred`, and removed. With reused files an existing one is opened and overwritten in place, and returns to a pool
+//! at the end. `work` runs cycles, `crew` runs them in parallel processes, `case` selects them, `report` makes the
+//! tables.
 //!
-//! Promise: all is done in a folder of our own, which is removed, also after Ctrl-C. What is timed are the system calls of a
-//! step, by the monotonic clock; a case ends after its files or its time, whichever is first, so that a slow disk takes no
-//! longer than a fast one.
+//! Promise: everything happens in our own folder, which is removed, also after Ctrl-C. The system calls of a step are
+//! timed, by the monotonic clock; a case ends after its files or its time, whichever is first, so that a slow disk
+//! takes no longer than a fast one.
 
 mod case;
 mod crew;

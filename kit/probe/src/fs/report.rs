@@ -1,4 +1,4 @@
-//! Tables, charts and words of `probe fs`.
+//! Tables, charts and conclusions of `probe fs`.
 
 use stentor_measure::chart::{Chart, Kind, Series};
 use stentor_measure::{Cell, Column, Histogram, Place, Report, Spread, Table};

@@ -1,7 +1,7 @@
 //! Cycles of queue files, timed step by step: the work of one process.
 //!
-//! All processes work in the same directories, under names of their own; that is how a mail server's processes meet. Names
-//! look random, as their hash chooses the directory.
+//! All processes work in the same directories, under different names, and contend there as a mail server's processes
+//! do. Names look random, since their hash selects the directory.
 
 use std::collections::VecDeque;
 use std::fs::File;

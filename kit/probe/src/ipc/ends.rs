@@ -1,7 +1,7 @@
-//! Both ends of a connection, and what each does.
+//! Both ends of a connection.
 //!
-//! Echo: so many octets come, as many go back, until the connection closes. Take: octets come until the asking side has
-//! closed its direction; then the number of them goes back, in 8 octets.
+//! Echo: for each request of N octets the answer has N, until the connection closes. Take: octets arrive until the
+//! asking side has closed its direction; the answer is their number, in 8 octets.
 
 use std::fs::File;
 use std::io::{self, Read, Write};

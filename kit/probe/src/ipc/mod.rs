@@ -1,8 +1,8 @@
-//! `probe ipc`: what it costs to ask another process on this machine: loopback TCP, Unix sockets, pipes.
+//! `probe ipc`: the cost of asking another process on this machine: loopback TCP, Unix sockets, pipes.
 //!
-//! Promise: a request of so many octets goes over and an answer of as many comes back, one at a time on one connection
-//! (TCP with `TCP_NODELAY`), between two processes or two threads, as the report says. One way: octets in writes of that size
-//! until the time is over, until the other side has said how many it got. Nobody is bound to a processor.
+//! Promise: a request of N octets gets an answer of N, one at a time on one connection (TCP with `TCP_NODELAY`),
+//! between two processes or two threads, as the report says. One way: octets in writes of that size until the time is
+//! up and the other side has reported how many it got. Nothing is pinned to a processor.
 //!
 //! The other process is this program again (`--answer`), with its end of the connection as standard input; it ends when
 //! that closes, so that nothing is left behind however this one ends.

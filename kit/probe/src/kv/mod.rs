@@ -1,11 +1,11 @@
-//! `stentor-kit probe kv`: what it costs to keep records in an embedded engine, and in our journal.
+//! `stentor-kit probe kv`: the cost of keeping records in an embedded engine, and in our journal.
 //!
-//! Each case (engine, octets of a record, records of a transaction) begins with a new store: durable transactions of inserts
-//! until `--records` or `--seconds` is reached, then look-ups of what is there in random order, then durable
-//! transactions of deletes in random order. `engine` has the engines, `work` does and times it, `report` makes tables.
+//! Each case (engine, octets of a record, records of a transaction) starts with a new store: durable transactions of
+//! inserts until `--records` or `--seconds` is reached, then look-ups in random order, then durable transactions of
+//! deletes in random order. `engine` has the engines, `work` runs and times them, `report` makes tables.
 //!
-//! Promise: what is looked up is compared with what was put in; an engine that gives back anything else is reported as
-//! broken. Engines that this binary lacks are listed as such.
+//! Promise: every look-up is compared with what was inserted; an engine that returns anything else is reported as
+//! broken. Engines missing from this binary are listed as such.
 
 mod engine;
 mod report;

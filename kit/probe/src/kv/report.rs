@@ -1,4 +1,4 @@
-//! Tables, charts and words of `probe kv`.
+//! Tables, charts and conclusions of `probe kv`.
 
 use stentor_measure::chart::{Chart, Kind as ChartKind, Line, Series};
 use stentor_measure::{Cell, Column, DeviceCounters, Place, Report, Spread, Table};

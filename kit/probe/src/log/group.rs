@@ -1,12 +1,12 @@
-//! Group commit: writers hand lots of records to one committer, which makes one write and one sync of all that came while
-//! it was busy with the one before.
+//! Group commit: writers submit lots of records to one committer, which makes one write and one sync of everything
+//! submitted while it was busy with the previous one.
 //!
-//! Writers that go round in a circle fall apart into two halves that way: those that a commit has answered hand in again
-//! while the next, with the others, is under way. Stentor's committer waits for them where a sync is slow
-//! ([`stentor_journal::Pace`]); so does this one where it is told to.
+//! Writers in a closed loop fall into two halves that way: those answered by one commit submit again while the next,
+//! with the others, is in progress. Stentor's committer waits for them where a sync is slow
+//! ([`stentor_journal::Pace`]); so does this one if asked to.
 //!
-//! States of a lot: handed in (in `buffer`), under way (the committer has it), durable. A full file ends the work: lots that
-//! were not made durable by then are not counted. An error ends it too, and is the committer's result.
+//! States of a lot: submitted (in `buffer`), in progress (the committer has it), durable. A full file ends the work:
+//! lots not durable by then are not counted. An error also ends it, and is the committer's result.
 
 use std::io;
 use std::sync::{Barrier, Condvar, Mutex, MutexGuard, PoisonError};

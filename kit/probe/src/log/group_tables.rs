@@ -1,4 +1,4 @@
-//! Tables, chart and words of several writers: what group commit is worth.
+//! Tables, chart and conclusions for several writers: the benefit of group commit.
 
 use stentor_measure::chart::{Chart, Kind, Line as ChartLine};
 use stentor_measure::{Cell as TableCell, Column, Spread, Table};

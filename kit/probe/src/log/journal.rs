@@ -1,7 +1,7 @@
-//! Stentor's own journal as a log: what its batches, checksums, segments and checkpoints cost over bare writes.
+//! Stentor's own journal as a log: the cost of its batches, checksums, segments and checkpoints over bare writes.
 //!
-//! It is driven as the server does: one owner, one batch a commit, another thread that prepares segments, checkpoints when
-//! they are due (there is nothing to keep, so that they are small) so that segments are recycled.
+//! It is driven as by the server: one owner, one batch per commit, another thread that prepares segments, and
+//! checkpoints when they are due (small, since there is nothing to keep), so that segments are recycled.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! What records are appended to: files in a given state, written in a given way; and what is not to be had here.
+//! The target of records: files in a given state, written in a given way; and which of these are unavailable here.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};

@@ -1,10 +1,10 @@
-//! `probe log`: what it costs to make records durable, and what it is worth to do so for several at once.
+//! `probe log`: the cost of making records durable, and the benefit of doing so for several at once.
 //!
-//! Promise: every combination of the options is a line of the table, with figures or with why there are none here; what
-//! is timed is said in `run.rs` and in docs/kit/measuring.md. Two tables: `log`, one writer, over record sizes and
-//! records per sync; `group`, several writers, each alone or through one committer, that waits for them or does not.
+//! Promise: every combination of the options is a row of the table, with figures or the reason why there are none;
+//! `run.rs` and docs/kit/measuring.md say what is timed. Two tables: `log`, one writer, over record sizes and records
+//! per sync; `group`, several writers, each alone or through one committer that waits for them or does not.
 //!
-//! A run goes through all cells once; the first run is dropped; figures are of the others. The files are in a scratch folder.
+//! A run goes through all cells once; the first run is dropped. The files are in a scratch folder.
 
 pub mod group;
 mod group_tables;

@@ -1,4 +1,4 @@
-//! What is measured: a cell is one line of the table, a combination of what the options list.
+//! The plan: a cell is one row of the table, a combination of the options' values.
 
 use std::fmt;
 

@@ -1,8 +1,8 @@
-//! Records that can be told from each other and from whatever else is in a file, down to the sector.
+//! Records that can be told from each other and from anything else in a file, down to the sector.
 //!
-//! Each sector of 512 octets begins with a stamp: magic, epoch (the cell and run), writer, sector within the record, number of
-//! the record, and a check over these; what follows is the same filler in every record. So that a reader finds out which
-//! records are in a file in whole, even where others lay before.
+//! Each sector of 512 octets begins with a stamp: magic, epoch (the cell and run), writer, sector within the record,
+//! number of the record, and a checksum over these; the rest is the same filler in every record. So a reader finds
+//! which records are completely in a file, even where others lay before.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};

@@ -1,8 +1,8 @@
-//! One cell, once: writers in a closed loop, each handing in a lot of C records and waiting until they are durable.
+//! One cell, once: writers in a closed loop, each submitting a lot of C records and waiting until they are durable.
 //!
-//! Timed is from the moment that all writers begin together until the last has its last answer; making the files is not.
-//! A writer's wait goes from its first octet to that answer; the sync latency is that of the call that made it durable. Whoever
-//! waits is the only one to send, so that waits say what one of so many clients would see, not what a given rate would.
+//! Timed from the moment all writers start together until the last one has its last answer; creating the files is not.
+//! A writer's wait lasts from its first octet to that answer; the sync latency is that of the call that made it
+//! durable. A waiting writer sends nothing, so waits are those of that many clients, not of a given rate.
 
 use std::io;
 use std::sync::Barrier;

@@ -1,4 +1,4 @@
-//! The report of `probe log`: tables and charts of one writer, and what they say in words; `group_tables` has those of several.
+//! The report of `probe log`: tables, charts and conclusions for one writer; `group_tables` has those for several.
 
 use stentor_measure::chart::{Chart, Kind, Line as ChartLine};
 use stentor_measure::{Cell as TableCell, Column, Place, Report, Table};

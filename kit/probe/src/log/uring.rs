@@ -1,7 +1,7 @@
-//! A ring of the kernel's (`io_uring`) that makes one write durable at a time.
+//! A kernel ring (`io_uring`) that makes one write durable at a time.
 //!
-//! Promise: a call returns only when the kernel has completed all that it was given, so that it never looks at a buffer
-//! that its owner has back. After an error of the ring itself (not of a write) every further call fails.
+//! Promise: a call returns only when the kernel has completed everything submitted, so it never touches a buffer that
+//! its owner has back. After an error of the ring itself (not of a write) every further call fails.
 
 use std::fs::File;
 use std::io;

@@ -1,9 +1,8 @@
-//! `probe raw`: how fast a directory's file system and device move octets, in order, by size of the call.
+//! `probe raw`: how fast a directory's file system and device move octets sequentially, by size of the call.
 //!
-//! Promise: one file, from its start on, until it ends or the time is over, one call at a time. Timed are the calls; with
-//! `write-sync` the sync at the end too. Before each pass the file is synced and the page cache is told to drop it
-//! (`POSIX_FADV_DONTNEED`); the device's counters tell whether it did. What readahead and write-back do beside is part of
-//! the figure.
+//! Promise: one file, from its start, until it ends or the time is up, one call at a time. The calls are timed; with
+//! `write-sync` the final sync too. Before each pass the file is synced and dropped from the page cache
+//! (`POSIX_FADV_DONTNEED`); the device's counters show whether it was. Readahead and write-back are part of the figure.
 
 mod pass;
 mod tables;

@@ -1,4 +1,4 @@
-//! What the conclusion is drawn from: some figures of each place, taken from the parts' tables.
+//! The figures behind the conclusion: some for each place, from the parts' tables.
 
 use stentor_measure::{Place, Report, Spread};
 

@@ -1,17 +1,17 @@
-//! `stentor-kit probe suite`: all measurements of storage on several places, and one page that says which file system and
-//! settings to choose for a mail queue here.
+//! `stentor-kit probe suite`: all storage measurements at several places, and one page that recommends a file system
+//! and settings for a mail queue here.
 //!
-//! Places are directories that are given, or with `--loop` file systems that are made on loop devices for this and removed
-//! afterwards (`stentor_measure::loopfs`). Each part (log, fs, kv, raw) goes over all places before the next one begins, so
-//! that what the machine does besides meets all of them; `ipc` needs no place and is measured once.
+//! Places are given directories or, with `--loop`, temporary file systems on loop devices (`stentor_measure::loopfs`).
+//! Each part (log, fs, kv, raw) covers all places before the next one begins, so that other load on the machine affects
+//! all of them; `ipc` needs no place and is measured once.
 //!
-//! A part that fails at a place (no room, an engine that breaks) is left out and named, and the others go on; the command then
-//! ends with an error, after its page. With `--out` each part is written as soon as it is measured.
+//! A part that fails at a place (no space, an engine that breaks) is left out and named, and the others continue; the
+//! command then ends with an error, after its page. With `--out` each part is written as soon as it is measured.
 //!
 //! `plan` has the selection, `parts` measures it, `figures` takes from the parts' tables what `verdict` draws its words from, `report` has tables
 //! and charts over all places, `page` the HTML file.
 //!
-//! Promise: whatever ends it, nothing is left mounted or attached: on Ctrl-C by us, on kill -9 by the guardian.
+//! Promise: however it ends, nothing stays mounted or attached: on Ctrl-C we clean up, on kill -9 the guardian.
 
 mod figures;
 mod page;

@@ -1,6 +1,7 @@
-//! The page: one HTML file without anything from elsewhere, for a screen, a phone and paper.
+//! The page: one self-contained HTML file, for a screen, a phone and paper.
 //!
-//! Each chart is in it twice, wide and narrow, so that its letters can be read on either; on white, whatever the scheme.
+//! Each chart is in it twice, wide and narrow, so that its text is readable on either; on white, whatever the colour
+//! scheme.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use stentor_measure::chart::Chart;

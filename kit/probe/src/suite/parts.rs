@@ -1,4 +1,4 @@
-//! The parts that are measured at each place.
+//! The parts measured at each place.
 
 use stentor_measure::{MeasureError, Progress, Report, Stop};
 

@@ -1,4 +1,4 @@
-//! Which part of each measurement the suite takes: the shortened selection, and the thorough one.
+//! The selection of each measurement: short or thorough.
 
 use clap::{Args, Command};
 use stentor_measure::MeasureError;

@@ -1,7 +1,7 @@
-//! `stentor-kit demo`: the server beside a simulated Internet, one post, and what became of it.
+//! `stentor-kit demo`: the server beside a simulated Internet, one post, and what happened to it.
 //!
-//! Promise: the server is `stentor serve`, a process of its own on a journal on the disk; the lab knows nothing of it but
-//! its SMTP. The exit code is 0 only if every subscriber at a site that can be reached got exactly one intact copy.
+//! Promise: the server is `stentor serve`, a separate process with its journal on disk; the lab sees only its SMTP. The
+//! exit code is 0 only if every subscriber at a reachable site got exactly one intact copy.
 
 mod post;
 mod progress;

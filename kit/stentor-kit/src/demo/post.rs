@@ -1,4 +1,4 @@
-//! What is posted, to whom, and the posting itself: a client like any other.
+//! The post, its recipients, and submitting it: a client like any other.
 
 use std::io;
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! The live line: how many have their copy. On a terminal it is one line that changes, else a line now and then.
+//! The progress line: how many have their copy. On a terminal one line that changes, else a line at intervals.
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! The server under demonstration: `stentor serve` as a process of its own, asked as an operator asks it.
+//! The server of the demo: `stentor serve` as a separate process, queried as an operator would.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};

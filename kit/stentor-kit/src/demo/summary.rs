@@ -1,4 +1,4 @@
-//! What became of the post.
+//! What happened to the post.
 
 use stentor_lab::Lab;
 

@@ -1,4 +1,4 @@
-//! The block layer, as its submitting thread sees it. What becomes of the requests is in `requests`.
+//! The block layer, as its submitting thread sees it. `requests` follows the requests themselves.
 
 use super::Act::{Clear, Mark};
 use super::{QUEUE_BIO, Rule};

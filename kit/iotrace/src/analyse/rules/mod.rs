@@ -1,13 +1,13 @@
-//! What events say about the thread that they happen in: one table a part of the kernel.
+//! What events say about their thread: one table per part of the kernel.
 //!
-//! Each row maps an event to what it does to the thread's stack of spans:
+//! Each row maps an event to its effect on the thread's stack of spans:
 //!
-//! - `Push` begins a span. A span with the same token that is still open (its end was not seen, or the kernel has none) is
-//!   ended with all that it holds, so that a token's steps follow one another.
-//! - `Pop` ends the innermost span with the token and all that it holds. Without one it does nothing.
-//! - `Mark` says what the thread is at from here to its next event, for tracepoints that come alone. It ends when the
+//! - `Push` begins a span. If a span with the same token is still open (its end was not seen, or the kernel has none),
+//!   that span and everything in it ends, so that a token's steps follow one another.
+//! - `Pop` ends the innermost span with the token and everything in it. Without one it does nothing.
+//! - `Mark` says what the thread does from here to its next event, for tracepoints without a partner. It ends when the
 //!   thread is blocked.
-//! - `Wait` is a mark that tells what the thread is about to wait for: it outlasts one blocking.
+//! - `Wait` is a mark for what the thread is about to wait for: it outlasts one blocking.
 //! - `Clear` ends a mark.
 //!
 //! Events without a row change nothing. A system call's end and a worker's next job end everything.

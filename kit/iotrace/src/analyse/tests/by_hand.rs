@@ -1,4 +1,4 @@
-//! Cases that are easily given to the wrong layer, each worked out by hand.
+//! Cases that are easily attributed to the wrong layer, each worked out by hand.
 
 use super::*;
 

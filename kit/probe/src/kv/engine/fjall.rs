@@ -1,4 +1,4 @@
-//! fjall: a log-structured merge tree with a journal before it.
+//! fjall: a log-structured merge tree with a write-ahead log.
 
 use std::ops::Range;
 use std::path::Path;

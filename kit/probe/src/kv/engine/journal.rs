@@ -1,9 +1,9 @@
-//! Our own journal, used as the server uses it: a content and a record that refers to it for each insert, one commit for
-//! all of a transaction; a delete is a record and the content's drop.
+//! Our own journal, used as the server uses it: each insert is a content and a record that refers to it, one commit per
+//! transaction; a delete is a record and the content's drop.
 //!
-//! What the server does besides is done here too, since it costs: the state (which keys live) is written as slices of a
-//! checkpoint when one is due, content is moved out of segments that are mostly dead, and a thread of its own prepares
-//! segments. The look-up reads the content from its file.
+//! It also does the server's other work, since that costs: the state (which keys live) is written as slices of a
+//! checkpoint when one is due, content is moved out of segments that are mostly dead, and a separate thread prepares
+//! segments. A look-up reads the content from its file.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -1,8 +1,8 @@
-//! Engines behind one seam: durable transactions of inserts and deletes, and look-ups.
+//! Engines behind one trait: durable transactions of inserts and deletes, and look-ups.
 //!
-//! Promise of each: when `insert` or `delete` returns, all of the transaction survives a power cut (on a medium that keeps
-//! its word). Settings are those that an application would have that wants this and knows no more; `Kind::settings` states
-//! them. Keys ascend, as queue ids do; contents are random octets, so that nothing compresses.
+//! Promise of each: when `insert` or `delete` returns, the whole transaction survives a power cut (on an honest
+//! medium). Settings are those of an application that wants this and nothing more; `Kind::settings` lists them. Keys
+//! ascend, as queue ids do; contents are random octets, so that nothing compresses.
 
 #[cfg(feature = "fjall")]
 mod fjall;

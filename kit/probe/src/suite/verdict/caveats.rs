@@ -1,4 +1,4 @@
-//! How much the figures can be trusted, and what they are not.
+//! How far the figures can be trusted, and what they do not cover.
 
 use stentor_measure::Spread;
 

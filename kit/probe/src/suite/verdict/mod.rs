@@ -1,9 +1,9 @@
-//! The conclusion, in words that follow from the figures.
+//! The conclusion, in words derived from the figures.
 //!
-//! Rules: a difference is told when the medians differ by [`CLEAR_RATIO`] at least and the runs of the two do not overlap;
-//! it is `sure` when even the worst run of the better is that much better than the best of the other. Otherwise it is said
-//! that there is none. What is not durable is never recommended; it is the bound that storage could be brought to. Without
-//! a figure there is no sentence.
+//! Rules: a difference is reported if the medians differ by at least [`CLEAR_RATIO`] and the runs do not overlap; it is
+//! `sure` if even the worst run of the better is that much better than the best of the other. Otherwise it says that
+//! there is none. A setting that is not durable is never recommended; it shows the bound for storage. Without a figure
+//! there is no sentence.
 
 mod caveats;
 mod place;

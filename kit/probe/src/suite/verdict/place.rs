@@ -1,4 +1,4 @@
-//! Which place is best, and the conclusion in a few words.
+//! The best place, and the conclusion in a few words.
 
 use stentor_measure::Spread;
 

@@ -1,4 +1,4 @@
-//! Which settings are worth it, at the place that is best; and what its figures mean.
+//! The settings worth using at the best place, and the meaning of its figures.
 
 use stentor_measure::Spread;
 
