@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use stentor_control::protocol::Problem;
+use stentor_control::problem::Problem;
 use stentor_control::{ErrorCode, HostView, PathView, Reply, SiteView};
 use stentor_engine::core::hub::Hub;
 use stentor_engine::core::{Core, Settings};

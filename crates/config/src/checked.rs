@@ -10,10 +10,10 @@ use stentor_mail::address::Address;
 use stentor_policy::{AliasInput, InjectorClasses, Policy, RateLimits, RouteInput};
 
 use super::diagnose::Diagnostic;
+use super::endpoints::WebhookConfig;
 use super::keys::Token;
 use super::sending::{FlowConfig, SendingConfig};
 use super::url::Url;
-use super::webhooks::WebhookConfig;
 
 /// The whole configuration, consistent; see `docs/operate/configuration.md` for what each key means.
 #[derive(Debug)]

@@ -5,8 +5,7 @@ use std::net::SocketAddr;
 use super::checked::{HttpConfig, Reading};
 use super::diagnose::Spot;
 use super::keys::{self, Token};
-use super::raw::Section;
-use super::sections::{DAY_S, addresses};
+use super::raw::{DAY_S, Section, addresses};
 
 /// Longest name of a user or token.
 const NAME_BYTES_MAX: usize = 64;

@@ -14,6 +14,7 @@
 mod checked;
 mod cross;
 mod diagnose;
+mod endpoints;
 mod http;
 pub mod keys;
 mod log;
@@ -37,11 +38,11 @@ pub use checked::{
     ReportTo, Rotation, SyslogTo,
 };
 pub use diagnose::{Diagnostic, Severity};
+pub use endpoints::{Kind, WebhookConfig};
 use raw::Context;
 pub use reload::check_again;
 pub use sending::{FlowConfig, SendingConfig, Source};
 pub use url::Url;
-pub use webhooks::{Kind, WebhookConfig};
 
 /// Longest configuration file; what is larger belongs into subscribers files.
 const FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;

@@ -6,6 +6,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::net::SocketAddr;
 use std::ops::{Range, RangeInclusive};
 use std::path::{Path, PathBuf};
 
@@ -432,4 +433,25 @@ fn kind(value: &DeValue<'_>) -> &'static str {
         DeValue::Array(_) => "an array",
         DeValue::Table(_) => "a table",
     }
+}
+
+pub(super) const DAY_S: f64 = 86_400.0;
+
+/// Addresses with ports; `None` if the key is not there.
+pub(super) fn addresses(section: &Section<'_>, key: &'static str, example: &str) -> Option<Vec<SocketAddr>> {
+    let texts = if key == "smtp" { section.some_texts(key) } else { section.texts(key) }?;
+    let mut addresses: Vec<SocketAddr> = Vec::with_capacity(texts.len());
+    for text in texts {
+        match text.value.parse::<SocketAddr>() {
+            Ok(address) if addresses.contains(&address) => {
+                section.context.error(text.span, format!("{:?} is there twice", text.value));
+            }
+            Ok(address) => addresses.push(address),
+            Err(_) => section.context.error(
+                text.span,
+                format!("{:?} is not an address and port; write, for instance, {example:?} or \"[::]:25\"", text.value),
+            ),
+        }
+    }
+    Some(addresses)
 }

@@ -15,14 +15,13 @@ use super::checked::{
     ListenConfig, RetryConfig,
 };
 use super::diagnose::Spot;
-use super::raw::{Context, Section};
+use super::raw::{Context, DAY_S, Section, addresses};
 use super::{cross, http, log, sending, tables, webhooks};
 
 const KIB: u64 = 1024;
 const MIB: u64 = 1024 * KIB;
 const GIB: u64 = 1024 * MIB;
 /// Seconds in a day and in a week.
-pub(super) const DAY_S: f64 = 86_400.0;
 const WEEK_S: f64 = 604_800.0;
 /// The scheduler's own defaults are the server's: what docs/design/scheduler.md measures is what is shipped.
 const SCHED: SchedConfig = SchedConfig::DEFAULT;
@@ -173,25 +172,6 @@ fn listen(section: Section<'_>) -> ListenConfig {
     at_most(&section, "connections_per_client_max", per_client.into(), "connections_max", connections_max.into());
     section.finish();
     config
-}
-
-/// Addresses with ports; `None` if the key is not there.
-pub(super) fn addresses(section: &Section<'_>, key: &'static str, example: &str) -> Option<Vec<SocketAddr>> {
-    let texts = if key == "smtp" { section.some_texts(key) } else { section.texts(key) }?;
-    let mut addresses: Vec<SocketAddr> = Vec::with_capacity(texts.len());
-    for text in texts {
-        match text.value.parse::<SocketAddr>() {
-            Ok(address) if addresses.contains(&address) => {
-                section.context.error(text.span, format!("{:?} is there twice", text.value));
-            }
-            Ok(address) => addresses.push(address),
-            Err(_) => section.context.error(
-                text.span,
-                format!("{:?} is not an address and port; write, for instance, {example:?} or \"[::]:25\"", text.value),
-            ),
-        }
-    }
-    Some(addresses)
 }
 
 fn delivery(section: Section<'_>) -> DeliveryConfig {

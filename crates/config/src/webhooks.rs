@@ -1,8 +1,7 @@
 //! `[webhooks.NAME]` and `[telemetry]`: what the server sends out by itself.
 
-use serde::Serialize;
-
 use super::checked::TelemetryConfig;
+use super::endpoints::{Kind, WebhookConfig};
 use super::raw::Section;
 use super::tables::is_list_name;
 use super::url::Url;
@@ -11,50 +10,6 @@ use super::url::Url;
 const WEBHOOKS_MAX: usize = 100;
 /// A secret that is shorter could be guessed.
 const SECRET_BYTES_MIN: usize = 16;
-
-/// Kinds of events.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Kind {
-    Accepted,
-    Delivered,
-    Deferred,
-    Bounced,
-    Expired,
-    Removed,
-    Coalesced,
-    Refused,
-}
-
-impl Kind {
-    pub const ALL: [(&'static str, Kind); 8] = [
-        ("accepted", Kind::Accepted),
-        ("delivered", Kind::Delivered),
-        ("deferred", Kind::Deferred),
-        ("bounced", Kind::Bounced),
-        ("expired", Kind::Expired),
-        ("removed", Kind::Removed),
-        ("coalesced", Kind::Coalesced),
-        ("refused", Kind::Refused),
-    ];
-    /// Final outcomes: what is sent unless the configuration says otherwise.
-    pub const FINAL: [Kind; 5] = [Kind::Delivered, Kind::Bounced, Kind::Expired, Kind::Removed, Kind::Coalesced];
-}
-
-/// `[webhooks.NAME]`
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct WebhookConfig {
-    pub name: String,
-    pub url: Url,
-    pub secret: String,
-    pub enabled: bool,
-    pub events: Vec<Kind>,
-    /// Empty: all mail.
-    pub lists: Vec<String>,
-    pub batch_max: usize,
-    pub batch_wait_ms: u64,
-    pub timeout_ms: u64,
-}
 
 pub(super) fn webhooks(section: &Section<'_>, is_list: &dyn Fn(&str) -> bool) -> Vec<WebhookConfig> {
     let mut all = Vec::new();

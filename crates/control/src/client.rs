@@ -5,7 +5,9 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::protocol::{Assembler, Problem, Reply, Request};
+use super::problem::Problem;
+use super::protocol::{Assembler, Request};
+use super::reply::Reply;
 
 /// Until the server must have written something.
 const ANSWER_MS_MAX: u64 = 30_000;

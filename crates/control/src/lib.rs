@@ -8,11 +8,14 @@
 
 pub mod address_view;
 pub mod client;
+pub mod format;
 pub mod observe;
 pub mod posts;
+pub mod problem;
 pub mod protocol;
 pub mod render;
 pub mod render_waiting;
+pub mod reply;
 pub mod selection;
 pub mod server;
 pub mod site_view;
@@ -21,6 +24,9 @@ pub mod snapshot;
 mod tests;
 mod wire;
 
+/// The protocol's version, in every request and reply. Fields may be added within a version; readers skip unknown ones.
+pub const VERSION: u64 = 1;
+
 pub use address_view::{AddressView, HostsHistoryView, MailboxHistoryView};
 pub use client::{Client, ClientError};
 pub use observe::{
@@ -28,9 +34,11 @@ pub use observe::{
     ReportOptions,
 };
 pub use posts::{PostReport, Timeline, WaitingAt};
-pub use protocol::{
-    EnvelopeView, ErrorCode, Fates, MessageView, QueueSummary, RecipientState, RecipientView, Reply, Request, SiteRow,
-    Status, Stuck, StuckRow, Subject,
+pub use problem::{ErrorCode, Problem};
+pub use protocol::{Request, Subject};
+pub use reply::{
+    EnvelopeView, Fates, MessageView, QueueSummary, RecipientState, RecipientView, Reply, SiteRow, Status, Stuck,
+    StuckRow,
 };
 pub use selection::{Counted, Selection, Verb};
 pub use server::{Control, ControlServer, Peer};

@@ -7,8 +7,8 @@ use serde_json::Value;
 use stentor_queue::ids::{MessageId, Ms};
 
 use super::address_view::HostsHistoryView;
-use super::protocol::VERSION;
 use super::site_view::HostView;
+use crate::VERSION;
 use crate::posts::{POSTS_DEFAULT, POSTS_MAX, PostReport};
 use crate::snapshot::WatchOptions;
 use crate::snapshot::{INTERVAL_MS_MAX, INTERVAL_MS_MIN};

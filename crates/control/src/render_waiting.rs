@@ -2,9 +2,9 @@
 
 use stentor_stats::escape::printable;
 
+use super::format::{bytes, cut, instant, line, next_try, plural, span};
 use super::observe::{HostRow, Hosts, Mailqq, Posts};
-use super::protocol::Stuck;
-use super::render::{bytes, cut, instant, line, next_try, plural, span};
+use super::reply::Stuck;
 
 const NAME_COLUMNS: usize = 40;
 

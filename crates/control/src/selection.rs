@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use stentor_queue::ids::MessageId;
 
-use super::protocol::{ErrorCode, Problem};
+use super::problem::{ErrorCode, Problem};
 
 /// Octets of a verb's reason: it goes into the journal once per batch and into reports.
 pub const REASON_BYTES_MAX: usize = 500;

@@ -21,9 +21,9 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::observe::Observe;
-use super::protocol::{
-    EnvelopeView, ErrorCode, REQUEST_BYTES_MAX, Reply, Request, envelope_line, snapshot_line, to_lines,
-};
+use super::problem::ErrorCode;
+use super::protocol::{REQUEST_BYTES_MAX, Request, envelope_line, snapshot_line, to_lines};
+use super::reply::{EnvelopeView, Reply};
 use super::selection::Selection;
 use crate::snapshot::{Snapshot, WatchOptions};
 

@@ -11,7 +11,9 @@ use std::time::Duration;
 use stentor_queue::ids::{MessageId, Ms};
 
 use super::address_view::AddressView;
+use super::problem::*;
 use super::protocol::*;
+use super::reply::*;
 use super::{
     Client, ClientError, Control, ControlServer, Counted, HostsOptions, HostsSort, Mailqq, MailqqOptions, MailqqRow,
     MailqqSort, Observe, Peer, ReportOptions, Selection, Verb, render,

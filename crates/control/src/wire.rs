@@ -4,14 +4,16 @@ use serde::{Deserialize, Serialize};
 
 use super::address_view::AddressView;
 use super::observe::{HostRow, Hosts, Mailqq, MailqqRow, Posts};
-use super::protocol::{
-    EnvelopeView, MessageView, Problem, QueueSummary, ROWS_PER_LINE_MAX, RecipientView, Reply, SiteRow, Status, Stuck,
-    StuckRow, VERSION,
-};
+use super::problem::Problem;
+use super::reply::{EnvelopeView, MessageView, QueueSummary, RecipientView, Reply, SiteRow, Status, Stuck, StuckRow};
 use super::selection::Counted;
 use super::site_view::SiteView;
+use crate::VERSION;
 use crate::posts::PostReport;
 use crate::snapshot::Snapshot;
+
+/// Rows of one line of a reply.
+pub const ROWS_PER_LINE_MAX: usize = 200;
 
 /// One line of a reply.
 #[derive(Serialize, Deserialize)]

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use stentor_engine::core::verb::Audit;
+use stentor_engine::core::audit::Audit;
 use stentor_queue::event::{Event, Fate};
 use stentor_queue::ids::AddressId;
 use stentor_queue::idset::IdSet;

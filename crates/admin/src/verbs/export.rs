@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use stentor_control::protocol::{EXPORTED_PER_LINE_MAX, ExportedRecipient};
+use stentor_control::protocol::EXPORTED_PER_LINE_MAX;
+use stentor_control::reply::ExportedRecipient;
 use stentor_control::{Counted, EnvelopeView, Reply, Selection};
 use stentor_engine::core::Core;
 use stentor_engine::core::hub::Hub;

@@ -6,12 +6,13 @@
 use std::sync::Arc;
 
 use serde_json::json;
-use stentor_control::protocol::Problem;
+use stentor_control::problem::Problem;
 use stentor_control::{ErrorCode, Peer, Reply, Subject};
 use stentor_engine::core::Core;
+use stentor_engine::core::audit::Audit;
 use stentor_engine::core::intake::{Job, Refused};
 use stentor_engine::core::limits::Limit;
-use stentor_engine::core::verb::{Audit, Change, VerbJob};
+use stentor_engine::core::verb::{Change, VerbJob};
 use stentor_mail::address::normalise_domain;
 use tokio::sync::oneshot;
 

@@ -3,7 +3,7 @@
 //! Promise: a step looks at no more than [`STEPS_MAX`] messages and recipients and gives out no more than its caller has
 //! room for. The walk sees the messages that were queued when it began, oldest first; what ends meanwhile is not seen.
 
-use stentor_control::protocol::Problem;
+use stentor_control::problem::Problem;
 use stentor_control::{ErrorCode, Selection};
 use stentor_engine::core::hub::Hub;
 use stentor_mail::address::{Address, normalise_domain};

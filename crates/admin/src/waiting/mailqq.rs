@@ -7,7 +7,7 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use stentor_control::protocol::Problem;
+use stentor_control::problem::Problem;
 use stentor_control::{Mailqq, MailqqOptions, MailqqRow, MailqqSort};
 use stentor_engine::core::Core;
 use stentor_engine::core::hub::Hub;

@@ -10,6 +10,7 @@
 
 mod line;
 mod logs;
+mod lost;
 mod sink;
 mod socket;
 #[cfg(test)]

@@ -12,6 +12,7 @@ use std::time::UNIX_EPOCH;
 use stentor_config::{LogTarget, Rotation};
 use stentor_stats::record::Ms;
 
+use super::lost::{Lost, count_lines};
 use super::socket::Socket;
 
 /// A log's target, opened.
@@ -141,9 +142,6 @@ impl LogFile {
     }
 }
 
-/// What went wrong, and how many lines it cost.
-pub type Lost = (io::Error, u64);
-
 /// Writes all of `bytes`; `torn` goes from call to call, so that a half-written line is ended before the next begins.
 fn write_lines(to: &mut dyn Write, bytes: &[u8], torn: &mut bool) -> Result<(), Lost> {
     let write = |to: &mut dyn Write, torn: &mut bool| {
@@ -166,10 +164,6 @@ fn write_lines(to: &mut dyn Write, bytes: &[u8], torn: &mut bool) -> Result<(), 
         to.flush()
     };
     write(to, torn).map_err(|error| (error, count_lines(bytes)))
-}
-
-pub fn count_lines(bytes: &[u8]) -> u64 {
-    bytes.split(|byte| *byte == b'\n').skip(1).count() as u64
 }
 
 /// The last resort; when even stderr is closed there is nobody to tell.

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use stentor_config::SyslogTo;
 
-use super::sink::{Lost, count_lines};
+use super::lost::{Lost, count_lines};
 
 const SEND_MS_MAX: u64 = 200;
 

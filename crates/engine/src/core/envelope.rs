@@ -11,7 +11,7 @@ use stentor_queue::event::{
 use stentor_queue::ids::AddressId;
 use stentor_queue::idset::IdSet;
 
-use super::forget::Pin;
+use super::pins::Pin;
 
 /// Content in memory, shared between the committer and the deliveries that follow.
 pub type Body = Arc<Vec<u8>>;

@@ -31,36 +31,6 @@ const DOMAINS_MAX: usize = 64;
 /// A `Forget` record is smaller: its ids lie near each other.
 const RECORD_BYTES_MAX: usize = 8 * 1024;
 
-/// Keeps the ids that somebody was told from being forgotten.
-#[derive(Clone, Debug)]
-pub struct Pin {
-    _alive: Arc<()>,
-}
-
-/// Ids that are referred to from outside of the store.
-#[derive(Default)]
-pub struct Pins {
-    alive: Arc<()>,
-    ids: IdSet,
-}
-
-impl Pins {
-    pub fn pin(&mut self, ids: &[AddressId]) -> Pin {
-        self.refresh();
-        for id in ids {
-            self.ids.insert(id.0);
-        }
-        Pin { _alive: self.alive.clone() }
-    }
-
-    /// Pins are made under the hub's lock alone: if there is none now, there is none until the next is made.
-    fn refresh(&mut self) {
-        if Arc::strong_count(&self.alive) == 1 {
-            self.ids = IdSet::new();
-        }
-    }
-}
-
 /// See the module's page.
 pub struct Forgetting {
     limits: SweepLimits,

@@ -20,7 +20,7 @@ use stentor_queue::store::{Applied, Store};
 use tokio::sync::Notify;
 
 use super::bodies::Bodies;
-use super::forget::Pins;
+use super::pins::Pins;
 use crate::live::posts::Running;
 
 /// Recipients handed out plus outcomes not yet synced: what a crash can repeat.

@@ -21,9 +21,10 @@ use stentor_queue::ids::{AddressId, ContentId, MessageId};
 use stentor_queue::idset::IdSet;
 use tokio::sync::oneshot;
 
+use super::audit::Audit;
 use super::envelope::{Body, NewEnvelope, Recipients};
-use super::forget::Pin;
-use super::verb::{Audit, VerbJob};
+use super::pins::Pin;
+use super::verb::VerbJob;
 
 /// Octets of pieces of large bodies in one batch, at most.
 pub const PIECES_BYTES_PER_BATCH_MAX: usize = 1024 * 1024;

@@ -18,8 +18,8 @@ use stentor_queue::idset::IdSet;
 use tokio::sync::oneshot;
 
 use crate::core::Core;
-use crate::core::forget::Pin;
 use crate::core::intake::{Interned, Job, Refused, Ticket};
+use crate::core::pins::Pin;
 
 /// Addresses interned with one job: the hub's lock is held for about a millisecond.
 pub const INTERN_ADDRESSES_MAX: usize = 2048;

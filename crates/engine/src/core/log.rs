@@ -20,9 +20,9 @@ use stentor_stats::record::{Accepted, Attempt, Note, Record, Refused, Stat, To, 
 
 use super::Core;
 use super::assignment::Assignment;
+use super::audit::Audit;
 use super::envelope::Taken;
 use super::hub::Hub;
-use super::verb::Audit;
 
 /// Where a transaction or a failed connection went.
 #[derive(Clone, Copy)]

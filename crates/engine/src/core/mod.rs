@@ -4,6 +4,7 @@
 //! the order in which they arose. Data flows session -> intake -> committer -> hub -> deliveries -> hub -> committer.
 
 pub mod assignment;
+pub mod audit;
 pub mod bodies;
 pub mod committer;
 pub mod envelope;
@@ -20,6 +21,7 @@ pub mod memory;
 pub mod memory_group;
 pub mod observer;
 pub mod own;
+pub mod pins;
 pub mod settings;
 pub mod verb;
 mod watch;

@@ -7,35 +7,14 @@
 
 use stentor_journal::{Batch, RECORD_OVERHEAD_BYTES};
 use stentor_queue::event::{
-    Event, Fate, encode_hold, encode_outcome, encode_suspend, encode_verb, hold_bytes_max, outcome_bytes_max,
-    suspend_bytes_max, verb_bytes_max,
+    Event, Fate, encode_hold, encode_outcome, encode_suspend, hold_bytes_max, outcome_bytes_max, suspend_bytes_max,
 };
 use stentor_queue::ids::{MessageId, Ms};
 use stentor_queue::idset::IdSet;
 
+use super::audit::Audit;
 use super::hub::Hub;
 use super::{Core, log};
-
-/// Who did what: the audit record.
-#[derive(Clone, Debug)]
-pub struct Audit {
-    pub at: Ms,
-    pub who: String,
-    pub verb: &'static str,
-    /// Selectors, reason and counts as JSON.
-    pub detail: String,
-}
-
-impl Audit {
-    pub fn record(&self, batch: &mut Batch) {
-        batch.record_with(|buffer| encode_verb(buffer, self.at, &self.who, self.verb, &self.detail));
-    }
-
-    /// Octets that its record takes in a batch at most.
-    pub fn bytes_max(&self) -> usize {
-        RECORD_OVERHEAD_BYTES + verb_bytes_max(&self.who, self.verb, &self.detail)
-    }
-}
 
 /// Recipients of messages.
 pub type Recipients = Vec<(MessageId, IdSet)>;

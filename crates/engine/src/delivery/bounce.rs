@@ -22,10 +22,11 @@ use tokio::sync::oneshot;
 
 use crate::core::Core;
 use crate::core::assignment::Assignment;
+use crate::core::audit::Audit;
 use crate::core::envelope::{NewEnvelope, Recipients, Taken};
 use crate::core::intake::{Job, Refused, Settled};
 use crate::core::own::hand_in;
-use crate::core::verb::{Audit, Change, VerbJob};
+use crate::core::verb::{Change, VerbJob};
 
 /// NOTIFY bits (RFC 3461 section 4.1).
 const SUCCESS: u8 = 2;

@@ -17,10 +17,10 @@ use stentor_queue::idset::IdSet;
 use tokio::sync::oneshot;
 
 use crate::core::Core;
+use crate::core::audit::Audit;
 use crate::core::envelope::{NewEnvelope, Recipients, Taken};
 use crate::core::intake::{Job, Refused, Settled, Submission};
 use crate::core::memory::PIECE_BYTES;
-use crate::core::verb::Audit;
 
 /// Octets read of a post at a time.
 const CHUNK_BYTES: usize = 64 * 1024;

@@ -15,10 +15,11 @@ use stentor_stats::escape::printable;
 use tokio::sync::oneshot;
 
 use crate::core::Core;
+use crate::core::audit::Audit;
 use crate::core::envelope::{NewEnvelope, Recipients, Taken};
 use crate::core::intake::{Job, Refused};
 use crate::core::own::hand_in;
-use crate::core::verb::{Audit, Change, VerbJob};
+use crate::core::verb::{Change, VerbJob};
 
 /// Characters of a host's reply in the notice.
 const REPLY_CHARS_MAX: usize = 500;

@@ -4,9 +4,8 @@
 //! Sessions may take half of the process's descriptors; beyond that clients wait in the kernel's queue, so that look-ups
 //! and deliveries, which free sessions in turn, always have some.
 
-use std::collections::HashMap;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +15,7 @@ use stentor_policy::counted_as;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
+use super::census::{Admitted, Census, strangers_max};
 use super::session::Session;
 use super::strangers::StrangerThreads;
 use crate::core::Core;
@@ -41,50 +41,6 @@ pub fn bind(addr: SocketAddr) -> io::Result<TcpListener> {
     socket.bind(&addr.into())?;
     socket.listen(BACKLOG)?;
     TcpListener::from_std(socket.into())
-}
-
-/// Open sessions: in total, of clients that are not trusted, and by client (a /64 of IPv6 is one).
-#[derive(Default)]
-struct Census {
-    total: usize,
-    strangers: usize,
-    clients: HashMap<IpAddr, usize>,
-}
-
-/// One admitted connection; leaves the census when dropped.
-pub struct Admitted {
-    census: Arc<Mutex<Census>>,
-    client: IpAddr,
-    trusted: bool,
-    sessions_max: usize,
-}
-
-impl Admitted {
-    /// Whether clients that are not trusted have more than half of their places, of so many connections in all.
-    pub fn is_crowded(&self, connections_max: usize) -> bool {
-        self.census.lock().strangers > strangers_max(connections_max, self.sessions_max) / 2
-    }
-}
-
-/// The last quarter is the trusted clients': of the limit, and of the sessions that there are descriptors for, beyond which
-/// nobody is accepted.
-fn strangers_max(connections_max: usize, sessions_max: usize) -> usize {
-    let all = connections_max.min(sessions_max);
-    all - all / 4
-}
-
-impl Drop for Admitted {
-    fn drop(&mut self) {
-        let mut census = self.census.lock();
-        census.total -= 1;
-        census.strangers -= usize::from(!self.trusted);
-        if let Some(count) = census.clients.get_mut(&self.client) {
-            *count -= 1;
-            if *count == 0 {
-                census.clients.remove(&self.client);
-            }
-        }
-    }
 }
 
 #[derive(Clone)]

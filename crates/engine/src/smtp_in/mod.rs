@@ -4,6 +4,7 @@
 //! (a connection over the limits is accepted and told 421, and descriptors running out pauses the accepting); memory
 //! per session is bounded by one piece of body. Push-back happens before RCPT: at connect or MAIL.
 
+mod census;
 mod listener;
 mod received;
 mod session;

@@ -28,7 +28,9 @@ use bytes::Bytes;
 use serde_json::{Map, Value};
 
 pub use self::idempotency::Answers;
-use stentor_control::protocol::{Problem, REQUEST_BYTES_MAX, VERSION};
+use stentor_control::VERSION;
+use stentor_control::problem::Problem;
+use stentor_control::protocol::REQUEST_BYTES_MAX;
 use stentor_control::{ErrorCode, Peer, Reply, Request};
 
 use super::auth::Caller;

@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 use stentor_control::address_view::{AddressView, HostsHistoryView, MailboxHistoryView};
 use stentor_control::observe::{HostRow, Hosts, Mailqq, MailqqRow, Posts};
 use stentor_control::posts::{PostReport, WaitingAt};
-use stentor_control::protocol::{ExportedRecipient, Problem};
+use stentor_control::problem::Problem;
+use stentor_control::reply::ExportedRecipient;
 use stentor_control::site_view::{HostView, PathView, SiteView};
 use stentor_control::{
     Counted, EnvelopeView, ErrorCode, Fates, MessageView, QueueSummary, RecipientState, RecipientView, SiteRow, Status,

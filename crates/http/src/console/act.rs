@@ -9,7 +9,7 @@ use axum::extract::State;
 use axum::response::Response;
 use maud::{Markup, html};
 use serde::Deserialize;
-use stentor_control::protocol::Problem;
+use stentor_control::problem::Problem;
 use stentor_control::selection::REASON_BYTES_MAX;
 use stentor_control::{ErrorCode, Peer, Reply, Request, Selection, Subject, Verb};
 

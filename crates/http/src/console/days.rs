@@ -7,7 +7,7 @@ use maud::{Markup, html};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use stentor_control::ErrorCode;
-use stentor_control::protocol::Problem;
+use stentor_control::problem::Problem;
 use stentor_stats::civil;
 use stentor_stats::day::{Bin, DAY_MS, Day};
 

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use stentor_admin::verbs::Walk;
 use stentor_control::Selection;
-use stentor_control::protocol::Problem;
+use stentor_control::problem::Problem;
 use stentor_engine::core::Core;
 use stentor_queue::ids::Ms;
 use stentor_queue::message::Message;

@@ -4,7 +4,7 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use maud::{Markup, html};
 use stentor_admin::report;
-use stentor_control::protocol::Problem;
+use stentor_control::problem::Problem;
 use stentor_control::{Control, ErrorCode, Fates, MessageView, RecipientState, RecipientView, Reply, Request};
 
 use super::act::{self, Button};

@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Redirect, Response};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use serde::Deserialize;
 use stentor_control::ErrorCode;
-use stentor_control::protocol::Problem;
+use stentor_control::problem::Problem;
 
 use super::assets::url;
 use super::format::{encode, rfc3339, shown};

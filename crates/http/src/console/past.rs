@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use stentor_control::ErrorCode;
-use stentor_control::protocol::Problem;
+use stentor_control::problem::Problem;
 use stentor_engine::core::Core;
 use stentor_history::{History, Reader};
 use stentor_queue::ids::Ms;

@@ -4,7 +4,7 @@ use axum::extract::{Query, State as Shared};
 use axum::response::Response;
 use maud::{Markup, html};
 use serde::Deserialize;
-use stentor_control::protocol::Problem;
+use stentor_control::problem::Problem;
 use stentor_control::{ErrorCode, Selection};
 
 use super::find::{self, Place, Row, State};

@@ -1,7 +1,7 @@
 //! The story of a message or a recipient: what the history has of it, told in order.
 
 use maud::{Markup, html};
-use stentor_control::protocol::Problem;
+use stentor_control::problem::Problem;
 use stentor_queue::ids::Ms;
 use stentor_stats::record::{Attempt, Record, Stat};
 

@@ -12,7 +12,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use serde::Serialize;
-use stentor_control::protocol::EnvelopeView;
+use stentor_control::reply::EnvelopeView;
 use stentor_control::{Client, Request, Selection, protocol};
 use stentor_history::Reader;
 use stentor_stats::civil::Zone;

@@ -5,8 +5,9 @@
 
 use std::task::{Context, Poll, Waker};
 
+use stentor_engine::core::audit::Audit;
 use stentor_engine::core::intake::Job;
-use stentor_engine::core::verb::{Audit, Change, VerbJob};
+use stentor_engine::core::verb::{Change, VerbJob};
 use stentor_engine::delivery::by_operator;
 use stentor_queue::event::Fate;
 use stentor_queue::ids::{AddressId, MessageId, MessageNo};

@@ -7,7 +7,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-use stentor_control::protocol::{ErrorCode, snapshot_of};
+use stentor_control::problem::ErrorCode;
+use stentor_control::protocol::snapshot_of;
 use stentor_control::{Client, ClientError, Mailqq, MailqqOptions, Observe, Reply, Request, render};
 use stentor_control::{Snapshot, WatchOptions};
 

@@ -8,7 +8,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Clear, Paragraph, Sparkline};
 use stentor_control::MailqqSort;
 use stentor_control::Snapshot;
-use stentor_control::render::{bytes, cut, next_try, span};
+use stentor_control::format::{bytes, cut, next_try, span};
 use stentor_control::snapshot::time_us;
 use stentor_control::snapshot::{Lane, SiteNow};
 use stentor_stats::rates::clock;

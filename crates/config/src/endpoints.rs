@@ -1,0 +1,49 @@
+//! Whom events of mail are posted to.
+
+use serde::Serialize;
+
+use super::url::Url;
+
+/// Kinds of events.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    Accepted,
+    Delivered,
+    Deferred,
+    Bounced,
+    Expired,
+    Removed,
+    Coalesced,
+    Refused,
+}
+
+impl Kind {
+    pub const ALL: [(&'static str, Kind); 8] = [
+        ("accepted", Kind::Accepted),
+        ("delivered", Kind::Delivered),
+        ("deferred", Kind::Deferred),
+        ("bounced", Kind::Bounced),
+        ("expired", Kind::Expired),
+        ("removed", Kind::Removed),
+        ("coalesced", Kind::Coalesced),
+        ("refused", Kind::Refused),
+    ];
+    /// Final outcomes: what is sent unless the configuration says otherwise.
+    pub const FINAL: [Kind; 5] = [Kind::Delivered, Kind::Bounced, Kind::Expired, Kind::Removed, Kind::Coalesced];
+}
+
+/// `[webhooks.NAME]`
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct WebhookConfig {
+    pub name: String,
+    pub url: Url,
+    pub secret: String,
+    pub enabled: bool,
+    pub events: Vec<Kind>,
+    /// Empty: all mail.
+    pub lists: Vec<String>,
+    pub batch_max: usize,
+    pub batch_wait_ms: u64,
+    pub timeout_ms: u64,
+}

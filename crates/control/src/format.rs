@@ -1,0 +1,67 @@
+//! Numbers, times and columns as answers show them.
+
+use std::fmt::Write;
+
+use stentor_queue::ids::Ms;
+use stentor_stats::escape::printable;
+use stentor_stats::time::push_rfc3339;
+
+pub fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
+    let _ = out.write_fmt(text);
+    out.truncate(out.trim_end_matches(' ').len());
+    out.push('\n');
+}
+
+/// Escaped, and at most `columns` characters; an ellipsis marks what was cut.
+pub fn cut(text: &str, columns: usize) -> String {
+    let text = printable(text, columns * 4);
+    if text.chars().count() <= columns {
+        return text;
+    }
+    text.chars().take(columns - 1).chain(['\u{2026}']).collect()
+}
+
+pub fn next_try(at: Option<Ms>, now: Ms) -> String {
+    match at {
+        Some(at) if at > now => span(at - now),
+        _ => "now".to_owned(),
+    }
+}
+
+/// `0s`, `59s`, `12m`, `3h05m`, `2d04h`: at most 6 characters below 1,000 days.
+pub fn span(ms: u64) -> String {
+    let s = ms / 1000;
+    match s {
+        0..60 => format!("{s}s"),
+        60..3_600 => format!("{}m", s / 60),
+        3_600..86_400 => format!("{}h{:02}m", s / 3_600, s / 60 % 60),
+        _ => format!("{}d{:02}h", s / 86_400, s / 3_600 % 24),
+    }
+}
+
+/// `2026-11-21 10:54:25 UTC`.
+pub fn instant(ms: Ms) -> String {
+    let mut out = Vec::new();
+    push_rfc3339(&mut out, ms);
+    let text = String::from_utf8_lossy(&out);
+    let text = text.split('.').next().unwrap_or_default();
+    format!("{} UTC", text.replace('T', " "))
+}
+
+pub fn bytes(n: u64) -> String {
+    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
+    if n < 1024 {
+        return format!("{n} B");
+    }
+    let mut value = n as f64 / 1024.0;
+    let mut unit = 0;
+    while value >= 1023.95 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    format!("{value:.1} {}", UNITS[unit])
+}
+
+pub fn plural(n: u64, what: &str) -> String {
+    if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
+}

@@ -1,0 +1,38 @@
+//! Why a request is refused.
+
+use serde::{Deserialize, Serialize};
+
+/// The class of a refusal; in JSON in snake case.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug)]
+#[serde(rename_all = "snake_case")]
+pub enum ErrorCode {
+    BadRequest,
+    BadVersion,
+    UnknownVerb,
+    /// Reserved for verbs that are planned.
+    NotInThisVersion,
+    /// No such message or site.
+    NotFound,
+    TooLarge,
+    /// Too many connections.
+    Busy,
+    Forbidden,
+    /// It was tried and did not work.
+    Failed,
+    /// From a newer server.
+    #[serde(other)]
+    Other,
+}
+
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug, thiserror::Error)]
+#[error("{text}")]
+pub struct Problem {
+    pub code: ErrorCode,
+    pub text: String,
+}
+
+impl Problem {
+    pub fn new(code: ErrorCode, text: impl Into<String>) -> Problem {
+        Problem { code, text: text.into() }
+    }
+}

@@ -1,0 +1,279 @@
+//! What the server answers.
+
+use serde::{Deserialize, Serialize};
+use stentor_queue::ids::Ms;
+
+use super::address_view::AddressView;
+use super::observe::{Hosts, Mailqq, Posts};
+use super::problem::{ErrorCode, Problem};
+use super::selection::Counted;
+use super::site_view::SiteView;
+
+/// What became of recipients. `acknowledged` is the sum of the others, always.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
+#[serde(default)]
+pub struct Fates {
+    pub acknowledged: u64,
+    pub delivered: u64,
+    pub bounced: u64,
+    pub expired: u64,
+    pub removed: u64,
+    pub quarantined: u64,
+    pub coalesced: u64,
+    pub pending: u64,
+}
+
+/// The server at a glance. Counters are since the start unless they are levels.
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
+#[serde(default)]
+pub struct Status {
+    pub version: String,
+    pub hostname: String,
+    pub pid: u32,
+    pub now: Ms,
+    pub started: Ms,
+    pub stopping: bool,
+    /// Messages queued now.
+    pub messages: u64,
+    /// Addresses in the address book.
+    pub addresses: u64,
+    /// Recipients, over the life of the store.
+    pub recipients: Fates,
+    pub connections_in: u64,
+    pub connections_out: u64,
+    pub journal_segments: u64,
+    pub journal_syncs: u64,
+    pub journal_batches: u64,
+    pub journal_bytes: u64,
+    /// Segments given up since the start because a write or sync failed.
+    pub journal_abandoned: u64,
+    /// Octets of content that cleaning has copied.
+    pub journal_bytes_moved: u64,
+    /// Segments that a commit had to make itself.
+    pub journal_unprepared: u64,
+    /// Checkpoints since the start, and whether one is being written.
+    #[serde(default)]
+    pub journal_checkpoints: u64,
+    #[serde(default)]
+    pub journal_checkpoint_running: bool,
+    /// Octets of large bodies in the journal whose message is not accepted yet, and the most that there ever were.
+    pub streamed_bytes: u64,
+    pub streamed_bytes_peak: u64,
+    pub content_bytes: u64,
+    pub disk_free_bytes: u64,
+    /// The longest that an outcome has waited to be durable since the start, batch and sync included.
+    pub outcome_sync_ms_max: u64,
+    pub dns_queries: u64,
+    pub dns_failures: u64,
+    pub log_lines_lost: u64,
+    /// Records that the history could not keep, since the start.
+    #[serde(default)]
+    pub history_lost: u64,
+    /// What its files occupy.
+    #[serde(default)]
+    pub history_bytes: u64,
+    /// The longest that the queue's lock was held since the last `status`, and where in the source.
+    pub lock_held_us_max: u64,
+    pub lock_held_at: String,
+    /// What gets no mail out: `list:NAME`, `sender:DOMAIN`, `site:NAME`, `subscriber:LIST:ADDRESS`; at most
+    /// [`SUSPENDED_SHOWN_MAX`] of them.
+    pub suspended: Vec<String>,
+    pub suspended_total: u64,
+    /// Webhooks that are sent nothing or take nothing, each with why.
+    pub webhooks_troubled: Vec<String>,
+}
+
+/// `stentor queue`.
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
+#[serde(default)]
+pub struct QueueSummary {
+    pub hostname: String,
+    pub now: Ms,
+    pub messages: u64,
+    /// Pending recipients.
+    pub recipients: u64,
+    /// Messages that an operator holds.
+    pub held: u64,
+    pub content_bytes: u64,
+    /// When the oldest queued message was accepted, and its queue id.
+    pub oldest: Option<Ms>,
+    pub oldest_id: Option<String>,
+    /// All sites with pending recipients; `sites` may hold fewer.
+    pub sites_total: u64,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub sites: Vec<SiteRow>,
+}
+
+/// One site of [`QueueSummary`].
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
+#[serde(default)]
+pub struct SiteRow {
+    /// The MX host names or the route; a domain that is not resolved yet.
+    pub site: String,
+    /// Pending recipients there.
+    pub waiting: u64,
+    pub messages: u64,
+    pub connections: u64,
+    /// When the site is tried next; `None`: as soon as a connection is free.
+    pub next_try: Option<Ms>,
+    /// The last reply or error that held mail up; empty if none did.
+    pub last_reply: String,
+    /// When the oldest message in line there was accepted.
+    pub oldest: Option<Ms>,
+    /// Of `queue_stuck`: what the operator may do, in words.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub action: String,
+}
+
+/// `stentor queue --stuck`. Gathered in slices: rows are of slightly different instants.
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
+#[serde(default)]
+pub struct Stuck {
+    pub hostname: String,
+    pub now: Ms,
+    /// A start or a large post is still being counted: the counts are too low.
+    pub is_counting: bool,
+    /// Sites with pending recipients.
+    pub sites_total: u64,
+    /// Most messages first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub recipients: Vec<StuckRow>,
+    /// Most recipients first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub sites: Vec<SiteRow>,
+}
+
+/// A recipient that messages wait for, as its oldest message sees it.
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
+#[serde(default)]
+pub struct StuckRow {
+    #[serde(flatten)]
+    pub state: RecipientView,
+    /// Messages that wait for it.
+    pub messages: u64,
+    /// When the oldest of them was accepted, and its queue id.
+    pub oldest: Option<Ms>,
+    pub oldest_id: Option<String>,
+    /// What the operator may do, in words.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub action: String,
+}
+
+/// `stentor queue show ID`.
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
+#[serde(default)]
+pub struct MessageView {
+    pub id: String,
+    pub now: Ms,
+    /// Empty for the null path.
+    pub sender: String,
+    pub list: Option<String>,
+    /// `ordinary` or `bulk`.
+    pub class: String,
+    /// Octets at the wire.
+    pub size: u64,
+    pub accepted: Ms,
+    pub expires: Option<Ms>,
+    /// An operator holds it: it is not tried and does not expire.
+    pub held: bool,
+    /// The client's address, or `local`.
+    pub origin: String,
+    pub message_id: String,
+    pub fates: Fates,
+    /// Those pending, at most as many as asked for; `fates.pending` counts all.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub recipients: Vec<RecipientView>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
+#[serde(rename_all = "snake_case")]
+pub enum RecipientState {
+    /// Not tried yet, or due.
+    #[default]
+    Waiting,
+    InFlight,
+    /// A clock holds it until `next_try`.
+    Deferred,
+    /// An operator holds the message.
+    Held,
+    #[serde(other)]
+    Other,
+}
+
+/// One pending recipient of a message.
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
+#[serde(default)]
+pub struct RecipientView {
+    pub address: String,
+    pub site: String,
+    pub state: RecipientState,
+    pub next_try: Option<Ms>,
+    pub last_reply: String,
+}
+
+/// One line of `export`: a message, or more recipients of the one before.
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
+#[serde(default)]
+pub struct EnvelopeView {
+    pub id: String,
+    /// More recipients of the line before; the rest is repeated.
+    pub continued: bool,
+    pub held: bool,
+    pub sender: String,
+    pub list: Option<String>,
+    pub class: String,
+    pub size: u64,
+    pub accepted: Ms,
+    pub origin: String,
+    pub message_id: String,
+    pub envid: Option<String>,
+    /// `full`, `headers` (RFC 3461 RET).
+    pub ret: Option<String>,
+    pub eight_bit: bool,
+    pub smtputf8: bool,
+    pub is_report: bool,
+    pub fates: Fates,
+    /// Pending ones.
+    pub recipients: Vec<ExportedRecipient>,
+}
+
+/// One pending recipient of [`EnvelopeView`].
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
+#[serde(default)]
+pub struct ExportedRecipient {
+    #[serde(flatten)]
+    pub state: RecipientView,
+    /// NOTIFY bits (RFC 3461): 1 NEVER, 2 SUCCESS, 4 FAILURE, 8 DELAY.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub notify: Option<u8>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub orcpt: Option<String>,
+}
+
+/// The answer to a request.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Reply {
+    Status(Box<Status>),
+    Queue(QueueSummary),
+    Stuck(Box<Stuck>),
+    Message(Box<MessageView>),
+    Address(Box<AddressView>),
+    Site(Box<SiteView>),
+    Mailqq(Box<Mailqq>),
+    Hosts(Box<Hosts>),
+    Posts(Box<Posts>),
+    /// It has been done, or begun; `count` says for how many, where that means something.
+    Done {
+        text: String,
+        count: Option<u64>,
+    },
+    /// As `Done`, of a verb that acts on mail.
+    Counted(Box<Counted>),
+    Error(Problem),
+}
+
+impl Reply {
+    pub fn error(code: ErrorCode, text: impl Into<String>) -> Reply {
+        Reply::Error(Problem::new(code, text))
+    }
+}

@@ -1,0 +1,36 @@
+//! Ids held outside of the store: while a [`Pin`] is alive, the ids that were told with it are not forgotten.
+
+use std::sync::Arc;
+
+use stentor_queue::ids::AddressId;
+use stentor_queue::idset::IdSet;
+
+/// Keeps the ids that somebody was told from being forgotten.
+#[derive(Clone, Debug)]
+pub struct Pin {
+    _alive: Arc<()>,
+}
+
+/// Ids that are referred to from outside of the store.
+#[derive(Default)]
+pub struct Pins {
+    alive: Arc<()>,
+    pub ids: IdSet,
+}
+
+impl Pins {
+    pub fn pin(&mut self, ids: &[AddressId]) -> Pin {
+        self.refresh();
+        for id in ids {
+            self.ids.insert(id.0);
+        }
+        Pin { _alive: self.alive.clone() }
+    }
+
+    /// Pins are made under the hub's lock alone: if there is none now, there is none until the next is made.
+    pub fn refresh(&mut self) {
+        if Arc::strong_count(&self.alive) == 1 {
+            self.ids = IdSet::new();
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! Who is connected: how many in all, how many of them strangers, and from where.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+/// Open sessions: in total, of clients that are not trusted, and by client (a /64 of IPv6 is one).
+#[derive(Default)]
+pub struct Census {
+    pub total: usize,
+    pub strangers: usize,
+    pub clients: HashMap<IpAddr, usize>,
+}
+
+/// One admitted connection; leaves the census when dropped.
+pub struct Admitted {
+    pub census: Arc<Mutex<Census>>,
+    pub client: IpAddr,
+    pub trusted: bool,
+    pub sessions_max: usize,
+}
+
+impl Admitted {
+    /// Whether clients that are not trusted have more than half of their places, of so many connections in all.
+    pub fn is_crowded(&self, connections_max: usize) -> bool {
+        self.census.lock().strangers > strangers_max(connections_max, self.sessions_max) / 2
+    }
+}
+
+/// The last quarter is the trusted clients': of the limit, and of the sessions that there are descriptors for, beyond which
+/// nobody is accepted.
+pub fn strangers_max(connections_max: usize, sessions_max: usize) -> usize {
+    let all = connections_max.min(sessions_max);
+    all - all / 4
+}
+
+impl Drop for Admitted {
+    fn drop(&mut self) {
+        let mut census = self.census.lock();
+        census.total -= 1;
+        census.strangers -= usize::from(!self.trusted);
+        if let Some(count) = census.clients.get_mut(&self.client) {
+            *count -= 1;
+            if *count == 0 {
+                census.clients.remove(&self.client);
+            }
+        }
+    }
+}
