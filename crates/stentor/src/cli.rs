@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use stentor_config::{Config, Diagnostic, LogLevel};
 use stentor_control::{Request, Selection, Verb, protocol};
 use stentor_queue::ids::MessageId;
@@ -12,11 +12,11 @@ use stentor_queue::ids::MessageId;
 use crate::asking::{Asking, ask, fail, load};
 use crate::cli_verbs::{Acting, Selectors, Suspended};
 use crate::observe::{batchstat, hosts, latedudes, mailqq, mailstat, realstat, report, trace};
-use crate::{journal_cmd, process, secrets};
+use crate::{help, journal_cmd, process, secrets};
 
-/// A mail transfer agent for mailing lists and bulk fan-out.
+/// Mail transfer agent for mailing lists and bulk mail.
 #[derive(Parser)]
-#[command(version, about, max_term_width = 100)]
+#[command(version, about, max_term_width = 100, help_template = help::OVERVIEW)]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -26,21 +26,21 @@ pub struct Cli {
 enum Command {
     /// Run the server.
     Serve(WithConfig),
-    /// Check a configuration file and say everything that is wrong in it.
+    /// Check a configuration file and report every error in it.
     Check(WithConfig),
-    /// Show what waits, in sum and by site, or one message.
+    /// Show what is queued, in total and by site, or one message.
     Queue(Queue),
-    /// Show rates as they are: rows, or on a terminal a view that fills it.
+    /// Show rates now: one row per interval, or full screen on a terminal.
     Realstat(realstat::Options),
-    /// Show messages by how many recipients they wait for.
+    /// Show messages by number of recipients waiting.
     Mailqq(mailqq::Options),
-    /// Show recipients and sites by how many messages wait for them, and what may be done.
+    /// Show recipients and sites by number of messages waiting, and what can be done.
     Latedudes(latedudes::Options),
-    /// Show hosts and sites with history, clocks, reasons and last replies.
+    /// Show hosts and sites: history, retry clocks, reasons and last replies.
     Hosts(hosts::Options),
-    /// Show what became of posts: how many were delivered how fast, and where the rest waits.
+    /// Show what happened to posts: how many copies were delivered how fast, and where the rest waits.
     Report(report::Options),
-    /// Show what is known of one address: lists, what waits for it, how it fared before.
+    /// Show one address: its lists, waiting messages and delivery history.
     Address {
         address: String,
         #[command(flatten)]
@@ -48,23 +48,23 @@ enum Command {
     },
     /// Show the running server at a glance.
     Status(Asking),
-    /// Say why mail waits at a site: its hosts' clocks, limits, last answers.
+    /// Show why mail waits at a site: its hosts' retry clocks, limits and last replies.
     Site {
-        /// The site as `stentor queue` names it, or a domain that is at it.
+        /// The site as `stentor queue` names it, or a domain that it serves.
         name: String,
         #[command(flatten)]
         asking: Asking,
     },
     /// Stop all mail of a list or sender, to a site, or of a list to a subscriber, until it is resumed.
     Suspend(Suspending),
-    /// Let it go again.
+    /// End a suspension.
     Resume(Suspending),
     /// Pause, resume or cancel a post in mid-delivery.
     Post {
         #[command(subcommand)]
         command: PostCommand,
     },
-    /// Try what waits now: everything, one site, or one list.
+    /// Try waiting mail now: all of it, one site's, or one list's.
     Flush {
         /// The site as `stentor queue` names it.
         #[arg(conflicts_with = "list")]
@@ -75,34 +75,38 @@ enum Command {
         #[command(flatten)]
         asking: Asking,
     },
-    /// Keep mail back until it is released; it does not expire meanwhile.
+    /// Hold messages until they are released; they do not expire meanwhile.
     Hold(Act),
     /// End a hold.
     Release(Act),
-    /// Take recipients out of the queue without a report.
+    /// Remove recipients from the queue without a bounce.
     Remove(Act),
-    /// Return recipients to the sender now.
+    /// Bounce recipients to the sender now.
     Bounce(Act),
-    /// Try recipients now, as if they had just been accepted: their clocks and counts of failures begin anew.
+    /// Try recipients now, as if just accepted: retry clocks and failure counts are reset.
     Requeue(Act),
     /// Make the running server read its configuration again.
     Reload(Asking),
-    /// Stop the running server when open transactions have ended.
+    /// Stop the running server once open transactions have ended.
     Stop(Asking),
-    /// What each hour or day brought, by list, domain or host: a table, from the history or from logs.
+    /// Print a table of deliveries and failures by hour, day, list, domain or host, from the history or from logs.
     Mailstat(Box<mailstat::Options>),
-    /// Draw the picture of a day: deliveries per hour, arrivals, failures, the machine; from the history or from logs.
+    /// Draw a chart of a day: deliveries per hour, arrivals, failures, machine load; from the history or from logs.
     Batchstat(Box<batchstat::Options>),
     /// Read a password from the terminal or standard input and print its hash, for `[http]`.
     HttpPassword,
-    /// Make a token for programs that use the HTTP API and print it with its hash, for `[http]`.
+    /// Create a token for the HTTP API and print it with its hash, for `[http]`.
     HttpToken(secrets::NewToken),
-    /// Look at a stopped or damaged journal, or save what is in it; never changes it.
+    /// Inspect a stopped or damaged journal, or save its contents; never changes it.
     Journal(journal_cmd::Options),
-    /// Tell the whole story of a message or a subscriber.
+    /// Show everything that happened to a message or a recipient.
     Trace(trace::Options),
-    /// Say in words what is wrong or has happened, and what to do.
+    /// Report in words what is wrong or has happened, and what to do.
     Doctor(journal_cmd::DoctorOptions),
+    /// Print a completion script for a shell.
+    Completions { shell: clap_complete::Shell },
+    /// Print the manual page, or write the pages of all commands.
+    Man(help::Man),
 }
 
 #[derive(Args)]
@@ -130,11 +134,11 @@ struct Suspending {
 
 #[derive(Subcommand)]
 enum PostCommand {
-    /// Keep back what is not delivered yet.
+    /// Hold undelivered copies.
     Pause(Post),
-    /// Go on.
+    /// Release held copies.
     Resume(Post),
-    /// Take out what is not delivered yet, without a report.
+    /// Remove undelivered copies, without a bounce.
     Cancel(Post),
 }
 
@@ -142,7 +146,7 @@ enum PostCommand {
 struct Post {
     /// The queue id.
     id: MessageId,
-    /// Kept in the journal's audit record.
+    /// Recorded in the journal's audit record.
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
     #[command(flatten)]
@@ -153,10 +157,10 @@ struct Post {
 struct Queue {
     #[command(subcommand)]
     command: Option<QueueCommand>,
-    /// Sites to list.
+    /// Number of sites to list.
     #[arg(long, default_value_t = protocol::SITES_DEFAULT)]
     sites_max: u32,
-    /// Show the recipients with most messages waiting and the sites with most recipients, so many of each.
+    /// Show the N recipients with most messages waiting and the N sites with most recipients.
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = protocol::STUCK_DEFAULT_TEXT,
         conflicts_with = "sites_max")]
     stuck: Option<u32>,
@@ -166,17 +170,17 @@ struct Queue {
 
 #[derive(Subcommand)]
 enum QueueCommand {
-    /// Show one message and the recipients that it still waits for.
+    /// Show one message and its waiting recipients.
     Show {
         /// The queue id.
         id: String,
-        /// Recipients to list.
+        /// Number of recipients to list.
         #[arg(long, default_value_t = protocol::RECIPIENTS_DEFAULT)]
         recipients_max: u32,
         #[command(flatten)]
         asking: Asking,
     },
-    /// Write messages with envelope, pending recipients and their state, a JSON object a line.
+    /// Print messages with envelope, pending recipients and their state, one JSON object per line.
     Export {
         #[command(flatten)]
         selectors: Selectors,
@@ -256,6 +260,8 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Journal(options) => journal_cmd::run(options),
         Command::Trace(options) => trace::run(&options),
         Command::Doctor(options) => journal_cmd::doctor(&options),
+        Command::Completions { shell } => help::completions(Cli::command(), shell),
+        Command::Man(options) => help::man(Cli::command(), &options),
     }
 }
 

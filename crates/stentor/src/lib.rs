@@ -5,6 +5,7 @@ mod asking;
 pub mod cli;
 mod cli_verbs;
 pub mod foreign;
+pub mod help;
 pub mod journal_cmd;
 pub mod observe;
 pub mod process;

@@ -3,15 +3,16 @@
 
 mod demo;
 mod lab;
+mod pages;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 /// Exit code of a command that was understood and failed.
 const FAILED: u8 = 1;
 
-/// Show what the mail server does, and measure mail servers and storage.
+/// Demo, simulated Internet, load generators and storage probes for mail servers.
 #[derive(Parser)]
 #[command(name = "stentor-kit", version, about, max_term_width = 100)]
 pub struct Cli {
@@ -23,7 +24,7 @@ pub struct Cli {
 enum Command {
     /// Post a message to a list in a simulated Internet and watch it reach every subscriber.
     Demo(demo::Options),
-    /// Mail load (source, sink, limit, servers side by side), and the simulated Internet: DNS, hosts that behave well or badly.
+    /// Load and receivers for mail servers, and the simulated Internet: DNS, hosts that behave well or badly.
     Lab(lab::Options),
     /// Measure storage and local communication.
     #[cfg(feature = "measure")]
@@ -35,6 +36,10 @@ enum Command {
     #[cfg(feature = "measure")]
     #[command(after_help = stentor_iotrace::EXAMPLES)]
     Iotrace(Box<stentor_iotrace::IotraceArgs>),
+    /// Print a completion script for a shell.
+    Completions { shell: clap_complete::Shell },
+    /// Print the manual page, or write the pages of all commands.
+    Man(pages::Man),
 }
 
 pub fn run(cli: Cli) -> ExitCode {
@@ -45,6 +50,8 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Probe { command } => measured(stentor_probe::run(command)),
         #[cfg(feature = "measure")]
         Command::Iotrace(options) => measured(stentor_iotrace::run(&options)),
+        Command::Completions { shell } => pages::completions(Cli::command(), shell),
+        Command::Man(options) => pages::man(Cli::command(), &options),
     }
 }
 
@@ -56,7 +63,7 @@ fn measured(done: Result<(), stentor_measure::MeasureError>) -> ExitCode {
     ExitCode::from(error.exit_code())
 }
 
-/// Says why on standard error.
+/// Prints the reason on standard error.
 fn fail(why: &str) -> ExitCode {
     eprintln!("stentor-kit: {why}");
     ExitCode::from(FAILED)
