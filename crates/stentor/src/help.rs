@@ -101,7 +101,7 @@ mod tests {
 
     /// The names in the first column of the overview.
     fn listed() -> Vec<&'static str> {
-        let columns = OVERVIEW.lines().filter(|line| line.starts_with("  ")).map(|line| line.trim_start());
+        let columns = OVERVIEW.lines().filter(|line| line.starts_with("  ")).map(str::trim_start);
         columns.flat_map(|line| line.split("  ").next().unwrap_or_default().split(", ")).collect()
     }
 
