@@ -72,7 +72,7 @@ const _: () = assert!(size_of::<Message>() == 40 + size_of::<IdSet>());
 impl Message {
     pub(crate) fn new(accept: Accept) -> Message {
         let mut packed = Vec::new();
-        Envelope::write(&mut packed, &accept);
+        accept.envelope().write(&mut packed);
         let flags = Flags::of(&accept);
         let mut params = accept.params;
         params.sort_unstable_by_key(|(id, _)| *id);

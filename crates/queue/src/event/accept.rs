@@ -1,6 +1,6 @@
 //! The acceptance of a message: what SMTP and expansion fixed at 250, and its bytes.
 
-use super::{Envelope, EventError, kind, put_part, take_part};
+use super::{Envelope, EventError, MessageIdAt, kind, put_part, take_part};
 use crate::codec::{Reader, put_option, put_varint};
 use crate::ids::{AddressId, ContentId, MessageId, Ms};
 use crate::idset::IdSet;
@@ -27,27 +27,6 @@ pub struct RcptParams {
     pub notify: Option<u8>,
     /// As given, `type;address` in xtext.
     pub orcpt: Option<String>,
-}
-
-/// Where the Message-ID stands in the content: it is wanted so seldom that its text is not kept in memory.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct MessageIdAt {
-    /// Octets before it.
-    pub offset: u32,
-    /// Octets of it.
-    pub len: u32,
-}
-
-impl MessageIdAt {
-    /// Octets of the content in which a Message-ID is looked for.
-    const SEARCHED_BYTES_MAX: usize = 16 * 1024;
-
-    /// Where `text` stands near the begin of `content`, octet for octet; `None` if it does not (folded, too far).
-    pub fn find(content: &[u8], text: &str) -> Option<MessageIdAt> {
-        let searched = &content[..content.len().min(Self::SEARCHED_BYTES_MAX)];
-        let offset = memchr::memmem::find(searched, text.as_bytes()).filter(|_| !text.is_empty())?;
-        Some(MessageIdAt { offset: offset as u32, len: text.len() as u32 })
-    }
 }
 
 /// A message enters the queue: one envelope of a transaction.
@@ -82,6 +61,20 @@ pub struct Accept {
 }
 
 impl Accept {
+    /// The parts that are kept packed.
+    pub(crate) fn envelope(&self) -> Envelope<'_> {
+        Envelope {
+            size: self.size,
+            sender: &self.sender,
+            list: self.list.as_deref(),
+            prefix: &self.prefix,
+            envid: self.envid.as_deref(),
+            message_id: if self.message_id_at.is_none() { &self.message_id } else { "" },
+            message_id_at: self.message_id_at,
+            origin: &self.origin,
+        }
+    }
+
     /// A message of this machine that has a queue id, an instant and a content of the same number, and nothing else yet.
     pub fn bare(id: MessageId, accepted: Ms) -> Accept {
         Accept {
@@ -192,7 +185,7 @@ pub fn encode_accept(buf: &mut Vec<u8>, accept: &Accept) {
 pub(super) fn encode_body(buf: &mut Vec<u8>, a: &Accept, held: bool) {
     let flags = Flags(Flags::of(a).0 | if held { Flags::HELD } else { 0 });
     encode_head(buf, &Head { id: a.id, content: a.content, accepted: a.accepted, flags });
-    put_part(buf, |buf| Envelope::write(buf, a));
+    put_part(buf, |buf| a.envelope().write(buf));
     a.recipients.encode(buf);
     encode_params(buf, a.params.iter().map(|(id, p)| (*id, p.notify, p.orcpt.as_deref())));
 }

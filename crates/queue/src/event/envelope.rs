@@ -1,7 +1,27 @@
 //! The envelope's cold parts, packed: what an acceptance's record and a message in memory both keep as bytes.
 
-use super::{Accept, EventError, MessageIdAt};
-use crate::codec::{Reader, put_bytes, put_option, put_varint};
+use crate::codec::{EventError, Reader, put_bytes, put_option, put_varint};
+
+/// Where the Message-ID stands in the content: it is wanted so seldom that its text is not kept in memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MessageIdAt {
+    /// Octets before it.
+    pub offset: u32,
+    /// Octets of it.
+    pub len: u32,
+}
+
+impl MessageIdAt {
+    /// Octets of the content in which a Message-ID is looked for.
+    const SEARCHED_BYTES_MAX: usize = 16 * 1024;
+
+    /// Where `text` stands near the begin of `content`, octet for octet; `None` if it does not (folded, too far).
+    pub fn find(content: &[u8], text: &str) -> Option<MessageIdAt> {
+        let searched = &content[..content.len().min(Self::SEARCHED_BYTES_MAX)];
+        let offset = memchr::memmem::find(searched, text.as_bytes()).filter(|_| !text.is_empty())?;
+        Some(MessageIdAt { offset: offset as u32, len: text.len() as u32 })
+    }
+}
 
 /// The envelope's cold parts, unpacked by reference.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -21,17 +41,16 @@ pub struct Envelope<'a> {
 }
 
 impl<'a> Envelope<'a> {
-    /// Appends the packed form of an acceptance's cold parts.
-    pub(crate) fn write(buf: &mut Vec<u8>, a: &Accept) {
-        put_varint(buf, a.size);
-        put_bytes(buf, a.sender.as_bytes());
-        put_option(buf, a.list.as_deref());
-        put_bytes(buf, &a.prefix);
-        put_option(buf, a.envid.as_deref());
-        let text = if a.message_id_at.is_none() { a.message_id.as_str() } else { "" };
-        put_bytes(buf, text.as_bytes());
-        put_bytes(buf, a.origin.as_bytes());
-        if let Some(at) = a.message_id_at {
+    /// Appends the packed form.
+    pub(crate) fn write(&self, buf: &mut Vec<u8>) {
+        put_varint(buf, self.size);
+        put_bytes(buf, self.sender.as_bytes());
+        put_option(buf, self.list);
+        put_bytes(buf, self.prefix);
+        put_option(buf, self.envid);
+        put_bytes(buf, self.message_id.as_bytes());
+        put_bytes(buf, self.origin.as_bytes());
+        if let Some(at) = self.message_id_at {
             put_varint(buf, u64::from(at.offset));
             put_varint(buf, u64::from(at.len));
         }

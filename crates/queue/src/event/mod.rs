@@ -17,13 +17,13 @@ pub use crate::codec::EventError;
 use crate::codec::{Reader, put_bytes, put_option, put_varint, put_zigzag};
 use crate::ids::{AddressId, MessageId, Ms};
 use crate::idset::IdSet;
-pub use accept::{Accept, Class, MessageIdAt, RcptParams, Ret, encode_accept};
+pub use accept::{Accept, Class, RcptParams, Ret, encode_accept};
 pub(crate) use accept::{Flags, Head, encode_head, encode_params};
 pub use bounds::{
     AcceptParts, accept_bytes_max, hold_bytes_max, ids_bytes_max, intern_bytes_max, list_bytes_max, outcome_bytes_max,
     suspend_bytes_max, verb_bytes_max,
 };
-pub use envelope::Envelope;
+pub use envelope::{Envelope, MessageIdAt};
 
 /// Record kinds.
 mod kind {
