@@ -24,7 +24,7 @@ impl Backoff {
     }
 
     /// The delay after `fails` failures in a row (counted from 1).
-    pub(super) fn delay_ms(self, fails: u8, rng: &mut fastrand::Rng) -> Ms {
+    pub(in crate::sched) fn delay_ms(self, fails: u8, rng: &mut fastrand::Rng) -> Ms {
         let doublings = u32::from(fails.saturating_sub(1)).min(32);
         let delay = self.min_ms.saturating_mul(1 << doublings).min(self.max_ms).max(1);
         delay - rng.u64(0..=delay / 4)
@@ -151,6 +151,11 @@ impl SchedConfig {
         strategies: Strategies::ALL,
         ordinary_per_bulk: 4,
     };
+
+    /// What the fast lane has for sites where only bulk mail waits.
+    pub(super) fn bulk_budget(&self) -> usize {
+        self.connections_max - self.ordinary_reserve.min(self.connections_max - 1)
+    }
 
     /// The nearest configuration that can make progress: no limit is zero, no cap below its start.
     #[must_use]

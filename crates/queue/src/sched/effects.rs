@@ -1,4 +1,4 @@
-//! What the scheduler and the shell tell each other.
+//! What passes between the scheduler and the shell.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub type SourceNo = u8;
 /// What the shell is asked to do. Each is answered by the call named with it.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Effect {
-    /// Look the domain's destination up; answer with [`super::Scheduler::resolved`].
+    /// Look the domain's destination up; answer with [`crate::sched::Scheduler::resolved`].
     Resolve { domain: DomainId },
     /// No longer waited for: its place is another domain's. An answer that comes all the same changes nothing.
     ForgetLookUp { domain: DomainId },

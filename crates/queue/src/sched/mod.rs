@@ -11,13 +11,30 @@
 //! | untouched | the domain's bitmap of messages (`bulk`) | being looked at for a transaction |
 //! | ready | the list of its (domain, message) (`explicit`) | being put into a transaction |
 //! | in flight | its transaction | `work_done`, or `closed` (taken as lost) |
-//! | behind its own clock, or its mailbox's | `clocks` | the clock |
+//! | behind its own clock, or its mailbox's | `failure` | the clock |
 //! | failing | the message's failures | `bounced` (or `bounce_refused`, and again) |
 //! | met | the operator's reservation: looked at for a transaction, and kept back | `removed` or `unreserve` |
 //!
 //! So nobody is handed out twice at a time, nothing is scanned for, and a clock that fires brings back precisely what
-//! waits behind it. Holds on a message or a sender at a site stop (site, message) pairs, not recipients; so does the
-//! operator's hold on a message (`verbs`), which has no clock.
+//! waits behind it. Deferrals of a message or a sender at a site stop (site, message) pairs, not recipients; so does the
+//! operator's hold on a message (`operator`), which has no clock.
+//!
+//! **Owners.** Each owns its state and is given [`core::Core`] (limits, times, live messages, flows, sites) beside it, none
+//! another owner; imports go downwards only:
+//!
+//! | folder | decides |
+//! |---|---|
+//! | `operator`, `notices`, `status` | verbs; delays, stragglers, suspensions and digests; answers to the operator |
+//! | `choice` | which recipients make the next transaction |
+//! | `connections` | the pool, who gets a connection, and their lives |
+//! | `domains` | look-ups, and the site of a domain |
+//! | `failure` | what a reply means, and every clock that follows from it |
+//! | `sites` | hosts, paths and what they bear; history |
+//! | `flows` | whose turn it is: at a site, and in the line for the budget |
+//! | `messages` | which are live, and the state of the few that more than wait |
+//!
+//! What must happen in another owner is answered by the first, and carried out here, in `steps` (what time brings),
+//! `sessions` (what the shell says of connections) and `failure::results` (what it says of transactions).
 //!
 //! **Bounds.** No call does more than `STEPS_MAX` steps of work; what remains is done by the next [`Scheduler::tick`],
 //! and [`Scheduler::next_tick`] says "at once" as long as something remains. Connections never exceed
@@ -27,54 +44,53 @@
 //! answered by doing nothing: the store, not the scheduler, is the truth. docs/design/scheduler.md has the strategies
 //! in words.
 
-mod charges;
-mod clocks;
-mod coalesce;
+mod choice;
 mod config;
-mod conns;
+mod connections;
+mod core;
 mod domains;
 mod effects;
-mod explain;
-mod failing;
+mod failure;
 mod flows;
-mod history;
-mod lanes;
-mod lines;
-mod live;
-mod look_ups;
-mod next_host;
+mod messages;
 mod notices;
-mod pace;
-mod path;
+mod operator;
 mod reasons;
-mod results;
+mod sessions;
 mod sites;
 mod status;
 mod steps;
 mod tables;
 mod time;
 mod timers;
-mod vacancy;
-mod verbs;
-pub mod verdict;
-mod waits;
 
 use std::collections::VecDeque;
 
-use foldhash::fast::RandomState;
-use hashbrown::HashMap;
-
 pub use config::{Backoff, SchedConfig, SourceConfig, Strategies};
 pub use effects::{CloseReason, Dsn, Effect, Failure, Ids, NoSession, RcptOutcome, SourceNo, Stage, Work};
-pub use explain::{HostStatus, PathStatus, SiteExplanation, WaitsFor};
+pub use failure::verdict;
 pub use flows::{FlowKey, FlowRules, SourceSet};
-pub use history::SiteHistory;
 pub use reasons::Reply;
+pub use sites::history::SiteHistory;
+pub use status::explain::{HostStatus, PathStatus, SiteExplanation, WaitsFor};
 pub use status::{Census, Glance, Load, RecipientState, RecipientStatus, SiteStatus, Standing, Waiting};
 
-use crate::ids::{AddressId, MessageNo, Ms, SiteId};
-use crate::idset::IdSet;
+use self::core::Core;
+use crate::ids::{AddressId, DomainId, MessageNo, Ms, SiteId};
+use crate::site::Resolution;
 use crate::store::Store;
+use choice::Choice;
+use choice::ready::Entered;
+use choice::waits::Waits;
+use connections::pool::Pool;
+use connections::{Admission, Connections};
+use domains::{Answered, Domains};
+use failure::Failures;
+use failure::deferrals::DeferralKey;
+use messages::Activation;
+use notices::Notices;
+use notices::coalesce::Coalescing;
+use operator::Operator;
 
 /// Elementary steps (ids looked at, timers fired, domains passed) that one call may do: well under a millisecond.
 const STEPS_MAX: u32 = 4_096;
@@ -83,147 +99,88 @@ const SMALL_RECIPIENTS_MAX: usize = 256;
 /// Messages of up to so many recipients are activated at once, domain by domain: their lists are made when they are
 /// wanted, so that one which waits costs a bit at its domain and one at its site.
 const UNTOUCHED_RECIPIENTS_MAX: usize = 8;
-
-type Map<K, V> = HashMap<K, V, RandomState>;
-
-/// What is going on with a live message.
-#[derive(Default)]
-struct Active {
-    /// In a transaction now.
-    in_flight: IdSet,
-    /// What few messages have.
-    extra: Option<Box<Extra>>,
-}
-
-impl Active {
-    fn is_idle(&self) -> bool {
-        self.in_flight.is_empty() && self.extra.as_ref().is_none_or(|extra| extra.is_idle())
-    }
-}
-
-#[derive(Default)]
-struct Extra {
-    activation: Option<Activation>,
-    /// Recipients pending when it was last asked whether only stragglers are left; 0 once that has been said.
-    pending_before: u32,
-    failing: failing::Failing,
-    /// Sites with a hold on this message.
-    held_at: Vec<SiteId>,
-    /// An operator holds it.
-    parked: Option<Box<verbs::Parked>>,
-    /// An operator is taking recipients out.
-    reserved: Option<Box<verbs::Reserved>>,
-}
-
-impl Extra {
-    fn is_idle(&self) -> bool {
-        let is_under_way = self.activation.is_some() || self.pending_before > 0 || !self.failing.is_idle();
-        !is_under_way && self.held_at.is_empty() && self.parked.is_none() && self.reserved.is_none()
-    }
-}
-
-/// A large message on its way to its domains.
-#[derive(Default)]
-struct Activation {
-    /// The last id looked at.
-    cursor: Option<u32>,
-    /// Domains whose recipients were taken while this was going on: not named again.
-    touched: IdSet,
-}
+/// Sites looked at again in one go.
+const DIRTY_MAX: u32 = 512;
+/// Sites whose turn in the line for the budget came in vain, one after the other: there is no room for their kind.
+const TURNED_AWAY_MAX: u32 = 8;
 
 /// See the module's head.
 pub struct Scheduler {
-    cfg: SchedConfig,
-    rng: fastrand::Rng,
-    jitter_seed: u64,
-    messages: live::Messages,
-    /// The number accepted last: numbers above it are from before the wrap.
-    newest: u32,
+    core: Core,
+    domains: Domains,
+    waits: Waits,
+    failure: Failures,
+    pool: Pool,
+    notices: Notices,
+    coalescing: Coalescing,
+    operator: Operator,
+    /// Large messages on their way to their domains.
     activating: VecDeque<MessageNo>,
-    domains: domains::Domains,
-    sites: sites::Sites,
-    waits: waits::Waits,
-    clocks: clocks::Clocks,
-    conns: conns::Conns,
-    timers: timers::Timers,
-    time: time::Time,
-    reasons: reasons::Reasons,
-    drains: VecDeque<failing::Drain>,
-    flushes: VecDeque<steps::Flush>,
-    flows: flows::Flows,
-    notices: notices::Notices,
-    coalescing: coalesce::Coalescing,
-    /// A flow was resumed: sites from here on are looked at again.
-    resuming: Option<u32>,
-    verbs: verbs::Verbs,
-    effects: Vec<Effect>,
-    stopped: bool,
 }
 
 impl Scheduler {
     /// `seed` decides jitter and the order of equal targets, nothing else.
     pub fn new(cfg: SchedConfig, seed: u64) -> Scheduler {
         Scheduler {
-            cfg: cfg.checked(),
-            rng: fastrand::Rng::with_seed(seed),
-            jitter_seed: seed,
-            messages: live::Messages::default(),
-            newest: 0,
+            core: Core::new(cfg, seed),
+            domains: Domains::default(),
+            waits: Waits::default(),
+            failure: Failures::default(),
+            pool: Pool::default(),
+            notices: Notices::default(),
+            coalescing: Coalescing::default(),
+            operator: Operator::default(),
             activating: VecDeque::new(),
-            domains: domains::Domains::default(),
-            sites: sites::Sites::default(),
-            waits: waits::Waits::default(),
-            clocks: clocks::Clocks::default(),
-            conns: conns::Conns::default(),
-            timers: timers::Timers::default(),
-            time: time::Time::default(),
-            reasons: reasons::Reasons::default(),
-            drains: VecDeque::new(),
-            flushes: VecDeque::new(),
-            flows: flows::Flows::default(),
-            notices: notices::Notices::default(),
-            coalescing: coalesce::Coalescing::default(),
-            resuming: None,
-            verbs: verbs::Verbs::default(),
-            effects: Vec::new(),
-            stopped: false,
         }
     }
 
     /// The limits changed (reload): they hold for what comes; nothing open is cut.
     pub fn configure(&mut self, cfg: SchedConfig) {
-        self.cfg = cfg.checked();
-        self.warn_anew();
+        self.core.cfg = cfg.checked();
+        self.notices.warn_anew(&mut self.core);
     }
 
     /// The system's clock was set, and every `now` from here on is `by` ms further than it would have been; the store's
     /// messages of this run were moved with it.
     pub fn clock_moved(&mut self, by: i64, now: Ms) {
-        self.time.moved(by, now);
-        self.warn_anew();
+        self.core.time.moved(by, now);
+        self.notices.warn_anew(&mut self.core);
     }
 
     /// `now` as it is kept here.
     fn steady(&self, now: Ms) -> Ms {
-        self.time.steady(now)
+        self.core.time.steady(now)
+    }
+
+    fn connections(&mut self, now: Ms) -> Connections<'_> {
+        Connections { core: &mut self.core, pool: &mut self.pool, now }
+    }
+
+    fn admission(&mut self, now: Ms) -> Admission<'_> {
+        Admission { core: &mut self.core, pool: &mut self.pool, deferrals: &mut self.failure.deferrals, now }
+    }
+
+    fn choice<'a>(&'a mut self, store: &'a Store, now: Ms) -> Choice<'a> {
+        let Scheduler { core, failure, domains, waits, .. } = self;
+        Choice { core, failure, domains, waits, store, now }
     }
 
     /// A message became durable (or is live at start; then call this oldest first). A large one is activated in slices
     /// by the following ticks.
     pub fn accepted(&mut self, store: &Store, no: MessageNo, now: Ms) {
-        let now = self.time.begin(now);
+        let now = self.core.time.begin(now);
         let Some(message) = store.message(no) else { return };
         let small = message.pending().len() <= SMALL_RECIPIENTS_MAX;
         let class = usize::from(message.class() == crate::event::Class::Bulk);
-        let flow = self.flows.of(message, class);
-        if !self.messages.insert(no, class, flow) {
+        let flow = self.core.flows.of(message, class);
+        if !self.core.messages.insert(no, class, flow) {
             debug_assert!(false, "a message is accepted once");
             return;
         }
-        self.newest = no.0;
-        self.watch(store, no, now);
+        self.core.newest = no.0;
+        self.notices.watch(&mut self.core, store, no, now);
         if message.is_held() {
-            self.park_unseen(no);
+            self.core.messages.hold_unseen(no);
         } else {
             self.begin(store, no, small, now);
         }
@@ -231,7 +188,7 @@ impl Scheduler {
 
     /// Brings a message's recipients to where they wait.
     fn begin(&mut self, store: &Store, no: MessageNo, small: bool, now: Ms) {
-        let Some((message, class)) = store.message(no).zip(self.messages.class(no)) else { return };
+        let Some((message, class)) = store.message(no).zip(self.core.messages.class(no)) else { return };
         if message.pending().len() <= UNTOUCHED_RECIPIENTS_MAX {
             for id in message.pending() {
                 let domain = store.book.domain(AddressId(id));
@@ -243,54 +200,118 @@ impl Scheduler {
             for id in store.pending_of(no) {
                 self.make_ready(store, no, id, now);
             }
-        } else if let Some(active) = self.messages.begin(no) {
+        } else if let Some(active) = self.core.messages.begin(no) {
             active.extra.get_or_insert_default().activation = Some(Activation::default());
             self.activating.push_back(no);
         }
     }
 
-    /// The message is no longer live (its last recipient has an outcome, or an operator removed it).
-    pub fn finished(&mut self, no: MessageNo) {
-        if let Some(extra) = self.messages.remove(no).and_then(|active| active.extra) {
-            for site in extra.held_at {
-                self.drop_hold(site, clocks::HoldKey::Message(no));
-            }
-            if let Some(parked) = extra.parked {
-                self.unpark_gone(no, &parked);
+    /// The recipient may be sent to as soon as a connection is there.
+    fn make_ready(&mut self, store: &Store, no: MessageNo, id: AddressId, now: Ms) {
+        match self.choice(store, now).enter(no, id) {
+            Entered::Nowhere => {}
+            Entered::Domain(domain, class) => self.link(store, domain, no, class, now),
+            Entered::Site(site) => self.consider(site, now),
+        }
+    }
+
+    /// The recipient is no longer in flight and goes again at once.
+    fn requeue(&mut self, store: &Store, no: MessageNo, id: AddressId, now: Ms) {
+        if !self.core.messages.is_live(no) {
+            self.end_clocks(store, no, id, now);
+        } else if self.core.no_longer_in_flight(no, id) {
+            self.make_ready(store, no, id, now);
+        }
+    }
+
+    /// Something new of `no` waits at `domain`: brings it to the domain's site, and sees to the look-up.
+    fn link(&mut self, store: &Store, domain: DomainId, no: MessageNo, class: usize, now: Ms) {
+        if let Some(site) = self.domains.site_or_ask(&mut self.core, domain, now) {
+            self.choice(store, now).wait_at(site, domain, no, class);
+            self.consider(site, now);
+        }
+    }
+
+    /// Mail waits at a site, or something there has changed: perhaps it gets a connection.
+    fn consider(&mut self, site: SiteId, now: Ms) {
+        if !self.core.stopped && self.waits.clear_front(&mut self.core, site) {
+            self.admission(now).consider(site);
+        }
+    }
+
+    /// Opens connections for the sites in line, as far as the budget goes.
+    fn serve_line(&mut self, now: Ms) {
+        let mut turned_away = 0;
+        while turned_away < TURNED_AWAY_MAX
+            && let Some((flow, site)) = self.admission(now).next_in_line()
+        {
+            let before = self.pool.open();
+            self.consider(site, now);
+            if self.pool.open() > before {
+                self.admission(now).want_more(site);
+            } else if self.core.sites.get(site).lines.line(flow).is_some_and(|line| line.wants) {
+                turned_away += 1;
             }
         }
+    }
+
+    /// The message is no longer live (its last recipient has an outcome, or an operator removed it).
+    pub fn finished(&mut self, no: MessageNo) {
+        if let Some(extra) = self.core.messages.remove(no).and_then(|active| active.extra) {
+            for site in extra.deferred_at {
+                self.failure.deferrals.drop(&mut self.core, site, DeferralKey::Message(no));
+            }
+            if let Some(held) = extra.held {
+                self.held_is_gone(no, &held);
+            }
+        }
+    }
+
+    /// The answer to [`Effect::Resolve`].
+    pub fn resolved(&mut self, store: &Store, domain: DomainId, resolution: Resolution, now: Ms) {
+        let now = self.steady(now);
+        if !self.domains.is_asked(domain) {
+            return;
+        }
+        match self.domains.resolved(&mut self.core, store, domain, resolution, now) {
+            Answered::Nothing => {}
+            Answered::Moved => self.relink(store, STEPS_MAX / 4, now),
+            Answered::Drain(drain) => self.failure.drains.push_back(drain),
+        }
+        self.domains.ask(&mut self.core, now);
+        self.look_at_dirty(STEPS_MAX / 64, now);
+    }
+
+    /// The operator changed the routes: every domain whose way is known, or whose look-up waits for its clock, is
+    /// looked up again. Until the answer comes its mail goes the way that is known.
+    pub fn routes_changed(&mut self, now: Ms) {
+        let now = self.steady(now);
+        self.domains.routes_changed(&mut self.core, now);
+    }
+
+    /// A domain without addresses is to be forgotten: lets go of it, and answers whether nothing here knows it any more.
+    /// Its id may be another domain's from then on.
+    pub fn forget_domain(&mut self, domain: DomainId) -> bool {
+        if self.domains.peek(domain).is_none() {
+            return true;
+        }
+        !self.has_domain_jobs() && self.domains.forget(&mut self.core, domain)
     }
 
     /// What is to be done, in order; the shell empties it after each call or few.
     pub fn effects(&mut self) -> std::vec::Drain<'_, Effect> {
-        self.effects.drain(..)
+        self.core.effects.drain(..)
     }
 
     /// From now on no connection is opened and no work handed out; idle connections close, busy ones finish.
     pub fn stop(&mut self) {
-        self.stopped = true;
-        self.close_unused();
+        self.core.stopped = true;
+        // Closing looks at no clock.
+        self.connections(0).close_unused();
     }
 
     /// Open connections of any kind: 0 after `stop` means that all is done.
     pub fn open_connections(&self) -> usize {
-        self.conns.open()
-    }
-
-    /// When [`Scheduler::tick`] has something to do: 0 is at once, `None` never as things stand.
-    pub fn next_tick(&self) -> Option<Ms> {
-        let at_once = !self.activating.is_empty()
-            || !self.domains.relinks.is_empty()
-            || !self.domains.refreshes.is_empty()
-            || !self.drains.is_empty()
-            || !self.flushes.is_empty()
-            || self.resuming.is_some()
-            || !self.coalescing.jobs.is_empty()
-            || self.verbs.has_work()
-            || !self.sites.dirty.is_empty();
-        if at_once && !self.stopped {
-            return Some(0);
-        }
-        self.timers.next().map(|at| if at == 0 { 0 } else { self.time.wall(at) })
+        self.pool.open()
     }
 }

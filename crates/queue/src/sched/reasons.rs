@@ -1,12 +1,12 @@
 //! The last replies, for the operator's "why does this wait?" and for reports.
 //!
 //! Clocks refer to replies by number; a ring keeps the last `REASONS_MAX`, so that a million greylisted recipients with
-//! a text of their own each cost four bytes each and the ring. What has left the ring is told without its text.
+//! a text of their own each cost four bytes each and the ring. What has left the ring is shown without its text.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::effects::Dsn;
+use crate::sched::effects::Dsn;
 
 /// Replies kept, about 200 bytes each.
 const REASONS_MAX: usize = 16_384;
@@ -24,10 +24,10 @@ pub struct Reply {
 }
 
 /// A kept reply; 0 is none.
-pub(super) type ReasonNo = u32;
+pub(in crate::sched) type ReasonNo = u32;
 
 #[derive(Default)]
-pub(super) struct Reasons {
+pub(in crate::sched) struct Reasons {
     ring: VecDeque<Reply>,
     /// Replies that have left the ring.
     left: u32,

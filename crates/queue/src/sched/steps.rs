@@ -1,36 +1,30 @@
 //! What is done over time, in slices: clocks that run out, large messages on their way to their domains, domains on
 //! their way to their sites, failing domains, flushes, and sites to look at again.
 
+use super::notices::Notices;
 use super::timers::Timer;
-use super::{STEPS_MAX, Scheduler};
-use crate::ids::{AddressId, DomainId, Ms, SiteId};
+use super::{DIRTY_MAX, STEPS_MAX, Scheduler};
+use crate::ids::{AddressId, MessageNo, Ms};
+use crate::sched::failure::drains::Drain;
+use crate::sched::failure::reports;
 use crate::store::Store;
 
-/// Timers fired per tick, and slots of the calendar searched per tick by a flush.
+/// Timers fired per tick.
 const TIMERS_MAX: u32 = 1_024;
-const FLUSH_SLOTS_MAX: u32 = 64;
-const DIRTY_MAX: u32 = 512;
-
-/// An operator's "try now", on its way through the calendar.
-pub(super) struct Flush {
-    site: Option<SiteId>,
-    /// The next slot to search.
-    slot: u64,
-}
 
 impl Scheduler {
     /// One slice of what is due. Call at [`Scheduler::next_tick`], and again while that says 0.
     pub fn tick(&mut self, store: &Store, now: Ms) {
         let now = self.steady(now);
         for _ in 0..TIMERS_MAX {
-            let Some(timer) = self.timers.pop(now) else { break };
+            let Some(timer) = self.core.timers.pop(now) else { break };
             self.fire(store, timer, now);
         }
-        if self.stopped {
+        if self.core.stopped {
             return;
         }
         self.relink(store, STEPS_MAX / 2, now);
-        self.refresh_on(STEPS_MAX / 4, now);
+        self.domains.refresh_on(&mut self.core, STEPS_MAX / 4, now);
         let mut steps = STEPS_MAX;
         while steps > 0
             && let Some(no) = self.activating.front().copied()
@@ -41,117 +35,169 @@ impl Scheduler {
         self.flush_on(store);
         self.resume_on(now);
         self.coalesce_on(store, now);
-        self.verbs_on(store, STEPS_MAX / 2, now);
+        self.holds_on(store, STEPS_MAX / 2, now);
         self.look_at_dirty(DIRTY_MAX, now);
-        self.serve_wanting(now);
+        self.serve_line(now);
+    }
+
+    /// When [`Scheduler::tick`] has something to do: 0 is at once, `None` never as things stand.
+    pub fn next_tick(&self) -> Option<Ms> {
+        let at_once = !self.activating.is_empty()
+            || !self.core.sites.refreshes.is_empty()
+            || !self.core.sites.dirty.is_empty()
+            || self.has_jobs()
+            || self.operator.is_resuming()
+            || !self.coalescing.jobs.is_empty();
+        if at_once && !self.core.stopped {
+            return Some(0);
+        }
+        self.core.timers.next().map(|at| if at == 0 { 0 } else { self.core.time.wall(at) })
+    }
+
+    /// Jobs that may name any site or domain. They are short-lived: whether one is in them need not be asked.
+    fn has_jobs(&self) -> bool {
+        self.has_domain_jobs() || self.operator.has_flushes()
+    }
+
+    pub(super) fn has_domain_jobs(&self) -> bool {
+        let is_moving = !self.domains.relinks.is_empty() || !self.failure.drains.is_empty();
+        is_moving || self.operator.has_holds() || !self.waits.graves.is_empty()
     }
 
     pub(super) fn look_at_dirty(&mut self, sites_max: u32, now: Ms) {
         for _ in 0..sites_max {
-            let Some(site) = self.sites.dirty.pop_front() else { return };
-            self.sites.get(site).dirty = false;
+            let Some(site) = self.core.sites.dirty.pop_front() else { return };
+            self.core.sites.get(site).dirty = false;
             self.consider(site, now);
         }
     }
 
     fn fire(&mut self, store: &Store, timer: Timer, now: Ms) {
+        let core = &mut self.core;
         match timer {
-            Timer::Domain(domain) => self.domain_due(domain, now),
-            Timer::LookUps => self.look_ups_due(now),
+            Timer::Domain(domain) => self.domains.due(core, domain, now),
+            Timer::LookUps => self.domains.look_ups_due(core, &mut self.failure.drains, now),
             Timer::Site(site) => {
-                let entry = self.sites.get(site);
+                let entry = core.sites.get(site);
                 if entry.timer_at <= now {
                     entry.timer_at = 0;
                 }
                 self.consider(site, now);
             }
-            Timer::Vacant(site) => self.vacant_due(site, now),
-            Timer::VacantHost(host) => self.vacant_host_due(host, now),
-            Timer::Hold(slot) => self.hold_due(slot, now),
-            Timer::Mailbox(id) => self.mailbox_due(store, id, now),
-            Timer::Recipient(no, id) => self.recipient_due(store, no, id, now),
-            Timer::Conn(slot) => self.conn_due(slot, now),
-            Timer::Bounce(no) => self.report_due(no),
-            Timer::Warnings => self.warnings_due(store, now),
-            Timer::Warn(no) => self.warn(no),
-            Timer::Stragglers(no) => self.stragglers_due(store, no, now),
+            Timer::Vacant(site) => {
+                let is_busy = self.has_jobs() || !self.core.sites.refreshes.is_empty();
+                self.core.sites.vacant_due(&mut self.core.timers, site, is_busy, now);
+            }
+            Timer::VacantHost(host) => {
+                let retry_max_ms = core.cfg.host_retry.max_ms;
+                core.sites.vacant_host_due(&mut core.timers, host, retry_max_ms, now);
+            }
+            Timer::Deferral(slot) => self.failure.deferrals.due(core, slot, now),
+            Timer::Mailbox(id) => {
+                for no in self.failure.mailboxes.due(core, id, now) {
+                    self.make_ready(store, no, id, now);
+                }
+            }
+            Timer::Recipient(no, id) => {
+                if self.failure.recipients.due(core, no, id, now) {
+                    self.make_ready(store, no, id, now);
+                }
+            }
+            Timer::Conn(slot) => {
+                if self.connections(now).due(slot) {
+                    self.serve_line(now);
+                }
+            }
+            Timer::Bounce(no) => reports::due(core, no),
+            Timer::Warnings => self.notices.warnings_due(core, store, now),
+            Timer::Warn(no) => Notices::warn(core, no),
+            Timer::Stragglers(no) => Notices::stragglers_due(core, store, no, now),
         }
     }
 
-    /// Sites with lines of flows that were suspended until now.
-    fn resume_on(&mut self, now: Ms) {
-        let Some(first) = self.resuming else { return };
-        let end = (first + DIRTY_MAX).min(self.sites.list.len() as u32);
-        for site in first..end {
-            if self.sites.get(SiteId(site)).lines.bring_back(&self.flows) {
-                self.consider(SiteId(site), now);
+    /// Brings what waits at domains to their sites, for at most `steps` messages.
+    pub(super) fn relink(&mut self, store: &Store, mut steps: u32, now: Ms) {
+        let mut last = None;
+        while steps > 0
+            && let Some((domain, site, no)) = self.domains.next_to_relink(&mut self.core.sites)
+        {
+            steps -= 1;
+            last = Some(site);
+            if let Some(class) = self.core.messages.class(no) {
+                self.choice(store, now).wait_at(site, domain, no, class);
+            } else {
+                // An operator took out what was here, and it ended before the answer came.
+                self.waits.graves.push_back((domain, no));
             }
         }
-        self.resuming = (end < self.sites.list.len() as u32).then_some(end);
-    }
-
-    /// Try everything of a site now: the clocks of its hosts, and of whatever waits for it. Done by the next ticks.
-    pub fn flush_site(&mut self, site: SiteId) {
-        if site.0 as usize >= self.sites.list.len() {
-            return;
+        if let Some(site) = last.filter(|_| steps == 0) {
+            self.core.sites.mark_dirty(site);
         }
-        self.end_host_clocks(site);
-        self.refresh(site, true);
-        self.flushes.push_back(Flush { site: Some(site), slot: 0 });
     }
 
-    /// Try everything now.
-    pub fn flush_all(&mut self) {
-        for site in 0..self.sites.list.len() {
-            self.end_host_clocks(SiteId(site as u32));
-            self.refresh(SiteId(site as u32), true);
-        }
-        self.flushes.push_back(Flush { site: None, slot: 0 });
-    }
-
-    pub(super) fn end_host_clocks(&mut self, site: SiteId) {
-        for source in 0..self.sites.get(site).paths.len() {
-            for target in 0..self.sites.get(site).paths[source].hosts.len() {
-                let host = self.sites.get(site).paths[source].hosts[target];
-                self.sites.host(host).until = 0;
-            }
-        }
-        self.sites.mark_dirty(site);
-    }
-
-    fn flush_on(&mut self, store: &Store) {
-        let Some(mut flush) = self.flushes.pop_front() else { return };
-        let (domains, clocks, timers) = (&mut self.domains, &mut self.clocks, &mut self.timers);
-        let at_site = |site: Option<SiteId>, domain: Option<DomainId>, domains: &super::domains::Domains| {
-            site.is_none() || domain.and_then(|d| domains.peek(d)).is_some_and(|d| d.site == site)
+    /// The next slice of a large message's way to its domains.
+    fn activate(&mut self, store: &Store, no: MessageNo, mut steps: u32, now: Ms) -> u32 {
+        let class = self.core.messages.class(no);
+        let active = self.core.messages.get_mut(no);
+        let activation = active.and_then(|active| active.extra.as_mut()).and_then(|extra| extra.activation.take());
+        let (Some(class), Some(mut activation), Some(message)) = (class, activation, store.message(no)) else {
+            self.activating.pop_front();
+            return steps;
         };
-        for _ in 0..FLUSH_SLOTS_MAX {
-            let mut hastened = Vec::new();
-            let next = timers.hasten(flush.slot, |timer| {
-                let domain_of = |id: AddressId| store.book.try_domain(id);
-                let chosen = match timer {
-                    Timer::Mailbox(id) | Timer::Recipient(_, id) => at_site(flush.site, domain_of(id), domains),
-                    Timer::Hold(slot) => flush.site.is_none() || clocks.hold_site(slot) == flush.site,
-                    Timer::Domain(_) => flush.site.is_none(),
-                    _ => false,
-                };
-                if chosen {
-                    hastened.push(timer);
-                }
-                chosen
-            });
-            for timer in hastened {
-                match timer {
-                    Timer::Mailbox(id) => clocks.hasten_mailbox(id),
-                    Timer::Recipient(no, id) => clocks.hasten_recipient(no, id),
-                    Timer::Hold(slot) => clocks.hasten_hold(slot),
-                    Timer::Domain(domain) => domains.hasten(domain),
-                    _ => {}
-                }
+        let pending = message.pending();
+        let mut ids = activation.cursor.map_or_else(|| pending.iter(), |after| pending.iter_from(after));
+        let mut last = None;
+        let mut done = false;
+        while steps > 0 {
+            let Some(id) = ids.next() else {
+                done = true;
+                break;
+            };
+            activation.cursor = Some(id);
+            steps -= 1;
+            let domain = store.book.domain(AddressId(id));
+            if last == Some(domain) || activation.touched.contains(domain.0) {
+                continue;
             }
-            let Some(slot) = next else { return };
-            flush.slot = slot;
+            last = Some(domain);
+            if self.domains.get(domain).bulk.insert(no.0) {
+                self.link(store, domain, no, class, now);
+                steps = steps.saturating_sub(1);
+            }
         }
-        self.flushes.push_front(flush);
+        if done {
+            self.activating.pop_front();
+        } else if let Some(active) = self.core.messages.get_mut(no) {
+            active.extra.get_or_insert_default().activation = Some(activation);
+        }
+        steps
+    }
+
+    /// Goes on with drains for at most `steps`.
+    fn drain(&mut self, store: &Store, mut steps: u32, now: Ms) {
+        while steps > 0
+            && let Some(drain) = self.failure.drains.pop_front()
+        {
+            let mut line = None;
+            while let Some((no, ids)) = self.choice(store, now).next_of(&drain, &mut line, &mut steps) {
+                self.end_clocks_of_gone(store, now);
+                self.fail_all(store, no, &ids, &drain, now);
+            }
+            self.end_clocks_of_gone(store, now);
+            if steps == 0 {
+                self.failure.drains.push_front(drain);
+            }
+        }
+    }
+
+    /// Fails recipients that were taken from where they waited.
+    fn fail_all(&mut self, store: &Store, no: MessageNo, ids: &[AddressId], drain: &Drain, now: Ms) {
+        for id in ids {
+            self.core.no_longer_in_flight(no, *id);
+            self.fail(store, (no, *id), drain.expired_only, &drain.reply, now);
+        }
+        if !ids.is_empty() {
+            reports::report_if_last(&mut self.core, store, no);
+        }
     }
 }

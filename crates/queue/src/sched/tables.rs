@@ -6,6 +6,9 @@ use std::ops::{Index, IndexMut};
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
+/// For what stays small.
+pub type Map<K, V> = HashMap<K, V, RandomState>;
+
 /// Parts of a map: at a million entries one part is moved at a time, 8,000 entries.
 const PARTS: usize = 128;
 /// Which bits of the hash choose the part; the maps use the lowest and the highest.
@@ -14,7 +17,7 @@ const PART_SHIFT: u32 = 40;
 const PIECE: usize = 1_024;
 
 /// A hash map in parts.
-pub(super) struct Parts<K, V> {
+pub(in crate::sched) struct Parts<K, V> {
     hasher: RandomState,
     maps: Vec<HashMap<K, V, RandomState>>,
     len: usize,
@@ -85,7 +88,7 @@ impl<K: Eq + Hash, V> Parts<K, V> {
 }
 
 /// A growing list in pieces.
-pub(super) struct Pieces<T> {
+pub(in crate::sched) struct Pieces<T> {
     list: Vec<Vec<T>>,
 }
 

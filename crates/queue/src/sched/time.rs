@@ -2,7 +2,7 @@
 //!
 //! The wall clock is set now and then (a start before NTP, an operator). Every clock, connection and rate is kept on a
 //! scale of its own, which begins as the wall's and never jumps: each call of the scheduler's interface takes its `now`
-//! over to that scale, and what it tells is taken back. So a jump fires no clock and stretches none.
+//! over to that scale, and what it answers is taken back. So a jump fires no clock and stretches none.
 //!
 //! Ages are the wall's: messages of earlier runs were accepted by it, and those of this run are moved with it by
 //! the store. A message is given up only by a clock that has been looked at for a while: within `BELIEVED_MS` of the start
@@ -16,7 +16,7 @@ const BELIEVED_MS: Ms = 10 * 60_000;
 const EARLIEST_MS: Ms = 1_577_836_800_000;
 
 #[derive(Clone, Copy, Default)]
-pub(super) struct Time {
+pub(in crate::sched) struct Time {
     /// The wall's time less the steady one.
     skew: i64,
     /// When the first message was heard of; steady, as is the next.

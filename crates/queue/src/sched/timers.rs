@@ -13,7 +13,7 @@ const SLOT_MS: Ms = 64;
 
 /// What a timer wakes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Timer {
+pub(in crate::sched) enum Timer {
     Domain(DomainId),
     /// Look-ups may have been out for long.
     LookUps,
@@ -21,8 +21,8 @@ pub(super) enum Timer {
     /// A site, and a host, that may have nobody left.
     Vacant(SiteId),
     VacantHost(u32),
-    /// A message or a sender's domain at a site: the slot of the hold.
-    Hold(u32),
+    /// A message or a sender's domain at a site: the slot of the deferral.
+    Deferral(u32),
     Mailbox(AddressId),
     Recipient(MessageNo, AddressId),
     /// The slot of a connection: idle, silence.
@@ -35,7 +35,7 @@ pub(super) enum Timer {
 }
 
 #[derive(Default)]
-pub(super) struct Timers {
+pub(in crate::sched) struct Timers {
     slots: BTreeMap<u64, Vec<Timer>>,
     /// Taken out of the calendar and not yet handed out.
     due: Vec<Timer>,
@@ -101,14 +101,14 @@ mod tests {
         let mut rng = fastrand::Rng::with_seed(7);
         let mut expected: Vec<(Ms, u32)> = (0..1_000).map(|i| (rng.u64(1..100_000), i)).collect();
         for (at, i) in &expected {
-            timers.set(*at, Timer::Hold(*i));
+            timers.set(*at, Timer::Deferral(*i));
         }
         let mut now = 0;
         let mut fired = Vec::new();
         while let Some(next) = timers.next() {
             now = next.max(now);
             while let Some(timer) = timers.pop(now) {
-                let Timer::Hold(i) = timer else { unreachable!() };
+                let Timer::Deferral(i) = timer else { unreachable!() };
                 let at = expected.iter().find(|e| e.1 == i).map(|e| e.0).unwrap();
                 assert!(at <= now && now < at + SLOT_MS, "set for {at}, fired at {now}");
                 fired.push(i);
@@ -123,18 +123,18 @@ mod tests {
     #[test]
     fn hastened_timers_are_due_at_once_and_only_they() {
         let mut timers = Timers::default();
-        timers.set(1_000_000, Timer::Hold(1));
-        timers.set(1_000_000, Timer::Hold(2));
-        timers.set(9_000_000, Timer::Hold(2));
+        timers.set(1_000_000, Timer::Deferral(1));
+        timers.set(1_000_000, Timer::Deferral(2));
+        timers.set(9_000_000, Timer::Deferral(2));
         assert_eq!(timers.pop(10), None);
         let mut from = Some(0);
         while let Some(slot) = from {
-            from = timers.hasten(slot, |t| t == Timer::Hold(2));
+            from = timers.hasten(slot, |t| t == Timer::Deferral(2));
         }
         assert_eq!(timers.next(), Some(0));
         assert_eq!(
             (timers.pop(10), timers.pop(10), timers.pop(10)),
-            (Some(Timer::Hold(2)), Some(Timer::Hold(2)), None)
+            (Some(Timer::Deferral(2)), Some(Timer::Deferral(2)), None)
         );
         assert_eq!(timers.len(), 1);
     }

@@ -1,0 +1,182 @@
+//! Two lanes, and silence is what changes lanes.
+//!
+//! A connection that is connecting or in a transaction and silent for longer than max(`fast_silence_ms`, 3 times the
+//! 99th percentile of its path's own gaps) is charged to the slow lane and keeps its time-outs there; its fast slot is
+//! free, its host gets no other connection while it lasts, and another target of the site is tried at once. At its next
+//! sign of life it is charged to the fast lane again, as far as that has room.
+//!
+//! When the slow lane is full and a site stands in line for the budget, the connection silent for longest gives way
+//! ([`Effect::GiveWay`]); its host learns from that as from a time-out. The shell refuses (`stays`) if the end of some
+//! data is out: cutting there delivers twice. Then the next one is asked.
+
+use super::Connections;
+use super::pool::{Lane, State, slot_of};
+use crate::ids::{ConnId, Ms};
+use crate::sched::effects::Effect;
+use crate::sched::sites::{HostNo, Slot};
+
+const P99_TIMES: Ms = 3;
+/// How soon a silent connection without room in the slow lane is looked at again.
+const AGAIN_MS: Ms = 250;
+
+/// Silence that changes lanes.
+pub fn silence_ms(least: Ms, p99_ms: Option<Ms>) -> Ms {
+    least.max(p99_ms.unwrap_or(0) * P99_TIMES)
+}
+
+impl Connections<'_> {
+    fn silence_ms(&mut self, slot: Slot) -> Ms {
+        let least = self.core.cfg.fast_silence_ms;
+        let Some(conn) = self.pool.at(slot) else { return least };
+        let peer = conn.peer;
+        silence_ms(least, self.core.path(peer.site, peer.source).gaps.p99_ms())
+    }
+
+    /// Sees to it that the connection is looked at when it has been silent for too long.
+    pub fn arm_silence(&mut self, slot: Slot) {
+        let at = self.now + self.silence_ms(slot);
+        self.arm(slot, at);
+    }
+
+    /// A connecting or busy connection's timer. Whether a place of the budget has come free.
+    pub fn maybe_silent(&mut self, slot: Slot) -> bool {
+        let silence_ms = self.silence_ms(slot);
+        let Some(conn) = self.pool.at(slot) else { return false };
+        let (id, at) = (conn.id, conn.since + silence_ms);
+        if conn.lane == Lane::Slow || !self.core.cfg.strategies.lanes {
+            return false;
+        }
+        if at > self.now {
+            self.arm(slot, at);
+        } else if self.pool.slow < self.core.cfg.slow_connections_max {
+            self.enter_slow_lane(slot);
+            return true;
+        } else {
+            self.pool.overdue.push_back((slot, id));
+            self.pool.prune_lines();
+            self.let_overdue_give_way();
+            self.arm(slot, self.now + silence_ms.max(AGAIN_MS));
+        }
+        false
+    }
+
+    fn enter_slow_lane(&mut self, slot: Slot) {
+        let Some(conn) = self.pool.at(slot) else { return };
+        conn.lane = Lane::Slow;
+        let (id, peer) = (conn.id, conn.peer);
+        let newly = !std::mem::replace(&mut conn.silent, true);
+        let connecting = conn.state == State::Connecting;
+        self.pool.fast -= 1;
+        self.pool.slow += 1;
+        self.pool.slow_line.push_back((slot, id));
+        self.pool.prune_lines();
+        if newly {
+            let path = self.core.path(peer.site, peer.source);
+            path.silent += 1;
+            path.silent_coming += usize::from(connecting);
+            self.core.sites.host(peer.host).silent += 1;
+        }
+        // Perhaps another of its hosts answers.
+        self.core.sites.mark_dirty(peer.site);
+    }
+
+    /// Silent connections go to the slow lane as far as there is room now.
+    pub fn fill_slow_lane(&mut self) {
+        while self.pool.slow < self.core.cfg.slow_connections_max
+            && let Some((slot, id)) = self.pool.overdue.pop_front()
+        {
+            let silence_ms = self.silence_ms(slot);
+            if self.is_overdue(slot, id, silence_ms) {
+                self.enter_slow_lane(slot);
+            }
+        }
+    }
+
+    fn is_overdue(&mut self, slot: Slot, id: ConnId, silence_ms: Ms) -> bool {
+        let now = self.now;
+        self.pool.at(slot).is_some_and(|conn| {
+            conn.id == id
+                && conn.lane == Lane::Fast
+                && conn.since + silence_ms <= now
+                && matches!(conn.state, State::Connecting | State::Ready | State::Busy)
+        })
+    }
+
+    /// While sites stand in line and silent connections have no room in the slow lane: those silent for longest go.
+    pub fn let_overdue_give_way(&mut self) {
+        let overdue = self.pool.overdue.len();
+        let wanted = (self.core.flows.wanting[0] + self.core.flows.wanting[1]).min(overdue);
+        while self.pool.cutting < wanted {
+            let next = self.pool.slow_line.pop_front().map(|next| (next, Lane::Slow));
+            let Some(((slot, id), lane)) =
+                next.or_else(|| self.pool.overdue.pop_front().map(|next| (next, Lane::Fast)))
+            else {
+                return;
+            };
+            let silence_ms = self.silence_ms(slot);
+            let overdue = lane == Lane::Slow || self.is_overdue(slot, id, silence_ms);
+            let Some(conn) = self.pool.at(slot) else { continue };
+            let there = conn.id == id && conn.lane == lane && conn.state != State::Closing;
+            if there && overdue && !conn.cut && !conn.stays {
+                conn.cut = true;
+                self.pool.cutting += 1;
+                self.core.effects.push(Effect::GiveWay { conn: id });
+            }
+        }
+    }
+
+    /// The answer to [`Effect::GiveWay`]: the end of some data is out, the connection keeps its time-outs.
+    pub fn stays(&mut self, conn: ConnId) {
+        let Some(entry) = self.pool.get(conn).filter(|entry| entry.cut) else { return };
+        (entry.cut, entry.stays) = (false, true);
+        self.pool.cutting -= 1;
+        self.let_overdue_give_way();
+    }
+
+    /// A sign of life that ends a silence.
+    pub fn unsilence(&mut self, slot: Slot) {
+        let Some(conn) = self.pool.at(slot) else { return };
+        conn.stays = false;
+        if !std::mem::take(&mut conn.silent) {
+            return;
+        }
+        let (peer, connecting) = (conn.peer, conn.state == State::Connecting);
+        let path = self.core.path(peer.site, peer.source);
+        path.silent -= 1;
+        path.silent_coming -= usize::from(connecting);
+        self.host_heard(peer.host);
+        self.core.sites.mark_dirty(peer.site);
+    }
+
+    /// One of the host's connections is not silent any more, or gone.
+    pub fn host_heard(&mut self, host: HostNo) {
+        let entry = self.core.sites.host(host);
+        entry.silent -= 1;
+        if entry.silent == 0 {
+            self.core.sites.wake_sites_of(host);
+        }
+    }
+
+    /// Back from the slow lane, if the budget has room.
+    pub fn back_to_fast_lane(&mut self, slot: Slot) {
+        if self.pool.fast >= self.core.cfg.connections_max {
+            return;
+        }
+        if let Some(conn) = self.pool.at(slot)
+            && conn.lane == Lane::Slow
+            && !conn.silent
+        {
+            conn.lane = Lane::Fast;
+            self.pool.slow -= 1;
+            self.pool.fast += 1;
+        }
+    }
+
+    /// A transaction was answered.
+    pub fn heard(&mut self, conn: ConnId) {
+        let slot = slot_of(conn);
+        self.unsilence(slot);
+        self.back_to_fast_lane(slot);
+        self.fill_slow_lane();
+    }
+}

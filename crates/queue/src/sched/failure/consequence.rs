@@ -1,0 +1,67 @@
+//! What a verdict leads to for its recipient.
+
+use super::verdict::Verdict;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Consequence {
+    Delivered,
+    /// It goes again as soon as host, site and message allow.
+    Again,
+    /// The same, and it was not the mailbox's doing: what waits for the mailbox behind this message need not wait with it.
+    AgainAlone,
+    /// The mailbox has a clock.
+    DeferMailbox,
+    /// The recipient of this message has a clock.
+    DeferRecipient,
+    /// 5xx for this mailbox: it fails, and that counts for a suspension.
+    Refused,
+    /// 5xx for the message or all of the transaction.
+    Failed,
+    /// The failure was temporary, and the lifetime is over.
+    Expired,
+}
+
+impl Consequence {
+    /// `over_age`: the message has outlived its lifetime. `deferred`: it is deferred at the site from now on.
+    pub fn of(verdict: Verdict, over_age: bool, deferred: bool) -> Consequence {
+        match verdict {
+            Verdict::Delivered => Consequence::Delivered,
+            Verdict::Refused => Consequence::Refused,
+            Verdict::Fail => Consequence::Failed,
+            // Where all hosts are left alone now, what is too old there expires as a whole (`charge_host`).
+            Verdict::Host if over_age && deferred => Consequence::Expired,
+            Verdict::Host | Verdict::TooMany => Consequence::Again,
+            Verdict::Mailbox => Consequence::DeferMailbox,
+            _ if over_age => Consequence::Expired,
+            Verdict::Recipient => Consequence::DeferRecipient,
+            Verdict::Rate
+            | Verdict::Lost
+            | Verdict::Sender
+            | Verdict::Message
+            | Verdict::Unreadable
+            | Verdict::LostAfterDot => Consequence::AgainAlone,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_too_old_expires() {
+        let temporary = [Verdict::Recipient, Verdict::Rate, Verdict::Lost, Verdict::Sender, Verdict::Message];
+        for verdict in temporary.into_iter().chain([Verdict::Unreadable, Verdict::LostAfterDot]) {
+            assert_eq!(Consequence::of(verdict, true, false), Consequence::Expired, "{verdict:?}");
+            assert_ne!(Consequence::of(verdict, false, true), Consequence::Expired, "{verdict:?}");
+        }
+        assert_eq!(Consequence::of(Verdict::Host, true, false), Consequence::Again, "another host may take it");
+        assert_eq!(Consequence::of(Verdict::Host, true, true), Consequence::Expired);
+        assert_eq!(Consequence::of(Verdict::TooMany, true, true), Consequence::Again);
+        assert_eq!(
+            Consequence::of(Verdict::Mailbox, true, true),
+            Consequence::DeferMailbox,
+            "it looks at the age itself"
+        );
+    }
+}

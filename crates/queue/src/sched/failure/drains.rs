@@ -1,0 +1,31 @@
+//! Whole domains and sites whose waiting recipients fail. `choice::drain` takes them from where they wait, in slices.
+
+use crate::ids::{DomainId, MessageNo, SiteId};
+use crate::sched::effects::SourceNo;
+use crate::sched::reasons::Reply;
+
+#[derive(Clone, Copy)]
+pub enum DrainWhat {
+    Domain(DomainId),
+    /// What goes from this source.
+    Site(SiteId, SourceNo),
+    /// What waits of a message there.
+    Message(SiteId, MessageNo),
+}
+
+/// A domain or a site whose waiting recipients fail, or a message's at a site: all of them, or those over their lifetime.
+pub struct Drain {
+    pub what: DrainWhat,
+    pub expired_only: bool,
+    pub reply: Reply,
+}
+
+impl Drain {
+    pub fn all(what: DrainWhat, reply: &Reply) -> Drain {
+        Drain { what, expired_only: false, reply: reply.clone() }
+    }
+
+    pub fn expired(what: DrainWhat, reply: &Reply) -> Drain {
+        Drain { what, expired_only: true, reply: reply.clone() }
+    }
+}
