@@ -1,5 +1,6 @@
 //! The lab's measuring commands: `stentor-kit lab source`, `sink`, `hold`, `limit` and `compare`.
 
+use crate::error::LoadError;
 use clap::Subcommand;
 use stentor_measure::MeasureError;
 
@@ -44,17 +45,17 @@ Examples:
 
 /// Runs to the end or to Ctrl-C. Blocks: not to be called within an asynchronous runtime.
 pub fn run(command: Measure) -> Result<(), MeasureError> {
-    let refused = |error: stentor_lab::LabError| match error {
-        stentor_lab::LabError::Stopped => MeasureError::Stopped,
-        other => MeasureError::Refused(other.to_string()),
-    };
     match command {
         Measure::Sink(options) => match crate::run_sink(&options) {
             // Who read what it says wants no more.
-            Err(stentor_lab::LabError::Io(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-            outcome => outcome.map_err(refused),
+            Err(LoadError::Io(error) | LoadError::Lab(stentor_lab::LabError::Io(error)))
+                if error.kind() == std::io::ErrorKind::BrokenPipe =>
+            {
+                Ok(())
+            }
+            outcome => outcome.map_err(MeasureError::from),
         },
-        Measure::Hold(options) => crate::run_hold(&options).map_err(refused),
+        Measure::Hold(options) => Ok(crate::run_hold(&options)?),
         Measure::Source(options) => crate::load::run_source(&options),
         Measure::Limit(options) => crate::limit::run_limit(&options),
         Measure::Compare(options) => crate::compare::run_compare(&options),

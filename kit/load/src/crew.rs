@@ -8,6 +8,7 @@
 //! died. Members are in process groups of their own, so that Ctrl-C reaches only the command, which then collects their
 //! results. A member that dies is reported as [`Said::Gone`] with the reason, once, after everything it had sent.
 
+use crate::error::LoadError;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
     recvmsg, sendmsg,
@@ -23,7 +24,6 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, channel, sync_channel};
 use std::time::{Duration, Instant};
-use stentor_lab::LabError;
 use stentor_measure::Stop;
 
 /// In a member's environment: which one it is, from 0, and of how many: `1/4`.
@@ -44,12 +44,12 @@ pub fn descriptors(others: u64) -> u64 {
 }
 
 /// How many processes so many connections need where each has `room`; `asked` for says otherwise.
-pub fn processes(connections: Option<u64>, asked: Option<u16>, room: u64) -> Result<usize, LabError> {
+pub fn processes(connections: Option<u64>, asked: Option<u16>, room: u64) -> Result<usize, LoadError> {
     let connections = connections.unwrap_or(0);
     let needed = connections.div_ceil(room.max(1)).max(1);
     let count = asked.map_or(needed, u64::from);
     if room == 0 || count < needed || count > PROCESSES_MAX {
-        return Err(LabError::Measure(format!(
+        return Err(LoadError::refused(format!(
             "{connections} connections need as many descriptors, and a process here has room for {room}: that is {needed} \
              processes (at most {PROCESSES_MAX}); raise the hard limit (ulimit -Hn), which takes CAP_SYS_RESOURCE"
         )));

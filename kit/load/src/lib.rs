@@ -7,6 +7,7 @@ mod address;
 pub mod cli;
 pub mod compare;
 mod crew;
+mod error;
 mod hold;
 pub mod limit;
 pub mod load;

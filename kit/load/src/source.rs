@@ -12,8 +12,8 @@ use std::time::Duration;
 use serde::Serialize;
 use stentor_measure::{Histogram, Stop};
 
+use crate::error::LoadError;
 use crate::load::{self, Content, Count, People, Pipelining, Plan, Sizes, Step, Tally};
-use stentor_lab::LabError;
 
 /// What to send where.
 #[derive(Debug, Clone)]
@@ -96,7 +96,7 @@ impl Source {
 
     /// Runs to the end, on a thread of its own. Errors only if there is nothing to send; what the server does wrong is in
     /// the report.
-    pub async fn run(self) -> Result<SourceReport, LabError> {
+    pub async fn run(self) -> Result<SourceReport, LoadError> {
         if self.messages == 0 {
             return Ok(SourceReport::default());
         }

@@ -22,20 +22,6 @@ pub enum LabError {
     /// The sink's store cannot be opened.
     #[error("the store: {0}")]
     Store(io::Error),
-    #[error("{0}")]
-    Measure(String),
-    /// By a signal, before there was a result.
-    #[error("{}", stentor_measure::MeasureError::Stopped)]
-    Stopped,
     #[error(transparent)]
     Io(#[from] io::Error),
-}
-
-impl From<stentor_measure::MeasureError> for LabError {
-    fn from(error: stentor_measure::MeasureError) -> LabError {
-        match error {
-            stentor_measure::MeasureError::Stopped => LabError::Stopped,
-            other => LabError::Measure(other.to_string()),
-        }
-    }
 }

@@ -92,7 +92,7 @@ fn head(title: &str) -> Markup {
 
 fn line(name: &str, counts: &Counts, is_total: bool) -> Markup {
     let pair = |pair: Pair| html! { span.quiet { (number(pair.hosts)) "/" } (number(pair.recipients)) };
-    let times = |times: &Histogram| match (times.percentile(0.5), times.percentile(0.99)) {
+    let times = |times: &Histogram| match (times.percentile_if_any(0.5), times.percentile_if_any(0.99)) {
         (Some(half), Some(most)) => format!("{}/{}", span(half), span(most)),
         _ => "–".to_owned(),
     };

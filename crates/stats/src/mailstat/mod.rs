@@ -239,8 +239,8 @@ impl Table {
             Stat::Sent => {
                 counts.delivered += Pair { hosts, recipients };
                 counts.bytes += attempt.size * recipients;
-                counts.xdelay.add(attempt.xdelay_ms, recipients);
-                counts.delay.add(attempt.delay_ms, recipients);
+                counts.xdelay.add_times(attempt.xdelay_ms, recipients);
+                counts.delay.add_times(attempt.delay_ms, recipients);
             }
             Stat::Deferred | Stat::Bounced => {
                 counts.failed += Pair { hosts, recipients };

@@ -102,7 +102,7 @@ fn line(out: &mut String, width: usize, label: &str, counts: &Counts) {
     );
     for histogram in [&counts.xdelay, &counts.delay] {
         for share in [0.5, 0.9, 0.99] {
-            let _ = write!(out, " {:>6}", histogram.percentile(share).map_or_else(|| "-".to_owned(), duration));
+            let _ = write!(out, " {:>6}", histogram.percentile_if_any(share).map_or_else(|| "-".to_owned(), duration));
         }
     }
     while out.ends_with(' ') {
@@ -218,7 +218,7 @@ pub fn csv(table: &Table) -> String {
         for histogram in [&counts.xdelay, &counts.delay] {
             for share in [0.5, 0.9, 0.99] {
                 out.push(',');
-                if let Some(ms) = histogram.percentile(share) {
+                if let Some(ms) = histogram.percentile_if_any(share) {
                     let _ = write!(out, "{}.{:03}", ms / 1000, ms % 1000);
                 }
             }

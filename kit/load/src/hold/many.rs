@@ -6,13 +6,13 @@
 use super::client::Client;
 use super::{HoldArgs, Outcome, Point, Work, say_open, say_sent, wait, ways};
 use crate::crew::{Crew, Post, Said};
+use crate::error::LoadError;
 use crate::procfs::Used;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
-use stentor_lab::LabError;
 use stentor_measure::{Histogram, Progress, Stop};
 
 /// How often a process says how far it is, and waits for an order.
@@ -112,7 +112,7 @@ pub(super) fn together(
     stop: &Stop,
     progress: &mut Progress,
     run: u32,
-) -> Result<Outcome, LabError> {
+) -> Result<Outcome, LoadError> {
     let told = (0..count).map(|_| Told::default()).collect();
     let crew = Crew::start(count, &[])?;
     let mut all = Together { crew, told, warnings: Vec::new(), stop, is_dismissed: false };
@@ -164,7 +164,7 @@ pub(super) fn together(
 }
 
 /// The part of one process.
-pub(super) fn work(args: &HoldArgs, place: (usize, usize)) -> Result<(), LabError> {
+pub(super) fn work(args: &HoldArgs, place: (usize, usize)) -> Result<(), LoadError> {
     let mut post = Post::open()?;
     let stop = Stop::never();
     let orders = post.orders(&stop)?;

@@ -14,6 +14,7 @@ mod ways;
 
 use crate::address::{Sources, Targets};
 use crate::crew::{self, share};
+use crate::error::LoadError;
 use crate::output::OnceArgs;
 use crate::procfs::{Kernel, Used};
 use clap::Args;
@@ -22,9 +23,8 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
-use stentor_lab::LabError;
 use stentor_lab::cli::FOR_EVER;
-use stentor_measure::{Histogram, Progress, Stop, repeat};
+use stentor_measure::{Histogram, MeasureError, Progress, Stop, repeat};
 use ways::Ways;
 
 /// Of what is no connection.
@@ -135,14 +135,14 @@ struct Outcome {
 }
 
 /// Opens, sends, keeps and reports.
-pub fn run_hold(args: &HoldArgs) -> Result<(), LabError> {
+pub fn run_hold(args: &HoldArgs) -> Result<(), LoadError> {
     if let Some(place) = crew::place() {
         return many::work(args, place);
     }
     let stop = Stop::on_signals()?;
     args.output.0.ready()?;
     if let Some(pid) = args.pid.filter(|pid| Used::of(*pid).is_none()) {
-        return Err(LabError::Measure(format!("there is no process {pid}")));
+        return Err(LoadError::refused(format!("there is no process {pid}")));
     }
     let room = crew::descriptors(DESCRIPTORS_SPARE);
     let processes = crew::processes(Some(u64::from(args.connections)), args.processes, room)?;
@@ -159,10 +159,10 @@ pub fn run_hold(args: &HoldArgs) -> Result<(), LabError> {
     }
     output.finish(&report)?;
     if outcomes.is_empty() {
-        return Err(LabError::Stopped);
+        return Err(MeasureError::Stopped.into());
     }
     if outcomes.iter().all(|outcome| outcome.opened == 0) {
-        return Err(LabError::Measure("no connection was opened; the table of errors says why".to_owned()));
+        return Err(LoadError::refused("no connection was opened; the table of errors says why"));
     }
     Ok(())
 }
@@ -177,7 +177,7 @@ fn ways(args: &HoldArgs, (number, members): (usize, usize)) -> Ways {
 }
 
 /// In this process.
-fn alone(args: &HoldArgs, stop: &Stop, progress: &mut Progress, run: u32) -> Result<Outcome, LabError> {
+fn alone(args: &HoldArgs, stop: &Stop, progress: &mut Progress, run: u32) -> Result<Outcome, LoadError> {
     let (work, mut ways) = (Work::of(args, (0, 1), run), ways(args, (0, 1)));
     let mut client = Client::new(args.size_bytes as usize, work.first)?;
     let before = Point::now(args.pid);

@@ -9,13 +9,14 @@ use super::plan::Plan;
 use super::shared::{Shared, Watch};
 use super::tally::Tally;
 use super::worker::Worker;
+use crate::error::LoadError;
 use stentor_lab::LabError;
 
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Sends it all; to the end, or until `stop` is set. `look` is called now and then, on this thread. Errors are those of the
 /// plan and of this machine; what the servers do wrong is in the tally.
-pub fn run(plan: &Plan, stop: &Stop, mut look: impl FnMut(&Watch, Duration)) -> Result<Tally, LabError> {
+pub fn run(plan: &Plan, stop: &Stop, mut look: impl FnMut(&Watch, Duration)) -> Result<Tally, LoadError> {
     plan.check().map_err(LabError::Scenario)?;
     let watch = Watch::default();
     let threads = plan.threads.min(plan.connections);

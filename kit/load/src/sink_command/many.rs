@@ -11,6 +11,7 @@
 use super::seen::{Seen, Total};
 use super::{SinkArgs, look_every};
 use crate::crew::{Crew, Post, Said, share};
+use crate::error::LoadError;
 use crate::procfs::Used;
 use hashbrown::HashSet;
 use serde::{Deserialize, Serialize};
@@ -94,7 +95,7 @@ struct Handed {
 
 impl Many {
     /// When it returns, all processes serve.
-    pub fn start(options: &SinkOptions, count: usize) -> Result<Many, LabError> {
+    pub fn start(options: &SinkOptions, count: usize) -> Result<Many, LoadError> {
         let before = Used::own();
         let listening = Sink::listen(options)?;
         let addresses = listening.iter().map(Listening::address).collect::<io::Result<Vec<_>>>()?;
@@ -112,10 +113,10 @@ impl Many {
                     many.take(number, *seen);
                 }
                 Some((number, Said::Gone(why))) => {
-                    return Err(LabError::Measure(format!("process {} of {count} did not start: {why}", number + 1)));
+                    return Err(LoadError::refused(format!("process {} of {count} did not start: {why}", number + 1)));
                 }
                 Some(_) | None => {
-                    return Err(LabError::Measure("the processes did not start within a minute".to_owned()));
+                    return Err(LoadError::refused("the processes did not start within a minute"));
                 }
             }
         }
@@ -212,7 +213,7 @@ impl Many {
             top,
             processes: self.told.len(),
             warnings: self.warnings,
-            dumped: dump.0.map(drop).map_err(LabError::from),
+            dumped: dump.0.map(drop).map_err(LoadError::from),
         }
     }
 
@@ -235,7 +236,7 @@ impl Many {
 }
 
 /// The part of process `number`: serves at the command's sockets until it is dismissed, or the command is gone.
-pub(super) fn serve(args: &SinkArgs, run: &RunOptions, (number, members): (usize, usize)) -> Result<(), LabError> {
+pub(super) fn serve(args: &SinkArgs, run: &RunOptions, (number, members): (usize, usize)) -> Result<(), LoadError> {
     let mut post = Post::open()?;
     let mut options = args.sink_options()?;
     let sockets = post.sockets(options.addresses.len())?;

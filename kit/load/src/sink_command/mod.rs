@@ -14,6 +14,7 @@ mod served;
 
 use crate::address::Targets;
 use crate::crew;
+use crate::error::LoadError;
 use crate::output::OnceArgs;
 use clap::Args;
 use seen::{Seen, Total};
@@ -130,7 +131,7 @@ impl Delay {
 
 impl SinkArgs {
     /// The sink that is asked for.
-    pub fn sink_options(&self) -> Result<SinkOptions, LabError> {
+    pub fn sink_options(&self) -> Result<SinkOptions, LoadError> {
         let mut behaviour = Behaviour::parse(&self.behaviour).map_err(LabError::Scenario)?;
         for delay in &self.delay_ms {
             if let Some(field) = delay.field(&mut behaviour) {
@@ -187,13 +188,13 @@ fn look_every(options: &RunOptions) -> Duration {
 }
 
 /// Serves until Ctrl-C (or the options' end), then reports.
-pub fn run_sink(args: &SinkArgs) -> Result<(), LabError> {
+pub fn run_sink(args: &SinkArgs) -> Result<(), LoadError> {
     let options = args.recording.options(None, None);
     if let Some(place) = crew::place() {
         return many::serve(args, &options, place);
     }
     if args.output.0.runs != 1 {
-        return Err(LabError::Measure("a sink serves once; --runs is for the source".to_owned()));
+        return Err(LoadError::refused("a sink serves once; --runs is for the source"));
     }
     args.output.0.ready()?;
     options.try_dump()?;
@@ -221,7 +222,7 @@ pub fn run_sink(args: &SinkArgs) -> Result<(), LabError> {
     written?;
     total.dumped?;
     // What was lost with a process makes the whole no result to rely on.
-    total.warnings.into_iter().next().map_or(Ok(()), |first| Err(LabError::Measure(first)))
+    total.warnings.into_iter().next().map_or(Ok(()), |first| Err(LoadError::refused(first)))
 }
 
 fn where_it_listens(addresses: &[SocketAddr], json: bool) -> String {
@@ -236,7 +237,7 @@ fn where_it_listens(addresses: &[SocketAddr], json: bool) -> String {
     format!("SMTP at {}{more}", shown.join(", "))
 }
 
-fn watch(served: &mut Served, options: &RunOptions, json: bool, stop: &Stop) -> Result<Samples, LabError> {
+fn watch(served: &mut Served, options: &RunOptions, json: bool, stop: &Stop) -> Result<Samples, LoadError> {
     let begun = Instant::now();
     let mut samples = Samples { every: SAMPLE_EVERY, seen: vec![(0.0, 0)] };
     let mut said = begun;

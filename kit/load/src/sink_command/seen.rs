@@ -1,8 +1,8 @@
 //! What a sink has done so far, in one process or in all.
 
+use crate::error::LoadError;
 use crate::procfs::Used;
 use serde::{Deserialize, Serialize};
-use stentor_lab::LabError;
 use stentor_lab::recorder::{Stats, Top};
 use stentor_lab::{Met, Sink};
 
@@ -60,7 +60,7 @@ pub(super) struct Total {
     /// Of processes that died.
     pub warnings: Vec<String>,
     /// Whether the dump could be written.
-    pub dumped: Result<(), LabError>,
+    pub dumped: Result<(), LoadError>,
 }
 
 /// The same in every process.

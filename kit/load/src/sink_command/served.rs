@@ -4,11 +4,11 @@ use super::SinkArgs;
 use super::many::Many;
 use super::seen::{Seen, Total};
 use crate::crew;
+use crate::error::LoadError;
 use crate::procfs::Used;
 use std::net::SocketAddr;
 use std::time::Duration;
 use stentor_lab::Connect;
-use stentor_lab::LabError;
 use stentor_lab::cli::{RunOptions, dump};
 use stentor_lab::{Model, Sink, SinkOptions};
 
@@ -22,7 +22,7 @@ pub(super) enum Served {
 
 impl Served {
     /// When it returns, every address listens.
-    pub fn start(args: &SinkArgs) -> Result<Served, LabError> {
+    pub fn start(args: &SinkArgs) -> Result<Served, LoadError> {
         let options = args.sink_options()?;
         let count = crew::processes(options.connections_max, args.processes, room(&options))?;
         if count == 1 {
@@ -32,7 +32,7 @@ impl Served {
         let behaviour = &options.behaviour;
         let counts = behaviour.connections_max | behaviour.messages_per_minute_max | behaviour.greylist_ms;
         if counts > 0 || matches!(behaviour.connect, Connect::Refuse | Connect::NeverAccept) {
-            return Err(LabError::Measure(format!(
+            return Err(LoadError::refused(format!(
                 "{count} processes cannot share what greylisting, connections_max and messages_per_minute_max remember, nor \
                  refuse connections together: leave these out of the behaviour, or --connections and --processes"
             )));
@@ -68,7 +68,7 @@ impl Served {
         match self {
             Served::One(mut sink, before) => {
                 let seen = Seen::last_of(&mut sink, &before);
-                let dumped = dump(sink.recorder(), options);
+                let dumped = dump(sink.recorder(), options).map_err(LoadError::from);
                 Total { seen, top: sink.recorder().top(args.top), processes: 1, warnings: Vec::new(), dumped }
             }
             Served::Many(many) => many.finish(args, options),
