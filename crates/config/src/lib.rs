@@ -19,6 +19,8 @@ mod http;
 pub mod keys;
 mod log;
 mod raw;
+#[cfg(test)]
+mod reference;
 mod reload;
 mod sections;
 mod sending;

@@ -33,6 +33,9 @@ pub(super) struct Context<'a> {
     /// Keys by section, as they were asked for.
     known: RefCell<BTreeMap<String, Vec<&'static str>>>,
     unknown: RefCell<Vec<Unknown>>,
+    /// What each key takes, for the reference in docs/operate/configuration.md.
+    #[cfg(test)]
+    pub facts: RefCell<super::reference::Facts>,
     /// At a reload: host name and SMTP port in force, which stay and from which other settings follow.
     pub in_force: Option<(String, u16)>,
 }
@@ -47,6 +50,8 @@ impl<'a> Context<'a> {
             broken_lines: RefCell::default(),
             known: RefCell::default(),
             unknown: RefCell::default(),
+            #[cfg(test)]
+            facts: RefCell::default(),
             in_force: None,
         }
     }
@@ -170,6 +175,10 @@ impl<'a> Section<'a> {
     /// A section of a fixed name.
     pub fn section(&self, key: &'static str) -> Self {
         let name = if self.name.is_empty() { key.to_owned() } else { format!("{}.{key}", self.name) };
+        #[cfg(test)]
+        if !self.name.is_empty() {
+            self.note(key, "table", None);
+        }
         let found = self.entry(key);
         if let Some(entry) = found.as_ref().filter(|entry| entry.value.as_table().is_none()) {
             let message = format!("`{name}` must be a table, [{name}], not {}", kind(entry.value));
@@ -178,6 +187,13 @@ impl<'a> Section<'a> {
         let span = found.as_ref().map_or(0..0, |entry| entry.key_span.clone());
         let table = found.and_then(|entry| entry.value.as_table());
         Self { context: self.context, name, table, span, asked: RefCell::default() }
+    }
+
+    /// Notes what a key takes, for the reference. The first reader of a key counts.
+    #[cfg(test)]
+    fn note(&self, key: &'static str, values: impl Into<String>, default: Option<String>) {
+        let fact = super::reference::Fact { values: values.into(), default };
+        self.context.facts.borrow_mut().entry((self.name.clone(), key.to_owned())).or_insert(fact);
     }
 
     /// ` in [section]` for messages.
@@ -228,6 +244,8 @@ impl<'a> Section<'a> {
     /// A whole number within a range.
     pub fn number(&self, key: &'static str, default: u64, range: RangeInclusive<u64>) -> u64 {
         debug_assert!(range.contains(&default), "{key}");
+        #[cfg(test)]
+        self.note(key, super::reference::range(key, &range), Some(default.to_string()));
         let Some(entry) = self.entry(key) else { return default };
         let DeValue::Integer(number) = entry.value else {
             self.wrong_type(&entry, "a whole number");
@@ -243,6 +261,8 @@ impl<'a> Section<'a> {
 
     /// Seconds, whole or with a fraction, as milliseconds. Default and range are in seconds.
     pub fn seconds(&self, key: &'static str, default: u64, range: RangeInclusive<f64>) -> u64 {
+        #[cfg(test)]
+        self.note(key, format!("{} to {}", range.start(), range.end()), Some(default.to_string()));
         let Some(entry) = self.entry(key) else { return default * 1_000 };
         let (text, value) = match entry.value {
             DeValue::Integer(number) => {
@@ -264,6 +284,8 @@ impl<'a> Section<'a> {
 
     /// A whole number within a range, if there is one.
     pub fn maybe_number(&self, key: &'static str, range: RangeInclusive<u64>) -> Option<u64> {
+        #[cfg(test)]
+        self.note(key, super::reference::range(key, &range), None);
         let default = *range.start();
         let found = self.number(key, default, range);
         self.has(key).then_some(found)
@@ -271,12 +293,16 @@ impl<'a> Section<'a> {
 
     /// Seconds as [`Self::seconds`] gives them, if there are any.
     pub fn maybe_seconds(&self, key: &'static str, range: RangeInclusive<f64>) -> Option<u64> {
+        #[cfg(test)]
+        self.note(key, format!("{} to {}", range.start(), range.end()), None);
         let found = self.seconds(key, 0, range);
         self.has(key).then_some(found)
     }
 
     /// An array of at most `count_max` whole numbers, each within a range; empty if there is none.
     pub fn numbers(&self, key: &'static str, range: RangeInclusive<u64>, count_max: usize) -> Vec<u64> {
+        #[cfg(test)]
+        self.note(key, format!("array of {} to {}", range.start(), range.end()), None);
         let Some(entry) = self.entry(key) else { return Vec::new() };
         let Some(items) = entry.value.as_array().filter(|items| items.len() <= count_max) else {
             self.wrong_type(&entry, &format!("an array of at most {count_max} whole numbers"));
@@ -312,6 +338,8 @@ impl<'a> Section<'a> {
     }
 
     pub fn flag(&self, key: &'static str, default: bool) -> bool {
+        #[cfg(test)]
+        self.note(key, "true or false", Some(default.to_string()));
         match self.entry(key) {
             None => default,
             Some(Entry { value: DeValue::Boolean(value), .. }) => *value,
@@ -323,11 +351,15 @@ impl<'a> Section<'a> {
     }
 
     pub fn maybe_flag(&self, key: &'static str) -> Option<bool> {
+        #[cfg(test)]
+        self.note(key, "true or false", None);
         let found = self.flag(key, false);
         self.has(key).then_some(found)
     }
 
     pub fn text(&self, key: &'static str) -> Option<Spot<&'a str>> {
+        #[cfg(test)]
+        self.note(key, "string", None);
         let entry = self.entry(key)?;
         let text = entry.value.as_str();
         if text.is_none() {
@@ -346,7 +378,9 @@ impl<'a> Section<'a> {
     }
 
     /// One of several words.
-    pub fn choice<T: Copy>(&self, key: &'static str, default: T, words: &[(&'static str, T)]) -> T {
+    pub fn choice<T: Copy + PartialEq>(&self, key: &'static str, default: T, words: &[(&'static str, T)]) -> T {
+        #[cfg(test)]
+        self.note(key, super::reference::words(words), super::reference::word(words, &default));
         let Some(text) = self.text(key) else { return default };
         if let Some((_, value)) = words.iter().find(|(word, _)| *word == text.value) {
             return *value;
@@ -362,12 +396,16 @@ impl<'a> Section<'a> {
 
     /// Several texts; a single one may stand without brackets.
     pub fn texts(&self, key: &'static str) -> Option<Vec<Spot<&'a str>>> {
+        #[cfg(test)]
+        self.note(key, "strings", None);
         let entry = self.entry(key)?;
         Some(self.texts_of(&entry))
     }
 
     /// As [`texts`](Self::texts), but an empty array is wrong.
     pub fn some_texts(&self, key: &'static str) -> Option<Vec<Spot<&'a str>>> {
+        #[cfg(test)]
+        self.note(key, "strings", None);
         let entry = self.entry(key)?;
         if entry.value.as_array().is_some_and(|items| items.is_empty()) {
             let message = format!("`{key}`{} is empty; leave it out for the default", self.place());

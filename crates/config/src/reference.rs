@@ -1,0 +1,141 @@
+//! Keeps the tables of keys in docs/operate/configuration.md true: which keys there are, what each takes and its default
+//! come from the readers; only the last column, what a key means, is written by hand.
+//!
+//! The test fails when the page differs. `STENTOR_UPDATE=1 cargo test -p stentor-config reference` rewrites it; a new key gets a row
+//! that waits for its meaning.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::ops::RangeInclusive;
+use std::path::Path;
+
+use toml::de::DeTable;
+
+use super::raw::Context;
+use super::{sections, tests};
+
+const HEAD: &str = "| key | takes | default | meaning |";
+const RULE: &str = "|---|---|---|---|";
+/// The cell of a key whose meaning nobody has written yet.
+const MISSING: &str = "TODO";
+
+/// A range as people write it: octets in units of 1024.
+pub(super) fn range(key: &str, range: &RangeInclusive<u64>) -> String {
+    let number = |value: u64| {
+        let units = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
+        let unit = units.iter().find(|(_, bits)| value > 0 && value.trailing_zeros() >= *bits);
+        match unit.filter(|_| key.contains("bytes")) {
+            Some((unit, bits)) => format!("{} {unit}", value >> bits),
+            None => value.to_string(),
+        }
+    };
+    format!("{} to {}", number(*range.start()), number(*range.end()))
+}
+
+pub(super) fn words<T>(words: &[(&'static str, T)]) -> String {
+    words.iter().map(|(word, _)| format!("`\"{word}\"`")).collect::<Vec<_>>().join(", ")
+}
+
+pub(super) fn word<T: PartialEq>(words: &[(&'static str, T)], value: &T) -> Option<String> {
+    words.iter().find(|(_, other)| other == value).map(|(word, _)| format!("`\"{word}\"`"))
+}
+
+/// What a key takes, and its default if that is a plain value.
+#[derive(Debug)]
+pub(super) struct Fact {
+    pub values: String,
+    pub default: Option<String>,
+}
+
+/// By section and key.
+pub(super) type Facts = BTreeMap<(String, String), Fact>;
+
+/// With sections as the page's headings name them: `lists`, not `lists.NAME`.
+fn facts() -> Facts {
+    let (document, _) = DeTable::parse_recoverable(tests::ONE_OF_EACH);
+    let context = Context::new(Path::new("stentor.toml"), tests::ONE_OF_EACH);
+    assert!(sections::read(&context, document.get_ref()).is_some());
+    let table = |section: String| section.split('.').next().unwrap_or_default().to_owned();
+    context.facts.take().into_iter().map(|((section, key), fact)| ((table(section), key), fact)).collect()
+}
+
+/// The cells of a table's row.
+fn cells(row: &str) -> Vec<&str> {
+    row.trim_matches('|').split(" |").map(str::trim).collect()
+}
+
+/// The keys that a row is about: the words in backticks of its first cell.
+fn keys(row: &str) -> Vec<String> {
+    cells(row)[0].split(", ").map(|key| key.trim_matches('`').to_owned()).collect()
+}
+
+/// One value if all are the same, else all in order.
+fn joined(values: &[&str]) -> String {
+    if values.iter().all(|value| *value == values[0]) { values[0].to_owned() } else { values.join(", ") }
+}
+
+/// A row with what the readers know filled in. A default that is no plain value stays as it is written.
+fn row(line: &str, section: &str, facts: &Facts) -> String {
+    let keys = keys(line);
+    let known: Option<Vec<&Fact>> = keys.iter().map(|key| facts.get(&(section.to_owned(), key.clone()))).collect();
+    let cells = cells(line);
+    let (Some(known), [names, _, default, meaning]) = (known, &cells[..]) else {
+        panic!("[{section}] has no such keys, or the row has not four cells: {line}")
+    };
+    let values: Vec<&str> = known.iter().map(|fact| &*fact.values).collect();
+    let defaults: Option<Vec<&str>> = known.iter().map(|fact| fact.default.as_deref()).collect();
+    let default = defaults.map_or_else(|| (*default).to_owned(), |defaults| joined(&defaults));
+    format!("| {names} | {} | {default} | {meaning} |", joined(&values))
+}
+
+/// The page with its tables of keys brought up to date.
+fn updated(page: &str) -> String {
+    let facts = facts();
+    let (mut section, mut in_table) = (String::new(), false);
+    let mut lines: Vec<String> = Vec::new();
+    // Keys of the section that no row names yet, and behind which line they belong.
+    let mut missing: Vec<(usize, String, String)> = Vec::new();
+    let mut named: Vec<(String, String)> = Vec::new();
+    for line in page.lines() {
+        if let Some(heading) = line.strip_prefix("## ") {
+            let name = heading.trim_matches(['[', ']']).split('.').next().unwrap_or_default();
+            section = if heading.starts_with('[') { name.to_owned() } else { String::new() };
+        }
+        in_table = line == HEAD || in_table && line.starts_with('|');
+        if in_table && line != HEAD && line != RULE {
+            named.extend(keys(line).into_iter().map(|key| (section.clone(), key)));
+            lines.push(row(line, &section, &facts));
+            missing.retain(|(_, other, _)| *other != section);
+            missing.push((lines.len(), section.clone(), String::new()));
+        } else {
+            lines.push(line.to_owned());
+        }
+    }
+    for (at, section, _) in missing.into_iter().rev() {
+        let new = facts.iter().filter(|((of, key), _)| *of == section && !named.contains(&(of.clone(), key.clone())));
+        for ((_, key), fact) in new {
+            let default = fact.default.as_deref().unwrap_or(MISSING);
+            lines.insert(at, format!("| `{key}` | {} | {default} | {MISSING} |", fact.values));
+        }
+    }
+    lines.join("\n") + "\n"
+}
+
+#[test]
+fn the_reference_is_up_to_date() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/operate/configuration.md");
+    let page = fs::read_to_string(&path).unwrap();
+    let updated = updated(&page);
+    if page != updated && std::env::var_os("STENTOR_UPDATE").is_some() {
+        // Other tests read the page meanwhile.
+        let new = path.with_extension("new");
+        fs::write(&new, &updated).unwrap();
+        fs::rename(&new, &path).unwrap();
+    } else if let Some((old, new)) = page.lines().zip(updated.lines()).find(|(old, new)| old != new) {
+        panic!(
+            "docs/operate/configuration.md is stale; `STENTOR_UPDATE=1 cargo test -p stentor-config reference` rewrites \
+             it:\n- {old}\n+ {new}"
+        );
+    }
+    assert!(!updated.contains(MISSING), "docs/operate/configuration.md: a key has no meaning or default yet");
+}
