@@ -13,12 +13,10 @@ use std::sync::Arc;
 use stentor_config::ReportTo;
 use stentor_control::PostReport;
 use stentor_engine::core::Core;
-use stentor_engine::core::envelope::{NewEnvelope, Recipients, Taken};
-use stentor_engine::core::own::hand_in;
+use stentor_engine::core::own::Note;
 use stentor_engine::live::posts::Post;
 use stentor_mail::address::Address;
 use stentor_mail::dsn::format_date;
-use stentor_queue::event::{Class, RcptParams};
 use stentor_stats::escape::printable;
 
 use super::words;
@@ -32,37 +30,14 @@ pub(super) async fn send(core: Arc<Core>, post: Arc<Post>, to: ReportTo) {
     }
     // One that has ended is still known here.
     let Some(report) = super::post(&core, post.id).await else { return };
-    let (id, content, now) = (core.next_message_id(), core.next_content_id(), core.clock.now());
-    let hostname = core.settings().config.hostname.clone();
-    let message_id = format!("<{id}.report@{hostname}>");
-    let names: Vec<String> = people.iter().map(|to| format!("<{}>", to.as_str())).collect();
-    let head = format!(
-        "Date: {}\r\nFrom: Mail Delivery System <MAILER-DAEMON@{hostname}>\r\nTo: {}\r\nSubject: {}: delivery report of {}\r\n\
-         Message-ID: {message_id}\r\nAuto-Submitted: auto-generated\r\nMIME-Version: 1.0\r\n\
-         Content-Type: text/plain; charset=utf-8\r\nContent-Transfer-Encoding: 8bit\r\n\r\n",
-        format_date(now),
-        names.join(",\r\n "),
-        post.list,
-        post.id,
-    );
-    let body = (head + &text(&report)).into_bytes();
-    let envelope = NewEnvelope {
-        sender: String::new(),
-        class: Class::Ordinary,
-        list: None,
-        eight_bit: !body.is_ascii(),
-        smtputf8: people.iter().any(|to| !to.as_str().is_ascii()),
-        recipients: Recipients::Addresses(people.into_iter().map(|to| (to, RcptParams::default())).collect()),
-        prefix: Vec::new(),
-        ret: None,
-        envid: None,
-        origin: "local".to_owned(),
-        message_id_at: None,
-        message_id,
-        is_report: true,
-        taken: Taken::local("report of a post"),
+    let note = Note {
+        to: people,
+        subject: format!("{}: delivery report of {}", post.list, post.id),
+        what: "report of a post",
+        word: "report",
+        text: &text(&report),
     };
-    if hand_in(&core, (id, content), body, envelope, Vec::new()).await.is_err() {
+    if note.hand_in(&core).await.is_err() {
         tracing::warn!(post = %post.id, "a delivery report could not be stored");
     }
 }

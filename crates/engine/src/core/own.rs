@@ -1,19 +1,82 @@
-//! A message of our own (a report, a note) on its way into the queue.
+//! Mail of our own on its way into the queue: delivery reports, notes to owners and posters, digests.
 //!
 //! Promise: whatever its size, it goes in by pieces as a client's does, so that no batch is too small for it; what was stored
 //! of one that is refused is dropped again.
 
 use std::sync::Arc;
 
+use stentor_mail::address::Address;
+use stentor_mail::dsn::format_date;
+use stentor_queue::event::{Class, RcptParams};
 use stentor_queue::ids::{ContentId, MessageId};
 use tokio::sync::oneshot;
 
 use super::Core;
-use super::envelope::NewEnvelope;
+use super::envelope::{NewEnvelope, Recipients, Taken};
 use super::intake::{Job, Refused, Settled, Submission};
 use super::memory::PIECE_BYTES;
 
-/// Makes it durable, together with the fates that it tells of.
+impl NewEnvelope {
+    /// To people, from the null reverse-path, so that it is never bounced. `message_id` with its brackets; `what` it is, for
+    /// the log.
+    pub fn own(to: Vec<Address>, message_id: String, what: &'static str) -> NewEnvelope {
+        NewEnvelope {
+            sender: String::new(),
+            class: Class::Ordinary,
+            list: None,
+            smtputf8: to.iter().any(|to| !to.is_ascii()),
+            recipients: Recipients::Addresses(to.into_iter().map(|to| (to, RcptParams::default())).collect()),
+            prefix: Vec::new(),
+            eight_bit: false,
+            ret: None,
+            envid: None,
+            origin: "local".to_owned(),
+            message_id,
+            // It seldom waits for long, and its text is short.
+            message_id_at: None,
+            is_report: true,
+            taken: Taken::local(what),
+        }
+    }
+}
+
+/// A text to people about their mail.
+pub struct Note<'a> {
+    pub to: Vec<Address>,
+    pub subject: String,
+    /// What the log calls it, and what its Message-ID has in it.
+    pub what: &'static str,
+    pub word: &'static str,
+    /// With the line ends of mail.
+    pub text: &'a str,
+}
+
+impl Note<'_> {
+    /// Writes its header and makes it durable.
+    ///
+    /// # Errors
+    /// It is not stored.
+    pub async fn hand_in(self, core: &Core) -> Result<(), Refused> {
+        let (id, content) = (core.next_message_id(), core.next_content_id());
+        let settings = core.settings();
+        let (hostname, date) = (&settings.config.hostname, format_date(core.clock.now()));
+        let message_id = format!("<{id}.{}@{hostname}>", self.word);
+        let names: Vec<String> = self.to.iter().map(|to| format!("<{}>", to.as_str())).collect();
+        let body = format!(
+            "Date: {date}\r\nFrom: Mail Delivery System <MAILER-DAEMON@{hostname}>\r\nTo: {}\r\nSubject: {}\r\n\
+             Message-ID: {message_id}\r\nAuto-Submitted: auto-generated\r\nMIME-Version: 1.0\r\n\
+             Content-Type: text/plain; charset=utf-8\r\nContent-Transfer-Encoding: 8bit\r\n\r\n{}",
+            names.join(",\r\n "),
+            self.subject,
+            self.text,
+        )
+        .into_bytes();
+        let envelope = NewEnvelope { eight_bit: !body.is_ascii(), ..NewEnvelope::own(self.to, message_id, self.what) };
+        hand_in(core, (id, content), body, envelope, Vec::new()).await
+    }
+}
+
+/// Makes a message durable, together with the fates that it tells of.
 ///
 /// # Errors
 /// It is not stored, and nothing is settled.
@@ -39,6 +102,20 @@ pub async fn hand_in(
             }
         }
     }
+    hand_in_last(core, (first, content), (last, size), envelope, settles).await
+}
+
+/// The same of a message whose earlier pieces are with the journal: its last one, and the octets of all.
+///
+/// # Errors
+/// It is not stored, and nothing is settled.
+pub async fn hand_in_last(
+    core: &Core,
+    (first, content): (MessageId, ContentId),
+    (last, size): (Vec<u8>, u64),
+    envelope: NewEnvelope,
+    settles: Vec<Settled>,
+) -> Result<(), Refused> {
     let envelopes = vec![envelope];
     let submission = Submission { first, content, last: Arc::new(last), size, envelopes, settles, told: None };
     let (answer, ticket) = oneshot::channel();

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use stentor_mail::address::Address;
 use stentor_mail::dsn::{self, Action, Report, ReportRcpt, format_date};
 use stentor_mail::reply::Enhanced;
-use stentor_queue::event::{Class, Fate, RcptParams, Ret};
+use stentor_queue::event::{Fate, Ret};
 use stentor_queue::ids::{AddressId, ContentId, MessageId, MessageNo, Ms};
 use stentor_queue::idset::IdSet;
 use stentor_queue::sched::{Failure, RcptOutcome};
@@ -23,7 +23,7 @@ use tokio::sync::oneshot;
 use crate::core::Core;
 use crate::core::assignment::Assignment;
 use crate::core::audit::Audit;
-use crate::core::envelope::{NewEnvelope, Recipients, Taken};
+use crate::core::envelope::NewEnvelope;
 use crate::core::intake::{Job, Refused, Settled};
 use crate::core::own::hand_in;
 use crate::core::verb::{Change, VerbJob};
@@ -281,25 +281,7 @@ pub(super) async fn send(
         archive: subject.archive.as_deref(),
         smtputf8: subject.smtputf8,
     });
-    // Nothing else in a report needs it.
-    let smtputf8 = to.iter().any(|to| !to.is_ascii());
-    let envelope = NewEnvelope {
-        sender: String::new(),
-        class: Class::Ordinary,
-        list: None,
-        recipients: Recipients::Addresses(to.into_iter().map(|to| (to, RcptParams::default())).collect()),
-        prefix: Vec::new(),
-        eight_bit: !report.is_ascii(),
-        smtputf8,
-        ret: None,
-        envid: None,
-        origin: "local".to_owned(),
-        // A report seldom waits for long; its text is short.
-        message_id_at: None,
-        message_id,
-        is_report: true,
-        taken: Taken::local("delivery report"),
-    };
+    let envelope = NewEnvelope { eight_bit: !report.is_ascii(), ..NewEnvelope::own(to, message_id, "delivery report") };
     let stored = hand_in(core, (id, content), report, envelope, settles).await;
     if let Err(refused) = stored {
         tracing::warn!(message = %subject.id, %refused, "a delivery report could not be stored");

@@ -11,16 +11,17 @@ use std::sync::Arc;
 
 use stentor_mail::digest::{Digest, Form, Plan, Spec};
 use stentor_mail::dsn::format_date;
-use stentor_queue::event::{Class, Fate, RcptParams, Ret};
+use stentor_queue::event::{Class, Fate, Ret};
 use stentor_queue::ids::{AddressId, ContentId, MessageId, MessageNo};
 use stentor_queue::idset::IdSet;
 use tokio::sync::oneshot;
 
 use crate::core::Core;
 use crate::core::audit::Audit;
-use crate::core::envelope::{NewEnvelope, Recipients, Taken};
-use crate::core::intake::{Job, Refused, Settled, Submission};
+use crate::core::envelope::NewEnvelope;
+use crate::core::intake::{Job, Refused, Settled};
 use crate::core::memory::PIECE_BYTES;
+use crate::core::own::hand_in_last;
 
 /// Octets read of a post at a time.
 const CHUNK_BYTES: usize = 64 * 1024;
@@ -118,43 +119,24 @@ async fn digest(
     };
     let recipients = core.with(|hub, _| {
         // Text and not ids: what an id stands for is settled in the batch that uses it.
-        ids.iter()
-            .filter_map(|id| hub.store.book.text(*id).parse().ok())
-            .map(|to| (to, RcptParams::default()))
-            .collect()
+        ids.iter().filter_map(|id| hub.store.book.text(*id).parse().ok()).collect()
     });
     let envelope = NewEnvelope {
         sender: list.settings().bounces.as_str().to_owned(),
         class: Class::Bulk,
         list: Some(name.to_string()),
-        recipients: Recipients::Addresses(recipients),
         prefix: list.header_fields().to_vec(),
         eight_bit: plan.eight_bit(),
         smtputf8: false,
         ret: Some(Ret::Headers),
-        envid: None,
-        origin: "local".to_owned(),
-        message_id_at: None,
-        message_id: format!("<{message_id}>"),
         is_report: false,
-        taken: Taken::local("digest of posts that waited"),
+        ..NewEnvelope::own(recipients, format!("<{message_id}>"), "digest of posts that waited")
     };
     let audit = || Audit { at: now, who: id.to_string(), verb: "coalesce", detail: "{}".to_owned() };
     let settle =
         |post: &Post| Settled { message: post.id, fate: Fate::Coalesced, ids: set.clone(), audit: Some(audit()) };
     let settles = posts.iter().map(settle).collect();
-    let submission = Submission {
-        first: id,
-        content,
-        last: Arc::new(last),
-        size: plan.size(),
-        envelopes: vec![envelope],
-        settles,
-        told: None,
-    };
-    let (answer, ticket) = oneshot::channel();
-    core.intake.push(Job::Accept { submission, answer });
-    ticket.await.unwrap_or(Err(Refused::Stopping))?;
+    hand_in_last(core, (id, content), (last, plan.size()), envelope, settles).await?;
     Ok(id)
 }
 

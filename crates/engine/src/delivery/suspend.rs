@@ -9,16 +9,14 @@ use std::sync::Arc;
 
 use serde_json::json;
 use stentor_mail::dsn::format_date;
-use stentor_queue::event::{Class, RcptParams};
 use stentor_queue::ids::Ms;
 use stentor_stats::escape::printable;
 use tokio::sync::oneshot;
 
 use crate::core::Core;
 use crate::core::audit::Audit;
-use crate::core::envelope::{NewEnvelope, Recipients, Taken};
 use crate::core::intake::{Job, Refused};
-use crate::core::own::hand_in;
+use crate::core::own::Note;
 use crate::core::verb::{Change, VerbJob};
 
 /// Characters of a host's reply in the notice.
@@ -49,38 +47,22 @@ async fn tell(core: &Arc<Core>, list: &str, address: &str, posts: u32, since: &s
     if owners.is_empty() {
         return;
     }
-    let (id, content, now) = (core.next_message_id(), core.next_content_id(), core.clock.now());
-    let (hostname, date) = (&settings.config.hostname, format_date(now));
-    let (reply, to) = (printable(text, REPLY_CHARS_MAX), owners[0].as_str().to_owned());
+    let reply = printable(text, REPLY_CHARS_MAX);
     let times = if posts == 1 { "post" } else { "posts in a row" };
-    let body = format!(
-        "Date: {date}\r\nFrom: Mail Delivery System <MAILER-DAEMON@{hostname}>\r\nTo: <{to}>\r\n\
-         Subject: {list}: a subscriber is suspended\r\nMessage-ID: <{id}.suspended@{hostname}>\r\n\
-         Auto-Submitted: auto-generated\r\nMIME-Version: 1.0\r\nContent-Type: text/plain; charset=utf-8\r\n\
-         Content-Transfer-Encoding: 8bit\r\n\r\n\
-         The subscriber\r\n\r\n    {address}\r\n\r\nof the list {list} gets no more posts: {posts} {times} were refused for good\r\n\
+    let text = format!(
+        "The subscriber\r\n\r\n    {address}\r\n\r\nof the list {list} gets no more posts: {posts} {times} were refused for good\r\n\
          since {since}. The last answer was\r\n\r\n    {reply}\r\n\r\n\
          Once the mailbox takes mail again, this ends the suspension:\r\n\r\n    \
          stentor resume --list {list} --subscriber '{address}'\r\n"
-    )
-    .into_bytes();
-    let envelope = NewEnvelope {
-        sender: String::new(),
-        class: Class::Ordinary,
-        list: None,
-        recipients: Recipients::Addresses(owners.into_iter().map(|to| (to, RcptParams::default())).collect()),
-        prefix: Vec::new(),
-        eight_bit: !body.is_ascii(),
-        smtputf8: !to.is_ascii(),
-        ret: None,
-        envid: None,
-        origin: "local".to_owned(),
-        message_id_at: None,
-        message_id: format!("<{id}.suspended@{hostname}>"),
-        is_report: true,
-        taken: Taken::local("note to an owner"),
+    );
+    let note = Note {
+        to: owners,
+        subject: format!("{list}: a subscriber is suspended"),
+        what: "note to an owner",
+        word: "suspended",
+        text: &text,
     };
-    if hand_in(core, (id, content), body, envelope, Vec::new()).await.is_err() {
+    if note.hand_in(core).await.is_err() {
         tracing::warn!(list, "the notice of a suspension could not be stored");
     }
 }
