@@ -8,6 +8,8 @@
 //! is a list, an alias, a bounce address or refused in the session (no backscatter); aliases are expanded when the
 //! policy is built, so that a loop is a configuration error and never a run-time one. Every answer has a [`Why`].
 //!
+//! [`Recipients`] gathers the verdicts of one transaction and says which envelopes follow from them.
+//!
 //! Besides, the class of mail: by its injector ([`InjectorClasses`]) and by its sender's rate ([`SenderRates`], the
 //! only state here).
 //!
@@ -18,6 +20,7 @@ mod client;
 mod error;
 mod expand;
 mod rate;
+mod recipients;
 mod route;
 mod rules;
 mod site;
@@ -29,6 +32,7 @@ pub use client::counted_as;
 pub use error::{PolicyError, Subject};
 pub use expand::{ALIAS_DEPTH_MAX, ALIAS_TARGETS_MAX, Expansion, TARGETS_TOTAL_MAX};
 pub use rate::{RateLimits, SENDERS_MAX, SenderRates, stem};
+pub use recipients::{Group, Of, Recipients};
 pub use route::{Host, Route, RouteHost, RouteHostError, RouteInput, RoutePattern};
 pub use rules::{AliasInput, Decision, ListInput, Policy, PolicyInput, Verdict, Why};
 pub use site::{PROFILES, SiteRule, SiteRules};

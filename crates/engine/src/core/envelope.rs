@@ -17,6 +17,7 @@ use super::pins::Pin;
 pub type Body = Arc<Vec<u8>>;
 
 /// To whom. A list's subscribers are taken when the batch is built: as they are at the post's acceptance.
+#[derive(Clone)]
 pub enum Recipients {
     List,
     /// So many that they were interned ahead, in batches of their own.
@@ -41,6 +42,7 @@ impl Taken {
 }
 
 /// One queued message to be: everything that is frozen at acceptance.
+#[derive(Clone)]
 pub struct NewEnvelope {
     /// Empty for the null reverse-path.
     pub sender: String,

@@ -5,8 +5,6 @@
 //! is a valid recipient and the data begins, so that whoever only announces holds nothing
 //! (docs/design/decisions/0004-strangers.md).
 
-use std::collections::HashSet;
-use std::fmt::Write;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -14,7 +12,7 @@ use stentor_lists::{check_delivered_to, check_received, check_sender, delivered_
 use stentor_mail::headers::HeaderFacts;
 use stentor_mail::reply::Reply;
 use stentor_mail::server::{EndOfData, MailFrom, Notify, RcptTo};
-use stentor_policy::{self as policy, Decision, Expansion, Verdict, Why};
+use stentor_policy::{self as policy, Decision, Verdict, Why};
 use stentor_queue::event::{Class, MessageIdAt, RcptParams, Ret as QueueRet};
 use stentor_queue::ids::{ContentId, MessageId};
 use tokio::sync::oneshot;
@@ -34,25 +32,12 @@ const RCPT_PARAMS_BYTES: usize = 20;
 /// Octets of addresses from which on they are interned ahead, however few they are.
 const INTERN_AHEAD_BYTES: usize = 128 * 1024;
 
-/// A recipient that stands for others. Its copies carry its address in Delivered-To, so that a loop through another host
-/// is seen when it comes back.
-struct Alias {
-    address: stentor_mail::address::Address,
-    expansion: Arc<Expansion>,
-    params: RcptParams,
-}
-
 pub struct Transaction {
     mail: MailFrom,
-    addresses: Vec<(stentor_mail::address::Address, RcptParams)>,
-    lists: Vec<Arc<str>>,
-    aliases: Vec<Alias>,
+    /// What its recipients stand for.
+    rcpts: policy::Recipients<RcptParams>,
     /// What NOTIFY and ORCPT of the recipients take in their message's record.
     params_bytes: usize,
-    /// Reports about posts of these lists: handed to the owner.
-    bounces: Vec<Arc<str>>,
-    /// Why recipients elsewhere are relayed for this client.
-    relays: Option<Why>,
     protocol: &'static str,
     id: MessageId,
     content: Option<ContentId>,
@@ -66,8 +51,6 @@ pub struct Transaction {
     memory: Option<Reserved>,
     client: IpAddr,
     trusted: bool,
-    /// Recipients that were taken.
-    recipients: u64,
     /// It came with a login that stands for a client network.
     may_relay: bool,
     told: Option<Told>,
@@ -85,12 +68,8 @@ impl Transaction {
         let id = core.next_message_id();
         Ok(Transaction {
             mail,
-            addresses: Vec::new(),
-            lists: Vec::new(),
-            aliases: Vec::new(),
+            rcpts: policy::Recipients::default(),
             params_bytes: 0,
-            bounces: Vec::new(),
-            relays: None,
             protocol: "SMTP",
             id,
             content: None,
@@ -100,7 +79,6 @@ impl Transaction {
             memory: None,
             client,
             trusted,
-            recipients: 0,
             may_relay: false,
             told: None,
             traced: core.observer.get().and_then(|observer| observer.begin(id, "smtp", None, core.clock.now())),
@@ -131,40 +109,19 @@ impl Transaction {
         }
         let Decision { verdict, why } = settings.policy.decide(client, &rcpt.address);
         let verdict = if why == Why::ClientOutside && self.may_relay { Verdict::Relay } else { verdict };
-        match verdict {
-            Verdict::Refuse(reply) => return self.refuse(core, client, &rcpt.address, reply),
-            Verdict::Relay => {
-                self.relays.get_or_insert(why);
-                let params = RcptParams { notify: rcpt.notify.map(Notify::bits), orcpt: rcpt.orcpt };
-                self.addresses.push((rcpt.address, params));
-            }
-            Verdict::Bounces(list) => {
-                if !self.bounces.contains(&list) {
-                    self.bounces.push(list);
-                }
-            }
-            Verdict::List(list) => {
-                if let Err(reply) = self.check_list(core, &list).await {
-                    return self.refuse(core, client, &rcpt.address, reply);
-                }
-                self.add_list(&list);
-            }
-            Verdict::Alias(expansion) => {
-                for list in &expansion.lists {
-                    if let Err(reply) = self.check_list(core, list).await {
-                        return self.refuse(core, client, &rcpt.address, reply);
-                    }
-                }
-                for list in &expansion.lists {
-                    self.add_list(list);
-                }
-                let params = RcptParams { notify: rcpt.notify.map(Notify::bits), orcpt: rcpt.orcpt };
-                if !self.aliases.iter().any(|alias| alias.address == rcpt.address) {
-                    self.aliases.push(Alias { address: rcpt.address, expansion, params });
-                }
+        let lists = match &verdict {
+            Verdict::Refuse(reply) => return self.refuse(core, client, &rcpt.address, reply.clone()),
+            Verdict::List(list) => std::slice::from_ref(list),
+            Verdict::Alias(expansion) => &expansion.lists,
+            Verdict::Relay | Verdict::Bounces(_) => &[],
+        };
+        for list in lists {
+            if let Err(reply) = self.check_list(core, list).await {
+                return self.refuse(core, client, &rcpt.address, reply);
             }
         }
-        self.recipients += 1;
+        let params = RcptParams { notify: rcpt.notify.map(Notify::bits), orcpt: rcpt.orcpt };
+        self.rcpts.add(rcpt.address, params, verdict, why);
         Reply::fixed(250, (2, 1, 5), "Ok")
     }
 
@@ -203,7 +160,7 @@ impl Transaction {
 
     /// Its body was refused, after so many octets: that is told, and all is forgotten.
     pub fn refused(self, core: &Core, client: IpAddr, reply: &Reply, size: u64) {
-        log::refused_message(core, &self.mail, client, reply, (size, self.recipients));
+        log::refused_message(core, &self.mail, client, reply, (size, self.rcpts.named()));
         self.abandon(core);
     }
 
@@ -215,18 +172,12 @@ impl Transaction {
 
     async fn check_list(&self, core: &Arc<Core>, list: &Arc<str>) -> Result<(), Reply> {
         // A client may name it a thousand times.
-        if self.lists.contains(list) {
+        if self.rcpts.lists().contains(list) {
             return Ok(());
         }
         check_sender(&self.mail.path)?;
         // The subscribers as they are now: a replaced file is read before the post is taken.
         core.lists.refresh(core, list).await
-    }
-
-    fn add_list(&mut self, list: &Arc<str>) {
-        if !self.lists.contains(list) {
-            self.lists.push(list.clone());
-        }
     }
 
     /// The fields to put before the body, and the gathering rule told that a message is on its way.
@@ -310,6 +261,7 @@ impl Transaction {
             Some(refused) => Err(refused.reply()),
             None => self.check(core, settings, &end.facts),
         };
+        let named = self.rcpts.named();
         let envelopes = match verdict {
             Ok(()) => self.envelopes(core, settings, client, &end),
             Err(reply) => {
@@ -350,7 +302,7 @@ impl Transaction {
                 let refused = refused.ok().and_then(Result::err).unwrap_or(Refused::Stopping);
                 core.refused(refused);
                 let reply = refused.reply();
-                log::refused_message(core, &self.mail, client, &reply, (told_size, self.recipients));
+                log::refused_message(core, &self.mail, client, &reply, (told_size, named));
                 reply
             }
         }
@@ -382,10 +334,10 @@ impl Transaction {
             core.limits.hit(Limit::Received, core.clock.now());
             return Err(reply);
         }
-        for alias in &self.aliases {
-            check_delivered_to(facts, &alias.address)?;
+        for alias in self.rcpts.aliases() {
+            check_delivered_to(facts, alias)?;
         }
-        for name in &self.lists {
+        for name in self.rcpts.lists() {
             // A reload may have taken it away since its RCPT: nobody would get the post.
             let list = settings.list(name).filter(|_| core.lists.is_read(core, name));
             let Some(list) = list else {
@@ -398,104 +350,63 @@ impl Transaction {
 
     fn envelopes(&mut self, core: &Core, settings: &Settings, client: IpAddr, end: &EndOfData) -> Vec<NewEnvelope> {
         let facts = &end.facts;
-        let origin = if self.may_relay { format!("{client} login") } else { client.to_string() };
-        let message_id = facts.message_id.clone().unwrap_or_default();
-        // A large body's header has been stored already; its text is nothing beside it.
-        let message_id_at = if self.stored == 0 { MessageIdAt::find(&end.last, &message_id) } else { None };
-        let eight_bit = facts.eight_bit;
-        let mut envelopes = Vec::with_capacity(self.lists.len() + 1);
-        for name in self.lists.drain(..) {
-            let Some(list) = settings.list(&name) else { continue };
-            envelopes.push(NewEnvelope {
-                sender: list.settings().bounces.as_str().to_owned(),
-                class: Class::Bulk,
-                list: Some(name.to_string()),
-                recipients: Recipients::List,
-                prefix: list.header_fields().to_vec(),
-                eight_bit,
-                smtputf8: self.mail.smtputf8,
-                ret: Some(QueueRet::Headers),
-                envid: None,
-                origin: origin.clone(),
-                message_id: message_id.clone(),
-                message_id_at,
-                is_report: false,
-                taken: Taken { policy: format!("list {name}").into(), proto: self.protocol },
-            });
-        }
-        let mut policy = String::new();
-        for name in self.bounces.drain(..) {
-            // Reports about a list's posts are its owner's to read; a list without an owner has nobody who would.
-            let owners = settings.owners(&name);
+        let (groups, relayed) = std::mem::take(&mut self.rcpts).into_groups(|list| {
+            let owners = settings.owners(list);
             if owners.is_empty() {
-                log::report_noted(core, &name, &self.mail, client);
+                log::report_noted(core, list, &self.mail, client);
             }
-            let more = if policy.is_empty() { "" } else { "; " };
-            // Writing into a string cannot fail.
-            let _ = write!(policy, "{more}reports of list {name} to its owner");
-            self.addresses.extend(owners.into_iter().map(|owner| (owner, RcptParams::default())));
-        }
-        let mut relayed = NewEnvelope {
+            owners
+        });
+        let (class, class_why) = self.class(core, settings, client, facts, relayed as u64);
+        let message_id = facts.message_id.clone().unwrap_or_default();
+        let relayed = NewEnvelope {
             sender: self.mail.path.as_str().to_owned(),
-            class: Class::Ordinary,
+            class,
             list: None,
-            recipients: Recipients::Addresses(std::mem::take(&mut self.addresses)),
+            recipients: Recipients::List,
             prefix: Vec::new(),
-            eight_bit,
+            eight_bit: facts.eight_bit,
             smtputf8: self.mail.smtputf8,
             ret: self.mail.ret.map(crate::delivery::queue_ret),
             envid: self.mail.envid.take(),
-            origin,
+            origin: if self.may_relay { format!("{client} login") } else { client.to_string() },
+            // A large body's header has been stored already; its text is nothing beside it.
+            message_id_at: if self.stored == 0 { MessageIdAt::find(&end.last, &message_id) } else { None },
             message_id,
-            message_id_at,
             is_report: false,
-            taken: Taken::local(""),
+            taken: Taken { policy: "".into(), proto: self.protocol },
         };
-        if let Some(why) = self.relays {
-            let more = if policy.is_empty() { "" } else { "; " };
-            let _ = match why {
-                Why::ClientNetwork(network) => write!(policy, "{more}relay: client network {network}"),
-                _ => write!(policy, "{more}relay: allowed to this injector"),
-            };
-        }
-        let recipients = match &relayed.recipients {
-            Recipients::Addresses(addresses) => addresses.len(),
-            _ => 0,
-        } + self.aliases.iter().map(|alias| alias.expansion.addresses.len()).sum::<usize>();
-        let (class, why) = self.class(core, settings, client, facts, recipients as u64);
-        relayed.class = class;
-        // Whoever is meant twice, by name and by alias or by two aliases, gets one copy.
-        let mut meant: HashSet<String> = match &relayed.recipients {
-            Recipients::Addresses(addresses) if !self.aliases.is_empty() => {
-                addresses.iter().map(|(to, _)| to.as_str().to_owned()).collect()
-            }
-            _ => HashSet::new(),
+        let taken = |why: String| Taken { policy: why.into(), proto: self.protocol };
+        let (last, mut relayed) = (groups.len().saturating_sub(1), Some(relayed));
+        let envelope = |(n, policy::Group { of, to, why })| {
+            // Nearly always there is one.
+            let relayed = if n == last { relayed.take() } else { relayed.clone() }?;
+            Some(match of {
+                policy::Of::List(name) => {
+                    let list = settings.list(&name)?;
+                    NewEnvelope {
+                        sender: list.settings().bounces.as_str().to_owned(),
+                        class: Class::Bulk,
+                        list: Some(name.to_string()),
+                        prefix: list.header_fields().to_vec(),
+                        ret: Some(QueueRet::Headers),
+                        envid: None,
+                        taken: taken(why),
+                        ..relayed
+                    }
+                }
+                policy::Of::Alias(address) => NewEnvelope {
+                    recipients: Recipients::Addresses(to),
+                    prefix: delivered_to_field(&address),
+                    taken: taken(why + class_why),
+                    ..relayed
+                },
+                policy::Of::Others => {
+                    NewEnvelope { recipients: Recipients::Addresses(to), taken: taken(why + class_why), ..relayed }
+                }
+            })
         };
-        for alias in self.aliases.drain(..) {
-            let targets = alias.expansion.addresses.iter().filter(|to| meant.insert(to.as_str().to_owned()));
-            let targets: Vec<_> = targets.map(|to| (to.clone(), alias.params.clone())).collect();
-            if targets.is_empty() {
-                continue;
-            }
-            let taken = Taken { policy: format!("alias {}{why}", alias.address).into(), proto: self.protocol };
-            envelopes.push(NewEnvelope {
-                taken,
-                recipients: Recipients::Addresses(targets),
-                prefix: delivered_to_field(&alias.address),
-                sender: relayed.sender.clone(),
-                envid: relayed.envid.clone(),
-                origin: relayed.origin.clone(),
-                message_id: relayed.message_id.clone(),
-                list: None,
-                ..relayed
-            });
-        }
-        if relayed.has_recipients() {
-            policy.push_str(why);
-            relayed.taken = Taken { policy: policy.into(), proto: self.protocol };
-            envelopes.push(relayed);
-        }
-        envelopes
+        groups.into_iter().enumerate().filter_map(envelope).collect()
     }
 
     /// The class of what is relayed, and why in words: what the configuration says of the injector, else header fields and

@@ -1,0 +1,213 @@
+//! What the recipients of one transaction stand for, gathered as they are named, and the envelopes that follow at its end.
+//!
+//! Promise: each list gets one envelope, however often it was named, by itself or by aliases; each alias one, so that its copies
+//! can carry its address in Delivered-To; all other recipients share one. Whoever is meant twice, by name and by alias or by
+//! two aliases, is in one of them. Lists come first, then aliases, then the others.
+
+use std::collections::HashSet;
+use std::fmt::Write;
+use std::sync::Arc;
+
+use stentor_mail::address::Address;
+
+use crate::{Expansion, Verdict, Why};
+
+/// `P` is what the caller keeps beside a recipient.
+#[derive(Debug)]
+pub struct Recipients<P> {
+    addresses: Vec<(Address, P)>,
+    lists: Vec<Arc<str>>,
+    aliases: Vec<Alias<P>>,
+    /// Reports about posts of these lists.
+    bounces: Vec<Arc<str>>,
+    /// Why recipients elsewhere are relayed for this client.
+    relays: Option<Why>,
+    /// How many were taken.
+    named: u64,
+}
+
+/// A recipient that stands for others.
+#[derive(Debug)]
+struct Alias<P> {
+    address: Address,
+    expansion: Arc<Expansion>,
+    params: P,
+}
+
+/// The recipients of one envelope to be.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Group<P> {
+    pub of: Of,
+    /// Empty for a list: its subscribers.
+    pub to: Vec<(Address, P)>,
+    /// The rules that led to it, in words.
+    pub why: String,
+}
+
+/// What an envelope is for.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Of {
+    List(Arc<str>),
+    Alias(Address),
+    Others,
+}
+
+impl<P> Default for Recipients<P> {
+    fn default() -> Recipients<P> {
+        Recipients {
+            addresses: Vec::new(),
+            lists: Vec::new(),
+            aliases: Vec::new(),
+            bounces: Vec::new(),
+            relays: None,
+            named: 0,
+        }
+    }
+}
+
+impl<P: Clone + Default> Recipients<P> {
+    /// A recipient that is taken. One that is refused changes nothing.
+    pub fn add(&mut self, address: Address, params: P, verdict: Verdict, why: Why) {
+        match verdict {
+            Verdict::Refuse(_) => return,
+            Verdict::Relay => {
+                self.relays.get_or_insert(why);
+                self.addresses.push((address, params));
+            }
+            Verdict::Bounces(list) => once(&mut self.bounces, &list),
+            Verdict::List(list) => once(&mut self.lists, &list),
+            Verdict::Alias(expansion) => {
+                expansion.lists.iter().for_each(|list| once(&mut self.lists, list));
+                if !self.aliases.iter().any(|alias| alias.address == address) {
+                    self.aliases.push(Alias { address, expansion, params });
+                }
+            }
+        }
+        self.named += 1;
+    }
+
+    /// How many were taken, whatever they stand for.
+    pub fn named(&self) -> u64 {
+        self.named
+    }
+
+    /// Lists that it is a post to.
+    pub fn lists(&self) -> &[Arc<str>] {
+        &self.lists
+    }
+
+    /// Aliases that were named.
+    pub fn aliases(&self) -> impl Iterator<Item = &Address> {
+        self.aliases.iter().map(|alias| &alias.address)
+    }
+
+    /// The envelopes, none of them empty, and the addresses that mail is relayed to, targets of aliases counted as often as
+    /// they are named. `owners` are those who read reports about a list's posts; there may be none.
+    pub fn into_groups(self, mut owners: impl FnMut(&str) -> Vec<Address>) -> (Vec<Group<P>>, usize) {
+        let mut groups = Vec::with_capacity(self.lists.len() + self.aliases.len() + 1);
+        for name in self.lists {
+            let why = format!("list {name}");
+            groups.push(Group { of: Of::List(name), to: Vec::new(), why });
+        }
+        let (mut others, mut why) = (self.addresses, String::new());
+        for name in self.bounces {
+            others.extend(owners(&name).into_iter().map(|owner| (owner, P::default())));
+            let more = if why.is_empty() { "" } else { "; " };
+            // Writing into a string cannot fail.
+            let _ = write!(why, "{more}reports of list {name} to its owner");
+        }
+        if let Some(relays) = self.relays {
+            let more = if why.is_empty() { "" } else { "; " };
+            let _ = match relays {
+                Why::ClientNetwork(network) => write!(why, "{more}relay: client network {network}"),
+                _ => write!(why, "{more}relay: allowed to this injector"),
+            };
+        }
+        let relayed = others.len() + self.aliases.iter().map(|alias| alias.expansion.addresses.len()).sum::<usize>();
+        let mut meant: HashSet<String> = HashSet::new();
+        if !self.aliases.is_empty() {
+            meant.extend(others.iter().map(|(to, _)| to.as_str().to_owned()));
+        }
+        for Alias { address, expansion, params } in self.aliases {
+            let targets = expansion.addresses.iter().filter(|to| meant.insert(to.as_str().to_owned()));
+            let to: Vec<_> = targets.map(|to| (to.clone(), params.clone())).collect();
+            if !to.is_empty() {
+                let why = format!("alias {address}");
+                groups.push(Group { of: Of::Alias(address), to, why });
+            }
+        }
+        if !others.is_empty() {
+            groups.push(Group { of: Of::Others, to: others, why });
+        }
+        (groups, relayed)
+    }
+}
+
+fn once(names: &mut Vec<Arc<str>>, name: &Arc<str>) {
+    if !names.contains(name) {
+        names.push(name.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(text: &str) -> Address {
+        text.parse().unwrap()
+    }
+
+    fn alias(lists: &[&str], addresses: &[&str]) -> Verdict {
+        Verdict::Alias(Arc::new(Expansion {
+            addresses: addresses.iter().map(|text| address(text)).collect(),
+            lists: lists.iter().map(|name| Arc::from(*name)).collect(),
+        }))
+    }
+
+    fn shown(groups: &[Group<u8>]) -> Vec<String> {
+        let to = |group: &Group<u8>| {
+            let to: Vec<String> = group.to.iter().map(|(to, params)| format!("{}/{params}", to.as_str())).collect();
+            to.join(",")
+        };
+        groups.iter().map(|group| format!("{}: {}", group.why, to(group))).collect()
+    }
+
+    #[test]
+    fn lists_then_aliases_then_the_others_and_nobody_twice() {
+        let mut all: Recipients<u8> = Recipients::default();
+        let network = Why::ClientNetwork("10.0.0.0/8".parse().unwrap());
+        all.add(address("a@example.org"), 1, Verdict::Relay, network);
+        all.add(address("all@x.test"), 2, alias(&["news"], &["a@example.org", "b@example.org"]), Why::AliasAddress);
+        all.add(address("all@x.test"), 3, alias(&["news"], &["a@example.org", "b@example.org"]), Why::AliasAddress);
+        all.add(address("few@x.test"), 4, alias(&[], &["b@example.org"]), Why::AliasAddress);
+        all.add(address("news@x.test"), 5, Verdict::List("news".into()), Why::ListAddress);
+        all.add(address("news-bounces@x.test"), 6, Verdict::Bounces("news".into()), Why::BouncesAddress);
+        assert_eq!((all.named(), all.lists().len(), all.aliases().count()), (6, 1, 2));
+        let (groups, relayed) = all.into_groups(|_| vec![address("owner@example.org")]);
+        assert_eq!(
+            shown(&groups),
+            [
+                "list news: ",
+                "alias all@x.test: b@example.org/2",
+                "reports of list news to its owner; relay: client network 10.0.0.0/8: a@example.org/1,owner@example.org/0",
+            ]
+        );
+        assert_eq!(relayed, 5);
+    }
+
+    #[test]
+    fn a_report_that_nobody_reads_leaves_nothing() {
+        let mut all: Recipients<u8> = Recipients::default();
+        all.add(address("news-bounces@x.test"), 0, Verdict::Bounces("news".into()), Why::BouncesAddress);
+        let (groups, relayed) = all.into_groups(|_| Vec::new());
+        assert!(groups.is_empty() && relayed == 0);
+    }
+
+    #[test]
+    fn an_injector_relays_without_a_network() {
+        let mut all: Recipients<u8> = Recipients::default();
+        all.add(address("a@example.org"), 0, Verdict::Relay, Why::ClientOutside);
+        let (groups, _) = all.into_groups(|_| Vec::new());
+        assert_eq!(shown(&groups), ["relay: allowed to this injector: a@example.org/0"]);
+    }
+}
