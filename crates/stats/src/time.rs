@@ -1,22 +1,15 @@
 //! Instants and durations as the log writes them. All times are UTC: a log that is read across machines and over the
 //! change of the clocks must not jump.
 
+use crate::civil::date;
+
 const MONTHS: [&[u8; 3]; 12] =
     [b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec"];
 const DAY_S: u64 = 86_400;
 
-/// Year, month (1-12) and day (1-31) of the day `days` after 1970-01-01, in the Gregorian calendar.
-///
-/// Days are counted from a 1 March, so that the leap day is the last of its year; eras have 400 years.
 fn civil(days: u64) -> (u64, usize, u64) {
-    let z = days + 719_468;
-    let (era, day_of_era) = (z / 146_097, z % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * from_march + 2) / 5 + 1;
-    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
-    (era * 400 + year_of_era + u64::from(month <= 2), month as usize, day)
+    let (year, month, day) = date(days.cast_signed());
+    (year.cast_unsigned(), month as usize, u64::from(day))
 }
 
 /// Appends `Nov 21 10:54:25` (RFC 3164 4.1.2: a day below 10 has a space before it).
