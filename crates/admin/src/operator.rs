@@ -72,7 +72,7 @@ impl Operator {
         let core = &self.core;
         core.refresh_space().await;
         let counters = &core.counters;
-        let dns = core.resolver.counters();
+        let (journal, dns) = (core.journal(), core.resolver.counters());
         let (messages, addresses, recipients, connections_out, stopping) = core
             .with(|hub, _| (hub.store.len(), hub.store.book.len(), fates(hub), hub.connections(), hub.is_stopping()));
         let (held, lock_held_at) = core.held.take();
@@ -92,19 +92,19 @@ impl Operator {
             recipients,
             connections_in: (self.sessions)() as u64,
             connections_out: connections_out as u64,
-            journal_segments: counters.segments.load(Ordering::Relaxed),
-            journal_syncs: counters.syncs.load(Ordering::Relaxed),
-            journal_batches: counters.batches.load(Ordering::Relaxed),
-            journal_bytes: counters.bytes_written.load(Ordering::Relaxed),
-            journal_abandoned: counters.abandoned.load(Ordering::Relaxed),
-            journal_bytes_moved: counters.bytes_moved.load(Ordering::Relaxed),
-            journal_unprepared: counters.unprepared.load(Ordering::Relaxed),
-            journal_checkpoints: counters.checkpoints.load(Ordering::Relaxed),
-            journal_checkpoint_running: counters.is_checkpointing.load(Ordering::Relaxed),
+            journal_segments: journal.space.segments as u64,
+            journal_syncs: journal.statistics.syncs,
+            journal_batches: journal.statistics.batches,
+            journal_bytes: journal.statistics.bytes_written,
+            journal_abandoned: journal.statistics.abandoned,
+            journal_bytes_moved: journal.statistics.bytes_moved,
+            journal_unprepared: journal.statistics.unprepared,
+            journal_checkpoints: journal.statistics.checkpoints,
+            journal_checkpoint_running: journal.is_checkpointing,
             streamed_bytes: core.memory.streamed(),
             streamed_bytes_peak: core.memory.streamed_peak(),
-            content_bytes: counters.content_bytes.load(Ordering::Relaxed),
-            disk_free_bytes: counters.disk_free_bytes.load(Ordering::Relaxed),
+            content_bytes: journal.space.live_content_bytes,
+            disk_free_bytes: journal.space.free_disk_bytes,
             outcome_sync_ms_max: counters.outcome_sync_ms_max.load(Ordering::Relaxed),
             dns_queries: dns.queries,
             dns_failures: dns.failures,

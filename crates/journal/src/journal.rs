@@ -127,7 +127,7 @@ pub struct Statistics {
 }
 
 /// The space that the journal occupies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Space {
     /// Segments in use.
     pub segments: usize,

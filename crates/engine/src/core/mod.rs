@@ -34,7 +34,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Mutex, RwLock};
 use smallvec::SmallVec;
 use stentor_history::History;
-use stentor_journal::ContentReader;
+use stentor_journal::{ContentReader, Space, Statistics};
 use stentor_mail::reply::Reply;
 use stentor_policy::SenderRates;
 use stentor_queue::event::MessageIdAt;
@@ -62,23 +62,20 @@ pub struct Counters {
     pub refused_connections: AtomicU64,
     pub connections: AtomicU64,
     pub transactions: AtomicU64,
-    pub syncs: AtomicU64,
-    pub batches: AtomicU64,
-    pub bytes_written: AtomicU64,
-    pub bytes_moved: AtomicU64,
-    pub checkpoints: AtomicU64,
-    pub is_checkpointing: AtomicBool,
-    pub unprepared: AtomicU64,
     pub reports_noted: AtomicU64,
-    /// Segments given up after a failed write or sync.
-    pub abandoned: AtomicU64,
-    pub segments: AtomicU64,
-    pub content_bytes: AtomicU64,
-    pub disk_free_bytes: AtomicU64,
     /// The longest that an outcome has waited to be durable: what a crash would have repeated.
     pub outcome_sync_ms_max: AtomicU64,
     /// Somebody waits for what the journal occupies now.
     pub space_wanted: AtomicBool,
+}
+
+/// The journal as of the last batch.
+#[derive(Clone, Copy, Default)]
+pub struct JournalFigures {
+    pub statistics: Statistics,
+    /// A moment older where batches follow each other closely.
+    pub space: Space,
+    pub is_checkpointing: bool,
 }
 
 pub struct Core {
@@ -101,6 +98,8 @@ pub struct Core {
     pub measures: Measures,
     pub resolver: Resolver,
     pub counters: Counters,
+    /// Written by the committer after each batch; nothing else is locked while it is.
+    journal: Mutex<JournalFigures>,
     /// Set by the committer while the disk has no room beyond the reserve.
     pub disk_full: AtomicBool,
     /// Set while the process is near the memory limit of its control group.
@@ -181,6 +180,7 @@ impl Core {
             measures: Measures::default(),
             resolver: parts.resolver,
             counters: Counters::default(),
+            journal: Mutex::default(),
             disk_full: AtomicBool::new(false),
             addresses_full: AtomicBool::new(false),
             last_message_id: AtomicU64::new(parts.hub.store.last_id().0),
@@ -215,6 +215,11 @@ impl Core {
 
     pub fn next_content_id(&self) -> ContentId {
         ContentId(self.last_content_id.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// What the journal says of itself.
+    pub fn journal(&self) -> JournalFigures {
+        *self.journal.lock()
     }
 
     /// Has the committer say what the journal occupies now, as far as it gets to that soon.

@@ -6,6 +6,7 @@ use axum::extract::State;
 use axum::response::Response;
 use maud::{Markup, html};
 use stentor_control::snapshot::time_us;
+use stentor_engine::core::JournalFigures;
 
 use super::format::{bytes, number, percent};
 use super::page::{Frame, heading};
@@ -26,15 +27,16 @@ pub async fn page(State(http): State<Http>, frame: Frame) -> Response {
 fn tiles(http: &Http) -> Markup {
     let counters = &http.core.counters;
     let get = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
-    let (batches, syncs, written) = (get(&counters.batches), get(&counters.syncs), get(&counters.bytes_written));
+    let JournalFigures { statistics, space, .. } = http.core.journal();
+    let (batches, syncs, written) = (statistics.batches, statistics.syncs, statistics.bytes_written);
     let each = |n: u64| n / batches.max(1);
     let syncs_live = &http.core.live.syncs;
     let (took, messages) = (syncs_live.us.read().percentiles(), get(&syncs_live.messages));
     html! {
         dl.tiles {
-            (tile("Segments", &number(get(&counters.segments)), &html! { (number(get(&counters.abandoned))) " given up after faults" }))
-            (tile("Disk free", &bytes(get(&counters.disk_free_bytes)), &html! { "for the journal" }))
-            (tile("Live content", &bytes(get(&counters.content_bytes)), &html! { "in the journal" }))
+            (tile("Segments", &number(space.segments as u64), &html! { (number(statistics.abandoned)) " given up after faults" }))
+            (tile("Disk free", &bytes(space.free_disk_bytes), &html! { "for the journal" }))
+            (tile("Live content", &bytes(space.live_content_bytes), &html! { "in the journal" }))
             (tile("Batches", &number(batches), &html! { (number(syncs)) " syncs" }))
             (tile("Write and sync", &time_us(took.p50), &html! { "99 %: " (time_us(took.p99)) ", longest " (time_us(took.max)) }))
             (tile("Messages a batch", &format!("{:.1}", messages as f64 / took.count.max(1) as f64), &html! { (number(messages)) " in all" }))
@@ -45,15 +47,14 @@ fn tiles(http: &Http) -> Markup {
 }
 
 fn facts(http: &Http) -> Markup {
-    let counters = &http.core.counters;
-    let get = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
-    let written = get(&counters.bytes_written);
+    let statistics = http.core.journal().statistics;
+    let written = statistics.bytes_written;
     html! {
         section.panel aria-labelledby="journal" {
             h2 #journal { "Journal" }
             dl.facts {
-                dt { "Moved by cleaning" } dd { (bytes(get(&counters.bytes_moved))) " (" (percent(get(&counters.bytes_moved), written)) " of what was written)" }
-                dt { "Segments made late" } dd { (number(get(&counters.unprepared))) " that a commit had to make itself" }
+                dt { "Moved by cleaning" } dd { (bytes(statistics.bytes_moved)) " (" (percent(statistics.bytes_moved, written)) " of what was written)" }
+                dt { "Segments made late" } dd { (number(statistics.unprepared)) " that a commit had to make itself" }
                 dt { "Large bodies" } dd { (bytes(http.core.memory.streamed())) " on their way, at most " (bytes(http.core.memory.streamed_peak())) " so far" }
                 dt { "Log lines lost" } dd { (number(http.core.log.dropped())) }
             }

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use stentor_journal::{Batch, Journal};
+use stentor_journal::{Batch, Journal, Space};
 use stentor_queue::event::encode_clock_moved;
 use stentor_queue::ids::{AddressId, MessageId};
 use stentor_queue::store::Checkpoint;
@@ -32,10 +32,10 @@ pub use self::plan::Merged;
 use stentor_stats::time::push_rfc3339;
 
 use self::plan::Planned;
-use super::Core;
 use super::forget::Forgetting;
 use super::hub::Outcomes;
 use super::intake::{Job, Refused, Turn};
+use super::{Core, JournalFigures};
 
 /// Pause between the batches of a checkpoint, or of cleaning, while nothing else is to be written.
 const CHECKPOINT_PAUSE: Duration = Duration::from_millis(5);
@@ -80,6 +80,7 @@ pub struct Committer {
     forgetting: Forgetting,
     /// When the journal was last asked what it occupies.
     space_at: Option<Instant>,
+    space: Space,
 }
 
 impl Committer {
@@ -90,6 +91,7 @@ impl Committer {
             addresses_max: config.addresses_max as usize,
             forgetting: Forgetting::new(config.address_unseen_ms, config.addresses_max as usize),
             space_at: None,
+            space: Space::default(),
             core,
             journal,
             batch: Batch::new(),
@@ -250,24 +252,17 @@ impl Committer {
     }
 
     fn count(&mut self, is_loaded: bool) {
-        let stats = self.journal.statistics();
         let now = Instant::now();
         let is_wanted = self.core.counters.space_wanted.swap(false, Ordering::AcqRel);
         // After the last mail it shall be right.
         if is_wanted || !is_loaded || self.space_at.is_none_or(|at| now.duration_since(at) >= SPACE_PAUSE) {
             self.space_at = Some(now);
-            let space = self.journal.space();
-            self.core.counters.segments.store(space.segments as u64, Ordering::Relaxed);
-            self.core.counters.content_bytes.store(space.live_content_bytes, Ordering::Relaxed);
-            self.core.counters.disk_free_bytes.store(space.free_disk_bytes, Ordering::Relaxed);
+            self.space = self.journal.space();
         }
-        self.core.counters.syncs.store(stats.syncs, Ordering::Relaxed);
-        self.core.counters.abandoned.store(stats.abandoned, Ordering::Relaxed);
-        self.core.counters.batches.store(stats.batches, Ordering::Relaxed);
-        self.core.counters.bytes_written.store(stats.bytes_written, Ordering::Relaxed);
-        self.core.counters.bytes_moved.store(stats.bytes_moved, Ordering::Relaxed);
-        self.core.counters.unprepared.store(stats.unprepared, Ordering::Relaxed);
-        self.core.counters.checkpoints.store(stats.checkpoints, Ordering::Relaxed);
-        self.core.counters.is_checkpointing.store(self.journal.checkpoint_running(), Ordering::Relaxed);
+        *self.core.journal.lock() = JournalFigures {
+            statistics: self.journal.statistics(),
+            space: self.space,
+            is_checkpointing: self.journal.checkpoint_running(),
+        };
     }
 }
