@@ -1,10 +1,8 @@
-//! How many messages wait for each address, and how many recipients at each domain: "who is stuck?" without a scan of
-//! the messages.
+//! Messages waiting per address and recipients waiting per domain, without a scan of the messages.
 //!
-//! Promise: four bytes per address that ever had a message here and per domain; a settled recipient costs two
-//! subtractions. A message of many recipients, and everything after a replay, is counted in slices
-//! ([`Store::count_on`]); until then [`Store::is_counting`] and the counts are too low. Soft: never journaled, never
-//! needed for correctness.
+//! Promise: four bytes per address that ever had a message here and per domain; a recipient's fate costs two subtractions. A
+//! message of many recipients, and everything after a replay, is counted in slices ([`Store::count_on`]); until then
+//! [`Store::is_counting`] and the counts are too low. Soft: never journaled, never needed for correctness.
 
 use std::collections::VecDeque;
 

@@ -17,7 +17,7 @@
 //! message is ignored and counted as such.
 //!
 //! **Forgetting** (see [`Sweep`]). `Forget` names ids that nothing refers to: no message, no list, no other event of its
-//! batch, nobody who was handed ids and has not used them yet. It is applied once it is durable, and its ids are given out
+//! batch, no holder of ids that are not used yet. It is applied once it is durable, and its ids are given out
 //! again only after a checkpoint that began after that is complete.
 //!
 //! Failure: nothing here fails but decoding; records that make no sense are ignored and counted (`ignored`).
@@ -179,16 +179,11 @@ impl Store {
     /// Applies an event, live (once its batch is durable) or in replay.
     pub fn apply(&mut self, event: Event<'_>) -> Applied {
         match event {
-            Event::Intern { entries } => {
-                for (id, text) in entries {
-                    self.book.intern_at(id, text);
-                }
-                Applied::Noted
-            }
-            Event::Forget { ids } => {
-                self.book.forget_all(&ids);
-                Applied::Noted
-            }
+            Event::Intern { .. }
+            | Event::Forget { .. }
+            | Event::Mailboxes(_)
+            | Event::Sites(_)
+            | Event::Addresses(_) => self.apply_to_book(event),
             Event::Accept(accept) => self.accept(*accept),
             Event::Outcome { message, fate, ids, at, .. } => {
                 self.newest = self.newest.max(at);
@@ -220,25 +215,6 @@ impl Store {
                 self.window = false;
                 Applied::Noted
             }
-            Event::Mailboxes(mailboxes) => {
-                for (id, history) in mailboxes {
-                    self.book.set_history(id, history);
-                }
-                Applied::Noted
-            }
-            Event::Sites(sites) => {
-                for (name, history) in sites {
-                    self.book.set_site_history(name, history);
-                }
-                Applied::Noted
-            }
-            Event::Addresses(addresses) => {
-                for (id, text, history) in addresses {
-                    self.book.intern_at(id, text);
-                    self.book.set_history(id, history);
-                }
-                Applied::Noted
-            }
             Event::Verb { .. } => Applied::Noted,
             Event::Hold { held, messages } => self.hold(held, &messages),
             Event::Suspend { suspended: true, what } if !self.suspended.contains(what) => {
@@ -250,6 +226,36 @@ impl Store {
             Event::ClockMoved { since, by } => self.clock_moved(since, by),
             Event::Skipped(_) => self.ignore(),
         }
+    }
+
+    /// An event of the address book.
+    fn apply_to_book(&mut self, event: Event<'_>) -> Applied {
+        match event {
+            Event::Intern { entries } => {
+                for (id, text) in entries {
+                    self.book.intern_at(id, text);
+                }
+            }
+            Event::Forget { ids } => self.book.forget_all(&ids),
+            Event::Mailboxes(mailboxes) => {
+                for (id, history) in mailboxes {
+                    self.book.set_history(id, history);
+                }
+            }
+            Event::Sites(sites) => {
+                for (name, history) in sites {
+                    self.book.set_site_history(name, history);
+                }
+            }
+            Event::Addresses(addresses) => {
+                for (id, text, history) in addresses {
+                    self.book.intern_at(id, text);
+                    self.book.set_history(id, history);
+                }
+            }
+            _ => return Applied::Nothing,
+        }
+        Applied::Noted
     }
 
     /// After the last record of a replay: numbers follow age, unused address ids are known, what messages and lists refer

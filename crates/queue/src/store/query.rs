@@ -1,4 +1,4 @@
-//! Questions to the store; none changes it or costs more than is said.
+//! Read-only queries of the store; each documents its cost.
 
 use super::{Checkpoint, ListState, Store, Tally, Totals};
 use crate::event::Class;

@@ -1,9 +1,9 @@
-//! Messages by a key (queue id, content id): a small table of those that came lately, in front of an [`Index`] of all others.
+//! Messages by a key (queue id, content id): a small table of recent ones in front of an [`Index`] of all others.
 //!
-//! Promise: most mail comes and goes within moments. What goes before [`LATELY_MAX`] others have come is found, added and
-//! removed in a table that stays in the processor's cache, however many messages wait. What is still there then is moved
-//! behind, at most [`MOVED_PER_INSERT`] with each that comes, so that no call is long. Keys mostly grow: one above all that
-//! were moved is not looked for behind. Several messages may have equal keys.
+//! Promise: most mail leaves within moments. A message that leaves before [`LATELY_MAX`] others have come is found, added and
+//! removed in a table that stays in the processor's cache, however many messages wait. Older ones are moved to the index, at
+//! most [`MOVED_PER_INSERT`] per insertion, so that no call is long. Keys mostly grow: a key above all that were moved is not
+//! looked up in the index. Several messages may have equal keys.
 
 use std::collections::VecDeque;
 use std::hash::BuildHasher;

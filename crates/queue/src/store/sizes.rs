@@ -1,8 +1,8 @@
-//! Messages by how many recipients they wait for: "which are the largest?" without a look at all.
+//! Messages by number of pending recipients: finds the largest without a scan.
 //!
 //! Promise: a message to one recipient costs nothing. Others are in the set of their class: one class for each number up to
-//! [`EXACT_MAX`], four an octave beyond, so that a message changes its class some times for each halving of what it waits
-//! for, at about 100 ns. Classes do not overlap: all of a larger class wait for more than any of a smaller one.
+//! [`EXACT_MAX`], four an octave beyond, so that a message changes class a few times each time its pending recipients halve,
+//! at about 100 ns. Classes do not overlap: all of a larger class have more pending recipients than any of a smaller one.
 
 use super::Store;
 use crate::ids::MessageNo;

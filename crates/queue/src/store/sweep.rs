@@ -1,4 +1,4 @@
-//! Forgetting: which addresses nobody needs any more, found a slice at a time behind a checkpoint.
+//! Sweeps: find addresses that are no longer needed, a slice at a time, after a checkpoint.
 //!
 //! Marks: the checkpoint's cursor has noted whom lists and messages refer to; the store notes whom events refer to since
 //! its begin ([`Store::refer`]). An address with neither mark, that the owner does not know for anything else, is

@@ -1,9 +1,9 @@
 //! Messages by number, packed.
 //!
-//! Promise: numbers grow, wrap at 2^32 and skip those in use, so that cyclic order from the oldest is the order of
-//! insertion. A page holds the live ones of 64 numbers without gaps, so that a straggler costs its own page of 40 bytes
-//! and nothing for its vanished neighbours. Look-up is a search among pages and a count of bits; removal moves at most
-//! 63 messages of 56 bytes.
+//! Promise: numbers grow, wrap at 2^32 and skip those in use, so that cyclic order from the oldest is insertion order. A page
+//! holds the live messages of 64 numbers without gaps, so that a long-lived message costs its own page of 40 bytes and
+//! nothing for neighbours that are gone. Look-up searches pages and counts bits; removal moves at most 63 messages of 56
+//! bytes.
 
 use std::collections::BTreeMap;
 

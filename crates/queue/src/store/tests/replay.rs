@@ -431,55 +431,7 @@ impl Owner {
             self.kept.complete();
         }
         for new in std::mem::take(&mut self.new) {
-            match new {
-                New::Accept(accept) => {
-                    let name = |id| ((accept.id.0, id), self.live.book.text(AddressId(id)).to_owned());
-                    self.names.extend(accept.recipients.iter().map(name));
-                    let pending: BTreeSet<u32> = accept.recipients.iter().collect();
-                    self.model.totals.messages_accepted += 1;
-                    self.model.totals.acknowledged += pending.len() as u64;
-                    self.model.messages.insert(accept.id.0, (accept.content.0, pending, Tally::default(), false));
-                    add(&mut self.live, *accept);
-                }
-                New::List(name, version, ids) => {
-                    let name = format!("l{name}");
-                    self.live.apply(Event::ListVersion { name: &name, version, stamp: "", ids });
-                }
-                New::Suspend(what, suspended) => {
-                    if suspended {
-                        self.model.suspended.insert(what.clone());
-                    } else {
-                        self.model.suspended.remove(&what);
-                    }
-                    self.live.apply(Event::Suspend { suspended, what: &what });
-                }
-                New::Hold(held, messages) => {
-                    for id in &messages {
-                        if let Some(message) = self.model.messages.get_mut(&id.0) {
-                            message.3 = held;
-                        }
-                    }
-                    self.live.apply(Event::Hold { held, messages });
-                }
-                New::Remove(id, fate, ids) => {
-                    // They were kept out of reach, so that all of them are pending still.
-                    let (_, pending, tally, _) = self.model.messages.get_mut(&id).unwrap();
-                    assert!(ids.iter().all(|i| pending.remove(&i) && self.reserved.remove(&(id, i))));
-                    *tally.of_mut(fate) += ids.len() as u64;
-                    *self.model.totals.fates.of_mut(fate) += ids.len() as u64;
-                    if pending.is_empty() {
-                        self.model.messages.remove(&id);
-                    }
-                    self.live.apply(Event::Outcome {
-                        message: MessageId(id),
-                        fate,
-                        ids,
-                        by: Some("uid=0"),
-                        at: self.now,
-                    });
-                }
-                New::RemoveList(name) => drop(self.live.apply(Event::ListRemoved { name: &format!("l{name}") })),
-            }
+            self.apply_new(new);
         }
         if !forgotten.is_empty() {
             self.live.apply(Event::Forget { ids: forgotten });
@@ -491,6 +443,53 @@ impl Owner {
         // All that is applied is written: every replay must give the live state.
         self.assert_replay(self.start);
         self.assert_replay(self.start_batch);
+    }
+
+    /// The batch is durable: what it had for the store is applied, to the model too.
+    fn apply_new(&mut self, new: New) {
+        match new {
+            New::Accept(accept) => {
+                let name = |id| ((accept.id.0, id), self.live.book.text(AddressId(id)).to_owned());
+                self.names.extend(accept.recipients.iter().map(name));
+                let pending: BTreeSet<u32> = accept.recipients.iter().collect();
+                self.model.totals.messages_accepted += 1;
+                self.model.totals.acknowledged += pending.len() as u64;
+                self.model.messages.insert(accept.id.0, (accept.content.0, pending, Tally::default(), false));
+                add(&mut self.live, *accept);
+            }
+            New::List(name, version, ids) => {
+                let name = format!("l{name}");
+                self.live.apply(Event::ListVersion { name: &name, version, stamp: "", ids });
+            }
+            New::Suspend(what, suspended) => {
+                if suspended {
+                    self.model.suspended.insert(what.clone());
+                } else {
+                    self.model.suspended.remove(&what);
+                }
+                self.live.apply(Event::Suspend { suspended, what: &what });
+            }
+            New::Hold(held, messages) => {
+                for id in &messages {
+                    if let Some(message) = self.model.messages.get_mut(&id.0) {
+                        message.3 = held;
+                    }
+                }
+                self.live.apply(Event::Hold { held, messages });
+            }
+            New::Remove(id, fate, ids) => {
+                // They were kept out of reach, so that all of them are pending still.
+                let (_, pending, tally, _) = self.model.messages.get_mut(&id).unwrap();
+                assert!(ids.iter().all(|i| pending.remove(&i) && self.reserved.remove(&(id, i))));
+                *tally.of_mut(fate) += ids.len() as u64;
+                *self.model.totals.fates.of_mut(fate) += ids.len() as u64;
+                if pending.is_empty() {
+                    self.model.messages.remove(&id);
+                }
+                self.live.apply(Event::Outcome { message: MessageId(id), fate, ids, by: Some("uid=0"), at: self.now });
+            }
+            New::RemoveList(name) => drop(self.live.apply(Event::ListRemoved { name: &format!("l{name}") })),
+        }
     }
 
     fn replay(&self, start: usize) -> Store {
