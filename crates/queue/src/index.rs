@@ -3,9 +3,8 @@
 //! Promise: about 8 bytes per entry, and growth never stops the caller for longer than one shard's rehash (1/192 of the
 //! entries). Several entries may have equal keys. The owner passes hashes and comparisons.
 //!
-//! A shard doubles when it is full. The shards' shares of the entries differ, evenly from one to two, so that they do
-//! not all double at about the same number of entries: neither the pauses come together, nor is everything half empty
-//! behind such a number.
+//! A shard doubles when it is full. Shards get different shares of the entries, spread evenly between one and two, so that
+//! they do not all double at the same size: pauses are spread out, and so is the empty space after doubling.
 
 use hashbrown::HashTable;
 

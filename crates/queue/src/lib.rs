@@ -1,4 +1,4 @@
-//! The queue: messages x a bitmap over an address book, retry clocks that hang on hosts and mailboxes, and the scheduler.
+//! The queue: messages with bitmaps of recipients over an address book, retry clocks on hosts and mailboxes, the scheduler.
 //!
 //! A pure state machine: events and `now` go in, effects come out. No sockets, files, threads or clocks.
 

@@ -1,8 +1,8 @@
 //! A queued message in memory: 56 bytes, one packed allocation for the envelope, and the set of pending ids.
 //!
-//! Promise: a message to one recipient takes about 56 + (sender and origin octets + 10) bytes here; what only few
-//! messages have (fates of some recipients, ORCPT, NOTIFY) lies in a box that others do not have. The Message-ID is
-//! mostly a place in the content ([`MessageIdAt`]). The envelope never changes after acceptance.
+//! Promise: a message to one recipient takes about 56 + (sender and origin bytes + 10) bytes. What few messages have (fates of
+//! some recipients, ORCPT, NOTIFY) is in a separate box. The Message-ID is usually a position in the content
+//! ([`crate::event::MessageIdAt`]). The envelope never changes after acceptance.
 
 use crate::codec::{Reader, VARINT_BYTES_MAX};
 use crate::event::{

@@ -1,4 +1,4 @@
-//! What the shell's resolver tells the scheduler about a domain.
+//! The resolver's answer for a domain: a site with its hosts and limits, or a temporary or permanent failure.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,13 +1,13 @@
-//! The checkpoint's slices that are kept from one checkpoint to the next, and which of them are still right.
+//! Slices of a checkpoint that later checkpoints can keep, and which of them are still valid.
 //!
-//! Promise: durable state that has not changed since it was written is not written again: a checkpoint names its slice.
-//! The state is cut into pages (ids of addresses, domains, numbers of messages; a list is one), so that what a change makes
-//! be written anew is bounded by its page. A page that changes forgets its slice at once; there is nothing to be told
-//! when a checkpoint is given up, since a slice that went with it cannot be kept ([`Slices::keep`]).
+//! Promise: durable state that has not changed since it was written is not written again: a checkpoint names its slice. The
+//! state is cut into pages (ids of addresses, domains, numbers of messages; a list is one), so that a change rewrites one
+//! page at most. A page that changes drops its slice at once. Giving up a checkpoint needs no clean-up, since its slices
+//! cannot be kept ([`Slices::keep`]).
 //!
-//! History is soft. Where nothing else of a page has changed it only ages: some of the aged pages are written with each
-//! checkpoint, in turn, so that a crash forgets what at most [`ROUNDS`] checkpoints did not get to, and where there
-//! are [`AGED_MIN`] or fewer, nothing but what came since the last.
+//! History is soft. A page in which only history has changed counts as aged: each checkpoint writes some of the aged pages in
+//! turn. A crash therefore loses what at most [`ROUNDS`] checkpoints did not reach or, where [`AGED_MIN`] pages or fewer are
+//! aged, what was added since the last one.
 
 use crate::ids::ContentId;
 use crate::idset::IdSet;

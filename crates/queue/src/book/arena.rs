@@ -1,8 +1,8 @@
-//! Growing storage that never moves what it holds: texts in chunks of 64 KiB, and fixed-size entries in chunks.
+//! Append-only storage: texts in chunks of 64 KiB, fixed-size entries in chunks.
 //!
-//! Promise: growth allocates one chunk and copies nothing; a text's position is 32 bits (4 GiB in all). A chunk knows how
-//! much of it is still used: an unused one is given back, and one that is half empty is emptied by its owner, a slice at
-//! a time ([`Arena::sparse`], [`Arena::next_in`]), so that texts take at most about twice their octets.
+//! Promise: growing allocates one chunk and copies nothing; a position is 32 bits (4 GiB in all). Each chunk counts how much
+//! of it is in use: an unused chunk is freed, and the owner empties one that is half empty, a slice at a time
+//! ([`Arena::sparse`], [`Arena::next_in`]), so that texts take at most about twice their bytes.
 
 use crate::codec::{Reader, put_varint};
 

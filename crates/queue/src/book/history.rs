@@ -1,9 +1,9 @@
-//! What the past says of a mailbox and of a domain's hosts: a few bytes each, soft, never needed for correctness.
+//! Delivery history of a mailbox and of a domain's hosts: a few bytes each, never needed for correctness.
 //!
-//! Promise: no clock is read and nothing allocates; an update costs some nanoseconds. History ages by itself: counts
-//! halve every [`HALF_LIFE_MS`] and times say how old it is. A checkpoint keeps it; what came since is lost by a crash.
+//! Promise: reads no clock and allocates nothing; an update takes some nanoseconds. Counts halve every [`HALF_LIFE_MS`], and
+//! timestamps show the age. Checkpoints keep history; a crash loses what was added since the last one.
 //!
-//! Delays are kept on a logarithmic scale (eight steps an octave, 6 % apart), where an average moves by a part of the
+//! Delays are kept on a logarithmic scale (eight steps an octave, 6 % apart), where an average moves by a fraction of the
 //! difference: one slow answer among many is one step, not the average.
 
 use crate::codec::Reader;

@@ -1,4 +1,4 @@
-//! The address book: every recipient address once, as a 32-bit id; every domain once; and what the past says of both.
+//! The address book: every recipient address once, as a 32-bit id; every domain once; and the delivery history of both.
 //!
 //! Promise: an id's text and domain never change while it is interned; `text` is a slice of the arena, never built.
 //! About 55 bytes per address at a million (20 of them text), in chunks, so that growth copies nothing. Texts come
@@ -13,11 +13,11 @@
 //! | interned | `intern`, replay's `intern_at` | free (`forget`), resting (`forget_all`) |
 //! | resting | a durable `Forget` record | free, once a checkpoint that began after that record is complete |
 //!
-//! A resting id is what keeps an id's meaning single: in any log that a start can read, from a complete checkpoint on, an
-//! id names one address. So a record that is lost to damage can never give one address's mail to another.
+//! Resting keeps ids unambiguous: in any log that a start can read, from a complete checkpoint on, an id names one address.
+//! So a record that is lost to damage can never give one address's mail to another.
 //!
-//! Domain ids are volatile. A domain that has lost its last address keeps its id until the owner says that nobody knows
-//! it any more (`emptied_domains`, `forget_domain`).
+//! Domain ids are volatile. A domain that has lost its last address keeps its id until the owner reports that nothing
+//! refers to it any more (`emptied_domains`, `forget_domain`).
 //!
 //! Failure: `intern` answers `None` when 2^32-1 ids or 4 GiB of text are used up; the caller has refused mail long
 //! before (`addresses_max`).

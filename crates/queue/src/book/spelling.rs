@@ -1,8 +1,8 @@
-//! Addresses with capitals by their lower-case form: local parts keep their case (RFC 5321 section 2.4), but people do not
-//! always spell their own in the same way.
+//! Index of addresses with capitals by their lower-case form: local parts are case-sensitive (RFC 5321 section 2.4), but
+//! people do not always spell their own the same way.
 //!
-//! Promise: a look-up sees at most [`SPELLINGS_MAX`] ids, whatever anybody has had interned: of an address in more
-//! spellings the later ones are not remembered. Addresses without capitals, nearly all, cost nothing here.
+//! Promise: a look-up sees at most [`SPELLINGS_MAX`] ids, however many spellings were interned; later spellings of an address
+//! are not indexed. Addresses without capitals, nearly all, take no space here.
 
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;

@@ -1,4 +1,4 @@
-//! The acceptance of a message: what SMTP and expansion fixed at 250, and its bytes.
+//! The `Accept` event: all that SMTP and expansion have fixed when the client gets 250, and its encoding.
 
 use super::{Envelope, EventError, MessageIdAt, kind, put_part, take_part};
 use crate::codec::{Reader, put_option, put_varint};

@@ -1,7 +1,7 @@
-//! Upper bounds of records' sizes before they are encoded: who plans a batch must know that everything fits.
+//! Upper bounds of record sizes, known before encoding, so that a batch can be planned.
 //!
-//! Promise: never less than what the encoder of the same name appends, nor than what a checkpoint's slice of it takes at any
-//! later time, when some of the recipients are done with. Held by a property test for each.
+//! Promise: a bound is never less than what the encoder of the same name appends, nor than what a checkpoint's slice of it
+//! takes later, when some recipients have their fate. Each has a property test.
 
 use super::RcptParams;
 use crate::codec::VARINT_BYTES_MAX;

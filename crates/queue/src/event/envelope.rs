@@ -1,4 +1,4 @@
-//! The envelope's cold parts, packed: what an acceptance's record and a message in memory both keep as bytes.
+//! The packed envelope: the bytes that an acceptance's record and a message in memory have in common.
 
 use crate::codec::{EventError, Reader, put_bytes, put_option, put_varint};
 

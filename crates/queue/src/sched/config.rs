@@ -1,8 +1,7 @@
-//! The scheduler's limits and times. Everything is a named constant of the configuration; docs/design/scheduler.md says
-//! why each default is what it is.
+//! The scheduler's limits and times. Each is a named field; docs/design/scheduler.md gives the reason for each default.
 //!
-//! [`SchedConfig::DEFAULT`] is the only place where a default is written down: the server's configuration takes its own
-//! from there (`config/sections.rs`), the simulator measures with it, and tests hold the pages in docs/ to it.
+//! [`SchedConfig::DEFAULT`] is the only place where defaults are defined: the server's configuration takes its own from there
+//! (`config/sections.rs`), the simulator measures with it, and tests compare the pages in docs/ with it.
 
 use crate::ids::Ms;
 

@@ -1,8 +1,8 @@
-//! What every owner builds on: limits, times, randomness and replies; live messages, flows and sites; timers and
-//! effects on their way out.
+//! What all owners build on: configuration, times, randomness and replies; live messages, flows and sites; pending timers
+//! and effects.
 //!
-//! Owners get a [`Core`] beside their own state and nothing of each other. What must happen elsewhere an owner answers,
-//! and [`super::Scheduler`] carries it out.
+//! An owner's methods get a [`Core`] beside the owner's own state, and no other owner. What another owner must do is returned
+//! to [`super::Scheduler`], which does it.
 
 use crate::ids::{AddressId, MessageNo, Ms, SiteId};
 use crate::sched::config::SchedConfig;

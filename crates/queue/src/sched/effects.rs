@@ -1,4 +1,4 @@
-//! What passes between the scheduler and the shell.
+//! Types exchanged with the shell: effects, work, outcomes, reasons of an end.
 
 use std::fmt;
 use std::sync::Arc;

@@ -15,26 +15,26 @@
 //! | failing | the message's failures | `bounced` (or `bounce_refused`, and again) |
 //! | met | the operator's reservation: looked at for a transaction, and kept back | `removed` or `unreserve` |
 //!
-//! So nobody is handed out twice at a time, nothing is scanned for, and a clock that fires brings back precisely what
-//! waits behind it. Deferrals of a message or a sender at a site stop (site, message) pairs, not recipients; so does the
+//! So no recipient is handed out twice at a time, nothing is scanned for, and a clock that fires brings back exactly what
+//! waits for it. Deferrals of a message or a sender at a site stop (site, message) pairs, not recipients; so does the
 //! operator's hold on a message (`operator`), which has no clock.
 //!
-//! **Owners.** Each owns its state and is given [`core::Core`] (limits, times, live messages, flows, sites) beside it, none
-//! another owner; imports go downwards only:
+//! **Owners.** Each folder owns its state. Its methods get `Core` (limits, times, live messages, flows, sites) and
+//! no owner above them in this table; imports go downwards only:
 //!
 //! | folder | decides |
 //! |---|---|
 //! | `operator`, `notices`, `status` | verbs; delays, stragglers, suspensions and digests; answers to the operator |
 //! | `choice` | which recipients make the next transaction |
-//! | `connections` | the pool, who gets a connection, and their lives |
+//! | `connections` | who gets a connection; their lanes and lifecycles |
 //! | `domains` | look-ups, and the site of a domain |
 //! | `failure` | what a reply means, and every clock that follows from it |
 //! | `sites` | hosts, paths and what they bear; history |
 //! | `flows` | whose turn it is: at a site, and in the line for the budget |
-//! | `messages` | which are live, and the state of the few that more than wait |
+//! | `messages` | which are live; extra state of those in flight, held or failing |
 //!
-//! What must happen in another owner is answered by the first, and carried out here, in `steps` (what time brings),
-//! `sessions` (what the shell says of connections) and `failure::results` (what it says of transactions).
+//! What another owner must do is returned, and done here, in `steps` (work over time), `sessions` (events of connections)
+//! and `failure::results` (outcomes of transactions).
 //!
 //! **Bounds.** No call does more than `STEPS_MAX` steps of work; what remains is done by the next [`Scheduler::tick`],
 //! and [`Scheduler::next_tick`] says "at once" as long as something remains. Connections never exceed

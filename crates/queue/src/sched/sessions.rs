@@ -1,4 +1,4 @@
-//! What the shell says of its connections: greeted, free for work, silent, gone.
+//! Events of connections: greeted, asking for work, progress, closed.
 
 use super::connections::pool::Tx;
 use super::{CloseReason, NoSession, Reply, Scheduler, Work};
@@ -37,10 +37,10 @@ impl Scheduler {
         let free = self.connections(now).begin_choice(conn)?;
         let mut admission = self.admission(now);
         let yields = free.is_exhausted() || admission.yields(free.slot);
-        let found = if yields || !admission.may_begin(free.peer) {
+        let found = if yields || !admission.may_begin(free.hop) {
             None
         } else {
-            let found = self.choice(store, now).select(free.peer);
+            let found = self.choice(store, now).select(free.hop);
             self.end_clocks_of_gone(store, now);
             found
         };
@@ -52,7 +52,7 @@ impl Scheduler {
         };
         let work = self.connections(now).begin_transaction(store, conn, free, found)?;
         // More may wait than this connection can take soon.
-        self.consider(free.peer.site, now);
+        self.consider(free.hop.site, now);
         Some(work)
     }
 
@@ -60,17 +60,17 @@ impl Scheduler {
     pub fn connect_failed(&mut self, store: &Store, conn: ConnId, why: NoSession, text: &str, now: Ms) {
         let now = self.steady(now);
         let Some(gone) = self.pool.take(conn) else { return };
-        let (peer, others) = (gone.peer, self.connections(now).leave(&gone));
+        let (hop, others) = (gone.hop, self.connections(now).leave(&gone));
         // One that was given up says nothing of the host.
         if !gone.is_closing() {
             let (code, dsn) = if let NoSession::Reply { code, dsn } = why { (code, dsn) } else { (0, None) };
             let reply = Reply { code, dsn, text: text.into(), host: Some(gone.host_name.clone()) };
             // Those that are still connecting count until they are refused too.
-            let others = if self.core.path(peer.site, peer.source).greeted > 0 { others } else { 0 };
-            self.failure.no_session(&mut self.core, peer, others.max(gone.beside), why, &reply, now);
+            let others = if self.core.path(hop.site, hop.source).greeted > 0 { others } else { 0 };
+            self.failure.no_session(&mut self.core, hop, others.max(gone.beside), why, &reply, now);
         }
         self.give_back(store, &gone.txs, now);
-        self.after_gone(peer.site, now);
+        self.after_gone(hop.site, now);
     }
 
     /// The connection is gone. Transactions that were open on it are taken as lost before the end of their data.
@@ -80,7 +80,7 @@ impl Scheduler {
         let end = self.connections(now).end(&gone);
         self.failure.ended(&mut self.core, &end, why, now);
         self.give_back(store, &gone.txs, now);
-        self.after_gone(gone.peer.site, now);
+        self.after_gone(gone.hop.site, now);
     }
 
     fn after_gone(&mut self, site: SiteId, now: Ms) {

@@ -1,5 +1,5 @@
-//! What is done over time, in slices: clocks that run out, large messages on their way to their domains, domains on
-//! their way to their sites, failing domains, flushes, and sites to look at again.
+//! Work done over time, in slices: expired clocks, large messages on their way to their domains, domains on their way to
+//! their sites, failing domains, flushes, and sites to look at again.
 
 use super::notices::Notices;
 use super::timers::Timer;
@@ -61,7 +61,7 @@ impl Scheduler {
 
     pub(super) fn has_domain_jobs(&self) -> bool {
         let is_moving = !self.domains.relinks.is_empty() || !self.failure.drains.is_empty();
-        is_moving || self.operator.has_holds() || !self.waits.graves.is_empty()
+        is_moving || self.operator.has_holds() || !self.waits.traces.is_empty()
     }
 
     pub(super) fn look_at_dirty(&mut self, sites_max: u32, now: Ms) {
@@ -127,7 +127,7 @@ impl Scheduler {
                 self.choice(store, now).wait_at(site, domain, no, class);
             } else {
                 // An operator took out what was here, and it ended before the answer came.
-                self.waits.graves.push_back((domain, no));
+                self.waits.traces.push_back((domain, no));
             }
         }
         if let Some(site) = last.filter(|_| steps == 0) {

@@ -1,4 +1,4 @@
-//! Tables that grow without a pause: no growth moves more than a small part of what is there.
+//! Tables that grow without a pause: each growth moves only a small part of the entries.
 
 use std::hash::{BuildHasher, Hash};
 use std::ops::{Index, IndexMut};

@@ -1,12 +1,12 @@
-//! The two times: what the shell says is the wall's, and all that is kept here is steady.
+//! Two time scales: the shell's wall clock, and a steady one for everything that is kept here.
 //!
-//! The wall clock is set now and then (a start before NTP, an operator). Every clock, connection and rate is kept on a
-//! scale of its own, which begins as the wall's and never jumps: each call of the scheduler's interface takes its `now`
-//! over to that scale, and what it answers is taken back. So a jump fires no clock and stretches none.
+//! The wall clock is set now and then (NTP after a start, an operator). Clocks, connections and rates use a steady scale that
+//! begins as the wall's and never jumps: each call of the scheduler's interface converts its `now` to that scale, and times in
+//! answers are converted back. So a jump fires no clock and stretches none.
 //!
-//! Ages are the wall's: messages of earlier runs were accepted by it, and those of this run are moved with it by
-//! the store. A message is given up only by a clock that has been looked at for a while: within `BELIEVED_MS` of the start
-//! and of each jump nothing expires, so that a wrong clock can be set right before it returns the queue.
+//! Ages are the wall's: messages of earlier runs were accepted by it, and the store moves those of this run with it. Messages
+//! expire only by a clock that has been watched for a while: within `BELIEVED_MS` of the start and of each jump nothing
+//! expires, so that a wrong clock can be corrected before it returns the queue.
 
 use crate::ids::Ms;
 
@@ -19,7 +19,7 @@ const EARLIEST_MS: Ms = 1_577_836_800_000;
 pub(in crate::sched) struct Time {
     /// The wall's time less the steady one.
     skew: i64,
-    /// When the first message was heard of; steady, as is the next.
+    /// When the first message was accepted; steady, as is the next.
     started: Option<Ms>,
     /// The start, or the last jump.
     believed_from: Ms,

@@ -1,8 +1,8 @@
-//! Clocks: a calendar of slots, each a list of what fires then.
+//! Timers: a calendar of slots, each a list of what fires then.
 //!
-//! A million recipients behind clocks cost 16 bytes each here, one ordered-map step per new slot and no scan. A timer
-//! is never withdrawn: what fires is compared with the clock's own `until`, and a timer that no longer means anything
-//! is dropped. A timer never fires early, and at most `SLOT_MS` late.
+//! A million recipients with retry clocks cost 16 bytes each here, one ordered-map step per new slot and no scan. A timer is
+//! never withdrawn: when it fires, the owner compares it with the clock's own `until` and ignores it if it is outdated. A
+//! timer never fires early, and at most `SLOT_MS` late.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ pub(in crate::sched) enum Timer {
     /// Look-ups may have been out for long.
     LookUps,
     Site(SiteId),
-    /// A site, and a host, that may have nobody left.
+    /// A site, and a host, that may be vacant.
     Vacant(SiteId),
     VacantHost(u32),
     /// A message or a sender's domain at a site: the slot of the deferral.

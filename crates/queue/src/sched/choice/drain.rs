@@ -1,4 +1,4 @@
-//! Takes the recipients of failing domains and sites from where they wait, in slices.
+//! Takes recipients of failing domains and sites out of the places where they wait, in slices.
 
 use super::{Choice, Taken};
 use crate::ids::{DomainId, MessageNo, SiteId};

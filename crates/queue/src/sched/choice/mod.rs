@@ -1,9 +1,9 @@
-//! The choice of the next transaction: which message, and which of its recipients.
+//! Chooses the next transaction: which message, and which of its recipients.
 //!
-//! A connection that is free gets the oldest message of the flow whose turn it is (`flows::lines`), or, by turns with that,
-//! of what its host is offered (`offers`). Each recipient is looked at once when its domain is touched and once per return
-//! from a clock. What is met on the way and cannot go leaves its place: behind a deferral or a mailbox's clock, to the
-//! operator's hold, or, if its message is gone, for good.
+//! A free connection gets the oldest message of the flow whose turn it is (`flows::lines`), alternating with what its host is
+//! offered (`offers`). Each recipient is looked at once when its domain is touched and once per return from a clock. A message
+//! or recipient that cannot go leaves its place: to a deferral, to the mailbox's clock or the operator's hold, or for good if
+//! the message is gone.
 
 mod drain;
 mod offers;
@@ -17,7 +17,7 @@ use crate::sched::domains::Domains;
 use crate::sched::effects::Ids;
 use crate::sched::failure::Failures;
 use crate::sched::flows::lines::oldest;
-use crate::sched::sites::Peer;
+use crate::sched::sites::Hop;
 use crate::store::Store;
 use waits::{List, Waits, touch};
 
@@ -47,32 +47,32 @@ impl Taken<'_> {
 
 impl Choice<'_> {
     /// The next transaction for a host of a site, its recipients marked as in flight.
-    pub fn select(&mut self, peer: Peer) -> Option<(MessageNo, Ids)> {
-        let entry = self.core.sites.get(peer.site);
+    pub fn select(&mut self, hop: Hop) -> Option<(MessageNo, Ids)> {
+        let entry = self.core.sites.get(hop.site);
         let given = entry.limits.recipients_per_transaction_max.map(|max| (max as usize).max(1));
         let given = given.unwrap_or(self.core.cfg.recipients_per_transaction_max);
-        let max = given.min(entry.paths[peer.source as usize].recipients_max);
+        let max = given.min(entry.paths[hop.source as usize].recipients_max);
         if entry.offers.is_empty() {
-            return self.select_in_line(peer, max);
+            return self.select_in_line(hop, max);
         }
         // By turns.
         entry.offer_served = !entry.offer_served;
         if entry.offer_served {
-            let found = self.select_offered(peer, max);
-            return found.or_else(|| self.select_in_line(peer, max));
+            let found = self.select_offered(hop, max);
+            return found.or_else(|| self.select_in_line(hop, max));
         }
-        let found = self.select_in_line(peer, max);
-        found.or_else(|| self.select_offered(peer, max))
+        let found = self.select_in_line(hop, max);
+        found.or_else(|| self.select_offered(hop, max))
     }
 
-    fn select_in_line(&mut self, peer: Peer, max: usize) -> Option<(MessageNo, Ids)> {
-        let (site, mut steps) = (peer.site, STEPS_MAX);
+    fn select_in_line(&mut self, hop: Hop, max: usize) -> Option<(MessageNo, Ids)> {
+        let (site, mut steps) = (hop.site, STEPS_MAX);
         while steps > 0 {
             steps -= 1;
             let entry = self.core.sites.get(site);
             let classes = entry.classes(self.core.cfg.ordinary_per_bulk);
             let lines = &mut entry.lines;
-            let flow = classes.into_iter().find_map(|class| lines.choose(class, peer.source, &self.core.flows))?;
+            let flow = classes.into_iter().find_map(|class| lines.choose(class, hop.source, &self.core.flows))?;
             let line = lines.line(flow)?;
             let (class, no) = (line.class, oldest(&line.waiting, self.core.newest)?);
             let has_deferrals = entry.deferrals > 0;
@@ -99,7 +99,7 @@ impl Choice<'_> {
     /// Takes recipients of a message at a site: of one domain, or of several where the site mixes them.
     pub fn gather(&mut self, site: SiteId, no: MessageNo, taken: &mut Taken<'_>) {
         let Some(flow) = self.core.messages.flow(no) else {
-            return self.waits.bury_at(&mut self.core.sites, site, no);
+            return self.waits.remove_gone_at(&mut self.core.sites, site, no);
         };
         let entry = self.core.sites.get(site);
         let only = entry.domains.min().filter(|_| entry.domains.len() == 1).map(DomainId);

@@ -1,4 +1,4 @@
-//! The next transaction out of what a host is offered: messages of senders that other hosts of the site have refused.
+//! Chooses the next transaction among a host's offers: messages of senders that other hosts of the site have refused.
 
 use super::{Choice, Taken};
 use crate::ids::MessageNo;
@@ -6,15 +6,15 @@ use crate::sched::STEPS_MAX;
 use crate::sched::effects::Ids;
 use crate::sched::failure::deferrals::DeferralKey;
 use crate::sched::flows::lines::oldest;
-use crate::sched::sites::Peer;
+use crate::sched::sites::Hop;
 
 impl Choice<'_> {
-    pub(super) fn select_offered(&mut self, peer: Peer, max: usize) -> Option<(MessageNo, Ids)> {
-        let (site, mut steps) = (peer.site, STEPS_MAX);
+    pub(super) fn select_offered(&mut self, hop: Hop, max: usize) -> Option<(MessageNo, Ids)> {
+        let (site, mut steps) = (hop.site, STEPS_MAX);
         while steps > 0 {
             steps -= 1;
             let deferrals = &mut self.failure.deferrals;
-            let (slot, at) = deferrals.offered(self.core, peer, self.now)?;
+            let (slot, at) = deferrals.offered(self.core, hop, self.now)?;
             let deferral = deferrals.get_mut(slot)?;
             let (flow, class, mut set) = deferral.waiters.remove(at);
             let Some(no) = oldest(&set, self.core.newest) else { continue };
@@ -36,7 +36,7 @@ impl Choice<'_> {
             }
             if !ids.is_empty() {
                 let offers = &mut self.core.sites.get(site).offers;
-                if let Some(offers) = offers.iter_mut().find(|offers| offers.host == peer.host) {
+                if let Some(offers) = offers.iter_mut().find(|offers| offers.host == hop.host) {
                     offers.last = slot;
                 }
                 return Some((no, ids));

@@ -1,4 +1,4 @@
-//! Recipients that may be sent to enter the places where the choice finds them.
+//! Adds recipients that may be sent to the places where they wait.
 
 use super::Choice;
 use super::waits::{AtSite, List};

@@ -1,8 +1,8 @@
-//! Where recipients wait that may be sent to.
+//! Where recipients wait that may be sent.
 //!
-//! Two levels: a domain knows the messages that wait for it (`bulk`: not looked at; `explicit`: with a list of ready
-//! recipients in `lists`), a site knows the messages that wait at any of its domains (`Site::lines`). For sites of many
-//! domains, `at_sites` has the domains at which a message waits there, four bytes each.
+//! Two levels: a domain knows its waiting messages (`bulk`: not looked at; `explicit`: with a list of ready recipients in
+//! `lists`), a site knows the waiting messages of all its domains (`Site::lines`). For sites of several domains, `at_sites`
+//! has the domains at which a message waits there, four bytes each.
 
 use std::collections::VecDeque;
 
@@ -67,7 +67,7 @@ pub struct Waits {
     pub lists: Parts<(DomainId, MessageNo), List>,
     pub at_sites: Parts<(SiteId, MessageNo), AtSite>,
     /// Traces of messages that are gone, to be forgotten by the next ticks.
-    pub graves: VecDeque<(DomainId, MessageNo)>,
+    pub traces: VecDeque<(DomainId, MessageNo)>,
     /// Whether messages have ended that may still stand in lines.
     pub removals: bool,
     /// Recipients that were met and are pending no more: the scheduler ends their clocks.
@@ -88,7 +88,7 @@ impl Waits {
             fronts.extend(lines.iter().filter_map(|line| oldest(&line.waiting, core.newest)));
             for no in fronts {
                 if !core.messages.is_live(no) {
-                    self.bury_at(&mut core.sites, site, no);
+                    self.remove_gone_at(&mut core.sites, site, no);
                     is_clear = false;
                 } else if core.keep_if_held(site, no) {
                     is_clear = false;
@@ -103,16 +103,16 @@ impl Waits {
     }
 
     /// A message that is gone leaves a site's line; what its domains have of it is forgotten by the next ticks.
-    pub fn bury_at(&mut self, sites: &mut Sites, site: SiteId, no: MessageNo) {
+    pub fn remove_gone_at(&mut self, sites: &mut Sites, site: SiteId, no: MessageNo) {
         let entry = sites.get(site);
         entry.lines.remove_gone(no);
         if entry.domains.len() == 1
             && let Some(only) = entry.domains.min()
         {
-            self.graves.push_back((DomainId(only), no));
+            self.traces.push_back((DomainId(only), no));
         }
         for domain in self.at_sites.remove(&(site, no)).unwrap_or_default() {
-            self.graves.push_back((domain, no));
+            self.traces.push_back((domain, no));
         }
     }
 }

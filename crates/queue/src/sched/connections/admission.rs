@@ -1,4 +1,4 @@
-//! Who gets a connection: what the path, its hosts and the budget allow, and the line of those that must wait.
+//! Admission: whether path, hosts and budget allow a site a connection, and the line of the sites that must wait.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::ids::{Ms, SiteId};
 use crate::sched::effects::{Effect, SourceNo};
 use crate::sched::flows::{FlowNo, ORDINARY};
 use crate::sched::sites::path::Path;
-use crate::sched::sites::{Peer, Pick, Slot};
+use crate::sched::sites::{Hop, Pick, Slot};
 
 /// Transactions of one connection until others in line for the budget have their turn.
 const TURN_TRANSACTIONS: u32 = 20;
@@ -114,7 +114,7 @@ impl Admission<'_> {
     /// Makes room in the budget: an idle connection is closed. Its QUIT is charged to the slow lane if that has room;
     /// else its place is free when it is gone. Whether there is room now.
     fn make_room(&mut self, budget: usize) -> bool {
-        let wanted = self.core.flows.wanting_of_all() + 1;
+        let wanted = self.core.flows.in_line() + 1;
         while self.pool.fast >= budget && self.pool.closing_fast < wanted {
             let Some(slot) = self.pool.any_idle(&mut self.core.rng) else { break };
             self.connections().close(slot);
@@ -132,8 +132,8 @@ impl Admission<'_> {
         // Silent ones serve nobody.
         let beside = path.greeted.saturating_sub(path.silent - path.silent_coming);
         let beside = if self.core.sites.hosts[host as usize].greeted > 0 { beside } else { 0 };
-        let peer = Peer { site, source, host };
-        let slot = self.pool.add(|id| Conn::new(id, peer, Arc::clone(&to.host), to.lmtp, beside, now));
+        let hop = Hop { site, source, host };
+        let slot = self.pool.add(|id| Conn::new(id, hop, Arc::clone(&to.host), to.lmtp, beside, now));
         let host = self.core.sites.host(host);
         host.conns += 1;
         if host.fails > 0 {
@@ -192,22 +192,22 @@ impl Admission<'_> {
     }
 
     /// Whether site, path and rate let a transaction begin.
-    pub fn may_begin(&mut self, peer: Peer) -> bool {
+    pub fn may_begin(&mut self, hop: Hop) -> bool {
         let adapts = self.core.cfg.strategies.adaptation;
-        let entry = self.core.sites.get(peer.site);
+        let entry = self.core.sites.get(hop.site);
         if entry.suspended {
             return false;
         }
         if self.core.flows.any_suspended() {
             entry.lines.set_aside(&self.core.flows);
         }
-        let path = &mut entry.paths[peer.source as usize];
+        let path = &mut entry.paths[hop.source as usize];
         if adapts && !path.may_begin() {
             return false;
         }
-        let wait = path.wait(self.core.cfg.sources.get(peer.source as usize), self.core.time, self.now);
+        let wait = path.wait(self.core.cfg.sources.get(hop.source as usize), self.core.time, self.now);
         if let Some(until) = wait {
-            self.core.look_again_at(peer.site, until, self.now);
+            self.core.look_again_at(hop.site, until, self.now);
         }
         wait.is_none()
     }
@@ -215,16 +215,16 @@ impl Admission<'_> {
     /// Whether the connection is to be closed for others that stand in line for the budget.
     pub fn yields(&mut self, slot: Slot) -> bool {
         let ordinary = self.core.flows.wanting[ORDINARY] > self.pool.closing_fast;
-        let any = self.core.flows.wanting_of_all() > self.pool.closing_fast;
+        let any = self.core.flows.in_line() > self.pool.closing_fast;
         if !any || self.pool.fast < self.core.cfg.bulk_budget() {
             return false;
         }
         let Some(conn) = self.pool.at(slot).filter(|conn| conn.lane == Lane::Fast) else { return false };
-        let (peer, begun) = (conn.peer, conn.begun);
+        let (hop, begun) = (conn.hop, conn.begun);
         let is_urgent = ordinary && self.pool.fast >= self.core.cfg.connections_max;
         if begun == 0 || !is_urgent && begun < TURN_TRANSACTIONS {
             return false;
         }
-        !self.core.sites.get(peer.site).lines.ordinary_for(peer.source, &self.core.flows)
+        !self.core.sites.get(hop.site).lines.ordinary_for(hop.source, &self.core.flows)
     }
 }

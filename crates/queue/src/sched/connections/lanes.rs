@@ -1,13 +1,13 @@
-//! Two lanes, and silence is what changes lanes.
+//! The fast and the slow lane; silence moves a connection to the slow one.
 //!
-//! A connection that is connecting or in a transaction and silent for longer than max(`fast_silence_ms`, 3 times the
-//! 99th percentile of its path's own gaps) is charged to the slow lane and keeps its time-outs there; its fast slot is
-//! free, its host gets no other connection while it lasts, and another target of the site is tried at once. At its next
-//! sign of life it is charged to the fast lane again, as far as that has room.
+//! A connection that is connecting or in a transaction and silent for longer than max(`fast_silence_ms`, 3 times the 99th
+//! percentile of its path's gaps) is charged to the slow lane and keeps its time-outs there. Its fast place is free, its host
+//! gets no other connection meanwhile, and another target of the site is tried at once. When bytes arrive, the connection is
+//! charged to the fast lane again if that has a free place.
 //!
-//! When the slow lane is full and a site stands in line for the budget, the connection silent for longest gives way
-//! ([`Effect::GiveWay`]); its host learns from that as from a time-out. The shell refuses (`stays`) if the end of some
-//! data is out: cutting there delivers twice. Then the next one is asked.
+//! When the slow lane is full and a site waits in line for the budget, the connection that has been silent for longest gives
+//! way ([`Effect::GiveWay`]); that counts as a time-out for its host. The shell refuses (`stays`) if the end of the data has
+//! been sent: closing there would deliver twice. Then the next one is asked.
 
 use super::Connections;
 use super::pool::{Lane, State, slot_of};
@@ -28,8 +28,8 @@ impl Connections<'_> {
     fn silence_ms(&mut self, slot: Slot) -> Ms {
         let least = self.core.cfg.fast_silence_ms;
         let Some(conn) = self.pool.at(slot) else { return least };
-        let peer = conn.peer;
-        silence_ms(least, self.core.path(peer.site, peer.source).gaps.p99_ms())
+        let hop = conn.hop;
+        silence_ms(least, self.core.path(hop.site, hop.source).gaps.p99_ms())
     }
 
     /// Sees to it that the connection is looked at when it has been silent for too long.
@@ -63,7 +63,7 @@ impl Connections<'_> {
     fn enter_slow_lane(&mut self, slot: Slot) {
         let Some(conn) = self.pool.at(slot) else { return };
         conn.lane = Lane::Slow;
-        let (id, peer) = (conn.id, conn.peer);
+        let (id, hop) = (conn.id, conn.hop);
         let newly = !std::mem::replace(&mut conn.silent, true);
         let connecting = conn.state == State::Connecting;
         self.pool.fast -= 1;
@@ -71,13 +71,13 @@ impl Connections<'_> {
         self.pool.slow_line.push_back((slot, id));
         self.pool.prune_lines();
         if newly {
-            let path = self.core.path(peer.site, peer.source);
+            let path = self.core.path(hop.site, hop.source);
             path.silent += 1;
             path.silent_coming += usize::from(connecting);
-            self.core.sites.host(peer.host).silent += 1;
+            self.core.sites.host(hop.host).silent += 1;
         }
         // Perhaps another of its hosts answers.
-        self.core.sites.mark_dirty(peer.site);
+        self.core.sites.mark_dirty(hop.site);
     }
 
     /// Silent connections go to the slow lane as far as there is room now.
@@ -134,18 +134,18 @@ impl Connections<'_> {
     }
 
     /// A sign of life that ends a silence.
-    pub fn unsilence(&mut self, slot: Slot) {
+    pub fn end_silence(&mut self, slot: Slot) {
         let Some(conn) = self.pool.at(slot) else { return };
         conn.stays = false;
         if !std::mem::take(&mut conn.silent) {
             return;
         }
-        let (peer, connecting) = (conn.peer, conn.state == State::Connecting);
-        let path = self.core.path(peer.site, peer.source);
+        let (hop, connecting) = (conn.hop, conn.state == State::Connecting);
+        let path = self.core.path(hop.site, hop.source);
         path.silent -= 1;
         path.silent_coming -= usize::from(connecting);
-        self.host_heard(peer.host);
-        self.core.sites.mark_dirty(peer.site);
+        self.host_heard(hop.host);
+        self.core.sites.mark_dirty(hop.site);
     }
 
     /// One of the host's connections is not silent any more, or gone.
@@ -175,7 +175,7 @@ impl Connections<'_> {
     /// A transaction was answered.
     pub fn heard(&mut self, conn: ConnId) {
         let slot = slot_of(conn);
-        self.unsilence(slot);
+        self.end_silence(slot);
         self.back_to_fast_lane(slot);
         self.fill_slow_lane();
     }

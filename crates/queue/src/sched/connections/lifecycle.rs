@@ -1,4 +1,4 @@
-//! The life of a connection: what each event changes in its path's and its host's books.
+//! The lifecycle of a connection: how each event changes the counts of its path and host.
 
 use std::sync::Arc;
 
@@ -9,14 +9,14 @@ use crate::sched::effects::{Effect, Ids, Work};
 use crate::sched::failure::deferrals::sender_key;
 use crate::sched::failure::endings::{Ending, Gone};
 use crate::sched::failure::results::Ended;
-use crate::sched::sites::{Peer, Slot};
+use crate::sched::sites::{Hop, Slot};
 use crate::store::Store;
 
 /// A connection that is free for a transaction.
 #[derive(Clone, Copy)]
 pub struct Free {
     pub slot: Slot,
-    pub peer: Peer,
+    pub hop: Hop,
     was_idle: bool,
     /// It has done as many transactions as it may.
     is_exhausted: bool,
@@ -55,25 +55,25 @@ impl Connections<'_> {
     pub fn connected(&mut self, conn: ConnId) {
         let now = self.now;
         let Some(entry) = self.pool.get(conn).filter(|c| c.state == State::Connecting) else { return };
-        let (peer, gap_ms) = (entry.peer, now.saturating_sub(entry.since));
+        let (hop, gap_ms) = (entry.hop, now.saturating_sub(entry.since));
         (entry.greeted, entry.since) = (true, now);
-        let host = self.core.sites.host(peer.host);
+        let host = self.core.sites.host(hop.host);
         host.greeted += 1;
         host.is_closed = false;
-        self.unsilence(slot_of(conn));
+        self.end_silence(slot_of(conn));
         self.back_to_fast_lane(slot_of(conn));
         if let Some(entry) = self.pool.get(conn) {
             entry.state = State::Ready;
         }
-        let path = self.core.path(peer.site, peer.source);
+        let path = self.core.path(hop.site, hop.source);
         path.greeted += 1;
         path.gaps.add(gap_ms);
     }
 
     /// What the server offers by LIMITS (RFC 9422).
     pub fn limits_offered(&mut self, conn: ConnId, transactions_max: Option<u32>, recipients_max: Option<u32>) {
-        let Some(peer) = self.pool.get(conn).map(|entry| entry.peer) else { return };
-        let path = self.core.path(peer.site, peer.source);
+        let Some(hop) = self.pool.get(conn).map(|entry| entry.hop) else { return };
+        let path = self.core.path(hop.site, hop.source);
         if let Some(max) = transactions_max {
             path.transactions_max = path.transactions_max.min(max.max(1));
         }
@@ -85,25 +85,25 @@ impl Connections<'_> {
     /// Bytes came from the server.
     pub fn progress(&mut self, conn: ConnId) {
         let Some(entry) = self.pool.get(conn).filter(|c| c.state != State::Idle) else { return };
-        let (peer, gap_ms) = (entry.peer, self.now.saturating_sub(entry.since));
+        let (hop, gap_ms) = (entry.hop, self.now.saturating_sub(entry.since));
         entry.since = self.now;
-        self.core.path(peer.site, peer.source).gaps.add(gap_ms);
+        self.core.path(hop.site, hop.source).gaps.add(gap_ms);
     }
 
     /// The shell asks for a transaction: the connection is busy from here on.
     pub fn begin_choice(&mut self, conn: ConnId) -> Option<Free> {
         let entry = self.pool.get(conn).filter(|c| !matches!(c.state, State::Connecting | State::Closing))?;
-        let (peer, begun, was_idle) = (entry.peer, entry.begun, entry.state == State::Idle);
+        let (hop, begun, was_idle) = (entry.hop, entry.begun, entry.state == State::Idle);
         if entry.state == State::Ready {
             entry.state = State::Busy;
-            self.core.path(peer.site, peer.source).coming -= 1;
+            self.core.path(hop.site, hop.source).coming -= 1;
         }
-        let entry = self.core.sites.get(peer.site);
+        let entry = self.core.sites.get(hop.site);
         let given = entry.limits.transactions_per_connection_max;
         let given = given.unwrap_or(self.core.cfg.transactions_per_connection_max);
-        let max = given.max(1).min(entry.paths[peer.source as usize].transactions_max);
+        let max = given.max(1).min(entry.paths[hop.source as usize].transactions_max);
         let is_exhausted = self.core.stopped || begun >= max;
-        Some(Free { slot: slot_of(conn), peer, was_idle, is_exhausted })
+        Some(Free { slot: slot_of(conn), hop, was_idle, is_exhausted })
     }
 
     /// A transaction begins.
@@ -114,8 +114,8 @@ impl Connections<'_> {
         free: Free,
         (no, ids): (MessageNo, Ids),
     ) -> Option<Work> {
-        let Free { slot, peer, was_idle, .. } = free;
-        let path = self.core.sites.path(peer.site, peer.source);
+        let Free { slot, hop, was_idle, .. } = free;
+        let path = self.core.sites.path(hop.site, hop.source);
         if was_idle && let Some(at) = path.idle.iter().position(|s| *s == slot) {
             path.idle.remove(at);
         }
@@ -123,14 +123,14 @@ impl Connections<'_> {
         if let Some(pace) = &mut path.pace {
             pace.go();
         }
-        if let Some(source) = self.core.cfg.sources.get(peer.source as usize)
+        if let Some(source) = self.core.cfg.sources.get(hop.source as usize)
             && !source.warm_up_per_day.is_empty()
         {
             path.warm_up_sent(source, self.core.time.wall(self.now));
         }
         self.pool.txs += 1;
         let tx = TxId(self.pool.txs);
-        let has_deferrals = self.core.sites.get(peer.site).deferrals > 0;
+        let has_deferrals = self.core.sites.get(hop.site).deferrals > 0;
         let sender = store.message(no).filter(|_| has_deferrals).map(|m| sender_key(m.sender()));
         let entry = self.pool.get(conn)?;
         if entry.txs.is_empty() {
@@ -157,20 +157,20 @@ impl Connections<'_> {
         if is_ready {
             entry.state = State::Ready;
         }
-        let (peer, host_name, lmtp) = (entry.peer, entry.host_name.clone(), entry.lmtp);
-        let path = self.core.path(peer.site, peer.source);
+        let (hop, host_name, lmtp) = (entry.hop, entry.host_name.clone(), entry.lmtp);
+        let path = self.core.path(hop.site, hop.source);
         path.coming += usize::from(is_ready);
         path.under_way -= 1;
-        Some(Ended { peer, host_name, lmtp, no, ids, begun, gap_ms, sender })
+        Some(Ended { hop, host_name, lmtp, no, ids, begun, gap_ms, sender })
     }
 
     /// Of a connection that is still there: what its end would mean. It counts as charged from here on.
     pub fn charge(&mut self, conn: ConnId) -> Option<Ending> {
         let entry = self.pool.get(conn)?;
-        let (peer, own, greeted) = (entry.peer, usize::from(!entry.silent), u32::from(entry.greeted));
-        let path = self.core.path(peer.site, peer.source);
+        let (hop, own, greeted) = (entry.hop, usize::from(!entry.silent), u32::from(entry.greeted));
+        let path = self.core.path(hop.site, hop.source);
         let others = (path.conns - path.silent).saturating_sub(own);
-        let end = entry.ending(if self.core.sites.host(peer.host).greeted > greeted { others } else { 0 });
+        let end = entry.ending(if self.core.sites.host(hop.host).greeted > greeted { others } else { 0 });
         entry.charged = true;
         Some(end)
     }
@@ -178,17 +178,17 @@ impl Connections<'_> {
     /// A connection without work: idle, or closed if it has done its share or others wait for its place. Whether it was
     /// closed, and its place may be another's.
     pub fn rest(&mut self, free: Free, yields: bool) -> bool {
-        let Free { slot, peer, is_exhausted, .. } = free;
+        let Free { slot, hop, is_exhausted, .. } = free;
         self.back_to_fast_lane(slot);
         let others_wait =
-            self.pool.fast >= self.core.cfg.bulk_budget() && self.core.flows.wanting_of_all() > self.pool.closing_fast;
+            self.pool.fast >= self.core.cfg.bulk_budget() && self.core.flows.in_line() > self.pool.closing_fast;
         let idle_ms = self.core.cfg.idle_ms;
         if self.pool.at(slot).is_none_or(|conn| !conn.txs.is_empty() || conn.state == State::Idle) {
             return false;
         }
-        self.forget_offered(peer, slot);
+        self.forget_offered(hop, slot);
         if is_exhausted || yields || others_wait {
-            let path = self.core.path(peer.site, peer.source);
+            let path = self.core.path(hop.site, hop.source);
             // A learned limit is tried again with a little more.
             if is_exhausted {
                 path.transactions_max = path.transactions_max.saturating_add(path.transactions_max / 4 + 1);
@@ -199,7 +199,7 @@ impl Connections<'_> {
         if let Some(conn) = self.pool.at(slot) {
             (conn.state, conn.since) = (State::Idle, self.now);
         }
-        self.core.path(peer.site, peer.source).idle.push(slot);
+        self.core.path(hop.site, hop.source).idle.push(slot);
         self.pool.note_idle(slot, self.now);
         self.arm(slot, self.now + idle_ms);
         false
@@ -209,8 +209,8 @@ impl Connections<'_> {
     pub(super) fn wake(&mut self, slot: Slot) {
         let Some(conn) = self.pool.at(slot) else { return };
         (conn.state, conn.since) = (State::Ready, self.now);
-        let (id, peer) = (conn.id, conn.peer);
-        self.core.path(peer.site, peer.source).coming += 1;
+        let (id, hop) = (conn.id, conn.hop);
+        self.core.path(hop.site, hop.source).coming += 1;
         self.core.effects.push(Effect::Work { conn: id });
         self.arm_silence(slot);
     }
@@ -218,13 +218,13 @@ impl Connections<'_> {
     /// Closes a connection that is idle or has nothing to do.
     pub(super) fn close(&mut self, slot: Slot) {
         let Some(conn) = self.pool.at(slot).filter(|conn| conn.state != State::Closing) else { return };
-        let (id, peer, was) = (conn.id, conn.peer, conn.state);
-        self.unsilence(slot);
+        let (id, hop, was) = (conn.id, conn.hop, conn.state);
+        self.end_silence(slot);
         if let Some(conn) = self.pool.at(slot) {
             conn.state = State::Closing;
         }
         self.pool.begin_closing(slot, self.core.cfg.slow_connections_max);
-        let path = self.core.path(peer.site, peer.source);
+        let path = self.core.path(hop.site, hop.source);
         path.coming -= usize::from(matches!(was, State::Connecting | State::Ready));
         if was == State::Idle
             && let Some(at) = path.idle.iter().position(|s| *s == slot)
@@ -243,11 +243,11 @@ impl Connections<'_> {
         }
     }
 
-    /// Takes a gone connection out of its path's and host's books. Connections of the path that go on, if the host has
+    /// Takes a gone connection out of the counts of its path and host. Connections of the path that go on, if the host has
     /// greeted one.
     pub fn leave(&mut self, gone: &Conn) -> usize {
-        let (slot, peer) = (slot_of(gone.id), gone.peer);
-        let path = self.core.path(peer.site, peer.source);
+        let (slot, hop) = (slot_of(gone.id), gone.hop);
+        let path = self.core.path(hop.site, hop.source);
         path.conns -= 1;
         path.greeted -= usize::from(gone.greeted);
         path.under_way -= gone.txs.len() as u32;
@@ -263,10 +263,10 @@ impl Connections<'_> {
         if gone.silent {
             path.silent -= 1;
             path.silent_coming -= usize::from(gone.state == State::Connecting);
-            self.host_heard(peer.host);
+            self.host_heard(hop.host);
         }
         let now = self.now;
-        let host = self.core.sites.host(peer.host);
+        let host = self.core.sites.host(hop.host);
         let was_full = host.is_full(now);
         host.greeted -= u32::from(gone.greeted);
         host.conns -= 1;
@@ -274,9 +274,9 @@ impl Connections<'_> {
         // Others wait for its place; or for the probe's outcome, and if it had none, the next one probes.
         if was_full || host.probe == Some(slot) {
             host.probe = host.probe.filter(|probe| *probe != slot);
-            self.core.sites.wake_sites_of(peer.host);
+            self.core.sites.wake_sites_of(hop.host);
         }
-        let path = self.core.path(peer.site, peer.source);
+        let path = self.core.path(hop.site, hop.source);
         if is_greeted { path.conns - path.silent } else { 0 }
     }
 
@@ -288,14 +288,14 @@ impl Connections<'_> {
     }
 
     /// A connection is not on its way to work any more.
-    fn forget_offered(&mut self, peer: Peer, slot: Slot) {
-        let entry = self.core.sites.get(peer.site);
-        let path = &mut entry.paths[peer.source as usize];
+    fn forget_offered(&mut self, hop: Hop, slot: Slot) {
+        let entry = self.core.sites.get(hop.site);
+        let path = &mut entry.paths[hop.source as usize];
         if path.offered_conn == Some(slot) {
             path.offered_conn = None;
         }
         if !entry.offers.is_empty() {
-            self.core.sites.mark_dirty(peer.site);
+            self.core.sites.mark_dirty(hop.site);
         }
     }
 }

@@ -1,11 +1,11 @@
-//! Connections: the pool, who gets one, and their lives.
+//! Connections: the pool, admission and lifecycles.
 //!
 //! `Connecting -> Ready -> Busy <-> Ready -> Idle -> (Woken ->) Busy ... -> Closing -> gone`
 //!
 //! | file | decides |
 //! |---|---|
 //! | `pool` | nothing: it holds the connections and counts them |
-//! | `admission` | whether a site gets a connection: path, host and budget, and the line for the budget |
+//! | `admission` | whether a site gets a connection: path, host and budget; the line for the budget |
 //! | `offers` | the same for what a host is offered after another has refused it at MAIL |
 //! | `lifecycle` | what an event changes: greeted, taken, answered, idle, closed |
 //! | `lanes` | what silence changes |
@@ -27,14 +27,14 @@ use crate::sched::failure::deferrals::Deferrals;
 pub use lanes::silence_ms;
 use pool::Pool;
 
-/// The lives of connections: `lifecycle` and `lanes`.
+/// Lifecycles of connections: `lifecycle` and `lanes`.
 pub struct Connections<'a> {
     pub core: &'a mut Core,
     pub pool: &'a mut Pool,
     pub now: Ms,
 }
 
-/// Who gets a connection: `admission` and `offers`.
+/// Admission of new connections: `admission` and `offers`.
 pub struct Admission<'a> {
     pub core: &'a mut Core,
     pub pool: &'a mut Pool,

@@ -1,10 +1,10 @@
-//! Connections for what hosts are offered: mail of a sender that another host of the site has refused at MAIL.
+//! Connections for offers: mail of a sender that another host of the site has refused at MAIL.
 
 use super::Admission;
 use crate::ids::SiteId;
 use crate::sched::effects::SourceNo;
 use crate::sched::flows::ORDINARY;
-use crate::sched::sites::{Peer, Slot};
+use crate::sched::sites::{Hop, Slot};
 
 impl Admission<'_> {
     /// Sees to it that a connection takes what hosts of a path are offered, one at a time. Whether one was woken or opened.
@@ -21,14 +21,14 @@ impl Admission<'_> {
         }
         let hosts = path.hosts.clone();
         let mut offered = hosts.clone();
-        offered.retain(|host| self.deferrals.offered(self.core, Peer { site, source, host: *host }, now).is_some());
+        offered.retain(|host| self.deferrals.offered(self.core, Hop { site, source, host: *host }, now).is_some());
         let first = offered.first().copied();
-        let first = first.and_then(|host| self.deferrals.offered(self.core, Peer { site, source, host }, now));
+        let first = first.and_then(|host| self.deferrals.offered(self.core, Hop { site, source, host }, now));
         let Some((slot, at)) = first else { return false };
         let waiters = self.deferrals.get(slot).and_then(|deferral| deferral.waiters.get(at));
         let Some((flow, class)) = waiters.map(|(flow, class, _)| (*flow, *class)) else { return false };
         let path = self.core.path(site, source);
-        let mut is_theirs = |slot: &Slot| self.pool.at(*slot).is_some_and(|conn| offered.contains(&conn.peer.host));
+        let mut is_theirs = |slot: &Slot| self.pool.at(*slot).is_some_and(|conn| offered.contains(&conn.hop.host));
         if let Some(at) = path.idle.iter().position(&mut is_theirs) {
             let slot = path.idle.remove(at);
             path.offered_conn = Some(slot);

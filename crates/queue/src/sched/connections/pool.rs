@@ -1,4 +1,4 @@
-//! The pool of connections: each in its place, and how many are charged to which lane.
+//! The pool: all connections, and how many are charged to each lane.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use crate::ids::{ConnId, MessageNo, Ms, TxId};
 use crate::sched::effects::Ids;
 use crate::sched::failure::endings::Ending;
-use crate::sched::sites::{Peer, Slot};
+use crate::sched::sites::{Hop, Slot};
 use crate::sched::timers::{Timer, Timers};
 
 /// A connection's id carries its slot in the low bits.
@@ -41,7 +41,7 @@ pub struct Tx {
 
 pub struct Conn {
     pub id: ConnId,
-    pub peer: Peer,
+    pub hop: Hop,
     pub host_name: Arc<str>,
     pub lmtp: bool,
     pub state: State,
@@ -104,10 +104,10 @@ pub fn slot_of(conn: ConnId) -> Slot {
 
 impl Conn {
     /// One that is asked for now, `beside` others of its path that have been greeted.
-    pub fn new(id: ConnId, peer: Peer, host_name: Arc<str>, lmtp: bool, beside: usize, now: Ms) -> Conn {
+    pub fn new(id: ConnId, hop: Hop, host_name: Arc<str>, lmtp: bool, beside: usize, now: Ms) -> Conn {
         Conn {
             id,
-            peer,
+            hop,
             host_name,
             lmtp,
             state: State::Connecting,
@@ -135,8 +135,8 @@ impl Conn {
 
     /// What its end means to its host and path, while `others` of the path are there beside it.
     pub fn ending(&self, others: usize) -> Ending {
-        let Conn { peer, good, delivered, decided, charged, cut, .. } = *self;
-        Ending { peer, good, delivered, decided, others, charged, cut }
+        let Conn { hop, good, delivered, decided, charged, cut, .. } = *self;
+        Ending { hop, good, delivered, decided, others, charged, cut }
     }
 }
 

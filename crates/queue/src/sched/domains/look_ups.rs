@@ -1,13 +1,12 @@
-//! Look-ups: which domain is asked for next, and how many are out.
+//! Look-ups: which domain is asked next, and how many look-ups are outstanding.
 //!
-//! At most `resolves_max` are out that have not been silent for long: the fast share. One that has had no answer for
-//! `fast_silence_ms` is charged to the slow share, which holds `SLOW_TIMES` as many, and the next domain in line is asked
-//! for. Domains whose last look-up failed stand in a line of their own and get places of the slow share only: however
-//! many dead name servers there are, they hold up no domain that may have a good one.
+//! At most `resolves_max` outstanding look-ups count as fast. One without an answer for `fast_silence_ms` counts as slow, and
+//! the next domain in line is asked; there are `SLOW_TIMES` as many slow places. Domains whose last look-up failed have a line
+//! of their own and get slow places only: dead name servers, however many, delay no other domain.
 //!
-//! When the slow share is full and a domain that has not failed stands in line, the look-up that has been out for longest
-//! gives way, if that is `GIVE_WAY_MS_MIN` or more: its domain gets its clock as after a time-out, and the shell is to
-//! forget it ([`Effect::ForgetLookUp`]).
+//! When all slow places are taken and a domain that has not failed waits in line, the oldest look-up gives way if it is at
+//! least `GIVE_WAY_MS_MIN` old: its domain gets its retry clock as after a time-out, and the shell drops the look-up
+//! ([`Effect::ForgetLookUp`]).
 
 use std::collections::VecDeque;
 

@@ -1,8 +1,8 @@
-//! Domains: their look-ups and what waits for them.
+//! Domains: their look-ups, and the messages that wait for them.
 //!
-//! `Never -> Queued -> Asked -> Known (a site, until the TTL) | Clock (temporary failure) | Never (permanent: all that
-//! waits fails)`. A known domain keeps its site while it is looked up again and while that fails temporarily: a dead
-//! name server stops no mail whose way is known. An answer moves what waits to the (new) site in slices.
+//! `Never -> Queued -> Asked -> Known (a site, until the TTL) | Clock (temporary failure) | Never (permanent: all mail
+//! waiting there fails)`. A known domain keeps its site while it is looked up again and while that fails temporarily: a dead
+//! name server stops no mail whose site is known. An answer moves waiting mail to the (new) site in slices.
 
 pub mod look_ups;
 

@@ -1,4 +1,4 @@
-//! What a verdict leads to for its recipient.
+//! Maps a verdict to what happens to its recipient.
 
 use super::verdict::Verdict;
 

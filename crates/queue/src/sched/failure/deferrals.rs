@@ -1,9 +1,9 @@
-//! Deferrals: clocks of a message at a site, and of a sender's domain at a site.
+//! Deferrals at a site: of a message, and of a sender's domain.
 //!
-//! A deferral stops (site, message) pairs, not recipients: the messages that it keeps back leave the site's line and wait
-//! here until the clock runs out. A message's has a clock after 4xx to the data, or once it has used up its returns
-//! (`RETURNS_MAX`): it came back too often without a clock. A sender's follows the hosts' refusals at MAIL (`next_host`).
-//! A count of failures lives as long as the deferral: until a success, or until the message is gone.
+//! A deferral stops (site, message) pairs, not recipients: the messages leave the site's line and wait here until the clock
+//! runs out. A message is deferred after 4xx to the data, or when it has used up its returns (`RETURNS_MAX`): it came back too
+//! often without a clock. A sender's deferral follows the hosts' refusals at MAIL (`next_host`). The count of failures lasts
+//! until a success, or until the message is gone.
 
 use smallvec::SmallVec;
 

@@ -1,4 +1,4 @@
-//! Whole domains and sites whose waiting recipients fail. `choice::drain` takes them from where they wait, in slices.
+//! Drains: domains and sites whose waiting recipients fail. `choice::drain` takes the recipients, in slices.
 
 use crate::ids::{DomainId, MessageNo, SiteId};
 use crate::sched::effects::SourceNo;

@@ -25,7 +25,7 @@ use crate::ids::{MessageNo, Ms, SiteId};
 use crate::sched::core::Core;
 use crate::sched::effects::{CloseReason, NoSession};
 use crate::sched::reasons::Reply;
-use crate::sched::sites::{Peer, Pick};
+use crate::sched::sites::{Hop, Pick};
 
 /// How much later than its host the message comes back that the host refused, so that others are tried before it.
 const STAND_BACK_MS: Ms = 5_000;
@@ -35,7 +35,7 @@ const NO_MAIL_HERE: u16 = 521;
 /// A connection that ends, or is asked to.
 #[derive(Clone, Copy)]
 pub struct Ending {
-    pub peer: Peer,
+    pub hop: Hop,
     /// Transactions that were answered on it.
     pub good: u32,
     pub delivered: bool,
@@ -58,15 +58,15 @@ pub struct Gone {
 
 impl Failures {
     /// No session came about, while `working` others of the path are there.
-    pub fn no_session(&mut self, core: &mut Core, peer: Peer, working: usize, why: NoSession, reply: &Reply, now: Ms) {
+    pub fn no_session(&mut self, core: &mut Core, hop: Hop, working: usize, why: NoSession, reply: &Reply, now: Ms) {
         match why {
-            NoSession::Reply { code: 421, .. } if working > 0 => host_full(core, peer, working, reply, now),
+            NoSession::Reply { code: 421, .. } if working > 0 => host_full(core, hop, working, reply, now),
             NoSession::Reply { code: NO_MAIL_HERE, .. } => {
-                self.charge_host(core, peer, Charge::Retry, reply, now);
-                self.takes_no_mail(core, peer.host, reply);
+                self.charge_host(core, hop, Charge::Retry, reply, now);
+                self.takes_no_mail(core, hop.host, reply);
             }
-            NoSession::Unreachable => self.charge_host(core, peer, Charge::Pause, reply, now),
-            NoSession::Failed | NoSession::Reply { .. } => self.charge_host(core, peer, Charge::Retry, reply, now),
+            NoSession::Unreachable => self.charge_host(core, hop, Charge::Pause, reply, now),
+            NoSession::Failed | NoSession::Reply { .. } => self.charge_host(core, hop, Charge::Retry, reply, now),
         }
     }
 
@@ -90,11 +90,11 @@ impl Failures {
             // Ours to decide, and nobody's failure.
             CloseReason::Normal => {}
             CloseReason::Refused { .. } => drop(self.refused_421(core, end, front, &reply, now)),
-            CloseReason::Lost { .. } if end.cut => self.charge_host(core, end.peer, Charge::Retry, &reply, now),
+            CloseReason::Lost { .. } if end.cut => self.charge_host(core, end.hop, Charge::Retry, &reply, now),
             CloseReason::Lost { .. } => drop(self.lost(core, end, front, &reply, now)),
         }
         for no in gone.open.iter().skip(usize::from(front.is_some())) {
-            self.deferrals.returned(core, end.peer.site, *no, RETURN_BEHIND, &reply, now);
+            self.deferrals.returned(core, end.hop.site, *no, RETURN_BEHIND, &reply, now);
         }
     }
 
@@ -117,77 +117,77 @@ impl Failures {
             };
         }
         if !end.charged {
-            self.charge_host(core, end.peer, Charge::Retry, reply, now);
+            self.charge_host(core, end.hop, Charge::Retry, reply, now);
         }
-        self.deferrals.returned(core, end.peer.site, no, RETURN_BEHIND, reply, now)
+        self.deferrals.returned(core, end.hop.site, no, RETURN_BEHIND, reply, now)
     }
 
     /// 421 to a command. Behind what was served it is a limit of the host; beside others that are served, on their
     /// number; else its failure. Whether `front`, the message that it was said to, is deferred from now on.
     fn refused_421(&mut self, core: &mut Core, end: Ending, front: Option<MessageNo>, reply: &Reply, now: Ms) -> bool {
-        let Peer { site, source, .. } = end.peer;
+        let Hop { site, source, .. } = end.hop;
         let adapts = core.cfg.strategies.adaptation;
         let cost = if says_rate(&reply.text) && adapts && core.path(site, source).proven {
-            self.too_fast(core, end.peer, reply, now);
+            self.too_fast(core, end.hop, reply, now);
             RETURN_RATE
         } else if end.delivered {
-            transactions_max(core, end.peer, end.good, reply);
+            transactions_max(core, end.hop, end.good, reply);
             RETURN_BEHIND
         } else if end.others > 0 && !end.decided {
-            crowded(core, end.peer, end.others, reply, now);
+            crowded(core, end.hop, end.others, reply, now);
             // Without adaptation nothing is learned from it, and the next one is opened at once.
             if adapts { RETURN_BEHIND } else { front_cost(core, site) }
         } else {
             let charge = if end.decided { Charge::Pause } else { Charge::Retry };
-            return self.in_vain(core, end.peer, charge, front, reply, now);
+            return self.in_vain(core, end.hop, charge, front, reply, now);
         };
         front.is_some_and(|no| self.deferrals.returned(core, site, no, cost, reply, now))
     }
 
     /// A connection lost in a transaction, or before it had one. The path is suspect.
     fn lost(&mut self, core: &mut Core, end: Ending, front: Option<MessageNo>, reply: &Reply, now: Ms) -> bool {
-        let Peer { site, host, .. } = end.peer;
-        reduce_trust(core, end.peer, reply);
+        let Hop { site, host, .. } = end.hop;
+        reduce_trust(core, end.hop, reply);
         if end.delivered {
-            transactions_max(core, end.peer, end.good, reply);
+            transactions_max(core, end.hop, end.good, reply);
             let cost = front_cost(core, site);
             return front.is_some_and(|no| self.deferrals.returned(core, site, no, cost, reply, now));
         }
         let is_first = core.sites.host(host).fails == 0;
         let charge = if end.decided || is_first { Charge::Pause } else { Charge::Retry };
-        self.in_vain(core, end.peer, charge, front, reply, now)
+        self.in_vain(core, end.hop, charge, front, reply, now)
     }
 
     /// A connection on which nothing was delivered.
     fn in_vain(
         &mut self,
         core: &mut Core,
-        peer: Peer,
+        hop: Hop,
         charge: Charge,
         front: Option<MessageNo>,
         reply: &Reply,
         now: Ms,
     ) -> bool {
-        let cost = front_cost(core, peer.site);
-        let is_deferred = front.is_some_and(|no| self.deferrals.returned(core, peer.site, no, cost, reply, now));
+        let cost = front_cost(core, hop.site);
+        let is_deferred = front.is_some_and(|no| self.deferrals.returned(core, hop.site, no, cost, reply, now));
         // It is this message, not the host.
-        if is_deferred && core.sites.host(peer.host).fails == 0 {
+        if is_deferred && core.sites.host(hop.host).fails == 0 {
             return true;
         }
-        self.charge_host(core, peer, charge, reply, now);
+        self.charge_host(core, hop, charge, reply, now);
         if let Some(no) = front.filter(|_| !is_deferred) {
-            self.stand_back(core, peer, no, now);
+            self.stand_back(core, hop, no, now);
         }
         is_deferred
     }
 
     /// Where the hosts are left alone for a while, others are to be tried first then.
-    fn stand_back(&mut self, core: &mut Core, peer: Peer, no: MessageNo, now: Ms) {
-        let own = core.waits_in_line(peer.site, no);
-        if core.sites.get(peer.site).lines.len() > usize::from(own)
-            && let Pick::Wait(Some(until)) = core.sites.pick(peer.site, peer.source, now, &mut core.rng)
+    fn stand_back(&mut self, core: &mut Core, hop: Hop, no: MessageNo, now: Ms) {
+        let own = core.waits_in_line(hop.site, no);
+        if core.sites.get(hop.site).lines.len() > usize::from(own)
+            && let Pick::Wait(Some(until)) = core.sites.pick(hop.site, hop.source, now, &mut core.rng)
         {
-            self.deferrals.extend(core, peer.site, no, until + STAND_BACK_MS);
+            self.deferrals.extend(core, hop.site, no, until + STAND_BACK_MS);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a transaction's outcomes say about host, sender and message.
+//! Sums up a transaction's outcomes: what they say about host, sender and message.
 
 use std::sync::Arc;
 

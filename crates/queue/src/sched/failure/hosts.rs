@@ -1,8 +1,8 @@
-//! The clock of a host address: one for each source, for everybody.
+//! The retry clock of a host address, one per source, for all sites that use it.
 //!
-//! A host that has failed is left alone, the longer the more often in a row: first for short pauses, where the failure
-//! allows them, then for `host_retry`. Then one connection (the probe) may try it; an answer as a healthy host gives it
-//! ends the clock, and only a delivery gives the short pauses back.
+//! Each failure in a row lengthens it: first short pauses, if the kind of failure allows them, then `host_retry`. When it has
+//! run out, one connection (the probe) may try the host. An answer of a healthy host ends the clock; only a delivery gives the
+//! short pauses back.
 
 use super::Failures;
 use super::drains::{Drain, DrainWhat};
@@ -11,7 +11,7 @@ use crate::sched::config::Backoff;
 use crate::sched::core::Core;
 use crate::sched::effects::{Dsn, SourceNo};
 use crate::sched::reasons::Reply;
-use crate::sched::sites::{Host, HostNo, Peer, Pick, Sites};
+use crate::sched::sites::{Hop, Host, HostNo, Pick, Sites};
 
 /// Short pauses of a host before `host_retry` begins. Each lasts a second longer than all before it together, up to 30 s, so a
 /// host is found again within the length of its outage plus one second.
@@ -67,8 +67,8 @@ impl Host {
 impl Failures {
     /// A host has failed: it is left alone for a time. Where none of the site's hosts may be tried now, what is over its
     /// lifetime there has had its chance.
-    pub fn charge_host(&mut self, core: &mut Core, peer: Peer, charge: Charge, reply: &Reply, now: Ms) {
-        let Peer { site, source, host } = peer;
+    pub fn charge_host(&mut self, core: &mut Core, hop: Hop, charge: Charge, reply: &Reply, now: Ms) {
+        let Hop { site, source, host } = hop;
         let reason = core.reasons.keep(reply.clone());
         let entry = core.sites.host(host);
         entry.reason = reason;

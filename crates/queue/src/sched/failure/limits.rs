@@ -1,5 +1,4 @@
-//! What a refusal teaches about how much a path bears: its rate, its connections, the transactions of a connection, the
-//! recipients of a transaction.
+//! Limits learned from refusals: rate, connections, transactions per connection, recipients per transaction.
 
 use super::Failures;
 use super::drains::{Drain, DrainWhat};
@@ -7,18 +6,18 @@ use crate::ids::Ms;
 use crate::sched::core::Core;
 use crate::sched::reasons::Reply;
 use crate::sched::sites::path::{Path, RECIPIENTS_UNLIMITED};
-use crate::sched::sites::{Peer, Pick};
+use crate::sched::sites::{Hop, Pick};
 
 impl Failures {
     /// A rate reply: less at a time from now on.
-    pub fn too_fast(&mut self, core: &mut Core, peer: Peer, reply: &Reply, now: Ms) {
-        core.note_reply(peer.site, reply);
+    pub fn too_fast(&mut self, core: &mut Core, hop: Hop, reply: &Reply, now: Ms) {
+        core.note_reply(hop.site, reply);
         if core.cfg.strategies.adaptation {
-            let path = core.path(peer.site, peer.source);
+            let path = core.path(hop.site, hop.source);
             path.too_fast(now);
             // What is over its lifetime there has had its chance with this attempt, else one of it would go with each pause.
             if path.pace.as_ref().is_some_and(|pace| pace.is_refused_again()) {
-                self.drains.push_back(Drain::expired(DrainWhat::Site(peer.site, peer.source), reply));
+                self.drains.push_back(Drain::expired(DrainWhat::Site(hop.site, hop.source), reply));
             }
         }
     }
@@ -26,29 +25,29 @@ impl Failures {
 
 /// 421 to a new connection beside `working` others of the path. The limit is that host's: where the site has another that
 /// may be tried, only this one gets no more than it has for a while.
-pub fn host_full(core: &mut Core, peer: Peer, working: usize, reply: &Reply, now: Ms) {
-    let entry = core.sites.host(peer.host);
+pub fn host_full(core: &mut Core, hop: Hop, working: usize, reply: &Reply, now: Ms) {
+    let entry = core.sites.host(hop.host);
     let own = entry.conns;
     if own > 0 {
         entry.full(own, now);
     }
-    if own > 0 && matches!(core.sites.pick(peer.site, peer.source, now, &mut core.rng), Pick::Target(_)) {
-        core.note_reply(peer.site, reply);
+    if own > 0 && matches!(core.sites.pick(hop.site, hop.source, now, &mut core.rng), Pick::Target(_)) {
+        core.note_reply(hop.site, reply);
     } else {
-        crowded(core, peer, working, reply, now);
+        crowded(core, hop, working, reply, now);
     }
 }
 
 /// 421 to a connection beside `working` others.
-pub fn crowded(core: &mut Core, peer: Peer, working: usize, reply: &Reply, now: Ms) {
-    core.note_reply(peer.site, reply);
-    core.path(peer.site, peer.source).crowded(working, now);
+pub fn crowded(core: &mut Core, hop: Hop, working: usize, reply: &Reply, now: Ms) {
+    core.note_reply(hop.site, reply);
+    core.path(hop.site, hop.source).crowded(working, now);
 }
 
 /// The host takes no more than so many transactions on a connection.
-pub fn transactions_max(core: &mut Core, peer: Peer, good: u32, reply: &Reply) {
-    core.note_reply(peer.site, reply);
-    let path = core.path(peer.site, peer.source);
+pub fn transactions_max(core: &mut Core, hop: Hop, good: u32, reply: &Reply) {
+    core.note_reply(hop.site, reply);
+    let path = core.path(hop.site, hop.source);
     path.transactions_max = path.transactions_max.min(good.max(1));
 }
 
@@ -61,7 +60,7 @@ pub fn recipients_max(path: &mut Path, recipients: usize, taken: usize) {
 }
 
 /// The path is suspect: one connection until something succeeds.
-pub fn reduce_trust(core: &mut Core, peer: Peer, reply: &Reply) {
-    core.note_reply(peer.site, reply);
-    core.path(peer.site, peer.source).distrust();
+pub fn reduce_trust(core: &mut Core, hop: Hop, reply: &Reply) {
+    core.note_reply(hop.site, reply);
+    core.path(hop.site, hop.source).distrust();
 }

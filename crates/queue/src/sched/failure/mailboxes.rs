@@ -1,9 +1,8 @@
-//! Clocks of mailboxes, for 4.2.x.
+//! Retry clocks of mailboxes, after 4.2.x.
 //!
-//! A mailbox under a clock keeps back every message for it at the price of one entry. When the clock runs out, the oldest
-//! of them goes as a probe, and its outcome decides for all. After `STRIKES_MAX` messages in a row with another 4xx for a
-//! recipient it is the mailbox that has the clock. Times are kept in seconds: a million clocks take about 60 bytes each,
-//! timer included.
+//! While the clock runs, every message for the mailbox waits here, at the price of one entry. When it has run out, the oldest
+//! message goes as a probe, and its outcome decides for all. After `STRIKES_MAX` messages in a row with another 4xx for a
+//! recipient the mailbox gets the clock too. Times are in seconds: a million clocks take about 60 bytes each, timer included.
 
 use smallvec::SmallVec;
 

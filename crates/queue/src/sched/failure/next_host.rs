@@ -1,12 +1,12 @@
 //! 4xx at MAIL leads to the next host (RFC 5321 section 5.1: the addresses of a destination are tried in order).
 //!
 //! A refusal is one host's, from one source, for one sender's domain. It has a clock that grows with each refusal in a row
-//! and ends with a delivery by that host. While one runs at a site, the sender's messages wait at the deferral of (site,
-//! sender) instead of in the site's line, and the deferral is offered to each host of the site that has not refused: its
-//! connections take from what is offered to it by turns with the line (`choice::offers`), and if no connection is there
-//! one is opened (`connections::offers`). When no host is left, the messages wait for the first of the clocks.
+//! and ends with a delivery by that host. While it runs, the sender's messages wait at the deferral of (site, sender) instead
+//! of in the site's line, and the deferral is offered to the hosts of the site that have not refused: their connections
+//! alternate between offers and the line (`choice::offers`), and if there is no connection one is opened
+//! (`connections::offers`). When all hosts have refused, the messages wait for the first of the clocks.
 //!
-//! An offer may be in vain (nothing waits any more, or the host has refused since): it is dropped when it is met.
+//! An offer may be outdated (nothing waits any more, or the host has refused since): it is dropped when it is met.
 
 use super::deferrals::{Deferral, DeferralKey, Deferrals, Refusal};
 use crate::ids::{Ms, SiteId};
@@ -15,7 +15,7 @@ use crate::sched::core::Core;
 use crate::sched::effects::SourceNo;
 use crate::sched::flows::{ORDINARY, SourceSet};
 use crate::sched::reasons::{ReasonNo, Reply};
-use crate::sched::sites::{HostNo, Offers, Peer};
+use crate::sched::sites::{Hop, HostNo, Offers};
 use crate::sched::timers::Timer;
 
 impl Deferral {
@@ -26,8 +26,8 @@ impl Deferral {
 
 impl Deferrals {
     /// A host has refused a sender at MAIL for now.
-    pub fn sender_refused(&mut self, core: &mut Core, peer: Peer, sender: u64, reply: &Reply, now: Ms) {
-        let Peer { site, host, .. } = peer;
+    pub fn sender_refused(&mut self, core: &mut Core, hop: Hop, sender: u64, reply: &Reply, now: Ms) {
+        let Hop { site, host, .. } = hop;
         let slot = self.slot_for(core, site, DeferralKey::Sender(sender), reply);
         let hosts = core.sites.get(site).paths.iter().flat_map(|path| &path.hosts);
         let Some(deferral) = self.get_mut(slot) else { return };
@@ -97,8 +97,8 @@ impl Deferrals {
     }
 
     /// The next deferral that a host is offered, and which of its waiters: ordinary mail first.
-    pub fn offered(&mut self, core: &mut Core, peer: Peer, now: Ms) -> Option<(u32, usize)> {
-        let Peer { site, source, host } = peer;
+    pub fn offered(&mut self, core: &mut Core, hop: Hop, now: Ms) -> Option<(u32, usize)> {
+        let Hop { site, source, host } = hop;
         loop {
             let entry = core.sites.get(site);
             let at = entry.offers.iter().position(|offers| offers.host == host)?;

@@ -1,4 +1,4 @@
-//! Clocks of single recipients of single messages, for a 4xx at RCPT that is not about the mailbox (greylisting).
+//! Retry clocks of single recipients of single messages, after a 4xx at RCPT that is not about the mailbox (greylisting).
 
 use super::same_jitter;
 use crate::ids::{AddressId, DomainId, MessageNo, Ms};

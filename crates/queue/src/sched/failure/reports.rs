@@ -1,8 +1,8 @@
-//! Recipients that will not be tried again, on their way into a report.
+//! Failed and expired recipients on their way into a delivery status notification.
 //!
-//! They stay pending in the store until the report and the outcome are durable as one batch; until then their ids are
+//! They stay pending in the store until the notification and the outcome are durable as one batch; until then their ids are
 //! kept with the message so that nothing hands them out. Failures of a message are gathered for `bounce_gather_ms`, or until
-//! nothing else of it is on its way, and reported as one.
+//! nothing else of it is in flight or waiting, and reported together.
 
 use crate::ids::{AddressId, MessageNo, Ms};
 use crate::sched::Scheduler;

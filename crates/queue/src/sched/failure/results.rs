@@ -1,7 +1,7 @@
-//! A transaction's outcomes on their way to the owners of what they change.
+//! Applies a transaction's outcomes.
 //!
-//! What concerns the host or the site is charged before the recipients go back, so that they do not go straight to the
-//! host that has just failed them.
+//! Host and site are charged before the recipients go back, so that these do not go straight to the host that has just failed
+//! them.
 
 use std::sync::Arc;
 
@@ -17,12 +17,12 @@ use crate::idset::IdSet;
 use crate::sched::Scheduler;
 use crate::sched::effects::{Ids, RcptOutcome};
 use crate::sched::reasons::Reply;
-use crate::sched::sites::{HostNo, Peer};
+use crate::sched::sites::{Hop, HostNo};
 use crate::store::Store;
 
 /// A transaction that has ended on a connection.
 pub struct Ended {
-    pub peer: Peer,
+    pub hop: Hop,
     pub host_name: Arc<str>,
     pub lmtp: bool,
     pub no: MessageNo,
@@ -63,7 +63,7 @@ impl Scheduler {
         }
         self.connections(now).heard(conn);
         let done = Done { ended, outcomes: results, judge, found };
-        let peer = done.ended.peer;
+        let hop = done.ended.hop;
         self.note_service(&done, now);
         let is_deferred = self.charge_host_of(conn, &done, now);
         let is_deferred = self.charge_message(store, &done, now) || is_deferred;
@@ -73,47 +73,47 @@ impl Scheduler {
             && self.core.is_over_age(store, no, now)
             && let Some(outcome) = found.message.or(found.sender).or(found.refused).or(found.lost).or(found.rate)
         {
-            let what = DrainWhat::Message(peer.site, no);
+            let what = DrainWhat::Message(hop.site, no);
             self.failure.drains.push_back(Drain::expired(what, &done.reply(outcome)));
         }
         if found.too_many > 0 && found.taken > 0 {
-            recipients_max(self.core.path(peer.site, peer.source), done.ended.ids.len(), found.taken);
+            recipients_max(self.core.path(hop.site, hop.source), done.ended.ids.len(), found.taken);
         }
         self.apply_outcomes(store, &done, is_deferred, now);
-        if self.core.sites.get(peer.site).deferrals > 0 && self.core.waits_in_line(peer.site, no) {
+        if self.core.sites.get(hop.site).deferrals > 0 && self.core.waits_in_line(hop.site, no) {
             // Or a connection would be opened to see that it is deferred.
-            self.failure.deferrals.keeps_back(&mut self.core, store, peer.site, no, now);
+            self.failure.deferrals.keeps_back(&mut self.core, store, hop.site, no, now);
         }
         report_if_last(&mut self.core, store, no);
         // What stood back while as much was under way as may be.
-        if !self.core.path(peer.site, peer.source).idle.is_empty() {
-            self.consider(peer.site, now);
+        if !self.core.path(hop.site, hop.source).idle.is_empty() {
+            self.consider(hop.site, now);
         }
     }
 
     /// How well the site has served us.
     fn note_service(&mut self, done: &Done<'_>, now: Ms) {
-        let (peer, found) = (done.ended.peer, &done.found);
+        let (hop, found) = (done.ended.hop, &done.found);
         if let Some(outcome) = found.rate {
-            self.failure.too_fast(&mut self.core, peer, &done.reply(outcome), now);
+            self.failure.too_fast(&mut self.core, hop, &done.reply(outcome), now);
         } else if found.delivered > 0 {
-            self.core.path(peer.site, peer.source).answered(done.ended.gap_ms, now);
+            self.core.path(hop.site, hop.source).answered(done.ended.gap_ms, now);
             let xdelay_ms = now.saturating_sub(done.ended.begun).min(Ms::from(u32::MAX)) as u32;
-            self.core.sites.get(peer.site).history.delivered(xdelay_ms, now);
+            self.core.sites.get(hop.site).history.delivered(xdelay_ms, now);
         }
         if found.delivered == 0 {
             return;
         }
         // The site is proven and may have one connection more.
         let default = self.core.cfg.connections_per_site_max;
-        let entry = self.core.sites.get(peer.site);
+        let entry = self.core.sites.get(hop.site);
         let max = entry.connections_max(default);
-        entry.paths[peer.source as usize].good(max, now);
+        entry.paths[hop.source as usize].good(max, now);
         if entry.deferrals > 0 {
             let deferrals = &mut self.failure.deferrals;
-            deferrals.drop(&mut self.core, peer.site, DeferralKey::Message(done.ended.no));
+            deferrals.drop(&mut self.core, hop.site, DeferralKey::Message(done.ended.no));
             if let Some(sender) = done.ended.sender {
-                deferrals.sender_taken(&mut self.core, peer.site, peer.host, sender);
+                deferrals.sender_taken(&mut self.core, hop.site, hop.host, sender);
             }
         }
     }
@@ -127,7 +127,7 @@ impl Scheduler {
             return self.failure.interrupted(&mut self.core, end, no, is_refused, &done.reply(outcome), now);
         }
         if found.answered > 0 {
-            self.host_succeeded(done.ended.peer.host, found.delivered > 0);
+            self.host_succeeded(done.ended.hop.host, found.delivered > 0);
         }
         if let Some(entry) = self.pool.get(conn) {
             entry.good += 1;
@@ -137,29 +137,29 @@ impl Scheduler {
 
     /// Clocks of the sender and of the message at the site. Whether the message is deferred now.
     fn charge_message(&mut self, store: &Store, done: &Done<'_>, now: Ms) -> bool {
-        let (peer, no, found) = (done.ended.peer, done.ended.no, &done.found);
+        let (hop, no, found) = (done.ended.hop, done.ended.no, &done.found);
         let (core, deferrals) = (&mut self.core, &mut self.failure.deferrals);
         if let Some(outcome) = found.sender {
             if let Some(message) = store.message(no) {
                 let sender = sender_key(message.sender());
-                deferrals.sender_refused(core, peer, sender, &done.reply(outcome), now);
+                deferrals.sender_refused(core, hop, sender, &done.reply(outcome), now);
             }
-            reduce_trust(core, peer, &done.reply(outcome));
+            reduce_trust(core, hop, &done.reply(outcome));
         }
         if let Some(outcome) = found.message {
-            deferrals.defer(core, peer.site, no, &done.reply(outcome), now);
+            deferrals.defer(core, hop.site, no, &done.reply(outcome), now);
             return true;
         }
         if let Some(outcome) = found.rate {
             // Its path waits for a while.
             let cost = if core.cfg.strategies.adaptation { RETURN_RATE } else { RETURNS_MAX };
-            return deferrals.returned(core, peer.site, no, cost, &done.reply(outcome), now);
+            return deferrals.returned(core, hop.site, no, cost, &done.reply(outcome), now);
         }
         // The shell had nothing to say of some.
         if done.outcomes.len() < done.ended.ids.len() {
             let host = Some(done.ended.host_name.clone());
             let reply = Reply { code: 0, dsn: None, text: "no outcome".into(), host };
-            return deferrals.returned(core, peer.site, no, RETURNS_MAX / 2, &reply, now);
+            return deferrals.returned(core, hop.site, no, RETURNS_MAX / 2, &reply, now);
         }
         false
     }

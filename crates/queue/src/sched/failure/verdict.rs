@@ -1,9 +1,8 @@
-//! What a reply means: the one place where that is decided. Scheduler, history of addresses and hosts, log, counters,
-//! telemetry and reports follow from it.
+//! What a reply means, decided in one place for scheduler, history, log, counters, telemetry and reports.
 //!
-//! Failures belong to what failed. A reply that is about the host must not defer the mailbox, a reply about the mailbox
-//! must not defer the site, and no 4xx or lost connection ever bounces: only 5xx to MAIL, RCPT, DATA or the data, and our
-//! own judgement that a content cannot be sent there.
+//! A failure defers what failed and nothing else: a reply about the host does not defer the mailbox, a reply about the mailbox
+//! does not defer the site. No 4xx or lost connection ever bounces: only 5xx to MAIL, RCPT, DATA or the data does, and our own
+//! judgement that a content cannot be sent there.
 
 use crate::sched::effects::{Dsn, RcptOutcome, Stage};
 

@@ -1,9 +1,9 @@
-//! Flows: what shares a turn. A flow is a list, a sender's domain among other bulk mail, or all ordinary mail of one set
-//! of rules. Each has its sources, its weight, its lifetimes, and its own line of sites that want a connection, so that
-//! a large list cannot starve a small one.
+//! Flows: mail that shares a turn. A flow is a list, a sender's domain among other bulk mail, or all ordinary mail with the
+//! same rules. Each has its sources, weight, lifetimes, and its own line of sites that want a connection, so that a large
+//! list cannot starve a small one.
 //!
-//! Lines for the budget: ordinary mail's flows before bulk's, `ordinary_per_bulk`:1; within a class the flows take turns,
-//! `weight` connections each; within a flow sites go by when they came, later by what their history says.
+//! The line for the budget: ordinary flows before bulk ones, `ordinary_per_bulk`:1; within a class flows take turns with
+//! `weight` connections each; within a flow sites are ordered by arrival, shifted by their history.
 
 pub mod lines;
 
@@ -190,7 +190,7 @@ impl Flows {
     }
 
     /// Sites in line, of both classes.
-    pub fn wanting_of_all(&self) -> usize {
+    pub fn in_line(&self) -> usize {
         self.wanting.iter().sum()
     }
 

@@ -1,6 +1,6 @@
-//! Extra state of a message: only for those in flight, held, failing, or on their way to their domains.
+//! Extra state of a message: only for messages in flight, held, failing, or on their way to their domains.
 //!
-//! It is made when something begins and goes when all of it is over; a message that merely waits has none.
+//! Created when one of these begins and removed when all have ended; a message that only waits has none.
 
 use crate::ids::{AddressId, SiteId};
 use crate::idset::IdSet;
@@ -52,7 +52,7 @@ pub struct Failing {
 /// Where a held message would be.
 #[derive(Default)]
 pub struct Held {
-    /// It was held when it was heard of: nothing of it is anywhere.
+    /// It was held when it was accepted: no recipient waits anywhere.
     pub unseen: bool,
     pub sites: IdSet,
     /// Domains, as in `Domain::bulk` and `Domain::explicit`.

@@ -1,8 +1,8 @@
-//! Which messages are live, and extra state only for those in flight, held or failing.
+//! The live messages, and extra state only for those in flight, held or failing.
 //!
-//! Promise: a message that merely waits costs one bit, and four bytes if it is of another flow than its class's own. Its
-//! age and sender are in the store; an [`Active`] is made when a recipient of it goes out, fails or is reserved,
-//! and goes when that is over and nothing is to be remembered.
+//! Promise: a message that only waits costs one bit, and four bytes if its flow is not its class's own. Age and sender are in
+//! the store. An [`Active`] is created when a recipient goes out, fails or is reserved, and removed when that is over and
+//! nothing is to be remembered.
 
 mod active;
 mod reservations;
@@ -128,7 +128,7 @@ impl Messages {
         is_new
     }
 
-    /// A message that is held when it is heard of.
+    /// A message that is held when it is accepted.
     pub fn hold_unseen(&mut self, no: MessageNo) {
         if let Some(active) = self.begin(no) {
             let held = Held { unseen: true, ..Held::default() };

@@ -1,8 +1,8 @@
-//! Recipients that a verb takes out: reserved from its choice to the sync of its batch.
+//! Recipients that an operator's action takes out: reserved from the selection until the batch is durable or refused.
 //!
-//! A reserved recipient is neither handed out nor failed. It stays where it is; only if it is looked at for a transaction
-//! meanwhile it is noted as `met`, so that a refusal of the batch makes it ready again. One in a transaction may be reserved
-//! too: it then does not go a second time, whatever the transaction's end.
+//! A reserved recipient is neither handed out nor failed, and stays where it is. If its turn for a transaction comes
+//! meanwhile, it is marked as `met`, so that it becomes ready again if the batch is refused. A recipient in flight may be
+//! reserved too: it then does not go a second time, however its transaction ends.
 
 use super::Messages;
 use crate::ids::MessageNo;

@@ -1,14 +1,14 @@
-//! Notices to the shell about posts and subscribers beside deliveries: delays, stragglers, suspensions.
+//! Notices to the shell beside deliveries: delayed messages, posts that are done but for stragglers, subscribers to suspend.
 //!
-//! **Delay notices.** Messages get old in the order in which they came: a cursor walks over the live ones behind the
-//! shortest time of warning, so that a message that is gone by then costs nothing. One that is older than that when it
-//! is heard of (a start) counts as warned.
+//! **Delay notices.** Messages age in the order of their acceptance: a cursor follows the live ones at the distance of the
+//! shortest time of warning, so that a message that is gone by then costs nothing. A message that is older than that when the
+//! scheduler first sees it (at a start) counts as warned.
 //!
-//! **Stragglers.** The fast lane is done with a list's post when no recipient of it got a fate for `QUIET_MS`, it is spread
-//! to all of its domains, and no site stands in line for the budget.
+//! **Stragglers.** The fast lane is done with a list's post when no recipient got a fate for `QUIET_MS`, the post has reached
+//! all of its domains, and no site waits in line for the budget.
 //!
-//! **Suspensions.** A subscriber whose mailbox is refused for good (5xx at RCPT) by `suspend_posts` posts of a list in a
-//! row, or for `suspend_ms`, is named once. The counts are volatile; any delivery of the list's ends them.
+//! **Suspensions.** A subscriber whose mailbox is refused permanently (5xx at RCPT) for `suspend_posts` posts of a list in a
+//! row, or for `suspend_ms`, is reported once. The counts are volatile; any delivery of the list's clears them.
 
 pub mod coalesce;
 
@@ -65,7 +65,7 @@ impl Notices {
         }
     }
 
-    /// A message was heard of.
+    /// A message was accepted.
     pub fn watch(&mut self, core: &mut Core, store: &Store, no: MessageNo, now: Ms) {
         let Some(shortest) = Self::shortest_warning(core) else { return Self::watch_post(core, store, no, now) };
         let Some(accepted) = store.message(no).map(Message::accepted) else { return };

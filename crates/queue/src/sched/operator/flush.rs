@@ -1,4 +1,4 @@
-//! "Try now" for a site or for everything: clocks of hosts end at once, those of what waits as the calendar is searched.
+//! Flushes: "try now" for a site or for everything. Clocks of hosts end at once, all others as the calendar is searched.
 
 use crate::ids::{AddressId, DomainId, SiteId};
 use crate::sched::Scheduler;

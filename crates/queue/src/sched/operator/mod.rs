@@ -1,13 +1,12 @@
-//! What operators' verbs need of the scheduler: messages held without a clock, recipients taken out, clocks wound back,
-//! sites, lists and senders stopped.
+//! Operators' actions: hold and release messages, take recipients out, retry now; suspend and resume sites, lists and senders.
 //!
-//! **A held message** ([`Scheduler::hold_message`]) leaves the site's (or failing domain's) line where the choice of work
-//! comes upon it, and the place is noted, so that a release puts it back there and nowhere else is searched. Its clocks
-//! run on, but nothing of it is handed out, fails or expires, and it is no mailbox's probe. One that is held at the start
-//! is not brought to its domains before the release.
+//! **A held message** ([`Scheduler::hold_message`]) leaves the line of a site (or failing domain) when the scheduler comes
+//! across it there. The place is noted, so that a release puts it back without a search. Its retry clocks go on, but nothing
+//! of it is handed out, fails or expires, and it is no mailbox's probe. A message that is held at the start is not brought to
+//! its domains before the release.
 //!
 //! **A reserved recipient** ([`Scheduler::reserve`]) is neither handed out nor failed until [`Scheduler::removed`] (the
-//! verb's batch is durable and applied) or [`Scheduler::unreserve`] (it was refused).
+//! batch is durable and applied) or [`Scheduler::unreserve`] (it was refused).
 
 mod flush;
 mod suspend;
@@ -175,15 +174,15 @@ impl Scheduler {
     pub(in crate::sched) fn held_is_gone(&mut self, no: MessageNo, held: &Held) {
         self.core.messages.held -= 1;
         self.waits.removals = true;
-        self.bury_held(no, held);
+        self.remove_gone_held(no, held);
     }
 
-    fn bury_held(&mut self, no: MessageNo, held: &Held) {
+    fn remove_gone_held(&mut self, no: MessageNo, held: &Held) {
         for site in &held.sites {
-            self.waits.bury_at(&mut self.core.sites, SiteId(site), no);
+            self.waits.remove_gone_at(&mut self.core.sites, SiteId(site), no);
         }
         for domain in held.explicit.iter().chain(&held.bulk) {
-            self.waits.graves.push_back((DomainId(domain), no));
+            self.waits.traces.push_back((DomainId(domain), no));
         }
     }
 
@@ -191,7 +190,7 @@ impl Scheduler {
     pub(in crate::sched) fn holds_on(&mut self, store: &Store, steps: u32, now: Ms) {
         let mut steps = self.releases_on(store, steps, now);
         while steps > 0
-            && let Some((domain, no)) = self.waits.graves.pop_front()
+            && let Some((domain, no)) = self.waits.traces.pop_front()
         {
             steps -= 1;
             if !self.core.messages.is_live(no) {
@@ -224,7 +223,7 @@ impl Scheduler {
             && let Some((no, mut held)) = self.operator.releases.pop_front()
         {
             let Some((class, flow)) = self.core.messages.class_and_flow(no) else {
-                self.bury_held(no, &held);
+                self.remove_gone_held(no, &held);
                 continue;
             };
             while steps > 0

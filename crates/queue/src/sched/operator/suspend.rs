@@ -1,5 +1,5 @@
-//! Sites, lists and senders that an operator has stopped: nothing more of them is handed out until they are resumed; what
-//! is under way ends, clocks run on.
+//! Suspended sites, lists and senders: nothing of theirs is handed out until they are resumed. Transactions under way finish,
+//! and clocks go on.
 
 use crate::ids::{Ms, SiteId};
 use crate::sched::flows::{FlowKey, FlowRules};

@@ -1,8 +1,8 @@
-//! What a site was like: averages of past attempts, for the order in which sites are opened and for what silence means.
+//! History of a site: moving averages of past attempts, for the order of sites and for the silence that is normal there.
 //!
-//! Soft: nothing depends on it for correctness. It ages: after `HALF_LIFE_MS` without news it counts half, and what is
-//! older than some half-lives is as good as unknown. What survives restarts is the address book's; [`SiteHistory`] is
-//! seeded from there when a domain joins its site.
+//! Never needed for correctness. After `HALF_LIFE_MS` without news it counts half, and after several half-lives the site
+//! counts as unknown. The address book keeps what survives a restart; [`SiteHistory`] is seeded from there when a domain
+//! joins its site.
 
 use crate::ids::{DomainId, Ms};
 use crate::store::Store;

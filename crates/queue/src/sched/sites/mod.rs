@@ -1,7 +1,7 @@
-//! Sites and host addresses: where mail goes, what it may cost there, and which target is next.
+//! Sites and host addresses: their lines, paths and hosts, and which target is tried next.
 //!
-//! A host address has one clock per source for everybody. While it has failed and not yet proven itself again, one
-//! connection (the probe) may try it once its clock has run out; its outcome decides for all sites that use the address.
+//! A host address has one clock per source, for all sites that use it. From its failure until it has proven itself again, one
+//! connection (the probe) may try it when the clock has run out; its outcome decides for all these sites.
 
 pub mod history;
 pub mod pace;
@@ -32,7 +32,7 @@ pub type Slot = u32;
 
 /// The host of a site that a connection from a source goes to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Peer {
+pub struct Hop {
     pub site: SiteId,
     pub source: SourceNo,
     pub host: HostNo,

@@ -1,10 +1,10 @@
-//! Messages per second, minute and hour at a site from one source: limits that are given, and what replies teach.
+//! Messages per second, minute and hour at a site from one source: configured limits, and limits learned from replies.
 //!
-//! Given limits are token buckets of a fiftieth of the limit, so that no window of that length sees more than allowed.
-//! A rate reply ("450 ... rate limited") teaches a rate: what the host took within the last minute. From then on mail is
-//! paced; after `GROW_AFTER_MS` without a refusal the rate rises by `GROW`, after one it falls by `SHRINK`. A refusal
-//! pauses until what the host took within the last minute is a minute old; refused again without having taken anything,
-//! the pause doubles, up to an hour. So a limit of any length is found, and never are two probes sent where one will do.
+//! Configured limits are token buckets of a fiftieth of the limit, so that no window of that length exceeds it. A rate reply
+//! ("450 ... rate limited") teaches a rate: the number of messages that the host took within the last minute. From then on
+//! mail is paced; the rate rises by `GROW` after `GROW_AFTER_MS` without a refusal and falls by `SHRINK` after one. A refusal
+//! pauses until all messages of the last minute are a minute old. If the host refuses again without having taken any, the
+//! pause doubles, up to an hour: so limits of any length are found, with one probe at a time.
 
 use crate::ids::Ms;
 

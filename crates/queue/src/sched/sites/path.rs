@@ -1,14 +1,14 @@
-//! A path: one source's way to a site, with what it may cost there. Everything that a host counts by client address is
-//! kept here: connections, how many it lets us have, sizes, rates.
+//! A path: one source's connections to a site, and their limits. Everything that a host counts by client address is here:
+//! number of connections, transaction sizes, rates.
 //!
-//! **Concurrency** is additive increase, multiplicative decrease. A path that has proven nothing has one connection.
-//! As long as nothing was ever refused, each success allows one more; after a refusal one more per round of the window.
-//! 421 to a new connection: the window becomes what works, and stays for a time that doubles with each such refusal; a
-//! rate reply or a latency that has risen `SLOWER` times: half, or seven tenths. It never snaps back. A site that is
-//! sluggish as a rule (tarpits) has one connection.
+//! **Concurrency** is additive increase, multiplicative decrease. A path that has proven nothing has one connection. As long
+//! as nothing was refused, each success allows one more; after a refusal one more per round of the window. 421 to a new
+//! connection sets the window to what works, for a time that doubles with each such refusal; a rate reply halves it, a
+//! latency that has risen `SLOWER` times reduces it to seven tenths. It never snaps back. A site that is always slow (a
+//! tarpit) has one connection.
 //!
-//! **Transactions under way** on all of its connections together are at most `UNDER_WAY_MIN` plus what the site has taken
-//! lately: doubling per round trip, so that a limit is not met with hundreds of transactions in the pipe.
+//! **Transactions in flight** on all connections together are at most `UNDER_WAY_MIN` plus what the site has taken lately:
+//! doubling per round trip, so that a limit is not met with hundreds of transactions in flight.
 
 use smallvec::SmallVec;
 

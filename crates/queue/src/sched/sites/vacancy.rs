@@ -1,12 +1,11 @@
-//! Sites and hosts that nothing refers to any more give their places to others.
+//! Frees the places of sites and hosts that are no longer referred to.
 //!
-//! A site is vacant when no domain is at it, and no message, deferral, connection or job; a host when no site has it, no
-//! connection is open and its clock has long run out: a host in penalty is found with its clock by whoever comes next.
-//! Neither is scanned for. When a site loses its last domain, or a host its last site, a timer is set that looks whether it is
-//! vacant, and is set again as long as it is not.
+//! A site is vacant when it has no domain, message, deferral, connection or job; a host when no site has it, no connection is
+//! open and its clock has long run out, so that a failed host keeps its clock for the next site that uses it. There is no
+//! scan: when a site loses its last domain, or a host its last site, a timer checks it, and again until it is vacant.
 //!
-//! Whoever still names a place (a timer, an operator's answer) finds an empty site there, or another one, and never a
-//! hole: to look at a site once too often is harmless.
+//! A stale reference to a place (a timer, an operator's query) finds an empty site or another one, never a gap: to look at a
+//! site once too often is harmless.
 
 use super::{Host, HostNo, Site, Sites};
 use crate::ids::{DomainId, Ms, SiteId};

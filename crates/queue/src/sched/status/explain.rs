@@ -1,4 +1,4 @@
-//! Why mail waits at a site: what is to be read by an operator, `stentor site NAME`.
+//! Explains why mail waits at a site, for `stentor site NAME`.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

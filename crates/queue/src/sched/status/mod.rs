@@ -1,4 +1,4 @@
-//! What the operator may ask: what waits where, until when, and why.
+//! Status queries: what waits where, until when, and why.
 
 pub mod explain;
 
@@ -160,7 +160,7 @@ impl Scheduler {
 
     /// Domains of the site that a connection was opened to, the first few; none if it is being closed by us.
     pub fn domains_of(&mut self, conn: ConnId) -> SmallVec<[DomainId; 8]> {
-        let Some(site) = self.pool.get(conn).filter(|c| c.state != State::Closing).map(|c| c.peer.site) else {
+        let Some(site) = self.pool.get(conn).filter(|c| c.state != State::Closing).map(|c| c.hop.site) else {
             return SmallVec::new();
         };
         let all = self.core.sites.get(site).domains.iter().map(DomainId);
