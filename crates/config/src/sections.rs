@@ -5,8 +5,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use ipnet::IpNet;
+use stentor_mail::Class;
 use stentor_mail::address::normalise_domain;
-use stentor_policy::{Class, InjectorClasses, RateLimits};
+use stentor_policy::{InjectorClasses, RateLimits};
 use stentor_queue::sched::{Backoff, SchedConfig};
 use toml::de::DeTable;
 

@@ -11,5 +11,13 @@ pub mod reply;
 pub mod server;
 pub mod seven_bit;
 
+/// Ordinary mail and bulk have shares of their own, so that neither waits behind the other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+pub enum Class {
+    #[default]
+    Ordinary,
+    Bulk,
+}
+
 /// Milliseconds since the Unix epoch, from the caller's clock (which never runs backwards within a process).
 pub type Ms = u64;

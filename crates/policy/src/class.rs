@@ -3,13 +3,7 @@
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-
-/// The scheduler's class of mail: ordinary mail never waits behind bulk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Class {
-    Ordinary,
-    Bulk,
-}
+use stentor_mail::Class;
 
 /// Networks and the class of mail from them. The most specific network that holds an address decides.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

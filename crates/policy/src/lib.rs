@@ -27,7 +27,7 @@ mod site;
 #[cfg(test)]
 mod tests;
 
-pub use class::{Class, InjectorClasses};
+pub use class::InjectorClasses;
 pub use client::counted_as;
 pub use error::{PolicyError, Subject};
 pub use expand::{ALIAS_DEPTH_MAX, ALIAS_TARGETS_MAX, Expansion, TARGETS_TOTAL_MAX};

@@ -23,7 +23,7 @@ use stentor_journal::{Options, SimDisk};
 use stentor_queue::event::{Class, Event, Fate, RcptParams, Ret};
 use stentor_queue::ids::{MessageId, MessageNo};
 use stentor_queue::idset::IdSet;
-use stentor_queue::sched::{Dsn, Failure, SchedConfig, Scheduler};
+use stentor_queue::sched::{Enhanced, Failure, SchedConfig, Scheduler};
 use stentor_queue::slices::Paging;
 use stentor_queue::store::Store;
 use tokio::sync::oneshot;
@@ -183,7 +183,7 @@ fn failures(bench: &Bench, no: MessageNo, text: &str) -> Vec<Failure> {
     let failure = |id| Failure {
         id: stentor_queue::ids::AddressId(id),
         expired: false,
-        dsn: Dsn::new(5, 7, 1),
+        dsn: Enhanced::new(5, 7, 1),
         code: 550,
         text: text.into(),
         host: Some("mx.receiver.example".into()),

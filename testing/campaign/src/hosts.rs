@@ -6,7 +6,7 @@ use std::sync::Arc;
 use fastrand::Rng;
 use stentor_engine::core::assignment::Assignment;
 use stentor_engine::delivery::outcome;
-use stentor_queue::sched::{Dsn, RcptOutcome, Stage};
+use stentor_queue::sched::{Enhanced, RcptOutcome, Stage};
 use stentor_queue::site::{Resolution, SiteLimits, SitePlan, Target};
 
 pub const DOMAINS: u8 = 8;
@@ -52,9 +52,9 @@ pub fn takes_connections(target: &Target, rng: &mut Rng) -> bool {
 pub fn answer(target: &Target, assignment: &Assignment, rng: &mut Rng) -> (Vec<RcptOutcome>, bool, bool) {
     let flaky = number_of(target) == FLAKY;
     match if flaky { rng.u8(0..10) } else { rng.u8(4..60) } {
-        0 => (outcome::same(assignment, Stage::Lost, 0, Dsn::new(4, 4, 2), "reset"), false, true),
-        1 | 4 => (outcome::same(assignment, Stage::LostAfterDot, 0, Dsn::new(4, 4, 2), "reset"), true, true),
-        2 | 3 => (outcome::same(assignment, Stage::Final, 451, Dsn::new(4, 3, 0), "later"), false, false),
+        0 => (outcome::same(assignment, Stage::Lost, 0, Enhanced::new(4, 4, 2), "reset"), false, true),
+        1 | 4 => (outcome::same(assignment, Stage::LostAfterDot, 0, Enhanced::new(4, 4, 2), "reset"), true, true),
+        2 | 3 => (outcome::same(assignment, Stage::Final, 451, Enhanced::new(4, 3, 0), "later"), false, false),
         _ => (each(assignment), true, false),
     }
 }
@@ -66,9 +66,9 @@ fn each(assignment: &Assignment) -> Vec<RcptOutcome> {
         let number: u32 = address[1..].split('@').next().and_then(|n| n.parse().ok()).unwrap_or(1);
         let id = assignment.id_at(position);
         if address.starts_with('u') && number.is_multiple_of(NO_MAILBOX_ONE_IN) {
-            RcptOutcome { id, stage: Stage::Rcpt, code: 550, dsn: Some(Dsn::new(5, 1, 1)), text: unknown.clone() }
+            RcptOutcome { id, stage: Stage::Rcpt, code: 550, dsn: Some(Enhanced::new(5, 1, 1)), text: unknown.clone() }
         } else {
-            RcptOutcome { id, stage: Stage::Final, code: 250, dsn: Some(Dsn::new(2, 0, 0)), text: ok.clone() }
+            RcptOutcome { id, stage: Stage::Final, code: 250, dsn: Some(Enhanced::new(2, 0, 0)), text: ok.clone() }
         }
     };
     (0..assignment.len()).map(one).collect()

@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use stentor_queue::ids::{AddressId, Ms};
-use stentor_queue::sched::{Dsn, RcptOutcome, Stage};
+use stentor_queue::sched::{Enhanced, RcptOutcome, Stage};
 
 const MINUTE_MS: Ms = 60_000;
 
@@ -164,7 +164,8 @@ impl Host {
     pub fn answer(&mut self, ids: &[AddressId], done: u32, now: Ms, rng: &mut fastrand::Rng) -> Answer {
         let all = |stage, code, dsn, text: &str| {
             let text: Arc<str> = text.into();
-            let one = |id: &AddressId| RcptOutcome { id: *id, stage, code, dsn: Dsn::parse(dsn), text: text.clone() };
+            let one =
+                |id: &AddressId| RcptOutcome { id: *id, stage, code, dsn: Enhanced::parse(dsn), text: text.clone() };
             ids.iter().map(one).collect()
         };
         match self.mood {
@@ -196,8 +197,13 @@ impl Host {
     }
 
     fn recipient(&mut self, i: u32, id: AddressId, ok: &Arc<str>, now: Ms) -> RcptOutcome {
-        let at =
-            |stage, code, dsn, text: &str| RcptOutcome { id, stage, code, dsn: Dsn::parse(dsn), text: text.into() };
+        let at = |stage, code, dsn, text: &str| RcptOutcome {
+            id,
+            stage,
+            code,
+            dsn: Enhanced::parse(dsn),
+            text: text.into(),
+        };
         let refusal = |code, dsn, text: &str| at(Stage::Rcpt, code, dsn, text);
         let mut lasts = |ms| now < *self.first_seen.entry(id).or_insert(now) + ms;
         match self.mood {

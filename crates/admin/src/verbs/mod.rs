@@ -31,7 +31,7 @@ use stentor_engine::delivery::by_operator;
 use stentor_queue::event::Fate;
 use stentor_queue::ids::{AddressId, MessageId, MessageNo};
 use stentor_queue::idset::IdSet;
-use stentor_queue::sched::{Dsn, Failure};
+use stentor_queue::sched::{Enhanced, Failure};
 use tokio::sync::oneshot;
 
 use self::walk::Found;
@@ -49,7 +49,7 @@ const FOLLOW_UP_PAUSE: Duration = Duration::from_millis(250);
 /// What a bounce says without a reason.
 const REASON_DEFAULT: &str = "returned by the operator of the mail system";
 /// Other undefined status, permanent (RFC 3463 3.1).
-const DSN_BOUNCED: Dsn = Dsn::new(5, 0, 0);
+const DSN_BOUNCED: Enhanced = Enhanced::new(5, 0, 0);
 
 /// Recipients of one message.
 type Part = (MessageNo, MessageId, IdSet);

@@ -523,7 +523,7 @@ impl Hub {
 mod tests {
     use stentor_queue::event::{Accept, Class};
     use stentor_queue::ids::ContentId;
-    use stentor_queue::sched::{Dsn, SchedConfig, Stage};
+    use stentor_queue::sched::{Enhanced, SchedConfig, Stage};
 
     use super::*;
 
@@ -573,9 +573,9 @@ mod tests {
         let outcome = |id, stage, code, dsn| RcptOutcome { id, stage, code, dsn, text: "".into() };
         let outcomes = [
             outcome(a, Stage::Final, 250, None),
-            outcome(b, Stage::Rcpt, 550, Some(Dsn::new(5, 1, 1))),
-            outcome(c, Stage::Rcpt, 452, Some(Dsn::new(4, 5, 3))),
-            outcome(d, Stage::Rcpt, 450, Some(Dsn::new(4, 2, 2))),
+            outcome(b, Stage::Rcpt, 550, Some(Enhanced::new(5, 1, 1))),
+            outcome(c, Stage::Rcpt, 452, Some(Enhanced::new(4, 5, 3))),
+            outcome(d, Stage::Rcpt, 450, Some(Enhanced::new(4, 2, 2))),
         ];
         hub.remember(NOW - 1_000, &outcomes, false, NOW);
         let last = |hub: &Hub, id| hub.store.book.history(id).last();
@@ -601,7 +601,7 @@ mod tests {
         use stentor_stats::record::Stat;
         const NOW: Ms = 1_800_000_000_000;
         let mut hub = Hub::new(Store::new(), Scheduler::new(SchedConfig::default(), 1), 0);
-        let d = |text| Dsn::parse(text);
+        let d = |text| Enhanced::parse(text);
         let table = [
             // Too many recipients, in the old way: of nobody's doing.
             ((Stage::Rcpt, 552, d("5.5.3"), ""), false, Stat::Deferred, "4.5.3", LastOutcome::Untried, (1, 0)),

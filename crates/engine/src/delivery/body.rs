@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use stentor_mail::client::ClientSession;
 use stentor_mail::seven_bit::Converter;
-use stentor_queue::sched::Dsn;
+use stentor_queue::sched::Enhanced;
 
 use crate::core::Core;
 use crate::core::assignment::Assignment;
@@ -27,7 +27,7 @@ pub enum ContentError {
     /// The journal does not give it back: the host has nothing to do with it.
     Read(io::Error),
     /// There is no form in which this host could be given it.
-    Unfit(Dsn, String),
+    Unfit(Enhanced, String),
 }
 
 impl From<io::Error> for ContentError {
@@ -36,8 +36,8 @@ impl From<io::Error> for ContentError {
     }
 }
 
-const CONVERSION_NEEDED: Dsn = Dsn::new(5, 6, 3);
-const SMTPUTF8_NEEDED: Dsn = Dsn::new(5, 6, 7);
+const CONVERSION_NEEDED: Enhanced = Enhanced::new(5, 6, 3);
+const SMTPUTF8_NEEDED: Enhanced = Enhanced::new(5, 6, 7);
 
 /// How a message goes to a host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -196,7 +196,7 @@ fn gather(core: &Arc<Core>, no: MessageNo, failures: &[Failure]) -> Option<(Subj
 }
 
 fn status(failure: &Failure) -> Enhanced {
-    let dsn = Enhanced::new(failure.dsn.class, failure.dsn.subject, failure.dsn.detail);
+    let dsn = failure.dsn;
     // A report of failure has a permanent status (RFC 3464 section 2.3.4): 5.4.7 is "delivery time expired".
     if failure.expired && dsn.class != 5 { Enhanced::new(5, 4, 7) } else { dsn }
 }
@@ -277,7 +277,7 @@ pub(super) async fn send(
         rcpts: &rcpts,
         original: &original,
         original_whole: is_whole,
-        ret: subject.ret.map_or(dsn::Ret::Headers, super::ret),
+        ret: subject.ret.unwrap_or(Ret::Headers),
         archive: subject.archive.as_deref(),
         smtputf8: subject.smtputf8,
     });

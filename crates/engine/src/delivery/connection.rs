@@ -20,7 +20,7 @@ use stentor_mail::client::{
     ClientError, ClientEvent, ClientSession, Extensions, RcptResult, Stage as ClientStage, TxRcpt, TxSpec,
 };
 use stentor_queue::ids::{ConnId, Ms};
-use stentor_queue::sched::{CloseReason, Dsn, NoSession, RcptOutcome, SourceNo, Stage};
+use stentor_queue::sched::{CloseReason, Enhanced, NoSession, RcptOutcome, SourceNo, Stage};
 use stentor_queue::site::Target;
 use tokio::net::{TcpSocket, TcpStream};
 
@@ -469,7 +469,7 @@ impl Connection {
             size_exact: true,
             eight_bit: assignment.eight_bit && !form.seven_bit,
             smtputf8: form.smtputf8,
-            ret: assignment.ret.map(super::ret),
+            ret: assignment.ret,
             envid: assignment.envid.as_deref(),
         };
         let rcpts = assignment.positions().map(|position| {
@@ -490,7 +490,7 @@ impl Connection {
             Err(ClientError::NotReady) => return Some(assignment),
             Err(error) => {
                 let text = error.to_string();
-                self.not_sendable(&assignment, Dsn::new(5, 6, 0), &text);
+                self.not_sendable(&assignment, Enhanced::new(5, 6, 0), &text);
             }
         }
         None
@@ -503,7 +503,7 @@ impl Connection {
         Ok((form, Outgoing::wire_size(&self.core, assignment, form)?))
     }
 
-    fn not_sendable(&mut self, assignment: &Assignment, dsn: Dsn, text: &str) {
+    fn not_sendable(&mut self, assignment: &Assignment, dsn: Enhanced, text: &str) {
         let outcomes = outcome::same(assignment, Stage::Content, 0, dsn, text);
         self.settle(assignment, &outcomes);
     }
@@ -636,7 +636,7 @@ impl Connection {
         };
         let left = std::mem::take(&mut self.again).into_iter().chain(std::mem::take(&mut self.open));
         for assignment in left.chain(self.held.take()) {
-            let outcomes = outcome::same(&assignment, Stage::Lost, 0, Dsn::new(4, 4, 2), text);
+            let outcomes = outcome::same(&assignment, Stage::Lost, 0, Enhanced::new(4, 4, 2), text);
             log::attempt(&self.core, &assignment, &outcomes, &via(&self.settings, self.source, &self.target));
             let (conn, lmtp) = (self.conn, self.target.lmtp);
             self.core.with(|hub, now| outcome::settle(hub, conn, &assignment, &outcomes, lmtp, now));
@@ -660,7 +660,7 @@ impl Connection {
 }
 
 const UNREADABLE: &str = "stored content unreadable";
-const OWN_FAILURE: Dsn = Dsn::new(4, 3, 0);
+const OWN_FAILURE: Enhanced = Enhanced::new(4, 3, 0);
 
 /// An idle session has no deadline of its own: the scheduler closes it.
 const FAR_MS: Ms = 24 * 3_600_000;
@@ -669,7 +669,7 @@ const FAR_MS: Ms = 24 * 3_600_000;
 fn refused_with(error: Option<&ClientError>) -> NoSession {
     match error {
         Some(ClientError::Refused { reply, .. } | ClientError::ServerClosing { reply, .. }) => {
-            NoSession::Reply { code: reply.code, dsn: outcome::dsn(reply) }
+            NoSession::Reply { code: reply.code, dsn: reply.enhanced }
         }
         _ => NoSession::Failed,
     }

@@ -14,8 +14,6 @@ use std::sync::Arc;
 pub use bounce::{bounce, by_operator};
 pub use connection::connect;
 use parking_lot::Mutex;
-use stentor_mail::client::Ret;
-use stentor_queue::event::Ret as QueueRet;
 use stentor_queue::ids::DomainId;
 use stentor_queue::site::Resolution;
 use tokio::runtime::Handle;
@@ -112,21 +110,5 @@ async fn look_up_hosts(core: &Core, settings: &Settings, name: &str) -> Resoluti
             resolution
         }
         None => core.resolver.resolve(name).await,
-    }
-}
-
-/// RET of RFC 3461 as the queue keeps it, for a session.
-pub fn ret(ret: QueueRet) -> Ret {
-    match ret {
-        QueueRet::Full => Ret::Full,
-        QueueRet::Headers => Ret::Headers,
-    }
-}
-
-/// RET of RFC 3461 as a session gave it, for the queue.
-pub fn queue_ret(ret: Ret) -> QueueRet {
-    match ret {
-        Ret::Full => QueueRet::Full,
-        Ret::Headers => QueueRet::Headers,
     }
 }

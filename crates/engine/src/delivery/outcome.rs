@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use stentor_mail::client::{ParsedReply, RcptResult, Stage as ClientStage};
+use stentor_mail::client::{RcptResult, Stage as ClientStage};
 use stentor_queue::event::Fate;
 use stentor_queue::ids::MessageNo;
 use stentor_queue::idset::IdSet;
-use stentor_queue::sched::{Dsn, RcptOutcome, Stage};
+use stentor_queue::sched::{Enhanced, RcptOutcome, Stage};
 
 use crate::core::assignment::Assignment;
 use crate::core::hub::Hub;
@@ -23,24 +23,20 @@ fn stage(stage: ClientStage) -> Stage {
     }
 }
 
-pub fn dsn(reply: &ParsedReply) -> Option<Dsn> {
-    reply.enhanced.map(|e| Dsn::new(e.class, e.subject, e.detail))
-}
-
 /// One outcome per recipient, in the order of the transaction.
 pub fn outcomes(assignment: &Assignment, results: &[RcptResult]) -> Vec<RcptOutcome> {
     let outcomes = assignment.positions().zip(results).map(|(position, result)| RcptOutcome {
         id: assignment.id_at(position),
         stage: stage(result.stage),
         code: result.reply.code,
-        dsn: dsn(&result.reply),
+        dsn: result.reply.enhanced,
         text: result.reply.text.clone(),
     });
     assignment.with_settled(outcomes)
 }
 
 /// The same outcome for all that are not settled: the content could not be sent, or the session never took it.
-pub fn same(assignment: &Assignment, stage: Stage, code: u16, dsn: Dsn, text: &str) -> Vec<RcptOutcome> {
+pub fn same(assignment: &Assignment, stage: Stage, code: u16, dsn: Enhanced, text: &str) -> Vec<RcptOutcome> {
     let text: Arc<str> = text.into();
     let outcome = |id| RcptOutcome { id, stage, code, dsn: Some(dsn), text: text.clone() };
     assignment.with_settled(assignment.positions().map(|position| outcome(assignment.id_at(position))))

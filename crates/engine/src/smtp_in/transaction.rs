@@ -13,7 +13,7 @@ use stentor_mail::headers::HeaderFacts;
 use stentor_mail::reply::Reply;
 use stentor_mail::server::{EndOfData, MailFrom, Notify, RcptTo};
 use stentor_policy::{self as policy, Decision, Verdict, Why};
-use stentor_queue::event::{Class, MessageIdAt, RcptParams, Ret as QueueRet};
+use stentor_queue::event::{Class, MessageIdAt, RcptParams, Ret};
 use stentor_queue::ids::{ContentId, MessageId};
 use tokio::sync::oneshot;
 
@@ -367,7 +367,7 @@ impl Transaction {
             prefix: Vec::new(),
             eight_bit: facts.eight_bit,
             smtputf8: self.mail.smtputf8,
-            ret: self.mail.ret.map(crate::delivery::queue_ret),
+            ret: self.mail.ret,
             envid: self.mail.envid.take(),
             origin: if self.may_relay { format!("{client} login") } else { client.to_string() },
             // A large body's header has been stored already; its text is nothing beside it.
@@ -389,7 +389,7 @@ impl Transaction {
                         class: Class::Bulk,
                         list: Some(name.to_string()),
                         prefix: list.header_fields().to_vec(),
-                        ret: Some(QueueRet::Headers),
+                        ret: Some(Ret::Headers),
                         envid: None,
                         taken: taken(why),
                         ..relayed
@@ -421,8 +421,8 @@ impl Transaction {
     ) -> (Class, &'static str) {
         let classes = &settings.config.classes;
         match classes.injectors.of(client) {
-            Some(policy::Class::Ordinary) => return (Class::Ordinary, "; ordinary: its client's network"),
-            Some(policy::Class::Bulk) => return (Class::Bulk, "; bulk: its client's network"),
+            Some(Class::Ordinary) => return (Class::Ordinary, "; ordinary: its client's network"),
+            Some(Class::Bulk) => return (Class::Bulk, "; bulk: its client's network"),
             None => {}
         }
         if facts.is_bulk() {

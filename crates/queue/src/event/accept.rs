@@ -1,24 +1,12 @@
 //! The `Accept` event: all that SMTP and expansion have fixed when the client gets 250, and its encoding.
 
+use stentor_mail::Class;
+use stentor_mail::client::Ret;
+
 use super::{Envelope, EventError, MessageIdAt, kind, put_part, take_part};
 use crate::codec::{Reader, put_option, put_varint};
 use crate::ids::{AddressId, ContentId, MessageId, Ms};
 use crate::idset::IdSet;
-
-/// Ordinary mail and bulk have shares of their own.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
-pub enum Class {
-    #[default]
-    Ordinary,
-    Bulk,
-}
-
-/// RET of RFC 3461, 4.3.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-pub enum Ret {
-    Full,
-    Headers,
-}
 
 /// What only few recipients have (RFC 3461, 4.1 and 4.2).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

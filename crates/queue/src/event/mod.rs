@@ -17,13 +17,15 @@ pub use crate::codec::EventError;
 use crate::codec::{Reader, put_bytes, put_option, put_varint, put_zigzag};
 use crate::ids::{AddressId, MessageId, Ms};
 use crate::idset::IdSet;
-pub use accept::{Accept, Class, RcptParams, Ret, encode_accept};
+pub use accept::{Accept, RcptParams, encode_accept};
 pub(crate) use accept::{Flags, Head, encode_head, encode_params};
 pub use bounds::{
     AcceptParts, accept_bytes_max, hold_bytes_max, ids_bytes_max, intern_bytes_max, list_bytes_max, outcome_bytes_max,
     suspend_bytes_max, verb_bytes_max,
 };
 pub use envelope::{Envelope, MessageIdAt};
+pub use stentor_mail::Class;
+pub use stentor_mail::client::Ret;
 
 /// Record kinds.
 mod kind {

@@ -1,9 +1,9 @@
 //! Types exchanged with the shell: effects, work, outcomes, reasons of an end.
 
-use std::fmt;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
+use stentor_mail::reply::Enhanced;
 
 use crate::ids::{AddressId, ConnId, DomainId, MessageNo, Ms, SiteId, TxId};
 use crate::site::Target;
@@ -53,35 +53,6 @@ pub struct Work {
     pub ids: Ids,
 }
 
-/// An enhanced status code (RFC 3463): class 2, 4 or 5, subject and detail up to 999.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-pub struct Dsn {
-    pub class: u8,
-    pub subject: u16,
-    pub detail: u16,
-}
-
-impl Dsn {
-    pub const fn new(class: u8, subject: u16, detail: u16) -> Dsn {
-        Dsn { class, subject, detail }
-    }
-
-    /// From text such as `5.1.10`; `None` if it is not of that form.
-    pub fn parse(text: &str) -> Option<Dsn> {
-        let mut parts = text.split('.');
-        let class = parts.next()?.parse().ok().filter(|c| matches!(c, 2 | 4 | 5))?;
-        let subject = parts.next()?.parse().ok().filter(|n: &u16| *n < 1_000)?;
-        let detail = parts.next()?.parse().ok().filter(|n: &u16| *n < 1_000)?;
-        parts.next().is_none().then_some(Dsn { class, subject, detail })
-    }
-}
-
-impl fmt::Display for Dsn {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}.{}", self.class, self.subject, self.detail)
-    }
-}
-
 /// Where in the session a recipient's outcome was decided.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Stage {
@@ -112,7 +83,7 @@ pub struct RcptOutcome {
     pub stage: Stage,
     /// The deciding reply's code; 0 if there was none (`Connect`, `Lost`, `LostAfterDot`, `Unreadable`, `Content`).
     pub code: u16,
-    pub dsn: Option<Dsn>,
+    pub dsn: Option<Enhanced>,
     /// The reply or the error, one line. Share one `Arc` among the recipients of one reply.
     pub text: Arc<str>,
 }
@@ -132,7 +103,7 @@ pub enum NoSession {
     /// No answer in time, lost before it was ready, not SMTP, or it gave way.
     Failed,
     /// The greeting, EHLO or HELO was answered with this code.
-    Reply { code: u16, dsn: Option<Dsn> },
+    Reply { code: u16, dsn: Option<Enhanced> },
 }
 
 /// Why a connection ended.
@@ -153,25 +124,11 @@ pub struct Failure {
     /// Whether the lifetime ran out (the last failure was temporary), else a permanent failure.
     pub expired: bool,
     /// Class 5 (RFC 3464 Status); for expiry the last temporary code or 4.4.7.
-    pub dsn: Dsn,
+    pub dsn: Enhanced,
     /// The last reply's code, 0 if none.
     pub code: u16,
     /// The last reply or error (Diagnostic-Code).
     pub text: Arc<str>,
     /// The host that said so (Remote-MTA), if one did.
     pub host: Option<Arc<str>>,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn enhanced_codes_parse_and_print() {
-        assert_eq!(Dsn::parse("5.1.10"), Some(Dsn::new(5, 1, 10)));
-        assert_eq!(Dsn::new(4, 2, 2).to_string(), "4.2.2");
-        for bad in ["", "5", "5.1", "3.1.1", "5.1.1000", "5.1.1.1", "5.x.1", "-5.1.1"] {
-            assert_eq!(Dsn::parse(bad), None, "{bad}");
-        }
-    }
 }

@@ -67,18 +67,15 @@ mod timers;
 use std::collections::VecDeque;
 
 pub use config::{Backoff, SchedConfig, SourceConfig, Strategies};
-pub use effects::{CloseReason, Dsn, Effect, Failure, Ids, NoSession, RcptOutcome, SourceNo, Stage, Work};
+pub use effects::{CloseReason, Effect, Failure, Ids, NoSession, RcptOutcome, SourceNo, Stage, Work};
 pub use failure::verdict;
 pub use flows::{FlowKey, FlowRules, SourceSet};
 pub use reasons::Reply;
 pub use sites::history::SiteHistory;
 pub use status::explain::{HostStatus, PathStatus, SiteExplanation, WaitsFor};
 pub use status::{Census, Glance, Load, RecipientState, RecipientStatus, SiteStatus, Standing, Waiting};
+pub use stentor_mail::reply::Enhanced;
 
-use self::core::Core;
-use crate::ids::{AddressId, DomainId, MessageNo, Ms, SiteId};
-use crate::site::Resolution;
-use crate::store::Store;
 use choice::Choice;
 use choice::ready::Entered;
 use choice::waits::Waits;
@@ -91,6 +88,11 @@ use messages::Activation;
 use notices::Notices;
 use notices::coalesce::Coalescing;
 use operator::Operator;
+
+use self::core::Core;
+use crate::ids::{AddressId, DomainId, MessageNo, Ms, SiteId};
+use crate::site::Resolution;
+use crate::store::Store;
 
 /// Elementary steps (ids looked at, timers fired, domains passed) that one call may do: well under a millisecond.
 const STEPS_MAX: u32 = 4_096;

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::sched::effects::Dsn;
+use stentor_mail::reply::Enhanced;
 
 /// Replies kept, about 200 bytes each.
 const REASONS_MAX: usize = 16_384;
@@ -18,7 +18,7 @@ const SAME_LOOK_BACK: usize = 8;
 pub struct Reply {
     /// 0 if there was no reply.
     pub code: u16,
-    pub dsn: Option<Dsn>,
+    pub dsn: Option<Enhanced>,
     pub text: Arc<str>,
     pub host: Option<Arc<str>>,
 }

@@ -3,23 +3,23 @@
 //! most worlds it ends as a good host.
 
 use stentor_queue::ids::{AddressId, Ms};
-use stentor_queue::sched::{CloseReason, Dsn, NoSession, RcptOutcome, Stage, Work};
+use stentor_queue::sched::{CloseReason, Enhanced, NoSession, RcptOutcome, Stage, Work};
 
 const CODES: [u16; 28] = [
     0, 200, 220, 250, 251, 252, 299, 354, 399, 421, 450, 451, 452, 454, 455, 499, 500, 501, 503, 521, 530, 550, 551,
     552, 553, 554, 556, 599,
 ];
 const TEXTS: [&str; 5] = ["", "later", "rate limited", "too many recipients", "mailbox full"];
-const DSNS: [Option<Dsn>; 9] = [
+const DSNS: [Option<Enhanced>; 9] = [
     None,
-    Some(Dsn::new(2, 0, 0)),
-    Some(Dsn::new(4, 2, 2)),
-    Some(Dsn::new(4, 5, 3)),
-    Some(Dsn::new(4, 7, 1)),
-    Some(Dsn::new(5, 1, 1)),
-    Some(Dsn::new(5, 2, 2)),
-    Some(Dsn::new(5, 5, 3)),
-    Some(Dsn::new(5, 3, 2)),
+    Some(Enhanced::new(2, 0, 0)),
+    Some(Enhanced::new(4, 2, 2)),
+    Some(Enhanced::new(4, 5, 3)),
+    Some(Enhanced::new(4, 7, 1)),
+    Some(Enhanced::new(5, 1, 1)),
+    Some(Enhanced::new(5, 2, 2)),
+    Some(Enhanced::new(5, 5, 3)),
+    Some(Enhanced::new(5, 3, 2)),
 ];
 
 /// What becomes of a session's begin.
@@ -30,7 +30,7 @@ pub enum Welcome {
 }
 
 /// One reply, to one recipient.
-type Said = (Stage, u16, Option<Dsn>, &'static str);
+type Said = (Stage, u16, Option<Enhanced>, &'static str);
 
 #[derive(Clone, Copy, Debug)]
 enum Manner {

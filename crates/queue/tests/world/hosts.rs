@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use stentor_queue::ids::{AddressId, Ms};
-use stentor_queue::sched::{CloseReason, Dsn, RcptOutcome, Stage};
+use stentor_queue::sched::{CloseReason, Enhanced, RcptOutcome, Stage};
 use stentor_queue::site::{Resolution, SiteLimits, SitePlan, Target};
 
 const MINUTE: Ms = 60_000;
@@ -206,7 +206,7 @@ impl Hosts {
         now: Ms,
         rng: &mut fastrand::Rng,
     ) -> Answer {
-        let all = |stage, code, dsn: Option<Dsn>, text: &str| -> Vec<RcptOutcome> {
+        let all = |stage, code, dsn: Option<Enhanced>, text: &str| -> Vec<RcptOutcome> {
             let text: Arc<str> = text.into();
             ids.iter().map(|id| RcptOutcome { id: *id, stage, code, dsn, text: text.clone() }).collect()
         };
@@ -225,7 +225,7 @@ impl Hosts {
                 return Answer { outcomes: all(Stage::LostAfterDot, 0, None, "reset"), close: lost() };
             }
             HostMood::RefusesSenders(until) if now < until => {
-                return Answer { outcomes: all(Stage::Mail, 450, Dsn::parse("4.7.1"), "later"), close: None };
+                return Answer { outcomes: all(Stage::Mail, 450, Enhanced::parse("4.7.1"), "later"), close: None };
             }
             HostMood::RefusesData(percent) if rng.u32(0..100) < percent => {
                 return Answer { outcomes: all(Stage::Final, 451, None, "later"), close: None };
@@ -238,8 +238,13 @@ impl Hosts {
     }
 
     fn recipient(&mut self, host: usize, message: u64, id: AddressId, i: u32, now: Ms) -> RcptOutcome {
-        let outcome =
-            |stage, code, dsn, text: &str| RcptOutcome { id, stage, code, dsn: Dsn::parse(dsn), text: text.into() };
+        let outcome = |stage, code, dsn, text: &str| RcptOutcome {
+            id,
+            stage,
+            code,
+            dsn: Enhanced::parse(dsn),
+            text: text.into(),
+        };
         if Hosts::is_unknown_user(id) {
             return outcome(Stage::Rcpt, 550, "5.1.1", "unknown user");
         }

@@ -12,7 +12,7 @@ use stentor_engine::delivery::by_operator;
 use stentor_queue::event::Fate;
 use stentor_queue::ids::{AddressId, MessageId, MessageNo};
 use stentor_queue::idset::IdSet;
-use stentor_queue::sched::{Dsn, Failure};
+use stentor_queue::sched::{Enhanced, Failure};
 use tokio::sync::oneshot;
 
 use super::{Bouncing, Ev, Life};
@@ -95,7 +95,7 @@ impl Life<'_> {
         let failure = |id| Failure {
             id: AddressId(id),
             expired: false,
-            dsn: Dsn::new(5, 0, 0),
+            dsn: Enhanced::new(5, 0, 0),
             code: 0,
             text: "by the operator".into(),
             host: None,

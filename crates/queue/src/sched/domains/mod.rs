@@ -8,10 +8,12 @@ pub mod look_ups;
 
 use std::collections::VecDeque;
 
+use look_ups::LookUps;
+use stentor_mail::reply::Enhanced;
+
 use crate::ids::{DomainId, MessageNo, Ms, SiteId};
 use crate::idset::IdSet;
 use crate::sched::core::Core;
-use crate::sched::effects::Dsn;
 use crate::sched::failure::drains::{Drain, DrainWhat};
 use crate::sched::reasons::{ReasonNo, Reply};
 use crate::sched::sites::Sites;
@@ -21,7 +23,6 @@ use crate::sched::tables::Pieces;
 use crate::sched::timers::Timer;
 use crate::site::{Resolution, SitePlan};
 use crate::store::Store;
-use look_ups::LookUps;
 
 /// Bounds of a believed TTL.
 const TTL_MS_MIN: Ms = 60_000;
@@ -198,7 +199,7 @@ impl Domains {
                 if let Some(before) = entry.site.take() {
                     core.sites.leave(&mut core.timers, before, domain, now + VACANT_MS);
                 }
-                let reply = Reply { code: 0, dsn: Dsn::parse(dsn), text: text.into(), host: None };
+                let reply = Reply { code: 0, dsn: Enhanced::parse(dsn), text: text.into(), host: None };
                 self.get(domain).reason = core.reasons.keep(reply.clone());
                 Answered::Drain(Drain::all(DrainWhat::Domain(domain), &reply))
             }
@@ -238,7 +239,7 @@ impl Domains {
 
     /// A look-up failed temporarily. What of its mail is over its lifetime has had its chance.
     fn failed(&mut self, core: &mut Core, domain: DomainId, dsn: &str, text: String, now: Ms) -> Option<Drain> {
-        let reply = Reply { code: 0, dsn: Dsn::parse(dsn), text: text.into(), host: None };
+        let reply = Reply { code: 0, dsn: Enhanced::parse(dsn), text: text.into(), host: None };
         let reason = core.reasons.keep(reply.clone());
         let entry = self.get(domain);
         entry.fails = entry.fails.saturating_add(1);

@@ -4,12 +4,14 @@
 //! run out, one connection (the probe) may try the host. An answer of a healthy host ends the clock; only a delivery gives the
 //! short pauses back.
 
+use stentor_mail::reply::Enhanced;
+
 use super::Failures;
 use super::drains::{Drain, DrainWhat};
 use crate::ids::{Ms, SiteId};
 use crate::sched::config::Backoff;
 use crate::sched::core::Core;
-use crate::sched::effects::{Dsn, SourceNo};
+use crate::sched::effects::SourceNo;
 use crate::sched::reasons::Reply;
 use crate::sched::sites::{Hop, Host, HostNo, Pick, Sites};
 
@@ -98,7 +100,7 @@ impl Failures {
             let paths = &list[site.0 as usize].paths;
             let is_closed = |no: &HostNo| hosts[*no as usize].is_closed;
             if paths.len() >= sources && paths.iter().flat_map(|path| &path.hosts).all(is_closed) {
-                let reply = Reply { dsn: reply.dsn.or(Some(Dsn::new(5, 3, 2))), ..reply.clone() };
+                let reply = Reply { dsn: reply.dsn.or(Some(Enhanced::new(5, 3, 2))), ..reply.clone() };
                 for source in 0..paths.len() as SourceNo {
                     self.drains.push_back(Drain::all(DrainWhat::Site(site, source), &reply));
                 }

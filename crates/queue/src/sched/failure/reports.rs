@@ -4,18 +4,20 @@
 //! kept with the message so that nothing hands them out. Failures of a message are gathered for `bounce_gather_ms`, or until
 //! nothing else of it is in flight or waiting, and reported together.
 
+use stentor_mail::reply::Enhanced;
+
 use crate::ids::{AddressId, MessageNo, Ms};
 use crate::sched::Scheduler;
 use crate::sched::core::Core;
-use crate::sched::effects::{Dsn, Effect, Failure};
+use crate::sched::effects::{Effect, Failure};
 use crate::sched::reasons::Reply;
 use crate::sched::timers::Timer;
 use crate::store::Store;
 
 /// Delivery time expired (RFC 3463 3.5).
-const EXPIRED: Dsn = Dsn::new(4, 4, 7);
+const EXPIRED: Enhanced = Enhanced::new(4, 4, 7);
 /// Other undefined permanent failure (RFC 3463 3.1).
-const FAILED: Dsn = Dsn::new(5, 0, 0);
+const FAILED: Enhanced = Enhanced::new(5, 0, 0);
 
 /// A recipient fails, unless it is not pending, or an operator takes it out. `expired`: the last failure was temporary and
 /// its lifetime is over.
@@ -35,7 +37,7 @@ pub fn gather(core: &mut Core, store: &Store, (no, id): (MessageNo, AddressId), 
     failing.list.push(Failure {
         id,
         expired,
-        dsn: Dsn { class: if expired { 4 } else { 5 }, ..dsn },
+        dsn: Enhanced { class: if expired { 4 } else { 5 }, ..dsn },
         code: reply.code,
         text: reply.text.clone(),
         host: reply.host.clone(),

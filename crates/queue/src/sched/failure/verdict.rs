@@ -4,7 +4,9 @@
 //! does not defer the site. No 4xx or lost connection ever bounces: only 5xx to MAIL, RCPT, DATA or the data does, and our own
 //! judgement that a content cannot be sent there.
 
-use crate::sched::effects::{Dsn, RcptOutcome, Stage};
+use stentor_mail::reply::Enhanced;
+
+use crate::sched::effects::{RcptOutcome, Stage};
 
 /// What an outcome changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -68,13 +70,13 @@ impl Verdict {
 
     /// The enhanced code that stands for it. Its class says what becomes of the recipient, whatever class the host's
     /// has (552 5.5.3 is tried again: RFC 5321 section 4.5.3.1.10).
-    pub fn dsn(self, said: Option<Dsn>) -> Dsn {
+    pub fn dsn(self, said: Option<Enhanced>) -> Enhanced {
         let class = match self {
             Verdict::Delivered => 2,
             Verdict::Refused | Verdict::Fail => 5,
             _ => 4,
         };
-        said.map_or(Dsn::new(class, 0, 0), |dsn| Dsn { class, ..dsn })
+        said.map_or(Enhanced::new(class, 0, 0), |dsn| Enhanced { class, ..dsn })
     }
 }
 
@@ -173,11 +175,11 @@ fn mentions_recipients(text: &str) -> bool {
 mod tests {
     use super::*;
     use crate::ids::AddressId;
-    use crate::sched::effects::Dsn;
+    use stentor_mail::reply::Enhanced;
 
     #[test]
     fn each_reply_hangs_on_what_failed() {
-        let d = |a, b, c| Some(Dsn::new(a, b, c));
+        let d = |a, b, c| Some(Enhanced::new(a, b, c));
         let table = [
             (Stage::Connect, 0, None, "refused", Verdict::Host),
             (Stage::Greeting, 554, d(5, 7, 1), "go away", Verdict::Host),
@@ -217,7 +219,7 @@ mod tests {
             (Stage::Content, 0, d(5, 6, 7), "no SMTPUTF8", Verdict::Fail),
             (Stage::Unreadable, 0, d(4, 3, 0), "stored content unreadable", Verdict::Unreadable),
         ];
-        let mailbox = Some(Dsn::new(4, 2, 2));
+        let mailbox = Some(Enhanced::new(4, 2, 2));
         let one = |stage, code, dsn, text: &str| RcptOutcome { id: AddressId(1), stage, code, dsn, text: text.into() };
         for (stage, code, dsn, text, verdict) in table {
             let outcome = one(stage, code, dsn, text);
@@ -244,9 +246,12 @@ mod tests {
 
     #[test]
     fn the_class_of_a_code_is_what_becomes_of_the_recipient() {
-        let said = Some(Dsn::new(5, 5, 3));
-        assert_eq!(Verdict::TooMany.dsn(said), Dsn::new(4, 5, 3));
-        assert_eq!(Verdict::Fail.dsn(Some(Dsn::new(4, 7, 1))), Dsn::new(5, 7, 1));
-        assert_eq!([Verdict::Delivered, Verdict::Lost].map(|v| v.dsn(None)), [Dsn::new(2, 0, 0), Dsn::new(4, 0, 0)]);
+        let said = Some(Enhanced::new(5, 5, 3));
+        assert_eq!(Verdict::TooMany.dsn(said), Enhanced::new(4, 5, 3));
+        assert_eq!(Verdict::Fail.dsn(Some(Enhanced::new(4, 7, 1))), Enhanced::new(5, 7, 1));
+        assert_eq!(
+            [Verdict::Delivered, Verdict::Lost].map(|v| v.dsn(None)),
+            [Enhanced::new(2, 0, 0), Enhanced::new(4, 0, 0)]
+        );
     }
 }
