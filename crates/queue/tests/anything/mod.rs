@@ -1,12 +1,14 @@
 //! One small world of hosts without manners, the real scheduler and store, and what must hold whatever they do.
 
+#[path = "../common/agenda.rs"]
+mod agenda;
 mod hosts;
 mod ledger;
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
+use agenda::{Agenda, Next};
 use hosts::{Host, Welcome};
 use ledger::{End, Ledger};
 use stentor_queue::event::{Accept, Class, Event, Fate};
@@ -81,9 +83,7 @@ pub struct World {
     pipelines: usize,
     connections_max: usize,
     lmtp: bool,
-    events: BinaryHeap<Reverse<(Ms, u64)>>,
-    bodies: HashMap<u64, Ev>,
-    seq: u64,
+    agenda: Agenda<Ev>,
     conns: HashMap<ConnId, Conn>,
     in_flight: HashSet<(MessageNo, AddressId)>,
     accepted: Vec<(u64, AddressId)>,
@@ -139,9 +139,7 @@ impl World {
             look_up_faults: if rng.u32(0..5) == 0 { (rng.u32(0..60), rng.u32(0..3)) } else { (0, 0) },
             pipelines: rng.usize(1..6),
             lmtp: rng.u32(0..4) == 0,
-            events: BinaryHeap::new(),
-            bodies: HashMap::new(),
-            seq: 0,
+            agenda: Agenda::new(),
             conns: HashMap::new(),
             in_flight: HashSet::new(),
             accepted: Vec::new(),
@@ -163,18 +161,14 @@ impl World {
     }
 
     fn at(&mut self, after: Ms, ev: Ev) {
-        self.seq += 1;
-        self.events.push(Reverse((self.now + after, self.seq)));
-        self.bodies.insert(self.seq, ev);
+        self.agenda.plan(self.now + after, ev);
     }
 
     /// To the end. `Err`: what did not hold.
     pub fn run(mut self) -> Result<Seen, String> {
         let end = START + HORIZON;
         loop {
-            let event = self.events.peek().map(|e| e.0.0);
-            let tick = self.sched.next_tick().map(|at| at.max(self.now));
-            let Some(next) = event.into_iter().chain(tick).min() else {
+            let Some(next) = self.agenda.next_at(&self.sched, self.now) else {
                 if self.store.is_empty() {
                     break;
                 }
@@ -187,13 +181,12 @@ impl World {
             if self.at_once > AT_ONCE_MAX {
                 return Err(format!("a loop without a clock at {} ms", self.now - START));
             }
+            let what = self.agenda.take(next, &self.sched, self.now);
             self.now = self.now.max(next);
-            if tick == Some(next) {
-                self.sched.tick(&self.store, self.now);
-            } else if let Some(Reverse((_, seq))) = self.events.pop()
-                && let Some(ev) = self.bodies.remove(&seq)
-            {
-                self.happen(ev)?;
+            match what {
+                Some(Next::Event(event)) => self.happen(event)?,
+                Some(Next::Tick) => self.sched.tick(&self.store, self.now),
+                None => {}
             }
             self.obey()?;
         }

@@ -3,13 +3,15 @@
 //! Each recipient's end is decided by the world alone, so that the test knows it beforehand: removed, bounced (a 5xx for
 //! it, or a domain that does not exist), expired (nothing there ever answers), else delivered.
 
+#[path = "../common/agenda.rs"]
+mod agenda;
 mod hosts;
 mod rules;
 mod verbs;
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 
+use agenda::{Agenda, Next};
 use hosts::{DomainKind, Hosts};
 use stentor_queue::event::{Accept, Class, Event, Fate};
 use stentor_queue::ids::{AddressId, ConnId, MessageNo, Ms, SiteId};
@@ -60,9 +62,7 @@ pub struct World {
     rng: fastrand::Rng,
     now: Ms,
     hosts: Hosts,
-    events: BinaryHeap<Reverse<(Ms, u64)>>,
-    bodies: HashMap<u64, Ev>,
-    seq: u64,
+    agenda: Agenda<Ev>,
     conns: HashMap<ConnId, Conn>,
     in_flight: HashSet<(MessageNo, AddressId)>,
     ends: HashMap<(u64, AddressId), End>,
@@ -116,9 +116,7 @@ impl World {
             cfg,
             now: START,
             hosts,
-            events: BinaryHeap::new(),
-            bodies: HashMap::new(),
-            seq: 0,
+            agenda: Agenda::new(),
             conns: HashMap::new(),
             in_flight: HashSet::new(),
             ends: HashMap::new(),
@@ -146,9 +144,7 @@ impl World {
     }
 
     fn at(&mut self, after: Ms, ev: Ev) {
-        self.seq += 1;
-        self.events.push(Reverse((self.now + after, self.seq)));
-        self.bodies.insert(self.seq, ev);
+        self.agenda.plan(self.now + after, ev);
     }
 
     pub fn run(mut self) {
@@ -161,7 +157,7 @@ impl World {
         self.run_until(stop_at);
         self.sched.stop();
         self.stopped = true;
-        self.events.retain(|e| !matches!(self.bodies[&e.0.1], Ev::Post | Ev::Restart | Ev::Flush));
+        self.agenda.retain(|event| !matches!(event, Ev::Post | Ev::Restart | Ev::Flush));
         self.obey();
         self.run_until(stop_at + HOUR);
         assert_eq!((self.sched.open_connections(), self.conns.len()), (0, 0), "seed {}", self.seed);
@@ -170,15 +166,13 @@ impl World {
 
     fn run_until(&mut self, end: Ms) {
         while self.now < end {
-            let event = self.events.peek().map(|e| e.0.0);
-            let tick = self.sched.next_tick().map(|t| t.max(self.now));
-            let Some(next) = event.into_iter().chain(tick).min().filter(|next| *next < end) else { break };
+            let next = self.agenda.next_at(&self.sched, self.now);
+            let Some(next) = next.filter(|next| *next < end) else { break };
+            let what = self.agenda.take(next, &self.sched, self.now);
             self.now = self.now.max(next);
-            if tick == Some(next) {
-                self.sched.tick(&self.store, self.now);
-            } else if let Some(Reverse((_, seq))) = self.events.pop() {
-                let ev = self.bodies.remove(&seq).expect("each event has its body");
-                self.happen(&ev);
+            match what.expect("each time has its event") {
+                Next::Event(event) => self.happen(&event),
+                Next::Tick => self.sched.tick(&self.store, self.now),
             }
             self.obey();
             self.check_bounds();
