@@ -104,25 +104,30 @@ fn record(raw: &Raw) -> Record<'_> {
             topic: topics[(n[0] % 4) as usize],
             ..Note::default()
         }),
-        _ => Record::Machine(Machine {
-            at: raw.at,
-            interval_ms: n[0],
-            cpu: n[1] as f32,
-            load_1m: n[2] as f32,
-            memory_used_bytes: n[3],
-            disk_read_bytes: n[4],
-            disk_written_bytes: n[5],
-            disk_busy: 0.5,
-            net_in_bytes: n[6],
-            net_out_bytes: n[7],
-            own_cpu: 1.5,
-            own_memory_bytes: n[8],
-            own_read_bytes: n[9],
-            own_written_bytes: n[10],
-            pending: n[11],
-            connections_in: n[0] as u32,
-            connections_out: n[1] as u32,
-        }),
+        _ => Record::Machine(machine(raw)),
+    }
+}
+
+fn machine(raw: &Raw) -> Machine {
+    let n = raw.numbers;
+    Machine {
+        at: raw.at,
+        interval_ms: n[0],
+        cpu: n[1] as f32,
+        load_1m: n[2] as f32,
+        memory_used_bytes: n[3],
+        disk_read_bytes: n[4],
+        disk_written_bytes: n[5],
+        disk_busy: 0.5,
+        net_in_bytes: n[6],
+        net_out_bytes: n[7],
+        own_cpu: 1.5,
+        own_memory_bytes: n[8],
+        own_read_bytes: n[9],
+        own_written_bytes: n[10],
+        pending: n[11],
+        connections_in: n[0] as u32,
+        connections_out: n[1] as u32,
     }
 }
 

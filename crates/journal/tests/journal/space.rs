@@ -1,5 +1,6 @@
 //! Disk use stays bounded, whatever the history; restart follows the checkpoint.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use stentor_journal::{Batch, CheckpointStep, Journal, SimDisk};
@@ -173,7 +174,7 @@ fn largest_use(history: History, options: &stentor_journal::Options) -> f64 {
     let (mut journal, _) = Journal::open(Arc::new(disk.clone()), options, &mut |_| Ok(())).unwrap();
     let preparer = journal.preparer();
     let mut rng = fastrand::Rng::with_seed(seed);
-    let (mut batch, mut live) = (Batch::new(), std::collections::VecDeque::new());
+    let (mut batch, mut live) = (Batch::new(), VecDeque::new());
     let (slices, changes_one_in) = slices;
     let mut state = vec![None; slices];
     // The next slice of a checkpoint that runs.
@@ -187,21 +188,7 @@ fn largest_use(history: History, options: &stentor_journal::Options) -> f64 {
             live.push_back((id, bytes));
         }
         batch.record(b"event");
-        let done = match finish {
-            Finish::Oldest if live.len() == live_max => live.pop_front(),
-            Finish::Newest if live.len() == live_max => live.pop_back(),
-            Finish::Any if live.len() == live_max => live.swap_remove_back(rng.usize(0..live_max)),
-            // Fills, then drains to a tenth, at random.
-            Finish::Waves if round / 500 % 2 == 1 && live.len() > live_max / 10 => {
-                let index = rng.usize(0..live.len());
-                live.swap_remove_back(index)
-            }
-            Finish::Tides if live.len() == live_max => {
-                live.drain(1..).for_each(|(id, _)| batch.drop_content(id));
-                live.pop_front()
-            }
-            _ => None,
-        };
+        let done = finish.next(round, (&mut live, live_max), &mut batch, &mut rng);
         if let Some((id, _)) = done {
             batch.drop_content(id);
         }
@@ -252,6 +239,33 @@ enum Finish {
     Waves,
     /// All at once.
     Tides,
+}
+
+impl Finish {
+    /// The content that ends in this round, taken out of `live`.
+    fn next(
+        self,
+        round: u64,
+        (live, live_max): (&mut VecDeque<(u64, usize)>, usize),
+        batch: &mut Batch,
+        rng: &mut fastrand::Rng,
+    ) -> Option<(u64, usize)> {
+        match self {
+            Finish::Oldest if live.len() == live_max => live.pop_front(),
+            Finish::Newest if live.len() == live_max => live.pop_back(),
+            Finish::Any if live.len() == live_max => live.swap_remove_back(rng.usize(0..live_max)),
+            // Fills, then drains to a tenth, at random.
+            Finish::Waves if round / 500 % 2 == 1 && live.len() > live_max / 10 => {
+                let index = rng.usize(0..live.len());
+                live.swap_remove_back(index)
+            }
+            Finish::Tides if live.len() == live_max => {
+                live.drain(1..).for_each(|(id, _)| batch.drop_content(id));
+                live.pop_front()
+            }
+            _ => None,
+        }
+    }
 }
 
 #[test]

@@ -109,24 +109,13 @@ pub fn json(line: &str, out: &mut Out<'_, '_>) -> Line {
             client_host: &relay.host,
             client: relay.ip.parse().ok(),
             proto: &entry.proto,
-            is_bulk: match &entry.class {
-                Class::Precedence(precedence) => *precedence < 0,
-                Class::Word(word) => word == "bulk",
-            },
+            is_bulk: entry.class.is_bulk(),
             list: &entry.list,
             policy: &entry.policy,
             tls: &entry.tls,
         })),
         "attempt" => {
-            let stat = match &*entry.stat {
-                "Sent" => Stat::Sent,
-                "Deferred" => Stat::Deferred,
-                "Bounced" => Stat::Bounced,
-                "Expired" => Stat::Expired,
-                "Removed" => Stat::Removed,
-                "Coalesced" => Stat::Coalesced,
-                _ => return Line::Broken,
-            };
+            let Some(stat) = stat(&entry.stat) else { return Line::Broken };
             out.put(&Record::Attempt(Attempt {
                 at,
                 id,
@@ -166,4 +155,25 @@ pub fn json(line: &str, out: &mut Out<'_, '_>) -> Line {
         _ => return Line::Other,
     }
     Line::Read
+}
+
+fn stat(text: &str) -> Option<Stat> {
+    Some(match text {
+        "Sent" => Stat::Sent,
+        "Deferred" => Stat::Deferred,
+        "Bounced" => Stat::Bounced,
+        "Expired" => Stat::Expired,
+        "Removed" => Stat::Removed,
+        "Coalesced" => Stat::Coalesced,
+        _ => return None,
+    })
+}
+
+impl Class {
+    fn is_bulk(&self) -> bool {
+        match self {
+            Class::Precedence(precedence) => *precedence < 0,
+            Class::Word(word) => word == "bulk",
+        }
+    }
 }
