@@ -73,7 +73,7 @@ pub fn recipient(view: &RecipientView, list: Option<&str>, oldest: Option<Ms>, n
         }
         trouble @ (Trouble::Refused | Trouble::Silent) => host(trouble, &view.site, &since),
         Trouble::Names => format!("its domain cannot be looked up{since}: wait, or {stop}"),
-        Trouble::Policy => format!("its host does not want this mail{since}: read its answer, or {stop}"),
+        Trouble::Policy => format!("its host rejects this mail{since}: read its reply, or {stop}"),
         Trouble::Other => format!("refused for now{since}: wait, or {stop}"),
         Trouble::Nothing => "waits for its turn".to_owned(),
     }
@@ -92,9 +92,9 @@ pub fn site(row: &SiteRow, is_suspended: bool, now: Ms) -> String {
         trouble @ (Trouble::Refused | Trouble::Silent) => host(trouble, &row.site, &since),
         Trouble::Rate => format!("limits the rate{since}: wait, or lower the site's rate in the configuration"),
         Trouble::Names => format!("cannot be looked up{since}: wait, or ask its postmaster by other means"),
-        Trouble::Policy => format!(
-            "does not want this mail{since}: read its answer; `stentor suspend --site {name}` until it is settled"
-        ),
+        Trouble::Policy => {
+            format!("rejects this mail{since}: read its reply; `stentor suspend --site {name}` until it is resolved")
+        }
         Trouble::Greylisted => "greylists: wait for the next try".to_owned(),
         Trouble::Nothing => "waits for its turn".to_owned(),
         Trouble::MailboxFull | Trouble::MailboxOff | Trouble::Other => {
@@ -114,9 +114,9 @@ fn since(oldest: Option<Ms>, now: Ms) -> String {
     let s = oldest.map_or(0, |oldest| now.saturating_sub(oldest) / 1_000);
     match s {
         0..60 => String::new(),
-        60..3_600 => format!(" since {} min", s / 60),
-        3_600..172_800 => format!(" since {} h", s / 3_600),
-        _ => format!(" since {} days", s / 86_400),
+        60..3_600 => format!(" for {} min", s / 60),
+        3_600..172_800 => format!(" for {} h", s / 3_600),
+        _ => format!(" for {} days", s / 86_400),
     }
 }
 
@@ -150,11 +150,11 @@ mod tests {
         let full = recipient(&view("452 4.2.2 Mailbox full"), Some("news"), Some(0), 3 * DAY_MS);
         assert_eq!(
             full,
-            "mailbox full since 3 days: suspend the subscriber: `stentor suspend --list news --subscriber ann@one.example`"
+            "mailbox full for 3 days: suspend the subscriber: `stentor suspend --list news --subscriber ann@one.example`"
         );
         let down = recipient(&view("Connection refused"), None, Some(0), 7_200_000);
         assert!(
-            down.starts_with("host refuses connections since 2 h: wait, or `stentor suspend --site mx.one.example`"),
+            down.starts_with("host refuses connections for 2 h: wait, or `stentor suspend --site mx.one.example`"),
             "{down}"
         );
         assert!(recipient(&view("450 4.7.1 Greylisted"), None, None, 0).starts_with("greylisted"));

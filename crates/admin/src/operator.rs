@@ -212,7 +212,7 @@ impl Operator {
     fn flush(&self, site: Option<String>) -> Reply {
         let Some(name) = site else {
             self.core.with(|hub, _| hub.sched.flush_all());
-            return Reply::Done { text: "everything that waits is tried now".to_owned(), count: None };
+            return Reply::Done { text: "trying all waiting mail now".to_owned(), count: None };
         };
         let found = self.core.with(|hub, now| {
             let site = hub.sched.sites(now).find(|site| *site.name == *name)?.site;
@@ -220,7 +220,7 @@ impl Operator {
             Some(())
         });
         match found {
-            Some(()) => Reply::Done { text: format!("what waits for {name} is tried now"), count: None },
+            Some(()) => Reply::Done { text: format!("trying mail for {name} now"), count: None },
             None => Reply::error(ErrorCode::NotFound, format!("no site {name}; `stentor queue` names them")),
         }
     }
@@ -269,8 +269,8 @@ impl Control for Operator {
             }
             Request::Observe(observe) => self.observe(observe).await,
             Request::Export { .. } => Reply::error(ErrorCode::Failed, "an export is a stream"),
-            Request::Reload => self.demand(Demand::Reload, "the configuration is read again; see the log"),
-            Request::Stop => self.demand(Demand::Stop, "the server stops when open transactions have ended"),
+            Request::Reload => self.demand(Demand::Reload, "reading the configuration again; see the log"),
+            Request::Stop => self.demand(Demand::Stop, "stopping once open transactions have ended"),
         }
     }
 
@@ -284,7 +284,7 @@ impl Control for Operator {
 
     async fn watch(&self, options: WatchOptions, snapshots: mpsc::Sender<Snapshot>) -> Reply {
         let Ok(_place) = self.watching.try_acquire() else {
-            return Reply::error(ErrorCode::Busy, format!("{WATCHERS_MAX} are watching already"));
+            return Reply::error(ErrorCode::Busy, format!("{WATCHERS_MAX} watchers already"));
         };
         let Some(mut watch) = Watch::begin(self.core.clone(), self.overviews.clone(), options) else {
             return Reply::error(ErrorCode::NotFound, "no such site; `stentor queue` names them");
@@ -300,6 +300,6 @@ impl Control for Operator {
             }
             sent += 1;
         }
-        Reply::Done { text: "that was it".to_owned(), count: Some(sent) }
+        Reply::Done { text: "end of stream".to_owned(), count: Some(sent) }
     }
 }

@@ -71,12 +71,12 @@ pub fn view(core: &Arc<Core>, name: &str) -> Reply {
 fn waits_for(site: &SiteExplanation, suspended: &[String]) -> String {
     let words = match site.waits_for {
         WaitsFor::Operator => "an operator: the site is suspended (`stentor resume`)",
-        WaitsFor::HostClock(_) => "the clock of its hosts: none could be reached, or would talk to us",
-        WaitsFor::Probe => "a probe: one connection is seeing whether its hosts are back",
-        WaitsFor::Rate(_) => "its turn: so many messages in so much time, or a pause after a rate reply",
-        WaitsFor::Connections => "its connections: as many as it bears are busy",
-        WaitsFor::Transactions => "answers: as many transactions as it has earned are under way",
-        WaitsFor::Budget => "a connection of the budget",
+        WaitsFor::HostClock(_) => "its hosts' retry clocks: none could be reached, or all refused us",
+        WaitsFor::Probe => "a probe: one connection checks whether its hosts are back",
+        WaitsFor::Rate(_) => "its turn: a rate limit, or a pause after a rate-limit reply",
+        WaitsFor::Connections => "its connections: all that it accepts are busy",
+        WaitsFor::Transactions => "replies: its limit of concurrent transactions is reached",
+        WaitsFor::Budget => "a connection: the budget is used up",
         WaitsFor::Going | WaitsFor::Nothing => "",
     };
     let stopped = |(key, _, _): &&(Option<FlowKey>, bool, usize)| {

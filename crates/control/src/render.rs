@@ -82,7 +82,7 @@ pub fn stuck(s: &Stuck) -> String {
         line(&mut out, format_args!("{}: still counting, there are more", cut(&s.hostname, 60)));
     }
     if s.recipients.is_empty() && s.sites.is_empty() {
-        line(&mut out, format_args!("{}: nobody waits", cut(&s.hostname, 60)));
+        line(&mut out, format_args!("{}: no recipients waiting", cut(&s.hostname, 60)));
         return out;
     }
     let rest = COLUMNS_MAX - (8 + 1 + 8 + 1 + 8 + 2 + ADDRESS_COLUMNS + 2);
@@ -211,10 +211,10 @@ fn site_path(path: &PathView, now: Ms, out: &mut String) {
     let used = format!("{} of {} connections ({} silent)", path.connections, path.connections_max, path.silent);
     line(out, format_args!("  {from}{used}, {} under way", plural(path.transactions_under_way, "transaction")));
     let limits = [
-        (path.transactions_per_connection_max.map(|n| n.to_string()), "messages a connection"),
-        (path.recipients_per_transaction_max.map(|n| n.to_string()), "recipients a message"),
-        (path.messages_per_minute_max.map(|n| n.to_string()), "messages a minute"),
-        (path.paused_until.map(|at| next_try(Some(at), now)), "of pause after a rate reply"),
+        (path.transactions_per_connection_max.map(|n| n.to_string()), "messages per connection"),
+        (path.recipients_per_transaction_max.map(|n| n.to_string()), "recipients per transaction"),
+        (path.messages_per_minute_max.map(|n| n.to_string()), "messages per minute"),
+        (path.paused_until.map(|at| next_try(Some(at), now)), "pause after a rate-limit reply"),
     ];
     let limits: Vec<String> =
         limits.into_iter().filter_map(|(value, what)| Some(format!("{} {what}", value?))).collect();
@@ -223,9 +223,9 @@ fn site_path(path: &PathView, now: Ms, out: &mut String) {
     }
     for host in &path.hosts {
         let state = match (host.failures, host.probing) {
-            (0, _) if host.silent => "keeps us waiting".to_owned(),
+            (0, _) if host.silent => "responds slowly".to_owned(),
             (0, _) => "well".to_owned(),
-            (n, true) => format!("{}, being tried", plural(n.into(), "failure")),
+            (n, true) => format!("{}, being probed", plural(n.into(), "failure")),
             (n, false) => format!("{}, next try {}", plural(n.into(), "failure"), next_try(host.next_try, now)),
         };
         let name = format!("{} [{}]", cut(&host.host, 34), cut(&host.address, 47));
@@ -260,7 +260,7 @@ pub fn status(s: &Status) -> String {
         let given_up = plural(s.journal_abandoned, "segment");
         line(&mut out, format_args!("  disk         FAILS: {given_up} given up, see `stentor doctor`"));
     }
-    line(&mut out, format_args!("  dns          {} questions, {} failed", s.dns_queries, s.dns_failures));
+    line(&mut out, format_args!("  dns          {} queries, {} failed", s.dns_queries, s.dns_failures));
     if s.history_lost > 0 {
         line(&mut out, format_args!("  history      {} lost", plural(s.history_lost, "record")));
     }

@@ -12,7 +12,7 @@ const NAME_COLUMNS: usize = 40;
 pub fn mailqq(m: &Mailqq) -> String {
     let mut out = String::new();
     if m.messages == 0 {
-        return format!("{}: nobody waits\n", cut(&m.hostname, 60));
+        return format!("{}: no recipients waiting\n", cut(&m.hostname, 60));
     }
     line(&mut out, format_args!("{:>10}  {:<14} {:>10}  {:<19}  {}", "recipients", "id", "length", "date", "sender"));
     for row in &m.rows {
@@ -31,7 +31,7 @@ pub fn mailqq(m: &Mailqq) -> String {
     line(&mut out, format_args!("{recipients:>10}  in all, {sum}, {}", bytes(m.octets)));
     if let Some(after) = &m.stopped_after {
         let (looked, after) = (m.looked_at, cut(after, 20));
-        line(&mut out, format_args!("only the oldest {looked} were looked at; --after {after} goes on from there"));
+        line(&mut out, format_args!("only the oldest {looked} were examined; continue with --after {after}"));
     }
     out
 }
@@ -43,7 +43,7 @@ pub fn latedudes(s: &Stuck) -> String {
         line(&mut out, format_args!("{}: still counting, there are more", cut(&s.hostname, 60)));
     }
     if s.recipients.is_empty() && s.sites.is_empty() {
-        line(&mut out, format_args!("{}: nobody waits", cut(&s.hostname, 60)));
+        line(&mut out, format_args!("{}: no recipients waiting", cut(&s.hostname, 60)));
         return out;
     }
     let mut sites: Vec<_> = s.sites.iter().collect();
@@ -91,7 +91,10 @@ pub fn hosts(h: &Hosts) -> String {
     }
     let shown = h.offset + h.rows.len() as u64;
     if shown < h.matching {
-        line(&mut out, format_args!("... and {}; --offset {shown} goes on", plural(h.matching - shown, "more site")));
+        line(
+            &mut out,
+            format_args!("... and {}; continue with --offset {shown}", plural(h.matching - shown, "more site")),
+        );
     }
     out
 }
@@ -124,9 +127,9 @@ fn host_row(out: &mut String, row: &HostRow, now: u64) {
     );
     for host in &row.hosts {
         let state = match (host.failures, host.probing) {
-            (0, _) if host.silent => "keeps us waiting".to_owned(),
+            (0, _) if host.silent => "responds slowly".to_owned(),
             (0, _) => "well".to_owned(),
-            (n, true) => format!("{}, being tried", plural(n.into(), "failure")),
+            (n, true) => format!("{}, being probed", plural(n.into(), "failure")),
             (n, false) => format!("{}, next try {}", plural(n.into(), "failure"), next_try(host.next_try, now)),
         };
         line(out, format_args!("    {} [{}]: {state}", cut(&host.host, 34), cut(&host.address, 47)));

@@ -195,15 +195,15 @@ pub fn action(row: &Row, now: Ms) -> &'static str {
     if says(&["full", "quota", "4.2.2"]) {
         if old { "suspend the subscriber: the mailbox has been full for days" } else { "wait: the mailbox is full" }
     } else if says(&["greylist", "greylisted", "4.7.1", "try again later"]) && !old {
-        "wait: the host asks for a later try"
+        "wait: the host asks for a later attempt"
     } else if says(&["name server", "dns", "host not found", "name service", "lookup"]) {
-        "look at the domain's DNS"
+        "check the domain's DNS"
     } else if says(&["refused", "timed out", "timeout", "no route", "unreachable", "reset"]) {
         if old { "remove or suspend: the host has not answered for days" } else { "wait: the host does not answer" }
     } else if says(&["spam", "policy", "reputation", "blocked", "blacklist", "rate"]) {
-        "slow down, and ask the site's postmaster"
+        "slow down, and contact the site's postmaster"
     } else if old {
-        "look at it: waits for days"
+        "investigate: waiting for days"
     } else {
         "wait"
     }

@@ -22,7 +22,7 @@ pub(crate) struct Asking {
     /// The control socket itself.
     #[arg(long, value_name = "PATH", conflicts_with = "config")]
     socket: Option<PathBuf>,
-    /// Print the reply as it comes, JSON lines.
+    /// Print the reply as JSON lines.
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -4,7 +4,7 @@ use clap::Args;
 use stentor_control::{Request, Selection, Subject, Verb};
 use stentor_queue::ids::MessageId;
 
-/// Which mail: everything that is given must match.
+/// Selected mail: all given selectors must match.
 #[derive(Args, Default)]
 pub struct Selectors {
     /// Messages by queue id; may be given several times.
@@ -25,7 +25,7 @@ pub struct Selectors {
     /// Accepted longer ago than this: 90s, 15m, 36h, 5d.
     #[arg(long, value_name = "AGE", value_parser = age_s)]
     older_than: Option<u64>,
-    /// Accepted since then.
+    /// Accepted more recently than this.
     #[arg(long, value_name = "AGE", value_parser = age_s)]
     younger_than: Option<u64>,
     /// Everything in the queue; instead of selectors.
@@ -33,7 +33,7 @@ pub struct Selectors {
     all: bool,
 }
 
-/// What `suspend` and `resume` are about.
+/// The subject of `suspend` and `resume`.
 #[derive(Args)]
 pub struct Suspended {
     /// All posts of a list, or with --subscriber those to one of its subscribers.
@@ -41,13 +41,13 @@ pub struct Suspended {
     list: Option<String>,
     #[arg(long, value_name = "ADDRESS", requires = "list")]
     subscriber: Option<String>,
-    /// All other mail from a domain, accepted from now on if it is ordinary mail (`hold` is for what waits).
+    /// All other mail from a domain; ordinary mail only if accepted from now on (use `hold` for waiting mail).
     #[arg(long, value_name = "DOMAIN", conflicts_with = "list")]
     sender: Option<String>,
     /// All mail to a site, as `stentor queue` names it, or to the site of a domain.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["list", "sender"])]
     site: Option<String>,
-    /// Kept in the journal's audit record.
+    /// Recorded in the journal's audit record.
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
 }
@@ -61,7 +61,7 @@ impl Suspended {
             (Some(list), None, ..) => Subject::List(list),
             (None, _, Some(domain), _) => Subject::Sender(domain),
             (None, _, None, Some(site)) => Subject::Site(site),
-            _ => return Err("say what: --list, --sender, --site, or --list with --subscriber".to_owned()),
+            _ => return Err("name one: --list, --sender, --site, or --list with --subscriber".to_owned()),
         };
         Ok((what, self.reason))
     }
@@ -72,10 +72,10 @@ impl Suspended {
 pub struct Acting {
     #[command(flatten)]
     selectors: Selectors,
-    /// Count what is selected, change nothing.
+    /// Count what is selected, without changing anything.
     #[arg(long)]
     dry_run: bool,
-    /// Kept in the journal's audit record, and in the report of a bounce.
+    /// Recorded in the journal's audit record, and quoted in bounces.
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
 }
@@ -104,7 +104,7 @@ impl Acting {
     /// No selector is given.
     pub fn request(self, verb: Verb) -> Result<Request, String> {
         if self.selectors.is_empty() {
-            return Err(format!("{}: say which mail, by a selector or --all (see --help)", verb.name()));
+            return Err(format!("{}: select mail with a selector or --all (see --help)", verb.name()));
         }
         let selection = self.selectors.selection();
         Ok(Request::Act { verb, selection, dry_run: self.dry_run, reason: self.reason })
@@ -119,7 +119,7 @@ pub(crate) fn age_s(text: &str) -> Result<u64, String> {
         'm' => 60,
         'h' => 3_600,
         'd' => 86_400,
-        _ => return Err("a number and a unit (s, m, h, d) are expected, as in 36h".to_owned()),
+        _ => return Err("expected a number and a unit (s, m, h, d), as in 36h".to_owned()),
     };
     let number = &text[..text.len() - 1];
     let number: u64 = number.parse().map_err(|_| format!("{number:?} is not a number"))?;

@@ -79,7 +79,7 @@ pub fn zone(name: &str) -> Result<Zone, String> {
     if let Some(digits) = name.strip_prefix(['+', '-']) {
         let (hours, minutes) = digits.split_once(':').unwrap_or((digits, "0"));
         let seconds = hours.parse::<u8>().ok().zip(minutes.parse::<u8>().ok()).filter(|(h, m)| *h < 24 && *m < 60);
-        let (hours, minutes) = seconds.ok_or_else(|| format!("--zone {name}: an offset is written +01:00"))?;
+        let (hours, minutes) = seconds.ok_or_else(|| format!("--zone {name}: write an offset as +01:00"))?;
         let east_s = i32::from(hours) * 3600 + i32::from(minutes) * 60;
         return Ok(Zone::fixed(if name.starts_with('-') { -east_s } else { east_s }));
     }
@@ -133,7 +133,7 @@ pub fn follow(from: &From, sink: &mut dyn FnMut(Fed<'_, '_>) -> ControlFlow<()>)
     let reading = Reading { files: from.files.clone(), follow: from.follow, zone: zone.clone(), send };
     let reader = std::thread::Builder::new().name("reader".into()).spawn(move || reading.run());
     // Not joined: it may wait for standard input. It ends with the channel or the process.
-    reader.map_err(|error| format!("no thread to read with: {error}"))?;
+    reader.map_err(|error| format!("cannot start a reader thread: {error}"))?;
     Ok(parse(zone, &blocks, from.follow, sink))
 }
 
@@ -244,7 +244,7 @@ impl Reading {
                 return Ok(());
             }
             if let Some(error) = error {
-                return self.put(Piece::Wrong(format!("{}: {error}; read so far as it goes", path.display())));
+                return self.put(Piece::Wrong(format!("{}: {error}; read as far as possible", path.display())));
             }
         }
     }

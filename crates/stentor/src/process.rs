@@ -84,7 +84,7 @@ async fn run(config: Config, file: Option<PathBuf>) -> ExitCode {
             Demand::Stop => break,
         }
     }
-    tracing::info!("stopping: open transactions end first; a second signal cuts them");
+    tracing::info!("stopping once open transactions have ended; a second signal stops at once");
     tokio::select! {
         () = server.stop() => {
             tracing::info!("stopped");
@@ -99,14 +99,14 @@ async fn run(config: Config, file: Option<PathBuf>) -> ExitCode {
 fn reload(server: &Server, file: Option<&std::path::Path>) {
     server.core.log.reopen();
     let Some(file) = file else {
-        tracing::info!("there is no configuration file to read again; logs were opened anew");
+        tracing::info!("no configuration file to reload; logs reopened");
         return;
     };
     let old = server.core.settings();
     match stentor_config::check_again(file, &old.config) {
         Ok((config, kept)) => {
             for key in kept {
-                tracing::warn!("{key} changed: that takes a restart, until which the old value holds");
+                tracing::warn!("{key} changed: takes effect after a restart");
             }
             let settings = Arc::new(Settings::new(config));
             server.core.resolver.clear_cache();

@@ -13,9 +13,9 @@ const PASSWORD_CHARS_MIN: usize = 10;
 /// Arguments of `stentor http-token`.
 #[derive(Args)]
 pub struct NewToken {
-    /// What audit records call whoever has it.
+    /// The name of its holder in audit records.
     name: String,
-    /// For reading alone.
+    /// Read-only access.
     #[arg(long)]
     read_only: bool,
 }
@@ -24,7 +24,7 @@ pub struct NewToken {
 pub fn token_command(new: &NewToken) -> ExitCode {
     let token = random_text();
     let prefix = if new.read_only { "read-only " } else { "" };
-    eprintln!("The token; it is not shown again and kept nowhere:");
+    eprintln!("The token; it is not stored and not shown again:");
     println!("{token}");
     eprintln!("For the configuration:");
     println!("[http]\ntokens = {{ {} = \"{prefix}sha256:{}\" }}", new.name, hex(&sha256(token.as_bytes())));
@@ -39,7 +39,7 @@ pub fn password_command() -> ExitCode {
         Err(why) => return fail(&why),
     };
     if password.chars().count() < PASSWORD_CHARS_MIN {
-        return fail(&format!("a password has at least {PASSWORD_CHARS_MIN} characters"));
+        return fail(&format!("a password needs at least {PASSWORD_CHARS_MIN} characters"));
     }
     match hash(&password) {
         Ok(hash) => {
@@ -68,7 +68,7 @@ fn ask_twice() -> Result<String, String> {
     set(&old).map_err(|error| error.to_string())?;
     match answers? {
         (first, second) if first == second => Ok(first),
-        _ => Err("the two are not the same".to_owned()),
+        _ => Err("the passwords differ".to_owned()),
     }
 }
 

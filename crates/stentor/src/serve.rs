@@ -184,7 +184,7 @@ impl Server {
         let bound = match ControlServer::bind(&path) {
             Ok(server) => Some(server),
             Err(source) if is_full(&source) => {
-                tracing::warn!(%source, path = %path.display(), "no control socket yet: no room; it is tried again");
+                tracing::warn!(%source, path = %path.display(), "no control socket yet: no space; will retry");
                 None
             }
             Err(source) => return Err(StartError::Control { path, source }),
@@ -239,7 +239,7 @@ impl Server {
             }
         };
         if tokio::time::timeout(STOP_DELIVERIES_MAX, waiting).await.is_err() {
-            tracing::warn!("deliveries that did not end in time are cut; what they had sent may be sent again");
+            tracing::warn!("deliveries interrupted at the time limit; some mail may be delivered twice");
         }
         let _ = self.http_stop.send(true);
         if let Some((stop, task)) = self.control {
@@ -254,7 +254,7 @@ impl Server {
             journal
         });
         if !matches!(threads.await, Ok(Ok(_))) {
-            tracing::error!("the committer ended badly");
+            tracing::error!("the committer failed");
         }
         self.core.log.flush();
         self.core.history.sync();
@@ -273,11 +273,11 @@ async fn bind_when_there_is_room(path: &Path) -> ControlServer {
         tokio::time::sleep(CONTROL_RETRY).await;
         match ControlServer::bind(path) {
             Ok(server) => {
-                tracing::info!(path = %path.display(), "the control socket is there");
+                tracing::info!(path = %path.display(), "control socket created");
                 return server;
             }
             Err(source) if last != Some(source.kind()) && !is_full(&source) => {
-                tracing::warn!(%source, path = %path.display(), "the control socket cannot be made");
+                tracing::warn!(%source, path = %path.display(), "cannot create the control socket");
                 last = Some(source.kind());
             }
             Err(_) => {}
@@ -308,7 +308,7 @@ fn open(settings: &Settings, clock: &Clock) -> Result<(Journal, Store), StartErr
         })?;
     if store.book.reused_early() > 0 {
         let times = store.book.reused_early();
-        tracing::error!(times, "ids of forgotten addresses were given out again too early: a defect, please report it");
+        tracing::error!(times, "ids of forgotten addresses were reused too early: a bug, please report it");
     }
     let totals = store.totals();
     tracing::info!(
@@ -331,7 +331,7 @@ fn prepare(journal: &Journal, on: Arc<std::sync::atomic::AtomicBool>) -> io::Res
         while on.load(std::sync::atomic::Ordering::Relaxed) {
             if Instant::now() >= not_before {
                 if let Err(error) = preparer.prepare() {
-                    tracing::warn!(%error, "no segment could be prepared ahead");
+                    tracing::warn!(%error, "cannot prepare a segment ahead");
                     not_before = Instant::now() + PREPARE_FAILED_PAUSE;
                 } else if preparer.is_out_of_room() {
                     not_before = Instant::now() + PREPARE_FULL_PAUSE;

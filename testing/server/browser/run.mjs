@@ -120,10 +120,10 @@ async function verbs(page) {
   await page.getByRole('button', { name: 'Hold' }).click();
   await page.waitForSelector('.said.good');
   same((await ask('queue', 'show', id)).held, true, 'held by the page');
-  await page.getByRole('button', { name: 'Let it go' }).click();
+  await page.getByRole('button', { name: 'Release' }).click();
   await page.waitForSelector('.said.good');
   same((await ask('queue', 'show', id)).held, false, 'let go by the page');
-  await page.getByText('What cannot be taken back').click();
+  await page.getByText('Cannot be undone').click();
   await page.getByLabel('I am sure').check();
   await page.getByRole('button', { name: 'Remove' }).click();
   await page.waitForSelector('.said.good');

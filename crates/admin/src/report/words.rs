@@ -33,7 +33,7 @@ pub(super) fn of(r: &PostReport) -> String {
 
 fn delivered(r: &PostReport) -> String {
     if r.total == 0 {
-        return "nobody to deliver to".to_owned();
+        return "no recipients".to_owned();
     }
     let share = share(r.delivered, r.total);
     let t = &r.timeline;
@@ -63,7 +63,7 @@ pub(super) fn share(part: u64, total: u64) -> String {
 fn at(place: &WaitingAt) -> String {
     let mut why = Vec::new();
     if place.in_flight {
-        why.push("under way".to_owned());
+        why.push("in progress".to_owned());
     }
     if !place.last_reply.is_empty() {
         why.push(printable(&place.last_reply, REASON_CHARS_MAX));
@@ -131,7 +131,7 @@ mod tests {
             "99.2 % in 2 h 01 min (95 % of them in 1.2 s) (times since the start of the server), 10 waiting at example.net \
              (connection refused, next try 10:42 UTC), 4 at 1 other site, 3 failed"
         );
-        assert_eq!(of(&PostReport::default()), "nobody to deliver to");
+        assert_eq!(of(&PostReport::default()), "no recipients");
     }
 
     #[test]

@@ -19,8 +19,7 @@ pub async fn address(core: &Arc<Core>, text: &str) -> Reply {
         Ok(address) => address,
         Err(error) => return Reply::error(ErrorCode::BadRequest, format!("{text}: {error}")),
     };
-    let unknown =
-        || Reply::error(ErrorCode::NotFound, format!("{address} is not known: no mail or list has named it lately"));
+    let unknown = || Reply::error(ErrorCode::NotFound, format!("{address} is unknown: not in recent mail or any list"));
     let found = core.with(|hub, now| {
         let id = hub.store.book.lookup(address.as_str())?;
         Some((id, view(hub, id, now), hub.store.number_bounds()))

@@ -29,20 +29,20 @@ pub fn of(s: &Snapshot) -> String {
     }
     if is_working && m.cpu >= BUSY {
         let own = percent(m.own_cpu / m.processors.max(1) as f32);
-        return format!("processor-bound: the processors are busy {}, of that ours {own}", percent(m.cpu));
+        return format!("processor-bound: processors {} busy, {own} by this server", percent(m.cpu));
     }
     if memory >= MEMORY {
         return format!("short of memory: {} is used", percent(memory as f32));
     }
     let (q, c) = (&s.queue, &s.connections);
     if q.pending() == 0 {
-        let rest = if is_working { "what comes goes at once" } else { "idle: nothing waits" };
+        let rest = if is_working { "keeping up, no backlog" } else { "idle: the queue is empty" };
         return rest.to_owned();
     }
     let pending = q.pending() as f64;
     if q.depth.suspended.recipients as f64 >= pending * MOST {
         return format!(
-            "suspended: {} of {} recipients wait for an operator",
+            "suspended: {} of {} recipients are held or suspended",
             q.depth.suspended.recipients,
             q.pending()
         );
@@ -63,17 +63,14 @@ pub fn of(s: &Snapshot) -> String {
     }
     if q.depth.slow.recipients as f64 >= pending * MOST {
         return format!(
-            "waiting: {} recipients are at {} sites that keep us waiting",
+            "waiting: {} recipients are at {} sites that respond slowly",
             q.depth.slow.recipients, q.depth.slow.sites
         );
     }
     if s.since.delivered == 0 && s.since.failed == 0 && c.fast == 0 {
-        return format!("waiting: {} recipients are behind clocks of their own", q.pending());
+        return format!("waiting: {} recipients have retry clocks of their own", q.pending());
     }
-    format!(
-        "network-bound: it goes as fast as the hosts take it; processors {} idle, disk busy {disk}",
-        percent(1.0 - m.cpu)
-    )
+    format!("network-bound: as fast as the hosts accept; processors {} idle, disk busy {disk}", percent(1.0 - m.cpu))
 }
 
 fn percent(share: f32) -> String {
@@ -99,15 +96,15 @@ mod tests {
         (s.machine.disk_busy, s.machine.cpu) = (0.97, 0.9);
         assert_eq!(of(&s), "disk-bound: the disk is busy 97 %, syncs take 12 ms");
         (s.machine.disk_busy, s.machine.own_cpu) = (0.2, 1.0);
-        assert_eq!(of(&s), "processor-bound: the processors are busy 90 %, of that ours 50 %");
+        assert_eq!(of(&s), "processor-bound: processors 90 % busy, 50 % by this server");
         s.machine.cpu = 0.1;
-        assert!(of(&s).starts_with("network-bound: it goes as fast"), "{}", of(&s));
+        assert!(of(&s).starts_with("network-bound: as fast"), "{}", of(&s));
         (s.connections.fast, s.connections.wanting) = (800, 3);
         assert!(of(&s).starts_with("network-bound: all 800 connections are in use;"), "{}", of(&s));
         s.queue.depth.clock.recipients = 60;
         assert!(of(&s).starts_with("waiting: 60 of 100 recipients are at"), "{}", of(&s));
         s.machine.memory_used_bytes = 99;
         assert!(of(&s).starts_with("short of memory"));
-        assert_eq!(of(&Snapshot::default()), "idle: nothing waits");
+        assert_eq!(of(&Snapshot::default()), "idle: the queue is empty");
     }
 }

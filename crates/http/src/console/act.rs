@@ -1,7 +1,7 @@
 //! The operator's verbs as forms, and what carries them out.
 //!
 //! Promise: a verb is a POST by somebody who is known, with the token of their session; it is the control socket's request,
-//! with the same audit record. What cannot be taken back asks once more. Afterwards the browser is led back, so that
+//! with the same audit record. Cannot be undone asks once more. Afterwards the browser is led back, so that
 //! reloading the page does nothing again.
 
 use axum::Form;
@@ -43,7 +43,7 @@ pub fn panel(frame: &Frame, title: &str, subject: &[(&str, &str)], buttons: &[Bu
                     (form(frame, csrf, &id, subject, &sure, false))
                     @if !unsure.is_empty() {
                         details {
-                            summary { "What cannot be taken back" }
+                            summary { "Cannot be undone" }
                             (form(frame, csrf, &format!("{id}-end"), subject, &unsure, true))
                         }
                     }
@@ -124,15 +124,15 @@ impl Fields {
             return Err(format!("the reason is longer than {REASON_BYTES_MAX} octets"));
         }
         if let "suspend" | "resume" = self.verb.as_str() {
-            let what = self.subject().ok_or("nothing is named that could be suspended")?;
+            let what = self.subject().ok_or("nothing to suspend is named")?;
             return Ok(Request::Suspend { suspended: self.verb == "suspend", what, reason });
         }
         if self.verb == "flush" {
             return Ok(Request::Flush { site: Some(self.site.clone()).filter(|site| !site.is_empty()) });
         }
-        let verb = Verb::ALL.into_iter().find(|verb| verb.name() == self.verb).ok_or("there is no such verb")?;
+        let verb = Verb::ALL.into_iter().find(|verb| verb.name() == self.verb).ok_or("no such action")?;
         if matches!(verb, Verb::Remove | Verb::Bounce) && self.sure != "1" {
-            return Err("tick the box that says that you are sure".to_owned());
+            return Err("tick the box to confirm".to_owned());
         }
         // One message: the console never asks for all.
         let id = self.id.parse().map_err(|_| "a message is needed".to_owned())?;
@@ -178,7 +178,7 @@ pub async fn act(State(http): State<Http>, frame: Frame, Form(fields): Form<Fiel
         Reply::Done { text, .. } => page::go_on(&fields.next, true, &text),
         Reply::Counted(counted) => page::go_on(&fields.next, true, &counted.text),
         Reply::Error(problem) => page::go_on(&fields.next, false, &problem.text),
-        _ => page::go_on(&fields.next, false, "the answer was another"),
+        _ => page::go_on(&fields.next, false, "unexpected answer"),
     }
 }
 
@@ -196,7 +196,7 @@ mod tests {
             assert!(site(verb).request().is_err(), "{verb}: no message is named");
         }
         let two = Fields { sender: "b.example".into(), ..site("suspend") };
-        assert!(two.request().is_err(), "of two subjects none is meant");
+        assert!(two.request().is_err(), "name one subject, not two");
     }
 
     #[test]

@@ -69,14 +69,14 @@ pub async fn page(State(http): State<Http>, Query(asked): Query<Asked>, frame: F
             div.head {
                 h2 #picture { "Deliveries per hour, minute by minute" }
                 ul.legend {
-                    li.key-good { "delivered" } li.key-bad { "failed attempts" } li.key-sum { "delivered so far (right)" } li.key-in { "messages coming in (marks)" }
+                    li.key-good { "delivered" } li.key-bad { "failed attempts" } li.key-sum { "delivered so far (right)" } li.key-in { "arrivals (marks)" }
                 }
             }
             div.chart.tall #day-chart data-chart="day" data-from={ "/days.json?day=" (encode(&name)) } data-readout="day-readout"
                 role="figure" aria-label={ "Deliveries of " (name) "; the table below has the numbers by hour" } tabindex="0" {}
             p.readout #day-readout { "Drag or use the buttons to zoom; arrow keys read the minutes." }
             (tools(&day))
-            noscript { p.quiet { "The picture needs scripts; the table has its numbers." } }
+            noscript { p.quiet { "The chart needs JavaScript; the table has its numbers." } }
         }
         section.panel aria-labelledby="hours" { h2 #hours { "By hour" } (hours(&day)) }
     };
@@ -146,7 +146,7 @@ fn hours(day: &Day) -> Markup {
     html! {
         div.scroll role="region" aria-labelledby="hours" tabindex="0" {
             table {
-                caption { "What each hour brought; hours without mail are left out" }
+                caption { "Each hour; hours without mail are left out" }
                 thead { tr { th scope="col" { "Hour" } th.n scope="col" { "Messages in" } th.n scope="col" { "Delivered" } th.n scope="col" { "Failed" } th.n scope="col" { "Given up" } } }
                 tbody {
                     @for (hour, bin) in sums.iter().take(HOURS).enumerate() {

@@ -39,7 +39,7 @@ pub async fn page(State(http): State<Http>, Query(asked): Query<Asked>, frame: F
                     div.go { button.main { "Log in" } }
                 }
             } @else {
-                p { "Nobody can log in yet. " code { "stentor http-password" } " makes the line that " code { "[http]" } " needs; until then, verbs are given with the command line." }
+                p { "No users are configured yet. " code { "stentor http-password" } " makes the line that " code { "[http]" } " needs; until then, verbs are given with the command line." }
             }
             p.quiet.small { "Reading needs no login; holding, suspending and removing does, and goes into the journal with your name." }
         }

@@ -25,7 +25,7 @@ pub async fn page(State(http): State<Http>, Path(id): Path<String>, frame: Frame
     let view = match http.operator.handle(request, act::reader()).await {
         Reply::Message(view) => view,
         Reply::Error(problem) => return gone(&http, &frame, &id, &problem).await,
-        _ => return frame.problem("/queue", &Problem::new(ErrorCode::Failed, "the answer was another")),
+        _ => return frame.problem("/queue", &Problem::new(ErrorCode::Failed, "unexpected answer")),
     };
     let post = report::post(&http.core, known).await;
     let main = html! {
@@ -42,7 +42,7 @@ pub async fn page(State(http): State<Http>, Path(id): Path<String>, frame: Frame
         }
         (verbs(&frame, &view))
         section.panel aria-labelledby="pending" {
-            h2 #pending { "Who waits" }
+            h2 #pending { "Recipients waiting" }
             @if view.recipients.is_empty() { p.empty { "Nobody." } } @else {
                 (waiting(&view.recipients, view.now))
                 @let more = view.fates.pending.saturating_sub(view.recipients.len() as u64);
@@ -80,7 +80,7 @@ pub fn progress(fates: &Fates) -> Markup {
     html! {
         div.panel {
             p { strong { (percent(done, fates.acknowledged)) } " done: " (number(done)) " of " (plural(fates.acknowledged, "recipient")) }
-            progress max=(fates.acknowledged.max(1)) value=(done) aria-label="Recipients done" {}
+            progress max=(fates.acknowledged.max(1)) value=(done) aria-label="Recipients finished" {}
         }
     }
 }
@@ -118,7 +118,7 @@ fn fates(fates: &Fates) -> Markup {
 fn verbs(frame: &Frame, view: &MessageView) -> Markup {
     let id = [("id", view.id.as_str())];
     let pause = if view.held {
-        Button { verb: "release", label: "Let it go", is_sure: true }
+        Button { verb: "release", label: "Release", is_sure: true }
     } else {
         Button { verb: "hold", label: "Hold", is_sure: true }
     };

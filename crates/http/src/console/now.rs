@@ -115,7 +115,7 @@ pub async fn page(State(http): State<Http>, frame: Frame) -> Response {
                 div data-part="intervals" { (table(&rows)) }
             }
             section.panel aria-labelledby="depth" {
-                h2 #depth { "What waits, by lane" }
+                h2 #depth { "Waiting mail by lane" }
                 div data-part="depth" { (depth(&snapshot)) }
             }
         }
@@ -125,7 +125,7 @@ pub async fn page(State(http): State<Http>, frame: Frame) -> Response {
                 div data-part="pending" { (sites(&snapshot.by_pending, snapshot.now, "pending")) }
             }
             section.panel aria-labelledby="slow" {
-                h2 #slow { "Slowest to answer" }
+                h2 #slow { "Slowest sites" }
                 div data-part="slow" { (sites(&snapshot.by_latency, snapshot.now, "slow")) }
             }
         }
@@ -143,8 +143,8 @@ fn tiles(snapshot: &Snapshot, last: Option<&Interval>, delivered: u64) -> Markup
     let last = last.unwrap_or(&idle);
     html! {
         dl.tiles {
-            (tile("Deliveries an hour", &number(last.per_hour()), &html! { (number(last.delivered)) " in the last 15 s" }))
-            div.tile { dt { "Delivered" } dd.figure data-key="delivered" { (number(delivered)) } dd.beside { "since the store began" } }
+            (tile("Deliveries per hour", &number(last.per_hour()), &html! { (number(last.delivered)) " in the last 15 s" }))
+            div.tile { dt { "Delivered" } dd.figure data-key="delivered" { (number(delivered)) } dd.beside { "since the store was created" } }
             (tile("Failed attempts", &number(last.failed), &html! { "in the last 15 s" }))
             (tile("Waiting", &number(queue.pending()), &html! { (number(queue.ordinary)) " ordinary, " (number(queue.bulk)) " bulk" }))
             (tile("Connections", &number(connections.fast + connections.slow), &html! {
@@ -219,11 +219,11 @@ fn table(rows: &[Interval]) -> Markup {
         scale.fit(row);
     }
     html! {
-        @if shown.is_empty() { p.empty { "The first quarter of a minute is not over." } } @else {
+        @if shown.is_empty() { p.empty { "The first quarter of a minute is not complete yet." } } @else {
             div.scroll role="region" aria-labelledby="intervals" tabindex="0" {
                 table {
                     caption { "Each * is " (number(scale.per_mark())) " delivered, each - " (number(scale.per_mark())) " failed" }
-                    thead { tr { th scope="col" { "Until" } th.n scope="col" { "An hour" } th.n scope="col" { "Delivered" } th.n scope="col" { "Failed" } th scope="col" { "Bar" } } }
+                    thead { tr { th scope="col" { "Until" } th.n scope="col" { "Per hour" } th.n scope="col" { "Delivered" } th.n scope="col" { "Failed" } th scope="col" { "Bar" } } }
                     tbody {
                         @for row in shown {
                             tr {
@@ -253,10 +253,10 @@ fn depth(snapshot: &Snapshot) -> Markup {
     html! {
         div.scroll role="region" aria-labelledby="depth" tabindex="0" {
             table {
-                caption { "Pending recipients by what they wait for; messages in line by class" }
+                caption { "Pending recipients by lane; waiting messages by class" }
                 thead { tr { th scope="col" { "Lane" } th.n scope="col" { "Recipients" } th.n scope="col" { "Sites" } th.n.wide scope="col" { "Ordinary" } th.n.wide scope="col" { "Bulk" } } }
                 tbody {
-                    (row("Fast", &depth.fast)) (row("Slow", &depth.slow)) (row("Behind a clock", &depth.clock)) (row("Suspended", &depth.suspended))
+                    (row("Fast", &depth.fast)) (row("Slow", &depth.slow)) (row("Retry clock", &depth.clock)) (row("Suspended", &depth.suspended))
                     tr { th scope="row" { "Not looked up" } td.n { (number(depth.unresolved)) } td.n { "–" } td.n.wide { "–" } td.n.wide { "–" } }
                 }
             }
@@ -273,7 +273,7 @@ fn sites(rows: &[SiteNow], now: u64, labelled_by: &str) -> Markup {
         @if rows.is_empty() { p.empty { "None." } } @else {
             div.scroll role="region" aria-labelledby=(labelled_by) tabindex="0" {
                 table {
-                    caption { "Sites, with why their mail waits" }
+                    caption { "Sites, and why their mail waits" }
                     thead { tr { th.long scope="col" { "Site" } th.n scope="col" { "Waiting" } th.n.wide scope="col" { "Latency" } th.t scope="col" { "Next try" } th.reply scope="col" { "Reason" } } }
                     tbody {
                         @for row in rows {
@@ -318,7 +318,7 @@ mod tests {
         let points = [point(14_500, 1), point(15_000, 2), point(15_001, 4), point(61_000, 8)];
         let rows: Vec<(u64, u64)> =
             intervals(&points, 15_000, 62_000).iter().map(|row| (row.at, row.delivered)).collect();
-        assert_eq!(rows, [(15_000, 3), (30_000, 4), (45_000, 0), (60_000, 0)], "the last one is not over");
+        assert_eq!(rows, [(15_000, 3), (30_000, 4), (45_000, 0), (60_000, 0)], "the last one is not complete");
         assert!(intervals(&[], 15_000, 62_000).is_empty());
     }
 }

@@ -113,7 +113,7 @@ impl Frame {
         let (next, label) = match self.theme {
             "" => ("dark", "dark"),
             "dark" => ("light", "light"),
-            _ => ("auto", "as the system"),
+            _ => ("auto", "system"),
         };
         html! {
             header.bar {
@@ -121,7 +121,7 @@ impl Frame {
                 span.gap {}
                 form method="post" action="/theme" {
                     input type="hidden" name="next" value=(self.here);
-                    button.glyph name="theme" value=(next) title={ "Look: " (label) } {
+                    button.glyph name="theme" value=(next) title={ "Theme: " (label) } {
                         span aria-hidden="true" { "◐" } span.hidden { "Change look: " (label) }
                     }
                 }
@@ -143,9 +143,9 @@ impl Frame {
     pub fn problem(&self, section: &str, problem: &Problem) -> Response {
         let (status, title) = match problem.code {
             ErrorCode::NotFound => (StatusCode::NOT_FOUND, "Not found"),
-            ErrorCode::BadRequest => (StatusCode::BAD_REQUEST, "That cannot be read"),
+            ErrorCode::BadRequest => (StatusCode::BAD_REQUEST, "Malformed request"),
             ErrorCode::Forbidden => (StatusCode::FORBIDDEN, "Not allowed"),
-            _ => (StatusCode::SERVICE_UNAVAILABLE, "That did not work"),
+            _ => (StatusCode::SERVICE_UNAVAILABLE, "Failed"),
         };
         let main = html! {
             div.head { h1 { (title) } }

@@ -34,7 +34,7 @@ pub async fn page(State(http): State<Http>, Query(asked): Query<Asked>, frame: F
     let is_full = posts.len() == rows_max && rows_max < ROWS_MAX;
     let held = held(&http, &posts);
     let main = html! {
-        (heading("Posts", &html! { "To lists, and to a hundred recipients or more; the newest first." }))
+        (heading("Posts", &html! { "Messages to lists, or to 100 or more recipients; newest first." }))
         (live_bar(EVERY_S))
         @if !lists.is_empty() {
             section.panel aria-label="Filter" {
@@ -53,7 +53,7 @@ pub async fn page(State(http): State<Http>, Query(asked): Query<Asked>, frame: F
         section.panel aria-labelledby="posts" {
             h2 #posts { "Progress" }
             div data-part="posts" {
-                @if posts.is_empty() { p.empty { "No post since the server started." } } @else { (table(&frame, &posts, &held)) }
+                @if posts.is_empty() { p.empty { "No posts since the server started." } } @else { (table(&frame, &posts, &held)) }
             }
             @if is_full { div.pages { a.button href={ "/posts?rows=" (ROWS_MAX) "&list=" (super::format::encode(&asked.list)) } { "More" } } }
         }
@@ -76,7 +76,7 @@ fn table(frame: &Frame, posts: &[PostReport], held: &[bool]) -> Markup {
     html! {
         div.scroll role="region" aria-labelledby="posts" tabindex="0" {
             table {
-                caption { "Posts with what became of their recipients" }
+                caption { "Posts and the outcomes of their recipients" }
                 thead { tr {
                     th scope="col" { "Post" }
                     th scope="col" { "List" }
@@ -108,7 +108,7 @@ fn row(frame: &Frame, post: &PostReport, held: bool) -> Markup {
             td {
                 @if held { span.badge.warn { "held" } }
                 @else if post.pending == 0 { span.badge.good { "finished" } }
-                @else { span.badge.busy { "under way" } }
+                @else { span.badge.busy { "in progress" } }
             }
             @if frame.caller.csrf().is_some() {
                 td {
@@ -136,16 +136,16 @@ pub fn panel(post: &PostReport) -> Markup {
                 @if post.bounced + post.expired > 0 { dt { "Failed" } dd { (number(post.bounced + post.expired)) } }
             }
             @if !post.waiting.is_empty() {
-                div.scroll role="region" aria-label="Where the rest waits" tabindex="0" {
+                div.scroll role="region" aria-label="Still waiting at" tabindex="0" {
                     table {
-                        caption { "Where the rest waits" }
+                        caption { "Still waiting at" }
                         thead { tr { th.long scope="col" { "Site" } th.n scope="col" { "Recipients" } th.t scope="col" { "Next try" } th.reply scope="col" { "Last reply" } } }
                         tbody {
                             @for place in &post.waiting {
                                 tr {
                                     th.long scope="row" { (site_link(&place.site)) }
                                     td.n { (number(place.recipients)) }
-                                    td.t { @if place.in_flight { "under way" } @else { (next_try(place.next_try, post.now)) } }
+                                    td.t { @if place.in_flight { "in progress" } @else { (next_try(place.next_try, post.now)) } }
                                     td.reply { (shown(&place.last_reply)) }
                                 }
                             }

@@ -42,7 +42,7 @@ const AGES: [(u64, &str); 6] = [
 const STATES: [(&str, &str, State); 4] = [
     ("", "Any", State::Any),
     ("held", "Held", State::Held),
-    ("new", "Nobody done yet", State::Untouched),
+    ("new", "Not started", State::Untouched),
     ("partly", "Partly done", State::Partly),
 ];
 
@@ -103,7 +103,7 @@ pub async fn page(Shared(http): Shared<Http>, Query(filters): Query<Filters>, fr
     let lists: Vec<String> =
         http.core.settings().config.lists.iter().map(|list| list.list.name().to_string()).collect();
     let main = html! {
-        (heading("Queue", &html! { "What waits, oldest first." }))
+        (heading("Queue", &html! { "Waiting messages, oldest first." }))
         (tiles(&http))
         section.panel aria-labelledby="filters" {
             h2 #filters { "Filters" }
@@ -112,7 +112,7 @@ pub async fn page(Shared(http): Shared<Http>, Query(filters): Query<Filters>, fr
         section.panel aria-labelledby="messages" {
             h2 #messages { "Messages" }
             @if found.is_partial && found.rows.is_empty() {
-                p.empty { "Nothing so far; the search has not reached the end of the queue." }
+                p.empty { "Nothing found yet; the search has not reached the end of the queue." }
             } @else if found.rows.is_empty() {
                 p.empty { @if filters.is_narrow() { "No message matches." } @else { "The queue is empty." } }
             } @else {
@@ -122,11 +122,11 @@ pub async fn page(Shared(http): Shared<Http>, Query(filters): Query<Filters>, fr
                 @if from.is_some() { a.button href=(filters.url(None)) { "From the beginning" } }
                 @if let Some(next) = found.next {
                     a.button rel="next" href=(filters.url(Some(next))) {
-                        @if found.is_partial { "Search on" } @else { "Next page" }
+                        @if found.is_partial { "Continue search" } @else { "Next page" }
                     }
                 }
                 @if found.is_partial {
-                    span.quiet.small { "The search stopped early so as not to hold mail up; it goes on where it was." }
+                    span.quiet.small { "The search stopped early to keep mail moving; continue from here." }
                 }
             }
         }
@@ -148,7 +148,7 @@ fn tiles(http: &Http) -> Markup {
             div.tile {
                 dt { "Oldest" }
                 dd.figure { @if let Some(at) = oldest { (ago(at, now)) } @else { "–" } }
-                dd.beside { @if let Some(at) = oldest { (instant(at)) } @else { "nothing waits" } }
+                dd.beside { @if let Some(at) = oldest { (instant(at)) } @else { "empty" } }
             }
         }
     }
@@ -206,7 +206,7 @@ pub fn table(rows: &[Row], now: u64) -> Markup {
     html! {
         div.scroll role="region" aria-labelledby="messages" tabindex="0" {
             table {
-                caption { "Recipients still to serve, and the message" }
+                caption { "Recipients waiting, and the message" }
                 thead { tr {
                     th.n scope="col" { "Waiting" }
                     th.n.wide scope="col" { "Done" }
@@ -240,6 +240,6 @@ fn badge(row: &Row) -> Markup {
     html! {
         @if row.held { span.badge.warn { "held" } }
         @else if row.pending == row.total { span.badge { "waiting" } }
-        @else { span.badge.busy { "partly done" } }
+        @else { span.badge.busy { "in progress" } }
     }
 }

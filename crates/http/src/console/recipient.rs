@@ -23,7 +23,7 @@ pub async fn page(State(http): State<Http>, Query(Asked { address }): Query<Aske
     let address = address.trim();
     if address.is_empty() {
         let main = html! {
-            (heading("Recipient", &html! { "What became of one subscriber's mail." }))
+            (heading("Recipient", &html! { "One subscriber's mail and its outcomes." }))
             section.panel aria-label="Look up" { (form("")) }
         };
         return frame.page("/recipient", "Recipient", &main);
@@ -64,8 +64,8 @@ fn known(frame: &Frame, view: &AddressView) -> Markup {
             section.panel aria-labelledby="hosts" { h2 #hosts { "Its hosts" } (hosts(view)) }
         }
         section.panel aria-labelledby="waits" {
-            h2 #waits { "What waits" }
-            @if view.messages.is_empty() { p.empty { "No message waits for this address." } } @else {
+            h2 #waits { "Waiting" }
+            @if view.messages.is_empty() { p.empty { "No messages are waiting for this address." } } @else {
                 p { (plural(view.messages_total, "message")) @if view.messages_total > view.messages.len() as u64 { ", the oldest:" } @else { ":" } }
                 ul.plain { @for id in &view.messages { li { (message_link(id)) } } }
             }
@@ -74,7 +74,7 @@ fn known(frame: &Frame, view: &AddressView) -> Markup {
             @let name = format!("subscriber:{list}:{}", view.address);
             @let suspended = frame.http.core.with(|hub, _| hub.store.is_suspended(&name));
             (act::panel(frame, &format!("Subscriber of {list}"), &[("list", list), ("subscriber", &view.address)], &[
-                if suspended { Button { verb: "resume", label: "Send posts again", is_sure: true } }
+                if suspended { Button { verb: "resume", label: "Resume posts", is_sure: true } }
                 else { Button { verb: "suspend", label: "Suspend", is_sure: true } }
             ]))
         }

@@ -45,8 +45,8 @@ pub async fn all(State(http): State<Http>, Query(asked): Query<Asked>, frame: Fr
             section.panel aria-labelledby="suspended" { h2 #suspended { "Suspended" } (suspensions(&frame, &suspended, total)) }
         }
         section.panel aria-labelledby="waiting" {
-            h2 #waiting { "What waits where" }
-            @if queue.sites.is_empty() { p.empty { "Nothing waits." } } @else { (table(&queue.sites, queue.now)) }
+            h2 #waiting { "Waiting mail by site" }
+            @if queue.sites.is_empty() { p.empty { "Nothing is waiting." } } @else { (table(&queue.sites, queue.now)) }
             @if queue.sites_total > queue.sites.len() as u64 && rows_max < ROWS_MAX {
                 div.pages { a.button href={ "/sites?rows=" (ROWS_MAX.min(rows_max * 5)) } { "More sites" } }
             }
@@ -93,7 +93,7 @@ pub fn table(rows: &[SiteRow], now: u64) -> Markup {
     html! {
         div.scroll role="region" aria-label="Sites" tabindex="0" {
             table {
-                caption { "Pending recipients by site, with the last reply that held mail up" }
+                caption { "Pending recipients by site, with the last reply that deferred mail" }
                 thead { tr {
                     th.long scope="col" { "Site" }
                     th.n scope="col" { "Recipients" }
@@ -156,9 +156,9 @@ fn state(view: &SiteView) -> Markup {
 fn why(view: &SiteView) -> Markup {
     html! {
         dl.facts {
-            dt { "Waits for" } dd { @if view.waits_for.is_empty() { "nothing: mail may go" } @else { (shown(&view.waits_for)) } }
+            dt { "Waits for" } dd { @if view.waits_for.is_empty() { "nothing: mail can be sent" } @else { (shown(&view.waits_for)) } }
             dt { "Next try" } dd { (next_try(view.next_try, view.now)) }
-            dt { "Last reply" } dd { @if view.last_reply.is_empty() { "none that held mail up" } @else { (shown(&view.last_reply)) } }
+            dt { "Last reply" } dd { @if view.last_reply.is_empty() { "none that deferred mail" } @else { (shown(&view.last_reply)) } }
             dt { "In line" } dd { (plural(view.messages, "message")) " (" a href={ "/queue?site=" (encode(&view.site)) } { "in the queue" } ")" }
         }
     }
@@ -172,8 +172,8 @@ fn source(path: &PathView, now: u64) -> Markup {
             h2 { (title) }
             dl.facts {
                 dt { "Open" } dd { (number(path.connections)) " of " (number(path.connections_max)) @if path.silent > 0 { ", " (number(path.silent)) " kept waiting" } }
-                dt { "Under way" } dd { (plural(path.transactions_under_way, "transaction")) }
-                dt { "Answers in" } dd { (number(path.latency_ms)) " ms" }
+                dt { "In progress" } dd { (plural(path.transactions_under_way, "transaction")) }
+                dt { "Latency" } dd { (number(path.latency_ms)) " ms" }
                 dt { "A minute" } dd { (max(path.messages_per_minute_max, "message")) }
                 dt { "A connection" } dd { (max(path.transactions_per_connection_max, "transaction")) }
                 dt { "A transaction" } dd { (max(path.recipients_per_transaction_max, "recipient")) }

@@ -39,10 +39,10 @@ pub async fn page(State(http): State<Http>, Query(asked): Query<Asked>, frame: F
     let more = table.rows.len().saturating_sub(ROWS_MAX);
     let main = html! {
         (heading("Statistics", &html! { "The last " (words) ", UTC" }))
-        section.panel aria-label="What to show" { (form(by, hours)) }
+        section.panel aria-label="Options" { (form(by, hours)) }
         section.panel aria-labelledby="table" {
             h2 #table { "By " (title.to_lowercase()) }
-            @if table.rows.is_empty() { p.empty { "The history has nothing of that time." } } @else {
+            @if table.rows.is_empty() { p.empty { "The history has no records of that time." } } @else {
                 div.scroll role="region" aria-labelledby="table" tabindex="0" {
                     table {
                         caption { "Hosts/recipients: a host counts once for each message" }
@@ -66,7 +66,7 @@ fn form(by: By, hours: u64) -> Markup {
                 select #f-by name="by" { @for (name, title, kind) in KINDS { option value=(name) selected[kind == by] { (title) } } }
             }
             div {
-                label for="f-hours" { "Of the last" }
+                label for="f-hours" { "Last" }
                 select #f-hours name="hours" { @for (value, words) in SPANS { option value=(value) selected[value == hours] { (words) } } }
             }
             div.go { button.main { "Show" } }
@@ -80,11 +80,11 @@ fn head(title: &str) -> Markup {
             th scope="col" { (title) }
             th.n scope="col" { "Failed" }
             th.n scope="col" { "Delivered" }
-            th.n.wide scope="col" { "Put off" }
+            th.n.wide scope="col" { "Deferred" }
             th.n scope="col" { "Given up" }
             th.n.wide scope="col" { "Posts" }
             th.n.wide scope="col" { "Octets" }
-            th.n.wide scope="col" { "Took 50/99 %" }
+            th.n.wide scope="col" { "Transaction 50/99 %" }
             th.n scope="col" { "Delay 50/99 %" }
         } }
     }

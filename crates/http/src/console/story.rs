@@ -107,12 +107,12 @@ impl Entry {
 fn outcome(attempt: &Attempt<'_>) -> (&'static str, &'static str) {
     match attempt.stat {
         Stat::Sent => ("good", "delivered"),
-        Stat::Deferred => ("warn", "put off"),
+        Stat::Deferred => ("warn", "deferred"),
         Stat::Bounced if attempt.is_fate_alone() => ("bad", "returned"),
-        Stat::Bounced => ("bad", "refused for good"),
-        Stat::Expired => ("bad", "given up: too old"),
+        Stat::Bounced => ("bad", "bounced"),
+        Stat::Expired => ("bad", "expired"),
         Stat::Removed => ("", "removed"),
-        Stat::Coalesced => ("", "went in a digest"),
+        Stat::Coalesced => ("", "sent in a digest"),
     }
 }
 
@@ -132,7 +132,7 @@ pub fn panel(story: Result<(Vec<Entry>, bool), Problem>, names_messages: bool) -
             h2 #story { "Story" }
             @match story {
                 Err(problem) => p.empty { (shown(&problem.text)) },
-                Ok((entries, _)) if entries.is_empty() => p.empty { "The history has nothing of it." },
+                Ok((entries, _)) if entries.is_empty() => p.empty { "The history has no record of it." },
                 Ok((entries, is_cut)) => {
                     ol.story { @for entry in &entries { (entry.row(names_messages)) } }
                     @if is_cut { p.quiet { "There is more; " code { "stentor trace" } " has all of it." } }

@@ -27,16 +27,16 @@ pub async fn page(State(http): State<Http>, Query(asked): Query<Asked>, frame: F
     let stuck = depth::stuck(&http.core, rows_max).await;
     let is_full = stuck.recipients.len() == rows_max && rows_max < ROWS_MAX;
     let main = html! {
-        (heading("Stragglers", &html! { "Who keeps most messages waiting." }))
-        @if stuck.is_counting { p.said.warn role="status" { "Still counting: a start or a large post is under way, the numbers are too low." } }
+        (heading("Stragglers", &html! { "Recipients and sites with most messages waiting." }))
+        @if stuck.is_counting { p.said.warn role="status" { "Still counting: after a start or a large post the numbers are too low." } }
         section.panel aria-labelledby="recipients" {
             h2 #recipients { "Recipients" }
-            @if stuck.recipients.is_empty() { p.empty { "Nobody waits." } } @else { (table(&stuck.recipients, stuck.now)) }
+            @if stuck.recipients.is_empty() { p.empty { "No recipients are waiting." } } @else { (table(&stuck.recipients, stuck.now)) }
             @if is_full { div.pages { a.button href={ "/stragglers?rows=" (ROWS_MAX) } { "More" } } }
         }
         section.panel aria-labelledby="by-site" {
             h2 #by-site { "Sites" }
-            @if stuck.sites.is_empty() { p.empty { "Nothing waits." } } @else { (sites::table(&stuck.sites, stuck.now)) }
+            @if stuck.sites.is_empty() { p.empty { "Nothing is waiting." } } @else { (sites::table(&stuck.sites, stuck.now)) }
         }
     };
     frame.page("/stragglers", "Stragglers", &main)

@@ -89,7 +89,7 @@ Q1  <1@x>
 fn a_message_id_finds_its_messages_and_a_recipient_only_what_concerns_it() {
     let by_message_id = story("1@x", &run());
     assert_eq!(by_message_id.ids().collect::<Vec<_>>(), ["Q1", "Q2"]);
-    assert_eq!(by_message_id.messages[1].state(), "1 tried in vain so far");
+    assert_eq!(by_message_id.messages[1].state(), "1 deferred so far");
     let by_recipient = story("<a@X>", &run());
     assert_eq!(by_recipient.ids().collect::<Vec<_>>(), ["Q1", "Q2"]);
     let message = &by_recipient.messages[0];

@@ -35,7 +35,7 @@ impl Message {
         push(out, format_args!("{}  {}", printable(&self.id), printable(message_id)));
         match &self.accepted {
             Some(accepted) => accepted.text(zone, out),
-            None => push(out, format_args!("  accepted    before what is kept")),
+            None => push(out, format_args!("  accepted    before the records kept")),
         }
         for attempt in &self.attempts {
             attempt.text(zone, out);
@@ -59,13 +59,13 @@ impl Message {
             (bounced, "bounced"),
             (expired, "expired"),
             (removed, "removed"),
-            (coalesced, "went in a digest"),
-            (deferred, "tried in vain so far"),
+            (coalesced, "sent in a digest"),
+            (deferred, "deferred so far"),
             (untried, "not tried yet"),
         ];
         let parts: Vec<String> =
             all.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect();
-        if parts.is_empty() { "nothing is known of its recipients".to_owned() } else { parts.join(", ") }
+        if parts.is_empty() { "no records of its recipients".to_owned() } else { parts.join(", ") }
     }
 }
 
@@ -101,7 +101,7 @@ impl Try {
     fn text(&self, zone: &Zone, out: &mut String) {
         let to: Vec<String> = self.to.iter().map(|to| printable(to)).collect();
         let others = if self.others > 0 { format!(" and {} others", self.others) } else { String::new() };
-        let repeated = if self.is_repeated { " (told again by a start)" } else { "" };
+        let repeated = if self.is_repeated { " (recorded again after a start)" } else { "" };
         push(
             out,
             format_args!(

@@ -93,7 +93,7 @@ pub fn latedudes(from: &From, rows: usize, json: bool) -> ExitCode {
         return ExitCode::FAILURE;
     }
     if waiting.left_out() > 0 {
-        eprintln!("stentor: more wait than are kept: {} attempts are left out", waiting.left_out());
+        eprintln!("stentor: too many recipients waiting: {} attempts left out", waiting.left_out());
     }
     ended(read)
 }

@@ -106,8 +106,7 @@ pub fn examine(config: &Config) -> Vec<Note> {
     space(&disk, config, &dir, &mut notes);
     match RealDisk::holder(&dir) {
         Ok(Some(pid)) => {
-            let by =
-                pid.map_or_else(|| "a process that did not tell its pid".to_owned(), |pid| format!("process {pid}"));
+            let by = pid.map_or_else(|| "an unknown process".to_owned(), |pid| format!("process {pid}"));
             notes.push(note(Severity::Fine, format!("{} is in use by {by}: a server runs", dir.display()), ""));
             running(&disk, &mut notes);
         }
@@ -128,19 +127,19 @@ fn space(disk: &dyn Disk, config: &Config, dir: &Path, notes: &mut Vec<Note>) {
         Ok(free) if free < reserve => notes.push(note(
             Severity::Problem,
             format!(
-                "{} MiB are free in {}, under the reserve of {} MiB: new mail gets 452 4.3.1, deliveries go on",
+                "{} MiB free in {}, below the reserve of {} MiB: new mail gets 452 4.3.1, deliveries continue",
                 mib(free),
                 dir.display(),
                 mib(reserve)
             ),
-            "free space on that file system; mail is taken again without a restart",
+            "free some space on that file system; mail is accepted again without a restart",
         )),
         Ok(free) if free < RESERVE_FACTOR * reserve => notes.push(note(
             Severity::Warning,
-            format!("{} MiB are free in {}; at {} MiB new mail gets 452 4.3.1", mib(free), dir.display(), mib(reserve)),
-            "free space, or look with `stentor queue` which site keeps the mail waiting",
+            format!("{} MiB free in {}; below {} MiB new mail gets 452 4.3.1", mib(free), dir.display(), mib(reserve)),
+            "free some space, or see with `stentor queue` which site mail is waiting for",
         )),
-        Ok(free) => notes.push(note(Severity::Fine, format!("{} MiB are free in {}", mib(free), dir.display()), "")),
+        Ok(free) => notes.push(note(Severity::Fine, format!("{} MiB free in {}", mib(free), dir.display()), "")),
     }
 }
 
@@ -149,7 +148,7 @@ fn running(disk: &dyn Disk, notes: &mut Vec<Note>) {
     match stentor_journal::abandoned(disk) {
         Ok(names) => {
             abandoned(names.iter().map(String::as_str), notes);
-            let what = "the journal of a running server is not checked; `stentor status` and its log tell how it does";
+            let what = "the journal of a running server is not checked; see `stentor status` and the log";
             notes.push(note(Severity::Fine, what.to_owned(), ""));
         }
         Err(error) => notes.push(note(Severity::Problem, error.to_string(), "run as the user that owns data_dir")),
@@ -181,7 +180,7 @@ fn stopped(disk: &dyn Disk, config: &Config, dir: &Path, notes: &mut Vec<Note>) 
         }
     };
     let what = format!(
-        "no server runs; {} messages wait for {} recipients, the last batch is {}",
+        "no server is running; {} messages are waiting for {} recipients, the last batch is {}",
         folded.store.len(),
         folded.store.pending(),
         folded.found.last_seq
@@ -190,9 +189,8 @@ fn stopped(disk: &dyn Disk, config: &Config, dir: &Path, notes: &mut Vec<Note>) 
     let segments = folded.found.segments.iter().filter(|segment| segment.state == SegmentState::Abandoned);
     abandoned(segments.map(|segment| segment.file.as_str()), notes);
     if let Some((file, offset)) = &folded.found.torn {
-        let what = format!(
-            "{file} ends at offset {offset} in a batch that was cut by a crash: normal, nothing acknowledged is lost"
-        );
+        let what =
+            format!("{file} ends at offset {offset} in a batch torn by a crash: normal, nothing acknowledged is lost");
         notes.push(note(Severity::Fine, what, ""));
     }
     damage(&folded.found.findings, &folded.unreadable, dir, notes);
@@ -201,8 +199,7 @@ fn stopped(disk: &dyn Disk, config: &Config, dir: &Path, notes: &mut Vec<Note>) 
         if let Err(lost) = folded.contents.check(accept.content.0) {
             let what =
                 format!("message {} cannot be sent: its content from octet {} on: {}", accept.id, lost.from, lost.what);
-            let next =
-                format!("`stentor journal salvage {} --eml OUTDIR` writes the part that is readable", dir.display());
+            let next = format!("`stentor journal salvage {} --eml OUTDIR` saves the readable part", dir.display());
             notes.push(note(Severity::Problem, what, &next));
         }
     }
@@ -210,8 +207,9 @@ fn stopped(disk: &dyn Disk, config: &Config, dir: &Path, notes: &mut Vec<Note>) 
     if known * 100 >= most * ADDRESSES_PERCENT {
         let full = known >= most;
         let severity = if full { Severity::Problem } else { Severity::Warning };
-        let then = if full { "mail to new addresses gets 452 4.3.1" } else { "at that number new ones get 452 4.3.1" };
-        let what = format!("{known} addresses are known, addresses_max is {most}: {then}");
+        let then =
+            if full { "mail to new addresses gets 452 4.3.1" } else { "above that, mail to new ones gets 452 4.3.1" };
+        let what = format!("{known} known addresses, addresses_max is {most}: {then}");
         notes.push(note(
             severity,
             what,
@@ -232,7 +230,7 @@ fn damage(findings: &[Finding], unreadable: &[String], dir: &Path, notes: &mut V
         notes.push(note(Severity::Problem, format!("the journal is damaged: {what}"), ""));
     }
     if let Some(more) = all.len().checked_sub(FINDINGS_MAX).filter(|more| *more > 0) {
-        notes.push(note(Severity::Problem, format!("and {more} more; `stentor journal verify` names all"), ""));
+        notes.push(note(Severity::Problem, format!("and {more} more; `stentor journal verify` lists all"), ""));
     }
     if let Some(last) = notes.last_mut().filter(|_| !all.is_empty()) {
         last.next = next;

@@ -32,7 +32,7 @@ pub fn run(disk: &dyn Disk, to: &Path, out: &mut dyn Write) -> Outcome {
             }
         }
     }
-    writeln!(out, "{whole} messages are in {}, and {partial} that are not whole", to.display())?;
+    writeln!(out, "{whole} messages written to {}, and {partial} incomplete ones", to.display())?;
     Ok(folded.is_sound() && partial == 0)
 }
 

@@ -76,7 +76,7 @@ pub fn slice_bytes(disk: &dyn Disk, contents: &StoredContents, slice: Slice) -> 
         Ok(())
     });
     read.map_err(|error| named(&error.to_string()))?;
-    if slice.is_of(&bytes) { Ok(bytes) } else { Err(named("has other octets than its checksum tells")) }
+    if slice.is_of(&bytes) { Ok(bytes) } else { Err(named("does not match its checksum")) }
 }
 
 impl Folded {

@@ -36,7 +36,7 @@ pub struct Options {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Check every segment and say what is damaged and where.
+    /// Check every segment and report damage with its place.
     Verify {
         #[command(flatten)]
         place: Place,
@@ -49,7 +49,7 @@ enum Command {
         #[arg(long, value_name = "ID")]
         content: Option<u64>,
     },
-    /// Save what can be read: into a new store, or as files.
+    /// Save everything readable, to a new store or as files.
     Salvage {
         #[command(flatten)]
         place: Place,
@@ -91,7 +91,7 @@ pub fn run(options: Options) -> ExitCode {
         if matches!(options.command, Command::Salvage { .. }) {
             return fail(&format!("{} is in use by {by}: stop it first", dir.display()));
         }
-        eprintln!("stentor: {} is in use by {by}: what it is writing may look damaged", dir.display());
+        eprintln!("stentor: {} is in use by {by}: records being written may look damaged", dir.display());
     }
     let stdout = io::stdout();
     let mut out = BufWriter::new(stdout.lock());
@@ -146,7 +146,7 @@ fn fresh_dir(path: &Path) -> Result<(), Problem> {
     let failed = |source| Problem::File { path: path.to_owned(), source };
     std::fs::create_dir_all(path).map_err(failed)?;
     if std::fs::read_dir(path).map_err(failed)?.next().is_some() {
-        return Err(Problem::Other(format!("{} is not empty; name a directory that is", path.display())));
+        return Err(Problem::Other(format!("{} is not empty; name an empty directory", path.display())));
     }
     Ok(())
 }

@@ -44,7 +44,7 @@ pub fn run(disk: &dyn Disk, to: &Path, out: &mut dyn Write) -> Outcome {
     writeln!(
         out,
         "{}: {} messages waiting for {} recipients, {} contents, {} addresses and {} lists are in {}",
-        if sound { "all saved" } else { "what could be read is saved" },
+        if sound { "all saved" } else { "everything readable saved" },
         store.len(),
         store.pending(),
         ids.len(),
@@ -53,7 +53,7 @@ pub fn run(disk: &dyn Disk, to: &Path, out: &mut dyn Write) -> Outcome {
         to.display()
     )?;
     if !folded.is_sound() {
-        writeln!(out, "deliveries that were recorded in what is lost will be repeated")?;
+        writeln!(out, "deliveries recorded only in lost records will be repeated")?;
     }
     writeln!(out, "to use it: stop the server, move the old journal away, put this directory in its place, start")?;
     Ok(sound)
@@ -106,7 +106,7 @@ fn choose(folded: &Folded, out: &mut dyn Write) -> io::Result<(Vec<MessageSlice>
         if !unknown.is_empty() {
             writeln!(
                 out,
-                "contents that no readable record refers to, finished or with their record lost (`dump --content ID`; first {UNKNOWN_MAX}): {}",
+                "contents without a readable record: finished, or the record is lost (`dump --content ID`; first {UNKNOWN_MAX}): {}",
                 unknown.join(" ")
             )?;
         }
@@ -155,7 +155,7 @@ fn write_state(store: &mut Store, journal: &mut Journal, now: u64) -> Result<(),
 }
 
 fn refused(error: &CommitError) -> Problem {
-    Problem::Other(format!("the new store cannot be written: {error}; remove what is there and try again elsewhere"))
+    Problem::Other(format!("the new store cannot be written: {error}; remove it and try again elsewhere"))
 }
 
 /// A start must find what was meant.
@@ -173,7 +173,7 @@ fn check(disk: &Arc<dyn Disk>, wanted: &Store) -> Result<(), Problem> {
     if whole && same && store.is_balanced() {
         return Ok(());
     }
-    Err(Problem::Other("the new store does not hold what was written to it: do not use it".to_owned()))
+    Err(Problem::Other("the new store differs from what was written: do not use it".to_owned()))
 }
 
 fn now() -> u64 {

@@ -215,7 +215,7 @@ fn damage_costs_only_what_it_hit_and_is_named() {
     assert!(store.is_balanced());
     assert_eq!((content(&journal, 3), content(&journal, 9)), (body(3, 60), body(9, 60)));
     let (sound, text) = output(|out| eml::run(&disk, &files, out));
-    assert!(!sound && text.contains("3 messages are in"), "{text}");
+    assert!(!sound && text.contains("3 messages written to"), "{text}");
     let whole = message(9, 0, 0, &[]).id.to_string();
     assert_eq!(fs::read(files.join(format!("{whole}.eml"))).unwrap(), body(9, 60));
     let envelope: Value = serde_json::from_slice(&fs::read(files.join(format!("{whole}.json"))).unwrap()).unwrap();
@@ -280,14 +280,14 @@ fn doctor_tells_a_running_a_sound_a_damaged_and_a_full_store() {
     drop(maker);
     let told = notes(data, "");
     assert_eq!(problems(&told), Vec::<&str>::new());
-    assert!(told.iter().any(|note| note.what.contains("4 messages wait for 6 recipients")), "{told:?}");
+    assert!(told.iter().any(|note| note.what.contains("4 messages are waiting for 6 recipients")), "{told:?}");
     let (file, offset) = place_of(&data.join("journal"), 20);
     flip(&file, offset);
     let told = notes(data, "");
     assert_eq!(problems(&told).len(), 2, "{told:?}");
     assert!(told.iter().any(|note| note.next.contains("stentor journal salvage")), "{told:?}");
     let told = notes(data, "[journal]\nreserve_bytes = 1099511627776\n");
-    assert!(problems(&told).iter().any(|what| what.contains("under the reserve")), "{told:?}");
+    assert!(problems(&told).iter().any(|what| what.contains("below the reserve")), "{told:?}");
 }
 
 #[test]
@@ -300,10 +300,10 @@ fn doctor_tells_when_addresses_run_out() {
     maker.commit();
     drop(maker);
     let told = notes(directory.path(), "[journal]\naddresses_max = 1000\n");
-    let near = told.iter().find(|note| note.what.starts_with("950 addresses are known")).unwrap();
+    let near = told.iter().find(|note| note.what.starts_with("950 known addresses")).unwrap();
     assert_eq!(near.severity, Severity::Warning);
     let told = notes(directory.path(), "[journal]\naddresses_max = 10000\n");
-    assert!(!told.iter().any(|note| note.what.contains("addresses are known")), "{told:?}");
+    assert!(!told.iter().any(|note| note.what.contains("known addresses")), "{told:?}");
 }
 
 #[test]

@@ -28,7 +28,7 @@ pub fn run(disk: &dyn Disk, out: &mut dyn Write) -> Outcome {
         )?;
     }
     if let Some((file, offset)) = &folded.found.torn {
-        writeln!(out, "{file}, offset {offset}: a batch was cut here; it was not acknowledged, this is no damage")?;
+        writeln!(out, "{file}, offset {offset}: a torn batch; it was not acknowledged, this is not damage")?;
     }
     let damage = damaged(&folded);
     for line in &damage {

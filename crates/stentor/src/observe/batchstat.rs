@@ -41,42 +41,42 @@ enum MachineArg {
 pub struct Options {
     #[command(flatten)]
     input: Input,
-    /// A second server: its logs, drawn beside the first.
+    /// Logs of a second server, drawn beside the first.
     #[arg(long, value_name = "FILE", num_args = 1.., requires = "files", conflicts_with = "follow")]
     beside: Vec<PathBuf>,
     /// A second server's history directory, drawn beside the first.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["files", "beside"])]
     beside_dir: Option<PathBuf>,
-    /// What the servers are called, in their order.
+    /// Names of the servers, in order.
     #[arg(long, value_name = "NAME", num_args = 1.., value_delimiter = ',')]
     names: Vec<String>,
-    /// The day: 2026-11-22, today, yesterday. Without it, of logs the last days, of a history today.
+    /// The day: 2026-11-22, today, yesterday. Default: today for a history, the last days for logs.
     #[arg(long, value_name = "DATE")]
     day: Option<String>,
-    /// So many days, the last of them --day.
+    /// Number of days, ending with --day.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=31))]
     days: u32,
     /// The hour at which a day begins.
     #[arg(long, value_name = "HOUR", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..24))]
     day_starts: u32,
-    /// Write the picture here, as SVG or PNG by the name's end; without it to batchstat-DATE.svg.
+    /// Write the chart to this file, SVG or PNG by its extension. Default: batchstat-DATE.svg.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     #[arg(long, value_enum, default_value = "light")]
     theme: ThemeArg,
-    /// How the machine's load is shown.
+    /// How to show the machine's load.
     #[arg(long, value_enum, default_value = "overlay")]
     machine: MachineArg,
-    /// Pictures beside each other (servers are always).
+    /// Charts side by side (servers always are).
     #[arg(long, value_name = "N", default_value_t = 1)]
     columns: usize,
-    /// Minutes of a bar.
+    /// Minutes per bar.
     #[arg(long, value_name = "MINUTES", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=60))]
     bar: u32,
-    /// Each picture on a scale of its own.
+    /// A separate scale for each chart.
     #[arg(long)]
     own_scale: bool,
-    /// Pixels of a PNG for each of the picture's.
+    /// Resolution of a PNG: pixels per unit of the chart.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=4))]
     scale: u32,
     /// Print the bins as JSON instead of drawing.
@@ -253,7 +253,7 @@ fn finish(options: &Options, zone: &Zone, servers: Vec<Vec<Day>>, tell: bool) ->
     let count = servers.len();
     let days = arranged(options, servers);
     if days.is_empty() {
-        return Err("no entry of a mail log has been found".to_owned());
+        return Err("no mail log entries found".to_owned());
     }
     if options.json {
         let text = serde_json::to_string(&days).map_err(|error| error.to_string())?;
@@ -282,7 +282,7 @@ fn finish(options: &Options, zone: &Zone, servers: Vec<Vec<Day>>, tell: bool) ->
     let format = match path.extension().and_then(|end| end.to_str()) {
         Some("svg") => Format::Svg,
         Some("png") => Format::Png { scale: options.scale },
-        _ => return Err(format!("{}: a picture's name ends with .svg or .png", path.display())),
+        _ => return Err(format!("{}: the name of a chart must end in .svg or .png", path.display())),
     };
     let picture = stentor_plot::draw(chart::size(&days, &drawing), format, theme, |canvas| {
         chart::draw(canvas, &days, &drawing);

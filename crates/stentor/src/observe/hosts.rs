@@ -10,20 +10,20 @@ use crate::asking::{Asking, ask};
 
 #[derive(Args)]
 pub struct Options {
-    /// Sites and hosts with this in their name.
+    /// Sites and hosts whose name contains this.
     name: Option<String>,
     #[arg(long, value_enum, default_value_t = HostsSort::Waiting)]
     sort: HostsSort,
-    /// Sites to list.
+    /// Number of sites to list.
     #[arg(long, short = 'n', default_value_t = ROWS_DEFAULT, value_name = "N")]
     limit: u32,
-    /// Leave out so many at the begin.
+    /// Number of sites to skip at the start.
     #[arg(long, default_value_t = 0, value_name = "N")]
     offset: u64,
-    /// Sites that mail waits for alone.
+    /// Only sites with waiting mail.
     #[arg(long)]
     waiting: bool,
-    /// Sites with a host that failed last alone.
+    /// Only sites with a host whose last attempt failed.
     #[arg(long)]
     failing: bool,
     #[command(flatten)]

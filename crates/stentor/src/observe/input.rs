@@ -45,7 +45,7 @@ impl Input {
         }
         // What is wrong with the configuration has been said.
         let config =
-            crate::asking::load(self.config.as_deref()).map_err(|_| "the configuration cannot be used".to_owned())?;
+            crate::asking::load(self.config.as_deref()).map_err(|_| "the configuration is not usable".to_owned())?;
         Ok(config.data_dir.join("history"))
     }
 }
@@ -58,7 +58,7 @@ pub fn scan(
     sink: &mut dyn FnMut(&Record<'_>),
 ) -> Result<bool, String> {
     let told = |error: std::io::Error| {
-        format!("{}: {error}; the history is there if [history] is not off and a server has run", dir.display())
+        format!("{}: {error}; a history exists if [history] is on and a server has run", dir.display())
     };
     let reader = stentor_history::Reader::open(dir).map_err(told)?;
     let seen = reader
@@ -68,7 +68,7 @@ pub fn scan(
         })
         .map_err(told)?;
     if seen.damaged > 0 {
-        eprintln!("stentor: {}: records are missing in {} places that are damaged", dir.display(), seen.damaged);
+        eprintln!("stentor: {}: records are missing in {} damaged places", dir.display(), seen.damaged);
     }
     Ok(seen.damaged == 0)
 }

@@ -11,10 +11,10 @@ use crate::foreign::{From, commands};
 
 #[derive(Args)]
 pub struct Options {
-    /// Recipients and sites to list, of each the ones for whom most messages wait.
+    /// Number of recipients and of sites to list, those with most messages waiting.
     #[arg(long, short = 'n', default_value_t = STUCK_DEFAULT, value_name = "N")]
     limit: u32,
-    /// Read logs in place of asking a server: who waits at their end.
+    /// Read logs instead of asking a server: who is waiting at their end.
     #[command(flatten)]
     logs: From,
     #[command(flatten)]

@@ -11,7 +11,7 @@ use crate::cli_verbs::age_s;
 
 #[derive(Args)]
 pub struct Options {
-    /// Messages to list.
+    /// Number of messages to list.
     #[arg(long, short = 'n', default_value_t = ROWS_DEFAULT, value_name = "N")]
     limit: u32,
     #[arg(long, value_enum, default_value_t = MailqqSort::Count)]
@@ -22,16 +22,16 @@ pub struct Options {
     /// By envelope sender: an address, @domain, or "" for the null sender.
     #[arg(long, value_name = "ADDRESS")]
     sender: Option<String>,
-    /// With recipients at this site, as `stentor queue` names it, or of a domain that is at it.
+    /// With recipients at this site, as `stentor queue` names it, or at the site of a domain.
     #[arg(long)]
     site: Option<String>,
     /// Accepted longer ago than this: 90s, 15m, 36h, 5d.
     #[arg(long, value_name = "AGE", value_parser = age_s)]
     older_than: Option<u64>,
-    /// Accepted since then.
+    /// Accepted more recently than this.
     #[arg(long, value_name = "AGE", value_parser = age_s)]
     younger_than: Option<u64>,
-    /// Go on behind this queue id, where the answer before stopped.
+    /// Continue after this queue id, where the previous answer stopped.
     #[arg(long, value_name = "ID")]
     after: Option<String>,
     #[command(flatten)]

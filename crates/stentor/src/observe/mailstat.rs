@@ -34,10 +34,10 @@ pub struct Options {
     /// The hour at which a day begins.
     #[arg(long, value_name = "HOUR", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..24))]
     day_starts: u32,
-    /// Leave out what was before: 2026-11-22, "2026-11-22 10:00", 10:00, today, yesterday, 90m.
+    /// Leave out records before: 2026-11-22, "2026-11-22 10:00", 10:00, today, yesterday, 90m.
     #[arg(long, value_name = "TIME")]
     since: Option<String>,
-    /// Leave out what was from then on.
+    /// Leave out records from this time on.
     #[arg(long, value_name = "TIME")]
     until: Option<String>,
     /// Print JSON.
@@ -46,7 +46,7 @@ pub struct Options {
     /// Print CSV.
     #[arg(long)]
     csv: bool,
-    /// With --follow: print the table anew after so many seconds.
+    /// With --follow: print the table again every this many seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
     every: u64,
     #[command(flatten)]
@@ -80,7 +80,7 @@ fn carry_out(options: &Options) -> Result<bool, String> {
     let complete = options.input.each(since, until, &mut |record: &Record<'_>| table.add(record))?;
     print(&form(options, &table)).map_err(|error| error.to_string())?;
     if table.pairs_forgotten() {
-        eprintln!("stentor: more pairs of message and host than are kept: hosts may have been counted twice");
+        eprintln!("stentor: too many pairs of message and host: hosts may have been counted twice");
     }
     Ok(complete)
 }

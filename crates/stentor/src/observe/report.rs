@@ -11,13 +11,13 @@ use crate::asking::{Asking, ask};
 
 #[derive(Args)]
 pub struct Options {
-    /// One post, by its queue id; with where the rest waits.
+    /// One post, by its queue id; shows where its other recipients wait.
     #[arg(conflicts_with_all = ["list", "last"])]
     id: Option<MessageId>,
     /// Posts of this list.
     #[arg(long, value_name = "NAME")]
     list: Option<String>,
-    /// So many of the newest.
+    /// Number of posts, newest first.
     #[arg(long, value_name = "N", default_value_t = POSTS_DEFAULT)]
     last: u32,
     #[command(flatten)]

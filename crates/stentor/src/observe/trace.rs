@@ -34,19 +34,19 @@ const TEXT_BYTES_MAX: usize = 1_024;
 pub struct Options {
     /// A queue id, a Message-ID (with or without angle brackets), or a recipient's address.
     what: String,
-    /// Only what happened in the last so many days (7), or since a time: 2026-11-22, "2026-11-22 10:00", yesterday, 90m.
+    /// Only the last N days (default 7), or since a time: 2026-11-22, "2026-11-22 10:00", yesterday, 90m.
     #[arg(long, value_name = "DAYS|TIME")]
     since: Option<String>,
-    /// Read logs instead; nothing is asked of a server then.
+    /// Read logs instead of the history; asks no server.
     #[command(flatten)]
     logs: From,
     /// The server's configuration, which names its data and control socket.
     #[arg(long, short, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The control socket itself; the history is looked for beside it.
+    /// The control socket; the history is expected beside it.
     #[arg(long, value_name = "PATH", conflicts_with = "config")]
     socket: Option<PathBuf>,
-    /// The history's directory itself; no server is asked unless --socket says which.
+    /// The history's directory; asks no server unless --socket is given.
     #[arg(long, value_name = "DIR", conflicts_with = "config")]
     dir: Option<PathBuf>,
     /// Print JSON.
@@ -85,7 +85,7 @@ struct Told<'a> {
 pub fn run(options: &Options) -> ExitCode {
     match carry_out(options) {
         Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => fail(&format!("nothing is known of {}", printable(&options.what, TEXT_BYTES_MAX))),
+        Ok(false) => fail(&format!("no records of {}", printable(&options.what, TEXT_BYTES_MAX))),
         Err(why) => fail(&why),
     }
 }
@@ -117,7 +117,7 @@ fn carry_out(options: &Options) -> Result<bool, String> {
 /// The story out of logs.
 fn of_logs(options: &Options, from: Ms) -> Result<Story, String> {
     if options.logs.follow {
-        return Err("a story is told once: trace does not follow".to_owned());
+        return Err("trace has no --follow".to_owned());
     }
     let mut story = Story::new(&options.what);
     let fedback = foreign::feed(&options.logs, &mut |record| {
@@ -135,7 +135,7 @@ fn of_history(options: &Options, from: Ms) -> Result<(Story, Present, u64), Stri
     let (story, damaged) = read(&dir, &options.what, from)?;
     let present = socket.map(|socket| ask(&socket, &options.what)).unwrap_or_default();
     if damaged > 0 {
-        eprintln!("stentor: {}: records are missing in {damaged} places that are damaged", dir.display());
+        eprintln!("stentor: {}: records are missing in {damaged} damaged places", dir.display());
     }
     Ok((story, present, damaged))
 }
@@ -150,7 +150,7 @@ fn places(options: &Options) -> Result<(PathBuf, Option<PathBuf>), String> {
         return Ok((dir, Some(socket.clone())));
     }
     // What is wrong with the configuration has been said.
-    let config = load(options.config.as_deref()).map_err(|_| "the configuration cannot be used".to_owned())?;
+    let config = load(options.config.as_deref()).map_err(|_| "the configuration is not usable".to_owned())?;
     Ok((config.data_dir.join("history"), Some(config.control.socket)))
 }
 
@@ -263,7 +263,7 @@ fn text(present: &Present) -> String {
         let _ = writeln!(out, "now         and {} more", present.pending_left_out);
     }
     if present.is_running && present.pending.is_empty() {
-        out += "now         nothing is pending\n";
+        out += "now         nothing pending\n";
     }
     out
 }

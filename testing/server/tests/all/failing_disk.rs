@@ -158,7 +158,7 @@ fn a_control_socket_that_there_is_no_room_for_is_made_later() {
     start_failing(&mut server, "chmod,fchmodat:error=ENOSPC:when=1", &[]);
     server.wait_log(&["WARN", "no control socket yet"]);
     server.smtp().quit();
-    server.wait_log(&["the control socket is there"]);
+    server.wait_log(&["control socket created"]);
     assert_eq!(server.status()["messages"], 0);
     assert!(server.stop().success());
 }

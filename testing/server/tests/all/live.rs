@@ -57,7 +57,7 @@ fn two_wait(lab: &TestLab, server: &Server) -> (String, String) {
 fn mailqq_counts_recipients_of_messages() {
     let lab = lab();
     let server = patient(&lab).list("news", LIST).start();
-    assert!(text(&server, &["mailqq"]).contains("nobody waits"));
+    assert!(text(&server, &["mailqq"]).contains("no recipients waiting"));
     let (post, mail) = two_wait(&lab, &server);
     let all = server.ask(&["mailqq"]).expect("an answer");
     let ids = |answer: &Value| -> Vec<String> {
@@ -95,7 +95,7 @@ fn mailqq_counts_recipients_of_messages() {
 fn latedudes_names_who_is_stuck_and_what_to_do() {
     let lab = lab();
     let server = patient(&lab).list("news", LIST).start();
-    assert!(text(&server, &["latedudes"]).contains("nobody waits"));
+    assert!(text(&server, &["latedudes"]).contains("no recipients waiting"));
     two_wait(&lab, &server);
     send(&server, "news@lists.test", "second@test");
     wait_until("both posts are counted", || {

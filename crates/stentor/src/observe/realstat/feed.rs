@@ -96,7 +96,7 @@ pub fn follow(
         match result {
             Ok(false) => return Ok(()),
             Ok(true) if count > 0 && seen >= count => return Ok(()),
-            Ok(true) => lost("the server stops"),
+            Ok(true) => lost("the server is stopping"),
             Err(error) if !was_there || is_final(&error) => return Err(error.to_string()),
             Err(error) => lost(&error.to_string()),
         }
@@ -164,7 +164,7 @@ fn watch_all(
         let why = match result {
             _ if generation.load(Ordering::Relaxed) != began => continue,
             Ok(false) => None,
-            Ok(true) => Some("the server stops".to_owned()),
+            Ok(true) => Some("the server is stopping".to_owned()),
             Err(error) if is_final(&error) => return drop(tell.send(News::End(Some(error.to_string())))),
             Err(error) => Some(error.to_string()),
         };

@@ -29,7 +29,7 @@ pub fn run(socket: PathBuf, mut options: WatchOptions) -> Result<(), String> {
     let mut app = App::new(options.clone());
     let feed = Feed::start(socket, options);
     // Sets a hook that restores the terminal before a panic's message is printed.
-    let mut terminal = ratatui::try_init().map_err(|error| format!("the terminal cannot be used: {error}"))?;
+    let mut terminal = ratatui::try_init().map_err(|error| format!("the terminal is not usable: {error}"))?;
     let result = show(&mut terminal, &mut app, &feed, &signalled);
     ratatui::restore();
     match (result, app.error) {

@@ -170,7 +170,7 @@ fn charts(frame: &mut Frame<'_>, area: Rect, app: &App) {
     let rows = [Constraint::Min(2), Constraint::Length(2)];
     let [name, name_failed] = Layout::vertical(rows).areas(names);
     let [graph, graph_failed] = Layout::vertical(rows).areas(graphs);
-    let zoom = format!("{} s a column", ZOOMS[app.zoom]);
+    let zoom = format!("{} s per column", ZOOMS[app.zoom]);
     let text = vec![
         Line::raw("delivered"),
         Line::styled(format!("to {}/s", number(most(&delivered))), dim()),
@@ -231,7 +231,7 @@ fn states(frame: &mut Frame<'_>, area: Rect, s: &Snapshot) {
         "sync        none in this interval".to_owned()
     } else {
         format!(
-            "sync        {} (99 % {}), {} a second; a batch has {:.1} messages, {}",
+            "sync        {} (99 % {}), {} per second; {:.1} messages per batch, {}",
             time_us(j.sync_us.p50),
             time_us(j.sync_us.p99),
             number(j.sync_us.count * 1_000 / s.interval_ms.max(1)),
@@ -307,7 +307,7 @@ fn chosen(is_chosen: bool) -> Style {
 
 fn messages(frame: &mut Frame<'_>, area: Rect, app: &App) {
     let Some(m) = &app.mailqq else {
-        frame.render_widget(Paragraph::new("looking at the messages"), area);
+        frame.render_widget(Paragraph::new("searching the messages"), area);
         return;
     };
     let order = match app.sort {
@@ -366,7 +366,7 @@ mod tests {
         let mut s = Snapshot {
             now: 36_000_000,
             interval_ms: 1_000,
-            verdict: "idle: nothing waits".to_owned(),
+            verdict: "idle: the queue is empty".to_owned(),
             ..Snapshot::default()
         };
         (s.since.delivered, s.since.failed, s.queue.bulk) = (12_345, 7, 10_000_000);
@@ -394,7 +394,7 @@ mod tests {
             "connections 0 of 800 out",
             "machine     cpu 0 %",
             "disk busy 0 %",
-            "idle: nothing waits",
+            "idle: the queue is empty",
             "mx.one.example",
             "q quit",
         ] {
