@@ -24,8 +24,8 @@ SAME_NAMES = ("transactions", "connections", "duplicates")
 class Sink:
     """A counting sink; `copies` is what `wait` waits for."""
 
-    def __init__(self, work, port):
-        self.port = port
+    def __init__(self, work, port, host="127.0.0.1"):
+        self.host, self.port = host, port
         self.output_path = os.path.join(work, f"sink-{port}.out")
         self.process = None
 
@@ -61,7 +61,7 @@ class Sink:
         if self.process.poll() is not None:
             raise BenchError(f"{' '.join(self.argv())} has exited, see {self.output_path}.err")
         try:
-            socket.create_connection(("127.0.0.1", self.port), 1).close()
+            socket.create_connection((self.host, self.port), 1).close()
             return True
         except OSError:
             return False
@@ -89,13 +89,15 @@ class SmtpSink(Sink):
 class LabSink(Sink):
     """`stentor-kit lab sink`, counting only."""
 
-    def __init__(self, work, port, binary, record="counters"):
-        super().__init__(work, port)
+    def __init__(self, work, port, binary, record="counters", addresses="127.0.0.1"):
+        """`addresses`: one, or FIRST-LAST, all on this port."""
+        super().__init__(work, port, addresses.split("-")[0])
         self.binary = binary
+        self.addresses = addresses
         self.record = record
 
     def argv(self):
-        address = f"127.0.0.1:{self.port}"
+        address = f"{self.addresses}:{self.port}"
         lines = ["--json", "--every", str(LAB_REPORT_S)]
         return [kit(self.binary), "lab", "sink", address, "--record", self.record, *lines]
 

@@ -29,6 +29,7 @@ smtp = ["127.0.0.1:{port}"]
 {routes}
 [delivery]
 recipients_per_transaction_max = {recipients}
+{delivery}
 
 [log]
 {log}
@@ -64,7 +65,7 @@ class Stentor(Contestant):
 
     def __init__(
         self, binary, *args, commit_delay_us=None, dead_route=None, name=None, log="buffer", history=True, top="", more="",
-        **kwargs,
+        connections=None, **kwargs,
     ):
         self.name = name or self.name
         super().__init__(*args, **kwargs)
@@ -73,6 +74,8 @@ class Stentor(Contestant):
         self.log, self.history = log, history
         # Keys of no section.
         self.top = top
+        # Most connections out at a time, if not the default.
+        self.delivery = f"connections_max = {connections}" if connections else ""
         # Further sections.
         self.more = more
         # A domain whose only host refuses connections: its mail stays.
@@ -85,7 +88,7 @@ class Stentor(Contestant):
             routes[self.dead_route] = "127.0.0.1:9"
         lines = "".join(f'"{domain}" = ["{host}"]\n' for domain, host in routes.items())
         values = {"port": self.port, "sink_port": self.sink_port, "routes": lines}
-        values |= {"top": self.top, "log": LOGS[self.log], "keep_days": 30 if self.history else 0}
+        values |= {"top": self.top, "delivery": self.delivery, "log": LOGS[self.log], "keep_days": 30 if self.history else 0}
         text = CONFIGURATION.format(recipients=RECIPIENTS_PER_TRANSACTION, **values)
         if self.subscribers:
             text += LIST.format(subscribers=self.subscribers)

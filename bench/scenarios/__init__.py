@@ -36,6 +36,7 @@ SCENARIOS = (
     relay.Relay,
     relay.RelayReuse,
     fanout.Fanout,
+    fanout.FanoutHosts,
     storm.Storm,
     syncs.Syncs,
     million.Million,
