@@ -1,13 +1,13 @@
 //! The process's clock, in two scales, both ms since the Unix epoch.
 //!
-//! - [`Clock::now`] is the wall's time: what mail, logs and the journal are dated with, and what the queue is told. It is
-//!   the system's clock at the start, runs with the monotonic one, and is set anew when the system's clock has left it by
-//!   more than [`JUMP_MS_MIN`] ([`Clock::jump`], [`Clock::follow`]): a machine without a battery starts in 1970, and
-//!   NTP sets it after us.
-//! - [`Clock::steady`] begins as the wall's and never jumps: for deadlines and times between two events.
+//! - [`Clock::now`] is wall-clock time: mail, logs and the journal are dated with it, and the queue uses it. It is the
+//!   system's clock at the start, then advances with the monotonic clock, and is set again when the system's clock
+//!   differs by more than [`JUMP_MS_MIN`] ([`Clock::jump`], [`Clock::follow`]): a machine without a battery starts in
+//!   1970, and NTP sets it after us.
+//! - [`Clock::steady`] starts at the same time and never jumps: for deadlines and for times between two events.
 //!
-//! Who follows is the committer, between two batches and under the hub's lock, so that the queue's times move with the clock
-//! in one step (`core/committer/mod.rs`). Only the shell reads clocks; everything below gets `now`.
+//! The committer follows jumps, between two batches and under the hub's lock, so that the queue's times move with the
+//! clock in one step (`core/committer/mod.rs`). Only the shell reads clocks; everything below gets `now`.
 //!
 //! A manual clock stands until it is set: the crash campaign's time.
 
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use stentor_queue::ids::Ms;
 
-/// Smaller differences are left: nothing that is dated here needs to be more exact.
+/// Smaller differences are ignored: nothing here needs more accurate dates.
 const JUMP_MS_MIN: u64 = 1_000;
 
 #[derive(Clone, Debug)]
@@ -65,7 +65,7 @@ impl Clock {
         }
     }
 
-    /// By how much the system's clock has been set since it was followed last, if it was.
+    /// By how much the system's clock has been set since it was last followed, if at all.
     pub fn jump(&self) -> Option<i64> {
         if self.manual.is_some() { None } else { self.jump_to(system()) }
     }

@@ -1,8 +1,8 @@
-//! The engine of the mail server: sessions in, the queue behind one lock, the committer, deliveries out.
+//! The engine of the mail server: incoming sessions, the queue behind one lock, the committer, deliveries.
 //!
-//! Promise: what is answered 250 is on the disk; what is on the disk is tried until each recipient has a fate. It knows no
-//! command line, no HTTP and no control socket: those ask it, and an [`core::observer::Observer`] is told what happens.
-//! ARCHITECTURE.md says where everything is.
+//! Promise: whatever is answered 250 is on the disk; whatever is on the disk is tried until each recipient has a fate.
+//! It has no command line, no HTTP and no control socket: those call it, and an [`core::observer::Observer`] is
+//! notified of events. ARCHITECTURE.md says where everything is.
 
 pub mod attempt_log;
 pub mod clock;

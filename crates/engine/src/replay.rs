@@ -1,4 +1,4 @@
-//! A start: the journal is folded into the store, and the scheduler learns what is live.
+//! A start: folds the journal into the store, and tells the scheduler what is live.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use stentor_queue::store::{Store, UnknownAddress};
 
 use crate::core::Core;
 
-/// Why what is on a disk is not a queue.
+/// Why the contents of a disk are not a valid queue.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
     #[error(transparent)]

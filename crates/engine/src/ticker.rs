@@ -1,5 +1,5 @@
-//! What happens once a second: rings of counters, a sample of the machine (once a minute, or while it is watched), and what
-//! the caller adds.
+//! Once a second: rings of counters, a sample of the machine (once a minute, or while it is watched), and the caller's
+//! work.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -1,4 +1,4 @@
-//! One log line per attempt and group of recipients, and one per acceptance, in sendmail's fields or as JSON.
+//! Log lines: one per attempt and group of recipients, and one per acceptance, in sendmail's fields or as JSON.
 
 use std::io::Write;
 use std::net::IpAddr;
@@ -17,7 +17,7 @@ pub const REPLY_BYTES_MAX: usize = 1024;
 /// Facility mail, severity info (RFC 5424 section 6.2.1).
 const PRIORITY: &str = "<22>";
 
-/// What stands before the text of a line, as its destination wants it.
+/// The start of a line, depending on its destination.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Head {
     /// Time, host and process, as syslog daemons write them into files; within the object for JSON.
@@ -73,7 +73,7 @@ impl Ident {
         Ident { format, head, text, json }
     }
 
-    /// Appends the lines of a record; says how many. A machine's load has none.
+    /// Appends the lines of a record; returns how many. A sample of the machine's load has none.
     pub fn record(&self, out: &mut Vec<u8>, tail: &mut Vec<u8>, record: &Record<'_>) -> u64 {
         match record {
             // Nobody's copy was tried: there is no queue id.
@@ -91,7 +91,7 @@ impl Ident {
         }
     }
 
-    /// No session came about.
+    /// A failed session.
     fn unreached(&self, out: &mut Vec<u8>, a: &Attempt<'_>) {
         self.head(out, a.at, "attempt", "");
         out.extend_from_slice(b"connect: relay=");
@@ -171,7 +171,7 @@ impl Ident {
         1
     }
 
-    /// What of the policy an acceptance matched, as a line of its own.
+    /// The policy rule that an acceptance matched, as a separate line.
     pub fn policy(&self, out: &mut Vec<u8>, m: &Accepted<'_>) -> u64 {
         self.head(out, m.at, "policy", m.id);
         if self.format == LogFormat::Json {
@@ -185,7 +185,7 @@ impl Ident {
         1
     }
 
-    /// As sendmail's rule sets log it, with the sender.
+    /// A refusal, as sendmail's rule sets log it, with the sender.
     fn refused(&self, out: &mut Vec<u8>, r: &Refused<'_>) -> u64 {
         self.head(out, r.at, "refused", "");
         if self.format == LogFormat::Json {

@@ -1,6 +1,6 @@
-//! Which log a record goes to: its list's, else its class's, else that of its purpose.
+//! Routes a record to the log of its list, else of its class, else of its purpose.
 //!
-//! Destinations that are named twice are one log: its lines come in order, through one thread.
+//! Destinations that are named twice are one log: its lines stay in order, through one thread.
 
 use std::io;
 
@@ -13,7 +13,7 @@ use super::{AttemptLog, BUFFER_BYTES_MAX, Options};
 
 /// All logs; cheap to use where they are off.
 pub struct Logs {
-    /// Notes about no message: of the server itself.
+    /// Notes about the server itself, not about a message.
     server: AttemptLog,
     deliveries: AttemptLog,
     acceptances: AttemptLog,
@@ -92,7 +92,7 @@ impl Logs {
         }
     }
 
-    /// Whether anybody wants lines; saves the caller the gathering of their fields.
+    /// Whether anyone wants lines; saves the caller gathering their fields.
     pub fn is_on(&self) -> bool {
         self.all.iter().any(|(_, log)| log.is_on())
     }
@@ -130,7 +130,7 @@ impl Logs {
         of_class.as_ref().unwrap_or(purpose)
     }
 
-    /// Opens all files anew by their names (`SIGHUP`). At once, in the writer threads.
+    /// Reopens all files by their names (`SIGHUP`). At once, in the writer threads.
     pub fn reopen(&self) {
         self.all.iter().for_each(|(_, log)| log.reopen());
     }

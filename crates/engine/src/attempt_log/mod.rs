@@ -1,9 +1,10 @@
-//! The logs: what was taken in and what became of it, line by line, with sendmail's fields.
+//! The logs: accepted mail and its outcomes, line by line, with sendmail's fields.
 //!
-//! Promise: whoever logs only formats into memory (a few microseconds) and never waits for a disk, a daemon or a terminal;
-//! lines appear whole, in order per thread, within some 20 ms; nothing from the network stands in them unescaped
-//! ([`stentor_stats::escape`]). When the destination cannot keep up, or refuses, lines are dropped: they are counted, and the log
-//! itself says how many as soon as it can write again. The journal, not these logs, is the record of the mail.
+//! Promise: logging only formats into memory (a few microseconds) and never waits for a disk, a daemon or a terminal;
+//! lines are whole, in order per thread, and written within some 20 ms; everything from the network is escaped
+//! ([`stentor_stats::escape`]). If the destination cannot keep up, or refuses, lines are dropped and counted, and the
+//! log itself reports how many as soon as it can be written again. The journal, not these logs, is the record of the
+//! mail.
 //!
 //! [`Logs`] sends each record to the log of its purpose, list or class; an [`AttemptLog`] is one destination with its
 //! thread. The format is in `docs/operate/attempt-log.md`; states and failures of the writer thread in [`writer`].
@@ -33,10 +34,10 @@ use line::{Head, Ident};
 use sink::Sink;
 use writer::Shared;
 
-/// Lines that wait for the writer, in all; beyond, lines are dropped and counted.
+/// Lines waiting for the writer, in bytes; beyond this, lines are dropped and counted.
 pub const BUFFER_BYTES_MAX: usize = 8 * 1024 * 1024;
 
-/// Where one log goes, and how it looks.
+/// Destination and format of a log.
 #[derive(Clone, Debug)]
 pub struct Options {
     pub target: LogTarget,
@@ -45,7 +46,7 @@ pub struct Options {
     pub rfc5424: bool,
     pub format: LogFormat,
     pub hostname: String,
-    /// Each line has a write of its own, at once, instead of sharing one with those of 20 ms.
+    /// Each line is written at once by itself, instead of sharing a write with others of 20 ms.
     pub by_line: bool,
     /// [`BUFFER_BYTES_MAX`] unless a test wants less.
     pub buffer_bytes_max: usize,
@@ -87,7 +88,7 @@ impl AttemptLog {
         AttemptLog(None)
     }
 
-    /// Whether lines are wanted; saves the caller the gathering of their fields.
+    /// Whether lines are wanted; saves the caller gathering their fields.
     pub fn is_on(&self) -> bool {
         self.0.is_some()
     }
@@ -97,12 +98,12 @@ impl AttemptLog {
         self.with(|ident, out, tail| ident.record(out, tail, record));
     }
 
-    /// What of the policy an acceptance matched.
+    /// The policy rule that an acceptance matched.
     fn policy(&self, accepted: &Accepted<'_>) {
         self.with(|ident, out, _| ident.policy(out, accepted));
     }
 
-    /// Opens the file anew by its name (`SIGHUP`, after a rotation). At once, in the writer thread.
+    /// Reopens the file by its name (`SIGHUP`, after a rotation). At once, in the writer thread.
     pub fn reopen(&self) {
         if let Some(handle) = &self.0 {
             handle.shared.reopen();

@@ -1,7 +1,7 @@
 //! Where lines go: a stream, a file that is rotated, syslog, journald.
 //!
-//! Failure: what cannot be written is said on stderr once for each series of failures, and counted by the caller. A file
-//! that cannot be rotated or opened anew goes on as it is.
+//! Failure: a failed write is reported on stderr once per series of failures, and counted by the caller. A file that
+//! cannot be rotated or reopened stays in use.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -54,7 +54,7 @@ impl Sink {
         Ok(Some(Sink { to, failing: false, torn: false }))
     }
 
-    /// A file is opened anew by its name (it was put aside by others); if that fails, the old one goes on.
+    /// Reopens a file by its name (something else renamed it); on failure, keeps the old one.
     pub fn reopen(&mut self, now: Ms) {
         match &mut self.to {
             To::File(file) => match LogFile::open(&file.path, file.rotation, now) {
@@ -69,7 +69,7 @@ impl Sink {
         }
     }
 
-    /// Writes whole lines; how many were lost.
+    /// Writes whole lines; returns how many were lost.
     pub fn write(&mut self, bytes: &[u8], now: Ms) -> u64 {
         if bytes.is_empty() {
             return 0;
@@ -142,7 +142,7 @@ impl LogFile {
     }
 }
 
-/// Writes all of `bytes`; `torn` goes from call to call, so that a half-written line is ended before the next begins.
+/// Writes all of `bytes`; `torn` is carried between calls, so that a half-written line is ended before the next begins.
 fn write_lines(to: &mut dyn Write, bytes: &[u8], torn: &mut bool) -> Result<(), Lost> {
     let write = |to: &mut dyn Write, torn: &mut bool| {
         if *torn {
@@ -166,7 +166,7 @@ fn write_lines(to: &mut dyn Write, bytes: &[u8], torn: &mut bool) -> Result<(), 
     write(to, torn).map_err(|error| (error, count_lines(bytes)))
 }
 
-/// The last resort; when even stderr is closed there is nobody to tell.
+/// The last resort; if even stderr is closed, nobody can be told.
 fn complain(text: &str) {
     let _ = writeln!(io::stderr(), "stentor: {text}");
 }

@@ -1,7 +1,7 @@
 //! Lines as datagrams: to a syslog daemon of this host, or to journald.
 //!
-//! The socket is opened with the first line and, when the daemon was started anew, once more for the line that failed.
-//! A daemon that does not read holds up the log's thread for [`SEND_MS_MAX`] at most, then the line is lost and counted.
+//! The socket is opened with the first line and, after the daemon restarted, again for the line that failed. A daemon
+//! that does not read delays the log's thread by at most [`SEND_MS_MAX`]; then the line is lost and counted.
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -46,7 +46,7 @@ impl Socket {
         self.open = None;
     }
 
-    /// Each line a datagram; after the first that fails the others are not tried.
+    /// One datagram per line; after the first failure the others are not tried.
     pub fn send(&mut self, bytes: &[u8]) -> Result<(), Lost> {
         let mut rest = bytes;
         while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {

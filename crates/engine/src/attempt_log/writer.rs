@@ -1,10 +1,10 @@
-//! The buffer between those who log and the thread that writes.
+//! The buffer between logging threads and the writer thread.
 //!
-//! States of the writer: *idle* (waits for a first line, without a time-out), *gathering* (a line is there; waits up to
-//! [`GATHER_MS`] for company, less when the buffer is half full or somebody flushes), *writing* (the buffer has been
-//! swapped against an empty one; nobody waits for the disk). A log that is flushed by line gathers nothing and gives each
-//! line a write of its own. Failure: lines that do not fit, or that the destination
-//! refuses, are counted, and the next line that can be written says how many were lost. Mail never waits for the log.
+//! States of the writer: *idle* (waits for a first line, without a timeout), *gathering* (a line is there; waits up to
+//! [`GATHER_MS`] for more, less when the buffer is half full or being flushed), *writing* (the buffer has been swapped
+//! for an empty one; nobody waits for the disk). A log that is flushed by line gathers nothing and writes each line by
+//! itself. Failure: lines that do not fit, or that the destination refuses, are counted, and the next line that can be
+//! written reports how many were lost. Mail never waits for the log.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +18,7 @@ use super::sink::Sink;
 
 /// How long a line may wait for others to share its write.
 const GATHER_MS: u64 = 20;
-/// A buffer that a burst blew up is given back beyond this.
+/// A buffer enlarged by a burst is released beyond this.
 const BUFFER_BYTES_KEPT: usize = 256 * 1024;
 
 pub struct Shared {
@@ -33,10 +33,10 @@ pub struct Shared {
 #[derive(Default)]
 struct State {
     active: Vec<u8>,
-    /// Lines lost since the log last said so.
+    /// Lines lost since the log last reported them.
     dropped: u64,
     idle: bool,
-    /// The writer has been asked not to gather any longer.
+    /// The writer should stop gathering.
     urged: bool,
     reopen: bool,
     stop: bool,
@@ -57,7 +57,7 @@ impl Shared {
         })
     }
 
-    /// Takes whole lines, or drops all of them and counts. Never waits for the destination.
+    /// Takes whole lines, or drops and counts all of them. Never waits for the destination.
     pub fn append(&self, bytes: &[u8], lines: u64) {
         let mut state = self.state.lock();
         if state.active.len() + bytes.len() > self.buffer_bytes_max {
@@ -101,7 +101,7 @@ impl Shared {
         self.wake.notify_one();
     }
 
-    /// The writer thread's whole life.
+    /// The writer thread's main loop.
     pub fn run(&self, mut sink: Sink, ident: &Ident, now: &dyn Fn() -> Ms) {
         let mut full = Vec::new();
         let mut lost = 0;

@@ -1,5 +1,5 @@
-//! One transaction as the connection needs it: copied out of the queue under the lock, so that the lock is not held
-//! while it is sent.
+//! One transaction as the connection needs it: copied out of the queue under the lock, which is not held while it is
+//! sent.
 
 use stentor_mail::client::Extensions;
 use stentor_queue::event::{Class, Ret};
@@ -16,12 +16,12 @@ pub struct Params {
     pub orcpt: Option<String>,
 }
 
-/// What earlier tries over the same connection have led to, where the host refused what it offers.
+/// Results of earlier tries over the same connection, where the host refused what it offers.
 pub struct Tried {
     pub tries: u8,
     /// What is left out this time.
     pub blamed: Extensions,
-    /// One for each recipient; those at `open` are to be decided yet.
+    /// One per recipient; those at `open` are undecided.
     pub outcomes: Vec<RcptOutcome>,
     /// Positions of the recipients who are tried again.
     pub open: Vec<u32>,
@@ -129,14 +129,14 @@ impl Assignment {
         self.sender.is_ascii() && self.addresses.is_ascii()
     }
 
-    /// Positions of those whom this try is for.
+    /// Positions of the recipients of this try.
     pub fn positions(&self) -> impl Iterator<Item = usize> {
         let open = self.tried.as_ref().map(|tried| tried.open.as_slice());
         let all = if open.is_some() { 0 } else { self.len() };
         open.unwrap_or_default().iter().map(|position| *position as usize).chain(0..all)
     }
 
-    /// The outcomes of this try, in the order of [`Self::positions`], with what earlier ones have settled.
+    /// The outcomes of this try, in the order of [`Self::positions`], with the final ones of earlier tries.
     pub fn with_settled(&self, outcomes: impl Iterator<Item = RcptOutcome>) -> Vec<RcptOutcome> {
         let Some(tried) = &self.tried else { return outcomes.collect() };
         let mut all = tried.outcomes.clone();

@@ -1,4 +1,4 @@
-//! The audit record of a verb.
+//! The audit record of an operator's action.
 
 use stentor_journal::{Batch, RECORD_OVERHEAD_BYTES};
 use stentor_queue::event::{encode_verb, verb_bytes_max};

@@ -1,8 +1,8 @@
-//! Small contents that were accepted a moment ago, kept in memory so that the first attempt need not read them back.
-//! A cache: whatever does not fit is read from the journal.
+//! Small contents accepted a moment ago, kept in memory so that the first attempt need not read them back. A cache:
+//! whatever does not fit is read from the journal.
 //!
-//! What has waited for [`KEPT_MS`] waits for a host that is down: it makes room, so that a deep queue neither holds this
-//! memory nor keeps new mail out of it. Nothing younger is evicted, since those that wait longest are delivered first.
+//! A content kept for [`KEPT_MS`] waits for a host that is down and is evicted, so that a deep queue neither holds this
+//! memory nor keeps new mail out of it. Nothing younger is evicted, since the oldest are delivered first.
 
 use std::collections::VecDeque;
 
@@ -15,7 +15,7 @@ use super::envelope::Body;
 const BODY_BYTES_MAX: usize = 64 * 1024;
 /// How long a content is kept.
 const KEPT_MS: Ms = 10_000;
-/// Contents let go for one that comes: more than one, so that room is made.
+/// Contents evicted for a new one: several, to make space.
 const EXPIRED_MAX: usize = 4;
 /// Contents let go in one tick, and how long it waits for company.
 const EXPIRED_PER_TICK: usize = 512;
@@ -34,7 +34,7 @@ impl Bodies {
         Bodies { kept: HashMap::default(), ages: VecDeque::new(), bytes: 0, bytes_max }
     }
 
-    /// Keeps a complete content if there is room.
+    /// Keeps a complete content if there is space.
     pub fn keep(&mut self, id: ContentId, body: &Body, now: Ms) {
         self.expire(EXPIRED_MAX, now);
         let bytes = body.capacity();

@@ -1,4 +1,4 @@
-//! What a session (or a bounce) hands to the committer: one envelope becomes one queued message.
+//! What a session (or a DSN) hands to the committer: one envelope becomes one queued message.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -25,23 +25,23 @@ pub enum Recipients {
     Addresses(Vec<(Address, RcptParams)>),
 }
 
-/// What is told of an acceptance and kept nowhere else.
+/// Facts about an acceptance that are reported and not stored.
 #[derive(Clone, Debug)]
 pub struct Taken {
-    /// What of the policy matched, in words.
+    /// The matching policy rule, in words.
     pub policy: Cow<'static, str>,
     /// `ESMTP`, `SMTP`, `UTF8SMTP`, `HTTP`, or `local` for what we wrote ourselves.
     pub proto: &'static str,
 }
 
 impl Taken {
-    /// A message of our own, and what it is.
+    /// A message of our own, and its kind.
     pub const fn local(what: &'static str) -> Taken {
         Taken { policy: Cow::Borrowed(what), proto: "local" }
     }
 }
 
-/// One queued message to be: everything that is frozen at acceptance.
+/// One message to be queued: everything fixed at acceptance.
 #[derive(Clone)]
 pub struct NewEnvelope {
     /// Empty for the null reverse-path.
@@ -59,7 +59,7 @@ pub struct NewEnvelope {
     pub origin: String,
     /// The Message-ID header field's value; may be empty.
     pub message_id: String,
-    /// Its place in the content, if known: then the text is for the log alone.
+    /// Its place in the content, if known: then the text is only for the log.
     pub message_id_at: Option<MessageIdAt>,
     /// A delivery report of ours: never bounced.
     pub is_report: bool,

@@ -1,12 +1,13 @@
-//! Forgetting of addresses, as the committer drives it: a search behind each checkpoint, a `Forget` record at the end of
-//! a batch, applied when that is durable.
+//! Forgetting of addresses, driven by the committer: a search after each checkpoint, a `Forget` record at the end of a
+//! batch, applied when that is durable.
 //!
-//! Ids outside of the store are held by [`Pin`]s: whoever is told ids has one until a job that refers to them is in a
-//! batch. While there is any, the ids told are not forgotten. The scheduler is asked for clocks of mailboxes.
+//! Ids used outside the store are protected by [`Pin`]s: a holder of ids keeps one until a job that refers to them is
+//! in a batch. While a pin exists, its ids are not forgotten. The scheduler is asked about retry clocks of mailboxes.
 //!
-//! Promise: nothing here holds the hub's lock for a millisecond. No checkpoint begins while a search runs. At 9/10 of
-//! `addresses_max` a checkpoint is wanted although none is due; they take a twentieth of the time at most. Below that not
-//! every checkpoint is searched behind: looking at all messages and addresses costs more than the checkpoint itself.
+//! Promise: nothing here holds the hub's lock for a millisecond. No checkpoint begins while a search runs. From 9/10 of
+//! `addresses_max` on a checkpoint is requested although none is due; these take at most a twentieth of the time. Below
+//! that not every checkpoint is followed by a search: looking at all messages and addresses costs more than the
+//! checkpoint itself.
 
 use std::sync::Arc;
 
@@ -31,7 +32,7 @@ const DOMAINS_MAX: usize = 64;
 /// A `Forget` record is smaller: its ids lie near each other.
 const RECORD_BYTES_MAX: usize = 8 * 1024;
 
-/// See the module's page.
+/// Forgetting in progress; see the module's documentation.
 pub struct Forgetting {
     limits: SweepLimits,
     sweep: Option<Sweep>,

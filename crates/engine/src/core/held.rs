@@ -1,7 +1,7 @@
-//! How long the hub's lock is held: the longest time since it was last asked for, and by whom.
+//! Measures how long the hub's lock is held: the longest time since the last query, and where in the source.
 //!
-//! Two readings of the clock per hold, some 50 ns; everybody waits for that lock, so a defect here is worth knowing
-//! where it happens.
+//! Two readings of the clock per hold, some 50 ns; everything waits for that lock, so a long hold should be easy to
+//! locate.
 
 use std::panic::Location;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,7 +25,7 @@ impl LongestHold {
         }
     }
 
-    /// The longest hold and where in the source it was, as `FILE:LINE`; begins anew.
+    /// The longest hold and its place in the source, as `FILE:LINE`; resets it.
     pub fn take(&self) -> (Duration, String) {
         let ns = self.ns.swap(0, Ordering::Relaxed);
         let place = self.place.lock().take();

@@ -1,8 +1,8 @@
-//! Queue and scheduler together, with the outcomes that are not yet synced.
+//! Queue and scheduler together, with the outcomes not yet synced.
 //!
-//! An outcome changes the store at once and its record rides with the next batch. Should that batch fail, the records
-//! are kept for the one after it: an outcome is never lost, at worst repeated by a crash, and how many can be is capped
-//! (`completions_max`): at the cap no new transaction starts.
+//! An outcome changes the store at once, and its record is written with the next batch. If that batch fails, the
+//! records are kept for the next one: an outcome is never lost, at worst repeated after a crash, and the number of
+//! repeats is limited (`completions_max`): at the limit no new transaction starts.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,7 +29,7 @@ pub const COMPLETIONS_MAX: usize = 50_000;
 /// Recipients counted in one tick: some 50 us.
 const COUNTED_PER_TICK: usize = 4_096;
 
-/// How a connection's task is told that there is something to do.
+/// Signals a connection's task that there is work.
 #[derive(Default)]
 pub struct Signal {
     notify: Notify,
@@ -47,7 +47,7 @@ impl Signal {
         self.notify.notify_one();
     }
 
-    /// Others need the place of this silent connection.
+    /// Others need the slot of this silent connection.
     pub fn give_way(&self) {
         self.give_way.store(true, Ordering::Release);
         self.notify.notify_one();
@@ -57,7 +57,7 @@ impl Signal {
         self.give_way.load(Ordering::Acquire)
     }
 
-    /// The connection stays: the end of some data is out.
+    /// The connection stays: the end of some data has been sent.
     pub fn stays(&self) {
         self.give_way.store(false, Ordering::Release);
     }
@@ -71,7 +71,7 @@ impl Signal {
     }
 }
 
-/// An effect of the scheduler, with what the shell needs to carry it out.
+/// An effect of the scheduler, with everything needed to perform it.
 pub enum Act {
     Resolve {
         domain: DomainId,
@@ -92,14 +92,14 @@ pub enum Act {
     Delayed {
         no: MessageNo,
     },
-    /// The fast lane is done with a post but for so many.
+    /// The fast lane is done with a post, except for this many recipients.
     FastDone {
         id: MessageId,
         list: String,
         total: u64,
         pending: u32,
     },
-    /// A subscriber is refused for good by post after post.
+    /// A subscriber has bounced post after post.
     Suspend {
         list: Arc<str>,
         address: String,
@@ -118,7 +118,7 @@ pub enum Act {
     },
 }
 
-/// What else the holder of the lock has to do after it is released.
+/// Work for the holder of the lock after its release.
 pub struct FollowUp {
     pub tick: bool,
     /// Outcomes wait to be synced, the oldest since this time.
@@ -131,7 +131,7 @@ pub struct FollowUp {
 #[derive(Default)]
 pub struct Outcomes {
     pub bytes: Vec<u8>,
-    /// Of each record: where it ends, and how many recipients it settles.
+    /// Of each record: where it ends, and how many recipients have their fate in it.
     ends: Vec<(usize, usize)>,
     /// Contents, each with the number of records before it.
     unreferenced: Vec<(usize, u64)>,
@@ -224,7 +224,7 @@ pub struct Hub {
     completions_announced: bool,
     /// Messages that ended under this hold of the lock.
     finished: Vec<MessageNo>,
-    /// Addresses that somebody was told the ids of.
+    /// Ids in use outside the store.
     pub pins: Pins,
     /// Posts whose progress is followed.
     pub posts: Running,
@@ -232,7 +232,7 @@ pub struct Hub {
 }
 
 impl Hub {
-    /// What an operator had suspended is so from the start.
+    /// Restores suspensions from the start.
     pub fn new(store: Store, mut sched: Scheduler, bodies_bytes_max: usize) -> Hub {
         store.suspended().for_each(|what| sched.set_suspended(what, true));
         Hub {
@@ -255,7 +255,7 @@ impl Hub {
         }
     }
 
-    /// Turns the scheduler's effects into acts, and says what else is due.
+    /// Converts the scheduler's effects to acts, and returns whatever else is due.
     pub fn settle(&mut self, acts: &mut SmallVec<[Act; 8]>) -> FollowUp {
         for no in self.finished.drain(..) {
             self.sched.finished(no);
@@ -313,7 +313,7 @@ impl Hub {
         [self.sched.next_tick(), self.bodies.next_tick()].into_iter().flatten().min()
     }
 
-    /// A slice of what the clocks and the counting have to do.
+    /// One slice of clocks and counting.
     pub fn tick(&mut self, now: Ms) {
         self.sched.tick(&self.store, now);
         self.store.count_on(COUNTED_PER_TICK);
@@ -330,7 +330,7 @@ impl Hub {
         self.tick_at = None;
     }
 
-    /// The next transaction for a connection, unless as much is unsynced as a crash may repeat.
+    /// The next transaction for a connection, unless the limit of unsynced outcomes is reached.
     pub fn take_work(&mut self, conn: ConnId, now: Ms) -> Option<Work> {
         if self.unsynced() >= COMPLETIONS_MAX {
             self.starved.push(conn);
@@ -348,7 +348,7 @@ impl Hub {
         self.wake_starved();
     }
 
-    /// Connections that waited for the cap go on, if they may.
+    /// Resumes connections that waited for the limit, if allowed.
     fn wake_starved(&mut self) {
         if self.unsynced() >= COMPLETIONS_MAX {
             return;
@@ -360,12 +360,12 @@ impl Hub {
         }
     }
 
-    /// What a crash now could repeat, in recipients.
+    /// Recipients that a crash now could repeat.
     fn unsynced(&self) -> usize {
         self.handed_out + self.outcomes.recipients + self.syncing_recipients
     }
 
-    /// No more work is given out; whoever waits for some is woken to see that.
+    /// Stops giving out work; waiting connections are woken to see that.
     pub fn stop(&mut self) {
         self.is_stopping = true;
         self.sched.stop();
@@ -374,7 +374,7 @@ impl Hub {
         }
     }
 
-    /// Records what became of recipients: in the store now, in the journal with the next batch.
+    /// Records outcomes: in the store now, in the journal with the next batch.
     pub fn outcome(&mut self, no: MessageNo, fate: Fate, ids: &IdSet, now: Ms) {
         let rest = self.settling.get(&no).map(|taken| ids.difference(taken));
         let ids = rest.as_ref().unwrap_or(ids);
@@ -391,8 +391,8 @@ impl Hub {
         self.ended(applied);
     }
 
-    /// What a transaction says of its mailboxes and of their domains' hosts, for the order of later ones. The outcomes
-    /// of a domain stand together.
+    /// Records mailbox and host history from a transaction, for ordering later ones. The outcomes of a domain are
+    /// adjacent.
     pub fn remember(&mut self, begun: Ms, outcomes: &[RcptOutcome], lmtp: bool, now: Ms) {
         let judge = Judge::of(outcomes, lmtp);
         let xdelay_ms = now.saturating_sub(begun);
@@ -418,7 +418,7 @@ impl Hub {
         }
     }
 
-    /// No session came about.
+    /// A failed session.
     pub fn connect_failed(&mut self, conn: ConnId, why: NoSession, text: &str, now: Ms) {
         for domain in self.sched.domains_of(conn) {
             self.store.book.site_attempt(domain, now, SiteAttempt::Failed);
@@ -492,13 +492,13 @@ impl Hub {
         self.syncing_recipients = into.recipients;
     }
 
-    /// What was taken is durable: connections that waited for it go on.
+    /// The outcomes taken are durable: resumes connections that waited.
     pub fn outcomes_synced(&mut self) {
         self.syncing_recipients = 0;
         self.wake_starved();
     }
 
-    /// What was taken could not be written: it goes before what came since.
+    /// The outcomes taken could not be written: puts them before newer ones.
     pub fn outcomes_refused(&mut self, taken: &mut Outcomes) {
         let since = std::mem::take(&mut self.outcomes);
         std::mem::swap(&mut self.outcomes, taken);

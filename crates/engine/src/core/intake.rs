@@ -1,12 +1,12 @@
-//! What waits for the committer: jobs of all sessions, with the gathering rule of group commit.
+//! Jobs waiting for the committer, from all sessions, with the gathering rule of group commit.
 //!
 //! Promise: a job pushed here is either made durable or refused, and its ticket says which; none is dropped. The
-//! committer sleeps while there is nothing to do. Once a job is there it waits at most `commit_delay` for the sessions
-//! that are between 354 and their final dot; where a sync takes longer than that, also for as many as came the last
-//! times, as long as they keep coming (`stentor_journal::Pace`). So a lone client never waits, and a crowd shares one sync.
+//! committer sleeps while there is nothing to do. Once there is a job it waits at most `commit_delay` for the sessions
+//! between 354 and their final dot; where a sync takes longer than that, also for as many as in recent batches, as long
+//! as they keep arriving (`stentor_journal::Pace`). So a lone client never waits, and many clients share one sync.
 //!
-//! Pieces of large bodies stand in a line of their own, and a batch takes at most [`PIECES_BYTES_PER_BATCH_MAX`] of
-//! them: they add a bounded time to the commits of others.
+//! Pieces of large bodies have their own queue, and a batch takes at most [`PIECES_BYTES_PER_BATCH_MAX`] of them: they
+//! delay the commits of others by a bounded time.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -29,7 +29,7 @@ use super::verb::VerbJob;
 /// Octets of pieces of large bodies in one batch, at most.
 pub const PIECES_BYTES_PER_BATCH_MAX: usize = 1024 * 1024;
 
-/// Why nothing was stored; what was handed in is still the client's.
+/// Why nothing was stored; the client still has its message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Refused {
     /// 452 4.3.1
@@ -83,7 +83,7 @@ pub struct Settled {
     pub message: MessageId,
     pub fate: stentor_queue::event::Fate,
     pub ids: IdSet,
-    /// An operator did it; the recipients are reserved.
+    /// An operator's action; the recipients are reserved.
     pub audit: Option<Audit>,
 }
 
@@ -145,16 +145,16 @@ pub enum Job {
         pin: Option<Pin>,
         answer: Answer<()>,
     },
-    /// The list is not configured any more.
+    /// The list is no longer configured.
     Unlist {
         name: String,
     },
-    /// An operator's verb.
+    /// An operator's action.
     Verb {
         job: Box<VerbJob>,
         answer: Answer<()>,
     },
-    /// A large body that was given up: forget its pieces.
+    /// An abandoned large body: forget its pieces.
     Drop {
         content: ContentId,
     },
@@ -196,7 +196,7 @@ impl Job {
         posts.filter_map(|envelope| envelope.list.as_deref())
     }
 
-    /// Ends it: nothing of it is stored. What it has stored in earlier batches is to be dropped.
+    /// Ends it: nothing of it is stored. Anything stored in earlier batches is dropped.
     pub fn refuse(self, why: Refused) -> Option<Job> {
         match self {
             Job::Accept { submission, answer } => {
@@ -221,7 +221,7 @@ impl Job {
 enum Committer {
     /// Nothing to do: every push wakes it.
     Idle,
-    /// Waits for company: the push after which nobody is waited for wakes it.
+    /// Waiting for more: the push that completes the group wakes it.
     Gathering,
     Busy,
 }
@@ -237,9 +237,9 @@ struct State {
     /// When completions that rode with no batch must be synced by themselves.
     completions_due: Option<Instant>,
     stopping: bool,
-    /// The committer has gone: what comes now is refused by dropping it.
+    /// The committer has ended: further jobs are refused by dropping them.
     closed: bool,
-    /// Sessions that were on their way during a whole delay in which nothing came: nobody waits for them.
+    /// Sessions in progress during a whole delay without arrivals: nobody waits for them.
     stalled: usize,
     committer: Committer,
     pace: Pace,
@@ -247,7 +247,7 @@ struct State {
     is_missing: bool,
 }
 
-/// What the committer is to do next.
+/// The committer's next step.
 pub enum Turn {
     Commit(Vec<Job>),
     /// Stopping, and nothing waits any more.
@@ -295,12 +295,12 @@ impl Intake {
         self.batch_bytes_max
     }
 
-    /// A session has said 354: a message of its is on the way. Must be followed by [`Intake::arrived`].
+    /// A session has sent 354: its message is coming. Must be followed by [`Intake::arrived`].
     pub fn receiving(&self) {
         self.receiving.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// That message was pushed or given up.
+    /// That message was pushed or abandoned.
     pub fn arrived(&self) {
         let left = self.receiving.fetch_sub(1, Ordering::SeqCst) - 1;
         if self.gathering.load(Ordering::SeqCst) {
@@ -341,7 +341,7 @@ impl Intake {
         }
     }
 
-    /// What a batch had no room for stands in front again, in its order.
+    /// Jobs that did not fit into a batch return to the front, in their order.
     pub fn put_back(&self, jobs: Vec<Job>) {
         let mut state = self.state.lock();
         if state.closed || jobs.is_empty() {
@@ -380,7 +380,7 @@ impl Intake {
         self.state.lock().stopping
     }
 
-    /// Nothing is taken any more; what waits is refused.
+    /// Accepts nothing more; refuses waiting jobs.
     pub fn close(&self) {
         let mut state = self.state.lock();
         state.closed = true;

@@ -1,8 +1,8 @@
-//! What deliveries have found out and soon need again: hosts that refuse extensions that they offer, contents with NULs.
+//! What deliveries have learned and soon need again: hosts that refuse extensions that they offer, contents with NULs.
 //!
-//! A host that offers an extension and refuses it costs each message an extra try, so the extension is not used there for
-//! [`KEPT_MS`]. One that drops the connection in its first transaction [`LOSSES_MAX`] times in a row, with nothing done in
-//! between, may be behind a middlebox that takes neither pipelined commands nor BDAT: then it gets neither.
+//! A host that offers an extension and refuses it costs each message an extra try, so the extension is not used there
+//! for [`KEPT_MS`]. A host that drops the connection in its first transaction [`LOSSES_MAX`] times in a row, without a
+//! success in between, may be behind a middlebox that handles neither pipelining nor BDAT: then neither is used.
 //!
 //! A bounded cache, lost at a restart; when it is full, new entries are dropped.
 
@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use stentor_mail::client::Extensions;
 use stentor_queue::ids::{ContentId, Ms};
 
-/// How long what a host refused is not used with it.
+/// How long an extension that a host refused is not used with it.
 const KEPT_MS: Ms = 12 * 3_600_000;
 const HOSTS_MAX: usize = 4_096;
 const CONTENTS_MAX: usize = 1_024;

@@ -1,7 +1,8 @@
-//! Every limit of the server that can be hit, by name: counted, and said in the log.
+//! Every limit of the server, by name: hits are counted and logged.
 //!
-//! Promise: a hit costs an atomic addition; the first is said at once, then at most one line in [`TELL_MS`] says how
-//! many there were and which key of the configuration raises the limit. `/metrics` has them as `stentor_limit_hits_total`.
+//! Promise: a hit costs an atomic addition; the first is logged at once, then at most one line per [`TELL_MS`] says how
+//! many there were and which key of the configuration raises the limit. `/metrics` has them as
+//! `stentor_limit_hits_total`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -19,17 +20,17 @@ macro_rules! limits {
         impl Limit {
             pub const ALL: &'static [Limit] = &[$(Limit::$limit,)*];
 
-            /// As metrics and the log name it.
+            /// Its name in metrics and the log.
             pub fn name(self) -> &'static str {
                 match self { $(Limit::$limit => $name,)* }
             }
 
-            /// What raises it: a key of the configuration, or what else.
+            /// How to raise it: a key of the configuration, or something else.
             pub fn key(self) -> &'static str {
                 match self { $(Limit::$limit => $key,)* }
             }
 
-            /// What happened.
+            /// The event, in words.
             fn what(self) -> &'static str {
                 match self { $(Limit::$limit => $what,)* }
             }
@@ -70,7 +71,7 @@ limits! {
 #[derive(Default)]
 struct Row {
     hits: AtomicU64,
-    /// Hits when it was last said, and when that was plus one; 0: never.
+    /// Hits at the last log line, and its time plus one; 0: never.
     told: AtomicU64,
     told_at: AtomicU64,
 }
@@ -101,7 +102,7 @@ impl Limits {
         self.rows[limit as usize].hits.load(Ordering::Relaxed)
     }
 
-    /// Says what was hit since it was said last, where that was long enough ago.
+    /// Logs hits since the last line, where that was long enough ago.
     pub fn tell_all(&self, now: Ms) {
         for limit in Limit::ALL {
             self.tell(*limit, now);
@@ -114,7 +115,7 @@ impl Limits {
         }
     }
 
-    /// How many hits are to be said now, if any; they count as said.
+    /// Hits to be logged now, if any; marks them as logged.
     fn due(&self, limit: Limit, now: Ms) -> Option<u64> {
         let row = &self.rows[limit as usize];
         let told_at = row.told_at.load(Ordering::Relaxed);

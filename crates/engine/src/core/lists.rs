@@ -1,8 +1,8 @@
 //! Subscribers files: read as a stream, interned, and made durable as a version of the list.
 //!
 //! Promise: a post uses the file as it is when its recipient is named: a replaced file (another size, time or inode) is
-//! read before RCPT is answered, once for all sessions that wait for it. A file that cannot be read leaves the version
-//! before it in force; a list that never had one defers its posts. A bad line is reported with its number and skipped.
+//! read before RCPT is answered, once for all sessions that wait for it. If a file cannot be read, the previous version
+//! stays in force; a list without any version defers its posts. A bad line is logged with its number and skipped.
 
 use std::collections::HashMap;
 use std::fs::{File, Metadata};
@@ -30,7 +30,7 @@ pub struct Lists {
     reading: Mutex<HashMap<Arc<str>, Turn>>,
 }
 
-/// Whose turn it is to read a list's file, and the file that was read last, if there was no room for it.
+/// The lock for reading a list's file, and the last file read, if there was no space for it.
 type Turn = Arc<tokio::sync::Mutex<Option<Oversized>>>;
 
 /// A file that there was no room for, and when. It is not read and interned again for each RCPT: anybody can ask.
@@ -58,7 +58,7 @@ enum LoadError {
 }
 
 impl Lists {
-    /// Reads the list's file if it is another than the version in force.
+    /// Reads the list's file if it differs from the version in force.
     pub async fn refresh(&self, core: &Arc<Core>, name: &Arc<str>) -> Result<(), Reply> {
         const UNREADABLE: Reply =
             Reply::fixed(451, (4, 3, 0), "The list's subscribers cannot be read, try again later");
@@ -101,7 +101,7 @@ impl Lists {
         }
     }
 
-    /// Lists that are not configured any more lose their subscribers in the store, whose addresses may be forgotten then.
+    /// Lists that are no longer configured lose their subscribers in the store; these addresses may be forgotten then.
     pub async fn remove_unconfigured(&self, core: &Arc<Core>) {
         let known: Vec<Arc<str>> = core.with(|hub, _| hub.store.lists().map(|(name, _)| name.into()).collect());
         for name in known {

@@ -1,7 +1,7 @@
-//! What the rooms of the shell tell of the mail: each event makes one record, for the history, the logs and what is live.
+//! Reports mail events: one record each, to history, logs and live counters.
 //!
-//! Promise: no lock of the hub's is needed (what is called under it says so), nothing waits, nothing is allocated in the
-//! common case but the list of an attempt's recipients beyond four.
+//! Promise: needs no lock of the hub (exceptions are documented), never waits, and allocates nothing in the common case
+//! except an attempt's recipients beyond four.
 
 use std::cell::RefCell;
 use std::fmt::Write;
@@ -24,7 +24,7 @@ use super::audit::Audit;
 use super::envelope::Taken;
 use super::hub::Hub;
 
-/// Where a transaction or a failed connection went.
+/// The target of a transaction or a failed connection.
 #[derive(Clone, Copy)]
 pub struct Via<'a> {
     pub target: &'a Target,
@@ -57,7 +57,7 @@ fn text(buffer: &mut String, what: impl std::fmt::Display) -> &str {
     buffer
 }
 
-/// Whether a record is worth making.
+/// Whether a record is needed.
 fn is_wanted(core: &Core) -> bool {
     core.history.is_on() || core.log.is_on()
 }
@@ -95,7 +95,7 @@ pub fn accepted(core: &Core, accept: &Accept, taken: &Taken) {
     });
 }
 
-/// A transaction ended: a record for each group of recipients that fared alike.
+/// A transaction ended: one record per group of recipients with the same outcome.
 pub fn attempt(core: &Core, assignment: &Assignment, outcomes: &[RcptOutcome], via: &Via<'_>) {
     let now = core.clock.now();
     let judge = Judge::of(outcomes, via.target.lmtp);
@@ -150,7 +150,7 @@ pub fn attempt(core: &Core, assignment: &Assignment, outcomes: &[RcptOutcome], v
     });
 }
 
-/// What the log and the history call it.
+/// Its name in log and history.
 pub(super) fn stat(verdict: Verdict) -> Stat {
     match verdict {
         Verdict::Delivered => Stat::Sent,
@@ -159,8 +159,8 @@ pub(super) fn stat(verdict: Verdict) -> Stat {
     }
 }
 
-/// Recipients that were given up: what happened to them at last is in the records of their attempts; this says that it
-/// was the last one, and covers those that no host was ever reached for.
+/// Recipients that were given up: the records of their attempts have the last reply; this says that it was the last
+/// one, and covers those for which no host was ever reached.
 pub fn given_up(core: &std::sync::Arc<Core>, no: MessageNo, failures: &[Failure]) {
     core.live.given_up(failures);
     if !is_wanted(core) {
@@ -176,7 +176,7 @@ pub fn given_up(core: &std::sync::Arc<Core>, no: MessageNo, failures: &[Failure]
     });
 }
 
-/// Recipients that an operator takes out, or whose copy went with others in one digest. Under the hub's lock.
+/// Recipients that an operator removed, or whose copy was sent with others in one digest. Under the hub's lock.
 pub fn taken_out(core: &Core, hub: &Hub, (message, fate): (MessageId, Fate), ids: &IdSet, who: &str, now: Ms) {
     if !is_wanted(core) {
         return;
@@ -194,7 +194,7 @@ pub fn taken_out(core: &Core, hub: &Hub, (message, fate): (MessageId, Fate), ids
     }
 }
 
-/// What became of recipients without a host.
+/// Outcomes of recipients without a host.
 fn without_host(core: &Core, message: &Message, to: &[&str], how: (&str, Stat, &str, &str), now: Ms) {
     let (mailer, stat, dsn, reply) = how;
     TEXTS.with_borrow_mut(|texts| {
@@ -219,8 +219,7 @@ fn without_host(core: &Core, message: &Message, to: &[&str], how: (&str, Stat, &
     });
 }
 
-/// No session came about: nobody's copy was tried, so there is neither queue id nor recipient, but the operator wants to
-/// see it.
+/// A failed session: no copy was tried, so there is neither queue id nor recipient, but operators want to see it.
 pub fn connect_failed(core: &Core, via: &Via<'_>, begun: Ms, why: &str) {
     let now = core.clock.now();
     core.live.connect_failed(via.target);
@@ -250,7 +249,7 @@ pub fn refused(core: &Core, step: &str, mail: &MailFrom, to: &str, client: IpAdd
     tell_refused(core, mail, reply, &Refused { client: Some(client), to, step, ..Refused::default() });
 }
 
-/// A whole message was refused: its size as far as it was looked at, and for how many recipients.
+/// A whole message was refused: its size as far as it was read, and its number of recipients.
 pub fn refused_message(core: &Core, mail: &MailFrom, client: IpAddr, reply: &Reply, (size, recipients): (u64, u64)) {
     let refused = Refused { client: Some(client), step: ".", size, recipients, ..Refused::default() };
     tell_refused(core, mail, reply, &refused);
@@ -272,14 +271,14 @@ pub fn report_noted(core: &Core, list: &str, mail: &MailFrom, client: IpAddr) {
     note(core, Topic::Policy, &text);
 }
 
-/// An operator's verb took effect.
+/// An operator's action took effect.
 pub fn audited(core: &Core, audit: &Audit) {
     if is_wanted(core) {
         audit_note(core, audit.verb, &audit.who, &audit.detail);
     }
 }
 
-/// An operator did something that the journal keeps nothing of.
+/// An operator's action that the journal does not record.
 pub fn audit_note(core: &Core, verb: &str, who: &str, detail: &str) {
     note(core, Topic::Audit, &format!("audit: verb={verb}, who={who}, detail={detail}"));
 }

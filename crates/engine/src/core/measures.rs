@@ -1,4 +1,4 @@
-//! What is measured for metrics alone: distributions, and refusals by their codes.
+//! Measured only for metrics: distributions, and refusals by their codes.
 //!
 //! Promise: an observation is a few atomic additions; refusals, which are rare, take a lock of their own.
 
@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use stentor_mail::reply::Enhanced;
 use stentor_stats::record::Stat;
 
-/// Kinds of refusals told apart; what comes beyond is summed under code 0.
+/// Kinds of refusals told apart; further ones are summed under code 0.
 pub const REFUSALS_MAX: usize = 100;
 
 /// Upper bounds of buckets in microseconds: from a fast disk's sync to a slow one's.
@@ -79,7 +79,7 @@ pub struct Measures {
     pub deferred: AtomicU64,
     pub bounced: AtomicU64,
     pub connect_failures: AtomicU64,
-    /// What a client waits for its 250: from the end of its data until the commit, microseconds.
+    /// How long a client waits for its 250: from the end of its data until the commit, microseconds.
     pub commit_wait: Histogram<12>,
     /// A commit with its sync, microseconds.
     pub sync: Histogram<12>,
@@ -123,7 +123,7 @@ impl Measures {
         }
     }
 
-    /// A client was given a 4xx or 5xx.
+    /// A client got a 4xx or 5xx.
     pub fn refused(&self, code: u16, dsn: Option<Enhanced>) {
         let mut refusals = self.refusals.lock();
         let is_new = !refusals.contains_key(&(code, dsn));

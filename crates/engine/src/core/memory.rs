@@ -1,10 +1,10 @@
-//! The memory and the room in the journal that bodies of messages on their way in may take together.
+//! Budgets of memory and journal space for the bodies of incoming messages.
 //!
-//! Promise: no deadlock; who waits holds nothing. A trusted client's body is reserved in full when its data begins, and the
-//! client waits for that. Any other client's reservation grows with what it has sent and never waits: without room the
-//! message is refused, and its memory is free at once. All such clients share a part of each budget, so that they never
-//! keep the trusted ones out, and each has a part of that part (a /64 of IPv6 is one client). One that holds memory and
-//! sends nothing is cut by the session's timer (`crates/mail/src/server/timer.rs`).
+//! Promise: no deadlock; whoever waits holds nothing. A trusted client's body is reserved in full when its data begins,
+//! and the client waits for that. An untrusted client's reservation grows with what it has sent and never waits:
+//! without space the message is refused, and its memory is free at once. Untrusted clients share a part of each budget,
+//! so that they never keep trusted ones out, and each has a part of that part (a /64 of IPv6 is one client). A client
+//! that holds memory and sends nothing is disconnected by the session's timer (`crates/mail/src/server/timer.rs`).
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -55,7 +55,7 @@ struct Budget {
     strangers: Arc<Mutex<Strangers>>,
 }
 
-/// What the clients that are not trusted hold of a budget.
+/// The part of a budget held by untrusted clients.
 struct Strangers {
     units_max: u32,
     client_units_max: u32,
@@ -133,7 +133,7 @@ impl Budget {
         }
     }
 
-    /// Takes so many octets once they are free; a request for more than there ever are is one for all.
+    /// Takes this many octets once they are free; a request for more than the total waits for all.
     async fn wait(&self, bytes: u64, until: tokio::time::Instant) -> Option<Held> {
         let units = bytes.div_ceil(UNIT_BYTES).min(self.units_max.into()) as u32;
         if let Ok(all) = self.all.clone().try_acquire_many_owned(units) {
@@ -144,7 +144,7 @@ impl Budget {
         Some(Held { all, part: None })
     }
 
-    /// Takes so many octets if they are free now.
+    /// Takes this many octets if they are free now.
     fn try_take(&self, bytes: u64, stranger: Option<IpAddr>) -> Option<Held> {
         let units = bytes.div_ceil(UNIT_BYTES).min(self.units_max.into()) as u32;
         let part = match stranger {
@@ -201,8 +201,8 @@ impl Memory {
         Some(Reserved { stranger: None, bodies, streams, streams_bytes, stored: 0, streamed })
     }
 
-    /// Begins the reservation of a client that is not trusted; whatever it declared, it holds what it sends. `None`: there
-    /// is no room now.
+    /// Begins the reservation of an untrusted client; whatever it declared, it holds what it sends. `None`: no space
+    /// now.
     pub fn begin(&self, client: IpAddr) -> Option<Reserved> {
         let stranger = Some(counted_as(client));
         let bodies = self.bodies.try_take(BEGIN_BYTES, stranger)?;
@@ -210,7 +210,7 @@ impl Memory {
         Some(Reserved { stranger, bodies, streams: None, streams_bytes: 0, stored: 0, streamed })
     }
 
-    /// The session holds so many octets now. `false`: there is no room, the message is refused.
+    /// The session now holds this many octets. `false`: no space, the message is refused.
     pub fn hold(&self, reserved: &mut Reserved, bytes: u64) -> bool {
         let wanted = bytes + BEGIN_BYTES;
         if reserved.stranger.is_none() || wanted <= reserved.bodies.bytes() {

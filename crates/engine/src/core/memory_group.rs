@@ -1,9 +1,9 @@
-//! How much memory the process may have, as its control group says (version 1 and 2), and how much is used.
+//! The process's memory limit and usage according to its control group (version 1 and 2).
 //!
-//! A container's or systemd's `MemoryMax` kills the process that goes beyond; so mail is pushed back before
-//! ([`Pressure`]). What counts is what the kernel cannot take back: all of the group but its page cache. Limits of the
-//! groups above count too. Without a limit nothing is watched. Reading costs a few files ten times a second; a group that
-//! cannot be read is taken for one without a limit.
+//! A container's or systemd's `MemoryMax` kills a process that exceeds it; so mail is refused temporarily before that
+//! ([`Pressure`]). What counts is what the kernel cannot reclaim: the group's memory except its page cache. Limits of
+//! parent groups count too. Without a limit nothing is watched. A check reads a few files ten times a second; an
+//! unreadable group counts as having no limit.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -40,8 +40,8 @@ pub struct MemoryGroup {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pressure {
     None,
-    /// Mail is taken now and then: most of what counts as used may be free within the allocator, and nothing but work makes
-    /// it give that back, so that refusing everything could last for ever.
+    /// Mail is accepted now and then: most of the used memory may be free within the allocator, which only returns it
+    /// when there is work, so that refusing everything could last forever.
     Slow,
     /// No mail at all.
     Stop,

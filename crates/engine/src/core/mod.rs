@@ -1,7 +1,7 @@
-//! The middle of the server: queue and scheduler behind one lock, the committer's intake, and the effects that follow.
+//! The centre of the server: queue and scheduler behind one lock, the committer's intake, and the resulting effects.
 //!
-//! Promise: the lock is held for microseconds and never across I/O; effects are carried out after it is released, in
-//! the order in which they arose. Data flows session -> intake -> committer -> hub -> deliveries -> hub -> committer.
+//! Promise: the lock is held for microseconds and never across I/O; effects are performed after it is released, in
+//! order. Data flows session -> intake -> committer -> hub -> deliveries -> hub -> committer.
 
 pub mod assignment;
 pub mod audit;
@@ -56,16 +56,16 @@ use crate::core::observer::Observer;
 use crate::live::Live;
 use crate::resolve::Resolver;
 
-/// What is counted since the start, for `stentor status` and the demo's summary.
+/// Counters since the start, for `stentor status` and the demo's summary.
 #[derive(Default)]
 pub struct Counters {
     pub refused_connections: AtomicU64,
     pub connections: AtomicU64,
     pub transactions: AtomicU64,
     pub reports_noted: AtomicU64,
-    /// The longest that an outcome has waited to be durable: what a crash would have repeated.
+    /// The longest wait of an outcome to be durable: what a crash would have repeated.
     pub outcome_sync_ms_max: AtomicU64,
-    /// Somebody waits for what the journal occupies now.
+    /// Someone waits for the journal's current figures.
     pub space_wanted: AtomicBool,
 }
 
@@ -93,7 +93,7 @@ pub struct Core {
     pub history: History,
     pub live: Live,
     pub limits: Limits,
-    /// Empty unless somebody wants to be told of each transaction.
+    /// Empty unless someone wants to observe each transaction.
     pub observer: OnceLock<Box<dyn Observer>>,
     pub measures: Measures,
     pub resolver: Resolver,
@@ -104,7 +104,7 @@ pub struct Core {
     pub disk_full: AtomicBool,
     /// Set while the process is near the memory limit of its control group.
     pub memory_full: AtomicBool,
-    /// The one transaction that may begin all the same until the memory is looked at again.
+    /// The one transaction that may begin anyway until memory is checked again.
     memory_pass: AtomicBool,
     /// What bodies on their way in may take: the configured octets, less under a memory limit.
     pub body_bytes_max: u64,
@@ -119,7 +119,7 @@ pub struct Core {
     pub held: LongestHold,
     /// Delivery reports being made: each may hold a copy of a whole message.
     pub reports: tokio::sync::Semaphore,
-    /// Hosts that do not keep what they offer, and contents that hold NULs.
+    /// Hosts that refuse what they offer, and contents with NULs.
     pub known: self::known::Known,
 }
 
@@ -133,12 +133,12 @@ const SPACE_POLL: Duration = Duration::from_millis(2);
 /// How many delivery reports are made at a time.
 const REPORTS_MAX: usize = 32;
 
-/// Carries out what the scheduler wants of the world. The real one opens sockets; the crash campaign's makes outcomes up.
+/// Performs the scheduler's effects. The real one opens sockets; the crash campaign's invents outcomes.
 pub trait Actor: Send + Sync + 'static {
     fn act(&self, core: &Arc<Core>, act: Act);
 }
 
-/// What [`Core::new`] is made of.
+/// The arguments of [`Core::new`].
 pub struct Parts {
     pub clock: Clock,
     pub settings: Arc<Settings>,
@@ -195,7 +195,7 @@ impl Core {
         })
     }
 
-    /// The configuration in force; a session keeps the one that it began with.
+    /// The configuration in force; a session keeps the one it began with.
     pub fn settings(&self) -> Arc<Settings> {
         self.settings.read().clone()
     }
@@ -204,7 +204,7 @@ impl Core {
         *self.settings.write() = settings;
     }
 
-    /// Never given out twice by this store: ids grow with the time, across restarts too.
+    /// Never reused by this store: ids grow with time, across restarts too.
     pub fn next_message_id(&self) -> MessageId {
         let now = self.clock.now();
         let next = |last| Some(MessageId::next(MessageId(last), now).0);
@@ -217,12 +217,12 @@ impl Core {
         ContentId(self.last_content_id.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// What the journal says of itself.
+    /// The journal's own figures.
     pub fn journal(&self) -> JournalFigures {
         *self.journal.lock()
     }
 
-    /// Has the committer say what the journal occupies now, as far as it gets to that soon.
+    /// Asks the committer for the journal's current figures, and waits for them briefly.
     pub async fn refresh_space(&self) {
         self.counters.space_wanted.store(true, Ordering::Release);
         self.intake.completions(Duration::ZERO);
@@ -270,7 +270,7 @@ impl Core {
         self.limits.hit(limit, self.clock.now());
     }
 
-    /// Why no mail is taken now, in words; nothing if it is.
+    /// Why no mail is accepted now, in words; nothing if it is.
     pub fn troubles(&self) -> Vec<&'static str> {
         let all = [
             (&self.disk_full, "the disk is nearly full"),
@@ -280,7 +280,7 @@ impl Core {
         all.iter().filter(|(flag, _)| flag.load(Ordering::Relaxed)).map(|(_, why)| *why).collect()
     }
 
-    /// Runs `f` under the lock, then carries out what it caused.
+    /// Runs `f` under the lock, then performs its effects.
     #[track_caller]
     pub fn with<R>(self: &Arc<Self>, f: impl FnOnce(&mut Hub, Ms) -> R) -> R {
         let mut acts: SmallVec<[Act; 8]> = SmallVec::new();

@@ -1,7 +1,7 @@
-//! Who is told of mail as it happens, beside history, logs and counters: today the makers of spans.
+//! Observers of mail events, besides history, logs and counters: today the telemetry.
 //!
-//! Promise: without an observer the cost is one look at an empty cell. With one, it is called where the event happens, never
-//! under the hub's lock, and must not wait.
+//! Promise: without an observer the cost is one look at an empty cell. With one, it is called where the event happens,
+//! never under the hub's lock, and must not wait.
 
 use stentor_mail::reply::Reply;
 use stentor_queue::ids::{MessageId, Ms};
@@ -11,7 +11,7 @@ use stentor_queue::site::Target;
 use crate::core::Core;
 use crate::core::assignment::Assignment;
 
-/// Told of transactions on both sides.
+/// Observes transactions on both sides.
 pub trait Observer: Send + Sync {
     /// A transaction began, by `smtp` or `http`, perhaps as part of the client's trace. `None`: it is not followed.
     fn begin(

@@ -1,7 +1,7 @@
-//! Mail of our own on its way into the queue: delivery reports, notes to owners and posters, digests.
+//! Submits mail of our own to the queue: DSNs, notices to owners and posters, digests.
 //!
-//! Promise: whatever its size, it goes in by pieces as a client's does, so that no batch is too small for it; what was stored
-//! of one that is refused is dropped again.
+//! Promise: whatever its size, it is submitted in pieces as a client's is, so that no batch is too small for it; the
+//! stored pieces of a refused message are dropped again.
 
 use std::sync::Arc;
 
@@ -17,8 +17,8 @@ use super::intake::{Job, Refused, Settled, Submission};
 use super::memory::PIECE_BYTES;
 
 impl NewEnvelope {
-    /// To people, from the null reverse-path, so that it is never bounced. `message_id` with its brackets; `what` it is, for
-    /// the log.
+    /// To people, from the null reverse-path, so that it is never bounced. `message_id` with its brackets; `what` names
+    /// its kind in the log.
     pub fn own(to: Vec<Address>, message_id: String, what: &'static str) -> NewEnvelope {
         NewEnvelope {
             sender: String::new(),
@@ -76,7 +76,7 @@ impl Note<'_> {
     }
 }
 
-/// Makes a message durable, together with the fates that it tells of.
+/// Makes a message durable, together with the fates that it reports.
 ///
 /// # Errors
 /// It is not stored, and nothing is settled.

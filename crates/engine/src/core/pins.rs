@@ -1,11 +1,11 @@
-//! Ids held outside of the store: while a [`Pin`] is alive, the ids that were told with it are not forgotten.
+//! Ids used outside the store: while a [`Pin`] is alive, its ids are not forgotten.
 
 use std::sync::Arc;
 
 use stentor_queue::ids::AddressId;
 use stentor_queue::idset::IdSet;
 
-/// Keeps the ids that somebody was told from being forgotten.
+/// Protects ids from being forgotten.
 #[derive(Clone, Debug)]
 pub struct Pin {
     _alive: Arc<()>,

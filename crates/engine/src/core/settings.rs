@@ -1,4 +1,4 @@
-//! The checked configuration in the forms that the rooms below want; replaced as a whole by a reload.
+//! The checked configuration in the forms that its users need; replaced as a whole by a reload.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -72,8 +72,8 @@ impl Settings {
         self.lists.get(name).map(|entry| &entry.list)
     }
 
-    /// Whom mail to an address that we name ourselves (a list's owner, a sender to be told) goes to: an alias stands for
-    /// its targets; what is local and nobody's goes to nobody.
+    /// The recipients of mail to an address that we name ourselves (a list's owner, a sender): an alias is expanded; a
+    /// local address that does not exist has none.
     pub fn people(&self, address: &Address) -> Vec<Address> {
         match self.policy.rcpt(Ipv4Addr::LOCALHOST.into(), address) {
             Verdict::Alias(expansion) => expansion.addresses.clone(),
@@ -115,7 +115,7 @@ impl Settings {
         both[usize::from(target.lmtp)].clone()
     }
 
-    /// What may be asked of the site with these hosts.
+    /// The limits for the site with these hosts.
     pub fn site_limits(&self, targets: &[Target]) -> SiteLimits {
         let rule = self.config.sending.sites.limits(targets.iter().map(|target| &*target.host));
         SiteLimits {
@@ -129,7 +129,7 @@ impl Settings {
         }
     }
 
-    /// What holds for lists' and senders' mail, for the scheduler.
+    /// The rules for lists' and senders' mail, for the scheduler.
     pub fn flow_rules(&self) -> impl Iterator<Item = (FlowKey, FlowRules)> {
         let lists = self.config.lists.iter().map(|list| (FlowKey::List(list.list.name().clone()), &list.flow));
         let senders = self.config.sending.senders.iter();
@@ -137,7 +137,7 @@ impl Settings {
         lists.chain(senders).map(|(key, flow)| (key, rules(flow)))
     }
 
-    /// Tells the scheduler of all rules, and takes back those of `old` that are gone.
+    /// Gives the scheduler all rules, and withdraws those of `old` that are gone.
     pub fn give_rules(&self, old: Option<&Settings>, sched: &mut Scheduler) {
         let mut gone: Vec<FlowKey> = old.into_iter().flat_map(Settings::flow_rules).map(|(key, _)| key).collect();
         for (key, rules) in self.flow_rules() {
@@ -149,17 +149,17 @@ impl Settings {
         }
     }
 
-    /// Who is sent delivery reports of a list's posts.
+    /// Who gets delivery reports of a list's posts.
     pub fn list_report(&self, list: &str) -> Option<ReportConfig> {
         self.lists.get(list).map(|entry| entry.report)
     }
 
-    /// What the configuration says of a list, beside its settings.
+    /// The configuration of a list, besides its settings.
     pub fn list_flow(&self, list: &str) -> Option<&FlowConfig> {
         self.config.lists.iter().find(|entry| **entry.list.name() == *list).map(|entry| &entry.flow)
     }
 
-    /// How long a message is tried: as its list's or sender's rules say, or its class.
+    /// Lifetime of a message, by its list's or sender's rules, or its class.
     pub fn lifetime_ms(&self, message: &Message) -> u64 {
         let envelope = message.envelope();
         let (list, sender) = (envelope.list, envelope.sender);

@@ -1,9 +1,9 @@
-//! An operator's verb on its way through the committer: what it changes, and the audit record that rides in front of it.
+//! An operator's action in the committer: its changes, and the audit record before them.
 //!
-//! Promise: nothing of it is so before its batch is durable, and nothing else settles its recipients meanwhile: they are
-//! reserved in the scheduler from the moment they are chosen, and from the moment their record is in a batch the hub
-//! takes no other outcome for them ([`Hub::begin_settling`], which all fates that ride with a batch go through). A
-//! refused batch ends both, and all is as if the verb had not been given.
+//! Promise: nothing of it takes effect before its batch is durable, and nothing else decides its recipients meanwhile:
+//! they are reserved in the scheduler from their selection on, and from the moment their record is in a batch the hub
+//! accepts no other outcome for them ([`Hub::begin_settling`], which all fates written with a batch go through). A
+//! refused batch ends both, as if the action had never been requested.
 
 use stentor_journal::{Batch, RECORD_OVERHEAD_BYTES};
 use stentor_queue::event::{

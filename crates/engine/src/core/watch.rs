@@ -1,5 +1,5 @@
-//! What is looked at once a second: limits that bite where nobody can say so at once (under the hub's lock, in the
-//! scheduler, in the log's writer), and whether the system's clock was set.
+//! Once a second: reports limits that were hit where nobody could log them (under the hub's lock, in the scheduler, in
+//! the log's writer), and checks whether the system's clock was set.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,12 +1,12 @@
-//! The content of a transaction on its way out: in which form a host can be given it, then prefix and stored octets in
-//! that form.
+//! The content of an outgoing transaction: the form in which a host can take it, then prefix and stored octets in that
+//! form.
 //!
-//! [`Form::choose`] is the one place that decides: whether the transaction is one of SMTPUTF8, whether the content is
-//! converted (RFC 6152, RFC 3030 section 3), or that it cannot go to this host at all. A report of ours always can, since
-//! nobody would be told that it could not: what cannot be said in 7 bits is `?` in it.
+//! [`Form::choose`] is the only place that decides whether the transaction uses SMTPUTF8, whether the content is
+//! converted (RFC 6152, RFC 3030 section 3), or cannot go to this host at all. Our own DSNs always can, since nobody
+//! could be notified otherwise: what 7 bits cannot express becomes `?`.
 //!
-//! What is read whole before anything is written (small contents, conversions, contents looked through) cannot fail in
-//! the middle of a transaction. A large content can: then it is ours that the connection is lost, not the host's.
+//! Content read completely before anything is written (small contents, conversions, contents that are scanned) cannot
+//! fail in the middle of a transaction. A large content can: then the lost connection is our fault, not the host's.
 
 use std::io;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ const CHUNK_BYTES: usize = 64 * 1024;
 pub enum ContentError {
     /// The journal does not give it back: the host has nothing to do with it.
     Read(io::Error),
-    /// There is no form in which this host could be given it.
+    /// This host can take it in no form.
     Unfit(Enhanced, String),
 }
 
@@ -39,7 +39,7 @@ impl From<io::Error> for ContentError {
 const CONVERSION_NEEDED: Enhanced = Enhanced::new(5, 6, 3);
 const SMTPUTF8_NEEDED: Enhanced = Enhanced::new(5, 6, 7);
 
-/// How a message goes to a host.
+/// The form of a message for a host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Form {
     /// With SMTPUTF8 at MAIL. Without it only recipients whose addresses need it fail.
@@ -137,7 +137,7 @@ fn holds_nul(core: &Core, assignment: &Assignment) -> Result<bool, ContentError>
     Ok(holds)
 }
 
-/// Where the sending of a content stands.
+/// Progress of sending a content.
 pub struct Outgoing {
     prefix_done: bool,
     at: u64,
@@ -181,7 +181,7 @@ impl Outgoing {
         Ok(())
     }
 
-    /// Hands the next piece to `send`; false when there is no more.
+    /// Passes the next piece to `send`; false if there is none.
     pub fn next(
         &mut self,
         core: &Core,

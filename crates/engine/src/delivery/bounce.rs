@@ -1,13 +1,13 @@
-//! Delivery reports (RFC 3464): failures and expiries gathered by the scheduler become one message to the sender, made
-//! durable in the same batch as the recipients' fate; a success that was asked for (NOTIFY=SUCCESS) and that the next
-//! host will not report itself becomes a "relayed" report.
+//! Delivery status notifications (RFC 3464): failures and expiries gathered by the scheduler become one message to the
+//! sender, durable in the same batch as the recipients' fate; a success that was asked for (NOTIFY=SUCCESS) and that
+//! the next host will not report itself becomes a "relayed" DSN.
 //!
-//! Nobody is told of: a message with the null sender, a report of ours (never a bounce of a bounce), a recipient with
-//! NOTIFY=NEVER or without FAILURE. Their fate is recorded all the same. What a stranger sent is returned as a few fields
-//! alone ([`dsn::essential_header`]): whoever's address was forged gets no text of another's choice from us. A report to a list's
-//! bounce address goes to the list's owner. If the report cannot be stored, the recipients stay pending and the scheduler comes
-//! again. A large one goes in by pieces, and what it may say of each recipient is bounded (`stentor_mail::dsn`), so that none is
-//! too large for good.
+//! No DSN is sent for: the null sender, our own DSNs (never a bounce of a bounce), a recipient with NOTIFY=NEVER or
+//! without FAILURE. Their fate is still recorded. Of an untrusted client's message only a few fields are returned
+//! ([`dsn::essential_header`]): a victim whose address was forged gets no text of someone else's choice from us. A DSN
+//! to a list's bounce address goes to the list's owner. If the DSN cannot be stored, the recipients stay pending and
+//! the scheduler tries again. A large one is submitted in pieces, and its text per recipient is bounded
+//! (`stentor_mail::dsn`), so that none is permanently too large.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ use crate::core::verb::{Change, VerbJob};
 const SUCCESS: u8 = 2;
 const FAILURE: u8 = 4;
 
-/// What a report says of the message that it is about.
+/// What a DSN says about the original message.
 pub(super) struct Subject {
     pub id: MessageId,
     pub sender: String,
@@ -49,7 +49,7 @@ pub(super) struct Subject {
     pub from_stranger: bool,
 }
 
-/// One recipient in a report.
+/// One recipient in a DSN.
 pub(super) struct Line {
     pub address: String,
     pub orcpt: Option<String>,
@@ -62,7 +62,7 @@ pub(super) struct Line {
     pub until: Option<Ms>,
 }
 
-/// Carries out `Effect::Bounce`.
+/// Performs `Effect::Bounce`.
 pub async fn bounce(core: Arc<Core>, no: MessageNo, failures: Vec<Failure>) {
     let Some((subject, lines, reported)) = gather(&core, no, &failures) else { return };
     let sorted = |expired: bool| -> IdSet {
@@ -91,8 +91,8 @@ pub async fn bounce(core: Arc<Core>, no: MessageNo, failures: Vec<Failure>) {
     });
 }
 
-/// An operator's bounce of reserved recipients: the report and their fate, with the audit record, are one batch. Whether it
-/// is durable; the reservation has ended either way.
+/// An operator's bounce of reserved recipients: the DSN and their fate, with the audit record, are one batch. Returns
+/// whether it is durable; the reservation has ended either way.
 pub async fn by_operator(core: &Arc<Core>, no: MessageNo, failures: Vec<Failure>, audit: Audit) -> Result<(), Refused> {
     let Some((subject, lines, reported)) = gather(core, no, &failures) else { return Ok(()) };
     let ids: IdSet = failures.iter().map(|failure| failure.id.0).collect();
@@ -112,7 +112,7 @@ pub async fn by_operator(core: &Arc<Core>, no: MessageNo, failures: Vec<Failure>
     sent
 }
 
-/// After a transaction: reports of success for those recipients that asked and that the host will not report.
+/// After a transaction: DSNs about success for recipients that asked and that the host will not notify.
 pub fn relayed(core: &Arc<Core>, assignment: &Assignment, outcomes: &[RcptOutcome], host: &Arc<str>) {
     let lines: Vec<Line> = outcomes
         .iter()
@@ -156,7 +156,7 @@ pub fn relayed(core: &Arc<Core>, assignment: &Assignment, outcomes: &[RcptOutcom
     });
 }
 
-/// What is to be said, and whether to anybody. `None` if the message is gone.
+/// The content of the DSN, and whether anyone gets it. `None` if the message is gone.
 fn gather(core: &Arc<Core>, no: MessageNo, failures: &[Failure]) -> Option<(Subject, Vec<Line>, bool)> {
     let settings = core.settings();
     core.with(|hub, _| {
@@ -221,7 +221,7 @@ fn diagnostic(failure: &Failure) -> String {
     }
 }
 
-/// Whom a report goes to: the sender (a list's bounce address stands for the list's owner).
+/// The recipient of a DSN: the sender (a list's bounce address means the list's owner).
 pub(super) fn report_to(core: &Arc<Core>, subject: &Subject) -> Vec<Address> {
     match Address::parse(subject.sender.as_bytes(), true) {
         Ok(sender) => core.settings().people(&sender),
@@ -229,7 +229,7 @@ pub(super) fn report_to(core: &Arc<Core>, subject: &Subject) -> Vec<Address> {
     }
 }
 
-/// Builds the report for `to` (never empty) and hands it to the committer together with the fates that it tells of.
+/// Builds the DSN for `to` (never empty) and hands it to the committer together with the fates that it reports.
 ///
 /// # Errors
 /// It is not stored, and nothing is settled.

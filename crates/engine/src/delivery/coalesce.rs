@@ -1,11 +1,11 @@
-//! Carries out `Effect::Coalesce`: the posts that wait for stragglers who have come back go to them as one digest.
+//! Performs `Effect::Coalesce`: posts waiting for subscribers who accept mail again go to them as one digest.
 //!
-//! Promise: the digest's acceptance and the fate of what is in it ("coalesced", into which queue id) are one batch:
-//! nobody gets a post twice or not at all. The posts are streamed: twice, since a digest's header comes before what has
-//! been seen of its posts; a piece is in memory at a time.
+//! Promise: the digest's acceptance and the fate of its posts ("coalesced", into which queue id) are one batch: nobody
+//! gets a post twice or not at all. The posts are streamed twice, since a digest's header depends on all of them; one
+//! piece is in memory at a time.
 //!
-//! Failure answer: where there can be no digest (a post that is gone or cannot be read, one larger than a message may be,
-//! a journal that refuses) the recipients are let go, and get their posts one by one.
+//! Failure answer: if there can be no digest (a post that is gone or unreadable, one larger than a message may be, a
+//! journal that refuses) the recipients are released, and get their posts one by one.
 
 use std::sync::Arc;
 
@@ -50,7 +50,7 @@ enum NoDigest {
     Refused(#[from] Refused),
 }
 
-/// See the module's page.
+/// Performs the effect; see the module's documentation.
 pub async fn coalesce(core: Arc<Core>, list: Arc<str>, posts: Vec<MessageNo>, ids: Vec<AddressId>) {
     let set: IdSet = ids.iter().map(|id| id.0).collect();
     let found: Vec<Post> = core.with(|hub, _| {
@@ -140,7 +140,7 @@ async fn digest(
     Ok(id)
 }
 
-/// Writes the digest into the journal, in pieces; gives what is left for the last one.
+/// Writes the digest into the journal, in pieces; returns the rest for the last one.
 async fn write(core: &Arc<Core>, plan: &Plan, posts: &[Post], content: ContentId) -> Result<Vec<u8>, NoDigest> {
     let mut out = Vec::new();
     for (number, post) in posts.iter().enumerate() {
@@ -172,7 +172,7 @@ async fn piece(core: &Arc<Core>, content: ContentId, bytes: Vec<u8>) -> Result<(
     ticket.await.unwrap_or(Err(Refused::Stopping))
 }
 
-/// Shows a post as it is at the wire.
+/// Passes a post to the digest as it is on the wire.
 async fn read(core: &Arc<Core>, post: &Post, mut show: impl FnMut(&[u8])) -> std::io::Result<()> {
     show(&post.prefix);
     let (mut at, mut chunk) = (0, vec![0; CHUNK_BYTES]);

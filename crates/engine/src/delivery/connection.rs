@@ -1,13 +1,13 @@
 //! One outgoing connection: a client session, its socket, and the transactions that the scheduler gives it.
 //!
-//! The task ends when the session does. Every transaction taken is answered to the scheduler exactly once, also when
-//! the connection is lost in the middle: the session reports what it knew. A connection that has no work waits for the
+//! The task ends when the session does. The scheduler gets exactly one answer for every transaction taken, also when
+//! the connection is lost in the middle: the session reports what it knew. A connection without work waits for the
 //! scheduler's signal; the scheduler decides when an idle one is closed.
 //!
-//! A host that refuses an extension that it offers gets the transaction, or what is left of it, again without the
-//! extension: in the same session while its replies can still be told apart, else (BDAT) over one new connection that
-//! replaces this one. At most [`TRIES_MAX`] tries and one more connection; the scheduler is told the final outcome only.
-//! What turned out to be the cause is remembered for the host ([`super::known`]).
+//! If a host refuses an extension that it offers, the transaction, or the rest of it, is repeated without the
+//! extension: in the same session while its replies can still be told apart, otherwise (BDAT) over one new connection
+//! that replaces this one. At most [`TRIES_MAX`] tries and one more connection; the scheduler only gets the final
+//! outcome. The cause is remembered for the host ([`super::known`]).
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -32,7 +32,7 @@ use crate::core::log::Via;
 use crate::core::{Core, Settings, log};
 
 const READ_BYTES: usize = 32 * 1024;
-/// How often the scheduler is told that a host is alive; well under the silence that changes lanes.
+/// How often the scheduler hears that a host is alive; well under the silence that changes lanes.
 const PROGRESS_MS: Ms = 500;
 /// Tries of one transaction over a connection: enough for a host that refuses two extensions, one after the other.
 const TRIES_MAX: u8 = 3;
@@ -43,7 +43,7 @@ thread_local! {
     static READ_BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; READ_BYTES]);
 }
 
-/// Carries out `Effect::Connect`.
+/// Performs `Effect::Connect`.
 pub async fn connect(core: Arc<Core>, conn: ConnId, source: SourceNo, target: Target, signal: Arc<Signal>) {
     let settings = core.settings();
     let begun = core.clock.now();
@@ -88,7 +88,7 @@ pub async fn connect(core: Arc<Core>, conn: ConnId, source: SourceNo, target: Ta
     });
 }
 
-/// Where a transaction or a failed connection went, for the log.
+/// The target of a transaction or a failed connection, for the log.
 fn via<'a>(settings: &'a Settings, source: SourceNo, target: &'a Target) -> Via<'a> {
     let source = settings.config.sending.sources.get(usize::from(source)).map_or("", |source| source.name.as_str());
     Via { target, source }
@@ -116,7 +116,7 @@ async fn open_in_time(
     Ok((stream, smtp))
 }
 
-/// Connects. That we are out of descriptors is not the host's fault: it is tried again when some may be free.
+/// Connects. Running out of descriptors is not the host's fault: retried when some may be free.
 async fn open(settings: &Settings, source: SourceNo, target: &Target) -> io::Result<TcpStream> {
     const PAUSE: Duration = Duration::from_millis(200);
     loop {
@@ -148,14 +148,14 @@ fn is_out_of_descriptors(error: &io::Error) -> bool {
     matches!(code, Some(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE))
 }
 
-/// Whether the network said so at once: a host that is being restarted.
+/// Whether the network refused at once: a host that is being restarted.
 fn no_session(error: &io::Error) -> NoSession {
     use io::ErrorKind::{ConnectionRefused, HostUnreachable, NetworkUnreachable};
     let is_at_once = matches!(error.kind(), ConnectionRefused | HostUnreachable | NetworkUnreachable);
     if is_at_once { NoSession::Unreachable } else { NoSession::Failed }
 }
 
-/// What the system says, without its number.
+/// The system's error text, without its number.
 fn plain(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or_default().to_owned()
@@ -244,8 +244,8 @@ impl Connection {
         }
     }
 
-    /// Others need this silent connection's place. Once the end of some data is out it stays: cutting there delivers
-    /// twice.
+    /// Others need this silent connection's slot. Once the end of some data has been sent it stays: closing it then
+    /// delivers twice.
     fn give_way(&mut self) {
         if self.smtp.has_data_out() {
             self.signal.stays();
@@ -284,7 +284,7 @@ impl Connection {
         }
     }
 
-    /// Works off what the session has to say. `Some` ends it, with the error if there was one.
+    /// Handles the session's events. `Some` ends it, with the error if there was one.
     fn events(&mut self) -> Option<Ended> {
         while let Some(event) = self.smtp.poll_event() {
             match event {
@@ -314,7 +314,7 @@ impl Connection {
         None
     }
 
-    /// A transaction is over: mostly the oldest, but one that the session refused by itself is done at once.
+    /// A transaction is over: usually the oldest, but one that the session refused by itself ends at once.
     fn done(&mut self, tx: u64, results: Vec<RcptResult>) {
         let Some(at) = self.open.iter().position(|assignment| assignment.work.tx.0 == tx) else { return };
         let Some(assignment) = self.open.remove(at) else { return };

@@ -1,12 +1,12 @@
-//! Warnings about delays (RFC 3461 section 5.2.5, RFC 3464): the sender of ordinary mail is told once that it is still
-//! being tried.
+//! Delay notices (RFC 3461 section 5.2.5, RFC 3464): the sender of ordinary mail is notified once that a message is
+//! still queued.
 //!
-//! The scheduler says when, once per message. Nobody is warned of: bulk and lists' posts (their senders have no use for
-//! it), reports and other mail of the null sender, mail of clients outside the networks (its sender may be anybody, and
-//! must not get mail of a stranger's choice from us), held messages, recipients with a NOTIFY that lacks DELAY. What came of
-//! age while the server was not running is not told.
+//! The scheduler says when, once per message. No notice for: bulk mail and posts (their senders have no use for it),
+//! DSNs and other mail of the null sender, mail of untrusted clients (whose senders may be forged and must not get mail
+//! of someone else's choice from us), held messages, recipients with a NOTIFY that lacks DELAY. A message that reached
+//! the age while the server was down gets none.
 //!
-//! Failure answer: a warning that cannot be stored is left out and said in the log; the mail itself is not concerned.
+//! Failure answer: a notice that cannot be stored is dropped and logged; the mail itself is unaffected.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use crate::core::{Core, Settings};
 /// NOTIFY bit (RFC 3461 section 4.1).
 const DELAY: u8 = 8;
 
-/// Carries out `Effect::Delayed`.
+/// Performs `Effect::Delayed`.
 pub async fn warn(core: Arc<Core>, no: MessageNo) {
     let settings = core.settings();
     let Some((subject, lines)) = core.with(|hub, now| gather(hub, no, &settings, now)) else { return };
@@ -44,7 +44,7 @@ fn wants(message: &Message, id: AddressId, to: DelayWarning) -> bool {
     }
 }
 
-/// What is to be said, if anything is.
+/// The notice, if any.
 fn gather(hub: &Hub, no: MessageNo, settings: &Settings, now: Ms) -> Option<(Subject, Vec<Line>)> {
     let message = hub.store.message(no)?;
     let envelope = message.envelope();

@@ -1,4 +1,4 @@
-//! SMTP out: look-ups, connections and delivery reports, each a task that carries out one effect of the scheduler.
+//! Outgoing SMTP: look-ups, connections and DSNs, each a task that performs one effect of the scheduler.
 
 mod body;
 mod bounce;
@@ -23,7 +23,7 @@ use crate::core::hub::Act;
 use crate::core::settings::route_hosts;
 use crate::core::{Actor, Core, Settings};
 
-/// From so many on, look-ups that have ended are forgotten.
+/// From this many on, finished look-ups are forgotten.
 const LOOK_UPS_KEPT_MAX: usize = 4_096;
 
 /// The real world: each act is a task.

@@ -1,4 +1,4 @@
-//! From the replies of a transaction to outcomes: what the store, the scheduler and the log are told.
+//! From the replies of a transaction to outcomes, for the store, the scheduler and the log.
 
 use std::sync::Arc;
 
@@ -35,21 +35,21 @@ pub fn outcomes(assignment: &Assignment, results: &[RcptResult]) -> Vec<RcptOutc
     assignment.with_settled(outcomes)
 }
 
-/// The same outcome for all that are not settled: the content could not be sent, or the session never took it.
+/// The same outcome for all undecided recipients: the content could not be sent, or the session never took it.
 pub fn same(assignment: &Assignment, stage: Stage, code: u16, dsn: Enhanced, text: &str) -> Vec<RcptOutcome> {
     let text: Arc<str> = text.into();
     let outcome = |id| RcptOutcome { id, stage, code, dsn: Some(dsn), text: text.clone() };
     assignment.with_settled(assignment.positions().map(|position| outcome(assignment.id_at(position))))
 }
 
-/// Records whom these outcomes say the message was delivered to. Saying it again changes nothing.
+/// Records to whom these outcomes delivered the message. Repeating it changes nothing.
 pub fn delivered(hub: &mut Hub, no: MessageNo, outcomes: &[RcptOutcome], now: u64) {
     let delivered: IdSet =
         outcomes.iter().filter(|outcome| outcome.is_delivered()).map(|outcome| outcome.id.0).collect();
     hub.outcome(no, Fate::Delivered, &delivered, now);
 }
 
-/// Records what was delivered, then tells the scheduler everything.
+/// Records deliveries, then passes everything to the scheduler.
 pub fn settle(
     hub: &mut Hub,
     conn: stentor_queue::ids::ConnId,

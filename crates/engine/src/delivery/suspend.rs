@@ -1,9 +1,10 @@
-//! Carries out `Effect::Suspend`: a subscriber whom post after post is refused for good gets no more of the list, and its
-//! owner is told.
+//! Performs `Effect::Suspend`: a subscriber who bounces post after post gets no more of the list, and its owner is
+//! notified.
 //!
-//! Promise: the suspension is durable, with an audit record, before anybody is told of it; it holds for posts accepted from
-//! then on and ends with `stentor resume --list NAME --subscriber ADDRESS`. The subscribers file is not touched: it is the
-//! operator's. A crash between suspension and notice leaves the notice out; `stentor status` names who is suspended.
+//! Promise: the suspension is durable, with an audit record, before anyone is notified; it applies to posts accepted
+//! from then on and ends with `stentor resume --list NAME --subscriber ADDRESS`. The subscribers file is not changed:
+//! it is the operator's. A crash between suspension and notice loses the notice; `stentor status` names suspended
+//! subscribers.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Counting for those who watch one list or one site. While nobody does, an event pays one look at a number.
+//! Counters for watchers of one list or one site. Without watchers, an event costs one look at a number.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,8 +1,8 @@
-//! How busy the machine and this process are, from `/proc`: rates since the sample before.
+//! Load of the machine and this process, from `/proc`: rates since the previous sample.
 //!
-//! Promise: a sample reads eight small files, some 200 us; nothing is kept open. What cannot be read or understood is zero.
-//! Partitions, loop devices and memory disks are left out of the disks' sums, as is the loopback interface of the network's,
-//! so that nothing is counted twice.
+//! Promise: a sample reads eight small files, some 200 us; nothing is kept open. What cannot be read or parsed is zero.
+//! Partitions, loop devices and memory disks are excluded from the disks' sums, as is the loopback interface from the
+//! network's, so that nothing is counted twice.
 
 use std::fs;
 use std::time::Instant;

@@ -1,11 +1,11 @@
-//! What happens now, counted as it happens: for `realstat`, delivery reports, metrics and the console.
+//! Live counters: for `realstat`, delivery reports, metrics and the console.
 //!
-//! Promise: an event costs a few atomic additions, no lock of the hub's, no allocation; whoever watches pays for the
-//! watching. A ticker takes the counters' differences once a second into rings of a fixed size ([`rings`]), and asks the
-//! system how busy it is once a minute, or every few seconds while somebody watches ([`machine`]). All of it is volatile:
-//! it begins at the start of the server. What must outlive it is in the history.
+//! Promise: an event costs a few atomic additions, no lock of the hub, no allocation; watchers pay for watching. A
+//! ticker stores the counters' differences once a second in rings of a fixed size ([`rings`]), and samples the system's
+//! load once a minute, or every few seconds while somebody watches ([`machine`]). All of it is volatile and starts with
+//! the server; the history has everything permanent.
 //!
-//! Failure answers: what `/proc` does not say is zero; a watcher that does not read is the control socket's to drop.
+//! Failure answers: what `/proc` lacks is zero; the control socket drops a watcher that does not read.
 
 pub mod filters;
 pub mod histogram;

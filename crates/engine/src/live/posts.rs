@@ -1,12 +1,12 @@
-//! What becomes of each post: how many recipients have which fate, and how soon after acceptance they were delivered.
+//! Progress of each post: recipients by fate, and how soon after acceptance they were delivered.
 //!
-//! Promise: a post is a list's message, or one to [`RECIPIENTS_MIN`] recipients or more. It is followed from its acceptance;
-//! each recipient's fate is counted where the store learns of it (`Hub`), once. A running post costs 1.2 KiB, an outcome a
-//! look-up and two additions, under the lock that the outcome is recorded under anyway. At most [`POSTS_MAX`] are kept:
-//! finished ones go first, the oldest first.
+//! Promise: a post is a list's message, or one to at least [`RECIPIENTS_MIN`] recipients. It is followed from its
+//! acceptance; each recipient's fate is counted where the store learns of it (`Hub`), once. A running post costs 1.2
+//! KiB, an outcome a look-up and two additions, under the lock that recording the outcome takes anyway. At most
+//! [`POSTS_MAX`] are kept: finished ones are dropped first, the oldest first.
 //!
-//! After a restart the fates of posts that still run are what the store has; when those recipients were delivered is not
-//! known any more, and finished posts are forgotten (the history has them).
+//! After a restart the fates of unfinished posts come from the store; the times of earlier deliveries are lost, and
+//! finished posts are forgotten (the history has them).
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! What happened in each of the last seconds and minutes. A point is as late as the ticker was: it covers the time since
-//! the one before.
+//! Events in each of the last seconds and minutes. A point is as late as the ticker was: it covers the time since the
+//! previous one.
 
 use std::collections::VecDeque;
 

@@ -1,8 +1,8 @@
 //! From hickory's look-ups and errors to [`MxAnswer`] and [`AddressAnswer`].
 //!
 //! Only records that the question's name leads to (itself, or through CNAMEs) count: a stray record under another name
-//! is not an answer. What is neither "no such name" nor "no such data", said with authority, is a
-//! failure, and a failure is temporary.
+//! is not an answer. Anything but an authoritative "no such name" or "no such data" is a failure, and a failure is
+//! temporary.
 
 use std::net::IpAddr;
 use std::time::Instant;

@@ -1,7 +1,7 @@
 //! Where a domain's mail goes: MX and address look-ups (RFC 5321 5.1), static routes, address literals.
 //!
-//! Promise: [`Resolver::resolve`] always ends within [`RESOLVE_MS_MAX`] and asks a bounded number of questions, whatever
-//! the DNS says; it bounces (`Permanent`) only on what a name server said with authority, and defers on all else.
+//! Promise: [`Resolver::resolve`] always ends within [`RESOLVE_MS_MAX`] and asks a bounded number of questions,
+//! whatever the DNS returns; it bounces (`Permanent`) only on authoritative answers, and defers on everything else.
 //!
 //! | the DNS says | answer |
 //! |---|---|

@@ -1,6 +1,6 @@
 //! From DNS answers to a [`Resolution`]: pure, so that every rule of RFC 5321 5.1 is tested by table.
 //!
-//! Two steps, since addresses are looked up between them: [`candidates`] orders, cleans and caps the MX hosts;
+//! Two steps, since addresses are looked up between them: [`candidates`] orders, cleans and limits the MX hosts;
 //! [`plan`] puts their addresses into a [`SitePlan`] or says why nobody can take the mail.
 
 use std::net::{IpAddr, SocketAddr};

@@ -1,4 +1,4 @@
-//! Who is connected: how many in all, how many of them strangers, and from where.
+//! Open connections: in total, untrusted, and by client.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

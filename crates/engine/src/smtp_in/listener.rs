@@ -1,7 +1,7 @@
-//! Accepting connections: limits in total and per client, answered with 421; the port never closes. While clients that
-//! are not trusted have more than half of their places, those among them who idle have seconds in place of minutes.
+//! Accepts connections: limits in total and per client, answered with 421; the port never closes. While untrusted
+//! clients use more than half of their connections, idle ones among them have seconds instead of minutes.
 //!
-//! Sessions may take half of the process's descriptors; beyond that clients wait in the kernel's queue, so that look-ups
+//! Sessions may use half of the process's descriptors; beyond that clients wait in the kernel's queue, so that look-ups
 //! and deliveries, which free sessions in turn, always have some.
 
 use std::io;
@@ -139,7 +139,7 @@ impl Listeners {
     }
 }
 
-/// Waits a little, and says why once: no spinning, no flood in the log.
+/// Waits a little, and logs the reason once: no busy loop, no flood in the log.
 async fn pause(paused: &mut bool, why: &str) {
     if !std::mem::replace(paused, true) {
         tracing::warn!(why, "accepting pauses until descriptors or memory are free again");

@@ -1,8 +1,8 @@
-//! SMTP in: listeners and the sessions of clients.
+//! Incoming SMTP: listeners and the sessions of clients.
 //!
-//! Promise: a session's 250 after the data is written only once its ticket has resolved; a storm never closes the port
-//! (a connection over the limits is accepted and told 421, and descriptors running out pauses the accepting); memory
-//! per session is bounded by one piece of body. Push-back happens before RCPT: at connect or MAIL.
+//! Promise: a session's 250 after the data is sent only once its ticket has resolved; a storm never closes the port (a
+//! connection over the limits is accepted and gets 421, and running out of descriptors pauses accepting); memory per
+//! session is bounded by one piece of body. Push-back happens before RCPT: at connect or MAIL.
 
 mod census;
 mod listener;

@@ -1,7 +1,7 @@
 //! One client's connection: moves bytes between the socket and the session's state machine, and answers its questions.
 //!
-//! Promise: a client that is not trusted has at most [`STRANGER_READ_BYTES`] unread and `OUTPUT_BYTES_MAX` unsent here,
-//! beside its body, which has a budget (`core/memory.rs`); nothing more is read while it does not take its replies.
+//! Promise: an untrusted client has at most [`STRANGER_READ_BYTES`] unread and `OUTPUT_BYTES_MAX` unsent here, besides
+//! its body, which has a budget (`core/memory.rs`); nothing more is read while it does not read its replies.
 
 use std::cell::RefCell;
 use std::io;
@@ -212,7 +212,7 @@ impl Session {
         matches!(rustix::net::recv(&self.stream, &mut byte, flags), Ok((1, _)))
     }
 
-    /// Counts what the state machine refused by itself, and what it was told to refuse.
+    /// Counts the refusals of the state machine, its own and those it was given.
     fn count_refusals(&mut self) {
         let client = self.trusted;
         for (code, dsn) in self.smtp.take_refusals() {
@@ -227,7 +227,7 @@ impl Session {
         }
     }
 
-    /// Writes all output. A client that does not take it in in time is dropped.
+    /// Writes all output. A client that does not read it in time is disconnected.
     async fn flush(&mut self) -> io::Result<()> {
         self.count_refusals();
         if self.smtp.output().is_empty() {
@@ -253,7 +253,7 @@ impl Session {
         Ok(())
     }
 
-    /// Whether other clients that are not trusted want this one's place or memory.
+    /// Whether other untrusted clients need this one's connection or memory.
     fn is_crowded(&self) -> bool {
         !self.trusted
             && (self.admitted.is_crowded(self.settings.config.listen.connections_max as usize)
@@ -308,7 +308,7 @@ impl Session {
         }
     }
 
-    /// Says the last words, then drains a little so that the client reads them instead of a reset.
+    /// Sends the last reply, then drains a little so that the client reads it instead of a reset.
     async fn close(&mut self) -> io::Result<()> {
         use tokio::io::AsyncWriteExt;
         const DRAIN_READS_MAX: usize = 16;

@@ -1,8 +1,8 @@
-//! Threads for the sessions of clients that are not trusted: a runtime of their own, so that no trusted client, delivery or
-//! console waits in a queue of tasks behind what thousands of strangers make us answer. The kernel then shares the processors
-//! between the two kinds of threads, not between the sessions.
+//! Separate threads for the sessions of untrusted clients: a runtime of their own, so that no trusted client, delivery
+//! or console waits in a task queue behind thousands of them. The kernel then shares the processors between the two
+//! kinds of threads, not between the sessions.
 //!
-//! A socket is registered with the runtime that accepted it, so it changes over before its session begins.
+//! A socket is registered with the runtime that accepted it, so it moves before its session begins.
 
 use std::io;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
-//! One mail transaction of a client: what its recipients are here, where its body goes, and what becomes of it.
+//! One mail transaction of a client: its recipients, its body, and its result.
 //!
 //! States: begun (MAIL) -> recipients -> reserved -> data (354) -> submitted -> answered. Until the ticket resolves
-//! nothing is promised; whatever goes wrong is answered with a 4xx or 5xx and forgotten. Memory is reserved when there
-//! is a valid recipient and the data begins, so that whoever only announces holds nothing
+//! nothing is promised; any failure is answered with a 4xx or 5xx and forgotten. Memory is reserved when there is a
+//! valid recipient and the data begins, so that a client that only announces a message holds nothing
 //! (docs/design/decisions/0004-strangers.md).
 
 use std::net::IpAddr;

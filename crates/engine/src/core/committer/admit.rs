@@ -1,4 +1,4 @@
-//! What of the waiting jobs goes into the next batch, by upper bounds of what they take in it.
+//! Selects the waiting jobs for the next batch, by upper bounds of their size in it.
 
 use std::sync::atomic::Ordering;
 
@@ -12,7 +12,7 @@ use crate::core::intake::{Job, Refused};
 const REPORT_BYTES_MAX: u64 = 64 * 1024;
 
 impl Committer {
-    /// What of `jobs` goes into the next batch.
+    /// The selection for the next batch.
     pub fn admit(&self, jobs: Vec<Job>) -> Vec<Job> {
         let jobs = if self.core.disk_full.load(Ordering::Relaxed) { Self::refuse_new(jobs) } else { jobs };
         self.fitting(jobs)
@@ -28,7 +28,8 @@ impl Committer {
         self.journal.batch_bytes_max() - self.outcomes_bytes_max() - BATCH_OVERHEAD_BYTES - SLICE_OVERHEAD_BYTES
     }
 
-    /// The first of the jobs, as many as a batch holds; the others wait for the next one. What no batch holds is refused.
+    /// The first jobs, as many as fit into a batch; the others wait for the next one. A job that no batch can hold is
+    /// refused.
     fn fitting(&self, jobs: Vec<Job>) -> Vec<Job> {
         let jobs_max = self.jobs_bytes_max();
         // A message or list that is larger than a slice has its turn when the checkpoint comes to it.
@@ -57,8 +58,8 @@ impl Committer {
         kept
     }
 
-    /// While the disk is low, what is new is refused before it is written: bodies that were on their way already must not
-    /// use up the reserve, which is for completions, checkpoints and small reports.
+    /// While the disk is low, new mail is refused before it is written: bodies already in progress must not use up the
+    /// reserve, which is for completions, checkpoints and small DSNs.
     fn refuse_new(jobs: Vec<Job>) -> Vec<Job> {
         let mut kept = Vec::with_capacity(jobs.len());
         for job in jobs {
@@ -77,7 +78,7 @@ impl Committer {
     }
 }
 
-/// What the subscribers of a list take in the record of a post.
+/// Octets of a list's subscribers in the record of a post.
 pub(super) fn list_ids_bytes(hub: &Hub, name: &str) -> usize {
     hub.store.list(name).map_or(0, |list| list.ids.part_bytes_max())
 }

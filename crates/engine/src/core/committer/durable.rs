@@ -1,4 +1,4 @@
-//! What becomes of a batch: it is synced, and what it says happens; or it was refused, and nothing of it has happened.
+//! After a batch: if durable, apply it; if refused, nothing of it has happened.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,11 +14,11 @@ use crate::core::Core;
 use crate::core::hub::Hub;
 use crate::core::intake::{Refused, Settled};
 
-/// Jobs of a durable batch that happen in one hold of the hub's lock: some microseconds each.
+/// Jobs of a durable batch applied under one hold of the hub's lock: some microseconds each.
 const APPLIED_AT_ONCE: usize = 128;
 
 impl Committer {
-    /// The batch is synced: what it says is so.
+    /// The batch is durable; apply it.
     pub(super) fn durable(&mut self, planned: Vec<Planned>) {
         let core = self.core.clone();
         self.interned.clear();
@@ -61,7 +61,7 @@ impl Committer {
         }
     }
 
-    /// One part of a durable batch happens. Who is to be told.
+    /// Applies one part of a durable batch. Returns whom to notify.
     fn apply(&mut self, core: &Arc<Core>, hub: &mut Hub, planned: Planned, now: Ms) -> Option<Answer<()>> {
         match planned {
             Planned::Message { accepts, content, body, settles, answer, .. } => {
@@ -99,7 +99,7 @@ impl Committer {
         }
     }
 
-    /// The batch was not written: nothing of it has happened.
+    /// The batch was not written: undo everything prepared for it.
     pub(super) fn refused(&mut self, planned: Vec<Planned>, error: &CommitError) {
         let why = match error {
             CommitError::TooLarge { .. } => Refused::TooLarge,
@@ -140,7 +140,7 @@ impl Committer {
     }
 }
 
-/// Recipients whose report is now queued are done with.
+/// Finishes the recipients whose DSN is now queued.
 fn settle(core: &Core, hub: &mut Hub, settles: Vec<Settled>, now: u64) {
     for Settled { message, fate, ids, audit } in settles {
         if let Some(audit) = audit {

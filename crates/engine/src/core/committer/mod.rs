@@ -1,16 +1,16 @@
 //! The committer: the one thread that writes the journal, and the only place where a ticket resolves.
 //!
-//! A turn: take what waits; under the hub's lock intern its addresses and encode everything into one batch; write and
-//! sync without the lock; under the lock apply what is now durable; resolve the tickets. When the write fails nothing
-//! of the batch has happened: new addresses are forgotten, tickets say why, outcomes wait for the next batch.
-//! Checkpoints ride along, a slice of at most 256 KiB with each batch, and drive themselves while nothing else happens;
-//! behind each the addresses that nobody needs any more are forgotten ([`Forgetting`]).
+//! A turn: take the waiting jobs; under the hub's lock intern their addresses and encode everything into one batch;
+//! write and sync without the lock; under the lock apply what is now durable; resolve the tickets. When the write fails
+//! nothing of the batch has happened: new addresses are forgotten, tickets get the reason, outcomes wait for the next
+//! batch. Checkpoints are written along with batches, a slice of at most 256 KiB each, and drive themselves while
+//! nothing else happens; after each, addresses that nothing needs any more are forgotten ([`Forgetting`]).
 //!
-//! No batch is ever too large: outcomes take a quarter of it at most, the jobs what upper bounds of them say
-//! ([`Job::bytes_max`]), and whatever else goes in looks at what is left. Jobs that do not fit wait for the next batch; one
-//! that no batch holds is refused for good.
+//! No batch is ever too large: outcomes take at most a quarter of it, jobs are limited by upper bounds of their size
+//! ([`Job::bytes_max`]), and everything else is checked against the remaining space. Jobs that do not fit wait for the
+//! next batch; one that no batch can hold is refused for good.
 //!
-//! `admit.rs` chooses what goes into the batch, `plan.rs` and `slices.rs` encode it, `durable.rs` has what becomes of it.
+//! `admit.rs` selects the contents of a batch, `plan.rs` and `slices.rs` encode it, `durable.rs` applies or undoes it.
 
 mod admit;
 mod durable;
@@ -39,10 +39,10 @@ use super::{Core, JournalFigures};
 
 /// Pause between the batches of a checkpoint, or of cleaning, while nothing else is to be written.
 const CHECKPOINT_PAUSE: Duration = Duration::from_millis(5);
-/// How often it is looked at whether there is room, while the disk or the address book is full; and how often, at most, it is
-/// tried to write what waits.
+/// How often free space is checked while the disk or the address book is full; and how often, at most, writing is
+/// retried.
 const FULL_POLL: Duration = Duration::from_millis(250);
-/// Pause after a failed write: the next one goes to a fresh segment, and a broken disk must not be hammered.
+/// Pause after a failed write: the next one goes to a fresh segment, and a failing disk must not be hammered.
 const FAILURE_PAUSE: Duration = Duration::from_millis(20);
 /// How often the counters of `stentor status` ask what the journal occupies.
 const SPACE_PAUSE: Duration = Duration::from_secs(1);
@@ -70,9 +70,9 @@ pub struct Committer {
     checkpoint: Option<Checkpoint>,
     /// The first queue id that this process may give out.
     first_id: MessageId,
-    /// What the clock was moved by and is not durable yet: one record, however often it was set.
+    /// The total change of the clock not durable yet: one record, however often it was set.
     clock_moved: i64,
-    /// Contents of bodies that were given up, which the batch being built drops: kept if it fails.
+    /// Contents of abandoned bodies, which the batch being built drops: kept if it fails.
     dropping: Vec<u64>,
     /// Addresses that the batch being built interns: forgotten if it fails.
     interned: Vec<AddressId>,
@@ -132,7 +132,7 @@ impl Committer {
         }
     }
 
-    /// When a turn is wanted although nothing waits in the intake.
+    /// When a turn is needed although no job is waiting.
     pub fn pause(&self) -> Option<Duration> {
         let is_due = self.journal.checkpoint_running() || self.journal.checkpoint_due() || self.journal.clean_due();
         if is_due || self.forgetting.has_work(self.core.clock.now()) {
@@ -149,8 +149,8 @@ impl Committer {
         &mut self.journal
     }
 
-    /// One batch: `jobs`, what outcomes wait, a checkpoint's next slice, moved content. Whether it was written; if not,
-    /// the caller pauses before the next one.
+    /// One batch: `jobs`, waiting outcomes, a checkpoint's next slice, moved content. Returns whether it was written;
+    /// if not, the caller pauses before the next one.
     pub fn turn(&mut self, jobs: Vec<Job>) -> bool {
         let core = self.core.clone();
         self.follow_clock();
@@ -236,7 +236,8 @@ impl Committer {
         );
     }
 
-    /// Says 452 before the disk is full, and takes mail again when there is room: what the journal says of it, no more.
+    /// Starts refusing mail with 452 before the disk is full, and accepts mail again when there is space, as the
+    /// journal reports.
     fn watch_space(&self, is_wanted: bool) {
         if !is_wanted && !self.core.disk_full.load(Ordering::Relaxed) {
             return;

@@ -1,4 +1,5 @@
-//! Jobs become records of the batch, content before what refers to it; what they will have done waits as [`Planned`].
+//! Encodes jobs as records of the batch, content before whatever refers to it; the effects to apply later are kept in
+//! [`Planned`].
 
 use std::collections::BTreeMap;
 
@@ -12,10 +13,10 @@ use crate::core::hub::Hub;
 use crate::core::intake::{Interned, Job, Refused, Settled, Submission};
 use crate::core::verb::VerbJob;
 
-/// Addresses beyond `addresses_max` that senders of reports may take.
+/// Addresses beyond `addresses_max` that senders of DSNs may use.
 const REPORT_ADDRESSES: usize = 100_000;
 
-/// What a batch will have done once it is durable.
+/// The effects of a batch once it is durable.
 pub(super) enum Planned {
     Message {
         accepts: Vec<Accept>,

@@ -1,4 +1,4 @@
-//! The owner's part of checkpoints: a slice with each batch that has room for it.
+//! The owner's part of checkpoints: a slice with each batch that has space for it.
 
 use stentor_journal::{Batch, CheckpointStep, Journal, Slice};
 use stentor_queue::ids::{ContentId, Ms};
@@ -15,7 +15,7 @@ const SLICES_NAMED_MAX: usize = 1024;
 impl Committer {
     /// The next slice of a checkpoint, or the first of one that is due.
     ///
-    /// A batch that is full without one has none: slices are for the quieter turns.
+    /// A batch that is already full gets none: slices are for quieter turns.
     pub(super) fn checkpoint_slice(&mut self, hub: &mut Hub, jobs_bytes: usize, now: Ms) {
         let batch_max = self.journal.batch_bytes_max();
         let room = batch_max.saturating_sub(self.batch.bytes() + jobs_bytes + SLICE_OVERHEAD_BYTES);
@@ -66,7 +66,7 @@ impl Committer {
     }
 }
 
-/// What of a checkpoint goes into the batch being built.
+/// The part of a checkpoint for the batch being built.
 struct Part<'a> {
     core: &'a Core,
     journal: &'a mut Journal,
