@@ -47,7 +47,7 @@ pub struct Config {
     pub telemetry: TelemetryConfig,
     /// Built out of networks, domains, lists, aliases and routes.
     pub policy: Arc<Policy>,
-    /// What the operator should know, without being wrong.
+    /// Doubtful settings that are not errors.
     pub warnings: Vec<Diagnostic>,
 }
 
@@ -88,7 +88,7 @@ pub struct ListConfig {
     pub report: ReportConfig,
 }
 
-/// Who is sent a delivery report of each post.
+/// Who gets a delivery report of each post.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ReportTo {
     #[default]
@@ -143,7 +143,7 @@ pub struct DnsConfig {
     pub loopback_allowed: bool,
 }
 
-/// What happens to 8-bit content for a host without 8BITMIME (RFC 6152).
+/// What to do with 8-bit content for a host without 8BITMIME (RFC 6152).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EightBit {
     Convert,
@@ -157,7 +157,7 @@ pub struct DeliveryConfig {
     pub connections_per_site_max: u32,
     pub recipients_per_transaction_max: u32,
     pub transactions_per_connection_max: u32,
-    /// How long a connection without work is kept.
+    /// How long an unused connection is kept.
     pub idle_ms: u64,
     /// Port of hosts found by MX, and of routes that name none.
     pub smtp_port: u16,
@@ -172,18 +172,18 @@ pub struct DeliveryConfig {
     pub eight_bit: EightBit,
     /// BDAT where it is offered.
     pub chunking: bool,
-    /// The built-in profiles of large providers hold.
+    /// Apply the built-in profiles of large providers.
     pub profiles: bool,
     /// Look-ups of domains at a time.
     pub resolves_max: u32,
 }
 
-/// Who is told of a delay.
+/// Who gets a delay notice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DelayWarning {
-    /// Also who did not say what reports are wanted.
+    /// Also senders without a NOTIFY.
     All,
-    /// Who asked for it: NOTIFY=DELAY (RFC 3461).
+    /// Senders who asked for it: NOTIFY=DELAY (RFC 3461).
     Asked,
 }
 
@@ -198,17 +198,17 @@ pub struct RetryConfig {
     pub mailbox_ms_max: u64,
     pub recipient_ms_min: u64,
     pub recipient_ms_max: u64,
-    /// From acceptance until what is left is returned.
+    /// Age at which undelivered recipients are bounced.
     pub lifetime_ms: u64,
     /// Of bulk mail, where it is another.
     pub bulk_lifetime_ms: Option<u64>,
     /// First and longest back-off of bulk mail's sites and recipients, where they are others.
     pub bulk_site_ms: Option<(u64, u64)>,
     pub bulk_recipient_ms: Option<(u64, u64)>,
-    /// Age at which the sender is told that a message is still on its way; 0: never.
+    /// Age at which the sender gets a delay notice; 0: never.
     pub delay_warning_ms: u64,
     pub delay_warning_to: DelayWarning,
-    /// How long failures of one message are gathered for one report.
+    /// How long failures of one message are gathered for one DSN.
     pub bounce_gather_ms: u64,
 }
 
@@ -222,13 +222,13 @@ pub struct JournalConfig {
     /// At most half a segment.
     pub batch_bytes_max: u64,
     pub addresses_max: u32,
-    /// An address that nothing refers to is forgotten when it was not seen for so long.
+    /// How long an unused address is remembered after it was last seen.
     pub address_unseen_ms: u64,
     /// Free space on the medium below which new mail gets 452.
     pub reserve_bytes: u64,
 }
 
-/// When a file is put aside, and how many of those are kept.
+/// When a log file is rotated, and how many old ones are kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rotation {
     /// 0: by no size.
@@ -263,7 +263,7 @@ pub enum LogTarget {
     Journald(PathBuf),
 }
 
-/// How they look.
+/// The format of lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
     /// `Nov 21 10:54:25 host stentor[123]: QUEUEID: to=<a@b>, ...`
@@ -300,7 +300,7 @@ pub struct LogConfig {
     pub level: LogLevel,
     pub by_line: bool,
     pub rotation: Rotation,
-    /// Syslog lines as RFC 5424 has them, else RFC 3164.
+    /// RFC 5424 syslog lines instead of RFC 3164.
     pub rfc5424: bool,
 }
 
@@ -332,7 +332,7 @@ pub struct HttpConfig {
     /// Empty: no listener.
     pub listen: Vec<SocketAddr>,
     pub reading: Reading,
-    /// Names under which it is reached, beside addresses, `localhost` and the own host name.
+    /// Names of this server, besides addresses, `localhost` and its host name.
     pub host_names: Vec<String>,
     pub connections_max: u32,
     pub session_ms: u64,
@@ -344,8 +344,8 @@ pub struct HttpConfig {
 /// `[telemetry]`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TelemetryConfig {
-    /// Where spans go; none: there are none.
+    /// OTLP endpoint; tracing is off when unset.
     pub endpoint: Option<Url>,
-    /// One message in so many has spans.
+    /// One in this many messages is traced.
     pub sample_one_in: u64,
 }

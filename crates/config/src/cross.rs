@@ -1,4 +1,4 @@
-//! What must agree between sections: list addresses, aliases, routes and domains, by building the policy of them.
+//! Consistency between sections: builds the policy from list addresses, aliases, routes and domains.
 
 use std::ops::Range;
 use std::sync::Arc;

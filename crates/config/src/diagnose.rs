@@ -1,10 +1,10 @@
-//! What is wrong with a configuration, and where.
+//! Errors in a configuration, with their places.
 
 use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// How like a key must be to be offered for an unknown one (Jaro-Winkler, 0 to 1).
+/// Similarity required to suggest a key for an unknown one (Jaro-Winkler, 0 to 1).
 const LIKENESS_MIN: f64 = 0.82;
 
 /// Whether a [`Diagnostic`] stops the start.

@@ -1,4 +1,4 @@
-//! Whom events of mail are posted to.
+//! Endpoints that mail events are posted to.
 
 use serde::Serialize;
 
@@ -29,7 +29,7 @@ impl Kind {
         ("coalesced", Kind::Coalesced),
         ("refused", Kind::Refused),
     ];
-    /// Final outcomes: what is sent unless the configuration says otherwise.
+    /// Final outcomes: the default selection.
     pub const FINAL: [Kind; 5] = [Kind::Delivered, Kind::Bounced, Kind::Expired, Kind::Removed, Kind::Coalesced];
 }
 

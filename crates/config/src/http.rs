@@ -1,4 +1,4 @@
-//! `[http]`: where it listens, who may read, who may change something.
+//! `[http]`: listening addresses, and who may read or change something.
 
 use std::net::SocketAddr;
 

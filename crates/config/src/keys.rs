@@ -1,4 +1,4 @@
-//! Secrets of `[http]`: how they are made, hashed and compared.
+//! Secrets of `[http]`: creating, hashing and comparing them.
 
 use std::sync::Arc;
 
@@ -26,15 +26,15 @@ pub fn sha256(bytes: &[u8]) -> [u8; 32] {
     Sha256::digest(bytes).into()
 }
 
-/// Compares in a time that does not depend on where two secrets differ.
+/// Compares in constant time.
 pub fn is_same(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |all, (a, b)| all | (a ^ b)) == 0
 }
 
-/// Octets that nobody can guess.
+/// Random octets.
 ///
 /// # Panics
-/// If the system has no random numbers: nothing here would be safe then.
+/// If the system has no random numbers: nothing would be safe then.
 pub fn random<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).expect("the system has random numbers");

@@ -1,12 +1,11 @@
 //! The configuration: TOML becomes a checked [`Config`] once, as a whole.
 //!
-//! What it does: [`check`] parses the file with positions kept (`raw`), reads every section with its defaults and ranges
-//! (`sections`, `tables`), compares what must agree (`cross`), and builds the [`Policy`](stentor_policy::Policy) and the
-//! lists out of it. Relative paths are relative to the file's folder.
+//! What it does: [`check`] parses the file and keeps positions (`raw`), reads every section with its defaults and
+//! ranges (`sections`, `tables`), checks consistency (`cross`), and builds the [`Policy`](stentor_policy::Policy) and
+//! the lists from it. Relative paths are relative to the file's folder.
 //!
-//! What it promises: a [`Config`] that exists is consistent; nothing after it checks a setting again. Every default is
-//! in the section's reader, and `docs/operate/configuration.md` and `stentor.example.toml` name every key (a test
-//! compares).
+//! What it promises: an existing [`Config`] is consistent; nothing after it checks a setting again. Every default is in
+//! the section's reader; tests keep `docs/operate/configuration.md` and `stentor.example.toml` complete and correct.
 //!
 //! How it fails: with all errors at once, each a [`Diagnostic`] with file, line, column, what is wrong and what to do.
 //! Warnings do not stop a start; they are in [`Config::warnings`].

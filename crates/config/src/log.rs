@@ -1,4 +1,4 @@
-//! `[log]` and `[history]`: what is written down of the mail, and where.
+//! `[log]` and `[history]`: what is logged, and where.
 
 use std::net::SocketAddr;
 

@@ -1,7 +1,7 @@
-//! Reading TOML tables with positions: typed getters that report what is wrong and go on with the default.
+//! Reads TOML tables with positions: typed getters that report errors and continue with the default.
 //!
-//! A [`Section`] remembers which keys it was asked for; those that nobody asked for are unknown. So the readers are the
-//! one list of keys, and an unknown key can be answered with its likely spelling, or the section where it belongs.
+//! A [`Section`] remembers which keys were read; all others are unknown. So the readers are the only list of keys, and
+//! an unknown key gets a suggestion: its likely spelling, or the section where it belongs.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -22,13 +22,13 @@ struct Unknown {
     key: Spot<String>,
 }
 
-/// The file being checked, and what has been found so far.
+/// The file being checked, and the findings so far.
 pub(super) struct Context<'a> {
     file: &'a Path,
     text: &'a str,
     folder: PathBuf,
     found: RefCell<Vec<(usize, Diagnostic)>>,
-    /// Lines with a syntax error: what else seems wrong there follows from it.
+    /// Lines with a syntax error: other errors there are consequences.
     broken_lines: RefCell<Vec<usize>>,
     /// Keys by section, as they were asked for.
     known: RefCell<BTreeMap<String, Vec<&'static str>>>,
@@ -68,7 +68,7 @@ impl<'a> Context<'a> {
         self.add(span, Severity::Error, format!("not TOML: {message}"));
     }
 
-    /// Whether the file is not TOML: then what is missing may only be unreadable.
+    /// Whether the file is malformed TOML: then a missing key may just be unreadable.
     pub fn is_broken(&self) -> bool {
         !self.broken_lines.borrow().is_empty()
     }
@@ -118,7 +118,7 @@ impl<'a> Context<'a> {
     }
 }
 
-/// The message for a key that nobody asked for.
+/// The message for an unknown key.
 fn unknown_key(known: &BTreeMap<String, Vec<&'static str>>, section: &str, key: &str) -> String {
     let mut message = format!("unknown key `{}`{}", key.escape_debug(), place(section));
     let here = known.get(section).map_or(&[][..], Vec::as_slice);
@@ -145,7 +145,7 @@ fn place(section: &str) -> String {
     if section.is_empty() { String::new() } else { format!(" in [{section}]") }
 }
 
-/// One table of the file. A table that is not there has no values: every getter gives its default.
+/// One table of the file. A missing table has no values: every getter returns its default.
 pub(super) struct Section<'a> {
     pub context: &'a Context<'a>,
     name: String,

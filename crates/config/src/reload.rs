@@ -1,20 +1,21 @@
-//! What a reload changes, key by key: [`RULES`] is the one place that says so, for the reload, the log and the reference.
+//! The effect of a reload on each key: [`RULES`] is the only definition, for the reload, the log and the reference.
 //!
-//! Promise: settings in force hold no value that is not in force. What takes a restart keeps its old value in them, so that
-//! whoever reads a setting after a reload (the API reads the history's folder) reads what the server works with.
+//! Promise: settings in force contain only values in force. A key that takes a restart keeps its old value in them, so
+//! that every reader of a setting after a reload (the API reads the history's folder) sees what the server works with.
 //!
-//! Failure: a file with errors changes nothing, nor does one that has errors only together with what has to stay.
+//! Failure: a file with errors changes nothing, nor does one whose errors only appear together with the values that
+//! stay.
 
 use std::path::Path;
 
 use super::checked::{Config, HttpConfig, JournalConfig};
 use super::{Diagnostic, check_beside};
 
-/// When a changed key holds.
+/// When a changed key takes effect.
 #[derive(Clone, Copy)]
 pub enum Effect {
     AtOnce,
-    /// For sessions and connections that begin after it; those that are open keep what they began with.
+    /// For sessions and connections that begin afterwards; open ones keep their values.
     NewConnections,
     /// Gives the new configuration the old value; says whether that is another.
     Restart(fn(&mut Config, &Config) -> bool),

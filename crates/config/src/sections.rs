@@ -24,7 +24,7 @@ const MIB: u64 = 1024 * KIB;
 const GIB: u64 = 1024 * MIB;
 /// Seconds in a day and in a week.
 const WEEK_S: f64 = 604_800.0;
-/// The scheduler's own defaults are the server's: what docs/design/scheduler.md measures is what is shipped.
+/// The scheduler's own defaults are the server's: docs/design/scheduler.md measures what is shipped.
 const SCHED: SchedConfig = SchedConfig::DEFAULT;
 /// Longest path of a Unix socket (`sun_path` without its NUL).
 const SOCKET_PATH_BYTES_MAX: usize = 107;

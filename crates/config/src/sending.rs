@@ -1,4 +1,4 @@
-//! How mail is sent: local addresses, rules for sites, and what holds for one list's or one sender's mail.
+//! How mail is sent: local addresses, rules for sites, and settings of one list's or one sender's mail.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -35,10 +35,10 @@ pub struct FlowConfig {
     pub share: u8,
     /// From acceptance until what is left is returned; `None`: as for all.
     pub expire_ms: Option<u64>,
-    /// Lists only: more waiting posts than this go to a straggler who comes back as one digest.
+    /// Lists only: if more posts than this wait for a subscriber who accepts mail again, they are sent as one digest.
     pub coalesce_over: Option<u32>,
     pub plain_digest: bool,
-    /// Lists only: a subscriber who is refused for good by so many posts in a row, or for so long, gets no more.
+    /// Lists only: a subscriber who bounces this many posts in a row, or for this long, is suspended.
     pub suspend_posts: Option<u32>,
     pub suspend_ms: Option<u64>,
 }

@@ -1,4 +1,4 @@
-//! Addresses that the server sends to by itself: `http` and `https`, no user, no password.
+//! URLs that the server sends to: `http` and `https`, no user, no password.
 
 use http::Uri;
 

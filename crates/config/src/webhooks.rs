@@ -1,4 +1,4 @@
-//! `[webhooks.NAME]` and `[telemetry]`: what the server sends out by itself.
+//! `[webhooks.NAME]` and `[telemetry]`: what the server sends to other services.
 
 use super::checked::TelemetryConfig;
 use super::endpoints::{Kind, WebhookConfig};
