@@ -23,7 +23,7 @@ pub struct AddressView {
     pub hosts: HostsHistoryView,
 }
 
-/// What the past says of a mailbox; `None` is never or nothing.
+/// History of a mailbox; `None` means never or nothing.
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 #[serde(default)]
 pub struct MailboxHistoryView {
@@ -38,7 +38,7 @@ pub struct MailboxHistoryView {
     pub refused_since: Option<Ms>,
 }
 
-/// What the past says of the hosts of a domain.
+/// History of the hosts of a domain.
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 #[serde(default)]
 pub struct HostsHistoryView {

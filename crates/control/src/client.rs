@@ -1,4 +1,4 @@
-//! The operator's side of the control socket: blocking, since a command has nothing else to do.
+//! The client side of the control socket: blocking, since a command has nothing else to do.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -9,9 +9,9 @@ use super::problem::Problem;
 use super::protocol::{Assembler, Request};
 use super::reply::Reply;
 
-/// Until the server must have written something.
+/// How long the server may take to write something.
 const ANSWER_MS_MAX: u64 = 30_000;
-/// The same for verbs on mail, which commit batch after batch.
+/// The same for actions on mail, which commit batch after batch.
 const VERB_MS_MAX: u64 = 3_600_000;
 /// One line of a reply; the server makes them far shorter.
 const LINE_BYTES_MAX: u64 = 16 * 1024 * 1024;
@@ -44,7 +44,7 @@ impl Client {
         Ok(Client { stream: BufReader::new(stream) })
     }
 
-    /// Waits for as long as a verb takes that acts on all the queue.
+    /// Waits as long as an action on the whole queue takes.
     pub fn be_patient(&mut self) -> io::Result<()> {
         self.stream.get_ref().set_read_timeout(Some(Duration::from_millis(VERB_MS_MAX)))
     }

@@ -1,4 +1,4 @@
-//! Numbers, times and columns as answers show them.
+//! Numbers, times and columns for display.
 
 use std::fmt::Write;
 

@@ -1,10 +1,10 @@
-//! The control socket: how the operator's commands reach the running server, and how their answers are shown.
+//! The control socket: how operators' commands reach the running server, and how its answers are displayed.
 //!
-//! Promise: nothing here reads the store; the server answers from memory. A request and a line have a size limit, the
-//! connections a number, each step a time-out, so that no client of the socket can hold the server up. Who may speak
-//! is decided by the file's mode (0600) and checked against the peer's user id.
+//! Promise: nothing here reads the store; the server answers from memory. Requests and lines have a size limit,
+//! connections a number limit, each step a timeout, so that no client of the socket can delay the server. Access is
+//! decided by the file's mode (0600) and checked against the peer's user id.
 //!
-//! Bytes, verbs and the names of those to come are in `docs/operate/control-protocol.md`; [`protocol`] is pure.
+//! Bytes, verbs and reserved names are in `docs/operate/control-protocol.md`; [`protocol`] is pure.
 
 pub mod address_view;
 pub mod client;

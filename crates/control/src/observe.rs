@@ -1,4 +1,4 @@
-//! Verbs that look and change nothing: `watch`, `mailqq`, `hosts`, `report`; what they take and what they answer.
+//! Read-only verbs: `watch`, `mailqq`, `hosts`, `report`; their arguments and answers.
 //!
 //! Arguments are strict, so that a misspelt one does not silently mean "all".
 

@@ -1,4 +1,4 @@
-//! What became of posts, as `report` answers it.
+//! Progress of posts, as `report` returns it.
 
 use serde::{Deserialize, Serialize};
 use stentor_queue::ids::Ms;

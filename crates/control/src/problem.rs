@@ -17,7 +17,7 @@ pub enum ErrorCode {
     /// Too many connections.
     Busy,
     Forbidden,
-    /// It was tried and did not work.
+    /// The attempt failed.
     Failed,
     /// From a newer server.
     #[serde(other)]

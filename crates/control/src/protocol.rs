@@ -57,7 +57,7 @@ pub const VERBS: [&str; 21] = [
 /// Recipients in one `envelope` line.
 pub const EXPORTED_PER_LINE_MAX: usize = 500;
 
-/// What the operator wants.
+/// An operator's request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Request {
     Status,
@@ -78,7 +78,7 @@ pub enum Request {
     Address {
         address: String,
     },
-    /// What goes on: read only.
+    /// Live data: read only.
     Observe(Observe),
     /// Tries everything, or one site, at once: clocks are wound back.
     Flush {

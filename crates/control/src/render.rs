@@ -1,5 +1,5 @@
-//! Replies for people: tables of at most [`COLUMNS_MAX`] columns. Whatever came from the network is shown escaped, cut
-//! to its column, so that no mail server writes to the operator's terminal.
+//! Displays replies: tables of at most [`COLUMNS_MAX`] columns. Everything from the network is escaped and cut to its
+//! column, so that no mail server can write to the operator's terminal.
 
 use std::fmt::Write;
 

@@ -1,4 +1,5 @@
-//! What waits, for people: the tables of `mailqq`, `latedudes`, `hosts` and `report`. As [`super::render`]: escaped and cut.
+//! Displays waiting mail: the tables of `mailqq`, `latedudes`, `hosts` and `report`. As [`super::render`]: escaped and
+//! cut.
 
 use stentor_stats::escape::printable;
 

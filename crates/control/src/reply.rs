@@ -1,4 +1,4 @@
-//! What the server answers.
+//! The server's answers.
 
 use serde::{Deserialize, Serialize};
 use stentor_queue::ids::Ms;
@@ -9,7 +9,7 @@ use super::problem::{ErrorCode, Problem};
 use super::selection::Counted;
 use super::site_view::SiteView;
 
-/// What became of recipients. `acknowledged` is the sum of the others, always.
+/// Recipients by fate. `acknowledged` is always the sum of the others.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 #[serde(default)]
 pub struct Fates {
@@ -120,7 +120,7 @@ pub struct SiteRow {
     pub last_reply: String,
     /// When the oldest message in line there was accepted.
     pub oldest: Option<Ms>,
-    /// Of `queue_stuck`: what the operator may do, in words.
+    /// Of `queue_stuck`: advice for the operator.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub action: String,
 }
@@ -154,7 +154,7 @@ pub struct StuckRow {
     /// When the oldest of them was accepted, and its queue id.
     pub oldest: Option<Ms>,
     pub oldest_id: Option<String>,
-    /// What the operator may do, in words.
+    /// Advice for the operator.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub action: String,
 }

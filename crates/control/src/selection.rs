@@ -1,5 +1,5 @@
-//! Which mail an operator's verb is about: selectors that narrow each other, as `docs/operate/control-protocol.md` has
-//! them.
+//! Which mail an operator's action applies to: selectors that narrow each other, see
+//! `docs/operate/control-protocol.md`.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};

@@ -1,9 +1,9 @@
-//! The server's side of the control socket.
+//! The server side of the control socket.
 //!
-//! Each connection: read a line (at most [`REQUEST_BYTES_MAX`], within [`IDLE_MS_MAX`]), ask the [`Control`], write
-//! the reply, again. What is not a request is answered with an error and the connection goes on; a line that is too
-//! long, or a peer that neither reads nor writes, ends it. At a stop no connection is accepted any more, and a request
-//! that is being answered still gets its answer.
+//! Each connection: read a line (at most [`REQUEST_BYTES_MAX`], within [`IDLE_MS_MAX`]), ask the [`Control`], write the
+//! reply, repeat. A malformed request is answered with an error and the connection continues; a line that is too long,
+//! or a peer that neither reads nor writes, ends it. At a stop no connection is accepted any more, and a request in
+//! progress still gets its answer.
 
 use std::fs;
 use std::future::Future;
@@ -49,7 +49,7 @@ pub enum Peer {
     Http { who: Arc<str>, address: IpAddr },
 }
 
-/// What carries the requests out: the running server, or a double in tests.
+/// Carries out the requests: the running server, or a test double.
 pub trait Control: Send + Sync + 'static {
     /// Answers one request. Refusals are [`Reply::Error`].
     fn handle(&self, request: Request, peer: Peer) -> impl Future<Output = Reply> + Send;

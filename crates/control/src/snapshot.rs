@@ -1,4 +1,4 @@
-//! What `watch` sends: the server at one instant, and how it is asked for.
+//! The stream of `watch`: the server at one instant, and how it is requested.
 
 use serde::{Deserialize, Serialize};
 use stentor_queue::ids::Ms;
@@ -56,7 +56,7 @@ pub struct Snapshot {
     pub connections: ConnectionsNow,
     pub journal: JournalNow,
     pub machine: MachineNow,
-    /// What holds the server back, in words.
+    /// The bottleneck, in words.
     pub verdict: String,
     /// All sites with pending recipients.
     pub sites_total: u64,

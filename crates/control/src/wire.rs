@@ -1,4 +1,4 @@
-//! The lines of a reply: one, or, where there are many rows, a head and lines of rows.
+//! The lines of a reply: one, or, with many rows, a head and lines of rows.
 
 use serde::{Deserialize, Serialize};
 
