@@ -1,12 +1,12 @@
-//! What an operator may do about a recipient or a site that mail waits for, in words: derived from the last reply.
+//! Advice for the operator about a recipient or a site with waiting mail, derived from the last reply.
 //!
-//! Advice, not action: nothing here changes mail. Commands are put so that a shell takes them as they are, whatever an
-//! address is made of.
+//! Advice, not action: nothing here changes mail. Commands are quoted so that a shell takes them unchanged, whatever an
+//! address contains.
 
 use stentor_control::{RecipientState, RecipientView, SiteRow};
 use stentor_queue::ids::Ms;
 
-/// What a reply is about.
+/// The kind of problem that a reply reports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Trouble {
     MailboxFull,

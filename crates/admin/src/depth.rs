@@ -1,9 +1,9 @@
-//! What waits where, for `stentor queue` and `queue --stuck`: gathered from the store's counts; looked for in the
-//! messages themselves only where they are few.
+//! Where mail waits, for `stentor queue` and `queue --stuck`: from the store's counts; the messages themselves are
+//! searched only if there are few.
 //!
-//! Promise: slices of well under a millisecond under the hub's lock, each let go before the next, so that mail passes in
-//! between; rows are of slightly different instants. Memory: eight bytes per site and what the rows take. Ten million
-//! pending recipients of a million addresses at 50,000 sites: a look at each count, some milliseconds.
+//! Promise: slices of well under a millisecond under the hub's lock, released in between so that mail passes; rows are
+//! of slightly different instants. Memory: eight bytes per site, and the rows. Ten million pending recipients of a
+//! million addresses at 50,000 sites: one look at each count, some milliseconds.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

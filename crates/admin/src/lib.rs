@@ -1,7 +1,7 @@
-//! What the operator asks of the running server and does to its mail: the verbs of the control socket and of the HTTP API.
+//! Operators' queries and actions on the running server: the verbs of the control socket and of the HTTP API.
 //!
-//! Promise: answers come from memory, in slices, so that the queue's lock is never held for long; a verb that changes
-//! something is journaled with who and when before it is answered.
+//! Promise: answers come from memory, in slices, so that the queue's lock is never held for long; an action is
+//! journaled with who and when before it is answered.
 
 pub mod advice;
 pub mod depth;

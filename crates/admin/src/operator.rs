@@ -1,4 +1,4 @@
-//! The operator's verbs, carried out on the running server. Answers come from memory; long counts are done in slices, so
+//! Carries out operators' verbs on the running server. Answers come from memory; long counts are done in slices, so
 //! that the queue's lock is never held for long.
 
 use std::sync::Arc;

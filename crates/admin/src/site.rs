@@ -1,4 +1,4 @@
-//! `stentor site NAME`: why mail waits at a site, from what the scheduler knows.
+//! `stentor site NAME`: why mail waits at a site, according to the scheduler.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub fn unknown(name: &str) -> Problem {
     Problem::new(ErrorCode::NotFound, format!("no site {name}; `stentor queue` names them"))
 }
 
-/// Why mail waits at a site, in words; empty if nothing is in its way.
+/// Why mail waits at a site, in words; empty if nothing prevents it.
 pub fn reason(hub: &mut Hub, site: SiteId, now: Ms) -> String {
     let Some(found) = hub.sched.explain_site(&hub.store, site, now) else { return String::new() };
     waits_for(&found, &suspended_flows(hub))
@@ -67,7 +67,7 @@ pub fn view(core: &Arc<Core>, name: &str) -> Reply {
     }))
 }
 
-/// What stops the next message, in words.
+/// What prevents the next message, in words.
 fn waits_for(site: &SiteExplanation, suspended: &[String]) -> String {
     let words = match site.waits_for {
         WaitsFor::Operator => "an operator: the site is suspended (`stentor resume`)",

@@ -1,4 +1,4 @@
-//! Queue and scheduler in the control protocol's words: fates, a pending recipient, the last reply.
+//! Queue and scheduler in the terms of the control protocol: fates, a pending recipient, the last reply.
 
 use stentor_control::{Fates, RecipientState, RecipientView};
 use stentor_engine::core::hub::Hub;

@@ -1,11 +1,11 @@
 //! The delivery report as a mail.
 //!
-//! Promise: one per post, from the null sender and marked as automatic, so that nothing answers it and nobody bounces it
-//! (RFC 3834 section 2, RFC 5321 section 4.5.5); no list ever gets one, nor is there a report about a report. It is sent
-//! when the fast lane is done with the post, or when the configuration says.
+//! Promise: one per post, from the null sender and marked as automatic, so that nothing answers or bounces it (RFC 3834
+//! section 2, RFC 5321 section 4.5.5); no list ever gets one, nor is there a report about a report. It is sent when the
+//! fast lane is done with the post, or at the configured time.
 //!
-//! Failure answer: one that cannot be stored is left out and said in the log. A restart between the post and its report
-//! leaves it out as well.
+//! Failure answer: a report that cannot be stored is dropped and logged. A restart between the post and its report
+//! loses it as well.
 
 use std::fmt::Write;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Delivery reports: what became of a post, how fast, and where the rest waits: for `stentor report`, the console, and as
-//! a mail to the list's owner or the poster.
+//! Delivery reports: outcomes of a post, how fast, and where the rest waits: for `stentor report`, the console, and as
+//! mail to the list's owner or the poster.
 //!
 //! Promise: fates are the store's ([`stentor_engine::live::posts`]); times are counted since the server's start, and a report says
 //! so if a part came before. Where the rest waits is looked up when it is asked for, in slices, for at most

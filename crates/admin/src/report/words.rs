@@ -1,11 +1,11 @@
-//! A report in a line, and in a few for a mail or the terminal.
+//! A report in one line, and in a few for mail or the terminal.
 
 use stentor_control::{PostReport, WaitingAt};
 use stentor_queue::ids::Ms;
 use stentor_stats::escape::printable;
 use stentor_stats::rates::clock;
 
-/// A tail that is this much later than nearly all is said apart.
+/// A tail this much later than nearly all others is reported separately.
 const TAIL_TIMES: u64 = 4;
 const REASON_CHARS_MAX: usize = 120;
 

@@ -1,4 +1,4 @@
-//! `stentor address ADDR`: what the address book knows of one address, and who waits for it.
+//! `stentor address ADDR`: one address in the address book, and its waiting messages.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The queue as envelopes, a few hundred recipients at a time: what the peer has not taken is not in memory.
+//! The queue as envelopes, a few hundred recipients at a time: nothing is buffered beyond what the peer has taken.
 
 use std::sync::Arc;
 

@@ -1,9 +1,9 @@
-//! The operator's verbs on mail: hold, release, remove, bounce, requeue; and the export.
+//! Operators' actions on mail: hold, release, remove, bounce, requeue; and the export.
 //!
-//! Promise: each slice of a verb is one batch of the journal: the audit record (who, when, what was asked, what it came
-//! to) and the effect; it is so once the batch is durable, and not at all if it is refused. Slices are small (about a
-//! thousand recipients), so that the queue's lock is never held for long, and a verb on a million recipients lets mail
-//! pass between its batches. `dry_run` is the same walk with nothing reserved and nothing written.
+//! Promise: each slice of an action is one batch of the journal: the audit record (who, when, the request, its result)
+//! and the effect; it takes effect once the batch is durable, and not at all if it is refused. Slices are small (about
+//! a thousand recipients), so that the queue's lock is never held for long, and an action on a million recipients lets
+//! mail pass between its batches. `dry_run` is the same walk with nothing reserved and nothing written.
 //!
 //! States of a selected recipient: free -> reserved (under the lock of the walk) -> taken out (batch durable) or free
 //! again (refused). In a transaction -> reserved, counted as `in_flight`; when the transaction has ended, whatever is

@@ -1,7 +1,8 @@
 //! `suspend` and `resume`: all mail of a list or a sender, to a site, or of a list to a subscriber.
 //!
-//! Promise: durable with its audit record before it holds; it survives a restart. What is in a transaction ends; clocks and
-//! lifetimes run on, so that what waits for longer than its lifetime is returned at its next attempt after the end.
+//! Promise: durable with its audit record before it applies; it survives a restart. Open transactions end normally;
+//! clocks and lifetimes continue, so that messages beyond their lifetime are bounced at their next attempt after the
+//! end.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
-//! The walk through the queue: what a selection means, found in slices so that no hold of the lock is long.
+//! The walk through the queue: finds the selected mail in slices, so that the lock is never held for long.
 //!
-//! Promise: a step looks at no more than [`STEPS_MAX`] messages and recipients and gives out no more than its caller has
-//! room for. The walk sees the messages that were queued when it began, oldest first; what ends meanwhile is not seen.
+//! Promise: a step examines no more than [`STEPS_MAX`] messages and recipients and returns no more than its caller has
+//! space for. The walk sees the messages that were queued when it began, oldest first, except those that end meanwhile.
 
 use stentor_control::problem::Problem;
 use stentor_control::{ErrorCode, Selection};

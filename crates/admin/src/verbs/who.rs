@@ -1,4 +1,4 @@
-//! Who gave a verb, for the audit record.
+//! The author of an action, for the audit record.
 
 use stentor_control::Peer;
 

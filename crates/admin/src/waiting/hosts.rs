@@ -1,7 +1,7 @@
-//! `stentor hosts`: each site with its hosts, clocks, reasons, last replies and history, a page at a time.
+//! `stentor hosts`: each site with its hosts, retry clocks, reasons, last replies and history, a page at a time.
 //!
-//! A look at each site for its key, then rows for the page alone. Domains that have a history or mail and no site yet (they
-//! were not looked up since the start) are rows of their own, without hosts.
+//! Each site's key is read, then rows are built for the page alone. Domains with a history or mail but no site yet (not
+//! looked up since the start) are rows of their own, without hosts.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ enum Key {
     Name(String),
 }
 
-/// See the module's page.
+/// The list; see the module's documentation.
 pub async fn hosts(core: &Arc<Core>, options: &HostsOptions) -> Hosts {
     let (waiting, _) = depth::per_site(core).await;
     let mut found = at_sites(core, options, waiting).await;

@@ -1,7 +1,7 @@
-//! `stentor mailqq`: messages by what they wait for.
+//! `stentor mailqq`: messages by number of recipients waiting.
 //!
-//! Largest first is the store's index ([`Largest`]); oldest first is the order of the table. Anything narrower is looked for
-//! in the messages, oldest first, until [`WALK_MAX`] is over; ages narrow by bisection.
+//! Largest first uses the store's index ([`Largest`]); oldest first is the order of the table. Other filters search the
+//! messages, oldest first, until [`WALK_MAX`] is over; ages narrow by bisection.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -107,7 +107,7 @@ fn at_site(hub: &Hub, message: &Message, site: SiteId, domains: &[DomainId]) -> 
     (found, 1 + looked / RECIPIENTS_PER_STEP)
 }
 
-/// See the module's page.
+/// The list; see the module's documentation.
 ///
 /// # Errors
 /// There is no such site.

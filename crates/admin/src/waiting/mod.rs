@@ -1,8 +1,8 @@
-//! Who waits, and for whom: the answers to `mailqq`, `hosts`, and the advice of `latedudes`.
+//! Waiting mail: the answers to `mailqq` and `hosts`, and the advice of `latedudes`.
 //!
-//! Promise: from memory alone, in slices of well under a millisecond under the hub's lock; rows are of slightly different
-//! instants. What an index answers takes milliseconds whatever waits; what has to be looked for in the messages stops after
-//! [`mailqq::WALK_MAX`] and says how far it came.
+//! Promise: from memory alone, in slices of well under a millisecond under the hub's lock; rows are of slightly
+//! different instants. Answers from an index take milliseconds whatever the queue; a search of messages stops after
+//! [`mailqq::WALK_MAX`] and reports how far it got.
 
 pub mod hosts;
 pub mod mailqq;

@@ -1,4 +1,4 @@
-//! What watchers are sent: snapshots of the server, where mail waits, and in words what holds the server back.
+//! The stream for watchers: snapshots of the server, where mail waits, and the bottleneck in words.
 
 mod sites;
 mod snapshot;

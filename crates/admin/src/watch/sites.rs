@@ -1,8 +1,8 @@
-//! Where mail waits and how sites get on, gathered for watchers: sums by lane, the sites with most waiting, the slowest.
+//! Where mail waits, and how sites perform, for watchers: sums by lane, the sites with most waiting, the slowest.
 //!
-//! Promise: slices of well under a millisecond under the hub's lock. All watchers share one overview, which is made anew
-//! when it is older than a second and than [`PAUSE_TIMES`] what making it took, so that watching costs at most 1 % of a
-//! processor whatever waits.
+//! Promise: slices of well under a millisecond under the hub's lock. All watchers share one overview, renewed when it
+//! is older than a second and than [`PAUSE_TIMES`] its own cost, so that watching costs at most 1 % of a processor
+//! whatever the queue.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ const AGE_MIN: Duration = Duration::from_secs(1);
 /// An overview is good for as many times as making it took.
 const PAUSE_TIMES: u32 = 100;
 
-/// See the module's page.
+/// The overview; see the module's documentation.
 #[derive(Clone, Default)]
 pub struct Overview {
     pub at: Ms,

@@ -1,4 +1,4 @@
-//! What a watcher is told: the state of the server, and what came since it was told last.
+//! A watcher's snapshot: the state of the server, and the changes since the previous one.
 //!
 //! Bounded: as many rows as asked for and at most [`ROWS_MAX`] of a kind, at most [`rings::SECONDS`] points of history and
 //! those in the first snapshot alone; some 30 KiB at most.
@@ -22,7 +22,7 @@ use super::sites::{self, Overviews, ROWS_MAX};
 use super::verdict;
 use crate::site;
 
-/// Somebody who watches. The machine is sampled more often while there is one.
+/// A watcher. The machine is sampled more often while there is one.
 pub struct Watch {
     core: Arc<Core>,
     overviews: Arc<Overviews>,

@@ -1,8 +1,8 @@
-//! What holds the server back, in words: the disk, the processors, the memory, hosts that are slow or down, its own
-//! budget of connections, or nothing.
+//! The bottleneck in words: the disk, the processors, the memory, hosts that are slow or down, the connection budget,
+//! or nothing.
 //!
-//! The first that holds, from what nothing else can make up for to what is the others' affair. Thresholds are shares of
-//! what there is, not rates, so that they mean the same on any machine.
+//! The first condition that holds wins, ordered from causes within the server to causes outside. Thresholds are shares,
+//! not rates, so that they mean the same on any machine.
 
 use stentor_control::snapshot::{Snapshot, time_us};
 
@@ -10,7 +10,7 @@ use stentor_control::snapshot::{Snapshot, time_us};
 const BUSY: f32 = 0.85;
 /// Idle with I/O outstanding: the disk is waited for.
 const IO_WAIT: f32 = 0.3;
-/// A sync that takes so long is what a batch waits for, us.
+/// Batches wait mostly for the disk if a sync takes this long, us.
 const SLOW_SYNC_US: u64 = 5_000;
 const MEMORY: f64 = 0.95;
 /// Of the budget of connections.
