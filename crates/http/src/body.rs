@@ -1,12 +1,12 @@
-//! Request bodies with a deadline: a slow client does not hold a connection for long.
+//! Request bodies with a deadline: a slow client cannot hold a connection for long.
 //!
-//! Promise: a body may keep us waiting for [`GRACE`] in all and a second more per [`BYTES_PER_S_MIN`] octets received;
-//! without a login for [`STRANGER_GRACE`] in all, and it may have [`STRANGER_BYTES_MAX`] octets, enough for a login form.
-//! Only time spent waiting counts: if we are slow to read, that is not the client's fault. Login and rights have been
-//! checked before.
+//! Promise: we wait for a body for [`GRACE`] in total and a second more per [`BYTES_PER_S_MIN`] octets received;
+//! without a login for [`STRANGER_GRACE`] in total and at most [`STRANGER_BYTES_MAX`] octets, enough for a login form.
+//! Only waiting counts: if we are slow to read, that is not the client's fault. Login and permissions have been checked
+//! before.
 //!
-//! Failure: the body ends with an error, and [`Late`] tells whoever answers: 408 or 413 in place of what the handler makes
-//! of half a body.
+//! Failure: the body ends with an error, and [`Late`] tells the responder: 408 or 413 instead of the handler's answer
+//! to half a body.
 
 use std::io;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
-//! What every request passes before anything looks at it.
+//! Checks on every request, before anything else.
 //!
-//! In this order: the Host header names us (a web page elsewhere cannot reach us under a name of its own: DNS rebinding);
-//! what changes something comes from our own pages or carries a token (CSRF); reading may need a login; bodies and times
-//! are bounded. Every answer says that browsers must not guess types, frame us, run inline scripts or keep a copy.
+//! In this order: the Host header names us (so that no web page elsewhere can reach us under a name of its own: DNS
+//! rebinding); a change comes from our own pages or carries a token (CSRF); reading may need a login; bodies and times
+//! are bounded. Every answer tells browsers not to guess types, frame us, run inline scripts or keep a copy.
 
 use std::net::IpAddr;
 use std::sync::Arc;

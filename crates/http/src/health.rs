@@ -1,5 +1,5 @@
-//! `/healthz`: the process answers. `/readyz`: it takes mail now, or why not, a reason a line. While the journal is
-//! replayed at a start nothing listens yet.
+//! `/healthz`: the process responds. `/readyz`: it accepts mail now, or the reasons why not, one per line. Nothing
+//! listens while a start replays the journal.
 
 use axum::Router;
 use axum::extract::State;

@@ -1,8 +1,8 @@
-//! The HTTP side of the server: console, API, metrics, health; each a router of its own on one listener.
+//! The HTTP side of the server: console, API, metrics, health; each a router on one listener.
 //!
-//! Promise: bound to loopback unless the configuration says otherwise; answers come from memory or from the history's
-//! files, never from a scan under the queue's lock; a verb that has begun is carried out though its caller goes; it ends
-//! with the server. A port that is taken stops the start, with the key that names it.
+//! Promise: bound to loopback unless configured otherwise; answers come from memory or from the history's files, never
+//! from a scan under the queue's lock; an action in progress is completed even if its caller leaves; everything ends
+//! with the server. A port in use stops the start, and the error names the key.
 //!
 //! Every request passes the [`guard`] (who may ask at all) and knows its [`auth::Caller`].
 

@@ -1,5 +1,5 @@
-//! Connections: a bounded number, of which those without a login have half at most ([`strangers`](super::strangers)), each with
-//! deadlines for its headers and for what it does not read; bodies have theirs in [`body`](super::body).
+//! Connections: a limited number, of which those without a login get at most half ([`strangers`](super::strangers)),
+//! each with deadlines for its headers and for reading our answers; bodies have theirs in [`body`](super::body).
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! A small HTTP client for what the server sends out by itself: webhooks and spans. One POST per connection, `http` and
-//! `https` (rustls, the system's certificates), no redirects, bounded in time and in what is read of the answer.
+//! A small HTTP client for webhooks and telemetry. One POST per connection, `http` and `https` (rustls, the system's
+//! certificates), no redirects, bounded in time and in how much of the answer is read.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;

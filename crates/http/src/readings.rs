@@ -1,8 +1,8 @@
-//! Readings of the history's files for pages and calls: few at a time, so that many askers do not take the disk, the
+//! Limits readings of the history's files for pages and API calls, so that many callers do not take the disk, the
 //! memory and the blocking pool from the mail.
 //!
-//! Promise: a reading has its place until it has ended, also when whoever asked has gone: to ask and to hang up does not
-//! begin another beside it. Who leaves before his turn has nothing read.
+//! Promise: a reading keeps its slot until it has ended, even if its caller has gone: asking and hanging up does not
+//! start another beside it. A caller who leaves while waiting has nothing read.
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
-//! Connections without a login: all of them, until a request is authenticated.
+//! Connections without a login: every connection, until a request is authenticated.
 //!
-//! Promise: they have at most half of the connections. One more closes the one that has been open longest without an
-//! admitted request, or, where each had one, the oldest. So there is always room for users who can log in, and idle
-//! connections keep nobody out.
+//! Promise: they get at most half of the connections. One more closes the one that has been open longest without an
+//! admitted request or, if each had one, the oldest. So users who can log in always find a connection, and idle ones
+//! keep nobody out.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

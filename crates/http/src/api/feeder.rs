@@ -1,7 +1,7 @@
-//! A message's octets on their way from a request to a transaction: pieces, header facts, line ends.
+//! Feeds a message from a request to a transaction: pieces, header facts, line ends.
 //!
-//! A bare LF becomes CR LF, since files and JSON have it so; a bare CR is refused (RFC 5321 section 2.3.8), and whatever else
-//! SMTP would refuse in a body. At most one piece is held.
+//! A bare LF becomes CR LF, since files and JSON contain it; a bare CR is refused (RFC 5321 section 2.3.8), as is
+//! everything else that SMTP would refuse in a body. At most one piece is held.
 
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
-//! `Idempotency-Key`: a request that comes again gets the answer that it had, instead of a second message.
+//! `Idempotency-Key`: a repeated request gets the earlier answer instead of submitting a second message.
 //!
-//! In memory, by caller and key: a restart forgets them. What was refused is not kept, so that it may be tried again.
+//! In memory, by caller and key: a restart forgets them. Refusals are not kept, so that they may be retried.
 
 use std::collections::VecDeque;
 

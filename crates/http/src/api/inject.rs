@@ -1,11 +1,12 @@
-//! `POST /api/v1/messages`: mail handed in over HTTP.
+//! `POST /api/v1/messages`: mail submitted over HTTP.
 //!
-//! Promise: the same policy, intake, memory and push-back as over SMTP, and the answer after the commit: 201 says that
-//! the message is durable, with the queue ids. Where SMTP says 4xx the status is 503 with Retry-After, where it says 5xx
-//! it is 422 (413 for size); the SMTP reply is in the body. A login stands for a client network: it may relay.
+//! Promise: the same policy, intake, memory and push-back as over SMTP, and the answer after the commit: 201 means that
+//! the message is durable, with the queue ids. Where SMTP replies 4xx the status is 503 with Retry-After, where it
+//! replies 5xx it is 422 (413 for size); the SMTP reply is in the body. A login counts as a client network: it may
+//! relay.
 //!
-//! `message/rfc822` is streamed, a piece at a time in memory, with sender and recipients in the query; JSON is held as a
-//! whole, within the memory for bodies. What a client that went away had begun is carried out to its end.
+//! `message/rfc822` is streamed, a piece at a time in memory, with sender and recipients in the query; JSON is held as
+//! a whole, within the memory for bodies. A submission is completed even if its client has gone.
 
 use std::sync::Arc;
 

@@ -1,10 +1,10 @@
-//! The HTTP API: the operator's verbs, the same as on the control socket, and injection of mail.
+//! The HTTP API: the operator's verbs, the same as on the control socket, and submission of mail.
 //!
 //! Promise: a request becomes the control socket's own ([`Request::parse`] reads it), so that both take the same
-//! arguments and give the same answers, and no verb can mean something else here; a change needs a login and is audited
-//! under its name. `GET /api/v1/openapi.json` describes every route; a test compares.
+//! arguments and give the same answers, and no verb can differ here; a change needs a login and is audited under its
+//! name. `GET /api/v1/openapi.json` describes every route; a test compares.
 //!
-//! Failure answers: `{"error": {"code", "text"}}` with the code of the control socket, and the status that fits it.
+//! Failure answers: `{"error": {"code", "text"}}` with the code of the control socket, and the matching status.
 
 mod export;
 mod feeder;

@@ -1,4 +1,4 @@
-//! The `OpenAPI` 3.1 document: routes in words here, answers out of the real types ([`super::samples`]).
+//! The `OpenAPI` 3.1 document: routes are described here, answers are derived from the real types ([`super::samples`]).
 
 use serde_json::{Map, Value, json};
 use stentor_control::selection::REASON_BYTES_MAX;

@@ -1,6 +1,6 @@
-//! What the history has: the table of `mailstat`, and the story of a message or subscriber (`trace`).
+//! Queries on the history: the table of `mailstat`, and the story of a message or subscriber (`trace`).
 //!
-//! Read from files, a few readings at a time ([`Readings`](crate::readings::Readings)).
+//! Read from files, with limited concurrency ([`Readings`](crate::readings::Readings)).
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;

@@ -1,5 +1,5 @@
-//! One answer of each kind with everything filled in: the examples of the `OpenAPI` document, and what its schemas are made
-//! of. They are values of the real types, so that neither can say what the server does not.
+//! One complete answer of each kind: the examples of the `OpenAPI` document, and the source of its schemas. They are
+//! values of the real types, so that they cannot differ from the server's answers.
 
 use serde_json::{Value, json};
 use stentor_control::address_view::{AddressView, HostsHistoryView, MailboxHistoryView};

@@ -1,15 +1,17 @@
-//! Who asks, and whether they may: tokens for programs, passwords for people.
+//! Authentication and authorization: tokens for programs, passwords for people.
 //!
-//! Promise: a change is carried out for a caller alone whose name is known and goes into the audit record. Programs send
-//! `Authorization: Bearer TOKEN`; people log in and have a cookie that no script reads and no other site's request
-//! carries. A request with the cookie must also hold the session's token (form field `csrf` or `X-CSRF-Token`) and come
-//! from our own pages ([`super::guard`]). Reading needs no login unless `[http] reading = "login"`.
+//! Promise: a change is carried out only for a caller with a known name, which goes into the audit record. Programs
+//! send `Authorization: Bearer TOKEN`; people log in and get a cookie that scripts cannot read and other sites'
+//! requests do not carry. A request with the cookie must also have the session's token (form field `csrf` or
+//! `X-CSRF-Token`) and come from our own pages ([`super::guard`]). Reading needs no login unless `[http] reading =
+//! "login"`.
 //!
-//! A token is 256 random bits, so that its SHA-256 in the configuration says nothing; a password is kept as argon2id.
-//! Guessing is slowed: one password is checked at a time, each wrong one holds the next up, and an address with several
-//! wrong ones has to wait ([`slow`]).
+//! A token is 256 random bits, so that its SHA-256 in the configuration reveals nothing; a password is stored as
+//! argon2id. Guessing is slowed: one password is checked at a time, each wrong one delays the next, and an address with
+//! several wrong ones has to wait ([`slow`]).
 //!
-//! Failure answers: 401 who is not known, 403 who is known and may not, 429 with Retry-After who guesses.
+//! Failure answers: 401 for an unknown caller, 403 for a known one without permission, 429 with Retry-After after wrong
+//! guesses.
 
 mod pages;
 mod sessions;

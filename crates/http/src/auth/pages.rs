@@ -1,4 +1,4 @@
-//! `POST /login` and `POST /logout`: what the console's forms are sent to. The page with the form is the console's.
+//! `POST /login` and `POST /logout`: the targets of the console's forms. The page with the form is the console's.
 
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};

@@ -1,4 +1,4 @@
-//! Who is logged in: in memory alone, so that a restart ends all sessions.
+//! Login sessions: in memory alone, so that a restart ends all of them.
 
 use std::sync::Arc;
 

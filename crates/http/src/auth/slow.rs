@@ -1,4 +1,4 @@
-//! How long who guesses has to wait.
+//! How long a caller has to wait after wrong guesses.
 
 use std::net::IpAddr;
 

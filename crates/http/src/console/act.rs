@@ -1,8 +1,8 @@
-//! The operator's verbs as forms, and what carries them out.
+//! The operator's actions as forms, and their execution.
 //!
-//! Promise: a verb is a POST by somebody who is known, with the token of their session; it is the control socket's request,
-//! with the same audit record. Cannot be undone asks once more. Afterwards the browser is led back, so that
-//! reloading the page does nothing again.
+//! Promise: an action is a POST by a logged-in user, with the token of their session; it becomes the control socket's
+//! request, with the same audit record. An action that cannot be undone asks for confirmation. Afterwards the browser
+//! is redirected, so that reloading the page does not repeat it.
 
 use axum::Form;
 use axum::extract::State;

@@ -1,4 +1,4 @@
-//! A day in a picture: the view of `stentor batchstat`, any day, with its numbers in a table.
+//! A chart of any day: `stentor batchstat` with its numbers in a table.
 
 use axum::Json;
 use axum::extract::{Query, State};

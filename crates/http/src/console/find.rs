@@ -1,9 +1,9 @@
 //! Messages of the queue that match filters, a page at a time.
 //!
-//! Promise: the walk is that of the operator's verbs, in slices; a search that finds little stops after [`LOOK_MS_MAX`] and says
-//! where to go on, so that no page waits for a look through ten million recipients. A place is a message's number, and
-//! the recipient within it that was looked at last: both last as long as the process, and a place that is gone means the
-//! next one.
+//! Promise: uses the walk of the operator's actions, in slices; a search with few results stops after [`LOOK_MS_MAX`]
+//! with a place to continue, so that no page waits for a search of ten million recipients. A place is a message's
+//! number, and the last recipient examined in it: both are valid as long as the process, and a place that is gone means
+//! the next one.
 
 use std::fmt;
 use std::str::FromStr;

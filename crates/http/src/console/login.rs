@@ -1,4 +1,4 @@
-//! The login's form; what it is sent to is [`crate::auth`].
+//! The login form; its target is [`crate::auth`].
 
 use axum::extract::{Query, State};
 use axum::response::Response;

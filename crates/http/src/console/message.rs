@@ -1,4 +1,4 @@
-//! One message: what it is, who still waits for it and why, and what operators may do with it.
+//! One message: its envelope, waiting recipients and reasons, and the operator's actions on it.
 
 use axum::extract::{Path, State};
 use axum::response::Response;

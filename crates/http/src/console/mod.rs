@@ -1,13 +1,13 @@
-//! The web console: what the operator's commands show, as pages (docs/operate/console.md).
+//! The web console: the operator's commands as pages (docs/operate/console.md).
 //!
-//! Promise: pages are made here, whole, and hold everything without scripts; scripts keep numbers up to date and draw
-//! charts. Each is made of answers from memory in slices, or of the history's files on the blocking pool; none loads the
-//! queue, and each list has an end. Whatever came from the network is escaped where it is shown. Nothing is loaded
-//! from elsewhere, and the browser is told to run nothing but our files ([`super::guard`]).
+//! Promise: pages are rendered here and complete without scripts; scripts keep numbers up to date and draw charts. Each
+//! is made from answers from memory in slices, or from the history's files on the blocking pool; none loads the queue,
+//! and each list is limited. Everything from the network is escaped where it is displayed. Nothing is loaded from
+//! elsewhere, and the browser is told to run nothing but our files ([`super::guard`]).
 //!
 //! Reading needs no login unless the configuration says so; a change is a POST with the session's token ([`act`]).
 //!
-//! Failure answers: a page that says what is wrong and where to go on, with the status that fits.
+//! Failure answers: a page that says what is wrong and where to continue, with the matching status.
 
 mod act;
 mod assets;

@@ -1,7 +1,7 @@
-//! What happens now: the view of `stentor realstat`, kept up by a script that asks for the page again.
+//! The live view: `stentor realstat`, kept up to date by a script that requests the page again.
 //!
-//! Promise: all who look share one watch of the live counters, which ends when nobody has looked for a while; a page
-//! costs one look at what is counted anyway.
+//! Promise: all viewers share one watch of the live counters, which ends after the last one has gone; a page costs one
+//! look at existing counters.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

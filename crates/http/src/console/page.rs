@@ -1,4 +1,4 @@
-//! The frame around every page: bar, sections, what was said to the last form; and pages that say what is wrong.
+//! The frame of every page: bar, sections, result of the last form; and error pages.
 
 use std::convert::Infallible;
 

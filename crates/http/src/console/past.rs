@@ -1,9 +1,10 @@
-//! What pages show of the past, read out of the history's files and kept for a while.
+//! Data about the past for pages, read from the history's files and cached for a while.
 //!
-//! Promise: few readings at a time ([`Readings`]). A result is kept longer the longer it took to read, so that however many watch,
-//! reading costs a few percent of a processor at most. A day that is over is read once. Bounded: [`KEPT_MAX`] results of each kind.
+//! Promise: few readings at a time ([`Readings`]). A result is cached the longer the more it cost, so that however many
+//! watch, reading costs at most a few percent of a processor. A past day is read once. Bounded: [`KEPT_MAX`] results of
+//! each kind.
 //!
-//! Failure answers: a history that is not there, or cannot be read, is said on the page.
+//! Failure answers: a missing or unreadable history is reported on the page.
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! Posts: how far each is and how fast it was, the newest first; where each can be held, let go or removed is its page.
+//! Posts: progress and speed of each, the newest first; each one's page can hold, release or remove it.
 
 use axum::extract::{Query, State};
 use axum::response::Response;

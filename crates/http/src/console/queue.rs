@@ -1,4 +1,4 @@
-//! The queue: its sum, and messages by list, sender, site, recipient, age and state.
+//! The queue: its totals, and messages by list, sender, site, recipient, age and state.
 
 use axum::extract::{Query, State as Shared};
 use axum::response::Response;

@@ -1,4 +1,4 @@
-//! One address: what waits for it, what the past says of it, and its suspension.
+//! One address: waiting messages, delivery history, and its suspension.
 
 use axum::extract::{Query, State};
 use axum::response::Response;

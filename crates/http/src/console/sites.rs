@@ -1,4 +1,4 @@
-//! Sites with what waits there and why, and one site with its hosts.
+//! Sites with waiting mail and the reason, and one site with its hosts.
 
 use axum::extract::{Query, State};
 use axum::response::Response;

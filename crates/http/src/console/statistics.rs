@@ -1,4 +1,4 @@
-//! The table of `stentor mailstat`: what each hour, day, list, site or source brought.
+//! The table of `stentor mailstat`, by hour, day, list, site or source.
 
 use axum::extract::{Query, State};
 use axum::response::Response;

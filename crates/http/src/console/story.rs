@@ -1,4 +1,4 @@
-//! The story of a message or a recipient: what the history has of it, told in order.
+//! The story of a message or a recipient: the history's records in order.
 
 use maud::{Markup, html};
 use stentor_control::problem::Problem;

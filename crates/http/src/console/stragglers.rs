@@ -1,4 +1,4 @@
-//! Stragglers: recipients and sites by what waits for them, as `stentor latedudes` has them.
+//! Recipients and sites by messages waiting, as in `stentor latedudes`.
 
 use axum::extract::{Query, State};
 use axum::response::Response;

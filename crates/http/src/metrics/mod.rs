@@ -1,6 +1,6 @@
-//! `/metrics` for Prometheus: text format 0.0.4, gathered when it is asked for.
+//! `/metrics` for Prometheus: text format 0.0.4, gathered on request.
 //!
-//! Promise: the number of series is bounded: label values come from closed sets, but for the sites, of which the
+//! Promise: the number of series is bounded: label values come from closed sets, except for sites, of which the
 //! [`SITES_MAX`] with most pending recipients are named and the rest summed, and for codes of refusals (100). Gathering
 //! takes slices of the hub's lock, as `stentor queue` does. Every name is in docs/operate/metrics.md; a test compares.
 

@@ -1,4 +1,4 @@
-//! The way to the collector: spans in batches, tried a few times, then dropped.
+//! Sends spans to the collector: in batches, retried a few times, then dropped.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,12 +1,12 @@
-//! Spans for OpenTelemetry, on request: how a message came in, and each attempt to deliver it.
+//! OpenTelemetry spans, if configured: how a message came in, and each attempt to deliver it.
 //!
 //! Promise: without `otlp_endpoint` the cost is one look at an empty cell. With it, one message in `sample_one_in` has
-//! spans, or every one that was injected with a sampled `traceparent`. Whoever makes a span never waits: the queue is
-//! bounded, what does not fit is dropped and counted (limit `trace_queue`).
+//! spans, or every one submitted with a sampled `traceparent`. Making a span never waits: the queue is bounded, and
+//! what does not fit is dropped and counted (limit `trace_queue`).
 //!
-//! Nothing is remembered of a sampled message: whether it is one, its trace and its first span's id follow from its queue
-//! id, so that attempts days and restarts later join the same trace. Those with a parent of the client's are the
-//! exception, [`CARRIED_MAX`] of them in memory.
+//! No state is kept about a sampled message: whether it is sampled, its trace and its first span's id follow from its
+//! queue id, so that attempts days and restarts later join the same trace. The exception are messages with a client's
+//! parent, of which [`CARRIED_MAX`] are kept in memory.
 
 mod export;
 mod span;

@@ -1,4 +1,4 @@
-//! What an endpoint is sent: events out of the history's records, and the signature of a batch.
+//! The payload of an endpoint: events made from the history's records, and the signature of a batch.
 
 use hmac::{Hmac, KeyInit, Mac};
 use serde::Serialize;

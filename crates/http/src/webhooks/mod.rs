@@ -1,13 +1,13 @@
-//! Webhooks: what became of mail, posted to others as it happens.
+//! Webhooks: outcomes of mail, posted to HTTP endpoints as they happen.
 //!
-//! Promise: every event of the history that an endpoint asked for reaches it at least once, in order, with an id that
-//! stays the same when it comes again; a batch counts as delivered when the endpoint answered 2xx, and only then the
-//! position behind it is written (atomically, synced). An endpoint that is slow or away holds up nobody else: each has a
-//! task and a position of its own, and what waits for it is in the history's files, not in memory.
+//! Promise: every event of the history that an endpoint selected reaches it at least once, in order, with an id that
+//! stays the same when it is repeated; a batch counts as delivered when the endpoint answered 2xx, and only then is the
+//! position after it written (atomically, synced). A slow or unreachable endpoint delays no other: each has its own
+//! task and position, and its pending events are in the history's files, not in memory.
 //!
-//! States of an endpoint: reading -> gathering (`batch_wait_ms`) -> posting -> moved on, or waiting (the back-off doubles
-//! to [`BACKOFF_MAX`]) and posting the same again. 410 ends it until the next start. A history that has been cut behind an
-//! endpoint loses it events: counted, logged, and told in the next batch as `lost`.
+//! States of an endpoint: reading -> gathering (`batch_wait_ms`) -> posting -> advanced, or waiting (the back-off
+//! doubles to [`BACKOFF_MAX`]) and posting the same again. 410 stops it until the next start. If the history was
+//! truncated past an endpoint's position, it loses events: counted, logged, and reported in the next batch as `lost`.
 
 mod event;
 mod position;

@@ -1,4 +1,4 @@
-//! Where an endpoint is in the history, in a file of its own.
+//! An endpoint's position in the history, in a file of its own.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
