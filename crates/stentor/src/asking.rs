@@ -1,4 +1,4 @@
-//! How commands reach the running server, and how they say that something failed.
+//! How commands reach the running server, and how they report failure.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

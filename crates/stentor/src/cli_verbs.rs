@@ -1,4 +1,4 @@
-//! The command line of the verbs on mail: `stentor hold|release|remove|bounce|requeue` and `stentor queue export`.
+//! The command line of actions on mail: `stentor hold|release|remove|bounce|requeue` and `stentor queue export`.
 
 use clap::Args;
 use stentor_control::{Request, Selection, Subject, Verb};

@@ -1,9 +1,10 @@
-//! Logs as input: `--from FILE...` of the commands that observe.
+//! Logs as input: `--from FILE...` of the observing commands.
 //!
-//! Promise: files in the order of their first entries (rotated ones may be named in any order), gzip by its first bytes,
-//! `-` is standard input; with `--follow` the newest goes on, through rotation by renaming or truncation. A thread reads
-//! and unpacks, the caller's thread parses; between them are at most `BLOCKS_MAX` blocks. A file that cannot be read
-//! stops nothing but itself: what was wrong is told on standard error, and the command's exit code says so.
+//! Promise: files are read in the order of their first entries (rotated ones may be named in any order), gzip is
+//! recognised by its first bytes, `-` is standard input; with `--follow` the newest is followed through rotation by
+//! renaming or truncation. One thread reads and unpacks, the caller's thread parses; between them are at most
+//! `BLOCKS_MAX` blocks. An unreadable file does not stop the others: the error is printed on standard error and shows
+//! in the exit code.
 
 use std::cell::Cell;
 use std::fs::File;

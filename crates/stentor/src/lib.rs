@@ -1,5 +1,5 @@
-//! The program `stentor`: its command line, how a server is put together, started and stopped, and the commands that look at
-//! logs, at the history and at a stopped journal. ARCHITECTURE.md says where everything else is.
+//! The program `stentor`: its command line, building, starting and stopping a server, and the commands that read logs,
+//! the history and a stopped journal. ARCHITECTURE.md says where everything else is.
 
 mod asking;
 pub mod cli;

@@ -1,5 +1,5 @@
-//! `stentor`: a mail transfer agent for mailing lists and bulk fan-out. This file chooses the command and maps errors to
-//! exit codes; ARCHITECTURE.md says where everything is.
+//! `stentor`: a mail transfer agent for mailing lists and bulk mail. Chooses the command and maps errors to exit codes;
+//! ARCHITECTURE.md says where everything is.
 
 use std::process::ExitCode;
 

@@ -1,5 +1,5 @@
-//! `stentor serve`: the server with its signals. SIGTERM and SIGINT stop it in order, a second one at once; SIGHUP reads
-//! the configuration again: an invalid one is reported and the old one stays in force.
+//! `stentor serve`: the server with its signals. SIGTERM and SIGINT stop it in order, a second one at once; SIGHUP
+//! reads the configuration again: an invalid one is reported and the old one stays in force.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

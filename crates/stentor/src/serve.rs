@@ -1,8 +1,8 @@
 //! A running server: built from a configuration, stopped in order. `stentor serve` and the demo both use it.
 //!
 //! Start: lock and replay the journal, rebuild queue and scheduler, then listen. Stop: refuse new connections, let open
-//! transactions end in both directions, sync what they left, release the journal. Whatever fails at the start is said
-//! with the place and what to do; nothing is changed on the disk by a failed start.
+//! transactions end in both directions, sync their results, release the journal. A failure at the start is reported
+//! with its place and what to do; a failed start changes nothing on the disk.
 
 use std::io;
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! What `realstat`, `latedudes` and `trace` do with `--from`.
+//! `--from` in `realstat`, `latedudes` and `trace`.
 
 use std::fmt::Write as _;
 use std::io::Write as _;

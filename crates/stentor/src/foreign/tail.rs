@@ -1,7 +1,7 @@
-//! A file that grows, through its rotation: as `tail -F` does it.
+//! Follows a growing file through rotation, like `tail -F`.
 //!
-//! Renamed and made anew: the old one is read to its end first. Truncated (`copytruncate`): it is read from its
-//! beginning. Gone for a while: waited for.
+//! Renamed and recreated: the old one is read to its end first. Truncated (`copytruncate`): it is read from its
+//! beginning. Missing for a while: waited for.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};

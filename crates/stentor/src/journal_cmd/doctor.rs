@@ -1,8 +1,8 @@
-//! `stentor doctor`: says in words what is wrong or has happened, and what to do next.
+//! `stentor doctor`: reports in words what is wrong or has happened, and what to do next.
 //!
-//! It looks at the configuration, the lock, free space and, of a stopped store, at every segment; of a running one only at
-//! what its headers tell, since the rest changes under it. Exit code: 0 nothing needs doing (notes may be there), 1
-//! something does, 78 the configuration has errors.
+//! It checks the configuration, the lock, free space and, of a stopped store, every segment; of a running one only the
+//! headers, since the rest is changing. Exit code: 0 nothing needs doing (there may be notes), 1 something does, 78 the
+//! configuration has errors.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};

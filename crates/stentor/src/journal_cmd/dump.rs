@@ -1,4 +1,4 @@
-//! `stentor journal dump`: every readable record as a JSON line, or one content as it is stored.
+//! `stentor journal dump`: every readable record as a JSON line, or one content as stored.
 
 use std::io::{self, Write};
 

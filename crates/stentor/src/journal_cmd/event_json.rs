@@ -1,4 +1,4 @@
-//! Events for people and scripts.
+//! Events as JSON, for people and scripts.
 
 use serde_json::{Value, json};
 use stentor_queue::book::{MailboxHistory, SiteHistory};

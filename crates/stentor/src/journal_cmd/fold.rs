@@ -1,6 +1,6 @@
-//! The state that a store holds, as far as it can be read: the same fold as a start's, past damage.
+//! The readable state of a store: the same fold as at a start, continuing past damage.
 //!
-//! It starts at the newest checkpoint, as a start does. Records before it would bring messages back that were delivered since.
+//! It starts at the newest checkpoint, as a start does. Earlier records would bring back messages delivered since.
 
 use std::collections::BTreeSet;
 

@@ -1,9 +1,9 @@
-//! `stentor journal verify|dump|salvage` and `stentor doctor`: for a store that is stopped or damaged.
+//! `stentor journal verify|dump|salvage` and `stentor doctor`: for a stopped or damaged store.
 //!
-//! Promise: the store that is looked at is opened for reading only and is never changed; whatever is readable is shown,
-//! and what is not is named with file and offset. What `salvage` writes goes to a new directory.
+//! Promise: the store is opened read-only and never changed; everything readable is shown, and the rest is named with
+//! file and offset. `salvage` writes to a new directory.
 //!
-//! Failure: exit code 1 with findings or if something could not be done, 0 if all is well.
+//! Failure: exit code 1 with findings or after an error, 0 if all is well.
 
 mod doctor;
 mod dump;

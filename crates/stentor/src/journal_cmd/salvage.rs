@@ -1,7 +1,8 @@
-//! `stentor journal salvage --to`: a new store of all that is readable and still waits.
+//! `stentor journal salvage --to`: a new store with everything readable that still waits.
 //!
-//! The contents go first, under their old numbers, then the state as the slices of a checkpoint; so a salvage that was cut
-//! holds no message, and none without its content. At the end the new store is opened as a start would, and counted.
+//! Contents are written first, under their old numbers, then the state as the slices of a checkpoint; so an interrupted
+//! salvage holds no message, and none without its content. At the end the new store is opened as a start would, and
+//! counted.
 
 use std::io::{self, Write};
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! `stentor journal verify`: every segment in a line, then what is wrong.
+//! `stentor journal verify`: a line per segment, then the findings.
 
 use std::io::Write;
 

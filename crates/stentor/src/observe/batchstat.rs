@@ -1,4 +1,4 @@
-//! `stentor batchstat`: the picture of a day, of several, or of servers beside each other.
+//! `stentor batchstat`: the chart of a day, of several, or of servers side by side.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -1,4 +1,4 @@
-//! `stentor hosts`: every host and site with history, clock, reason and last replies.
+//! `stentor hosts`: every host and site with history, retry clock, reason and last replies.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! Where the records come from: logs, or the history of a server of ours.
+//! The source of records: logs, or the history of one of our servers.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! `stentor latedudes`: recipients and sites by how much waits for them, with what may be done.
+//! `stentor latedudes`: recipients and sites by messages waiting, with advice.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! The commands that observe: what goes on, who waits, what became of posts; over our own history or the logs of others.
+//! The observing commands: rates, waiting mail, outcomes of posts; from our own history or other MTAs' logs.
 
 pub mod batchstat;
 pub mod hosts;

@@ -1,4 +1,4 @@
-//! `stentor report`: what became of posts.
+//! `stentor report`: outcomes of posts.
 
 use std::process::ExitCode;
 

@@ -1,8 +1,8 @@
 //! `stentor trace WHAT`: the whole story of a message or a subscriber.
 //!
-//! What has happened is read from the history's files, whether a server runs or not: first what names WHAT, then
-//! everything about the messages that were found. What is pending now is asked of the running server, if there is one; the
-//! last half second may be in neither.
+//! The past is read from the history's files, whether a server runs or not: first the records that name WHAT, then
+//! everything about the messages found. Pending recipients are asked of the running server, if there is one; the last
+//! half second may be in neither.
 
 use std::io::Write;
 use std::ops::ControlFlow;

@@ -1,4 +1,4 @@
-//! What the view on a terminal knows: snapshots come in, keys come in, a picture follows. No terminal and no socket here.
+//! The state of the terminal view: snapshots and keys in, a picture out. No terminal and no socket here.
 
 use std::collections::VecDeque;
 

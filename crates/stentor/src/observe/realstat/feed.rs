@@ -1,4 +1,4 @@
-//! The thread that reads snapshots, and the answers to what the user opens. It connects again when the server has gone.
+//! The thread that reads snapshots, and the details the user opens. Reconnects when the server has gone.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What a key does.
+//! Key bindings.
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use stentor_control::{MailqqSort, Request};

@@ -1,7 +1,7 @@
-//! `stentor realstat`: rates now. Rows where standard output is no terminal, else a view that fills it.
+//! `stentor realstat`: rates now. Rows if standard output is not a terminal, otherwise full screen.
 //!
-//! Both live on the snapshots of the verb `watch`, which a thread reads ([`feed`]); it connects again when the server has
-//! gone, until the user ends it. What is drawn follows from snapshots and keys alone ([`app`], [`view`]).
+//! Both are fed by the snapshots of the verb `watch`, which a thread reads ([`feed`]); it reconnects when the server
+//! has gone, until the user quits. The picture depends on snapshots and keys alone ([`app`], [`view`]).
 
 mod app;
 mod feed;

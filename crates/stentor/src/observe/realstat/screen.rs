@@ -1,4 +1,4 @@
-//! The terminal: taken over at the start, given back at the end, however that comes: a key, a signal, a panic.
+//! The terminal: taken over at the start, restored at the end, whatever ends it: a key, a signal, a panic.
 
 use std::io;
 use std::path::PathBuf;

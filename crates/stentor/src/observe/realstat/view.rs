@@ -1,5 +1,5 @@
-//! The picture, from what [`App`] knows. It fits 80 columns and 24 rows; on a larger terminal charts and tables grow.
-//! Whatever came from the network is shown escaped and cut.
+//! Draws the [`App`]. It fits 80 columns and 24 rows; on a larger terminal charts and tables grow. Everything from the
+//! network is escaped and cut.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
