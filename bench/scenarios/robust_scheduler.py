@@ -1,4 +1,4 @@
-"""The scheduler among hosts that answer anything at any time, in random small worlds (crates/queue/tests/anything): attempts per
+"""The scheduler among hosts that answer anything at any time, in random small worlds (crates/sched/tests/anything): attempts per
 host and recipient are bounded in each ten seconds and hour, nothing waits without a next try, none is lost, every end is as
 documented. `value` is the number of worlds in which all of that held; one in which it does not is named and fails the run.
 """

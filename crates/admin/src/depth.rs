@@ -14,8 +14,8 @@ use stentor_control::{SiteRow, Stuck, StuckRow};
 use stentor_engine::core::Core;
 use stentor_queue::ids::{AddressId, DomainId, MessageNo, SiteId};
 use stentor_queue::message::Message;
-use stentor_queue::sched::{Census, Standing};
 use stentor_queue::store::CHUNK_ADDRESSES;
+use stentor_sched::{Census, Standing};
 
 use crate::advice;
 use crate::views::{recipient, reply};

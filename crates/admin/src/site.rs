@@ -7,7 +7,7 @@ use stentor_control::{ErrorCode, HostView, PathView, Reply, SiteView};
 use stentor_engine::core::hub::Hub;
 use stentor_engine::core::{Core, Settings};
 use stentor_queue::ids::{Ms, SiteId};
-use stentor_queue::sched::{FlowKey, HostStatus, PathStatus, SiteExplanation, WaitsFor};
+use stentor_sched::{FlowKey, HostStatus, PathStatus, SiteExplanation, WaitsFor};
 
 use crate::views::reply;
 

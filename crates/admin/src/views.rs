@@ -4,7 +4,7 @@ use stentor_control::{Fates, RecipientState, RecipientView};
 use stentor_engine::core::hub::Hub;
 use stentor_queue::ids::{AddressId, MessageNo, Ms};
 use stentor_queue::message::Message;
-use stentor_queue::sched::{RecipientState as Place, Reply as LastReply};
+use stentor_sched::{RecipientState as Place, Reply as LastReply};
 
 /// What became of all recipients.
 pub fn fates(hub: &Hub) -> Fates {

@@ -8,7 +8,7 @@ use ipnet::IpNet;
 use stentor_mail::Class;
 use stentor_mail::address::normalise_domain;
 use stentor_policy::{InjectorClasses, RateLimits};
-use stentor_queue::sched::{Backoff, SchedConfig};
+use stentor_sched::{Backoff, SchedConfig};
 use toml::de::DeTable;
 
 use super::checked::{

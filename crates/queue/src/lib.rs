@@ -1,4 +1,4 @@
-//! The queue: messages with bitmaps of recipients over an address book, retry clocks on hosts and mailboxes, the scheduler.
+//! The queue: messages with bitmaps of recipients over an address book, and the events that they are the fold of.
 //!
 //! A pure state machine: events and `now` go in, effects come out. No sockets, files, threads or clocks.
 
@@ -9,7 +9,6 @@ pub mod ids;
 pub mod idset;
 mod index;
 pub mod message;
-pub mod sched;
 pub mod site;
 pub mod slices;
 pub mod store;

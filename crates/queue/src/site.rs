@@ -60,7 +60,7 @@ pub struct SitePlan {
     pub ttl_s: u32,
 }
 
-/// The answer to [`crate::sched::Effect::Resolve`].
+/// The answer to a look-up of a domain.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Resolution {
     Site(SitePlan),

@@ -30,8 +30,8 @@ use stentor_history::History;
 use stentor_http::Http;
 use stentor_http::webhooks::Registry;
 use stentor_journal::{Journal, JournalError, RealDisk};
-use stentor_queue::sched::Scheduler;
 use stentor_queue::store::{Store, UnknownAddress};
+use stentor_sched::Scheduler;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 

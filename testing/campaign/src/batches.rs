@@ -23,9 +23,9 @@ use stentor_journal::{Options, SimDisk};
 use stentor_queue::event::{Class, Event, Fate, RcptParams, Ret};
 use stentor_queue::ids::{MessageId, MessageNo};
 use stentor_queue::idset::IdSet;
-use stentor_queue::sched::{Enhanced, Failure, SchedConfig, Scheduler};
 use stentor_queue::slices::Paging;
 use stentor_queue::store::Store;
+use stentor_sched::{Enhanced, Failure, SchedConfig, Scheduler};
 use tokio::sync::oneshot;
 
 const START_MS: u64 = 1_800_000_000_000;

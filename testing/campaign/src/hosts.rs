@@ -6,8 +6,8 @@ use std::sync::Arc;
 use fastrand::Rng;
 use stentor_engine::core::assignment::Assignment;
 use stentor_engine::delivery::outcome;
-use stentor_queue::sched::{Enhanced, RcptOutcome, Stage};
 use stentor_queue::site::{Resolution, SiteLimits, SitePlan, Target};
+use stentor_sched::{Enhanced, RcptOutcome, Stage};
 
 pub const DOMAINS: u8 = 8;
 const FLAKY: u8 = 5;

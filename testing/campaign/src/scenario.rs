@@ -3,7 +3,7 @@
 use fastrand::Rng;
 use stentor_journal::{Op, Options, SimDisk};
 use stentor_queue::ids::Ms;
-use stentor_queue::sched::{Backoff, SchedConfig};
+use stentor_sched::{Backoff, SchedConfig};
 
 /// A deliberate error that the checks must find.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

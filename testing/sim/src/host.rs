@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use stentor_queue::ids::{AddressId, Ms};
-use stentor_queue::sched::{Enhanced, RcptOutcome, Stage};
+use stentor_sched::{Enhanced, RcptOutcome, Stage};
 
 const MINUTE_MS: Ms = 60_000;
 

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
-use stentor_queue::sched::SchedConfig;
+use stentor_sched::SchedConfig;
 use stentor_sim::scenario::day::{self, Day};
 use stentor_sim::scenario::{ablation, chart, clocks, cost, rate, robust};
 

@@ -3,7 +3,7 @@
 use stentor_queue::event::Class;
 use stentor_queue::ids::Ms;
 use stentor_queue::idset::IdSet;
-use stentor_queue::sched::{FlowKey, FlowRules, SchedConfig, SourceConfig};
+use stentor_sched::{FlowKey, FlowRules, SchedConfig, SourceConfig};
 use stentor_sim::engine::{Post, START, Sim};
 use stentor_sim::host::{Host, Mood};
 use stentor_sim::net::Net;

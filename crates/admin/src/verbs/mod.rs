@@ -31,7 +31,7 @@ use stentor_engine::delivery::by_operator;
 use stentor_queue::event::Fate;
 use stentor_queue::ids::{AddressId, MessageId, MessageNo};
 use stentor_queue::idset::IdSet;
-use stentor_queue::sched::{Enhanced, Failure};
+use stentor_sched::{Enhanced, Failure};
 use tokio::sync::oneshot;
 
 use self::walk::Found;

@@ -12,7 +12,7 @@ use stentor_control::snapshot::{Depth, SiteNow};
 use stentor_engine::core::Core;
 use stentor_queue::ids::{Ms, SiteId};
 use stentor_queue::message::Message;
-use stentor_queue::sched::{Glance, Standing};
+use stentor_sched::{Glance, Standing};
 
 use crate::views::reply;
 use crate::{depth, site};

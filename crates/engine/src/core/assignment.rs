@@ -4,7 +4,7 @@
 use stentor_mail::client::Extensions;
 use stentor_queue::event::{Class, Ret};
 use stentor_queue::ids::{AddressId, ConnId, ContentId, MessageId, MessageNo, Ms};
-use stentor_queue::sched::{RcptOutcome, Work};
+use stentor_sched::{RcptOutcome, Work};
 
 use crate::core::envelope::Body;
 use crate::core::hub::Hub;

@@ -13,10 +13,10 @@ use stentor_queue::book::SiteAttempt;
 use stentor_queue::event::{Event, Fate};
 use stentor_queue::ids::{AddressId, ConnId, DomainId, MessageId, MessageNo, Ms};
 use stentor_queue::idset::IdSet;
-use stentor_queue::sched::verdict::{About, Judge, Verdict};
-use stentor_queue::sched::{Effect, Failure, NoSession, RcptOutcome, Scheduler, SourceNo, Work};
 use stentor_queue::site::Target;
 use stentor_queue::store::{Applied, Store};
+use stentor_sched::verdict::{About, Judge, Verdict};
+use stentor_sched::{Effect, Failure, NoSession, RcptOutcome, Scheduler, SourceNo, Work};
 use tokio::sync::Notify;
 
 use super::bodies::Bodies;
@@ -523,7 +523,7 @@ impl Hub {
 mod tests {
     use stentor_queue::event::{Accept, Class};
     use stentor_queue::ids::ContentId;
-    use stentor_queue::sched::{Enhanced, SchedConfig, Stage};
+    use stentor_sched::{Enhanced, SchedConfig, Stage};
 
     use super::*;
 

@@ -13,9 +13,9 @@ use stentor_queue::event::{Accept, Class, Fate};
 use stentor_queue::ids::{AddressId, MessageId, MessageNo, Ms};
 use stentor_queue::idset::IdSet;
 use stentor_queue::message::Message;
-use stentor_queue::sched::verdict::{Judge, Verdict};
-use stentor_queue::sched::{Failure, RcptOutcome};
 use stentor_queue::site::Target;
+use stentor_sched::verdict::{Judge, Verdict};
+use stentor_sched::{Failure, RcptOutcome};
 use stentor_stats::record::{Accepted, Attempt, Note, Record, Refused, Stat, To, Topic};
 
 use super::Core;

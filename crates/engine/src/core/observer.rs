@@ -5,8 +5,8 @@
 
 use stentor_mail::reply::Reply;
 use stentor_queue::ids::{MessageId, Ms};
-use stentor_queue::sched::RcptOutcome;
 use stentor_queue::site::Target;
+use stentor_sched::RcptOutcome;
 
 use crate::core::Core;
 use crate::core::assignment::Assignment;

@@ -14,8 +14,8 @@ use stentor_mail::server::ServerConfig;
 use stentor_policy::{Host, Policy, Route, Verdict};
 use stentor_queue::event::Class;
 use stentor_queue::message::Message;
-use stentor_queue::sched::{Backoff, FlowKey, FlowRules, SchedConfig, Scheduler, SourceConfig, SourceNo, SourceSet};
 use stentor_queue::site::{SiteLimits, Target};
+use stentor_sched::{Backoff, FlowKey, FlowRules, SchedConfig, Scheduler, SourceConfig, SourceNo, SourceSet};
 
 use super::memory::PIECE_BYTES;
 use crate::clock::Clock;

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use stentor_mail::client::ClientSession;
 use stentor_mail::seven_bit::Converter;
-use stentor_queue::sched::Enhanced;
+use stentor_sched::Enhanced;
 
 use crate::core::Core;
 use crate::core::assignment::Assignment;

@@ -17,7 +17,7 @@ use stentor_mail::reply::Enhanced;
 use stentor_queue::event::{Fate, Ret};
 use stentor_queue::ids::{AddressId, ContentId, MessageId, MessageNo, Ms};
 use stentor_queue::idset::IdSet;
-use stentor_queue::sched::{Failure, RcptOutcome};
+use stentor_sched::{Failure, RcptOutcome};
 use tokio::sync::oneshot;
 
 use crate::core::Core;

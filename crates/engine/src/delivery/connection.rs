@@ -20,8 +20,8 @@ use stentor_mail::client::{
     ClientError, ClientEvent, ClientSession, Extensions, RcptResult, Stage as ClientStage, TxRcpt, TxSpec,
 };
 use stentor_queue::ids::{ConnId, Ms};
-use stentor_queue::sched::{CloseReason, Enhanced, NoSession, RcptOutcome, SourceNo, Stage};
 use stentor_queue::site::Target;
+use stentor_sched::{CloseReason, Enhanced, NoSession, RcptOutcome, SourceNo, Stage};
 use tokio::net::{TcpSocket, TcpStream};
 
 use super::body::{self, ContentError, Form, Outgoing};

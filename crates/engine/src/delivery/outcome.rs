@@ -6,7 +6,7 @@ use stentor_mail::client::{RcptResult, Stage as ClientStage};
 use stentor_queue::event::Fate;
 use stentor_queue::ids::MessageNo;
 use stentor_queue::idset::IdSet;
-use stentor_queue::sched::{Enhanced, RcptOutcome, Stage};
+use stentor_sched::{Enhanced, RcptOutcome, Stage};
 
 use crate::core::assignment::Assignment;
 use crate::core::hub::Hub;

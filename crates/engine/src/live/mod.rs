@@ -20,9 +20,9 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use stentor_queue::event::Accept;
 use stentor_queue::ids::Ms;
-use stentor_queue::sched::verdict::Judge;
-use stentor_queue::sched::{Failure, RcptOutcome};
 use stentor_queue::site::Target;
+use stentor_sched::verdict::Judge;
+use stentor_sched::{Failure, RcptOutcome};
 use stentor_stats::now::{Counts, MachineNow, Totals};
 
 use self::filters::Filters;

@@ -20,8 +20,8 @@ use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use stentor_mail::reply::Reply;
 use stentor_queue::ids::{MessageId, Ms};
-use stentor_queue::sched::RcptOutcome;
 use stentor_queue::site::Target;
+use stentor_sched::RcptOutcome;
 use tokio::sync::mpsc;
 
 pub use self::span::trace_parent;

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 
+use clients::{Clients, Upload};
 use fastrand::Rng;
 use parking_lot::Mutex;
 use stentor_engine::attempt_log::Logs;
@@ -30,17 +31,15 @@ use stentor_engine::resolve::Resolver;
 use stentor_journal::{Preparer, SimDisk};
 use stentor_queue::event::Fate;
 use stentor_queue::ids::{ConnId, MessageNo, Ms};
-use stentor_queue::sched::{CloseReason, Failure, NoSession, RcptOutcome, Scheduler, Stage};
 use stentor_queue::site::Target;
 use stentor_queue::slices::Paging;
 use stentor_queue::store::Store;
+use stentor_sched::{CloseReason, Failure, NoSession, RcptOutcome, Scheduler, Stage};
 
 use crate::hosts;
 use crate::ledger::{Ledger, Pair};
 use crate::model::{Model, audit_of};
 use crate::scenario::{Lasts, Mutation, Refusal, Scenario, options, sched};
-
-use clients::{Clients, Upload};
 
 /// Small pages, and slices of any size, so that there is something to keep.
 const PAGING: Paging = Paging { ids_shift: 2, messages_shift: 2, kept_bytes_min: 0 };

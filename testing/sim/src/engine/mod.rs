@@ -14,13 +14,12 @@ use std::collections::{BinaryHeap, HashMap};
 use stentor_queue::event::{Accept, Class, Event, Fate};
 use stentor_queue::ids::{AddressId, ConnId, ContentId, DomainId, MessageNo, Ms};
 use stentor_queue::idset::IdSet;
-use stentor_queue::sched::{CloseReason, Effect, Failure, SchedConfig, Scheduler};
 use stentor_queue::store::{Applied, Store};
+use stentor_sched::{CloseReason, Effect, Failure, SchedConfig, Scheduler};
+use wire::Wire;
 
 use crate::meter::Meter;
 use crate::net::Net;
-
-use wire::Wire;
 
 /// When a simulation begins: some day.
 pub const START: Ms = 1_800_000_000_000;

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use stentor_queue::event::Fate;
 use stentor_queue::ids::{ConnId, Ms};
 use stentor_queue::idset::IdSet;
-use stentor_queue::sched::{CloseReason, NoSession, RcptOutcome, Scheduler, Stage, Work};
+use stentor_sched::{CloseReason, NoSession, RcptOutcome, Scheduler, Stage, Work};
 
 use super::{Ev, Sim};
 use crate::host::Mood;

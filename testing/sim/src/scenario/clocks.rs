@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use stentor_queue::event::Class;
 use stentor_queue::ids::{AddressId, Ms};
 use stentor_queue::idset::IdSet;
-use stentor_queue::sched::{Backoff, SchedConfig};
+use stentor_sched::{Backoff, SchedConfig};
 
 use super::day::{DAY_MS, HOUR_MS};
 use crate::engine::{Post, START, Sim};

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use stentor_queue::event::Class;
 use stentor_queue::ids::{AddressId, Ms};
 use stentor_queue::idset::IdSet;
-use stentor_queue::sched::SchedConfig;
+use stentor_sched::SchedConfig;
 
 use crate::engine::{Counts, Post, START, Sim};
 use crate::host::{Host, Mood};

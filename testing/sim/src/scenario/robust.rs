@@ -1,7 +1,7 @@
-//! Random worlds whose hosts answer anything at any time (crates/queue/tests/anything), many of them, on all
+//! Random worlds whose hosts answer anything at any time (crates/sched/tests/anything), many of them, on all
 //! processors.
 
-#[path = "../../../../crates/queue/tests/anything/mod.rs"]
+#[path = "../../../../crates/sched/tests/anything/mod.rs"]
 mod anything;
 
 use std::sync::atomic::{AtomicBool, Ordering};

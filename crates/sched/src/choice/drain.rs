@@ -1,0 +1,120 @@
+//! Takes recipients of failing domains and sites out of the places where they wait, in slices.
+
+use stentor_queue::ids::{DomainId, MessageNo, SiteId};
+
+use super::{Choice, Taken};
+use crate::STEPS_MAX;
+use crate::effects::{Ids, SourceNo};
+use crate::failure::drains::{Drain, DrainWhat};
+use crate::flows::lines::oldest;
+
+impl Choice<'_> {
+    /// The next recipients of a drain: a message's. `None`: the drain is done, if steps are left. `line` is the site's line
+    /// that was looked at last, `None` at first.
+    pub fn next_of(&mut self, drain: &Drain, line: &mut Option<usize>, steps: &mut u32) -> Option<(MessageNo, Ids)> {
+        match drain.what {
+            DrainWhat::Domain(domain) => self.next_at_domain(domain, drain.expired_only, steps),
+            DrainWhat::Site(site, source) => self.next_at_site((site, source), drain.expired_only, line, steps),
+            DrainWhat::Message(site, no) => self.next_of_message(site, no, steps),
+        }
+    }
+
+    fn is_young(&self, no: MessageNo) -> bool {
+        self.core.messages.is_live(no) && !self.core.is_over_age(self.store, no, self.now)
+    }
+
+    fn next_at_domain(&mut self, domain: DomainId, expired_only: bool, steps: &mut u32) -> Option<(MessageNo, Ids)> {
+        while *steps > 0 {
+            *steps -= 1;
+            let mut no = self.oldest_at_domain(domain)?;
+            if expired_only && self.is_young(no) && self.core.lifetimes_differ() {
+                let entry = self.domains.get(domain);
+                let all: Vec<u32> = entry.bulk.iter().chain(&entry.explicit).take(STEPS_MAX as usize).collect();
+                *steps = steps.saturating_sub(all.len() as u32 / 8);
+                no = MessageNo(all.into_iter().find(|no| !self.is_young(MessageNo(*no)))?);
+            }
+            if self.keep_at_domain_if_held(domain, no) {
+                continue;
+            }
+            if expired_only && self.is_young(no) {
+                return None;
+            }
+            let mut taken = Taken::up_to(STEPS_MAX as usize, steps);
+            self.take(domain, no, &mut taken);
+            return Some((no, taken.ids));
+        }
+        None
+    }
+
+    fn next_at_site(
+        &mut self,
+        (site, source): (SiteId, SourceNo),
+        expired_only: bool,
+        line: &mut Option<usize>,
+        steps: &mut u32,
+    ) -> Option<(MessageNo, Ids)> {
+        // From the back: a line that becomes empty may be taken out.
+        let last = line.unwrap_or(self.core.sites.get(site).lines.list.len());
+        for at in (0..=last).rev() {
+            *line = Some(at);
+            while let Some(line) = self.core.sites.get(site).lines.list.get(at)
+                && self.core.flows.get(line.flow).rules.sources.has(source)
+                && let Some(no) = oldest(&line.waiting, self.core.newest)
+            {
+                if *steps == 0 {
+                    return None;
+                }
+                *steps -= 1;
+                if self.core.keep_if_held(site, no) {
+                    continue;
+                }
+                if expired_only && self.is_young(no) {
+                    break;
+                }
+                let mut taken = Taken::up_to(STEPS_MAX as usize, steps);
+                self.gather(site, no, &mut taken);
+                return Some((no, taken.ids));
+            }
+        }
+        None
+    }
+
+    fn next_of_message(&mut self, site: SiteId, no: MessageNo, steps: &mut u32) -> Option<(MessageNo, Ids)> {
+        *steps = steps.checked_sub(1)?;
+        if !self.core.is_over_age(self.store, no, self.now) {
+            return None;
+        }
+        let mut taken = Taken::up_to(STEPS_MAX as usize, steps);
+        self.gather(site, no, &mut taken);
+        Some((no, taken.ids)).filter(|(_, ids)| !ids.is_empty())
+    }
+
+    /// The oldest message that waits at a domain.
+    fn oldest_at_domain(&mut self, domain: DomainId) -> Option<MessageNo> {
+        let newest = self.core.newest;
+        let entry = self.domains.get(domain);
+        let (bulk, explicit) = (oldest(&entry.bulk, newest), oldest(&entry.explicit, newest));
+        // Cyclic order: the distance from the oldest possible number.
+        [bulk, explicit].into_iter().flatten().min_by_key(|no| no.0.wrapping_sub(newest).wrapping_sub(1))
+    }
+
+    /// Whether an operator holds the message; if so it leaves the domain and the place is noted.
+    fn keep_at_domain_if_held(&mut self, domain: DomainId, no: MessageNo) -> bool {
+        if self.core.messages.held == 0 {
+            return false;
+        }
+        let Some(extra) = self.core.messages.get_mut(no).and_then(|active| active.extra.as_mut()) else { return false };
+        let Some(held) = extra.held.as_mut() else { return false };
+        let entry = self.domains.get(domain);
+        if entry.bulk.remove(no.0) {
+            held.bulk.insert(domain.0);
+        }
+        if entry.explicit.remove(no.0) {
+            held.explicit.insert(domain.0);
+        }
+        if let Some(activation) = extra.activation.as_mut() {
+            activation.touched.insert(domain.0);
+        }
+        true
+    }
+}

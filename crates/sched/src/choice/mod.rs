@@ -1,0 +1,188 @@
+//! Chooses the next transaction: which message, and which of its recipients.
+//!
+//! A free connection gets the oldest message of the flow whose turn it is (`flows::lines`), alternating with what its host is
+//! offered (`offers`). Each recipient is looked at once when its domain is touched and once per return from a clock. A message
+//! or recipient that cannot go leaves its place: to a deferral, to the mailbox's clock or the operator's hold, or for good if
+//! the message is gone.
+
+mod drain;
+mod offers;
+pub mod ready;
+pub mod waits;
+
+use stentor_queue::ids::{DomainId, MessageNo, Ms, SiteId};
+use stentor_queue::store::Store;
+use waits::{List, Waits, touch};
+
+use crate::STEPS_MAX;
+use crate::core::Core;
+use crate::domains::Domains;
+use crate::effects::Ids;
+use crate::failure::Failures;
+use crate::flows::lines::oldest;
+use crate::sites::Hop;
+
+/// Takes recipients from where they wait.
+pub struct Choice<'a> {
+    pub core: &'a mut Core,
+    pub failure: &'a mut Failures,
+    pub domains: &'a mut Domains,
+    pub waits: &'a mut Waits,
+    pub store: &'a Store,
+    pub now: Ms,
+}
+
+/// Recipients of one message that were taken, marked as in flight.
+pub struct Taken<'s> {
+    pub ids: Ids,
+    pub max: usize,
+    /// Elementary steps that may still be done.
+    pub steps: &'s mut u32,
+}
+
+impl Taken<'_> {
+    pub fn up_to(max: usize, steps: &mut u32) -> Taken<'_> {
+        Taken { ids: Ids::new(), max, steps }
+    }
+}
+
+impl Choice<'_> {
+    /// The next transaction for a host of a site, its recipients marked as in flight.
+    pub fn select(&mut self, hop: Hop) -> Option<(MessageNo, Ids)> {
+        let entry = self.core.sites.get(hop.site);
+        let given = entry.limits.recipients_per_transaction_max.map(|max| (max as usize).max(1));
+        let given = given.unwrap_or(self.core.cfg.recipients_per_transaction_max);
+        let max = given.min(entry.paths[hop.source as usize].recipients_max);
+        if entry.offers.is_empty() {
+            return self.select_in_line(hop, max);
+        }
+        // By turns.
+        entry.offer_served = !entry.offer_served;
+        if entry.offer_served {
+            let found = self.select_offered(hop, max);
+            return found.or_else(|| self.select_in_line(hop, max));
+        }
+        let found = self.select_in_line(hop, max);
+        found.or_else(|| self.select_offered(hop, max))
+    }
+
+    fn select_in_line(&mut self, hop: Hop, max: usize) -> Option<(MessageNo, Ids)> {
+        let (site, mut steps) = (hop.site, STEPS_MAX);
+        while steps > 0 {
+            steps -= 1;
+            let entry = self.core.sites.get(site);
+            let classes = entry.classes(self.core.cfg.ordinary_per_bulk);
+            let lines = &mut entry.lines;
+            let flow = classes.into_iter().find_map(|class| lines.choose(class, hop.source, &self.core.flows))?;
+            let line = lines.line(flow)?;
+            let (class, no) = (line.class, oldest(&line.waiting, self.core.newest)?);
+            let has_deferrals = entry.deferrals > 0;
+            if has_deferrals && self.failure.deferrals.keeps_back(self.core, self.store, site, no, self.now) {
+                continue;
+            }
+            if self.core.keep_if_held(site, no) {
+                continue;
+            }
+            let mut taken = Taken::up_to(max, &mut steps);
+            self.gather(site, no, &mut taken);
+            if !taken.ids.is_empty() {
+                let entry = self.core.sites.get(site);
+                entry.class_served(class);
+                entry.lines.served(flow, taken.ids.len());
+                return Some((no, taken.ids));
+            }
+        }
+        // Out of steps, and perhaps there is more.
+        self.core.sites.mark_dirty(site);
+        None
+    }
+
+    /// Takes recipients of a message at a site: of one domain, or of several where the site mixes them.
+    pub fn gather(&mut self, site: SiteId, no: MessageNo, taken: &mut Taken<'_>) {
+        let Some(flow) = self.core.messages.flow(no) else {
+            return self.waits.remove_gone_at(&mut self.core.sites, site, no);
+        };
+        let entry = self.core.sites.get(site);
+        let only = entry.domains.min().filter(|_| entry.domains.len() == 1).map(DomainId);
+        let mixes = entry.mixes_domains;
+        if let Some(domain) = only {
+            let elsewhere = self.domains.get(domain).site != Some(site);
+            if elsewhere || self.take(domain, no, taken) {
+                self.core.sites.get(site).lines.remove(flow, no);
+            }
+            return;
+        }
+        let mut domains = self.waits.at_sites.remove(&(site, no)).unwrap_or_default();
+        while *taken.steps > 0
+            && taken.ids.len() < taken.max
+            && (mixes || taken.ids.is_empty())
+            && let Some(domain) = domains.last().copied()
+        {
+            *taken.steps -= 1;
+            let elsewhere = self.domains.get(domain).site != Some(site);
+            if elsewhere || self.take(domain, no, taken) {
+                domains.pop();
+            }
+        }
+        if domains.is_empty() {
+            self.core.sites.get(site).lines.remove(flow, no);
+        } else {
+            self.waits.at_sites.insert((site, no), domains);
+        }
+    }
+
+    /// Takes recipients of a message at a domain. Returns whether none is left there.
+    pub fn take(&mut self, domain: DomainId, no: MessageNo, taken: &mut Taken<'_>) -> bool {
+        let (Some(active), Some(message)) = (self.core.messages.begin(no), self.store.message(no)) else {
+            self.forget(domain, no);
+            return true;
+        };
+        let entry = self.domains.get(domain);
+        let mut fresh = List::default();
+        if entry.bulk.remove(no.0) {
+            fresh = touch(active, domain, self.store, message.pending(), taken.steps);
+        }
+        let mut known = if entry.explicit.contains(no.0) { self.waits.lists.get_mut(&(domain, no)) } else { None };
+        if let Some(known) = known.as_deref_mut() {
+            known.ids.extend(fresh.ids.drain(..));
+            known.rest = fresh.rest.take().or(known.rest.take());
+        }
+        let is_known = known.is_some();
+        let list = known.unwrap_or(&mut fresh);
+        while taken.ids.len() < taken.max && *taken.steps > 0 {
+            let Some(id) = list.pop() else { break };
+            *taken.steps -= 1;
+            if !message.pending().contains(id.0) {
+                self.waits.gone.push((no, id));
+            } else if active.meets_reservation(id) {
+                // The verb's end says what becomes of it.
+            } else if self.failure.mailboxes.keeps_back(id, no, self.now) || active.is_failing(id) {
+                // The mailbox's clock (or the report) brings it back.
+            } else if active.in_flight.insert(id.0) {
+                taken.ids.push(id);
+            }
+        }
+        let empty = list.is_empty();
+        if empty {
+            if is_known {
+                self.waits.lists.remove(&(domain, no));
+            }
+            entry.explicit.remove(no.0);
+        } else if !is_known {
+            self.waits.lists.insert((domain, no), fresh);
+            entry.explicit.insert(no.0);
+        }
+        self.core.messages.rest(no);
+        empty
+    }
+
+    /// A message that is gone: its traces at a domain.
+    pub fn forget(&mut self, domain: DomainId, no: MessageNo) {
+        let entry = self.domains.get(domain);
+        entry.bulk.remove(no.0);
+        entry.explicit.remove(no.0);
+        if let Some(list) = self.waits.lists.remove(&(domain, no)) {
+            self.waits.gone.extend(list.ids.iter().map(|id| (no, *id)));
+        }
+    }
+}

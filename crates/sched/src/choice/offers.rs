@@ -1,0 +1,49 @@
+//! Chooses the next transaction among a host's offers: messages of senders that other hosts of the site have refused.
+
+use stentor_queue::ids::MessageNo;
+
+use super::{Choice, Taken};
+use crate::STEPS_MAX;
+use crate::effects::Ids;
+use crate::failure::deferrals::DeferralKey;
+use crate::flows::lines::oldest;
+use crate::sites::Hop;
+
+impl Choice<'_> {
+    pub(super) fn select_offered(&mut self, hop: Hop, max: usize) -> Option<(MessageNo, Ids)> {
+        let (site, mut steps) = (hop.site, STEPS_MAX);
+        while steps > 0 {
+            steps -= 1;
+            let deferrals = &mut self.failure.deferrals;
+            let (slot, at) = deferrals.offered(self.core, hop, self.now)?;
+            let deferral = deferrals.get_mut(slot)?;
+            let (flow, class, mut set) = deferral.waiters.remove(at);
+            let Some(no) = oldest(&set, self.core.newest) else { continue };
+            set.remove(no.0);
+            if !set.is_empty() {
+                // Behind the other flows.
+                deferral.waiters.push((flow, class, set));
+            }
+            let own = (site, DeferralKey::Message(no));
+            if deferrals.keeps_at(self.core, own, (flow, class), no, self.now) || self.core.keep_if_held(site, no) {
+                continue;
+            }
+            self.core.sites.get(site).lines.insert(flow, class, no);
+            let mut taken = Taken::up_to(max, &mut steps);
+            self.gather(site, no, &mut taken);
+            let ids = taken.ids;
+            if self.core.waits_in_line(site, no) {
+                self.failure.deferrals.keeps_back(self.core, self.store, site, no, self.now);
+            }
+            if !ids.is_empty() {
+                let offers = &mut self.core.sites.get(site).offers;
+                if let Some(offers) = offers.iter_mut().find(|offers| offers.host == hop.host) {
+                    offers.last = slot;
+                }
+                return Some((no, ids));
+            }
+        }
+        self.core.sites.mark_dirty(site);
+        None
+    }
+}

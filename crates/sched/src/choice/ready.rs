@@ -1,0 +1,57 @@
+//! Adds recipients that may be sent to the places where they wait.
+
+use stentor_queue::ids::{AddressId, DomainId, MessageNo, SiteId};
+
+use super::Choice;
+use super::waits::{AtSite, List};
+use crate::flows::FlowNo;
+
+/// Where a recipient has entered, and what follows.
+pub enum Entered {
+    Nowhere,
+    /// The message is new at the domain, which is to be brought to its site.
+    Domain(DomainId, usize),
+    /// It waits at the site, which may want a connection.
+    Site(SiteId),
+}
+
+impl Choice<'_> {
+    /// The recipient may be sent to as soon as a connection is there.
+    pub fn enter(&mut self, no: MessageNo, id: AddressId) -> Entered {
+        let Some((class, flow)) = self.core.messages.class_and_flow(no) else { return Entered::Nowhere };
+        // An address that was forgotten since has nothing pending anywhere.
+        let Some(domain) = self.store.book.try_domain(id) else { return Entered::Nowhere };
+        self.waits.lists.get_or_insert_with((domain, no), List::default).ids.push(id);
+        let entry = self.domains.get(domain);
+        if entry.explicit.insert(no.0) {
+            return Entered::Domain(domain, class);
+        }
+        match entry.site {
+            Some(site) if !self.core.keep_if_held(site, no) => {
+                self.stand_in_line(site, no, (flow, class));
+                Entered::Site(site)
+            }
+            _ => Entered::Nowhere,
+        }
+    }
+
+    /// Enters (site, message): untouched recipients of a domain, or a list.
+    pub fn wait_at(&mut self, site: SiteId, domain: DomainId, no: MessageNo, class: usize) {
+        let is_held = self.core.keep_if_held(site, no);
+        if let Some(flow) = self.core.messages.flow(no).filter(|_| !is_held) {
+            self.stand_in_line(site, no, (flow, class));
+        }
+        let entry = self.core.sites.get(site);
+        if entry.domains.len() > 1 {
+            self.waits.at_sites.get_or_insert_with((site, no), AtSite::new).push(domain);
+        }
+    }
+
+    /// In the site's line, or at the deferral that keeps it back: no connection is opened to see that.
+    fn stand_in_line(&mut self, site: SiteId, no: MessageNo, (flow, class): (FlowNo, usize)) {
+        let may_be_deferred = self.core.sites.get(site).deferrals > 0;
+        if !may_be_deferred || !self.failure.deferrals.keeps_back(self.core, self.store, site, no, self.now) {
+            self.core.sites.get(site).lines.insert(flow, class, no);
+        }
+    }
+}

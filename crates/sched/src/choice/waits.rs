@@ -1,0 +1,140 @@
+//! Where recipients wait that may be sent.
+//!
+//! Two levels: a domain knows its waiting messages (`bulk`: not looked at; `explicit`: with a list of ready recipients in
+//! `lists`), a site knows the waiting messages of all its domains (`Site::lines`). For sites of several domains, `at_sites`
+//! has the domains at which a message waits there, four bytes each.
+
+use std::collections::VecDeque;
+
+use smallvec::SmallVec;
+use stentor_queue::ids::{AddressId, DomainId, MessageNo, SiteId};
+use stentor_queue::idset::IdSet;
+use stentor_queue::store::Store;
+
+use crate::STEPS_MAX;
+use crate::core::Core;
+use crate::flows::lines::oldest;
+use crate::messages::Active;
+use crate::sites::Sites;
+use crate::tables::Parts;
+
+/// Held or finished messages taken out of the front of a site's line before it is looked at again later.
+const FRONT_MAX: u32 = 8;
+/// Above this many on the smaller side, the recipients of a message at a domain are found by bitmap arithmetic.
+const LISTED_MAX: usize = 2_048;
+
+/// The ready recipients of one message at one domain.
+#[derive(Default)]
+pub struct List {
+    pub ids: SmallVec<[AddressId; 4]>,
+    pub rest: Option<Box<Rest>>,
+}
+
+/// Many recipients of one message at one domain, handed out in order.
+pub struct Rest {
+    set: IdSet,
+    cursor: Option<u32>,
+}
+
+impl List {
+    pub fn pop(&mut self) -> Option<AddressId> {
+        if let Some(id) = self.ids.pop() {
+            return Some(id);
+        }
+        let rest = self.rest.as_mut()?;
+        let next = rest.cursor.map_or_else(|| rest.set.min(), |after| rest.set.iter_from(after).next());
+        match next {
+            Some(id) => rest.cursor = Some(id),
+            None => self.rest = None,
+        }
+        next.map(AddressId)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.ids.is_empty()
+            && self
+                .rest
+                .as_ref()
+                .is_none_or(|r| r.cursor.is_some_and(|after| r.set.max().is_none_or(|max| max <= after)))
+    }
+}
+
+/// Of one message at one site of many domains: where it waits. A domain may be named twice, or in vain.
+pub type AtSite = SmallVec<[DomainId; 4]>;
+
+#[derive(Default)]
+pub struct Waits {
+    pub lists: Parts<(DomainId, MessageNo), List>,
+    pub at_sites: Parts<(SiteId, MessageNo), AtSite>,
+    /// Traces of messages that are gone, to be forgotten by the next ticks.
+    pub traces: VecDeque<(DomainId, MessageNo)>,
+    /// Whether messages have ended that may still stand in lines.
+    pub removals: bool,
+    /// Recipients that were met and are pending no more: the scheduler ends their clocks.
+    pub gone: Vec<(MessageNo, AddressId)>,
+}
+
+impl Waits {
+    /// Takes held and finished messages out of the front of a site's line, so that no connection is opened for them.
+    /// `false`: there may be more, and the site is looked at again.
+    pub fn clear_front(&mut self, core: &mut Core, site: SiteId) -> bool {
+        if core.messages.held == 0 && !self.removals {
+            return true;
+        }
+        for _ in 0..FRONT_MAX {
+            let mut is_clear = true;
+            let mut fronts: SmallVec<[MessageNo; 4]> = SmallVec::new();
+            let lines = &core.sites.get(site).lines.list;
+            fronts.extend(lines.iter().filter_map(|line| oldest(&line.waiting, core.newest)));
+            for no in fronts {
+                if !core.messages.is_live(no) {
+                    self.remove_gone_at(&mut core.sites, site, no);
+                    is_clear = false;
+                } else if core.keep_if_held(site, no) {
+                    is_clear = false;
+                }
+            }
+            if is_clear {
+                return true;
+            }
+        }
+        core.sites.mark_dirty(site);
+        false
+    }
+
+    /// A message that is gone leaves a site's line; what its domains have of it is forgotten by the next ticks.
+    pub fn remove_gone_at(&mut self, sites: &mut Sites, site: SiteId, no: MessageNo) {
+        let entry = sites.get(site);
+        entry.lines.remove_gone(no);
+        if entry.domains.len() == 1
+            && let Some(only) = entry.domains.min()
+        {
+            self.traces.push_back((DomainId(only), no));
+        }
+        for domain in self.at_sites.remove(&(site, no)).unwrap_or_default() {
+            self.traces.push_back((domain, no));
+        }
+    }
+}
+
+/// The recipients of a message at a domain that nobody has looked at.
+pub fn touch(active: &mut Active, domain: DomainId, store: &Store, pending: &IdSet, steps: &mut u32) -> List {
+    if let Some(activation) = active.extra.as_mut().and_then(|extra| extra.activation.as_mut()) {
+        activation.touched.insert(domain.0);
+    }
+    let here = store.book.addresses_of(domain);
+    let mut list = List::default();
+    let smaller = here.len().min(pending.len());
+    if smaller > LISTED_MAX {
+        list.rest = Some(Box::new(Rest { set: pending.intersection(here), cursor: None }));
+        *steps = steps.saturating_sub(STEPS_MAX / 8);
+        return list;
+    }
+    *steps = steps.saturating_sub(smaller as u32 / 2);
+    if here.len() <= pending.len() {
+        list.ids.extend(here.iter().filter(|id| pending.contains(*id)).map(AddressId));
+    } else {
+        list.ids.extend(pending.iter().filter(|id| here.contains(*id)).map(AddressId));
+    }
+    list
+}

@@ -1,0 +1,230 @@
+//! Admission: whether path, hosts and budget allow a site a connection, and the line of the sites that must wait.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+use stentor_queue::ids::{Ms, SiteId};
+
+use super::Admission;
+use super::pool::{Conn, Lane};
+use crate::effects::{Effect, SourceNo};
+use crate::flows::{FlowNo, ORDINARY};
+use crate::sites::path::Path;
+use crate::sites::{Hop, Pick, Slot};
+
+/// Transactions of one connection until others in line for the budget have their turn.
+const TURN_TRANSACTIONS: u32 = 20;
+
+impl Admission<'_> {
+    /// Mail waits at a site, or something there has changed: wakes an idle connection, or opens one if it may have one.
+    pub fn consider(&mut self, site: SiteId) {
+        let sources = self.core.sources();
+        let entry = self.core.sites.get(site);
+        if self.core.flows.any_suspended() {
+            entry.lines.set_aside(&self.core.flows);
+        }
+        if entry.suspended || entry.lines.is_empty() && entry.offers.is_empty() {
+            return;
+        }
+        if entry.paths.len() < sources {
+            self.core.sites.ensure_paths(site, sources, self.now);
+        }
+        if sources == 1 {
+            self.consider_path(site, 0);
+        } else {
+            self.consider_paths(site, sources);
+        }
+        if !self.core.sites.get(site).offers.is_empty() {
+            (0..sources as SourceNo).any(|source| self.consider_offers(site, source));
+        }
+    }
+
+    fn consider_paths(&mut self, site: SiteId, sources: usize) {
+        let entry = self.core.sites.get(site);
+        let coming: usize = entry.paths.iter().map(|path| path.coming - path.silent_coming).sum();
+        if coming >= entry.lines.len() && !self.core.flows.pools {
+            return;
+        }
+        let mut order: SmallVec<[(usize, SourceNo); 8]> =
+            entry.paths.iter().take(sources).enumerate().map(|(i, path)| (path.conns, i as SourceNo)).collect();
+        order.sort_unstable();
+        for (_, source) in order {
+            if self.consider_path(site, source) {
+                return;
+            }
+        }
+    }
+
+    /// Whether a connection was woken or opened.
+    fn consider_path(&mut self, site: SiteId, source: SourceNo) -> bool {
+        let (adapts, time, now) = (self.core.cfg.strategies.adaptation, self.core.time, self.now);
+        let default = self.core.cfg.connections_per_site_max;
+        let entry = self.core.sites.get(site);
+        let waiting = entry.lines.len_for(source, &self.core.flows);
+        let max = entry.connections_max(default);
+        let path = &mut entry.paths[source as usize];
+        if waiting == 0 || path.coming - path.silent_coming >= waiting || adapts && !path.may_begin() {
+            return false;
+        }
+        if let Some(until) = path.wait(self.core.cfg.sources.get(source as usize), time, now) {
+            self.core.look_again_at(site, until, now);
+            return false;
+        }
+        if let Some(slot) = path.idle.pop() {
+            self.connections().wake(slot);
+            return true;
+        }
+        if path.conns - path.silent >= path.allowed(max, adapts) {
+            self.pool.at_site_max += u64::from(path.conns - path.silent >= max);
+            return false;
+        }
+        let ordinary = entry.lines.ordinary_for(source, &self.core.flows);
+        let pick = self.core.sites.pick(site, source, now, &mut self.core.rng);
+        let Some(target) = self.target_or_wait(site, pick) else { return false };
+        self.open_in_budget(site, source, target, ordinary).is_some()
+    }
+
+    /// The target to be tried; if there is none, the site is looked at again when there may be one.
+    pub(super) fn target_or_wait(&mut self, site: SiteId, pick: Pick) -> Option<usize> {
+        match pick {
+            Pick::Target(target) => return Some(target),
+            Pick::Wait(Some(until)) | Pick::Full(until) => self.core.look_again_at(site, until, self.now),
+            Pick::Wait(None) => {}
+        }
+        None
+    }
+
+    /// Opens a connection if the budget has room; else the site stands in line for one.
+    pub(super) fn open_in_budget(
+        &mut self,
+        site: SiteId,
+        source: SourceNo,
+        target: usize,
+        ordinary: bool,
+    ) -> Option<Slot> {
+        let budget = if ordinary { self.core.cfg.connections_max } else { self.core.cfg.bulk_budget() };
+        if self.pool.fast >= budget && !self.make_room(budget) {
+            self.want(site, source);
+            self.connections().let_overdue_give_way();
+            return None;
+        }
+        Some(self.open(site, source, target))
+    }
+
+    /// Makes room in the budget: an idle connection is closed. Its QUIT is charged to the slow lane if that has room;
+    /// else its place is free when it is gone. Whether there is room now.
+    fn make_room(&mut self, budget: usize) -> bool {
+        let wanted = self.core.flows.in_line() + 1;
+        while self.pool.fast >= budget && self.pool.closing_fast < wanted {
+            let Some(slot) = self.pool.any_idle(&mut self.core.rng) else { break };
+            self.connections().close(slot);
+        }
+        self.pool.fast < budget
+    }
+
+    fn open(&mut self, site: SiteId, source: SourceNo, target: usize) -> Slot {
+        let now = self.now;
+        let entry = self.core.sites.get(site);
+        let path = &mut entry.paths[source as usize];
+        path.conns += 1;
+        path.coming += 1;
+        let (to, host) = (entry.targets[target].clone(), path.hosts[target]);
+        // Silent ones serve nobody.
+        let beside = path.greeted.saturating_sub(path.silent - path.silent_coming);
+        let beside = if self.core.sites.hosts[host as usize].greeted > 0 { beside } else { 0 };
+        let hop = Hop { site, source, host };
+        let slot = self.pool.add(|id| Conn::new(id, hop, Arc::clone(&to.host), to.lmtp, beside, now));
+        let host = self.core.sites.host(host);
+        host.conns += 1;
+        if host.fails > 0 {
+            host.probe = Some(slot);
+        }
+        if let Some(conn) = self.pool.at(slot).map(|c| c.id) {
+            self.core.effects.push(Effect::Connect { conn, site, source, target: to });
+        }
+        self.connections().arm_silence(slot);
+        slot
+    }
+
+    /// Puts a site in line for a connection from a source: for each flow of the class that waits for one.
+    fn want(&mut self, site: SiteId, source: SourceNo) {
+        let orders = self.core.cfg.strategies.order;
+        let entry = self.core.sites.get(site);
+        let at: Ms = self.now + if orders { entry.history.later_ms(self.now) } else { 0 };
+        let class = if entry.lines.ordinary_for(source, &self.core.flows) { ORDINARY } else { 1 };
+        for line in &mut entry.lines.list {
+            let is_of_class = line.class == class && !line.wants && !line.waiting.is_empty();
+            if is_of_class && self.core.flows.get(line.flow).rules.sources.has(source) {
+                line.wants = true;
+                self.core.flows.want(line.flow, site, at);
+            }
+        }
+    }
+
+    /// The next site in line for a connection, if the budget has room for its kind.
+    pub fn next_in_line(&mut self) -> Option<(FlowNo, SiteId)> {
+        if self.pool.fast >= self.core.cfg.connections_max {
+            return None;
+        }
+        let bulk_too = self.pool.fast < self.core.cfg.bulk_budget();
+        let (flow, site) = self.core.flows.next_wanting(self.core.cfg.ordinary_per_bulk, bulk_too)?;
+        if let Some(line) = self.core.sites.get(site).lines.line(flow) {
+            line.wants = false;
+        }
+        Some((flow, site))
+    }
+
+    /// A site has got a connection in its turn: it goes to the end of the line for its next one.
+    pub fn want_more(&mut self, site: SiteId) {
+        let (adapts, default) = (self.core.cfg.strategies.adaptation, self.core.cfg.connections_per_site_max);
+        let entry = self.core.sites.get(site);
+        let max = entry.connections_max(default);
+        let coming: usize = entry.paths.iter().map(|path| path.coming - path.silent_coming).sum();
+        if coming >= entry.lines.len() {
+            return;
+        }
+        let more = |path: &Path| path.conns - path.silent < path.allowed(max, adapts);
+        let sources: SmallVec<[SourceNo; 4]> =
+            entry.paths.iter().enumerate().filter(|(_, path)| more(path)).map(|(i, _)| i as SourceNo).collect();
+        for source in sources {
+            self.want(site, source);
+        }
+    }
+
+    /// Whether site, path and rate let a transaction begin.
+    pub fn may_begin(&mut self, hop: Hop) -> bool {
+        let adapts = self.core.cfg.strategies.adaptation;
+        let entry = self.core.sites.get(hop.site);
+        if entry.suspended {
+            return false;
+        }
+        if self.core.flows.any_suspended() {
+            entry.lines.set_aside(&self.core.flows);
+        }
+        let path = &mut entry.paths[hop.source as usize];
+        if adapts && !path.may_begin() {
+            return false;
+        }
+        let wait = path.wait(self.core.cfg.sources.get(hop.source as usize), self.core.time, self.now);
+        if let Some(until) = wait {
+            self.core.look_again_at(hop.site, until, self.now);
+        }
+        wait.is_none()
+    }
+
+    /// Whether the connection is to be closed for others that stand in line for the budget.
+    pub fn yields(&mut self, slot: Slot) -> bool {
+        let ordinary = self.core.flows.wanting[ORDINARY] > self.pool.closing_fast;
+        let any = self.core.flows.in_line() > self.pool.closing_fast;
+        if !any || self.pool.fast < self.core.cfg.bulk_budget() {
+            return false;
+        }
+        let Some(conn) = self.pool.at(slot).filter(|conn| conn.lane == Lane::Fast) else { return false };
+        let (hop, begun) = (conn.hop, conn.begun);
+        let is_urgent = ordinary && self.pool.fast >= self.core.cfg.connections_max;
+        if begun == 0 || !is_urgent && begun < TURN_TRANSACTIONS {
+            return false;
+        }
+        !self.core.sites.get(hop.site).lines.ordinary_for(hop.source, &self.core.flows)
+    }
+}

@@ -1,0 +1,302 @@
+//! The lifecycle of a connection: how each event changes the counts of its path and host.
+
+use std::sync::Arc;
+
+use stentor_queue::ids::{ConnId, MessageNo, Ms, TxId};
+use stentor_queue::store::Store;
+
+use super::Connections;
+use super::pool::{Conn, State, Tx, slot_of};
+use crate::effects::{Effect, Ids, Work};
+use crate::failure::deferrals::sender_key;
+use crate::failure::endings::{Ending, Gone};
+use crate::failure::results::Ended;
+use crate::sites::{Hop, Slot};
+
+/// A connection that is free for a transaction.
+#[derive(Clone, Copy)]
+pub struct Free {
+    pub slot: Slot,
+    pub hop: Hop,
+    was_idle: bool,
+    /// It has done as many transactions as it may.
+    is_exhausted: bool,
+}
+
+impl Free {
+    pub fn is_exhausted(&self) -> bool {
+        self.is_exhausted
+    }
+}
+
+impl Connections<'_> {
+    pub(super) fn arm(&mut self, slot: Slot, at: Ms) {
+        self.pool.arm(&mut self.core.timers, slot, at);
+    }
+
+    /// A connection's timer: too long idle, or too long silent. Whether a place of the budget has come free.
+    pub fn due(&mut self, slot: Slot) -> bool {
+        let idle_ms = self.core.cfg.idle_ms;
+        let Some(conn) = self.pool.at(slot) else { return false };
+        if conn.timer_at > self.now {
+            return false;
+        }
+        conn.timer_at = 0;
+        let idle_until = conn.since + idle_ms;
+        match conn.state {
+            State::Idle if idle_until <= self.now => self.close(slot),
+            State::Idle => self.arm(slot, idle_until),
+            State::Closing => {}
+            State::Connecting | State::Ready | State::Busy => return self.maybe_silent(slot),
+        }
+        false
+    }
+
+    /// The session is ready for MAIL.
+    pub fn connected(&mut self, conn: ConnId) {
+        let now = self.now;
+        let Some(entry) = self.pool.get(conn).filter(|c| c.state == State::Connecting) else { return };
+        let (hop, gap_ms) = (entry.hop, now.saturating_sub(entry.since));
+        (entry.greeted, entry.since) = (true, now);
+        let host = self.core.sites.host(hop.host);
+        host.greeted += 1;
+        host.is_closed = false;
+        self.end_silence(slot_of(conn));
+        self.back_to_fast_lane(slot_of(conn));
+        if let Some(entry) = self.pool.get(conn) {
+            entry.state = State::Ready;
+        }
+        let path = self.core.path(hop.site, hop.source);
+        path.greeted += 1;
+        path.gaps.add(gap_ms);
+    }
+
+    /// What the server offers by LIMITS (RFC 9422).
+    pub fn limits_offered(&mut self, conn: ConnId, transactions_max: Option<u32>, recipients_max: Option<u32>) {
+        let Some(hop) = self.pool.get(conn).map(|entry| entry.hop) else { return };
+        let path = self.core.path(hop.site, hop.source);
+        if let Some(max) = transactions_max {
+            path.transactions_max = path.transactions_max.min(max.max(1));
+        }
+        if let Some(max) = recipients_max {
+            path.recipients_max = path.recipients_max.min(max.max(1) as usize);
+        }
+    }
+
+    /// Bytes came from the server.
+    pub fn progress(&mut self, conn: ConnId) {
+        let Some(entry) = self.pool.get(conn).filter(|c| c.state != State::Idle) else { return };
+        let (hop, gap_ms) = (entry.hop, self.now.saturating_sub(entry.since));
+        entry.since = self.now;
+        self.core.path(hop.site, hop.source).gaps.add(gap_ms);
+    }
+
+    /// The shell asks for a transaction: the connection is busy from here on.
+    pub fn begin_choice(&mut self, conn: ConnId) -> Option<Free> {
+        let entry = self.pool.get(conn).filter(|c| !matches!(c.state, State::Connecting | State::Closing))?;
+        let (hop, begun, was_idle) = (entry.hop, entry.begun, entry.state == State::Idle);
+        if entry.state == State::Ready {
+            entry.state = State::Busy;
+            self.core.path(hop.site, hop.source).coming -= 1;
+        }
+        let entry = self.core.sites.get(hop.site);
+        let given = entry.limits.transactions_per_connection_max;
+        let given = given.unwrap_or(self.core.cfg.transactions_per_connection_max);
+        let max = given.max(1).min(entry.paths[hop.source as usize].transactions_max);
+        let is_exhausted = self.core.stopped || begun >= max;
+        Some(Free { slot: slot_of(conn), hop, was_idle, is_exhausted })
+    }
+
+    /// A transaction begins.
+    pub fn begin_transaction(
+        &mut self,
+        store: &Store,
+        conn: ConnId,
+        free: Free,
+        (no, ids): (MessageNo, Ids),
+    ) -> Option<Work> {
+        let Free { slot, hop, was_idle, .. } = free;
+        let path = self.core.sites.path(hop.site, hop.source);
+        if was_idle && let Some(at) = path.idle.iter().position(|s| *s == slot) {
+            path.idle.remove(at);
+        }
+        path.under_way += 1;
+        if let Some(pace) = &mut path.pace {
+            pace.go();
+        }
+        if let Some(source) = self.core.cfg.sources.get(hop.source as usize)
+            && !source.warm_up_per_day.is_empty()
+        {
+            path.warm_up_sent(source, self.core.time.wall(self.now));
+        }
+        self.pool.txs += 1;
+        let tx = TxId(self.pool.txs);
+        let has_deferrals = self.core.sites.get(hop.site).deferrals > 0;
+        let sender = store.message(no).filter(|_| has_deferrals).map(|m| sender_key(m.sender()));
+        let entry = self.pool.get(conn)?;
+        if entry.txs.is_empty() {
+            entry.since = self.now;
+        }
+        entry.state = State::Busy;
+        entry.begun += 1;
+        entry.txs.push(Tx { id: tx, no, ids: ids.clone(), begun: self.now, sender });
+        self.arm_silence(slot);
+        Some(Work { tx, no, ids })
+    }
+
+    /// A transaction has ended; without others the connection is ready for the next.
+    pub fn end_transaction(&mut self, conn: ConnId, tx: TxId) -> Option<Ended> {
+        let now = self.now;
+        let entry = self.pool.get(conn)?;
+        let at = entry.txs.iter().position(|t| t.id == tx)?;
+        let Tx { no, ids, begun, sender, .. } = entry.txs.remove(at);
+        let gap_ms = now.saturating_sub(entry.since);
+        entry.since = now;
+        // The connection's making is part of its first transaction's xdelay.
+        let begun = if entry.good == 0 && entry.begun == 1 { entry.opened } else { begun };
+        let is_ready = entry.txs.is_empty() && entry.state == State::Busy;
+        if is_ready {
+            entry.state = State::Ready;
+        }
+        let (hop, host_name, lmtp) = (entry.hop, entry.host_name.clone(), entry.lmtp);
+        let path = self.core.path(hop.site, hop.source);
+        path.coming += usize::from(is_ready);
+        path.under_way -= 1;
+        Some(Ended { hop, host_name, lmtp, no, ids, begun, gap_ms, sender })
+    }
+
+    /// Of a connection that is still there: what its end would mean. It counts as charged from here on.
+    pub fn charge(&mut self, conn: ConnId) -> Option<Ending> {
+        let entry = self.pool.get(conn)?;
+        let (hop, own, greeted) = (entry.hop, usize::from(!entry.silent), u32::from(entry.greeted));
+        let path = self.core.path(hop.site, hop.source);
+        let others = (path.conns - path.silent).saturating_sub(own);
+        let end = entry.ending(if self.core.sites.host(hop.host).greeted > greeted { others } else { 0 });
+        entry.charged = true;
+        Some(end)
+    }
+
+    /// A connection without work: idle, or closed if it has done its share or others wait for its place. Whether it was
+    /// closed, and its place may be another's.
+    pub fn rest(&mut self, free: Free, yields: bool) -> bool {
+        let Free { slot, hop, is_exhausted, .. } = free;
+        self.back_to_fast_lane(slot);
+        let others_wait =
+            self.pool.fast >= self.core.cfg.bulk_budget() && self.core.flows.in_line() > self.pool.closing_fast;
+        let idle_ms = self.core.cfg.idle_ms;
+        if self.pool.at(slot).is_none_or(|conn| !conn.txs.is_empty() || conn.state == State::Idle) {
+            return false;
+        }
+        self.forget_offered(hop, slot);
+        if is_exhausted || yields || others_wait {
+            let path = self.core.path(hop.site, hop.source);
+            // A learned limit is tried again with a little more.
+            if is_exhausted {
+                path.transactions_max = path.transactions_max.saturating_add(path.transactions_max / 4 + 1);
+            }
+            self.close(slot);
+            return true;
+        }
+        if let Some(conn) = self.pool.at(slot) {
+            (conn.state, conn.since) = (State::Idle, self.now);
+        }
+        self.core.path(hop.site, hop.source).idle.push(slot);
+        self.pool.note_idle(slot, self.now);
+        self.arm(slot, self.now + idle_ms);
+        false
+    }
+
+    /// Work waits for a connection that was idle.
+    pub(super) fn wake(&mut self, slot: Slot) {
+        let Some(conn) = self.pool.at(slot) else { return };
+        (conn.state, conn.since) = (State::Ready, self.now);
+        let (id, hop) = (conn.id, conn.hop);
+        self.core.path(hop.site, hop.source).coming += 1;
+        self.core.effects.push(Effect::Work { conn: id });
+        self.arm_silence(slot);
+    }
+
+    /// Closes a connection that is idle or has nothing to do.
+    pub(super) fn close(&mut self, slot: Slot) {
+        let Some(conn) = self.pool.at(slot).filter(|conn| conn.state != State::Closing) else { return };
+        let (id, hop, was) = (conn.id, conn.hop, conn.state);
+        self.end_silence(slot);
+        if let Some(conn) = self.pool.at(slot) {
+            conn.state = State::Closing;
+        }
+        self.pool.begin_closing(slot, self.core.cfg.slow_connections_max);
+        let path = self.core.path(hop.site, hop.source);
+        path.coming -= usize::from(matches!(was, State::Connecting | State::Ready));
+        if was == State::Idle
+            && let Some(at) = path.idle.iter().position(|s| *s == slot)
+        {
+            path.idle.remove(at);
+        }
+        self.core.effects.push(Effect::Close { conn: id });
+    }
+
+    /// Closes what is idle or connecting.
+    pub fn close_unused(&mut self) {
+        for slot in 0..self.pool.slots() {
+            if self.pool.at(slot).is_some_and(|c| matches!(c.state, State::Idle | State::Connecting)) {
+                self.close(slot);
+            }
+        }
+    }
+
+    /// Takes a gone connection out of the counts of its path and host. Connections of the path that go on, if the host has
+    /// greeted one.
+    pub fn leave(&mut self, gone: &Conn) -> usize {
+        let (slot, hop) = (slot_of(gone.id), gone.hop);
+        let path = self.core.path(hop.site, hop.source);
+        path.conns -= 1;
+        path.greeted -= usize::from(gone.greeted);
+        path.under_way -= gone.txs.len() as u32;
+        path.coming -= usize::from(matches!(gone.state, State::Connecting | State::Ready));
+        if gone.state == State::Idle
+            && let Some(at) = path.idle.iter().position(|s| *s == slot)
+        {
+            path.idle.remove(at);
+        }
+        if path.offered_conn == Some(slot) {
+            path.offered_conn = None;
+        }
+        if gone.silent {
+            path.silent -= 1;
+            path.silent_coming -= usize::from(gone.state == State::Connecting);
+            self.host_heard(hop.host);
+        }
+        let now = self.now;
+        let host = self.core.sites.host(hop.host);
+        let was_full = host.is_full(now);
+        host.greeted -= u32::from(gone.greeted);
+        host.conns -= 1;
+        let is_greeted = host.greeted > 0;
+        // Others wait for its place; or for the probe's outcome, and if it had none, the next one probes.
+        if was_full || host.probe == Some(slot) {
+            host.probe = host.probe.filter(|probe| *probe != slot);
+            self.core.sites.wake_sites_of(hop.host);
+        }
+        let path = self.core.path(hop.site, hop.source);
+        if is_greeted { path.conns - path.silent } else { 0 }
+    }
+
+    /// The same, with what its end means.
+    pub fn end(&mut self, gone: &Conn) -> Gone {
+        let others = self.leave(gone);
+        let open = gone.txs.iter().map(|tx| tx.no).collect();
+        Gone { end: gone.ending(others), open, host_name: Arc::clone(&gone.host_name) }
+    }
+
+    /// A connection is not on its way to work any more.
+    fn forget_offered(&mut self, hop: Hop, slot: Slot) {
+        let entry = self.core.sites.get(hop.site);
+        let path = &mut entry.paths[hop.source as usize];
+        if path.offered_conn == Some(slot) {
+            path.offered_conn = None;
+        }
+        if !entry.offers.is_empty() {
+            self.core.sites.mark_dirty(hop.site);
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! What all owners build on: configuration, times, randomness and replies; live messages, flows and sites; pending timers
+//! and effects.
+//!
+//! An owner's methods get a [`Core`] beside the owner's own state, and no other owner. What another owner must do is returned
+//! to [`super::Scheduler`], which does it.
+
+use stentor_queue::ids::{AddressId, MessageNo, Ms, SiteId};
+use stentor_queue::store::Store;
+
+use crate::config::SchedConfig;
+use crate::effects::{Effect, SourceNo};
+use crate::flows::Flows;
+use crate::messages::Messages;
+use crate::reasons::{Reasons, Reply};
+use crate::sites::Sites;
+use crate::sites::path::Path;
+use crate::time::Time;
+use crate::timers::{Timer, Timers};
+
+/// See the module's page.
+pub struct Core {
+    pub cfg: SchedConfig,
+    pub rng: fastrand::Rng,
+    pub jitter_seed: u64,
+    pub messages: Messages,
+    /// The number accepted last: numbers above it are from before the wrap.
+    pub newest: u32,
+    pub flows: Flows,
+    pub sites: Sites,
+    pub timers: Timers,
+    pub time: Time,
+    pub reasons: Reasons,
+    pub effects: Vec<Effect>,
+    pub stopped: bool,
+}
+
+impl Core {
+    pub fn new(cfg: SchedConfig, seed: u64) -> Core {
+        Core {
+            cfg: cfg.checked(),
+            rng: fastrand::Rng::with_seed(seed),
+            jitter_seed: seed,
+            messages: Messages::default(),
+            newest: 0,
+            flows: Flows::default(),
+            sites: Sites::default(),
+            timers: Timers::default(),
+            time: Time::default(),
+            reasons: Reasons::default(),
+            effects: Vec::new(),
+            stopped: false,
+        }
+    }
+
+    pub fn path(&mut self, site: SiteId, source: SourceNo) -> &mut Path {
+        self.sites.path(site, source)
+    }
+
+    /// The last failure at a site.
+    pub fn note_reply(&mut self, site: SiteId, reply: &Reply) {
+        self.sites.get(site).reason = self.reasons.keep(reply.clone());
+    }
+
+    /// Local addresses to send from.
+    pub fn sources(&self) -> usize {
+        self.cfg.sources.len().max(1)
+    }
+
+    /// Whether a message has outlived its lifetime. One that an operator holds does not.
+    pub fn is_over_age(&self, store: &Store, no: MessageNo, now: Ms) -> bool {
+        let Some(message) = store.message(no).filter(|_| self.messages.is_live(no)) else { return false };
+        let lifetime_ms = self.lifetime_ms(no);
+        self.time.is_over_age(message.accepted(), lifetime_ms, now) && !self.messages.is_held(no)
+    }
+
+    /// How long a message's recipients are retried.
+    fn lifetime_ms(&self, no: MessageNo) -> Ms {
+        let own = self.messages.flow(no).and_then(|flow| self.flows.get(flow).rules.lifetime_ms);
+        let class = self.cfg.bulk_lifetime_ms.filter(|_| self.messages.is_bulk(no));
+        own.or(class).unwrap_or(self.cfg.lifetime_ms)
+    }
+
+    /// Whether messages may get too old in another order than they came in.
+    pub fn lifetimes_differ(&self) -> bool {
+        self.flows.lifetimes || self.cfg.bulk_lifetime_ms.is_some()
+    }
+
+    /// Whether the message stands in the site's line.
+    pub fn waits_in_line(&mut self, site: SiteId, no: MessageNo) -> bool {
+        let flow = self.messages.flow(no);
+        flow.and_then(|flow| self.sites.get(site).lines.line(flow)).is_some_and(|line| line.waiting.contains(no.0))
+    }
+
+    /// Whether an operator holds the message; if so it leaves the site's line and the place is noted.
+    pub fn keep_if_held(&mut self, site: SiteId, no: MessageNo) -> bool {
+        if self.messages.held == 0 {
+            return false;
+        }
+        let extra = self.messages.get_mut(no).and_then(|active| active.extra.as_mut());
+        let Some(held) = extra.and_then(|extra| extra.held.as_mut()) else { return false };
+        held.sites.insert(site.0);
+        if let Some(flow) = self.messages.flow(no) {
+            self.sites.get(site).lines.remove(flow, no);
+        }
+        true
+    }
+
+    /// The transaction is over for the recipient; whether it was in one.
+    pub fn no_longer_in_flight(&mut self, no: MessageNo, id: AddressId) -> bool {
+        let was_there = self.messages.get_mut(no).is_some_and(|active| active.in_flight.remove(id.0));
+        if was_there {
+            self.messages.rest(no);
+        }
+        was_there
+    }
+
+    /// Looks at the site again at that time.
+    pub fn look_again_at(&mut self, site: SiteId, until: Ms, now: Ms) {
+        let entry = self.sites.get(site);
+        if entry.timer_at <= now || until < entry.timer_at {
+            entry.timer_at = until;
+            self.timers.set(until, Timer::Site(site));
+        }
+    }
+}

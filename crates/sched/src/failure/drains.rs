@@ -1,0 +1,32 @@
+//! Drains: domains and sites whose waiting recipients fail. `choice::drain` takes the recipients, in slices.
+
+use stentor_queue::ids::{DomainId, MessageNo, SiteId};
+
+use crate::effects::SourceNo;
+use crate::reasons::Reply;
+
+#[derive(Clone, Copy)]
+pub enum DrainWhat {
+    Domain(DomainId),
+    /// What goes from this source.
+    Site(SiteId, SourceNo),
+    /// What waits of a message there.
+    Message(SiteId, MessageNo),
+}
+
+/// A domain or a site whose waiting recipients fail, or a message's at a site: all of them, or those over their lifetime.
+pub struct Drain {
+    pub what: DrainWhat,
+    pub expired_only: bool,
+    pub reply: Reply,
+}
+
+impl Drain {
+    pub fn all(what: DrainWhat, reply: &Reply) -> Drain {
+        Drain { what, expired_only: false, reply: reply.clone() }
+    }
+
+    pub fn expired(what: DrainWhat, reply: &Reply) -> Drain {
+        Drain { what, expired_only: true, reply: reply.clone() }
+    }
+}

@@ -1,0 +1,199 @@
+//! What the end of a connection costs, so that no host can make us try without end.
+//!
+//! | the connection | what it costs |
+//! |---|---|
+//! | had delivered something | the host nothing; its limit of transactions is learned |
+//! | had decided a recipient's fate, and delivered nothing | the host a pause: 1, 2, 4, 8, 16, 30 s, then `host_retry` |
+//! | was refused at once by the network; was lost before anything was done, for the first time | the same |
+//! | got 421 while others to the host work | the path's window shrinks below what it had |
+//! | any other | the host `host_retry` |
+//!
+//! A message that comes back without a clock uses up some of its returns at the site (`RETURNS_MAX`), and the one that the
+//! host refused uses up most. When none are left it is deferred there, and each further return doubles that clock. While
+//! the host serves others it is charged nothing for it: one message that is never taken must not stop a host.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+use stentor_queue::ids::{MessageNo, Ms, SiteId};
+
+use super::Failures;
+use super::deferrals::{RETURN_BEHIND, RETURN_RATE, RETURNS_MAX};
+use super::hosts::Charge;
+use super::limits::{crowded, host_full, reduce_trust, transactions_max};
+use super::verdict::says_rate;
+use crate::core::Core;
+use crate::effects::{CloseReason, NoSession};
+use crate::reasons::Reply;
+use crate::sites::{Hop, Pick};
+
+/// How much later than its host the message comes back that the host refused, so that others are tried before it.
+const STAND_BACK_MS: Ms = 5_000;
+/// The host does not accept mail (RFC 7504 section 3).
+const NO_MAIL_HERE: u16 = 521;
+
+/// A connection that ends, or is asked to.
+#[derive(Clone, Copy)]
+pub struct Ending {
+    pub hop: Hop,
+    /// Transactions that were answered on it.
+    pub good: u32,
+    pub delivered: bool,
+    /// Somebody got a fate.
+    pub decided: bool,
+    /// Connections of the path that go on, if the host has greeted one.
+    pub others: usize,
+    /// It has been charged to the host already.
+    pub charged: bool,
+    /// It was asked to give way.
+    pub cut: bool,
+}
+
+/// A connection that is gone, with what was open on it.
+pub struct Gone {
+    pub end: Ending,
+    pub open: SmallVec<[MessageNo; 1]>,
+    pub host_name: Arc<str>,
+}
+
+impl Failures {
+    /// No session came about, while `working` others of the path are there.
+    pub fn no_session(&mut self, core: &mut Core, hop: Hop, working: usize, why: NoSession, reply: &Reply, now: Ms) {
+        match why {
+            NoSession::Reply { code: 421, .. } if working > 0 => host_full(core, hop, working, reply, now),
+            NoSession::Reply { code: NO_MAIL_HERE, .. } => {
+                self.charge_host(core, hop, Charge::Retry, reply, now);
+                self.takes_no_mail(core, hop.host, reply);
+            }
+            NoSession::Unreachable => self.charge_host(core, hop, Charge::Pause, reply, now),
+            NoSession::Failed | NoSession::Reply { .. } => self.charge_host(core, hop, Charge::Retry, reply, now),
+        }
+    }
+
+    /// A connection is gone that was lost or asked to close, with what was open on it.
+    pub fn ended(&mut self, core: &mut Core, gone: &Gone, why: &CloseReason, now: Ms) {
+        let end = gone.end;
+        let reply = |code, text: &Arc<str>| {
+            let host = Some(gone.host_name.clone());
+            Reply { code, dsn: None, text: text.clone(), host }
+        };
+        let front = gone.open.first().copied().filter(|_| !end.charged);
+        let reply = match why {
+            CloseReason::Refused { text } => reply(421, text),
+            CloseReason::Lost { text } => reply(0, text),
+            CloseReason::Normal => reply(0, &"closed".into()),
+        };
+        // One that has served us is left idle or leaves us as it likes.
+        let in_vain = front.is_some() || !(end.delivered || end.decided);
+        match why {
+            _ if end.charged || !in_vain => {}
+            // Ours to decide, and nobody's failure.
+            CloseReason::Normal => {}
+            CloseReason::Refused { .. } => drop(self.refused_421(core, end, front, &reply, now)),
+            CloseReason::Lost { .. } if end.cut => self.charge_host(core, end.hop, Charge::Retry, &reply, now),
+            CloseReason::Lost { .. } => drop(self.lost(core, end, front, &reply, now)),
+        }
+        for no in gone.open.iter().skip(usize::from(front.is_some())) {
+            self.deferrals.returned(core, end.hop.site, *no, RETURN_BEHIND, &reply, now);
+        }
+    }
+
+    /// A transaction was answered with 421 (`is_refused`), or its connection was lost. The host is charged once, for the
+    /// message in front. Whether the message is deferred now.
+    pub fn interrupted(
+        &mut self,
+        core: &mut Core,
+        end: Ending,
+        no: MessageNo,
+        is_refused: bool,
+        reply: &Reply,
+        now: Ms,
+    ) -> bool {
+        if !end.charged && !end.cut {
+            return if is_refused {
+                self.refused_421(core, end, Some(no), reply, now)
+            } else {
+                self.lost(core, end, Some(no), reply, now)
+            };
+        }
+        if !end.charged {
+            self.charge_host(core, end.hop, Charge::Retry, reply, now);
+        }
+        self.deferrals.returned(core, end.hop.site, no, RETURN_BEHIND, reply, now)
+    }
+
+    /// 421 to a command. Behind what was served it is a limit of the host; beside others that are served, on their
+    /// number; else its failure. Whether `front`, the message that it was said to, is deferred from now on.
+    fn refused_421(&mut self, core: &mut Core, end: Ending, front: Option<MessageNo>, reply: &Reply, now: Ms) -> bool {
+        let Hop { site, source, .. } = end.hop;
+        let adapts = core.cfg.strategies.adaptation;
+        let cost = if says_rate(&reply.text) && adapts && core.path(site, source).proven {
+            self.too_fast(core, end.hop, reply, now);
+            RETURN_RATE
+        } else if end.delivered {
+            transactions_max(core, end.hop, end.good, reply);
+            RETURN_BEHIND
+        } else if end.others > 0 && !end.decided {
+            crowded(core, end.hop, end.others, reply, now);
+            // Without adaptation nothing is learned from it, and the next one is opened at once.
+            if adapts { RETURN_BEHIND } else { front_cost(core, site) }
+        } else {
+            let charge = if end.decided { Charge::Pause } else { Charge::Retry };
+            return self.in_vain(core, end.hop, charge, front, reply, now);
+        };
+        front.is_some_and(|no| self.deferrals.returned(core, site, no, cost, reply, now))
+    }
+
+    /// A connection lost in a transaction, or before it had one. The path is suspect.
+    fn lost(&mut self, core: &mut Core, end: Ending, front: Option<MessageNo>, reply: &Reply, now: Ms) -> bool {
+        let Hop { site, host, .. } = end.hop;
+        reduce_trust(core, end.hop, reply);
+        if end.delivered {
+            transactions_max(core, end.hop, end.good, reply);
+            let cost = front_cost(core, site);
+            return front.is_some_and(|no| self.deferrals.returned(core, site, no, cost, reply, now));
+        }
+        let is_first = core.sites.host(host).fails == 0;
+        let charge = if end.decided || is_first { Charge::Pause } else { Charge::Retry };
+        self.in_vain(core, end.hop, charge, front, reply, now)
+    }
+
+    /// A connection on which nothing was delivered.
+    fn in_vain(
+        &mut self,
+        core: &mut Core,
+        hop: Hop,
+        charge: Charge,
+        front: Option<MessageNo>,
+        reply: &Reply,
+        now: Ms,
+    ) -> bool {
+        let cost = front_cost(core, hop.site);
+        let is_deferred = front.is_some_and(|no| self.deferrals.returned(core, hop.site, no, cost, reply, now));
+        // It is this message, not the host.
+        if is_deferred && core.sites.host(hop.host).fails == 0 {
+            return true;
+        }
+        self.charge_host(core, hop, charge, reply, now);
+        if let Some(no) = front.filter(|_| !is_deferred) {
+            self.stand_back(core, hop, no, now);
+        }
+        is_deferred
+    }
+
+    /// Where the hosts are left alone for a while, others are to be tried first then.
+    fn stand_back(&mut self, core: &mut Core, hop: Hop, no: MessageNo, now: Ms) {
+        let own = core.waits_in_line(hop.site, no);
+        if core.sites.get(hop.site).lines.len() > usize::from(own)
+            && let Pick::Wait(Some(until)) = core.sites.pick(hop.site, hop.source, now, &mut core.rng)
+        {
+            self.deferrals.extend(core, hop.site, no, until + STAND_BACK_MS);
+        }
+    }
+}
+
+/// What a message uses up that the host looked at: each target of the site may refuse it once, one alone twice.
+fn front_cost(core: &mut Core, site: SiteId) -> u8 {
+    let targets = core.sites.get(site).targets.len().clamp(2, usize::from(RETURNS_MAX)) as u8;
+    RETURNS_MAX.div_ceil(targets)
+}

@@ -1,0 +1,110 @@
+//! The retry clock of a host address, one per source, for all sites that use it.
+//!
+//! Each failure in a row lengthens it: first short pauses, if the kind of failure allows them, then `host_retry`. When it has
+//! run out, one connection (the probe) may try the host. An answer of a healthy host ends the clock; only a delivery gives the
+//! short pauses back.
+
+use stentor_mail::reply::Enhanced;
+use stentor_queue::ids::{Ms, SiteId};
+
+use super::Failures;
+use super::drains::{Drain, DrainWhat};
+use crate::config::Backoff;
+use crate::core::Core;
+use crate::effects::SourceNo;
+use crate::reasons::Reply;
+use crate::sites::{Hop, Host, HostNo, Pick, Sites};
+
+/// Short pauses of a host before `host_retry` begins. Each lasts a second longer than all before it together, up to 30 s, so a
+/// host is found again within the length of its outage plus one second.
+const PAUSES_MAX: u8 = 6;
+const FIRST_PAUSE_MS: Ms = 1_000;
+const PAUSE_MS_MAX: Ms = 30_000;
+/// Jitter takes at most one part in 6 of a pause: any four pauses then last over 10 s together, and six over 30 s.
+const PAUSE_JITTER_PART: Ms = 6;
+/// Without the memory of hosts.
+const FORGOTTEN_MS: Ms = 1_000;
+
+/// What a host is charged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Charge {
+    Pause,
+    Retry,
+}
+
+impl Host {
+    /// It has failed.
+    fn charge(&mut self, charge: Charge, retry: Backoff, rng: &mut fastrand::Rng, now: Ms) {
+        // Otherwise the clock already runs: attempts under way at the same time have failed too.
+        if self.until > now {
+            return;
+        }
+        self.fails = self.fails.saturating_add(1);
+        let pause = (FIRST_PAUSE_MS + self.paused_ms).min(PAUSE_MS_MAX);
+        let delay = if charge == Charge::Pause && self.pauses < PAUSES_MAX && pause < retry.min_ms {
+            let pause = pause - rng.u64(0..=pause / PAUSE_JITTER_PART);
+            self.pauses += 1;
+            self.paused_ms += pause;
+            pause
+        } else {
+            self.retries = self.retries.saturating_add(1);
+            retry.delay_ms(self.retries, rng)
+        };
+        self.until = now + delay;
+    }
+
+    /// It has answered as a healthy host does. Whether its clock ends with that.
+    pub fn succeeded(&mut self, delivered: bool) -> bool {
+        if delivered {
+            (self.pauses, self.paused_ms) = (0, 0);
+        }
+        let had_failed = self.fails > 0;
+        if had_failed {
+            (self.fails, self.retries, self.until, self.probe) = (0, 0, 0, None);
+        }
+        had_failed
+    }
+}
+
+impl Failures {
+    /// A host has failed: it is left alone for a time. Where none of the site's hosts may be tried now, what is over its
+    /// lifetime there has had its chance.
+    pub fn charge_host(&mut self, core: &mut Core, hop: Hop, charge: Charge, reply: &Reply, now: Ms) {
+        let Hop { site, source, host } = hop;
+        let reason = core.reasons.keep(reply.clone());
+        let entry = core.sites.host(host);
+        entry.reason = reason;
+        entry.charge(charge, core.cfg.host_retry, &mut core.rng, now);
+        if !core.cfg.strategies.memory {
+            (entry.until, entry.fails) = (now + FORGOTTEN_MS, 0);
+        }
+        let entry = core.sites.get(site);
+        entry.reason = reason;
+        entry.history.failed(now);
+        if matches!(core.sites.pick(site, source, now, &mut core.rng), Pick::Wait(_)) {
+            core.path(site, source).distrust();
+            self.drains.push_back(Drain::expired(DrainWhat::Site(site, source), reply));
+            core.sites.refresh(site, false);
+        }
+        core.sites.mark_dirty(site);
+    }
+
+    /// 521 at the greeting is permanent for that host (RFC 7504 section 3). Where all hosts of a site have said so, from
+    /// each source, what waits there fails; with others the mail goes to those.
+    pub fn takes_no_mail(&mut self, core: &mut Core, host: HostNo, reply: &Reply) {
+        core.sites.host(host).is_closed = true;
+        let sources = core.sources();
+        let at = core.sites.host(host).sites.clone();
+        for site in at.iter().map(SiteId) {
+            let Sites { list, hosts, .. } = &core.sites;
+            let paths = &list[site.0 as usize].paths;
+            let is_closed = |no: &HostNo| hosts[*no as usize].is_closed;
+            if paths.len() >= sources && paths.iter().flat_map(|path| &path.hosts).all(is_closed) {
+                let reply = Reply { dsn: reply.dsn.or(Some(Enhanced::new(5, 3, 2))), ..reply.clone() };
+                for source in 0..paths.len() as SourceNo {
+                    self.drains.push_back(Drain::all(DrainWhat::Site(site, source), &reply));
+                }
+            }
+        }
+    }
+}

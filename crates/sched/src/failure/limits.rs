@@ -1,0 +1,67 @@
+//! Limits learned from refusals: rate, connections, transactions per connection, recipients per transaction.
+
+use stentor_queue::ids::Ms;
+
+use super::Failures;
+use super::drains::{Drain, DrainWhat};
+use crate::core::Core;
+use crate::reasons::Reply;
+use crate::sites::path::{Path, RECIPIENTS_UNLIMITED};
+use crate::sites::{Hop, Pick};
+
+impl Failures {
+    /// A rate reply: less at a time from now on.
+    pub fn too_fast(&mut self, core: &mut Core, hop: Hop, reply: &Reply, now: Ms) {
+        core.note_reply(hop.site, reply);
+        if core.cfg.strategies.adaptation {
+            let path = core.path(hop.site, hop.source);
+            path.too_fast(now);
+            // What is over its lifetime there has had its chance with this attempt, else one of it would go with each pause.
+            if path.pace.as_ref().is_some_and(|pace| pace.is_refused_again()) {
+                self.drains.push_back(Drain::expired(DrainWhat::Site(hop.site, hop.source), reply));
+            }
+        }
+    }
+}
+
+/// 421 to a new connection beside `working` others of the path. The limit is that host's: where the site has another that
+/// may be tried, only this one gets no more than it has for a while.
+pub fn host_full(core: &mut Core, hop: Hop, working: usize, reply: &Reply, now: Ms) {
+    let entry = core.sites.host(hop.host);
+    let own = entry.conns;
+    if own > 0 {
+        entry.full(own, now);
+    }
+    if own > 0 && matches!(core.sites.pick(hop.site, hop.source, now, &mut core.rng), Pick::Target(_)) {
+        core.note_reply(hop.site, reply);
+    } else {
+        crowded(core, hop, working, reply, now);
+    }
+}
+
+/// 421 to a connection beside `working` others.
+pub fn crowded(core: &mut Core, hop: Hop, working: usize, reply: &Reply, now: Ms) {
+    core.note_reply(hop.site, reply);
+    core.path(hop.site, hop.source).crowded(working, now);
+}
+
+/// The host takes no more than so many transactions on a connection.
+pub fn transactions_max(core: &mut Core, hop: Hop, good: u32, reply: &Reply) {
+    core.note_reply(hop.site, reply);
+    let path = core.path(hop.site, hop.source);
+    path.transactions_max = path.transactions_max.min(good.max(1));
+}
+
+/// Of a transaction's recipients so many were taken, and others were too many.
+pub fn recipients_max(path: &mut Path, recipients: usize, taken: usize) {
+    // Refused again within what was learned: then it is not a number that one could learn.
+    let is_known = recipients <= path.recipients_max && path.recipients_max != RECIPIENTS_UNLIMITED;
+    let max = if is_known { taken.min(recipients / 2).max(1) } else { taken };
+    path.recipients_max = path.recipients_max.min(max);
+}
+
+/// The path is suspect: one connection until something succeeds.
+pub fn reduce_trust(core: &mut Core, hop: Hop, reply: &Reply) {
+    core.note_reply(hop.site, reply);
+    core.path(hop.site, hop.source).distrust();
+}

@@ -1,0 +1,213 @@
+//! Retry clocks of mailboxes, after 4.2.x.
+//!
+//! While the clock runs, every message for the mailbox waits here, at the price of one entry. When it has run out, the oldest
+//! message goes as a probe, and its outcome decides for all. After `STRIKES_MAX` messages in a row with another 4xx for a
+//! recipient the mailbox gets the clock too. Times are in seconds: a million clocks take about 60 bytes each, timer included.
+
+use smallvec::SmallVec;
+use stentor_queue::ids::{AddressId, DomainId, MessageNo, Ms};
+use stentor_queue::idset::IdSet;
+use stentor_queue::store::Store;
+
+use super::same_jitter;
+use crate::core::Core;
+use crate::flows::lines::oldest;
+use crate::reasons::ReasonNo;
+use crate::tables::Parts;
+use crate::timers::Timer;
+
+/// Messages with a 4xx for a recipient until it is the mailbox that has the clock.
+const STRIKES_MAX: u8 = 3;
+
+/// Messages whose recipient may be tried again.
+pub type Released = SmallVec<[MessageNo; 2]>;
+
+struct Mailbox {
+    until_s: u32,
+    fails: u8,
+    reason: ReasonNo,
+    /// The message that tries it, once the clock has run out.
+    probe: Option<MessageNo>,
+    waiters: IdSet,
+}
+
+#[derive(Default)]
+pub struct Mailboxes {
+    list: Parts<AddressId, Mailbox>,
+    strikes: Parts<AddressId, u8>,
+}
+
+impl Mailboxes {
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    pub fn contains(&self, id: AddressId) -> bool {
+        self.list.contains_key(&id)
+    }
+
+    /// Whether the mailbox's clock keeps this message back; if so it is noted there.
+    pub fn keeps_back(&mut self, id: AddressId, no: MessageNo, now: Ms) -> bool {
+        if self.list.is_empty() {
+            return false;
+        }
+        let Some(mailbox) = self.list.get_mut(&id) else { return false };
+        let keeps = u64::from(mailbox.until_s) * 1_000 > now || mailbox.probe.is_some_and(|probe| probe != no);
+        if keeps {
+            mailbox.waiters.insert(no.0);
+        }
+        keeps
+    }
+
+    /// Until when the message waits for the mailbox, and why.
+    pub fn wait(&self, id: AddressId, no: MessageNo) -> Option<(Ms, ReasonNo)> {
+        let mailbox = self.list.get(&id).filter(|m| m.waiters.contains(no.0))?;
+        Some((Ms::from(mailbox.until_s) * 1_000, mailbox.reason))
+    }
+
+    /// The reply because of which the message tries the mailbox for others.
+    pub fn probe_reason(&self, no: MessageNo, id: AddressId) -> Option<ReasonNo> {
+        self.list.get(&id).filter(|mailbox| mailbox.probe == Some(no)).map(|m| m.reason)
+    }
+
+    /// Ends a mailbox's clock early (a flush); the caller fires its timer.
+    pub fn hasten(&mut self, id: AddressId) {
+        if let Some(mailbox) = self.list.get_mut(&id) {
+            mailbox.until_s = 0;
+        }
+    }
+
+    /// A 4xx at RCPT that is not about the mailbox, for a message that had none; whether it is the mailbox's from now on.
+    pub fn strike(&mut self, id: AddressId) -> bool {
+        let strikes = self.strikes.get_or_insert_with(id, || 0);
+        *strikes = strikes.saturating_add(1);
+        *strikes >= STRIKES_MAX
+    }
+
+    pub fn end_strikes(&mut self, id: AddressId) {
+        if !self.strikes.is_empty() {
+            self.strikes.remove(&id);
+        }
+    }
+
+    /// The ids will be other addresses'.
+    pub fn forget(&mut self, ids: &IdSet) {
+        if self.strikes.is_empty() {
+            return;
+        }
+        for id in ids {
+            self.strikes.remove(&AddressId(id));
+        }
+    }
+
+    /// 4.2.x for a message: the clock begins, if it does not run already.
+    pub fn refused(
+        &mut self,
+        core: &mut Core,
+        (no, id): (MessageNo, AddressId),
+        domain: Option<DomainId>,
+        reason: ReasonNo,
+        now: Ms,
+    ) {
+        let new = || Mailbox { until_s: 0, fails: 0, reason, probe: None, waiters: IdSet::new() };
+        let mailbox = self.list.get_or_insert_with(id, new);
+        mailbox.waiters.insert(no.0);
+        if u64::from(mailbox.until_s) * 1_000 > now {
+            return;
+        }
+        mailbox.fails = mailbox.fails.saturating_add(1);
+        let mut jitter = same_jitter(core.jitter_seed, domain, 0);
+        let until = now + core.cfg.mailbox_retry.delay_ms(mailbox.fails, &mut jitter);
+        mailbox.until_s = until.div_ceil(1_000) as u32;
+        mailbox.probe = None;
+        mailbox.reason = reason;
+        core.timers.set(Ms::from(mailbox.until_s) * 1_000, Timer::Mailbox(id));
+    }
+
+    /// An attempt at the mailbox has just failed, so whatever waits for it and is over its lifetime has been tried: takes
+    /// out the next of these. Also one that an operator holds or that is gone, if it is the oldest.
+    pub fn take_over_age(&mut self, core: &Core, store: &Store, id: AddressId, now: Ms) -> Option<MessageNo> {
+        let mailbox = self.list.get_mut(&id)?;
+        let mut chosen = oldest(&mailbox.waiters, core.newest)?;
+        let is_young = core.messages.is_live(chosen) && !core.is_over_age(store, chosen, now);
+        if is_young && !core.messages.is_held(chosen) {
+            // With lifetimes of their own, younger messages may be too old before it.
+            let is_old = |no: &u32| core.is_over_age(store, MessageNo(*no), now);
+            chosen = core.lifetimes_differ().then(|| mailbox.waiters.iter().find(is_old)).flatten().map(MessageNo)?;
+        }
+        mailbox.waiters.remove(chosen.0);
+        Some(chosen)
+    }
+
+    /// The clock has run out: the oldest message is the probe. One that an operator holds is none, or it would keep the
+    /// others back for as long.
+    pub fn due(&mut self, core: &Core, id: AddressId, now: Ms) -> Released {
+        let mut released = Released::new();
+        let Some(mailbox) = self.list.get_mut(&id) else { return released };
+        if u64::from(mailbox.until_s) * 1_000 > now || mailbox.probe.is_some() {
+            return released;
+        }
+        while let Some(no) = oldest(&mailbox.waiters, core.newest) {
+            mailbox.waiters.remove(no.0);
+            if !core.messages.is_live(no) {
+                continue;
+            }
+            released.push(no);
+            if !core.messages.is_held(no) {
+                mailbox.probe = Some(no);
+                return released;
+            }
+        }
+        self.list.remove(&id);
+        released
+    }
+
+    /// An operator wants the message tried now: the mailbox's clock ends, and its count of failures.
+    pub fn try_now(&mut self, core: &Core, no: MessageNo, id: AddressId, now: Ms) -> Released {
+        let mailbox = self.list.get_mut(&id).filter(|m| m.probe.is_none() && m.waiters.contains(no.0));
+        let Some(mailbox) = mailbox else { return Released::new() };
+        (mailbox.until_s, mailbox.fails) = (0, 0);
+        if core.messages.is_held(no) {
+            return self.due(core, id, now);
+        }
+        mailbox.waiters.remove(no.0);
+        mailbox.probe = Some(no);
+        Released::from_slice(&[no])
+    }
+
+    /// The message does not try the mailbox for the others any more, unless it is at it now.
+    pub fn end_probe(&mut self, core: &Core, no: MessageNo, id: AddressId, now: Ms) -> Released {
+        if core.messages.get(no).is_some_and(|active| active.in_flight.contains(id.0)) {
+            return Released::new();
+        }
+        let Some(mailbox) = self.list.get_mut(&id).filter(|m| m.probe == Some(no)) else { return Released::new() };
+        mailbox.probe = None;
+        self.due(core, id, now)
+    }
+
+    /// The recipient of this message is done with, or waits for something else than its mailbox. If it was the probe, or
+    /// no clock runs, the others that waited may be tried.
+    pub fn release(&mut self, no: MessageNo, id: AddressId, now: Ms) -> Option<IdSet> {
+        if self.list.is_empty() {
+            return None;
+        }
+        let mailbox = self.list.get(&id)?;
+        if !mailbox.probe.map_or(u64::from(mailbox.until_s) * 1_000 <= now, |probe| probe == no) {
+            return None;
+        }
+        self.list.remove(&id).map(|mailbox| mailbox.waiters)
+    }
+
+    /// The mailbox has taken the message: no strikes and, once it is released, no clock, even if another message has just
+    /// set one. What waits for it.
+    pub fn succeeded(&mut self, no: MessageNo, id: AddressId) -> Option<&IdSet> {
+        self.end_strikes(id);
+        let mailbox = self.list.get_mut(&id)?;
+        mailbox.probe = Some(no);
+        Some(&mailbox.waiters)
+    }
+}

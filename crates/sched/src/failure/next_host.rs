@@ -1,0 +1,132 @@
+//! 4xx at MAIL leads to the next host (RFC 5321 section 5.1: the addresses of a destination are tried in order).
+//!
+//! A refusal is one host's, from one source, for one sender's domain. It has a clock that grows with each refusal in a row
+//! and ends with a delivery by that host. While it runs, the sender's messages wait at the deferral of (site, sender) instead
+//! of in the site's line, and the deferral is offered to the hosts of the site that have not refused: their connections
+//! alternate between offers and the line (`choice::offers`), and if there is no connection one is opened
+//! (`connections::offers`). When all hosts have refused, the messages wait for the first of the clocks.
+//!
+//! An offer may be outdated (nothing waits any more, or the host has refused since): it is dropped when it is met.
+
+use stentor_queue::ids::{Ms, SiteId};
+use stentor_queue::idset::IdSet;
+
+use super::deferrals::{Deferral, DeferralKey, Deferrals, Refusal};
+use crate::core::Core;
+use crate::effects::SourceNo;
+use crate::flows::{ORDINARY, SourceSet};
+use crate::reasons::{ReasonNo, Reply};
+use crate::sites::{Hop, HostNo, Offers};
+use crate::timers::Timer;
+
+impl Deferral {
+    fn is_refused_by(&self, host: HostNo, now: Ms) -> bool {
+        self.refusals.iter().any(|refusal| refusal.host == host && refusal.until > now)
+    }
+}
+
+impl Deferrals {
+    /// A host has refused a sender at MAIL for now.
+    pub fn sender_refused(&mut self, core: &mut Core, hop: Hop, sender: u64, reply: &Reply, now: Ms) {
+        let Hop { site, host, .. } = hop;
+        let slot = self.slot_for(core, site, DeferralKey::Sender(sender), reply);
+        let hosts = core.sites.get(site).paths.iter().flat_map(|path| &path.hosts);
+        let Some(deferral) = self.get_mut(slot) else { return };
+        deferral.refusals.retain(|refusal| hosts.clone().any(|host| *host == refusal.host));
+        let at = deferral.refusals.iter().position(|refusal| refusal.host == host).unwrap_or_else(|| {
+            deferral.refusals.push(Refusal { host, until: 0, fails: 0 });
+            deferral.refusals.len() - 1
+        });
+        let refusal = &mut deferral.refusals[at];
+        // Otherwise the clock already runs: attempts under way at the same time have failed too.
+        if refusal.until <= now {
+            refusal.fails = refusal.fails.saturating_add(1);
+            refusal.until = now + core.cfg.site_retry.delay_ms(refusal.fails, &mut core.rng);
+            deferral.until = deferral.until.max(refusal.until);
+            core.timers.set(refusal.until, Timer::Deferral(slot));
+        }
+    }
+
+    /// The host has taken mail of the sender.
+    pub fn sender_taken(&mut self, core: &mut Core, site: SiteId, host: HostNo, sender: u64) {
+        let key = DeferralKey::Sender(sender);
+        let Some(deferral) = self.slot(site, key).and_then(|slot| self.get_mut(slot)) else { return };
+        deferral.refusals.retain(|refusal| refusal.host != host);
+        if deferral.refusals.is_empty() {
+            self.drop(core, site, key);
+        }
+    }
+
+    /// When a sender's mail may be tried at a site all of whose hosts, from these sources, have refused it.
+    pub fn sender_wait(
+        &self,
+        core: &Core,
+        (site, sender): (SiteId, u64),
+        sources: SourceSet,
+        now: Ms,
+    ) -> Option<(Ms, ReasonNo)> {
+        let deferral = self.get(self.slot(site, DeferralKey::Sender(sender))?)?;
+        let paths = core.sites.list.get(site.0 as usize)?.paths.iter().enumerate();
+        let mut hosts = paths.filter(|(source, _)| sources.has(*source as SourceNo)).flat_map(|(_, path)| &path.hosts);
+        let until = deferral.refusals.iter().map(|refusal| refusal.until).filter(|until| *until > now).min()?;
+        hosts.all(|host| deferral.is_refused_by(*host, now)).then_some((until, deferral.reason))
+    }
+
+    /// Offers what waits at a sender's deferral to the hosts that have not refused it.
+    pub fn offer(&mut self, core: &mut Core, slot: u32, now: Ms) {
+        let Some(deferral) = self.get(slot) else { return };
+        if matches!(deferral.key, DeferralKey::Message(_)) {
+            return;
+        }
+        let site = core.sites.get(deferral.site);
+        for (source, path) in site.paths.iter().enumerate() {
+            let may = |flow| {
+                let flow = core.flows.get(flow);
+                flow.rules.sources.has(source as SourceNo) && !flow.suspended
+            };
+            if !deferral.waiters.iter().any(|(flow, ..)| may(*flow)) {
+                continue;
+            }
+            for host in path.hosts.iter().filter(|host| !deferral.is_refused_by(**host, now)) {
+                match site.offers.iter_mut().find(|offers| offers.host == *host) {
+                    Some(offers) => _ = offers.deferrals.insert(slot),
+                    None => site.offers.push(Offers { host: *host, deferrals: IdSet::one(slot), last: 0 }),
+                }
+            }
+        }
+        core.sites.mark_dirty(deferral.site);
+    }
+
+    /// The next deferral that a host is offered, and which of its waiters: ordinary mail first.
+    pub fn offered(&mut self, core: &mut Core, hop: Hop, now: Ms) -> Option<(u32, usize)> {
+        let Hop { site, source, host } = hop;
+        loop {
+            let entry = core.sites.get(site);
+            let at = entry.offers.iter().position(|offers| offers.host == host)?;
+            let offers = &entry.offers[at];
+            let Some(slot) = offers.deferrals.iter_from(offers.last).next().or_else(|| offers.deferrals.min()) else {
+                entry.offers.swap_remove(at);
+                return None;
+            };
+            let deferral = self.get_mut(slot).filter(|d| d.site == site && !d.is_refused_by(host, now));
+            if let Some(deferral) = deferral.filter(|deferral| matches!(deferral.key, DeferralKey::Sender(_))) {
+                if core.flows.any_suspended() {
+                    // Where a resumption finds them.
+                    for (flow, class, set) in &deferral.waiters {
+                        if core.flows.is_suspended(*flow) {
+                            entry.lines.insert_all(*flow, *class, set);
+                        }
+                    }
+                    deferral.waiters.retain(|(flow, ..)| !core.flows.is_suspended(*flow));
+                    entry.lines.set_aside(&core.flows);
+                }
+                let may = |flow| core.flows.get(flow).rules.sources.has(source);
+                let fitting = deferral.waiters.iter().enumerate().filter(|(_, (flow, ..))| may(*flow));
+                if let Some((waiter, _)) = fitting.min_by_key(|(_, (_, class, _))| *class != ORDINARY) {
+                    return Some((slot, waiter));
+                }
+            }
+            entry.offers[at].deferrals.remove(slot);
+        }
+    }
+}

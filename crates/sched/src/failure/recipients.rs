@@ -1,0 +1,90 @@
+//! Retry clocks of single recipients of single messages, after a 4xx at RCPT that is not about the mailbox (greylisting).
+
+use stentor_queue::ids::{AddressId, DomainId, MessageNo, Ms};
+
+use super::same_jitter;
+use crate::core::Core;
+use crate::reasons::ReasonNo;
+use crate::tables::Parts;
+use crate::timers::Timer;
+
+struct RecipientClock {
+    /// 0: it has run out, and counts failures only.
+    until_s: u32,
+    reason: ReasonNo,
+    fails: u8,
+}
+
+#[derive(Default)]
+pub struct Recipients {
+    list: Parts<(MessageNo, AddressId), RecipientClock>,
+}
+
+impl Recipients {
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    pub fn contains(&self, no: MessageNo, id: AddressId) -> bool {
+        self.list.contains_key(&(no, id))
+    }
+
+    /// The clock in force, and why.
+    pub fn wait(&self, no: MessageNo, id: AddressId, now: Ms) -> Option<(Ms, ReasonNo)> {
+        let clock = self.list.get(&(no, id))?;
+        Some((Ms::from(clock.until_s) * 1_000, clock.reason)).filter(|(until, _)| *until > now)
+    }
+
+    pub fn reason(&self, no: MessageNo, id: AddressId) -> Option<ReasonNo> {
+        self.list.get(&(no, id)).map(|clock| clock.reason)
+    }
+
+    /// Ends a clock early (a flush); the caller fires its timer.
+    pub fn hasten(&mut self, no: MessageNo, id: AddressId) {
+        if let Some(clock) = self.list.get_mut(&(no, id)) {
+            // Not 0, which says that the timer has fired.
+            clock.until_s = 1;
+        }
+    }
+
+    /// Forgets clock and count; whether the clock was running.
+    pub fn forget(&mut self, no: MessageNo, id: AddressId) -> bool {
+        !self.list.is_empty() && self.list.remove(&(no, id)).is_some_and(|clock| clock.until_s > 0)
+    }
+
+    /// The clock begins, longer than the last one.
+    pub fn refused(
+        &mut self,
+        core: &mut Core,
+        (no, id): (MessageNo, AddressId),
+        domain: Option<DomainId>,
+        reason: ReasonNo,
+        now: Ms,
+    ) {
+        let new = || RecipientClock { until_s: 0, reason, fails: 0 };
+        let clock = self.list.get_or_insert_with((no, id), new);
+        clock.fails = clock.fails.saturating_add(1);
+        clock.reason = reason;
+        let mut jitter = same_jitter(core.jitter_seed, domain, no.0);
+        let is_bulk = core.messages.is_bulk(no);
+        let retry = core.cfg.bulk_recipient_retry.filter(|_| is_bulk).unwrap_or(core.cfg.recipient_retry);
+        let until = now + retry.delay_ms(clock.fails, &mut jitter);
+        clock.until_s = until.div_ceil(1_000) as u32;
+        core.timers.set(Ms::from(clock.until_s) * 1_000, Timer::Recipient(no, id));
+    }
+
+    /// A timer: whether the clock has run out and the recipient may be tried. The count of failures is kept.
+    pub fn due(&mut self, core: &Core, no: MessageNo, id: AddressId, now: Ms) -> bool {
+        let Some(clock) = self.list.get_mut(&(no, id)) else { return false };
+        // 0: it has fired, and this timer is of an earlier clock.
+        if clock.until_s == 0 || u64::from(clock.until_s) * 1_000 > now {
+            return false;
+        }
+        if core.messages.is_live(no) {
+            clock.until_s = 0;
+            return true;
+        }
+        self.list.remove(&(no, id));
+        false
+    }
+}

@@ -1,0 +1,99 @@
+//! Failed and expired recipients on their way into a delivery status notification.
+//!
+//! They stay pending in the store until the notification and the outcome are durable as one batch; until then their ids are
+//! kept with the message so that nothing hands them out. Failures of a message are gathered for `bounce_gather_ms`, or until
+//! nothing else of it is in flight or waiting, and reported together.
+
+use stentor_mail::reply::Enhanced;
+use stentor_queue::ids::{AddressId, MessageNo, Ms};
+use stentor_queue::store::Store;
+
+use crate::Scheduler;
+use crate::core::Core;
+use crate::effects::{Effect, Failure};
+use crate::reasons::Reply;
+use crate::timers::Timer;
+
+/// Delivery time expired (RFC 3463 3.5).
+const EXPIRED: Enhanced = Enhanced::new(4, 4, 7);
+/// Other undefined permanent failure (RFC 3463 3.1).
+const FAILED: Enhanced = Enhanced::new(5, 0, 0);
+
+/// A recipient fails, unless it is not pending, or an operator takes it out. `expired`: the last failure was temporary and
+/// its lifetime is over.
+pub fn gather(core: &mut Core, store: &Store, (no, id): (MessageNo, AddressId), expired: bool, reply: &Reply, now: Ms) {
+    if !store.message(no).is_some_and(|m| m.pending().contains(id.0)) {
+        return;
+    }
+    let Some(active) = core.messages.begin(no) else { return };
+    if active.meets_reservation(id) {
+        return;
+    }
+    let failing = &mut active.extra.get_or_insert_default().failing;
+    if !failing.ids.insert(id.0) {
+        return;
+    }
+    let dsn = reply.dsn.unwrap_or(if expired { EXPIRED } else { FAILED });
+    failing.list.push(Failure {
+        id,
+        expired,
+        dsn: Enhanced { class: if expired { 4 } else { 5 }, ..dsn },
+        code: reply.code,
+        text: reply.text.clone(),
+        host: reply.host.clone(),
+    });
+    if !failing.timed {
+        failing.timed = true;
+        core.timers.set(now + core.cfg.bounce_gather_ms, Timer::Bounce(no));
+    }
+}
+
+/// Reports a message's failures if nothing else of it is on its way.
+pub fn report_if_last(core: &mut Core, store: &Store, no: MessageNo) {
+    let Some(active) = core.messages.get(no) else { return };
+    let Some(extra) = active.extra.as_ref().filter(|extra| !extra.failing.list.is_empty()) else { return };
+    let all = store.message(no).is_some_and(|m| m.pending().len() == extra.failing.ids.len());
+    if all && active.in_flight.is_empty() {
+        report(core, no);
+    }
+}
+
+/// The time of gathering is over.
+pub fn due(core: &mut Core, no: MessageNo) {
+    if let Some(extra) = core.messages.get_mut(no).and_then(|m| m.extra.as_mut()) {
+        extra.failing.timed = false;
+        report(core, no);
+    }
+}
+
+fn report(core: &mut Core, no: MessageNo) {
+    let Some(extra) = core.messages.get_mut(no).and_then(|m| m.extra.as_mut()) else { return };
+    let mut list = std::mem::take(&mut extra.failing.list);
+    while !list.is_empty() {
+        let rest = list.split_off(core.cfg.bounce_failures_max.min(list.len()));
+        core.effects.push(Effect::Bounce { no, failures: std::mem::replace(&mut list, rest) });
+    }
+}
+
+impl Scheduler {
+    /// Report and outcomes are durable and applied to the store.
+    pub fn bounced(&mut self, no: MessageNo, ids: &[AddressId]) {
+        if let Some(extra) = self.core.messages.get_mut(no).and_then(|m| m.extra.as_mut()) {
+            for id in ids {
+                extra.failing.ids.remove(id.0);
+            }
+        }
+    }
+
+    /// The journal took no report (full, failed): the failures are reported again after the time of gathering.
+    pub fn bounce_refused(&mut self, no: MessageNo, failures: Vec<Failure>, now: Ms) {
+        let now = self.steady(now);
+        let Some(active) = self.core.messages.begin(no) else { return };
+        let failing = &mut active.extra.get_or_insert_default().failing;
+        failing.list.extend(failures);
+        if !failing.timed {
+            failing.timed = true;
+            self.core.timers.set(now + self.core.cfg.bounce_gather_ms.max(1), Timer::Bounce(no));
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! Applies a transaction's outcomes.
+//!
+//! Host and site are charged before the recipients go back, so that these do not go straight to the host that has just failed
+//! them.
+
+use std::sync::Arc;
+
+use stentor_queue::ids::{AddressId, ConnId, MessageNo, Ms, SiteId, TxId};
+use stentor_queue::idset::IdSet;
+use stentor_queue::store::Store;
+
+use super::consequence::Consequence;
+use super::deferrals::{DeferralKey, RETURN_RATE, RETURNS_MAX, sender_key};
+use super::drains::{Drain, DrainWhat};
+use super::findings::{Findings, reply_to};
+use super::limits::{recipients_max, reduce_trust};
+use super::reports::{gather, report_if_last};
+use super::verdict::Judge;
+use crate::Scheduler;
+use crate::effects::{Ids, RcptOutcome};
+use crate::reasons::Reply;
+use crate::sites::{Hop, HostNo};
+
+/// A transaction that has ended on a connection.
+pub struct Ended {
+    pub hop: Hop,
+    pub host_name: Arc<str>,
+    pub lmtp: bool,
+    pub no: MessageNo,
+    pub ids: Ids,
+    /// When it began, the making of its connection included if it was the first there.
+    pub begun: Ms,
+    /// How long the last answer was waited for.
+    pub gap_ms: Ms,
+    /// The sender's key, where the site has deferrals: the message may be gone now.
+    pub sender: Option<u64>,
+}
+
+/// The same, and what was said of it.
+struct Done<'a> {
+    ended: Ended,
+    outcomes: &'a [RcptOutcome],
+    judge: Judge,
+    found: Findings<'a>,
+}
+
+impl Done<'_> {
+    fn reply(&self, outcome: &RcptOutcome) -> Reply {
+        reply_to(outcome, &self.ended.host_name)
+    }
+}
+
+impl Scheduler {
+    /// The outcomes of a transaction, after the delivered ones were applied to the store. Recipients without an outcome
+    /// go again. The connection is ready for `take_work` unless `closed` follows.
+    pub fn work_done(&mut self, store: &Store, conn: ConnId, tx: TxId, results: &[RcptOutcome], now: Ms) {
+        let now = self.steady(now);
+        let Some(ended) = self.connections(now).end_transaction(conn, tx) else { return };
+        let judge = Judge::of(results, ended.lmtp);
+        let found = Findings::of(results, judge);
+        if let Some(entry) = self.pool.get(conn) {
+            entry.decided |= found.decided > 0;
+            entry.delivered |= found.delivered > 0;
+        }
+        self.connections(now).heard(conn);
+        let done = Done { ended, outcomes: results, judge, found };
+        let hop = done.ended.hop;
+        self.note_service(&done, now);
+        let is_deferred = self.charge_host_of(conn, &done, now);
+        let is_deferred = self.charge_message(store, &done, now) || is_deferred;
+        let (no, found) = (done.ended.no, &done.found);
+        // Those that wait for the same deferral have had their attempt with it.
+        if (is_deferred || found.sender.is_some())
+            && self.core.is_over_age(store, no, now)
+            && let Some(outcome) = found.message.or(found.sender).or(found.refused).or(found.lost).or(found.rate)
+        {
+            let what = DrainWhat::Message(hop.site, no);
+            self.failure.drains.push_back(Drain::expired(what, &done.reply(outcome)));
+        }
+        if found.too_many > 0 && found.taken > 0 {
+            recipients_max(self.core.path(hop.site, hop.source), done.ended.ids.len(), found.taken);
+        }
+        self.apply_outcomes(store, &done, is_deferred, now);
+        if self.core.sites.get(hop.site).deferrals > 0 && self.core.waits_in_line(hop.site, no) {
+            // Or a connection would be opened to see that it is deferred.
+            self.failure.deferrals.keeps_back(&mut self.core, store, hop.site, no, now);
+        }
+        report_if_last(&mut self.core, store, no);
+        // What stood back while as much was under way as may be.
+        if !self.core.path(hop.site, hop.source).idle.is_empty() {
+            self.consider(hop.site, now);
+        }
+    }
+
+    /// How well the site has served us.
+    fn note_service(&mut self, done: &Done<'_>, now: Ms) {
+        let (hop, found) = (done.ended.hop, &done.found);
+        if let Some(outcome) = found.rate {
+            self.failure.too_fast(&mut self.core, hop, &done.reply(outcome), now);
+        } else if found.delivered > 0 {
+            self.core.path(hop.site, hop.source).answered(done.ended.gap_ms, now);
+            let xdelay_ms = now.saturating_sub(done.ended.begun).min(Ms::from(u32::MAX)) as u32;
+            self.core.sites.get(hop.site).history.delivered(xdelay_ms, now);
+        }
+        if found.delivered == 0 {
+            return;
+        }
+        // The site is proven and may have one connection more.
+        let default = self.core.cfg.connections_per_site_max;
+        let entry = self.core.sites.get(hop.site);
+        let max = entry.connections_max(default);
+        entry.paths[hop.source as usize].good(max, now);
+        if entry.deferrals > 0 {
+            let deferrals = &mut self.failure.deferrals;
+            deferrals.drop(&mut self.core, hop.site, DeferralKey::Message(done.ended.no));
+            if let Some(sender) = done.ended.sender {
+                deferrals.sender_taken(&mut self.core, hop.site, hop.host, sender);
+            }
+        }
+    }
+
+    /// The host's clock. Whether the message is deferred now.
+    fn charge_host_of(&mut self, conn: ConnId, done: &Done<'_>, now: Ms) -> bool {
+        let found = &done.found;
+        if let Some(outcome) = found.refused.or(found.lost) {
+            let Some(end) = self.connections(now).charge(conn) else { return false };
+            let (no, is_refused) = (done.ended.no, found.refused.is_some());
+            return self.failure.interrupted(&mut self.core, end, no, is_refused, &done.reply(outcome), now);
+        }
+        if found.answered > 0 {
+            self.host_succeeded(done.ended.hop.host, found.delivered > 0);
+        }
+        if let Some(entry) = self.pool.get(conn) {
+            entry.good += 1;
+        }
+        false
+    }
+
+    /// Clocks of the sender and of the message at the site. Whether the message is deferred now.
+    fn charge_message(&mut self, store: &Store, done: &Done<'_>, now: Ms) -> bool {
+        let (hop, no, found) = (done.ended.hop, done.ended.no, &done.found);
+        let (core, deferrals) = (&mut self.core, &mut self.failure.deferrals);
+        if let Some(outcome) = found.sender {
+            if let Some(message) = store.message(no) {
+                let sender = sender_key(message.sender());
+                deferrals.sender_refused(core, hop, sender, &done.reply(outcome), now);
+            }
+            reduce_trust(core, hop, &done.reply(outcome));
+        }
+        if let Some(outcome) = found.message {
+            deferrals.defer(core, hop.site, no, &done.reply(outcome), now);
+            return true;
+        }
+        if let Some(outcome) = found.rate {
+            // Its path waits for a while.
+            let cost = if core.cfg.strategies.adaptation { RETURN_RATE } else { RETURNS_MAX };
+            return deferrals.returned(core, hop.site, no, cost, &done.reply(outcome), now);
+        }
+        // The shell had nothing to say of some.
+        if done.outcomes.len() < done.ended.ids.len() {
+            let host = Some(done.ended.host_name.clone());
+            let reply = Reply { code: 0, dsn: None, text: "no outcome".into(), host };
+            return deferrals.returned(core, hop.site, no, RETURNS_MAX / 2, &reply, now);
+        }
+        false
+    }
+
+    fn apply_outcomes(&mut self, store: &Store, done: &Done<'_>, is_deferred: bool, now: Ms) {
+        let no = done.ended.no;
+        let over_age = self.core.is_over_age(store, no, now);
+        let mut open = done.ended.ids.clone();
+        for outcome in done.outcomes {
+            let Some(at) = open.iter().position(|open| *open == outcome.id) else { continue };
+            open.swap_remove(at);
+            let consequence = Consequence::of(done.judge.verdict(outcome), over_age, is_deferred);
+            self.apply(store, no, (outcome, consequence), done, now);
+        }
+        for id in open {
+            self.requeue(store, no, id, now);
+        }
+    }
+
+    fn apply(
+        &mut self,
+        store: &Store,
+        no: MessageNo,
+        (outcome, consequence): (&RcptOutcome, Consequence),
+        done: &Done<'_>,
+        now: Ms,
+    ) {
+        let id = outcome.id;
+        if matches!(consequence, Consequence::Again | Consequence::AgainAlone) {
+            if consequence == Consequence::AgainAlone {
+                self.release_mailbox(store, no, id, now);
+            }
+            return self.requeue(store, no, id, now);
+        }
+        if !self.core.messages.is_live(no) {
+            return self.end_clocks(store, no, id, now);
+        }
+        self.core.no_longer_in_flight(no, id);
+        match consequence {
+            Consequence::Delivered => self.mailbox_succeeded(store, no, id, now),
+            Consequence::DeferMailbox => self.defer_mailbox(store, no, id, &done.reply(outcome), now),
+            Consequence::DeferRecipient => self.defer_recipient(store, no, id, &done.reply(outcome), now),
+            Consequence::Refused => {
+                self.notices.strike(&mut self.core, no, outcome, now);
+                self.fail(store, (no, id), false, &done.reply(outcome), now);
+            }
+            Consequence::Failed => self.fail(store, (no, id), false, &done.reply(outcome), now),
+            Consequence::Expired | Consequence::Again | Consequence::AgainAlone => {
+                self.fail(store, (no, id), true, &done.reply(outcome), now);
+            }
+        }
+    }
+
+    /// The recipient is not tried again. `expired`: the last failure was temporary and its lifetime is over.
+    pub(crate) fn fail(
+        &mut self,
+        store: &Store,
+        (no, id): (MessageNo, AddressId),
+        expired: bool,
+        reply: &Reply,
+        now: Ms,
+    ) {
+        self.end_clocks(store, no, id, now);
+        gather(&mut self.core, store, (no, id), expired, reply, now);
+    }
+
+    /// The mailbox has taken a message.
+    fn mailbox_succeeded(&mut self, store: &Store, no: MessageNo, id: AddressId, now: Ms) {
+        self.notices.end_strikes_of(&self.core, no, id);
+        let waiters = self.failure.mailboxes.succeeded(no, id);
+        if let Some(waiters) = waiters.filter(|_| self.core.flows.coalesces).cloned() {
+            self.mailbox_returned(id, &waiters);
+        }
+        self.end_clocks(store, no, id, now);
+    }
+
+    /// 4.2.x: the mailbox's clock, for all messages. Those of them that are over their lifetime expire.
+    fn defer_mailbox(&mut self, store: &Store, no: MessageNo, id: AddressId, reply: &Reply, now: Ms) {
+        let reason = self.core.reasons.keep(reply.clone());
+        let domain = store.book.try_domain(id);
+        self.failure.mailboxes.refused(&mut self.core, (no, id), domain, reason, now);
+        while let Some(old) = self.failure.mailboxes.take_over_age(&self.core, store, id, now) {
+            if self.core.messages.is_held(old) {
+                self.make_ready(store, old, id, now);
+            } else if self.core.messages.is_live(old) {
+                self.fail(store, (old, id), true, reply, now);
+            }
+        }
+    }
+
+    /// Another 4xx at RCPT: this message and recipient, or the mailbox after some messages in a row.
+    fn defer_recipient(&mut self, store: &Store, no: MessageNo, id: AddressId, reply: &Reply, now: Ms) {
+        let reason = self.core.reasons.keep(reply.clone());
+        if !self.failure.recipients.contains(no, id) && self.failure.mailboxes.strike(id) {
+            return self.defer_mailbox(store, no, id, reply, now);
+        }
+        let domain = store.book.try_domain(id);
+        self.failure.recipients.refused(&mut self.core, (no, id), domain, reason, now);
+        self.release_mailbox(store, no, id, now);
+    }
+
+    /// The recipient of this message is done with, or waits for something else than its clocks: its own is forgotten, and
+    /// if it was its mailbox's probe, the other messages for that mailbox go ahead.
+    pub(crate) fn end_clocks(&mut self, store: &Store, no: MessageNo, id: AddressId, now: Ms) {
+        self.failure.recipients.forget(no, id);
+        self.release_mailbox(store, no, id, now);
+    }
+
+    fn release_mailbox(&mut self, store: &Store, no: MessageNo, id: AddressId, now: Ms) {
+        if let Some(waiters) = self.failure.mailboxes.release(no, id, now) {
+            for waiter in &waiters {
+                self.make_ready(store, MessageNo(waiter), id, now);
+            }
+        }
+    }
+
+    /// Ends the clocks of recipients that the choice has met and that are pending no more.
+    pub(crate) fn end_clocks_of_gone(&mut self, store: &Store, now: Ms) {
+        for (no, id) in std::mem::take(&mut self.waits.gone) {
+            self.end_clocks(store, no, id, now);
+        }
+    }
+
+    /// The host has answered as a healthy host does: if it had a clock, that ends, for everybody.
+    fn host_succeeded(&mut self, host: HostNo, delivered: bool) {
+        if !self.core.sites.host(host).succeeded(delivered) {
+            return;
+        }
+        if self.core.flows.coalesces {
+            let at = self.core.sites.host(host).sites.clone();
+            for site in at.iter().map(SiteId) {
+                self.coalescing.site_returned(&mut self.core, site);
+            }
+        }
+        self.core.sites.wake_sites_of(host);
+    }
+
+    /// Whether an address must not be forgotten because of its mailbox's clock.
+    pub fn knows_address(&self, id: AddressId) -> bool {
+        self.failure.mailboxes.contains(id)
+    }
+
+    /// The addresses are forgotten, and their ids will be others'.
+    pub fn forget_addresses(&mut self, ids: &IdSet) {
+        self.notices.forget_strikes(ids);
+        self.failure.mailboxes.forget(ids);
+    }
+}

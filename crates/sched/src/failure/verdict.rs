@@ -1,0 +1,257 @@
+//! What a reply means, decided in one place for scheduler, history, log, counters, telemetry and reports.
+//!
+//! A failure defers what failed and nothing else: a reply about the host does not defer the mailbox, a reply about the mailbox
+//! does not defer the site. No 4xx or lost connection ever bounces: only 5xx to MAIL, RCPT, DATA or the data does, and our own
+//! judgement that a content cannot be sent there.
+
+use stentor_mail::reply::Enhanced;
+
+use crate::effects::{RcptOutcome, Stage};
+
+/// What an outcome changes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    Delivered,
+    /// 5xx for this mailbox: the recipient fails now.
+    Refused,
+    /// 5xx for the sender, the message or all of the transaction: the recipient fails now.
+    Fail,
+    /// No session, banner refused, 421: the host's clock; the recipient goes back at once, for another host.
+    Host,
+    /// 4xx at MAIL: this host for the sender's domain; the next one is asked.
+    Sender,
+    /// 4.2.x at RCPT: the mailbox, for all messages.
+    Mailbox,
+    /// Another 4xx at RCPT: this message and recipient.
+    Recipient,
+    /// A rate reply: back at once, and the site gets less at a time.
+    Rate,
+    /// 452 4.5.3: too many recipients in one transaction; back at once, the limit is learned.
+    TooMany,
+    /// 4xx to DATA or to the data: this message at this site.
+    Message,
+    /// Lost before the end of the data: back at once, the site is suspect.
+    Lost,
+    /// Lost after it: perhaps delivered; retried behind the message's clock.
+    LostAfterDot,
+    /// Our own content cannot be read now: the message's clock; no host has been asked.
+    Unreadable,
+}
+
+/// Whom an outcome says something about, for the history.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum About {
+    /// The mailbox has answered.
+    Mailbox,
+    /// The hosts did not do what a host does.
+    Hosts,
+    /// The message, how much we send at a time, or we.
+    Nothing,
+}
+
+impl Verdict {
+    /// The recipient has a fate: this was its last attempt.
+    pub fn is_final(self) -> bool {
+        matches!(self, Verdict::Delivered | Verdict::Refused | Verdict::Fail)
+    }
+
+    /// It fails for good.
+    pub fn is_failure(self) -> bool {
+        matches!(self, Verdict::Refused | Verdict::Fail)
+    }
+
+    pub fn about(self) -> About {
+        match self {
+            Verdict::Delivered | Verdict::Refused | Verdict::Mailbox | Verdict::Recipient => About::Mailbox,
+            Verdict::Host | Verdict::Sender | Verdict::Message | Verdict::Lost | Verdict::LostAfterDot => About::Hosts,
+            Verdict::Fail | Verdict::Rate | Verdict::TooMany | Verdict::Unreadable => About::Nothing,
+        }
+    }
+
+    /// The enhanced code that stands for it. Its class says what becomes of the recipient, whatever class the host's
+    /// has (552 5.5.3 is tried again: RFC 5321 section 4.5.3.1.10).
+    pub fn dsn(self, said: Option<Enhanced>) -> Enhanced {
+        let class = match self {
+            Verdict::Delivered => 2,
+            Verdict::Refused | Verdict::Fail => 5,
+            _ => 4,
+        };
+        said.map_or(Enhanced::new(class, 0, 0), |dsn| Enhanced { class, ..dsn })
+    }
+}
+
+/// A transaction's outcomes, to be judged one by one.
+#[derive(Clone, Copy, Debug)]
+pub struct Judge {
+    /// Some recipient's reply was another than that there are too many.
+    some_taken: bool,
+    /// A reply after the data is one recipient's: LMTP (RFC 2033 section 4.2), or there is only one.
+    replies_are_own: bool,
+}
+
+const REPLY_SERVICE_NOT_AVAILABLE: u16 = 421;
+const REPLY_TOO_MANY: u16 = 452;
+/// RFC 821 servers say 552 where 452 is meant (RFC 5321 4.5.3.1.10: treat as 452).
+const REPLY_TOO_MANY_OLD: u16 = 552;
+/// Subjects of enhanced codes (RFC 3463 section 3): the address, the mailbox.
+const SUBJECT_ADDRESS: u16 = 1;
+const SUBJECT_MAILBOX: u16 = 2;
+
+impl Judge {
+    pub fn of(outcomes: &[RcptOutcome], lmtp: bool) -> Judge {
+        let is_taken = |outcome: &RcptOutcome| {
+            !says_too_many(outcome) && outcome.code != REPLY_SERVICE_NOT_AVAILABLE && outcome.stage != Stage::Lost
+        };
+        Judge { some_taken: outcomes.iter().any(is_taken), replies_are_own: lmtp || outcomes.len() == 1 }
+    }
+
+    pub fn verdict(&self, outcome: &RcptOutcome) -> Verdict {
+        match outcome.stage {
+            Stage::Connect | Stage::Greeting => return Verdict::Host,
+            Stage::Lost => return Verdict::Lost,
+            Stage::LostAfterDot => return Verdict::LostAfterDot,
+            Stage::Content => return Verdict::Fail,
+            Stage::Unreadable => return Verdict::Unreadable,
+            Stage::Final if outcome.is_delivered() => return Verdict::Delivered,
+            Stage::Mail | Stage::Rcpt | Stage::Data | Stage::Final => {}
+        }
+        if says_too_many(outcome) {
+            // Refused although it was alone: then it is not about how many they are.
+            return if self.some_taken { Verdict::TooMany } else { Verdict::Recipient };
+        }
+        let is_about = |subject| outcome.dsn.is_some_and(|dsn| dsn.subject == subject);
+        let is_temporary = (400..500).contains(&outcome.code) && outcome.code != REPLY_SERVICE_NOT_AVAILABLE;
+        if is_temporary && !is_about(SUBJECT_MAILBOX) && says_rate(&outcome.text) {
+            return Verdict::Rate;
+        }
+        let is_own = outcome.stage == Stage::Rcpt || outcome.stage == Stage::Final && self.replies_are_own;
+        match (outcome.code, outcome.stage) {
+            (REPLY_SERVICE_NOT_AVAILABLE, _) => Verdict::Host,
+            (400..500, Stage::Mail) => Verdict::Sender,
+            (400..500, _) if is_own && is_about(SUBJECT_MAILBOX) => Verdict::Mailbox,
+            (400..500, Stage::Rcpt) => Verdict::Recipient,
+            (500..600, Stage::Rcpt) => Verdict::Refused,
+            (500..600, _) if is_own && (is_about(SUBJECT_ADDRESS) || is_about(SUBJECT_MAILBOX)) => Verdict::Refused,
+            (500..600, _) => Verdict::Fail,
+            // 4xx to DATA or the data; or a code without a meaning here (1xx, 3xx, 2xx before the data): a protocol
+            // error and not a reason for a bounce.
+            _ => Verdict::Message,
+        }
+    }
+}
+
+fn says_too_many(outcome: &RcptOutcome) -> bool {
+    if outcome.stage != Stage::Rcpt || !matches!(outcome.code, REPLY_TOO_MANY | REPLY_TOO_MANY_OLD) {
+        return false;
+    }
+    outcome.dsn.map_or_else(|| mentions_recipients(&outcome.text), |d| d.subject == 5 && d.detail == 3)
+}
+
+/// Whether a reply complains about how much we send at a time. There is no code of its own for it: these are the words
+/// that large receivers use.
+pub(crate) fn says_rate(text: &str) -> bool {
+    const WORDS: [&str; 10] = [
+        "rate limit",
+        "rate-limit",
+        "ratelimit",
+        "sending rate",
+        "rate of ",
+        "throttl",
+        "too many messages",
+        "too many mails",
+        "too quickly",
+        "too fast",
+    ];
+    let has = |word: &str| text.as_bytes().windows(word.len()).any(|w| w.eq_ignore_ascii_case(word.as_bytes()));
+    WORDS.into_iter().any(has)
+}
+
+fn mentions_recipients(text: &str) -> bool {
+    const WORD: &[u8] = b"many recipients";
+    text.as_bytes().windows(WORD.len()).any(|w| w.eq_ignore_ascii_case(WORD))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stentor_mail::reply::Enhanced;
+    use stentor_queue::ids::AddressId;
+
+    #[test]
+    fn each_reply_hangs_on_what_failed() {
+        let d = |a, b, c| Some(Enhanced::new(a, b, c));
+        let table = [
+            (Stage::Connect, 0, None, "refused", Verdict::Host),
+            (Stage::Greeting, 554, d(5, 7, 1), "go away", Verdict::Host),
+            (Stage::Greeting, 421, None, "busy", Verdict::Host),
+            (Stage::Mail, 250, None, "ok", Verdict::Message),
+            (Stage::Mail, 421, None, "bye", Verdict::Host),
+            (Stage::Mail, 451, d(4, 2, 2), "later", Verdict::Sender),
+            (Stage::Mail, 550, d(5, 7, 1), "no", Verdict::Fail),
+            (Stage::Mail, 450, d(4, 7, 1), "Rate limited, slow down", Verdict::Rate),
+            (Stage::Rcpt, 450, None, "too many messages", Verdict::Rate),
+            (Stage::Rcpt, 450, d(4, 2, 1), "receiving mail too quickly", Verdict::Mailbox),
+            (Stage::Final, 451, d(4, 7, 0), "throttled", Verdict::Rate),
+            (Stage::Mail, 421, d(4, 7, 28), "unusual rate of mail", Verdict::Host),
+            (Stage::Rcpt, 450, d(4, 2, 2), "full", Verdict::Mailbox),
+            (Stage::Rcpt, 452, d(4, 2, 2), "full", Verdict::Mailbox),
+            (Stage::Rcpt, 452, d(4, 5, 3), "enough", Verdict::TooMany),
+            (Stage::Rcpt, 452, None, "Too many recipients", Verdict::TooMany),
+            (Stage::Rcpt, 452, None, "insufficient storage", Verdict::Recipient),
+            (Stage::Rcpt, 552, d(5, 5, 3), "enough", Verdict::TooMany),
+            (Stage::Rcpt, 552, d(5, 2, 2), "full for good", Verdict::Refused),
+            (Stage::Rcpt, 552, None, "mailbox full", Verdict::Refused),
+            (Stage::Rcpt, 451, d(4, 7, 1), "greylisted", Verdict::Recipient),
+            (Stage::Rcpt, 450, None, "greylisted", Verdict::Recipient),
+            (Stage::Rcpt, 421, d(4, 7, 0), "rate", Verdict::Host),
+            (Stage::Rcpt, 550, d(5, 1, 1), "unknown", Verdict::Refused),
+            (Stage::Data, 451, None, "later", Verdict::Message),
+            (Stage::Data, 554, None, "no valid recipients", Verdict::Fail),
+            (Stage::Final, 250, None, "ok", Verdict::Delivered),
+            (Stage::Final, 251, None, "ok", Verdict::Delivered),
+            (Stage::Final, 354, None, "what", Verdict::Message),
+            (Stage::Final, 421, None, "bye", Verdict::Host),
+            (Stage::Final, 451, d(4, 3, 0), "later", Verdict::Message),
+            (Stage::Final, 452, d(4, 2, 2), "LMTP full", Verdict::Mailbox),
+            (Stage::Final, 554, d(5, 7, 1), "spam", Verdict::Fail),
+            (Stage::Lost, 0, None, "reset", Verdict::Lost),
+            (Stage::LostAfterDot, 0, None, "reset", Verdict::LostAfterDot),
+            (Stage::Content, 0, d(5, 6, 7), "no SMTPUTF8", Verdict::Fail),
+            (Stage::Unreadable, 0, d(4, 3, 0), "stored content unreadable", Verdict::Unreadable),
+        ];
+        let mailbox = Some(Enhanced::new(4, 2, 2));
+        let one = |stage, code, dsn, text: &str| RcptOutcome { id: AddressId(1), stage, code, dsn, text: text.into() };
+        for (stage, code, dsn, text, verdict) in table {
+            let outcome = one(stage, code, dsn, text);
+            // Beside one that was taken, and each reply its own, as in LMTP.
+            let both = [outcome.clone(), one(Stage::Rcpt, 450, None, "")];
+            assert_eq!(Judge::of(&both, true).verdict(&outcome), verdict, "{outcome:?}");
+        }
+        let alone = one(Stage::Rcpt, 452, d(4, 5, 3), "enough");
+        assert_eq!(
+            Judge::of(std::slice::from_ref(&alone), false).verdict(&alone),
+            Verdict::Recipient,
+            "not about how many they are"
+        );
+        let both = [alone.clone(), alone.clone()];
+        assert_eq!(Judge::of(&both, false).verdict(&alone), Verdict::Recipient);
+        let full = one(Stage::Final, 452, mailbox, "full");
+        let all = [full.clone(), full.clone()];
+        assert_eq!(Judge::of(&all, false).verdict(&full), Verdict::Message, "SMTP has one reply for all");
+        assert_eq!(Judge::of(&all, true).verdict(&full), Verdict::Mailbox);
+        assert_eq!(Judge::of(&all[..1], false).verdict(&full), Verdict::Mailbox);
+        let gone = one(Stage::Final, 550, d(5, 1, 1), "no such user");
+        assert_eq!(Judge::of(std::slice::from_ref(&gone), true).verdict(&gone), Verdict::Refused);
+    }
+
+    #[test]
+    fn the_class_of_a_code_is_what_becomes_of_the_recipient() {
+        let said = Some(Enhanced::new(5, 5, 3));
+        assert_eq!(Verdict::TooMany.dsn(said), Enhanced::new(4, 5, 3));
+        assert_eq!(Verdict::Fail.dsn(Some(Enhanced::new(4, 7, 1))), Enhanced::new(5, 7, 1));
+        assert_eq!(
+            [Verdict::Delivered, Verdict::Lost].map(|v| v.dsn(None)),
+            [Enhanced::new(2, 0, 0), Enhanced::new(4, 0, 0)]
+        );
+    }
+}

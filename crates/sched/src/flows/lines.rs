@@ -1,0 +1,207 @@
+//! The lines at one site: the messages that wait there, by flow. Flows of a class take turns by recipients (deficit round
+//! robin); within a flow the oldest message goes first.
+
+use smallvec::SmallVec;
+use stentor_queue::ids::MessageNo;
+use stentor_queue::idset::IdSet;
+
+use super::{CLASSES, FlowNo, Flows, ORDINARY};
+
+/// Recipients per turn and weight: one transaction of a usual size.
+const QUANTUM: i32 = 100;
+
+pub struct Line {
+    pub flow: FlowNo,
+    pub class: usize,
+    pub waiting: IdSet,
+    /// Recipients that it may still take in this round.
+    deficit: i32,
+    /// Whether the site stands in the flow's line for the budget.
+    pub wants: bool,
+}
+
+#[derive(Default)]
+pub struct Lines {
+    pub list: SmallVec<[Line; 1]>,
+    counts: [usize; CLASSES],
+    /// The line whose turn it is.
+    cursor: usize,
+    /// Lines of suspended flows.
+    pub aside: Vec<Line>,
+}
+
+pub fn oldest(set: &IdSet, newest: u32) -> Option<MessageNo> {
+    if set.max()? > newest { set.iter_from(newest).next().map(MessageNo) } else { set.min().map(MessageNo) }
+}
+
+impl Lines {
+    pub fn len(&self) -> usize {
+        self.counts.iter().sum()
+    }
+
+    pub fn count(&self, class: usize) -> usize {
+        self.counts[class]
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub fn line(&mut self, flow: FlowNo) -> Option<&mut Line> {
+        self.list.iter_mut().find(|line| line.flow == flow)
+    }
+
+    fn at(&mut self, flow: FlowNo, class: usize) -> &mut Line {
+        let at = self.list.iter().position(|line| line.flow == flow).unwrap_or_else(|| {
+            self.list.push(Line { flow, class, waiting: IdSet::new(), deficit: 0, wants: false });
+            self.list.len() - 1
+        });
+        &mut self.list[at]
+    }
+
+    /// The site stands in the flow's line for the budget, whether its messages are here or not; whether it does anew.
+    pub fn begin_to_want(&mut self, flow: FlowNo, class: usize) -> bool {
+        !std::mem::replace(&mut self.at(flow, class).wants, true)
+    }
+
+    pub fn insert(&mut self, flow: FlowNo, class: usize, no: MessageNo) {
+        let new = self.at(flow, class).waiting.insert(no.0);
+        self.counts[class] += usize::from(new);
+    }
+
+    pub fn insert_all(&mut self, flow: FlowNo, class: usize, set: &IdSet) {
+        let line = self.at(flow, class);
+        let before = line.waiting.len();
+        line.waiting.union_with(set);
+        let more = line.waiting.len() - before;
+        self.counts[class] += more;
+    }
+
+    /// Empties a flow's line.
+    pub fn take(&mut self, flow: FlowNo) -> IdSet {
+        let Some(line) = self.list.iter_mut().find(|line| line.flow == flow) else { return IdSet::new() };
+        self.counts[line.class] -= line.waiting.len();
+        std::mem::take(&mut line.waiting)
+    }
+
+    /// Takes a message out of its flow's line.
+    pub fn remove(&mut self, flow: FlowNo, no: MessageNo) {
+        if let Some(at) = self.list.iter().position(|line| line.flow == flow) {
+            self.remove_at(at, no);
+        }
+        if let Some(line) = self.aside.iter_mut().find(|line| line.flow == flow) {
+            line.waiting.remove(no.0);
+        }
+    }
+
+    /// Takes a message out of whichever line it is in: its flow is not known any more.
+    pub fn remove_gone(&mut self, no: MessageNo) {
+        for at in (0..self.list.len()).rev() {
+            self.remove_at(at, no);
+        }
+        for line in &mut self.aside {
+            line.waiting.remove(no.0);
+        }
+    }
+
+    fn remove_at(&mut self, at: usize, no: MessageNo) {
+        let line = &mut self.list[at];
+        if line.waiting.remove(no.0) {
+            self.counts[line.class] -= 1;
+            if line.waiting.is_empty() && !line.wants && self.list.len() > 1 {
+                self.list.swap_remove(at);
+            }
+        }
+    }
+
+    /// Puts lines of suspended flows aside.
+    pub fn set_aside(&mut self, flows: &Flows) {
+        for at in (0..self.list.len()).rev() {
+            if flows.is_suspended(self.list[at].flow) && !self.list[at].waiting.is_empty() {
+                let mut line = self.list.swap_remove(at);
+                self.counts[line.class] -= line.waiting.len();
+                line.wants = false;
+                match self.aside.iter_mut().find(|l| l.flow == line.flow) {
+                    Some(there) => there.waiting.union_with(&line.waiting),
+                    None => self.aside.push(line),
+                }
+            }
+        }
+    }
+
+    /// Brings lines of flows that are not suspended any more back; whether there were some.
+    pub fn bring_back(&mut self, flows: &Flows) -> bool {
+        let aside = std::mem::take(&mut self.aside);
+        let (stay, back): (Vec<Line>, Vec<Line>) = aside.into_iter().partition(|line| flows.is_suspended(line.flow));
+        for line in &back {
+            self.insert_all(line.flow, line.class, &line.waiting);
+        }
+        self.aside = stay;
+        !back.is_empty()
+    }
+
+    /// Messages that may go from a source.
+    pub fn len_for(&self, source: u8, flows: &Flows) -> usize {
+        if !flows.pools {
+            return self.len();
+        }
+        let own = self.list.iter().filter(|line| flows.get(line.flow).rules.sources.has(source));
+        own.map(|line| line.waiting.len()).sum()
+    }
+
+    pub fn ordinary_for(&self, source: u8, flows: &Flows) -> bool {
+        if !flows.pools {
+            return self.counts[ORDINARY] > 0;
+        }
+        let may = |line: &Line| line.class == ORDINARY && flows.get(line.flow).rules.sources.has(source);
+        self.list.iter().any(|line| may(line) && !line.waiting.is_empty())
+    }
+
+    /// The flow of a class whose turn it is, among those that may go from a source.
+    pub fn choose(&mut self, class: usize, source: u8, flows: &Flows) -> Option<FlowNo> {
+        if self.counts[class] == 0 {
+            return None;
+        }
+        // Once round to the first with something left, and once more after all had their quantum.
+        for _ in 0..2 * self.list.len() {
+            self.cursor %= self.list.len();
+            let line = &mut self.list[self.cursor];
+            let flow = flows.get(line.flow);
+            if line.class == class && !line.waiting.is_empty() && flow.rules.sources.has(source) {
+                if line.deficit > 0 {
+                    return Some(line.flow);
+                }
+                // Its turn is over; in the next one it has more.
+                line.deficit += QUANTUM * i32::from(flow.rules.weight);
+            } else if line.waiting.is_empty() {
+                line.deficit = 0;
+            }
+            self.cursor += 1;
+        }
+        // A large transaction had left a deficit of several turns.
+        let may = |line: &&Line| {
+            line.class == class && !line.waiting.is_empty() && flows.get(line.flow).rules.sources.has(source)
+        };
+        self.list.iter().find(may).map(|line| line.flow)
+    }
+
+    /// A flow has had a transaction of so many recipients.
+    pub fn served(&mut self, flow: FlowNo, recipients: usize) {
+        if let Some(line) = self.line(flow) {
+            line.deficit -= i32::try_from(recipients).unwrap_or(i32::MAX / 2);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_is_found_beyond_the_wrap() {
+        let set: IdSet = [1, 5, u32::MAX - 3].into_iter().collect();
+        assert_eq!(oldest(&set, 5), Some(MessageNo(u32::MAX - 3)));
+        assert_eq!(oldest(&set, u32::MAX), Some(MessageNo(1)));
+        assert_eq!(oldest(&IdSet::new(), 5), None);
+    }
+}

@@ -1,0 +1,272 @@
+//! Flows: mail that shares a turn. A flow is a list, a sender's domain among other bulk mail, or all ordinary mail with the
+//! same rules. Each has its sources, weight, lifetimes, and its own line of sites that want a connection, so that a large
+//! list cannot starve a small one.
+//!
+//! The line for the budget: ordinary flows before bulk ones, `ordinary_per_bulk`:1; within a class flows take turns with
+//! `weight` connections each; within a flow sites are ordered by arrival, shifted by their history.
+
+pub mod lines;
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::sync::Arc;
+
+use stentor_queue::ids::{Ms, SiteId};
+use stentor_queue::message::Message;
+
+use crate::tables::Map;
+
+/// Index of a class in per-class tables: ordinary, bulk.
+pub const ORDINARY: usize = 0;
+pub const CLASSES: usize = 2;
+
+pub type FlowNo = u32;
+
+/// Flows told apart; further ones share one per class.
+const FLOWS_MAX: usize = 20_000;
+
+/// A set of sources, one bit each.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SourceSet(pub u64);
+
+impl SourceSet {
+    pub const ALL: SourceSet = SourceSet(u64::MAX);
+
+    pub fn has(self, source: u8) -> bool {
+        self.0 >> source & 1 == 1
+    }
+}
+
+/// What the operator says about a list's posts, or about mail of a sender's domain. `None`: as the configuration has it
+/// for the class.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FlowRules {
+    /// Local addresses that it is sent from.
+    pub sources: SourceSet,
+    /// Its share beside others of its class, at least 1.
+    pub weight: u8,
+    pub lifetime_ms: Option<Ms>,
+    /// A notice about the delay is asked for at this age.
+    pub warn_ms: Option<Ms>,
+    /// When a straggler's mailbox or site returns and more than so many posts wait for a recipient, they go as one digest.
+    pub coalesce_over: Option<u32>,
+    /// A subscriber whose mailbox has failed permanently for so many posts in a row is to be suspended,
+    pub suspend_posts: Option<u32>,
+    /// or for so long.
+    pub suspend_ms: Option<Ms>,
+}
+
+impl Default for FlowRules {
+    fn default() -> Self {
+        FlowRules {
+            sources: SourceSet::ALL,
+            weight: 1,
+            lifetime_ms: None,
+            warn_ms: None,
+            coalesce_over: None,
+            suspend_posts: None,
+            suspend_ms: None,
+        }
+    }
+}
+
+/// Whom rules are for, and whom verbs stop.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum FlowKey {
+    List(Arc<str>),
+    /// A sender's domain.
+    Sender(Arc<str>),
+}
+
+pub struct Flow {
+    pub key: Option<FlowKey>,
+    pub class: usize,
+    pub rules: FlowRules,
+    pub suspended: bool,
+    /// Sites by when they stand in line.
+    wanting: BinaryHeap<Reverse<(Ms, u32, u32)>>,
+    in_rotation: bool,
+    /// Connections that it had in this turn.
+    had: u8,
+}
+
+pub struct Flows {
+    /// Those of the classes' other mail come first, numbered as the classes are.
+    pub list: Vec<Flow>,
+    by_key: Map<(usize, Option<FlowKey>), FlowNo>,
+    rules: Map<FlowKey, FlowRules>,
+    suspended_keys: Vec<FlowKey>,
+    rotation: [VecDeque<FlowNo>; CLASSES],
+    /// Sites in line, per class.
+    pub wanting: [usize; CLASSES],
+    /// Connections for ordinary mail since bulk had one.
+    pub turn: u8,
+    seq: u32,
+    /// Some flow may not use every source.
+    pub pools: bool,
+    /// Some flow has a lifetime of its own.
+    pub lifetimes: bool,
+    /// Some flow allows digests.
+    pub coalesces: bool,
+}
+
+impl Flow {
+    fn new(class: usize, key: Option<FlowKey>, rules: FlowRules, suspended: bool) -> Flow {
+        Flow { key, class, rules, suspended, wanting: BinaryHeap::new(), in_rotation: false, had: 0 }
+    }
+}
+
+impl Default for Flows {
+    fn default() -> Flows {
+        let own = |class| Flow::new(class, None, FlowRules::default(), false);
+        Flows {
+            list: (0..CLASSES).map(own).collect(),
+            by_key: (0..CLASSES).map(|class| ((class, None), class as FlowNo)).collect(),
+            rules: Map::default(),
+            suspended_keys: Vec::new(),
+            rotation: Default::default(),
+            wanting: [0; CLASSES],
+            turn: 0,
+            seq: 0,
+            pools: false,
+            lifetimes: false,
+            coalesces: false,
+        }
+    }
+}
+
+impl Flows {
+    pub fn get(&self, flow: FlowNo) -> &Flow {
+        &self.list[flow as usize]
+    }
+
+    /// Whether any flow is suspended.
+    pub fn any_suspended(&self) -> bool {
+        !self.suspended_keys.is_empty()
+    }
+
+    pub fn is_suspended(&self, flow: FlowNo) -> bool {
+        self.list[flow as usize].suspended
+    }
+
+    /// The flow of a message: lists and other bulk mail by name, ordinary mail only where there are rules for it.
+    pub fn of(&mut self, message: &Message, class: usize) -> FlowNo {
+        let envelope = message.envelope();
+        let domain = || envelope.sender.rsplit_once('@').map_or("", |(_, domain)| domain);
+        let key = match envelope.list {
+            Some(list) => Some(FlowKey::List(list.into())),
+            None if class == ORDINARY && self.rules.is_empty() && self.suspended_keys.is_empty() => None,
+            None => {
+                let key = FlowKey::Sender(domain().into());
+                let is_told_apart =
+                    class != ORDINARY || self.rules.contains_key(&key) || self.suspended_keys.contains(&key);
+                is_told_apart.then_some(key)
+            }
+        };
+        let key = (class, key);
+        if let Some(flow) = self.by_key.get(&key) {
+            return *flow;
+        }
+        let key = if self.list.len() >= FLOWS_MAX { (class, None) } else { key };
+        if let Some(flow) = self.by_key.get(&key) {
+            return *flow;
+        }
+        let flow = self.list.len() as FlowNo;
+        let rules = key.1.as_ref().and_then(|key| self.rules.get(key)).cloned().unwrap_or_default();
+        let suspended = key.1.as_ref().is_some_and(|key| self.suspended_keys.contains(key));
+        self.note(&rules);
+        self.list.push(Flow::new(class, key.1.clone(), rules, suspended));
+        self.by_key.insert(key, flow);
+        flow
+    }
+
+    fn note(&mut self, rules: &FlowRules) {
+        self.pools |= rules.sources != SourceSet::ALL;
+        self.lifetimes |= rules.lifetime_ms.is_some();
+        self.coalesces |= rules.coalesce_over.is_some();
+    }
+
+    pub fn shortest_warning(&self) -> Option<Ms> {
+        self.rules.values().filter_map(|rules| rules.warn_ms).min()
+    }
+
+    /// Sites in line, of both classes.
+    pub fn in_line(&self) -> usize {
+        self.wanting.iter().sum()
+    }
+
+    /// Sets what holds for a list's or sender's mail; `None`: the class's defaults.
+    pub fn set_rules(&mut self, key: FlowKey, rules: Option<FlowRules>) {
+        for flow in &mut self.list {
+            if flow.key.as_ref() == Some(&key) {
+                flow.rules = rules.clone().unwrap_or_default();
+                flow.rules.weight = flow.rules.weight.max(1);
+            }
+        }
+        match rules {
+            Some(mut rules) => {
+                rules.weight = rules.weight.max(1);
+                self.note(&rules);
+                self.rules.insert(key, rules);
+            }
+            None => drop(self.rules.remove(&key)),
+        }
+    }
+
+    pub fn suspend(&mut self, key: &FlowKey) {
+        if !self.suspended_keys.contains(key) {
+            self.suspended_keys.push(key.clone());
+        }
+        for flow in &mut self.list {
+            flow.suspended |= flow.key.as_ref() == Some(key);
+        }
+    }
+
+    pub fn resume(&mut self, key: &FlowKey) {
+        self.suspended_keys.retain(|k| k != key);
+        for flow in &mut self.list {
+            if flow.key.as_ref() == Some(key) {
+                flow.suspended = false;
+            }
+        }
+    }
+
+    pub fn suspended(&self) -> &[FlowKey] {
+        &self.suspended_keys
+    }
+
+    /// A site stands in line for a connection, for mail of this flow.
+    pub fn want(&mut self, flow: FlowNo, site: SiteId, at: Ms) {
+        self.seq = self.seq.wrapping_add(1);
+        let entry = &mut self.list[flow as usize];
+        entry.wanting.push(Reverse((at, self.seq, site.0)));
+        self.wanting[entry.class] += 1;
+        if !entry.in_rotation {
+            entry.in_rotation = true;
+            self.rotation[entry.class].push_back(flow);
+        }
+    }
+
+    /// Who is next in line. `bulk_too`: the budget has room for bulk mail.
+    pub fn next_wanting(&mut self, ordinary_per_bulk: u8, bulk_too: bool) -> Option<(FlowNo, SiteId)> {
+        let bulk_first = self.turn >= ordinary_per_bulk && bulk_too;
+        let order = if bulk_first { [1, ORDINARY] } else { [ORDINARY, 1] };
+        let class = order.into_iter().find(|class| self.wanting[*class] > 0 && (*class == ORDINARY || bulk_too))?;
+        self.turn = if class == ORDINARY { self.turn.saturating_add(1) } else { 0 };
+        loop {
+            let flow = *self.rotation[class].front()?;
+            let entry = &mut self.list[flow as usize];
+            if entry.wanting.is_empty() || entry.had >= entry.rules.weight {
+                self.rotation[class].pop_front();
+                (entry.had, entry.in_rotation) = (0, !entry.wanting.is_empty());
+                if entry.in_rotation {
+                    self.rotation[class].push_back(flow);
+                }
+                continue;
+            }
+            entry.had += 1;
+            self.wanting[class] -= 1;
+            return entry.wanting.pop().map(|Reverse((_, _, site))| (flow, SiteId(site)));
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! The scheduler: which recipients go into which transaction over which connection, and when what failed is tried again.
+//!
+//! A pure state machine: calls bring events and `now`, [`Effect`]s are collected from [`Scheduler::effects`]. It is
+//! volatile: everything is rebuilt at a start by [`Scheduler::accepted`] for each live message, oldest first.
+//!
+//! **Promise.** Each pending recipient of a live message is in exactly one of these places, and moves only as said:
+//!
+//! | place | held in | leaves it by |
+//! |---|---|---|
+//! | not yet activated | the message's activation cursor | a slice of activation |
+//! | untouched | the domain's bitmap of messages (`bulk`) | being looked at for a transaction |
+//! | ready | the list of its (domain, message) (`explicit`) | being put into a transaction |
+//! | in flight | its transaction | `work_done`, or `closed` (taken as lost) |
+//! | behind its own clock, or its mailbox's | `failure` | the clock |
+//! | failing | the message's failures | `bounced` (or `bounce_refused`, and again) |
+//! | met | the operator's reservation: looked at for a transaction, and kept back | `removed` or `unreserve` |
+//!
+//! So no recipient is handed out twice at a time, nothing is scanned for, and a clock that fires brings back exactly what
+//! waits for it. Deferrals of a message or a sender at a site stop (site, message) pairs, not recipients; so does the
+//! operator's hold on a message (`operator`), which has no clock.
+//!
+//! **Owners.** Each folder owns its state. Its methods get `Core` (limits, times, live messages, flows, sites) and
+//! no owner above them in this table; imports go downwards only:
+//!
+//! | folder | decides |
+//! |---|---|
+//! | `operator`, `notices`, `status` | verbs; delays, stragglers, suspensions and digests; answers to the operator |
+//! | `choice` | which recipients make the next transaction |
+//! | `connections` | who gets a connection; their lanes and lifecycles |
+//! | `domains` | look-ups, and the site of a domain |
+//! | `failure` | what a reply means, and every clock that follows from it |
+//! | `sites` | hosts, paths and what they bear; history |
+//! | `flows` | whose turn it is: at a site, and in the line for the budget |
+//! | `messages` | which are live; extra state of those in flight, held or failing |
+//!
+//! What another owner must do is returned, and done here, in `steps` (work over time), `sessions` (events of connections)
+//! and `failure::results` (outcomes of transactions).
+//!
+//! **Bounds.** No call does more than `STEPS_MAX` steps of work; what remains is done by the next [`Scheduler::tick`],
+//! and [`Scheduler::next_tick`] says "at once" as long as something remains. Connections never exceed
+//! `connections_max` (fast) and `slow_connections_max` (silent).
+//!
+//! **Failures of the shell's side** (a call for an unknown connection or transaction, a message that is gone) are
+//! answered by doing nothing: the store, not the scheduler, is the truth. docs/design/scheduler.md has the strategies
+//! in words.
+
+mod choice;
+mod config;
+mod connections;
+mod core;
+mod domains;
+mod effects;
+mod failure;
+#[cfg(test)]
+mod fixture;
+mod flows;
+mod messages;
+mod notices;
+mod operator;
+mod reasons;
+mod sessions;
+mod sites;
+mod status;
+mod steps;
+mod tables;
+mod time;
+mod timers;
+
+use std::collections::VecDeque;
+
+pub use config::{Backoff, SchedConfig, SourceConfig, Strategies};
+pub use effects::{CloseReason, Effect, Failure, Ids, NoSession, RcptOutcome, SourceNo, Stage, Work};
+pub use failure::verdict;
+pub use flows::{FlowKey, FlowRules, SourceSet};
+pub use reasons::Reply;
+pub use sites::history::SiteHistory;
+pub use status::explain::{HostStatus, PathStatus, SiteExplanation, WaitsFor};
+pub use status::{Census, Glance, Load, RecipientState, RecipientStatus, SiteStatus, Standing, Waiting};
+pub use stentor_mail::reply::Enhanced;
+
+use choice::Choice;
+use choice::ready::Entered;
+use choice::waits::Waits;
+use connections::pool::Pool;
+use connections::{Admission, Connections};
+use domains::{Answered, Domains};
+use failure::Failures;
+use failure::deferrals::DeferralKey;
+use messages::Activation;
+use notices::Notices;
+use notices::coalesce::Coalescing;
+use operator::Operator;
+use stentor_queue::ids::{AddressId, DomainId, MessageNo, Ms, SiteId};
+use stentor_queue::site::Resolution;
+use stentor_queue::store::Store;
+
+use self::core::Core;
+
+/// Elementary steps (ids looked at, timers fired, domains passed) that one call may do: well under a millisecond.
+const STEPS_MAX: u32 = 4_096;
+/// Messages of up to so many recipients are activated at once, recipient by recipient; larger ones domain by domain.
+const SMALL_RECIPIENTS_MAX: usize = 256;
+/// Messages of up to so many recipients are activated at once, domain by domain: their lists are made when they are
+/// wanted, so that one which waits costs a bit at its domain and one at its site.
+const UNTOUCHED_RECIPIENTS_MAX: usize = 8;
+/// Sites looked at again in one go.
+const DIRTY_MAX: u32 = 512;
+/// Sites whose turn in the line for the budget came in vain, one after the other: there is no room for their kind.
+const TURNED_AWAY_MAX: u32 = 8;
+
+/// See the module's head.
+pub struct Scheduler {
+    core: Core,
+    domains: Domains,
+    waits: Waits,
+    failure: Failures,
+    pool: Pool,
+    notices: Notices,
+    coalescing: Coalescing,
+    operator: Operator,
+    /// Large messages on their way to their domains.
+    activating: VecDeque<MessageNo>,
+}
+
+impl Scheduler {
+    /// `seed` decides jitter and the order of equal targets, nothing else.
+    pub fn new(cfg: SchedConfig, seed: u64) -> Scheduler {
+        Scheduler {
+            core: Core::new(cfg, seed),
+            domains: Domains::default(),
+            waits: Waits::default(),
+            failure: Failures::default(),
+            pool: Pool::default(),
+            notices: Notices::default(),
+            coalescing: Coalescing::default(),
+            operator: Operator::default(),
+            activating: VecDeque::new(),
+        }
+    }
+
+    /// The limits changed (reload): they hold for what comes; nothing open is cut.
+    pub fn configure(&mut self, cfg: SchedConfig) {
+        self.core.cfg = cfg.checked();
+        self.notices.warn_anew(&mut self.core);
+    }
+
+    /// The system's clock was set, and every `now` from here on is `by` ms further than it would have been; the store's
+    /// messages of this run were moved with it.
+    pub fn clock_moved(&mut self, by: i64, now: Ms) {
+        self.core.time.moved(by, now);
+        self.notices.warn_anew(&mut self.core);
+    }
+
+    /// `now` as it is kept here.
+    fn steady(&self, now: Ms) -> Ms {
+        self.core.time.steady(now)
+    }
+
+    fn connections(&mut self, now: Ms) -> Connections<'_> {
+        Connections { core: &mut self.core, pool: &mut self.pool, now }
+    }
+
+    fn admission(&mut self, now: Ms) -> Admission<'_> {
+        Admission { core: &mut self.core, pool: &mut self.pool, deferrals: &mut self.failure.deferrals, now }
+    }
+
+    fn choice<'a>(&'a mut self, store: &'a Store, now: Ms) -> Choice<'a> {
+        let Scheduler { core, failure, domains, waits, .. } = self;
+        Choice { core, failure, domains, waits, store, now }
+    }
+
+    /// A message became durable (or is live at start; then call this oldest first). A large one is activated in slices
+    /// by the following ticks.
+    pub fn accepted(&mut self, store: &Store, no: MessageNo, now: Ms) {
+        let now = self.core.time.begin(now);
+        let Some(message) = store.message(no) else { return };
+        let small = message.pending().len() <= SMALL_RECIPIENTS_MAX;
+        let class = usize::from(message.class() == stentor_queue::event::Class::Bulk);
+        let flow = self.core.flows.of(message, class);
+        if !self.core.messages.insert(no, class, flow) {
+            debug_assert!(false, "a message is accepted once");
+            return;
+        }
+        self.core.newest = no.0;
+        self.notices.watch(&mut self.core, store, no, now);
+        if message.is_held() {
+            self.core.messages.hold_unseen(no);
+        } else {
+            self.begin(store, no, small, now);
+        }
+    }
+
+    /// Brings a message's recipients to where they wait.
+    fn begin(&mut self, store: &Store, no: MessageNo, small: bool, now: Ms) {
+        let Some((message, class)) = store.message(no).zip(self.core.messages.class(no)) else { return };
+        if message.pending().len() <= UNTOUCHED_RECIPIENTS_MAX {
+            for id in message.pending() {
+                let domain = store.book.domain(AddressId(id));
+                if self.domains.get(domain).bulk.insert(no.0) {
+                    self.link(store, domain, no, class, now);
+                }
+            }
+        } else if small {
+            for id in store.pending_of(no) {
+                self.make_ready(store, no, id, now);
+            }
+        } else if let Some(active) = self.core.messages.begin(no) {
+            active.extra.get_or_insert_default().activation = Some(Activation::default());
+            self.activating.push_back(no);
+        }
+    }
+
+    /// The recipient may be sent to as soon as a connection is there.
+    fn make_ready(&mut self, store: &Store, no: MessageNo, id: AddressId, now: Ms) {
+        match self.choice(store, now).enter(no, id) {
+            Entered::Nowhere => {}
+            Entered::Domain(domain, class) => self.link(store, domain, no, class, now),
+            Entered::Site(site) => self.consider(site, now),
+        }
+    }
+
+    /// The recipient is no longer in flight and goes again at once.
+    fn requeue(&mut self, store: &Store, no: MessageNo, id: AddressId, now: Ms) {
+        if !self.core.messages.is_live(no) {
+            self.end_clocks(store, no, id, now);
+        } else if self.core.no_longer_in_flight(no, id) {
+            self.make_ready(store, no, id, now);
+        }
+    }
+
+    /// Something new of `no` waits at `domain`: brings it to the domain's site, and sees to the look-up.
+    fn link(&mut self, store: &Store, domain: DomainId, no: MessageNo, class: usize, now: Ms) {
+        if let Some(site) = self.domains.site_or_ask(&mut self.core, domain, now) {
+            self.choice(store, now).wait_at(site, domain, no, class);
+            self.consider(site, now);
+        }
+    }
+
+    /// Mail waits at a site, or something there has changed: perhaps it gets a connection.
+    fn consider(&mut self, site: SiteId, now: Ms) {
+        if !self.core.stopped && self.waits.clear_front(&mut self.core, site) {
+            self.admission(now).consider(site);
+        }
+    }
+
+    /// Opens connections for the sites in line, as far as the budget goes.
+    fn serve_line(&mut self, now: Ms) {
+        let mut turned_away = 0;
+        while turned_away < TURNED_AWAY_MAX
+            && let Some((flow, site)) = self.admission(now).next_in_line()
+        {
+            let before = self.pool.open();
+            self.consider(site, now);
+            if self.pool.open() > before {
+                self.admission(now).want_more(site);
+            } else if self.core.sites.get(site).lines.line(flow).is_some_and(|line| line.wants) {
+                turned_away += 1;
+            }
+        }
+    }
+
+    /// The message is no longer live (its last recipient has an outcome, or an operator removed it).
+    pub fn finished(&mut self, no: MessageNo) {
+        if let Some(extra) = self.core.messages.remove(no).and_then(|active| active.extra) {
+            for site in extra.deferred_at {
+                self.failure.deferrals.drop(&mut self.core, site, DeferralKey::Message(no));
+            }
+            if let Some(held) = extra.held {
+                self.held_is_gone(no, &held);
+            }
+        }
+    }
+
+    /// The answer to [`Effect::Resolve`].
+    pub fn resolved(&mut self, store: &Store, domain: DomainId, resolution: Resolution, now: Ms) {
+        let now = self.steady(now);
+        if !self.domains.is_asked(domain) {
+            return;
+        }
+        match self.domains.resolved(&mut self.core, store, domain, resolution, now) {
+            Answered::Nothing => {}
+            Answered::Moved => self.relink(store, STEPS_MAX / 4, now),
+            Answered::Drain(drain) => self.failure.drains.push_back(drain),
+        }
+        self.domains.ask(&mut self.core, now);
+        self.look_at_dirty(STEPS_MAX / 64, now);
+    }
+
+    /// The operator changed the routes: every domain whose way is known, or whose look-up waits for its clock, is
+    /// looked up again. Until the answer comes its mail goes the way that is known.
+    pub fn routes_changed(&mut self, now: Ms) {
+        let now = self.steady(now);
+        self.domains.routes_changed(&mut self.core, now);
+    }
+
+    /// A domain without addresses is to be forgotten: lets go of it, and answers whether nothing here knows it any more.
+    /// Its id may be another domain's from then on.
+    pub fn forget_domain(&mut self, domain: DomainId) -> bool {
+        if self.domains.peek(domain).is_none() {
+            return true;
+        }
+        !self.has_domain_jobs() && self.domains.forget(&mut self.core, domain)
+    }
+
+    /// What is to be done, in order; the shell empties it after each call or few.
+    pub fn effects(&mut self) -> std::vec::Drain<'_, Effect> {
+        self.core.effects.drain(..)
+    }
+
+    /// From now on no connection is opened and no work handed out; idle connections close, busy ones finish.
+    pub fn stop(&mut self) {
+        self.core.stopped = true;
+        // Closing looks at no clock.
+        self.connections(0).close_unused();
+    }
+
+    /// Open connections of any kind: 0 after `stop` means that all is done.
+    pub fn open_connections(&self) -> usize {
+        self.pool.open()
+    }
+}

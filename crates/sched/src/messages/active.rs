@@ -1,0 +1,107 @@
+//! Extra state of a message: only for messages in flight, held, failing, or on their way to their domains.
+//!
+//! Created when one of these begins and removed when all have ended; a message that only waits has none.
+
+use stentor_queue::ids::{AddressId, SiteId};
+use stentor_queue::idset::IdSet;
+
+use crate::effects::Failure;
+
+/// See the module's page.
+#[derive(Default)]
+pub struct Active {
+    /// In a transaction now.
+    pub in_flight: IdSet,
+    /// What few messages have.
+    pub extra: Option<Box<Extra>>,
+}
+
+#[derive(Default)]
+pub struct Extra {
+    pub activation: Option<Activation>,
+    /// Recipients pending when it was last asked whether only stragglers are left; 0 once that has been said.
+    pub pending_before: u32,
+    pub failing: Failing,
+    /// Sites with a deferral of this message.
+    pub deferred_at: Vec<SiteId>,
+    /// An operator holds it.
+    pub held: Option<Box<Held>>,
+    /// An operator is taking recipients out.
+    pub reserved: Option<Box<Reserved>>,
+}
+
+/// A large message on its way to its domains.
+#[derive(Default)]
+pub struct Activation {
+    /// The last id looked at.
+    pub cursor: Option<u32>,
+    /// Domains whose recipients were taken while this was going on: not named again.
+    pub touched: IdSet,
+}
+
+/// Recipients that failed, on their way into a report.
+#[derive(Default)]
+pub struct Failing {
+    /// To be reported, and not yet reported.
+    pub list: Vec<Failure>,
+    /// Those and the ones being journalled.
+    pub ids: IdSet,
+    /// Whether the gathering has its timer.
+    pub timed: bool,
+}
+
+/// Where a held message would be.
+#[derive(Default)]
+pub struct Held {
+    /// It was held when it was accepted: no recipient waits anywhere.
+    pub unseen: bool,
+    pub sites: IdSet,
+    /// Domains, as in `Domain::bulk` and `Domain::explicit`.
+    pub bulk: IdSet,
+    pub explicit: IdSet,
+}
+
+/// Recipients that an operator is taking out.
+#[derive(Default)]
+pub struct Reserved {
+    pub ids: IdSet,
+    /// Those that were kept back when their turn came.
+    pub met: IdSet,
+}
+
+impl Active {
+    pub fn is_idle(&self) -> bool {
+        self.in_flight.is_empty() && self.extra.as_ref().is_none_or(|extra| extra.is_idle())
+    }
+
+    pub fn is_failing(&self, id: AddressId) -> bool {
+        self.extra.as_ref().is_some_and(|extra| extra.failing.ids.contains(id.0))
+    }
+
+    pub fn is_held(&self) -> bool {
+        self.extra.as_ref().is_some_and(|extra| extra.held.is_some())
+    }
+
+    /// Whether an operator keeps the recipient back; that its turn came is noted.
+    pub fn meets_reservation(&mut self, id: AddressId) -> bool {
+        let Some(reserved) = self.extra.as_mut().and_then(|extra| extra.reserved.as_mut()) else { return false };
+        let is_reserved = reserved.ids.contains(id.0);
+        if is_reserved {
+            reserved.met.insert(id.0);
+        }
+        is_reserved
+    }
+}
+
+impl Extra {
+    fn is_idle(&self) -> bool {
+        let is_under_way = self.activation.is_some() || self.pending_before > 0 || !self.failing.is_idle();
+        !is_under_way && self.deferred_at.is_empty() && self.held.is_none() && self.reserved.is_none()
+    }
+}
+
+impl Failing {
+    fn is_idle(&self) -> bool {
+        self.ids.is_empty() && self.list.is_empty() && !self.timed
+    }
+}

@@ -1,0 +1,190 @@
+//! The live messages, and extra state only for those in flight, held or failing.
+//!
+//! Promise: a message that only waits costs one bit, and four bytes if its flow is not its class's own. Age and sender are in
+//! the store. An [`Active`] is created when a recipient goes out, fails or is reserved, and removed when that is over and
+//! nothing is to be remembered.
+
+mod active;
+mod reservations;
+
+pub use active::{Activation, Active, Held};
+
+use stentor_queue::ids::MessageNo;
+use stentor_queue::idset::IdSet;
+
+use crate::flows::{CLASSES, FlowNo, ORDINARY};
+use crate::tables::Parts;
+
+/// Messages of one block of flows.
+const BLOCK: usize = 256;
+
+/// The flows of messages with neighbouring numbers; 0 is the class's own.
+struct Block {
+    flows: [FlowNo; BLOCK],
+    used: u16,
+}
+
+#[derive(Default)]
+pub(crate) struct Messages {
+    /// Numbers, per class.
+    live: [IdSet; CLASSES],
+    flows: Parts<u32, Box<Block>>,
+    /// A notice of their delay was asked for, or is not to be.
+    warned: IdSet,
+    /// Messages that an operator holds.
+    pub held: usize,
+    active: Parts<MessageNo, Active>,
+}
+
+fn block_of(no: MessageNo) -> (u32, usize) {
+    (no.0 / BLOCK as u32, no.0 as usize % BLOCK)
+}
+
+impl Messages {
+    /// Whether it is new. The flow numbered as the class is costs nothing.
+    pub fn insert(&mut self, no: MessageNo, class: usize, flow: FlowNo) -> bool {
+        if self.is_live(no) || !self.live[class].insert(no.0) {
+            return false;
+        }
+        if flow as usize >= CLASSES {
+            let (block, at) = block_of(no);
+            let block = self.flows.get_or_insert_with(block, || Box::new(Block { flows: [0; BLOCK], used: 0 }));
+            block.flows[at] = flow;
+            block.used += 1;
+        }
+        true
+    }
+
+    /// Its extra state, if it had any.
+    pub fn remove(&mut self, no: MessageNo) -> Option<Active> {
+        for live in &mut self.live {
+            live.remove(no.0);
+        }
+        self.warned.remove(no.0);
+        let (at_block, at) = block_of(no);
+        if let Some(block) = self.flows.get_mut(&at_block)
+            && std::mem::take(&mut block.flows[at]) != 0
+        {
+            block.used -= 1;
+            if block.used == 0 {
+                self.flows.remove(&at_block);
+            }
+        }
+        self.active.remove(&no)
+    }
+
+    pub fn is_live(&self, no: MessageNo) -> bool {
+        self.class(no).is_some()
+    }
+
+    pub fn class(&self, no: MessageNo) -> Option<usize> {
+        self.live.iter().position(|live| live.contains(no.0))
+    }
+
+    pub fn is_bulk(&self, no: MessageNo) -> bool {
+        self.class(no).is_some_and(|class| class != ORDINARY)
+    }
+
+    pub fn class_and_flow(&self, no: MessageNo) -> Option<(usize, FlowNo)> {
+        let class = self.class(no)?;
+        let (block, at) = block_of(no);
+        let flow = self.flows.get(&block).map_or(0, |block| block.flows[at]);
+        Some((class, if flow == 0 { class as FlowNo } else { flow }))
+    }
+
+    pub fn flow(&self, no: MessageNo) -> Option<FlowNo> {
+        self.class_and_flow(no).map(|(_, flow)| flow)
+    }
+
+    pub fn len(&self) -> usize {
+        self.live.iter().map(IdSet::len).sum()
+    }
+
+    /// Its extra state, if it has any.
+    pub fn get(&self, no: MessageNo) -> Option<&Active> {
+        self.active.get(&no)
+    }
+
+    pub fn get_mut(&mut self, no: MessageNo) -> Option<&mut Active> {
+        self.active.get_mut(&no)
+    }
+
+    /// The same, made if there is none; `None` if the message is not live.
+    pub fn begin(&mut self, no: MessageNo) -> Option<&mut Active> {
+        self.is_live(no).then(|| self.active.get_or_insert_with(no, Active::default))
+    }
+
+    /// Whether an operator holds it.
+    pub fn is_held(&self, no: MessageNo) -> bool {
+        self.get(no).is_some_and(Active::is_held)
+    }
+
+    /// An operator holds it; whether it was not held before.
+    pub fn hold(&mut self, no: MessageNo) -> bool {
+        let Some(active) = self.begin(no) else { return false };
+        let held = &mut active.extra.get_or_insert_default().held;
+        let is_new = held.is_none();
+        held.get_or_insert_default();
+        self.held += usize::from(is_new);
+        is_new
+    }
+
+    /// A message that is held when it is accepted.
+    pub fn hold_unseen(&mut self, no: MessageNo) {
+        if let Some(active) = self.begin(no) {
+            let held = Held { unseen: true, ..Held::default() };
+            active.extra.get_or_insert_default().held = Some(Box::new(held));
+            self.held += 1;
+        }
+    }
+
+    /// It is held no more: where it would be.
+    pub fn release(&mut self, no: MessageNo) -> Option<Held> {
+        let held = self.get_mut(no).and_then(|active| active.extra.as_mut()).and_then(|extra| extra.held.take())?;
+        self.held -= 1;
+        Some(*held)
+    }
+
+    /// Something is over: what is known of it may be needless now.
+    pub fn rest(&mut self, no: MessageNo) {
+        if self.active.get(&no).is_some_and(Active::is_idle) {
+            self.active.remove(&no);
+        }
+    }
+
+    /// No notice about its delay from now on; whether one was still to come.
+    pub fn warn(&mut self, no: MessageNo) -> bool {
+        self.is_live(no) && self.warned.insert(no.0)
+    }
+
+    /// The lowest live number greater than `after`.
+    pub fn next(&self, after: Option<u32>) -> Option<u32> {
+        let first = |live: &IdSet| after.map_or_else(|| live.min(), |after| live.iter_from(after).next());
+        self.live.iter().filter_map(first).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flows_are_kept_apart_and_forgotten() {
+        let mut messages = Messages::default();
+        assert!(messages.insert(MessageNo(7), 0, 0));
+        assert!(messages.insert(MessageNo(8), 1, 1));
+        assert!(messages.flows.is_empty(), "a class's own flow costs nothing");
+        assert!(messages.insert(MessageNo(9), 1, 5));
+        assert!(!messages.insert(MessageNo(9), 0, 6), "it is known");
+        assert_eq!(
+            [7, 8, 9, 10].map(|no| messages.class_and_flow(MessageNo(no))),
+            [Some((0, 0)), Some((1, 1)), Some((1, 5)), None]
+        );
+        assert!(messages.warn(MessageNo(9)) && !messages.warn(MessageNo(9)) && !messages.warn(MessageNo(10)));
+        messages.remove(MessageNo(9));
+        assert!(messages.flows.is_empty());
+        assert!(messages.insert(MessageNo(9), 0, 0), "the number is another message's");
+        assert_eq!(messages.flow(MessageNo(9)), Some(0));
+        assert!(messages.warn(MessageNo(9)));
+    }
+}

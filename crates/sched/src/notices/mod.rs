@@ -1,0 +1,210 @@
+//! Notices to the shell beside deliveries: delayed messages, posts that are done but for stragglers, subscribers to suspend.
+//!
+//! **Delay notices.** Messages age in the order of their acceptance: a cursor follows the live ones at the distance of the
+//! shortest time of warning, so that a message that is gone by then costs nothing. A message that is older than that when the
+//! scheduler first sees it (at a start) counts as warned.
+//!
+//! **Stragglers.** The fast lane is done with a list's post when no recipient got a fate for `QUIET_MS`, the post has reached
+//! all of its domains, and no site waits in line for the budget.
+//!
+//! **Suspensions.** A subscriber whose mailbox is refused permanently (5xx at RCPT) for `suspend_posts` posts of a list in a
+//! row, or for `suspend_ms`, is reported once. The counts are volatile; any delivery of the list's clears them.
+
+pub mod coalesce;
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+use stentor_queue::ids::{AddressId, MessageNo, Ms};
+use stentor_queue::idset::IdSet;
+use stentor_queue::message::Message;
+use stentor_queue::store::Store;
+
+use crate::core::Core;
+use crate::effects::{Effect, RcptOutcome};
+use crate::flows::{FlowKey, FlowNo};
+use crate::tables::Parts;
+use crate::timers::Timer;
+
+const QUIET_MS: Ms = 5_000;
+/// A post that never gets quiet is looked at no longer.
+const QUIET_WITHIN_MS: Ms = 3_600_000;
+/// Messages passed by the cursor in one go.
+const WARNED_MAX: usize = 512;
+/// Addresses of subscribers counted; more are not.
+const STRIKES_MAX: usize = 1_000_000;
+
+/// Posts in a row, and the second of the first.
+type Strike = (u32, u32);
+
+#[derive(Default)]
+pub struct Notices {
+    /// The last message looked at for its warning, and whether the timer is armed.
+    cursor: Option<u32>,
+    armed: bool,
+    strikes: Parts<AddressId, SmallVec<[(FlowNo, Strike); 1]>>,
+}
+
+impl Notices {
+    /// When a message's delay is worth a notice, from its acceptance.
+    fn warn_ms(core: &Core, no: MessageNo) -> Option<Ms> {
+        let own = core.messages.flow(no).and_then(|flow| core.flows.get(flow).rules.warn_ms);
+        own.or(if core.messages.is_bulk(no) { core.cfg.bulk_warn_ms } else { core.cfg.warn_ms })
+    }
+
+    fn shortest_warning(core: &Core) -> Option<Ms> {
+        let own = core.flows.shortest_warning();
+        [core.cfg.warn_ms, core.cfg.bulk_warn_ms, own].into_iter().flatten().min()
+    }
+
+    /// Times of warning may have changed: who waits for the old ones is looked at now. A timer that is armed already
+    /// looks once more, which does no harm.
+    pub fn warn_anew(&self, core: &mut Core) {
+        if self.armed {
+            core.timers.set(0, Timer::Warnings);
+        }
+    }
+
+    /// A message was accepted.
+    pub fn watch(&mut self, core: &mut Core, store: &Store, no: MessageNo, now: Ms) {
+        let Some(shortest) = Self::shortest_warning(core) else { return Self::watch_post(core, store, no, now) };
+        let Some(accepted) = store.message(no).map(Message::accepted) else { return };
+        let accepted = core.time.steady(accepted);
+        if Self::warn_ms(core, no).is_some_and(|ms| now.saturating_sub(accepted) >= ms) {
+            core.messages.warn(no);
+        }
+        if !self.armed {
+            self.armed = true;
+            core.timers.set((accepted + shortest).max(now), Timer::Warnings);
+        }
+        Self::watch_post(core, store, no, now);
+    }
+
+    fn watch_post(core: &mut Core, store: &Store, no: MessageNo, now: Ms) {
+        let Some(message) = store.message(no) else { return };
+        if message.pending().len() > 1
+            && message.list().is_some()
+            && let Some(active) = core.messages.begin(no)
+        {
+            active.extra.get_or_insert_default().pending_before = message.pending().len() as u32;
+            core.timers.set(now + QUIET_MS, Timer::Stragglers(no));
+        }
+    }
+
+    /// Looks at the messages that have become old enough for a warning.
+    pub fn warnings_due(&mut self, core: &mut Core, store: &Store, now: Ms) {
+        self.armed = false;
+        let Some(shortest) = Self::shortest_warning(core) else { return };
+        for _ in 0..WARNED_MAX {
+            let cursor = self.cursor;
+            let mut next = core.messages.next(cursor);
+            if next.is_none() && cursor.is_some_and(|cursor| cursor > core.newest) {
+                next = core.messages.next(None); // numbers have wrapped
+            }
+            let Some(no) = next else { return };
+            let Some(accepted) = store.message(MessageNo(no)).map(Message::accepted) else {
+                self.cursor = Some(no);
+                continue;
+            };
+            let accepted = core.time.steady(accepted);
+            if accepted + shortest > now {
+                self.armed = true;
+                core.timers.set(accepted + shortest, Timer::Warnings);
+                return;
+            }
+            self.cursor = Some(no);
+            match Self::warn_ms(core, MessageNo(no)).map(|ms| accepted + ms) {
+                Some(at) if at > now => core.timers.set(at, Timer::Warn(MessageNo(no))),
+                Some(_) => Self::warn(core, MessageNo(no)),
+                None => {}
+            }
+        }
+        self.armed = true;
+        core.timers.set(now, Timer::Warnings);
+    }
+
+    pub fn warn(core: &mut Core, no: MessageNo) {
+        if core.messages.warn(no) {
+            core.effects.push(Effect::Delayed { no });
+        }
+    }
+
+    /// Whether the fast lane is done with a post.
+    pub fn stragglers_due(core: &mut Core, store: &Store, no: MessageNo, now: Ms) {
+        let (Some(active), Some(message)) = (core.messages.get_mut(no), store.message(no)) else { return };
+        let Some(extra) = active.extra.as_mut() else { return };
+        let pending = message.pending().len() as u32;
+        let is_quiet = std::mem::replace(&mut extra.pending_before, pending) == pending;
+        let is_spread = extra.activation.is_none() && extra.held.is_none();
+        let is_late = core.time.wall(now).saturating_sub(message.accepted()) > QUIET_WITHIN_MS;
+        if is_late || is_quiet && is_spread && core.flows.wanting == [0, 0] {
+            extra.pending_before = 0;
+            core.effects.push(Effect::FastDone { no, pending });
+            core.messages.rest(no);
+        } else {
+            core.timers.set(now + QUIET_MS, Timer::Stragglers(no));
+        }
+    }
+
+    /// 5xx at RCPT.
+    pub fn strike(&mut self, core: &mut Core, no: MessageNo, outcome: &RcptOutcome, now: Ms) {
+        let Some(flow) = core.messages.flow(no) else { return };
+        let entry = core.flows.get(flow);
+        let (posts_max, ms_max) = (entry.rules.suspend_posts, entry.rules.suspend_ms);
+        let Some(FlowKey::List(list)) = entry.key.clone() else { return };
+        if posts_max.is_none() && ms_max.is_none() {
+            return;
+        }
+        let now_s = (now / 1_000) as u32;
+        let strikes = &mut self.strikes;
+        if strikes.len() >= STRIKES_MAX && !strikes.contains_key(&outcome.id) {
+            return;
+        }
+        let of_address = strikes.get_or_insert_with(outcome.id, SmallVec::new);
+        let at = of_address.iter().position(|(f, _)| *f == flow).unwrap_or_else(|| {
+            of_address.push((flow, (0, now_s)));
+            of_address.len() - 1
+        });
+        let (posts, since_s) = &mut of_address[at].1;
+        *posts += 1;
+        let (posts, since_s) = (*posts, *since_s);
+        let long = ms_max.is_some_and(|ms| posts > 1 && Ms::from(now_s - since_s) * 1_000 >= ms);
+        if long || posts_max.is_some_and(|max| posts >= max) {
+            self.end_strikes(flow, outcome.id);
+            core.effects.push(Effect::Suspend {
+                list,
+                id: outcome.id,
+                posts,
+                since: core.time.wall(Ms::from(since_s) * 1_000),
+                text: Arc::clone(&outcome.text),
+            });
+        }
+    }
+
+    /// A delivery.
+    pub fn end_strikes_of(&mut self, core: &Core, no: MessageNo, id: AddressId) {
+        if !self.strikes.is_empty()
+            && let Some(flow) = core.messages.flow(no)
+        {
+            self.end_strikes(flow, id);
+        }
+    }
+
+    fn end_strikes(&mut self, flow: FlowNo, id: AddressId) {
+        if let Some(of_address) = self.strikes.get_mut(&id) {
+            of_address.retain(|(f, _)| *f != flow);
+            if of_address.is_empty() {
+                self.strikes.remove(&id);
+            }
+        }
+    }
+
+    /// The ids will be other addresses'.
+    pub fn forget_strikes(&mut self, ids: &IdSet) {
+        if !self.strikes.is_empty() {
+            for id in ids {
+                self.strikes.remove(&AddressId(id));
+            }
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! Flushes: "try now" for a site or for everything. Clocks of hosts end at once, all others as the calendar is searched.
+
+use stentor_queue::ids::{AddressId, DomainId, SiteId};
+use stentor_queue::store::Store;
+
+use crate::Scheduler;
+use crate::domains::Domains;
+use crate::timers::Timer;
+
+/// Slots of the calendar searched per tick.
+const FLUSH_SLOTS_MAX: u32 = 64;
+
+/// On its way through the calendar.
+pub struct Flush {
+    site: Option<SiteId>,
+    /// The next slot to search.
+    slot: u64,
+}
+
+impl Scheduler {
+    /// Try everything of a site now: the clocks of its hosts, and of whatever waits for it. Done by the next ticks.
+    pub fn flush_site(&mut self, site: SiteId) {
+        if site.0 as usize >= self.core.sites.list.len() {
+            return;
+        }
+        self.core.sites.end_host_clocks(site);
+        self.core.sites.refresh(site, true);
+        self.operator.flushes.push_back(Flush { site: Some(site), slot: 0 });
+    }
+
+    /// Try everything now.
+    pub fn flush_all(&mut self) {
+        for site in 0..self.core.sites.list.len() {
+            self.core.sites.end_host_clocks(SiteId(site as u32));
+            self.core.sites.refresh(SiteId(site as u32), true);
+        }
+        self.operator.flushes.push_back(Flush { site: None, slot: 0 });
+    }
+
+    /// Goes on with the first flush.
+    pub(crate) fn flush_on(&mut self, store: &Store) {
+        let Some(mut flush) = self.operator.flushes.pop_front() else { return };
+        let (domains, failure, timers) = (&mut self.domains, &mut self.failure, &mut self.core.timers);
+        let at_site = |site: Option<SiteId>, domain: Option<DomainId>, domains: &Domains| {
+            site.is_none() || domain.and_then(|d| domains.peek(d)).is_some_and(|d| d.site == site)
+        };
+        for _ in 0..FLUSH_SLOTS_MAX {
+            let mut hastened = Vec::new();
+            let next = timers.hasten(flush.slot, |timer| {
+                let domain_of = |id: AddressId| store.book.try_domain(id);
+                let site_of = |slot| failure.deferrals.get(slot).map(|deferral| deferral.site);
+                let chosen = match timer {
+                    Timer::Mailbox(id) | Timer::Recipient(_, id) => at_site(flush.site, domain_of(id), domains),
+                    Timer::Deferral(slot) => flush.site.is_none() || site_of(slot) == flush.site,
+                    Timer::Domain(_) => flush.site.is_none(),
+                    _ => false,
+                };
+                if chosen {
+                    hastened.push(timer);
+                }
+                chosen
+            });
+            for timer in hastened {
+                match timer {
+                    Timer::Mailbox(id) => failure.mailboxes.hasten(id),
+                    Timer::Recipient(no, id) => failure.recipients.hasten(no, id),
+                    Timer::Deferral(slot) => failure.deferrals.hasten(slot),
+                    Timer::Domain(domain) => domains.hasten(domain),
+                    _ => {}
+                }
+            }
+            let Some(slot) = next else { return };
+            flush.slot = slot;
+        }
+        self.operator.flushes.push_front(flush);
+    }
+}

@@ -1,0 +1,82 @@
+//! Suspended sites, lists and senders: nothing of theirs is handed out until they are resumed. Transactions under way finish,
+//! and clocks go on.
+
+use stentor_queue::ids::{Ms, SiteId};
+
+use crate::flows::{FlowKey, FlowRules};
+use crate::{DIRTY_MAX, Scheduler};
+
+impl Scheduler {
+    /// Sets what holds for a list's or sender's mail; in force for what is chosen from now on. Rules taken back
+    /// (`None`) leave the class's defaults.
+    pub fn set_rules(&mut self, key: FlowKey, rules: Option<FlowRules>) {
+        self.core.flows.set_rules(key, rules);
+    }
+
+    /// Nothing more of the list or sender is handed out until it is resumed; what is under way ends, clocks run on.
+    pub fn suspend_flow(&mut self, key: &FlowKey) {
+        self.core.flows.suspend(key);
+    }
+
+    /// Ends that; what waits is brought back by the next ticks.
+    pub fn resume_flow(&mut self, key: &FlowKey) {
+        self.core.flows.resume(key);
+        self.operator.resuming = Some(0);
+    }
+
+    pub fn suspended_flows(&self) -> &[FlowKey] {
+        self.core.flows.suspended()
+    }
+
+    /// Nothing more goes to the site (by its name, known or not) until it is resumed; what is under way ends.
+    pub fn suspend_site(&mut self, name: &str) {
+        let sites = &mut self.core.sites;
+        if sites.suspended.iter().any(|n| &**n == name) {
+            return;
+        }
+        sites.suspended.push(name.into());
+        if let Some(site) = sites.named(name) {
+            sites.get(site).suspended = true;
+        }
+    }
+
+    pub fn resume_site(&mut self, name: &str) {
+        let sites = &mut self.core.sites;
+        sites.suspended.retain(|n| &**n != name);
+        if let Some(site) = sites.named(name) {
+            sites.get(site).suspended = false;
+            sites.mark_dirty(site);
+        }
+    }
+
+    /// [`Self::suspend_site`], [`Self::suspend_flow`] and their ends, by the names of [`stentor_queue::event::Event::Suspend`].
+    /// What is not the scheduler's (a subscriber) changes nothing.
+    pub fn set_suspended(&mut self, what: &str, suspended: bool) {
+        let Some((kind, name)) = what.split_once(':') else { return };
+        let key = match kind {
+            "list" => FlowKey::List(name.into()),
+            "sender" => FlowKey::Sender(name.into()),
+            "site" if suspended => return self.suspend_site(name),
+            "site" => return self.resume_site(name),
+            _ => return,
+        };
+        if suspended { self.suspend_flow(&key) } else { self.resume_flow(&key) }
+    }
+
+    pub fn suspended_sites(&self) -> &[std::sync::Arc<str>] {
+        &self.core.sites.suspended
+    }
+
+    /// Sites with lines of flows that were suspended until now.
+    pub(crate) fn resume_on(&mut self, now: Ms) {
+        let Some(first) = self.operator.resuming else { return };
+        let core = &mut self.core;
+        let end = (first + DIRTY_MAX).min(core.sites.list.len() as u32);
+        for site in first..end {
+            if self.core.sites.get(SiteId(site)).lines.bring_back(&self.core.flows) {
+                self.consider(SiteId(site), now);
+            }
+        }
+        self.operator.resuming = (end < self.core.sites.list.len() as u32).then_some(end);
+    }
+}

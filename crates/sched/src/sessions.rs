@@ -1,0 +1,100 @@
+//! Events of connections: greeted, asking for work, progress, closed.
+
+use stentor_queue::ids::{ConnId, Ms, SiteId};
+use stentor_queue::store::Store;
+
+use super::connections::pool::Tx;
+use super::{CloseReason, NoSession, Reply, Scheduler, Work};
+
+impl Scheduler {
+    /// The session is ready for MAIL. The shell goes on with `take_work`.
+    pub fn connected(&mut self, conn: ConnId, now: Ms) {
+        let now = self.steady(now);
+        self.connections(now).connected(conn);
+    }
+
+    /// What the server offers by LIMITS (RFC 9422): transactions per session, recipients per transaction. Say it before
+    /// the first `take_work`.
+    pub fn limits_offered(&mut self, conn: ConnId, transactions_max: Option<u32>, recipients_max: Option<u32>) {
+        self.connections(0).limits_offered(conn, transactions_max, recipients_max);
+    }
+
+    /// Bytes came from the server. At most once per batch of replies.
+    pub fn progress(&mut self, conn: ConnId, now: Ms) {
+        let now = self.steady(now);
+        self.connections(now).progress(conn);
+    }
+
+    /// The answer to [`super::Effect::GiveWay`]: the end of some data is out, the connection keeps its time-outs.
+    pub fn stays(&mut self, conn: ConnId, now: Ms) {
+        let now = self.steady(now);
+        self.connections(now).stays(conn);
+    }
+
+    /// The next transaction for a connection that is ready (or busy with others, for pipelining). `None`: nothing for
+    /// now; without open transactions the connection is idle from here on, or an [`super::Effect::Close`] follows.
+    pub fn take_work(&mut self, store: &Store, conn: ConnId, now: Ms) -> Option<Work> {
+        let now = self.steady(now);
+        let free = self.connections(now).begin_choice(conn)?;
+        let mut admission = self.admission(now);
+        let yields = free.is_exhausted() || admission.yields(free.slot);
+        let found = if yields || !admission.may_begin(free.hop) {
+            None
+        } else {
+            let found = self.choice(store, now).select(free.hop);
+            self.end_clocks_of_gone(store, now);
+            found
+        };
+        let Some(found) = found else {
+            if self.connections(now).rest(free, yields) {
+                self.serve_line(now);
+            }
+            return None;
+        };
+        let work = self.connections(now).begin_transaction(store, conn, free, found)?;
+        // More may wait than this connection can take soon.
+        self.consider(free.hop.site, now);
+        Some(work)
+    }
+
+    /// No session came about. The connection is gone.
+    pub fn connect_failed(&mut self, store: &Store, conn: ConnId, why: NoSession, text: &str, now: Ms) {
+        let now = self.steady(now);
+        let Some(gone) = self.pool.take(conn) else { return };
+        let (hop, others) = (gone.hop, self.connections(now).leave(&gone));
+        // One that was given up says nothing of the host.
+        if !gone.is_closing() {
+            let (code, dsn) = if let NoSession::Reply { code, dsn } = why { (code, dsn) } else { (0, None) };
+            let reply = Reply { code, dsn, text: text.into(), host: Some(gone.host_name.clone()) };
+            // Those that are still connecting count until they are refused too.
+            let others = if self.core.path(hop.site, hop.source).greeted > 0 { others } else { 0 };
+            self.failure.no_session(&mut self.core, hop, others.max(gone.beside), why, &reply, now);
+        }
+        self.give_back(store, &gone.txs, now);
+        self.after_gone(hop.site, now);
+    }
+
+    /// The connection is gone. Transactions that were open on it are taken as lost before the end of their data.
+    pub fn closed(&mut self, store: &Store, conn: ConnId, why: &CloseReason, now: Ms) {
+        let now = self.steady(now);
+        let Some(gone) = self.pool.take(conn) else { return };
+        let end = self.connections(now).end(&gone);
+        self.failure.ended(&mut self.core, &end, why, now);
+        self.give_back(store, &gone.txs, now);
+        self.after_gone(gone.hop.site, now);
+    }
+
+    fn after_gone(&mut self, site: SiteId, now: Ms) {
+        self.connections(now).fill_slow_lane();
+        self.consider(site, now);
+        self.serve_line(now);
+    }
+
+    fn give_back(&mut self, store: &Store, txs: &[Tx], now: Ms) {
+        for tx in txs {
+            for id in &tx.ids {
+                self.requeue(store, tx.no, *id, now);
+            }
+        }
+    }
+}

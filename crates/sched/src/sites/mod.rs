@@ -1,0 +1,423 @@
+//! Sites and host addresses: their lines, paths and hosts, and which target is tried next.
+//!
+//! A host address has one clock per source, for all sites that use it. From its failure until it has proven itself again, one
+//! connection (the probe) may try it when the clock has run out; its outcome decides for all these sites.
+
+pub mod history;
+pub mod pace;
+pub mod path;
+pub mod vacancy;
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+use stentor_queue::ids::{MessageNo, Ms, SiteId};
+use stentor_queue::idset::IdSet;
+use stentor_queue::site::{SiteLimits, SitePlan, Target};
+
+use crate::effects::SourceNo;
+use crate::flows::lines::{Lines, oldest};
+use crate::flows::{CLASSES, ORDINARY};
+use crate::reasons::ReasonNo;
+use crate::sites::history::SiteHistory;
+use crate::sites::pace::Pace;
+use crate::sites::path::Path;
+use crate::tables::{Parts, Pieces};
+
+pub type HostNo = u32;
+/// Place of a connection in the pool.
+pub type Slot = u32;
+
+/// The host of a site that a connection from a source goes to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Hop {
+    pub site: SiteId,
+    pub source: SourceNo,
+    pub host: HostNo,
+}
+
+/// Deferrals of senders whose messages may go to a host.
+pub struct Offers {
+    pub host: HostNo,
+    pub deferrals: IdSet,
+    /// The deferral that was served last.
+    pub last: u32,
+}
+
+/// Domains of a site on their way to being looked up again: perhaps their hosts have moved.
+pub struct Refresh {
+    pub site: SiteId,
+    /// The last of the site's domains that was looked at.
+    pub last: Option<u32>,
+    /// An operator wants it: their TTL need not be over.
+    pub is_asked: bool,
+}
+
+/// How long a host that refused a connection beside others is given no more than it has.
+const GROW_MS: Ms = 60_000;
+
+#[derive(Default)]
+pub struct Host {
+    /// Failures in a row; 0 is healthy.
+    pub fails: u8,
+    /// Of these, those that `host_retry` was charged for.
+    pub retries: u8,
+    /// Short pauses since its last delivery.
+    pub pauses: u8,
+    /// Their total length.
+    pub paused_ms: Ms,
+    /// It has said that it never takes mail (521, RFC 7504), and has opened no session since.
+    pub is_closed: bool,
+    /// Open connections that it has greeted.
+    pub greeted: u32,
+    /// Not tried before this time.
+    pub until: Ms,
+    /// The connection that tries it while it has failed.
+    pub probe: Option<Slot>,
+    /// Connections that are silent now.
+    pub silent: u32,
+    /// Connections to it, connecting ones included.
+    pub conns: usize,
+    /// With so many it refused another one,
+    pub conns_max: usize,
+    /// which is not tried before this time.
+    pub grow_at: Ms,
+    pub reason: ReasonNo,
+    /// Who is woken when it comes back.
+    pub sites: IdSet,
+    /// A timer looks whether it is vacant (`vacancy`).
+    pub is_leaving: bool,
+    addr: Option<(u8, SocketAddr)>,
+}
+
+impl Host {
+    /// Whether it takes no further connection for now.
+    pub fn is_full(&self, now: Ms) -> bool {
+        self.conns >= self.conns_max && self.grow_at > now
+    }
+
+    /// It refused a connection beside `working` others.
+    pub fn full(&mut self, working: usize, now: Ms) {
+        (self.conns_max, self.grow_at) = (working, now + GROW_MS);
+    }
+}
+
+#[derive(Default)]
+pub struct Site {
+    /// Empty: the place is free.
+    pub key: Arc<str>,
+    pub mixes_domains: bool,
+    pub limits: SiteLimits,
+    pub targets: SmallVec<[Target; 1]>,
+    /// Domains that resolved to it; up to two may be stale (`leave_site`).
+    pub domains: IdSet,
+    /// Number of domains that resolve to it now.
+    pub members: u32,
+    /// A timer looks whether it is vacant (`vacancy`).
+    pub is_leaving: bool,
+    /// The messages that wait here.
+    pub lines: Lines,
+    /// What may go to hosts that have not refused it.
+    pub offers: Vec<Offers>,
+    /// Whether what was offered had the last turn.
+    pub offer_served: bool,
+    /// One per source that has been used here, by the source's number.
+    pub paths: SmallVec<[Path; 1]>,
+    pub history: SiteHistory,
+    /// Deferrals (of messages or senders) here.
+    pub deferrals: u32,
+    pub reason: ReasonNo,
+    /// An armed timer's time, 0 if none.
+    pub timer_at: Ms,
+    /// Choices for ordinary mail since bulk had one.
+    pub turn: u8,
+    /// Whether it stands in the line of sites to look at.
+    pub dirty: bool,
+    /// Its domains are being looked up again.
+    pub refreshing: bool,
+    /// An operator stopped it.
+    pub suspended: bool,
+}
+
+impl Site {
+    /// Classes in the order of their turn: ordinary first, bulk after `ordinary_per_bulk` of them.
+    pub fn classes(&self, ordinary_per_bulk: u8) -> [usize; CLASSES] {
+        if self.turn >= ordinary_per_bulk && self.lines.count(1) > 0 { [1, ORDINARY] } else { [ORDINARY, 1] }
+    }
+
+    pub fn class_served(&mut self, class: usize) {
+        self.turn = if class == ORDINARY { self.turn.saturating_add(1) } else { 0 };
+    }
+
+    /// Connections that a path may have at most.
+    pub fn connections_max(&self, default: usize) -> usize {
+        self.limits.connections_max.map_or(default, |max| max as usize).max(1)
+    }
+
+    /// The oldest waiting message.
+    pub fn oldest_of_all(&self, newest: u32) -> Option<MessageNo> {
+        let all = self.lines.list.iter().filter_map(|line| oldest(&line.waiting, newest));
+        // Cyclic order: the distance from the oldest possible number.
+        all.min_by_key(|no| no.0.wrapping_sub(newest).wrapping_sub(1))
+    }
+
+    pub fn conns(&self) -> usize {
+        self.paths.iter().map(|path| path.conns).sum()
+    }
+}
+
+/// Which target a new connection goes to.
+#[derive(Clone, Copy)]
+pub enum Pick {
+    Target(usize),
+    /// All are under clocks; the earliest runs out then. `None`: others probe, their outcome wakes the site.
+    Wait(Option<Ms>),
+    /// Those that might be tried have as many connections as they take; the first is asked for more then.
+    Full(Ms),
+}
+
+#[derive(Default)]
+pub struct Sites {
+    pub list: Pieces<Site>,
+    by_key: Parts<Arc<str>, SiteId>,
+    pub hosts: Pieces<Host>,
+    free: Vec<SiteId>,
+    free_hosts: Vec<HostNo>,
+    host_by_addr: Parts<(u8, SocketAddr), HostNo>,
+    /// Sites to look at again.
+    pub dirty: VecDeque<SiteId>,
+    /// Sites whose domains are to be looked up again.
+    pub refreshes: VecDeque<Refresh>,
+    /// Names of sites that an operator stopped, known or not.
+    pub suspended: Vec<Arc<str>>,
+}
+
+impl Sites {
+    pub fn get(&mut self, site: SiteId) -> &mut Site {
+        &mut self.list[site.0 as usize]
+    }
+
+    pub fn path(&mut self, site: SiteId, source: SourceNo) -> &mut Path {
+        &mut self.get(site).paths[source as usize]
+    }
+
+    pub fn host(&mut self, host: HostNo) -> &mut Host {
+        &mut self.hosts[host as usize]
+    }
+
+    /// The site of a plan; an existing one takes over the plan's targets and limits. Also the hosts that it has no more.
+    pub fn of_plan(&mut self, plan: SitePlan, now: Ms) -> (SiteId, SmallVec<[HostNo; 1]>) {
+        let mut left = SmallVec::new();
+        let known = self.by_key.get(&plan.key).copied();
+        let id = if let Some(id) = known {
+            id
+        } else {
+            let suspended = self.suspended.contains(&plan.key);
+            let site = Site { key: plan.key.clone(), suspended, ..Site::default() };
+            let id = self.free.pop().unwrap_or(SiteId(self.list.len() as u32));
+            self.by_key.insert(plan.key, id);
+            if (id.0 as usize) < self.list.len() {
+                self.list[id.0 as usize] = site;
+            } else {
+                self.list.push(site);
+            }
+            id
+        };
+        let site = &mut self.list[id.0 as usize];
+        site.mixes_domains = plan.mixes_domains || plan.limits.mixes_domains;
+        if site.limits != plan.limits {
+            site.limits = plan.limits;
+            for path in &mut site.paths {
+                give_pace(path, &site.limits, now);
+            }
+        }
+        if site.targets[..] != plan.targets[..] {
+            site.targets = plan.targets.into();
+            for source in 0..self.list[id.0 as usize].paths.len() {
+                let hosts = self.hosts_of(id, source as u8);
+                let before = std::mem::replace(&mut self.list[id.0 as usize].paths[source].hosts, hosts);
+                for host in before {
+                    if !self.list[id.0 as usize].paths[source].hosts.contains(&host) {
+                        self.hosts[host as usize].sites.remove(id.0);
+                        left.push(host);
+                    }
+                }
+            }
+            let site = &mut self.list[id.0 as usize];
+            site.offers.retain(|offers| site.paths.iter().any(|path| path.hosts.contains(&offers.host)));
+        }
+        (id, left)
+    }
+
+    /// Gives a vacant site's place to others. Its hosts.
+    pub fn free(&mut self, site: SiteId) -> SmallVec<[HostNo; 1]> {
+        let gone = std::mem::take(&mut self.list[site.0 as usize]);
+        if self.by_key.get(&gone.key) == Some(&site) {
+            self.by_key.remove(&gone.key);
+        }
+        self.free.push(site);
+        let hosts: SmallVec<[HostNo; 1]> = gone.paths.iter().flat_map(|path| &path.hosts).copied().collect();
+        for host in &hosts {
+            self.hosts[*host as usize].sites.remove(site.0);
+        }
+        hosts
+    }
+
+    pub fn free_host(&mut self, host: HostNo) {
+        let gone = std::mem::take(&mut self.hosts[host as usize]);
+        if let Some(addr) = gone.addr {
+            self.host_by_addr.remove(&addr);
+            self.free_hosts.push(host);
+        }
+    }
+
+    /// Sites and hosts that are known.
+    pub fn known(&self) -> (usize, usize) {
+        (self.list.len() - self.free.len(), self.hosts.len() - self.free_hosts.len())
+    }
+
+    /// A site, unless its place is free.
+    pub fn peek(&self, site: SiteId) -> Option<&Site> {
+        self.list.get(site.0 as usize).filter(|site| !site.key.is_empty())
+    }
+
+    /// Sees to it that the site has a path for each of the first `sources`.
+    pub fn ensure_paths(&mut self, site: SiteId, sources: usize, now: Ms) {
+        while self.list[site.0 as usize].paths.len() < sources {
+            let hosts = self.hosts_of(site, self.list[site.0 as usize].paths.len() as u8);
+            let mut path = Path::new(hosts);
+            give_pace(&mut path, &self.list[site.0 as usize].limits, now);
+            self.list[site.0 as usize].paths.push(path);
+        }
+    }
+
+    fn hosts_of(&mut self, site: SiteId, source: u8) -> SmallVec<[HostNo; 1]> {
+        let addrs: SmallVec<[SocketAddr; 4]> =
+            self.list[site.0 as usize].targets.iter().map(|target| target.addr).collect();
+        addrs.into_iter().map(|addr| self.host_of(addr, source, site)).collect()
+    }
+
+    fn host_of(&mut self, addr: SocketAddr, source: u8, site: SiteId) -> HostNo {
+        let no = *self.host_by_addr.get_or_insert_with((source, addr), || {
+            let host = Host { addr: Some((source, addr)), ..Host::default() };
+            if let Some(no) = self.free_hosts.pop() {
+                self.hosts[no as usize] = host;
+                return no;
+            }
+            self.hosts.push(host);
+            (self.hosts.len() - 1) as HostNo
+        });
+        self.hosts[no as usize].sites.insert(site.0);
+        no
+    }
+
+    /// The best usable target of a path: lowest preference, equal ones at random (RFC 5321 5.1). A host that keeps a
+    /// connection waiting is not given another one.
+    pub fn pick(&self, site: SiteId, source: u8, now: Ms, rng: &mut fastrand::Rng) -> Pick {
+        self.pick_of(site, source, now, rng, |_| true)
+    }
+
+    /// The same among some of the hosts.
+    pub fn pick_of(
+        &self,
+        site: SiteId,
+        source: u8,
+        now: Ms,
+        rng: &mut fastrand::Rng,
+        is_wanted: impl Fn(HostNo) -> bool,
+    ) -> Pick {
+        let entry = &self.list[site.0 as usize];
+        let Some(path) = entry.paths.get(source as usize) else { return Pick::Wait(None) };
+        let (mut best, mut ties) = (None::<usize>, 0u32);
+        let (mut earliest, mut full) = (None::<Ms>, None::<Ms>);
+        let all = entry.targets.iter().zip(&path.hosts).enumerate();
+        for (i, (target, host)) in all.filter(|(_, (_, host))| is_wanted(**host)) {
+            let host = &self.hosts[*host as usize];
+            if host.until > now {
+                earliest = Some(earliest.map_or(host.until, |e| e.min(host.until)));
+                continue;
+            }
+            if host.fails > 0 && host.probe.is_some() || host.silent > 0 {
+                continue;
+            }
+            if host.is_full(now) {
+                full = Some(full.map_or(host.grow_at, |f| f.min(host.grow_at)));
+                continue;
+            }
+            match best {
+                Some(b) if entry.targets[b].preference < target.preference => {}
+                Some(b) if entry.targets[b].preference == target.preference => {
+                    ties += 1;
+                    if rng.u32(0..=ties) == 0 {
+                        best = Some(i);
+                    }
+                }
+                _ => (best, ties) = (Some(i), 0),
+            }
+        }
+        match best {
+            Some(target) => Pick::Target(target),
+            None => full.map_or(Pick::Wait(earliest), Pick::Full),
+        }
+    }
+
+    /// Whether no host of the site has served us since it failed.
+    pub fn has_failed(&self, site: SiteId) -> bool {
+        let mut hosts = self.list[site.0 as usize].paths.iter().flat_map(|path| &path.hosts).peekable();
+        hosts.peek().is_some() && hosts.all(|host| self.hosts[*host as usize].fails > 0)
+    }
+
+    pub fn named(&self, key: &str) -> Option<SiteId> {
+        self.by_key.get(&Arc::from(key)).copied()
+    }
+
+    /// A site fails, or an operator wants it tried: all of its domains where mail waits are looked up again, if their TTL
+    /// is over or that is asked for. Done by the next ticks.
+    pub fn refresh(&mut self, site: SiteId, is_asked: bool) {
+        let entry = &mut self.list[site.0 as usize];
+        if is_asked || !std::mem::replace(&mut entry.refreshing, true) {
+            self.refreshes.push_back(Refresh { site, last: None, is_asked });
+        }
+    }
+
+    /// All sites of a host are looked at again.
+    pub fn wake_sites_of(&mut self, host: HostNo) {
+        let at = self.hosts[host as usize].sites.clone();
+        for site in at.iter().map(SiteId) {
+            self.mark_dirty(site);
+        }
+    }
+
+    /// An operator wants a site tried: the clocks of its hosts end.
+    pub fn end_host_clocks(&mut self, site: SiteId) {
+        for path in &self.list[site.0 as usize].paths {
+            for host in &path.hosts {
+                self.hosts[*host as usize].until = 0;
+            }
+        }
+        self.mark_dirty(site);
+    }
+
+    /// When the earliest host of a site may be tried, if none may now.
+    pub fn clock(&self, site: SiteId, now: Ms) -> Option<Ms> {
+        let hosts = self.list.get(site.0 as usize)?.paths.iter().flat_map(|path| &path.hosts);
+        hosts.map(|host| self.hosts[*host as usize].until).min().filter(|until| *until > now)
+    }
+
+    pub fn mark_dirty(&mut self, site: SiteId) {
+        let entry = &mut self.list[site.0 as usize];
+        if !entry.dirty {
+            entry.dirty = true;
+            self.dirty.push_back(site);
+        }
+    }
+}
+
+fn give_pace(path: &mut Path, limits: &SiteLimits, now: Ms) {
+    let given = [limits.per_second, limits.per_minute, limits.per_hour];
+    if given.iter().any(Option::is_some) || path.pace.is_some() {
+        path.pace.get_or_insert_with(Box::<Pace>::default).give(given, now);
+    }
+}

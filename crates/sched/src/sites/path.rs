@@ -1,0 +1,205 @@
+//! A path: one source's connections to a site, and their limits. Everything that a host counts by client address is here:
+//! number of connections, transaction sizes, rates.
+//!
+//! **Concurrency** is additive increase, multiplicative decrease. A path that has proven nothing has one connection. As long
+//! as nothing was refused, each success allows one more; after a refusal one more per round of the window. 421 to a new
+//! connection sets the window to what works, for a time that doubles with each such refusal; a rate reply halves it, a
+//! latency that has risen `SLOWER` times reduces it to seven tenths. It never snaps back. A site that is always slow (a
+//! tarpit) has one connection.
+//!
+//! **Transactions in flight** on all connections together are at most `UNDER_WAY_MIN` plus what the site has taken lately:
+//! doubling per round trip, so that a limit is not met with hundreds of transactions in flight.
+
+use smallvec::SmallVec;
+use stentor_queue::ids::Ms;
+
+use super::{HostNo, Slot};
+use crate::config::SourceConfig;
+use crate::sites::history::Gaps;
+use crate::sites::pace::Pace;
+use crate::time::Time;
+
+/// A transaction's size at a site that has not refused one.
+pub(crate) const RECIPIENTS_UNLIMITED: usize = usize::MAX;
+const UNDER_WAY_MIN: u32 = 4;
+const UNDER_WAY_CREDIT_MAX: u32 = 4_096;
+/// From so many messages on it is counted what a site takes within a minute.
+const COUNTED_FROM: u32 = 8;
+/// Growth beyond a refused number of connections is tried after this, doubling.
+const GROW_MS_MIN: Ms = 60_000;
+const GROW_MS_MAX: Ms = 3_600_000;
+/// Latency against the best known one that counts as rising, and from what time on.
+const SLOWER: u32 = 4;
+const SLOWER_MS_MIN: u32 = 1_000;
+/// A site that takes so long for an answer gets one connection.
+const SLUGGISH_MS: u32 = 2_000;
+const SLOWER_PAUSE_MS: Ms = 10_000;
+const DAY_MS: Ms = 86_400_000;
+
+pub(crate) struct Path {
+    /// One per target of the site.
+    pub hosts: SmallVec<[HostNo; 1]>,
+    /// Idle connections, the last used last.
+    pub idle: SmallVec<[Slot; 2]>,
+    pub conns: usize,
+    /// The one that was opened or woken for what its host is offered (`next_host`).
+    pub offered_conn: Option<Slot>,
+    /// Connections on their way to a `take_work`: connecting, woken, or between two transactions.
+    pub coming: usize,
+    /// Connections that have greeted us.
+    pub greeted: usize,
+    /// Connections in the slow lane: they are charged to nobody's window.
+    pub silent: usize,
+    /// Of those the connecting ones.
+    pub silent_coming: usize,
+    /// Whether a transaction has succeeded since the last trouble; until then it gets one connection.
+    pub proven: bool,
+    window: f32,
+    /// Nothing was refused so far: the window grows with each success.
+    slow_start: bool,
+    /// No growth before this time.
+    grow_at: Ms,
+    grow_ms: Ms,
+    /// Learned from 452 4.5.3 or offered (RFC 9422).
+    pub recipients_max: usize,
+    /// Learned from a 421 behind that many transactions, or offered.
+    pub transactions_max: u32,
+    /// Transactions under way.
+    pub under_way: u32,
+    credit: u32,
+    pub pace: Option<Box<Pace>>,
+    pub gaps: Gaps,
+    latency_ms: u32,
+    best_ms: u32,
+    slower_at: Ms,
+    /// The day of its source's warm-up, and messages sent in it.
+    warm: (u32, u32),
+}
+
+impl Path {
+    pub fn new(hosts: SmallVec<[HostNo; 1]>) -> Path {
+        Path {
+            hosts,
+            idle: SmallVec::new(),
+            conns: 0,
+            offered_conn: None,
+            coming: 0,
+            greeted: 0,
+            silent: 0,
+            silent_coming: 0,
+            proven: false,
+            window: 1.0,
+            slow_start: true,
+            grow_at: 0,
+            grow_ms: GROW_MS_MIN,
+            recipients_max: RECIPIENTS_UNLIMITED,
+            transactions_max: u32::MAX,
+            under_way: 0,
+            credit: 0,
+            pace: None,
+            gaps: Gaps::default(),
+            latency_ms: 0,
+            best_ms: u32::MAX,
+            slower_at: 0,
+            warm: (0, 0),
+        }
+    }
+
+    /// Connections that it may have now, of at most `max`; silent ones stand beside.
+    pub fn allowed(&self, max: usize, adapts: bool) -> usize {
+        match (self.proven, adapts) {
+            (false, _) => 1,
+            // More would only hold more of the budget.
+            (true, true) if self.latency_ms > SLUGGISH_MS => 1,
+            (true, true) => (self.window as usize).clamp(1, max.max(1)),
+            (true, false) => max.max(1),
+        }
+    }
+
+    /// Whether one more transaction may begin.
+    pub fn may_begin(&self) -> bool {
+        self.under_way < UNDER_WAY_MIN + self.credit
+    }
+
+    /// A delivery.
+    pub fn good(&mut self, max: usize, now: Ms) {
+        self.proven = true;
+        self.credit = (self.credit + 1).min(UNDER_WAY_CREDIT_MAX);
+        if self.credit >= COUNTED_FROM && self.pace.is_none() {
+            self.pace = Some(Box::default());
+        }
+        if let Some(pace) = &mut self.pace {
+            pace.took(now);
+        }
+        if now >= self.grow_at && (self.window as usize) < max && self.conns + 1 >= self.window as usize {
+            self.window += if self.slow_start { 1.0 } else { 1.0 / self.window.max(1.0) };
+        }
+    }
+
+    /// How long the site took for an answer.
+    pub fn answered(&mut self, gap_ms: Ms, now: Ms) {
+        self.gaps.add(gap_ms);
+        let gap = gap_ms.min(Ms::from(u32::MAX / 8)) as u32;
+        self.latency_ms = if self.latency_ms == 0 { gap } else { (self.latency_ms * 3 + gap) / 4 };
+        self.best_ms = self.best_ms.min(gap.max(1));
+        let slower = self.latency_ms > self.best_ms.saturating_mul(SLOWER).max(SLOWER_MS_MIN);
+        if slower && now >= self.slower_at && self.greeted > 1 {
+            self.slower_at = now + SLOWER_PAUSE_MS;
+            self.shrink(0.7);
+        }
+    }
+
+    fn shrink(&mut self, factor: f32) {
+        let now = self.window.min(self.greeted.max(1) as f32);
+        (self.window, self.slow_start) = ((now * factor).max(1.0), false);
+    }
+
+    /// No more connections than `working` are taken.
+    pub fn crowded(&mut self, working: usize, now: Ms) {
+        (self.window, self.slow_start) = (working.max(1) as f32, false);
+        if now >= self.grow_at {
+            self.grow_at = now + self.grow_ms;
+            self.grow_ms = (self.grow_ms * 2).min(GROW_MS_MAX);
+        }
+    }
+
+    /// A rate reply.
+    pub fn too_fast(&mut self, now: Ms) {
+        let taken = self.credit.min(COUNTED_FROM);
+        let pace = self.pace.get_or_insert_default();
+        if pace.paused_until(now).is_none() {
+            pace.refused(taken, now);
+            self.shrink(0.5);
+            self.credit /= 2;
+        }
+    }
+
+    /// The site is suspect: one connection until something succeeds, and growth from there.
+    pub fn distrust(&mut self) {
+        (self.proven, self.window, self.credit) = (false, 1.0, 0);
+    }
+
+    /// Until when the warm-up of its source keeps the path from sending more.
+    fn warm_up_wait(&self, source: &SourceConfig, time: Time, now: Ms) -> Option<Ms> {
+        let day = time.wall(now).saturating_sub(source.since) / DAY_MS;
+        let max = *source.warm_up_per_day.get(day as usize)?;
+        (self.warm.0 == day as u32 && self.warm.1 >= max).then(|| time.steady(source.since + (day + 1) * DAY_MS))
+    }
+
+    /// `now` is the wall's.
+    pub fn warm_up_sent(&mut self, source: &SourceConfig, now: Ms) {
+        let day = (now.saturating_sub(source.since) / DAY_MS) as u32;
+        self.warm = if self.warm.0 == day { (day, self.warm.1.saturating_add(1)) } else { (day, 1) };
+    }
+
+    /// When a transaction may begin, if the rate or the warm-up does not let it now.
+    pub fn wait(&mut self, source: Option<&SourceConfig>, time: Time, now: Ms) -> Option<Ms> {
+        let warm = source.and_then(|source| self.warm_up_wait(source, time, now));
+        warm.max(self.pace.as_mut().and_then(|pace| pace.wait(now)))
+    }
+
+    /// Latency of the last answers, 0 if none.
+    pub fn latency_ms(&self) -> u32 {
+        self.latency_ms
+    }
+}

@@ -1,0 +1,181 @@
+//! Explains why mail waits at a site, for `stentor site NAME`.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use stentor_queue::ids::{Ms, SiteId};
+use stentor_queue::site::SiteLimits;
+use stentor_queue::store::Store;
+
+use crate::flows::FlowKey;
+use crate::flows::ORDINARY;
+use crate::reasons::Reply;
+use crate::sites::history::SiteHistory;
+use crate::status::SiteStatus;
+use crate::{Scheduler, SourceNo};
+
+/// What the mail at a site waits for, the first that holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WaitsFor {
+    /// Nothing waits that could go.
+    Nothing,
+    /// An operator stopped the site.
+    Operator,
+    /// All of its hosts failed; the earliest is tried again then.
+    HostClock(Ms),
+    /// Another connection tries the hosts that failed.
+    Probe,
+    /// The rate, or a source's warm-up: the next message may go then.
+    Rate(Ms),
+    /// As many connections as the site bears are busy.
+    Connections,
+    /// As many transactions as the site has earned are under way.
+    Transactions,
+    /// A connection of the budget.
+    Budget,
+    /// It goes just now.
+    Going,
+}
+
+/// One source's way to the site.
+#[derive(Clone, PartialEq, Debug)]
+pub struct PathStatus {
+    pub source: SourceNo,
+    pub connections: usize,
+    /// Of those: silent for too long, in the slow lane.
+    pub silent: usize,
+    pub connections_max: usize,
+    pub transactions_under_way: u32,
+    /// Learned; `None`: nothing was refused so far.
+    pub transactions_per_connection_max: Option<u32>,
+    pub recipients_per_transaction_max: Option<usize>,
+    /// Messages per minute that are allowed, as far as is known.
+    pub per_minute: Option<u32>,
+    /// A rate reply was answered with a pause until then.
+    pub paused_until: Option<Ms>,
+    /// Of the last answers; 0 if there were none.
+    pub latency_ms: u32,
+    /// Longer silences change lanes.
+    pub silence_ms: Ms,
+}
+
+/// One host address, from one source.
+#[derive(Clone, PartialEq, Debug)]
+pub struct HostStatus {
+    pub host: Arc<str>,
+    pub addr: SocketAddr,
+    pub source: SourceNo,
+    /// Failures in a row.
+    pub fails: u8,
+    pub until: Option<Ms>,
+    pub is_probed: bool,
+    pub is_silent: bool,
+    /// The last failure.
+    pub reason: Option<Reply>,
+}
+
+/// A site, explained.
+#[derive(Clone, PartialEq, Debug)]
+pub struct SiteExplanation {
+    pub status: SiteStatus,
+    pub waits_for: WaitsFor,
+    pub limits: SiteLimits,
+    pub history: SiteHistory,
+    pub paths: Vec<PathStatus>,
+    pub hosts: Vec<HostStatus>,
+    /// What waits by list or sender (`None`: all other mail), whether it is bulk, messages; stopped lists at the end.
+    pub flows: Vec<(Option<FlowKey>, bool, usize)>,
+}
+
+impl Scheduler {
+    pub fn explain_site(&mut self, _store: &Store, site: SiteId, now: Ms) -> Option<SiteExplanation> {
+        let status = self.site_status(site, now)?;
+        let (now, time) = (self.steady(now), self.core.time);
+        let waits_for = match self.waits_for(site, now) {
+            WaitsFor::HostClock(until) => WaitsFor::HostClock(time.wall(until)),
+            WaitsFor::Rate(until) => WaitsFor::Rate(time.wall(until)),
+            other => other,
+        };
+        let max = self.core.sites.get(site).connections_max(self.core.cfg.connections_per_site_max);
+        let (adapts, least) = (self.core.cfg.strategies.adaptation, self.core.cfg.fast_silence_ms);
+        let entry = self.core.sites.get(site);
+        let paths = entry.paths.iter().enumerate().map(|(source, path)| PathStatus {
+            source: source as SourceNo,
+            connections: path.conns,
+            silent: path.silent,
+            connections_max: path.allowed(max, adapts),
+            transactions_under_way: path.under_way,
+            transactions_per_connection_max: Some(path.transactions_max).filter(|max| *max < u32::MAX),
+            recipients_per_transaction_max: Some(path.recipients_max).filter(|max| *max < usize::MAX),
+            per_minute: path.pace.as_ref().and_then(|pace| pace.per_minute()).map(|rate| rate as u32),
+            paused_until: path.pace.as_ref().and_then(|pace| pace.paused_until(now)).map(|until| time.wall(until)),
+            latency_ms: path.latency_ms(),
+            silence_ms: crate::connections::silence_ms(least, path.gaps.p99_ms()),
+        });
+        let paths: Vec<PathStatus> = paths.collect();
+        let lines = entry.lines.list.iter().chain(&entry.lines.aside).filter(|line| !line.waiting.is_empty());
+        let flows = &self.core.flows;
+        let flows: Vec<_> =
+            lines.map(|line| (flows.get(line.flow).key.clone(), line.class != ORDINARY, line.waiting.len())).collect();
+        let (limits, mut history) = (entry.limits, entry.history);
+        history.at = time.wall(history.at);
+        let hosts = self.hosts_of(site, now);
+        Some(SiteExplanation { status, waits_for, limits, history, paths, hosts, flows })
+    }
+
+    fn hosts_of(&self, site: SiteId, now: Ms) -> Vec<HostStatus> {
+        let Some(entry) = self.core.sites.list.get(site.0 as usize) else { return Vec::new() };
+        let mut all = Vec::new();
+        for (source, path) in entry.paths.iter().enumerate() {
+            for (target, host) in entry.targets.iter().zip(&path.hosts) {
+                let host = &self.core.sites.hosts[*host as usize];
+                all.push(HostStatus {
+                    host: target.host.clone(),
+                    addr: target.addr,
+                    source: source as SourceNo,
+                    fails: host.fails,
+                    until: Some(host.until).filter(|until| *until > now).map(|until| self.core.time.wall(until)),
+                    is_probed: host.probe.is_some(),
+                    is_silent: host.silent > 0,
+                    reason: self.core.reasons.get(host.reason).cloned(),
+                });
+            }
+        }
+        all
+    }
+
+    fn waits_for(&mut self, site: SiteId, now: Ms) -> WaitsFor {
+        let (adapts, default) = (self.core.cfg.strategies.adaptation, self.core.cfg.connections_per_site_max);
+        let clock = self.core.sites.clock(site, now);
+        let entry = self.core.sites.get(site);
+        if entry.suspended {
+            return WaitsFor::Operator;
+        }
+        if entry.lines.is_empty() && entry.offers.is_empty() {
+            return WaitsFor::Nothing;
+        }
+        if let Some(until) = clock {
+            return WaitsFor::HostClock(until);
+        }
+        let max = entry.connections_max(default);
+        let (sources, time) = (&self.core.cfg.sources, self.core.time);
+        let waits = entry.paths.iter_mut().enumerate().map(|(source, path)| path.wait(sources.get(source), time, now));
+        if let Some(until) = waits.min().flatten() {
+            return WaitsFor::Rate(until);
+        }
+        if adapts && entry.paths.iter().all(|path| !path.may_begin()) && !entry.paths.is_empty() {
+            return WaitsFor::Transactions;
+        }
+        if entry.paths.iter().all(|path| path.conns - path.silent >= path.allowed(max, adapts)) {
+            return WaitsFor::Connections;
+        }
+        if entry.lines.list.iter().any(|line| line.wants) {
+            return WaitsFor::Budget;
+        }
+        let paths = entry.paths.len() as SourceNo;
+        let is_up = |source| {
+            matches!(self.core.sites.pick(site, source, now, &mut self.core.rng), crate::sites::Pick::Target(_))
+        };
+        if (0..paths).any(is_up) { WaitsFor::Going } else { WaitsFor::Probe }
+    }
+}

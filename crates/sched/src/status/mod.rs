@@ -1,0 +1,361 @@
+//! Status queries: what waits where, until when, and why.
+
+pub mod explain;
+
+use smallvec::SmallVec;
+use stentor_queue::ids::{AddressId, ConnId, DomainId, MessageNo, Ms, SiteId};
+use stentor_queue::store::Store;
+
+use crate::connections::pool::State;
+use crate::domains::LookUp;
+use crate::failure::deferrals::sender_key;
+use crate::reasons::Reply;
+use crate::tables::Map;
+use crate::{Scheduler, SourceSet};
+
+/// One site as it is now.
+#[derive(Clone, PartialEq, Debug)]
+pub struct SiteStatus {
+    pub site: SiteId,
+    /// The plan's key: the MX host names, or the route.
+    pub name: std::sync::Arc<str>,
+    /// Messages that wait there and could go now (not those behind clocks of their own).
+    pub messages: usize,
+    pub connections: usize,
+    pub idle: usize,
+    /// Connections that it may have.
+    pub limit: usize,
+    /// Whether a delivery has succeeded since the last trouble.
+    pub proven: bool,
+    /// When the earliest of its hosts may be tried, if none may be tried now.
+    pub until: Option<Ms>,
+    /// The last failure there.
+    pub reason: Option<Reply>,
+    /// The first in line.
+    pub oldest: Option<MessageNo>,
+}
+
+/// How mail gets on at a site.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Standing {
+    /// It is, or may be, served in the fast lane.
+    #[default]
+    Fast,
+    /// All of its connections keep us waiting: it is in the slow lane.
+    Slow,
+    /// None of its hosts may be tried before a clock runs out.
+    Clock,
+    /// An operator stopped it.
+    Suspended,
+}
+
+/// A site without its words: some tens of nanoseconds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Glance {
+    pub standing: Standing,
+    pub connections: usize,
+    pub silent: usize,
+    /// Messages in line, of ordinary mail and of bulk.
+    pub in_line: [usize; 2],
+    /// Of the last answers, of its slowest path; 0 if there were none.
+    pub latency_ms: u32,
+    /// Failures in a row, of the host that failed most often.
+    pub fails: u8,
+    pub until: Option<Ms>,
+}
+
+/// Where a pending recipient is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RecipientState {
+    /// In a transaction.
+    Sending,
+    /// An operator holds the message.
+    Held,
+    /// Failed, its report is being made.
+    Reporting,
+    /// Its own clock (greylisting).
+    Recipient,
+    /// Its mailbox's clock.
+    Mailbox,
+    /// The message is deferred at the site after 4xx to its data.
+    Message,
+    /// All hosts of the site have said 4xx at MAIL to the sender's domain.
+    Sender,
+    /// The domain's look-up is under way, or failed and waits.
+    LookUp,
+    /// All hosts of the site are under clocks.
+    Site,
+    /// Waits for a connection.
+    Ready,
+    /// Not a live message, or not pending.
+    Unknown,
+}
+
+/// A pending recipient of a message: where it is, the next try and the last reply.
+#[derive(Clone, PartialEq, Debug)]
+pub struct RecipientStatus {
+    pub state: RecipientState,
+    pub site: Option<SiteId>,
+    pub next_try: Option<Ms>,
+    pub reason: Option<Reply>,
+}
+
+/// Sizes of the scheduler's tables, for limits and memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Load {
+    pub messages: usize,
+    pub sites: usize,
+    pub hosts: usize,
+    pub connections_fast: usize,
+    pub connections_slow: usize,
+    /// Sites in line for a connection.
+    pub wanting: usize,
+    /// Lists of ready recipients (domain, message).
+    pub lists: usize,
+    pub clocks: usize,
+    pub timers: usize,
+    /// Domains whose look-up waits for others.
+    pub look_ups_waiting: usize,
+    /// Times that mail waited because its site had as many connections as it may.
+    pub at_site_max: u64,
+}
+
+impl Scheduler {
+    pub fn load(&self) -> Load {
+        let (sites, hosts) = self.core.sites.known();
+        Load {
+            messages: self.core.messages.len(),
+            sites,
+            hosts,
+            connections_fast: self.pool.fast,
+            connections_slow: self.pool.slow,
+            wanting: self.core.flows.wanting.iter().sum(),
+            lists: self.waits.lists.len(),
+            clocks: self.failure.clocks(),
+            timers: self.core.timers.len(),
+            look_ups_waiting: self.domains.look_ups.waiting(),
+            at_site_max: self.pool.at_site_max,
+        }
+    }
+
+    pub fn site_name(&self, site: SiteId) -> Option<&str> {
+        self.core.sites.peek(site).map(|s| &*s.key)
+    }
+
+    /// A site by its name, as [`SiteStatus::name`] has it.
+    pub fn site_named(&self, name: &str) -> Option<SiteId> {
+        self.core.sites.named(name)
+    }
+
+    /// The site that a domain is at, once known.
+    pub fn site_of(&self, domain: DomainId) -> Option<SiteId> {
+        self.domains.peek(domain)?.site
+    }
+
+    /// Connections open to a domain's hosts.
+    pub fn connections_at(&self, domain: DomainId) -> usize {
+        let site = self.site_of(domain).and_then(|site| self.core.sites.list.get(site.0 as usize));
+        site.map_or(0, crate::sites::Site::conns)
+    }
+
+    /// Domains of the site that a connection was opened to, the first few; none if it is being closed by us.
+    pub fn domains_of(&mut self, conn: ConnId) -> SmallVec<[DomainId; 8]> {
+        let Some(site) = self.pool.get(conn).filter(|c| c.state != State::Closing).map(|c| c.hop.site) else {
+            return SmallVec::new();
+        };
+        let all = self.core.sites.get(site).domains.iter().map(DomainId);
+        all.filter(|domain| self.domains.peek(*domain).is_some_and(|d| d.site == Some(site))).take(8).collect()
+    }
+
+    /// The last failure of a domain's look-up, and the next one.
+    pub fn look_up_of(&self, domain: DomainId) -> Option<(Option<Ms>, Option<Reply>)> {
+        let entry = self.domains.peek(domain)?;
+        let until = (entry.look_up == LookUp::Clock).then(|| self.core.time.wall(entry.until));
+        Some((until, self.core.reasons.get(entry.reason).cloned()))
+    }
+
+    /// All sites.
+    pub fn sites(&self, now: Ms) -> impl Iterator<Item = SiteStatus> + '_ {
+        (0..self.core.sites.list.len()).filter_map(move |i| self.site_status(SiteId(i as u32), now))
+    }
+
+    pub fn site_status(&self, site: SiteId, now: Ms) -> Option<SiteStatus> {
+        let now = self.steady(now);
+        let entry = self.core.sites.peek(site)?;
+        let (max, adapts) =
+            (entry.connections_max(self.core.cfg.connections_per_site_max), self.core.cfg.strategies.adaptation);
+        Some(SiteStatus {
+            site,
+            name: entry.key.clone(),
+            messages: entry.lines.len(),
+            connections: entry.conns(),
+            idle: entry.paths.iter().map(|path| path.idle.len()).sum(),
+            limit: entry.paths.iter().map(|path| path.allowed(max, adapts)).sum(),
+            proven: entry.paths.iter().any(|path| path.proven),
+            until: self.core.sites.clock(site, now).map(|until| self.core.time.wall(until)),
+            reason: self.core.reasons.get(entry.reason).cloned(),
+            oldest: entry.oldest_of_all(self.core.newest),
+        })
+    }
+
+    /// A look at a site in passing.
+    pub fn glance(&self, site: SiteId, now: Ms) -> Option<Glance> {
+        let now = self.steady(now);
+        let entry = self.core.sites.peek(site)?;
+        let (connections, silent) = (entry.conns(), entry.paths.iter().map(|path| path.silent).sum());
+        let until = self.core.sites.clock(site, now).map(|until| self.core.time.wall(until));
+        let standing = match until {
+            _ if entry.suspended => Standing::Suspended,
+            Some(_) => Standing::Clock,
+            None if silent > 0 && silent >= connections => Standing::Slow,
+            None => Standing::Fast,
+        };
+        let hosts = entry.paths.iter().flat_map(|path| &path.hosts).map(|host| &self.core.sites.hosts[*host as usize]);
+        Some(Glance {
+            standing,
+            connections,
+            silent,
+            in_line: [0, 1].map(|class| entry.lines.count(class)),
+            latency_ms: entry.paths.iter().map(crate::sites::path::Path::latency_ms).max().unwrap_or(0),
+            fails: hosts.map(|host| host.fails).max().unwrap_or(0),
+            until,
+        })
+    }
+
+    /// The domains that are at a site now.
+    pub fn domains_at(&self, site: SiteId) -> impl Iterator<Item = DomainId> {
+        let all = self.core.sites.peek(site).into_iter().flat_map(|entry| entry.domains.iter()).map(DomainId);
+        all.filter(move |domain| self.site_of(*domain) == Some(site))
+    }
+
+    /// Recipients of a message that are in transactions now.
+    pub fn in_flight(&self, no: MessageNo) -> usize {
+        self.core.messages.get(no).map_or(0, |active| active.in_flight.len())
+    }
+
+    /// Recipients in transactions, and the transactions, on connections of the fast and of the slow lane: a look at each
+    /// connection.
+    pub fn in_transactions(&self) -> [(usize, usize); 2] {
+        self.pool.in_transactions()
+    }
+
+    /// What of the budget there is: fast connections, silent ones, and the part of the first that bulk mail may not have.
+    pub fn budget(&self) -> (usize, usize, usize) {
+        (self.core.cfg.connections_max, self.core.cfg.slow_connections_max, self.core.cfg.ordinary_reserve)
+    }
+
+    /// Places of sites: their ids are below.
+    pub fn sites_known(&self) -> u32 {
+        self.core.sites.list.len() as u32
+    }
+
+    pub fn recipient_status(&self, store: &Store, no: MessageNo, id: AddressId, now: Ms) -> RecipientStatus {
+        let now = self.steady(now);
+        let domain = store.book.try_domain(id).and_then(|d| self.domains.peek(d));
+        let site = domain.and_then(|d| d.site);
+        let status = |state, next_try: Option<Ms>, reason| RecipientStatus {
+            state,
+            site,
+            next_try: next_try.map(|at| self.core.time.wall(at)),
+            reason: self.core.reasons.get(reason).cloned(),
+        };
+        let Some(message) = store.message(no).filter(|_| self.core.messages.is_live(no)) else {
+            return status(RecipientState::Unknown, None, 0);
+        };
+        if !message.pending().contains(id.0) {
+            return status(RecipientState::Unknown, None, 0);
+        }
+        if let Some(active) = self.core.messages.get(no) {
+            if active.in_flight.contains(id.0) {
+                return status(RecipientState::Sending, None, self.failure.last_reason(no, id));
+            }
+            if active.is_failing(id) {
+                return status(RecipientState::Reporting, None, 0);
+            }
+            if active.is_held() {
+                return status(RecipientState::Held, None, 0);
+            }
+        }
+        if let Some((until, reason)) = self.failure.recipients.wait(no, id, now) {
+            return status(RecipientState::Recipient, Some(until), reason);
+        }
+        if let Some((until, reason)) = self.failure.mailboxes.wait(id, no) {
+            return status(RecipientState::Mailbox, Some(until), reason);
+        }
+        let Some(site) = site else {
+            let (until, reason) =
+                domain.map_or((None, 0), |d| ((d.look_up == LookUp::Clock).then_some(d.until), d.reason));
+            return status(RecipientState::LookUp, until, reason);
+        };
+        if let Some((until, reason)) = self.failure.deferrals.wait(site, no, now) {
+            return status(RecipientState::Message, Some(until), reason);
+        }
+        let flow = self.core.messages.flow(no).map(|flow| self.core.flows.get(flow));
+        let sources = flow.map_or(SourceSet::ALL, |flow| flow.rules.sources);
+        if let Some((until, reason)) =
+            self.failure.deferrals.sender_wait(&self.core, (site, sender_key(message.sender())), sources, now)
+        {
+            return status(RecipientState::Sender, Some(until), reason);
+        }
+        let reason = self.core.sites.list[site.0 as usize].reason;
+        if let Some(until) = self.core.sites.clock(site, now) {
+            return status(RecipientState::Site, Some(until), reason);
+        }
+        let last = self.failure.last_reason(no, id);
+        status(RecipientState::Ready, None, if last == 0 { reason } else { last })
+    }
+}
+
+/// Counts the pending recipients per site, in slices: call [`Census::step`] until it says that it is done, so that
+/// nothing stands still meanwhile. Mail that comes or goes in between may or may not be counted.
+#[derive(Default)]
+pub struct Census {
+    message: Option<u32>,
+    id: Option<u32>,
+    /// What waits at each site; `None`: at domains that have no site yet.
+    pub sites: Map<Option<SiteId>, Waiting>,
+}
+
+/// What waits at a site, for whatever reason.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Waiting {
+    pub recipients: u64,
+    pub messages: u64,
+    /// The message counted last: messages come one after the other.
+    last: Option<u32>,
+}
+
+impl Census {
+    /// Looks at up to `ids_max` recipients. Returns whether all have been counted.
+    pub fn step(&mut self, sched: &Scheduler, store: &Store, mut ids_max: usize) -> bool {
+        loop {
+            if ids_max == 0 {
+                return false;
+            }
+            let current = match (self.id, self.message) {
+                (Some(_), Some(no)) => Some(no),
+                (None, after) => sched.core.messages.next(after),
+                (Some(_), None) => None,
+            };
+            let Some(no) = current else { return true };
+            self.message = Some(no);
+            let Some(message) = store.message(MessageNo(no)) else {
+                self.id = None;
+                continue;
+            };
+            let pending = message.pending();
+            for id in self.id.map_or_else(|| pending.iter(), |after| pending.iter_from(after)) {
+                if ids_max == 0 {
+                    return false;
+                }
+                ids_max -= 1;
+                self.id = Some(id);
+                let site = store.book.try_domain(AddressId(id)).and_then(|d| sched.site_of(d));
+                let waiting = self.sites.entry(site).or_default();
+                waiting.recipients += 1;
+                waiting.messages += u64::from(waiting.last.replace(no) != Some(no));
+            }
+            self.id = None;
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! Work done over time, in slices: expired clocks, large messages on their way to their domains, domains on their way to
+//! their sites, failing domains, flushes, and sites to look at again.
+
+use stentor_queue::ids::{AddressId, MessageNo, Ms};
+use stentor_queue::store::Store;
+
+use super::notices::Notices;
+use super::timers::Timer;
+use super::{DIRTY_MAX, STEPS_MAX, Scheduler};
+use crate::failure::drains::Drain;
+use crate::failure::reports;
+
+/// Timers fired per tick.
+const TIMERS_MAX: u32 = 1_024;
+
+impl Scheduler {
+    /// One slice of what is due. Call at [`Scheduler::next_tick`], and again while that says 0.
+    pub fn tick(&mut self, store: &Store, now: Ms) {
+        let now = self.steady(now);
+        for _ in 0..TIMERS_MAX {
+            let Some(timer) = self.core.timers.pop(now) else { break };
+            self.fire(store, timer, now);
+        }
+        if self.core.stopped {
+            return;
+        }
+        self.relink(store, STEPS_MAX / 2, now);
+        self.domains.refresh_on(&mut self.core, STEPS_MAX / 4, now);
+        let mut steps = STEPS_MAX;
+        while steps > 0
+            && let Some(no) = self.activating.front().copied()
+        {
+            steps = self.activate(store, no, steps, now);
+        }
+        self.drain(store, STEPS_MAX / 4, now);
+        self.flush_on(store);
+        self.resume_on(now);
+        self.coalesce_on(store, now);
+        self.holds_on(store, STEPS_MAX / 2, now);
+        self.look_at_dirty(DIRTY_MAX, now);
+        self.serve_line(now);
+    }
+
+    /// When [`Scheduler::tick`] has something to do: 0 is at once, `None` never as things stand.
+    pub fn next_tick(&self) -> Option<Ms> {
+        let at_once = !self.activating.is_empty()
+            || !self.core.sites.refreshes.is_empty()
+            || !self.core.sites.dirty.is_empty()
+            || self.has_jobs()
+            || self.operator.is_resuming()
+            || !self.coalescing.jobs.is_empty();
+        if at_once && !self.core.stopped {
+            return Some(0);
+        }
+        self.core.timers.next().map(|at| if at == 0 { 0 } else { self.core.time.wall(at) })
+    }
+
+    /// Jobs that may name any site or domain. They are short-lived: whether one is in them need not be asked.
+    fn has_jobs(&self) -> bool {
+        self.has_domain_jobs() || self.operator.has_flushes()
+    }
+
+    pub(super) fn has_domain_jobs(&self) -> bool {
+        let is_moving = !self.domains.relinks.is_empty() || !self.failure.drains.is_empty();
+        is_moving || self.operator.has_holds() || !self.waits.traces.is_empty()
+    }
+
+    pub(super) fn look_at_dirty(&mut self, sites_max: u32, now: Ms) {
+        for _ in 0..sites_max {
+            let Some(site) = self.core.sites.dirty.pop_front() else { return };
+            self.core.sites.get(site).dirty = false;
+            self.consider(site, now);
+        }
+    }
+
+    fn fire(&mut self, store: &Store, timer: Timer, now: Ms) {
+        let core = &mut self.core;
+        match timer {
+            Timer::Domain(domain) => self.domains.due(core, domain, now),
+            Timer::LookUps => self.domains.look_ups_due(core, &mut self.failure.drains, now),
+            Timer::Site(site) => {
+                let entry = core.sites.get(site);
+                if entry.timer_at <= now {
+                    entry.timer_at = 0;
+                }
+                self.consider(site, now);
+            }
+            Timer::Vacant(site) => {
+                let is_busy = self.has_jobs() || !self.core.sites.refreshes.is_empty();
+                self.core.sites.vacant_due(&mut self.core.timers, site, is_busy, now);
+            }
+            Timer::VacantHost(host) => {
+                let retry_max_ms = core.cfg.host_retry.max_ms;
+                core.sites.vacant_host_due(&mut core.timers, host, retry_max_ms, now);
+            }
+            Timer::Deferral(slot) => self.failure.deferrals.due(core, slot, now),
+            Timer::Mailbox(id) => {
+                for no in self.failure.mailboxes.due(core, id, now) {
+                    self.make_ready(store, no, id, now);
+                }
+            }
+            Timer::Recipient(no, id) => {
+                if self.failure.recipients.due(core, no, id, now) {
+                    self.make_ready(store, no, id, now);
+                }
+            }
+            Timer::Conn(slot) => {
+                if self.connections(now).due(slot) {
+                    self.serve_line(now);
+                }
+            }
+            Timer::Bounce(no) => reports::due(core, no),
+            Timer::Warnings => self.notices.warnings_due(core, store, now),
+            Timer::Warn(no) => Notices::warn(core, no),
+            Timer::Stragglers(no) => Notices::stragglers_due(core, store, no, now),
+        }
+    }
+
+    /// Brings what waits at domains to their sites, for at most `steps` messages.
+    pub(super) fn relink(&mut self, store: &Store, mut steps: u32, now: Ms) {
+        let mut last = None;
+        while steps > 0
+            && let Some((domain, site, no)) = self.domains.next_to_relink(&mut self.core.sites)
+        {
+            steps -= 1;
+            last = Some(site);
+            if let Some(class) = self.core.messages.class(no) {
+                self.choice(store, now).wait_at(site, domain, no, class);
+            } else {
+                // An operator took out what was here, and it ended before the answer came.
+                self.waits.traces.push_back((domain, no));
+            }
+        }
+        if let Some(site) = last.filter(|_| steps == 0) {
+            self.core.sites.mark_dirty(site);
+        }
+    }
+
+    /// The next slice of a large message's way to its domains.
+    fn activate(&mut self, store: &Store, no: MessageNo, mut steps: u32, now: Ms) -> u32 {
+        let class = self.core.messages.class(no);
+        let active = self.core.messages.get_mut(no);
+        let activation = active.and_then(|active| active.extra.as_mut()).and_then(|extra| extra.activation.take());
+        let (Some(class), Some(mut activation), Some(message)) = (class, activation, store.message(no)) else {
+            self.activating.pop_front();
+            return steps;
+        };
+        let pending = message.pending();
+        let mut ids = activation.cursor.map_or_else(|| pending.iter(), |after| pending.iter_from(after));
+        let mut last = None;
+        let mut done = false;
+        while steps > 0 {
+            let Some(id) = ids.next() else {
+                done = true;
+                break;
+            };
+            activation.cursor = Some(id);
+            steps -= 1;
+            let domain = store.book.domain(AddressId(id));
+            if last == Some(domain) || activation.touched.contains(domain.0) {
+                continue;
+            }
+            last = Some(domain);
+            if self.domains.get(domain).bulk.insert(no.0) {
+                self.link(store, domain, no, class, now);
+                steps = steps.saturating_sub(1);
+            }
+        }
+        if done {
+            self.activating.pop_front();
+        } else if let Some(active) = self.core.messages.get_mut(no) {
+            active.extra.get_or_insert_default().activation = Some(activation);
+        }
+        steps
+    }
+
+    /// Goes on with drains for at most `steps`.
+    fn drain(&mut self, store: &Store, mut steps: u32, now: Ms) {
+        while steps > 0
+            && let Some(drain) = self.failure.drains.pop_front()
+        {
+            let mut line = None;
+            while let Some((no, ids)) = self.choice(store, now).next_of(&drain, &mut line, &mut steps) {
+                self.end_clocks_of_gone(store, now);
+                self.fail_all(store, no, &ids, &drain, now);
+            }
+            self.end_clocks_of_gone(store, now);
+            if steps == 0 {
+                self.failure.drains.push_front(drain);
+            }
+        }
+    }
+
+    /// Fails recipients that were taken from where they waited.
+    fn fail_all(&mut self, store: &Store, no: MessageNo, ids: &[AddressId], drain: &Drain, now: Ms) {
+        for id in ids {
+            self.core.no_longer_in_flight(no, *id);
+            self.fail(store, (no, *id), drain.expired_only, &drain.reply, now);
+        }
+        if !ids.is_empty() {
+            reports::report_if_last(&mut self.core, store, no);
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! The agenda of a simulated world: what the world has planned, and what the scheduler wants to be woken for.
+//!
+//! Events come by time; within a millisecond in the order in which they were planned, after the scheduler's own work.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+
+use stentor_queue::ids::Ms;
+use stentor_sched::Scheduler;
+
+pub struct Agenda<E> {
+    times: BinaryHeap<Reverse<(Ms, u64)>>,
+    events: HashMap<u64, E>,
+    planned: u64,
+}
+
+pub enum Next<E> {
+    /// The scheduler's tick.
+    Tick,
+    Event(E),
+}
+
+impl<E> Agenda<E> {
+    pub fn new() -> Agenda<E> {
+        Agenda { times: BinaryHeap::new(), events: HashMap::new(), planned: 0 }
+    }
+
+    pub fn plan(&mut self, at: Ms, event: E) {
+        self.planned += 1;
+        self.times.push(Reverse((at, self.planned)));
+        self.events.insert(self.planned, event);
+    }
+
+    /// When something happens next, `now` or later.
+    pub fn next_at(&self, sched: &Scheduler, now: Ms) -> Option<Ms> {
+        let tick = sched.next_tick().map(|at| at.max(now));
+        self.times.peek().map(|next| next.0.0).into_iter().chain(tick).min()
+    }
+
+    /// What happens then.
+    pub fn take(&mut self, at: Ms, sched: &Scheduler, now: Ms) -> Option<Next<E>> {
+        if sched.next_tick().is_some_and(|tick| tick.max(now) == at) {
+            return Some(Next::Tick);
+        }
+        let Reverse((_, number)) = self.times.pop()?;
+        self.events.remove(&number).map(Next::Event)
+    }
+
+    /// Forgets events that are not to happen any more.
+    #[allow(dead_code)] // one of the two worlds stops early
+    pub fn retain(&mut self, mut is_kept: impl FnMut(&E) -> bool) {
+        self.times.retain(|next| is_kept(&self.events[&next.0.1]));
+    }
+}

@@ -1,0 +1,417 @@
+//! A host that says 4xx at MAIL: the next one is asked (RFC 5321 section 5.1), and the first not before its clock. Sites that
+//! share a host which takes no further connection. Hosts that refuse connections for a moment, or mail for good (RFC 7504).
+
+use std::collections::{HashMap, HashSet};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use stentor_queue::event::{Accept, Class, Event, Fate};
+use stentor_queue::ids::{AddressId, ConnId, MessageNo, Ms};
+use stentor_queue::idset::IdSet;
+use stentor_queue::site::{Resolution, SiteLimits, SitePlan, Target};
+use stentor_queue::store::{Applied, Store};
+use stentor_sched::{
+    CloseReason, Effect, Failure, NoSession, RcptOutcome, RecipientState, SchedConfig, Scheduler, Stage, WaitsFor, Work,
+};
+
+const NOW: Ms = 1_800_000_000_000;
+const MINUTE: Ms = 60_000;
+
+/// One site of two hosts, 1 before 2, who answer at once.
+struct Site {
+    store: Store,
+    sched: Scheduler,
+    now: Ms,
+    limits: SiteLimits,
+    conns: HashMap<ConnId, u16>,
+    most_conns: usize,
+    connects: usize,
+    /// Who is refused where: the host, the sender's domain.
+    refused: HashSet<(u16, &'static str)>,
+    dead: HashSet<u16>,
+    /// Why there is no session with a host.
+    no_session: HashMap<u16, NoSession>,
+    /// Connections that the first host takes.
+    takes: usize,
+    /// Transactions are answered by `answer_all` only.
+    is_slow: bool,
+    open: Vec<(ConnId, Work)>,
+    /// Each MAIL: when, the host, the sender.
+    asked: Vec<(Ms, u16, String)>,
+    delivered: Vec<u16>,
+    bounced: Vec<Failure>,
+}
+
+impl Site {
+    fn new(cfg: SchedConfig) -> Site {
+        Site::seeded(cfg, 1)
+    }
+
+    fn seeded(cfg: SchedConfig, seed: u64) -> Site {
+        Site {
+            store: Store::new(),
+            sched: Scheduler::new(cfg, seed),
+            now: NOW,
+            limits: SiteLimits::default(),
+            conns: HashMap::new(),
+            most_conns: 0,
+            connects: 0,
+            refused: HashSet::new(),
+            dead: HashSet::new(),
+            no_session: HashMap::new(),
+            takes: usize::MAX,
+            is_slow: false,
+            open: Vec::new(),
+            asked: Vec::new(),
+            delivered: Vec::new(),
+            bounced: Vec::new(),
+        }
+    }
+
+    fn mail(&mut self, from: &str, class: Class) -> (MessageNo, AddressId) {
+        self.mail_to("site.example", from, class)
+    }
+
+    fn mail_to(&mut self, domain: &str, from: &str, class: Class) -> (MessageNo, AddressId) {
+        let id = self.store.next_message_id(self.now);
+        let (to, _) = self.store.book.intern(&format!("u{}@{domain}", id.0 % 7)).unwrap();
+        let accept = Accept {
+            size: 1_000,
+            sender: format!("ann@{from}"),
+            class,
+            recipients: IdSet::one(to.0),
+            ..Accept::bare(id, self.now)
+        };
+        let Applied::New(no) = self.store.apply(Event::Accept(Box::new(accept))) else { panic!("not new") };
+        self.sched.accepted(&self.store, no, self.now);
+        (no, to)
+    }
+
+    /// Of `one.example` the first host alone.
+    fn plan(&self, domain: &str) -> Resolution {
+        let target = |host: u16| Target {
+            preference: host,
+            host: format!("mx{host}.example").into(),
+            addr: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), host),
+            lmtp: false,
+        };
+        let (key, targets) =
+            if domain == "one.example" { ("one", vec![target(1)]) } else { ("mx", vec![target(1), target(2)]) };
+        Resolution::Site(SitePlan {
+            key: key.into(),
+            targets,
+            mixes_domains: false,
+            limits: self.limits,
+            ttl_s: 86_400,
+        })
+    }
+
+    /// All that happens within `ms`.
+    fn run(&mut self, ms: Ms) {
+        let until = self.now + ms;
+        for _ in 0..1_000_000 {
+            let effects: Vec<Effect> = self.sched.effects().collect();
+            if effects.is_empty() {
+                let Some(at) = self.sched.next_tick().filter(|at| *at <= until) else {
+                    self.now = until;
+                    return;
+                };
+                self.now = self.now.max(at);
+                self.sched.tick(&self.store, self.now);
+            }
+            for effect in effects {
+                self.obey(effect);
+            }
+        }
+        panic!("a loop without a clock");
+    }
+
+    fn obey(&mut self, effect: Effect) {
+        match effect {
+            Effect::Resolve { domain } => {
+                let plan = self.plan(self.store.book.domain_name(domain));
+                self.sched.resolved(&self.store, domain, plan, self.now);
+            }
+            Effect::Connect { conn, target, .. } => {
+                self.connects += 1;
+                let host = target.addr.port();
+                if self.dead.contains(&host) {
+                    return self.sched.connect_failed(&self.store, conn, NoSession::Failed, "dead", self.now);
+                }
+                if let Some(why) = self.no_session.get(&host) {
+                    return self.sched.connect_failed(&self.store, conn, *why, "no session", self.now);
+                }
+                if host == 1 && self.conns.values().filter(|at| **at == 1).count() >= self.takes {
+                    let why = NoSession::Reply { code: 421, dsn: None };
+                    return self.sched.connect_failed(&self.store, conn, why, "enough", self.now);
+                }
+                self.conns.insert(conn, host);
+                self.most_conns = self.most_conns.max(self.conns.len());
+                self.sched.connected(conn, self.now);
+                self.work(conn);
+            }
+            Effect::Work { conn } => self.work(conn),
+            Effect::Close { conn } => {
+                self.conns.remove(&conn);
+                self.sched.closed(&self.store, conn, &CloseReason::Normal, self.now);
+            }
+            Effect::Delayed { .. } => {}
+            Effect::Bounce { no, failures } => {
+                let ids: IdSet = failures.iter().map(|failure| failure.id.0).collect();
+                let ended = self.store.settle(no, Fate::Bounced, &ids, None, self.now, &mut Vec::new());
+                let ids: Vec<AddressId> = failures.iter().map(|failure| failure.id).collect();
+                self.sched.bounced(no, &ids);
+                if matches!(ended, Applied::Finished { .. }) {
+                    self.sched.finished(no);
+                }
+                self.bounced.extend(failures);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn work(&mut self, conn: ConnId) {
+        while let Some(work) = self.sched.take_work(&self.store, conn, self.now) {
+            if self.is_slow {
+                return self.open.push((conn, work));
+            }
+            self.answer(conn, &work);
+        }
+    }
+
+    fn answer_all(&mut self) {
+        for (conn, work) in std::mem::take(&mut self.open) {
+            self.answer(conn, &work);
+            self.work(conn);
+        }
+    }
+
+    fn answer(&mut self, conn: ConnId, work: &Work) {
+        let host = self.conns[&conn];
+        let message = self.store.message(work.no).unwrap();
+        let domain = message.sender().rsplit_once('@').unwrap().1.to_owned();
+        let is_refused = self.refused.iter().any(|(at, from)| *at == host && *from == domain);
+        self.asked.push((self.now, host, domain));
+        let (stage, code) = if is_refused { (Stage::Mail, 451) } else { (Stage::Final, 250) };
+        let one = |id: &AddressId| RcptOutcome { id: *id, stage, code, dsn: None, text: "said".into() };
+        let outcomes: Vec<_> = work.ids.iter().map(one).collect();
+        let ids: IdSet = work.ids.iter().map(|id| id.0).filter(|_| !is_refused).collect();
+        let ended = self.store.settle(work.no, Fate::Delivered, &ids, None, self.now, &mut Vec::new());
+        self.sched.work_done(&self.store, conn, work.tx, &outcomes, self.now);
+        if !is_refused {
+            self.delivered.push(host);
+        }
+        if matches!(ended, Applied::Finished { .. }) {
+            self.sched.finished(work.no);
+        }
+    }
+
+    fn asked_at(&self, host: u16, from: &str) -> usize {
+        self.asked.iter().filter(|(_, at, sender)| *at == host && sender == from).count()
+    }
+}
+
+#[test]
+fn a_4xx_at_mail_leads_to_the_next_host() {
+    let mut site = Site::new(SchedConfig::default());
+    site.refused.insert((1, "bad.example"));
+    for _ in 0..20 {
+        site.mail("bad.example", Class::Ordinary);
+    }
+    site.run(0);
+    assert_eq!(site.delivered, [2; 20]);
+    assert_eq!(site.asked_at(1, "bad.example"), 1, "the first host is not asked again before its clock");
+    site.delivered.clear();
+    // Mail of others goes as before, and each has its turn at the second host.
+    for _ in 0..3 {
+        site.mail("good.example", Class::Ordinary);
+        site.mail("bad.example", Class::Bulk);
+    }
+    site.run(0);
+    assert_eq!(site.delivered.len(), 6);
+    assert_eq!((site.asked_at(1, "bad.example"), site.asked_at(2, "bad.example")), (1, 23));
+    assert!(site.connects <= 4, "{} connections", site.connects);
+}
+
+#[test]
+fn the_first_hosts_clock_grows_while_the_next_delivers() {
+    let mut site = Site::new(SchedConfig::default());
+    site.refused.insert((1, "bad.example"));
+    for n in 0..600 {
+        site.mail("bad.example", Class::Ordinary);
+        site.run(0);
+        assert_eq!(site.delivered.len(), n + 1, "each goes at once");
+        site.run(MINUTE);
+    }
+    // 2, 4, 8, 16, 32 minutes, then each hour, or a quarter less.
+    let asked = site.asked_at(1, "bad.example");
+    assert!((10..=18).contains(&asked), "{asked} times in ten hours");
+    // No connection is made to the first to see that it has refused.
+    assert!(site.connects <= 600 + 2 * asked, "{} connections", site.connects);
+    site.refused.clear();
+    site.run(60 * MINUTE);
+    let before = site.asked_at(1, "bad.example");
+    for _ in 0..3 {
+        site.mail("bad.example", Class::Ordinary);
+        site.run(MINUTE);
+    }
+    assert_eq!(site.asked_at(1, "bad.example"), before + 3, "after its clock the first one is asked first");
+}
+
+#[test]
+fn when_all_hosts_have_refused_the_sender_waits_for_the_first_clock() {
+    let mut site = Site::new(SchedConfig::default());
+    site.refused.extend([(1, "bad.example"), (2, "bad.example")]);
+    let mail: Vec<_> = (0..20).map(|_| site.mail("bad.example", Class::Ordinary)).collect();
+    site.run(0);
+    assert_eq!(site.asked.len(), 2, "each host once");
+    for (no, id) in mail {
+        let status = site.sched.recipient_status(&site.store, no, id, site.now);
+        assert_eq!(status.state, RecipientState::Sender);
+        assert!(status.next_try.is_some_and(|at| (NOW + MINUTE..=NOW + 2 * MINUTE).contains(&at)));
+    }
+    let at = site.sched.site_named("mx").unwrap();
+    assert_eq!(site.sched.explain_site(&site.store, at, site.now).unwrap().waits_for, WaitsFor::Nothing);
+    site.run(600 * MINUTE);
+    assert!(site.asked.len() <= 2 * 18, "{} in ten hours", site.asked.len());
+    assert!(site.delivered.is_empty());
+    site.refused.remove(&(2, "bad.example"));
+    site.run(60 * MINUTE);
+    assert_eq!(site.delivered, [2; 20]);
+    site.run(200 * MINUTE);
+    assert_eq!(site.sched.load().clocks, 0, "all is forgotten");
+}
+
+#[test]
+fn a_dead_next_host_is_waited_for_and_the_first_asked_by_its_clock() {
+    let mut site = Site::new(SchedConfig::default());
+    site.refused.insert((1, "bad.example"));
+    site.dead.insert(2);
+    site.mail("bad.example", Class::Ordinary);
+    site.run(30 * MINUTE);
+    assert!((2..=6).contains(&site.asked_at(1, "bad.example")), "{:?}", site.asked);
+    site.dead.clear();
+    site.run(60 * MINUTE);
+    assert_eq!(site.delivered, [2]);
+}
+
+#[test]
+fn no_limit_on_connections_is_passed_for_it() {
+    let mut site = Site::new(SchedConfig { connections_max: 1, ..SchedConfig::default() });
+    site.limits.connections_max = Some(1);
+    site.refused.insert((1, "bad.example"));
+    for class in [Class::Ordinary, Class::Bulk, Class::Ordinary] {
+        site.mail("bad.example", class);
+        site.mail("good.example", class);
+    }
+    site.run(10_000);
+    assert_eq!(site.delivered.len(), 6);
+    assert_eq!(site.most_conns, 1);
+}
+
+#[test]
+fn held_and_stopped_mail_does_not_go_that_way() {
+    let mut site = Site::new(SchedConfig::default());
+    site.refused.insert((1, "bad.example"));
+    site.dead.insert(2);
+    let (held, _) = site.mail("bad.example", Class::Bulk);
+    site.mail("bad.example", Class::Bulk);
+    site.run(1_000);
+    site.sched.hold_message(held);
+    let key = stentor_sched::FlowKey::Sender("bad.example".into());
+    site.sched.suspend_flow(&key);
+    site.dead.clear();
+    site.run(30 * MINUTE);
+    assert!(site.delivered.is_empty());
+    site.sched.resume_flow(&key);
+    site.run(60 * MINUTE);
+    assert_eq!(site.delivered, [2]);
+    site.sched.release_message(&site.store, held, site.now);
+    site.run(60 * MINUTE);
+    assert_eq!(site.delivered, [2, 2]);
+}
+
+/// A site with a connection to the first host, which takes no other one.
+fn with_a_full_host() -> Site {
+    let mut site = Site::new(SchedConfig::default());
+    (site.takes, site.is_slow) = (1, true);
+    site.mail("good.example", Class::Ordinary);
+    site.run(0);
+    site.answer_all();
+    for _ in 0..2 {
+        site.mail("good.example", Class::Ordinary);
+    }
+    site.run(0);
+    site.mail_to("one.example", "good.example", Class::Ordinary);
+    site.run(1_000);
+    assert_eq!(site.delivered, [1]);
+    assert_eq!(site.open.iter().map(|(conn, _)| site.conns[conn]).collect::<Vec<_>>(), [1, 2]);
+    site
+}
+
+#[test]
+fn another_site_has_the_place_at_a_full_host_as_soon_as_it_is_free() {
+    let mut site = with_a_full_host();
+    site.is_slow = false;
+    site.answer_all();
+    site.run(6_000);
+    assert_eq!(site.delivered, [1, 1, 2, 1], "when the idle connection was closed");
+}
+
+#[test]
+fn a_full_host_is_asked_for_more_after_a_while() {
+    let mut site = with_a_full_host();
+    let busy = std::mem::take(&mut site.open);
+    (site.takes, site.is_slow) = (2, false);
+    for _ in 0..90 {
+        site.run(1_000);
+        for (conn, _) in &busy {
+            site.sched.progress(*conn, site.now);
+        }
+    }
+    assert_eq!(site.delivered, [1, 1]);
+}
+
+/// Each pause is at most a second longer than what was before it.
+#[test]
+fn a_host_that_refused_for_a_moment_is_back_within_as_long_and_a_second() {
+    for (seed, outage_ms) in (0..30_000).step_by(100).enumerate() {
+        let mut site = Site::seeded(SchedConfig::default(), seed as u64);
+        site.no_session.insert(1, NoSession::Unreachable);
+        site.mail_to("one.example", "good.example", Class::Ordinary);
+        site.run(outage_ms);
+        assert!(site.asked.is_empty() && site.connects <= 6, "{} connections in {outage_ms} ms", site.connects);
+        site.no_session.clear();
+        site.run(outage_ms + 1_000);
+        assert_eq!(site.delivered, [1], "after an outage of {outage_ms} ms");
+    }
+}
+
+/// RFC 7504 section 3: a host that greets with 521 is not asked again; what no other host takes is returned.
+#[test]
+fn a_521_at_the_greeting_is_permanent() {
+    let no_mail = NoSession::Reply { code: 521, dsn: None };
+    let mut site = Site::new(SchedConfig::default());
+    site.no_session.insert(1, no_mail);
+    site.mail("good.example", Class::Ordinary);
+    site.run(1_000);
+    assert_eq!((&site.delivered[..], site.bounced.len()), (&[2][..], 0), "the other host is asked");
+
+    let mut site = Site::new(SchedConfig::default());
+    site.no_session.extend([(1, no_mail), (2, no_mail)]);
+    let mail: Vec<_> = (0..3).map(|_| site.mail("good.example", Class::Ordinary).1).collect();
+    site.run(1_000);
+    assert_eq!(site.bounced.iter().map(|failure| failure.id).collect::<HashSet<_>>(), mail.into_iter().collect());
+    for failure in &site.bounced {
+        assert_eq!((failure.code, failure.dsn.to_string(), failure.expired), (521, "5.3.2".to_owned(), false));
+    }
+    assert!(site.connects <= 4, "{} connections", site.connects);
+    // Any other refusal of the session is tried again.
+    for code in [421, 450, 550, 554] {
+        let mut site = Site::new(SchedConfig::default());
+        let why = NoSession::Reply { code, dsn: None };
+        site.no_session.extend([(1, why), (2, why)]);
+        site.mail("good.example", Class::Ordinary);
+        site.run(1_000);
+        assert!(site.bounced.is_empty(), "{code}");
+    }
+}

@@ -1,0 +1,162 @@
+//! The operator of a world: holds, releases, removals that take a while to be durable or are refused, "try now".
+
+use stentor_queue::event::{Event, Fate};
+use stentor_queue::ids::{AddressId, MessageId, MessageNo, Ms, SiteId};
+use stentor_queue::idset::IdSet;
+use stentor_queue::message::Message;
+use stentor_sched::{FlowKey, Work};
+
+use super::{End, Ev, HOUR, World, rules};
+
+pub enum Verb {
+    Hold,
+    Release(Vec<MessageId>),
+    Remove,
+    /// The batch of a removal is durable or refused; of an earlier run: it never was.
+    Durable(MessageId, IdSet, u64),
+    /// Recipients that were in a transaction when they were removed.
+    Later(MessageId, IdSet, u64),
+    TryNow,
+    Suspend,
+    Resume(FlowKey, Option<String>),
+}
+
+impl World {
+    pub fn plan_verbs(&mut self) {
+        for verb in [|| Verb::Hold, || Verb::Remove, || Verb::TryNow, || Verb::Suspend] {
+            for _ in 0..self.rng.u32(0..4) {
+                let after = if self.rng.bool() { self.rng.u64(1..5_000) } else { self.rng.u64(1..3 * HOUR) };
+                self.at(after, Ev::Verb(verb()));
+            }
+        }
+    }
+
+    pub fn verb(&mut self, verb: &Verb) {
+        match verb {
+            Verb::Hold => self.hold_some(),
+            Verb::Release(ids) => {
+                self.store.apply(Event::Hold { held: false, messages: ids.clone() });
+                for id in ids {
+                    if let Some(no) = self.store.no_of(*id) {
+                        self.sched.release_message(&self.store, no, self.now);
+                    }
+                }
+            }
+            Verb::Remove => self.remove_some(),
+            Verb::Durable(id, ids, run) if *run == self.run => self.removal_ends(*id, ids),
+            Verb::Later(id, ids, run) if *run == self.run => self.remove_later(*id, ids),
+            Verb::Durable(..) | Verb::Later(..) => {}
+            Verb::Suspend => self.suspend_some(),
+            Verb::Resume(key, site) => {
+                self.sched.resume_flow(key);
+                if let Some(site) = site {
+                    self.sched.resume_site(site);
+                }
+            }
+            Verb::TryNow => {
+                for no in self.some_live() {
+                    let pending: IdSet = self.store.pending_of(no).map(|id| id.0).collect();
+                    let (free, _) = self.sched.removable(no, &pending);
+                    self.sched.try_now(&self.store, no, &free, self.now);
+                }
+            }
+        }
+    }
+
+    /// Nothing held is handed out, nor what is being taken out.
+    pub fn check_verbs(&self, work: &Work) {
+        let message = self.store.message(work.no).expect("work of a live message");
+        assert!(!message.is_held(), "a held message is handed out");
+        for id in &work.ids {
+            assert!(!self.reserved.contains(&(message.id().0, *id)), "handed out while it was taken out");
+        }
+    }
+
+    fn some_live(&mut self) -> Vec<MessageNo> {
+        let share = self.rng.u32(1..4);
+        let live: Vec<MessageNo> = self.store.messages().map(|(no, _)| no).collect();
+        live.into_iter().filter(|_| self.rng.u32(0..share) == 0).take(10).collect()
+    }
+
+    fn suspend_some(&mut self) {
+        let key = rules::some_flow(&mut self.rng);
+        self.sched.suspend_flow(&key);
+        let count = self.sched.load().sites.max(1) as u32;
+        let site = self.sched.site_name(SiteId(self.rng.u32(0..count))).map(str::to_owned);
+        if let Some(site) = &site {
+            self.sched.suspend_site(site);
+        }
+        let after = self.rng.u64(1..2 * HOUR);
+        self.at(after, Ev::Verb(Verb::Resume(key, site)));
+    }
+
+    fn hold_some(&mut self) {
+        let nos = self.some_live();
+        let ids: Vec<MessageId> = nos.iter().filter_map(|no| self.store.message(*no)).map(Message::id).collect();
+        self.store.apply(Event::Hold { held: true, messages: ids.clone() });
+        for no in nos {
+            self.sched.hold_message(no);
+        }
+        let after = if self.rng.bool() { self.rng.u64(1..3_000) } else { self.rng.u64(1..6 * HOUR) };
+        self.at(after, Ev::Verb(Verb::Release(ids)));
+    }
+
+    fn remove_some(&mut self) {
+        for no in self.some_live() {
+            let share = self.rng.u32(1..4);
+            let ids: IdSet = self.store.pending_of(no).map(|id| id.0).filter(|id| id.is_multiple_of(share)).collect();
+            let (free, in_flight) = self.sched.removable(no, &ids);
+            let Some(id) = self.store.message(no).map(Message::id) else { continue };
+            for ids in [&free, &in_flight] {
+                self.sched.reserve(no, ids);
+                self.reserved.extend(ids.iter().map(|i| (id.0, AddressId(i))));
+            }
+            let (after, run) = (self.rng.u64(1..2_000), self.run);
+            self.at(after, Ev::Verb(Verb::Durable(id, free, run)));
+            self.at(500, Ev::Verb(Verb::Later(id, in_flight, run)));
+        }
+    }
+
+    fn removal_ends(&mut self, id: MessageId, ids: &IdSet) {
+        for i in ids {
+            self.reserved.remove(&(id.0, AddressId(i)));
+        }
+        let Some(no) = self.store.no_of(id) else {
+            assert!(ids.is_empty(), "reserved recipients stay pending");
+            return;
+        };
+        if self.rng.u32(0..4) == 0 {
+            self.sched.unreserve(&self.store, no, ids, self.now);
+            return;
+        }
+        let pending = self.store.message(no).map_or(0, |m| m.pending().intersection_len(ids));
+        assert_eq!(pending, ids.len(), "reserved recipients stay pending");
+        let finished = self.settle(no, Fate::Removed, End::Removed, ids);
+        self.sched.removed(&self.store, no, ids, self.now);
+        if finished {
+            self.sched.finished(no);
+        }
+    }
+
+    fn remove_later(&mut self, id: MessageId, ids: &IdSet) {
+        let Some(no) = self.store.no_of(id) else { return };
+        if self.rng.u32(0..4) == 0 {
+            // Another verb on the same recipients was refused: that ended the reservation.
+            self.sched.unreserve(&self.store, no, ids, self.now);
+            for i in ids {
+                self.reserved.remove(&(id.0, AddressId(i)));
+            }
+        }
+        let free = self.sched.reserve_free(&self.store, no, ids);
+        self.reserved.extend(free.iter().map(|i| (id.0, AddressId(i))));
+        let mut rest = self.store.message(no).map_or_else(IdSet::new, |m| m.pending().intersection(ids));
+        rest.subtract(&free);
+        let (run, after): (u64, Ms) = (self.run, self.rng.u64(1..2_000));
+        if !free.is_empty() {
+            self.at(after, Ev::Verb(Verb::Durable(id, free, run)));
+        }
+        if !rest.is_empty() {
+            self.at(500, Ev::Verb(Verb::Later(id, rest, run)));
+        }
+    }
+}
