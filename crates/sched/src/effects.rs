@@ -97,7 +97,7 @@ impl RcptOutcome {
 /// Why no session came about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NoSession {
-    /// The network said no at once (ECONNREFUSED, EHOSTUNREACH): asking again soon costs next to nothing.
+    /// The network refused at once (ECONNREFUSED, EHOSTUNREACH): an early retry costs next to nothing.
     Unreachable,
     /// No answer in time, lost before it was ready, not SMTP, or it gave way.
     Failed,
@@ -110,7 +110,7 @@ pub enum NoSession {
 pub enum CloseReason {
     /// We asked for it.
     Normal,
-    /// The server said 421 to a command.
+    /// The server answered a command with 421.
     Refused { text: Arc<str> },
     /// Reset, FIN in a transaction, time-out or protocol error.
     Lost { text: Arc<str> },
@@ -128,6 +128,6 @@ pub struct Failure {
     pub code: u16,
     /// The last reply or error (Diagnostic-Code).
     pub text: Arc<str>,
-    /// The host that said so (Remote-MTA), if one did.
+    /// The host that replied (Remote-MTA), if one did.
     pub host: Option<Arc<str>>,
 }

@@ -219,7 +219,7 @@ impl Scheduler {
         }
     }
 
-    /// The recipient is no longer in flight and goes again at once.
+    /// The recipient is no longer in flight and ready again at once.
     fn requeue(&mut self, store: &Store, no: MessageNo, id: AddressId, now: Ms) {
         if !self.core.messages.is_live(no) {
             self.end_clocks(store, no, id, now);

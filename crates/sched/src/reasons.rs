@@ -13,7 +13,7 @@ const REASONS_MAX: usize = 16_384;
 /// How far back an equal reply is looked for before it is kept anew.
 const SAME_LOOK_BACK: usize = 8;
 
-/// What a host said, or why it could not be asked.
+/// A host's reply, or why there was none.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Reply {
     /// 0 if there was no reply.

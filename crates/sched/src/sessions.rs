@@ -62,7 +62,7 @@ impl Scheduler {
         let now = self.steady(now);
         let Some(gone) = self.pool.take(conn) else { return };
         let (hop, others) = (gone.hop, self.connections(now).leave(&gone));
-        // One that was given up says nothing of the host.
+        // One that we gave up is no failure of the host.
         if !gone.is_closing() {
             let (code, dsn) = if let NoSession::Reply { code, dsn } = why { (code, dsn) } else { (0, None) };
             let reply = Reply { code, dsn, text: text.into(), host: Some(gone.host_name.clone()) };

@@ -5,9 +5,9 @@ use super::verdict::Verdict;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Consequence {
     Delivered,
-    /// It goes again as soon as host, site and message allow.
+    /// Retry as soon as host, site and message allow.
     Again,
-    /// The same, and it was not the mailbox's doing: what waits for the mailbox behind this message need not wait with it.
+    /// The same; the mailbox did not cause it: messages that wait for the mailbox behind this one are released.
     AgainAlone,
     /// The mailbox has a clock.
     DeferMailbox,

@@ -83,7 +83,7 @@ impl Failures {
             CloseReason::Lost { text } => reply(0, text),
             CloseReason::Normal => reply(0, &"closed".into()),
         };
-        // One that has served us is left idle or leaves us as it likes.
+        // A connection that was of use may be closed by the host at any time.
         let in_vain = front.is_some() || !(end.delivered || end.decided);
         match why {
             _ if end.charged || !in_vain => {}
@@ -123,7 +123,7 @@ impl Failures {
     }
 
     /// 421 to a command. Behind what was served it is a limit of the host; beside others that are served, on their
-    /// number; else its failure. Whether `front`, the message that it was said to, is deferred from now on.
+    /// number; else its failure. Whether `front`, the message of that command, is deferred from now on.
     fn refused_421(&mut self, core: &mut Core, end: Ending, front: Option<MessageNo>, reply: &Reply, now: Ms) -> bool {
         let Hop { site, source, .. } = end.hop;
         let adapts = core.cfg.strategies.adaptation;

@@ -89,7 +89,7 @@ impl Failures {
         core.sites.mark_dirty(site);
     }
 
-    /// 521 at the greeting is permanent for that host (RFC 7504 section 3). Where all hosts of a site have said so, from
+    /// 521 at the greeting is permanent for that host (RFC 7504 section 3). Where all hosts of a site have answered so, to
     /// each source, what waits there fails; with others the mail goes to those.
     pub fn takes_no_mail(&mut self, core: &mut Core, host: HostNo, reply: &Reply) {
         core.sites.host(host).is_closed = true;

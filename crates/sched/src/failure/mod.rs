@@ -59,7 +59,7 @@ impl Failures {
         self.mailboxes.len() + self.recipients.len() + self.deferrals.len()
     }
 
-    /// What was last said of a recipient that is being tried again, 0 if nothing was.
+    /// The last reply about a recipient that is being retried, 0 if there was none.
     pub fn last_reason(&self, no: MessageNo, id: AddressId) -> ReasonNo {
         let own = self.recipients.reason(no, id);
         own.or_else(|| self.mailboxes.probe_reason(no, id)).unwrap_or_default()

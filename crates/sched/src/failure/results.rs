@@ -30,13 +30,13 @@ pub struct Ended {
     pub ids: Ids,
     /// When it began, the making of its connection included if it was the first there.
     pub begun: Ms,
-    /// How long the last answer was waited for.
+    /// Wait for the last reply.
     pub gap_ms: Ms,
     /// The sender's key, where the site has deferrals: the message may be gone now.
     pub sender: Option<u64>,
 }
 
-/// The same, and what was said of it.
+/// The same with its outcomes.
 struct Done<'a> {
     ended: Ended,
     outcomes: &'a [RcptOutcome],
@@ -92,7 +92,7 @@ impl Scheduler {
         }
     }
 
-    /// How well the site has served us.
+    /// Records rate replies and deliveries with the site.
     fn note_service(&mut self, done: &Done<'_>, now: Ms) {
         let (hop, found) = (done.ended.hop, &done.found);
         if let Some(outcome) = found.rate {

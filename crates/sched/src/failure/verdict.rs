@@ -38,7 +38,7 @@ pub enum Verdict {
     Unreadable,
 }
 
-/// Whom an outcome says something about, for the history.
+/// What an outcome is recorded for in the history.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum About {
     /// The mailbox has answered.

@@ -37,7 +37,7 @@ impl SourceSet {
     }
 }
 
-/// What the operator says about a list's posts, or about mail of a sender's domain. `None`: as the configuration has it
+/// The operator's rules for a list's posts, or for mail of a sender's domain. `None`: as the configuration has it
 /// for the class.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FlowRules {
@@ -70,7 +70,7 @@ impl Default for FlowRules {
     }
 }
 
-/// Whom rules are for, and whom verbs stop.
+/// A list or sender that has rules or can be suspended.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum FlowKey {
     List(Arc<str>),

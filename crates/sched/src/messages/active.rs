@@ -19,7 +19,7 @@ pub struct Active {
 #[derive(Default)]
 pub struct Extra {
     pub activation: Option<Activation>,
-    /// Recipients pending when it was last asked whether only stragglers are left; 0 once that has been said.
+    /// Recipients pending at the last check for stragglers; 0 once `FastDone` was sent.
     pub pending_before: u32,
     pub failing: Failing,
     /// Sites with a deferral of this message.

@@ -165,7 +165,7 @@ impl Scheduler {
         if self.core.sites.clock(site, now).is_some() {
             self.core.sites.end_host_clocks(site);
         }
-        // Nobody there has served us since: perhaps its mail goes elsewhere now.
+        // All hosts of the site have failed: perhaps the domain has moved.
         if self.core.sites.has_failed(site) {
             self.domains.look_up_again(&mut self.core, domain, now);
         }

@@ -68,7 +68,7 @@ pub struct Host {
     pub pauses: u8,
     /// Their total length.
     pub paused_ms: Ms,
-    /// It has said that it never takes mail (521, RFC 7504), and has opened no session since.
+    /// It has refused all mail (521, RFC 7504), and has opened no session since.
     pub is_closed: bool,
     /// Open connections that it has greeted.
     pub greeted: u32,
@@ -363,7 +363,7 @@ impl Sites {
         }
     }
 
-    /// Whether no host of the site has served us since it failed.
+    /// Whether all hosts of the site have failed and not recovered.
     pub fn has_failed(&self, site: SiteId) -> bool {
         let mut hosts = self.list[site.0 as usize].paths.iter().flat_map(|path| &path.hosts).peekable();
         hosts.peek().is_some() && hosts.all(|host| self.hosts[*host as usize].fails > 0)

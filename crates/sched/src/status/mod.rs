@@ -79,7 +79,7 @@ pub enum RecipientState {
     Mailbox,
     /// The message is deferred at the site after 4xx to its data.
     Message,
-    /// All hosts of the site have said 4xx at MAIL to the sender's domain.
+    /// All hosts of the site have answered MAIL from the sender's domain with 4xx.
     Sender,
     /// The domain's look-up is under way, or failed and waits.
     LookUp,
@@ -306,7 +306,7 @@ impl Scheduler {
     }
 }
 
-/// Counts the pending recipients per site, in slices: call [`Census::step`] until it says that it is done, so that
+/// Counts the pending recipients per site, in slices: call [`Census::step`] until it answers that it is done, so that
 /// nothing stands still meanwhile. Mail that comes or goes in between may or may not be counted.
 #[derive(Default)]
 pub struct Census {
