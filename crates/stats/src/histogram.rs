@@ -32,17 +32,18 @@ pub struct Percentiles {
     pub max_ms: u64,
 }
 
-fn step_of(value: u64, bits: u32) -> usize {
+/// The step that a value falls into, of a scale with 2^`bits` steps an octave.
+pub const fn step_of(value: u64, bits: u32) -> usize {
     let steps = 1 << bits;
     if value < steps {
         return value as usize;
     }
     let shift = value.ilog2() - bits;
-    ((u64::from(shift) + 1) * steps + ((value >> shift) - steps)) as usize
+    ((shift as u64 + 1) * steps + ((value >> shift) - steps)) as usize
 }
 
 /// The greatest value of a step.
-fn top_of(step: usize, bits: u32) -> u64 {
+pub const fn top_of(step: usize, bits: u32) -> u64 {
     let (step, steps) = (step as u64, 1 << bits);
     if step < steps {
         return step;

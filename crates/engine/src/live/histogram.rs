@@ -3,14 +3,14 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use stentor_stats::histogram::{step_of, top_of};
 use stentor_stats::now::Percentiles;
 
 /// Steps an octave, as a power of two.
 const STEP_BITS: u32 = 3;
-const STEPS: u64 = 1 << STEP_BITS;
-/// Numbers up to 2^35: ten hours in microseconds, a year in milliseconds.
-const OCTAVES: u32 = 32;
-const BUCKETS: usize = (STEPS + OCTAVES as u64 * STEPS) as usize;
+/// Up to 2^35, ten hours in microseconds, a year in milliseconds; what is larger counts as that.
+const VALUE_MAX: u64 = (1 << 35) - 1;
+const BUCKETS: usize = step_of(VALUE_MAX, STEP_BITS) + 1;
 
 pub struct Histogram {
     buckets: Box<[AtomicU32]>,
@@ -24,22 +24,12 @@ impl Default for Histogram {
 }
 
 fn bucket(value: u64) -> usize {
-    if value < STEPS {
-        return value as usize;
-    }
-    let exponent = value.ilog2().min(OCTAVES + STEP_BITS - 1);
-    let step = (value >> (exponent - STEP_BITS)).min(2 * STEPS - 1) & (STEPS - 1);
-    (STEPS + u64::from(exponent - STEP_BITS) * STEPS + step) as usize
+    step_of(value.min(VALUE_MAX), STEP_BITS)
 }
 
 /// The lowest number of a bucket.
 fn low(bucket: usize) -> u64 {
-    let bucket = bucket as u64;
-    if bucket < STEPS {
-        return bucket;
-    }
-    let (octave, step) = ((bucket - STEPS) / STEPS, (bucket - STEPS) % STEPS);
-    (STEPS + step) << octave
+    if bucket == 0 { 0 } else { top_of(bucket - 1, STEP_BITS) + 1 }
 }
 
 impl Histogram {
