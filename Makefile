@@ -41,6 +41,7 @@ lint: ## format, lints, import cycles, sizes of files and crates
 	python3 -B -m unittest discover -q -s testing/checks
 	python3 -B testing/checks/cycles.py
 	python3 -B testing/checks/sizes.py
+	python3 -B testing/checks/paths.py
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets $(ENGINES) -- -D warnings
 

@@ -5,6 +5,7 @@ import tempfile
 import unittest
 
 import cycles
+import paths
 import sizes
 
 
@@ -23,6 +24,16 @@ class Tree(unittest.TestCase):
     def cycles(self, files):
         self.write({"lib.rs": "".join(f"mod {name.split('/')[0].removesuffix('.rs')};\n" for name in files), **files})
         return cycles.cycles(self.root / "one/src", verbose=True)
+
+
+class Paths(unittest.TestCase):
+    def test_a_path_that_is_not_there(self):
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            (root / "crates/one/src/two").mkdir(parents=True)
+            (root / "kit").mkdir()
+            text = "`one/two/`, `kit/`, `one/three.rs`, `three.rs`, `a b/c`"
+            self.assertEqual(paths.missing(text, root), ["one/three.rs"])
 
 
 class Cycles(Tree):
