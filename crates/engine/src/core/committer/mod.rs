@@ -202,11 +202,13 @@ impl Committer {
                 self.durable(planned);
             }
             Err(error) => {
+                // Before anybody hears of it: who was refused for want of room is refused at MAIL from then on.
+                self.watch_space(true);
                 self.refused(planned, error);
                 self.batch.clear();
             }
         }
-        self.watch_space(is_loaded || result.is_err());
+        self.watch_space(is_loaded);
         self.count(is_loaded);
         result.is_ok()
     }
