@@ -69,7 +69,7 @@ pub struct WaitingAt {
 
 impl PostReport {
     /// Recipients that have their fate.
-    pub fn settled(&self) -> u64 {
+    pub fn decided(&self) -> u64 {
         self.delivered + self.bounced + self.expired + self.removed + self.quarantined + self.coalesced
     }
 }

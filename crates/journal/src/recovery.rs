@@ -70,7 +70,7 @@ impl Journal {
         let mut recovered = Recovered::default();
         if let Some((_, head)) = survey.headed.last_key_value() {
             // A killed process may have left a batch in the page cache only.
-            head.file.settle().map_err(JournalError::io(&head.name()))?;
+            head.file.sync_and_drop_cache().map_err(JournalError::io(&head.name()))?;
         }
         let chain = recovered.read_log(&survey, replay)?;
         for name in &survey.unfinished {

@@ -166,7 +166,7 @@ impl IdSet {
         }
         if let Form::Many { .. } = &self.0 {
             self.bits_mut().remove(id);
-            self.settle();
+            self.shrink_form();
             return true;
         }
         let shorter: Vec<u32> = self.iter().filter(|i| *i != id).collect();
@@ -189,7 +189,7 @@ impl IdSet {
     }
 
     /// Back to a small form if few are left.
-    fn settle(&mut self) {
+    fn shrink_form(&mut self) {
         if let Form::Many { bits, .. } = &self.0
             && bits.len() <= SORTED_MAX as u64 / 2
         {
@@ -271,13 +271,13 @@ impl IdSet {
                 for id in less {
                     bits.remove(*id);
                 }
-                self.settle();
+                self.shrink_form();
             }
             (Err(_), Err(less)) => {
                 let bits = self.bits_mut();
                 *bits -= less;
                 bits.remove_run_compression();
-                self.settle();
+                self.shrink_form();
             }
         }
         before - self.len()

@@ -99,12 +99,12 @@ impl Message {
     }
 
     /// Takes pending ids out; answers how many there were.
-    pub(crate) fn settle(&mut self, fate: Fate, ids: &IdSet) -> u64 {
-        let settled = self.pending.subtract(ids) as u64;
-        if settled > 0 && !self.pending.is_empty() {
-            *self.cold.extra_mut().tally.of_mut(fate) += settled;
+    pub(crate) fn record_fate(&mut self, fate: Fate, ids: &IdSet) -> u64 {
+        let recorded = self.pending.subtract(ids) as u64;
+        if recorded > 0 && !self.pending.is_empty() {
+            *self.cold.extra_mut().tally.of_mut(fate) += recorded;
         }
-        settled
+        recorded
     }
 
     /// Whether that changed anything.

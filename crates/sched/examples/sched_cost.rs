@@ -6,7 +6,7 @@
 //! `cargo run --release -p stentor-sched --example sched_cost [relay] [list]`
 //!
 //! (a) relay of one-recipient messages to a route `*` (one site of 2,000 domains); (b) a list of 1,000,000 at 50,000
-//! domains, each a site; (c) the same with every recipient greylisted once. The store's own work (accepting, settling) is not counted.
+//! domains, each a site; (c) the same with every recipient greylisted once. The store's own work (accepting, recording fates) is not counted.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -134,7 +134,7 @@ impl Bench {
         }
         self.deliveries += delivered.len() as u64;
         self.record.clear();
-        let applied = self.store.settle(work.no, Fate::Delivered, &delivered, None, self.now, &mut self.record);
+        let applied = self.store.record_fate(work.no, Fate::Delivered, &delivered, None, self.now, &mut self.record);
         self.timed("work_done", |sched, store, now| sched.work_done(store, conn, work.tx, &outcomes, now));
         self.outcomes = outcomes;
         if matches!(applied, Applied::Finished { .. }) {

@@ -157,7 +157,7 @@ impl Site {
             Effect::Delayed { .. } => {}
             Effect::Bounce { no, failures } => {
                 let ids: IdSet = failures.iter().map(|failure| failure.id.0).collect();
-                let ended = self.store.settle(no, Fate::Bounced, &ids, None, self.now, &mut Vec::new());
+                let ended = self.store.record_fate(no, Fate::Bounced, &ids, None, self.now, &mut Vec::new());
                 let ids: Vec<AddressId> = failures.iter().map(|failure| failure.id).collect();
                 self.sched.bounced(no, &ids);
                 if matches!(ended, Applied::Finished { .. }) {
@@ -195,7 +195,7 @@ impl Site {
         let one = |id: &AddressId| RcptOutcome { id: *id, stage, code, dsn: None, text: "said".into() };
         let outcomes: Vec<_> = work.ids.iter().map(one).collect();
         let ids: IdSet = work.ids.iter().map(|id| id.0).filter(|_| !is_refused).collect();
-        let ended = self.store.settle(work.no, Fate::Delivered, &ids, None, self.now, &mut Vec::new());
+        let ended = self.store.record_fate(work.no, Fate::Delivered, &ids, None, self.now, &mut Vec::new());
         self.sched.work_done(&self.store, conn, work.tx, &outcomes, self.now);
         if !is_refused {
             self.delivered.push(host);

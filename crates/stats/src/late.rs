@@ -59,7 +59,7 @@ impl Waiting {
                     match attempt.stat {
                         Stat::Deferred => self.put_off(attempt, to),
                         // Where the fate has a record of its own, it comes next.
-                        _ => self.settle(attempt.id, to),
+                        _ => self.finish(attempt.id, to),
                     }
                 }
             }
@@ -92,7 +92,7 @@ impl Waiting {
         recipient.reply = cut(attempt.reply).into();
     }
 
-    fn settle(&mut self, id: &str, to: &str) {
+    fn finish(&mut self, id: &str, to: &str) {
         if self.pairs == 0 {
             return;
         }

@@ -94,8 +94,8 @@ impl Bench {
     fn post(&self, envelope: NewEnvelope, body: Vec<u8>) -> (MessageId, Ticket<()>) {
         let (answer, ticket) = oneshot::channel();
         let (first, content, size) = (self.core.next_message_id(), self.core.next_content_id(), body.len() as u64);
-        let (last, envelopes, settles) = (Arc::new(body), vec![envelope], Vec::new());
-        let submission = Submission { first, content, last, size, envelopes, settles, told: None };
+        let (last, envelopes, fate_records) = (Arc::new(body), vec![envelope], Vec::new());
+        let submission = Submission { first, content, last, size, envelopes, fate_records, assigned: None };
         self.core.intake.push(Job::Accept { submission, answer });
         (first, ticket)
     }
@@ -111,8 +111,8 @@ impl Bench {
             self.answer(ticket).unwrap();
         }
         let (answer, ticket) = oneshot::channel();
-        let (envelopes, settles) = (vec![envelope], Vec::new());
-        let submission = Submission { first, content, last, size, envelopes, settles, told: None };
+        let (envelopes, fate_records) = (vec![envelope], Vec::new());
+        let submission = Submission { first, content, last, size, envelopes, fate_records, assigned: None };
         self.core.intake.push(Job::Accept { submission, answer });
         self.answer(ticket).unwrap();
         first

@@ -61,7 +61,7 @@ fn view(post: &Post, now: Ms) -> PostReport {
         text: String::new(),
     };
     // Fates are read one after the other while they change: the rest is what is left of the sum.
-    report.pending = report.total.saturating_sub(report.settled());
+    report.pending = report.total.saturating_sub(report.decided());
     report.text = words::of(&report);
     report
 }

@@ -213,7 +213,7 @@ pub struct Hub {
     pub syncing_recipients: usize,
     /// Recipients whose fate is in the batch that is being written: no other outcome may be recorded for them, since
     /// replay would find both.
-    pub settling: HashMap<MessageNo, IdSet, foldhash::fast::FixedState>,
+    pub in_batch: HashMap<MessageNo, IdSet, foldhash::fast::FixedState>,
     handed_out: usize,
     starved: Vec<ConnId>,
     /// Times that a connection got no work for it.
@@ -241,7 +241,7 @@ impl Hub {
             bodies: Bodies::new(bodies_bytes_max),
             outcomes: Outcomes::default(),
             syncing_recipients: 0,
-            settling: HashMap::default(),
+            in_batch: HashMap::default(),
             handed_out: 0,
             starved: Vec::new(),
             starvings: 0,
@@ -256,7 +256,7 @@ impl Hub {
     }
 
     /// Converts the scheduler's effects to acts, and returns whatever else is due.
-    pub fn settle(&mut self, acts: &mut SmallVec<[Act; 8]>) -> FollowUp {
+    pub fn collect_acts(&mut self, acts: &mut SmallVec<[Act; 8]>) -> FollowUp {
         for no in self.finished.drain(..) {
             self.sched.finished(no);
         }
@@ -299,7 +299,7 @@ impl Hub {
         FollowUp { tick, completions }
     }
 
-    /// When the scheduler wants to be called again; remembered, so that [`Hub::settle`] wakes the ticker only for what
+    /// When the scheduler wants to be called again; remembered, so that [`Hub::collect_acts`] wakes the ticker only for what
     /// is earlier.
     pub fn next_tick(&mut self) -> Option<Ms> {
         self.tick_at = self.next_due();
@@ -376,18 +376,18 @@ impl Hub {
 
     /// Records outcomes: in the store now, in the journal with the next batch.
     pub fn outcome(&mut self, no: MessageNo, fate: Fate, ids: &IdSet, now: Ms) {
-        let rest = self.settling.get(&no).map(|taken| ids.difference(taken));
+        let rest = self.in_batch.get(&no).map(|taken| ids.difference(taken));
         let ids = rest.as_ref().unwrap_or(ids);
         let before = self.outcomes.bytes.len();
-        let applied = self.store.settle(no, fate, ids, None, now, &mut self.outcomes.bytes);
-        let (Applied::Settled { recipients, .. } | Applied::Finished { recipients, .. }) = applied else {
+        let applied = self.store.record_fate(no, fate, ids, None, now, &mut self.outcomes.bytes);
+        let (Applied::Recorded { recipients, .. } | Applied::Finished { recipients, .. }) = applied else {
             debug_assert_eq!(before, self.outcomes.bytes.len(), "what changes nothing is not written");
             return;
         };
         self.outcomes.ends.push((self.outcomes.bytes.len(), recipients as usize));
         self.outcomes.recipients += recipients as usize;
         self.outcomes.since.get_or_insert(now);
-        self.settled(applied, fate, now);
+        self.fate_recorded(applied, fate, now);
         self.ended(applied);
     }
 
@@ -428,16 +428,16 @@ impl Hub {
 
     /// Those of `ids` whose fate may ride with the batch being built: who is pending, and is not in it already. The
     /// fate is applied when the batch is durable.
-    pub fn begin_settling(&mut self, message: MessageId, ids: &IdSet) -> Option<IdSet> {
+    pub fn claim_for_batch(&mut self, message: MessageId, ids: &IdSet) -> Option<IdSet> {
         let no = self.store.no_of(message)?;
         let mut ids = self.store.message(no)?.pending().intersection(ids);
-        if let Some(taken) = self.settling.get(&no) {
+        if let Some(taken) = self.in_batch.get(&no) {
             ids.subtract(taken);
         }
         if ids.is_empty() {
             return None;
         }
-        self.settling.entry(no).or_default().union_with(&ids);
+        self.in_batch.entry(no).or_default().union_with(&ids);
         Some(ids)
     }
 
@@ -446,7 +446,7 @@ impl Hub {
         let outcome = if let Event::Outcome { fate, at, .. } = &event { Some((*fate, *at)) } else { None };
         let applied = self.store.apply(event);
         if let Some((fate, at)) = outcome {
-            self.settled(applied, fate, at);
+            self.fate_recorded(applied, fate, at);
         }
         self.ended(applied);
         applied
@@ -459,10 +459,10 @@ impl Hub {
         }
     }
 
-    fn settled(&mut self, applied: Applied, fate: Fate, at: Ms) {
+    fn fate_recorded(&mut self, applied: Applied, fate: Fate, at: Ms) {
         match applied {
-            Applied::Settled { no, recipients } => self.posts.settled(no, fate, recipients, false, at),
-            Applied::Finished { no, recipients, .. } => self.posts.settled(no, fate, recipients, true, at),
+            Applied::Recorded { no, recipients } => self.posts.record_fate(no, fate, recipients, false, at),
+            Applied::Finished { no, recipients, .. } => self.posts.record_fate(no, fate, recipients, true, at),
             Applied::New(_) | Applied::Noted | Applied::Nothing => {}
         }
     }
@@ -552,15 +552,15 @@ mod tests {
             is_report: false,
         };
         let Applied::New(no) = hub.apply(Event::Accept(Box::new(accept))) else { panic!("not new") };
-        assert_eq!(hub.begin_settling(message, &(1..=2).collect()), Some((1..=2).collect()));
-        assert_eq!(hub.begin_settling(message, &(2..=3).collect()), Some(IdSet::one(3)), "a verb beside a report");
-        assert_eq!(hub.begin_settling(message, &(1..=3).collect()), None);
+        assert_eq!(hub.claim_for_batch(message, &(1..=2).collect()), Some((1..=2).collect()));
+        assert_eq!(hub.claim_for_batch(message, &(2..=3).collect()), Some(IdSet::one(3)), "a verb beside a report");
+        assert_eq!(hub.claim_for_batch(message, &(1..=3).collect()), None);
         hub.outcome(no, Fate::Delivered, &(1..=3).collect(), 5);
         assert!(hub.outcomes.is_empty(), "an outcome beside the fate in the batch");
         hub.outcome(no, Fate::Delivered, &(1..=4).collect(), 5);
         assert_eq!(hub.outcomes.recipients, 1);
-        hub.settling.clear();
-        assert_eq!(hub.begin_settling(message, &(1..=4).collect()), Some((1..=3).collect()), "who is pending still");
+        hub.in_batch.clear();
+        assert_eq!(hub.claim_for_batch(message, &(1..=4).collect()), Some((1..=3).collect()), "who is pending still");
     }
 
     #[test]

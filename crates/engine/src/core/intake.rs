@@ -79,7 +79,7 @@ type Answer<T> = oneshot::Sender<Result<T, Refused>>;
 
 /// Recipients of an earlier message whose fate the same batch records: an outcome and the bounce that it causes are one.
 #[derive(Debug)]
-pub struct Settled {
+pub struct FateRecord {
     pub message: MessageId,
     pub fate: stentor_queue::event::Fate,
     pub ids: IdSet,
@@ -87,7 +87,7 @@ pub struct Settled {
     pub audit: Option<Audit>,
 }
 
-impl Settled {
+impl FateRecord {
     /// Octets that its records take in a batch at most.
     pub fn bytes_max(&self) -> usize {
         let by = self.audit.as_ref().map(|audit| audit.who.as_str());
@@ -106,13 +106,13 @@ pub struct Submission {
     /// Octets of all pieces.
     pub size: u64,
     pub envelopes: Vec<NewEnvelope>,
-    pub settles: Vec<Settled>,
+    pub fate_records: Vec<FateRecord>,
     /// Where whoever waits for the ticket wants to read the ids.
-    pub told: Option<Told>,
+    pub assigned: Option<AssignedIds>,
 }
 
 /// Queue ids and numbers of recipients, of the envelopes that had any; set before the ticket resolves.
-pub type Told = Arc<OnceLock<Vec<(MessageId, u64)>>>;
+pub type AssignedIds = Arc<OnceLock<Vec<(MessageId, u64)>>>;
 
 /// Addresses as ids, which stay theirs while the pin, or another of these, is there.
 #[derive(Debug)]
@@ -172,8 +172,8 @@ impl Job {
         match self {
             Job::Accept { submission, .. } => {
                 let envelopes: usize = submission.envelopes.iter().map(|envelope| envelope.bytes_max(&list_ids)).sum();
-                let settles: usize = submission.settles.iter().map(Settled::bytes_max).sum();
-                PIECE_OVERHEAD_BYTES + submission.last.len() + envelopes + settles
+                let fate_records: usize = submission.fate_records.iter().map(FateRecord::bytes_max).sum();
+                PIECE_OVERHEAD_BYTES + submission.last.len() + envelopes + fate_records
             }
             Job::Piece { bytes, .. } => PIECE_OVERHEAD_BYTES + bytes.len(),
             Job::Intern { addresses, .. } => {
@@ -582,16 +582,17 @@ mod tests {
 
     #[test]
     fn what_a_report_settles_counts_for_its_batch() {
-        let settle = |detail| Settled {
+        let record = |detail| FateRecord {
             message: MessageId(1),
             fate: stentor_queue::event::Fate::Bounced,
             ids: (1..=4).collect(),
             audit: Some(Audit { at: 0, who: String::new(), verb: "bounce", detail }),
         };
         let job = |detail: String| {
-            let (last, settles) = (std::sync::Arc::default(), vec![settle(detail)]);
+            let (last, fate_records) = (std::sync::Arc::default(), vec![record(detail)]);
             let (first, content) = (MessageId(2), ContentId(2));
-            let submission = Submission { first, content, last, size: 0, envelopes: Vec::new(), settles, told: None };
+            let submission =
+                Submission { first, content, last, size: 0, envelopes: Vec::new(), fate_records, assigned: None };
             Job::Accept { submission, answer: oneshot::channel().0 }
         };
         assert_eq!(job("x".repeat(1000)).bytes(), job(String::new()).bytes() + 1000);

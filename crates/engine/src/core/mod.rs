@@ -291,7 +291,7 @@ impl Core {
             now = self.clock.now();
             let since = Instant::now();
             let result = f(&mut hub, now);
-            let follow_up = hub.settle(&mut acts);
+            let follow_up = hub.collect_acts(&mut acts);
             self.held.note(since.elapsed(), Location::caller());
             (result, follow_up)
         };

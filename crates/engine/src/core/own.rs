@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 
 use super::Core;
 use super::envelope::{NewEnvelope, Recipients, Taken};
-use super::intake::{Job, Refused, Settled, Submission};
+use super::intake::{FateRecord, Job, Refused, Submission};
 use super::memory::PIECE_BYTES;
 
 impl NewEnvelope {
@@ -85,7 +85,7 @@ pub async fn hand_in(
     (first, content): (MessageId, ContentId),
     body: Vec<u8>,
     envelope: NewEnvelope,
-    settles: Vec<Settled>,
+    fate_records: Vec<FateRecord>,
 ) -> Result<(), Refused> {
     let size = body.len() as u64;
     let mut last = body;
@@ -102,7 +102,7 @@ pub async fn hand_in(
             }
         }
     }
-    hand_in_last(core, (first, content), (last, size), envelope, settles).await
+    hand_in_last(core, (first, content), (last, size), envelope, fate_records).await
 }
 
 /// The same of a message whose earlier pieces are with the journal: its last one, and the octets of all.
@@ -114,10 +114,10 @@ pub async fn hand_in_last(
     (first, content): (MessageId, ContentId),
     (last, size): (Vec<u8>, u64),
     envelope: NewEnvelope,
-    settles: Vec<Settled>,
+    fate_records: Vec<FateRecord>,
 ) -> Result<(), Refused> {
     let envelopes = vec![envelope];
-    let submission = Submission { first, content, last: Arc::new(last), size, envelopes, settles, told: None };
+    let submission = Submission { first, content, last: Arc::new(last), size, envelopes, fate_records, assigned: None };
     let (answer, ticket) = oneshot::channel();
     core.intake.push(Job::Accept { submission, answer });
     ticket.await.unwrap_or(Err(Refused::Stopping))

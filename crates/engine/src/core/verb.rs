@@ -2,7 +2,7 @@
 //!
 //! Promise: nothing of it takes effect before its batch is durable, and nothing else decides its recipients meanwhile:
 //! they are reserved in the scheduler from their selection on, and from the moment their record is in a batch the hub
-//! accepts no other outcome for them ([`Hub::begin_settling`], which all fates written with a batch go through). A
+//! accepts no other outcome for them ([`Hub::claim_for_batch`], which all fates written with a batch go through). A
 //! refused batch ends both, as if the action had never been requested.
 
 use stentor_journal::{Batch, RECORD_OVERHEAD_BYTES};
@@ -60,7 +60,7 @@ impl VerbJob {
             }
             Change::Settle { fate, recipients } => {
                 for (message, ids) in recipients {
-                    let Some(ids) = hub.begin_settling(*message, ids) else { continue };
+                    let Some(ids) = hub.claim_for_batch(*message, ids) else { continue };
                     batch.record_with(|buffer| encode_outcome(buffer, *message, *fate, &ids, Some(who), *at));
                 }
             }

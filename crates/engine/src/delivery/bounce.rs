@@ -24,7 +24,7 @@ use crate::core::Core;
 use crate::core::assignment::Assignment;
 use crate::core::audit::Audit;
 use crate::core::envelope::NewEnvelope;
-use crate::core::intake::{Job, Refused, Settled};
+use crate::core::intake::{FateRecord, Job, Refused};
 use crate::core::own::hand_in;
 use crate::core::verb::{Change, VerbJob};
 
@@ -72,10 +72,14 @@ pub async fn bounce(core: Arc<Core>, no: MessageNo, failures: Vec<Failure>) {
     crate::core::log::given_up(&core, no, &failures);
     let to = if reported { report_to(&core, &subject) } else { Vec::new() };
     if !to.is_empty() && !lines.is_empty() {
-        let settles = fates.iter().filter(|(_, ids)| !ids.is_empty());
-        let settled =
-            |(fate, ids): &(Fate, IdSet)| Settled { message: subject.id, fate: *fate, ids: ids.clone(), audit: None };
-        match send(&core, &subject, &lines, to, settles.map(settled).collect()).await {
+        let fate_records = fates.iter().filter(|(_, ids)| !ids.is_empty());
+        let record = |(fate, ids): &(Fate, IdSet)| FateRecord {
+            message: subject.id,
+            fate: *fate,
+            ids: ids.clone(),
+            audit: None,
+        };
+        match send(&core, &subject, &lines, to, fate_records.map(record).collect()).await {
             Ok(()) => return,
             // It never will be: the fates are recorded without it, or they would be tried for ever.
             Err(Refused::TooLarge) => {}
@@ -83,8 +87,8 @@ pub async fn bounce(core: Arc<Core>, no: MessageNo, failures: Vec<Failure>) {
         }
     }
     core.with(|hub, now| {
-        let settled: Vec<AddressId> = failures.iter().map(|failure| failure.id).collect();
-        hub.sched.bounced(no, &settled);
+        let finished: Vec<AddressId> = failures.iter().map(|failure| failure.id).collect();
+        hub.sched.bounced(no, &finished);
         for (fate, ids) in &fates {
             hub.outcome(no, *fate, ids, now);
         }
@@ -104,8 +108,9 @@ pub async fn by_operator(core: &Arc<Core>, no: MessageNo, failures: Vec<Failure>
         core.intake.push(Job::Verb { job: Box::new(VerbJob { audit, change }), answer });
         return ticket.await.unwrap_or(Err(Refused::Stopping));
     }
-    let settles = vec![Settled { message: subject.id, fate: Fate::Bounced, ids: ids.clone(), audit: Some(audit) }];
-    let sent = send(core, &subject, &lines, to, settles).await;
+    let fate_records =
+        vec![FateRecord { message: subject.id, fate: Fate::Bounced, ids: ids.clone(), audit: Some(audit) }];
+    let sent = send(core, &subject, &lines, to, fate_records).await;
     if sent.is_err() {
         core.with(|hub, now| hub.sched.unreserve(&hub.store, no, &ids, now));
     }
@@ -238,7 +243,7 @@ pub(super) async fn send(
     subject: &Subject,
     lines: &[Line],
     to: Vec<Address>,
-    settles: Vec<Settled>,
+    fate_records: Vec<FateRecord>,
 ) -> Result<(), Refused> {
     // Never closed.
     let _place = core.reports.acquire().await;
@@ -282,7 +287,7 @@ pub(super) async fn send(
         smtputf8: subject.smtputf8,
     });
     let envelope = NewEnvelope { eight_bit: !report.is_ascii(), ..NewEnvelope::own(to, message_id, "delivery report") };
-    let stored = hand_in(core, (id, content), report, envelope, settles).await;
+    let stored = hand_in(core, (id, content), report, envelope, fate_records).await;
     if let Err(refused) = stored {
         tracing::warn!(message = %subject.id, %refused, "a delivery report could not be stored");
     }

@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 use crate::core::Core;
 use crate::core::audit::Audit;
 use crate::core::envelope::NewEnvelope;
-use crate::core::intake::{Job, Refused, Settled};
+use crate::core::intake::{FateRecord, Job, Refused};
 use crate::core::memory::PIECE_BYTES;
 use crate::core::own::hand_in_last;
 
@@ -118,7 +118,7 @@ async fn digest(
         }
     };
     let recipients = core.with(|hub, _| {
-        // Text and not ids: what an id stands for is settled in the batch that uses it.
+        // Text and not ids: what an id stands for is decided in the batch that uses it.
         ids.iter().filter_map(|id| hub.store.book.text(*id).parse().ok()).collect()
     });
     let envelope = NewEnvelope {
@@ -133,10 +133,10 @@ async fn digest(
         ..NewEnvelope::own(recipients, format!("<{message_id}>"), "digest of posts that waited")
     };
     let audit = || Audit { at: now, who: id.to_string(), verb: "coalesce", detail: "{}".to_owned() };
-    let settle =
-        |post: &Post| Settled { message: post.id, fate: Fate::Coalesced, ids: set.clone(), audit: Some(audit()) };
-    let settles = posts.iter().map(settle).collect();
-    hand_in_last(core, (id, content), (last, plan.size()), envelope, settles).await?;
+    let record =
+        |post: &Post| FateRecord { message: post.id, fate: Fate::Coalesced, ids: set.clone(), audit: Some(audit()) };
+    let fate_records = posts.iter().map(record).collect();
+    hand_in_last(core, (id, content), (last, plan.size()), envelope, fate_records).await?;
     Ok(id)
 }
 

@@ -336,7 +336,7 @@ impl Connection {
                 outcome::outcomes(&assignment, &results)
             };
             self.smtp.recycle(results);
-            self.settle(&assignment, &outcomes);
+            self.apply_outcomes(&assignment, &outcomes);
         }
     }
 
@@ -401,13 +401,13 @@ impl Connection {
     }
 
     /// Tells queue, scheduler and log; takes the next transaction under the same lock where one may begin at once.
-    fn settle(&mut self, assignment: &Assignment, outcomes: &[RcptOutcome]) {
+    fn apply_outcomes(&mut self, assignment: &Assignment, outcomes: &[RcptOutcome]) {
         self.core.counters.transactions.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let (conn, lmtp) = (self.conn, self.target.lmtp);
         let is_free = self.held.is_none() && self.again.is_empty();
         let wants_more = is_free && self.smtp.can_begin() && !self.signal.must_close();
         let next = self.core.with(|hub, now| {
-            outcome::settle(hub, conn, assignment, outcomes, lmtp, now);
+            outcome::apply(hub, conn, assignment, outcomes, lmtp, now);
             wants_more.then(|| Assignment::take(hub, conn, now)).flatten()
         });
         if wants_more {
@@ -458,7 +458,7 @@ impl Connection {
             Err(ContentError::Read(error)) => {
                 tracing::error!(message = %assignment.id, %error, "a stored content cannot be read; the message waits");
                 let outcomes = outcome::same(&assignment, Stage::Unreadable, 0, OWN_FAILURE, UNREADABLE);
-                self.settle(&assignment, &outcomes);
+                self.apply_outcomes(&assignment, &outcomes);
                 return None;
             }
         };
@@ -505,7 +505,7 @@ impl Connection {
 
     fn not_sendable(&mut self, assignment: &Assignment, dsn: Enhanced, text: &str) {
         let outcomes = outcome::same(assignment, Stage::Content, 0, dsn, text);
-        self.settle(assignment, &outcomes);
+        self.apply_outcomes(assignment, &outcomes);
     }
 
     /// Moves content into the session's output, up to the mark at which the socket must take some first.
@@ -639,7 +639,7 @@ impl Connection {
             let outcomes = outcome::same(&assignment, Stage::Lost, 0, Enhanced::new(4, 4, 2), text);
             log::attempt(&self.core, &assignment, &outcomes, &via(&self.settings, self.source, &self.target));
             let (conn, lmtp) = (self.conn, self.target.lmtp);
-            self.core.with(|hub, now| outcome::settle(hub, conn, &assignment, &outcomes, lmtp, now));
+            self.core.with(|hub, now| outcome::apply(hub, conn, &assignment, &outcomes, lmtp, now));
         }
         if !self.was_ready {
             log::connect_failed(&self.core, &via(&self.settings, self.source, &self.target), self.begun, text);

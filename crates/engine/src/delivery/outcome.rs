@@ -50,7 +50,7 @@ pub fn delivered(hub: &mut Hub, no: MessageNo, outcomes: &[RcptOutcome], now: u6
 }
 
 /// Records deliveries, then passes everything to the scheduler.
-pub fn settle(
+pub fn apply(
     hub: &mut Hub,
     conn: stentor_queue::ids::ConnId,
     assignment: &Assignment,

@@ -100,12 +100,12 @@ impl Post {
         self.fates[index(fate)].load(Ordering::Relaxed)
     }
 
-    pub fn settled(&self) -> u64 {
+    pub fn decided(&self) -> u64 {
         self.fates.iter().map(|count| count.load(Ordering::Relaxed)).sum()
     }
 
     pub fn pending(&self) -> u64 {
-        self.total.saturating_sub(self.settled())
+        self.total.saturating_sub(self.decided())
     }
 
     /// When only stragglers were left, and when its last recipient had its fate.
@@ -224,7 +224,7 @@ impl Running {
     }
 
     /// Recipients of a message have their fate; `is_last`: all have.
-    pub fn settled(&mut self, no: MessageNo, fate: Fate, recipients: u64, is_last: bool, now: Ms) {
+    pub fn record_fate(&mut self, no: MessageNo, fate: Fate, recipients: u64, is_last: bool, now: Ms) {
         if self.by_no.is_empty() {
             return;
         }
@@ -282,12 +282,12 @@ mod tests {
         follow(&mut store, &mut running, accept(2, None, 99));
         follow(&mut store, &mut running, accept(3, None, 100));
         assert_eq!(posts.newest().iter().map(|post| post.id.0).collect::<Vec<_>>(), [3, 1]);
-        running.settled(no, Fate::Delivered, 7, false, 1_500);
-        running.settled(no, Fate::Bounced, 2, false, 2_000);
+        running.record_fate(no, Fate::Delivered, 7, false, 1_500);
+        running.record_fate(no, Fate::Bounced, 2, false, 2_000);
         let post = posts.get(MessageId(1)).expect("it is followed");
         assert_eq!((post.fate(Fate::Delivered), post.pending(), post.finished()), (7, 1, None));
         assert_eq!(post.poster.as_deref(), Some("ann@one.example"));
-        running.settled(no, Fate::Delivered, 1, true, 3_000);
+        running.record_fate(no, Fate::Delivered, 1, true, 3_000);
         assert_eq!((post.pending(), post.finished(), running.by_no.len()), (0, Some(3_000), 1));
         let times = post.times.read();
         assert_eq!((times.count(), times.max), (8, 2_000));
@@ -302,7 +302,7 @@ mod tests {
         let posts = running.posts();
         assert_eq!((posts.newest().len(), running.by_no.len()), (POSTS_MAX, POSTS_MAX));
         assert!(posts.get(MessageId(1)).is_none() && posts.get(MessageId(3)).is_some());
-        running.settled(numbers[9], Fate::Delivered, 1, true, 3_000);
+        running.record_fate(numbers[9], Fate::Delivered, 1, true, 3_000);
         follow(&mut store, &mut running, accept(9_999, Some("l"), 1));
         assert!(posts.get(MessageId(10)).is_none() && posts.get(MessageId(3)).is_some());
     }

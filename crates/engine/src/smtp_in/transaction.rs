@@ -20,7 +20,7 @@ use tokio::sync::oneshot;
 use super::received::{Trace, received};
 use crate::core::committer::Merged;
 use crate::core::envelope::{NewEnvelope, Recipients, Taken};
-use crate::core::intake::{Interned, Job, Refused, Submission, Told};
+use crate::core::intake::{AssignedIds, Interned, Job, Refused, Submission};
 use crate::core::limits::Limit;
 use crate::core::lists::INTERN_ADDRESSES_MAX;
 use crate::core::memory::{PIECE_BYTES, Reserved};
@@ -53,7 +53,7 @@ pub struct Transaction {
     trusted: bool,
     /// It came with a login that stands for a client network.
     may_relay: bool,
-    told: Option<Told>,
+    assigned: Option<AssignedIds>,
     /// Its spans, if it is sampled.
     traced: Option<Box<dyn Receiving>>,
 }
@@ -80,15 +80,15 @@ impl Transaction {
             client,
             trusted,
             may_relay: false,
-            told: None,
+            assigned: None,
             traced: core.observer.get().and_then(|observer| observer.begin(id, "smtp", None, core.clock.now())),
         })
     }
 
     /// Relays for whoever it is, and tells the queue ids before the answer.
-    pub fn of_injector(&mut self) -> Told {
+    pub fn of_injector(&mut self) -> AssignedIds {
         self.may_relay = true;
-        self.told.get_or_insert_default().clone()
+        self.assigned.get_or_insert_default().clone()
     }
 
     /// Makes it part of the client's trace.
@@ -158,13 +158,13 @@ impl Transaction {
         Reply::fixed(452, (4, 3, 1), "Too many messages are being received, try again later")
     }
 
-    /// Its body was refused, after so many octets: that is told, and all is forgotten.
+    /// Its body was refused, after so many octets: reports that, and forgets all.
     pub fn refused(self, core: &Core, client: IpAddr, reply: &Reply, size: u64) {
         log::refused_message(core, &self.mail, client, reply, (size, self.rcpts.named()));
         self.abandon(core);
     }
 
-    /// A recipient is refused, and that is told.
+    /// A recipient is refused; reports that.
     fn refuse(&self, core: &Core, client: IpAddr, to: &stentor_mail::address::Address, reply: Reply) -> Reply {
         log::refused(core, "RCPT", &self.mail, to.as_str(), client, &reply);
         reply
@@ -288,8 +288,9 @@ impl Transaction {
         }
         let told_size = end.size;
         let size = self.stored + end.last.len() as u64;
-        let (last, told) = (Arc::new(end.last), self.told.take());
-        let submission = Submission { first: self.id, content, last, size, envelopes, settles: Vec::new(), told };
+        let (last, assigned) = (Arc::new(end.last), self.assigned.take());
+        let submission =
+            Submission { first: self.id, content, last, size, envelopes, fate_records: Vec::new(), assigned };
         let (answer, ticket) = oneshot::channel();
         let begun = std::time::Instant::now();
         core.intake.push(Job::Accept { submission, answer });

@@ -283,7 +283,7 @@ async fn run(
     let smtputf8 = !path.is_ascii() || recipients.iter().any(|to| !to.is_ascii());
     let mail = MailFrom { path, size: length, body: server::Body::EightBitMime, smtputf8, ret: None, envid: None };
     let mut transaction = Transaction::begin(core, mail, *client, true)?;
-    let told = transaction.of_injector();
+    let assigned = transaction.of_injector();
     transaction.traced_by(core, order.parent);
     let mut refused = Vec::new();
     let count = recipients.len();
@@ -328,7 +328,7 @@ async fn run(
     if reply.code != 250 {
         return Err(reply.into());
     }
-    let messages: Vec<Value> = told.get().into_iter().flatten().map(message).collect();
+    let messages: Vec<Value> = assigned.get().into_iter().flatten().map(message).collect();
     let refused: Vec<Value> = refused.iter().map(refusal).collect();
     Ok(json!({"text": reply.text, "messages": messages, "refused": refused}))
 }

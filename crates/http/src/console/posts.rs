@@ -101,8 +101,8 @@ fn row(frame: &Frame, post: &PostReport, held: bool) -> Markup {
             td.long.wide { (sender(&post.sender)) }
             td.t { (ago(post.accepted, post.now)) }
             td {
-                (percent(post.settled(), post.total))
-                progress max=(post.total.max(1)) value=(post.settled()) aria-label={ "Progress of " (post.id) } {}
+                (percent(post.decided(), post.total))
+                progress max=(post.total.max(1)) value=(post.decided()) aria-label={ "Progress of " (post.id) } {}
             }
             td.reply { (shown(&post.text)) }
             td {

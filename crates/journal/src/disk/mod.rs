@@ -48,7 +48,7 @@ pub trait DiskFile: Send + Sync {
     /// Reserves `len` bytes and extends the file to them.
     fn preallocate(&self, len: u64) -> io::Result<()>;
     /// Makes the next reads see what is on the medium: syncs, and drops caches where possible.
-    fn settle(&self) -> io::Result<()> {
+    fn sync_and_drop_cache(&self) -> io::Result<()> {
         self.sync_data()
     }
 }

@@ -212,7 +212,7 @@ impl DiskFile for RealFile {
         }
     }
 
-    fn settle(&self) -> io::Result<()> {
+    fn sync_and_drop_cache(&self) -> io::Result<()> {
         self.sync_data()?;
         // Advice only: where it is not followed, what is read is what the kernel believes to be on the medium.
         let _ = rustix::fs::fadvise(&*self.reading()?, 0, None, Advice::DontNeed);

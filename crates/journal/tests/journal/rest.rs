@@ -84,7 +84,7 @@ impl Store {
     }
 
     /// What goes on by itself while no mail comes, to its end. `None` = it has none.
-    fn settle(&mut self, turns_max: u64) -> Option<u64> {
+    fn run_until_idle(&mut self, turns_max: u64) -> Option<u64> {
         (0..turns_max).find(|_| {
             let is_at_rest = self.is_at_rest();
             if !is_at_rest {
@@ -117,7 +117,7 @@ fn wait(segment_bytes: u64, sixteenths: u64) {
     store.take(bytes as usize, PIECE_BYTES);
     let turns_max = 100 + 8 * bytes.div_ceil(PIECE_BYTES as u64);
     assert!(
-        store.settle(turns_max).is_some(),
+        store.run_until_idle(turns_max).is_some(),
         "{what}: no rest after {turns_max} turns: {:?}",
         store.journal.statistics()
     );
@@ -131,7 +131,7 @@ fn wait(segment_bytes: u64, sixteenths: u64) {
         if pending.len() > 5 {
             store.drop(pending.pop_front().unwrap());
         }
-        assert!(store.settle(turns_max).is_some(), "{what}: no rest beside light traffic");
+        assert!(store.run_until_idle(turns_max).is_some(), "{what}: no rest beside light traffic");
     }
     let (came, written, moved) = (store.came - came, store.written() - written, store.moved() - moved);
     assert!(written <= 3 * came, "{what}: {came} octets came, {written} were written, {moved} of them moved");
@@ -160,9 +160,9 @@ fn large_pieces_are_packed_when_half_of_them_go() {
                 store.turn();
             }
         }
-        assert!(store.settle(10_000).is_some());
+        assert!(store.run_until_idle(10_000).is_some());
         store.drop(ids[0]);
-        assert!(store.settle(10_000).is_some(), "{segment_bytes}: no rest");
+        assert!(store.run_until_idle(10_000).is_some(), "{segment_bytes}: no rest");
         let space = store.journal.space();
         let bound = space.live_content_bytes * 3 / 2 + 2 * segment_bytes;
         assert!(space.disk_bytes <= bound, "{segment_bytes}: {space:?}, {bound}");
@@ -214,7 +214,7 @@ proptest! {
                 }
                 Step::Quiet => {
                     let live = store.journal.space().live_content_bytes;
-                    prop_assert!(store.settle(1000 + 10 * slices as u64 + live / 500).is_some(), "no rest: {:?}, checkpoint {}, clean {}", store.journal.statistics(), store.journal.checkpoint_due(), store.journal.clean_due());
+                    prop_assert!(store.run_until_idle(1000 + 10 * slices as u64 + live / 500).is_some(), "no rest: {:?}, checkpoint {}, clean {}", store.journal.statistics(), store.journal.checkpoint_due(), store.journal.clean_due());
                 }
                 Step::Restart => {
                     starts += store.occupied();

@@ -75,7 +75,7 @@ pub enum Applied {
     /// A message has come.
     New(MessageNo),
     /// Recipients of a message got their fate; others are pending still.
-    Settled { no: MessageNo, recipients: u64 },
+    Recorded { no: MessageNo, recipients: u64 },
     /// The last recipients got their fate: the message is gone. `unreferenced`: no other message has its content.
     Finished { no: MessageNo, id: MessageId, content: ContentId, unreferenced: bool, recipients: u64 },
     /// The book, a list, a counter or the audit changed.
@@ -307,7 +307,7 @@ impl Store {
 
     /// Gives pending recipients their fate and appends the record, which must ride with the next batch, to `record`.
     /// Only those of `ids` that are pending count and are written; `Nothing`, and nothing written, if none is.
-    pub fn settle(
+    pub fn record_fate(
         &mut self,
         no: MessageNo,
         fate: Fate,
@@ -380,7 +380,7 @@ impl Store {
     fn settle_known(&mut self, no: MessageNo, fate: Fate, ids: &IdSet) -> Applied {
         let Some(message) = self.messages.get_mut(no.0) else { return Applied::Nothing };
         self.counts.go(&self.book, no, message.pending(), ids);
-        let recipients = message.settle(fate, ids);
+        let recipients = message.record_fate(fate, ids);
         if recipients == 0 {
             return self.ignore();
         }
@@ -392,7 +392,7 @@ impl Store {
         *self.totals.fates.of_mut(fate) += recipients;
         self.pending -= recipients;
         if !finished {
-            return Applied::Settled { no, recipients };
+            return Applied::Recorded { no, recipients };
         }
         let unreferenced = self.unlink(no);
         Applied::Finished { no, id, content, unreferenced, recipients }

@@ -353,7 +353,7 @@ mod tests {
                     assert!(!sched.forget_domain(store.book.domain(id)) || store.message(no).is_some());
                     let ok: Arc<str> = "ok".into();
                     let result = RcptOutcome { id, stage: Stage::Final, code: 250, dsn: None, text: ok };
-                    store.settle(
+                    store.record_fate(
                         no,
                         stentor_queue::event::Fate::Delivered,
                         &IdSet::one(id.0),

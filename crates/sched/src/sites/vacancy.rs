@@ -166,7 +166,7 @@ mod tests {
                     self.sched.connected(conn, self.now);
                     while let Some(work) = self.sched.take_work(&self.store, conn, self.now) {
                         let ids: IdSet = work.ids.iter().map(|id| id.0).collect();
-                        self.store.settle(work.no, Fate::Delivered, &ids, None, self.now, &mut Vec::new());
+                        self.store.record_fate(work.no, Fate::Delivered, &ids, None, self.now, &mut Vec::new());
                         let ok = |id: &AddressId| RcptOutcome {
                             id: *id,
                             stage: Stage::Final,
@@ -220,7 +220,7 @@ mod tests {
         world.run(60_000);
         let before = world.connects;
         // An operator removes the mail, and the domain is forgotten.
-        world.store.settle(no, Fate::Removed, &IdSet::one(id.0), None, world.now, &mut Vec::new());
+        world.store.record_fate(no, Fate::Removed, &IdSet::one(id.0), None, world.now, &mut Vec::new());
         world.sched.finished(no);
         world.sched.removed(&world.store, no, &IdSet::one(id.0), world.now);
         world.run(0);

@@ -415,7 +415,7 @@ impl World {
                 self.ledger.dealt((message, site), self.pipelines * self.connections_max, self.now)?;
             }
         }
-        let finished = self.settle(work.no, Fate::Delivered, End::Delivered, &delivered)?;
+        let finished = self.record_fate(work.no, Fate::Delivered, End::Delivered, &delivered)?;
         self.sched.work_done(&self.store, conn, work.tx, outcomes, self.now);
         if finished {
             self.sched.finished(work.no);
@@ -456,7 +456,7 @@ impl World {
     }
 
     /// Whether the message has ended.
-    fn settle(&mut self, no: MessageNo, fate: Fate, end: End, ids: &IdSet) -> Result<bool, String> {
+    fn record_fate(&mut self, no: MessageNo, fate: Fate, end: End, ids: &IdSet) -> Result<bool, String> {
         let Some(message) = self.store.message(no) else { return Ok(false) };
         let queue_id = message.id().0;
         for id in ids {
@@ -464,7 +464,7 @@ impl World {
                 self.ledger.end((queue_id, AddressId(id)), end)?;
             }
         }
-        let applied = self.store.settle(no, fate, ids, None, self.now, &mut Vec::new());
+        let applied = self.store.record_fate(no, fate, ids, None, self.now, &mut Vec::new());
         Ok(matches!(applied, Applied::Finished { .. }))
     }
 
@@ -489,7 +489,7 @@ impl World {
                 }
             }
             let ids: IdSet = of_kind.iter().map(|f| f.id.0).collect();
-            finished |= !ids.is_empty() && self.settle(no, fate, end, &ids)?;
+            finished |= !ids.is_empty() && self.record_fate(no, fate, end, &ids)?;
         }
         self.sched.bounced(no, &failures.iter().map(|f| f.id).collect::<Vec<_>>());
         if finished {

@@ -338,7 +338,8 @@ impl World {
                 assert!(*copies == 1 || self.doubtful.contains(&key), "delivered twice: {key:?}");
             }
         }
-        let finished = !self.forget_deliveries && self.settle(work.no, Fate::Delivered, End::Delivered, &delivered);
+        let finished =
+            !self.forget_deliveries && self.record_fate(work.no, Fate::Delivered, End::Delivered, &delivered);
         let outcomes: &[RcptOutcome] = if self.forget_deliveries { &[] } else { &answer.outcomes };
         self.sched.work_done(&self.store, conn, work.tx, outcomes, self.now);
         if finished {
@@ -373,14 +374,14 @@ impl World {
         }
     }
 
-    fn settle(&mut self, no: MessageNo, fate: Fate, end: End, ids: &IdSet) -> bool {
+    fn record_fate(&mut self, no: MessageNo, fate: Fate, end: End, ids: &IdSet) -> bool {
         let Some(queue_id) = self.store.message(no).map(|m| m.id().0) else { return false };
         for id in ids {
             if self.store.message(no).is_some_and(|m| m.pending().contains(id)) {
                 assert!(self.ends.insert((queue_id, AddressId(id)), end).is_none(), "a second end");
             }
         }
-        let applied = self.store.settle(no, fate, ids, None, self.now, &mut Vec::new());
+        let applied = self.store.record_fate(no, fate, ids, None, self.now, &mut Vec::new());
         matches!(applied, Applied::Finished { .. })
     }
 
@@ -402,7 +403,7 @@ impl World {
                 assert!(!self.reserved.contains(&(message.id().0, failure.id)), "failed while it was taken out");
                 ids.insert(failure.id.0);
             }
-            finished |= !ids.is_empty() && self.settle(no, fate, end, &ids);
+            finished |= !ids.is_empty() && self.record_fate(no, fate, end, &ids);
         }
         self.sched.bounced(no, &all);
         if finished {

@@ -131,7 +131,7 @@ impl World {
         }
         let pending = self.store.message(no).map_or(0, |m| m.pending().intersection_len(ids));
         assert_eq!(pending, ids.len(), "reserved recipients stay pending");
-        let finished = self.settle(no, Fate::Removed, End::Removed, ids);
+        let finished = self.record_fate(no, Fate::Removed, End::Removed, ids);
         self.sched.removed(&self.store, no, ids, self.now);
         if finished {
             self.sched.finished(no);

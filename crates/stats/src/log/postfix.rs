@@ -221,7 +221,7 @@ fn attempt(at: Ms, service: &str, pid: &str, id: &str, rest: &str, state: &mut S
     if record.stat == Stat::Deferred {
         state.put_off(id, to);
     } else {
-        state.settle(id, to);
+        state.finish(id, to);
     }
     let state = &*state;
     if let Some(known) = state.known(id) {

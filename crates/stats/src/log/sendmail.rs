@@ -178,7 +178,7 @@ fn attempt(at: Ms, pid: &str, id: &str, rest: &str, is_own: bool, state: &mut St
         if outcome == Stat::Deferred {
             state.put_off(id, to);
         } else {
-            state.settle(id, to);
+            state.finish(id, to);
         }
     }
     let state = &*state;

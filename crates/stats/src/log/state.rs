@@ -96,7 +96,7 @@ impl State {
     }
 
     /// A recipient is finished.
-    pub fn settle(&mut self, id: &str, to: &str) {
+    pub fn finish(&mut self, id: &str, to: &str) {
         if self.pending > 0 && self.message(id).is_some_and(|message| message.pending.remove(to)) {
             self.pending -= 1;
         }

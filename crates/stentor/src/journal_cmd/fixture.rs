@@ -96,7 +96,7 @@ impl Maker {
         self.commit();
     }
 
-    pub fn settle(&mut self, number: u64, fate: Fate, recipients: &[u32]) {
+    pub fn record_fate(&mut self, number: u64, fate: Fate, recipients: &[u32]) {
         let message = message(number, 0, 0, &[]).id;
         self.event(Event::Outcome { message, fate, ids: ids(recipients), by: None, at: self.now });
         self.commit();
@@ -162,9 +162,9 @@ pub fn make(path: &Path) -> Maker {
         maker.accept(message(number, number, bytes.len() as u64, &[0, (number % 5) as u32]), &bytes);
     }
     for number in [1, 2, 4, 5, 6, 7, 8] {
-        maker.settle(number, Fate::Delivered, &[0, (number % 5) as u32]);
+        maker.record_fate(number, Fate::Delivered, &[0, (number % 5) as u32]);
     }
-    maker.settle(9, Fate::Bounced, &[0]);
+    maker.record_fate(9, Fate::Bounced, &[0]);
     maker.checkpoint();
     while maker.journal.clean_due() {
         maker.journal.clean(&mut maker.batch, 64 * 1024);
@@ -188,7 +188,7 @@ pub fn make(path: &Path) -> Maker {
     };
     maker.accept(rich, b"");
     maker.accept(Accept { sender: String::new(), is_report: true, ..message(21, 21, 5, &[4]) }, b"a\r\nb\n");
-    maker.settle(20, Fate::Delivered, &[1]);
+    maker.record_fate(20, Fate::Delivered, &[1]);
     let verb = Event::Verb { at: NOW, who: "uid 0", verb: "flush", detail: "example.net" };
     maker.event(verb);
     maker.commit();

@@ -150,7 +150,7 @@ pub fn read(trace: &Trace, disks: HashMap<u32, u32>, traced: &BTreeSet<i32>, gap
         }
         reader.feed(event);
     }
-    reader.history.requests.settled();
+    reader.history.requests.sort();
     reader.history
 }
 

@@ -149,7 +149,7 @@ impl Requests {
     }
 
     /// After the last event.
-    pub fn settled(&mut self) {
+    pub fn sort(&mut self) {
         for served in self.served.values_mut() {
             served.sort_unstable_by_key(|(service, _)| service.start);
             let mut latest = 0;
@@ -346,7 +346,7 @@ mod tests {
         assert_eq!(told(&spans), [(5, 20, Kind::Flush), (22, 30, Kind::Write), (33, 50, Kind::Flush)]);
         // A request alone that waits behind others.
         requests.made(DISK, 900, "W", 4);
-        requests.settled();
+        requests.sort();
         assert_eq!(requests.others_on_device(3, 10, 40).len(), 3);
     }
 
@@ -379,7 +379,7 @@ mod tests {
             requests.completed(DISK, sector, 8, "W", to);
         }
         requests.made(DISK, 9, "W", 100);
-        requests.settled();
+        requests.sort();
         let busy = |from, to| told(&requests.others_on_device(4, from, to));
         assert_eq!(busy(100, 200), [(100, 200, Kind::Write)]);
         assert_eq!(busy(890, 990), [(890, 900, Kind::Write), (900, 950, Kind::Write)]);

@@ -45,7 +45,7 @@ struct End {
 
 /// What is known of one process.
 #[derive(Default)]
-struct Told {
+struct MemberState {
     ready: Option<Used>,
     now: u64,
     opened: Option<Opened>,
@@ -56,7 +56,7 @@ struct Told {
 
 struct Together<'a> {
     crew: Crew<Word>,
-    told: Vec<Told>,
+    members: Vec<MemberState>,
     warnings: Vec<String>,
     stop: &'a Stop,
     is_dismissed: bool,
@@ -64,14 +64,14 @@ struct Together<'a> {
 
 impl Together<'_> {
     /// Until each process has said so much, or is gone. `look` hears the sum of how far they are.
-    fn until(&mut self, said: impl Fn(&Told) -> bool, mut look: impl FnMut(u64)) {
-        while !self.told.iter().all(|told| told.is_gone || said(told)) {
+    fn until(&mut self, said: impl Fn(&MemberState) -> bool, mut look: impl FnMut(u64)) {
+        while !self.members.iter().all(|member| member.is_gone || said(member)) {
             if self.stop.is_set() {
                 // What they have is told, and no more is done.
                 self.dismiss();
             }
             self.hear(SAY_EVERY);
-            look(self.told.iter().map(|told| told.now).sum());
+            look(self.members.iter().map(|member| member.now).sum());
         }
     }
 
@@ -83,18 +83,18 @@ impl Together<'_> {
 
     fn hear(&mut self, most: Duration) {
         let Some((number, said)) = self.crew.next(most) else { return };
-        let told = &mut self.told[number];
+        let member = &mut self.members[number];
         match said {
-            Said::Word(Word::Ready(used)) => told.ready = Some(used),
-            Said::Word(Word::Now(now)) => told.now = now,
+            Said::Word(Word::Ready(used)) => member.ready = Some(used),
+            Said::Word(Word::Now(now)) => member.now = now,
             Said::Word(Word::Opened(opened)) => {
-                (told.opened, told.now) = (Some(opened), 0);
+                (member.opened, member.now) = (Some(opened), 0);
             }
-            Said::Word(Word::Sent(sent)) => told.sent = Some(sent),
-            Said::Word(Word::End(end)) => told.end = Some(end),
+            Said::Word(Word::Sent(sent)) => member.sent = Some(sent),
+            Said::Word(Word::End(end)) => member.end = Some(end),
             Said::Gone(why) => {
-                told.is_gone = true;
-                if told.end.is_none() {
+                member.is_gone = true;
+                if member.end.is_none() {
                     let pid = self.crew.pid(number);
                     let text =
                         format!("process {} (PID {pid}) has died: {why}; its connections went with it", number + 1);
@@ -113,26 +113,26 @@ pub(super) fn together(
     progress: &mut Progress,
     run: u32,
 ) -> Result<Outcome, LoadError> {
-    let told = (0..count).map(|_| Told::default()).collect();
+    let members = (0..count).map(|_| MemberState::default()).collect();
     let crew = Crew::start(count, &[])?;
-    let mut all = Together { crew, told, warnings: Vec::new(), stop, is_dismissed: false };
-    all.until(|told| told.ready.is_some(), |_| ());
+    let mut all = Together { crew, members, warnings: Vec::new(), stop, is_dismissed: false };
+    all.until(|member| member.ready.is_some(), |_| ());
     let mut before = Point::now(args.pid);
-    for used in all.told.iter().filter_map(|told| told.ready.as_ref()) {
+    for used in all.members.iter().filter_map(|member| member.ready.as_ref()) {
         before.client.add(used);
     }
     let begun = Instant::now();
     all.crew.order(&format!("open {run}"));
-    all.until(|told| told.opened.is_some(), |open| say_open(progress, open, args));
+    all.until(|member| member.opened.is_some(), |open| say_open(progress, open, args));
     let open_s = begun.elapsed().as_secs_f64();
     let mut held = Point::now(args.pid);
-    let opened: Vec<Opened> = all.told.iter().filter_map(|told| told.opened).collect();
+    let opened: Vec<Opened> = all.members.iter().filter_map(|member| member.opened).collect();
     for opened in &opened {
         held.client.add(&opened.used);
     }
     let begun = Instant::now();
     all.crew.order("send");
-    all.until(|told| told.sent.is_some(), |sent| say_sent(progress, sent, args));
+    all.until(|member| member.sent.is_some(), |sent| say_sent(progress, sent, args));
     let send_s = begun.elapsed().as_secs_f64();
     wait(args, stop, |left| {
         all.hear(left.min(SAY_EVERY));
@@ -140,12 +140,12 @@ pub(super) fn together(
     })?;
     all.dismiss();
     // Each is heard out.
-    all.until(|told| told.is_gone, |_| ());
+    all.until(|member| member.is_gone, |_| ());
     let mut outcome = Outcome {
         processes: count,
         opened: opened.iter().map(|opened| opened.open).sum(),
         open_s,
-        sent: all.told.iter().filter_map(|told| told.sent).sum(),
+        sent: all.members.iter().filter_map(|member| member.sent).sum(),
         send_s,
         before,
         held,
@@ -153,7 +153,7 @@ pub(super) fn together(
         warnings: all.warnings,
         ..Outcome::default()
     };
-    for end in all.told.into_iter().filter_map(|told| told.end) {
+    for end in all.members.into_iter().filter_map(|member| member.end) {
         outcome.alive += end.alive;
         outcome.times_us.merge(&end.times_us);
         for (error, count) in end.errors {

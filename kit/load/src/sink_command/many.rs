@@ -68,7 +68,7 @@ impl Dump {
 
 /// What is known of one process.
 #[derive(Default)]
-struct Told {
+struct MemberState {
     seen: Seen,
     has_begun: bool,
     has_ended: bool,
@@ -78,7 +78,7 @@ struct Told {
 pub(super) struct Many {
     crew: Crew<Word>,
     addresses: Vec<SocketAddr>,
-    told: Vec<Told>,
+    members: Vec<MemberState>,
     open_max: u64,
     warnings: Vec<String>,
     before: Used,
@@ -103,13 +103,13 @@ impl Many {
         let crew = Crew::start(count, &sockets)?;
         // From here on they listen and this process does not: when all have died, nobody waits for them.
         drop(listening);
-        let told = (0..count).map(|_| Told::default()).collect();
-        let mut many = Many { crew, addresses, told, open_max: 0, warnings: Vec::new(), before };
-        while !many.told.iter().all(|told| told.has_begun) {
+        let members = (0..count).map(|_| MemberState::default()).collect();
+        let mut many = Many { crew, addresses, members, open_max: 0, warnings: Vec::new(), before };
+        while !many.members.iter().all(|member| member.has_begun) {
             let next = many.crew.next(PATIENCE);
             match next {
                 Some((number, Said::Word(Word::Seen(seen)))) => {
-                    many.told[number].has_begun = true;
+                    many.members[number].has_begun = true;
                     many.take(number, *seen);
                 }
                 Some((number, Said::Gone(why))) => {
@@ -153,14 +153,14 @@ impl Many {
     }
 
     fn take(&mut self, number: usize, seen: Seen) {
-        self.told[number].seen = seen;
-        let open = self.told.iter().map(|told| told.seen.stats.open).sum();
+        self.members[number].seen = seen;
+        let open = self.members.iter().map(|member| member.seen.stats.open).sum();
         self.open_max = self.open_max.max(open);
     }
 
     fn lose(&mut self, number: usize, why: &str) {
-        let (count, pid) = (self.told.len(), self.crew.pid(number));
-        let stats = &mut self.told[number].seen.stats;
+        let (count, pid) = (self.members.len(), self.crew.pid(number));
+        let stats = &mut self.members[number].seen.stats;
         let text = format!(
             "process {} of {count} (PID {pid}) of the sink has died: {why}. Its {} connections were closed; {} messages of it \
              are counted, not what it took after it last said so, nor its recipients and copies",
@@ -176,8 +176,8 @@ impl Many {
 
     fn sum(&self) -> Seen {
         let mut sum = Seen { used: Used::own().since(&self.before), ..Seen::default() };
-        for told in &self.told {
-            sum.add(&told.seen);
+        for member in &self.members {
+            sum.add(&member.seen);
         }
         sum.stats.open_max = self.open_max;
         sum
@@ -195,7 +195,7 @@ impl Many {
                     dump.write(|out| writeln!(out, "{}", serde_json::Value::Object(line)));
                 }
                 Said::Word(word) => self.hear(number, word, &mut handed),
-                Said::Gone(_) if self.told[number].has_ended => {}
+                Said::Gone(_) if self.members[number].has_ended => {}
                 Said::Gone(why) => self.lose(number, &why),
             }
         }
@@ -211,7 +211,7 @@ impl Many {
         Total {
             seen,
             top,
-            processes: self.told.len(),
+            processes: self.members.len(),
             warnings: self.warnings,
             dumped: dump.0.map(drop).map_err(LoadError::from),
         }
@@ -229,7 +229,7 @@ impl Many {
                 handed.hashes_told += hashes.len() as u64;
                 handed.hashes.extend(hashes);
             }
-            Word::End => self.told[number].has_ended = true,
+            Word::End => self.members[number].has_ended = true,
             Word::Mail(_) => {}
         }
     }

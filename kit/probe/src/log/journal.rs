@@ -97,8 +97,8 @@ impl DiskFile for TimedFile {
         self.inner.preallocate(len)
     }
 
-    fn settle(&self) -> io::Result<()> {
-        self.inner.settle()
+    fn sync_and_drop_cache(&self) -> io::Result<()> {
+        self.inner.sync_and_drop_cache()
     }
 }
 

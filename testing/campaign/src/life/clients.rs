@@ -189,7 +189,7 @@ impl Life<'_> {
     ) {
         let first = self.core.next_message_id();
         let (answer, ticket) = oneshot::channel();
-        let submission = Submission { first, content, last, size, envelopes, settles: Vec::new(), told: None };
+        let submission = Submission { first, content, last, size, envelopes, fate_records: Vec::new(), assigned: None };
         self.core.intake.push(Job::Accept { submission, answer });
         self.clients.waiting.push(Waiting::Message { keys, refusals, ticket });
     }

@@ -111,7 +111,7 @@ pub struct Life<'a> {
     pub turns: u64,
     /// Operator's verbs that became durable.
     pub verbs: u64,
-    /// Told and not journaled yet: the mutation.
+    /// Answered and not journaled yet: the mutation.
     pub(crate) late: Vec<stentor_engine::core::intake::Job>,
     wishes: Arc<Wishes>,
     time: Arc<AtomicU64>,
@@ -471,7 +471,7 @@ impl<'a> Life<'a> {
 
     fn reply(&mut self, id: ConnId) {
         let Some(work) = self.conns.get_mut(&id).and_then(|conn| conn.work.take()) else { return };
-        self.core.with(|hub, now| outcome::settle(hub, id, &work.assignment, &work.outcomes, false, now));
+        self.core.with(|hub, now| outcome::apply(hub, id, &work.assignment, &work.outcomes, false, now));
         let lost = work.lost;
         if work.past_dot && !lost {
             let who: BTreeSet<String> = work.taken().into_iter().collect();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use stentor_engine::core::envelope::Recipients;
 use stentor_engine::core::hub::Hub;
-use stentor_engine::core::intake::{Job, Settled, Turn};
+use stentor_engine::core::intake::{FateRecord, Job, Turn};
 use stentor_engine::core::verb::Change;
 use stentor_journal::Batch;
 use stentor_queue::event::{Accept, Event, Fate, encode_accept, encode_intern};
@@ -61,7 +61,7 @@ impl Life<'_> {
             self.ledger.durable = candidate;
             self.ledger.unsynced.clear();
             if self.committer.journal().statistics().batches > batches {
-                // Whoever had nothing to write settles nothing.
+                // Whoever had nothing to write changes nothing.
                 self.ledger.open.clear();
             }
             let live = self.core.with(|hub, _| Model::of(&hub.store))?;
@@ -117,7 +117,7 @@ impl Life<'_> {
                             };
                             model.accept(key, entry);
                         }
-                        for Settled { message, fate, ids, audit } in &submission.settles {
+                        for FateRecord { message, fate, ids, audit } in &submission.fate_records {
                             model.audit.extend(audit.as_ref().map(audit_line));
                             ledger.ends(hub, &mut model, *message, *fate, ids);
                         }
@@ -219,7 +219,7 @@ impl Ledger {
 /// One message of one ordinary envelope, whole.
 fn is_simple(jobs: &[Job]) -> bool {
     let [Job::Accept { submission, .. }] = jobs else { return false };
-    submission.settles.is_empty()
+    submission.fate_records.is_empty()
         && submission.envelopes.len() == 1
         && submission.last.len() as u64 == submission.size
         && matches!(submission.envelopes[0].recipients, Recipients::Addresses(_))

@@ -273,7 +273,7 @@ impl Sim {
         for (expired, fate) in [(false, Fate::Bounced), (true, Fate::Expired)] {
             let ids: IdSet = failures.iter().filter(|f| f.expired == expired).map(|f| f.id.0).collect();
             self.counts.failed += ids.len() as u64;
-            finished |= self.settle(no, fate, &ids);
+            finished |= self.record_fate(no, fate, &ids);
         }
         let all: Vec<AddressId> = failures.iter().map(|f| f.id).collect();
         self.call("bounced", |sched, _, _| sched.bounced(no, &all));
@@ -283,9 +283,9 @@ impl Sim {
     }
 
     /// Whether the message has ended.
-    pub(crate) fn settle(&mut self, no: MessageNo, fate: Fate, ids: &IdSet) -> bool {
+    pub(crate) fn record_fate(&mut self, no: MessageNo, fate: Fate, ids: &IdSet) -> bool {
         self.record.clear();
-        let applied = self.store.settle(no, fate, ids, None, self.now, &mut self.record);
+        let applied = self.store.record_fate(no, fate, ids, None, self.now, &mut self.record);
         matches!(applied, Applied::Finished { .. })
     }
 

@@ -193,7 +193,7 @@ impl Sim {
         if !delivered.is_empty() {
             self.delivered(work.no, &delivered);
         }
-        let finished = self.settle(work.no, Fate::Delivered, &delivered);
+        let finished = self.record_fate(work.no, Fate::Delivered, &delivered);
         self.call("work_done", |sched, store, now| sched.work_done(store, conn, work.tx, outcomes, now));
         if finished {
             let no = work.no;

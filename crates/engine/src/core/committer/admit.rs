@@ -64,7 +64,9 @@ impl Committer {
         let mut kept = Vec::with_capacity(jobs.len());
         for job in jobs {
             let is_new = match &job {
-                Job::Accept { submission, .. } => submission.settles.is_empty() || submission.size > REPORT_BYTES_MAX,
+                Job::Accept { submission, .. } => {
+                    submission.fate_records.is_empty() || submission.size > REPORT_BYTES_MAX
+                }
                 Job::Piece { .. } | Job::List { .. } | Job::Intern { .. } => true,
                 Job::Verb { .. } | Job::Drop { .. } | Job::Unlist { .. } => false,
             };

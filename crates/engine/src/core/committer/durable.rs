@@ -12,7 +12,7 @@ use super::plan::Planned;
 use super::{Answer, Committer};
 use crate::core::Core;
 use crate::core::hub::Hub;
-use crate::core::intake::{Refused, Settled};
+use crate::core::intake::{FateRecord, Refused};
 
 /// Jobs of a durable batch applied under one hold of the hub's lock: some microseconds each.
 const APPLIED_AT_ONCE: usize = 128;
@@ -46,7 +46,7 @@ impl Committer {
                 }
                 let is_through = planned.len() == 0;
                 if is_through {
-                    hub.settling.clear();
+                    hub.in_batch.clear();
                 }
                 is_through
             });
@@ -64,7 +64,7 @@ impl Committer {
     /// Applies one part of a durable batch. Returns whom to notify.
     fn apply(&mut self, core: &Arc<Core>, hub: &mut Hub, planned: Planned, now: Ms) -> Option<Answer<()>> {
         match planned {
-            Planned::Message { accepts, content, body, settles, answer, .. } => {
+            Planned::Message { accepts, content, body, fate_records, answer, .. } => {
                 if accepts.is_empty() {
                     self.journal.drop_content(content.0);
                 } else if let Some(body) = &body {
@@ -76,7 +76,7 @@ impl Committer {
                         hub.sched.accepted(&hub.store, no, now);
                     }
                 }
-                settle(core, hub, settles, now);
+                record_fates(core, hub, fate_records, now);
                 Some(answer)
             }
             Planned::Piece { answer } => Some(answer),
@@ -116,7 +116,7 @@ impl Committer {
         let core = self.core.clone();
         core.with(|hub, _| {
             self.forget_interned(hub, 0);
-            hub.settling.clear();
+            hub.in_batch.clear();
             hub.outcomes_refused(&mut self.outcomes);
             self.forgetting.refused(hub);
         });
@@ -141,8 +141,8 @@ impl Committer {
 }
 
 /// Finishes the recipients whose DSN is now queued.
-fn settle(core: &Core, hub: &mut Hub, settles: Vec<Settled>, now: u64) {
-    for Settled { message, fate, ids, audit } in settles {
+fn record_fates(core: &Core, hub: &mut Hub, fate_records: Vec<FateRecord>, now: u64) {
+    for FateRecord { message, fate, ids, audit } in fate_records {
         if let Some(audit) = audit {
             if fate == Fate::Coalesced {
                 crate::core::log::taken_out(core, hub, (message, fate), &ids, &audit.who, now);
@@ -153,8 +153,8 @@ fn settle(core: &Core, hub: &mut Hub, settles: Vec<Settled>, now: u64) {
             continue;
         }
         if let Some(no) = hub.store.no_of(message) {
-            let settled: Vec<AddressId> = ids.iter().map(AddressId).collect();
-            hub.sched.bounced(no, &settled);
+            let finished: Vec<AddressId> = ids.iter().map(AddressId).collect();
+            hub.sched.bounced(no, &finished);
             hub.apply(Event::Outcome { message, fate, ids, by: None, at: now });
         }
     }

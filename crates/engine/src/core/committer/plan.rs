@@ -10,7 +10,7 @@ use stentor_queue::idset::IdSet;
 use super::{Answer, Committer};
 use crate::core::envelope::{Body, NewEnvelope, Recipients, Taken};
 use crate::core::hub::Hub;
-use crate::core::intake::{Interned, Job, Refused, Settled, Submission};
+use crate::core::intake::{FateRecord, Interned, Job, Refused, Submission};
 use crate::core::verb::VerbJob;
 
 /// Addresses beyond `addresses_max` that senders of DSNs may use.
@@ -24,7 +24,7 @@ pub(super) enum Planned {
         taken: Vec<Taken>,
         content: ContentId,
         body: Option<Body>,
-        settles: Vec<Settled>,
+        fate_records: Vec<FateRecord>,
         answer: Answer<()>,
     },
     Piece {
@@ -91,7 +91,7 @@ impl Committer {
     }
 
     fn plan_message(&mut self, hub: &mut Hub, submission: Submission, answer: Answer<()>, planned: &mut Vec<Planned>) {
-        let Submission { first, content, last, size, envelopes, settles, told } = submission;
+        let Submission { first, content, last, size, envelopes, fate_records, assigned } = submission;
         let (first_interned, mut id) = (self.interned.len(), Some(first));
         let mut accepts = Vec::with_capacity(envelopes.len());
         let mut taken = Vec::with_capacity(envelopes.len());
@@ -112,9 +112,9 @@ impl Committer {
                 }
             }
         }
-        if let Some(told) = told {
+        if let Some(assigned) = assigned {
             // Nobody else has it yet.
-            let _ = told.set(accepts.iter().map(|accept| (accept.id, accept.recipients.len() as u64)).collect());
+            let _ = assigned.set(accepts.iter().map(|accept| (accept.id, accept.recipients.len() as u64)).collect());
         }
         self.batch.content(content.0, true, &last);
         self.record_interned(hub, first_interned);
@@ -122,17 +122,24 @@ impl Committer {
             self.batch.record_with(|buffer| encode_accept(buffer, accept));
         }
         let now = self.core.clock.now();
-        for Settled { message, fate, ids, audit } in &settles {
+        for FateRecord { message, fate, ids, audit } in &fate_records {
             if let Some(audit) = audit {
                 audit.record(&mut self.batch);
             }
             // Only who is pending still, and whose fate no other record of this batch tells.
-            let Some(ids) = hub.begin_settling(*message, ids) else { continue };
+            let Some(ids) = hub.claim_for_batch(*message, ids) else { continue };
             let by = audit.as_ref().map(|audit| audit.who.as_str());
             self.batch.record_with(|buffer| encode_outcome(buffer, *message, *fate, &ids, by, now));
         }
         let is_whole = last.len() as u64 == size;
-        planned.push(Planned::Message { accepts, taken, content, body: is_whole.then_some(last), settles, answer });
+        planned.push(Planned::Message {
+            accepts,
+            taken,
+            content,
+            body: is_whole.then_some(last),
+            fate_records,
+            answer,
+        });
     }
 
     /// One envelope with its recipients as ids, perhaps none (an empty list). Refused if the address book is full, or the

@@ -61,9 +61,9 @@ fn a_message_lives_until_its_last_fate() {
     let no = add(&mut store, accept(7, &[1, 2, 3]));
     assert_eq!(store.no_of(MessageId(7)), Some(no));
     assert_eq!((store.len(), store.pending(), store.totals().pending()), (1, 3, 3));
-    assert_eq!(store.apply(outcome(7, Fate::Delivered, &[1])), Applied::Settled { no, recipients: 1 });
+    assert_eq!(store.apply(outcome(7, Fate::Delivered, &[1])), Applied::Recorded { no, recipients: 1 });
     assert_eq!(store.apply(outcome(7, Fate::Delivered, &[1])), Applied::Nothing, "never counted twice");
-    assert_eq!(store.apply(outcome(7, Fate::Bounced, &[1, 2, 9])), Applied::Settled { no, recipients: 1 });
+    assert_eq!(store.apply(outcome(7, Fate::Bounced, &[1, 2, 9])), Applied::Recorded { no, recipients: 1 });
     let summary = store.summary(no).unwrap();
     assert_eq!((summary.total, summary.pending, summary.tally.delivered, summary.tally.bounced), (3, 1, 1, 1));
     assert_eq!((summary.sender, summary.size, summary.origin), ("sender7@example.org", 4096, "127.0.0.1"));
@@ -101,19 +101,19 @@ fn settling_writes_what_it_did() {
     let no = add(&mut store, accept(7, &[1, 2, 3]));
     let mut record = Vec::new();
     let ids = [2, 3, 4].into_iter().collect();
-    let done = store.settle(no, Fate::Removed, &ids, Some("op"), 5, &mut record);
-    assert_eq!(done, Applied::Settled { no, recipients: 2 });
+    let done = store.record_fate(no, Fate::Removed, &ids, Some("op"), 5, &mut record);
+    assert_eq!(done, Applied::Recorded { no, recipients: 2 });
     let ids = [2, 3].into_iter().collect();
     let written = Event::Outcome { message: MessageId(7), fate: Fate::Removed, ids, by: Some("op"), at: 5 };
     assert_eq!(Event::decode(&record), Ok(written));
     record.clear();
     let ids = [2, 3].into_iter().collect();
-    assert_eq!(store.settle(no, Fate::Delivered, &ids, None, 6, &mut record), Applied::Nothing);
-    assert_eq!(store.settle(MessageNo(99), Fate::Delivered, &ids, None, 6, &mut record), Applied::Nothing);
+    assert_eq!(store.record_fate(no, Fate::Delivered, &ids, None, 6, &mut record), Applied::Nothing);
+    assert_eq!(store.record_fate(MessageNo(99), Fate::Delivered, &ids, None, 6, &mut record), Applied::Nothing);
     let (no, none) = (add(&mut store, accept(8, &[2])), IdSet::new());
     let written = record.clone();
-    assert_eq!(store.settle(no, Fate::Delivered, &none, None, 6, &mut record), Applied::Nothing);
-    assert_eq!(record, written, "what settles nobody writes nothing");
+    assert_eq!(store.record_fate(no, Fate::Delivered, &none, None, 6, &mut record), Applied::Nothing);
+    assert_eq!(record, written, "no fate, no record");
     assert!(record.is_empty(), "nothing done, nothing written");
 }
 
@@ -269,10 +269,10 @@ fn settling_nobody_writes_nothing() {
     let mut store = Store::new();
     let no = add(&mut store, accept(1, &[1, 2]));
     let mut record = Vec::new();
-    assert_eq!(store.settle(no, Fate::Delivered, &IdSet::default(), None, 5, &mut record), Applied::Nothing);
-    assert_eq!(store.settle(no, Fate::Delivered, &IdSet::one(9), None, 5, &mut record), Applied::Nothing);
+    assert_eq!(store.record_fate(no, Fate::Delivered, &IdSet::default(), None, 5, &mut record), Applied::Nothing);
+    assert_eq!(store.record_fate(no, Fate::Delivered, &IdSet::one(9), None, 5, &mut record), Applied::Nothing);
     assert!(record.is_empty());
-    assert_ne!(store.settle(no, Fate::Delivered, &IdSet::one(2), None, 5, &mut record), Applied::Nothing);
+    assert_ne!(store.record_fate(no, Fate::Delivered, &IdSet::one(2), None, 5, &mut record), Applied::Nothing);
     assert!(Event::decode(&record).is_ok());
 }
 

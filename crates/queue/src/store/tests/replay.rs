@@ -254,7 +254,7 @@ impl Owner {
             }
             Op::Settle(which, fate, mask) => {
                 if !self.model.messages.is_empty() {
-                    self.settle(which.index(self.model.messages.len()), FATES[fate], mask);
+                    self.record_fate(which.index(self.model.messages.len()), FATES[fate], mask);
                 }
             }
             Op::List(name, numbers) => {
@@ -302,7 +302,7 @@ impl Owner {
         }
     }
 
-    fn settle(&mut self, nth: usize, fate: Fate, mask: u32) {
+    fn record_fate(&mut self, nth: usize, fate: Fate, mask: u32) {
         let (&id, (content, pending, tally, _)) = self.model.messages.iter_mut().nth(nth).unwrap();
         // Some of the pending, and some that are not.
         let reserved = &self.reserved;
@@ -325,10 +325,10 @@ impl Owner {
             let unreferenced = self.model.messages.values().all(|(other, ..)| *other != content.0);
             Applied::Finished { no, id: MessageId(id), content, unreferenced, recipients }
         } else {
-            Applied::Settled { no, recipients }
+            Applied::Recorded { no, recipients }
         };
         let slices = self.live.message_slices.clone();
-        assert_eq!(self.live.settle(no, fate, &ids, None, self.now, &mut record), expected);
+        assert_eq!(self.live.record_fate(no, fate, &ids, None, self.now, &mut record), expected);
         if self.mutation == Mutation::StaleSlice {
             self.live.message_slices = slices;
         }
@@ -677,7 +677,7 @@ fn forgotten_ids_are_given_out_again() {
     for round in 0..30u16 {
         owner.step(Op::Accept((0..10).map(|n| round * 10 + n).collect(), false, false));
         owner.batch(false, 0, false);
-        owner.settle(0, Fate::Delivered, u32::MAX);
+        owner.record_fate(0, Fate::Delivered, u32::MAX);
         for _ in 0..12 {
             owner.batch(true, 1000, false);
         }
@@ -693,7 +693,7 @@ fn the_order_in_a_batch_matters() {
     owner.step(Op::Accept(vec![1], false, false));
     owner.step(Op::Accept(vec![1], false, false));
     owner.batch(false, 0, false);
-    owner.settle(0, Fate::Delivered, u32::MAX);
+    owner.record_fate(0, Fate::Delivered, u32::MAX);
     let slices = slices(&mut owner.live);
     let replay = |records: &[&Vec<u8>]| {
         let mut store = Store::new();

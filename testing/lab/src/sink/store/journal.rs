@@ -136,7 +136,7 @@ fn commit_all(queue: &Queue, journal: &mut Journal, meter: &Meter) {
                 Ok(()) => Ok(()),
                 Err(error) => Err(StoreError(again(error))),
             };
-            meter.settle(begun, job.body.len(), &outcome);
+            meter.count(begun, job.body.len(), &outcome);
             done(Stored { outcome, job });
         }
     }

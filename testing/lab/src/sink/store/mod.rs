@@ -94,7 +94,7 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    fn settle(&self, begun: Instant, bytes: usize, outcome: &Result<(), StoreError>) {
+    fn count(&self, begun: Instant, bytes: usize, outcome: &Result<(), StoreError>) {
         match outcome {
             Ok(()) => {
                 self.stored.fetch_add(1, Relaxed);
@@ -158,7 +158,7 @@ impl Store {
         match &self.way {
             Way::Files(files) => {
                 let outcome = files.store(&job.body, &self.meter).map_err(StoreError);
-                self.meter.settle(begun, job.body.len(), &outcome);
+                self.meter.count(begun, job.body.len(), &outcome);
                 done(Stored { outcome, job });
             }
             Way::Journal(committer) => committer.submit(journal::Submitted { job, begun, done }),
