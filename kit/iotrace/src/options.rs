@@ -35,66 +35,66 @@ Examples:
 
 #[derive(Args, Clone, Debug)]
 pub struct IotraceArgs {
-    /// Where to write: each gets rows of its own; the current directory by default. With --pid or --command: the file system
-    /// that is traced, or none.
+    /// Directories to write to, with separate rows; default: the current one. With --pid or --command: the file
+    /// system to trace, or none.
     #[arg(value_name = "DIR")]
     pub directories: Vec<PathBuf>,
-    /// Bytes of an operation: `4K,8K,1M`.
+    /// Bytes per operation: `4K,8K,1M`.
     #[arg(long, value_delimiter = ',', value_parser = size, default_value = "4K,8K,1M", value_name = "BYTES")]
     pub size: Vec<u32>,
-    /// Operations in a run.
+    /// Operations per run.
     #[arg(long, default_value_t = COUNT, value_parser = clap::value_parser!(u32).range(1..=COUNT_MAX))]
     pub count: u32,
-    /// What an operation is.
+    /// The kind of operation.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "write")]
     pub access: Vec<Access>,
-    /// In which order places of the file are written or read.
+    /// The order of offsets in the file.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "sequential")]
     pub order: Vec<Order>,
-    /// Through the page cache or past it.
+    /// Through the page cache, or bypassing it.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "buffered")]
     pub path: Vec<Way>,
     /// What makes a write durable.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "fsync")]
     pub sync: Vec<Sync>,
-    /// What the file is before: new and empty each time, growing, with reserved blocks, or written before.
+    /// The file's state beforehand: new and empty each time, growing, with reserved blocks, or already written.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "growing")]
     pub file: Vec<FileState>,
-    /// Trace this process and what it starts, in place of the generator.
+    /// Trace this process and its children instead of the generator.
     #[arg(long, value_name = "PID", conflicts_with_all = ["command", "read", "loss"])]
     pub pid: Option<i32>,
-    /// Trace the program behind `--`, and what it starts: `--command -- dd if=/dev/zero of=x`.
+    /// Trace the program after `--`, and its children: `--command -- dd if=/dev/zero of=x`.
     #[arg(long, requires = "program", conflicts_with_all = ["read", "loss"])]
     pub command: bool,
-    /// For --pid and --command: the trace ends after so many seconds, or when all of it has ended. A command that still runs then is
-    /// ended too.
+    /// With --pid and --command: end the trace after this many seconds, or when the program has ended. A command still
+    /// running then is ended too.
     #[arg(long, default_value_t = 5.0, value_parser = seconds)]
     pub seconds: f64,
     /// The program of --command and its arguments.
     #[arg(last = true, value_name = "PROGRAM")]
     pub program: Vec<OsString>,
-    /// Totals of the text that `trace-cmd report` or a `trace` file of ftrace holds; `-` is standard input.
+    /// Summarise the output of `trace-cmd report` or a `trace` file of ftrace; `-` is standard input.
     #[arg(long, value_name = "FILE")]
     pub read: Option<PathBuf>,
-    /// How many events are lost with which buffer, scope and number of CPUs.
+    /// Measure how many events are lost, by buffer, scope and number of CPUs.
     #[arg(long, conflicts_with = "read")]
     pub loss: bool,
-    /// Who collects.
+    /// The collector.
     #[arg(long, value_enum, default_value = "auto")]
     pub collector: Chosen,
     /// List the collectors: what each sees, and whether it works here.
     #[arg(long)]
     pub collectors: bool,
-    /// How much is traced.
+    /// The events to trace.
     #[arg(long, value_enum, default_value = "fs")]
     pub scope: Scope,
-    /// For the function graph: only what these functions call; empty: everything.
+    /// For the function graph: only calls below these functions; empty: all.
     #[arg(long, value_delimiter = ',', default_value = "vfs_write,vfs_read,vfs_fsync_range", value_name = "NAMES")]
     pub functions: Vec<String>,
-    /// For the function graph: calls within calls; 0: any.
+    /// For the function graph: maximum depth of calls; 0: unlimited.
     #[arg(long, default_value_t = 0, value_name = "CALLS")]
     pub depth: u32,
-    /// Buffer of each CPU. Too small loses events, which the report says.
+    /// Buffer of each CPU. If it is too small, events are lost, and the report says so.
     #[arg(long, default_value_t = 4096, value_parser = clap::value_parser!(u32).range(16..=4_194_304), value_name = "KIB")]
     pub buffer_kib: u32,
     /// Memory for the events of a run and their analysis; a trace ends when it is full. Default: 1024, at most a quarter of

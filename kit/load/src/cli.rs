@@ -6,34 +6,34 @@ use stentor_measure::MeasureError;
 
 #[derive(Subcommand, Debug)]
 pub enum Measure {
-    /// Serve a sink, of a model, with a store or without, and report what it took.
+    /// Serve a sink of a chosen model, with or without a store, and report what it received.
     #[command(after_help = "\
 Examples:
   stentor-kit lab sink 127.0.0.1:2525                                      # until Ctrl-C, then the report
   stentor-kit lab sink 127.0.0.1-127.0.0.8:2525 --model pool --threads 32 --delay-ms dot=200
   stentor-kit lab sink --store /var/tmp/mail --store-as journal --copies 100000 --every 1")]
     Sink(Box<crate::SinkArgs>),
-    /// Open very many connections, keep them, send over some: what bounds a server or a source address.
+    /// Open and keep very many connections and send over some: shows what bounds a server or a source address.
     #[command(after_help = "\
 Examples:
   stentor-kit lab hold 127.0.0.1:2525 --connections 10000 --messages 5000
   stentor-kit lab hold 127.0.0.1-127.0.0.8:2525 --connections 60000 --bind 127.0.1.1-127.0.1.4")]
     Hold(crate::HoldArgs),
-    /// Send load; report rates, the time of each step, errors by code.
+    /// Send load and report rates, times by step, and errors by code.
     #[command(after_help = "\
 Examples:
   stentor-kit lab source 127.0.0.1:2525 --messages 5000 --connections 20
   stentor-kit lab source 127.0.0.1:2525 --seconds 60 --rate 500 --poisson --out results --plot
   stentor-kit lab source mx1:25 mx2:25 --message ~/Maildir --bind 127.0.0.2-127.0.0.50")]
     Source(Box<crate::load::SourceArgs>),
-    /// Say how many messages per hour this machine could reach at best, by the smallest set of steps.
+    /// Measure the most messages per hour that this machine could reach, with the smallest set of steps.
     #[command(after_help = "\
 Examples:
   stentor-kit lab limit                              # network and protocol at best
   stentor-kit lab limit --queue /var/spool           # and with every message made durable there
   stentor-kit lab limit mx.example:25 --connections 1,20,100")]
     Limit(crate::limit::LimitArgs),
-    /// Send the same work through several mail servers by turns: rates, CPU, memory, writes, syncs.
+    /// Send the same work through several mail servers in turn: rates, CPU, memory, writes, syncs.
     #[command(after_help = "\
 Examples:
   stentor-kit lab compare          # Stentor, and Postfix if it is installed and this is root

@@ -38,7 +38,7 @@ pub struct Source {
     pub message: Option<Arc<[u8]>>,
     /// Part of the Message-IDs, so that runs can be told apart.
     pub run: String,
-    /// For any single reply.
+    /// Timeout for any single reply.
     pub timeout: Duration,
 }
 

@@ -62,16 +62,16 @@ pub enum Picture {
 /// Options that every measuring command has.
 #[derive(Args, Clone, Debug)]
 pub struct OutputArgs {
-    /// So many counted runs; one more goes before them and is dropped. 1: a single run, counted.
+    /// Number of counted runs, after one that is dropped. 1: a single run, counted.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub runs: u32,
-    /// Write NAME.json, one CSV a table and the pictures into this folder.
+    /// Write NAME.json, one CSV file per table and the charts to this folder.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Draw it, into the folder of `--out` or else the current one.
+    /// Draw charts, in the folder of `--out` or the current one.
     #[arg(long, value_enum, num_args = 0..=1, default_missing_value = "svg", value_name = "FORMAT")]
     pub plot: Option<Picture>,
-    /// Print JSON in place of the tables.
+    /// Print JSON instead of tables.
     #[arg(long)]
     pub json: bool,
     /// No progress on standard error.

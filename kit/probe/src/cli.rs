@@ -16,7 +16,7 @@ Examples:
   stentor-kit probe fs /var/spool --out results --plot
   stentor-kit probe fs /var/spool --sync both --names new,reused --hash-depth 0,1,2 --processes 1,4,16")]
     Fs(crate::fs::FsArgs),
-    /// What it costs to append records to a log and make them durable, and what group commit is worth.
+    /// The cost of durable records in a log, and the benefit of group commit.
     #[command(after_help = "\
 Lists make all combinations. docs/kit/measuring.md says what is timed.
 
@@ -37,13 +37,13 @@ Examples:
   stentor-kit probe raw /var/spool
   stentor-kit probe raw /var/spool --mode write-sync,read-direct --block-bytes 1M --file-mib 1024")]
     Raw(crate::raw::RawArgs),
-    /// What it costs to ask another process on this machine: TCP, Unix sockets, pipes.
+    /// The cost of asking another process on this machine: TCP, Unix sockets, pipes.
     #[command(after_help = "\
 Examples:
   stentor-kit probe ipc
   stentor-kit probe ipc --transport tcp,unix --bytes 32,64K --seconds 1 --plot png")]
     Ipc(crate::ipc::IpcArgs),
-    /// All of it on several places, and a page that says which file system and settings to choose.
+    /// All storage measurements at several places, and a page that recommends a file system and settings.
     #[command(after_help = "\
 Examples:
   stentor-kit probe suite /var/spool /mnt/ssd --out results

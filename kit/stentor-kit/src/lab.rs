@@ -23,19 +23,19 @@ enum Command {
         scenario: PathBuf,
         #[command(flatten)]
         recording: Recording,
-        /// Port of all hosts, in place of the scenario's.
+        /// Port of all hosts, instead of the scenario's.
         #[arg(long)]
         smtp_port: Option<u16>,
-        /// Port of the DNS server, in place of the scenario's.
+        /// Port of the DNS server, instead of the scenario's.
         #[arg(long)]
         dns_port: Option<u16>,
     },
     #[cfg(feature = "measure")]
     #[command(flatten)]
     Measure(stentor_load::cli::Measure),
-    /// Write a scenario's hosts, one `domain host address` a line: routes for a server that does not ask the lab's DNS.
+    /// Write a scenario's hosts, one `domain host address` per line: routes for a server that does not ask the lab's DNS.
     Hosts { scenario: PathBuf },
-    /// Write a scenario's subscribers, one a line.
+    /// Write a scenario's subscribers, one per line.
     Subscribers {
         scenario: PathBuf,
         count: usize,

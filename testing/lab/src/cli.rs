@@ -27,13 +27,13 @@ pub struct Recording {
     /// What is kept of each copy.
     #[arg(long, value_enum, default_value = "compact")]
     record: Record,
-    /// End after so many copies.
+    /// End after this many copies.
     #[arg(long)]
     copies: Option<u64>,
-    /// End after so many seconds.
+    /// End after this many seconds.
     #[arg(long, value_parser = some_seconds)]
     seconds: Option<Duration>,
-    /// Print the counters every so many seconds.
+    /// Interval of printing the counters, in seconds.
     #[arg(long, value_name = "SECONDS", value_parser = some_seconds)]
     every: Option<Duration>,
     /// Write what was received as JSON lines at the end.

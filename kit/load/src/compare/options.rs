@@ -10,44 +10,44 @@ use stentor_measure::OutputArgs;
 pub struct CompareArgs {
     /// Contestant files (docs/kit/measuring.md), or `stentor`, `postfix` [default: those of both that can run here].
     pub contestants: Vec<String>,
-    /// One without a file: name=NAME,target=HOST:PORT[,pid=N|,cgroup=PATH][,queue=DIR], or
+    /// A contestant without a file: name=NAME,target=HOST:PORT[,pid=N|,cgroup=PATH][,queue=DIR], or
     /// name=NAME[,nosync=VARIABLE=VALUE],command=COMMAND.
     #[arg(long, value_name = "KEY=VALUE,...")]
     pub contestant: Vec<String>,
-    /// Directories that queues are put on, one after the other [default: the temporary one].
+    /// Directories for the queues, one after the other [default: the temporary one].
     #[arg(long, value_name = "DIR")]
     pub queue: Vec<PathBuf>,
-    /// Syncs as shipped, switched off, or one after the other.
+    /// Syncs as shipped, switched off, or both in turn.
     #[arg(long, value_enum, default_value = "on")]
     pub sync: SyncChoice,
-    /// A session for each message, sessions kept, or one after the other.
+    /// One session per message, persistent sessions, or both in turn.
     #[arg(long, value_enum, default_value = "each")]
     pub sessions: SessionChoice,
-    /// Connections at a time.
+    /// Concurrent connections.
     #[arg(long, default_value_t = 20)]
     pub connections: usize,
-    /// Messages in each run.
+    /// Messages per run.
     #[arg(long, default_value_t = 1000)]
     pub messages: u64,
-    /// Octets of a message, as for `source`.
+    /// Message size in octets, as for `source`.
     #[arg(long, default_value = "4096")]
     pub size: String,
-    /// Recipients of a message.
+    /// Recipients per message.
     #[arg(long, default_value_t = 1)]
     pub recipients_per_message: u32,
     /// Use PIPELINING where it is offered; the usual sources do not.
     #[arg(long)]
     pub pipelining: bool,
-    /// Where our sink listens; for servers that run already and are to deliver there.
+    /// Address of our sink, for servers already running that deliver to it.
     #[arg(long, value_name = "HOST:PORT")]
     pub sink: Option<SocketAddr>,
-    /// Mail does not come to our sink: only acceptance is measured.
+    /// Mail does not reach our sink: measure acceptance only.
     #[arg(long)]
     pub no_delivery: bool,
-    /// Wait so long for copies after the last message was accepted.
+    /// How long to wait for copies after the last message was accepted.
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0)]
     pub wait: f64,
-    /// The program that stands for {stentor} [default: the stentor beside this program, else the one in PATH].
+    /// The program used for {stentor} [default: the stentor beside this program, else the one in PATH].
     #[arg(long, value_name = "PROGRAM")]
     pub stentor: Option<PathBuf>,
     #[command(flatten)]

@@ -36,31 +36,31 @@ pub struct HoldArgs {
     /// Servers, used in turn: address:port, or a range such as 127.0.0.1-127.0.0.8:2525.
     #[arg(required = true, value_name = "TARGET")]
     targets: Vec<Targets>,
-    /// As many processes hold them as the limit of descriptors demands.
+    /// Connections to hold, in as many processes as the descriptor limit requires.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=4_000_000))]
     connections: u32,
-    /// So many processes, rather than as many as --connections needs.
+    /// Number of processes [default: as many as --connections needs].
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     processes: Option<u16>,
-    /// Source addresses, used in turn: 127.0.1.1 or 127.0.1.1-127.0.1.4. Without: the kernel's choice.
+    /// Source addresses, used in turn: 127.0.1.1 or 127.0.1.1-127.0.1.4. Default: the kernel's choice.
     #[arg(long, alias = "from", value_name = "ADDRESS")]
     bind: Vec<Sources>,
-    /// So many are being opened at a time.
+    /// Connections being opened at the same time.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     opening: u32,
     /// Messages to send over the held connections, in turn.
     #[arg(long, default_value_t = 0)]
     messages: u64,
-    /// So many of them at a time.
+    /// Messages sent at the same time.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     active: u32,
     /// Octets of a message, at most 64K, which a connection takes at once.
     #[arg(long = "size", alias = "size-bytes", default_value = "4096", value_name = "BYTES", value_parser = size)]
     size_bytes: u32,
-    /// Keep them for so long.
+    /// How long to keep the connections.
     #[arg(long, default_value = "0", value_parser = stentor_lab::cli::seconds)]
     seconds: Duration,
-    /// The server's process: its memory, and that of its children, is in the report.
+    /// The server's process: the report includes its memory and that of its children.
     #[arg(long)]
     pid: Option<u32>,
     #[command(flatten)]

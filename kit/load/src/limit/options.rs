@@ -23,19 +23,19 @@ const RECIPIENTS: u64 = 1_000_000;
 pub struct LimitArgs {
     /// HOST:PORT of a server; without one, our own sink, which only counts.
     pub target: Option<String>,
-    /// Connections at a time; one row each.
+    /// Concurrent connections; one row each.
     #[arg(long, value_delimiter = ',', default_value = "1,20")]
     pub connections: Vec<usize>,
-    /// Octets of a message.
+    /// Message size in octets.
     #[arg(long, default_value = "4096")]
     pub size: String,
-    /// Recipients of a message in the row of many.
+    /// Recipients per message in the row with many.
     #[arg(long, default_value_t = 50)]
     pub recipients: u32,
-    /// Length of one run of one row.
+    /// Duration of one run of one row.
     #[arg(long, default_value_t = 0.4)]
     pub seconds: f64,
-    /// Let our own sink also make messages durable in this directory: with a sync each, and with group commit.
+    /// Also make messages durable in this directory with our own sink: one sync each, and group commit.
     #[arg(long, value_name = "DIR", conflicts_with = "target")]
     pub queue: Option<PathBuf>,
     #[command(flatten)]

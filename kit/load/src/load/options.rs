@@ -20,34 +20,34 @@ pub struct SourceArgs {
     /// HOST:PORT; sessions go to each in turn.
     #[arg(required = true)]
     pub target: Vec<String>,
-    /// Connections at a time.
+    /// Concurrent connections.
     #[arg(long, default_value_t = 10)]
     pub connections: usize,
-    /// Threads, each with its part of the connections. One is enough for what two processors can take.
+    /// Threads, each with its share of the connections. One saturates a server on two processors.
     #[arg(long, default_value_t = 1)]
     pub threads: usize,
-    /// In all [default: 1000, or as many as there is time for].
+    /// Total number of messages [default: 1000, or as many as time allows].
     #[arg(long)]
     pub messages: Option<u64>,
-    /// Begin no message after so many seconds.
+    /// Begin no message after this many seconds.
     #[arg(long)]
     pub seconds: Option<f64>,
-    /// Do not count the first so many seconds.
+    /// Do not count the first N seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 0.0)]
     pub warm_up: f64,
-    /// Messages in a session, then QUIT [default: as long as there is work].
+    /// Messages per session, then QUIT [default: unlimited].
     #[arg(long, value_name = "MESSAGES")]
     pub per_session: Option<u64>,
-    /// A session for each message.
+    /// One session per message.
     #[arg(long, conflicts_with = "per_session")]
     pub session_each: bool,
-    /// Sessions in all; with `--per-session` this is the number of messages.
+    /// Total number of sessions; with `--per-session` this is the number of messages.
     #[arg(long, conflicts_with = "messages")]
     pub sessions: Option<u64>,
-    /// Octets of a message: 4096, 64K, uniform:1K-64K, lognormal:8K,1.2 (median, sigma; a third number is the cap).
+    /// Message size in octets: 4096, 64K, uniform:1K-64K, lognormal:8K,1.2 (median, sigma; a third number is the cap).
     #[arg(long, alias = "size-bytes", default_value = "4096")]
     pub size: String,
-    /// Send these files (made CRLF) in turn; of a folder or maildir all its files.
+    /// Send these files (converted to CRLF) in turn; for a folder or maildir, all files in it.
     #[arg(long, value_name = "PATH")]
     pub message: Vec<PathBuf>,
     /// Envelope sender.
@@ -56,19 +56,19 @@ pub struct SourceArgs {
     /// Recipients, used in turn.
     #[arg(long, default_value = "sink@sink.lab")]
     pub to: Vec<String>,
-    /// Recipients in place of `--to`, one a line.
+    /// A file of recipients instead of `--to`, one per line.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["to", "recipients"])]
     pub to_file: Option<PathBuf>,
-    /// Draw recipients at random from so many.
+    /// Draw recipients at random from this many.
     #[arg(long, value_name = "NUMBER", conflicts_with = "to")]
     pub recipients: Option<u64>,
-    /// The domains of those.
+    /// The domains of these recipients.
     #[arg(long, default_value_t = 200, requires = "recipients")]
     pub domains: u64,
     /// A number, or a range to draw from: 1-20.
     #[arg(long, default_value = "1")]
     pub recipients_per_message: String,
-    /// Commands that go out before a reply is waited for.
+    /// Which commands are sent without waiting for a reply.
     #[arg(long, value_enum, default_value = "offered")]
     pub pipelining: Pipelining,
     /// The same as `--pipelining off`.
@@ -80,22 +80,22 @@ pub struct SourceArgs {
     /// RSET before each further message of a session.
     #[arg(long)]
     pub rset: bool,
-    /// Messages a second that arrive whatever the server does (an open loop).
+    /// Messages per second that arrive whatever the server does (an open loop).
     #[arg(long)]
     pub rate: Option<f64>,
-    /// Let them arrive independently of one another, not evenly.
+    /// Independent random arrivals instead of even spacing.
     #[arg(long, requires = "rate")]
     pub poisson: bool,
-    /// With a rate: so long after the end late messages are still begun.
+    /// With a rate: how long after the end late messages are still begun.
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
     pub drain: f64,
     /// Connect from these addresses in turn: 127.0.0.2-127.0.0.50, or some with commas.
     #[arg(long, value_name = "ADDRESSES")]
     pub bind: Option<String>,
-    /// Of all that is drawn.
+    /// Seed of everything random.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// For any single reply.
+    /// Timeout for any single reply.
     #[arg(long, value_name = "SECONDS", default_value_t = 300.0)]
     pub timeout: f64,
     /// Part of the Message-IDs.

@@ -49,7 +49,7 @@ pub struct Plan {
     pub warm_up: Duration,
     pub sender: String,
     pub seed: u64,
-    /// For any single reply.
+    /// Timeout for any single reply.
     pub timeout: Duration,
 }
 

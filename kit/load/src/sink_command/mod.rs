@@ -45,47 +45,47 @@ const KIB: usize = 1024;
 #[derive(Args, Debug, Clone)]
 #[command(mut_arg("runs", |runs| runs.hide(true)))]
 pub struct SinkArgs {
-    /// Where it listens: address:port, or a range such as 127.0.0.1-127.0.0.8:2525.
+    /// Listening addresses: address:port, or a range such as 127.0.0.1-127.0.0.8:2525.
     #[arg(default_value = "127.0.0.1:2626", value_name = "ADDRESS")]
     pub addresses: Vec<Targets>,
-    /// How it behaves, as in a scenario: `rtt_ms = 50, no_chunking = true`.
+    /// Behaviour, as in a scenario: `rtt_ms = 50, no_chunking = true`.
     #[arg(long, default_value = "")]
     pub behaviour: String,
-    /// What waits for the clients: event loops, a pool of threads (further connections wait), or a thread for each.
+    /// Threading model: event loops, a pool of threads (further connections wait), or one thread per connection.
     #[arg(long, value_enum, default_value = "event")]
     pub model: Model,
-    /// Event loops (default 1), or threads of the pool (default 16).
+    /// Event loops (default 1), or threads in the pool (default 16).
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     pub threads: Option<u16>,
     /// Stack of a thread of the pool or of a connection.
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(16..=1_048_576))]
     pub stack_kib: u32,
-    /// Time taken over each reply, or over one command's (greeting, ehlo, mail, rcpt, data, dot, quit): `5`, `rcpt=20`.
+    /// Delay of every reply, or of one command's (greeting, ehlo, mail, rcpt, data, dot, quit): `5`, `rcpt=20`.
     #[arg(long, value_name = "[COMMAND=]MS")]
     pub delay_ms: Vec<Delay>,
-    /// Store each message below this directory before it is answered 250.
+    /// Store each message below this directory before replying 250.
     #[arg(long, value_name = "DIR")]
     pub store: Option<PathBuf>,
-    /// How messages are kept: a file each in one directory or in hashed ones, or all in our journal.
+    /// How to store messages: one file each, in one directory or in hashed ones, or all in our journal.
     #[arg(long, value_enum, default_value = "flat", requires = "store")]
     pub store_as: StoreAs,
-    /// What must be on the disk before the 250.
+    /// What must be synced before the 250.
     #[arg(long, value_enum, default_value = "file", requires = "store")]
     pub sync: Sync,
     /// Threads that write files for the event loops (default: 16, so that syncs of some files share the disk's time; 1
     /// without syncs, as creating files in one directory takes turns anyway).
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024), requires = "store")]
     pub store_threads: Option<u16>,
-    /// Room for so many connections at once; further ones wait in the backlog. If that takes more descriptors than a process
-    /// may have here, as many processes serve the addresses together as are needed.
+    /// Maximum of concurrent connections; further ones wait in the backlog. If one process may not have that many
+    /// descriptors, several processes serve the addresses together.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     pub connections: Option<u32>,
-    /// So many processes, rather than as many as --connections needs.
+    /// Number of processes [default: as many as --connections needs].
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     pub processes: Option<u16>,
     #[command(flatten)]
     pub recording: Recording,
-    /// So many recipients and domains are in the report: those that got most (not with `--record counters`).
+    /// Number of recipients and domains in the report: those that got most (not with `--record counters`).
     #[arg(long, default_value_t = 10)]
     pub top: usize,
     #[command(flatten)]

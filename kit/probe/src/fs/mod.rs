@@ -32,22 +32,22 @@ const BYTES_MAX: u64 = 1 << 30;
 
 #[derive(Args, Clone, Debug)]
 pub struct FsArgs {
-    /// Directory on the file system that is to be measured.
+    /// Directory on the file system to measure.
     #[arg(value_name = "DIR", default_value = ".")]
     pub directory: PathBuf,
-    /// Cycles of each process in a run.
+    /// Cycles per process and run.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=i64::from(FILES_MAX)))]
     pub files: u32,
-    /// A run of a case ends after this time at the latest.
+    /// Maximum duration of a case's run.
     #[arg(long, alias = "time-max-s", default_value_t = 0.4, value_name = "SECONDS", value_parser = parse_seconds)]
     pub seconds: f64,
-    /// Octets of a file; several with commas: 4K,64K.
+    /// File sizes in octets, separated by commas: 4K,64K.
     #[arg(long, value_delimiter = ',', value_parser = parse_bytes, value_name = "BYTES")]
     pub size: Vec<u64>,
-    /// How many processes work at the same time in the same directories.
+    /// Number of processes working in the same directories at the same time.
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=i64::from(PROCESSES_MAX)))]
     pub processes: Vec<u32>,
-    /// Levels of directories below each queue's, 16 a level; 0 is flat.
+    /// Levels of hashed directories, 16 per level; 0 is flat.
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(0..=3))]
     pub hash_depth: Vec<u32>,
     /// New files, or existing ones that are overwritten.
@@ -57,10 +57,10 @@ pub struct FsArgs {
     /// the directory after each later change of a name).
     #[arg(long, value_delimiter = ',', value_enum)]
     pub sync: Vec<Sync>,
-    /// So many files lie in `deferred` all the time.
+    /// Number of files in `deferred` throughout.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=i64::from(FILES_MAX)))]
     pub queued: u32,
-    /// One of the processes, told what to do by pipes; its number.
+    /// Run as a worker process with this number, controlled by pipes.
     #[arg(long, hide = true)]
     pub worker: Option<u32>,
     #[command(flatten)]

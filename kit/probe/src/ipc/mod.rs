@@ -44,16 +44,16 @@ pub enum Between {
 
 #[derive(Args, Clone, Debug)]
 pub struct IpcArgs {
-    /// What the two talk over, several with commas.
+    /// Transports, separated by commas.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "tcp,unix,pipe")]
     pub transport: Vec<Transport>,
-    /// Octets of a request and of its answer, several with commas.
+    /// Octets of a request and of its answer, separated by commas.
     #[arg(long, value_delimiter = ',', default_value = "32,512,4K,16K,64K", value_parser = message_bytes)]
     pub bytes: Vec<u64>,
-    /// Who talks.
+    /// The two ends: processes or threads.
     #[arg(long, value_enum, default_value = "processes")]
     pub between: Between,
-    /// A line ends after so long.
+    /// Duration of a row.
     #[arg(long, default_value_t = 0.1, value_parser = parse_seconds)]
     pub seconds: f64,
     /// The other side: `echo:BYTES` or `take:BYTES`, on standard input.

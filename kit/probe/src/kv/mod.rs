@@ -35,22 +35,22 @@ const SPACE_MIB_MIN: u64 = 256;
 
 #[derive(Args, Clone, Debug)]
 pub struct KvArgs {
-    /// Directory on the file system that is to be measured.
+    /// Directory on the file system to measure.
     #[arg(value_name = "DIR", default_value = ".")]
     pub directory: PathBuf,
-    /// Engines; all that are built in by default.
+    /// Engines [default: all built in].
     #[arg(long, value_delimiter = ',', value_enum)]
     pub engines: Vec<Kind>,
-    /// Octets of a record; several with commas: 512,4K,64K.
+    /// Record sizes in octets, separated by commas: 512,4K,64K.
     #[arg(long, value_delimiter = ',', default_value = "4K", value_parser = record_bytes, value_name = "BYTES")]
     pub record_bytes: Vec<u64>,
-    /// Records of a transaction.
+    /// Records per transaction.
     #[arg(long, value_delimiter = ',', default_value = "1,10,100", value_parser = clap::value_parser!(u64).range(1..=100_000))]
     pub per_transaction: Vec<u64>,
-    /// At most so many records are inserted in a case.
+    /// Maximum of records inserted in a case.
     #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     pub records: u64,
-    /// Each of inserting, looking up and deleting ends after this time at the latest.
+    /// Maximum duration of each phase: inserts, look-ups, deletes.
     #[arg(long, alias = "time-max-s", default_value_t = 0.12, value_name = "SECONDS", value_parser = parse_seconds)]
     pub seconds: f64,
     #[command(flatten)]

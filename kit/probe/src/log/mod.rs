@@ -43,49 +43,49 @@ const BLOCK_BYTES: usize = 4096;
 
 #[derive(Args, Clone, Debug)]
 pub struct LogArgs {
-    /// Directory on the file system that is to be measured.
+    /// Directory on the file system to measure.
     #[arg(value_name = "DIR", default_value = ".")]
     pub dir: PathBuf,
-    /// Sizes of a record, several with commas: multiples of 512 from 512 to 64K.
+    /// Record sizes, separated by commas: multiples of 512 from 512 to 64K.
     #[arg(long, value_delimiter = ',', default_value = "512,4K,64K", value_parser = record_bytes)]
     pub record_bytes: Vec<u64>,
-    /// C: a sync after so many records, 1 to 1000.
+    /// C: records per sync, 1 to 1000.
     #[arg(long, value_delimiter = ',', default_value = "1,10,100", value_parser = value_parser!(u64).range(1..=PER_SYNC_MAX))]
     pub per_sync: Vec<u64>,
-    /// The file's state when it is written to.
+    /// The file's state before it is written.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "growing")]
     pub file: Vec<FileKind>,
     /// How records are written.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "pwrite")]
     pub way: Vec<Way>,
-    /// The call that makes them durable, where the write does not.
+    /// The call that makes them durable, unless the write does.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "fdatasync")]
     pub sync: Vec<SyncCall>,
-    /// Writers of the second table, each alone and all through one committer; 0: no such table.
+    /// Writers in the second table, each alone and all through one committer; 0: no second table.
     #[arg(long, value_delimiter = ',', default_value = "1,2,5,20,100", value_parser = value_parser!(u64).range(0..=WRITERS_MAX))]
     pub writers: Vec<u64>,
-    /// Sizes of a record in the second table.
+    /// Record sizes in the second table.
     #[arg(long, value_delimiter = ',', default_value = "4K", value_parser = record_bytes)]
     pub group_record_bytes: Vec<u64>,
     /// Only the second table.
     #[arg(long)]
     pub group_only: bool,
-    /// The committer that has no rule for it waits so long for further records, unless all writers have handed in.
+    /// How long the committer without a rule waits for further records, unless all writers have submitted.
     #[arg(long, default_value_t = 0, value_parser = value_parser!(u64).range(0..=1_000_000))]
     pub gather_us: u64,
-    /// A line ends after so long; its last commit is waited for.
+    /// Duration of a row; its last commit is completed.
     #[arg(long, default_value_t = 0.2, value_parser = parse_seconds)]
     pub seconds: f64,
-    /// A line ends after so many records.
+    /// Maximum of records in a row.
     #[arg(long, value_parser = value_parser!(u64).range(1..))]
     pub records: Option<u64>,
-    /// Size of a line's files, all writers' together. A recycled file begins again at its end, with any other the line ends there.
+    /// Size of a row's files, for all writers together. A recycled file is reused from its start; with any other the row ends there.
     #[arg(long, default_value_t = 128, value_parser = value_parser!(u64).range(1..=1 << 20))]
     pub file_mib: u64,
-    /// Take the file of the run before as it is, in place of a new one (recycled files are always reused).
+    /// Reuse the previous run's file unchanged instead of a new one (recycled files are always reused).
     #[arg(long)]
     pub reuse: bool,
-    /// Read the records back after each line, from the device, and compare.
+    /// Read the records back from the device after each row, and compare.
     #[arg(long)]
     pub verify: bool,
     #[command(flatten)]

@@ -60,19 +60,19 @@ pub enum FileState {
 
 #[derive(Args, Clone, Debug)]
 pub struct RawArgs {
-    /// Directory on the file system that is to be measured.
+    /// Directory on the file system to measure.
     #[arg(value_name = "DIR", default_value = ".")]
     pub dir: PathBuf,
-    /// Octets of a call, several with commas: from 512 to 64M; direct ones want multiples of the device's blocks.
+    /// Octets per call, separated by commas: 512 to 64M; direct ones need multiples of the device's blocks.
     #[arg(long, value_delimiter = ',', default_value = "4K,64K,1M,4M", value_parser = block_bytes)]
     pub block_bytes: Vec<u64>,
-    /// What is timed, several with commas.
+    /// Modes to measure, separated by commas.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "write,write-sync,write-direct,read,read-direct")]
     pub mode: Vec<Mode>,
     /// What the writing modes write to.
     #[arg(long, value_enum, default_value = "overwritten")]
     pub file: FileState,
-    /// A pass ends after so long, if its file does not end before.
+    /// Maximum duration of a pass, if its file does not end before.
     #[arg(long, default_value_t = 0.2, value_parser = parse_seconds)]
     pub seconds: f64,
     /// Size of the file.

@@ -43,25 +43,25 @@ pub struct SuiteArgs {
     /// Make file systems on loop devices and measure them (root).
     #[arg(long = "loop")]
     pub on_loop: bool,
-    /// Those that --loop makes.
+    /// The file systems that --loop makes.
     #[arg(long, value_delimiter = ',', value_enum, default_value = "ext4,xfs,btrfs,tmpfs")]
     pub file_systems: Vec<Kind>,
-    /// Where the files of the loop devices lie: on the disk that is to carry them.
+    /// Folder for the files of the loop devices, on the disk to be used.
     #[arg(long, default_value = ".", value_name = "DIR")]
     pub loop_dir: PathBuf,
     /// Size of each.
     #[arg(long, default_value_t = LOOP_MIB, value_parser = clap::value_parser!(u64).range(SIZE_MIB_MIN..=1 << 20))]
     pub loop_mib: u64,
-    /// Mount options of those on loop devices, tmpfs left out: noatime.
+    /// Mount options on loop devices (not tmpfs): noatime.
     #[arg(long, value_name = "OPTIONS")]
     pub mount_options: Option<String>,
-    /// So many device writes a second at most on each loop device: a slow disk (control groups of version 1).
+    /// Limit of writes per second on each loop device, to emulate a slow disk (control groups version 1).
     #[arg(long, value_name = "WRITES_PER_S", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub throttle: Option<u32>,
     /// Measure more and longer.
     #[arg(long)]
     pub thorough: bool,
-    /// Where the page goes; into the folder of --out or else the current one by default.
+    /// File for the page [default: in the folder of --out or the current one].
     #[arg(long, value_name = "FILE")]
     pub page: Option<PathBuf>,
     #[command(flatten)]

@@ -28,16 +28,16 @@ pub struct Options {
     /// Post this message (a whole mail, with its header) instead of the built-in one.
     #[arg(long, value_name = "FILE")]
     message: Option<PathBuf>,
-    /// These subscribers, one address a line; their domains are served by the lab.
+    /// Subscribers, one address per line; the lab serves their domains.
     #[arg(long, value_name = "FILE")]
     subscribers: Option<PathBuf>,
-    /// Subscribers to make up.
+    /// Number of generated subscribers.
     #[arg(long, default_value_t = 2_000, conflicts_with = "subscribers")]
     count: usize,
-    /// Sites of the simulated Internet.
+    /// Number of sites in the simulated Internet.
     #[arg(long, default_value_t = 200)]
     sites: usize,
-    /// Decides everything that is random in the lab.
+    /// Seed of everything random in the lab.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Share of sites that are dead or hang, in percent.

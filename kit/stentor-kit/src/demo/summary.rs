@@ -91,7 +91,7 @@ fn deferred(queue: &Value) {
     println!("deferred     {} recipients at {total} sites", count(&queue["recipients"]));
     for site in sites.iter().take(SITES_MAX) {
         let why = match (site["last_reply"].as_str().unwrap_or_default(), count(&site["connections"])) {
-            ("", 0) => "waits for its turn",
+            ("", 0) => "waiting for a connection",
             ("", _) => "silent so far; its connection stays open, in the slow lane after 2 s",
             (reply, _) => reply,
         };
