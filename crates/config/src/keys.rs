@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use argon2::password_hash::{PasswordHash, PasswordHasher, PasswordVerifier, SaltString};
+use argon2::password_hash::phc::PasswordHash;
+use argon2::password_hash::{PasswordHasher, PasswordVerifier};
 use argon2::{Argon2, Params};
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use base64ct::{Base64UrlUnpadded, Encoding as _};
 use sha2::{Digest, Sha256};
 
 /// Memory that checking a configured password may take, KiB.
@@ -43,14 +43,13 @@ pub fn random<const N: usize>() -> [u8; N] {
 
 /// A secret as text without characters that need quoting.
 pub fn random_text() -> String {
-    URL_SAFE_NO_PAD.encode(random::<32>())
+    Base64UrlUnpadded::encode_string(&random::<32>())
 }
 
 /// An argon2id hash with the parameters that OWASP recommends (19 MiB, two passes).
 pub fn hash(password: &str) -> Result<String, String> {
-    let salt = SaltString::encode_b64(&random::<16>()).map_err(|error| error.to_string())?;
-    let hash = Argon2::default().hash_password(password.as_bytes(), &salt).map_err(|error| error.to_string())?;
-    Ok(hash.to_string())
+    let hash = Argon2::default().hash_password_with_salt(password.as_bytes(), &random::<16>());
+    hash.map(|hash| hash.to_string()).map_err(|error| error.to_string())
 }
 
 /// What is wrong with a configured hash, if anything.

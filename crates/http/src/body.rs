@@ -17,8 +17,8 @@ use std::time::Duration;
 use axum::body::{Body, BodyDataStream};
 use axum::http::StatusCode;
 use bytes::Bytes;
+use futures_util::Stream;
 use tokio::time::{Instant, Sleep, sleep};
-use tokio_stream::Stream;
 
 const GRACE: Duration = Duration::from_secs(30);
 const BYTES_PER_S_MIN: u64 = 4096;
@@ -41,6 +41,11 @@ impl Late {
             if status == StatusCode::REQUEST_TIMEOUT { io::ErrorKind::TimedOut } else { io::ErrorKind::FileTooLarge };
         kind.into()
     }
+}
+
+/// What a channel gives, until its senders are gone.
+pub fn received<T>(mut channel: tokio::sync::mpsc::Receiver<T>) -> impl Stream<Item = T> {
+    futures_util::stream::poll_fn(move |context| channel.poll_recv(context))
 }
 
 /// The same body with its deadline.
@@ -110,8 +115,7 @@ impl Stream for Paced {
 
 #[cfg(test)]
 mod tests {
-    use tokio_stream::StreamExt;
-    use tokio_stream::wrappers::ReceiverStream;
+    use futures_util::StreamExt;
 
     use super::*;
 
@@ -124,7 +128,7 @@ mod tests {
             }
         });
         let begin = Instant::now();
-        let (body, late) = in_time(Body::from_stream(ReceiverStream::new(pieces)), is_known);
+        let (body, late) = in_time(Body::from_stream(received(pieces)), is_known);
         let mut octets = body.into_data_stream();
         let mut taken = 0;
         while let Some(Ok(bytes)) = octets.next().await {

@@ -1,18 +1,17 @@
 //! The command line.
 
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
-use stentor_config::{Config, Diagnostic, LogLevel};
+use stentor_config::{Config, Diagnostic};
 use stentor_control::{Request, Selection, Verb, protocol};
 use stentor_queue::ids::MessageId;
 
 use crate::asking::{Asking, ask, fail, load};
 use crate::cli_verbs::{Acting, Selectors, Suspended};
 use crate::observe::{batchstat, hosts, latedudes, mailqq, mailstat, realstat, report, trace};
-use crate::{help, journal_cmd, process, secrets};
+use crate::{help, journal_cmd, logging, process, secrets};
 
 /// Mail transfer agent for mailing lists and bulk mail.
 #[derive(Parser)]
@@ -193,7 +192,7 @@ pub fn run(cli: Cli) -> ExitCode {
     match cli.command {
         Command::Serve(with) => match load(with.config.as_deref()) {
             Ok(config) => {
-                start_logging(config.log.level);
+                logging::start(config.log.level);
                 tell_warnings(&config.warnings);
                 process::serve(config, with.config)
             }
@@ -283,30 +282,6 @@ fn tell_warnings(warnings: &[Diagnostic]) {
     for warning in warnings {
         eprintln!("{warning}");
     }
-}
-
-/// The server's own log: what it does and what is wrong with it, on standard error.
-pub fn start_logging(level: LogLevel) {
-    use tracing_subscriber::layer::SubscriberExt;
-    use tracing_subscriber::util::SubscriberInitExt;
-
-    let level = match level {
-        LogLevel::Error => tracing::Level::ERROR,
-        LogLevel::Warn => tracing::Level::WARN,
-        LogLevel::Info => tracing::Level::INFO,
-        LogLevel::Debug => tracing::Level::DEBUG,
-        LogLevel::Trace => tracing::Level::TRACE,
-    };
-    // Libraries below speak of what they do only when something is wrong; stentor is what the operator asked about.
-    let filter = tracing_subscriber::filter::Targets::new()
-        .with_default(tracing::Level::WARN.min(level))
-        .with_target("stentor", level);
-    let output = tracing_subscriber::fmt::layer()
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_target(false);
-    // A second call (tests) keeps the first.
-    let _ = tracing_subscriber::registry().with(output).with(filter).try_init();
 }
 
 fn suspend(suspended: bool, subject: Suspended, asking: &Asking) -> ExitCode {

@@ -7,6 +7,7 @@ mod cli_verbs;
 pub mod foreign;
 pub mod help;
 pub mod journal_cmd;
+mod logging;
 pub mod observe;
 pub mod process;
 mod secrets;

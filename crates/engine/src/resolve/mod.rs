@@ -51,7 +51,7 @@ const QUERIES_PER_SERVER_MAX: usize = 1024;
 /// How to ask, and who we are.
 #[derive(Clone, Debug)]
 pub struct ResolverConfig {
-    /// Asked over UDP, and TCP when truncated. Empty: those of the system (`/etc/resolv.conf`).
+    /// Asked over UDP, and TCP when truncated.
     pub name_servers: Vec<SocketAddr>,
     /// The port of MX hosts, 25 outside the lab.
     pub port: u16,
@@ -94,8 +94,6 @@ impl Default for ResolverConfig {
 /// The resolver could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum ResolverError {
-    #[error("the system's name servers cannot be read: {0}")]
-    System(NetError),
     #[error("the resolver cannot be set up: {0}")]
     SetUp(NetError),
     #[error("neither IPv4 nor IPv6 is enabled for delivery")]
@@ -138,12 +136,8 @@ impl Resolver {
         if !config.ipv4 && !config.ipv6 {
             return Err(ResolverError::NoFamily);
         }
-        let mut builder = if config.name_servers.is_empty() {
-            TokioResolver::builder_tokio().map_err(ResolverError::System)?
-        } else {
-            let servers = config.name_servers.iter().map(|s| name_server(*s)).collect();
-            TokioResolver::builder_with_config(Servers::from_name_servers(servers), TokioRuntimeProvider::default())
-        };
+        let servers = Servers::from_name_servers(config.name_servers.iter().map(|s| name_server(*s)).collect());
+        let mut builder = TokioResolver::builder_with_config(servers, TokioRuntimeProvider::default());
         let options = builder.options_mut();
         options.timeout = Duration::from_millis(config.timeout_ms);
         options.attempts = config.retries;

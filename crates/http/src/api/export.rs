@@ -11,10 +11,10 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use stentor_control::{Control, Reply, Request};
 use tokio::sync::mpsc;
-use tokio_stream::wrappers::ReceiverStream;
 
 use super::{answer, from_query, request};
 use crate::Http;
+use crate::body::received;
 
 /// Groups of lines on their way to a client that reads slowly.
 const GROUPS_MAX: usize = 2;
@@ -50,6 +50,6 @@ pub(super) async fn export(State(http): State<Http>, Query(query): Query<HashMap
         };
         let _ = out.send(Ok(format!("{end}\n").into())).await;
     });
-    let body = Body::from_stream(ReceiverStream::new(stream));
+    let body = Body::from_stream(received(stream));
     ([(header::CONTENT_TYPE, "application/x-ndjson")], body).into_response()
 }

@@ -16,9 +16,9 @@ use axum::extract::{DefaultBodyLimit, RawQuery, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, post};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use base64ct::{Base64, Encoding as _};
 use bytes::Bytes;
+use futures_util::StreamExt;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use stentor_control::{ErrorCode, Peer};
@@ -30,7 +30,6 @@ use stentor_engine::smtp_in::Transaction;
 use stentor_mail::address::{Address, ReversePath};
 use stentor_mail::reply::Reply;
 use stentor_mail::server::{self, MailFrom, RcptTo};
-use tokio_stream::StreamExt;
 
 use super::RETRY_AFTER_S;
 use super::feeder::Feeder;
@@ -208,7 +207,7 @@ async fn take(
             let message = match (order.message.take(), order.message_base64.take()) {
                 (Some(text), None) => text.into_bytes(),
                 (None, Some(text)) => {
-                    STANDARD.decode(text).map_err(|error| Failure::Bad(format!("message_base64: {error}")))?
+                    Base64::decode_vec(&text).map_err(|error| Failure::Bad(format!("message_base64: {error}")))?
                 }
                 _ => return Err(Failure::Bad("one of message and message_base64 is needed".to_owned())),
             };
