@@ -64,7 +64,7 @@ impl Report {
 
     /// When, with which Stentor, on what.
     pub fn machine_line(&self) -> String {
-        format!("{}, stentor {VERSION}, {}", self.began_at, self.machine.line())
+        format!("{}, stentor-kit {VERSION}, {}", self.began_at, self.machine.line())
     }
 
     /// In lines as long as they are.

@@ -43,7 +43,7 @@ Examples:
   stentor-kit probe ipc
   stentor-kit probe ipc --transport tcp,unix --bytes 32,64K --seconds 1 --plot png")]
     Ipc(crate::ipc::IpcArgs),
-    /// All storage measurements at several places, and a page that recommends a file system and settings.
+    /// All storage measurements at several places, side by side on one page.
     #[command(after_help = "\
 Examples:
   stentor-kit probe suite /var/spool /mnt/ssd --out results

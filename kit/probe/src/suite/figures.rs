@@ -1,4 +1,4 @@
-//! The figures behind the conclusion: some for each place, from the parts' tables.
+//! The figures that stand side by side: some for each place, from the parts' tables.
 
 use stentor_measure::{Place, Report, Spread};
 

@@ -1,5 +1,4 @@
-//! `stentor-kit probe suite`: all storage measurements at several places, and one page that recommends a file system
-//! and settings for a mail queue here.
+//! `stentor-kit probe suite`: all storage measurements at several places, side by side on one page.
 //!
 //! Places are given directories or, with `--loop`, temporary file systems on loop devices (`stentor_measure::loopfs`).
 //! Each part (log, fs, kv, raw) covers all places before the next one begins, so that other load on the machine affects
@@ -8,17 +7,17 @@
 //! A part that fails at a place (no space, an engine that breaks) is left out and named, and the others continue; the
 //! command then ends with an error, after its page. With `--out` each part is written as soon as it is measured.
 //!
-//! `plan` has the selection, `parts` measures it, `figures` takes from the parts' tables what `verdict` draws its words from, `report` has tables
-//! and charts over all places, `page` the HTML file.
+//! `plan` has the selection, `parts` measures it, `figures` takes from the parts' tables what stands side by side, `report`
+//! has tables and charts over all places, `caveats` how far they can be trusted, `page` the HTML file.
 //!
 //! Promise: however it ends, nothing stays mounted or attached: on Ctrl-C we clean up, on kill -9 the guardian.
 
+mod caveats;
 mod figures;
 mod page;
 mod parts;
 mod plan;
 mod report;
-mod verdict;
 
 use std::fs;
 use std::path::{Path, PathBuf};

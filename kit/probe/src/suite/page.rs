@@ -8,7 +8,6 @@ use stentor_measure::chart::Chart;
 use stentor_measure::{MeasureError, Report, Table};
 use stentor_plot::Format;
 
-use super::verdict::{self, Finding, Sureness};
 use super::{Suite, report as tables};
 
 const WIDE: u32 = 860;
@@ -24,12 +23,6 @@ h3{font-size:15px;margin:22px 0 4px}
 p{margin:6px 0}
 .muted{color:#5b6775;font-size:13px}
 code{font:12.5px/1.4 'Roboto Mono',Consolas,monospace;overflow-wrap:anywhere}
-.finding{margin:0 0 12px;padding:8px 14px 9px;border-left:4px solid #1d4f91;background:#f4f7fa;break-inside:avoid}
-.finding.open{border-color:#8a95a1}.finding.likely{border-color:#74a9de}.finding.fact{border-color:#2a7d4f}
-.finding b{margin-right:8px}
-.badge{font-size:12px;color:#5b6775;white-space:nowrap}
-.short{font-size:17px;line-height:1.45;margin:10px 0 14px}
-ul.small{font-size:13px;color:#5b6775}
 .warn{border-left:4px solid #c9840a;background:#fdf6e7;padding:8px 14px;margin:0 0 8px}
 .scroll{overflow-x:auto;margin:4px 0 14px}
 table{border-collapse:collapse;font-size:12.5px;font-variant-numeric:tabular-nums}
@@ -48,10 +41,8 @@ details summary{cursor:pointer;font-weight:500;margin:10px 0}
 @media screen and (prefers-color-scheme:dark){
 body{color:#dde3ea;background:#14191f}
 h2{border-color:#2c343d}
-.muted,.badge,ul.small,p.caption,th{color:#9aa7b4}
+.muted,p.caption,th{color:#9aa7b4}
 .range{color:#8692a0}
-.finding{background:#1c232b;border-color:#5b96d8}
-.finding.likely{border-color:#35608f}.finding.open{border-color:#6a7683}.finding.fact{border-color:#4aa777}
 .warn{background:#2d2614}
 th,td{border-color:#2c343d}th{border-bottom-color:#6a7683}
 td:first-child,th:first-child{background:#14191f}
@@ -62,8 +53,6 @@ figure svg{border-radius:4px}
 
 /// The file's text.
 pub fn of(suite: &Suite, report: &Report) -> Result<String, MeasureError> {
-    let findings = verdict::findings(&suite.figures);
-    let summary = verdict::summary(&suite.figures);
     let mut pictures = Vec::new();
     for chart in &report.charts {
         pictures.push(picture(chart)?);
@@ -81,12 +70,12 @@ pub fn of(suite: &Suite, report: &Report) -> Result<String, MeasureError> {
                 h1 { (report.title) }
                 p.muted { (report.machine_line()) }
                 p.muted { code { (report.command) } }
-                (conclusion(summary.as_deref(), &findings, &suite.failures, report))
+                (trust(report))
                 h2 { "Where" }
                 (places(suite))
                 h2 { "Side by side" }
                 p.muted { "Median of the runs; least and greatest below it." }
-                @for table in report.tables.iter().filter(|table| table.name != "conclusion") { (shown(table)) }
+                @for table in &report.tables { (shown(table)) }
                 h2 { "Pictures" }
                 @if suite.figures.iter().any(|figures| !figures.is_durable) {
                     p.muted { "Bars are of durable places; what is in memory would make them too short to see." }
@@ -100,38 +89,20 @@ pub fn of(suite: &Suite, report: &Report) -> Result<String, MeasureError> {
     Ok(page.into_string())
 }
 
-fn conclusion(summary: Option<&str>, findings: &[Finding], failures: &[String], report: &Report) -> Markup {
-    let busy = crate::trouble::busy(&report.machine);
-    let warnings: Vec<&String> = report.warnings.iter().filter(|warning| Some(*warning) != busy.as_ref()).collect();
+/// What is missing, and how far the rest can be trusted.
+fn trust(report: &Report) -> Markup {
+    let warnings = report.warnings.iter().map(|text| sentence(text));
     html! {
-        h2 { "Conclusion" }
-        @if let Some(summary) = summary { p.short { (summary) } }
-        @for failure in failures { p.warn { "Not measured: " (failure) } }
-        @if let Some(busy) = &busy { p.warn { (verdict::sentence(busy)) } }
-        @if findings.is_empty() { p { "Nothing was measured that a conclusion could be drawn from." } }
-        @for finding in findings {
-            div class={ "finding " (class(finding.sureness)) } {
-                b { (finding.topic) } span.badge { (finding.sureness.word()) }
-                p { (finding.text) }
-            }
-        }
-        h3 { "How sure, and what it is not" }
+        h2 { "How far to trust it" }
+        @for warning in warnings { p.warn { (warning) } }
         ul { @for note in &report.notes { li { (note) } } }
-        @if !warnings.is_empty() { ul.small { @for warning in warnings { li { (verdict::sentence(warning)) } } } }
-        p.muted {
-            "“Sure”: the worst run of the better one is at least a tenth better than the best run of the other. “Likely”: medians \
-             differ by a tenth or more and the runs do not overlap. All sentences follow from the figures below by fixed rules."
-        }
     }
 }
 
-fn class(sureness: Sureness) -> &'static str {
-    match sureness {
-        Sureness::Sure => "sure",
-        Sureness::Likely => "likely",
-        Sureness::Open => "open",
-        Sureness::Fact => "fact",
-    }
+/// With a capital letter.
+fn sentence(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
 fn places(suite: &Suite) -> Markup {

@@ -3,12 +3,12 @@
 use stentor_measure::chart::{Chart, Kind, Line, Series};
 use stentor_measure::{Cell, Column, Report, Spread, Table};
 
+use super::caveats::caveats;
 use super::figures::Figures;
-use super::verdict::{self, Sureness};
 use super::{Measured, Suite, SuiteArgs};
 
 pub fn begin(args: &SuiteArgs) -> Report {
-    let mut report = Report::new("probe-suite", "Which file system and settings for a mail queue");
+    let mut report = Report::new("probe-suite", "File systems and settings for a mail queue, side by side");
     report.parameter("runs", args.output.runs);
     report.parameter("selection", if args.thorough { "thorough" } else { "short" });
     if args.on_loop {
@@ -22,14 +22,13 @@ pub fn begin(args: &SuiteArgs) -> Report {
 
 pub fn fill(report: &mut Report, suite: &Suite) {
     report.places = suite.places.iter().map(|measured| measured.place.clone()).collect();
-    report.tables.push(conclusion(&suite.figures));
     report.tables.push(log_table(&suite.figures));
     report.tables.push(files_table(&suite.figures));
     report.tables.push(engines_table(&suite.figures));
     report.charts = charts(suite);
     let busy = crate::trouble::busy(&report.machine);
-    report.notes = suite.failures.iter().map(|why| format!("Not measured, and not in the conclusion: {why}")).collect();
-    report.notes.extend(verdict::caveats(&suite.figures, suite.on_loop, busy.is_some()));
+    report.notes = suite.failures.iter().map(|why| format!("Not measured: {why}")).collect();
+    report.notes.extend(caveats(&suite.figures, suite.on_loop, busy.is_some()));
     report.warnings.extend(busy);
     report.warnings.extend(own_warnings(suite));
 }
@@ -61,23 +60,6 @@ fn own_warnings(suite: &Suite) -> Vec<String> {
 /// All tables of all parts under names of their own: what is written besides.
 pub fn details(suite: &Suite) -> Vec<(&Measured, &Report)> {
     suite.places.iter().flat_map(|measured| measured.parts.all().map(move |part| (measured, part))).collect()
-}
-
-fn conclusion(figures: &[Figures]) -> Table {
-    let columns =
-        vec![Column::new("topic", "about"), Column::new("sureness", "how sure"), Column::new("finding", "finding")];
-    let mut table = Table::new("conclusion", "Conclusion", columns);
-    if let Some(summary) = verdict::summary(figures) {
-        table.push(vec![Cell::text("In short"), Cell::text("-"), Cell::text(summary)]);
-    }
-    for finding in verdict::findings(figures) {
-        table.push(vec![Cell::text(finding.topic), Cell::text(finding.sureness.word()), Cell::text(finding.text)]);
-    }
-    if table.rows.is_empty() {
-        let nothing = "nothing was measured that a conclusion could be drawn from";
-        table.push(vec![Cell::text("-"), Cell::text(Sureness::Open.word()), Cell::text(nothing)]);
-    }
-    table
 }
 
 fn cell(spread: Option<Spread>, decimals: u8) -> Cell {

@@ -2,7 +2,7 @@
 
 use stentor_measure::Spread;
 
-use super::super::figures::Figures;
+use super::figures::Figures;
 
 /// (greatest - least) / median of a figure's runs: up to the first it repeats well, above the second hardly at all.
 const NOISE_LOW: f64 = 0.15;
@@ -14,11 +14,6 @@ fn noise(all: &[Figures]) -> Option<Spread> {
     let main = figures.flat_map(|f| [f.growing, f.recycled, f.journal, f.files, f.files_many, f.grouped]);
     let repeated = main.flatten().filter(|spread| spread.runs > 1 && spread.median > 0.0);
     Spread::of(repeated.map(|spread| (spread.max - spread.min) / spread.median))
-}
-
-/// Nothing can be decided by such figures.
-pub fn vary_too_much(all: &[Figures]) -> bool {
-    noise(all).is_some_and(|noise| noise.median > NOISE_HIGH)
 }
 
 /// How much the figures can be trusted, and what they are not.
@@ -59,4 +54,23 @@ pub fn caveats(all: &[Figures], on_loop: bool, busy: bool) -> Vec<String> {
         );
     }
     said
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(name: &str, runs: usize, part: f64) -> Figures {
+        let spread = Spread { median: 100.0, min: 100.0 * (1.0 - part), max: 100.0 * (1.0 + part), runs };
+        Figures { name: name.to_owned(), is_durable: name != "tmpfs", journal: Some(spread), ..Figures::default() }
+    }
+
+    #[test]
+    fn how_far_figures_can_be_trusted_follows_from_their_spread() {
+        let said = |part| caveats(&[place("ext4", 3, part)], false, false).join(" ");
+        assert!(said(0.02).contains("they repeat well") && said(0.2).contains("they repeat roughly"));
+        assert!(said(0.6).contains("they hardly repeat"));
+        assert!(caveats(&[place("ext4", 1, 0.0)], true, true).join(" ").contains("single run"));
+        assert_eq!(caveats(&[place("tmpfs", 3, 0.1)], true, true).len(), 4);
+    }
 }
