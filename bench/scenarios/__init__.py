@@ -63,6 +63,7 @@ SCENARIOS = (
     log_speed.DayChart,
     op_browser.Browser,
     house.Cycles,
+    house.Walk,
     house.Build,
     measure_iotrace.Iotrace,
     measure_trace_cmd.TraceCmd,

@@ -38,6 +38,23 @@ class Cycles:
         record(bench, self.name, "cycles", len(found), "testing/checks/cycles.py", 0, found=found)
 
 
+class Walk:
+    """Files to open for four changes that people make (docs/design/walks.md), at most as many as before the server was cut into crates."""
+
+    name = "house.walk"
+    entries = (".retry", ".reply", ".key", ".column")
+    smoke = {}
+
+    def run(self, bench):
+        with open(os.path.join(root(bench), "docs/design/walks.md")) as page:
+            table, *sections = page.read().split("\n## ")
+        before = [int(row.rsplit("|", 2)[1].split()[0].rstrip(",")) for row in table.splitlines() if row.startswith("| [")]
+        for entry, section, goal in zip(self.entries, sections, before, strict=True):
+            files = re.findall(r"^- `([^`]+)`", section, re.M)
+            lines = {file: sum(1 for _ in open(os.path.join(root(bench), file))) for file in files}
+            record(bench, self.name + entry, "files", len(files), "docs/design/walks.md", goal, lines=lines)
+
+
 class Build:
     """Crates in each tree; in full also sizes, and `make demo` from a fresh clone with an empty registry cache."""
 
