@@ -91,7 +91,7 @@ fn waits_for(site: &SiteExplanation, suspended: &[String]) -> String {
     match (words, count) {
         (words, 0) => words.to_owned(),
         ("", count) => format!("an operator: lists or senders with {count} messages here are suspended"),
-        (words, count) => format!("{words}; {count} messages are of suspended lists or senders"),
+        (words, count) => format!("{words}; {count} messages of suspended lists or senders"),
     }
 }
 

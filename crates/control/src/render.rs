@@ -60,7 +60,7 @@ fn site_rows(out: &mut String, sites: &[SiteRow], sites_total: u64, now: Ms) {
     out.push('\n');
     let heading = format_args!(
         "{:>8} {:>7} {:>5} {:>8}  {:<SITE_COLUMNS$}  {}",
-        "waiting", "msgs", "conns", "next try", "site", "last answer"
+        "waiting", "msgs", "conns", "next try", "site", "last reply"
     );
     line(out, heading);
     for row in sites {
@@ -90,7 +90,7 @@ pub fn stuck(s: &Stuck) -> String {
         &mut out,
         format_args!(
             "{:>8} {:>8} {:>8}  {:<ADDRESS_COLUMNS$}  {}",
-            "messages", "oldest", "next try", "recipient", "last answer"
+            "messages", "oldest", "next try", "recipient", "last reply"
         ),
     );
     for row in &s.recipients {
@@ -125,7 +125,7 @@ pub fn message(m: &MessageView) -> String {
     out.push('\n');
     line(
         &mut out,
-        format_args!("{:<9} {:>8}  {:<ADDRESS_COLUMNS$}  {}", "state", "next try", "recipient", "last answer"),
+        format_args!("{:<9} {:>8}  {:<ADDRESS_COLUMNS$}  {}", "state", "next try", "recipient", "last reply"),
     );
     for r in &m.recipients {
         let (state, next) = match r.state {
@@ -198,7 +198,7 @@ pub fn site(s: &SiteView) -> String {
         line(&mut out, format_args!("  next try     {}", next_try(s.next_try, s.now)));
     }
     if !s.last_reply.is_empty() {
-        line(&mut out, format_args!("  last answer  {}", cut(&s.last_reply, 85)));
+        line(&mut out, format_args!("  last reply   {}", cut(&s.last_reply, 85)));
     }
     for path in &s.paths {
         site_path(path, s.now, &mut out);
@@ -209,7 +209,7 @@ pub fn site(s: &SiteView) -> String {
 fn site_path(path: &PathView, now: Ms, out: &mut String) {
     let from = if path.source.is_empty() { String::new() } else { format!("from {}: ", cut(&path.source, 30)) };
     let used = format!("{} of {} connections ({} silent)", path.connections, path.connections_max, path.silent);
-    line(out, format_args!("  {from}{used}, {} under way", plural(path.transactions_under_way, "transaction")));
+    line(out, format_args!("  {from}{used}, {} in progress", plural(path.transactions_under_way, "transaction")));
     let limits = [
         (path.transactions_per_connection_max.map(|n| n.to_string()), "messages per connection"),
         (path.recipients_per_transaction_max.map(|n| n.to_string()), "recipients per transaction"),
@@ -224,7 +224,7 @@ fn site_path(path: &PathView, now: Ms, out: &mut String) {
     for host in &path.hosts {
         let state = match (host.failures, host.probing) {
             (0, _) if host.silent => "responds slowly".to_owned(),
-            (0, _) => "well".to_owned(),
+            (0, _) => "ok".to_owned(),
             (n, true) => format!("{}, being probed", plural(n.into(), "failure")),
             (n, false) => format!("{}, next try {}", plural(n.into(), "failure"), next_try(host.next_try, now)),
         };

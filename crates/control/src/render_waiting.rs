@@ -113,7 +113,7 @@ fn host_row(out: &mut String, row: &HostRow, now: u64) {
         line(out, format_args!("    next try     {}", next_try(row.next_try, now)));
     }
     if !row.last_reply.is_empty() {
-        line(out, format_args!("    last answer  {}", cut(&row.last_reply, 80)));
+        line(out, format_args!("    last reply   {}", cut(&row.last_reply, 80)));
     }
     let history = &row.history;
     let took = history.xdelay_ms.map_or_else(String::new, |ms| format!(", xdelay {}.{:03}s", ms / 1_000, ms % 1_000));
@@ -129,7 +129,7 @@ fn host_row(out: &mut String, row: &HostRow, now: u64) {
     for host in &row.hosts {
         let state = match (host.failures, host.probing) {
             (0, _) if host.silent => "responds slowly".to_owned(),
-            (0, _) => "well".to_owned(),
+            (0, _) => "ok".to_owned(),
             (n, true) => format!("{}, being probed", plural(n.into(), "failure")),
             (n, false) => format!("{}, next try {}", plural(n.into(), "failure"), next_try(host.next_try, now)),
         };

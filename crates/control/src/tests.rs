@@ -497,7 +497,7 @@ fn the_queue_as_a_table() {
 mx.example.com: 12 messages (1.2 MiB), 3456 recipients waiting
 oldest: 00000000002D, accepted 2h13m ago
 
- waiting    msgs conns next try  site                                last answer
+ waiting    msgs conns next try  site                                last reply
       10       2     1       1m  mx0.example.org                     451 4.7.1 greylisted
       10       2     1      now  mx1.example.org
 ... and 7 more sites
@@ -516,7 +516,7 @@ fn a_message_as_a_table() {
   message-id  <1@example.com>
   recipients  2000 acknowledged = 1990 delivered + 3 bounced + 7 pending
 
-state     next try  recipient                                   last answer
+state     next try  recipient                                   last reply
 waiting        12m  user0@example.org                           451 later
 in flight        -  user1@example.org                           451 later
 deferred       12m  user2@example.org                           451 later

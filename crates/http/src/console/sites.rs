@@ -196,7 +196,7 @@ fn source(path: &PathView, now: u64) -> Markup {
                                         @if host.probing { span.badge.busy { "probing" } }
                                         @else if host.failures > 0 { span.badge.bad { "failing" } }
                                         @else if host.silent { span.badge.warn { "silent" } }
-                                        @else { span.badge.good { "well" } }
+                                        @else { span.badge.good { "ok" } }
                                     }
                                     td.n.wide { (host.failures) }
                                     td.t { (next_try(host.next_try, now)) }
