@@ -1,4 +1,4 @@
-//! A running server: built from a configuration, stopped in order. `stentor serve` and the demo both use it.
+//! A running server: built from a configuration, stopped in order. Used by `stentor serve` and by the tests.
 //!
 //! Start: lock and replay the journal, rebuild queue and scheduler, then listen. Stop: refuse new connections, let open
 //! transactions end in both directions, sync their results, release the journal. A failure at the start is reported

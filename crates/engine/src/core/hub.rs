@@ -2,7 +2,7 @@
 //!
 //! An outcome changes the store at once, and its record is written with the next batch. If that batch fails, the
 //! records are kept for the next one: an outcome is never lost, at worst repeated after a crash, and the number of
-//! repeats is limited (`completions_max`): at the limit no new transaction starts.
+//! repeats is limited ([`COMPLETIONS_MAX`]): at the limit no new transaction starts.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

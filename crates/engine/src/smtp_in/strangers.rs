@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Handle, Runtime};
 
-/// Processors per thread; the main runtime has one thread per processor, 2 to 8 (`process.rs`).
+/// Processors per thread; the main runtime has one thread per processor, 2 to 8 (`crates/stentor/src/process.rs`).
 const CPUS_PER_THREAD: usize = 2;
 const THREADS_MAX: usize = 4;
 /// Linux keeps at most 15 octets of a thread's name.

@@ -1,4 +1,4 @@
-//! Connections: the real shell's `delivery/connection.rs` in virtual time.
+//! Connections: crates/engine/src/delivery/connection.rs in virtual time.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
