@@ -76,7 +76,7 @@ pub struct Status {
     pub lock_held_us_max: u64,
     pub lock_held_at: String,
     /// What gets no mail out: `list:NAME`, `sender:DOMAIN`, `site:NAME`, `subscriber:LIST:ADDRESS`; at most
-    /// [`SUSPENDED_SHOWN_MAX`] of them.
+    /// [`crate::protocol::SUSPENDED_SHOWN_MAX`] of them.
     pub suspended: Vec<String>,
     pub suspended_total: u64,
     /// Webhooks that are sent nothing or take nothing, each with why.

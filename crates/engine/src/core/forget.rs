@@ -1,7 +1,7 @@
 //! Forgetting of addresses, driven by the committer: a search after each checkpoint, a `Forget` record at the end of a
 //! batch, applied when that is durable.
 //!
-//! Ids used outside the store are protected by [`Pin`]s: a holder of ids keeps one until a job that refers to them is
+//! Ids used outside the store are protected by [`Pin`](super::pins::Pin)s: a holder of ids keeps one until a job that refers to them is
 //! in a batch. While a pin exists, its ids are not forgotten. The scheduler is asked about retry clocks of mailboxes.
 //!
 //! Promise: nothing here holds the hub's lock for a millisecond. No checkpoint begins while a search runs. From 9/10 of

@@ -7,7 +7,7 @@
 //! If a host refuses an extension that it offers, the transaction, or the rest of it, is repeated without the
 //! extension: in the same session while its replies can still be told apart, otherwise (BDAT) over one new connection
 //! that replaces this one. At most [`TRIES_MAX`] tries and one more connection; the scheduler only gets the final
-//! outcome. The cause is remembered for the host ([`super::known`]).
+//! outcome. The cause is remembered for the host ([`crate::core::known`]).
 
 use std::cell::RefCell;
 use std::collections::VecDeque;

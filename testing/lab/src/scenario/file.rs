@@ -1,7 +1,7 @@
 //! The scenario file as TOML gives it, before anything is computed. Unknown keys are refused.
 //!
 //! Behaviours stay tables here, since they are layered (site, then host, then window) before they become a
-//! [`Behaviour`].
+//! [`crate::behaviour::Behaviour`].
 
 use serde::Deserialize;
 use std::collections::BTreeMap;
