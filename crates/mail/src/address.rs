@@ -95,11 +95,6 @@ impl Address {
         self.text.is_ascii()
     }
 
-    /// Whether the domain is an address literal such as `[192.0.2.1]`.
-    pub fn is_literal(&self) -> bool {
-        self.domain().starts_with('[')
-    }
-
     /// Whether the local part asks for further routing: the percent hack `a%b@c`, the bang path `a!b@c`, or an address
     /// hidden in quotes `"a@b"@c`. Policy refuses these where it would relay them (550 5.7.1).
     pub fn has_route_syntax(&self) -> bool {

@@ -29,11 +29,6 @@ pub struct Event {
 impl Event {
     pub const IRQ: u8 = 1;
     pub const SOFTIRQ: u8 = 2;
-
-    /// Not the running thread's doing.
-    pub fn is_interrupt(&self) -> bool {
-        self.context != 0
-    }
 }
 
 /// All events of a run, in order of time.

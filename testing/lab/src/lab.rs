@@ -91,11 +91,6 @@ impl Lab {
         self.dns.queries(domain, RecordType::MX)
     }
 
-    /// A queries for a name so far.
-    pub fn a_queries(&self, name: &str) -> u64 {
-        self.dns.queries(name, RecordType::A)
-    }
-
     /// Closes everything and waits until it is closed.
     pub async fn stop(mut self) {
         self.tasks.shutdown().await;

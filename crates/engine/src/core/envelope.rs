@@ -67,10 +67,6 @@ pub struct NewEnvelope {
 }
 
 impl NewEnvelope {
-    pub fn has_recipients(&self) -> bool {
-        !matches!(&self.recipients, Recipients::Addresses(addresses) if addresses.is_empty())
-    }
-
     /// Octets that its records take in a batch at most, the content not counted; `list_ids` are those that a list's
     /// subscribers take, whom only the committer knows.
     pub fn bytes_max(&self, list_ids: impl FnOnce(&str) -> usize) -> usize {

@@ -63,10 +63,6 @@ impl Scheduler {
         if suspended { self.suspend_flow(&key) } else { self.resume_flow(&key) }
     }
 
-    pub fn suspended_sites(&self) -> &[std::sync::Arc<str>] {
-        &self.core.sites.suspended
-    }
-
     /// Sites with lines of flows that were suspended until now.
     pub(crate) fn resume_on(&mut self, now: Ms) {
         let Some(first) = self.operator.resuming else { return };
