@@ -25,7 +25,7 @@ pub struct Histogram<const STEP_BITS: u32 = 4, const EXACT_MAX: usize = 0> {
 pub type Fine = Histogram<7, 64>;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-pub struct Percentiles {
+pub struct DelayPercentiles {
     pub p50_ms: u64,
     pub p90_ms: u64,
     pub p99_ms: u64,
@@ -151,8 +151,8 @@ impl<const STEP_BITS: u32, const EXACT_MAX: usize> Histogram<STEP_BITS, EXACT_MA
         Some(step.map_or(self.greatest, |step| top_of(step, STEP_BITS).min(self.greatest)))
     }
 
-    pub fn percentiles(&self) -> Option<Percentiles> {
-        Some(Percentiles {
+    pub fn percentiles(&self) -> Option<DelayPercentiles> {
+        Some(DelayPercentiles {
             p50_ms: self.percentile_if_any(0.5)?,
             p90_ms: self.percentile_if_any(0.9)?,
             p99_ms: self.percentile_if_any(0.99)?,
