@@ -102,6 +102,7 @@ impl Assignment {
     }
 
     /// Recipients, at least one.
+    // Never empty: a transaction has a recipient.
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> usize {
         self.ends.len()

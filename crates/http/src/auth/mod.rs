@@ -204,6 +204,7 @@ impl Caller {
     ///
     /// # Errors
     /// The answer: 401 or 403, with what to do.
+    // The error is the response that is sent; boxing it saves nothing.
     #[allow(clippy::result_large_err)]
     pub fn may_change(&self, csrf: Option<&str>) -> Result<Peer, Response> {
         let refuse = |status, text: &str| Err(problem(status, ErrorCode::Forbidden, text));
