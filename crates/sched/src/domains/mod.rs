@@ -455,4 +455,39 @@ mod tests {
         assert!(store.book.domains() <= 5, "{} ids for 60 domains", store.book.domains());
         assert!(sched.core.sites.list[0].domains.len() <= 6);
     }
+
+    #[test]
+    fn a_new_address_of_a_dead_site_is_tried_when_it_is_known() {
+        let (store, mut sched) = at_a_dead_site(1);
+        let (mut now, mut known) = (NOW + 1, None);
+        let moved = || {
+            let Resolution::Site(mut plan) = plan() else { panic!("a site") };
+            plan.targets[0].addr = std::net::SocketAddr::from(([192, 0, 2, 2], 25));
+            Resolution::Site(plan)
+        };
+        while now < NOW + 48 * 3_600_000 {
+            sched.tick(&store, now);
+            for effect in sched.effects().collect::<Vec<_>>() {
+                match effect {
+                    Effect::Resolve { domain } => {
+                        if known.is_none() && now > NOW + 12 * 3_600_000 {
+                            known = Some(now);
+                        }
+                        let answer = if known.is_some() { moved() } else { plan() };
+                        sched.resolved(&store, domain, answer, now);
+                    }
+                    Effect::Connect { conn, .. } => {
+                        if let Some(at) = known {
+                            assert!(now - at < 5_000, "{} ms after it was known", now - at);
+                            return;
+                        }
+                        sched.connect_failed(&store, conn, crate::NoSession::Failed, "timed out", now);
+                    }
+                    _ => {}
+                }
+            }
+            now = sched.next_tick().map_or(NOW + 48 * 3_600_000, |at| at.max(now + 1));
+        }
+        panic!("it was never tried");
+    }
 }

@@ -247,6 +247,8 @@ impl Sites {
             }
             let site = &mut self.list[id.0 as usize];
             site.offers.retain(|offers| site.paths.iter().any(|path| path.hosts.contains(&offers.host)));
+            // A host at another address may be tried at once, whatever the clock of the one before.
+            self.mark_dirty(id);
         }
         (id, left)
     }
