@@ -159,21 +159,65 @@ pub(super) fn stat(verdict: Verdict) -> Stat {
     }
 }
 
-/// Recipients that were given up: the records of their attempts have the last reply; this says that it was the last
-/// one, and covers those for which no host was ever reached.
-pub fn given_up(core: &std::sync::Arc<Core>, no: MessageNo, failures: &[Failure]) {
-    core.live.given_up(failures);
-    if !is_wanted(core) {
-        return;
-    }
-    core.with(|hub, now| {
-        let Some(message) = hub.store.message(no) else { return };
-        for failure in failures {
-            let stat = if failure.expired { Stat::Expired } else { Stat::Bounced };
-            let to = [hub.store.book.text(failure.id)];
-            without_host(core, message, &to, ("bounce", stat, &failure.dsn.to_string(), &failure.text), now);
+/// Recipients about to be given up: gathered while their message is there, recorded once their fate is durable. The records of
+/// their attempts have the last reply; these say that it was the last one, and cover those for which no host was reached.
+pub struct GivenUp {
+    id: MessageId,
+    from: String,
+    list: String,
+    accepted: Ms,
+    size: u64,
+    is_bulk: bool,
+    to: Vec<String>,
+}
+
+impl GivenUp {
+    /// `None` if nobody wants records, or the message is gone.
+    pub fn gather(core: &std::sync::Arc<Core>, no: MessageNo, failures: &[Failure]) -> Option<GivenUp> {
+        if !is_wanted(core) {
+            return None;
         }
-    });
+        core.with(|hub, _| {
+            let message = hub.store.message(no)?;
+            Some(GivenUp {
+                id: message.id(),
+                from: message.sender().to_owned(),
+                list: message.list().unwrap_or_default().to_owned(),
+                accepted: message.accepted(),
+                size: message.size(),
+                is_bulk: message.class() == Class::Bulk,
+                to: failures.iter().map(|failure| hub.store.book.text(failure.id).to_owned()).collect(),
+            })
+        })
+    }
+
+    /// Their fate is durable. `failures` are those that it was gathered for.
+    pub fn record(this: Option<&GivenUp>, core: &Core, failures: &[Failure]) {
+        core.live.given_up(failures);
+        let (Some(this), now) = (this, core.clock.now()) else { return };
+        for (to, failure) in this.to.iter().zip(failures) {
+            TEXTS.with_borrow_mut(|texts| {
+                tell(
+                    core,
+                    &Record::Attempt(Attempt {
+                        at: now,
+                        id: text(&mut texts.id, this.id),
+                        to: std::iter::once(to.as_str()).collect(),
+                        from: &this.from,
+                        list: &this.list,
+                        mailer: "bounce",
+                        delay_ms: now.saturating_sub(this.accepted),
+                        stat: if failure.expired { Stat::Expired } else { Stat::Bounced },
+                        dsn: text(&mut texts.dsn, failure.dsn),
+                        reply: &failure.text,
+                        size: this.size,
+                        is_bulk: this.is_bulk,
+                        ..Attempt::default()
+                    }),
+                );
+            });
+        }
+    }
 }
 
 /// Recipients that an operator removed, or whose copy was sent with others in one digest. Under the hub's lock.

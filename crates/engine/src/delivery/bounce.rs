@@ -25,6 +25,7 @@ use crate::core::assignment::Assignment;
 use crate::core::audit::Audit;
 use crate::core::envelope::NewEnvelope;
 use crate::core::intake::{FateRecord, Job, Refused};
+use crate::core::log::GivenUp;
 use crate::core::own::hand_in;
 use crate::core::verb::{Change, VerbJob};
 
@@ -69,7 +70,7 @@ pub async fn bounce(core: Arc<Core>, no: MessageNo, failures: Vec<Failure>) {
         failures.iter().filter(|failure| failure.expired == expired).map(|failure| failure.id.0).collect()
     };
     let fates = [(Fate::Bounced, sorted(false)), (Fate::Expired, sorted(true))];
-    crate::core::log::given_up(&core, no, &failures);
+    let given_up = GivenUp::gather(&core, no, &failures);
     let to = if reported { report_to(&core, &subject) } else { Vec::new() };
     if !to.is_empty() && !lines.is_empty() {
         let fate_records = fates.iter().filter(|(_, ids)| !ids.is_empty());
@@ -80,12 +81,13 @@ pub async fn bounce(core: Arc<Core>, no: MessageNo, failures: Vec<Failure>) {
             audit: None,
         };
         match send(&core, &subject, &lines, to, fate_records.map(record).collect()).await {
-            Ok(()) => return,
+            Ok(()) => return GivenUp::record(given_up.as_ref(), &core, &failures),
             // It never will be: the fates are recorded without it, or they would be tried for ever.
             Err(Refused::TooLarge) => {}
             Err(_) => return core.with(|hub, now| hub.sched.bounce_refused(no, failures, now)),
         }
     }
+    GivenUp::record(given_up.as_ref(), &core, &failures);
     core.with(|hub, now| {
         let finished: Vec<AddressId> = failures.iter().map(|failure| failure.id).collect();
         hub.sched.bounced(no, &finished);
@@ -100,19 +102,24 @@ pub async fn bounce(core: Arc<Core>, no: MessageNo, failures: Vec<Failure>) {
 pub async fn by_operator(core: &Arc<Core>, no: MessageNo, failures: Vec<Failure>, audit: Audit) -> Result<(), Refused> {
     let Some((subject, lines, reported)) = gather(core, no, &failures) else { return Ok(()) };
     let ids: IdSet = failures.iter().map(|failure| failure.id.0).collect();
-    crate::core::log::given_up(core, no, &failures);
+    let given_up = GivenUp::gather(core, no, &failures);
     let to = if reported { report_to(core, &subject) } else { Vec::new() };
     if to.is_empty() || lines.is_empty() {
         let change = Change::Settle { fate: Fate::Bounced, recipients: vec![(subject.id, ids)] };
         let (answer, ticket) = oneshot::channel();
         core.intake.push(Job::Verb { job: Box::new(VerbJob { audit, change }), answer });
-        return ticket.await.unwrap_or(Err(Refused::Stopping));
+        let done = ticket.await.unwrap_or(Err(Refused::Stopping));
+        if done.is_ok() {
+            GivenUp::record(given_up.as_ref(), core, &failures);
+        }
+        return done;
     }
     let fate_records =
         vec![FateRecord { message: subject.id, fate: Fate::Bounced, ids: ids.clone(), audit: Some(audit) }];
     let sent = send(core, &subject, &lines, to, fate_records).await;
-    if sent.is_err() {
-        core.with(|hub, now| hub.sched.unreserve(&hub.store, no, &ids, now));
+    match sent {
+        Ok(()) => GivenUp::record(given_up.as_ref(), core, &failures),
+        Err(_) => core.with(|hub, now| hub.sched.unreserve(&hub.store, no, &ids, now)),
     }
     sent
 }

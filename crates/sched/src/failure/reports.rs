@@ -14,6 +14,11 @@ use crate::effects::{Effect, Failure};
 use crate::reasons::Reply;
 use crate::timers::Timer;
 
+/// The first pause before a report that was refused is made again, and the longest.
+const REFUSED_MS_MIN: Ms = 1_000;
+const REFUSED_MS_MAX: Ms = 300_000;
+const REFUSED_DOUBLINGS_MAX: u8 = 12;
+
 /// Delivery time expired (RFC 3463 3.5).
 const EXPIRED: Enhanced = Enhanced::new(4, 4, 7);
 /// Other undefined permanent failure (RFC 3463 3.1).
@@ -79,13 +84,15 @@ impl Scheduler {
     /// Report and outcomes are durable and applied to the store.
     pub fn bounced(&mut self, no: MessageNo, ids: &[AddressId]) {
         if let Some(extra) = self.core.messages.get_mut(no).and_then(|m| m.extra.as_mut()) {
+            extra.failing.refused = 0;
             for id in ids {
                 extra.failing.ids.remove(id.0);
             }
         }
     }
 
-    /// The journal took no report (full, failed): the failures are reported again after the time of gathering.
+    /// The journal took no report (full, failed): the failures are reported again after the time of gathering, which doubles each
+    /// time: a report may be large, and the disk is short.
     pub fn bounce_refused(&mut self, no: MessageNo, failures: Vec<Failure>, now: Ms) {
         let now = self.steady(now);
         let Some(active) = self.core.messages.begin(no) else { return };
@@ -93,7 +100,9 @@ impl Scheduler {
         failing.list.extend(failures);
         if !failing.timed {
             failing.timed = true;
-            self.core.timers.set(now + self.core.cfg.bounce_gather_ms.max(1), Timer::Bounce(no));
+            let pause = self.core.cfg.bounce_gather_ms.max(REFUSED_MS_MIN) << failing.refused;
+            failing.refused = (failing.refused + 1).min(REFUSED_DOUBLINGS_MAX);
+            self.core.timers.set(now + pause.min(REFUSED_MS_MAX), Timer::Bounce(no));
         }
     }
 }

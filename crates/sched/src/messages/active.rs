@@ -48,6 +48,8 @@ pub struct Failing {
     pub ids: IdSet,
     /// Whether the gathering has its timer.
     pub timed: bool,
+    /// Reports that the journal refused in a row.
+    pub refused: u8,
 }
 
 /// Where a held message would be.
