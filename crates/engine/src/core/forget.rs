@@ -83,6 +83,14 @@ impl Forgetting {
         self.is_pressed
     }
 
+    /// The clock that its times are taken from was set.
+    pub fn clock_moved(&mut self, by: i64) {
+        for at in [Some(&mut self.begun_at), Some(&mut self.ended_at), self.searched_at.as_mut()].into_iter().flatten()
+        {
+            *at = at.saturating_add_signed(by);
+        }
+    }
+
     /// Whether a checkpoint is wanted although none is due.
     pub fn wants_checkpoint(&self, now: Ms) -> bool {
         let took = self.ended_at.saturating_sub(self.begun_at);

@@ -160,7 +160,13 @@ impl Transaction {
 
     /// Its body was refused, after so many octets: reports that, and forgets all.
     pub fn refused(self, core: &Core, client: IpAddr, reply: &Reply, size: u64) {
-        log::refused_message(core, &self.mail, client, reply, (size, self.rcpts.named()));
+        let named = self.rcpts.named();
+        self.refused_of(core, client, reply, (size, named));
+    }
+
+    /// The same of a message whose recipients have become envelopes.
+    fn refused_of(self, core: &Core, client: IpAddr, reply: &Reply, (size, named): (u64, u64)) {
+        log::refused_message(core, &self.mail, client, reply, (size, named));
         self.abandon(core);
     }
 
@@ -265,7 +271,7 @@ impl Transaction {
         let envelopes = match verdict {
             Ok(()) => self.envelopes(core, settings, client, &end),
             Err(reply) => {
-                self.refused(core, client, &reply, end.size);
+                self.refused_of(core, client, &reply, (end.size, named));
                 return reply;
             }
         };
@@ -277,7 +283,7 @@ impl Transaction {
             Ok(envelopes) => envelopes,
             Err(refused) => {
                 let reply = refused.reply();
-                self.refused(core, client, &reply, end.size);
+                self.refused_of(core, client, &reply, (end.size, named));
                 return reply;
             }
         };

@@ -226,6 +226,7 @@ impl Committer {
             (before, now)
         });
         core.ticker.notify_one();
+        self.forgetting.clock_moved(by);
         self.clock_moved = self.clock_moved.saturating_add(by);
         let text = |ms| {
             let mut text = Vec::new();
