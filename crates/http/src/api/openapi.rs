@@ -32,8 +32,8 @@ const SELECTORS: &[(&str, &str, &str)] = &[
     ("recipient", "string", "Recipient, exact or @domain."),
     ("site", "string", "A site as the queue names it."),
     ("list", "string", "A list's name."),
-    ("age_s_min", "integer", "Accepted at least so many seconds ago."),
-    ("age_s_max", "integer", "Accepted at most so many seconds ago."),
+    ("age_s_min", "integer", "Minimum age in seconds."),
+    ("age_s_max", "integer", "Maximum age in seconds."),
     ("all", "boolean", "Everything; no other selector may be given."),
 ];
 const ACTS: &[(&str, &str, &str)] = &[
@@ -45,7 +45,7 @@ const ACTS: &[(&str, &str, &str)] = &[
     SELECTORS[5],
     SELECTORS[6],
     SELECTORS[7],
-    ("dry_run", "boolean", "Count what would be done, and do nothing."),
+    ("dry_run", "boolean", "Only count what would be changed."),
     ("reason", "string", "Kept in the journal's audit record, and in reports of `bounce`."),
 ];
 const SUSPENDS: &[(&str, &str, &str)] = &[
@@ -56,7 +56,7 @@ const SUSPENDS: &[(&str, &str, &str)] = &[
     ("reason", "string", "Kept in the journal's audit record."),
 ];
 const REASON: &[(&str, &str, &str)] = &[
-    ("dry_run", "boolean", "Count what would be done, and do nothing."),
+    ("dry_run", "boolean", "Only count what would be changed."),
     ("reason", "string", "Kept in the journal's audit record."),
 ];
 
@@ -71,15 +71,15 @@ const ROUTES: &[Route] = &[
     Route {
         method: "get",
         path: "/api/v1/queue",
-        summary: "The queue in sum and by site, the sites with most recipients first.",
-        takes: Takes::Query(&[("sites_max", "integer", "Sites to list; 50 if not given.")]),
+        summary: "Queue totals, and sites by number of recipients.",
+        takes: Takes::Query(&[("sites_max", "integer", "Number of sites (default 50).")]),
         gives: "Queue",
     },
     Route {
         method: "get",
         path: "/api/v1/queue/stuck",
         summary: "The recipients with most messages waiting, and the sites with most recipients.",
-        takes: Takes::Query(&[("rows_max", "integer", "Rows of each kind, at most 1000; 20 if not given.")]),
+        takes: Takes::Query(&[("rows_max", "integer", "Number of rows of each kind (default 20, at most 1000).")]),
         gives: "Stuck",
     },
     Route {
@@ -93,13 +93,13 @@ const ROUTES: &[Route] = &[
         method: "get",
         path: "/api/v1/messages/{id}",
         summary: "One message and its recipients that are still pending.",
-        takes: Takes::Query(&[("recipients_max", "integer", "Recipients to list, at most 10000; 1000 if not given.")]),
+        takes: Takes::Query(&[("recipients_max", "integer", "Number of recipients (default 1000, at most 10000).")]),
         gives: "Message",
     },
     Route {
         method: "post",
         path: "/api/v1/messages",
-        summary: "Hands a message in. 201 says that it is durable.",
+        summary: "Submits a message. 201: it is durable.",
         takes: Takes::Mail,
         gives: "Injected",
     },
@@ -123,14 +123,14 @@ const ROUTES: &[Route] = &[
         path: "/api/v1/mailqq",
         summary: "Messages by their pending recipients, as `stentor mailqq` shows them.",
         takes: Takes::Query(&[
-            ("sort", "string", "count (if not given), age or size."),
-            ("rows_max", "integer", "Rows, at most 1000; 20 if not given."),
+            ("sort", "string", "count (default), age or size."),
+            ("rows_max", "integer", "Number of rows (default 20, at most 1000)."),
             ("list", "string", "Posts of this list."),
             ("sender", "string", "Envelope sender: exact, empty for the null path, or @domain."),
             ("site", "string", "With recipients at this site."),
-            ("age_s_min", "integer", "Accepted at least so many seconds ago."),
-            ("age_s_max", "integer", "Accepted at most so many seconds ago."),
-            ("after", "string", "Where the answer before said that it stopped."),
+            ("age_s_min", "integer", "Minimum age in seconds."),
+            ("age_s_max", "integer", "Maximum age in seconds."),
+            ("after", "string", "Cursor from the previous answer."),
         ]),
         gives: "Mailqq",
     },
@@ -139,12 +139,12 @@ const ROUTES: &[Route] = &[
         path: "/api/v1/hosts",
         summary: "Sites and their hosts with history, clock, reason and last replies, as `stentor hosts` shows them.",
         takes: Takes::Query(&[
-            ("sort", "string", "waiting (if not given), failures, latency, next_try or name."),
-            ("rows_max", "integer", "Rows, at most 1000; 20 if not given."),
-            ("offset", "integer", "Rows to be left out at the begin."),
+            ("sort", "string", "waiting (default), failures, latency, next_try or name."),
+            ("rows_max", "integer", "Number of rows (default 20, at most 1000)."),
+            ("offset", "integer", "Rows to skip."),
             ("name", "string", "Sites with this in their name or a host's."),
-            ("waiting", "boolean", "Those with pending recipients alone."),
-            ("failing", "boolean", "Those with a host that failed last alone."),
+            ("waiting", "boolean", "Only sites with pending recipients."),
+            ("failing", "boolean", "Only sites with a host whose last attempt failed."),
         ]),
         gives: "Hosts",
     },
@@ -154,7 +154,7 @@ const ROUTES: &[Route] = &[
         summary: "Delivery reports of the newest posts.",
         takes: Takes::Query(&[
             ("list", "string", "Posts of this list."),
-            ("last", "integer", "So many of the newest."),
+            ("last", "integer", "Number of posts, newest first."),
         ]),
         gives: "Posts",
     },
@@ -170,9 +170,9 @@ const ROUTES: &[Route] = &[
         path: "/api/v1/mailstat",
         summary: "The table of `stentor mailstat` out of the history, at most a week of it; hours and days in UTC.",
         takes: Takes::Query(&[
-            ("by", "string", "What a row is about: hour (if not given), day, list, site, host, source."),
-            ("since", "integer", "From then on, milliseconds since the Unix epoch; a day before `until` if not given."),
-            ("until", "integer", "Before then; now if not given."),
+            ("by", "string", "What a row is about: hour (default), day, list, site, host, source."),
+            ("since", "integer", "Start, in milliseconds since the Unix epoch (default: a day before `until`)."),
+            ("until", "integer", "End, exclusive, in milliseconds since the Unix epoch (default: now)."),
         ]),
         gives: "",
     },
@@ -186,7 +186,7 @@ const ROUTES: &[Route] = &[
     Route {
         method: "get",
         path: "/api/v1/webhooks",
-        summary: "How the endpoints of webhooks fare.",
+        summary: "State of each webhook endpoint.",
         takes: Takes::Nothing,
         gives: "Webhooks",
     },
@@ -200,7 +200,7 @@ const ROUTES: &[Route] = &[
     Route {
         method: "post",
         path: "/api/v1/resume",
-        summary: "Lets it go again.",
+        summary: "Ends a suspension.",
         takes: Takes::Body(SUSPENDS),
         gives: "Done",
     },
@@ -214,7 +214,7 @@ const ROUTES: &[Route] = &[
     Route {
         method: "post",
         path: "/api/v1/hold",
-        summary: "Keeps mail back until it is released.",
+        summary: "Holds mail until it is released.",
         takes: Takes::Body(ACTS),
         gives: "Counted",
     },
@@ -228,14 +228,14 @@ const ROUTES: &[Route] = &[
     Route {
         method: "post",
         path: "/api/v1/remove",
-        summary: "Takes recipients out of the queue without a report.",
+        summary: "Takes recipients out of the queue without a bounce.",
         takes: Takes::Body(ACTS),
         gives: "Counted",
     },
     Route {
         method: "post",
         path: "/api/v1/bounce",
-        summary: "Returns recipients to the sender now.",
+        summary: "Bounces recipients now.",
         takes: Takes::Body(ACTS),
         gives: "Counted",
     },
@@ -256,7 +256,7 @@ const ROUTES: &[Route] = &[
     Route {
         method: "post",
         path: "/api/v1/posts/{id}/pause",
-        summary: "Keeps back what of a post is not delivered yet.",
+        summary: "Holds undelivered copies of a post.",
         takes: Takes::Body(REASON),
         gives: "Counted",
     },
@@ -270,7 +270,7 @@ const ROUTES: &[Route] = &[
     Route {
         method: "post",
         path: "/api/v1/posts/{id}/cancel",
-        summary: "Takes out what of a post is not delivered yet, without a report.",
+        summary: "Removes undelivered copies of a post without a bounce.",
         takes: Takes::Body(REASON),
         gives: "Counted",
     },
@@ -390,7 +390,7 @@ fn mail_parameters() -> Vec<Value> {
         query("sender", &text, "Envelope sender, empty for the null path."),
         query("recipient", &many, "A recipient; may be there many times."),
         query("list", &text, "A list's name, in place of its address."),
-        query("partial", &json!({"type": "boolean"}), "Send to those who are accepted though others are refused."),
+        query("partial", &json!({"type": "boolean"}), "Send even if some recipients are refused."),
         json!({"name": "Idempotency-Key", "in": "header", "schema": {"type": "string", "minLength": 1, "maxLength": super::idempotency::KEY_BYTES_MAX},
             "description": "A request that comes again with the same key gets the first one's answer, for a day or until a restart."}),
         json!({"name": "traceparent", "in": "header", "schema": {"type": "string"},
@@ -404,7 +404,7 @@ fn mail_body() -> Value {
         ("list", "string", "A list's name, in place of its address among the recipients."),
         ("message", "string", "RFC 5322 as text."),
         ("message_base64", "string", "The same in base64; one of the two."),
-        ("partial", "boolean", "Send to those who are accepted though others are refused."),
+        ("partial", "boolean", "Send even if some recipients are refused."),
     ]);
     json_body["properties"]["recipients"] = json!({"type": "array", "items": {"type": "string"}});
     let example =
