@@ -1,4 +1,5 @@
-//! Requests by table and at random, replies there and back, the socket with friends and foes, and the tables.
+//! Requests by table and at random, replies there and back, the socket with well-behaved and misbehaving clients, and the
+//! tables.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};

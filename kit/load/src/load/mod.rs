@@ -6,7 +6,7 @@
 //! message's response time counts from its scheduled arrival: a server that stalls cannot make its own figures better by
 //! keeping the source from sending (no coordinated omission).
 //!
-//! Rooms: [`Plan`] says what to send; `client` is one session without I/O; `worker` moves its octets, one thread with an
+//! Files: [`Plan`] says what to send; `client` is one session without I/O; `worker` moves its octets, one thread with an
 //! epoll each; `tally` counts; [`run`] starts and ends; `options`, `command` and `report` are the command line.
 //!
 //! States of a connection: free, connecting, greeted, in a message or between messages, quitting. Failure: whatever breaks

@@ -30,7 +30,7 @@ pub struct Options {
     /// Seconds between rows (15), or between two looks on a terminal (1).
     #[arg(long, short, value_name = "SECONDS", value_parser = interval)]
     interval: Option<f64>,
-    /// Stop after so many.
+    /// Stop after N rows.
     #[arg(long, value_name = "N")]
     count: Option<u64>,
     /// Rates of this list's posts alone.
