@@ -61,7 +61,7 @@ pub struct NewEnvelope {
     pub message_id: String,
     /// Its place in the content, if known: then the text is only for the log.
     pub message_id_at: Option<MessageIdAt>,
-    /// A delivery report of ours: never bounced.
+    /// A DSN of ours: never bounced.
     pub is_report: bool,
     pub taken: Taken,
 }

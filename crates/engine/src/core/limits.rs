@@ -56,7 +56,7 @@ limits! {
     DeliveryConnections: "delivery_connections", "[delivery] connections_max", "mail waits for a connection's place";
     SiteConnections: "site_connections", "[delivery] connections_per_site_max, or [sites]", "mail waits for a place at its site";
     Resolves: "resolves", "[delivery] resolves_max", "look-ups of domains wait for others";
-    Reports: "reports", "nothing: they are made one after the other", "delivery reports wait for others";
+    Reports: "reports", "nothing: built at most 32 at a time", "DSNs wait to be built";
     Suspensions: "suspensions", "nothing: resume some", "a suspension was refused";
     LogBuffer: "log_buffer", "[log] attempts: a faster target, or off", "lines of the log were lost";
     History: "history", "[history]: a faster disk", "entries of the history were lost";

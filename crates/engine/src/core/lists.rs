@@ -94,7 +94,7 @@ impl Lists {
                     *turn = stamp.ok().map(|stamp| Oversized { stamp, at: core.clock.steady() });
                 }
                 let kept = old();
-                tracing::warn!(list = %name, %error, keeps_old = kept.is_ok(), "the subscribers file was not taken");
+                tracing::warn!(list = %name, %error, keeps_old = kept.is_ok(), "cannot use the subscribers file");
                 kept
             }
             Err(_) => Err(UNREADABLE),
@@ -109,7 +109,7 @@ impl Lists {
             // Who reads its file now is through first.
             let _turn = turn.lock().await;
             if core.settings().subscribers(&name).is_none() {
-                tracing::info!(list = %name, "the list is not configured any more: its subscribers are given up");
+                tracing::info!(list = %name, "list no longer configured; subscribers dropped");
                 core.intake.push(Job::Unlist { name: name.to_string() });
             }
         }

@@ -117,7 +117,7 @@ pub struct Core {
     actor: Arc<dyn Actor>,
     /// The longest hold of the hub's lock.
     pub held: LongestHold,
-    /// Delivery reports being made: each may hold a copy of a whole message.
+    /// DSNs being built: each may hold a copy of a whole message.
     pub reports: tokio::sync::Semaphore,
     /// Hosts that refuse what they offer, and contents with NULs.
     pub known: self::known::Known,
@@ -130,7 +130,7 @@ const MESSAGE_ID_BYTES_MAX: u32 = 4096;
 /// How long `stentor status` waits for fresh figures: a batch may be on its way to the disk.
 const SPACE_POLLS: u32 = 100;
 const SPACE_POLL: Duration = Duration::from_millis(2);
-/// How many delivery reports are made at a time.
+/// DSNs built at a time.
 const REPORTS_MAX: usize = 32;
 
 /// Performs the scheduler's effects. The real one opens sockets; the crash campaign's invents outcomes.
@@ -320,10 +320,10 @@ impl Core {
             self.memory_full.store(pressure != Pressure::None, Ordering::Relaxed);
             if before == Pressure::None && pressure != Pressure::None {
                 tracing::warn!(
-                    "memory is nearly used up: new mail gets 452 4.3.1, but for a trickle; deliveries go on"
+                    "memory is nearly used up: new mail gets 452 4.3.1, except a trickle; deliveries continue"
                 );
             } else if before != Pressure::None && pressure == Pressure::None {
-                tracing::info!("there is memory again: mail is taken");
+                tracing::info!("memory is free again: accepting mail");
             }
             tokio::time::sleep(MEMORY_POLL).await;
         }

@@ -296,7 +296,7 @@ pub(super) async fn send(
     let envelope = NewEnvelope { eight_bit: !report.is_ascii(), ..NewEnvelope::own(to, message_id, "delivery report") };
     let stored = hand_in(core, (id, content), report, envelope, fate_records).await;
     if let Err(refused) = stored {
-        tracing::warn!(message = %subject.id, %refused, "a delivery report could not be stored");
+        tracing::warn!(message = %subject.id, %refused, "a DSN could not be stored; its recipients stay pending");
     }
     stored
 }

@@ -357,7 +357,10 @@ impl Connection {
 
     fn remember(&self, refused: Extensions) {
         let host = &self.target.host;
-        tracing::info!(%host, address = %self.target.addr, "{refused}: offered and refused; not used there for a time");
+        tracing::info!(
+            %host, address = %self.target.addr,
+            "{refused}: offered, but refused; not used with this host for a while"
+        );
         self.core.known.refused(self.target.addr, refused, self.core.clock.steady());
     }
 
@@ -395,7 +398,10 @@ impl Connection {
         } else if is_loss && self.begun_any && !self.answered && self.unreadable.is_none() {
             let host = &self.target.host;
             if self.core.known.lost(self.target.addr, self.core.clock.steady()) {
-                tracing::info!(%host, address = %self.target.addr, "{error}, again; no PIPELINING and CHUNKING for a time");
+                tracing::info!(
+                    %host, address = %self.target.addr,
+                    "{error} again; PIPELINING and CHUNKING off for this host for a while"
+                );
             }
         }
     }

@@ -32,7 +32,7 @@ pub async fn warn(core: Arc<Core>, no: MessageNo) {
     if people.is_empty() || lines.is_empty() {
         return;
     }
-    tracing::debug!(message = %subject.id, recipients = lines.len(), "the sender is told of a delay");
+    tracing::debug!(message = %subject.id, recipients = lines.len(), "delay notice to the sender");
     // A failure is in the log.
     let _ = send(&core, &subject, &lines, people, Vec::new()).await;
 }

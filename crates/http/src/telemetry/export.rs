@@ -48,7 +48,7 @@ pub(super) async fn run(core: Arc<Core>, endpoint: Url, hostname: String, mut sp
             Err(why) => {
                 core.limits.hit_times(Limit::TraceQueue, batch.len() as u64, core.clock.now());
                 if !std::mem::replace(&mut is_failing, true) {
-                    tracing::warn!(%url, why, "the collector takes no spans");
+                    tracing::warn!(%url, why, "the collector does not accept spans");
                 }
             }
         }

@@ -165,7 +165,7 @@ impl Sender {
                     self.state.batches.fetch_add(1, Ordering::Relaxed);
                     let mut last = self.state.last.lock();
                     if last.failing_since.take().is_some() {
-                        tracing::info!(webhook = self.config.name, attempt, "the webhook takes events again");
+                        tracing::info!(webhook = self.config.name, attempt, "the webhook accepts events again");
                     }
                     last.success = Some(self.core.clock.now());
                     last.error.clear();
@@ -185,11 +185,15 @@ impl Sender {
             };
             if is_gone {
                 self.state.is_enabled.store(false, Ordering::Relaxed);
-                tracing::error!(webhook = self.config.name, why, "the webhook is gone: disabled until the next start");
+                tracing::error!(
+                    webhook = self.config.name,
+                    why,
+                    "the webhook answered 410: disabled until the next start"
+                );
                 return false;
             }
             if is_first {
-                tracing::warn!(webhook = self.config.name, why, "the webhook takes no events; tried again and again");
+                tracing::warn!(webhook = self.config.name, why, "the webhook does not accept events; will retry");
             }
             // Between half of it and all, so that many servers do not come back at once.
             let jittered = backoff.mul_f32(0.5 + fastrand::f32() / 2.0);

@@ -118,7 +118,7 @@ fn a_disk_that_the_queue_fills_keeps_its_reserve_and_drains() {
         let (taken, _) = fill(&lab, &mut smtp, &format!("again{round}."), 300);
         delivered(&lab, &server, &taken);
     }
-    server.wait_log(&["there is room on the disk again"]);
+    server.wait_log(&["disk space is free again"]);
 }
 
 fn rustix_free(fs: &LoopFs) -> u64 {

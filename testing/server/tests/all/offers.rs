@@ -211,8 +211,8 @@ fn a_host_that_drops_what_is_pipelined_is_spoken_to_plainly() {
     let server = bare().fast_retry().route("tap.example", &[&host]).start();
     send_to_tap(&server, "one@test");
     send_to_tap(&server, "two@test");
-    server.wait_log(&["no PIPELINING and CHUNKING for a time"]);
-    assert_eq!(server.log().matching(&["no PIPELINING and CHUNKING for a time"]).len(), 1, "learned once");
+    server.wait_log(&["PIPELINING and CHUNKING off for this host"]);
+    assert_eq!(server.log().matching(&["PIPELINING and CHUNKING off for this host"]).len(), 1, "learned once");
 }
 
 #[test]

@@ -86,6 +86,6 @@ fn a_collector_that_is_away_holds_nobody_up() {
         server.smtp().send("me@home.example", &["ann@one.example"], &message(&format!("{n}@test"), "x")).expect(250);
     }
     server.wait_empty();
-    server.wait_log(&["the collector takes no spans"]);
+    server.wait_log(&["the collector does not accept spans"]);
     server.wait_log(&["limit hit", "trace_queue"]);
 }

@@ -149,7 +149,7 @@ fn an_endpoint_that_is_gone_is_disabled() {
     let server = with_hook(builder(&lab), "hook", &hook).set("http.listen", "[\"127.0.0.1:0\"]").start();
     wait_until("it has begun", || server.path("data/webhooks/hook.position").exists());
     send(&server, &["ann@one.example"], "1@test");
-    server.wait_log(&["the webhook is gone", "hook"]);
+    server.wait_log(&["the webhook answered 410", "hook"]);
     wait_until("it is told of", || {
         server.http_get("/metrics").expect(200).text().contains("stentor_webhook_enabled{webhook=\"hook\"} 0")
     });

@@ -45,7 +45,7 @@ impl Committer {
         for (job, bytes) in jobs.into_iter().zip(bytes) {
             // With some room to spare, so that its slice in a checkpoint fits as well.
             if bytes + SLICE_OVERHEAD_BYTES > jobs_max {
-                tracing::error!(bytes, bytes_max = jobs_max, "refused: no batch of the journal holds it");
+                tracing::error!(bytes, bytes_max = jobs_max, "refused: larger than any batch of the journal");
                 kept.extend(job.refuse(Refused::TooLarge));
             } else if !later.is_empty() || sum + bytes > room {
                 later.push(job);

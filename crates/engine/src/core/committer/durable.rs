@@ -108,7 +108,7 @@ impl Committer {
         };
         // That there is no room is said once; who asks while it lasts is refused before.
         if !planned.is_empty() || !error.is_full() || !self.core.disk_full.load(Ordering::Relaxed) {
-            tracing::error!(%error, messages = planned.len(), "a batch was refused; its clients are told {why}");
+            tracing::error!(%error, messages = planned.len(), "a batch was refused; clients get: {why}");
         }
         // A checkpoint that was under way is begun anew: its slices may be in the refused batch.
         self.checkpoint = None;

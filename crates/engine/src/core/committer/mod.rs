@@ -250,7 +250,7 @@ impl Committer {
             if is_full {
                 tracing::warn!("the disk is nearly full: new mail gets 452 4.3.1, deliveries go on");
             } else {
-                tracing::info!("there is room on the disk again: mail is taken");
+                tracing::info!("disk space is free again: accepting mail");
             }
         }
     }
