@@ -31,7 +31,8 @@ const ROWS_STEP: usize = 64;
 /// Steps that looking for one recipient in a message counts for, in messages.
 const LOOK_STEPS: usize = 8;
 
-/// Up to so many pending recipients the messages at each site are counted one by one; beyond, those in line there tell.
+/// Up to this many pending recipients the messages at each site are counted one by one; above, those in line there are
+/// taken as an estimate.
 const CENSUS_RECIPIENTS_MAX: u64 = 200_000;
 /// Recipients of that count looked at under one hold.
 const CENSUS_STEP: usize = 8_192;
@@ -121,7 +122,7 @@ pub async fn per_site(core: &Arc<Core>) -> (Vec<(u64, SiteId)>, u64) {
     (counts.map(|(site, count)| (count, SiteId(site as u32))).collect(), unresolved)
 }
 
-/// The recipients with most messages and the sites with most recipients, so many of each.
+/// The recipients with most messages and the sites with most recipients, at most `rows_max` of each.
 pub async fn stuck(core: &Arc<Core>, rows_max: usize) -> Stuck {
     let top = top_addresses(core, rows_max).await;
     let oldest = oldest_of(core, &top).await;

@@ -31,7 +31,7 @@ pub struct PostReport {
     /// When only stragglers were left, and when the last recipient had its fate.
     pub fast_done: Option<Ms>,
     pub finished: Option<Ms>,
-    /// It ran when the server started, and so many recipients had their fate then: the times are of the others.
+    /// It ran when the server started: recipients that had their fate by then; the times are of the others.
     pub before_start: Option<u64>,
     /// How soon after acceptance parts of those delivered were, ms.
     pub timeline: Timeline,

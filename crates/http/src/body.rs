@@ -119,7 +119,7 @@ mod tests {
 
     use super::*;
 
-    /// A body that comes in pieces of so many octets, one each so many seconds, for ever: octets until it was cut, and why.
+    /// A body in pieces of `piece` octets, one per `every`, without end: octets until it was cut, and why.
     async fn cut(piece: usize, every: Duration, is_known: bool) -> (usize, Option<StatusCode>, Duration) {
         let (sender, pieces) = tokio::sync::mpsc::channel::<io::Result<Bytes>>(1);
         tokio::spawn(async move {

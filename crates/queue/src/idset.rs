@@ -417,7 +417,7 @@ impl IdSet {
     }
 }
 
-/// What a set of at most `len` ids takes at most that lie in so many ranges of 65,536: a range takes two bytes an id or 8 KiB,
+/// Upper bound for a set of at most `len` ids in `ranges` ranges of 65,536: a range takes two bytes per id or 8 KiB,
 /// whichever is less, beside its place in the bitmap's head. Few ids are varints.
 pub fn part_bytes_max(len: usize, ranges: usize) -> usize {
     const RANGE_HEAD_BYTES: usize = 8;

@@ -32,7 +32,7 @@ pub trait Slices {
     fn write(&mut self, record: &[u8]) -> Option<SliceRef>;
     /// What was written there before counts again; `false` if it is gone.
     fn keep(&mut self, slice: SliceRef) -> bool;
-    /// The batch takes no more, at least not something that may have so many bytes.
+    /// The batch is full, at least for something of up to `next_bytes_max` bytes.
     fn is_full(&self, next_bytes_max: usize) -> bool;
 }
 

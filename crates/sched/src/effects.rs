@@ -32,9 +32,9 @@ pub enum Effect {
     /// The message has waited for so long that who sent it may want to know: for the recipients that are still pending
     /// and have NOTIFY=DELAY or none (RFC 3461 4.1). Once per message; no answer.
     Delayed { no: MessageNo },
-    /// The fast lane is done with a list's post but for so many. Once per message; no answer.
+    /// The fast lane is done with a list's post except for `pending` recipients. Once per message; no answer.
     FastDone { no: MessageNo, pending: u32 },
-    /// The list's subscriber has been refused for good by so many posts in a row since then. No answer.
+    /// The list's subscriber has been refused permanently for this many posts in a row since then. No answer.
     Suspend { list: Arc<str>, id: AddressId, posts: u32, since: Ms, text: Arc<str> },
     /// These posts wait for each of these recipients, who take mail again: send one digest instead. The recipients are
     /// reserved; answer per post with `removed` once their fate is durable, or with `unreserve`.

@@ -98,9 +98,9 @@ use self::core::Core;
 
 /// Elementary steps (ids looked at, timers fired, domains passed) that one call may do: well under a millisecond.
 const STEPS_MAX: u32 = 4_096;
-/// Messages of up to so many recipients are activated at once, recipient by recipient; larger ones domain by domain.
+/// Messages of up to this many recipients are activated at once, recipient by recipient; larger ones domain by domain.
 const SMALL_RECIPIENTS_MAX: usize = 256;
-/// Messages of up to so many recipients are activated at once, domain by domain: their lists are made when they are
+/// Messages of up to this many recipients are activated at once, domain by domain: their lists are made when they are
 /// wanted, so that one which waits costs a bit at its domain and one at its site.
 const UNTOUCHED_RECIPIENTS_MAX: usize = 8;
 /// Sites looked at again in one go.
@@ -302,7 +302,7 @@ impl Scheduler {
         !self.has_domain_jobs() && self.domains.forget(&mut self.core, domain)
     }
 
-    /// What is to be done, in order; the shell empties it after each call or few.
+    /// Effects to perform, in order; the caller drains them after each call or batch of calls.
     pub fn effects(&mut self) -> std::vec::Drain<'_, Effect> {
         self.core.effects.drain(..)
     }

@@ -20,8 +20,8 @@ use stentor_queue::store::{Checkpoint, Sweep, SweepLimits};
 use super::Core;
 use super::hub::Hub;
 
-/// Pause between checkpoints that are made for want of room in the address book: so many times what the last one and
-/// its search took, and at least so long.
+/// Pause between checkpoints made because the address book is full: a multiple of the last one's duration, and at least
+/// this long.
 const PRESSED_PAUSE: Ms = 20;
 const PRESSED_PAUSE_MS_MIN: Ms = 1_000;
 /// From one search to the next: this part of the time after which addresses are forgotten, and at most so long.

@@ -164,7 +164,7 @@ impl Outcomes {
         !self.ends.is_empty() || !self.unreferenced.is_empty()
     }
 
-    /// Takes the first records out, at least one, up to so many octets.
+    /// Takes the first records out, at least one, up to `bytes_max` octets.
     fn split_front(&mut self, bytes_max: usize, into: &mut Outcomes) {
         if self.bytes.len() <= bytes_max {
             std::mem::swap(self, into);

@@ -24,7 +24,7 @@ use crate::resolve::{ResolverConfig, RouteHost};
 /// Silent connections kept beside the budget, as a share of it.
 const SLOW_CONNECTIONS_PART: usize = 2;
 
-/// The history stops well before new mail would: with less free space than so many times the journal's reserve.
+/// The history stops well before new mail would: with less free space than this multiple of the journal's reserve.
 const HISTORY_RESERVES: u64 = 2;
 /// What of the history a power cut may take.
 const HISTORY_SYNC_MS: u64 = 5_000;

@@ -22,7 +22,7 @@ use super::histogram::Histogram;
 
 /// Posts that are remembered.
 pub const POSTS_MAX: usize = 4_096;
-/// A message without a list is followed from so many recipients on.
+/// A message without a list is followed from this many recipients on.
 pub const RECIPIENTS_MIN: u64 = 100;
 /// Senders of posts that are on their way to the journal and whose posters want a report.
 const POSTERS_MAX: usize = 1_024;
@@ -39,7 +39,7 @@ pub struct Post {
     pub total: u64,
     /// The reverse-path that it came with, if it wants a report.
     pub poster: Option<String>,
-    /// It ran when the server started; so many recipients had their fate before.
+    /// It ran when the server started; recipients that had their fate before.
     pub before_start: Option<u64>,
     fates: [AtomicU64; 6],
     /// Milliseconds from acceptance to delivery.

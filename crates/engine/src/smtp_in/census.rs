@@ -23,7 +23,7 @@ pub struct Admitted {
 }
 
 impl Admitted {
-    /// Whether clients that are not trusted have more than half of their places, of so many connections in all.
+    /// Whether untrusted clients have more than half of their share of `connections_max`.
     pub fn is_crowded(&self, connections_max: usize) -> bool {
         self.census.lock().strangers > strangers_max(connections_max, self.sessions_max) / 2
     }

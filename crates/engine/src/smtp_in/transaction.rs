@@ -85,7 +85,7 @@ impl Transaction {
         })
     }
 
-    /// Relays for whoever it is, and tells the queue ids before the answer.
+    /// Relays for any injector, and assigns queue ids before the answer.
     pub fn of_injector(&mut self) -> AssignedIds {
         self.may_relay = true;
         self.assigned.get_or_insert_default().clone()
@@ -130,7 +130,7 @@ impl Transaction {
         core.memory.is_plenty(self.mail.size)
     }
 
-    /// Answers DATA, or the first BDAT: room for the body. A trusted client waits for it.
+    /// Reserves memory for the body at DATA or the first BDAT; a trusted client waits for it.
     pub async fn reserve(&mut self, core: &Core) -> Result<(), Reply> {
         self.memory =
             if self.trusted { core.memory.reserve(self.mail.size).await } else { core.memory.begin(self.client) };
@@ -147,7 +147,7 @@ impl Transaction {
         self.memory = Some(memory);
     }
 
-    /// So many octets of the body are in memory.
+    /// Reserves memory for this many octets of the body.
     pub fn hold(&mut self, core: &Core, bytes: u64) -> Result<(), Reply> {
         let is_held = self.memory.as_mut().is_none_or(|memory| core.memory.hold(memory, bytes));
         if is_held { Ok(()) } else { Err(Self::no_room(core)) }
@@ -158,7 +158,7 @@ impl Transaction {
         Reply::fixed(452, (4, 3, 1), "Too many messages are being received, try again later")
     }
 
-    /// Its body was refused, after so many octets: reports that, and forgets all.
+    /// The body was refused after `size` octets: logs that and abandons the transaction.
     pub fn refused(self, core: &Core, client: IpAddr, reply: &Reply, size: u64) {
         let named = self.rcpts.named();
         self.refused_of(core, client, reply, (size, named));

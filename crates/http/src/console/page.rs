@@ -180,7 +180,7 @@ pub fn heading(title: &str, beside: &Markup) -> Markup {
     html! { div.head { h1 { (title) } p.quiet { (beside) } } }
 }
 
-/// What keeps a page up to date, every so many seconds: with scripts alone, and until it is paused.
+/// Updates a page every `every_s` seconds: only with scripts, and until it is paused.
 pub fn live_bar(every_s: u64) -> Markup {
     html! {
         div.live data-live=(every_s) {

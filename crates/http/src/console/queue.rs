@@ -24,7 +24,7 @@ pub struct Filters {
     sender: String,
     site: String,
     recipient: String,
-    /// At least so many seconds old.
+    /// Minimum age in seconds.
     age: String,
     state: String,
     from: String,

@@ -180,7 +180,7 @@ impl Owner {
         self.pieces();
         let live: Vec<u64> = self.state.messages.keys().copied().filter(|id| id % 13 != 0).collect();
         for id in live {
-            // The last 20 live about so many batches; multiples of 13 stay for good.
+            // The last 20 live for about 20 batches; multiples of 13 stay for good.
             if self.rng.u8(0..6) == 0 {
                 self.finish(id);
             }

@@ -36,7 +36,7 @@ impl Store {
         Store { journal, batch: Batch::new(), clean_bytes_max, came: 0, went: 0, rounds: 0, slices: 0, slices_left: 0 }
     }
 
-    /// A body of so many octets, a batch for each piece.
+    /// A body of `bytes` octets, a batch for each piece.
     fn take(&mut self, bytes: usize, piece_bytes: usize) -> u64 {
         let id = self.journal.next_content_id();
         let mut left = bytes;

@@ -378,7 +378,7 @@ impl AddressBook {
         pages.all(|page| page == first).then_some(first)
     }
 
-    /// Replay: a slice has told of so many addresses of a page. If these are all, it shows the page.
+    /// Replay: a slice named `addresses` addresses of a page. If these are all, it shows the page.
     pub(crate) fn found_page(&mut self, page: usize, addresses: usize, slice: SliceRef) {
         let there = self.page_of_ids(page).filter(|id| self.is_interned(AddressId(*id))).count();
         if there == addresses {
@@ -386,7 +386,7 @@ impl AddressBook {
         }
     }
 
-    /// The mailbox has taken a message, in so many ms.
+    /// The mailbox accepted a message within `xdelay_ms`.
     #[inline]
     pub fn delivered(&mut self, id: AddressId, now: Ms, xdelay_ms: Ms) {
         if let Some(history) = self.history_mut(id) {
@@ -466,8 +466,8 @@ impl AddressBook {
         self.free_domains.push(id.0);
     }
 
-    /// Moves texts out of chunks that are mostly unused, so that these can be given back: looks at so many. Whether
-    /// there is more to do.
+    /// Moves texts out of chunks that are mostly unused, so that these can be freed: looks at `texts_max`. Whether there
+    /// is more to do.
     pub fn compact(&mut self, texts_max: usize) -> bool {
         for _ in 0..texts_max {
             let Some((chunk, offset)) = self.moving.or_else(|| self.arena.sparse(0).map(|chunk| (chunk, 0))) else {

@@ -42,7 +42,7 @@ fn param_bytes_max(params: &RcptParams) -> usize {
     ID_BYTES_MAX + 2 + VARINT_BYTES_MAX + params.orcpt.as_ref().map_or(0, String::len)
 }
 
-/// The set of recipients that so many addresses become, wherever in the book they are.
+/// The set of recipients that `addresses` addresses become, wherever in the book they are.
 pub fn ids_bytes_max(addresses: usize) -> usize {
     part_bytes_max(addresses, addresses)
 }

@@ -9,7 +9,7 @@ use crate::ids::MessageNo;
 use crate::idset::IdSet;
 use crate::message::Message;
 
-/// Up to so many recipients each number is a class.
+/// Up to this many recipients each number is a class.
 pub const EXACT_MAX: usize = 16;
 /// Octaves beyond: 2^4 to 2^31.
 const CLASSES: usize = EXACT_MAX + 28 * 4;
@@ -39,7 +39,7 @@ impl Sizes {
         self.classes.get_mut(index)
     }
 
-    /// A message that waits for so many has come.
+    /// A message with `pending` recipients has arrived.
     pub fn come(&mut self, no: MessageNo, pending: usize) {
         if let Some(set) = self.set(class_of(pending)) {
             set.insert(no.0);

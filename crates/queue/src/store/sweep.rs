@@ -32,7 +32,7 @@ pub struct SweepLimits {
 }
 
 impl SweepLimits {
-    /// From so many addresses on, forgetting does not wait for `unseen_ms`.
+    /// From this many addresses on, forgetting does not wait for `unseen_ms`.
     pub fn high(&self) -> usize {
         self.addresses_max - self.addresses_max / 10
     }
@@ -62,7 +62,7 @@ struct Choice {
     next: u32,
     /// Those seen in this slot or before it go.
     cutoff: u16,
-    /// Those of a higher age go, and of this age so many.
+    /// Those of a higher age go, and `of_that_age` of this age.
     age: usize,
     of_that_age: usize,
 }

@@ -371,7 +371,7 @@ mod tests {
         id
     }
 
-    /// One message to each of so many domains, all at one site that refuses connections.
+    /// One message to each of `domains` domains, all at one site that refuses connections.
     fn at_a_dead_site(domains: u64) -> (Store, Scheduler) {
         let (mut store, mut sched) = (Store::new(), Scheduler::new(SchedConfig::default(), 1));
         for number in 1..=domains {

@@ -45,14 +45,14 @@ pub fn crowded(core: &mut Core, hop: Hop, working: usize, reply: &Reply, now: Ms
     core.path(hop.site, hop.source).crowded(working, now);
 }
 
-/// The host takes no more than so many transactions on a connection.
+/// The host takes no more than `good` transactions on a connection.
 pub fn transactions_max(core: &mut Core, hop: Hop, good: u32, reply: &Reply) {
     core.note_reply(hop.site, reply);
     let path = core.path(hop.site, hop.source);
     path.transactions_max = path.transactions_max.min(good.max(1));
 }
 
-/// Of a transaction's recipients so many were taken, and others were too many.
+/// The host accepted `taken` of a transaction's recipients and refused the others as too many.
 pub fn recipients_max(path: &mut Path, recipients: usize, taken: usize) {
     // Refused again within what was learned: then it is not a number that one could learn.
     let is_known = recipients <= path.recipients_max && path.recipients_max != RECIPIENTS_UNLIMITED;

@@ -185,7 +185,7 @@ impl Lines {
         self.list.iter().find(may).map(|line| line.flow)
     }
 
-    /// A flow has had a transaction of so many recipients.
+    /// A flow has had a transaction of this many recipients.
     pub fn served(&mut self, flow: FlowNo, recipients: usize) {
         if let Some(line) = self.line(flow) {
             line.deficit -= i32::try_from(recipients).unwrap_or(i32::MAX / 2);

@@ -48,11 +48,11 @@ pub struct FlowRules {
     pub lifetime_ms: Option<Ms>,
     /// A notice about the delay is asked for at this age.
     pub warn_ms: Option<Ms>,
-    /// When a straggler's mailbox or site returns and more than so many posts wait for a recipient, they go as one digest.
+    /// Posts waiting for one recipient above which they go as one digest.
     pub coalesce_over: Option<u32>,
-    /// A subscriber whose mailbox has failed permanently for so many posts in a row is to be suspended,
+    /// Posts in a row refused permanently before a subscriber is suspended.
     pub suspend_posts: Option<u32>,
-    /// or for so long.
+    /// Time of permanent refusals before a subscriber is suspended.
     pub suspend_ms: Option<Ms>,
 }
 

@@ -9,9 +9,9 @@ use stentor_queue::store::Store;
 
 /// A week: lists post daily to weekly.
 const HALF_LIFE_MS: Ms = 7 * 24 * 3_600_000;
-/// The share of a new observation in an average is one in so many.
+/// A new observation counts 1/WEIGHT in an average.
 const WEIGHT: u32 = 4;
-/// Below so many observations (aged) a site is unknown.
+/// A site with less (aged) weight of observations is unknown.
 const KNOWN_MIN: f32 = 0.2;
 /// Expected xdelay from which on a site is slow.
 const SLOW_MS: u32 = 4_000;

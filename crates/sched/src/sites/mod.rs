@@ -80,9 +80,9 @@ pub struct Host {
     pub silent: u32,
     /// Connections to it, connecting ones included.
     pub conns: usize,
-    /// With so many it refused another one,
+    /// Connections open when it refused another.
     pub conns_max: usize,
-    /// which is not tried before this time.
+    /// No connection beyond those before this time.
     pub grow_at: Ms,
     pub reason: ReasonNo,
     /// Who is woken when it comes back.

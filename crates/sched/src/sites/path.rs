@@ -23,7 +23,7 @@ use crate::time::Time;
 pub(crate) const RECIPIENTS_UNLIMITED: usize = usize::MAX;
 const UNDER_WAY_MIN: u32 = 4;
 const UNDER_WAY_CREDIT_MAX: u32 = 4_096;
-/// From so many messages on it is counted what a site takes within a minute.
+/// From this many messages on, what a site takes within a minute is counted.
 const COUNTED_FROM: u32 = 8;
 /// Growth beyond a refused number of connections is tried after this, doubling.
 const GROW_MS_MIN: Ms = 60_000;

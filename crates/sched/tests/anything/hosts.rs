@@ -39,9 +39,9 @@ enum Manner {
     Random,
     /// The same reply to everybody.
     Same(Said),
-    /// One message of so many gets the reply, the others are delivered.
+    /// One message in this many gets the reply, the others are delivered.
     Message(u64, Said),
-    /// One recipient of so many.
+    /// One recipient in this many.
     Recipient(u32, Said),
     /// So many transactions of a connection are delivered, the next gets the reply.
     After(u32, Said),
