@@ -1,5 +1,5 @@
-//! Requests by table and at random, replies there and back, the socket with well-behaved and misbehaving clients, and the
-//! tables.
+//! Requests by table and at random, replies there and back, the socket with well-behaved and misbehaving clients, and
+//! the tables.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};

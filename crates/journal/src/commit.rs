@@ -12,8 +12,8 @@ use crate::journal::{Head, Journal, Receipt, Segment, release};
 use crate::pool::{Fill, Ready, segment_name};
 use crate::table::Extent;
 
-/// With more segments than this, the pool's limits are updated only every `LIMIT_EVERY` batches: they are a sum over all
-/// segments.
+/// With more segments than this, the pool's limits are updated only every `LIMIT_EVERY` batches: they are a sum over
+/// all segments.
 const LIMIT_AT_ONCE: usize = 256;
 const LIMIT_EVERY: u64 = 16;
 

@@ -48,10 +48,10 @@ const STOP_DELIVERIES_MAX: Duration = Duration::from_mins(1);
 const PREPARE_PAUSE: Duration = Duration::from_millis(50);
 /// The same after an I/O error: a broken disk must not be hammered.
 const PREPARE_FAILED_PAUSE: Duration = Duration::from_millis(500);
-/// How often a segment is tried to be made while the disk has no room.
+/// Between attempts to prepare a segment while the disk is full.
 const PREPARE_FULL_PAUSE: Duration = Duration::from_millis(250);
 
-/// How often the control socket is tried again for which there was no room.
+/// Between attempts to create the control socket on a full disk.
 const CONTROL_RETRY: Duration = Duration::from_secs(1);
 
 #[derive(Debug, thiserror::Error)]
@@ -176,8 +176,8 @@ impl Server {
         })
     }
 
-    /// Opens the control socket. Where the disk has no room for it the server goes on without, and it is tried again until
-    /// there is: mail that waits must not depend on it.
+    /// Opens the control socket. On a full disk the server runs without it and retries: waiting mail must not depend on
+    /// it.
     pub fn listen_control<C: Control>(&mut self, control: Arc<C>) -> Result<(), StartError> {
         let path = self.core.settings().config.control.socket.clone();
         let (stop, mut stopping) = watch::channel(false);

@@ -45,7 +45,7 @@ impl Oversized {
     }
 }
 
-/// For so long a file that there was no room for is not read again, unless it is replaced.
+/// How long a file that did not fit is not read again, unless it is replaced.
 const OVERSIZED_PAUSE_MS: Ms = 5_000;
 
 /// Why a file gave no new version.

@@ -309,8 +309,8 @@ impl Core {
         result
     }
 
-    /// Says 452 before the control group's memory is used up, and takes mail again when there is room; until the process
-    /// ends.
+    /// Refuses mail with 452 before the control group's memory is used up, and accepts it again later; runs until the
+    /// process ends.
     pub async fn watch_memory(self: Arc<Self>, group: MemoryGroup) {
         let mut pressure = Pressure::None;
         loop {

@@ -466,8 +466,8 @@ impl AddressBook {
         self.free_domains.push(id.0);
     }
 
-    /// Moves texts out of chunks that are mostly unused, so that these can be freed: looks at `texts_max`. Whether there
-    /// is more to do.
+    /// Moves texts out of chunks that are mostly unused, so that these can be freed: looks at `texts_max`. Whether
+    /// there is more to do.
     pub fn compact(&mut self, texts_max: usize) -> bool {
         for _ in 0..texts_max {
             let Some((chunk, offset)) = self.moving.or_else(|| self.arena.sparse(0).map(|chunk| (chunk, 0))) else {

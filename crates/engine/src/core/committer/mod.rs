@@ -202,7 +202,7 @@ impl Committer {
                 self.durable(planned);
             }
             Err(error) => {
-                // Before anybody hears of it: who was refused for want of room is refused at MAIL from then on.
+                // Before any client hears of it, so that its next MAIL is already refused.
                 self.watch_space(true);
                 self.refused(planned, error);
                 self.batch.clear();
