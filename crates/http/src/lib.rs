@@ -34,19 +34,19 @@ use tokio::sync::watch;
 
 use self::auth::Auth;
 
-/// What every page and call may use.
+/// State shared by all handlers.
 #[derive(Clone)]
 pub struct Http {
     pub core: Arc<Core>,
     pub operator: Arc<Operator>,
     pub auth: Arc<Auth>,
-    /// What the console's pages of now share.
+    /// The console's shared watch of live counters.
     pub now: console::Now,
-    /// What the console has read out of the history.
+    /// History readings cached for the console.
     pub past: Arc<console::Past>,
-    /// How webhooks fare.
+    /// State of each webhook endpoint.
     pub webhooks: Arc<webhooks::Registry>,
-    /// What was injected under an idempotency key.
+    /// Answers kept by idempotency key.
     pub answers: Arc<api::Answers>,
 }
 
@@ -63,8 +63,7 @@ impl Http {
         }
     }
 
-    /// Has a verb carried out to its end, whether or not the caller waits for it: a request that is given up midway would
-    /// leave recipients reserved.
+    /// Runs a verb to its end even if the caller leaves: abandoned midway, it would leave recipients reserved.
     pub async fn ask(&self, request: Request, peer: Peer) -> Reply {
         let operator = self.operator.clone();
         let answer = tokio::spawn(async move { operator.handle(request, peer).await });

@@ -33,18 +33,18 @@ use stentor_engine::core::Core;
 pub const BACKOFF_MIN: Duration = Duration::from_secs(1);
 pub const BACKOFF_MAX: Duration = Duration::from_mins(5);
 
-/// How an endpoint fares.
+/// State of one endpoint.
 #[derive(Default)]
 pub struct State {
     pub name: String,
     pub is_enabled: AtomicBool,
-    /// Events that were taken.
+    /// Events accepted by it.
     pub events: AtomicU64,
     pub batches: AtomicU64,
     pub failures: AtomicU64,
-    /// Records of the history that it has not come to.
+    /// History records not read yet.
     pub lag: AtomicU64,
-    /// Events that the history had forgotten.
+    /// Events dropped from the history before they were sent.
     pub lost: AtomicU64,
     pub last: Mutex<Last>,
 }
