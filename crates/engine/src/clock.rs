@@ -7,7 +7,7 @@
 //! - [`Clock::steady`] starts at the same time and never jumps: for deadlines and for times between two events.
 //!
 //! The committer follows jumps, between two batches and under the hub's lock, so that the queue's times move with the
-//! clock in one step (`core/committer/mod.rs`). Only the shell reads clocks; everything below gets `now`.
+//! clock in one step (`core/committer/mod.rs`). Only the engine reads clocks; pure crates get `now`.
 //!
 //! A manual clock stands until it is set: the crash campaign's time.
 

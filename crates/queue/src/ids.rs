@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// Milliseconds since the Unix epoch, from the shell's clock (which never runs backwards within a process).
+/// Milliseconds since the Unix epoch, from the caller's clock (which never runs backwards within a process).
 pub type Ms = u64;
 
 /// A recipient address, interned in the [`crate::book::AddressBook`]. Durable: the journal refers to it.

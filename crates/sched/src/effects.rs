@@ -1,4 +1,4 @@
-//! Types exchanged with the shell: effects, work, outcomes, reasons of an end.
+//! Types exchanged with the caller: effects, work, outcomes, reasons of an end.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ pub type Ids = SmallVec<[AddressId; 4]>;
 /// A local address to send from: its place in `SchedConfig::sources`.
 pub type SourceNo = u8;
 
-/// What the shell is asked to do. Each is answered by the call named with it.
+/// What the caller is asked to do. Each is answered by the call named with it.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Effect {
     /// Look the domain's destination up; answer with [`crate::Scheduler::resolved`].

@@ -40,7 +40,7 @@
 //! and [`Scheduler::next_tick`] says "at once" as long as something remains. Connections never exceed
 //! `connections_max` (fast) and `slow_connections_max` (silent).
 //!
-//! **Failures of the shell's side** (a call for an unknown connection or transaction, a message that is gone) are
+//! **Failures on the caller's side** (a call for an unknown connection or transaction, a message that is gone) are
 //! answered by doing nothing: the store, not the scheduler, is the truth. docs/design/scheduler.md has the strategies
 //! in words.
 

@@ -7,7 +7,7 @@ use super::connections::pool::Tx;
 use super::{CloseReason, NoSession, Reply, Scheduler, Work};
 
 impl Scheduler {
-    /// The session is ready for MAIL. The shell goes on with `take_work`.
+    /// The session is ready for MAIL. The caller goes on with `take_work`.
     pub fn connected(&mut self, conn: ConnId, now: Ms) {
         let now = self.steady(now);
         self.connections(now).connected(conn);

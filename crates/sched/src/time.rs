@@ -1,4 +1,4 @@
-//! Two time scales: the shell's wall clock, and a steady one for everything that is kept here.
+//! Two time scales: the caller's wall clock, and a steady one for everything that is kept here.
 //!
 //! The wall clock is set now and then (NTP after a start, an operator). Clocks, connections and rates use a steady scale that
 //! begins as the wall's and never jumps: each call of the scheduler's interface converts its `now` to that scale, and times in

@@ -24,7 +24,7 @@ fuzz_target!(|data: &[u8]| {
     }
 });
 
-/// Plays the shell until input is needed; false once the session is over.
+/// Plays the caller until input is needed; false once the session is over.
 fn drive(session: &mut ServerSession, body: &mut Vec<u8>) -> bool {
     loop {
         let step = session.step(0);

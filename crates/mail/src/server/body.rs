@@ -119,7 +119,7 @@ impl Incoming {
         self.dropped.is_some()
     }
 
-    /// Drops the body for a reason of the session's or the shell's.
+    /// Drops the body for a reason of the session's or the caller's.
     pub(super) fn drop_for(&mut self, reply: Reply) {
         self.dropped = Some(reply);
         self.piece = Vec::new();

@@ -1,13 +1,13 @@
 //! The server side of an ESMTP session, without I/O and without a clock.
 //!
-//! The shell passes bytes to [`ServerSession::receive`], asks for the next [`Step`], performs it, and writes
+//! The caller passes bytes to [`ServerSession::receive`], asks for the next [`Step`], performs it, and writes
 //! [`ServerSession::output`] whenever the step is [`Step::NeedInput`], [`Step::Flush`] or [`Step::Close`]. So replies
 //! to pipelined commands leave in one segment (RFC 2920), or in several of [`OUTPUT_BYTES_MAX`]: further input stays
 //! unread until then, so a client that does not read its replies blocks itself.
 //!
 //! Promise: steps (except `Flush`) and replies depend on the bytes alone, not on how they were split into segments; the
 //! one exception is body data sent before our 354, which is noticed only if it has already arrived. Memory per session
-//! is bounded by the configured limits and by what the shell passes in at once, whatever the client sends, and is
+//! is bounded by the configured limits and by what the caller passes in at once, whatever the client sends, and is
 //! released while the session waits; time is linear. Nothing after a framing error is ever read as a command. An
 //! untrusted client may send [`ServerConfig::unproductive_max`] commands that do not lead to a message.
 //!
@@ -85,7 +85,7 @@ impl Default for ServerConfig {
     }
 }
 
-/// What the shell has to do next.
+/// What the caller has to do next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
     /// Write the output, then read.
@@ -100,7 +100,7 @@ pub enum Step {
     Data,
     /// A full piece of the body (the first one begins with the prefix given to `begin_data`). Needs no answer.
     Piece(Vec<u8>),
-    /// The body is complete and the transaction is the shell's: call [`ServerSession::answer`] once its outcome is
+    /// The body is complete and the transaction is the caller's: call [`ServerSession::answer`] once its outcome is
     /// known.
     EndOfData(EndOfData),
     /// The open transaction was dropped: forget it. Needs no answer; the client is told by another reply.

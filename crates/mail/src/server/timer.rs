@@ -27,7 +27,7 @@ pub(super) struct Timer {
     /// When the input is due, and since when we have waited for it.
     phase: Ms,
     phase_since: Ms,
-    /// Waiting restarts at the next step: the shell was working, the client had nothing to do.
+    /// Waiting restarts at the next step: the caller was working, the client had nothing to do.
     restart: bool,
     /// A body is being received: when we began to wait for more of it.
     waits_since: Option<Ms>,

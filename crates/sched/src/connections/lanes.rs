@@ -6,8 +6,8 @@
 //! charged to the fast lane again if that has a free place.
 //!
 //! When the slow lane is full and a site waits in line for the budget, the connection that has been silent for longest gives
-//! way ([`Effect::GiveWay`]); that counts as a time-out for its host. The shell refuses (`stays`) if the end of the data has
-//! been sent: closing there would deliver twice. Then the next one is asked.
+//! way ([`Effect::GiveWay`]); that counts as a time-out for its host. The caller refuses (`stays`) if the end of the data
+//! has been sent: closing there would deliver twice. Then the next one is asked.
 
 use stentor_queue::ids::{ConnId, Ms};
 

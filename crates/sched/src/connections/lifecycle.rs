@@ -91,7 +91,7 @@ impl Connections<'_> {
         self.core.path(hop.site, hop.source).gaps.add(gap_ms);
     }
 
-    /// The shell asks for a transaction: the connection is busy from here on.
+    /// The caller asks for a transaction: the connection is busy from here on.
     pub fn begin_choice(&mut self, conn: ConnId) -> Option<Free> {
         let entry = self.pool.get(conn).filter(|c| !matches!(c.state, State::Connecting | State::Closing))?;
         let (hop, begun, was_idle) = (entry.hop, entry.begun, entry.state == State::Idle);

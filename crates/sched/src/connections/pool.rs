@@ -23,7 +23,7 @@ pub enum Lane {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
     Connecting,
-    /// The shell has it and will call `take_work`.
+    /// The caller has it and will call `take_work`.
     Ready,
     Idle,
     Busy,

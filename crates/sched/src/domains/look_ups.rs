@@ -5,7 +5,7 @@
 //! of their own and get slow places only: dead name servers, however many, delay no other domain.
 //!
 //! When all slow places are taken and a domain that has not failed waits in line, the oldest look-up gives way if it is at
-//! least `GIVE_WAY_MS_MIN` old: its domain gets its retry clock as after a time-out, and the shell drops the look-up
+//! least `GIVE_WAY_MS_MIN` old: its domain gets its retry clock as after a time-out, and the caller drops the look-up
 //! ([`Effect::ForgetLookUp`]).
 
 use std::collections::VecDeque;

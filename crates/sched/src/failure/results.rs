@@ -156,7 +156,7 @@ impl Scheduler {
             let cost = if core.cfg.strategies.adaptation { RETURN_RATE } else { RETURNS_MAX };
             return deferrals.returned(core, hop.site, no, cost, &done.reply(outcome), now);
         }
-        // The shell had nothing to say of some.
+        // The caller reported no outcome for some.
         if done.outcomes.len() < done.ended.ids.len() {
             let host = Some(done.ended.host_name.clone());
             let reply = Reply { code: 0, dsn: None, text: "no outcome".into(), host };

@@ -1,10 +1,10 @@
-//! Digests: where a list allows it (`coalesce_over`), posts that wait for one recipient are handed to the shell together,
-//! once the mailbox or site takes mail again.
+//! Digests: where a list allows it (`coalesce_over`), posts that wait for one recipient are handed to the caller
+//! together, once the mailbox or site takes mail again.
 //!
-//! The recipients are reserved as for a removal: the shell answers [`Effect::Coalesce`] with [`Scheduler::removed`] (their
-//! fate is durable as coalesced, and the digest is a message of its own) or [`Scheduler::unreserve`] (they go one by one),
-//! per post. While a site's posts are examined, in slices, their line is set aside; beyond `PAIRS_MAX` recipients of posts
-//! none are coalesced.
+//! The recipients are reserved as for a removal: the caller answers [`Effect::Coalesce`] with [`Scheduler::removed`]
+//! (their fate is durable as coalesced, and the digest is a message of its own) or [`Scheduler::unreserve`] (they go one by
+//! one), per post. While a site's posts are examined, in slices, their line is set aside; beyond `PAIRS_MAX` recipients of
+//! posts none are coalesced.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 

@@ -1,4 +1,4 @@
-//! Notices to the shell beside deliveries: delayed messages, posts that are done but for stragglers, subscribers to suspend.
+//! Notices to the caller beside deliveries: delayed messages, posts done except for stragglers, subscribers to suspend.
 //!
 //! **Delay notices.** Messages age in the order of their acceptance: a cursor follows the live ones at the distance of the
 //! shortest time of warning, so that a message that is gone by then costs nothing. A message that is older than that when the

@@ -1,11 +1,11 @@
 //! The states of a session.
 //!
-//! `Command`: expects a line. `Asked`: the shell owes an answer. `Data`: reads dot-terminated octets until `DataEnd`; a
-//! framing error leads to `Broken`. `Chunk`: reads the octets of a BDAT chunk until its count is used up. `Swallow`:
+//! `Command`: expects a line. `Asked`: the caller owes an answer. `Data`: reads dot-terminated octets until `DataEnd`;
+//! a framing error leads to `Broken`. `Chunk`: reads the octets of a BDAT chunk until its count is used up. `Swallow`:
 //! discards an unwanted chunk, then replies. `Closed`: reads nothing more.
 //!
 //! Besides the state there is the transaction: `open` from an accepted MAIL to its end or a `Step::Reset`. After each
-//! step and answer, session and shell agree on whether one is open. BDAT keeps its body (`incoming`) over several
+//! step and answer, session and caller agree on whether one is open. BDAT keeps its body (`incoming`) over several
 //! commands.
 
 use std::sync::Arc;
@@ -45,7 +45,7 @@ pub struct ServerSession {
     state: State,
     helo: Option<Box<str>>,
     esmtp: bool,
-    /// A transaction is open: MAIL was accepted, the shell holds its resources.
+    /// A transaction is open: MAIL was accepted, the caller holds its resources.
     open: bool,
     smtputf8: bool,
     recipients: u32,
@@ -77,7 +77,7 @@ enum State {
         left: u64,
         reply: Reply,
     },
-    /// The shell refused the body: it gets a `Reset`, then the chunk (if any) is discarded.
+    /// The caller refused the body: it gets a `Reset`, then the chunk (if any) is discarded.
     Refused {
         chunk: Option<(u64, Reply)>,
     },
@@ -157,7 +157,7 @@ impl ServerSession {
         matches!(self.state, State::Data | State::Chunk { .. }).then(|| incoming.held_bytes())
     }
 
-    /// The shell cannot take more of a body that it admitted: the body is dropped, and the client gets this reply at
+    /// The caller cannot take more of a body that it admitted: the body is dropped, and the client gets this reply at
     /// its end. The transaction is closed here without a `Reset`. Returns the octets of the body so far.
     pub fn refuse_body(&mut self, reply: Reply) -> u64 {
         self.open = false;
@@ -239,7 +239,7 @@ impl ServerSession {
                     self.reset()
                 }
                 State::Asked(_) => {
-                    debug_assert!(false, "the shell owes an answer");
+                    debug_assert!(false, "the caller owes an answer");
                     Some(Step::NeedInput)
                 }
                 State::Closed => Some(Step::Close),

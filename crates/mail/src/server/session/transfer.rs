@@ -69,7 +69,7 @@ impl ServerSession {
             Found::Violation => self.state = State::Broken,
         }
         if taken.dropped {
-            // The shell forgets it now; the client hears of it at the end.
+            // The caller forgets it now; the client hears of it at the end.
             return self.refused();
         }
         None

@@ -99,7 +99,7 @@ fn what_data_would_refuse_is_not_taken_but_framing_holds() {
 }
 
 #[test]
-fn the_shell_refuses_the_first_chunk() {
+fn the_caller_refuses_the_first_chunk() {
     let mut run = Run::with_recipient();
     run.take();
     run.session.receive(b"BDAT 6\r\nQUIT\r\nBDAT 6 LAST\r\nQUIT\r\n");

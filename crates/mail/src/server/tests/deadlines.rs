@@ -48,7 +48,7 @@ fn a_slow_body_is_cut_whatever_its_size_and_our_time_is_not_the_clients() {
         run.send(&[b'x'; 100]);
     }
     assert!((200_000..=226_000).contains(&(run.now - begun)), "{}", run.now - begun);
-    // Between chunks too; and while the shell works nothing is used up.
+    // Between chunks too; and while the caller works nothing is used up.
     let mut run = Run::with(ServerConfig { data_timeout_ms: 180_000, ..config() }, false);
     run.send(b"EHLO c\r\nMAIL FROM:<>\r\nRCPT TO:<b@y.org>\r\nBDAT 1\r\nx");
     assert_eq!(run.session.deadline(), run.now + 180_000);
@@ -119,7 +119,7 @@ fn the_session_ends_at_its_deadline_unless_a_trusted_transaction_gets_on() {
 }
 
 #[test]
-fn time_the_shell_took_is_not_the_clients() {
+fn time_the_caller_took_is_not_the_clients() {
     let mut run = Run::with(timed(), false);
     run.send(b"EHLO c\r\n");
     run.session.receive(b"MAIL FROM:<>\r\n");

@@ -104,7 +104,7 @@ fn what_ends_a_transaction_is_a_reset() {
 }
 
 #[test]
-fn the_shell_refuses_the_body() {
+fn the_caller_refuses_the_body() {
     let mut run = Run::with_recipient();
     run.take();
     run.session.receive(b"DATA\r\n");
@@ -129,7 +129,7 @@ fn a_refused_mail_opens_nothing() {
 }
 
 #[test]
-fn a_421_from_the_shell_closes() {
+fn a_421_from_the_caller_closes() {
     let mut run = Run::with_recipient();
     run.take();
     run.send(b"RCPT TO:<closing@y.org>\r\nNOOP\r\n");

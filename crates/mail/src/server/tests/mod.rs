@@ -1,4 +1,4 @@
-//! The session as a client and a shell see it. The shell here says yes to everything but recipients whose name says no.
+//! The session as a client and a caller see it. The caller here accepts everything but recipients whose name says no.
 
 mod bad_input;
 mod bdat;
@@ -16,7 +16,7 @@ use crate::reply::Reply;
 const PREFIX: &[u8] = b"Received: by us\r\n";
 const NOW: Ms = 1_000_000;
 
-/// A session with its shell, and all that has happened.
+/// A session with its caller, and all that has happened.
 struct Run {
     session: ServerSession,
     /// All steps but `NeedInput` and `Flush`.
