@@ -209,7 +209,7 @@ pub fn site(s: &SiteView) -> String {
 fn site_path(path: &PathView, now: Ms, out: &mut String) {
     let from = if path.source.is_empty() { String::new() } else { format!("from {}: ", cut(&path.source, 30)) };
     let used = format!("{} of {} connections ({} silent)", path.connections, path.connections_max, path.silent);
-    line(out, format_args!("  {from}{used}, {} in progress", plural(path.transactions_under_way, "transaction")));
+    line(out, format_args!("  {from}{used}, {} in flight", plural(path.transactions_under_way, "transaction")));
     let limits = [
         (path.transactions_per_connection_max.map(|n| n.to_string()), "messages per connection"),
         (path.recipients_per_transaction_max.map(|n| n.to_string()), "recipients per transaction"),

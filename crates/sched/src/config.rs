@@ -39,7 +39,7 @@ pub struct Strategies {
     pub lanes: bool,
     /// A failed host is remembered for a growing time; else it is tried again after a second.
     pub memory: bool,
-    /// Connections per site, transactions under way and rates follow what the site bears.
+    /// Connections per site, transactions in flight and rates follow what the site bears.
     pub adaptation: bool,
 }
 

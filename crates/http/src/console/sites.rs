@@ -172,7 +172,7 @@ fn source(path: &PathView, now: u64) -> Markup {
             h2 { (title) }
             dl.facts {
                 dt { "Open" } dd { (number(path.connections)) " of " (number(path.connections_max)) @if path.silent > 0 { ", " (number(path.silent)) " kept waiting" } }
-                dt { "In progress" } dd { (plural(path.transactions_under_way, "transaction")) }
+                dt { "In flight" } dd { (plural(path.transactions_under_way, "transaction")) }
                 dt { "Latency" } dd { (number(path.latency_ms)) " ms" }
                 dt { "A minute" } dd { (max(path.messages_per_minute_max, "message")) }
                 dt { "A connection" } dd { (max(path.transactions_per_connection_max, "transaction")) }

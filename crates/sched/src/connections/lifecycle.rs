@@ -120,7 +120,7 @@ impl Connections<'_> {
         if was_idle && let Some(at) = path.idle.iter().position(|s| *s == slot) {
             path.idle.remove(at);
         }
-        path.under_way += 1;
+        path.in_flight += 1;
         if let Some(pace) = &mut path.pace {
             pace.go();
         }
@@ -161,7 +161,7 @@ impl Connections<'_> {
         let (hop, host_name, lmtp) = (entry.hop, entry.host_name.clone(), entry.lmtp);
         let path = self.core.path(hop.site, hop.source);
         path.coming += usize::from(is_ready);
-        path.under_way -= 1;
+        path.in_flight -= 1;
         Some(Ended { hop, host_name, lmtp, no, ids, begun, gap_ms, sender })
     }
 
@@ -251,7 +251,7 @@ impl Connections<'_> {
         let path = self.core.path(hop.site, hop.source);
         path.conns -= 1;
         path.greeted -= usize::from(gone.greeted);
-        path.under_way -= gone.txs.len() as u32;
+        path.in_flight -= gone.txs.len() as u32;
         path.coming -= usize::from(matches!(gone.state, State::Connecting | State::Ready));
         if gone.state == State::Idle
             && let Some(at) = path.idle.iter().position(|s| *s == slot)

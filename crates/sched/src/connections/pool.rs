@@ -164,7 +164,7 @@ impl Pool {
         self.slots.len() as Slot
     }
 
-    /// Recipients and transactions under way in each lane.
+    /// Recipients and transactions in flight in each lane.
     pub fn in_transactions(&self) -> [(usize, usize); 2] {
         let mut lanes = [(0, 0); 2];
         for conn in self.slots.iter().flatten() {

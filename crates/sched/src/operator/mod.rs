@@ -55,7 +55,7 @@ impl Operator {
 }
 
 impl Scheduler {
-    /// Nothing more of the message is handed out until [`Scheduler::release_message`]; transactions under way end.
+    /// Nothing more of the message is handed out until [`Scheduler::release_message`]; transactions in flight end.
     pub fn hold_message(&mut self, no: MessageNo) {
         if self.core.messages.hold(no) && !self.failure.mailboxes.is_empty() {
             self.operator.probes.push_back((no, None));

@@ -1,5 +1,5 @@
-//! Suspended sites, lists and senders: nothing of theirs is handed out until they are resumed. Transactions under way finish,
-//! and clocks go on.
+//! Suspended sites, lists and senders: nothing of theirs is handed out until they are resumed. Transactions in flight
+//! finish, and clocks go on.
 
 use stentor_queue::ids::{Ms, SiteId};
 
@@ -13,7 +13,7 @@ impl Scheduler {
         self.core.flows.set_rules(key, rules);
     }
 
-    /// Nothing more of the list or sender is handed out until it is resumed; what is under way ends, clocks run on.
+    /// Nothing more of the list or sender is handed out until it is resumed; what is in flight ends, clocks run on.
     pub fn suspend_flow(&mut self, key: &FlowKey) {
         self.core.flows.suspend(key);
     }
@@ -28,7 +28,7 @@ impl Scheduler {
         self.core.flows.suspended()
     }
 
-    /// Nothing more goes to the site (by its name, known or not) until it is resumed; what is under way ends.
+    /// Nothing more goes to the site (by its name, known or not) until it is resumed; what is in flight ends.
     pub fn suspend_site(&mut self, name: &str) {
         let sites = &mut self.core.sites;
         if sites.suspended.iter().any(|n| &**n == name) {

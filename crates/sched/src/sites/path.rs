@@ -7,7 +7,7 @@
 //! latency that has risen `SLOWER` times reduces it to seven tenths. It never snaps back. A site that is always slow (a
 //! tarpit) has one connection.
 //!
-//! **Transactions in flight** on all connections together are at most `UNDER_WAY_MIN` plus what the site has taken lately:
+//! **Transactions in flight** on all connections together are at most `IN_FLIGHT_MIN` plus what the site has taken lately:
 //! doubling per round trip, so that a limit is not met with hundreds of transactions in flight.
 
 use smallvec::SmallVec;
@@ -21,8 +21,8 @@ use crate::time::Time;
 
 /// A transaction's size at a site that has not refused one.
 pub(crate) const RECIPIENTS_UNLIMITED: usize = usize::MAX;
-const UNDER_WAY_MIN: u32 = 4;
-const UNDER_WAY_CREDIT_MAX: u32 = 4_096;
+const IN_FLIGHT_MIN: u32 = 4;
+const IN_FLIGHT_CREDIT_MAX: u32 = 4_096;
 /// From this many messages on, what a site takes within a minute is counted.
 const COUNTED_FROM: u32 = 8;
 /// Growth beyond a refused number of connections is tried after this, doubling.
@@ -64,8 +64,8 @@ pub(crate) struct Path {
     pub recipients_max: usize,
     /// Learned from a 421 behind that many transactions, or offered.
     pub transactions_max: u32,
-    /// Transactions under way.
-    pub under_way: u32,
+    /// Transactions in flight.
+    pub in_flight: u32,
     credit: u32,
     pub pace: Option<Box<Pace>>,
     pub gaps: Gaps,
@@ -94,7 +94,7 @@ impl Path {
             grow_ms: GROW_MS_MIN,
             recipients_max: RECIPIENTS_UNLIMITED,
             transactions_max: u32::MAX,
-            under_way: 0,
+            in_flight: 0,
             credit: 0,
             pace: None,
             gaps: Gaps::default(),
@@ -118,13 +118,13 @@ impl Path {
 
     /// Whether one more transaction may begin.
     pub fn may_begin(&self) -> bool {
-        self.under_way < UNDER_WAY_MIN + self.credit
+        self.in_flight < IN_FLIGHT_MIN + self.credit
     }
 
     /// A delivery.
     pub fn good(&mut self, max: usize, now: Ms) {
         self.proven = true;
-        self.credit = (self.credit + 1).min(UNDER_WAY_CREDIT_MAX);
+        self.credit = (self.credit + 1).min(IN_FLIGHT_CREDIT_MAX);
         if self.credit >= COUNTED_FROM && self.pace.is_none() {
             self.pace = Some(Box::default());
         }

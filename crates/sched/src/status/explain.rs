@@ -29,7 +29,7 @@ pub enum WaitsFor {
     Rate(Ms),
     /// As many connections as the site bears are busy.
     Connections,
-    /// As many transactions as the site has earned are under way.
+    /// As many transactions as the site has earned are in flight.
     Transactions,
     /// A connection of the budget.
     Budget,
@@ -104,7 +104,7 @@ impl Scheduler {
             connections: path.conns,
             silent: path.silent,
             connections_max: path.allowed(max, adapts),
-            transactions_under_way: path.under_way,
+            transactions_under_way: path.in_flight,
             transactions_per_connection_max: Some(path.transactions_max).filter(|max| *max < u32::MAX),
             recipients_per_transaction_max: Some(path.recipients_max).filter(|max| *max < usize::MAX),
             per_minute: path.pace.as_ref().and_then(|pace| pace.per_minute()).map(|rate| rate as u32),
