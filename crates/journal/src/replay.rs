@@ -109,7 +109,7 @@ impl<'a, 'r> Replaying<'a, 'r> {
 
     pub fn record(&mut self, place: Place, payload: &[u8]) -> Result<(), JournalError> {
         if self.waiting.is_empty() {
-            return self.tell(place, payload, None);
+            return self.deliver(place, payload, None);
         }
         self.waiting.push_back(Waiting::Record(place, payload.to_vec()));
         Ok(())
@@ -130,13 +130,13 @@ impl<'a, 'r> Replaying<'a, 'r> {
     pub fn advance(&mut self, table: &Table, memory: &InMemory<'_>) -> Result<(), JournalError> {
         while let Some(next) = self.waiting.pop_front() {
             match next {
-                Waiting::Record(place, payload) => self.tell(place, &payload, None)?,
+                Waiting::Record(place, payload) => self.deliver(place, &payload, None)?,
                 Waiting::Slice(place, slice) => {
                     let Some(bytes) = self.find(slice, table, memory) else {
                         self.waiting.push_front(Waiting::Slice(place, slice));
                         return Ok(());
                     };
-                    self.tell_slice(place, slice, &bytes)?;
+                    self.deliver_slice(place, slice, &bytes)?;
                 }
             }
         }
@@ -205,13 +205,13 @@ impl<'a, 'r> Replaying<'a, 'r> {
         Ok("has other octets than its checksum tells".to_owned())
     }
 
-    fn tell_slice(&mut self, place: Place, slice: Slice, bytes: &[u8]) -> Result<(), JournalError> {
+    fn deliver_slice(&mut self, place: Place, slice: Slice, bytes: &[u8]) -> Result<(), JournalError> {
         self.slices.push(slice.content);
         self.slices_bytes += bytes.len() as u64;
-        self.tell(place, bytes, Some(slice))
+        self.deliver(place, bytes, Some(slice))
     }
 
-    fn tell(&mut self, place: Place, payload: &[u8], slice: Option<Slice>) -> Result<(), JournalError> {
+    fn deliver(&mut self, place: Place, payload: &[u8], slice: Option<Slice>) -> Result<(), JournalError> {
         self.records += 1;
         let Place { slot, offset, seq, time } = place;
         let record = Record { payload, batch_seq: seq, time, slice };

@@ -193,14 +193,14 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Serve(with) => match load(with.config.as_deref()) {
             Ok(config) => {
                 logging::start(config.log.level);
-                tell_warnings(&config.warnings);
+                print_warnings(&config.warnings);
                 process::serve(config, with.config)
             }
             Err(code) => code,
         },
         Command::Check(with) => match load(with.config.as_deref()) {
             Ok(config) => {
-                tell_warnings(&config.warnings);
+                print_warnings(&config.warnings);
                 println!("{}", checked(&config));
                 ExitCode::SUCCESS
             }
@@ -278,7 +278,7 @@ fn checked(config: &Config) -> String {
     )
 }
 
-fn tell_warnings(warnings: &[Diagnostic]) {
+fn print_warnings(warnings: &[Diagnostic]) {
     for warning in warnings {
         eprintln!("{warning}");
     }

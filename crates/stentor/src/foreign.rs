@@ -101,14 +101,14 @@ pub enum Fed<'a, 'r> {
 
 /// What was read, and whether all of it could be.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Fedback {
+pub struct ReadSummary {
     pub counters: Counters,
     pub failed: bool,
 }
 
-impl Fedback {
+impl ReadSummary {
     /// Says on standard error what was not understood.
-    pub fn tell(&self) {
+    pub fn print(&self) {
         match self.counters.not_understood {
             0 => {}
             1 => eprintln!("stentor: 1 line not understood, of {}", self.counters.lines),
@@ -118,7 +118,7 @@ impl Fedback {
 }
 
 /// Reads all; with `--follow` until the process ends.
-pub fn feed(from: &From, sink: &mut dyn FnMut(&Record<'_>)) -> Result<Fedback, String> {
+pub fn feed(from: &From, sink: &mut dyn FnMut(&Record<'_>)) -> Result<ReadSummary, String> {
     follow(from, &mut |fed| {
         if let Fed::Record(record) = fed {
             sink(record);
@@ -128,7 +128,7 @@ pub fn feed(from: &From, sink: &mut dyn FnMut(&Record<'_>)) -> Result<Fedback, S
 }
 
 /// Reads all; with `--follow` until the caller has enough. Without, it is called without `Idle`.
-pub fn follow(from: &From, sink: &mut dyn FnMut(Fed<'_, '_>) -> ControlFlow<()>) -> Result<Fedback, String> {
+pub fn follow(from: &From, sink: &mut dyn FnMut(Fed<'_, '_>) -> ControlFlow<()>) -> Result<ReadSummary, String> {
     let zone = from.zone()?;
     let (send, blocks) = sync_channel(BLOCKS_MAX);
     let reading = Reading { files: from.files.clone(), follow: from.follow, zone: zone.clone(), send };
@@ -143,7 +143,7 @@ fn parse(
     blocks: &Receiver<Piece>,
     ticks: bool,
     sink: &mut dyn FnMut(Fed<'_, '_>) -> ControlFlow<()>,
-) -> Fedback {
+) -> ReadSummary {
     let mut parser = Parser::new(zone, now());
     let mut failed = false;
     let over = Cell::new(false);
@@ -182,7 +182,7 @@ fn parse(
     if !over.get() {
         parser.finish(&mut records);
     }
-    Fedback { counters: parser.counters(), failed }
+    ReadSummary { counters: parser.counters(), failed }
 }
 
 fn now() -> Ms {

@@ -1,7 +1,7 @@
 //! Every limit of the server, by name: hits are counted and logged.
 //!
-//! Promise: a hit costs an atomic addition; the first is logged at once, then at most one line per [`TELL_MS`] says how
-//! many there were and which key of the configuration raises the limit. `/metrics` has them as
+//! Promise: a hit costs an atomic addition; the first is logged at once, then at most one line per [`LOG_INTERVAL_MS`]
+//! says how many there were and which key of the configuration raises the limit. `/metrics` has them as
 //! `stentor_limit_hits_total`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use stentor_queue::ids::Ms;
 
 /// Between two lines about one limit.
-pub const TELL_MS: u64 = 10_000;
+pub const LOG_INTERVAL_MS: u64 = 10_000;
 
 macro_rules! limits {
     ($($(#[$doc:meta])* $limit:ident: $name:literal, $key:literal, $what:literal;)*) => {
@@ -72,8 +72,8 @@ limits! {
 struct Row {
     hits: AtomicU64,
     /// Hits at the last log line, and its time plus one; 0: never.
-    told: AtomicU64,
-    told_at: AtomicU64,
+    logged: AtomicU64,
+    logged_at: AtomicU64,
 }
 
 pub struct Limits {
@@ -94,7 +94,7 @@ impl Limits {
     pub fn hit_times(&self, limit: Limit, times: u64, now: Ms) {
         if times > 0 {
             self.rows[limit as usize].hits.fetch_add(times, Ordering::Relaxed);
-            self.tell(limit, now);
+            self.log(limit, now);
         }
     }
 
@@ -103,13 +103,13 @@ impl Limits {
     }
 
     /// Logs hits since the last line, where that was long enough ago.
-    pub fn tell_all(&self, now: Ms) {
+    pub fn log_all(&self, now: Ms) {
         for limit in Limit::ALL {
-            self.tell(*limit, now);
+            self.log(*limit, now);
         }
     }
 
-    fn tell(&self, limit: Limit, now: Ms) {
+    fn log(&self, limit: Limit, now: Ms) {
         if let Some(times) = self.due(limit, now) {
             tracing::warn!(limit = limit.name(), times, raised_by = limit.key(), "limit hit: {}", limit.what());
         }
@@ -118,14 +118,14 @@ impl Limits {
     /// Hits to be logged now, if any; marks them as logged.
     fn due(&self, limit: Limit, now: Ms) -> Option<u64> {
         let row = &self.rows[limit as usize];
-        let told_at = row.told_at.load(Ordering::Relaxed);
+        let logged_at = row.logged_at.load(Ordering::Relaxed);
         let hits = row.hits.load(Ordering::Relaxed);
-        if hits == row.told.load(Ordering::Relaxed) || (told_at > 0 && now + 1 < told_at + TELL_MS) {
+        if hits == row.logged.load(Ordering::Relaxed) || (logged_at > 0 && now + 1 < logged_at + LOG_INTERVAL_MS) {
             return None;
         }
         // Whoever is second leaves it to the first.
-        row.told_at.compare_exchange(told_at, now + 1, Ordering::Relaxed, Ordering::Relaxed).ok()?;
-        let times = hits - row.told.swap(hits, Ordering::Relaxed).min(hits);
+        row.logged_at.compare_exchange(logged_at, now + 1, Ordering::Relaxed, Ordering::Relaxed).ok()?;
+        let times = hits - row.logged.swap(hits, Ordering::Relaxed).min(hits);
         (times > 0).then_some(times)
     }
 }
@@ -142,9 +142,12 @@ mod tests {
         hit(1);
         assert_eq!(limits.due(Limit::Errors, 0), Some(1));
         hit(3);
-        assert_eq!(limits.due(Limit::Errors, TELL_MS - 1), None);
+        assert_eq!(limits.due(Limit::Errors, LOG_INTERVAL_MS - 1), None);
         hit(1);
-        assert_eq!((limits.due(Limit::Errors, TELL_MS), limits.due(Limit::Errors, 9 * TELL_MS)), (Some(4), None));
+        assert_eq!(
+            (limits.due(Limit::Errors, LOG_INTERVAL_MS), limits.due(Limit::Errors, 9 * LOG_INTERVAL_MS)),
+            (Some(4), None)
+        );
         assert_eq!((limits.hits(Limit::Errors), limits.hits(Limit::Received)), (5, 0));
     }
 

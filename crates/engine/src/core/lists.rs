@@ -155,13 +155,13 @@ fn load(core: &Arc<Core>, name: &Arc<str>, path: &Path) -> Result<(), LoadError>
     })
     .map_err(unreadable)?;
     let (ids, again, pin) = interning.finish()?;
-    tell(name, path, &report, &ids, again);
+    log_report(name, path, &report, &ids, again);
     let (answer, ticket) = oneshot::channel();
     core.intake.push(Job::List { name: name.to_string(), stamp, ids, pin, answer });
     Ok(ticket.blocking_recv().unwrap_or(Err(Refused::Stopping))?)
 }
 
-fn tell(name: &str, path: &Path, report: &Report, ids: &IdSet, again: u64) {
+fn log_report(name: &str, path: &Path, report: &Report, ids: &IdSet, again: u64) {
     for bad in &report.bad_lines {
         tracing::warn!(list = %name, "{}: {bad}", path.display());
     }

@@ -62,7 +62,7 @@ fn is_wanted(core: &Core) -> bool {
     core.history.is_on() || core.log.is_on()
 }
 
-fn tell(core: &Core, record: &Record<'_>) {
+fn record(core: &Core, record: &Record<'_>) {
     core.history.append(record);
     core.log.record(record);
 }
@@ -74,7 +74,7 @@ pub fn accepted(core: &Core, accept: &Accept, taken: &Taken) {
         return;
     }
     TEXTS.with_borrow_mut(|texts| {
-        tell(
+        record(
             core,
             &Record::Accepted(Accepted {
                 at: accept.accepted,
@@ -123,7 +123,7 @@ pub fn attempt(core: &Core, assignment: &Assignment, outcomes: &[RcptOutcome], v
                 (code, None) => text(&mut texts.reply, format_args!("{code} {}", first.text)),
                 (code, Some(dsn)) => text(&mut texts.reply, format_args!("{code} {dsn} {}", first.text)),
             };
-            let record = Attempt {
+            let attempt = Attempt {
                 at: now,
                 id,
                 to: (from..to).map(|position| assignment.address(position)).collect(),
@@ -144,7 +144,7 @@ pub fn attempt(core: &Core, assignment: &Assignment, outcomes: &[RcptOutcome], v
                 is_bulk: assignment.is_bulk,
                 is_repeated: false,
             };
-            tell(core, &Record::Attempt(record));
+            record(core, &Record::Attempt(attempt));
             from = to;
         }
     });
@@ -242,7 +242,7 @@ pub fn taken_out(core: &Core, hub: &Hub, (message, fate): (MessageId, Fate), ids
 fn without_host(core: &Core, message: &Message, to: &[&str], how: (&str, Stat, &str, &str), now: Ms) {
     let (mailer, stat, dsn, reply) = how;
     TEXTS.with_borrow_mut(|texts| {
-        tell(
+        record(
             core,
             &Record::Attempt(Attempt {
                 at: now,
@@ -269,7 +269,7 @@ pub fn connect_failed(core: &Core, via: &Via<'_>, begun: Ms, why: &str) {
     core.live.connect_failed(via.target);
     core.measures.connect_failures.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     if is_wanted(core) {
-        tell(
+        record(
             core,
             &Record::Attempt(Attempt {
                 at: now,
@@ -290,20 +290,20 @@ pub fn connect_failed(core: &Core, via: &Via<'_>, begun: Ms, why: &str) {
 
 /// A client was refused at the command `step`; `to` is the recipient if it was about one.
 pub fn refused(core: &Core, step: &str, mail: &MailFrom, to: &str, client: IpAddr, reply: &Reply) {
-    tell_refused(core, mail, reply, &Refused { client: Some(client), to, step, ..Refused::default() });
+    record_refused(core, mail, reply, &Refused { client: Some(client), to, step, ..Refused::default() });
 }
 
 /// A whole message was refused: its size as far as it was read, and its number of recipients.
 pub fn refused_message(core: &Core, mail: &MailFrom, client: IpAddr, reply: &Reply, (size, recipients): (u64, u64)) {
     let refused = Refused { client: Some(client), step: ".", size, recipients, ..Refused::default() };
-    tell_refused(core, mail, reply, &refused);
+    record_refused(core, mail, reply, &refused);
 }
 
-fn tell_refused(core: &Core, mail: &MailFrom, reply: &Reply, refused: &Refused<'_>) {
+fn record_refused(core: &Core, mail: &MailFrom, reply: &Reply, refused: &Refused<'_>) {
     if is_wanted(core) {
         TEXTS.with_borrow_mut(|texts| {
             let (at, reply) = (core.clock.now(), text(&mut texts.reply, reply));
-            tell(core, &Record::Refused(Refused { at, from: mail.path.as_str(), reply, ..*refused }));
+            record(core, &Record::Refused(Refused { at, from: mail.path.as_str(), reply, ..*refused }));
         });
     }
 }
@@ -330,6 +330,6 @@ pub fn audit_note(core: &Core, verb: &str, who: &str, detail: &str) {
 /// Anything else.
 pub fn note(core: &Core, topic: Topic, text: &str) {
     if is_wanted(core) {
-        tell(core, &Record::Note(Note { at: core.clock.now(), text, topic, ..Note::default() }));
+        record(core, &Record::Note(Note { at: core.clock.now(), text, topic, ..Note::default() }));
     }
 }

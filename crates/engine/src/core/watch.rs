@@ -29,7 +29,7 @@ impl Core {
                 self.intake.completions(Duration::ZERO);
             }
             self.look_at_limits(&mut before);
-            self.limits.tell_all(self.clock.now());
+            self.limits.log_all(self.clock.now());
         }
     }
 

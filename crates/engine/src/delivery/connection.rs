@@ -236,7 +236,7 @@ impl Connection {
             }
             self.begin();
             self.send_content();
-            self.tell_progress();
+            self.report_progress();
             if let Err(error) = self.exchange().await {
                 tracing::debug!(host = %self.target.host, %error, "connection lost");
                 self.smtp.disconnected();
@@ -258,7 +258,7 @@ impl Connection {
 
     /// A host that answers or takes content in the middle of a transaction is not silent; the scheduler hears of it
     /// now and then. It sees the end of transactions anyway.
-    fn tell_progress(&mut self) {
+    fn report_progress(&mut self) {
         let now = self.core.clock.steady();
         if std::mem::take(&mut self.is_alive) && !self.open.is_empty() && now >= self.progress_at + PROGRESS_MS {
             self.progress_at = now;

@@ -39,10 +39,10 @@ pub async fn subscriber(core: Arc<Core>, list: Arc<str>, address: String, posts:
         return;
     }
     tracing::info!(list = %list, subscriber = address, posts, "a subscriber is suspended");
-    tell(&core, &list, &address, posts, &since, &text).await;
+    notify_owners(&core, &list, &address, posts, &since, &text).await;
 }
 
-async fn tell(core: &Arc<Core>, list: &str, address: &str, posts: u32, since: &str, text: &str) {
+async fn notify_owners(core: &Arc<Core>, list: &str, address: &str, posts: u32, since: &str, text: &str) {
     let settings = core.settings();
     let owners = settings.owners(list);
     if owners.is_empty() {

@@ -48,7 +48,7 @@ impl Source {
     pub fn load(&self, image: &mut Vec<u8>, findings: &mut Vec<Finding>) {
         image.clear();
         image.resize(self.bytes as usize, 0);
-        let mut tell = |offset: usize, what: String| {
+        let mut add_finding = |offset: usize, what: String| {
             findings.push(Finding { file: self.name.clone(), offset: offset as u64, what });
         };
         for start in (0..image.len()).step_by(READ_BYTES) {
@@ -60,8 +60,8 @@ impl Source {
                 let part = &mut image[block..block + BLOCK_BYTES];
                 match self.file.read_at(block as u64, part) {
                     Ok(BLOCK_BYTES) => continue,
-                    Ok(_) => tell(block, "the file became shorter".to_owned()),
-                    Err(error) => tell(block, format!("cannot be read: {error}")),
+                    Ok(_) => add_finding(block, "the file became shorter".to_owned()),
+                    Err(error) => add_finding(block, format!("cannot be read: {error}")),
                 }
                 part.fill(0);
             }
@@ -81,7 +81,7 @@ pub(super) fn lenient_survey(disk: &dyn Disk) -> Result<(Vec<Source>, Inspection
         let (file, bytes) = match opened {
             Ok((file, bytes)) => (file, bytes / BLOCK_BYTES as u64 * BLOCK_BYTES as u64),
             Err(error) => {
-                tell(&mut found, &name, format!("cannot be opened: {error}"));
+                add_finding(&mut found, &name, format!("cannot be opened: {error}"));
                 continue;
             }
         };
@@ -89,14 +89,14 @@ pub(super) fn lenient_survey(disk: &dyn Disk) -> Result<(Vec<Source>, Inspection
         let header = match file.read_at(0, &mut block) {
             Ok(count) => SegmentHeader::decode(&block[..count]),
             Err(error) => {
-                tell(&mut found, &name, format!("the header cannot be read: {error}"));
+                add_finding(&mut found, &name, format!("the header cannot be read: {error}"));
                 Err(BadHeader::Invalid)
             }
         };
         match header {
             Ok(header) => sources.push(headed(name, file, bytes, &header)),
             Err(BadHeader::Version(version)) => {
-                tell(&mut found, &name, format!("format version {version} is not known to this program"));
+                add_finding(&mut found, &name, format!("format version {version} is not known to this program"));
             }
             Err(BadHeader::Invalid) => headless.push((name, file, bytes)),
         }
@@ -108,7 +108,7 @@ pub(super) fn lenient_survey(disk: &dyn Disk) -> Result<(Vec<Source>, Inspection
         head.checkpoint = newest_in(head, &mut found).or(head.checkpoint);
     }
     for source in sources.extract_if(.., |source| Some(source.store_id) != store_id) {
-        tell(&mut found, &source.name, "it belongs to another store".to_owned());
+        add_finding(&mut found, &source.name, "it belongs to another store".to_owned());
     }
     for (name, file, bytes) in headless {
         adopt_headless(name, file, bytes, store_id, &mut sources, &mut found);
@@ -121,10 +121,10 @@ pub(super) fn lenient_survey(disk: &dyn Disk) -> Result<(Vec<Source>, Inspection
 /// The newest checkpoint whose end is in the segment, as far as its batches follow each other.
 fn newest_in(head: &Source, found: &mut Inspection) -> Option<Checkpoint> {
     let (mut image, mut newest) = (Vec::new(), None);
-    // What cannot be read is told when the segment has its turn.
-    let told = found.findings.len();
+    // What cannot be read is reported when the segment has its turn.
+    let before = found.findings.len();
     head.load(&mut image, &mut found.findings);
-    found.findings.truncate(told);
+    found.findings.truncate(before);
     let mut offset = BLOCK_BYTES;
     while let Some(batch) = image.get(offset..)
         && let Ok(header) = BatchHeader::check(batch, head.store_id)
@@ -136,7 +136,7 @@ fn newest_in(head: &Source, found: &mut Inspection) -> Option<Checkpoint> {
     newest
 }
 
-fn tell(found: &mut Inspection, file: &str, what: String) {
+fn add_finding(found: &mut Inspection, file: &str, what: String) {
     found.findings.push(Finding { file: file.to_owned(), offset: 0, what });
 }
 
@@ -192,12 +192,12 @@ fn adopt_headless(
         Some(_) if store_id.is_none() => {
             let what =
                 "the header is not valid, and no other segment tells the store's id: nothing in it can be checked";
-            tell(found, &name, what.to_owned());
+            add_finding(found, &name, what.to_owned());
         }
         // Older batches of a segment that was being activated again: what they held was not needed any more.
         Some(generation) if is_stale(generation, sources) => found.segments.push(free(&source)),
         Some(generation) => {
-            tell(found, &name, format!("the header of a segment in use is not valid (generation {generation})"));
+            add_finding(found, &name, format!("the header of a segment in use is not valid (generation {generation})"));
             source.generation = generation;
             sources.push(source);
         }
@@ -241,7 +241,11 @@ fn link(sources: &mut Vec<Source>, found: &mut Inspection) {
             match sources.last_mut() {
                 Some(previous) if previous.generation == wanted => previous.abandoned = current.predecessor_abandoned,
                 _ if wanted >= begin && current.generation > begin => {
-                    tell(found, &current.name, format!("the segment before it, of generation {wanted}, is missing"));
+                    add_finding(
+                        found,
+                        &current.name,
+                        format!("the segment before it, of generation {wanted}, is missing"),
+                    );
                 }
                 _ => {}
             }

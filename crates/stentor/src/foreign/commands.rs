@@ -12,7 +12,7 @@ use stentor_stats::mailstat::duration;
 use stentor_stats::rates::{Fold, Interval, Scale, row};
 use stentor_stats::record::Ms;
 
-use super::{Fed, Fedback, From, feed, follow, now};
+use super::{Fed, From, ReadSummary, feed, follow, now};
 use crate::asking::fail;
 
 /// `stentor realstat --from`: a row for each interval of the log, and with `--follow` of the clock.
@@ -70,11 +70,11 @@ impl Rows {
     }
 }
 
-fn ended(read: Result<Fedback, String>) -> ExitCode {
+fn ended(read: Result<ReadSummary, String>) -> ExitCode {
     match read {
-        Ok(fedback) => {
-            fedback.tell();
-            if fedback.failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+        Ok(summary) => {
+            summary.print();
+            if summary.failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
         }
         Err(why) => fail(&why),
     }

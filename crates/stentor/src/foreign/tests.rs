@@ -13,14 +13,14 @@ fn from(files: &[&Path]) -> From {
     From { files: files.iter().map(|path| path.to_path_buf()).collect(), utc: true, ..From::default() }
 }
 
-fn recipients(from: &From) -> (Vec<String>, Fedback) {
+fn recipients(from: &From) -> (Vec<String>, ReadSummary) {
     let mut to = Vec::new();
-    let fedback = feed(from, &mut |record| {
+    let summary = feed(from, &mut |record| {
         if let Record::Attempt(attempt) = record {
             to.push(attempt.to[0].to_owned());
         }
     });
-    (to, fedback.unwrap())
+    (to, summary.unwrap())
 }
 
 #[test]
@@ -37,18 +37,18 @@ fn rotated_and_packed_files_are_read_in_their_order() {
         packed.extend(encoder.finish().unwrap());
     }
     std::fs::write(&oldest, &packed).unwrap();
-    let (to, fedback) = recipients(&from(&[&newest, &older, &oldest]));
+    let (to, summary) = recipients(&from(&[&newest, &older, &oldest]));
     assert_eq!(to, ["a1@x", "a2@x", "b@x", "c@x"]);
-    assert!(!fedback.failed && fedback.counters.lines == 4);
+    assert!(!summary.failed && summary.counters.lines == 4);
 
     // Cut short, and one that is not there: the rest is read, and the command fails.
     packed.truncate(packed.len() - 9);
     std::fs::write(&oldest, &packed).unwrap();
     let missing = dir.path().join("missing");
-    let (to, fedback) = recipients(&from(&[&missing, &newest, &oldest]));
+    let (to, summary) = recipients(&from(&[&missing, &newest, &oldest]));
     assert_eq!(to.first().map(String::as_str), Some("a1@x"));
     assert_eq!(to.last().map(String::as_str), Some("c@x"));
-    assert!(fedback.failed);
+    assert!(summary.failed);
 }
 
 type Step<'a> = (&'a str, Box<dyn FnOnce() + 'a>);
@@ -58,7 +58,7 @@ fn followed(path: &Path, mut after: Vec<Step<'_>>) {
     after.reverse();
     let from = From { follow: true, ..from(&[path]) };
     let mut next = after.pop();
-    let fedback = follow(&from, &mut |fed| {
+    let summary = follow(&from, &mut |fed| {
         let Fed::Record(Record::Attempt(attempt)) = fed else { return ControlFlow::Continue(()) };
         let (expected, act) = next.take().expect("no more than expected");
         assert_eq!(attempt.to[0], expected);
@@ -66,7 +66,7 @@ fn followed(path: &Path, mut after: Vec<Step<'_>>) {
         next = after.pop();
         if next.is_some() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     });
-    assert!(!fedback.unwrap().failed);
+    assert!(!summary.unwrap().failed);
 }
 
 #[test]

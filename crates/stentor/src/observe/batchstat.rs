@@ -108,9 +108,9 @@ fn carry_out(options: &Options) -> Result<bool, String> {
     if options.input.from.is_given() && !options.beside.is_empty() {
         let from = From { files: options.beside.clone(), follow: false, ..options.input.from.clone() };
         let mut second = Days::new(options, &zone, wanted);
-        let fedback = foreign::feed(&from, &mut |record: &Record<'_>| second.add(record))?;
-        fedback.tell();
-        complete &= !fedback.failed;
+        let summary = foreign::feed(&from, &mut |record: &Record<'_>| second.add(record))?;
+        summary.print();
+        complete &= !summary.failed;
         servers.push(second.chosen(options.days));
     }
     if let Some(dir) = &options.beside_dir {
@@ -128,7 +128,7 @@ fn follow(options: &Options, zone: &Zone) -> Result<bool, String> {
     let mut days = Days::new(options, zone, wanted(options, zone)?);
     let mut drawn: Option<Instant> = None;
     let mut failure = None;
-    let fedback = foreign::follow(&options.input.from, &mut |fed| {
+    let summary = foreign::follow(&options.input.from, &mut |fed| {
         match fed {
             Fed::Record(record) => days.add(record),
             Fed::Idle if drawn.is_none_or(|drawn| drawn.elapsed() >= EVERY) => {
@@ -143,10 +143,10 @@ fn follow(options: &Options, zone: &Zone) -> Result<bool, String> {
         }
         ControlFlow::Continue(())
     })?;
-    fedback.tell();
+    summary.print();
     match failure {
         Some(why) => Err(why),
-        None => finish(options, zone, vec![days.chosen(options.days)], true).map(|()| !fedback.failed),
+        None => finish(options, zone, vec![days.chosen(options.days)], true).map(|()| !summary.failed),
     }
 }
 

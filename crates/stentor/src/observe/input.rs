@@ -31,9 +31,9 @@ impl Input {
         sink: &mut dyn FnMut(&Record<'_>),
     ) -> Result<bool, String> {
         if self.from.is_given() {
-            let fedback = foreign::feed(&self.from, sink)?;
-            fedback.tell();
-            return Ok(!fedback.failed);
+            let summary = foreign::feed(&self.from, sink)?;
+            summary.print();
+            return Ok(!summary.failed);
         }
         let dir = self.history_dir()?;
         scan(&dir, since, until, sink)

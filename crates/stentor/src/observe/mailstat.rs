@@ -100,7 +100,7 @@ fn follow(options: &Options, mut table: Table) -> Result<bool, String> {
     let every = Duration::from_secs(options.every);
     let mut printed: Option<Instant> = None;
     let in_place = std::io::stdout().is_terminal();
-    let fedback = crate::foreign::follow(&options.input.from, &mut |fed| {
+    let summary = crate::foreign::follow(&options.input.from, &mut |fed| {
         match fed {
             Fed::Record(record) => table.add(record),
             Fed::Idle if printed.is_none_or(|printed| printed.elapsed() >= every) => {
@@ -116,8 +116,8 @@ fn follow(options: &Options, mut table: Table) -> Result<bool, String> {
     })?;
     // Standard input has an end.
     let _ = print(&form(options, &table));
-    fedback.tell();
-    Ok(!fedback.failed)
+    summary.print();
+    Ok(!summary.failed)
 }
 
 /// A reader that has seen enough (`| head`) is no error worth a panic.

@@ -74,7 +74,7 @@ struct Present {
 }
 
 #[derive(Serialize)]
-struct Told<'a> {
+struct Output<'a> {
     #[serde(flatten)]
     story: &'a Story,
     now: &'a Present,
@@ -102,9 +102,9 @@ fn carry_out(options: &Options) -> Result<bool, String> {
     let is_known = !story.is_empty() || !present.pending.is_empty();
     let mut out = std::io::stdout().lock();
     let written = if options.json {
-        let told = Told { story: &story, now: &present, damaged };
+        let output = Output { story: &story, now: &present, damaged };
         // Nothing in it is a map with keys that are no texts.
-        writeln!(out, "{}", serde_json::to_string(&told).unwrap_or_default())
+        writeln!(out, "{}", serde_json::to_string(&output).unwrap_or_default())
     } else if !is_known {
         Ok(())
     } else {
@@ -120,12 +120,12 @@ fn of_logs(options: &Options, from: Ms) -> Result<Story, String> {
         return Err("trace has no --follow".to_owned());
     }
     let mut story = Story::new(&options.what);
-    let fedback = foreign::feed(&options.logs, &mut |record| {
+    let summary = foreign::feed(&options.logs, &mut |record| {
         if record.at() >= from || matches!(record, Record::Accepted(_)) {
             story.add(record);
         }
     })?;
-    fedback.tell();
+    summary.print();
     Ok(story)
 }
 
