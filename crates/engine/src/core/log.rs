@@ -197,7 +197,7 @@ impl GivenUp {
         let (Some(this), now) = (this, core.clock.now()) else { return };
         for (to, failure) in this.to.iter().zip(failures) {
             TEXTS.with_borrow_mut(|texts| {
-                tell(
+                record(
                     core,
                     &Record::Attempt(Attempt {
                         at: now,
