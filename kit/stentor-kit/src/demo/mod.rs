@@ -8,6 +8,7 @@ mod progress;
 mod server;
 mod summary;
 
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use std::time::Duration;
 
 use clap::Args;
 use stentor_lab::{Lab, LabError, Mode, Scenario};
+use tokio::signal::unix::{self, SignalKind};
 
 use crate::fail;
 use server::Server;
@@ -65,17 +67,24 @@ enum DemoError {
     Post(String),
     #[error("the runtime cannot be started: {0}")]
     Runtime(std::io::Error),
+    #[error("{} is from a demo before: remove it, or name another folder", .0.display())]
+    Kept(PathBuf),
+    #[error("stopped by a signal; its server is stopped too")]
+    Signal,
 }
 
 pub fn run(options: &Options) -> ExitCode {
     stentor_lab::descriptors::raise();
     let temporary = std::env::temp_dir().join(format!("stentor-demo-{}", std::process::id()));
     let folder = options.keep.clone().unwrap_or_else(|| temporary.clone());
-    let result = in_runtime(options, &folder);
-    if options.keep.is_none() {
-        // Ours alone, made a moment ago.
-        let _ = std::fs::remove_dir_all(&temporary);
-    }
+    let result = make(&folder, options.keep.is_some()).and_then(|()| {
+        let result = in_runtime(options, &folder);
+        if options.keep.is_none() {
+            // Ours alone, made a moment ago.
+            let _ = std::fs::remove_dir_all(&temporary);
+        }
+        result
+    });
     match result {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
@@ -91,11 +100,43 @@ fn in_runtime(options: &Options, folder: &Path) -> Result<bool, DemoError> {
         .map_err(DemoError::Runtime)?;
     let result = runtime.block_on(async {
         let lab = Arc::new(Lab::start_with(scenario(options)?, Mode::Full).await?);
-        show(options, folder, &lab).await
+        tokio::select! {
+            shown = show(options, folder, &lab) => shown,
+            // What is dropped here stops the server.
+            ended = signal() => Err(ended.map_or_else(DemoError::Runtime, |()| DemoError::Signal)),
+        }
     });
     // Hosts that hang hold their tasks for minutes.
     runtime.shutdown_background();
     result
+}
+
+/// Until the first signal that ends a program.
+async fn signal() -> std::io::Result<()> {
+    let (mut interrupt, mut terminate, mut hangup) = (
+        unix::signal(SignalKind::interrupt())?,
+        unix::signal(SignalKind::terminate())?,
+        unix::signal(SignalKind::hangup())?,
+    );
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+        _ = hangup.recv() => {}
+    }
+    Ok(())
+}
+
+/// A temporary folder is new and ours alone; one to be kept holds no demo before.
+fn make(folder: &Path, is_kept: bool) -> Result<(), DemoError> {
+    let failed = |source| DemoError::File { path: folder.to_owned(), source };
+    if !is_kept {
+        return std::fs::DirBuilder::new().mode(0o700).create(folder).map_err(failed);
+    }
+    let data = folder.join("data");
+    if data.exists() {
+        return Err(DemoError::Kept(data));
+    }
+    std::fs::create_dir_all(folder).map_err(failed)
 }
 
 fn scenario(options: &Options) -> Result<Scenario, DemoError> {
@@ -111,7 +152,6 @@ async fn show(options: &Options, folder: &Path, lab: &Arc<Lab>) -> Result<bool, 
         let path = path.to_owned();
         move |source| DemoError::File { path, source }
     };
-    std::fs::create_dir_all(folder).map_err(failed(folder))?;
     let people = post::subscribers(options.subscribers.as_deref(), options.count, lab.scenario())?;
     if people.is_empty() {
         return Err(DemoError::NoSubscribers);
