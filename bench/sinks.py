@@ -9,6 +9,7 @@ Failure: a sink that does not listen or dies is a BenchError.
 
 import json
 import os
+import random
 import re
 import signal
 import socket
@@ -144,7 +145,12 @@ class LabInternet(LabSink):
 
 
 def free_port():
-    """A port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A port that nobody listens on now, below those that the system gives to connections: they might take it meanwhile."""
+    while True:
+        port = random.randrange(10_000, 32_000)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
