@@ -9,8 +9,9 @@ use stentor_queue::ids::Ms;
 use stentor_sched::Scheduler;
 
 pub struct Agenda<E> {
-    times: BinaryHeap<Reverse<(Ms, u64)>>,
-    events: HashMap<u64, E>,
+    /// Times with the numbers of their events; a world that stops early takes some out.
+    pub times: BinaryHeap<Reverse<(Ms, u64)>>,
+    pub events: HashMap<u64, E>,
     planned: u64,
 }
 
@@ -44,11 +45,5 @@ impl<E> Agenda<E> {
         }
         let Reverse((_, number)) = self.times.pop()?;
         self.events.remove(&number).map(Next::Event)
-    }
-
-    /// Forgets events that are not to happen any more.
-    #[allow(dead_code)] // one of the two worlds stops early
-    pub fn retain(&mut self, mut is_kept: impl FnMut(&E) -> bool) {
-        self.times.retain(|next| is_kept(&self.events[&next.0.1]));
     }
 }

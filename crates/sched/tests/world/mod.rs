@@ -157,7 +157,8 @@ impl World {
         self.run_until(stop_at);
         self.sched.stop();
         self.stopped = true;
-        self.agenda.retain(|event| !matches!(event, Ev::Post | Ev::Restart | Ev::Flush));
+        let Agenda { times, events, .. } = &mut self.agenda;
+        times.retain(|next| !matches!(events[&next.0.1], Ev::Post | Ev::Restart | Ev::Flush));
         self.obey();
         self.run_until(stop_at + HOUR);
         assert_eq!((self.sched.open_connections(), self.conns.len()), (0, 0), "seed {}", self.seed);
