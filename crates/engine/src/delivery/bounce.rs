@@ -17,10 +17,10 @@ use stentor_mail::reply::Enhanced;
 use stentor_queue::event::{Fate, Ret};
 use stentor_queue::ids::{AddressId, ContentId, MessageId, MessageNo, Ms};
 use stentor_queue::idset::IdSet;
+use stentor_queue::message::Message;
 use stentor_sched::{Failure, RcptOutcome};
 use tokio::sync::oneshot;
 
-use crate::core::Core;
 use crate::core::assignment::Assignment;
 use crate::core::audit::Audit;
 use crate::core::envelope::NewEnvelope;
@@ -28,6 +28,7 @@ use crate::core::intake::{FateRecord, Job, Refused};
 use crate::core::log::GivenUp;
 use crate::core::own::hand_in;
 use crate::core::verb::{Change, VerbJob};
+use crate::core::{Core, Settings};
 
 /// NOTIFY bits (RFC 3461 section 4.1).
 const SUCCESS: u8 = 2;
@@ -168,13 +169,11 @@ pub fn relayed(core: &Arc<Core>, assignment: &Assignment, outcomes: &[RcptOutcom
     });
 }
 
-/// The content of the DSN, and whether anyone gets it. `None` if the message is gone.
-fn gather(core: &Arc<Core>, no: MessageNo, failures: &[Failure]) -> Option<(Subject, Vec<Line>, bool)> {
-    let settings = core.settings();
-    core.with(|hub, _| {
-        let message = hub.store.message(no)?;
+impl Subject {
+    /// Of a queued message.
+    pub fn of(message: &Message, settings: &Settings) -> Subject {
         let envelope = message.envelope();
-        let subject = Subject {
+        Subject {
             id: message.id(),
             sender: envelope.sender.to_owned(),
             envid: envelope.envid.map(str::to_owned),
@@ -185,7 +184,16 @@ fn gather(core: &Arc<Core>, no: MessageNo, failures: &[Failure]) -> Option<(Subj
             size: envelope.size - envelope.prefix.len() as u64,
             archive: envelope.list.and_then(|list| settings.list(list)?.settings().archive.clone()),
             from_stranger: settings.is_strangers(envelope.origin),
-        };
+        }
+    }
+}
+
+/// The content of the DSN, and whether anyone gets it. `None` if the message is gone.
+fn gather(core: &Arc<Core>, no: MessageNo, failures: &[Failure]) -> Option<(Subject, Vec<Line>, bool)> {
+    let settings = core.settings();
+    core.with(|hub, _| {
+        let message = hub.store.message(no)?;
+        let subject = Subject::of(message, &settings);
         let reported = !subject.sender.is_empty() && !message.is_report();
         let wants = |notify: Option<u8>| notify.is_none_or(|notify| notify & FAILURE != 0);
         let lines = failures

@@ -57,18 +57,7 @@ fn gather(hub: &Hub, no: MessageNo, settings: &Settings, now: Ms) -> Option<(Sub
         return None;
     }
     let to = settings.config.retry.delay_warning_to;
-    let subject = Subject {
-        id: message.id(),
-        sender: envelope.sender.to_owned(),
-        envid: envelope.envid.map(str::to_owned),
-        ret: message.ret(),
-        smtputf8: message.smtputf8(),
-        accepted: message.accepted(),
-        content: message.content(),
-        size: envelope.size - envelope.prefix.len() as u64,
-        archive: None,
-        from_stranger: false,
-    };
+    let subject = Subject::of(message, settings);
     let until = message.accepted() + settings.lifetime_ms(message);
     let line = |id: AddressId| {
         let reply = hub.sched.recipient_status(&hub.store, no, id, now).reason;
