@@ -6,13 +6,13 @@
 //! [`model`]); then the recovered server runs until the queue is empty. docs/design/campaign.md says what is checked,
 //! and how to replay a failure. The checks are themselves checked: each [`Mutation`] must be found.
 
-#[cfg(test)]
-mod batches;
 mod hosts;
 pub mod ledger;
 mod life;
 pub mod model;
 mod scenario;
+#[cfg(test)]
+mod tests;
 mod verify;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -19,8 +19,6 @@
 mod answers;
 mod select;
 #[cfg(test)]
-mod select_tests;
-#[cfg(test)]
 mod tests;
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};

@@ -263,5 +263,4 @@ fn make(path: &Path, kind: FileKind, bytes: u64) -> Result<(), Trouble> {
 }
 
 #[cfg(test)]
-#[path = "medium_tests.rs"]
 mod tests;

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use stentor_queue::site::{Resolution, SitePlan};
 
-use super::select::*;
+use crate::resolve::select::*;
 
 const US: &str = "mx.stentor.example";
 

@@ -1,5 +1,7 @@
 //! The resolver against a small name server of its own on loopback, which can lie, fail and be silent.
 
+mod select;
+
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;

@@ -1,0 +1,3 @@
+//! Tests of the real committer beside the seeded runs.
+
+mod batches;
