@@ -9,6 +9,6 @@ pub mod operator;
 pub mod report;
 pub mod site;
 pub mod verbs;
-mod views;
+pub mod views;
 pub mod waiting;
 pub mod watch;

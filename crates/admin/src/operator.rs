@@ -139,12 +139,15 @@ impl Operator {
         })
     }
 
-    async fn show(&self, id: MessageId, recipients_max: usize) -> Reply {
+    /// A queued message with its pending recipients behind `after`, in the order of their numbers.
+    pub async fn show(&self, id: MessageId, after: Option<AddressId>, recipients_max: usize) -> Reply {
         let settings = self.core.settings();
         let shown = self.core.with(|hub, now| {
             let (no, message) = hub.store.no_of(id).and_then(|no| Some((no, hub.store.message(no)?)))?;
             let envelope = message.envelope();
-            let recipients: Vec<u32> = message.pending().iter().take(recipients_max).collect();
+            let pending = message.pending();
+            let behind = after.map_or_else(|| pending.iter(), |after| pending.iter_from(after.0));
+            let recipients: Vec<u32> = behind.take(recipients_max).collect();
             let view = MessageView {
                 id: message.id().to_string(),
                 now,
@@ -255,7 +258,7 @@ impl Control for Operator {
             Request::QueueStuck { rows_max } => {
                 Reply::Stuck(Box::new(depth::stuck(&self.core, rows_max as usize).await))
             }
-            Request::QueueShow { id, recipients_max } => self.show(id, recipients_max as usize).await,
+            Request::QueueShow { id, recipients_max } => self.show(id, None, recipients_max as usize).await,
             Request::Address { address } => verbs::address(&self.core, &address).await,
             Request::Flush { site } => self.flush(site),
             Request::Site { name } => site::view(&self.core, &name),

@@ -15,8 +15,9 @@ use hashbrown::HashMap;
 use stentor_control::{PostReport, RecipientState, Timeline, WaitingAt};
 use stentor_engine::core::Core;
 use stentor_engine::live::posts::Post;
+use stentor_mail::heading::{Heading, LOOKED_BYTES_MAX};
 use stentor_queue::event::Fate;
-use stentor_queue::ids::{AddressId, MessageId, MessageNo, Ms, SiteId};
+use stentor_queue::ids::{AddressId, ContentId, MessageId, MessageNo, Ms, SiteId};
 
 use crate::views::recipient;
 
@@ -88,6 +89,38 @@ pub async fn post(core: &Arc<Core>, id: MessageId) -> Option<PostReport> {
         report.text = words::of(&report);
     }
     Some(report)
+}
+
+/// Subject and author of messages: as noted when a post was accepted, else from the stored content; `None` where neither
+/// is there any more.
+pub async fn headings(core: &Arc<Core>, ids: &[MessageId]) -> Vec<Option<Arc<Heading>>> {
+    let (mut found, mut wanted) = (Vec::with_capacity(ids.len()), Vec::new());
+    for (at, id) in ids.iter().enumerate() {
+        let post = core.live.posts.get(*id);
+        let known = post.as_ref().and_then(|post| post.heading.get().cloned());
+        if known.is_none() {
+            let content = core.with(|hub, _| Some(hub.store.message(hub.store.no_of(*id)?)?.content()));
+            wanted.extend(content.map(|content| (at, content, post)));
+        }
+        found.push(known);
+    }
+    if wanted.is_empty() {
+        return found;
+    }
+    let reader = core.reader.clone();
+    let read = move |(at, content, post): (usize, ContentId, Option<Arc<Post>>)| {
+        let mut bytes = vec![0; LOOKED_BYTES_MAX];
+        let len = reader.read_at(content.0, 0, &mut bytes).ok()?;
+        let heading = Arc::new(Heading::of(&bytes[..len]));
+        // Another look may have noted it meanwhile.
+        let _ = post.map(|post| post.heading.set(heading.clone()));
+        Some((at, heading))
+    };
+    let all = tokio::task::spawn_blocking(move || wanted.into_iter().filter_map(read).collect::<Vec<_>>()).await;
+    for (at, heading) in all.unwrap_or_default() {
+        found[at] = Some(heading);
+    }
+    found
 }
 
 /// Where a post's recipients wait.

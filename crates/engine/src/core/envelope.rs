@@ -25,6 +25,17 @@ pub enum Recipients {
     Addresses(Vec<(Address, RcptParams)>),
 }
 
+impl Recipients {
+    /// How many there are, but for a list's: those are counted when the batch is built.
+    pub fn count(&self) -> u64 {
+        match self {
+            Recipients::List => 0,
+            Recipients::Interned(ids, ..) => ids.len() as u64,
+            Recipients::Addresses(addresses) => addresses.len() as u64,
+        }
+    }
+}
+
 /// Facts about an acceptance that are reported and not stored.
 #[derive(Clone, Debug)]
 pub struct Taken {

@@ -9,11 +9,12 @@
 //! finished posts are forgotten (the history has them).
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
+use stentor_mail::heading::Heading;
 use stentor_queue::event::{Fate, Tally};
 use stentor_queue::ids::{ContentId, MessageId, MessageNo, Ms};
 use stentor_queue::message::Message;
@@ -24,8 +25,8 @@ use super::histogram::Histogram;
 pub const POSTS_MAX: usize = 4_096;
 /// A message without a list is followed from this many recipients on.
 pub const RECIPIENTS_MIN: u64 = 100;
-/// Senders of posts that are on their way to the journal and whose posters want a report.
-const POSTERS_MAX: usize = 1_024;
+/// Posts on their way to the journal of which something was noted.
+const NOTED_MAX: usize = 1_024;
 
 /// One post.
 pub struct Post {
@@ -39,6 +40,8 @@ pub struct Post {
     pub total: u64,
     /// The reverse-path that it came with, if it wants a report.
     pub poster: Option<String>,
+    /// Subject and author; unset until somebody has read them, of a large post or one of before the start.
+    pub heading: OnceLock<Arc<Heading>>,
     /// It ran when the server started; recipients that had their fate before.
     pub before_start: Option<u64>,
     fates: [AtomicU64; 6],
@@ -64,7 +67,7 @@ fn index(fate: Fate) -> usize {
 
 impl Post {
     /// `is_new`: it was accepted just now.
-    fn new(no: MessageNo, message: &Message, poster: Option<String>, is_new: bool) -> Post {
+    fn new(no: MessageNo, message: &Message, noted: Noted, is_new: bool) -> Post {
         let (envelope, tally) = (message.envelope(), message.tally());
         let post = Post {
             id: message.id(),
@@ -74,7 +77,8 @@ impl Post {
             size: envelope.size,
             accepted: message.accepted(),
             total: message.total(),
-            poster,
+            poster: noted.poster,
+            heading: noted.heading.map_or_else(OnceLock::new, OnceLock::from),
             before_start: (!is_new).then(|| tally.sum()),
             fates: Default::default(),
             times: Histogram::default(),
@@ -92,7 +96,7 @@ impl Post {
 
     /// One that is queued and was not followed.
     pub fn queued(no: MessageNo, message: &Message) -> Post {
-        Post::new(no, message, None, false)
+        Post::new(no, message, Noted::default(), false)
     }
 
     /// Recipients with this fate.
@@ -130,6 +134,14 @@ impl Post {
     }
 }
 
+/// What the session that takes a post knows of it, and the queue does not.
+#[derive(Clone, Default)]
+pub struct Noted {
+    /// The reverse-path that it came with, if it wants a report.
+    pub poster: Option<String>,
+    pub heading: Option<Arc<Heading>>,
+}
+
 #[derive(Default)]
 struct Table {
     /// In the order of their acceptance.
@@ -141,7 +153,7 @@ struct Table {
 #[derive(Default)]
 pub struct Posts {
     table: Mutex<Table>,
-    posters: Mutex<VecDeque<(ContentId, String)>>,
+    noted: Mutex<VecDeque<(ContentId, Noted)>>,
 }
 
 impl Posts {
@@ -160,20 +172,19 @@ impl Posts {
         self.table.lock().by_id.get(&id).cloned()
     }
 
-    /// A post is on its way whose poster wants a report.
-    pub fn note_poster(&self, content: ContentId, poster: &str) {
-        let mut posters = self.posters.lock();
-        if posters.len() == POSTERS_MAX {
-            posters.pop_front();
+    /// A post is on its way.
+    pub fn note(&self, content: ContentId, noted: Noted) {
+        let mut all = self.noted.lock();
+        if all.len() == NOTED_MAX {
+            all.pop_front();
         }
-        posters.push_back((content, poster.to_owned()));
+        all.push_back((content, noted));
     }
 
-    fn poster(&self, content: ContentId) -> Option<String> {
-        let posters = self.posters.lock();
-        let at = posters.iter().position(|(of, _)| *of == content)?;
-        // Several lists may share a content; it goes with the oldest.
-        posters.get(at).map(|(_, poster)| poster.clone())
+    fn noted(&self, content: ContentId) -> Noted {
+        // Several lists may share a content; it goes with the oldest. Those that come now were noted last.
+        let all = self.noted.lock();
+        all.iter().rev().find(|(of, _)| *of == content).map(|(_, noted)| noted.clone()).unwrap_or_default()
     }
 
     /// The fast lane is done with it.
@@ -215,8 +226,8 @@ impl Running {
         if message.is_report() || message.list().is_none() && message.total() < RECIPIENTS_MIN {
             return;
         }
-        let poster = if is_new { self.posts.poster(message.content()) } else { None };
-        let post = Arc::new(Post::new(no, message, poster, is_new));
+        let noted = if is_new { self.posts.noted(message.content()) } else { Noted::default() };
+        let post = Arc::new(Post::new(no, message, noted, is_new));
         self.by_no.insert(no, post.clone());
         if let Some(gone) = self.posts.keep(post) {
             self.by_no.remove(&gone.no);
@@ -277,7 +288,9 @@ mod tests {
     fn a_post_is_followed_to_its_end() {
         let (mut store, mut running) = (Store::new(), Running::default());
         let posts = running.posts();
-        posts.note_poster(ContentId(1), "ann@one.example");
+        let heading = Arc::new(Heading { subject: "A post".into(), ..Heading::default() });
+        let poster = Some("ann@one.example".to_owned());
+        posts.note(ContentId(1), Noted { poster, heading: Some(heading.clone()) });
         let no = follow(&mut store, &mut running, accept(1, Some("news"), 10));
         follow(&mut store, &mut running, accept(2, None, 99));
         follow(&mut store, &mut running, accept(3, None, 100));
@@ -286,7 +299,8 @@ mod tests {
         running.record_fate(no, Fate::Bounced, 2, false, 2_000);
         let post = posts.get(MessageId(1)).expect("it is followed");
         assert_eq!((post.fate(Fate::Delivered), post.pending(), post.finished()), (7, 1, None));
-        assert_eq!(post.poster.as_deref(), Some("ann@one.example"));
+        assert_eq!((post.poster.as_deref(), post.heading.get()), (Some("ann@one.example"), Some(&heading)));
+        assert_eq!(posts.get(MessageId(3)).expect("it is followed").heading.get(), None);
         running.record_fate(no, Fate::Delivered, 1, true, 3_000);
         assert_eq!((post.pending(), post.finished(), running.by_no.len()), (0, Some(3_000), 1));
         let times = post.times.read();

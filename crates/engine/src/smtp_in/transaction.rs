@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use stentor_lists::{check_delivered_to, check_received, check_sender, delivered_to_field};
 use stentor_mail::headers::HeaderFacts;
+use stentor_mail::heading::Heading;
 use stentor_mail::reply::Reply;
 use stentor_mail::server::{EndOfData, MailFrom, Notify, RcptTo};
 use stentor_policy::{self as policy, Decision, Verdict, Why};
@@ -26,6 +27,7 @@ use crate::core::lists::INTERN_ADDRESSES_MAX;
 use crate::core::memory::{PIECE_BYTES, Reserved};
 use crate::core::observer::{Receiving, TraceParent};
 use crate::core::{Core, Settings, log};
+use crate::live::posts::{Noted, RECIPIENTS_MIN};
 
 /// NOTIFY and ORCPT of a recipient in its message's record, beside ORCPT's text.
 const RCPT_PARAMS_BYTES: usize = 20;
@@ -288,10 +290,7 @@ impl Transaction {
             }
         };
         let content = self.content.unwrap_or_else(|| core.next_content_id());
-        let mut lists = envelopes.iter().filter_map(|envelope| settings.list_report(envelope.list.as_deref()?));
-        if lists.any(|report| report.to.poster()) && !self.mail.path.is_null() {
-            core.live.posts.note_poster(content, self.mail.path.as_str());
-        }
+        self.note_post(core, settings, (content, &envelopes), &end.last);
         let told_size = end.size;
         let size = self.stored + end.last.len() as u64;
         let (last, assigned) = (Arc::new(end.last), self.assigned.take());
@@ -313,6 +312,19 @@ impl Transaction {
                 reply
             }
         }
+    }
+
+    /// What is to be known of a post and the queue does not have.
+    fn note_post(&self, core: &Core, settings: &Settings, post: (ContentId, &[NewEnvelope]), last: &[u8]) {
+        let (content, envelopes) = post;
+        if !envelopes.iter().any(|envelope| envelope.list.is_some() || envelope.recipients.count() >= RECIPIENTS_MIN) {
+            return;
+        }
+        let mut lists = envelopes.iter().filter_map(|envelope| settings.list_report(envelope.list.as_deref()?));
+        let is_wanted = lists.any(|report| report.to.poster()) && !self.mail.path.is_null();
+        // The beginning of a large body is in the journal already: it is read there when somebody wants to see it.
+        let heading = (self.stored == 0).then(|| Arc::new(Heading::of(last)));
+        core.live.posts.note(content, Noted { poster: is_wanted.then(|| self.mail.path.as_str().to_owned()), heading });
     }
 
     /// Forgets the message: nothing of it was promised.

@@ -15,7 +15,6 @@
 //!
 //! Failure answers are [`DigestError`]: nothing to send, too many posts, posts that were written to collide.
 
-mod fields;
 mod plain;
 mod scan;
 #[cfg(test)]
@@ -24,7 +23,7 @@ mod toc;
 
 use std::fmt::Write as _;
 
-use fields::Splitter;
+use crate::fields::Splitter;
 pub use plain::PostWriter;
 use plain::{SEPARATOR, TOP_SEPARATOR};
 use scan::{BoundaryScan, Utf8Scan};

@@ -2,7 +2,7 @@
 //! or more hyphens, which would read as the end of the post, gets a space before it.
 
 use super::Form;
-use super::fields::{Piece, Splitter};
+use crate::fields::{Piece, Splitter};
 
 /// Between the preamble and the first post, and between posts (RFC 1153 section 2).
 pub(super) const TOP_SEPARATOR: &str = "----------------------------------------------------------------------";

@@ -15,7 +15,7 @@ enum State {
 
 /// A piece of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Piece<'a> {
+pub(crate) enum Piece<'a> {
     /// A field begins: its name and colon.
     Name(&'a [u8]),
     /// A part of its value, line ends and continuation lines included.
@@ -27,7 +27,7 @@ pub(super) enum Piece<'a> {
 
 /// Incremental splitter; see the module's documentation.
 #[derive(Debug, Default)]
-pub(super) struct Splitter {
+pub(crate) struct Splitter {
     state: State,
     name: Vec<u8>,
     has_field: bool,
@@ -35,7 +35,7 @@ pub(super) struct Splitter {
 
 impl Splitter {
     /// Takes the next octets.
-    pub(super) fn push(&mut self, bytes: &[u8], sink: &mut impl FnMut(Piece<'_>)) {
+    pub(crate) fn push(&mut self, bytes: &[u8], sink: &mut impl FnMut(Piece<'_>)) {
         let mut rest = bytes;
         while !rest.is_empty() {
             let taken = match self.state {
@@ -66,7 +66,7 @@ impl Splitter {
     }
 
     /// End of the message. An unfinished line that might have become a field was body.
-    pub(super) fn finish(&mut self, sink: &mut impl FnMut(Piece<'_>)) {
+    pub(crate) fn finish(&mut self, sink: &mut impl FnMut(Piece<'_>)) {
         if self.state == State::Name {
             self.body(sink);
         }

@@ -1,0 +1,205 @@
+//! Subject and author of a message, as people read them.
+//!
+//! Promise: works on any octets, takes linear time and bounded memory; what comes out is one line each, without control
+//! characters, of at most [`SHOWN_CHARS_MAX`] characters. Encoded words (RFC 2047) are decoded where their charset is
+//! known, and stay as they are where it is not.
+
+use crate::fields::{Piece, Splitter};
+
+/// Octets of a message in which they are looked for.
+pub const LOOKED_BYTES_MAX: usize = 16 * 1024;
+/// Octets of a subject or an author that are looked at.
+const VALUE_BYTES_MAX: usize = 2_000;
+/// Characters of them that are shown.
+pub const SHOWN_CHARS_MAX: usize = 200;
+
+/// Both are empty where the message has no such field.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Heading {
+    pub subject: String,
+    /// The name of the first `From`, or its address if it has none.
+    pub author: String,
+}
+
+impl Heading {
+    /// From the beginning of a message.
+    pub fn of(bytes: &[u8]) -> Heading {
+        let (mut splitter, mut gathered) = (Splitter::default(), Gathered::default());
+        splitter.push(&bytes[..bytes.len().min(LOOKED_BYTES_MAX)], &mut |piece| gathered.take(piece));
+        gathered.heading()
+    }
+}
+
+/// The fields so far, while a message streams by.
+#[derive(Debug, Default)]
+pub(crate) struct Gathered {
+    subject: Vec<u8>,
+    from: Vec<u8>,
+    /// Which of them the field at hand is.
+    field: Field,
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Field {
+    Subject,
+    From,
+    #[default]
+    Other,
+}
+
+impl Gathered {
+    pub(crate) fn take(&mut self, piece: Piece<'_>) {
+        match piece {
+            Piece::Name(name) => {
+                self.field = if name.eq_ignore_ascii_case(b"subject:") && self.subject.is_empty() {
+                    Field::Subject
+                } else if name.eq_ignore_ascii_case(b"from:") && self.from.is_empty() {
+                    Field::From
+                } else {
+                    Field::Other
+                };
+            }
+            Piece::Value(value) => {
+                let kept = match self.field {
+                    Field::Subject => &mut self.subject,
+                    Field::From => &mut self.from,
+                    Field::Other => return,
+                };
+                let left = VALUE_BYTES_MAX - kept.len().min(VALUE_BYTES_MAX);
+                kept.extend_from_slice(&value[..value.len().min(left)]);
+            }
+            Piece::BodyBegins | Piece::Body(_) => {}
+        }
+    }
+
+    pub(crate) fn heading(&self) -> Heading {
+        let from = readable(&self.from);
+        Heading { subject: readable(&self.subject), author: name_of(&from).to_owned() }
+    }
+}
+
+/// The name of a mailbox if it has one, else its address, else all of it.
+fn name_of(from: &str) -> &str {
+    let Some((name, rest)) = from.split_once('<') else { return from };
+    let name = name.trim().trim_matches('"').trim();
+    if name.is_empty() { rest.split_once('>').map_or(from, |(address, _)| address) } else { name }
+}
+
+/// A field's value on one line, its encoded words decoded.
+fn readable(value: &[u8]) -> String {
+    let text = String::from_utf8_lossy(value);
+    let mut out = String::new();
+    let mut after_word = false;
+    for token in text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|token| !token.is_empty()) {
+        let decoded = decode_word(token);
+        // Section 6.2: white space between encoded words is none of the text.
+        if !(out.is_empty() || (after_word && decoded.is_some())) {
+            out.push(' ');
+        }
+        after_word = decoded.is_some();
+        out.push_str(decoded.as_deref().unwrap_or(token));
+    }
+    out.chars().map(|c| if c.is_control() { ' ' } else { c }).take(SHOWN_CHARS_MAX).collect()
+}
+
+/// `=?charset?Q?text?=` or with `B`, in UTF-8, US-ASCII or ISO 8859-1; others stay as they are.
+fn decode_word(token: &str) -> Option<String> {
+    let mut parts = token.strip_prefix("=?")?.strip_suffix("?=")?.split('?');
+    let (charset, encoding, text) = (parts.next()?, parts.next()?, parts.next()?);
+    if parts.next().is_some() {
+        return None;
+    }
+    let octets = match encoding {
+        "Q" | "q" => decode_q(text)?,
+        "B" | "b" => decode_b(text)?,
+        _ => return None,
+    };
+    // RFC 2231 section 5: a language may follow.
+    match charset.split('*').next()?.to_ascii_lowercase().as_str() {
+        "utf-8" | "us-ascii" => Some(String::from_utf8_lossy(&octets).into_owned()),
+        "iso-8859-1" => Some(octets.iter().map(|b| char::from(*b)).collect()),
+        _ => None,
+    }
+}
+
+fn decode_q(text: &str) -> Option<Vec<u8>> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut bytes = text.bytes();
+    let digit = |b: Option<u8>| b.and_then(|b| char::from(b).to_digit(16));
+    while let Some(b) = bytes.next() {
+        out.push(match b {
+            b'_' => b' ',
+            b'=' => (digit(bytes.next())? * 16 + digit(bytes.next())?) as u8,
+            b => b,
+        });
+    }
+    Some(out)
+}
+
+fn decode_b(text: &str) -> Option<Vec<u8>> {
+    let mut out = Vec::with_capacity(text.len() * 3 / 4);
+    let (mut bits, mut count) = (0u32, 0);
+    for b in text.trim_end_matches('=').bytes() {
+        let value = match b {
+            b'A'..=b'Z' => b - b'A',
+            b'a'..=b'z' => b - b'a' + 26,
+            b'0'..=b'9' => b - b'0' + 52,
+            b'+' => 62,
+            b'/' => 63,
+            _ => return None,
+        };
+        bits = bits << 6 | u32::from(value);
+        count += 6;
+        if count >= 8 {
+            count -= 8;
+            out.push((bits >> count) as u8);
+        }
+    }
+    Some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn encoded_words_become_text() {
+        for (value, wanted) in [
+            ("Re: a\r\n  b", "Re: a b"),
+            ("=?utf-8?Q?Gr=C3=BC=C3=9Fe_an?= =?UTF-8?b?YWxsZQ==?= hier", "Grüße analle hier"),
+            ("=?iso-8859-1*de?q?Stra=DFe?=", "Straße"),
+            ("=?koi8-r?q?=C0?=", "=?koi8-r?q?=C0?="),
+            ("=?utf-8?q?=ZZ?= =?utf-8?x?a?= =?a?=", "=?utf-8?q?=ZZ?= =?utf-8?x?a?= =?a?="),
+            ("=?utf-8?b?/+8=?=", "\u{fffd}\u{fffd}"),
+            ("=?utf-8?q?a=0D=0AX:_y?=", "a  X: y"),
+        ] {
+            assert_eq!(readable(value.as_bytes()), wanted, "{value}");
+        }
+    }
+
+    #[test]
+    fn authors_have_names_or_addresses() {
+        for (from, wanted) in [
+            ("\"Ann B.\" <ann@x>", "Ann B."),
+            ("<ann@x>", "ann@x"),
+            ("ann@x", "ann@x"),
+            ("<", "<"),
+            ("\"\" <a@b>, c@d", "a@b"),
+        ] {
+            assert_eq!(name_of(from), wanted, "{from}");
+        }
+    }
+
+    #[test]
+    fn the_first_of_each_field_is_taken_and_no_line_of_the_body() {
+        let wire = b"Received: x\r\nSubject: =?utf-8?q?Gr=C3=BC=C3=9Fe?=\r\n und mehr\r\nFROM: Ann <ann@x>\r\nsubject: b\r\n\r\nSubject: c\r\n";
+        let heading = Heading::of(wire);
+        assert_eq!((heading.subject.as_str(), heading.author.as_str()), ("Grüße und mehr", "Ann"));
+        assert_eq!(Heading::of(b"From: a@b\r\n\r\nSubject: c"), Heading { author: "a@b".into(), ..Heading::default() });
+        // Cut in the middle, or no message at all.
+        assert_eq!(Heading::of(b"Subject: half a l").subject, "half a l");
+        assert_eq!(Heading::of(b"\0\xff"), Heading::default());
+        let long = [&b"Subject: "[..], &[b'x'; 5_000]].concat();
+        assert_eq!(Heading::of(&long).subject.len(), SHOWN_CHARS_MAX);
+    }
+}
