@@ -125,12 +125,26 @@ window.stentorCharts = (() => {
       return [this.data.from, this.data.until];
     }
 
+    // Where the first step of zooming in leads: to the stretch that has data, or to the middle of it.
+    busy(min, max) {
+      const x = this.plot.data[0];
+      const has = (i) => this.make.has(this.data, i);
+      const first = x.findIndex((_, i) => has(i));
+      if (first < 0) return [(3 * min + max) / 4, (min + 3 * max) / 4];
+      const last = x.findLastIndex((_, i) => has(i));
+      const [from, until] = [x[first], x[last] + 60];
+      const margin = Math.max(300, (until - from) / 20);
+      if (until - from + 2 * margin < (max - min) * 0.75) return [from - margin, until + margin];
+      const middle = (from + until) / 2;
+      return [middle - (max - min) / 4, middle + (max - min) / 4];
+    }
+
     zoom(verb) {
       if (!this.plot) return;
       const { min, max } = this.plot.scales.x;
       const width = max - min;
       const [first, last] = this.bounds();
-      if (verb === 'in') this.zoomTo(min + width / 4, max - width / 4);
+      if (verb === 'in') this.zoomTo(...(this.range ? [min + width / 4, max - width / 4] : this.busy(min, max)));
       if (verb === 'out') this.zoomTo(min - width / 2, max + width / 2);
       if (verb === 'left') this.zoomTo(min - width / 2, max - width / 2);
       if (verb === 'right') this.zoomTo(min + width / 2, max + width / 2);
@@ -156,24 +170,25 @@ window.stentorCharts = (() => {
     read: (d, i) => `${clock(d.at[i], true)}: ${number(d.delivered[i])} delivered, ${number(d.failed[i])} failed in ${d.every} s`,
   };
 
-  // A mark for each arrival, under the axis, at least a pixel apart.
+  // Under the axis a mark for each minute in which messages came in, the thicker the more they were; at least a pixel
+  // apart from its neighbours where the chart is wide enough, and none behind the present.
   function arrivals(data) {
+    const most = Math.max(1, ...data.arrivals);
     return (u) => {
       const { ctx } = u;
       const dpr = devicePixelRatio || 1;
-      const [thick, length] = [Math.max(1, Math.round(dpr)), Math.round(7 * dpr)];
       const top = u.bbox.top + u.bbox.height + Math.round(2 * dpr);
-      const right = u.bbox.left + u.bbox.width;
+      const [least, range] = [2 * dpr, 8 * dpr];
       ctx.save();
       ctx.fillStyle = colour('--series-in');
-      let free = -Infinity;
-      for (const s of data.arrivals) {
-        if (s < u.scales.x.min || s > u.scales.x.max) continue;
-        const x = Math.max(free, Math.round(u.valToPos(s, 'x', true)));
-        if (x > right) break;
-        ctx.fillRect(x, top, thick, length);
-        free = x + 2 * thick;
-      }
+      data.arrivals.forEach((count, i) => {
+        const [from, until] = [data.at[i], data.at[i] + 60];
+        if (!count || until <= u.scales.x.min || from >= u.scales.x.max) return;
+        const left = Math.max(u.bbox.left, u.valToPos(from, 'x', true));
+        const right = Math.min(u.bbox.left + u.bbox.width, u.valToPos(until, 'x', true));
+        const height = least + range * (Math.log1p(count) / Math.log1p(most));
+        ctx.fillRect(Math.round(left), top, Math.max(1, Math.floor(right - left - dpr)), Math.round(height));
+      });
       ctx.restore();
     };
   }
@@ -183,6 +198,7 @@ window.stentorCharts = (() => {
   // A day: deliveries per hour in each minute, failures above them, their sum as a line, arrivals under the axis, and how
   // busy the machine was if that is wanted.
   const day = {
+    has: (d, i) => d.delivered[i] || d.failed[i] || d.arrivals[i],
     data: (d) => [d.at, stacked(d.delivered, d.failed).map((n) => n * 60), d.delivered.map((n) => n * 60), d.sum,
       ...Object.keys(overlays).map((name) => d[name] ?? d.at.map(() => null))],
     options: (d) => ({
@@ -208,8 +224,8 @@ window.stentorCharts = (() => {
       ],
       hooks: { draw: [arrivals(d)] },
     }),
-    read: (d, i) => `${clock(d.at[i])}: ${number(d.delivered[i] * 60)} an hour (${number(d.delivered[i])} delivered, `
-      + `${number(d.failed[i])} failed), ${number(d.sum[i])} since the day began`
+    read: (d, i) => `${clock(d.at[i])}: ${number(d.delivered[i] * 60)} per hour (${number(d.delivered[i])} delivered, `
+      + `${number(d.failed[i])} failed), ${number(d.arrivals[i])} messages in, ${number(d.sum[i])} delivered since midnight`
       + (d.cpu?.[i] == null ? '' : `; CPU ${Math.round(d.cpu[i] * 100)} %`),
   };
 

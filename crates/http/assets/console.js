@@ -17,6 +17,16 @@
     menu.focus();
   });
 
+  // All rows of a table ticked, or none.
+  for (const button of all('[data-tick-all]')) {
+    button.addEventListener('click', () => {
+      const boxes = all(`input[type="checkbox"][form="${button.dataset.tickAll}"]`);
+      const areAll = boxes.every((box) => box.checked);
+      for (const box of boxes) box.checked = !areAll;
+      button.textContent = areAll ? 'Select all' : 'Select none';
+    });
+  }
+
   // Charts whose numbers are in the page, and those that are fetched.
   const charts = new Map();
   function drawAll() {
@@ -44,7 +54,7 @@
     chart.show({ ...data, shown });
   }
   for (const element of all('[data-chart][data-from]')) {
-    fetched(element).catch(() => { element.textContent = 'The chart could not be loaded; its numbers are in the table.'; });
+    fetched(element).catch(() => { element.textContent = 'The chart could not be loaded. Its numbers are in the table.'; });
   }
   for (const button of all('[data-zoom]')) {
     button.addEventListener('click', () => charts.get(document.getElementById(button.dataset.of))?.zoom(button.dataset.zoom));
@@ -76,10 +86,10 @@
       if (!isPaused && !document.hidden) {
         try {
           await update();
-          if (isLost) news.textContent = 'The server answers again.';
+          if (isLost) news.textContent = 'The server responds again.';
           isLost = false;
         } catch {
-          if (!isLost) news.textContent = 'The server does not answer; what is shown is old.';
+          if (!isLost) news.textContent = 'The server does not respond; the page is out of date.';
           isLost = true;
         }
       }

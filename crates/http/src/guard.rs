@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use axum::body::HttpBody;
 use axum::extract::{Request, State};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Redirect, Response};
@@ -19,7 +20,7 @@ use stentor_control::ErrorCode;
 use super::auth::{self, Login};
 use super::body::{Late, in_time};
 use super::strangers::Standing;
-use super::{Http, problem};
+use super::{Http, browser, problem};
 
 /// How long an answer may take to begin. A verb goes on after it.
 const ANSWER_TIMEOUT: Duration = Duration::from_mins(5);
@@ -98,9 +99,9 @@ async fn admit(http: &Http, config: &HttpConfig, hostname: &str, request: Reques
         return refuse(StatusCode::FORBIDDEN, "the request comes from another site's page");
     }
     if caller.login.is_none() && !is_public && (changes || config.reading == Reading::Login) {
-        let is_page = !changes && !path.starts_with("/api/") && path != "/metrics";
-        if is_page && !config.users.is_empty() {
-            return Err(Box::new(Redirect::to("/login").into_response()));
+        let is_page = !path.starts_with("/api/") && path != "/metrics";
+        if is_page && !config.users.is_empty() && (!changes || browser::asks(&parts.headers)) {
+            return Err(Box::new(Redirect::to(&login_form(&parts, &host, changes)).into_response()));
         }
         return Err(Box::new(match caller.may_change(None) {
             Err(refused) if changes => refused,
@@ -109,6 +110,14 @@ async fn admit(http: &Http, config: &HttpConfig, hostname: &str, request: Reques
     }
     parts.extensions.insert(caller);
     Ok(Request::from_parts(parts, body))
+}
+
+/// The login form for who wanted a page, or to change something on one: their session has ended since.
+fn login_form(parts: &Parts, host: &str, changes: bool) -> String {
+    if changes {
+        return browser::login("expired", "", browser::came_from(&parts.headers, host));
+    }
+    browser::login("", "", parts.uri.path_and_query().map_or("/", |path| path.as_str()))
 }
 
 /// Whether a Host header is one under which we are meant. Addresses always are: a name of someone else's that leads to

@@ -9,6 +9,7 @@
 pub mod api;
 pub mod auth;
 mod body;
+mod browser;
 mod console;
 pub mod guard;
 mod health;
@@ -89,6 +90,7 @@ fn router(http: Http) -> Router {
         .merge(api::router())
         .merge(metrics::router())
         .merge(console::router())
+        .fallback(console::missing)
         .layer(middleware::from_fn_with_state(http.clone(), guard::guard))
         .with_state(http)
 }

@@ -18,12 +18,15 @@ export const given = {
   config: process.env.STENTOR_CONFIG,
   smtp: process.env.STENTOR_SMTP,
   password: process.env.STENTOR_PASSWORD,
+  /** Recipients that wait before the first check, and will. */
+  waiting: Number(process.env.STENTOR_WAITING ?? 0),
   shots: process.env.STENTOR_SHOTS ?? 'target/browser',
   chromium: process.env.CHROMIUM ?? '/usr/bin/chromium',
 };
 mkdirSync(given.shots, { recursive: true });
 
-export const result = { checks: 0, faults: [] };
+/** What was counted: pages looked at, and of them what axe-core, clipped text and height came to. */
+export const result = { checks: 0, faults: [], pages: 0, axe: 0, clipped: 0, tall: 0, height: 0 };
 /** Counts a check; a fault is remembered, and the others go on. */
 export function check(holds, what) {
   result.checks += 1;
@@ -63,7 +66,12 @@ export async function send(count, to, from = 'writer@home.example') {
 const browser = await chromium.launch({ executablePath: given.chromium, args: ['--no-sandbox', '--disable-gpu'] });
 export const close = () => browser.close();
 
-const SIZES = { wide: { width: 1280, height: 900 }, phone: { width: 390, height: 844 } };
+export const SIZES = {
+  phone: { width: 390, height: 844 }, tablet: { width: 768, height: 1024 }, wide: { width: 1280, height: 900 },
+  huge: { width: 1920, height: 1080 },
+};
+/** No page is longer. */
+const HEIGHT_MAX = 4000;
 
 /** A window of its own. What the browser complains about is a fault, unless it is `expected`. */
 export async function open({ size = 'wide', look = 'light', scripts = true, state } = {}) {
@@ -81,28 +89,49 @@ export async function open({ size = 'wide', look = 'light', scripts = true, stat
   return page;
 }
 
-export async function go(page, path) {
+export async function go(page, path, status = 200) {
   const response = await page.goto(given.url + path, { waitUntil: 'load' });
-  check(response.status() < 400, `${path}: ${response.status()}`);
+  same(response.status(), status, path);
   return response;
 }
 
-/** Serious and critical faults that axe-core finds; `rules`: these alone. */
+/** All that axe-core finds; `rules`: these alone. */
 export async function axe(page, where, rules) {
   await page.evaluate(axeSource);
   const faults = await page.evaluate(async (only) => {
     const options = only ? { runOnly: { type: 'rule', values: only } }
       : { runOnly: { type: 'tag', values: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'] } };
     const { violations } = await window.axe.run(document, options);
-    return violations.filter((v) => ['serious', 'critical'].includes(v.impact))
-      .map((v) => `${v.id}: ${v.nodes.slice(0, 3).map((n) => n.target.join(' ')).join(', ')}`);
+    return violations.map((v) => `${v.impact} ${v.id}: ${v.nodes.slice(0, 3).map((n) => n.target.join(' ')).join(', ')}`);
   }, rules);
+  result.axe += faults.length;
   same(faults, [], `axe at ${where}`);
 }
 
-/** The page is no wider than its window. */
+/** Elements whose text is wider than they are; tables may scroll in their region where the window is narrow. */
+const tooWide = () => {
+  const name = (e) => `${e.tagName.toLowerCase()}.${e.className} "${e.textContent.trim().slice(0, 40)}"`;
+  const isMeant = (e) => e.closest('svg, select, .chart, .hidden, .skip') || (innerWidth < 1280 && e.matches('.scroll'));
+  // What is there for screen readers alone has a pixel.
+  const isHidden = (e) => e.closest('thead, caption')?.clientWidth === 1;
+  return [...document.querySelectorAll('body *')]
+    .filter((e) => e.clientWidth > 1 && e.scrollWidth > e.clientWidth + 1 && e.checkVisibility() && !isMeant(e) && !isHidden(e))
+    .map((e) => `${name(e)} ${e.scrollWidth} in ${e.clientWidth}`);
+};
+
+/** The page is no wider than its window and not too long, and none of its text is cut off. */
 export async function fits(page, where) {
-  same(await page.evaluate(() => Math.max(0, document.documentElement.scrollWidth - innerWidth)), 0, `${where} is too wide`);
+  const size = await page.evaluate(() => {
+    const { scrollWidth, scrollHeight } = document.documentElement;
+    return { over: Math.max(0, scrollWidth - innerWidth), height: scrollHeight };
+  });
+  const clipped = await page.evaluate(tooWide);
+  result.clipped += clipped.length + (size.over > 0 ? 1 : 0);
+  result.tall += size.height > HEIGHT_MAX ? 1 : 0;
+  result.height = Math.max(result.height, size.height);
+  same(size.over, 0, `${where} is too wide`);
+  same(clipped, [], `text is cut off at ${where}`);
+  check(size.height <= HEIGHT_MAX, `${where} is ${size.height} pixels long`);
 }
 
 export const shot = (page, name) => page.screenshot({ path: `${given.shots}/${name}.png`, fullPage: true });

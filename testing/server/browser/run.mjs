@@ -2,11 +2,10 @@
 // nobody else's do, every page is usable by eye, keyboard and screen reader, wide and narrow, light and dark, with
 // scripts and without. Prints a line of JSON: how many checks there were and which failed. See docs/operate/console.md.
 import { writeFileSync } from 'node:fs';
-import { ask, axe, check, close, fits, given, go, open, result, same, send, shot, until } from './kit.mjs';
+import { SIZES, ask, axe, check, close, fits, given, go, open, result, same, send, shot, until } from './kit.mjs';
 
 const number = (text) => Number(text.replaceAll(',', ''));
 const delivered = async () => (await ask('status')).recipients.delivered;
-const sum = (numbers) => numbers.reduce((a, b) => a + b, 0);
 /** What a chart has drawn, in recipients. */
 const drawn = (page, kind) => page.evaluate((name) => {
   const chart = document.querySelector(`[data-chart="${name}"]`).chart;
@@ -26,7 +25,7 @@ async function watched() {
   // What can be delivered is; the rest waits for a host that is down and one that wants us to come back.
   const end = await until('all that can go has gone', async () => {
     const { recipients } = await ask('status');
-    return recipients.pending <= 5 * 12 && recipients.delivered;
+    return recipients.pending <= given.waiting + 5 * 13 && recipients.delivered > start && recipients.delivered;
   });
   check(end > start, `the lab took mail: ${start}, then ${end}`);
   await until('the page shows it', async () => number(await figure.innerText()) === await delivered());
@@ -58,25 +57,58 @@ async function days() {
     return max - min;
   });
   const whole = await width();
+  const marks = await page.evaluate(() => {
+    const { data } = document.querySelector('[data-chart="day"]').chart;
+    return { messages: data.arrivals.reduce((a, b) => a + b, 0), last: data.at.findLast((_, i) => data.arrivals[i]) };
+  });
+  same(marks.messages, number(await page.locator('tfoot td').first().innerText()), 'marks of messages that came in');
+  check(marks.last <= Date.now() / 1000, 'no mark is in the future');
   await page.click('[data-zoom="in"]');
   check(await width() < whole, 'zoom in');
+  const has = await page.evaluate((at) => {
+    const { min, max } = document.querySelector('[data-chart="day"]').chart.plot.scales.x;
+    return min <= at && at <= max;
+  }, marks.last);
+  check(has, 'zoom begins at the data');
   await page.click('[data-zoom="all"]');
   same(await width(), whole, 'the whole day again');
   await page.focus('[data-chart="day"]');
   await page.keyboard.press('ArrowRight');
-  check(/an hour/.test(await page.locator('#day-readout').innerText()), 'a key reads the chart');
+  check(/per hour/.test(await page.locator('#day-readout').innerText()), 'a key reads the chart');
   await go(page, '/statistics');
   same(number(await page.locator('[data-key="total-delivered"]').innerText()), await delivered(), 'the statistics');
   await page.context().close();
 }
 
 async function login(page) {
-  await go(page, '/login?next=/sites');
+  await go(page, '/queue?state=held');
+  await page.getByRole('link', { name: 'Log in' }).first().click();
   await page.fill('#user', 'operator');
+  await page.fill('#password', 'wrong');
+  await page.click('main button.main');
+  await page.waitForSelector('.said.bad');
+  same(await page.inputValue('#user'), 'operator', 'the name is kept');
   await page.fill('#password', given.password);
   await page.click('main button.main');
-  await page.waitForURL('**/sites');
-  check(await page.getByRole('button', { name: 'Log out' }).isVisible(), 'logged in');
+  await page.waitForURL('**/queue?state=held');
+  check(await page.getByRole('button', { name: 'Log out' }).isVisible(), 'logged in, where it was wanted');
+}
+
+/** What does not exist says so, and an end of the session leads to the form and back. */
+async function missing() {
+  const page = await open();
+  page.expected = /404|400/;
+  await go(page, '/no-such-page', 404);
+  same(await page.locator('h1').innerText(), 'Page not found', 'an unknown page says so');
+  check(await page.locator('#sections a').count() > 10, 'with the menu');
+  await go(page, '/messages/none', 400);
+  same(await page.locator('h1').innerText(), 'Invalid queue ID', 'a wrong queue ID says so');
+  same((await page.request.get(`${given.url}/api/v1/none`)).headers()['content-type'], 'application/json', 'the API has its own answer');
+  const ended = await page.request.post(`${given.url}/act`, {
+    form: { verb: 'flush' }, headers: { accept: 'text/html', referer: `${given.url}/sites?rows=5` }, maxRedirects: 0,
+  });
+  same([ended.status(), ended.headers().location], [303, '/login?failed=expired&next=%2Fsites%3Frows%3D5'], 'an ended session');
+  await page.context().close();
 }
 
 async function nobodyElse(state) {
@@ -123,12 +155,72 @@ async function verbs(page) {
   await page.getByRole('button', { name: 'Release' }).click();
   await page.waitForSelector('.said.good');
   same((await ask('queue', 'show', id)).held, false, 'let go by the page');
-  await page.getByText('Cannot be undone').click();
-  await page.getByLabel('I am sure').check();
+  const waiting = (await ask('queue', 'show', id)).fates.pending;
   await page.getByRole('button', { name: 'Remove' }).click();
+  const title = `Remove ${waiting} recipients of 1 message?`;
+  same(await page.locator('h1').innerText(), title, 'the question has the count');
+  await axe(page, 'the question');
+  await fits(page, 'the question');
+  await shot(page, 'confirm-wide-light');
+  await page.getByRole('link', { name: 'Cancel' }).click();
+  await page.waitForURL('**/messages/*');
+  same((await ask('queue', 'show', id)).fates.pending, waiting, 'nothing was removed yet');
+  await page.getByRole('button', { name: 'Remove' }).click();
+  await page.fill('#reason', 'a test of <b>removal</b>');
+  await page.getByRole('button', { name: `Remove ${waiting} recipients` }).click();
   await page.waitForSelector('.said.good');
   await until('it is gone', async () => ask('queue', 'show', id).then(() => false, () => true));
+  await until('the audit has it', async () => {
+    await go(page, '/audit');
+    return (await page.locator('main').innerText()).includes('a test of <b>removal</b>');
+  });
+  same(await page.locator('main b').count(), 0, 'reasons are text');
   return id;
+}
+
+/** Rows ticked in the queue, and all at once. */
+async function bulk(page) {
+  await go(page, '/queue?list=news');
+  await page.getByRole('button', { name: 'Hold' }).click();
+  await page.waitForSelector('.said.bad');
+  check(/tick the messages to hold/.test(await page.locator('.said').innerText()), 'nothing ticked is said');
+  const boxes = page.locator('input[name="id"]');
+  await boxes.nth(0).check();
+  await boxes.nth(1).check();
+  await page.getByRole('button', { name: 'Hold' }).click();
+  check(/^Hold 2 messages with \d+ recipients\?$/.test(await page.locator('h1').innerText()), 'two are asked about');
+  same((await ask('queue')).held, 0, 'nothing is held yet');
+  await page.getByRole('button', { name: 'Hold 2 messages' }).click();
+  await page.waitForSelector('.said.good');
+  same((await ask('queue')).held, 2, 'two are held');
+  await page.getByRole('button', { name: 'Select all' }).click();
+  same(await page.locator('input[name="id"]:not(:checked)').count(), 0, 'all are ticked');
+  await page.selectOption('#scope', 'matching');
+  await page.getByRole('button', { name: 'Release' }).click();
+  await page.getByRole('button', { name: 'Release 2 messages' }).click();
+  await page.waitForSelector('.said.good');
+  same((await ask('queue')).held, 0, 'all that match are released');
+  await go(page, '/sites');
+  await page.getByRole('button', { name: 'Try everything now' }).click();
+  check(/^Try [\d,]+ recipients of \d+ messages at \d+ sites now\?$/.test(await page.locator('h1').innerText()), 'how much is tried is asked');
+  await page.getByRole('button', { name: /^Try .* now$/ }).click();
+  await page.waitForSelector('.said.good');
+}
+
+/** The recipients of a large message, a page at a time. */
+async function paged(page) {
+  await go(page, '/queue');
+  await page.locator('tr', { hasText: '+ 149' }).locator('a.id').click();
+  const first = await page.locator('#pending ~ .scroll tbody th').allInnerTexts();
+  same(first.length, 100, 'a page of recipients');
+  await page.getByRole('link', { name: 'Next page' }).click();
+  await page.waitForURL('**after=**');
+  const second = await page.locator('#pending ~ .scroll tbody th').allInnerTexts();
+  same(new Set([...first, ...second]).size, 150, 'each is on one page');
+  await go(page, '/posts');
+  const text = await page.locator('main').innerText();
+  check(text.includes('Grüße an alle <b>') && text.includes('Ann Ö.'), 'posts have subject and author, decoded');
+  return page.evaluate(() => document.querySelector('tbody a.id').getAttribute('href'));
 }
 
 async function filters(page) {
@@ -138,7 +230,7 @@ async function filters(page) {
   };
   const all = (await ask('queue')).messages;
   same(await rows(''), all, 'all messages');
-  same(await rows('list=news'), all, 'of the list');
+  same(await rows('list=news'), all - 1, 'of the list');
   same(await rows('recipient=nobody%40one.example'), 0, 'of nobody');
   same(await rows('site=mx1.dead.example'), all, 'at the site that is down');
   same(await rows('state=held'), 0, 'held');
@@ -149,22 +241,28 @@ async function filters(page) {
 }
 
 async function escaped(page) {
-  const { oldest_id: id } = await ask('queue');
-  await go(page, `/messages/${id}`);
+  await go(page, '/queue?list=news');
+  const path = await page.locator('tbody a.id').first().getAttribute('href');
+  await go(page, path);
   same(await page.locator('main b, main script').count(), 0, 'replies are text');
-  check((await page.locator('main').innerText()).includes('<b>'), 'the reply is shown as it came');
+  check((await page.locator('main').innerText()).includes('<b>Later</b>'), 'the reply is shown as it came');
+  return path;
 }
 
-/** Every page, in every look and size. */
+/** Every page, in every look and size. All rules see each page wide and light, and narrow and dark; what depends on look
+ *  and size is looked at in each. */
 async function everyPage(paths, state) {
-  const looks = [['wide', 'light'], ['wide', 'dark'], ['phone', 'light'], ['phone', 'dark']];
-  await Promise.all(looks.map(async ([size, look], at) => {
+  const looks = Object.keys(SIZES).flatMap((size) => ['light', 'dark'].map((look) => [size, look]));
+  await Promise.all(looks.map(async ([size, look]) => {
     const page = await open({ size, look, state });
-    for (const [name, path] of paths) {
+    page.expected = /404/;
+    const isFull = [size, look].join() === 'wide,light' || [size, look].join() === 'phone,dark';
+    for (const [name, path, status] of paths) {
       const where = `${name}, ${size}, ${look}`;
-      await go(page, path);
+      result.pages += 1;
+      await go(page, path, status);
       if (await page.locator('[data-chart][data-from]').count()) await page.waitForSelector('[data-chart][data-drawn]');
-      await axe(page, where, at === 0 || at === 3 ? undefined : ['color-contrast', 'target-size']);
+      await axe(page, where, isFull ? undefined : ['color-contrast', 'target-size']);
       await fits(page, where);
       same(await page.locator('h1').count(), 1, `one heading at ${where}`);
       await shot(page, `${name}-${size}-${look}`);
@@ -175,8 +273,8 @@ async function everyPage(paths, state) {
 
 async function keyboard(paths) {
   const page = await open();
-  for (const [name, path] of paths) {
-    await go(page, path);
+  for (const [name, path, status] of paths) {
+    await go(page, path, status);
     await page.keyboard.press('Tab');
     same(await page.evaluate(() => document.activeElement.className), 'skip', `${name}: the first stop skips`);
     await page.keyboard.press('Enter');
@@ -226,8 +324,9 @@ async function looks() {
 async function withoutScripts(paths) {
   for (const size of ['wide', 'phone']) {
     const page = await open({ size, scripts: false });
-    for (const [name, path] of paths) {
-      await go(page, path);
+    page.expected = /404/;
+    for (const [name, path, status] of paths) {
+      await go(page, path, status);
       same(await page.locator('main h1').count(), 1, `${name} without scripts`);
       check(await page.locator('#sections').isVisible(), `${name} without scripts: the sections`);
       same(await page.locator('.menu:visible, #pause:visible').count(), 0, `${name} without scripts: no dead button`);
@@ -242,15 +341,23 @@ try {
   await watched();
   await days();
   const page = await open();
+  page.expected = /40[01]/;
   await login(page);
   const state = await page.context().storageState();
+  await missing();
   await nobodyElse(state);
+  const large = await paged(page);
   const removed = await verbs(page);
   await filters(page);
-  await escaped(page);
-  const { oldest_id: id } = await ask('queue');
-  const paths = [['now', '/'], ['days', '/days'], ['statistics', '/statistics'], ['queue', '/queue'], ['message', `/messages/${id}`],
-    ['gone', `/messages/${removed}`], ['recipient', '/recipient?address=ann1%40one.example'], ['sites', '/sites'],
+  await bulk(page);
+  const message = await escaped(page);
+  const paths = [['now', '/'], ['days', '/days'], ['statistics', '/statistics'], ['queue', '/queue'], ['message', message],
+    ['large', large],
+    ['gone', `/messages/${removed}`], ['none', '/no-such-page', 404], ['lists', '/lists'], ['webhooks', '/webhooks'], ['audit', '/audit'],
+    ['empty', '/queue?state=held'], ['login-again', '/login?failed=wrong&user=ann'],
+    ['straggler', '/recipient?address=reader1%40dead.example'], ['late', '/site?name=later.example'], ['list-posts', '/posts?list=news'],
+    ['by-site', '/statistics?by=site&hours=168'],
+    ['recipient', '/recipient?address=ann1%40one.example'], ['sites', '/sites'],
     ['site', '/site?name=dead.example'], ['stragglers', '/stragglers'], ['posts', '/posts'], ['storage', '/storage'], ['login', '/login']];
   await everyPage(paths, state);
   await keyboard(paths.filter(([name]) => ['now', 'days', 'queue', 'site'].includes(name)));
@@ -262,7 +369,8 @@ try {
 } finally {
   await close();
 }
-const summary = JSON.stringify({ checks: result.checks, faults: result.faults.length, what: result.faults });
+const { faults, ...counts } = result;
+const summary = JSON.stringify({ ...counts, faults: faults.length, what: faults });
 writeFileSync(`${given.shots}/result.json`, summary);
 console.log(summary);
 process.exit(result.faults.length ? 1 : 0);

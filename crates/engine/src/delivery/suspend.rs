@@ -51,8 +51,8 @@ async fn notify_owners(core: &Arc<Core>, list: &str, address: &str, posts: u32, 
     let reply = printable(text, REPLY_CHARS_MAX);
     let times = if posts == 1 { "post" } else { "posts in a row" };
     let text = format!(
-        "The subscriber\r\n\r\n    {address}\r\n\r\nof the list {list} gets no more posts: {posts} {times} were refused for good\r\n\
-         since {since}. The last reply was\r\n\r\n    {reply}\r\n\r\n\
+        "The subscriber\r\n\r\n    {address}\r\n\r\nof the list {list} gets no more posts: {posts} {times} were rejected with a permanent\r\n\
+         error since {since}. The last reply was\r\n\r\n    {reply}\r\n\r\n\
          Once the mailbox takes mail again, this ends the suspension:\r\n\r\n    \
          stentor resume --list {list} --subscriber '{address}'\r\n"
     );

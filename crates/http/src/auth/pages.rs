@@ -9,7 +9,7 @@ use serde::Deserialize;
 use stentor_control::ErrorCode;
 
 use super::{COOKIE, Caller, LoginError};
-use crate::{Http, problem};
+use crate::{Http, browser, problem};
 
 /// The form's fields.
 #[derive(Deserialize)]
@@ -32,13 +32,15 @@ pub fn router() -> Router<Http> {
     Router::new().route("/login", post(login)).route("/logout", post(logout))
 }
 
-/// On success to `next`; else back to the form, which is told why by `?failed=wrong` or `?failed=slow&wait_s=N`.
+/// On success to `next`; else back to the form, which is told why by `?failed=` and keeps name and place. Programs get 429
+/// for too many wrong passwords.
 async fn login(
     State(http): State<Http>,
     caller: Caller,
     headers: HeaderMap,
     Form(Fields { user, password, next }): Form<Fields>,
 ) -> Response {
+    let name = user.clone();
     let user = if user.is_empty() { "operator".to_owned() } else { user };
     // Carried out to the end whatever becomes of the client: the next password waits for this one, and a wrong one counts.
     let tried = tokio::spawn(async move {
@@ -50,7 +52,11 @@ async fn login(
     };
     let opened = match opened {
         Ok(opened) => opened,
-        Err(LoginError::Wrong) => return Redirect::to("/login?failed=wrong").into_response(),
+        Err(LoginError::Wrong) => return Redirect::to(&browser::login("wrong", &name, &next)).into_response(),
+        Err(LoginError::Slow(wait_s)) if browser::asks(&headers) => {
+            let place = browser::login("slow", &name, &next);
+            return Redirect::to(&format!("{place}&wait_s={wait_s}")).into_response();
+        }
         Err(LoginError::Slow(wait_s)) => {
             let mut response =
                 problem(StatusCode::TOO_MANY_REQUESTS, ErrorCode::Busy, &LoginError::Slow(wait_s).to_string());
@@ -66,7 +72,7 @@ async fn login(
     let secure = if is_https { "; Secure" } else { "" };
     let (id, age_s) = (opened.id, opened.lifetime_ms / 1000);
     let cookie = format!("{COOKIE}={id}; Path=/; HttpOnly; SameSite=Strict; Max-Age={age_s}{secure}");
-    let mut response = Redirect::to(local(&next)).into_response();
+    let mut response = Redirect::to(browser::local(&next)).into_response();
     if let Ok(value) = HeaderValue::from_str(&cookie) {
         response.headers_mut().insert(header::SET_COOKIE, value);
     }
@@ -87,23 +93,4 @@ async fn logout(
     let gone = HeaderValue::from_static("stentor_session=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0");
     response.headers_mut().insert(header::SET_COOKIE, gone);
     response
-}
-
-/// A path of ours, whatever the form says.
-fn local(next: &str) -> &str {
-    let is_ours = next.starts_with('/')
-        && !next.starts_with("//")
-        && next.bytes().all(|byte| (0x21..0x7f).contains(&byte) && byte != b'\\');
-    if is_ours { next } else { "/" }
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn nobody_is_led_away() {
-        for away in ["", "x", "//evil.example/", "/\\evil.example", "https://evil.example", "/a\r\nb", "/é"] {
-            assert_eq!(super::local(away), "/", "{away}");
-        }
-        assert_eq!(super::local("/queue?site=a#b"), "/queue?site=a#b");
-    }
 }

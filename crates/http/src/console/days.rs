@@ -11,9 +11,11 @@ use stentor_control::problem::Problem;
 use stentor_stats::civil;
 use stentor_stats::day::{Bin, DAY_MS, Day};
 
-use super::format::{encode, number, percent, rfc3339};
+use super::format::{bar, number, percent, rfc3339};
 use super::page::{Frame, heading};
 use super::queue::tile;
+use super::table::{column, head, table};
+use crate::browser::encode;
 use crate::{Http, problem};
 
 const HOURS: usize = 24;
@@ -69,14 +71,14 @@ pub async fn page(State(http): State<Http>, Query(asked): Query<Asked>, frame: F
             div.head {
                 h2 #picture { "Deliveries per hour, minute by minute" }
                 ul.legend {
-                    li.key-good { "delivered" } li.key-bad { "failed attempts" } li.key-sum { "delivered so far (right)" } li.key-in { "arrivals (marks)" }
+                    li.key-good { "delivered" } li.key-bad { "failed attempts" } li.key-sum { "delivered so far (right axis)" } li.key-in { "messages in (marks, thicker for more)" }
                 }
             }
             div.chart.tall #day-chart data-chart="day" data-from={ "/days.json?day=" (encode(&name)) } data-readout="day-readout"
                 role="figure" aria-label={ "Deliveries of " (name) "; the table below has the numbers by hour" } tabindex="0" {}
-            p.readout #day-readout { "Drag or use the buttons to zoom; arrow keys read the minutes." }
+            p.readout #day-readout { "Drag or use the buttons to zoom. Arrow keys read the minutes." }
             (tools(&day))
-            noscript { p.quiet { "The chart needs JavaScript; the table has its numbers." } }
+            noscript { p.quiet { "The chart needs JavaScript. Its numbers are in the table." } }
         }
         section.panel aria-labelledby="hours" { h2 #hours { "By hour" } (hours(&day)) }
     };
@@ -106,11 +108,11 @@ fn tiles(day: &Day) -> Markup {
     html! {
         dl.tiles {
             (tile("Delivered", &number(total.delivered), &html! { "recipients" }))
-            (tile("Failed attempts", &number(total.failed), &html! { (percent(total.failed, total.failed + total.delivered)) " of all" }))
-            (tile("Given up", &number(total.given_up), &html! { "bounced or expired" }))
+            (tile("Failed attempts", &number(total.failed), &html! { (percent(total.failed, total.failed + total.delivered)) " of all attempts" }))
+            (tile("Bounced or expired", &number(total.given_up), &html! { "recipients" }))
             (tile("Messages in", &number(total.arrivals), &html! { "accepted" }))
             @if let Some((rate, at)) = busiest {
-                (tile("Busiest minute", &number(rate), &html! { "an hour, at " (rfc3339(at).get(11..16).unwrap_or_default()) }))
+                (tile("Busiest minute", &number(rate), &html! { "per hour, at " (rfc3339(at).get(11..16).unwrap_or_default()) }))
             }
         }
     }
@@ -134,29 +136,34 @@ fn hours(day: &Day) -> Markup {
     let per_hour = (3_600_000 / day.bin_ms) as usize;
     let sums: Vec<Bin> = day.bins.chunks(per_hour).map(sum).collect();
     let total = day.total();
-    let row = |label: &str, bin: &Bin| {
-        html! {
-            th scope="row" { (label) }
-            td.n { (number(bin.arrivals)) }
-            td.n data-key=[(label == "Total").then_some("day-delivered")] { (number(bin.delivered)) }
-            td.n { (number(bin.failed)) }
-            td.n { (number(bin.given_up)) }
-        }
+    let most = sums.iter().map(|bin| bin.delivered + bin.failed).max().unwrap_or(0);
+    let columns = [
+        head("Hour", "t"),
+        column("Messages in", "n"),
+        column("Delivered", "n"),
+        column("Failed attempts", "n"),
+        column("Bounced or expired", "n"),
+        column("Delivered and failed", "bars"),
+    ];
+    let row = |label: &str, bin: &Bin, bar: Markup| {
+        vec![
+            html! { (label) },
+            html! { (number(bin.arrivals)) },
+            html! { span data-key=[(label == "Total").then_some("day-delivered")] { (number(bin.delivered)) } },
+            html! { (number(bin.failed)) },
+            html! { (number(bin.given_up)) },
+            bar,
+        ]
     };
-    html! {
-        div.scroll role="region" aria-labelledby="hours" tabindex="0" {
-            table {
-                caption { "Each hour; hours without mail are left out" }
-                thead { tr { th scope="col" { "Hour" } th.n scope="col" { "Messages in" } th.n scope="col" { "Delivered" } th.n scope="col" { "Failed" } th.n scope="col" { "Given up" } } }
-                tbody {
-                    @for (hour, bin) in sums.iter().take(HOURS).enumerate() {
-                        @if *bin != Bin::default() { tr { (row(&format!("{hour:02}:00"), bin)) } }
-                    }
-                }
-                tfoot { tr { (row("Total", &total)) } }
-            }
-        }
-    }
+    let hours = sums.iter().take(HOURS).enumerate().filter(|(_, bin)| **bin != Bin::default());
+    let rows: Vec<Vec<Markup>> = hours
+        .map(|(hour, bin)| {
+            let parts = [("good", bin.delivered), ("bad", bin.failed)];
+            row(&format!("{hour:02}:00"), bin, bar(&parts, most))
+        })
+        .collect();
+    let total = row("Total", &total, html! {});
+    table("Each hour; hours without mail are left out", &columns, &rows, Some(&total))
 }
 
 fn sum(bins: &[Bin]) -> Bin {
@@ -202,7 +209,7 @@ fn series(day: &Day, now: u64) -> Value {
         "delivered": column(|bin| bin.delivered),
         "failed": column(|bin| bin.failed),
         "sum": day.cumulative().take(known).collect::<Vec<u64>>(),
-        "arrivals": day.arrivals.iter().map(|at| *at as f64 / 1000.0).collect::<Vec<f64>>(),
+        "arrivals": column(|bin| bin.arrivals),
     });
     if let Some(load) = day.load.get(..known) {
         let most = load.iter().map(|load| load.net).fold(1.0_f32, f32::max);
@@ -234,8 +241,9 @@ mod tests {
     #[test]
     fn the_series_ends_with_the_present() {
         let mut day = Day::new("", 0, DAY_MS, 60_000);
-        day.bins[0].delivered = 5;
+        (day.bins[0].delivered, day.bins[1].arrivals) = (5, 3);
         let now = series(&day, 90_000);
+        assert_eq!(now["arrivals"], json!([0, 3]), "none behind the present");
         assert_eq!((&now["at"], &now["delivered"], &now["sum"]), (&json!([0, 60]), &json!([5, 0]), &json!([5, 5])));
         assert_eq!(series(&day, 10 * DAY_MS)["at"].as_array().map(Vec::len), Some(1440));
         assert!(now.get("cpu").is_none());

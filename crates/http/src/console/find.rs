@@ -11,10 +11,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use stentor_admin::verbs::Walk;
-use stentor_control::Selection;
+use stentor_admin::views::recipient;
 use stentor_control::problem::Problem;
+use stentor_control::{RecipientView, Selection};
 use stentor_engine::core::Core;
-use stentor_queue::ids::Ms;
+use stentor_queue::ids::{AddressId, Ms};
 use stentor_queue::message::Message;
 
 /// How long a page looks before it asks whether to go on.
@@ -83,6 +84,8 @@ pub struct Row {
     pub total: u64,
     pub failed: u64,
     pub held: bool,
+    /// The first recipient that waits, of those that the selection names.
+    pub first: Option<RecipientView>,
 }
 
 #[derive(Default, Debug)]
@@ -110,12 +113,14 @@ pub async fn messages(
     }
     let mut found = Found { now, ..Found::default() };
     loop {
-        let is_last = core.with(|hub, _| {
+        let is_last = core.with(|hub, now| {
             // One at a time, so that the place is always behind the last row.
             let (chosen, is_last) = walk.step(hub, 1);
-            let message = chosen.first().and_then(|found| hub.store.message(found.no));
-            if let Some(message) = message.filter(|message| takes(message)) {
-                found.rows.push(row(message));
+            if let Some(one) = chosen.first()
+                && let Some(message) = hub.store.message(one.no).filter(|message| takes(message))
+            {
+                let first = one.ids.iter().next().map(|id| recipient(hub, one.no, AddressId(id), now));
+                found.rows.push(row(message, first));
             }
             is_last
         });
@@ -137,7 +142,7 @@ pub fn of_state(state: State) -> impl Fn(&Message) -> bool + Sync {
     move |message| state.takes(message)
 }
 
-fn row(message: &Message) -> Row {
+fn row(message: &Message, first: Option<RecipientView>) -> Row {
     let (envelope, tally) = (message.envelope(), message.tally());
     Row {
         id: message.id().to_string(),
@@ -149,6 +154,7 @@ fn row(message: &Message) -> Row {
         total: message.total(),
         failed: tally.bounced + tally.expired,
         held: message.is_held(),
+        first,
     }
 }
 

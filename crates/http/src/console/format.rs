@@ -1,11 +1,11 @@
 //! Numbers, times and names as pages show them.
 
-use std::fmt::Write as _;
-
 use maud::{Markup, html};
 use stentor_queue::ids::Ms;
 use stentor_stats::escape::printable;
 use stentor_stats::time::push_rfc3339;
+
+use crate::browser::encode;
 
 /// Octets of a reply or name that are shown.
 const SHOWN_BYTES_MAX: usize = 600;
@@ -23,9 +23,14 @@ pub fn number(n: u64) -> String {
     out
 }
 
-/// `1 message`, `2 messages`
+/// `1 message`, `2 messages`, `1,204 replies`, `3 batches`
 pub fn plural(n: u64, what: &str) -> String {
-    if n == 1 { format!("1 {what}") } else { format!("{} {what}s", number(n)) }
+    let many = match what.strip_suffix('y') {
+        Some(stem) if !stem.ends_with(['a', 'e', 'o', 'u']) => format!("{stem}ies"),
+        None if what.ends_with("ch") => format!("{what}es"),
+        _ => format!("{what}s"),
+    };
+    if n == 1 { format!("1 {what}") } else { format!("{} {many}", number(n)) }
 }
 
 /// `4.2 KiB`
@@ -100,26 +105,39 @@ pub fn shown(text: &str) -> String {
     printable(text, SHOWN_BYTES_MAX)
 }
 
+/// An address or host names, from the network too: broken before `@`, behind dots and commas, and nowhere else unless a
+/// part alone is too long.
+pub fn breakable(text: &str) -> Markup {
+    let text = shown(text);
+    html! {
+        @for (at, part) in parts(&text).into_iter().enumerate() { @if at > 0 { wbr; } (part) }
+    }
+}
+
+/// The pieces between which a line may break.
+fn parts(text: &str) -> Vec<&str> {
+    let mut parts = Vec::new();
+    for piece in text.split_inclusive(['.', ',']) {
+        match piece.rfind('@').filter(|at| *at > 0) {
+            Some(at) => parts.extend([&piece[..at], &piece[at..]]),
+            None => parts.push(piece),
+        }
+    }
+    parts
+}
+
+/// The same with the style of addresses, where it is no link.
+pub fn address(text: &str) -> Markup {
+    html! { span.addr { (breakable(text)) } }
+}
+
 /// An envelope sender; the null path has a name.
 pub fn sender(text: &str) -> Markup {
     if text.is_empty() {
         html! { span.quiet { "<>" } }
     } else {
-        html! { (shown(text)) }
+        address(text)
     }
-}
-
-/// `text` as a value in a query or path (RFC 3986 section 2.3).
-pub fn encode(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
-            out.push(char::from(byte));
-        } else {
-            let _ = write!(out, "%{byte:02X}");
-        }
-    }
-    out
 }
 
 /// A link to a message's page.
@@ -128,16 +146,30 @@ pub fn message_link(id: &str) -> Markup {
 }
 
 pub fn site_link(name: &str) -> Markup {
-    // The hosts of a site stand under each other where it is narrow.
-    html! {
-        a href={ "/site?name=" (encode(name)) } {
-            @for (at, host) in name.split(',').enumerate() { @if at > 0 { "," wbr; } (shown(host)) }
-        }
-    }
+    html! { a.addr href={ "/site?name=" (encode(name)) } { (breakable(name)) } }
 }
 
 pub fn recipient_link(address: &str) -> Markup {
-    html! { a href={ "/recipient?address=" (encode(address)) } { (shown(address)) } }
+    html! { a.addr href={ "/recipient?address=" (encode(address)) } { (breakable(address)) } }
+}
+
+/// Parts of `most` as one bar, each with its class, from the left; none if there are none. The numbers stand beside it.
+pub fn bar(parts: &[(&'static str, u64)], most: u64) -> Markup {
+    let mut x = 0.0;
+    let place = |(class, count): &(&'static str, u64)| {
+        // Whatever is there can be seen.
+        let (at, wide) = (x, (*count as f64 * 100.0 / most.max(1) as f64).clamp(0.6, 100.0));
+        x += wide;
+        (*class, format!("{at:.2}"), format!("{wide:.2}"))
+    };
+    let places: Vec<_> = parts.iter().filter(|(_, count)| *count > 0).map(place).collect();
+    html! {
+        @if !places.is_empty() {
+            svg.share viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true" focusable="false" {
+                @for (class, x, width) in &places { rect.(class) x=(x) y="0" width=(width) height="8" {} }
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -158,8 +190,32 @@ mod tests {
     }
 
     #[test]
-    fn values_of_a_query_are_encoded() {
-        assert_eq!(encode("a b&c=<é>"), "a%20b%26c%3D%3C%C3%A9%3E");
+    fn words_have_their_plurals() {
+        let words = [(1, "reply"), (2, "reply"), (0, "day"), (3, "batch"), (1_204, "recipient")];
+        assert_eq!(
+            words.map(|(n, what)| plural(n, what)),
+            ["1 reply", "2 replies", "0 days", "3 batches", "1,204 recipients"]
+        );
+    }
+
+    #[test]
+    fn addresses_break_before_at_and_behind_dots() {
+        assert_eq!(parts("ann.b@mx.one.example"), ["ann.", "b", "@mx.", "one.", "example"]);
+        assert_eq!(parts("mx1.a,mx2.a"), ["mx1.", "a,", "mx2.", "a"]);
+        assert_eq!((parts("@example"), parts("")), (vec!["@example"], Vec::new()));
+        assert_eq!(breakable("a@<b>").into_string(), "a<wbr>@&lt;b&gt;");
+    }
+
+    #[test]
+    fn bars_show_shares() {
+        let text = bar(&[("good", 30), ("bad", 0), ("warn", 10)], 40).into_string();
+        assert!(text.contains("width=\"75.00\"") && text.contains("x=\"75.00\"") && !text.contains("bad"), "{text}");
+        assert!(bar(&[("good", 1)], 1_000_000).into_string().contains("width=\"0.60\""));
+        assert!(bar(&[("good", 0)], 0).into_string().is_empty());
+    }
+
+    #[test]
+    fn links_are_escaped() {
         let link = recipient_link("\"><script>@x\u{202e}").into_string();
         assert!(!link.contains("<script") && !link.contains('\u{202e}'), "{link}");
     }

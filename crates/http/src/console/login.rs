@@ -2,9 +2,11 @@
 
 use axum::extract::{Query, State};
 use axum::response::Response;
-use maud::html;
+use maud::{Markup, html};
 use serde::Deserialize;
+use stentor_config::Reading;
 
+use super::format::{plural, shown};
 use super::page::{Frame, heading};
 use crate::Http;
 
@@ -12,37 +14,63 @@ use crate::Http;
 #[serde(default)]
 pub struct Asked {
     next: String,
-    /// Why the login before was refused.
+    /// Why the form is shown again.
     failed: String,
     wait_s: String,
+    /// Who filled it in before.
+    user: String,
 }
 
 /// `GET /login`
 pub async fn page(State(http): State<Http>, Query(asked): Query<Asked>, frame: Frame) -> Response {
+    let settings = http.core.settings();
     let main = html! {
         (heading("Log in", &html! {}))
         section.panel aria-label="Log in" {
-            @if let Some(name) = frame.caller.name() { p { "You are logged in as " (name) "." } }
-            @match asked.failed.as_str() {
-                "" => {},
-                "slow" => p.said.bad role="alert" {
-                    "Too many wrong passwords: try again in "
-                    @match asked.wait_s.parse::<u32>() { Ok(s) => { (s) " s." } Err(_) => "a while." }
-                },
-                _ => p.said.bad role="alert" { "User or password is wrong." },
-            }
-            @if !http.core.settings().config.http.users.is_empty() {
-                form.fields method="post" action="/login" {
-                    input type="hidden" name="next" value=(asked.next);
-                    div { label for="user" { "User" } input #user name="user" autocomplete="username" spellcheck="false" autocapitalize="none"; }
-                    div { label for="password" { "Password" } input #password name="password" type="password" required autocomplete="current-password"; }
-                    div.go { button.main { "Log in" } }
+            @if let Some(name) = frame.caller.name() { p { "You are logged in as " strong { (shown(name)) } "." } }
+            (failure(&asked))
+            @if settings.config.http.users.is_empty() {
+                p.wrap {
+                    "No users are configured yet. " code { "stentor http-password" }
+                    " prints the line that " code { "[http]" } " needs. Until then, use the command line to change anything."
                 }
             } @else {
-                p { "No users are configured yet. " code { "stentor http-password" } " makes the line that " code { "[http]" } " needs; until then, verbs are given with the command line." }
+                form.fields method="post" action="/login" {
+                    input type="hidden" name="next" value=(asked.next);
+                    div {
+                        label for="user" { "User" }
+                        input #user name="user" value=(asked.user) autocomplete="username" spellcheck="false" autocapitalize="none"
+                            placeholder="operator" autofocus[asked.user.is_empty()];
+                    }
+                    div {
+                        label for="password" { "Password" }
+                        input #password name="password" type="password" required autocomplete="current-password" autofocus[!asked.user.is_empty()];
+                    }
+                    div.go { button.main { "Log in" } }
+                }
             }
-            p.quiet.small { "Reading needs no login; holding, suspending and removing does, and goes into the journal with your name." }
+            p.quiet.small {
+                @match settings.config.http.reading {
+                    Reading::Open => "Reading needs no login. Actions do, and the audit log records them with your name.",
+                    Reading::Login => "The audit log records actions with your name.",
+                }
+            }
         }
     };
     frame.page("/login", "Log in", &main)
+}
+
+/// Why the form is shown again.
+fn failure(asked: &Asked) -> Markup {
+    html! {
+        @match asked.failed.as_str() {
+            "" => {},
+            "slow" => p.said.bad role="alert" {
+                "Too many wrong passwords. Try again in "
+                @match asked.wait_s.parse::<u32>() { Ok(s) => { (plural(s.into(), "second")) "." } Err(_) => "a while." }
+            },
+            "expired" => p.said.warn role="alert" { "Your session has ended. Log in to continue; nothing was changed." },
+            _ => p.said.bad role="alert" { "Wrong user name or password." },
+        }
+    }
 }

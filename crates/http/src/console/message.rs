@@ -1,33 +1,54 @@
-//! One message: its envelope, waiting recipients and reasons, and the operator's actions on it.
+//! One message: its envelope, waiting recipients and reasons, a page at a time, and the operator's actions on it.
 
-use axum::extract::{Path, State};
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
 use axum::response::Response;
 use maud::{Markup, html};
+use serde::Deserialize;
 use stentor_admin::report;
 use stentor_control::problem::Problem;
-use stentor_control::{Control, ErrorCode, Fates, MessageView, RecipientState, RecipientView, Reply, Request};
+use stentor_control::{ErrorCode, Fates, MessageView, RecipientState, RecipientView, Reply};
+use stentor_mail::heading::Heading;
+use stentor_queue::ids::{AddressId, MessageId};
 
 use super::act::{self, Button};
 use super::format::{ago, bytes, instant, next_try, number, percent, plural, recipient_link, sender, shown, site_link};
 use super::page::Frame;
+use super::table::{column, head, table};
 use super::{posts, story};
 use crate::Http;
 
-/// Pending recipients that are shown; all are counted.
-const RECIPIENTS_SHOWN: u32 = 200;
+/// Pending recipients of one page; all are counted.
+const RECIPIENTS: usize = 100;
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub struct Asked {
+    /// The number of the last recipient of the page before, and how many came before this page.
+    after: String,
+    at: String,
+}
 
 /// `GET /messages/ID`
-pub async fn page(State(http): State<Http>, Path(id): Path<String>, frame: Frame) -> Response {
-    let Ok(known) = id.parse() else {
-        return frame.problem("/queue", &Problem::new(ErrorCode::BadRequest, format!("{id:?} is not a queue id")));
+pub async fn page(
+    State(http): State<Http>,
+    Path(id): Path<String>,
+    Query(asked): Query<Asked>,
+    frame: Frame,
+) -> Response {
+    let Ok(known) = id.parse::<MessageId>() else {
+        let text = html! { code { (shown(&id)) } " is not a queue ID." };
+        return frame.sorry(StatusCode::BAD_REQUEST, "/queue", "Invalid queue ID", &text);
     };
-    let request = Request::QueueShow { id: known, recipients_max: RECIPIENTS_SHOWN };
-    let view = match http.operator.handle(request, act::reader()).await {
+    // What cannot be read as a place is the beginning.
+    let after = asked.after.parse().ok().map(AddressId);
+    let view = match http.operator.show(known, after, RECIPIENTS).await {
         Reply::Message(view) => view,
         Reply::Error(problem) => return gone(&http, &frame, &id, &problem).await,
         _ => return frame.problem("/queue", &Problem::new(ErrorCode::Failed, "unexpected answer")),
     };
     let post = report::post(&http.core, known).await;
+    let heading = report::headings(&http.core, &[known]).await.pop().flatten();
     let main = html! {
         div.head {
             h1 { "Message " span.mono { (view.id) } }
@@ -37,18 +58,11 @@ pub async fn page(State(http): State<Http>, Path(id): Path<String>, frame: Frame
         (progress(&view.fates))
         @if let Some(post) = &post { (posts::panel(post)) }
         div.pair {
-            section.panel aria-labelledby="envelope" { h2 #envelope { "Envelope" } (envelope(&view)) }
+            section.panel aria-labelledby="envelope" { h2 #envelope { "Envelope" } (envelope(&view, heading.as_deref())) }
             section.panel aria-labelledby="fates" { h2 #fates { "Recipients" } (fates(&view.fates)) }
         }
         (verbs(&frame, &view))
-        section.panel aria-labelledby="pending" {
-            h2 #pending { "Recipients waiting" }
-            @if view.recipients.is_empty() { p.empty { "Nobody." } } @else {
-                (waiting(&view.recipients, view.now))
-                @let more = view.fates.pending.saturating_sub(view.recipients.len() as u64);
-                @if more > 0 { p.quiet { "and " (plural(more, "more recipient")) } }
-            }
-        }
+        (pending(&http, &view, asked.at.parse().unwrap_or(0)))
         (story::panel(http.past.story(&http.core, &view.id).await, false))
     };
     frame.page("/queue", &format!("Message {}", view.id), &main)
@@ -66,8 +80,13 @@ async fn gone(http: &Http, frame: &Frame, id: &str, problem: &Problem) -> Respon
     {
         return frame.problem("/queue", problem);
     }
+    let heading = match id.parse() {
+        Ok(known) => report::headings(&http.core, &[known]).await.pop().flatten(),
+        Err(_) => None,
+    };
     let main = html! {
         div.head { h1 { "Message " span.mono { (id) } } span.badge.good { "finished" } }
+        @if let Some(heading) = &heading { p { "Subject: " (posts::subject(Some(heading))) } }
         @if let Some(post) = &post { (posts::panel(post)) }
         (story::panel(story, false))
     };
@@ -75,26 +94,28 @@ async fn gone(http: &Http, frame: &Frame, id: &str, problem: &Problem) -> Respon
 }
 
 /// How far it is, in words and as a bar.
-pub fn progress(fates: &Fates) -> Markup {
+fn progress(fates: &Fates) -> Markup {
     let done = fates.acknowledged - fates.pending;
     html! {
         div.panel {
             p { strong { (percent(done, fates.acknowledged)) } " done: " (number(done)) " of " (plural(fates.acknowledged, "recipient")) }
-            progress max=(fates.acknowledged.max(1)) value=(done) aria-label="Recipients finished" {}
+            progress max=(fates.acknowledged.max(1)) value=(done) aria-label="Recipients done" {}
         }
     }
 }
 
-fn envelope(view: &MessageView) -> Markup {
+fn envelope(view: &MessageView, heading: Option<&Heading>) -> Markup {
     html! {
         dl.facts {
+            dt { "Subject" } dd { (posts::subject(heading)) }
+            @if let Some(heading) = heading.filter(|heading| !heading.author.is_empty()) { dt { "From" } dd { (shown(&heading.author)) } }
             dt { "Sender" } dd { (sender(&view.sender)) }
             @if let Some(list) = &view.list { dt { "List" } dd { (shown(list)) } }
             dt { "Message-ID" } dd.mono { (shown(&view.message_id)) }
             dt { "Accepted" } dd { (instant(view.accepted)) " (" (ago(view.accepted, view.now)) ")" }
-            dt { "From" } dd { (shown(&view.origin)) }
+            dt { "Client" } dd { (shown(&view.origin)) }
             dt { "Size" } dd { (bytes(view.size)) }
-            @if let Some(expires) = view.expires { dt { "Given up" } dd { (next_try(Some(expires), view.now)) } }
+            @if let Some(expires) = view.expires { dt { "Expires" } dd { (next_try(Some(expires), view.now)) } }
         }
     }
 }
@@ -118,41 +139,36 @@ fn fates(fates: &Fates) -> Markup {
 fn verbs(frame: &Frame, view: &MessageView) -> Markup {
     let id = [("id", view.id.as_str())];
     let pause = if view.held {
-        Button { verb: "release", label: "Release", is_sure: true }
+        Button { verb: "release", label: "Release", is_reversible: true }
     } else {
-        Button { verb: "hold", label: "Hold", is_sure: true }
+        Button { verb: "hold", label: "Hold", is_reversible: true }
     };
     let buttons = [
         pause,
-        Button { verb: "requeue", label: "Try all now", is_sure: true },
-        Button { verb: "bounce", label: "Return to sender", is_sure: false },
-        Button { verb: "remove", label: "Remove", is_sure: false },
+        Button { verb: "requeue", label: "Try all now", is_reversible: true },
+        Button { verb: "bounce", label: "Bounce", is_reversible: false },
+        Button { verb: "remove", label: "Remove", is_reversible: false },
     ];
     act::panel(frame, "This message", &id, &buttons)
 }
 
-/// Pending recipients: where each is, when it is tried next, what was said last.
-pub fn waiting(rows: &[RecipientView], now: u64) -> Markup {
+/// A page of its pending recipients; `at` came before.
+fn pending(http: &Http, view: &MessageView, at: u64) -> Markup {
+    let last = view.recipients.last().filter(|_| at + (view.recipients.len() as u64) < view.fates.pending);
+    let next = last.and_then(|last| http.core.with(|hub, _| hub.store.book.lookup(&last.address)));
+    let until = at + view.recipients.len() as u64;
     html! {
-        div.scroll role="region" aria-labelledby="pending" tabindex="0" {
-            table {
-                caption { "Pending recipients, next try and last reply" }
-                thead { tr {
-                    th.long scope="col" { "Recipient" }
-                    th scope="col" { "State" }
-                    th.t scope="col" { "Next try" }
-                    th.wide scope="col" { "Site" }
-                    th.reply scope="col" { "Last reply" }
-                } }
-                tbody {
-                    @for row in rows {
-                        tr {
-                            th.long scope="row" { (recipient_link(&row.address)) }
-                            td { (state(row.state)) }
-                            td.t { (next_try(row.next_try, now)) }
-                            td.wide { (site_link(&row.site)) }
-                            td.reply { (shown(&row.last_reply)) }
-                        }
+        section.panel aria-labelledby="pending" {
+            h2 #pending { "Waiting recipients" }
+            @if view.recipients.is_empty() { p.empty { @if at > 0 { "There are no more." } @else { "None." } } } @else {
+                @if at > 0 || next.is_some() { p.quiet { (number(at + 1)) " to " (number(until)) " of " (number(view.fates.pending)) } }
+                (waiting(&view.recipients, view.now))
+            }
+            @if at > 0 || next.is_some() {
+                div.pages {
+                    @if at > 0 { a.button href={ "/messages/" (view.id) "#pending" } { "First page" } }
+                    @if let Some(AddressId(id)) = next {
+                        a.button rel="next" href={ "/messages/" (view.id) "?after=" (id) "&at=" (until) "#pending" } { "Next page" }
                     }
                 }
             }
@@ -160,11 +176,32 @@ pub fn waiting(rows: &[RecipientView], now: u64) -> Markup {
     }
 }
 
+/// Pending recipients: where each is, when it is tried next, what was said last.
+fn waiting(rows: &[RecipientView], now: u64) -> Markup {
+    let columns = [
+        head("Recipient", "long"),
+        column("State", ""),
+        column("Next try", "t"),
+        column("Site", "long"),
+        column("Last reply", "reply"),
+    ];
+    let row = |row: &RecipientView| {
+        vec![
+            recipient_link(&row.address),
+            state(row.state),
+            next_try(row.next_try, now),
+            site_link(&row.site),
+            html! { (shown(&row.last_reply)) },
+        ]
+    };
+    table("Waiting recipients with next try and last reply", &columns, &rows.iter().map(row).collect::<Vec<_>>(), None)
+}
+
 pub fn state(state: RecipientState) -> Markup {
     html! {
         @match state {
             RecipientState::Waiting => span.badge { "waiting" },
-            RecipientState::InFlight => span.badge.busy { "being delivered" },
+            RecipientState::InFlight => span.badge.busy { "in flight" },
             RecipientState::Deferred => span.badge.warn { "deferred" },
             RecipientState::Held => span.badge.warn { "held" },
             RecipientState::Other => span.badge { "other" },

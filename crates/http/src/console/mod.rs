@@ -1,8 +1,8 @@
 //! The web console: the operator's commands as pages (docs/operate/console.md).
 //!
-//! Promise: pages are rendered here and complete without scripts; scripts keep numbers up to date and draw charts. Each
-//! is made from answers from memory in slices, or from the history's files on the blocking pool; none loads the queue,
-//! and each list is limited. Everything from the network is escaped where it is displayed. Nothing is loaded from
+//! Promise: pages are rendered here and complete without scripts; scripts keep numbers up to date, tick rows and draw
+//! charts. Each is made from answers from memory in slices, or from the history's files on the blocking pool; none loads
+//! the queue, and each list is limited. Everything from the network is escaped where it is displayed. Nothing is loaded from
 //! elsewhere, and the browser is told to run nothing but our files ([`super::guard`]).
 //!
 //! Reading needs no login unless the configuration says so; a change is a POST with the session's token ([`act`]).
@@ -10,10 +10,15 @@
 //! Failure answers: a page that says what is wrong and where to continue, with the matching status.
 
 mod act;
+mod actions;
 mod assets;
+mod audit;
+mod confirm;
 mod days;
+mod fields;
 mod find;
 mod format;
+mod lists;
 mod login;
 mod message;
 mod now;
@@ -27,6 +32,8 @@ mod statistics;
 mod storage;
 mod story;
 mod stragglers;
+mod table;
+mod webhooks;
 
 use axum::Router;
 use axum::routing::{get, post};
@@ -34,6 +41,7 @@ use axum::routing::{get, post};
 use super::Http;
 
 pub use now::Now;
+pub use page::missing;
 pub use past::Past;
 
 pub fn router() -> Router<Http> {
@@ -49,7 +57,10 @@ pub fn router() -> Router<Http> {
         .route("/site", get(sites::one))
         .route("/stragglers", get(stragglers::page))
         .route("/posts", get(posts::page))
+        .route("/lists", get(lists::page))
         .route("/storage", get(storage::page))
+        .route("/webhooks", get(webhooks::page))
+        .route("/audit", get(audit::page))
         .route("/login", get(login::page))
         .route("/act", post(act::act))
         .route("/theme", post(page::theme))

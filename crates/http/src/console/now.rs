@@ -18,12 +18,13 @@ use stentor_control::{Snapshot, WatchOptions};
 use stentor_engine::core::Core;
 use stentor_stats::now::MachineNow;
 use stentor_stats::now::Point;
-use stentor_stats::rates::{Interval, Scale, clock};
+use stentor_stats::rates::{Interval, clock};
 use tokio::sync::Mutex;
 
-use super::format::{bytes, next_try, number, percent, plural, shown, site_link};
-use super::page::{Frame, live_bar};
+use super::format::{bar, bytes, next_try, number, percent, plural, shown, site_link};
+use super::page::{Frame, live_heading};
 use super::queue::tile;
+use super::table::{column, head, table};
 use crate::Http;
 
 /// Seconds between two looks of the script.
@@ -31,7 +32,6 @@ const EVERY_S: u64 = 2;
 /// What a row of the table covers, as `realstat` has it, and how many there are.
 const ROW_MS: u64 = 15_000;
 const ROWS: usize = 16;
-const BAR_COLUMNS: usize = 32;
 /// What a bar of the chart covers.
 const BAR_MS: u64 = 5_000;
 const SITES: usize = 8;
@@ -93,11 +93,7 @@ pub async fn page(State(http): State<Http>, frame: Frame) -> Response {
     let rows = intervals(&points, ROW_MS, snapshot.now);
     let delivered = http.core.with(|hub, _| hub.store.totals().fates.delivered);
     let main = html! {
-        div.head {
-            h1 { "Now" }
-            p.quiet data-part="verdict" { (shown(&snapshot.verdict)) }
-        }
-        (live_bar(EVERY_S))
+        (live_heading("Now", &html! { span data-part="verdict" { (shown(&snapshot.verdict)) } }, EVERY_S))
         div data-part="tiles" { (tiles(&snapshot, rows.last(), delivered)) }
         section.panel aria-labelledby="rates" {
             div.head {
@@ -106,28 +102,26 @@ pub async fn page(State(http): State<Http>, frame: Frame) -> Response {
             }
             div.chart data-chart="rates" data-series="series-rates" data-readout="rates-readout" role="figure"
                 aria-label="Delivered and failed in the last 15 minutes; the table below has the numbers" tabindex="0" {}
-            p.readout #rates-readout { "A bar for each five seconds; arrow keys read them." }
+            p.readout #rates-readout { "One bar per 5 seconds. Arrow keys read them." }
             div data-part="series" { (series(&points, snapshot.now)) }
         }
         div.pair {
             section.panel aria-labelledby="intervals" {
-                h2 #intervals { "Quarter minutes" }
-                div data-part="intervals" { (table(&rows)) }
+                h2 #intervals { "Last 15-second intervals" }
+                div data-part="intervals" { (interval_rows(&rows)) }
             }
             section.panel aria-labelledby="depth" {
                 h2 #depth { "Waiting mail by lane" }
                 div data-part="depth" { (depth(&snapshot)) }
             }
         }
-        div.pair {
-            section.panel aria-labelledby="pending" {
-                h2 #pending { "Most waiting" }
-                div data-part="pending" { (sites(&snapshot.by_pending, snapshot.now, "pending")) }
-            }
-            section.panel aria-labelledby="slow" {
-                h2 #slow { "Slowest sites" }
-                div data-part="slow" { (sites(&snapshot.by_latency, snapshot.now, "slow")) }
-            }
+        section.panel aria-labelledby="pending" {
+            h2 #pending { "Most waiting mail" }
+            div data-part="pending" { (sites("Sites with the most waiting recipients", &snapshot.by_pending, snapshot.now)) }
+        }
+        section.panel aria-labelledby="slow" {
+            h2 #slow { "Slowest sites" }
+            div data-part="slow" { (sites("Sites with the longest response times", &snapshot.by_latency, snapshot.now)) }
         }
         section.panel aria-labelledby="machine" {
             h2 #machine { "Machine" }
@@ -144,18 +138,18 @@ fn tiles(snapshot: &Snapshot, last: Option<&Interval>, delivered: u64) -> Markup
     html! {
         dl.tiles {
             (tile("Deliveries per hour", &number(last.per_hour()), &html! { (number(last.delivered)) " in the last 15 s" }))
-            div.tile { dt { "Delivered" } dd.figure data-key="delivered" { (number(delivered)) } dd.beside { "since the store was created" } }
+            div.tile { dt { "Delivered" } dd.figure data-key="delivered" { (number(delivered)) } dd.beside { "since the journal was created" } }
             (tile("Failed attempts", &number(last.failed), &html! { "in the last 15 s" }))
-            (tile("Waiting", &number(queue.pending()), &html! { (number(queue.ordinary)) " ordinary, " (number(queue.bulk)) " bulk" }))
+            (tile("Waiting", &number(queue.pending()), &html! { (number(queue.ordinary)) " ordinary, " (number(queue.bulk)) " bulk recipients" }))
             (tile("Connections", &number(connections.fast + connections.slow), &html! {
                 "of " (number(connections.fast_max + connections.slow_max)) ", " (number(connections.slow)) " in the slow lane" }))
-            (tile("Clients", &number(connections.clients), &html! { "of " (number(connections.clients_max)) }))
+            (tile("Clients", &number(connections.clients), &html! { "of " (number(connections.clients_max)) " connections" }))
             @if sync.count > 0 {
-                (tile("Sync", &time_us(sync.p50), &html! { "99 %: " (time_us(sync.p99)) "; " (format!("{:.1}", snapshot.journal.messages_per_batch())) " messages a batch" }))
+                (tile("Disk sync", &time_us(sync.p50), &html! { "99 %: " (time_us(sync.p99)) "; " (format!("{:.1}", snapshot.journal.messages_per_batch())) " messages per batch" }))
             } @else {
-                (tile("Sync", "–", &html! { "nothing to write" }))
+                (tile("Disk sync", "–", &html! { "nothing written" }))
             }
-            (tile("Processors", &share(snapshot.machine.cpu), &html! { "disk " (share(snapshot.machine.disk_busy)) " busy" }))
+            (tile("CPU", &share(snapshot.machine.cpu), &html! { "disk " (share(snapshot.machine.disk_busy)) " busy" }))
         }
     }
 }
@@ -211,84 +205,95 @@ fn series(points: &[Point], now: u64) -> Markup {
     html! { script type="application/json" #series-rates { (PreEscaped(series.to_string())) } }
 }
 
-/// `realstat`'s rows, the newest first.
-fn table(rows: &[Interval]) -> Markup {
-    let mut scale = Scale::new(BAR_COLUMNS);
+/// `realstat`'s rows, the newest first, with bars on one scale.
+fn interval_rows(rows: &[Interval]) -> Markup {
     let shown: Vec<&Interval> = rows.iter().rev().take(ROWS).collect();
-    for row in &shown {
-        scale.fit(row);
+    if shown.is_empty() {
+        return html! { p.empty { "The first 15 seconds are not over yet." } };
     }
-    html! {
-        @if shown.is_empty() { p.empty { "The first quarter of a minute is not complete yet." } } @else {
-            div.scroll role="region" aria-labelledby="intervals" tabindex="0" {
-                table {
-                    caption { "Each * is " (number(scale.per_mark())) " delivered, each - " (number(scale.per_mark())) " failed" }
-                    thead { tr { th scope="col" { "Until" } th.n scope="col" { "Per hour" } th.n scope="col" { "Delivered" } th.n scope="col" { "Failed" } th scope="col" { "Bar" } } }
-                    tbody {
-                        @for row in shown {
-                            tr {
-                                th.t scope="row" { (clock(row.at, 0)) }
-                                td.n { (number(row.per_hour())) } td.n { (number(row.delivered)) } td.n { (number(row.failed)) }
-                                td.bars aria-hidden="true" { (scale.bar(row)) }
-                            }
-                        }
-                    }
-                }
-            }
-        }
-    }
+    let most = shown.iter().map(|row| row.delivered + row.failed).max().unwrap_or(0);
+    let columns = [
+        head("Until", "t"),
+        column("Per hour", "n"),
+        column("Delivered", "n"),
+        column("Failed", "n"),
+        column("Delivered and failed", "bars"),
+    ];
+    let row = |row: &&Interval| {
+        vec![
+            html! { (clock(row.at, 0)) },
+            html! { (number(row.per_hour())) },
+            html! { (number(row.delivered)) },
+            html! { (number(row.failed)) },
+            bar(&[("good", row.delivered), ("bad", row.failed)], most),
+        ]
+    };
+    table("Recipients delivered and failed attempts", &columns, &shown.iter().map(row).collect::<Vec<_>>(), None)
 }
 
 fn depth(snapshot: &Snapshot) -> Markup {
     let depth = &snapshot.queue.depth;
-    let row = |name: &str, lane: &Lane| {
-        html! {
-            tr {
-                th scope="row" { (name) }
-                td.n { (number(lane.recipients)) } td.n { (number(lane.sites)) }
-                td.n.wide { (number(lane.ordinary)) } td.n.wide { (number(lane.bulk)) }
-            }
-        }
+    let columns = [
+        head("Lane", "t"),
+        column("Recipients", "n share"),
+        column("Sites", "n"),
+        column("Ordinary messages", "n"),
+        column("Bulk messages", "n"),
+    ];
+    let lanes =
+        [("Fast", depth.fast), ("Slow", depth.slow), ("Retry clock", depth.clock), ("Suspended", depth.suspended)];
+    let most = lanes.iter().map(|(_, lane)| lane.recipients).fold(depth.unresolved, u64::max);
+    let recipients = |count: u64| html! { (number(count)) (bar(&[("in", count)], most)) };
+    let row = |(name, lane): &(&str, Lane)| {
+        vec![
+            html! { (name) },
+            recipients(lane.recipients),
+            html! { (number(lane.sites)) },
+            html! { (number(lane.ordinary)) },
+            html! { (number(lane.bulk)) },
+        ]
     };
+    let none = || html! { "–" };
+    let mut rows: Vec<Vec<Markup>> = lanes.iter().map(row).collect();
+    rows.push(vec![html! { "DNS look-up" }, recipients(depth.unresolved), none(), none(), none()]);
     html! {
-        div.scroll role="region" aria-labelledby="depth" tabindex="0" {
-            table {
-                caption { "Pending recipients by lane; waiting messages by class" }
-                thead { tr { th scope="col" { "Lane" } th.n scope="col" { "Recipients" } th.n scope="col" { "Sites" } th.n.wide scope="col" { "Ordinary" } th.n.wide scope="col" { "Bulk" } } }
-                tbody {
-                    (row("Fast", &depth.fast)) (row("Slow", &depth.slow)) (row("Retry clock", &depth.clock)) (row("Suspended", &depth.suspended))
-                    tr { th scope="row" { "Not looked up" } td.n { (number(depth.unresolved)) } td.n { "–" } td.n.wide { "–" } td.n.wide { "–" } }
-                }
-            }
-        }
+        (table("Waiting recipients by lane, and messages by class", &columns, &rows, None))
         p.quiet.small {
-            (number(snapshot.queue.in_flight_fast)) " in transactions, " (number(snapshot.queue.in_flight_slow)) " of the slow lane; "
-            (plural(snapshot.connections.wanting, "site")) " in line for a connection; " (plural(snapshot.queue.held, "message")) " held"
+            (plural(snapshot.queue.in_flight_fast, "recipient")) " in flight, " (number(snapshot.queue.in_flight_slow)) " of them in the slow lane; "
+            (plural(snapshot.connections.wanting, "site")) " waiting for a connection; " (plural(snapshot.queue.held, "message")) " held"
         }
     }
 }
 
-fn sites(rows: &[SiteNow], now: u64, labelled_by: &str) -> Markup {
+fn sites(caption: &str, rows: &[SiteNow], now: u64) -> Markup {
+    if rows.is_empty() {
+        return html! { p.empty { "None." } };
+    }
+    let columns = [
+        head("Site", "long"),
+        column("Waiting", "n"),
+        column("Latency", "n"),
+        column("Next try", "t"),
+        column("Reason", "reply"),
+    ];
+    let row = |row: &SiteNow| {
+        vec![
+            site_link(&row.site),
+            html! { (number(row.waiting)) },
+            html! { @if row.latency_ms > 0 { (number(row.latency_ms)) " ms" } @else { "–" } },
+            next_try(row.next_try, now),
+            reason(row),
+        ]
+    };
+    table(caption, &columns, &rows.iter().map(row).collect::<Vec<_>>(), None)
+}
+
+/// Why a site's mail waits.
+fn reason(row: &SiteNow) -> Markup {
     html! {
-        @if rows.is_empty() { p.empty { "None." } } @else {
-            div.scroll role="region" aria-labelledby=(labelled_by) tabindex="0" {
-                table {
-                    caption { "Sites, and why their mail waits" }
-                    thead { tr { th.long scope="col" { "Site" } th.n scope="col" { "Waiting" } th.n.wide scope="col" { "Latency" } th.t scope="col" { "Next try" } th.reply scope="col" { "Reason" } } }
-                    tbody {
-                        @for row in rows {
-                            tr {
-                                th.long scope="row" { (site_link(&row.site)) }
-                                td.n { (number(row.waiting)) }
-                                td.n.wide { @if row.latency_ms > 0 { (number(row.latency_ms)) " ms" } @else { "–" } }
-                                td.t { (next_try(row.next_try, now)) }
-                                td.reply { @if row.last_reply.is_empty() { (shown(&row.waits_for)) } @else { (shown(&row.last_reply)) } }
-                            }
-                        }
-                    }
-                }
-            }
-        }
+        @if !row.last_reply.is_empty() { (shown(&row.last_reply)) }
+        @else if row.waits_for.is_empty() { "–" }
+        @else { (shown(&row.waits_for)) }
     }
 }
 
@@ -299,9 +304,9 @@ fn machine(machine: &MachineNow) -> Markup {
     let rate = |octets: u64| format!("{}/s", bytes(octets * 1000 / machine.interval_ms));
     html! {
         dl.facts {
-            dt { "Processors" } dd { (share(machine.cpu)) " of " (machine.processors) " busy, load " (format!("{:.1}", machine.load_1m)) "; ours " (format!("{:.0} %", machine.own_cpu * 100.0)) " of one" }
-            dt { "Memory" } dd { (percent(machine.memory_used_bytes, machine.memory_bytes)) " of " (bytes(machine.memory_bytes)) " in use; ours " (bytes(machine.own_memory_bytes)) }
-            dt { "Disk" } dd { (share(machine.disk_busy)) " busy, " (rate(machine.disk_read_bytes)) " read, " (rate(machine.disk_written_bytes)) " written; ours " (rate(machine.own_written_bytes)) " written" }
+            dt { "CPU" } dd { (share(machine.cpu)) " of " (plural(machine.processors.into(), "core")) " busy, load " (format!("{:.1}", machine.load_1m)) "; this server " (format!("{:.0} %", machine.own_cpu * 100.0)) " of one core" }
+            dt { "Memory" } dd { (percent(machine.memory_used_bytes, machine.memory_bytes)) " of " (bytes(machine.memory_bytes)) " in use; this server " (bytes(machine.own_memory_bytes)) }
+            dt { "Disk" } dd { (share(machine.disk_busy)) " busy, " (rate(machine.disk_read_bytes)) " read, " (rate(machine.disk_written_bytes)) " written; this server " (rate(machine.own_written_bytes)) " written" }
             dt { "Network" } dd { (rate(machine.net_in_bytes)) " in, " (rate(machine.net_out_bytes)) " out; SMTP " (rate(machine.own_net_in_bytes)) " in, " (rate(machine.own_net_out_bytes)) " out" }
         }
     }

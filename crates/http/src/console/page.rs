@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use axum::Form;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Redirect, Response};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use serde::Deserialize;
@@ -13,9 +13,10 @@ use stentor_control::ErrorCode;
 use stentor_control::problem::Problem;
 
 use super::assets::url;
-use super::format::{encode, rfc3339, shown};
+use super::format::{instant, shown};
 use crate::Http;
 use crate::auth::Caller;
+use crate::browser::{encode, local};
 
 /// Cookie with the look that was chosen.
 const THEME_COOKIE: &str = "stentor_theme";
@@ -29,9 +30,9 @@ const MARK: &str = r#"<svg viewBox="0 0 32 32" aria-hidden="true"><path d="M4 12
 /// The sections, in their groups: path, name.
 const SECTIONS: [(&str, &[(&str, &str)]); 4] = [
     ("Watch", &[("/", "Now"), ("/days", "Days"), ("/statistics", "Statistics")]),
-    ("Mail", &[("/queue", "Queue"), ("/posts", "Posts"), ("/recipient", "Recipient")]),
+    ("Mail", &[("/queue", "Queue"), ("/posts", "Posts"), ("/lists", "Lists"), ("/recipient", "Recipient")]),
     ("Hosts", &[("/sites", "Sites"), ("/stragglers", "Stragglers")]),
-    ("Server", &[("/storage", "Storage")]),
+    ("Server", &[("/storage", "Storage"), ("/webhooks", "Webhooks"), ("/audit", "Audit")]),
 ];
 
 /// What a page knows of its request.
@@ -93,10 +94,7 @@ impl Frame {
                         }
                     }
                     footer.foot {
-                        "Stentor " (env!("CARGO_PKG_VERSION")) ". All times are UTC; this page is of "
-                        time datetime=(rfc3339(self.http.core.clock.now())) {
-                            (rfc3339(self.http.core.clock.now()).get(..19).unwrap_or_default().replace('T', " "))
-                        } "."
+                        "Stentor " (env!("CARGO_PKG_VERSION")) ". Updated " (instant(self.http.core.clock.now())) ". All times are UTC."
                     }
                 }
             }
@@ -113,7 +111,7 @@ impl Frame {
         let (next, label) = match self.theme {
             "" => ("dark", "dark"),
             "dark" => ("light", "light"),
-            _ => ("auto", "system"),
+            _ => ("auto", "as the system"),
         };
         html! {
             header.bar {
@@ -121,8 +119,8 @@ impl Frame {
                 span.gap {}
                 form method="post" action="/theme" {
                     input type="hidden" name="next" value=(self.here);
-                    button.glyph name="theme" value=(next) title={ "Theme: " (label) } {
-                        span aria-hidden="true" { "◐" } span.hidden { "Change look: " (label) }
+                    button.glyph name="theme" value=(next) title={ "Change theme: " (label) } {
+                        span aria-hidden="true" { "◐" } span.hidden { "Change theme: " (label) }
                     }
                 }
                 @match (self.caller.name(), self.caller.csrf()) {
@@ -143,19 +141,35 @@ impl Frame {
     pub fn problem(&self, section: &str, problem: &Problem) -> Response {
         let (status, title) = match problem.code {
             ErrorCode::NotFound => (StatusCode::NOT_FOUND, "Not found"),
-            ErrorCode::BadRequest => (StatusCode::BAD_REQUEST, "Malformed request"),
+            ErrorCode::BadRequest => (StatusCode::BAD_REQUEST, "Invalid request"),
             ErrorCode::Forbidden => (StatusCode::FORBIDDEN, "Not allowed"),
+            ErrorCode::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "Too large"),
             _ => (StatusCode::SERVICE_UNAVAILABLE, "Failed"),
         };
+        self.sorry(status, section, title, &html! { (shown(&problem.text)) })
+    }
+
+    /// The same in other words: `text` is one paragraph.
+    pub fn sorry(&self, status: StatusCode, section: &str, title: &str, text: &Markup) -> Response {
         let main = html! {
             div.head { h1 { (title) } }
             div.panel {
-                p { (shown(&problem.text)) }
+                p.wrap { (text) }
                 p { a href=(section) { "Back" } }
             }
         };
         self.page_with(status, section, title, &main)
     }
+}
+
+/// Whatever path nothing answers: the API's clients get an object, people a page.
+pub async fn missing(frame: Frame, method: Method, uri: Uri) -> Response {
+    let path = uri.path();
+    if path.starts_with("/api/") || method != Method::GET && method != Method::HEAD {
+        return crate::problem(StatusCode::NOT_FOUND, ErrorCode::NotFound, "no such path");
+    }
+    let text = html! { "There is no page " code { (shown(path)) } "; the sections are in the menu." };
+    frame.sorry(StatusCode::NOT_FOUND, "/", "Page not found", &text)
 }
 
 fn sections(current: &str) -> Markup {
@@ -180,12 +194,16 @@ pub fn heading(title: &str, beside: &Markup) -> Markup {
     html! { div.head { h1 { (title) } p.quiet { (beside) } } }
 }
 
-/// Updates a page every `every_s` seconds: only with scripts, and until it is paused.
-pub fn live_bar(every_s: u64) -> Markup {
+/// The same of a page that is updated every `every_s` seconds: only with scripts, and until it is paused.
+pub fn live_heading(title: &str, beside: &Markup, every_s: u64) -> Markup {
     html! {
-        div.live data-live=(every_s) {
-            button #pause type="button" aria-pressed="false" hidden { "Pause updates" }
-            span #news role="status" {}
+        div.head {
+            h1 { (title) }
+            p.quiet { (beside) }
+            div.live data-live=(every_s) {
+                span #news role="status" {}
+                button #pause type="button" aria-pressed="false" hidden { "Pause updates" }
+            }
         }
     }
 }
@@ -224,12 +242,6 @@ pub async fn theme(Form(Look { theme, next }): Form<Look>) -> Response {
         _ => set_cookie(&mut response, THEME_COOKIE, "", 0),
     }
     response
-}
-
-/// A path of ours, whatever a form says.
-fn local(next: &str) -> &str {
-    let is_plain = next.bytes().all(|byte| (0x21..0x7f).contains(&byte) && byte != b'\\');
-    if next.starts_with('/') && !next.starts_with("//") && is_plain { next } else { "/" }
 }
 
 fn set_cookie(response: &mut Response, name: &str, value: &str, age_s: u32) {
@@ -273,13 +285,5 @@ mod tests {
         }
         assert_eq!(decode("%"), "%");
         assert!(!say("+<b>").into_string().contains("<b>"));
-    }
-
-    #[test]
-    fn nobody_is_led_away() {
-        for away in ["", "x", "//evil.example", "/\\evil.example", "https://evil.example", "/a\r\nb"] {
-            assert_eq!(local(away), "/", "{away}");
-        }
-        assert_eq!(local("/queue?list=a"), "/queue?list=a");
     }
 }

@@ -20,6 +20,7 @@ use stentor_stats::day::{DAY_MS, Day, MINUTE_MS};
 use stentor_stats::mailstat::{By, Options, Table};
 use tokio::sync::Mutex;
 
+use super::actions::{Action, Actions};
 use super::story::{ENTRIES_MAX, Entry};
 use crate::readings::Readings;
 
@@ -77,6 +78,7 @@ pub struct Past {
     pub readings: Readings,
     days: Shelf<u64, Day>,
     tables: Shelf<(By, u64), Rows>,
+    actions: Shelf<u64, Vec<Action>>,
 }
 
 /// A table with its sum, as pages want it.
@@ -118,6 +120,22 @@ impl Past {
             Ok(Rows { rows: table.rows().into_iter().cloned().collect(), total: table.total() })
         };
         self.tables.get(&self.readings, ((by, hours), false), read).await
+    }
+
+    /// The operators' actions of the last `hours`, the newest first, as many as [`Actions`] keeps.
+    pub async fn actions(&self, core: &Core, hours: u64) -> Result<Arc<Vec<Action>>, Problem> {
+        let (source, now) = (Source::of(core), core.clock.now());
+        let since = now.saturating_sub(hours * 3_600_000);
+        let read = move || {
+            let mut actions = Actions::default();
+            let seen = source.open()?.scan(since, Ms::MAX, &mut |record| {
+                actions.add(record);
+                ControlFlow::Continue(())
+            });
+            seen.map_err(|error| unreadable(&error))?;
+            Ok(actions.newest_first())
+        };
+        self.actions.get(&self.readings, (hours, false), read).await
     }
 
     /// What the history has of a queue id or a recipient, oldest first; whether there is more.

@@ -1,16 +1,22 @@
 //! Posts: progress and speed of each, the newest first; each one's page can hold, release or remove it.
 
+use std::sync::Arc;
+
 use axum::extract::{Query, State};
 use axum::response::Response;
 use maud::{Markup, html};
 use serde::Deserialize;
 use stentor_admin::report;
-use stentor_control::PostReport;
+use stentor_control::{PostReport, WaitingAt};
+use stentor_mail::heading::Heading;
+use stentor_queue::ids::MessageId;
 
 use super::act;
-use super::format::{ago, message_link, next_try, number, percent, sender, shown, site_link, span};
-use super::page::{Frame, heading, live_bar};
+use super::format::{ago, bar, message_link, next_try, number, percent, sender, shown, site_link, span};
+use super::page::{Frame, live_heading};
+use super::table::{Column, column, head, table};
 use crate::Http;
+use crate::browser::encode;
 
 const ROWS: usize = 50;
 const ROWS_MAX: usize = 1_000;
@@ -33,9 +39,10 @@ pub async fn page(State(http): State<Http>, Query(asked): Query<Asked>, frame: F
         http.core.settings().config.lists.iter().map(|list| list.list.name().to_string()).collect();
     let is_full = posts.len() == rows_max && rows_max < ROWS_MAX;
     let held = held(&http, &posts);
+    let ids: Vec<MessageId> = posts.iter().map(|post| post.id.parse().unwrap_or(MessageId(0))).collect();
+    let headings = report::headings(&http.core, &ids).await;
     let main = html! {
-        (heading("Posts", &html! { "Messages to lists, or to 100 or more recipients; newest first." }))
-        (live_bar(EVERY_S))
+        (live_heading("Posts", &html! { "Messages to lists, or to 100 or more recipients, newest first" }, EVERY_S))
         @if !lists.is_empty() {
             section.panel aria-label="Filter" {
                 form.fields method="get" action="/posts" {
@@ -53,9 +60,9 @@ pub async fn page(State(http): State<Http>, Query(asked): Query<Asked>, frame: F
         section.panel aria-labelledby="posts" {
             h2 #posts { "Progress" }
             div data-part="posts" {
-                @if posts.is_empty() { p.empty { "No posts since the server started." } } @else { (table(&frame, &posts, &held)) }
+                @if posts.is_empty() { p.empty { "No posts since the server started." } } @else { (posts_table(&frame, &posts, &held, &headings)) }
             }
-            @if is_full { div.pages { a.button href={ "/posts?rows=" (ROWS_MAX) "&list=" (super::format::encode(&asked.list)) } { "More" } } }
+            @if is_full { div.pages { a.button href={ "/posts?rows=" (ROWS_MAX) "&list=" (encode(&asked.list)) } { "More" } } }
         }
     };
     frame.page("/posts", "Posts", &main)
@@ -72,51 +79,63 @@ fn held(http: &Http, posts: &[PostReport]) -> Vec<bool> {
     })
 }
 
-fn table(frame: &Frame, posts: &[PostReport], held: &[bool]) -> Markup {
-    html! {
-        div.scroll role="region" aria-labelledby="posts" tabindex="0" {
-            table {
-                caption { "Posts and the outcomes of their recipients" }
-                thead { tr {
-                    th scope="col" { "Post" }
-                    th scope="col" { "List" }
-                    th.long.wide scope="col" { "Sender" }
-                    th.t scope="col" { "Age" }
-                    th scope="col" { "Done" }
-                    th.reply scope="col" { "So far" }
-                    th scope="col" { "State" }
-                    @if frame.caller.csrf().is_some() { th scope="col" { "Change" } }
-                } }
-                tbody { @for (post, held) in posts.iter().zip(held) { (row(frame, post, *held)) } }
-            }
-        }
-    }
+fn posts_table(frame: &Frame, posts: &[PostReport], held: &[bool], headings: &[Option<Arc<Heading>>]) -> Markup {
+    const COLUMNS: [Column; 6] = [
+        head("Post", "long"),
+        column("List and sender", "long"),
+        column("Accepted", "t"),
+        column("Done", "done"),
+        column("Progress", "reply"),
+        column("State", ""),
+    ];
+    const CHANGE: Column = column("Action", "");
+    let acts = frame.caller.csrf().is_some();
+    let columns = if acts { [&COLUMNS[..], &[CHANGE]].concat() } else { COLUMNS.to_vec() };
+    let rows = posts.iter().zip(held).zip(headings);
+    let rows: Vec<Vec<Markup>> = rows
+        .map(|((post, held), heading)| {
+            let cells = row(post, *held, heading.as_deref());
+            let change = acts.then(|| change(frame, post, *held));
+            cells.into_iter().chain(change).collect()
+        })
+        .collect();
+    table("Posts and the outcomes of their recipients", &columns, &rows, None)
 }
 
-fn row(frame: &Frame, post: &PostReport, held: bool) -> Markup {
+fn row(post: &PostReport, held: bool, heading: Option<&Heading>) -> [Markup; 6] {
+    let author = heading.map(|heading| heading.author.as_str()).filter(|author| !author.is_empty());
+    [
+        html! {
+            (subject(heading))
+            div.beside { @if let Some(author) = author { (shown(author)) " · " } (message_link(&post.id)) }
+        },
+        html! { @if !post.list.is_empty() { (shown(&post.list)) } div.beside { (sender(&post.sender)) } },
+        ago(post.accepted, post.now),
+        html! {
+            (percent(post.decided(), post.total)) " of " (number(post.total))
+            (bar(&[("good", post.delivered), ("warn", post.removed + post.coalesced + post.quarantined), ("bad", post.bounced + post.expired)], post.total))
+        },
+        html! { (shown(&post.text)) },
+        html! {
+            @if held { span.badge.warn { "held" } }
+            @else if post.pending == 0 { span.badge.good { "finished" } }
+            @else { span.badge.busy { "in progress" } }
+        },
+    ]
+}
+
+fn change(frame: &Frame, post: &PostReport, held: bool) -> Markup {
+    let (verb, label) = if held { ("release", "Resume") } else { ("hold", "Pause") };
+    html! { @if post.pending > 0 { (act::single(frame, &[("id", &post.id)], verb, label, &post.id)) } @else { "–" } }
+}
+
+/// A message's subject, or why there is none to show.
+pub fn subject(heading: Option<&Heading>) -> Markup {
     html! {
-        tr {
-            th scope="row" { (message_link(&post.id)) }
-            td { (shown(&post.list)) }
-            td.long.wide { (sender(&post.sender)) }
-            td.t { (ago(post.accepted, post.now)) }
-            td {
-                (percent(post.decided(), post.total))
-                progress max=(post.total.max(1)) value=(post.decided()) aria-label={ "Progress of " (post.id) } {}
-            }
-            td.reply { (shown(&post.text)) }
-            td {
-                @if held { span.badge.warn { "held" } }
-                @else if post.pending == 0 { span.badge.good { "finished" } }
-                @else { span.badge.busy { "in progress" } }
-            }
-            @if frame.caller.csrf().is_some() {
-                td {
-                    @if post.pending > 0 {
-                        (act::single(frame, &[("id", &post.id)], if held { "release" } else { "hold" }, if held { "Resume" } else { "Pause" }, &post.id))
-                    }
-                }
-            }
+        @match heading {
+            Some(heading) if !heading.subject.is_empty() => (shown(&heading.subject)),
+            Some(_) => span.quiet { "(no subject)" },
+            None => span.quiet { "(subject no longer stored)" },
         }
     }
 }
@@ -124,34 +143,29 @@ fn row(frame: &Frame, post: &PostReport, held: bool) -> Markup {
 /// A post's report on its message's page.
 pub fn panel(post: &PostReport) -> Markup {
     let times = &post.timeline;
+    let columns =
+        [head("Site", "long"), column("Recipients", "n"), column("Next try", "t"), column("Last reply", "reply")];
+    let row = |place: &WaitingAt| {
+        vec![
+            site_link(&place.site),
+            html! { (number(place.recipients)) },
+            html! { @if place.in_flight { "in progress" } @else { (next_try(place.next_try, post.now)) } },
+            html! { (shown(&place.last_reply)) },
+        ]
+    };
     html! {
         section.panel aria-labelledby="report" {
             h2 #report { "Delivery report" }
             p { (shown(&post.text)) }
             dl.facts {
                 @if times.count > 0 {
-                    dt { "Delivered within" } dd { "50 %: " (span(times.p50_ms)) ", 95 %: " (span(times.p95_ms)) ", 99 %: " (span(times.p99_ms)) ", all: " (span(times.p100_ms)) }
+                    dt { "Delivery time" } dd { "50 % within " (span(times.p50_ms)) ", 95 % within " (span(times.p95_ms)) ", 99 % within " (span(times.p99_ms)) ", all within " (span(times.p100_ms)) }
                 }
-                @if let Some(at) = post.finished { dt { "Finished" } dd { (ago(at, post.now)) ", " (span(at.saturating_sub(post.accepted))) " after it came" } }
-                @if post.bounced + post.expired > 0 { dt { "Failed" } dd { (number(post.bounced + post.expired)) } }
+                @if let Some(at) = post.finished { dt { "Finished" } dd { (ago(at, post.now)) ", " (span(at.saturating_sub(post.accepted))) " after it was accepted" } }
+                @if post.bounced + post.expired > 0 { dt { "Bounced or expired" } dd { (number(post.bounced + post.expired)) } }
             }
             @if !post.waiting.is_empty() {
-                div.scroll role="region" aria-label="Still waiting at" tabindex="0" {
-                    table {
-                        caption { "Still waiting at" }
-                        thead { tr { th.long scope="col" { "Site" } th.n scope="col" { "Recipients" } th.t scope="col" { "Next try" } th.reply scope="col" { "Last reply" } } }
-                        tbody {
-                            @for place in &post.waiting {
-                                tr {
-                                    th.long scope="row" { (site_link(&place.site)) }
-                                    td.n { (number(place.recipients)) }
-                                    td.t { @if place.in_flight { "in progress" } @else { (next_try(place.next_try, post.now)) } }
-                                    td.reply { (shown(&place.last_reply)) }
-                                }
-                            }
-                        }
-                    }
-                }
+                (table("Sites where the rest waits", &columns, &post.waiting.iter().map(row).collect::<Vec<_>>(), None))
             }
         }
     }

@@ -5,12 +5,17 @@ use axum::response::Response;
 use maud::{Markup, html};
 use serde::Deserialize;
 use stentor_control::problem::Problem;
-use stentor_control::{ErrorCode, Selection};
+use stentor_control::{ErrorCode, RecipientState, RecipientView, Selection};
 
+use super::act;
 use super::find::{self, Place, Row, State};
-use super::format::{ago, bytes, encode, instant, message_link, number, percent, plural, sender, shown};
+use super::format::{
+    ago, bytes, instant, message_link, next_try, number, percent, plural, recipient_link, sender, shown,
+};
 use super::page::{Frame, heading};
+use super::table::{self, Column, column, head};
 use crate::Http;
+use crate::browser::encode;
 
 /// Messages of one page.
 const ROWS: usize = 50;
@@ -42,15 +47,16 @@ const AGES: [(u64, &str); 6] = [
 const STATES: [(&str, &str, State); 4] = [
     ("", "Any", State::Any),
     ("held", "Held", State::Held),
-    ("new", "Not started", State::Untouched),
-    ("partly", "Partly done", State::Partly),
+    ("new", "No recipient done", State::Untouched),
+    ("partly", "Some recipients done", State::Partly),
 ];
 
 impl Filters {
     fn selection(&self) -> Result<Selection, Problem> {
         let given = |text: &str| (!text.trim().is_empty()).then(|| text.trim().to_owned());
         let age = given(&self.age).map(|age| age.parse());
-        let age = age.transpose().map_err(|_| Problem::new(ErrorCode::BadRequest, "the age is a number of seconds"))?;
+        let age =
+            age.transpose().map_err(|_| Problem::new(ErrorCode::BadRequest, "The age is not a number of seconds."))?;
         Ok(Selection {
             list: given(&self.list),
             // The form cannot tell the null path from no filter.
@@ -85,6 +91,18 @@ impl Filters {
     fn is_narrow(&self) -> bool {
         self.url(None) != "/queue"
     }
+
+    /// The filters as an action takes them; `None` if there are none, or one that it does not know.
+    fn of_action(&self) -> Option<[(&str, &str); 5]> {
+        let filters: [(&str, &str); 5] = [
+            ("list", &self.list),
+            ("sender", &self.sender),
+            ("site", &self.site),
+            ("recipient", &self.recipient),
+            ("age", &self.age),
+        ];
+        (self.state.is_empty() && filters.iter().any(|(_, value)| !value.is_empty())).then_some(filters)
+    }
 }
 
 /// `GET /queue`
@@ -103,7 +121,7 @@ pub async fn page(Shared(http): Shared<Http>, Query(filters): Query<Filters>, fr
     let lists: Vec<String> =
         http.core.settings().config.lists.iter().map(|list| list.list.name().to_string()).collect();
     let main = html! {
-        (heading("Queue", &html! { "Waiting messages, oldest first." }))
+        (heading("Queue", &html! { "Waiting messages, oldest first" }))
         (tiles(&http))
         section.panel aria-labelledby="filters" {
             h2 #filters { "Filters" }
@@ -112,11 +130,12 @@ pub async fn page(Shared(http): Shared<Http>, Query(filters): Query<Filters>, fr
         section.panel aria-labelledby="messages" {
             h2 #messages { "Messages" }
             @if found.is_partial && found.rows.is_empty() {
-                p.empty { "Nothing found yet; the search has not reached the end of the queue." }
+                p.empty { "No match yet; the search has not reached the end of the queue." }
             } @else if found.rows.is_empty() {
-                p.empty { @if filters.is_narrow() { "No message matches." } @else { "The queue is empty." } }
+                p.empty { @if filters.is_narrow() { "No messages match." } @else { "The queue is empty." } }
             } @else {
-                (table(&found.rows, found.now))
+                (act::bulk(&frame, filters.of_action().as_ref().map(<[_; 5]>::as_slice)))
+                (table(&frame, &found.rows, found.now))
             }
             div.pages {
                 @if from.is_some() { a.button href=(filters.url(None)) { "From the beginning" } }
@@ -126,7 +145,7 @@ pub async fn page(Shared(http): Shared<Http>, Query(filters): Query<Filters>, fr
                     }
                 }
                 @if found.is_partial {
-                    span.quiet.small { "The search stopped early to keep mail moving; continue from here." }
+                    span.quiet.small { "The search was cut short so that mail keeps moving." }
                 }
             }
         }
@@ -143,7 +162,7 @@ fn tiles(http: &Http) -> Markup {
     html! {
         dl.tiles {
             (tile("Recipients waiting", &number(recipients), &html! { "of " (plural(messages, "message")) }))
-            (tile("Content", &bytes(octets), &html! { "at the wire" }))
+            (tile("Size", &bytes(octets), &html! { "of all waiting messages" }))
             (tile("Held", &number(held), &html! { "by an operator" }))
             div.tile {
                 dt { "Oldest" }
@@ -169,7 +188,7 @@ fn form(filters: &Filters, lists: &[String]) -> Markup {
         }
     };
     html! {
-        form.fields method="get" action="/queue" {
+        form.fields.grid method="get" action="/queue" {
             div {
                 label for="f-list" { "List" }
                 select #f-list name="list" {
@@ -177,9 +196,9 @@ fn form(filters: &Filters, lists: &[String]) -> Markup {
                     @for list in lists { option value=(list) selected[*list == filters.list] { (list) } }
                 }
             }
-            (text("sender", "Sender", &filters.sender, "ann@example.org or @example.org"))
-            (text("recipient", "Recipient", &filters.recipient, "bob@example.net or @example.net"))
-            (text("site", "Site", &filters.site, "as the Sites page names it"))
+            (text("sender", "Sender or @domain", &filters.sender, "ann@example.org"))
+            (text("recipient", "Recipient or @domain", &filters.recipient, "bob@example.net"))
+            (text("site", "Site", &filters.site, "mx.example.net"))
             div {
                 label for="f-age" { "Older than" }
                 select #f-age name="age" {
@@ -201,37 +220,68 @@ fn form(filters: &Filters, lists: &[String]) -> Markup {
     }
 }
 
-/// Messages with what waits of each, as `stentor mailqq` has them.
-pub fn table(rows: &[Row], now: u64) -> Markup {
+/// Messages with who waits first of each, and why.
+fn table(frame: &Frame, rows: &[Row], now: u64) -> Markup {
+    const TICK: Column = column("Select", "tick");
+    const COLUMNS: [Column; 7] = [
+        head("Message", "t"),
+        column("Sender and list", "long"),
+        column("Recipients waiting", "long"),
+        column("Reason", "reply"),
+        column("Next try", "t"),
+        column("Size", "n"),
+        column("State", ""),
+    ];
+    let acts = frame.caller.csrf().is_some();
+    let columns = if acts { [&[TICK][..], &COLUMNS].concat() } else { COLUMNS.to_vec() };
+    let rows: Vec<Vec<Markup>> = rows
+        .iter()
+        .map(|row| {
+            let tick =
+                html! { input type="checkbox" name="id" form="bulk" value=(row.id) aria-label={ "Select " (row.id) }; };
+            let cells = [
+                html! { (message_link(&row.id)) div.beside { (ago(row.accepted, now)) } },
+                html! { (sender(&row.sender)) @if let Some(list) = &row.list { div.beside { "list " (shown(list)) } } },
+                waiting(row),
+                reason(row.first.as_ref()),
+                html! { @if let Some(first) = &row.first { (next_try(first.next_try, now)) } @else { "–" } },
+                html! { (bytes(row.size)) },
+                badge(row),
+            ];
+            acts.then_some(tick).into_iter().chain(cells).collect()
+        })
+        .collect();
+    table::table(
+        "Waiting messages; reason and next try are those of the recipient that is named",
+        &columns,
+        &rows,
+        None,
+    )
+}
+
+/// The first recipient, how many more, and how far the message is.
+fn waiting(row: &Row) -> Markup {
     html! {
-        div.scroll role="region" aria-labelledby="messages" tabindex="0" {
-            table {
-                caption { "Recipients waiting, and the message" }
-                thead { tr {
-                    th.n scope="col" { "Waiting" }
-                    th.n.wide scope="col" { "Done" }
-                    th scope="col" { "Message" }
-                    th.t scope="col" { "Age" }
-                    th.n.wide scope="col" { "Size" }
-                    th.long scope="col" { "Sender" }
-                    th.wide scope="col" { "List" }
-                    th scope="col" { "State" }
-                } }
-                tbody {
-                    @for row in rows {
-                        tr {
-                            td.n { (number(row.pending)) }
-                            td.n.wide { (percent(row.total - row.pending, row.total)) }
-                            th scope="row" { (message_link(&row.id)) }
-                            td.t { (ago(row.accepted, now)) }
-                            td.n.wide { (bytes(row.size)) }
-                            td.long { (sender(&row.sender)) }
-                            td.wide { (row.list.as_deref().map(shown).unwrap_or_default()) }
-                            td { (badge(row)) }
-                        }
-                    }
-                }
-            }
+        @if let Some(first) = &row.first {
+            (recipient_link(&first.address))
+            @if row.pending > 1 { " + " (number(row.pending - 1)) }
+        }
+        @if row.pending < row.total {
+            div.beside { (percent(row.total - row.pending, row.total)) " of " (number(row.total)) " done" }
+        }
+    }
+}
+
+/// Why a recipient waits.
+fn reason(first: Option<&RecipientView>) -> Markup {
+    let Some(first) = first else { return html! { "–" } };
+    html! {
+        @match first.state {
+            RecipientState::InFlight => "being delivered",
+            RecipientState::Held => "held by an operator",
+            _ if !first.last_reply.is_empty() => (shown(&first.last_reply)),
+            RecipientState::Deferred => "waits for its retry time",
+            RecipientState::Waiting | RecipientState::Other => "waits for its turn",
         }
     }
 }
@@ -239,6 +289,7 @@ pub fn table(rows: &[Row], now: u64) -> Markup {
 fn badge(row: &Row) -> Markup {
     html! {
         @if row.held { span.badge.warn { "held" } }
+        @else if row.first.as_ref().is_some_and(|first| first.state == RecipientState::Deferred) { span.badge.warn { "deferred" } }
         @else if row.pending == row.total { span.badge { "waiting" } }
         @else { span.badge.busy { "in progress" } }
     }

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use stentor_control::{AddressView, Control, Reply, Request};
 
 use super::act::{self, Button};
-use super::format::{ago, message_link, number, plural, shown, site_link};
+use super::format::{self, ago, message_link, number, plural, shown, site_link};
 use super::page::{Frame, heading};
 use super::story;
 use crate::Http;
@@ -23,7 +23,7 @@ pub async fn page(State(http): State<Http>, Query(Asked { address }): Query<Aske
     let address = address.trim();
     if address.is_empty() {
         let main = html! {
-            (heading("Recipient", &html! { "One subscriber's mail and its outcomes." }))
+            (heading("Recipient", &html! { "Waiting mail and past deliveries of one address" }))
             section.panel aria-label="Look up" { (form("")) }
         };
         return frame.page("/recipient", "Recipient", &main);
@@ -32,7 +32,7 @@ pub async fn page(State(http): State<Http>, Query(Asked { address }): Query<Aske
     let now = match http.operator.handle(request, act::reader()).await {
         Reply::Address(view) => known(&frame, &view),
         Reply::Error(problem) => html! {
-            div.head { h1 { (shown(address)) } }
+            div.head { h1 { (format::address(address)) } }
             section.panel aria-label="Look up" { (form(address)) p.empty { (shown(&problem.text)) } }
         },
         _ => html! {},
@@ -58,10 +58,10 @@ fn form(address: &str) -> Markup {
 
 fn known(frame: &Frame, view: &AddressView) -> Markup {
     html! {
-        div.head { h1 { (shown(&view.address)) } }
+        div.head { h1 { (format::address(&view.address)) } }
         div.pair {
             section.panel aria-labelledby="mailbox" { h2 #mailbox { "Mailbox" } (mailbox(view)) }
-            section.panel aria-labelledby="hosts" { h2 #hosts { "Its hosts" } (hosts(view)) }
+            section.panel aria-labelledby="hosts" { h2 #hosts { "Hosts of its domain" } (hosts(view)) }
         }
         section.panel aria-labelledby="waits" {
             h2 #waits { "Waiting" }
@@ -74,8 +74,8 @@ fn known(frame: &Frame, view: &AddressView) -> Markup {
             @let name = format!("subscriber:{list}:{}", view.address);
             @let suspended = frame.http.core.with(|hub, _| hub.store.is_suspended(&name));
             (act::panel(frame, &format!("Subscriber of {list}"), &[("list", list), ("subscriber", &view.address)], &[
-                if suspended { Button { verb: "resume", label: "Resume posts", is_sure: true } }
-                else { Button { verb: "suspend", label: "Suspend", is_sure: true } }
+                if suspended { Button { verb: "resume", label: "Resume posts", is_reversible: true } }
+                else { Button { verb: "suspend", label: "Suspend", is_reversible: true } }
             ]))
         }
     }
@@ -88,16 +88,25 @@ fn mailbox(view: &AddressView) -> Markup {
         dl.facts {
             dt { "Domain" } dd { (shown(&view.domain)) }
             dt { "Lists" } dd { @if view.lists.is_empty() { "none" } @else { (shown(&view.lists.join(", "))) } }
-            dt { "Last outcome" } dd { (mailbox.last) @if let Some(at) = mailbox.last_seen { ", " (ago(at, view.now)) } }
+            dt { "Last outcome" } dd { (outcome(&mailbox.last)) @if let Some(at) = mailbox.last_seen { ", " (ago(at, view.now)) } }
             dt { "Deliveries" } dd { (at_most(mailbox.deliveries)) }
-            @if let Some(ms) = mailbox.xdelay_ms { dt { "Took" } dd { (number(ms)) " ms" } }
-            dt { "Refusals" } dd {
-                @if mailbox.refusals == 0 { "none since the last delivery" } @else {
-                    (at_most(mailbox.refusals)) " for good in a row"
+            @if let Some(ms) = mailbox.xdelay_ms { dt { "Duration" } dd { (number(ms)) " ms, last attempt" } }
+            dt { "Rejected (permanent)" } dd {
+                @if mailbox.refusals == 0 { "never since the last delivery" } @else {
+                    (at_most(mailbox.refusals)) " in a row"
                     @if let Some(since) = mailbox.refused_since { ", the first " (ago(since, view.now)) }
                 }
             }
         }
+    }
+}
+
+/// The last outcome in the words of the other pages.
+fn outcome(last: &str) -> &str {
+    match last {
+        "refused" => "rejected (permanent)",
+        "untried" => "never tried",
+        other => other,
     }
 }
 
@@ -109,7 +118,7 @@ fn hosts(view: &AddressView) -> Markup {
             dt { "Last success" } dd { @if let Some(at) = hosts.last_success { (ago(at, view.now)) } @else { "never" } }
             dt { "Last failure" } dd { @if let Some(at) = hosts.last_failure { (ago(at, view.now)) } @else { "never" } }
             dt { "Attempts" } dd { (number(hosts.answered.into())) " answered, " (number(hosts.failed.into())) " failed (halved every seven days)" }
-            @if let Some(ms) = hosts.xdelay_ms { dt { "Took" } dd { (number(ms)) " ms" @if let Some(p99) = hosts.p99_ms { ", 99 % under " (number(p99)) " ms" } } }
+            @if let Some(ms) = hosts.xdelay_ms { dt { "Duration" } dd { (number(ms)) " ms" @if let Some(p99) = hosts.p99_ms { ", 99 % under " (number(p99)) " ms" } } }
         }
     }
 }

@@ -4,12 +4,15 @@ use axum::extract::{Query, State};
 use axum::response::Response;
 use maud::{Markup, html};
 use serde::Deserialize;
-use stentor_control::{Control, PathView, Reply, Request, SiteRow, SiteView};
+use stentor_control::problem::Problem;
+use stentor_control::{Control, ErrorCode, HostView, PathView, Reply, Request, SiteRow, SiteView};
 
 use super::act::{self, Button};
-use super::format::{ago, encode, next_try, number, plural, shown, site_link};
+use super::format::{address, ago, bar, next_try, number, plural, shown, site_link};
 use super::page::{Frame, heading};
+use super::table::{column, head, table};
 use crate::Http;
+use crate::browser::encode;
 
 /// Sites of the first page, and the most that are shown.
 const ROWS: usize = 100;
@@ -46,7 +49,7 @@ pub async fn all(State(http): State<Http>, Query(asked): Query<Asked>, frame: Fr
         }
         section.panel aria-labelledby="waiting" {
             h2 #waiting { "Waiting mail by site" }
-            @if queue.sites.is_empty() { p.empty { "Nothing is waiting." } } @else { (table(&queue.sites, queue.now)) }
+            @if queue.sites.is_empty() { p.empty { "Nothing is waiting." } } @else { (sites_table(&queue.sites, queue.now)) }
             @if queue.sites_total > queue.sites.len() as u64 && rows_max < ROWS_MAX {
                 div.pages { a.button href={ "/sites?rows=" (ROWS_MAX.min(rows_max * 5)) } { "More sites" } }
             }
@@ -55,14 +58,14 @@ pub async fn all(State(http): State<Http>, Query(asked): Query<Asked>, frame: Fr
     frame.page("/sites", "Sites", &main)
 }
 
-/// Tries everything at once.
+/// Tries everything at once, after a second look at how much that is.
 fn everything(frame: &Frame) -> Markup {
     html! {
         @if let Some(csrf) = frame.caller.csrf() {
             form.verbs method="post" action="/act" {
                 input type="hidden" name="csrf" value=(csrf);
                 input type="hidden" name="next" value=(frame.here);
-                button name="verb" value="flush" { "Try everything now" }
+                button name="verb" value="flush" { "Try everything now…" }
             }
         }
     }
@@ -73,7 +76,7 @@ fn suspensions(frame: &Frame, names: &[String], total: u64) -> Markup {
         ul.plain {
             @for name in names {
                 li {
-                    (shown(name)) " "
+                    (address(name)) " "
                     @match name.split_once(':') {
                         Some(("subscriber", rest)) => @if let Some((list, address)) = rest.split_once(':') {
                             (act::single(frame, &[("list", list), ("subscriber", address)], "resume", "Resume", name))
@@ -89,36 +92,34 @@ fn suspensions(frame: &Frame, names: &[String], total: u64) -> Markup {
 }
 
 /// Sites, those with most recipients first.
-pub fn table(rows: &[SiteRow], now: u64) -> Markup {
-    html! {
-        div.scroll role="region" aria-label="Sites" tabindex="0" {
-            table {
-                caption { "Pending recipients by site, with the last reply that deferred mail" }
-                thead { tr {
-                    th.long scope="col" { "Site" }
-                    th.n scope="col" { "Recipients" }
-                    th.n.wide scope="col" { "Messages" }
-                    th.n.wide scope="col" { "Connections" }
-                    th.t scope="col" { "Next try" }
-                    th.t.wide scope="col" { "Oldest" }
-                    th.reply scope="col" { "Last reply" }
-                } }
-                tbody {
-                    @for row in rows {
-                        tr {
-                            th.long scope="row" { (site_link(&row.site)) }
-                            td.n { (number(row.waiting)) }
-                            td.n.wide { (number(row.messages)) }
-                            td.n.wide { (number(row.connections)) }
-                            td.t { (next_try(row.next_try, now)) }
-                            td.t.wide { @if let Some(at) = row.oldest { (ago(at, now)) } @else { "–" } }
-                            td.reply { (shown(&row.last_reply)) }
-                        }
-                    }
-                }
-            }
-        }
-    }
+pub fn sites_table(rows: &[SiteRow], now: u64) -> Markup {
+    let columns = [
+        head("Site", "long"),
+        column("Recipients", "n share"),
+        column("Messages", "n"),
+        column("Connections", "n"),
+        column("Next try", "t"),
+        column("Oldest", "t"),
+        column("Last reply", "reply"),
+    ];
+    let most = rows.iter().map(|row| row.waiting).max().unwrap_or(0);
+    let row = |row: &SiteRow| {
+        vec![
+            site_link(&row.site),
+            html! { (number(row.waiting)) (bar(&[("in", row.waiting)], most)) },
+            html! { (number(row.messages)) },
+            html! { (number(row.connections)) },
+            next_try(row.next_try, now),
+            html! { @if let Some(at) = row.oldest { (ago(at, now)) } @else { "–" } },
+            html! { (shown(&row.last_reply)) },
+        ]
+    };
+    table(
+        "Sites with waiting recipients and the last reply that deferred mail",
+        &columns,
+        &rows.iter().map(row).collect::<Vec<_>>(),
+        None,
+    )
 }
 
 /// `GET /site?name=`
@@ -127,16 +128,16 @@ pub async fn one(State(http): State<Http>, Query(asked): Query<Asked>, frame: Fr
     let view = match http.operator.handle(request, act::reader()).await {
         Reply::Site(view) => view,
         Reply::Error(problem) => return frame.problem("/sites", &problem),
-        _ => return frame.page("/sites", "Site", &html! {}),
+        _ => return frame.problem("/sites", &Problem::new(ErrorCode::Failed, "unexpected answer")),
     };
     let pause = if view.suspended {
-        Button { verb: "resume", label: "Resume", is_sure: true }
+        Button { verb: "resume", label: "Resume", is_reversible: true }
     } else {
-        Button { verb: "suspend", label: "Suspend", is_sure: true }
+        Button { verb: "suspend", label: "Suspend", is_reversible: true }
     };
-    let flush = Button { verb: "flush", label: "Try now", is_sure: true };
+    let flush = Button { verb: "flush", label: "Try now", is_reversible: true };
     let main = html! {
-        div.head { h1 { (shown(&view.site)) } (state(&view)) }
+        div.head { h1 { (address(&view.site)) } (state(&view)) }
         section.panel aria-labelledby="why" { h2 #why { "Why mail waits" } (why(&view)) }
         (act::panel(&frame, "This site", &[("site", &view.site)], &[pause, flush]))
         @for path in &view.paths { (source(path, view.now)) }
@@ -147,19 +148,20 @@ pub async fn one(State(http): State<Http>, Query(asked): Query<Asked>, frame: Fr
 fn state(view: &SiteView) -> Markup {
     html! {
         @if view.suspended { span.badge.warn { "suspended" } }
-        @else if view.next_try.is_some_and(|at| at > view.now) { span.badge.bad { "waits" } }
-        @else if view.waits_for.is_empty() { span.badge.good { "open" } }
+        @else if view.next_try.is_some_and(|at| at > view.now) { span.badge.bad { "backing off" } }
+        @else if view.waits_for.is_empty() { span.badge.good { "healthy" } }
         @else { span.badge { "busy" } }
     }
 }
 
+/// Why mail waits.
 fn why(view: &SiteView) -> Markup {
     html! {
         dl.facts {
             dt { "Waits for" } dd { @if view.waits_for.is_empty() { "nothing: mail can be sent" } @else { (shown(&view.waits_for)) } }
             dt { "Next try" } dd { (next_try(view.next_try, view.now)) }
             dt { "Last reply" } dd { @if view.last_reply.is_empty() { "none that deferred mail" } @else { (shown(&view.last_reply)) } }
-            dt { "In line" } dd { (plural(view.messages, "message")) " (" a href={ "/queue?site=" (encode(&view.site)) } { "in the queue" } ")" }
+            dt { "Ready to send" } dd { (plural(view.messages, "message")) " (" a href={ "/queue?site=" (encode(&view.site)) } { "show in the queue" } ")" }
         }
     }
 }
@@ -171,42 +173,47 @@ fn source(path: &PathView, now: u64) -> Markup {
         section.panel aria-label=(title) {
             h2 { (title) }
             dl.facts {
-                dt { "Open" } dd { (number(path.connections)) " of " (number(path.connections_max)) @if path.silent > 0 { ", " (number(path.silent)) " kept waiting" } }
+                dt { "Connections" } dd { (number(path.connections)) " of " (number(path.connections_max)) @if path.silent > 0 { ", " (number(path.silent)) " silent" } }
                 dt { "In flight" } dd { (plural(path.transactions_under_way, "transaction")) }
                 dt { "Latency" } dd { (number(path.latency_ms)) " ms" }
-                dt { "A minute" } dd { (max(path.messages_per_minute_max, "message")) }
-                dt { "A connection" } dd { (max(path.transactions_per_connection_max, "transaction")) }
-                dt { "A transaction" } dd { (max(path.recipients_per_transaction_max, "recipient")) }
-                @if let Some(until) = path.paused_until.filter(|until| *until > now) { dt { "Paused" } dd { (next_try(Some(until), now)) ", after a rate reply" } }
+                dt { "Per minute" } dd { (max(path.messages_per_minute_max, "message")) }
+                dt { "Per connection" } dd { (max(path.transactions_per_connection_max, "transaction")) }
+                dt { "Per transaction" } dd { (max(path.recipients_per_transaction_max, "recipient")) }
+                @if let Some(until) = path.paused_until.filter(|until| *until > now) { dt { "Paused" } dd { "resumes " (next_try(Some(until), now)) ", after a rate-limit reply" } }
             }
-            @if !path.hosts.is_empty() {
-                div.scroll role="region" aria-label={ "Hosts, " (title) } tabindex="0" {
-                    table {
-                        caption { "Hosts, in the order in which they are tried" }
-                        thead { tr {
-                            th.long scope="col" { "Host" } th scope="col" { "Address" } th scope="col" { "State" }
-                            th.n.wide scope="col" { "Failures in a row" } th.t scope="col" { "Next try" } th.reply scope="col" { "Last reply" }
-                        } }
-                        tbody {
-                            @for host in &path.hosts {
-                                tr {
-                                    th.long scope="row" { (shown(&host.host)) }
-                                    td.id { (host.address) }
-                                    td {
-                                        @if host.probing { span.badge.busy { "probing" } }
-                                        @else if host.failures > 0 { span.badge.bad { "failing" } }
-                                        @else if host.silent { span.badge.warn { "silent" } }
-                                        @else { span.badge.good { "ok" } }
-                                    }
-                                    td.n.wide { (host.failures) }
-                                    td.t { (next_try(host.next_try, now)) }
-                                    td.reply { (shown(&host.last_reply)) }
-                                }
-                            }
-                        }
-                    }
-                }
-            }
+            @if !path.hosts.is_empty() { (hosts(&format!("Hosts in the order in which they are tried{}", of(path)), path, now)) }
         }
     }
+}
+
+/// What tells a source's hosts from those of others on the page.
+fn of(path: &PathView) -> String {
+    if path.source.is_empty() { String::new() } else { format!(", from {}", path.source) }
+}
+
+fn hosts(caption: &str, path: &PathView, now: u64) -> Markup {
+    let columns = [
+        head("Host", "long"),
+        column("Address", "t"),
+        column("State", ""),
+        column("Consecutive failures", "n"),
+        column("Next try", "t"),
+        column("Last reply", "reply"),
+    ];
+    let row = |host: &HostView| {
+        vec![
+            address(&host.host),
+            html! { span.mono { (host.address) } },
+            html! {
+                @if host.probing { span.badge.busy { "probing" } }
+                @else if host.failures > 0 { span.badge.bad { "failing" } }
+                @else if host.silent { span.badge.warn { "silent" } }
+                @else { span.badge.good { "healthy" } }
+            },
+            html! { (host.failures) },
+            next_try(host.next_try, now),
+            html! { (shown(&host.last_reply)) },
+        ]
+    };
+    table(caption, &columns, &path.hosts.iter().map(row).collect::<Vec<_>>(), None)
 }

@@ -108,8 +108,8 @@ fn outcome(attempt: &Attempt<'_>) -> (&'static str, &'static str) {
     match attempt.stat {
         Stat::Sent => ("good", "delivered"),
         Stat::Deferred => ("warn", "deferred"),
-        Stat::Bounced if attempt.is_fate_alone() => ("bad", "returned"),
-        Stat::Bounced => ("bad", "bounced"),
+        Stat::Bounced if attempt.is_fate_alone() => ("bad", "bounced"),
+        Stat::Bounced => ("bad", "rejected (permanent)"),
         Stat::Expired => ("bad", "expired"),
         Stat::Removed => ("", "removed"),
         Stat::Coalesced => ("", "sent in a digest"),
@@ -129,13 +129,15 @@ fn host(attempt: &Attempt<'_>) -> String {
 pub fn panel(story: Result<(Vec<Entry>, bool), Problem>, names_messages: bool) -> Markup {
     html! {
         section.panel aria-labelledby="story" {
-            h2 #story { "Story" }
+            h2 #story { "History" }
             @match story {
                 Err(problem) => p.empty { (shown(&problem.text)) },
-                Ok((entries, _)) if entries.is_empty() => p.empty { "The history has no record of it." },
+                Ok((entries, _)) if entries.is_empty() => p.empty { "The history has no records of it." },
                 Ok((entries, is_cut)) => {
-                    ol.story { @for entry in &entries { (entry.row(names_messages)) } }
-                    @if is_cut { p.quiet { "There is more; " code { "stentor trace" } " has all of it." } }
+                    div.scroll role="region" aria-label="Events, oldest first" tabindex="0" {
+                        ol.story { @for entry in &entries { (entry.row(names_messages)) } }
+                    }
+                    @if is_cut { p.quiet { "There are more; " code { "stentor trace" } " prints all." } }
                 },
             }
         }

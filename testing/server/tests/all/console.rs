@@ -6,12 +6,22 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use stentor_harness::{Server, TestLab, skipped, stentor, stentor_kit};
+use stentor_harness::{Server, TestLab, message, skipped, stentor, stentor_kit};
 
-/// One site that is well, one that says "later" in HTML, one that is down.
+/// Two healthy sites, one that says "later" in HTML, one that is down, one with a name as long as names may be.
 const SCENARIO: &str = "[[site]]\nname = 'one.example'\n[[site]]\nname = 'two.example'\n\
     [[site]]\nname = 'later.example'\nbehaviour = { at_rcpt = '451 4.7.1 <b>Later</b><script>alert(1)</script>' }\n\
-    [[site]]\nname = 'dead.example'\nbehaviour = { connect = 'refuse' }\n";
+    [[site]]\nname = 'dead.example'\nbehaviour = { connect = 'refuse' }\n\
+    [[site]]\nname = 'the-department-of-long-names.an-institute-with-a-name.and-a-subdomain-that-is-no-shorter.example'\n\
+    behaviour = { at_rcpt = '452 4.2.2 The mailbox is full; see https://support.an-institute-with-a-name.example/mail/quota/exceeded/what-to-do-about-it?lang=en' }\n";
+const LONG: &str = "somebody.with.a.very.long.first.and.last.name@the-department-of-long-names.an-institute-with-a-name.and-a-subdomain-that-is-no-shorter.example";
+/// Recipients of a message that fills more than one page.
+const MANY: usize = 150;
+/// Subject and author in encoded words, with what a page must not take for markup.
+const POST: &str = "Subject: =?utf-8?Q?Gr=C3=BC=C3=9Fe_an_alle?= <b>x</b>\r\nFrom: =?utf-8?B?QW5uIMOWLg==?= <ann@home.example>\r\n\
+    Message-ID: <post@test>\r\n\r\nHello\r\n";
+/// Subscribers who cannot be served.
+const WAITING_OF_A_POST: usize = 13;
 const PASSWORD: &str = "correct horse battery staple";
 
 fn browser_tests() -> PathBuf {
@@ -58,7 +68,7 @@ fn the_console_in_a_browser() {
         readers("dead.example", 6),
     ];
     let subscribers = subscribers.concat();
-    let subscribers: Vec<&str> = subscribers.iter().map(String::as_str).collect();
+    let subscribers: Vec<&str> = subscribers.iter().map(String::as_str).chain([LONG]).collect();
     let server = Server::builder()
         .lab(&lab)
         .list("news", &subscribers)
@@ -69,7 +79,13 @@ fn the_console_in_a_browser() {
         .set("retry.recipient_min_s", "600")
         .set("retry.mailbox_min_s", "600")
         .set("retry.site_min_s", "600")
+        .set("webhooks.crm.url", "\"http://127.0.0.1:9/hooks/secret-key\"")
+        .set("webhooks.crm.secret", "\"0123456789abcdef0123456789abcdef\"")
         .start();
+    let many = readers("dead.example", MANY as u32);
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    server.smtp().send("writer@home.example", &many, &message("many@test", "For many")).expect(250);
+    server.smtp().send("writer@home.example", &["news@lists.test"], POST.as_bytes()).expect(250);
     let line = server.wait_log(&["console at http://"]);
     let url = line.split_whitespace().find(|word| word.starts_with("http://")).expect("an address");
     let shots = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/browser");
@@ -82,6 +98,7 @@ fn the_console_in_a_browser() {
         .env("STENTOR_CONFIG", server.config())
         .env("STENTOR_SMTP", server.address().to_string())
         .env("STENTOR_PASSWORD", PASSWORD)
+        .env("STENTOR_WAITING", (MANY + WAITING_OF_A_POST).to_string())
         .env("STENTOR_SHOTS", shots)
         .env("CHROMIUM", chromium())
         .output()

@@ -81,7 +81,7 @@ fn a_person_logs_in_changes_something_and_logs_out() {
     let server = bare().set("http.listen", "[\"127.0.0.1:0\"]").set("http.users", &users).start();
     let form = |text: &str| server.http("POST", "/login").body("application/x-www-form-urlencoded", text.as_bytes());
     let wrong = form("user=ann&password=wrong").send().expect(303);
-    assert_eq!((wrong.header("location"), wrong.header("set-cookie")), (Some("/login?failed=wrong"), None));
+    assert_eq!((wrong.header("location"), wrong.header("set-cookie")), (Some("/login?failed=wrong&user=ann"), None));
     form("user=ann&password=x").header("Sec-Fetch-Site", "cross-site").send().expect(403);
     let right = form("user=ann&password=correct+horse+battery&next=/queue").send().expect(303);
     assert_eq!(right.header("location"), Some("/queue"));

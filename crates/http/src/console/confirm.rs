@@ -1,0 +1,239 @@
+//! The step between a form and an action that cannot be undone, or that concerns more than one message.
+//!
+//! Promise: the page says what the action would do, counted by a dry run, and one more deliberate click does it. What the
+//! click sends is what was counted: the same messages or filters, with the reason. Nothing is changed or reserved before.
+
+use std::sync::Arc;
+
+use axum::response::Response;
+use maud::{Markup, html};
+use stentor_admin::depth;
+use stentor_control::selection::REASON_BYTES_MAX;
+use stentor_control::{Counted, Peer, Reply, Request, Selection, Verb};
+use stentor_engine::core::Core;
+
+use super::fields::Fields;
+use super::format::{message_link, number, plural, shown};
+use super::page::Frame;
+use crate::Http;
+use crate::browser::local;
+
+/// Messages that are named; all are counted.
+const NAMED_MAX: usize = 10;
+
+/// What is asked, in words.
+struct Question {
+    title: String,
+    /// What the button says; `None`: there is nothing to do.
+    button: Option<String>,
+    effect: &'static str,
+    /// What else is to be known.
+    beside: String,
+    is_final: bool,
+}
+
+/// Whether this is done only after a second click.
+pub fn is_needed(request: &Request) -> bool {
+    match request {
+        Request::Act { verb: Verb::Remove | Verb::Bounce, .. } | Request::Flush { site: None } => true,
+        Request::Act { selection, .. } => selection.ids.len() != 1,
+        _ => false,
+    }
+}
+
+/// Counts what the request would do, and asks.
+pub async fn page(http: &Http, frame: &Frame, fields: &Fields, request: Request, peer: Peer) -> Response {
+    let (question, selection) = match request {
+        Request::Act { verb, selection, .. } => {
+            let dry = Request::Act { verb, selection: selection.clone(), dry_run: true, reason: None };
+            match http.ask(dry, peer).await {
+                Reply::Counted(counted) => (of_verb(verb, &counted), Some(selection)),
+                Reply::Error(problem) => return frame.problem(section(&fields.next), &problem),
+                _ => {
+                    return frame.sorry(
+                        axum::http::StatusCode::SERVICE_UNAVAILABLE,
+                        "/",
+                        "Failed",
+                        &html! { "unexpected answer" },
+                    );
+                }
+            }
+        }
+        _ => (of_flush(&http.core).await, None),
+    };
+    let next = local(&fields.next);
+    let main = html! {
+        div.head { h1 { (question.title) } }
+        section.panel aria-label="Confirm" {
+            p { (question.effect) }
+            @if !question.beside.is_empty() { p { (question.beside) } }
+            @if let Some(selection) = &selection { (what(selection)) }
+            @if let (Some(button), Some(csrf)) = (&question.button, frame.caller.csrf()) {
+                form.confirm method="post" action="/act" {
+                    input type="hidden" name="csrf" value=(csrf);
+                    input type="hidden" name="sure" value="1";
+                    @for (name, value) in fields.repeated() { input type="hidden" name=(name) value=(value); }
+                    @if selection.is_some() {
+                        div.field {
+                            label for="reason" { "Reason for the audit log (optional)" }
+                            input #reason name="reason" value=(fields.reason) maxlength=(REASON_BYTES_MAX) autocomplete="off";
+                        }
+                    }
+                    div.verbs {
+                        button.main[!question.is_final].danger[question.is_final] { (button) }
+                        a.button href=(next) { "Cancel" }
+                    }
+                }
+            } @else {
+                p { a.button href=(next) { "Back" } }
+            }
+        }
+    };
+    frame.page(section(&fields.next), &question.title, &main)
+}
+
+/// The section of the page that the form was on.
+fn section(next: &str) -> &'static str {
+    let path = local(next).split(['?', '#']).next().unwrap_or("/");
+    let known = ["/queue", "/posts", "/lists", "/recipient", "/sites", "/stragglers"];
+    known.into_iter().find(|section| path.starts_with(section)).unwrap_or(if path.starts_with("/site") {
+        "/sites"
+    } else {
+        "/queue"
+    })
+}
+
+fn of_verb(verb: Verb, counted: &Counted) -> Question {
+    let (recipients, messages, in_flight) =
+        (counted.count.unwrap_or(0), counted.messages.unwrap_or(0), counted.in_flight.unwrap_or(0));
+    let (copies, whole) = (plural(recipients, "recipient"), plural(messages, "message"));
+    let of = format!("{copies} of {whole}");
+    let (title, button, effect) = match verb {
+        Verb::Hold => (
+            format!("Hold {whole} with {copies}?"),
+            format!("Hold {whole}"),
+            "Held messages stay in the queue until they are released: they are not tried and do not expire.",
+        ),
+        Verb::Release => {
+            (format!("Release {whole} with {copies}?"), format!("Release {whole}"), "Delivery resumes at once.")
+        }
+        Verb::Requeue => (
+            format!("Try {of} now?"),
+            format!("Try {copies} now"),
+            "Their retry clocks are cleared; hosts that are down are tried once.",
+        ),
+        Verb::Remove => (
+            format!("Remove {of}?"),
+            format!("Remove {copies}"),
+            "They get no copy, and nobody is notified. This cannot be undone.",
+        ),
+        Verb::Bounce => (
+            format!("Bounce {of}?"),
+            format!("Bounce {copies}"),
+            "They get no copy, and each sender gets a bounce. This cannot be undone.",
+        ),
+    };
+    if recipients + in_flight == 0 {
+        let effect = match verb {
+            Verb::Hold => "Nothing that was selected can be held: it is held already, or has left the queue.",
+            Verb::Release => "Nothing that was selected is held.",
+            _ => "Nothing that was selected is waiting any more.",
+        };
+        let title = "Nothing to do".to_owned();
+        return Question { title, button: None, effect, beside: String::new(), is_final: false };
+    }
+    let beside = match verb {
+        _ if in_flight == 0 => String::new(),
+        Verb::Remove | Verb::Bounce => format!(
+            "{} more {} in a transaction now; what it does not deliver is included.",
+            number(in_flight),
+            if in_flight == 1 { "is" } else { "are" }
+        ),
+        _ => format!("{} more {} being tried now.", number(in_flight), if in_flight == 1 { "is" } else { "are" }),
+    };
+    let is_final = matches!(verb, Verb::Remove | Verb::Bounce);
+    Question { title, button: Some(button), effect, beside, is_final }
+}
+
+async fn of_flush(core: &Arc<Core>) -> Question {
+    let (sites, _) = depth::per_site(core).await;
+    let (recipients, messages) = core.with(|hub, _| (hub.store.pending(), hub.store.len() as u64));
+    if recipients == 0 {
+        let (title, effect) = ("Nothing to do".to_owned(), "The queue is empty.");
+        return Question { title, button: None, effect, beside: String::new(), is_final: false };
+    }
+    let of = format!("{} of {}", plural(recipients, "recipient"), plural(messages, "message"));
+    Question {
+        title: format!("Try {of} at {} now?", plural(sites.len() as u64, "site")),
+        button: Some(format!("Try {} now", plural(recipients, "recipient"))),
+        effect: "All retry clocks are cleared. Held and suspended mail stays where it is.",
+        beside: "Hosts that are down or limit rates may take it amiss: for one site, use its own page.".to_owned(),
+        is_final: false,
+    }
+}
+
+/// What was selected: messages or filters.
+fn what(selection: &Selection) -> Markup {
+    let texts = [
+        ("List", &selection.list),
+        ("Sender", &selection.sender),
+        ("Recipient", &selection.recipient),
+        ("Site", &selection.site),
+    ];
+    html! {
+        dl.facts {
+            @if !selection.ids.is_empty() {
+                dt { @if selection.ids.len() == 1 { "Message" } @else { "Messages" } }
+                dd {
+                    @for (at, id) in selection.ids.iter().take(NAMED_MAX).enumerate() { @if at > 0 { ", " } (message_link(&id.to_string())) }
+                    @if selection.ids.len() > NAMED_MAX { " and " (number((selection.ids.len() - NAMED_MAX) as u64)) " more" }
+                }
+            }
+            @for (name, text) in texts {
+                @if let Some(text) = text { dt { (name) } dd { @if text.is_empty() { "<>" } @else { (shown(text)) } } }
+            }
+            @if let Some(age_s) = selection.age_s_min { dt { "Older than" } dd { (super::format::span(age_s * 1000)) } }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counted(count: u64, messages: u64, in_flight: u64) -> Counted {
+        Counted { count: Some(count), messages: Some(messages), in_flight: Some(in_flight), ..Counted::default() }
+    }
+
+    #[test]
+    fn the_question_has_the_counts() {
+        let remove = of_verb(Verb::Remove, &counted(1_204, 3, 0));
+        assert_eq!(remove.title, "Remove 1,204 recipients of 3 messages?");
+        assert_eq!((remove.button.as_deref(), remove.is_final), (Some("Remove 1,204 recipients"), true));
+        let one = of_verb(Verb::Bounce, &counted(1, 1, 1));
+        assert_eq!(one.title, "Bounce 1 recipient of 1 message?");
+        assert!(one.beside.starts_with("1 more is in a transaction"), "{}", one.beside);
+        assert_eq!(of_verb(Verb::Hold, &counted(2, 1, 0)).title, "Hold 1 message with 2 recipients?");
+        assert_eq!(of_verb(Verb::Requeue, &counted(0, 0, 0)).button, None);
+    }
+
+    #[test]
+    fn what_asks_twice() {
+        let act = |verb, ids: usize| Request::Act {
+            verb,
+            selection: Selection {
+                ids: (0..ids as u64).map(stentor_queue::ids::MessageId).collect(),
+                ..Selection::default()
+            },
+            dry_run: false,
+            reason: None,
+        };
+        assert!(is_needed(&act(Verb::Remove, 1)) && is_needed(&act(Verb::Hold, 2)) && is_needed(&act(Verb::Hold, 0)));
+        assert!(!is_needed(&act(Verb::Hold, 1)));
+        assert!(is_needed(&Request::Flush { site: None }) && !is_needed(&Request::Flush { site: Some("a".into()) }));
+        assert_eq!(
+            (section("/site?name=a"), section("/posts?x"), section("/messages/1")),
+            ("/sites", "/posts", "/queue")
+        );
+    }
+}

@@ -1,0 +1,179 @@
+//! What the forms of actions send, as requests of the control socket.
+//!
+//! Promise: an action names messages, filters or one subject, and never all mail (but for `flush`). Failure answer: what
+//! is missing or wrong, as a sentence for the next page.
+
+use stentor_control::selection::REASON_BYTES_MAX;
+use stentor_control::{Request, Selection, Subject, Verb};
+use stentor_queue::ids::MessageId;
+
+/// Messages that one form names.
+const IDS_MAX: usize = 1_000;
+
+/// The fields of all forms; empty ones are not given.
+#[derive(Default)]
+pub struct Fields {
+    pub csrf: String,
+    pub next: String,
+    verb: String,
+    scope: String,
+    ids: Vec<String>,
+    list: String,
+    sender: String,
+    site: String,
+    recipient: String,
+    /// Minimum age in seconds.
+    age: String,
+    subscriber: String,
+    pub reason: String,
+    /// `1`: it was confirmed.
+    pub sure: String,
+}
+
+impl Fields {
+    pub fn of(pairs: Vec<(String, String)>) -> Fields {
+        let mut fields = Fields::default();
+        for (name, value) in pairs {
+            let field = match name.as_str() {
+                "csrf" => &mut fields.csrf,
+                "next" => &mut fields.next,
+                "verb" => &mut fields.verb,
+                "scope" => &mut fields.scope,
+                "list" => &mut fields.list,
+                "sender" => &mut fields.sender,
+                "site" => &mut fields.site,
+                "recipient" => &mut fields.recipient,
+                "age" => &mut fields.age,
+                "subscriber" => &mut fields.subscriber,
+                "reason" => &mut fields.reason,
+                "sure" => &mut fields.sure,
+                "id" => {
+                    fields.ids.push(value);
+                    continue;
+                }
+                _ => continue,
+            };
+            *field = value;
+        }
+        fields
+    }
+
+    /// What a second form has to send again, but for reason, token and confirmation.
+    pub fn repeated(&self) -> Vec<(&'static str, &str)> {
+        let texts = [
+            ("next", &self.next),
+            ("verb", &self.verb),
+            ("scope", &self.scope),
+            ("list", &self.list),
+            ("sender", &self.sender),
+            ("site", &self.site),
+            ("recipient", &self.recipient),
+            ("age", &self.age),
+        ];
+        let given = texts.into_iter().filter(|(_, text)| !text.is_empty()).map(|(name, text)| (name, text.as_str()));
+        given.chain(self.ids.iter().map(|id| ("id", id.as_str()))).collect()
+    }
+
+    pub fn request(&self) -> Result<Request, String> {
+        let reason = Some(self.reason.trim().to_owned()).filter(|reason| !reason.is_empty());
+        if reason.as_ref().is_some_and(|reason| reason.len() > REASON_BYTES_MAX) {
+            return Err(format!("The reason is longer than {REASON_BYTES_MAX} octets."));
+        }
+        if let "suspend" | "resume" = self.verb.as_str() {
+            let what = self.subject().ok_or("Nothing to suspend or resume was named.")?;
+            return Ok(Request::Suspend { suspended: self.verb == "suspend", what, reason });
+        }
+        if self.verb == "flush" {
+            return Ok(Request::Flush { site: Some(self.site.clone()).filter(|site| !site.is_empty()) });
+        }
+        let known = Verb::ALL.into_iter().find(|verb| verb.name() == self.verb);
+        let verb = known.ok_or("No action was chosen: press one of the buttons.")?;
+        Ok(Request::Act { verb, selection: self.selection(verb)?, dry_run: false, reason })
+    }
+
+    /// The messages that were ticked, or all that match: never all there are.
+    fn selection(&self, verb: Verb) -> Result<Selection, String> {
+        if self.scope == "matching" {
+            let given = |text: &String| Some(text.trim().to_owned()).filter(|text| !text.is_empty());
+            let age_s_min = given(&self.age).map(|age| age.parse()).transpose();
+            let selection = Selection {
+                list: given(&self.list),
+                sender: given(&self.sender).map(|text| if text == "<>" { String::new() } else { text }),
+                site: given(&self.site),
+                recipient: given(&self.recipient),
+                age_s_min: age_s_min.map_err(|_| "The age is not a number of seconds.".to_owned())?,
+                ..Selection::default()
+            };
+            let is_all = selection == Selection::default();
+            return if is_all { Err("No filter is set: filter the queue first.".to_owned()) } else { Ok(selection) };
+        }
+        if self.ids.is_empty() {
+            let to = if verb == Verb::Requeue { "retry" } else { verb.name() };
+            return Err(format!("No message is selected: tick the messages to {to}, then press the button again."));
+        }
+        if self.ids.len() > IDS_MAX {
+            return Err(format!("At most {IDS_MAX} messages at a time."));
+        }
+        let ids: Result<Vec<MessageId>, _> = self.ids.iter().map(|id| id.parse()).collect();
+        Ok(Selection { ids: ids.map_err(|_| "Invalid queue ID.".to_owned())?, ..Selection::default() })
+    }
+
+    fn subject(&self) -> Option<Subject> {
+        let given = |text: &String| (!text.is_empty()).then(|| text.clone());
+        match (given(&self.list), given(&self.sender), given(&self.site), given(&self.subscriber)) {
+            (Some(list), None, None, None) => Some(Subject::List(list)),
+            (None, Some(sender), None, None) => Some(Subject::Sender(sender)),
+            (None, None, Some(site), None) => Some(Subject::Site(site)),
+            (Some(list), None, None, Some(address)) => Some(Subject::Subscriber { list, address }),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fields(pairs: &[(&str, &str)]) -> Fields {
+        Fields::of(pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect())
+    }
+
+    #[test]
+    fn forms_are_requests() {
+        let site = |verb: &str| fields(&[("verb", verb), ("site", "a.example")]);
+        let subject = Subject::Site("a.example".into());
+        assert_eq!(site("suspend").request(), Ok(Request::Suspend { suspended: true, what: subject, reason: None }));
+        assert_eq!(site("flush").request(), Ok(Request::Flush { site: Some("a.example".into()) }));
+        for verb in ["", "stop", "remove", "hold"] {
+            assert!(site(verb).request().is_err(), "{verb}: no message is named");
+        }
+        let two = fields(&[("verb", "suspend"), ("site", "a.example"), ("sender", "b.example")]);
+        assert!(two.request().is_err(), "name one subject, not two");
+    }
+
+    #[test]
+    fn what_is_missing_is_said() {
+        let why = fields(&[("verb", "remove")]).request().unwrap_err();
+        assert!(why.starts_with("No message is selected: tick the messages to remove"), "{why}");
+        assert!(fields(&[("id", "x")]).request().unwrap_err().starts_with("No action was chosen"));
+        assert_eq!(fields(&[("verb", "hold"), ("id", "x")]).request(), Err("Invalid queue ID.".to_owned()));
+        let long = "x".repeat(REASON_BYTES_MAX + 1);
+        assert!(fields(&[("verb", "flush"), ("reason", &long)]).request().is_err());
+        let all = fields(&[("verb", "remove"), ("scope", "matching"), ("list", " ")]).request();
+        assert!(all.unwrap_err().starts_with("No filter is set"), "never all mail");
+    }
+
+    #[test]
+    fn selected_messages_survive_the_second_form() {
+        let ids = [7, 9].map(|n| MessageId(n).to_string());
+        let asked = fields(&[("verb", "remove"), ("id", &ids[0]), ("id", &ids[1]), ("csrf", "t"), ("next", "/queue")]);
+        let again = Fields::of(asked.repeated().into_iter().map(|(n, v)| (n.to_owned(), v.to_owned())).collect());
+        assert_eq!(again.request(), asked.request());
+        assert!(matches!(again.request(), Ok(Request::Act { selection, .. }) if selection.ids.len() == 2));
+        assert!(again.csrf.is_empty());
+        let matching =
+            fields(&[("verb", "hold"), ("scope", "matching"), ("sender", "<>"), ("age", "60"), ("id", &ids[0])]);
+        let Ok(Request::Act { selection, .. }) = matching.request() else { panic!("it is one") };
+        assert_eq!((selection.sender.as_deref(), selection.age_s_min, selection.ids.len()), (Some(""), Some(60), 0));
+    }
+}

@@ -1,0 +1,135 @@
+//! The lists: subscribers, posts and what waits of each, and their suspension.
+
+use std::collections::HashMap;
+
+use axum::extract::State;
+use axum::response::Response;
+use maud::{Markup, html};
+use stentor_queue::ids::Ms;
+
+use super::act;
+use super::format::{address, ago, number, plural, shown};
+use super::page::{Frame, heading};
+use super::table::{Column, column, head, table};
+use crate::Http;
+use crate::browser::encode;
+
+/// Lists that are shown.
+const ROWS_MAX: usize = 1_000;
+/// Suspended subscribers of one list that are counted under one hold of the lock.
+const SUSPENDED_MAX: usize = 5_000;
+
+/// What posts of a list come to, as far as they are followed.
+#[derive(Default)]
+struct Posts {
+    running: u64,
+    waiting: u64,
+    last: Option<Ms>,
+}
+
+struct Row {
+    name: String,
+    address: String,
+    description: String,
+    subscribers: Option<u64>,
+    suspended_subscribers: u64,
+    is_suspended: bool,
+    posts: Posts,
+}
+
+/// `GET /lists`
+pub async fn page(State(http): State<Http>, frame: Frame) -> Response {
+    let rows = rows(&http);
+    let total = http.core.settings().config.lists.len();
+    let main = html! {
+        (heading("Lists", &html! { (plural(total as u64, "list")) }))
+        section.panel aria-labelledby="lists" {
+            h2 #lists { "Lists" }
+            @if rows.is_empty() { p.empty { "No lists are configured." } } @else { (lists_table(&frame, &rows, http.core.clock.now())) }
+            @if total > rows.len() { p.quiet { (plural((total - rows.len()) as u64, "more list")) " not shown." } }
+        }
+    };
+    frame.page("/lists", "Lists", &main)
+}
+
+fn rows(http: &Http) -> Vec<Row> {
+    let mut posts: HashMap<String, Posts> = HashMap::new();
+    for post in http.core.live.posts.newest() {
+        if !post.list.is_empty() {
+            let sum = posts.entry(post.list.clone()).or_default();
+            sum.last.get_or_insert(post.accepted);
+            sum.waiting += post.pending();
+            sum.running += u64::from(post.pending() > 0);
+        }
+    }
+    let settings = http.core.settings();
+    let lists = settings.config.lists.iter().take(ROWS_MAX).map(|config| config.list.settings());
+    lists
+        .map(|list| {
+            let (subscribers, suspended_subscribers, is_suspended) = http.core.with(|hub, _| {
+                let store = &hub.store;
+                let subscribers = store.list(&list.name).map(|state| state.ids.len() as u64);
+                let suspended = store.suspended_subscribers(&list.name).take(SUSPENDED_MAX).count() as u64;
+                (subscribers, suspended, store.is_suspended(&format!("list:{}", list.name)))
+            });
+            Row {
+                name: list.name.to_string(),
+                address: list.address.as_str().to_owned(),
+                description: list.description.clone(),
+                subscribers,
+                suspended_subscribers,
+                is_suspended,
+                posts: posts.remove(&*list.name).unwrap_or_default(),
+            }
+        })
+        .collect()
+}
+
+fn suspended(count: u64) -> String {
+    if count == SUSPENDED_MAX as u64 {
+        format!("{} or more suspended", number(count))
+    } else {
+        format!("{} suspended", number(count))
+    }
+}
+
+fn lists_table(frame: &Frame, rows: &[Row], now: Ms) -> Markup {
+    const COLUMNS: [Column; 6] = [
+        head("List", "long"),
+        column("Subscribers", "n"),
+        column("Last post", "t"),
+        column("Posts in progress", "n"),
+        column("Recipients waiting", "n"),
+        column("State", ""),
+    ];
+    const CHANGE: Column = column("Action", "");
+    let acts = frame.caller.csrf().is_some();
+    let columns = if acts { [&COLUMNS[..], &[CHANGE]].concat() } else { COLUMNS.to_vec() };
+    let row = |row: &Row| -> Vec<Markup> {
+        let cells = [
+            html! {
+                a href={ "/posts?list=" (encode(&row.name)) } { (shown(&row.name)) }
+                div.beside { (address(&row.address)) @if !row.description.is_empty() { " · " (shown(&row.description)) } }
+            },
+            html! {
+                @if let Some(count) = row.subscribers { (number(count)) } @else { span.quiet { "not read yet" } }
+                @if row.suspended_subscribers > 0 { div.beside { (suspended(row.suspended_subscribers)) } }
+            },
+            html! { @if let Some(at) = row.posts.last { (ago(at, now)) } @else { span.quiet { "none since the start" } } },
+            html! { (number(row.posts.running)) },
+            html! {
+                @if row.posts.waiting > 0 { a href={ "/queue?list=" (encode(&row.name)) } { (number(row.posts.waiting)) } }
+                @else { "0" }
+            },
+            html! {
+                @if row.is_suspended { span.badge.warn { "suspended" } }
+                @else if row.subscribers.is_none() { span.badge { "not used yet" } }
+                @else { span.badge.good { "active" } }
+            },
+        ];
+        let (verb, label) = if row.is_suspended { ("resume", "Resume") } else { ("suspend", "Suspend") };
+        let change = acts.then(|| act::single(frame, &[("list", &row.name)], verb, label, &row.name));
+        cells.into_iter().chain(change).collect()
+    };
+    table("Lists with their subscribers and posts", &columns, &rows.iter().map(row).collect::<Vec<_>>(), None)
+}
