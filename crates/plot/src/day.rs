@@ -1,7 +1,7 @@
 //! The picture of a day, of several, or of servers side by side.
 //!
 //! Upwards from the axis, dark bars: deliveries per hour, at every other minute. A lighter line: all delivered since
-//! the start of the day (right axis). Below the axis, light marks: each message that arrived, at least a pixel apart.
+//! the start of the day (right axis). Below the axis, light marks where messages arrived, the thicker the more.
 //! Hanging below them: recipients of failed attempts, on a scale of their own. The machine's load, if recorded, is
 //! drawn over the bars as thin lines or in a strip below.
 
@@ -51,8 +51,7 @@ const TOP: i32 = 52;
 const WIDE: i32 = 1440;
 const NARROW: i32 = 720;
 const PLOT: i32 = 260;
-const MARK_ROWS: i32 = 4;
-const MARK_HEIGHT: i32 = 5;
+const MARKS: i32 = 16;
 const FAILURES: i32 = 48;
 const STRIP: i32 = 100;
 const TICKS: i32 = 24;
@@ -87,7 +86,7 @@ impl Layout {
 
     /// Marks and failures.
     fn under(&self) -> i32 {
-        4 + MARK_ROWS * MARK_HEIGHT + self.failures
+        4 + MARKS + self.failures
     }
 }
 
@@ -182,16 +181,9 @@ fn panel(canvas: &mut Canvas<'_>, (x, y): (i32, i32), layout: &Layout, day: &Day
 /// Arrivals, and failures below them.
 fn strips(canvas: &mut Canvas<'_>, plot: &Area, day: &Day, failed: &Scale, layout: &Layout) {
     let theme = canvas.theme;
-    let length = (day.end() - day.start).max(1) as f64;
-    let mut shares: Vec<f64> = day.arrivals.iter().map(|at| at.saturating_sub(day.start) as f64 / length).collect();
-    shares.sort_by(f64::total_cmp);
-    let area = Area { y: plot.bottom() + 4, height: MARK_ROWS * MARK_HEIGHT, ..*plot };
-    let without = parts::marks(canvas, &area, MARK_HEIGHT, &shares, theme.arrivals);
-    let left_out = without as u64 + day.total().arrivals.saturating_sub(day.arrivals.len() as u64);
-    if left_out > 0 {
-        let text = format!("+{}", count(left_out as f64));
-        canvas.text(&text, (area.right() + 8, area.y + area.height / 2), 11, Align::Left, theme.arrivals);
-    }
+    let area = Area { y: plot.bottom() + 4, height: MARKS, ..*plot };
+    let counts: Vec<u64> = day.bins.iter().map(|bin| bin.arrivals).collect();
+    parts::marks(canvas, &area, &counts, theme.arrivals);
     if layout.failures > 0 {
         let area = Area { y: area.bottom() + 2, height: FAILURES - 6, ..*plot };
         canvas.horizontal(area.x, area.right(), area.y, theme.grid);

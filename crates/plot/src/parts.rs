@@ -4,6 +4,9 @@ use crate::axis::Scale;
 use crate::canvas::{self, Align, Area, Canvas, pixels};
 use crate::theme::Colour;
 
+/// The least height of a mark that can be seen.
+const MARK_HEIGHT_MIN: i32 = 3;
+
 /// The edges of a bar among many, so that neighbours neither overlap nor leave a gap.
 pub fn span(area: &Area, index: usize, count: usize) -> (i32, i32) {
     let width = i64::from(area.width);
@@ -44,37 +47,21 @@ pub fn line(canvas: &mut Canvas<'_>, area: &Area, scale: &Scale, values: &[Optio
     canvas.line(&points, width, colour);
 }
 
-/// Places for marks at these shares (0 to 1, ascending) of a width: column and row, so that no two touch. A mark is a
-/// pixel wide, and there is a pixel at least between it and the next; a crowd spreads over the rows and to the right.
-/// `None` beyond the right end.
-pub fn mark_places(shares: &[f64], width: i32, rows: usize) -> Vec<Option<(i32, usize)>> {
-    let mut free = vec![0; rows.max(1)];
-    shares
-        .iter()
-        .map(|share| {
-            let wanted = ((share.clamp(0.0, 1.0) * f64::from(width)) as i32).min(width - 1);
-            // The uppermost of those where it stands nearest to its time.
-            let (row, x) = free
-                .iter()
-                .map(|free| wanted.max(*free))
-                .enumerate()
-                .min_by_key(|(_, x)| *x)
-                .filter(|(_, x)| *x < width)?;
-            free[row] = x + 2;
-            Some((x, row))
-        })
-        .collect()
+/// Marks from the area's upper edge down, one for each span that has something: the thicker the more it is, on a scale of
+/// logarithms, and one alone is seen as well.
+pub fn marks(canvas: &mut Canvas<'_>, area: &Area, counts: &[u64], colour: Colour) {
+    let most = counts.iter().copied().max().unwrap_or(0);
+    for (index, count) in counts.iter().enumerate().filter(|(_, count)| **count > 0) {
+        let (x, right) = span(area, index, counts.len());
+        // A pixel between neighbours where there is one to spare.
+        let width = (right - x - 1).max(1);
+        canvas.fill(Area { x, y: area.y, width, height: mark_height(*count, most, area.height) }, colour);
+    }
 }
 
-/// Marks in rows within the area; returns how many did not fit.
-pub fn marks(canvas: &mut Canvas<'_>, area: &Area, row_height: i32, shares: &[f64], colour: Colour) -> usize {
-    let rows = (area.height / row_height.max(1)).max(1) as usize;
-    let places = mark_places(shares, area.width, rows);
-    for (x, row) in places.iter().flatten() {
-        let y = area.y + pixels(*row) * row_height;
-        canvas.fill(Area { x: area.x + x, y, width: 1, height: row_height - 1 }, colour);
-    }
-    places.iter().filter(|place| place.is_none()).count()
+fn mark_height(count: u64, most: u64, height: i32) -> i32 {
+    let share = (count as f64).ln_1p() / (most.max(1) as f64).ln_1p();
+    (share * f64::from(height)).round().clamp(f64::from(MARK_HEIGHT_MIN), f64::from(height.max(MARK_HEIGHT_MIN))) as i32
 }
 
 /// A heat map of values, row by row from above, by their shares (0 to 1); `None` stays empty.
@@ -165,24 +152,10 @@ mod tests {
     }
 
     #[test]
-    fn marks_never_merge() {
-        // All at once, evenly, at the end.
-        let crowds: [Vec<f64>; 3] = [vec![0.5; 40], (0..700).map(|n| f64::from(n) / 700.0).collect(), vec![1.0; 5]];
-        for shares in crowds {
-            let places = mark_places(&shares, 720, 3);
-            let mut taken: Vec<(usize, i32)> = places.iter().flatten().map(|(x, row)| (*row, *x)).collect();
-            taken.sort_unstable();
-            assert!(taken.windows(2).all(|pair| pair[0].0 != pair[1].0 || pair[1].1 - pair[0].1 >= 2), "{taken:?}");
-            assert!(taken.iter().all(|(_, x)| (0..720).contains(x)));
-            // Nobody stands before its time.
-            for (place, share) in places.iter().zip(&shares) {
-                let Some((x, _)) = place else { continue };
-                assert!(f64::from(*x) >= share * 719.0 - 1.0);
-            }
-        }
-        let crowd = mark_places(&[0.5; 40], 720, 4);
-        assert!(crowd.iter().all(|place| matches!(place, Some((360..=378, _)))), "{crowd:?}");
-        assert_eq!(mark_places(&[1.0; 5], 720, 4).iter().flatten().count(), 4, "no room beyond the end");
-        assert_eq!(mark_places(&[0.1, 0.2, 0.3], 720, 3), [Some((72, 0)), Some((144, 0)), Some((216, 0))]);
+    fn marks_are_thicker_for_more() {
+        let heights = [1, 100, 1_000, 1_000_000].map(|count| mark_height(count, 1_000_000, 20));
+        assert!(heights.windows(2).all(|pair| pair[0] < pair[1]), "{heights:?}");
+        assert_eq!((heights[0], heights[3]), (MARK_HEIGHT_MIN, 20));
+        assert_eq!((mark_height(1, 1, 20), mark_height(7, 0, 1)), (20, MARK_HEIGHT_MIN));
     }
 }

@@ -1,6 +1,6 @@
 //! A day's data before it is drawn: what happened in each minute.
 //!
-//! Promise: constant size, however much mail. Arrivals beyond `ARRIVALS_MAX` get no mark; their count stays right.
+//! Promise: constant size, however much mail.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,8 +8,6 @@ use crate::record::{Machine, Ms, Record, Stat};
 
 pub const MINUTE_MS: u64 = 60_000;
 pub const DAY_MS: u64 = 86_400_000;
-/// Arrivals kept with their times.
-pub const ARRIVALS_MAX: usize = 20_000;
 /// Bins of a day, whatever their length.
 const BINS_MAX: u64 = 100_000;
 
@@ -48,8 +46,6 @@ pub struct Day {
     pub start: Ms,
     pub bin_ms: u64,
     pub bins: Vec<Bin>,
-    /// Times of the first `ARRIVALS_MAX` messages, ascending if the records were.
-    pub arrivals: Vec<Ms>,
     /// Empty unless the records hold samples of the machine.
     pub load: Vec<Load>,
 }
@@ -59,14 +55,7 @@ impl Day {
     pub fn new(name: impl Into<String>, start: Ms, length_ms: u64, bin_ms: u64) -> Day {
         let bin_ms = bin_ms.max(1).max(length_ms.div_ceil(BINS_MAX));
         let count = length_ms.div_ceil(bin_ms).max(1) as usize;
-        Day {
-            name: name.into(),
-            start,
-            bin_ms,
-            bins: vec![Bin::default(); count],
-            arrivals: Vec::new(),
-            load: Vec::new(),
-        }
+        Day { name: name.into(), start, bin_ms, bins: vec![Bin::default(); count], load: Vec::new() }
     }
 
     pub fn end(&self) -> Ms {
@@ -82,12 +71,7 @@ impl Day {
         let index = ((at - self.start) / self.bin_ms) as usize;
         let bin = &mut self.bins[index];
         match record {
-            Record::Accepted(_) => {
-                bin.arrivals += 1;
-                if self.arrivals.len() < ARRIVALS_MAX {
-                    self.arrivals.push(at);
-                }
-            }
+            Record::Accepted(_) => bin.arrivals += 1,
             Record::Attempt(attempt) => {
                 let recipients = attempt.to.len() as u64;
                 match attempt.stat {
@@ -172,7 +156,6 @@ impl Day {
             start: self.start,
             bin_ms: self.bin_ms * factor as u64,
             bins: bins.collect(),
-            arrivals: self.arrivals.clone(),
             load: load.collect(),
         }
     }
@@ -244,14 +227,5 @@ mod tests {
         let load = day.load[0];
         assert!((load.cpu - 0.5).abs() < 1e-4 && (load.net - 1000.0).abs() < 1.0, "{load:?}");
         assert_eq!(load.weight_ms, 4000);
-    }
-
-    #[test]
-    fn marks_are_bounded_and_their_count_is_right() {
-        let mut day = Day::new("d", 0, DAY_MS, MINUTE_MS);
-        for at in 0..ARRIVALS_MAX as u64 + 10 {
-            day.add(&Record::Accepted(Accepted { at, ..Accepted::default() }));
-        }
-        assert_eq!((day.arrivals.len(), day.total().arrivals), (ARRIVALS_MAX, ARRIVALS_MAX as u64 + 10));
     }
 }
