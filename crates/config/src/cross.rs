@@ -10,20 +10,11 @@ use super::raw::Context;
 use super::tables::Tables;
 
 /// Builds the policy, or reports why it cannot be.
-pub(super) fn check(
-    context: &Context<'_>,
-    hostname: &str,
-    networks: &[IpNet],
-    networks_span: Range<usize>,
-    tables: &Tables,
-) -> Option<Arc<Policy>> {
+pub(super) fn check(context: &Context<'_>, hostname: &str, networks: &[IpNet], tables: &Tables) -> Option<Arc<Policy>> {
     if context.has_errors() && context.is_broken() {
         return None; // half a file gives errors that are none
     }
     list_ids(context, tables);
-    if let Some(all) = networks.iter().find(|network| network.prefix_len() == 0) {
-        context.warn(networks_span, format!("client network {all} lets every client relay: an open relay"));
-    }
     let input = PolicyInput {
         hostname: hostname.to_owned(),
         client_networks: networks.to_vec(),

@@ -6,6 +6,7 @@ use super::checked::{HttpConfig, Reading};
 use super::diagnose::Spot;
 use super::keys::{self, Token};
 use super::raw::{DAY_S, Section, addresses};
+use super::settings::SECRET;
 
 /// Longest name of a user or token.
 const NAME_BYTES_MAX: usize = 64;
@@ -15,8 +16,7 @@ const NAMES_MAX: usize = 1_000;
 const OPERATOR: &str = "operator";
 
 pub(super) fn read(section: Section<'_>) -> HttpConfig {
-    let listen = addresses(&section, "listen", "127.0.0.1:8025")
-        .unwrap_or_else(|| vec![SocketAddr::from(([127, 0, 0, 1], 8025))]);
+    let listen = addresses(&section, "listen", SocketAddr::from(([127, 0, 0, 1], 8025)), "127.0.0.1:8025");
     let outside = listen.iter().find(|address| !address.ip().is_loopback()).copied();
     let default = if outside.is_some() { Reading::Login } else { Reading::Open };
     let reading = section.choice("reading", default, &[("open", Reading::Open), ("login", Reading::Login)]);
@@ -93,6 +93,7 @@ fn named<'a>(section: &Section<'a>, key: &'static str) -> Vec<(String, Spot<&'a 
     let table = section.section(key);
     let mut found = Vec::new();
     for entry in table.entries() {
+        table.keep_entry(&entry, || SECRET.to_owned());
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.@+".contains(&byte);
         if !(1..=NAME_BYTES_MAX).contains(&entry.key.len()) || !entry.key.bytes().all(plain) {
             let message = format!(

@@ -23,9 +23,11 @@ mod reference;
 mod reload;
 mod sections;
 mod sending;
+pub mod settings;
 mod tables;
 #[cfg(test)]
 mod tests;
+mod units;
 mod url;
 mod webhooks;
 
@@ -43,6 +45,7 @@ pub use endpoints::{Kind, WebhookConfig};
 use raw::Context;
 pub use reload::check_again;
 pub use sending::{FlowConfig, SendingConfig, Source};
+use settings::Settings;
 pub use url::Url;
 
 /// Longest configuration file; what is larger belongs into subscribers files.
@@ -57,16 +60,20 @@ pub fn check(path: &Path) -> Result<Config, Vec<Diagnostic>> {
 
 /// The same, where `in_force` decides what cannot change while the server runs.
 fn check_beside(path: &Path, in_force: Option<&Config>) -> Result<Config, Vec<Diagnostic>> {
+    let mut config = check_text_beside(path, &read(path)?, in_force)?;
+    config.file = Some(path.to_owned());
+    Ok(config)
+}
+
+/// The file's text.
+fn read(path: &Path) -> Result<String, Vec<Diagnostic>> {
     let unreadable = |why: &dyn std::fmt::Display| vec![Diagnostic::of_file(path, format!("cannot be read: {why}"))];
     let size = fs::metadata(path).map_err(|error| unreadable(&error))?.len();
     if size > FILE_BYTES_MAX {
         return Err(unreadable(&format!("it is larger than {FILE_BYTES_MAX} octets")));
     }
     let bytes = fs::read(path).map_err(|error| unreadable(&error))?;
-    let text = String::from_utf8(bytes).map_err(|error| unreadable(&error))?;
-    let mut config = check_text_beside(path, &text, in_force)?;
-    config.file = Some(path.to_owned());
-    Ok(config)
+    String::from_utf8(bytes).map_err(|error| unreadable(&error))
 }
 
 /// Checks a configuration's text as if it were in the file `path`, which need not exist.
@@ -74,19 +81,44 @@ pub fn check_text(path: &Path, text: &str) -> Result<Config, Vec<Diagnostic>> {
     check_text_beside(path, text, None)
 }
 
+/// As [`check`], with every key's value and origin.
+///
+/// # Errors
+/// As [`check`].
+pub fn check_noting(path: &Path) -> Result<(Config, Settings), Vec<Diagnostic>> {
+    let (mut config, settings) = check_text_noting(path, &read(path)?)?;
+    config.file = Some(path.to_owned());
+    Ok((config, settings))
+}
+
+/// As [`check_text`], with every key's value and origin.
+///
+/// # Errors
+/// As [`check_text`].
+pub fn check_text_noting(path: &Path, text: &str) -> Result<(Config, Settings), Vec<Diagnostic>> {
+    let mut context = Context::new(path, text);
+    context.note_settings();
+    check_in(context, text)
+}
+
 fn check_text_beside(path: &Path, text: &str, in_force: Option<&Config>) -> Result<Config, Vec<Diagnostic>> {
-    let (document, syntax_errors) = DeTable::parse_recoverable(text);
     let mut context = Context::new(path, text);
     context.in_force = in_force.map(|config| (config.hostname.clone(), config.delivery.smtp_port));
+    check_in(context, text).map(|(config, _)| config)
+}
+
+fn check_in(context: Context<'_>, text: &str) -> Result<(Config, Settings), Vec<Diagnostic>> {
+    let (document, syntax_errors) = DeTable::parse_recoverable(text);
     for error in &syntax_errors {
         context.syntax_error(error.span().unwrap_or(0..0), error.message());
     }
     let config = sections::read(&context, document.get_ref());
+    let settings = context.settings();
     let mut diagnostics = context.finish();
     match config {
         Some(mut config) if !diagnostics.iter().any(|diagnostic| diagnostic.severity == Severity::Error) => {
             config.warnings = std::mem::take(&mut diagnostics);
-            Ok(config)
+            Ok((config, settings))
         }
         _ => Err(diagnostics),
     }

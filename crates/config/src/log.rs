@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use super::checked::{HistoryConfig, LogConfig, LogFormat, LogLevel, LogTarget, Rotation, SyslogTo};
 use super::diagnose::Spot;
 use super::raw::Section;
+use super::settings::{self, Origin};
 use super::tables::Tables;
 
 const MIB: u64 = 1024 * 1024;
@@ -20,6 +21,7 @@ pub(super) fn log(section: Section<'_>, tables: &Tables) -> LogConfig {
     let mut lists = Vec::new();
     let of_lists = section.section("lists");
     for entry in of_lists.entries() {
+        of_lists.keep_entry(&entry, || settings::value(entry.value));
         let is_known = tables.lists.iter().any(|list| **list.value.list.name() == *entry.key);
         if !is_known {
             let message = format!("`{}` in [log] `lists` is no list's name", entry.key.escape_debug());
@@ -30,8 +32,12 @@ pub(super) fn log(section: Section<'_>, tables: &Tables) -> LogConfig {
         }
     }
     let place = |key| section.text(key).and_then(|text| target(&section, text));
+    let attempts = place("attempts").unwrap_or(LogTarget::Stderr);
+    if !section.has("attempts") {
+        section.effective("attempts", Origin::Default, settings::quoted("stderr"), settings::quoted("stderr"));
+    }
     let config = LogConfig {
-        attempts: place("attempts").unwrap_or(LogTarget::Stderr),
+        attempts,
         deliveries: place("deliveries"),
         acceptances: place("acceptances"),
         refusals: place("refusals"),

@@ -10,9 +10,11 @@ use std::net::SocketAddr;
 use std::ops::{Range, RangeInclusive};
 use std::path::{Path, PathBuf};
 
-use toml::de::{DeTable, DeValue};
+use toml::de::{DeInteger, DeTable, DeValue};
 
 use super::diagnose::{Diagnostic, Severity, Spot, likely, position};
+use super::settings::{self, Origin, Setting, Settings};
+use super::units::Unit;
 
 /// Findings kept; a file with more is not a configuration.
 const DIAGNOSTICS_MAX: usize = 1_000;
@@ -36,6 +38,8 @@ pub(super) struct Context<'a> {
     /// What each key takes, for the reference in docs/operate/configuration.md.
     #[cfg(test)]
     pub facts: RefCell<super::reference::Facts>,
+    /// Every key with its value, if they are asked for.
+    settings: Option<RefCell<Settings>>,
     /// At a reload: host name and SMTP port in force, which stay and from which other settings follow.
     pub in_force: Option<(String, u16)>,
 }
@@ -52,13 +56,29 @@ impl<'a> Context<'a> {
             unknown: RefCell::default(),
             #[cfg(test)]
             facts: RefCell::default(),
+            settings: None,
             in_force: None,
         }
+    }
+
+    /// Keeps every key with its value and origin from now on.
+    pub fn note_settings(&mut self) {
+        self.settings = Some(RefCell::default());
+    }
+
+    /// The keys noted.
+    pub fn settings(&self) -> Settings {
+        self.settings.as_ref().map(RefCell::take).unwrap_or_default().in_order()
     }
 
     /// A path of the configuration, relative to the file's folder.
     pub fn path(&self, text: &str) -> PathBuf {
         self.folder.join(text)
+    }
+
+    fn origin(&self, span: Range<usize>) -> Origin {
+        let (line, column) = position(self.text, span.start);
+        Origin::File { line, column }
     }
 
     pub fn syntax_error(&self, span: Range<usize>, message: &str) {
@@ -196,6 +216,31 @@ impl<'a> Section<'a> {
         self.context.facts.borrow_mut().entry((self.name.clone(), key.to_owned())).or_insert(fact);
     }
 
+    /// Notes a key's value, as TOML, for `stentor config show`.
+    fn keep(&self, key: &str, origin: Origin, value: Option<String>, default: Option<String>) {
+        let Some(noted) = &self.context.settings else { return };
+        let origin = match self.table.and_then(|table| table.get(key)) {
+            Some(value) => self.context.origin(value.span()),
+            None => origin,
+        };
+        let (section, key) = (self.name.clone(), key.to_owned());
+        noted.borrow_mut().note(Setting { section, key, value, default, origin });
+    }
+
+    /// Notes the value of a key that only its reader knows: a default that is derived, a path as it is taken. `default`
+    /// is what the key would be if the file did not have it.
+    pub fn effective(&self, key: &str, origin: Origin, value: String, default: String) {
+        self.keep(key, origin, Some(value), Some(default));
+    }
+
+    /// Notes an entry of a table whose keys are the operator's.
+    pub fn keep_entry(&self, entry: &Entry<'_>, value: impl FnOnce() -> String) {
+        let Some(noted) = &self.context.settings else { return };
+        let origin = self.context.origin(entry.span.clone());
+        let (section, key) = (self.name.clone(), entry.key.clone());
+        noted.borrow_mut().note(Setting { section, key, value: Some(value()), default: None, origin });
+    }
+
     /// ` in [section]` for messages.
     pub fn place(&self) -> String {
         place(&self.name)
@@ -241,75 +286,127 @@ impl<'a> Section<'a> {
         self.table.is_some_and(|table| table.contains_key(key))
     }
 
-    /// A whole number within a range.
+    /// A whole number within a range: of the key's own unit if it has one, and then also a string with units.
     pub fn number(&self, key: &'static str, default: u64, range: RangeInclusive<u64>) -> u64 {
+        let value = self.read_number(key, default, range);
+        self.keep(key, Origin::Default, Some(value.to_string()), Some(default.to_string()));
+        value
+    }
+
+    fn read_number(&self, key: &'static str, default: u64, range: RangeInclusive<u64>) -> u64 {
         debug_assert!(range.contains(&default), "{key}");
+        let unit = Unit::of(key);
         #[cfg(test)]
-        self.note(key, super::reference::range(key, &range), Some(default.to_string()));
+        self.note(key, super::reference::range(unit, &range), Some(super::reference::number(unit, default)));
         let Some(entry) = self.entry(key) else { return default };
-        let DeValue::Integer(number) = entry.value else {
-            self.wrong_type(&entry, "a whole number");
-            return default;
+        let (value, shown) = match (entry.value, unit) {
+            (DeValue::Integer(number), _) => (integer(number), number.as_str().to_owned()),
+            (DeValue::String(text), Some(unit)) => {
+                let Some(base) = self.with_units(&entry, unit, text) else { return default };
+                if !base.is_multiple_of(unit.size()) {
+                    let message =
+                        format!("`{key}`{} is {text}; it must be a whole number of {}", self.place(), unit.name());
+                    self.context.error(entry.span, message);
+                    return default;
+                }
+                (i128::try_from(base / unit.size()).ok(), text.to_string())
+            }
+            (_, unit) => {
+                self.wrong_type(&entry, &unit.map_or_else(|| "a whole number".to_owned(), Unit::wanted));
+                return default;
+            }
         };
-        let value = i128::from_str_radix(number.as_str(), number.radix()).ok();
         let value = value.and_then(|value| u64::try_from(value).ok()).filter(|value| range.contains(value));
         value.unwrap_or_else(|| {
-            self.out_of_range(&entry, number.as_str(), &range.start().to_string(), &range.end().to_string());
+            let bound = |value: u64| super::units::number(unit, value.into());
+            self.out_of_range(&entry, &shown, &bound(*range.start()), &bound(*range.end()));
             default
         })
     }
 
-    /// Seconds, whole or with a fraction, as milliseconds. Default and range are in seconds.
+    /// Seconds, whole or with a fraction, or a string with units; as milliseconds. Default and range are in seconds.
     pub fn seconds(&self, key: &'static str, default: u64, range: RangeInclusive<f64>) -> u64 {
+        let ms = self.read_seconds(key, default, range);
+        self.keep(key, Origin::Default, Some(settings::seconds(ms)), Some(default.to_string()));
+        ms
+    }
+
+    fn read_seconds(&self, key: &'static str, default: u64, range: RangeInclusive<f64>) -> u64 {
+        let bound = |seconds: f64| Unit::Seconds.show((seconds * 1_000_000.0).round() as u128);
         #[cfg(test)]
-        self.note(key, format!("{} to {}", range.start(), range.end()), Some(default.to_string()));
+        self.note(
+            key,
+            format!("{} to {}", bound(*range.start()), bound(*range.end())),
+            Some(super::reference::number(Some(Unit::Seconds), default)),
+        );
         let Some(entry) = self.entry(key) else { return default * 1_000 };
-        let (text, value) = match entry.value {
-            DeValue::Integer(number) => {
-                let value = i128::from_str_radix(number.as_str(), number.radix()).ok();
-                (number.as_str(), value.map(|value| value as f64))
+        let (shown, value) = match entry.value {
+            DeValue::Integer(number) => (number.as_str().to_owned(), integer(number).map(|value| value as f64)),
+            DeValue::Float(number) => (number.as_str().to_owned(), number.as_str().parse().ok()),
+            DeValue::String(text) => {
+                let Some(us) = self.with_units(&entry, Unit::Seconds, text) else { return default * 1_000 };
+                (text.to_string(), Some(us as f64 / 1_000_000.0))
             }
-            DeValue::Float(number) => (number.as_str(), number.as_str().parse().ok()),
             _ => {
-                self.wrong_type(&entry, "a number of seconds");
+                self.wrong_type(&entry, &Unit::Seconds.wanted());
                 return default * 1_000;
             }
         };
         let value = value.filter(|value| range.contains(value)).map(|value| (value * 1_000.0).round() as u64);
         value.unwrap_or_else(|| {
-            self.out_of_range(&entry, text, &range.start().to_string(), &range.end().to_string());
+            self.out_of_range(&entry, &shown, &bound(*range.start()), &bound(*range.end()));
             default * 1_000
         })
+    }
+
+    /// A string with units in microseconds or octets; `None`: an error says what is wrong with it.
+    fn with_units(&self, entry: &Entry<'_>, unit: Unit, text: &str) -> Option<u128> {
+        let parsed = unit.parse(text);
+        parsed
+            .map_err(|why| {
+                let message = format!("`{}`{} is {text:?}: {why}", entry.key, self.place());
+                self.context.error(entry.span.clone(), message);
+            })
+            .ok()
     }
 
     /// A whole number within a range, if there is one.
     pub fn maybe_number(&self, key: &'static str, range: RangeInclusive<u64>) -> Option<u64> {
         #[cfg(test)]
-        self.note(key, super::reference::range(key, &range), None);
+        self.note(key, super::reference::range(Unit::of(key), &range), None);
         let default = *range.start();
-        let found = self.number(key, default, range);
-        self.has(key).then_some(found)
+        let found = self.read_number(key, default, range);
+        let found = self.has(key).then_some(found);
+        self.keep(key, Origin::Default, found.map(|found| found.to_string()), None);
+        found
     }
 
     /// Seconds as [`Self::seconds`] gives them, if there are any.
     pub fn maybe_seconds(&self, key: &'static str, range: RangeInclusive<f64>) -> Option<u64> {
         #[cfg(test)]
-        self.note(key, format!("{} to {}", range.start(), range.end()), None);
-        let found = self.seconds(key, 0, range);
-        self.has(key).then_some(found)
+        {
+            let bound = |seconds: f64| Unit::Seconds.show((seconds * 1_000_000.0).round() as u128);
+            self.note(key, format!("{} to {}", bound(*range.start()), bound(*range.end())), None);
+        }
+        let found = self.read_seconds(key, 0, range);
+        let found = self.has(key).then_some(found);
+        self.keep(key, Origin::Default, found.map(settings::seconds), None);
+        found
     }
 
     /// An array of at most `count_max` whole numbers, each within a range; empty if there is none.
     pub fn numbers(&self, key: &'static str, range: RangeInclusive<u64>, count_max: usize) -> Vec<u64> {
         #[cfg(test)]
         self.note(key, format!("array of {} to {}", range.start(), range.end()), None);
-        let Some(entry) = self.entry(key) else { return Vec::new() };
+        let entry = self.entry(key);
+        self.keep(key, Origin::Default, entry.as_ref().map(|entry| settings::value(entry.value)), None);
+        let Some(entry) = entry else { return Vec::new() };
         let Some(items) = entry.value.as_array().filter(|items| items.len() <= count_max) else {
             self.wrong_type(&entry, &format!("an array of at most {count_max} whole numbers"));
             return Vec::new();
         };
         let number = |item: &DeValue<'_>| match item {
-            DeValue::Integer(number) => i128::from_str_radix(number.as_str(), number.radix()).ok(),
+            DeValue::Integer(number) => integer(number),
             _ => None,
         };
         let mut numbers = Vec::with_capacity(items.len());
@@ -340,27 +437,33 @@ impl<'a> Section<'a> {
     pub fn flag(&self, key: &'static str, default: bool) -> bool {
         #[cfg(test)]
         self.note(key, "true or false", Some(default.to_string()));
-        match self.entry(key) {
+        let value = match self.entry(key) {
             None => default,
             Some(Entry { value: DeValue::Boolean(value), .. }) => *value,
             Some(entry) => {
                 self.wrong_type(&entry, "true or false");
                 default
             }
-        }
+        };
+        self.keep(key, Origin::Default, Some(value.to_string()), Some(default.to_string()));
+        value
     }
 
     pub fn maybe_flag(&self, key: &'static str) -> Option<bool> {
         #[cfg(test)]
         self.note(key, "true or false", None);
         let found = self.flag(key, false);
-        self.has(key).then_some(found)
+        let found = self.has(key).then_some(found);
+        self.keep(key, Origin::Default, found.map(|found| found.to_string()), None);
+        found
     }
 
     pub fn text(&self, key: &'static str) -> Option<Spot<&'a str>> {
         #[cfg(test)]
         self.note(key, "string", None);
-        let entry = self.entry(key)?;
+        let entry = self.entry(key);
+        self.keep(key, Origin::Default, entry.as_ref().map(|entry| settings::value(entry.value)), None);
+        let entry = entry?;
         let text = entry.value.as_str();
         if text.is_none() {
             self.wrong_type(&entry, "a string");
@@ -381,7 +484,11 @@ impl<'a> Section<'a> {
     pub fn choice<T: Copy + PartialEq>(&self, key: &'static str, default: T, words: &[(&'static str, T)]) -> T {
         #[cfg(test)]
         self.note(key, super::reference::words(words), super::reference::word(words, &default));
-        let Some(text) = self.text(key) else { return default };
+        let text = self.text(key);
+        let word = |value: T| words.iter().find(|(_, other)| *other == value).map(|(word, _)| settings::quoted(word));
+        let shown = text.as_ref().map_or_else(|| word(default), |text| Some(settings::quoted(text.value)));
+        self.keep(key, Origin::Default, shown, word(default));
+        let Some(text) = text else { return default };
         if let Some((_, value)) = words.iter().find(|(word, _)| *word == text.value) {
             return *value;
         }
@@ -398,15 +505,18 @@ impl<'a> Section<'a> {
     pub fn texts(&self, key: &'static str) -> Option<Vec<Spot<&'a str>>> {
         #[cfg(test)]
         self.note(key, "strings", None);
-        let entry = self.entry(key)?;
-        Some(self.texts_of(&entry))
+        let entry = self.entry(key);
+        self.keep(key, Origin::Default, entry.as_ref().map(|entry| settings::value(entry.value)), None);
+        Some(self.texts_of(&entry?))
     }
 
     /// As [`texts`](Self::texts), but an empty array is wrong.
     pub fn some_texts(&self, key: &'static str) -> Option<Vec<Spot<&'a str>>> {
         #[cfg(test)]
         self.note(key, "strings", None);
-        let entry = self.entry(key)?;
+        let entry = self.entry(key);
+        self.keep(key, Origin::Default, entry.as_ref().map(|entry| settings::value(entry.value)), None);
+        let entry = entry?;
         if entry.value.as_array().is_some_and(|items| items.is_empty()) {
             let message = format!("`{key}`{} is empty; leave it out for the default", self.place());
             self.context.error(entry.span.clone(), message);
@@ -460,6 +570,10 @@ pub(super) struct Entry<'a> {
     pub span: Range<usize>,
 }
 
+fn integer(number: &DeInteger<'_>) -> Option<i128> {
+    i128::from_str_radix(number.as_str(), number.radix()).ok()
+}
+
 /// A value's type in words.
 fn kind(value: &DeValue<'_>) -> &'static str {
     match value {
@@ -475,9 +589,18 @@ fn kind(value: &DeValue<'_>) -> &'static str {
 
 pub(super) const DAY_S: f64 = 86_400.0;
 
-/// Addresses with ports; `None` if the key is not there.
-pub(super) fn addresses(section: &Section<'_>, key: &'static str, example: &str) -> Option<Vec<SocketAddr>> {
-    let texts = if key == "smtp" { section.some_texts(key) } else { section.texts(key) }?;
+/// Addresses with ports.
+pub(super) fn addresses(
+    section: &Section<'_>,
+    key: &'static str,
+    default: SocketAddr,
+    example: &str,
+) -> Vec<SocketAddr> {
+    let texts = if key == "smtp" { section.some_texts(key) } else { section.texts(key) };
+    let Some(texts) = texts else {
+        section.effective(key, Origin::Default, settings::array([default]), settings::array([default]));
+        return vec![default];
+    };
     let mut addresses: Vec<SocketAddr> = Vec::with_capacity(texts.len());
     for text in texts {
         match text.value.parse::<SocketAddr>() {
@@ -491,5 +614,5 @@ pub(super) fn addresses(section: &Section<'_>, key: &'static str, example: &str)
             ),
         }
     }
-    Some(addresses)
+    addresses
 }

@@ -12,6 +12,7 @@ use std::path::Path;
 use toml::de::DeTable;
 
 use super::raw::Context;
+use super::units::{self, Unit};
 use super::{sections, tests};
 
 const HEAD: &str = "| key | takes | default | meaning |";
@@ -19,17 +20,17 @@ const RULE: &str = "|---|---|---|---|";
 /// The cell of a key whose meaning nobody has written yet.
 const MISSING: &str = "TODO";
 
-/// A range as people write it: octets in units of 1024.
-pub(super) fn range(key: &str, range: &RangeInclusive<u64>) -> String {
-    let number = |value: u64| {
-        let units = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
-        let unit = units.iter().find(|(_, bits)| value > 0 && value.trailing_zeros() >= *bits);
-        match unit.filter(|_| key.contains("bytes")) {
-            Some((unit, bits)) => format!("{} {unit}", value >> bits),
-            None => value.to_string(),
-        }
-    };
-    format!("{} to {}", number(*range.start()), number(*range.end()))
+/// A range as people write it.
+pub(super) fn range(unit: Option<Unit>, range: &RangeInclusive<u64>) -> String {
+    let bound = |value: u64| units::number(unit, value.into());
+    format!("{} to {}", bound(*range.start()), bound(*range.end()))
+}
+
+/// A default: the number that is written, and what it is if that is not plain.
+pub(super) fn number(unit: Option<Unit>, value: u64) -> String {
+    let shown = units::number(unit, value.into());
+    let is_plain = value == 0 || shown.starts_with(&value.to_string());
+    if unit.is_none() || is_plain { value.to_string() } else { format!("{value} ({shown})") }
 }
 
 pub(super) fn words<T>(words: &[(&'static str, T)]) -> String {

@@ -44,7 +44,7 @@ pub const RULES: &[Rule] = {
     &[
         rule("", &["hostname"], restart!(hostname)),
         rule("", &["data_dir"], restart!(data_dir)),
-        rule("", &["client_networks"], NewConnections),
+        rule("", &["client_networks", "open_relay"], NewConnections),
         // The room for large bodies is made for the largest.
         rule("", &["message_size_bytes_max"], restart!(message_size_bytes_max)),
         rule("", &["received_max"], NewConnections),

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::path::Path;
 
 use ipnet::IpNet;
 use stentor_mail::Class;
@@ -17,11 +17,14 @@ use super::checked::{
 };
 use super::diagnose::Spot;
 use super::raw::{Context, DAY_S, Section, addresses};
+use super::settings::{self, Origin};
 use super::{cross, http, log, sending, tables, webhooks};
 
 const KIB: u64 = 1024;
 const MIB: u64 = 1024 * KIB;
 const GIB: u64 = 1024 * MIB;
+/// Beside the file.
+const DATA_DIR: &str = "stentor-data";
 /// Seconds in a day and in a week.
 const WEEK_S: f64 = 604_800.0;
 /// The scheduler's own defaults are the server's: docs/design/scheduler.md measures what is shipped.
@@ -33,7 +36,9 @@ const SOCKET_PATH_BYTES_MAX: usize = 107;
 pub(super) fn read<'a>(context: &'a Context<'a>, document: &'a DeTable<'a>) -> Option<Config> {
     let top = Section::top(context, document);
     let mut hostname = hostname(&top);
-    let data_dir = context.path(top.text("data_dir").map_or("stentor-data", |text| text.value));
+    let data_dir = context.path(top.text("data_dir").map_or(DATA_DIR, |text| text.value));
+    let shown = |path: &Path| settings::quoted(&path.display().to_string());
+    top.effective("data_dir", Origin::Default, shown(&data_dir), shown(&context.path(DATA_DIR)));
     let client_networks = client_networks(&top);
     let message_size_bytes_max = top.number("message_size_bytes_max", 50 * MIB, KIB..=2 * GIB);
     let received_max = top.number("received_max", 50, 1..=1_000) as u32;
@@ -55,9 +60,8 @@ pub(super) fn read<'a>(context: &'a Context<'a>, document: &'a DeTable<'a>) -> O
     let is_list = |name: &str| tables.lists.iter().any(|list| &**list.value.list.name() == name);
     let webhooks = webhooks::webhooks(&top.section("webhooks"), &is_list);
     let telemetry = webhooks::telemetry(top.section("telemetry"));
-    let top_span = top.span_of("client_networks");
     top.finish();
-    let policy = cross::check(context, &hostname, &client_networks, top_span, &tables)?;
+    let policy = cross::check(context, &hostname, &client_networks, &tables)?;
     Some(Config {
         file: None,
         hostname,
@@ -91,7 +95,10 @@ fn hostname(top: &Section<'_>) -> String {
     let Some(text) = top.text("hostname") else {
         let uname = rustix::system::uname();
         let name = uname.nodename().to_str().ok().and_then(|name| normalise_domain(name).ok());
-        return name.filter(|name| !name.starts_with('[')).unwrap_or_else(|| "localhost".to_owned());
+        let name = name.filter(|name| !name.starts_with('[')).unwrap_or_else(|| "localhost".to_owned());
+        let shown = settings::quoted(&name);
+        top.effective("hostname", Origin::System("the system's host name"), shown.clone(), shown);
+        return name;
     };
     match normalise_domain(text.value) {
         Ok(name) if !name.starts_with('[') => name,
@@ -103,26 +110,70 @@ fn hostname(top: &Section<'_>) -> String {
     }
 }
 
+/// What has to stand in `open_relay`, so that nobody becomes an open relay by a typing error.
+const OPEN_RELAY: &str = "yes, for everyone";
+
 fn client_networks(top: &Section<'_>) -> Vec<IpNet> {
+    let is_open = top.text("open_relay").is_some_and(|text| {
+        let is_open = text.value == OPEN_RELAY;
+        if !is_open {
+            let message = format!("`open_relay` is {:?}; it can only be \"{OPEN_RELAY}\"", text.value);
+            top.context.error(text.span, message);
+        }
+        is_open
+    });
+    let own = [IpNet::new_assert([127, 0, 0, 0].into(), 8), IpNet::new_assert(IpAddr::from(1_u128.to_be_bytes()), 128)];
     let Some(texts) = top.texts("client_networks") else {
-        return vec![
-            IpNet::new_assert([127, 0, 0, 0].into(), 8),
-            IpNet::new_assert(IpAddr::from(1_u128.to_be_bytes()), 128),
-        ];
+        top.effective("client_networks", Origin::Default, settings::array(own), settings::array(own));
+        return own.to_vec();
     };
-    texts.into_iter().filter_map(|text| network(top, text)).collect()
+    let mut networks = Vec::with_capacity(texts.len());
+    for text in texts {
+        let span = text.span.clone();
+        let Some(network) = network(top, text) else { continue };
+        if is_everyone(network) && !is_open {
+            let message = format!(
+                "client network {network} lets strangers relay mail to anybody through this server (an open relay); if that is \
+                 meant, say so a second time: open_relay = \"{OPEN_RELAY}\""
+            );
+            top.context.error(span, message);
+        }
+        networks.push(network);
+    }
+    networks
+}
+
+/// Larger than any network of one owner: 10.0.0.0/8 and `fc00::/7` are the largest private ones.
+fn is_everyone(network: IpNet) -> bool {
+    match network {
+        IpNet::V4(network) => network.prefix_len() < 8,
+        IpNet::V6(network) => {
+            let first = network.addr().segments()[0];
+            let is_local = first & 0xfe00 == 0xfc00 || first & 0xffc0 == 0xfe80;
+            network.prefix_len() < 7 || network.prefix_len() < 16 && !is_local
+        }
+    }
 }
 
 fn network(section: &Section<'_>, text: Spot<&str>) -> Option<IpNet> {
     let single = || text.value.parse::<IpAddr>().ok().map(IpNet::from);
-    let network = text.value.parse::<IpNet>().ok().or_else(single);
-    if network.is_none() {
+    let Some(network) = text.value.parse::<IpNet>().ok().or_else(single) else {
         section.context.error(
             text.span,
             format!("{:?} is not a network; write, for instance, \"10.0.0.0/8\" or \"2001:db8::/32\"", text.value),
         );
+        return None;
+    };
+    if network != network.trunc() {
+        let message = format!(
+            "{:?} has host bits set; write \"{}\" for the network, or \"{}\" for this one address",
+            text.value,
+            network.trunc(),
+            network.addr()
+        );
+        section.context.error(text.span, message);
     }
-    network.map(|network| network.trunc())
+    Some(network.trunc())
 }
 
 fn classes(section: Section<'_>) -> ClassesConfig {
@@ -153,8 +204,7 @@ fn listen(section: Section<'_>) -> ListenConfig {
     let connections_max = section.number("connections_max", 2_000, 1..=1_000_000) as u32;
     let per_client_default = connections_max.min(100);
     let config = ListenConfig {
-        smtp: addresses(&section, "smtp", "0.0.0.0:25")
-            .unwrap_or_else(|| vec![SocketAddr::from(([127, 0, 0, 1], 2525))]),
+        smtp: addresses(&section, "smtp", SocketAddr::from(([127, 0, 0, 1], 2525)), "0.0.0.0:25"),
         connections_max,
         connections_per_client_max: section.number(
             "connections_per_client_max",
@@ -236,6 +286,8 @@ fn dns(section: Section<'_>) -> DnsConfig {
     }
     if is_default {
         servers = system_name_servers(&fs::read_to_string("/etc/resolv.conf").unwrap_or_default());
+        let shown = settings::array(&servers);
+        section.effective("servers", Origin::System("/etc/resolv.conf"), shown.clone(), shown);
     }
     let config = DnsConfig {
         servers,
@@ -344,9 +396,12 @@ fn journal(section: Section<'_>) -> JournalConfig {
     config
 }
 
-fn control(section: Section<'_>, data_dir: &std::path::Path) -> ControlConfig {
+fn control(section: Section<'_>, data_dir: &Path) -> ControlConfig {
     let text = section.text("socket");
-    let socket: PathBuf = text.map_or_else(|| data_dir.join("control.sock"), |text| section.context.path(text.value));
+    let default = data_dir.join("control.sock");
+    let socket = text.map_or_else(|| default.clone(), |text| section.context.path(text.value));
+    let shown = |path: &Path| settings::quoted(&path.display().to_string());
+    section.effective("socket", Origin::Default, shown(&socket), shown(&default));
     if socket.as_os_str().len() > SOCKET_PATH_BYTES_MAX {
         let message = format!(
             "the control socket's path `{}` is longer than {SOCKET_PATH_BYTES_MAX} octets; set `socket` in [control] to a shorter one",

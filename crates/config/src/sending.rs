@@ -6,6 +6,7 @@ use stentor_mail::address::normalise_domain;
 use stentor_policy::{SiteRule, SiteRules};
 
 use super::raw::{Entry, Section};
+use super::settings::{self, Origin};
 
 /// Local addresses to send from (a set of them is one word of bits).
 const SOURCES_MAX: usize = 64;
@@ -128,7 +129,11 @@ fn source(sections: &Section<'_>, entry: &Entry<'_>, hostname: &str, others: &[S
         }
     }
     let ehlo_name = match section.text("ehlo_name") {
-        None => hostname.to_owned(),
+        None => {
+            let shown = settings::quoted(hostname);
+            section.effective("ehlo_name", Origin::Default, shown.clone(), shown);
+            hostname.to_owned()
+        }
         Some(text) => normalise_domain(text.value).unwrap_or_else(|_| {
             context.error(text.span, format!("{:?} is not a host name", text.value));
             hostname.to_owned()

@@ -12,9 +12,11 @@ use super::checked::{DomainsConfig, ListConfig, ReportConfig, ReportTo};
 use super::diagnose::Spot;
 use super::raw::{Context, Entry, Section};
 use super::sending::{self, Source};
+use super::settings::{self, Origin};
 
 /// Longest name of a list, in characters of [`is_list_name`].
 const LIST_NAME_BYTES_MAX: usize = 64;
+const PRECEDENCE: &str = "list";
 /// A month.
 const REPORT_AFTER_S_MAX: f64 = 2_592_000.0;
 
@@ -111,7 +113,7 @@ fn list<'a>(lists: &Section<'a>, entry: &Entry<'a>, sources: &[Source]) -> Optio
     let owner = section.text("owner").and_then(|text| address(context, &text));
     let list_id = section.text("list_id");
     let post = post(&section);
-    let precedence = section.text("precedence").map_or("list", |text| text.value);
+    let precedence = section.text("precedence").map_or(PRECEDENCE, |text| text.value);
     let description = section.text("description").map_or("", |text| text.value);
     let archive = section.text("archive").map(|text| text.value.to_owned());
     let flow = sending::list_flow(&section, sources);
@@ -124,12 +126,18 @@ fn list<'a>(lists: &Section<'a>, entry: &Entry<'a>, sources: &[Source]) -> Optio
             Some(configured) => configured,
             None => default_bounces(context, name, &own, &address_span),
         };
+        let default_id = format!("{name}.{}", own.domain());
+        let list_id = list_id.map_or_else(|| default_id.clone(), |text| text.value.to_owned());
+        let default_bounces = format!("{name}-bounces@{}", own.domain());
+        derived(&section, "list_id", &list_id, &default_id);
+        derived(&section, "precedence", precedence, PRECEDENCE);
+        derived(&section, "bounces", bounces.as_ref().map_or("", Address::as_str), &default_bounces);
         let settings = ListSettings {
             name: name.into(),
             bounces: bounces?,
             owner,
             post: post?,
-            list_id: list_id.map_or_else(|| format!("{name}.{}", own.domain()), |text| text.value.to_owned()),
+            list_id,
             precedence: (precedence != "none").then(|| precedence.to_owned()),
             description: description.to_owned(),
             archive,
@@ -152,6 +160,11 @@ fn list<'a>(lists: &Section<'a>, entry: &Entry<'a>, sources: &[Source]) -> Optio
         owner_span,
         id_span,
     })
+}
+
+/// Notes a key whose default follows from others.
+fn derived(section: &Section<'_>, key: &str, value: &str, default: &str) {
+    section.effective(key, Origin::Default, settings::quoted(value), settings::quoted(default));
 }
 
 fn default_bounces(context: &Context<'_>, name: &str, own: &Address, span: &Range<usize>) -> Option<Address> {
@@ -193,6 +206,7 @@ fn post(section: &Section<'_>) -> Option<Post> {
 }
 
 fn alias<'a>(section: &Section<'a>, entry: &Entry<'a>) -> Option<Spot<AliasInput>> {
+    section.keep_entry(entry, || settings::value(entry.value));
     let key = Spot { value: entry.key.as_str(), span: entry.key_span.clone() };
     let own = address(section.context, &key);
     let texts = section.texts_of(entry);
@@ -219,6 +233,7 @@ fn routes(section: &Section<'_>, smtp_port: u16) -> Vec<Spot<RouteInput>> {
             }));
             continue;
         }
+        section.keep_entry(&entry, || settings::value(entry.value));
         let Some(route) = route(section, &entry, smtp_port) else { continue };
         if routes.iter().any(|other| other.value.pattern == route.pattern) {
             section.context.error(entry.key_span, format!("route `{}` is there twice", route.pattern));

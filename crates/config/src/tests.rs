@@ -46,7 +46,7 @@ fn a_full_configuration_is_read() {
         r#"
         hostname = "MX.Example.org"
         data_dir = "/var/lib/stentor"
-        client_networks = ["10.1.2.3/8", "192.0.2.1"]
+        client_networks = ["10.0.0.0/8", "192.0.2.1"]
         [listen]
         smtp = ["0.0.0.0:25", "[::]:25"]
         command_timeout_s = 0x20
@@ -132,7 +132,7 @@ stentor.toml:12:1: unknown key `foo` in [domains]; known are `local`, `postmaste
 #[test]
 fn wrong_values_are_named_with_what_is_right() {
     let text = "hostname = \"a b\"
-message_size_bytes_max = \"50 MiB\"
+message_size_bytes_max = \"50 Mb\"
 received_max = 0
 client_networks = [\"10.0.0.0/33\", 5]
 [listen]
@@ -155,14 +155,14 @@ socket = \"/tmp/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/
 ";
     let expected = "\
 stentor.toml:1:12: `hostname` is \"a b\"; it must be a host name, such as \"mx.example.org\"
-stentor.toml:2:26: `message_size_bytes_max` must be a whole number, not a string
+stentor.toml:2:26: `message_size_bytes_max` is \"50 Mb\": \"Mb\" is no unit here; units are TiB, GiB, MiB, KiB, B, TB, GB, MB, kB
 stentor.toml:3:16: `received_max` is 0; it must be from 1 to 1000
 stentor.toml:4:20: \"10.0.0.0/33\" is not a network; write, for instance, \"10.0.0.0/8\" or \"2001:db8::/32\"
 stentor.toml:4:35: `client_networks` must hold strings, not a whole number
 stentor.toml:6:9: \"localhost:25\" is not an address and port; write, for instance, \"0.0.0.0:25\" or \"[::]:25\"
 stentor.toml:6:41: \"127.0.0.1:25\" is there twice
 stentor.toml:7:14: `errors_max` in [listen] is -5; it must be from 1 to 10000
-stentor.toml:8:21: `session_timeout_s` in [listen] is 1e9; it must be from 1 to 86400
+stentor.toml:8:21: `session_timeout_s` in [listen] is 1e9; it must be from 1s to 1d
 stentor.toml:10:11: `servers` in [dns] is empty; leave it out for the default
 stentor.toml:11:12: `attempts` in [dns] must be a whole number, not a number with a fraction
 stentor.toml:13:12: `chunking` in [delivery] must be true or false, not a string
@@ -277,12 +277,69 @@ fn a_lower_total_lowers_the_defaults_below_it() {
 
 #[test]
 fn what_is_doubtful_is_a_warning() {
-    let text = "client_networks = [\"0.0.0.0/0\"]\n[domains]\nlocal = [\"example.org\"]\n[routes]\nexample.org = \"10.0.0.1\"\n";
+    let text = "[domains]\nlocal = [\"example.org\"]\n[routes]\nexample.org = \"10.0.0.1\"\n";
     let expected = "\
-stentor.toml:1:19: warning: client network 0.0.0.0/0 lets every client relay: an open relay
-stentor.toml:2:2: warning: mail to postmaster@example.org is refused, although RFC 5321 section 4.5.1 asks to take it; \
+stentor.toml:1:2: warning: mail to postmaster@example.org is refused, although RFC 5321 section 4.5.1 asks to take it; \
 set `postmaster` in [domains]
-stentor.toml:5:1: warning: route `example.org` is never used: the domain is local, and its unknown addresses are refused";
+stentor.toml:4:1: warning: route `example.org` is never used: the domain is local, and its unknown addresses are refused";
+    assert_eq!(findings(text), expected);
+}
+
+#[test]
+fn client_networks_are_those_that_are_meant() {
+    let text =
+        "client_networks = [\"0.0.0.0/0\", \"10.0.0.1/8\", \"::/0\", \"fc00::/7\", \"2000::/3\", \"2001:db8::1/64\"]\n";
+    let open = "lets strangers relay mail to anybody through this server (an open relay); if that is meant, say so a second time: \
+                open_relay = \"yes, for everyone\"";
+    let expected = format!(
+        "stentor.toml:1:20: client network 0.0.0.0/0 {open}\n\
+         stentor.toml:1:33: \"10.0.0.1/8\" has host bits set; write \"10.0.0.0/8\" for the network, or \"10.0.0.1\" for this one \
+         address\n\
+         stentor.toml:1:47: client network ::/0 {open}\n\
+         stentor.toml:1:67: client network 2000::/3 {open}\n\
+         stentor.toml:1:79: \"2001:db8::1/64\" has host bits set; write \"2001:db8::/64\" for the network, or \"2001:db8::1\" for \
+         this one address"
+    );
+    assert_eq!(findings(text), expected);
+    // Said twice, it is meant.
+    let text = "client_networks = [\"0.0.0.0/0\", \"::/0\"]\nopen_relay = \"yes, for everyone\"\n";
+    assert!(config(text).policy.is_trusted("198.51.100.7".parse().unwrap()));
+    let expected = "stentor.toml:1:14: `open_relay` is \"yes\"; it can only be \"yes, for everyone\"";
+    assert_eq!(findings("open_relay = \"yes\"\n"), expected);
+}
+
+#[test]
+fn durations_and_sizes_may_have_units() {
+    let text = "message_size_bytes_max = \"10 MiB\"
+[retry]
+lifetime_s = \"5d\"
+host_min_s = \"500ms\"
+[delivery]
+idle_ms = \"1m\"
+[journal]
+commit_delay_us = \"1ms\"
+address_unseen_days = \"2w\"
+[log]
+rotate_hours = \"7d\"
+rotate_bytes = \"1GiB\"
+";
+    let with = config(text);
+    assert_eq!(
+        (with.message_size_bytes_max, with.retry.lifetime_ms, with.retry.host_ms_min),
+        (10 << 20, 432_000_000, 500)
+    );
+    assert_eq!((with.delivery.idle_ms, with.journal.commit_delay_us), (60_000, 1_000));
+    assert_eq!(with.journal.address_unseen_ms, 14 * 86_400_000);
+    assert_eq!((with.log.rotation.age_ms_max, with.log.rotation.bytes_max), (7 * 86_400_000, 1 << 30));
+    let text = "[retry]\nlifetime_s = \"40d\"\n[journal]\naddress_unseen_days = \"36h\"\nsegment_bytes = \"2 GiB\"\n\
+                addresses_max = \"1000\"\n[dns]\ntimeout_ms = true\n";
+    let expected = "\
+stentor.toml:2:14: `lifetime_s` in [retry] is 40d; it must be from 1s to 30d
+stentor.toml:4:23: `address_unseen_days` in [journal] is 36h; it must be a whole number of days
+stentor.toml:5:17: `segment_bytes` in [journal] is 2 GiB; it must be from 1MiB to 1GiB
+stentor.toml:6:17: `addresses_max` in [journal] must be a whole number, not a string
+stentor.toml:8:14: `timeout_ms` in [dns] must be a number of milliseconds or a string with units, such as \"1h30m\", not true or \
+false";
     assert_eq!(findings(text), expected);
 }
 
