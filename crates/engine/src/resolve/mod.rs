@@ -17,6 +17,7 @@
 //! resolutions at a time is the caller's. Rules are in [`select`], which is pure.
 
 mod answers;
+mod hint;
 mod select;
 #[cfg(test)]
 mod tests;
@@ -33,6 +34,7 @@ use hickory_resolver::lookup::Lookup;
 use hickory_resolver::net::NetError;
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use hickory_resolver::proto::rr::{Name, RecordType};
+use hint::Hint;
 use select::{AddressAnswer, Host, Identity, MxAnswer, TTL_S_MAX};
 use stentor_queue::site::Resolution;
 use tokio::task::JoinSet;
@@ -126,6 +128,7 @@ struct Inner {
     resolutions: AtomicU64,
     queries: AtomicU64,
     failures: AtomicU64,
+    hint: Hint,
 }
 
 impl Resolver {
@@ -149,17 +152,30 @@ impl Resolver {
         let mut config = config;
         config.hostname = plain(&config.hostname);
         let zero = || AtomicU64::new(0);
-        Ok(Resolver(Arc::new(Inner { dns, config, resolutions: zero(), queries: zero(), failures: zero() })))
+        Ok(Resolver(Arc::new(Inner {
+            dns,
+            config,
+            resolutions: zero(),
+            queries: zero(),
+            failures: zero(),
+            hint: Hint::default(),
+        })))
     }
 
     /// Where mail for `domain` (A-labels, or an address literal) goes.
     pub async fn resolve(&self, domain: &str) -> Resolution {
         self.0.resolutions.fetch_add(1, Ordering::Relaxed);
         let limit = Duration::from_millis(RESOLVE_MS_MAX);
-        match tokio::time::timeout(limit, self.resolve_domain(&plain(domain))).await {
+        let resolution = match tokio::time::timeout(limit, self.resolve_domain(&plain(domain))).await {
             Ok(resolution) => resolution,
             Err(_) => select::temporary("4.4.3", format!("looking up {domain} took too long")),
+        };
+        // Address literals ask no name server.
+        let hint = || self.0.hint.take(&resolution, &self.0.config.name_servers);
+        if let Some(hint) = (!domain.starts_with('[')).then(hint).flatten() {
+            tracing::warn!("{hint}");
         }
+        resolution
     }
 
     /// The plan of a static route; `hosts` are tried in this order. Never permanent.
