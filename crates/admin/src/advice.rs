@@ -121,7 +121,7 @@ fn since(oldest: Option<Ms>, now: Ms) -> String {
 }
 
 /// As a word of a shell.
-fn quoted(text: &str) -> String {
+pub fn quoted(text: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "@._+-=:/,".contains(c);
     if !text.is_empty() && text.chars().all(is_plain) {
         return text.to_owned();

@@ -5,6 +5,7 @@
 
 pub mod advice;
 pub mod depth;
+mod lists;
 pub mod operator;
 pub mod report;
 pub mod site;

@@ -14,11 +14,11 @@ use stentor_engine::core::limits::Limit;
 use stentor_engine::core::{Core, log};
 use stentor_queue::event::Class;
 use stentor_queue::ids::{AddressId, MessageId, Ms};
-use tokio::sync::{Mutex, Semaphore, mpsc};
+use tokio::sync::{Mutex, Semaphore, mpsc, oneshot};
 
 use crate::views::{fates, message_fates, recipient};
 use crate::watch::{Overviews, Watch};
-use crate::{depth, report, site, verbs, waiting};
+use crate::{depth, lists, report, site, verbs, waiting};
 
 /// Watchers at the control socket.
 const WATCHERS_MAX: usize = 8;
@@ -27,10 +27,44 @@ const WATCHERS_MAX: usize = 8;
 const RECIPIENTS_STEP: usize = 256;
 
 /// What a verb asks of the whole process.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Debug)]
 pub enum Demand {
-    Reload,
+    /// With where its outcome goes, if somebody waits for it.
+    Reload(Option<oneshot::Sender<Reloaded>>),
     Stop,
+}
+
+/// What became of a reload.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Reloaded {
+    /// In force, except for these changed keys, which take a restart.
+    InForce { kept: Vec<String> },
+    /// It has errors, each with its place; the old one stays in force.
+    Refused(Vec<String>),
+    /// The server was started without a file.
+    NoFile,
+}
+
+impl From<Reloaded> for Reply {
+    fn from(reloaded: Reloaded) -> Reply {
+        let done = |text: &str| Reply::Done { text: text.to_owned(), count: None };
+        match reloaded {
+            Reloaded::NoFile => done("no configuration file to reload; logs reopened"),
+            Reloaded::InForce { kept } if kept.is_empty() => done("configuration reloaded"),
+            Reloaded::InForce { kept } => Reply::error(
+                ErrorCode::NeedsRestart,
+                format!(
+                    "configuration reloaded, except for changed keys that take a restart: {}; until then the server keeps \
+                     their old values",
+                    kept.join("; ")
+                ),
+            ),
+            Reloaded::Refused(errors) => Reply::error(
+                ErrorCode::BadConfiguration,
+                format!("the configuration has errors; the old one stays in force\n{}", errors.join("\n")),
+            ),
+        }
+    }
 }
 
 pub struct Operator {
@@ -189,7 +223,10 @@ impl Operator {
         match observe {
             Observe::Watch(_) => Reply::error(ErrorCode::Failed, "a watch is a stream"),
             Observe::Mailqq(options) => match waiting::mailqq(core, &options).await {
-                Ok(mailqq) => Reply::Mailqq(Box::new(mailqq)),
+                Ok(mailqq) => match lists::unknown(core, options.list.as_deref()).filter(|_| mailqq.rows.is_empty()) {
+                    Some(problem) => Reply::Error(problem),
+                    None => Reply::Mailqq(Box::new(mailqq)),
+                },
                 Err(problem) => Reply::Error(problem),
             },
             Observe::Hosts(options) => Reply::Hosts(Box::new(waiting::hosts(core, &options).await)),
@@ -206,7 +243,10 @@ impl Operator {
                         ErrorCode::NotFound,
                         format!("{id} is neither queued nor among the last posts; `stentor trace {id}` may know it"),
                     ),
-                    _ => Reply::Posts(Box::new(Posts { hostname, now, rows })),
+                    _ => match lists::unknown(core, options.list.as_deref()).filter(|_| rows.is_empty()) {
+                        Some(problem) => Reply::Error(problem),
+                        None => Reply::Posts(Box::new(Posts { hostname, now, rows })),
+                    },
                 }
             }
         }
@@ -232,9 +272,20 @@ impl Operator {
         log::audit_note(&self.core, verb, &verbs::who(peer), detail);
     }
 
-    fn demand(&self, demand: Demand, text: &str) -> Reply {
-        match self.demands.send(demand) {
-            Ok(()) => Reply::Done { text: text.to_owned(), count: None },
+    /// Waits for the outcome: whoever changed the configuration learns whether it is in force.
+    async fn reload(&self) -> Reply {
+        let (answer, outcome) = oneshot::channel();
+        if self.demands.send(Demand::Reload(Some(answer))).is_ok()
+            && let Ok(reloaded) = outcome.await
+        {
+            return reloaded.into();
+        }
+        Reply::error(ErrorCode::Failed, "the server is stopping")
+    }
+
+    fn stop(&self) -> Reply {
+        match self.demands.send(Demand::Stop) {
+            Ok(()) => Reply::Done { text: "stopping once open transactions have ended".to_owned(), count: None },
             Err(_) => Reply::error(ErrorCode::Failed, "the server is stopping"),
         }
     }
@@ -272,8 +323,8 @@ impl Control for Operator {
             }
             Request::Observe(observe) => self.observe(observe).await,
             Request::Export { .. } => Reply::error(ErrorCode::Failed, "an export is a stream"),
-            Request::Reload => self.demand(Demand::Reload, "reading the configuration again; see the log"),
-            Request::Stop => self.demand(Demand::Stop, "stopping once open transactions have ended"),
+            Request::Reload => self.reload().await,
+            Request::Stop => self.stop(),
         }
     }
 

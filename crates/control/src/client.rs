@@ -18,15 +18,30 @@ const LINE_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    #[error("no server answers at {}: {source}", path.display())]
+    #[error("{}", unreachable(path, source))]
     Connect { path: PathBuf, source: io::Error },
     #[error("the server did not answer: {0}")]
     Io(#[from] io::Error),
+    /// The caller could not take a line.
+    #[error("{0}")]
+    Output(io::Error),
     #[error("{0}")]
     Protocol(String),
     /// The server's own words.
     #[error("{0}")]
     Refused(Problem),
+}
+
+/// Why nobody answers, and what to do about it.
+fn unreachable(path: &Path, source: &io::Error) -> String {
+    let path = path.display();
+    match source.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+            format!("no server is running: {path}: {source}; start one with `stentor serve`")
+        }
+        io::ErrorKind::PermissionDenied => format!("{path}: {source}; run this as root or as the server's user"),
+        _ => format!("no server answers at {path}: {source}"),
+    }
 }
 
 /// A connection to a running server.
@@ -73,10 +88,11 @@ impl Client {
             let n = self.stream.by_ref().take(LINE_BYTES_MAX).read_line(&mut text)?;
             let Some(text) = text.strip_suffix('\n') else {
                 sent?;
-                let why = if n as u64 == LINE_BYTES_MAX { "a reply is too long" } else { "the server hung up" };
+                let why =
+                    if n as u64 == LINE_BYTES_MAX { "a reply is too long" } else { "the server closed the connection" };
                 return Err(ClientError::Protocol(why.to_owned()));
             };
-            line(text)?;
+            line(text).map_err(ClientError::Output)?;
             match reply.push(text).map_err(ClientError::Protocol)? {
                 None => {}
                 Some(Reply::Error(problem)) => return Err(ClientError::Refused(problem)),

@@ -11,8 +11,12 @@ pub enum ErrorCode {
     UnknownVerb,
     /// Reserved for verbs that are planned.
     NotInThisVersion,
-    /// No such message or site.
+    /// No such message, site or list.
     NotFound,
+    /// The configuration has errors: the old one stays in force.
+    BadConfiguration,
+    /// The configuration is in force, except for changed keys that take a restart.
+    NeedsRestart,
     TooLarge,
     /// Too many connections.
     Busy,

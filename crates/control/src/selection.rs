@@ -152,5 +152,14 @@ pub struct Counted {
     pub messages: Option<u64>,
     /// Recipients that were selected and are in a transaction.
     pub in_flight: Option<u64>,
+    /// Messages that were selected and need no change, such as those held already.
+    pub unchanged: Option<u64>,
     pub dry_run: Option<bool>,
+}
+
+impl Counted {
+    /// Nothing in the queue is what was selected.
+    pub fn matches_nothing(&self) -> bool {
+        [self.count, self.messages, self.in_flight, self.unchanged].iter().all(|n| n.unwrap_or(0) == 0)
+    }
 }

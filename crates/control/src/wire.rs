@@ -50,7 +50,7 @@ enum Body {
 }
 
 /// Of a verb on mail with what it counted.
-#[derive(Serialize, Deserialize)]
+#[derive(Default, Serialize, Deserialize)]
 struct Done {
     text: String,
     count: Option<u64>,
@@ -58,6 +58,8 @@ struct Done {
     messages: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     in_flight: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    unchanged: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     dry_run: Option<bool>,
 }
@@ -101,11 +103,11 @@ pub fn to_lines(reply: Reply) -> Vec<String> {
         }
         Reply::Site(site) => bodies.push(Body::Site(site)),
         Reply::Done { text, count } => {
-            bodies.push(Body::Done(Box::new(Done { text, count, messages: None, in_flight: None, dry_run: None })));
+            bodies.push(Body::Done(Box::new(Done { text, count, ..Done::default() })));
         }
         Reply::Counted(counted) => {
-            let Counted { text, count, messages, in_flight, dry_run } = *counted;
-            bodies.push(Body::Done(Box::new(Done { text, count, messages, in_flight, dry_run })));
+            let Counted { text, count, messages, in_flight, unchanged, dry_run } = *counted;
+            bodies.push(Body::Done(Box::new(Done { text, count, messages, in_flight, unchanged, dry_run })));
         }
         Reply::Error(problem) => bodies.push(Body::Error(problem)),
     }
@@ -167,8 +169,8 @@ impl Assembler {
             (None, Body::Address(address)) => Reply::Address(address),
             (None, Body::Site(site)) => Reply::Site(site),
             (None, Body::Done(done)) if done.messages.is_some() => {
-                let Done { text, count, messages, in_flight, dry_run } = *done;
-                Reply::Counted(Box::new(Counted { text, count, messages, in_flight, dry_run }))
+                let Done { text, count, messages, in_flight, unchanged, dry_run } = *done;
+                Reply::Counted(Box::new(Counted { text, count, messages, in_flight, unchanged, dry_run }))
             }
             (None, Body::Done(done)) => Reply::Done { text: done.text, count: done.count },
             // Shown as they come; nothing of them is kept.

@@ -60,6 +60,8 @@ pub enum Problem {
 pub struct BadLine {
     /// Counted from 1.
     pub line: u64,
+    /// In characters, counted from 1: where the address begins, or what is wrong.
+    pub column: u64,
     /// Shortened, and escaped for a log.
     pub text: String,
     pub problem: Problem,
@@ -141,14 +143,15 @@ impl Parser {
         let line = if number == 1 { line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line) } else { line };
         let text = line.trim_ascii();
         if line.len() > LINE_BYTES_MAX {
-            return self.bad(text, Problem::TooLong);
+            return self.bad(line, LINE_BYTES_MAX, Problem::TooLong);
         }
         if text.is_empty() || text[0] == b'#' {
             return;
         }
-        let (name, address) = match split(text) {
+        let begin = line.len() - line.trim_ascii_start().len();
+        let Parts { name, address, at } = match split(text) {
             Ok(parts) => parts,
-            Err(problem) => return self.bad(text, problem),
+            Err((problem, at)) => return self.bad(line, begin + at, problem),
         };
         let parsed;
         let address = if let Some(plain) = plain_address(address) {
@@ -156,7 +159,7 @@ impl Parser {
         } else {
             match Address::parse(address, true) {
                 Ok(address) => parsed = address,
-                Err(error) => return self.bad(text, error.into()),
+                Err(error) => return self.bad(line, begin + at, error.into()),
             }
             parsed.as_str()
         };
@@ -166,8 +169,10 @@ impl Parser {
         }
     }
 
-    fn bad(&mut self, text: &[u8], problem: Problem) {
+    /// `place`: the octet of the line where it is bad.
+    fn bad(&mut self, line: &[u8], place: usize, problem: Problem) {
         self.report.bad += 1;
+        let text = line.trim_ascii();
         if self.report.bad_lines.len() < BAD_LINES_MAX {
             let head = &text[..text.len().min(4 * SHOWN_CHARS_MAX)];
             let mut shown = String::new();
@@ -178,27 +183,35 @@ impl Parser {
                 }
                 shown.extend(c.escape_debug());
             }
-            self.report.bad_lines.push(BadLine { line: self.report.lines, text: shown, problem });
+            let column = String::from_utf8_lossy(&line[..place.min(line.len())]).chars().count() as u64 + 1;
+            self.report.bad_lines.push(BadLine { line: self.report.lines, column, text: shown, problem });
         }
     }
 }
 
-/// Divides a line into name and address, without its comment.
-fn split(text: &[u8]) -> Result<(&[u8], &[u8]), Problem> {
-    let (name, rest, closed_by) = match outside_quotes(text, |byte| byte == b'<') {
-        Some(open) => (text[..open].trim_ascii(), &text[open + 1..], Some(b'>')),
-        None => (&text[..0], text, None),
-    };
-    let (address, behind) = if let Some(close) = closed_by {
-        let end = outside_quotes(rest, |byte| byte == close).ok_or(Problem::NoBracket)?;
+/// A line without its comment.
+struct Parts<'a> {
+    name: &'a [u8],
+    address: &'a [u8],
+    /// Where the address begins.
+    at: usize,
+}
+
+/// Divides a line; or what is wrong, and where.
+fn split(text: &[u8]) -> Result<Parts<'_>, (Problem, usize)> {
+    let open = outside_quotes(text, |byte| byte == b'<');
+    let (name, at) = open.map_or((&text[..0], 0), |open| (text[..open].trim_ascii(), open + 1));
+    let rest = &text[at..];
+    let (address, behind) = if let Some(open) = open {
+        let end = outside_quotes(rest, |byte| byte == b'>').ok_or((Problem::NoBracket, open))?;
         (&rest[..end], &rest[end + 1..])
     } else {
         let end = outside_quotes(rest, |byte| byte == b' ' || byte == b'\t').unwrap_or(rest.len());
         (&rest[..end], &rest[end..])
     };
-    match behind.trim_ascii() {
-        [] | [b'#', ..] => Ok((name, address)),
-        _ => Err(Problem::Behind),
+    match behind.trim_ascii_start() {
+        [] | [b'#', ..] => Ok(Parts { name, address, at }),
+        other => Err((Problem::Behind, text.len() - other.len())),
     }
 }
 
@@ -323,6 +336,16 @@ mod tests {
         assert_eq!((report.lines, report.accepted, report.duplicates, report.bad), (155, 2, 1, 150));
         assert_eq!(report.bad_lines.len(), BAD_LINES_MAX);
         assert_eq!(report.bad_lines[0].to_string(), "line 5: control character in address: no\\u{1b}[2J");
+    }
+
+    #[test]
+    fn a_bad_line_has_a_column() {
+        for (line, column) in
+            [("ann", 1), ("  ann", 3), ("Jürgen <j>", 9), ("ann at x.example", 5), ("Ann <ann@x", 5), ("a@x b\n", 5)]
+        {
+            let (_, report) = collect(line.as_bytes(), 4_096);
+            assert_eq!(report.bad_lines[0].column, column, "{line}");
+        }
     }
 
     #[test]

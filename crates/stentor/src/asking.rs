@@ -1,22 +1,38 @@
-//! How commands reach the running server, and how they report failure.
+//! How commands find the configuration, reach the running server, and report failure.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use stentor_config::{self as config, Config};
-use stentor_control::{Client, ClientError, Reply, Request, protocol, render};
+use stentor_config::{self as config, Config, Diagnostic};
+use stentor_control::{Client, ClientError, ErrorCode, Problem, Reply, Request, Selection, protocol, render};
+use stentor_stats::escape::printable;
+
+use crate::hints::Given;
+use crate::output::{is_closed, print, repeat};
+use crate::paint::Colour;
 
 /// Exit code of a command that was understood and failed.
 const FAILED: u8 = 1;
+/// Exit code of a command whose selectors or names match nothing.
+const NOTHING: u8 = 3;
+/// Exit code of a reload that left out keys which take a restart.
+const NEEDS_RESTART: u8 = 4;
 /// Exit code of a configuration with errors (as sysexits' `EX_CONFIG`).
 const CONFIGURATION: u8 = 78;
+/// Where the configuration is if neither the command line nor the environment says so.
+const DEFAULT_PATH: &str = "/etc/stentor/stentor.toml";
+/// The environment variable that names it.
+const VARIABLE: &str = "STENTOR_CONFIG";
+/// A line of the server's own words.
+const TEXT_BYTES_MAX: usize = 2_000;
 
 /// How a running server is reached.
 #[derive(Args)]
 pub(crate) struct Asking {
-    /// The server's configuration, which names its control socket.
+    /// The server's configuration, which names its control socket [default: `$STENTOR_CONFIG`, else
+    /// /etc/stentor/stentor.toml].
     #[arg(long, short, value_name = "FILE")]
     config: Option<PathBuf>,
     /// The control socket itself.
@@ -25,6 +41,18 @@ pub(crate) struct Asking {
     /// Print the reply as JSON lines.
     #[arg(long)]
     pub(crate) json: bool,
+    #[command(flatten)]
+    colour: Colour,
+}
+
+/// As [`Asking`], of a command that looks and changes nothing.
+#[derive(Args)]
+pub(crate) struct Looking {
+    /// Look again every N seconds, until Ctrl-C.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    watch: Option<u64>,
+    #[command(flatten)]
+    pub(crate) asking: Asking,
 }
 
 impl Asking {
@@ -35,6 +63,16 @@ impl Asking {
             (None, path) => load(path.as_deref()).map(|config| config.control.socket),
         }
     }
+
+    /// What commands in hints must be given too.
+    pub(crate) fn given(&self) -> Given {
+        Given { config: self.config.clone(), socket: self.socket.clone() }
+    }
+
+    /// Says why on standard error, with commands that can be pasted.
+    pub(crate) fn fail(&self, why: &str) -> ExitCode {
+        fail(&self.given().complete(why))
+    }
 }
 
 /// Says why on standard error.
@@ -43,51 +81,116 @@ pub fn fail(why: &str) -> ExitCode {
     ExitCode::from(FAILED)
 }
 
-/// The checked configuration, or what is wrong with it said on standard error.
-pub fn load(path: Option<&Path>) -> Result<Config, ExitCode> {
-    let loaded = match path {
-        Some(path) => config::check(path),
-        None => config::without_file(),
-    };
-    loaded.map_err(|diagnostics| {
-        for diagnostic in &diagnostics {
-            eprintln!("{diagnostic}");
-        }
+/// The same where what was named is not there.
+pub(crate) fn nothing(why: &str) -> ExitCode {
+    eprintln!("stentor: {why}");
+    ExitCode::from(NOTHING)
+}
+
+/// Where the configuration is; else the code to exit with, and why has been said.
+pub(crate) fn locate(given: Option<&Path>) -> Result<PathBuf, ExitCode> {
+    let variable = std::env::var_os(VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from);
+    located(given, variable, Path::new(DEFAULT_PATH)).map_err(|why| {
+        eprintln!("stentor: {why}");
         ExitCode::from(CONFIGURATION)
     })
 }
 
-pub(crate) fn ask(asking: &Asking, request: &Request) -> ExitCode {
-    ask_with(asking, request, render::reply)
+/// The flag, else the environment variable, else the default if it is there. One that is named need not exist: reading it
+/// says what is wrong with it.
+fn located(given: Option<&Path>, variable: Option<PathBuf>, default: &Path) -> Result<PathBuf, String> {
+    if let Some(path) = given.map(Path::to_owned).or(variable) {
+        return Ok(path);
+    }
+    match default.symlink_metadata() {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(format!(
+            "no configuration: name one with --config FILE, set {VARIABLE}, or create {}",
+            default.display()
+        )),
+        _ => Ok(default.to_owned()),
+    }
 }
 
-/// Asks, and shows the answer in a form of the caller's unless it is wanted as JSON.
-pub(crate) fn ask_with(asking: &Asking, request: &Request, show: impl Fn(&Reply) -> String) -> ExitCode {
-    let socket = match asking.socket() {
-        Ok(socket) => socket,
-        Err(code) => return code,
-    };
-    let mut client = match Client::connect(&socket) {
-        Ok(client) => client,
-        Err(error) => return fail(&error.to_string()),
-    };
-    if matches!(request, Request::Act { .. } | Request::Export { .. })
-        && let Err(error) = client.be_patient()
-    {
-        return fail(&error.to_string());
+/// The checked configuration, or what is wrong with it said on standard error.
+pub fn load(path: Option<&Path>) -> Result<Config, ExitCode> {
+    config::check(&locate(path)?).map_err(|diagnostics| wrong(&diagnostics))
+}
+
+/// Says on standard error what is wrong with the configuration.
+pub(crate) fn wrong(diagnostics: &[Diagnostic]) -> ExitCode {
+    for diagnostic in diagnostics {
+        eprintln!("{diagnostic}");
+    }
+    ExitCode::from(CONFIGURATION)
+}
+
+/// Asks once, or again and again.
+pub(crate) fn look(looking: &Looking, request: &Request) -> ExitCode {
+    look_with(looking, request, render::reply)
+}
+
+/// The same, shown in a form of the caller's unless it is wanted as JSON.
+pub(crate) fn look_with(looking: &Looking, request: &Request, show: impl Fn(&Reply) -> String) -> ExitCode {
+    repeat(looking.watch, !looking.asking.json, || asked(&looking.asking, request, &show))
+}
+
+pub(crate) fn ask(asking: &Asking, request: &Request) -> ExitCode {
+    match asked(asking, request, &render::reply) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(code) => code,
+    }
+}
+
+/// Asks and shows; `Err` is the code to end with: success where the reader has gone.
+fn asked(asking: &Asking, request: &Request, show: &dyn Fn(&Reply) -> String) -> Result<(), ExitCode> {
+    let mut client = Client::connect(&asking.socket()?).map_err(|error| asking.fail(&error.to_string()))?;
+    if matches!(request, Request::Act { .. } | Request::Export { .. }) {
+        client.be_patient().map_err(|error| fail(&error.to_string()))?;
     }
     let asked = if asking.json {
         client.ask_lines(request, &mut |line| writeln!(std::io::stdout(), "{line}"))
     } else if let Request::Export { .. } = request {
         export(&mut client, request)
     } else {
-        client.ask(request).inspect(|reply| print!("{}", show(reply)))
+        client.ask(request).and_then(|reply| {
+            print(&asking.colour.paint(asking.given().complete(&show(&reply)))).map_err(ClientError::Output)?;
+            Ok(reply)
+        })
     };
     match asked {
-        Ok(_) => ExitCode::SUCCESS,
-        Err(ClientError::Refused(_)) if asking.json => ExitCode::from(FAILED),
-        Err(error) => fail(&error.to_string()),
+        Ok(reply) if matches_nothing(request, &reply) => {
+            Err(if asking.json { ExitCode::from(NOTHING) } else { nothing("nothing matches") })
+        }
+        Ok(_) => Ok(()),
+        Err(ClientError::Refused(problem)) => Err(refused(asking, &problem)),
+        // Whoever read it has seen enough.
+        Err(ClientError::Output(error)) if is_closed(&error) => Err(ExitCode::SUCCESS),
+        Err(error) => Err(asking.fail(&error.to_string())),
     }
+}
+
+/// Whether mail was selected and none found.
+fn matches_nothing(request: &Request, reply: &Reply) -> bool {
+    let is_narrow = match request {
+        Request::Act { .. } => true,
+        Request::Export { selection } => *selection != Selection::default(),
+        _ => false,
+    };
+    is_narrow && matches!(reply, Reply::Counted(counted) if counted.matches_nothing())
+}
+
+/// What the server does not do, in its words.
+fn refused(asking: &Asking, problem: &Problem) -> ExitCode {
+    if !asking.json {
+        let lines: Vec<String> = problem.text.lines().map(|line| printable(line, TEXT_BYTES_MAX)).collect();
+        asking.fail(&lines.join("\n"));
+    }
+    ExitCode::from(match problem.code {
+        ErrorCode::NotFound => NOTHING,
+        ErrorCode::NeedsRestart => NEEDS_RESTART,
+        ErrorCode::BadConfiguration => CONFIGURATION,
+        _ => FAILED,
+    })
 }
 
 /// Envelopes go to standard output as they come, the sum to standard error.
@@ -97,7 +200,27 @@ fn export(client: &mut Client, request: &Request) -> Result<Reply, ClientError> 
         Some(envelope) => writeln!(output, "{envelope}"),
         None => Ok(()),
     })?;
-    output.flush()?;
+    output.flush().map_err(ClientError::Output)?;
     eprint!("{}", render::reply(&reply));
     Ok(reply)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_flag_comes_before_the_variable_and_the_default() {
+        let folder = tempfile::tempdir().unwrap();
+        let default = folder.path().join("stentor.toml");
+        let (flag, variable) = (Path::new("flag.toml"), || Some(PathBuf::from("variable.toml")));
+        assert_eq!(located(Some(flag), variable(), &default), Ok(flag.to_owned()));
+        assert_eq!(located(None, variable(), &default), Ok("variable.toml".into()));
+        let why = located(None, None, &default).unwrap_err();
+        for place in ["--config FILE", "STENTOR_CONFIG", "stentor.toml"] {
+            assert!(why.contains(place), "{why}");
+        }
+        std::fs::write(&default, "").unwrap();
+        assert_eq!(located(None, None, &default), Ok(default));
+    }
 }

@@ -4,14 +4,16 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
-use stentor_config::{Config, Diagnostic};
+use stentor_config::{Config, Diagnostic, Severity};
+use stentor_control::format::plural;
 use stentor_control::{Request, Selection, Verb, protocol};
 use stentor_queue::ids::MessageId;
 
-use crate::asking::{Asking, ask, fail, load};
+use crate::asking::{Asking, Looking, ask, fail, load, locate, look, wrong};
 use crate::cli_verbs::{Acting, Selectors, Suspended};
 use crate::observe::{batchstat, hosts, latedudes, mailqq, mailstat, realstat, report, trace};
-use crate::{help, journal_cmd, logging, process, secrets};
+use crate::output::{done, print};
+use crate::{config_cmd, help, journal_cmd, logging, process, secrets, trial};
 
 /// Mail transfer agent for mailing lists and bulk mail.
 #[derive(Parser)]
@@ -26,14 +28,18 @@ enum Command {
     /// Run the server.
     Serve(WithConfig),
     /// Check a configuration file and report every error in it.
-    Check(WithConfig),
+    Check(Check),
+    /// Show the configuration as it is understood: every value and where it comes from.
+    Config(config_cmd::Options),
     /// Show what is queued, in total and by site, or one message.
+    #[command(visible_alias = "mailq")]
     Queue(Queue),
     /// Show rates now: one row per interval, or full screen on a terminal.
     Realstat(realstat::Options),
     /// Show messages by number of recipients waiting.
     Mailqq(mailqq::Options),
     /// Show recipients and sites by number of messages waiting, and what can be done.
+    #[command(visible_alias = "stuck")]
     Latedudes(latedudes::Options),
     /// Show hosts and sites: history, retry clocks, reasons and last replies.
     Hosts(hosts::Options),
@@ -43,16 +49,16 @@ enum Command {
     Address {
         address: String,
         #[command(flatten)]
-        asking: Asking,
+        looking: Looking,
     },
     /// Show the running server at a glance.
-    Status(Asking),
+    Status(Looking),
     /// Show why mail waits at a site: its hosts' retry clocks, limits and last replies.
     Site {
         /// The site as `stentor queue` names it, or a domain that it serves.
         name: String,
         #[command(flatten)]
-        asking: Asking,
+        looking: Looking,
     },
     /// Stop all mail of a list or sender, to a site, or of a list to a subscriber, until it is resumed.
     Suspend(Suspending),
@@ -110,9 +116,21 @@ enum Command {
 
 #[derive(Args)]
 struct WithConfig {
-    /// The configuration; without one, 127.0.0.1:2525 with data in ./stentor-data.
+    /// The configuration [default: `$STENTOR_CONFIG`, else /etc/stentor/stentor.toml].
     #[arg(long, short, value_name = "FILE")]
     config: Option<PathBuf>,
+}
+
+#[derive(Args)]
+struct Check {
+    /// The configuration; the same as --config.
+    #[arg(conflicts_with = "config")]
+    file: Option<PathBuf>,
+    /// Check the file alone, not what it names on this machine: folders, subscribers files, addresses, name servers.
+    #[arg(long)]
+    file_only: bool,
+    #[command(flatten)]
+    with: WithConfig,
 }
 
 #[derive(Args)]
@@ -157,14 +175,14 @@ struct Queue {
     #[command(subcommand)]
     command: Option<QueueCommand>,
     /// Number of sites to list.
-    #[arg(long, default_value_t = protocol::SITES_DEFAULT)]
-    sites_max: u32,
+    #[arg(long, short = 'n', aliases = ["sites-max", "rows"], default_value_t = protocol::SITES_DEFAULT, value_name = "N")]
+    limit: u32,
     /// Show the N recipients with most messages waiting and the N sites with most recipients.
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = protocol::STUCK_DEFAULT_TEXT,
-        conflicts_with = "sites_max")]
+        conflicts_with = "limit")]
     stuck: Option<u32>,
     #[command(flatten)]
-    asking: Asking,
+    looking: Looking,
 }
 
 #[derive(Subcommand)]
@@ -174,10 +192,11 @@ enum QueueCommand {
         /// The queue id.
         id: String,
         /// Number of recipients to list.
-        #[arg(long, default_value_t = protocol::RECIPIENTS_DEFAULT)]
-        recipients_max: u32,
+        #[arg(long, short = 'n', aliases = ["recipients-max", "rows"], default_value_t = protocol::RECIPIENTS_DEFAULT,
+            value_name = "N")]
+        limit: u32,
         #[command(flatten)]
-        asking: Asking,
+        looking: Looking,
     },
     /// Print messages with envelope, pending recipients and their state, one JSON object per line.
     Export {
@@ -194,30 +213,22 @@ pub fn run(cli: Cli) -> ExitCode {
             Ok(config) => {
                 logging::start(config.log.level);
                 print_warnings(&config.warnings);
-                process::serve(config, with.config)
+                process::serve(config)
             }
             Err(code) => code,
         },
-        Command::Check(with) => match load(with.config.as_deref()) {
-            Ok(config) => {
-                print_warnings(&config.warnings);
-                println!("{}", checked(&config));
-                ExitCode::SUCCESS
-            }
-            Err(code) => code,
+        Command::Config(options) => config_cmd::run(&options),
+        Command::Check(Check { file, file_only, with }) => check(file.or(with.config).as_deref(), file_only),
+        Command::Queue(Queue { command: None, stuck: Some(rows_max), looking, .. }) => {
+            look(&looking, &Request::QueueStuck { rows_max })
+        }
+        Command::Queue(Queue { command: None, stuck: None, limit: sites_max, looking }) => {
+            look(&looking, &Request::Queue { sites_max })
+        }
+        Command::Queue(Queue { command: Some(QueueCommand::Show { id, limit, looking }), .. }) => match id.parse() {
+            Ok(id) => look(&looking, &Request::QueueShow { id, recipients_max: limit }),
+            Err(error) => fail(&format!("{id}: {error}")),
         },
-        Command::Queue(Queue { command: None, stuck: Some(rows_max), asking, .. }) => {
-            ask(&asking, &Request::QueueStuck { rows_max })
-        }
-        Command::Queue(Queue { command: None, stuck: None, sites_max, asking }) => {
-            ask(&asking, &Request::Queue { sites_max })
-        }
-        Command::Queue(Queue { command: Some(QueueCommand::Show { id, recipients_max, asking }), .. }) => {
-            match id.parse() {
-                Ok(id) => ask(&asking, &Request::QueueShow { id, recipients_max }),
-                Err(error) => fail(&format!("{id}: {error}")),
-            }
-        }
         Command::Queue(Queue { command: Some(QueueCommand::Export { selectors, asking }), .. }) => {
             ask(&asking, &Request::Export { selection: selectors.selection() })
         }
@@ -231,14 +242,14 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Latedudes(options) => latedudes::run(&options),
         Command::Hosts(options) => hosts::run(options),
         Command::Report(options) => report::run(options),
-        Command::Address { address, asking } => ask(&asking, &Request::Address { address }),
-        Command::Status(asking) => ask(&asking, &Request::Status),
+        Command::Address { address, looking } => look(&looking, &Request::Address { address }),
+        Command::Status(looking) => look(&looking, &Request::Status),
         Command::Flush { list: Some(list), asking, .. } => {
             let selection = Selection { list: Some(list), ..Selection::default() };
             ask(&asking, &Request::Act { verb: Verb::Requeue, selection, dry_run: false, reason: None })
         }
         Command::Flush { site, asking, .. } => ask(&asking, &Request::Flush { site }),
-        Command::Site { name, asking } => ask(&asking, &Request::Site { name }),
+        Command::Site { name, looking } => look(&looking, &Request::Site { name }),
         Command::Suspend(Suspending { subject, asking }) => suspend(true, subject, &asking),
         Command::Resume(Suspending { subject, asking }) => suspend(false, subject, &asking),
         Command::Post { command } => {
@@ -264,15 +275,33 @@ pub fn run(cli: Cli) -> ExitCode {
     }
 }
 
+fn check(file: Option<&Path>, file_only: bool) -> ExitCode {
+    let path = match locate(file) {
+        Ok(path) => path,
+        Err(code) => return code,
+    };
+    let (config, settings) = match stentor_config::check_noting(&path) {
+        Ok(checked) => checked,
+        Err(diagnostics) => return wrong(&diagnostics),
+    };
+    print_warnings(&config.warnings);
+    let found = if file_only { Vec::new() } else { trial::run(&config, &settings) };
+    if found.iter().any(|finding| finding.severity == Severity::Error) {
+        return wrong(&found);
+    }
+    print_warnings(&found);
+    done(print(&checked(&config)))
+}
+
 /// What a sound configuration amounts to, in a line.
 fn checked(config: &Config) -> String {
     let list = |texts: Vec<String>| if texts.is_empty() { "none".to_owned() } else { texts.join(", ") };
     format!(
-        "{}: ok; {} lists, {} aliases, {} routes; local domains: {}; relays for: {}",
-        config.file.as_deref().unwrap_or(Path::new("built-in defaults")).display(),
-        config.lists.len(),
-        config.aliases.len(),
-        config.routes.len(),
+        "{}: ok; {}, {}, {}; local domains: {}; relays for: {}\n",
+        config.file.as_deref().unwrap_or(Path::new("")).display(),
+        plural(config.lists.len() as u64, "list"),
+        if config.aliases.len() == 1 { "1 alias".to_owned() } else { format!("{} aliases", config.aliases.len()) },
+        plural(config.routes.len() as u64, "route"),
         list(config.domains.local.clone()),
         list(config.client_networks.iter().map(ToString::to_string).collect()),
     )

@@ -16,6 +16,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use flate2::read::MultiGzDecoder;
+use stentor_control::format::plural;
 use stentor_stats::civil::Zone;
 use stentor_stats::log::{Counters, Parser, first_time};
 use stentor_stats::record::{Ms, Record};
@@ -135,7 +136,11 @@ pub fn follow(from: &From, sink: &mut dyn FnMut(Fed<'_, '_>) -> ControlFlow<()>)
     let reader = std::thread::Builder::new().name("reader".into()).spawn(move || reading.run());
     // Not joined: it may wait for standard input. It ends with the channel or the process.
     reader.map_err(|error| format!("cannot start a reader thread: {error}"))?;
-    Ok(parse(zone, &blocks, from.follow, sink))
+    let summary = parse(zone, &blocks, from.follow, sink);
+    if summary.failed && summary.counters.records == 0 {
+        return Err("no mail log entries found".to_owned());
+    }
+    Ok(summary)
 }
 
 fn parse(
@@ -146,6 +151,7 @@ fn parse(
 ) -> ReadSummary {
     let mut parser = Parser::new(zone, now());
     let mut failed = false;
+    let mut file = FileSoFar::default();
     let over = Cell::new(false);
     let sink = std::cell::RefCell::new(sink);
     let mut records = |record: &Record<'_>| {
@@ -171,7 +177,11 @@ fn parse(
             piece
         };
         match piece {
-            Piece::File(written) => parser.file(written, &mut records),
+            Piece::File(path, written) => {
+                parser.file(written, &mut records);
+                failed |= file.ends(parser.counters());
+                file = FileSoFar { path, before: parser.counters() };
+            }
             Piece::Block(block) => parser.block(&block, &mut records),
             Piece::Wrong(why) => {
                 eprintln!("stentor: {why}");
@@ -181,8 +191,32 @@ fn parse(
     }
     if !over.get() {
         parser.finish(&mut records);
+        failed |= file.ends(parser.counters());
     }
     ReadSummary { counters: parser.counters(), failed }
+}
+
+/// The file that is being read, and what had been counted before it.
+#[derive(Default)]
+struct FileSoFar {
+    path: PathBuf,
+    before: Counters,
+}
+
+impl FileSoFar {
+    /// At its end. Says on standard error, and returns, whether it is no log at all: no line has the form of a log's.
+    fn ends(&self, counters: Counters) -> bool {
+        let lines = counters.lines - self.before.lines;
+        let is_no_log = lines > 0 && counters.not_understood - self.before.not_understood == lines;
+        if is_no_log {
+            let lines = plural(lines, "line");
+            eprintln!(
+                "stentor: {}: not a log of sendmail, Postfix, Exim or Stentor: {lines}, none understood",
+                self.path.display()
+            );
+        }
+        is_no_log
+    }
 }
 
 fn now() -> Ms {
@@ -195,8 +229,8 @@ fn ms_of(time: SystemTime) -> Ms {
 
 /// What the reading thread hands over.
 enum Piece {
-    /// Another file, last written then.
-    File(Ms),
+    /// This file begins, last written then.
+    File(PathBuf, Ms),
     Block(Vec<u8>),
     Wrong(String),
 }
@@ -236,7 +270,7 @@ impl Reading {
             Ok(opened) => opened,
             Err(error) => return self.put(Piece::Wrong(format!("{}: {error}", path.display()))),
         };
-        self.put(Piece::File(written))?;
+        self.put(Piece::File(path.to_owned(), written))?;
         loop {
             let (block, error) = read_block(&mut *input);
             if !block.is_empty() {

@@ -1,38 +1,39 @@
 //! The overview of commands, completions and manual pages. The last two are made from the definitions of the command line.
 
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Command};
 
-use crate::asking::fail;
+use crate::output::{done, write};
 
 /// `stentor --help`: commands in groups, most used first. One screen.
 pub(crate) const OVERVIEW: &str = "\
 {about-with-newline}
 {usage-heading} {usage}
 
+Start with: check serve queue stuck site report trace realstat hold flush
+
 Run:
   serve             Run the server
-  check             Check a configuration file
+  check             Check the configuration, and what it names on this machine
+  config            Every value of the configuration, and where it comes from
   reload, stop      Read the configuration again; stop in an orderly way
 Watch:
-  queue             What is queued, in total and by site; or one message
-  realstat          Rates now; full screen on a terminal
+  queue, mailq      What is queued, in total and by site; or one message
+  stuck, latedudes  Recipients and sites with most mail waiting; what to do
+  site, hosts       One site and why mail waits there; all sites and their hosts
   report            What happened to posts: delivered, waiting, failed
   trace             Everything that happened to a message or a recipient
-  doctor            What is wrong or has happened, and what to do about it
-  status            The server at a glance
-  mailqq            Messages by number of recipients waiting
-  latedudes         Recipients and sites by number of messages waiting
-  hosts, site       Hosts and sites: history, retry clocks, last replies
-  address           One address: lists, waiting messages, history
+  realstat          Rates now; full screen on a terminal
+  mailqq, address   Messages by recipients waiting; all about one address
+  doctor, status    What is wrong and what to do; the server at a glance
 Act (most take --dry-run, to count first):
   suspend, resume   Stop mail of a list or sender, or to a site, until resumed
+  flush, requeue    Try again now: a site or everything; selected mail
   hold, release     Keep selected messages back until released
   bounce, remove    Give up on recipients, with or without a bounce
-  requeue, flush    Try again now
   post              Pause, resume or cancel a post in mid-delivery
 Statistics (from the history, or from any MTA's log):
   mailstat          Table by hour, day, list, domain, host or source
@@ -71,14 +72,14 @@ pub fn moved(command: &str) -> Option<String> {
 pub(crate) fn completions(mut command: Command, shell: clap_complete::Shell) -> ExitCode {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut command, "stentor", &mut script);
-    done(io::stdout().write_all(&script))
+    done(write(&script))
 }
 
 pub(crate) fn man(command: Command, options: &Man) -> ExitCode {
     let Some(dir) = &options.dir else {
         let mut page = Vec::new();
         let made = clap_mangen::Man::new(command).render(&mut page);
-        return done(made.and_then(|()| io::stdout().write_all(&page)));
+        return done(made.and_then(|()| write(&page)));
     };
     done(write_pages(command, dir))
 }
@@ -86,10 +87,6 @@ pub(crate) fn man(command: Command, options: &Man) -> ExitCode {
 fn write_pages(command: Command, dir: &Path) -> io::Result<()> {
     std::fs::create_dir_all(dir)?;
     clap_mangen::generate_to(command, dir)
-}
-
-fn done(result: io::Result<()>) -> ExitCode {
-    result.map_or_else(|error| fail(&error.to_string()), |()| ExitCode::SUCCESS)
 }
 
 #[cfg(test)]
@@ -108,7 +105,8 @@ mod tests {
     #[test]
     fn the_overview_has_each_command_once_and_fits_a_screen() {
         let command = Cli::command();
-        let mut names: Vec<&str> = command.get_subcommands().map(Command::get_name).chain(["help"]).collect();
+        let mut names: Vec<&str> = command.get_subcommands().flat_map(Command::get_name_and_visible_aliases).collect();
+        names.push("help");
         let mut listed = listed();
         names.sort_unstable();
         listed.sort_unstable();

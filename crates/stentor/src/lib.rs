@@ -4,11 +4,16 @@
 mod asking;
 pub mod cli;
 mod cli_verbs;
+mod config_cmd;
 pub mod foreign;
 pub mod help;
+mod hints;
 pub mod journal_cmd;
 mod logging;
 pub mod observe;
+mod output;
+mod paint;
 pub mod process;
 mod secrets;
 pub mod serve;
+mod trial;

@@ -14,6 +14,8 @@ use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
+use crate::paint;
+
 /// Writes to standard error from now on. A second call (tests) keeps the first.
 pub fn start(level: LogLevel) {
     let level = match level {
@@ -23,7 +25,7 @@ pub fn start(level: LogLevel) {
         LogLevel::Debug => Level::DEBUG,
         LogLevel::Trace => Level::TRACE,
     };
-    let has_colours = std::io::stderr().is_terminal();
+    let has_colours = std::io::stderr().is_terminal() && paint::is_wanted(&|name| std::env::var(name).ok());
     let write = |line: &str| {
         // Without standard error there is nobody to tell.
         let _ = std::io::stderr().write_all(line.as_bytes());

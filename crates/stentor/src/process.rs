@@ -1,11 +1,10 @@
 //! `stentor serve`: the server with its signals. SIGTERM and SIGINT stop it in order, a second one at once; SIGHUP
 //! reads the configuration again: an invalid one is reported and the old one stays in force.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use stentor_admin::operator::{Demand, Operator};
+use stentor_admin::operator::{Demand, Operator, Reloaded};
 use stentor_config::Config;
 use stentor_engine::core::Settings;
 use tokio::signal::unix::{SignalKind, signal};
@@ -25,13 +24,13 @@ pub fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_multi_thread().worker_threads(workers).enable_all().build()
 }
 
-pub fn serve(config: Config, file: Option<PathBuf>) -> ExitCode {
+pub fn serve(config: Config) -> ExitCode {
     raise_descriptor_limit();
     let runtime = match runtime() {
         Ok(runtime) => runtime,
         Err(error) => return fail(&format!("the runtime cannot be started: {error}")),
     };
-    let code = runtime.block_on(run(config, file));
+    let code = runtime.block_on(run(config));
     // A file being read or a disk that hangs must not hold up an end that was asked for.
     runtime.shutdown_background();
     code
@@ -46,7 +45,7 @@ pub fn raise_descriptor_limit() {
     let _ = setrlimit(Resource::Nofile, limit);
 }
 
-async fn run(config: Config, file: Option<PathBuf>) -> ExitCode {
+async fn run(config: Config) -> ExitCode {
     let signals = [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()].map(signal);
     let [Ok(mut terminate), Ok(mut interrupt), Ok(mut hangup)] = signals else {
         return fail("signals cannot be handled");
@@ -76,11 +75,17 @@ async fn run(config: Config, file: Option<PathBuf>) -> ExitCode {
         let demand = tokio::select! {
             _ = terminate.recv() => Demand::Stop,
             _ = interrupt.recv() => Demand::Stop,
-            _ = hangup.recv() => Demand::Reload,
+            _ = hangup.recv() => Demand::Reload(None),
             Some(demand) = demanded.recv() => demand,
         };
         match demand {
-            Demand::Reload => reload(&server, file.as_deref()),
+            Demand::Reload(asked) => {
+                let reloaded = reload(&server);
+                if let Some(asked) = asked {
+                    // Whoever asked may have gone.
+                    let _ = asked.send(reloaded);
+                }
+            }
             Demand::Stop => break,
         }
     }
@@ -96,16 +101,16 @@ async fn run(config: Config, file: Option<PathBuf>) -> ExitCode {
 }
 
 /// Reads the configuration again. What takes a restart is said and keeps its old value (`config/reload.rs`).
-fn reload(server: &Server, file: Option<&std::path::Path>) {
+fn reload(server: &Server) -> Reloaded {
     server.core.log.reopen();
-    let Some(file) = file else {
-        tracing::info!("no configuration file to reload; logs reopened");
-        return;
-    };
     let old = server.core.settings();
+    let Some(file) = old.config.file.as_deref() else {
+        tracing::info!("no configuration file to reload; logs reopened");
+        return Reloaded::NoFile;
+    };
     match stentor_config::check_again(file, &old.config) {
         Ok((config, kept)) => {
-            for key in kept {
+            for key in &kept {
                 tracing::warn!("{key} changed: takes effect after a restart");
             }
             let settings = Arc::new(Settings::new(config));
@@ -127,12 +132,14 @@ fn reload(server: &Server, file: Option<&std::path::Path>) {
             let core = server.core.clone();
             tokio::spawn(async move { core.lists.remove_unconfigured(&core).await });
             tracing::info!(file = %file.display(), "configuration read again");
+            Reloaded::InForce { kept }
         }
         Err(diagnostics) => {
             for diagnostic in &diagnostics {
                 tracing::error!("{diagnostic}");
             }
             tracing::error!("the configuration has errors: the old one stays in force");
+            Reloaded::Refused(diagnostics.iter().map(ToString::to_string).collect())
         }
     }
 }

@@ -7,6 +7,7 @@ use clap::Args;
 use stentor_config::keys::{hash, hex, random_text, sha256};
 
 use crate::asking::fail;
+use crate::output::{done, print};
 
 const PASSWORD_CHARS_MIN: usize = 10;
 
@@ -25,10 +26,10 @@ pub fn token_command(new: &NewToken) -> ExitCode {
     let token = random_text();
     let prefix = if new.read_only { "read-only " } else { "" };
     eprintln!("The token; it is not stored and not shown again:");
-    println!("{token}");
+    let shown = print(&format!("{token}\n"));
     eprintln!("For the configuration:");
-    println!("[http]\ntokens = {{ {} = \"{prefix}sha256:{}\" }}", new.name, hex(&sha256(token.as_bytes())));
-    ExitCode::SUCCESS
+    let hash = hex(&sha256(token.as_bytes()));
+    done(shown.and_then(|()| print(&format!("[http]\ntokens = {{ {} = \"{prefix}sha256:{hash}\" }}\n", new.name))))
 }
 
 /// Reads a password and prints its hash.
@@ -42,10 +43,7 @@ pub fn password_command() -> ExitCode {
         return fail(&format!("a password needs at least {PASSWORD_CHARS_MIN} characters"));
     }
     match hash(&password) {
-        Ok(hash) => {
-            println!("{hash}");
-            ExitCode::SUCCESS
-        }
+        Ok(hash) => done(print(&format!("{hash}\n"))),
         Err(why) => fail(&why),
     }
 }

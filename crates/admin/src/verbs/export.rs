@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use stentor_control::format::plural;
 use stentor_control::protocol::EXPORTED_PER_LINE_MAX;
 use stentor_control::reply::ExportedRecipient;
 use stentor_control::{Counted, EnvelopeView, Reply, Selection};
@@ -44,7 +45,7 @@ pub async fn export(core: &Arc<Core>, selection: &Selection, lines: mpsc::Sender
         tokio::task::yield_now().await;
     }
     Reply::Counted(Box::new(Counted {
-        text: format!("{recipients} recipients of {messages} messages"),
+        text: format!("{} of {}", plural(recipients, "recipient"), plural(messages, "message")),
         count: Some(recipients),
         messages: Some(messages),
         ..Counted::default()

@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
+use stentor_control::format::plural;
 use stentor_control::{Counted, ErrorCode, Peer, Reply, Selection, Verb};
 use stentor_engine::core::Core;
 use stentor_engine::core::audit::Audit;
@@ -35,6 +36,7 @@ use stentor_sched::{Enhanced, Failure};
 use tokio::sync::oneshot;
 
 use self::walk::Found;
+use crate::lists;
 
 pub use address::{address, hosts_history};
 pub use export::export;
@@ -68,6 +70,8 @@ struct Sum {
     messages: u64,
     recipients: u64,
     in_flight: u64,
+    /// Messages that are as the verb would make them.
+    unchanged: u64,
 }
 
 /// What a slice of the walk comes to.
@@ -117,6 +121,7 @@ pub async fn act(
         sum.messages += slice.sum.messages;
         sum.recipients += slice.sum.recipients;
         sum.in_flight += slice.sum.in_flight;
+        sum.unchanged += slice.sum.unchanged;
         if !dry_run {
             later.extend(slice.in_flight);
         }
@@ -126,11 +131,17 @@ pub async fn act(
         tokio::task::yield_now().await;
     }
     if !dry_run {
-        let Sum { messages, recipients, in_flight } = sum;
+        let Sum { messages, recipients, in_flight, .. } = sum;
         tracing::info!(who = %order.who, verb = verb.name(), messages, recipients, in_flight, "operator");
     }
     let reply = order.reply(sum, dry_run);
     order.follow_up_spawned(core, later);
+    if let Reply::Counted(counted) = &reply
+        && counted.matches_nothing()
+        && let Some(problem) = lists::unknown(core, selection.list.as_deref())
+    {
+        return Reply::Error(problem);
+    }
     reply
 }
 
@@ -141,7 +152,9 @@ impl Order {
         for Found { no, id, ids, continued } in found {
             if let Verb::Hold | Verb::Release = self.verb {
                 let Some(message) = hub.store.message(no) else { continue };
-                if message.is_held() != (self.verb == Verb::Hold) {
+                if message.is_held() == (self.verb == Verb::Hold) {
+                    slice.sum.unchanged += 1;
+                } else {
                     slice.sum.messages += 1;
                     slice.sum.recipients += message.pending().len() as u64;
                     slice.parts.push((no, id, IdSet::new()));
@@ -151,6 +164,7 @@ impl Order {
             let (free, in_flight) = hub.sched.removable(no, &ids);
             let found = free.len() + in_flight.len();
             slice.sum.messages += u64::from(!continued && found > 0);
+            slice.sum.unchanged += u64::from(!continued && found == 0);
             slice.sum.recipients += free.len() as u64;
             slice.sum.in_flight += in_flight.len() as u64;
             let takes_out = matches!(self.verb, Verb::Remove | Verb::Bounce);
@@ -234,23 +248,35 @@ impl Order {
     }
 
     fn reply(&self, sum: Sum, dry_run: bool) -> Reply {
-        let Sum { messages, recipients, in_flight } = sum;
+        let Sum { messages, recipients, in_flight, unchanged } = sum;
         let name = self.verb.name();
         let would = if dry_run { "would " } else { "" };
-        let mut text = format!("{would}{name}: {recipients} recipients of {messages} messages");
+        let (of, who) = (plural(messages, "message"), plural(recipients, "recipient"));
+        let mut text = format!("{would}{name}: {who} of {of}");
+        if unchanged > 0 {
+            let what = match self.verb {
+                Verb::Hold => "held already",
+                Verb::Release => "not held",
+                _ => "about to bounce",
+            };
+            // Writing into a string cannot fail.
+            let _ = write!(text, "; {} {what}", plural(unchanged, "message"));
+        }
         if in_flight > 0 {
             let what = match self.verb {
                 Verb::Remove => "removed when it ends, unless it delivers them",
                 Verb::Bounce => "bounced when it ends, unless it delivers them",
                 _ => "tried now",
             };
-            let _ = write!(text, "; {in_flight} more are in a transaction and are {what}");
+            let verb = if in_flight == 1 { "is" } else { "are" };
+            let _ = write!(text, "; {in_flight} more {verb} in a transaction and {verb} {what}");
         }
         Reply::Counted(Box::new(Counted {
             text,
             count: Some(recipients),
             messages: Some(messages),
             in_flight: Some(in_flight),
+            unchanged: Some(unchanged),
             dry_run: Some(dry_run),
         }))
     }
@@ -295,7 +321,7 @@ async fn follow_up(core: Arc<Core>, order: Order, mut later: Vec<Part>) {
         }
         for chunk in slices(ended) {
             let recipients = chunk.iter().map(|(.., ids)| ids.len() as u64).sum();
-            let sum = Sum { messages: chunk.len() as u64, recipients, in_flight: 0 };
+            let sum = Sum { messages: chunk.len() as u64, recipients, ..Sum::default() };
             if order.commit(&core, chunk.clone(), sum).await.is_err() {
                 // Their reservation has ended with the refusal.
                 core.with(|hub, _| {

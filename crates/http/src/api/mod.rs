@@ -214,6 +214,8 @@ fn status_of(code: ErrorCode) -> StatusCode {
     match code {
         ErrorCode::BadRequest | ErrorCode::BadVersion | ErrorCode::UnknownVerb => StatusCode::BAD_REQUEST,
         ErrorCode::NotFound => StatusCode::NOT_FOUND,
+        ErrorCode::BadConfiguration => StatusCode::UNPROCESSABLE_ENTITY,
+        ErrorCode::NeedsRestart => StatusCode::CONFLICT,
         ErrorCode::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         ErrorCode::Forbidden => StatusCode::FORBIDDEN,
         ErrorCode::NotInThisVersion => StatusCode::NOT_IMPLEMENTED,

@@ -261,10 +261,11 @@ fn envelope() -> EnvelopeView {
 
 fn counted() -> Counted {
     Counted {
-        text: "would remove: 7 recipients of 1 messages".to_owned(),
+        text: "would remove: 7 recipients of 1 message".to_owned(),
         count: Some(7),
         messages: Some(1),
         in_flight: Some(0),
+        unchanged: Some(0),
         dry_run: Some(true),
     }
 }

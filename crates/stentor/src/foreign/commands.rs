@@ -14,6 +14,7 @@ use stentor_stats::record::Ms;
 
 use super::{Fed, From, ReadSummary, feed, follow, now};
 use crate::asking::fail;
+use crate::output::{print, unless_closed};
 
 /// `stentor realstat --from`: a row for each interval of the log, and with `--follow` of the clock.
 pub fn realstat(from: &From, interval_ms: u64, rows_max: Option<u64>, json: bool) -> ExitCode {
@@ -87,15 +88,18 @@ pub fn latedudes(from: &From, rows: usize, json: bool) -> ExitCode {
         Err(why) => return fail(&why),
     };
     let mut waiting = Waiting::default();
-    let read = feed(&From { follow: false, ..from.clone() }, &mut |record| waiting.add(record));
+    let read = match feed(&From { follow: false, ..from.clone() }, &mut |record| waiting.add(record)) {
+        Ok(read) => read,
+        Err(why) => return fail(&why),
+    };
     let text = if json { late_json(&waiting, rows) } else { late_text(&waiting, rows, &zone) };
-    if std::io::stdout().write_all(text.as_bytes()).is_err() {
-        return ExitCode::FAILURE;
+    if let Err(error) = unless_closed(print(&text)) {
+        return fail(&error.to_string());
     }
     if waiting.left_out() > 0 {
         eprintln!("stentor: too many recipients waiting: {} attempts left out", waiting.left_out());
     }
-    ended(read)
+    ended(Ok(read))
 }
 
 fn late_json(waiting: &Waiting, rows: usize) -> String {

@@ -18,7 +18,7 @@ pub fn follow(path: &Path, put: &mut dyn FnMut(Piece) -> Result<(), Enough>) -> 
             Ok(file) => {
                 complained = false;
                 let written = file.metadata().and_then(|metadata| metadata.modified()).map_or_else(|_| now(), ms_of);
-                put(Piece::File(written))?;
+                put(Piece::File(path.to_owned(), written))?;
                 if let Err(error) = until_rotated(path, file, put)? {
                     put(Piece::Wrong(format!("{}: {error}", path.display())))?;
                 }
@@ -71,7 +71,7 @@ fn until_rotated(
                 return Ok(Err(error));
             }
             position = 0;
-            put(Piece::File(now()))?;
+            put(Piece::File(path.to_owned(), now()))?;
             continue;
         }
         match fs::metadata(path) {

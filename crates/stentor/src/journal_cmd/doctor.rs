@@ -15,6 +15,8 @@ use stentor_journal::{Disk, Finding, RealDisk, SegmentState};
 use super::fold::fold;
 use super::journal_dir;
 use crate::asking::load;
+use crate::hints::Given;
+use crate::paint::Colour;
 
 /// Free space under this many times the reserve is worth a word.
 const RESERVE_FACTOR: u64 = 4;
@@ -25,9 +27,11 @@ const FINDINGS_MAX: usize = 20;
 
 #[derive(Args)]
 pub struct Options {
-    /// The configuration; without one, the built-in defaults with data in ./stentor-data.
+    /// The server's configuration [default: `$STENTOR_CONFIG`, else /etc/stentor/stentor.toml].
     #[arg(long, short, value_name = "FILE")]
     config: Option<PathBuf>,
+    #[command(flatten)]
+    colour: Colour,
 }
 
 pub fn run(options: &Options) -> ExitCode {
@@ -35,10 +39,10 @@ pub fn run(options: &Options) -> ExitCode {
         Ok(config) => config,
         Err(code) => return code,
     };
-    let advice = examine(&config);
+    let (advice, given) = (examine(&config), Given::config(options.config.as_deref()));
     let mut out = io::stdout().lock();
     for note in &advice {
-        if writeln!(out, "{}", note.text()).is_err() {
+        if writeln!(out, "{}", options.colour.paint(given.complete(&note.text()))).is_err() {
             break;
         }
     }
@@ -230,7 +234,11 @@ fn damage(findings: &[Finding], unreadable: &[String], dir: &Path, notes: &mut V
         notes.push(note(Severity::Problem, format!("the journal is damaged: {what}"), ""));
     }
     if let Some(more) = all.len().checked_sub(FINDINGS_MAX).filter(|more| *more > 0) {
-        notes.push(note(Severity::Problem, format!("and {more} more; `stentor journal verify` lists all"), ""));
+        notes.push(note(
+            Severity::Problem,
+            format!("and {more} more; `stentor journal verify {}` lists all", dir.display()),
+            "",
+        ));
     }
     if let Some(last) = notes.last_mut().filter(|_| !all.is_empty()) {
         last.next = next;

@@ -66,9 +66,9 @@ enum Command {
 #[derive(Args)]
 struct Place {
     /// The journal's directory, or the data directory that it is in.
-    #[arg(value_name = "DIR", required_unless_present = "config")]
+    #[arg(value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// The configuration that names the data directory.
+    /// The configuration that names the data directory [default: `$STENTOR_CONFIG`, else /etc/stentor/stentor.toml].
     #[arg(long, short, value_name = "FILE", conflicts_with = "dir")]
     config: Option<PathBuf>,
 }

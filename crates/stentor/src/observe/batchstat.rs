@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -14,10 +13,11 @@ use stentor_stats::civil::{Civil, DAY_S, OFFSET_STEP_S, Zone};
 use stentor_stats::day::{Day, MINUTE_MS};
 use stentor_stats::record::{Ms, Record};
 
-use super::input::{Input, now, scan};
+use super::input::{Input, is_history, now, scan};
 use super::when;
 use crate::asking::fail;
 use crate::foreign::{self, Fed, From};
+use crate::output;
 
 /// Days kept of a log that does not say which are wanted: the last ones.
 const DAYS_KEPT_MAX: usize = 400;
@@ -114,12 +114,12 @@ fn carry_out(options: &Options) -> Result<bool, String> {
         servers.push(second.chosen(options.days));
     }
     if let Some(dir) = &options.beside_dir {
+        is_history(dir)?;
         let mut second = Days::new(options, &zone, wanted);
         complete &= scan(dir, second.since(), second.until(), &mut |record: &Record<'_>| second.add(record))?;
         servers.push(second.chosen(options.days));
     }
-    finish(options, &zone, servers, true)?;
-    Ok(complete)
+    finish(options, &zone, servers, true).map(|_| complete)
 }
 
 /// The picture over and over.
@@ -134,10 +134,11 @@ fn follow(options: &Options, zone: &Zone) -> Result<bool, String> {
             Fed::Idle if drawn.is_none_or(|drawn| drawn.elapsed() >= EVERY) => {
                 let tell = drawn.is_none();
                 drawn = Some(Instant::now());
-                if let Err(why) = finish(options, zone, vec![days.clone().chosen(options.days)], tell) {
-                    failure = Some(why);
-                    return ControlFlow::Break(());
+                match finish(options, zone, vec![days.clone().chosen(options.days)], tell) {
+                    Ok(goes_on) => return goes_on,
+                    Err(why) => failure = Some(why),
                 }
+                return ControlFlow::Break(());
             }
             Fed::Idle => {}
         }
@@ -146,7 +147,7 @@ fn follow(options: &Options, zone: &Zone) -> Result<bool, String> {
     summary.print();
     match failure {
         Some(why) => Err(why),
-        None => finish(options, zone, vec![days.chosen(options.days)], true).map(|()| !summary.failed),
+        None => finish(options, zone, vec![days.chosen(options.days)], true).map(|_| !summary.failed),
     }
 }
 
@@ -249,7 +250,8 @@ impl Days {
 }
 
 /// Draws, and says in a few lines what is to be seen.
-fn finish(options: &Options, zone: &Zone, servers: Vec<Vec<Day>>, tell: bool) -> Result<(), String> {
+/// Draws or prints; whether anybody reads on.
+fn finish(options: &Options, zone: &Zone, servers: Vec<Vec<Day>>, tell: bool) -> Result<ControlFlow<()>, String> {
     let count = servers.len();
     let days = arranged(options, servers);
     if days.is_empty() {
@@ -289,7 +291,7 @@ fn finish(options: &Options, zone: &Zone, servers: Vec<Vec<Day>>, tell: bool) ->
     })
     .map_err(|error| error.to_string())?;
     write(&path, &picture).map_err(|error| format!("{}: {error}", path.display()))?;
-    if tell { print(&summary(&days, zone, &path)) } else { Ok(()) }
+    if tell { print(&summary(&days, zone, &path)) } else { Ok(ControlFlow::Continue(())) }
 }
 
 /// Servers in columns: the first day of each, the second of each, ...
@@ -337,7 +339,10 @@ fn summary(days: &[Day], zone: &Zone, path: &Path) -> String {
     text
 }
 
-fn print(text: &str) -> Result<(), String> {
-    let mut output = std::io::stdout().lock();
-    output.write_all(text.as_bytes()).and_then(|()| output.flush()).map_err(|error| error.to_string())
+fn print(text: &str) -> Result<ControlFlow<()>, String> {
+    match output::print(text) {
+        Ok(()) => Ok(ControlFlow::Continue(())),
+        Err(error) if output::is_closed(&error) => Ok(ControlFlow::Break(())),
+        Err(error) => Err(error.to_string()),
+    }
 }

@@ -6,16 +6,19 @@ use clap::Args;
 use stentor_control::observe::ROWS_DEFAULT;
 use stentor_control::{HostsOptions, HostsSort, Observe, Request};
 
-use crate::asking::{Asking, ask};
+use crate::asking::{Looking, look};
 
 #[derive(Args)]
 pub struct Options {
-    /// Sites and hosts whose name contains this.
+    /// Sites and hosts whose name contains this; the same as --site.
+    #[arg(conflicts_with = "site")]
     name: Option<String>,
+    #[arg(long, value_name = "NAME", help = "Sites and hosts whose name contains this")]
+    site: Option<String>,
     #[arg(long, value_enum, default_value_t = HostsSort::Waiting)]
     sort: HostsSort,
     /// Number of sites to list.
-    #[arg(long, short = 'n', default_value_t = ROWS_DEFAULT, value_name = "N")]
+    #[arg(long, short = 'n', alias = "rows", default_value_t = ROWS_DEFAULT, value_name = "N")]
     limit: u32,
     /// Number of sites to skip at the start.
     #[arg(long, default_value_t = 0, value_name = "N")]
@@ -27,7 +30,7 @@ pub struct Options {
     #[arg(long)]
     failing: bool,
     #[command(flatten)]
-    asking: Asking,
+    looking: Looking,
 }
 
 pub fn run(options: Options) -> ExitCode {
@@ -35,9 +38,9 @@ pub fn run(options: Options) -> ExitCode {
         sort: options.sort,
         rows_max: options.limit,
         offset: options.offset,
-        name: options.name,
+        name: options.name.or(options.site),
         waiting: options.waiting,
         failing: options.failing,
     };
-    ask(&options.asking, &Request::Observe(Observe::Hosts(hosts)))
+    look(&options.looking, &Request::Observe(Observe::Hosts(hosts)))
 }

@@ -13,7 +13,8 @@ use crate::foreign::{self, From};
 pub struct Input {
     #[command(flatten)]
     pub from: From,
-    /// The configuration of the server whose history is read, unless --from names logs.
+    /// The configuration of the server whose history is read, unless --from names logs [default: `$STENTOR_CONFIG`, else
+    /// /etc/stentor/stentor.toml].
     #[arg(long, short, value_name = "FILE", conflicts_with = "files")]
     pub config: Option<PathBuf>,
     /// The history's directory itself.
@@ -41,12 +42,23 @@ impl Input {
 
     fn history_dir(&self) -> Result<PathBuf, String> {
         if let Some(dir) = &self.dir {
+            is_history(dir)?;
             return Ok(dir.clone());
         }
         // What is wrong with the configuration has been said.
         let config =
             crate::asking::load(self.config.as_deref()).map_err(|_| "the configuration is not usable".to_owned())?;
         Ok(config.data_dir.join("history"))
+    }
+}
+
+/// # Errors
+/// A directory that the user named holds no history.
+pub fn is_history(dir: &Path) -> Result<(), String> {
+    let found = stentor_history::Reader::open(dir).and_then(|reader| reader.oldest_ms());
+    match found.map_err(|error| format!("{}: {error}", dir.display()))? {
+        Some(_) => Ok(()),
+        None => Err(format!("{}: not a history: no file of one is in there; `data_dir/history` is one", dir.display())),
     }
 }
 

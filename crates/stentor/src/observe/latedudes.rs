@@ -6,26 +6,26 @@ use clap::Args;
 use stentor_control::protocol::STUCK_DEFAULT;
 use stentor_control::{Reply, Request, render, render_waiting};
 
-use crate::asking::{Asking, ask_with};
+use crate::asking::{Looking, look_with};
 use crate::foreign::{From, commands};
 
 #[derive(Args)]
 pub struct Options {
     /// Number of recipients and of sites to list, those with most messages waiting.
-    #[arg(long, short = 'n', default_value_t = STUCK_DEFAULT, value_name = "N")]
+    #[arg(long, short = 'n', alias = "rows", default_value_t = STUCK_DEFAULT, value_name = "N")]
     limit: u32,
     /// Read logs instead of asking a server: who is waiting at their end.
     #[command(flatten)]
     logs: From,
     #[command(flatten)]
-    asking: Asking,
+    looking: Looking,
 }
 
 pub fn run(options: &Options) -> ExitCode {
     if options.logs.is_given() {
-        return commands::latedudes(&options.logs, options.limit as usize, options.asking.json);
+        return commands::latedudes(&options.logs, options.limit as usize, options.looking.asking.json);
     }
-    ask_with(&options.asking, &Request::QueueStuck { rows_max: options.limit }, |reply| match reply {
+    look_with(&options.looking, &Request::QueueStuck { rows_max: options.limit }, |reply| match reply {
         Reply::Stuck(stuck) => render_waiting::latedudes(stuck),
         other => render::reply(other),
     })

@@ -6,13 +6,13 @@ use clap::Args;
 use stentor_control::observe::ROWS_DEFAULT;
 use stentor_control::{MailqqOptions, MailqqSort, Observe, Request};
 
-use crate::asking::{Asking, ask};
+use crate::asking::{Looking, look};
 use crate::cli_verbs::age_s;
 
 #[derive(Args)]
 pub struct Options {
     /// Number of messages to list.
-    #[arg(long, short = 'n', default_value_t = ROWS_DEFAULT, value_name = "N")]
+    #[arg(long, short = 'n', alias = "rows", default_value_t = ROWS_DEFAULT, value_name = "N")]
     limit: u32,
     #[arg(long, value_enum, default_value_t = MailqqSort::Count)]
     sort: MailqqSort,
@@ -35,7 +35,7 @@ pub struct Options {
     #[arg(long, value_name = "ID")]
     after: Option<String>,
     #[command(flatten)]
-    asking: Asking,
+    looking: Looking,
 }
 
 pub fn run(options: Options) -> ExitCode {
@@ -49,5 +49,5 @@ pub fn run(options: Options) -> ExitCode {
         age_s_max: options.younger_than,
         after: options.after,
     };
-    ask(&options.asking, &Request::Observe(Observe::Mailqq(mailqq)))
+    look(&options.looking, &Request::Observe(Observe::Mailqq(mailqq)))
 }

@@ -1,6 +1,6 @@
 //! `stentor mailstat`: a table by hour, day, list, domain, host or source.
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::ops::ControlFlow;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -13,6 +13,7 @@ use super::input::{Input, now};
 use super::when;
 use crate::asking::fail;
 use crate::foreign::Fed;
+use crate::output::{is_closed, print, repeat};
 
 #[derive(Clone, Copy, ValueEnum)]
 enum ByArg {
@@ -49,19 +50,33 @@ pub struct Options {
     /// With --follow: print the table again every this many seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
     every: u64,
+    /// Read and print again every N seconds, until Ctrl-C.
+    #[arg(long, value_name = "N", conflicts_with = "follow", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    watch: Option<u64>,
     #[command(flatten)]
     input: Input,
 }
 
 pub fn run(options: &Options) -> ExitCode {
-    match carry_out(options) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(why) => fail(&why),
-    }
+    repeat(options.watch, !options.json && !options.csv, || match carry_out(options) {
+        Ok(Printed::Complete) => Ok(()),
+        Ok(Printed::Incomplete) => Err(ExitCode::FAILURE),
+        // Whoever read it has seen enough.
+        Ok(Printed::ToNobody) => Err(ExitCode::SUCCESS),
+        Err(why) => Err(fail(&why)),
+    })
 }
 
-fn carry_out(options: &Options) -> Result<bool, String> {
+/// What became of a table.
+enum Printed {
+    Complete,
+    /// Not everything could be read.
+    Incomplete,
+    /// The reader has gone.
+    ToNobody,
+}
+
+fn carry_out(options: &Options) -> Result<Printed, String> {
     let zone = options.input.from.zone()?;
     let time = |text: &Option<String>| text.as_deref().map(|text| when::parse(text, now(), &zone)).transpose();
     let by = match options.by {
@@ -75,14 +90,17 @@ fn carry_out(options: &Options) -> Result<bool, String> {
     let (since, until) = (time(&options.since)?, time(&options.until)?);
     let mut table = Table::new(TableOptions { by, day_starts_h: options.day_starts, since, until, zone: zone.clone() });
     if options.input.from.follow {
-        return follow(options, table);
+        return follow(options, table).map(|complete| if complete { Printed::Complete } else { Printed::Incomplete });
     }
     let complete = options.input.each(since, until, &mut |record: &Record<'_>| table.add(record))?;
-    print(&form(options, &table)).map_err(|error| error.to_string())?;
+    match print(&form(options, &table)) {
+        Err(error) if is_closed(&error) => return Ok(Printed::ToNobody),
+        printed => printed.map_err(|error| error.to_string())?,
+    }
     if table.pairs_forgotten() {
         eprintln!("stentor: too many pairs of message and host: hosts may have been counted twice");
     }
-    Ok(complete)
+    Ok(if complete { Printed::Complete } else { Printed::Incomplete })
 }
 
 fn form(options: &Options, table: &Table) -> String {
@@ -118,11 +136,4 @@ fn follow(options: &Options, mut table: Table) -> Result<bool, String> {
     let _ = print(&form(options, &table));
     summary.print();
     Ok(!summary.failed)
-}
-
-/// A reader that has seen enough (`| head`) is no error worth a panic.
-fn print(text: &str) -> std::io::Result<()> {
-    let mut output = std::io::stdout().lock();
-    output.write_all(text.as_bytes())?;
-    output.flush()
 }

@@ -7,24 +7,24 @@ use stentor_control::posts::POSTS_DEFAULT;
 use stentor_control::{Observe, ReportOptions, Request};
 use stentor_queue::ids::MessageId;
 
-use crate::asking::{Asking, ask};
+use crate::asking::{Looking, look};
 
 #[derive(Args)]
 pub struct Options {
     /// One post, by its queue id; shows where its other recipients wait.
-    #[arg(conflicts_with_all = ["list", "last"])]
+    #[arg(conflicts_with_all = ["list", "limit"])]
     id: Option<MessageId>,
     /// Posts of this list.
     #[arg(long, value_name = "NAME")]
     list: Option<String>,
     /// Number of posts, newest first.
-    #[arg(long, value_name = "N", default_value_t = POSTS_DEFAULT)]
-    last: u32,
+    #[arg(long, short = 'n', aliases = ["last", "rows"], value_name = "N", default_value_t = POSTS_DEFAULT)]
+    limit: u32,
     #[command(flatten)]
-    asking: Asking,
+    looking: Looking,
 }
 
 pub fn run(options: Options) -> ExitCode {
-    let report = ReportOptions { id: options.id.map(|id| id.to_string()), list: options.list, last: options.last };
-    ask(&options.asking, &Request::Observe(Observe::Report(report)))
+    let report = ReportOptions { id: options.id.map(|id| id.to_string()), list: options.list, last: options.limit };
+    look(&options.looking, &Request::Observe(Observe::Report(report)))
 }

@@ -4,7 +4,6 @@
 //! everything about the messages found. Pending recipients are asked of the running server, if there is one; the last
 //! half second may be in neither.
 
-use std::io::Write;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -21,8 +20,9 @@ use stentor_stats::record::{Ms, Record};
 use stentor_stats::trace::{MESSAGES_MAX, Story};
 
 use super::when;
-use crate::asking::{fail, load};
+use crate::asking::{fail, load, nothing};
 use crate::foreign::{self, From};
+use crate::output::{print, unless_closed};
 
 /// Pending recipients that are named.
 const PENDING_SHOWN_MAX: usize = 100;
@@ -40,7 +40,8 @@ pub struct Options {
     /// Read logs instead of the history; asks no server.
     #[command(flatten)]
     logs: From,
-    /// The server's configuration, which names its data and control socket.
+    /// The server's configuration, which names its data and control socket [default: `$STENTOR_CONFIG`, else
+    /// /etc/stentor/stentor.toml].
     #[arg(long, short, value_name = "FILE")]
     config: Option<PathBuf>,
     /// The control socket; the history is expected beside it.
@@ -85,7 +86,7 @@ struct Output<'a> {
 pub fn run(options: &Options) -> ExitCode {
     match carry_out(options) {
         Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => fail(&format!("no records of {}", printable(&options.what, TEXT_BYTES_MAX))),
+        Ok(false) => nothing(&format!("no records of {}", printable(&options.what, TEXT_BYTES_MAX))),
         Err(why) => fail(&why),
     }
 }
@@ -100,17 +101,16 @@ fn carry_out(options: &Options) -> Result<bool, String> {
         of_history(options, from)?
     };
     let is_known = !story.is_empty() || !present.pending.is_empty();
-    let mut out = std::io::stdout().lock();
-    let written = if options.json {
+    let shown = if options.json {
         let output = Output { story: &story, now: &present, damaged };
         // Nothing in it is a map with keys that are no texts.
-        writeln!(out, "{}", serde_json::to_string(&output).unwrap_or_default())
-    } else if !is_known {
-        Ok(())
+        serde_json::to_string(&output).unwrap_or_default() + "\n"
+    } else if is_known {
+        story.text(&zone) + &text(&present)
     } else {
-        write!(out, "{}{}", story.text(&zone), text(&present))
+        String::new()
     };
-    written.map_err(|error| error.to_string())?;
+    unless_closed(print(&shown)).map_err(|error| error.to_string())?;
     Ok(is_known)
 }
 

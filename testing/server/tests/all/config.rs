@@ -13,13 +13,45 @@ fn check(server: &Server) -> (i32, String, String) {
 
 #[test]
 fn a_sound_file() {
+    let lab = TestLab::sites(&["one.example"]);
     let server = Server::builder()
+        .lab(&lab)
         .list("news", &["ann@one.example"])
         .set("domains.postmaster", "\"root@one.example\"")
         .prepare();
     let (code, out, err) = check(&server);
     assert_eq!((code, err.as_str()), (0, ""));
-    assert!(out.starts_with("stentor.toml: ok") && out.lines().count() == 1, "{out}");
+    assert!(out.starts_with("stentor.toml: ok; 1 list, 0 aliases") && out.lines().count() == 1, "{out}");
+}
+
+#[test]
+fn what_the_file_names_is_tried_too() {
+    let server = Server::builder()
+        .list("news", &["ann@one.example", "no address"])
+        .set("sources.out.address", "\"192.0.2.77\"")
+        .prepare();
+    let (code, out, err) = check(&server);
+    assert_eq!((code, out.as_str()), (78, ""));
+    for expected in
+        ["news.subscribers:2:4: warning: text behind the address", "this machine does not have the address 192.0.2.77"]
+    {
+        assert!(err.contains(expected), "{err}");
+    }
+    assert!(err.contains("name server 127.0.0.1:9 does not answer"), "{err}");
+    // For another machine's file.
+    assert!(server.operator(&["check", "--file-only"]).status.success());
+}
+
+#[test]
+fn show_has_every_value_and_its_origin() {
+    let server = Server::builder().set("retry.lifetime_s", "\"3d\"").prepare();
+    let output = server.operator(&["config", "show", "--changed"]);
+    let shown = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && shown.contains("\n[retry]\nlifetime_s = 259200 "), "{output:?}");
+    let output = server.operator(&["config", "show", "--json"]);
+    let rows: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let rows = rows.as_array().expect("rows");
+    assert!(rows.len() > 80 && rows.iter().any(|row| row["key"] == "idle_ms" && row["origin"] == "default"));
 }
 
 #[test]
@@ -58,10 +90,16 @@ fn a_file_that_is_not_toml_or_not_there() {
 }
 
 #[test]
-fn the_example_and_the_built_in_defaults_are_sound() {
+fn the_example_is_sound() {
     let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../stentor.example.toml");
-    for arguments in [&["check", "--config", example][..], &["check"]] {
-        let output = Command::new(stentor()).args(arguments).output().expect("the binary can be run");
+    // All three ways to name it.
+    for arguments in [&["check", "--config", example][..], &["check", example], &["check"]] {
+        let mut command = Command::new(stentor());
+        command.args(arguments).env_remove("STENTOR_CONFIG");
+        if arguments.len() == 1 {
+            command.env("STENTOR_CONFIG", example);
+        }
+        let output = command.output().expect("the binary can be run");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 }
@@ -105,7 +143,9 @@ fn hangup_with_errors_changes_nothing() {
             assert!(server.operator(&["reload", "--socket", "data/control.sock"]).status.code() != Some(0));
             let socket = server.path("data/control.sock");
             let output = Command::new(stentor()).arg("reload").arg("--socket").arg(socket).output();
-            assert!(output.expect("the binary can be run").status.success());
+            let output = output.expect("the binary can be run");
+            let err = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.code() == Some(78) && err.contains("unknown key `hostnam`"), "{err}");
         }
         server.log().wait_nth(&["the old one stays in force"], n).expect("it runs");
     }
@@ -126,6 +166,13 @@ fn hangup_says_what_takes_a_restart() {
     server.signal(Signal::HUP);
     server.wait_log(&["WARN", "[listen] smtp", "restart"]);
     server.smtp().quit();
+    // The command says so too, and what it exits with.
+    let output = server.operator(&["reload"]);
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(4) && err.contains("[listen] smtp; [journal]"), "{err}");
+    server.edit_config(|text| text.replace("127.0.0.1:1", "127.0.0.1:0").replace("4194304", "2097152"));
+    let output = server.operator(&["reload"]);
+    assert!(output.status.success() && output.stdout == b"configuration reloaded\n", "{output:?}");
 }
 
 #[test]

@@ -92,7 +92,7 @@ fn what_is_not_there() {
     let problem = server.ask(&["queue", "show", "037P74WG0000"]).expect_err("no such message");
     assert_eq!(problem["code"], "not_found");
     let output = server.operator(&["queue", "show", "037P74WG0000"]);
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(3));
     assert!(String::from_utf8_lossy(&output.stderr).contains("037P74WG0000"), "{output:?}");
     let output = server.operator(&["queue", "show", "not-an-id"]);
     assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0));
@@ -104,7 +104,9 @@ fn nobody_listens() {
     for command in ["status", "queue", "reload", "stop", "flush"] {
         let output = server.operator(&[command]);
         assert_eq!(output.status.code(), Some(1), "{output:?}");
-        assert!(String::from_utf8_lossy(&output.stderr).contains("control.sock"), "{output:?}");
+        let start = format!("`stentor serve --config {}`", server.config().display());
+        let err = String::from_utf8_lossy(&output.stderr);
+        assert!(err.contains("control.sock") && err.contains(&start), "{err}");
     }
 }
 

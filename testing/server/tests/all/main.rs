@@ -10,6 +10,7 @@ mod bad_input;
 mod bounces;
 mod classes;
 mod clock;
+mod commands;
 mod config;
 mod console;
 mod control;

@@ -72,7 +72,7 @@ fn watch_once(
 fn is_final(error: &ClientError) -> bool {
     match error {
         ClientError::Refused(problem) => !matches!(problem.code, ErrorCode::Busy | ErrorCode::NotFound),
-        ClientError::Protocol(_) | ClientError::Connect { .. } | ClientError::Io(_) => false,
+        ClientError::Protocol(_) | ClientError::Connect { .. } | ClientError::Io(_) | ClientError::Output(_) => false,
     }
 }
 

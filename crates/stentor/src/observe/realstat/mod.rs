@@ -17,7 +17,7 @@ use std::process::ExitCode;
 use clap::Args;
 use stentor_control::WatchOptions;
 
-use crate::asking::{Asking, fail};
+use crate::asking::Asking;
 use crate::foreign::{From, commands};
 
 /// Time between rows.
@@ -75,11 +75,11 @@ pub fn run(options: Options) -> ExitCode {
     if is_screen {
         return match screen::run(socket, watch) {
             Ok(()) => ExitCode::SUCCESS,
-            Err(why) => fail(&why),
+            Err(why) => options.asking.fail(&why),
         };
     }
     match plain::run(&socket, watch, options.asking.json) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(why) => fail(&why),
+        Err(why) => options.asking.fail(&why),
     }
 }

@@ -1,0 +1,40 @@
+//! Lists by name. A selection that matches nothing because there is no such list is answered with those that there are.
+
+use stentor_control::ErrorCode;
+use stentor_control::problem::Problem;
+use stentor_engine::core::Core;
+
+/// Names that an answer holds.
+const NAMES_SHOWN_MAX: usize = 20;
+
+/// The problem to answer with if `name` is not the name of a configured list. Mail of a list that was removed from the
+/// configuration may still be queued: ask only when nothing matched.
+pub fn unknown(core: &Core, name: Option<&str>) -> Option<Problem> {
+    let settings = core.settings();
+    let name = name.filter(|name| settings.list(name).is_none())?;
+    let names: Vec<&str> = settings.config.lists.iter().map(|list| &**list.list.name()).collect();
+    Some(Problem::new(ErrorCode::NotFound, text(name, &names)))
+}
+
+fn text(name: &str, names: &[&str]) -> String {
+    let shown = names.iter().take(NAMES_SHOWN_MAX).copied().collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(NAMES_SHOWN_MAX) {
+        _ if names.is_empty() => format!("there is no list {name}; no list is configured"),
+        0 => format!("there is no list {name}; lists: {shown}"),
+        more => format!("there is no list {name}; lists: {shown} and {more} more"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lists_that_are_there_are_named() {
+        assert_eq!(text("nws", &["news", "talk"]), "there is no list nws; lists: news, talk");
+        assert_eq!(text("nws", &[]), "there is no list nws; no list is configured");
+        let many: Vec<String> = (0..25).map(|n| n.to_string()).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        assert!(text("nws", &many).ends_with(", 19 and 5 more"));
+    }
+}

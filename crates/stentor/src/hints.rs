@@ -1,0 +1,117 @@
+//! Commands in what is printed (`` `stentor ...` ``), completed so that they can be pasted: with the `--config` or
+//! `--socket` that the user gave.
+//!
+//! A command gets what it takes, and nothing that it has already. Text outside of backticks is left alone.
+
+use std::path::{Path, PathBuf};
+
+use stentor_admin::advice::quoted;
+
+/// What begins a command in a text.
+const START: &str = "`stentor ";
+/// Commands that take neither option; `journal` has the directory in its hints.
+const TAKE_NEITHER: [&str; 6] = ["http-password", "http-token", "completions", "man", "help", "journal"];
+/// Commands that read the configuration and ask no server.
+const TAKE_NO_SOCKET: [&str; 6] = ["serve", "check", "config", "doctor", "mailstat", "batchstat"];
+
+/// How the user named the server, if by options.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Given {
+    pub config: Option<PathBuf>,
+    pub socket: Option<PathBuf>,
+}
+
+impl Given {
+    /// By its configuration, or not at all.
+    pub fn config(path: Option<&Path>) -> Given {
+        Given { config: path.map(Path::to_owned), socket: None }
+    }
+
+    /// The text with its commands completed.
+    pub fn complete(&self, text: &str) -> String {
+        let (name, value) = match (&self.socket, &self.config) {
+            (Some(socket), _) => ("socket", socket),
+            (None, Some(config)) => ("config", config),
+            (None, None) => return text.to_owned(),
+        };
+        let option = format!(" --{name} {}", quoted(&value.display().to_string()));
+        let (mut out, mut rest) = (String::with_capacity(text.len() + option.len()), text);
+        while let Some(at) = rest.find(START) {
+            let end = end_of_command(&rest[at + 1..]).map(|len| at + 1 + len);
+            let Some(end) = end else { break };
+            let command = &rest[at + 1..end];
+            out.push_str(&rest[..end]);
+            if takes(command, name) {
+                out.push_str(&option);
+            }
+            rest = &rest[end..];
+        }
+        out.push_str(rest);
+        out
+    }
+}
+
+/// Octets up to the closing backtick; one within a shell's quotes closes nothing.
+fn end_of_command(text: &str) -> Option<usize> {
+    let mut is_quoted = false;
+    text.bytes().position(|byte| {
+        is_quoted ^= byte == b'\'';
+        byte == b'`' && !is_quoted
+    })
+}
+
+/// Whether a command takes an option and does not have one like it.
+fn takes(command: &str, option: &str) -> bool {
+    let name = command.split(' ').nth(1).unwrap_or_default();
+    let has_one = command.contains(" --config") || command.contains(" --socket");
+    !has_one && !TAKE_NEITHER.contains(&name) && (option == "config" || !TAKE_NO_SOCKET.contains(&name))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+    use crate::cli::Cli;
+
+    #[test]
+    fn the_commands_take_what_is_added() {
+        for command in Cli::command().get_subcommands() {
+            // `post pause`: the options are those of the inner command.
+            let inner = command.get_subcommands().next().filter(|_| command.get_name() != "queue").unwrap_or(command);
+            let has = |option| inner.get_arguments().any(|argument| argument.get_long() == Some(option));
+            let line = format!("stentor {}", command.get_name());
+            if command.get_name() != "journal" {
+                assert_eq!((has("config"), has("socket")), (takes(&line, "config"), takes(&line, "socket")), "{line}");
+            }
+        }
+    }
+
+    #[test]
+    fn commands_get_what_the_user_gave() {
+        let given = Given::config(Some(Path::new("my conf.toml")));
+        let complete = |text: &str| given.complete(text);
+        assert_eq!(
+            complete("wait, or `stentor suspend --site mx`; `stentor flush mx` once it is back"),
+            "wait, or `stentor suspend --site mx --config 'my conf.toml'`; `stentor flush mx --config 'my conf.toml'` once \
+             it is back"
+        );
+        // Of the command that it is about; not to one that has it, does not take it, or is none.
+        assert_eq!(complete("`stentor queue show X`"), "`stentor queue show X --config 'my conf.toml'`");
+        for same in
+            ["`stentor queue --config a`", "`stentor http-password`", "`hold`", "`stentor queue", "stentor queue"]
+        {
+            assert_eq!(complete(same), same);
+        }
+        // An address may hold a backtick.
+        let odd = "`stentor bounce --recipient '\"a`b\"@x.example'`";
+        assert!(complete(odd).ends_with("x.example' --config 'my conf.toml'`"), "{}", complete(odd));
+    }
+
+    #[test]
+    fn a_socket_goes_to_commands_that_ask_a_server() {
+        let given = Given { socket: Some("s".into()), config: None };
+        assert_eq!(given.complete("`stentor queue`, `stentor check`"), "`stentor queue --socket s`, `stentor check`");
+        assert_eq!(Given::default().complete("`stentor queue`"), "`stentor queue`");
+    }
+}

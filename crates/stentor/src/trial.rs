@@ -1,0 +1,336 @@
+//! What `stentor check` tries beyond the file itself: the folders, files, addresses and name servers that it names, on this
+//! machine and as this user.
+//!
+//! Promise: nothing is created, changed or kept open; a name server gets one query. What would make a start fail, or mail of
+//! a source fail, is an error; what depends on the user who runs the check, or may be meant, is a warning.
+
+use std::fs::{self, File, Metadata};
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::fs::{Access, access};
+use stentor_config::settings::{SECRET, Settings};
+use stentor_config::{Config, Diagnostic, LogTarget, Severity, SyslogTo};
+use stentor_control::format::plural;
+use stentor_lists::subscribers::{self, Seen};
+
+/// Bad lines of a subscribers file that are shown.
+const BAD_LINES_SHOWN_MAX: usize = 20;
+/// How long a name server may take.
+const NAME_SERVER_WAIT: Duration = Duration::from_secs(2);
+/// A query for the root's name servers: an id, recursion desired, one question.
+const ROOT_QUERY: [u8; 17] = [0x53, 0x74, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 1];
+
+/// All findings, in the order of what is tried.
+pub(crate) fn run(config: &Config, settings: &Settings) -> Vec<Diagnostic> {
+    let file = config.file.clone().unwrap_or_default();
+    let mut trial = Trial { file, settings, found: Vec::new() };
+    trial.folders(config);
+    trial.secrets();
+    for list in &config.lists {
+        trial.subscribers(&list.subscribers);
+    }
+    trial.addresses(config);
+    for server in &config.dns.servers {
+        trial.name_server(*server);
+    }
+    trial.found
+}
+
+struct Trial<'a> {
+    file: PathBuf,
+    settings: &'a Settings,
+    found: Vec<Diagnostic>,
+}
+
+impl Trial<'_> {
+    /// A finding about a key, at its place if the file has it.
+    fn report(&mut self, severity: Severity, (section, key): (&str, &str), what: &str) {
+        let (line, column) = self.settings.place(section, key).unwrap_or_default();
+        let name = if section.is_empty() { format!("`{key}`") } else { format!("`{key}` in [{section}]") };
+        let message = if line > 0 { what.to_owned() } else { format!("{name}: {what}") };
+        self.found.push(Diagnostic { file: self.file.clone(), line, column, severity, message });
+    }
+
+    fn error(&mut self, key: (&str, &str), what: &str) {
+        self.report(Severity::Error, key, what);
+    }
+
+    fn warn(&mut self, key: (&str, &str), what: &str) {
+        self.report(Severity::Warning, key, what);
+    }
+
+    fn folders(&mut self, config: &Config) {
+        self.creatable(("", "data_dir"), &config.data_dir);
+        let socket = config.control.socket.parent().unwrap_or(Path::new(""));
+        if socket != config.data_dir {
+            self.existing(("control", "socket"), socket);
+        }
+        let log = &config.log;
+        let mut places: Vec<(&str, &str, &LogTarget)> = vec![("log", "attempts", &log.attempts)];
+        for (key, target) in [
+            ("deliveries", &log.deliveries),
+            ("acceptances", &log.acceptances),
+            ("refusals", &log.refusals),
+            ("policy", &log.policy),
+            ("audit", &log.audit),
+            ("ordinary", &log.ordinary),
+            ("bulk", &log.bulk),
+        ] {
+            places.extend(target.as_ref().map(|target| ("log", key, target)));
+        }
+        places.extend(log.lists.iter().map(|(list, target)| ("log.lists", list.as_str(), target)));
+        for (section, key, target) in places {
+            match target {
+                LogTarget::File(path) => self.existing((section, key), folder_of(path)),
+                LogTarget::Syslog(SyslogTo::Unix(path)) | LogTarget::Journald(path) if !path.exists() => {
+                    self.warn((section, key), &format!("{} does not exist: nobody takes these lines", path.display()));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// A folder that the server makes if it is not there.
+    fn creatable(&mut self, key: (&str, &str), path: &Path) {
+        match fs::metadata(path) {
+            Ok(data) => self.folder(key, path, &data),
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+                let mut above = folder_of(path);
+                while !above.exists() && above.parent().is_some() && above != Path::new(".") {
+                    above = folder_of(above);
+                }
+                match fs::metadata(above) {
+                    Ok(data) if !data.is_dir() => {
+                        let what = format!("{} cannot be made: {} is not a directory", path.display(), above.display());
+                        self.error(key, &what);
+                    }
+                    _ if access(above, Access::WRITE_OK).is_err() => {
+                        let what = format!(
+                            "{} cannot be made by this user: {} is not writable",
+                            path.display(),
+                            above.display()
+                        );
+                        self.warn(key, &what);
+                    }
+                    _ => {}
+                }
+            }
+            Err(error) => self.warn(key, &format!("{}: {error}", path.display())),
+        }
+    }
+
+    /// A folder that must be there.
+    fn existing(&mut self, key: (&str, &str), path: &Path) {
+        match fs::metadata(path) {
+            Ok(data) => self.folder(key, path, &data),
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                self.error(key, &format!("the directory {} does not exist", path.display()));
+            }
+            Err(error) => self.warn(key, &format!("{}: {error}", path.display())),
+        }
+    }
+
+    fn folder(&mut self, key: (&str, &str), path: &Path, data: &Metadata) {
+        let shown = path.display();
+        if !data.is_dir() {
+            self.error(key, &format!("{shown} is not a directory"));
+        } else if access(path, Access::WRITE_OK | Access::EXEC_OK).is_err() {
+            self.warn(
+                key,
+                &format!("{shown} is not writable by this user; the server's user must be able to write it"),
+            );
+        } else if data.mode() & 0o002 != 0 && data.mode() & 0o1000 == 0 {
+            self.warn(key, &format!("every user can write to {shown} (mode {:03o}): chmod o-w", data.mode() & 0o777));
+        }
+    }
+
+    /// A file that all can read holds no secrets.
+    fn secrets(&mut self) {
+        let Ok(data) = fs::metadata(&self.file) else { return };
+        let is_secret = |value: &Option<String>| value.as_deref() == Some(SECRET);
+        let Some(secret) = self.settings.iter().find(|setting| is_secret(&setting.value)) else { return };
+        if data.mode() & 0o007 != 0 {
+            let what = format!(
+                "this file holds secrets and every user has access to it (mode {:03o}): chmod o= {}",
+                data.mode() & 0o777,
+                self.file.display()
+            );
+            let (section, key) = (secret.section.clone(), secret.key.clone());
+            self.warn((&section, &key), &what);
+        }
+    }
+
+    /// A bad line costs one subscriber, not the list.
+    fn subscribers(&mut self, path: &Path) {
+        let finding = |line: u64, column: u64, message: String| Diagnostic {
+            file: path.to_owned(),
+            line: line as usize,
+            column: column as usize,
+            severity: Severity::Warning,
+            message,
+        };
+        // A pipe or a device has no end.
+        if !path.is_file() {
+            return;
+        }
+        let read = File::open(path).and_then(|mut file| subscribers::read(&mut file, &mut |_| Seen::First));
+        let report = match read {
+            Ok(report) => report,
+            Err(error) => return self.found.push(finding(0, 0, format!("cannot be read: {error}"))),
+        };
+        for bad in report.bad_lines.iter().take(BAD_LINES_SHOWN_MAX) {
+            self.found.push(finding(bad.line, bad.column, format!("{}: {}", bad.problem, bad.text)));
+        }
+        if let Some(more) = report.bad.checked_sub(BAD_LINES_SHOWN_MAX as u64).filter(|more| *more > 0) {
+            self.found.push(finding(0, 0, format!("and {}", plural(more, "more bad line"))));
+        }
+        if report.accepted == 0 {
+            self.found.push(finding(0, 0, "no subscribers".to_owned()));
+        }
+    }
+
+    /// Addresses to send from and to listen on are this machine's.
+    fn addresses(&mut self, config: &Config) {
+        for source in &config.sending.sources {
+            let section = format!("sources.{}", source.name);
+            for address in [source.v4.map(IpAddr::V4), source.v6.map(IpAddr::V6)].into_iter().flatten() {
+                self.own((&section, "address"), address);
+            }
+        }
+        for address in &config.listen.smtp {
+            self.own(("listen", "smtp"), address.ip());
+        }
+        for address in &config.http.listen {
+            self.own(("http", "listen"), address.ip());
+        }
+    }
+
+    /// Only an address of this machine can be bound to; no packet is sent.
+    fn own(&mut self, key: (&str, &str), address: IpAddr) {
+        match UdpSocket::bind((address, 0)) {
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::AddrNotAvailable => {
+                self.error(key, &format!("this machine does not have the address {address}"));
+            }
+            Err(error) => self.error(key, &format!("{address}: {error}")),
+        }
+    }
+
+    fn name_server(&mut self, server: SocketAddr) {
+        if let Err(error) = query(server) {
+            let why = match error.kind() {
+                ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+                    format!("no answer within {} s", NAME_SERVER_WAIT.as_secs())
+                }
+                _ => error.to_string(),
+            };
+            let what = format!("name server {server} does not answer ({why}): without one all mail waits");
+            self.warn(("dns", "servers"), &what);
+        }
+    }
+}
+
+/// The folder that a file is in; `.` for a bare name.
+fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        Some(_) => Path::new("."),
+        None => path,
+    }
+}
+
+/// Whether anything with the query's id comes back.
+fn query(server: SocketAddr) -> io::Result<()> {
+    let any: IpAddr = if server.is_ipv4() { [0, 0, 0, 0].into() } else { [0_u16; 8].into() };
+    let socket = UdpSocket::bind((any, 0))?;
+    socket.set_read_timeout(Some(NAME_SERVER_WAIT))?;
+    socket.connect(server)?;
+    socket.send(&ROOT_QUERY)?;
+    let mut answer = [0; 512];
+    let len = socket.recv(&mut answer)?;
+    if answer[..len].starts_with(&ROOT_QUERY[..2]) { Ok(()) } else { Err(ErrorKind::InvalidData.into()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    /// The findings on a configuration in a folder of its own, without the folder's name.
+    fn findings(folder: &Path, text: &str) -> Vec<String> {
+        let file = folder.join("stentor.toml");
+        // No test asks the system's name servers.
+        fs::write(&file, format!("{text}\n[dns]\nservers = [\"127.0.0.1:9\"]\n")).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+        let (config, settings) = stentor_config::check_noting(&file).unwrap_or_else(|found| panic!("{found:?}"));
+        let found = run(&config, &settings);
+        let shown = found.iter().map(|found| found.to_string().replace(&format!("{}/", folder.display()), ""));
+        shown.filter(|found| !found.contains("name server")).collect()
+    }
+
+    #[test]
+    fn what_is_named_is_looked_at() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("a-file"), "").unwrap();
+        fs::write(
+            folder.path().join("news.subscribers"),
+            "# people\nann@one.example\n  Bob <bob@two\u{e4}@x>\nno address\nCarl <carl@one.example\n",
+        )
+        .unwrap();
+        let text = "data_dir = \"a-file/data\"\n[control]\nsocket = \"run/control.sock\"\n[log]\nattempts = \"logs/mail.log\"\n\
+                    audit = \"syslog:nowhere/log\"\n[sources.out]\naddress = \"192.0.2.77\"\n[listen]\nsmtp = \"198.51.100.9:25\"\n\
+                    [lists.news]\naddress = \"news@lists.example\"\nsubscribers = \"news.subscribers\"\n[webhooks.a]\n\
+                    url = \"http://127.0.0.1/\"\nsecret = \"0123456789abcdef\"\n";
+        let found = findings(folder.path(), text);
+        let expected = [
+            "stentor.toml:1:12: a-file/data cannot be made: a-file is not a directory",
+            "stentor.toml:3:10: the directory run does not exist",
+            "stentor.toml:5:12: the directory logs does not exist",
+            "stentor.toml:6:9: warning: nowhere/log does not exist: nobody takes these lines",
+            "stentor.toml:16:10: warning: this file holds secrets and every user has access to it (mode 644): chmod o= stentor.toml",
+            "news.subscribers:3:8: warning: ",
+            "news.subscribers:4:4: warning: text behind the address",
+            "news.subscribers:5:6: warning: `<` without `>`",
+            "stentor.toml:8:11: this machine does not have the address 192.0.2.77",
+            "stentor.toml:10:8: this machine does not have the address 198.51.100.9",
+        ];
+        assert_eq!(found.len(), expected.len(), "{found:#?}");
+        for (found, expected) in found.iter().zip(expected) {
+            assert!(found.starts_with(expected), "{found}\n{expected}");
+        }
+    }
+
+    #[test]
+    fn a_sound_configuration_has_no_findings() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("news.subscribers"), "ann@one.example\n").unwrap();
+        let text = "data_dir = \"new/data\"\n[lists.news]\naddress = \"news@lists.example\"\nsubscribers = \"news.subscribers\"\n\
+                    [sources.out]\naddress = \"127.0.0.5\"\n[log]\nattempts = \"mail.log\"\n";
+        assert_eq!(findings(folder.path(), text), Vec::<String>::new());
+        assert!(!folder.path().join("new").exists(), "nothing is made");
+        // Anybody could put mail there.
+        fs::create_dir_all(folder.path().join("new/data")).unwrap();
+        fs::set_permissions(folder.path().join("new/data"), fs::Permissions::from_mode(0o777)).unwrap();
+        let found = findings(folder.path(), text);
+        assert_eq!(found, ["stentor.toml:1:12: warning: every user can write to new/data (mode 777): chmod o-w"]);
+    }
+
+    #[test]
+    fn a_name_server_is_asked() {
+        let server = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let address = server.local_addr().unwrap();
+        let answering = std::thread::spawn(move || {
+            let mut query = [0; 512];
+            let (len, from) = server.recv_from(&mut query).unwrap();
+            server.send_to(&query[..len], from).unwrap();
+        });
+        query(address).unwrap();
+        answering.join().unwrap();
+        assert!(query("127.0.0.1:9".parse().unwrap()).is_err());
+    }
+}

@@ -1,0 +1,123 @@
+//! Commands as scripts and terminals see them: exit codes, a reader that has gone, hints that can be pasted.
+
+use std::process::{Command, Output, Stdio};
+
+use stentor_harness::{Server, message, stentor};
+
+/// A server with a list and a held message.
+fn with_a_message() -> (Server, String) {
+    let server = crate::kit::bare().list("news", &["ann@one.example"]).start();
+    let id =
+        server.smtp().send("me@home.example", &["bob@one.example"], &message("c@test", "x")).expect(250).queue_id();
+    assert!(server.operator(&["hold", "--id", &id]).status.success());
+    (server, id)
+}
+
+fn err(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn what_matches_nothing_has_an_exit_code_of_its_own() {
+    let (server, id) = with_a_message();
+    for verb in ["hold", "release", "remove", "bounce", "requeue"] {
+        let output = server.operator(&[verb, "--sender", "nobody@home.example"]);
+        assert_eq!((output.status.code(), err(&output)), (Some(3), "stentor: nothing matches\n".to_owned()), "{verb}");
+        assert_eq!(server.operator(&[verb, "--sender", "@home.test", "--dry-run"]).status.code(), Some(3), "{verb}");
+    }
+    for arguments in [
+        &["hold", "--list", "nws"][..],
+        &["flush", "--list", "nws"],
+        &["report", "--list", "nws"],
+        &["mailqq", "--list", "nws"],
+    ] {
+        let output = server.operator(arguments);
+        let expected = "stentor: there is no list nws; lists: news\n";
+        assert_eq!((output.status.code(), err(&output).as_str()), (Some(3), expected), "{arguments:?}");
+    }
+    assert_eq!(server.operator(&["flush", "mx.nowhere.example"]).status.code(), Some(3));
+    assert_eq!(server.operator(&["queue", "export", "--recipient", "@two.example"]).status.code(), Some(3));
+    // What is as it should be is no failure; nor is an empty answer to a question.
+    let output = server.operator(&["hold", "--id", &id]);
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(output.stdout, b"hold: 0 recipients of 0 messages; 1 message held already\n");
+    assert!(server.operator(&["report", "--list", "news"]).status.success());
+    // A failure is another code.
+    assert_eq!(server.operator(&["hold"]).status.code(), Some(1));
+}
+
+#[test]
+fn a_reader_that_has_gone_ends_a_command_quietly() {
+    let (server, id) = with_a_message();
+    let config = server.config();
+    let config = config.to_str().expect("text");
+    for command in [
+        &["status"][..],
+        &["queue"],
+        &["queue", "--json"],
+        &["queue", "show", &id],
+        &["queue", "export"],
+        &["mailqq"],
+        &["latedudes"],
+        &["hosts"],
+        &["report"],
+        &["realstat", "--count", "1", "--interval", "0.2"],
+        &["mailstat"],
+        &["trace", "bob@one.example"],
+        &["check"],
+        &["doctor"],
+        &["help"],
+        &["help", "queue"],
+        &["man"],
+        &["completions", "bash"],
+        &["http-token", "ci"],
+    ] {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let mut child = Command::new(stentor());
+        child.args(command).stdin(Stdio::null()).stdout(writer);
+        if !["help", "man", "completions", "http-token"].contains(&command[0]) {
+            child.args(["--config", config]);
+        }
+        let output = child.stderr(Stdio::piped()).output().expect("the binary can be run");
+        assert!(output.status.success(), "{command:?}: {output:?}");
+        assert!(!err(&output).contains("roken pipe") && !err(&output).contains("panic"), "{command:?}: {output:?}");
+    }
+}
+
+#[test]
+fn a_file_that_is_no_log_and_a_folder_that_is_no_history_are_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("passwd");
+    std::fs::write(&file, "root:x:0:0:root:/root:/bin/bash\nann:x:1:1::/:/bin/sh\n")
+        .expect("the folder can be written");
+    let run = |arguments: &[&str]| Command::new(stentor()).args(arguments).output().expect("the binary can be run");
+    let (folder, file) = (folder.path().to_str().expect("text"), file.to_str().expect("text"));
+    for command in ["mailstat", "latedudes", "batchstat"] {
+        let output = run(&[command, "--from", file]);
+        assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(1), &b""[..]), "{command}");
+        let expected = format!("{file}: not a log of sendmail, Postfix, Exim or Stentor: 2 lines, none understood");
+        assert!(err(&output).contains(&expected), "{}", err(&output));
+    }
+    let output = run(&["mailstat", "--dir", folder]);
+    assert!(output.status.code() == Some(1) && err(&output).contains("not a history"), "{output:?}");
+}
+
+#[test]
+fn hints_hold_the_configuration_that_was_given() {
+    let server = crate::kit::bare().start();
+    let config = server.config();
+    for arguments in [&["flush", "mx.nowhere.example"][..], &["site", "mx.nowhere.example"]] {
+        let expected = format!("`stentor queue --config {}`", config.display());
+        let output = server.operator(arguments);
+        assert!(err(&output).contains(&expected), "{}", err(&output));
+    }
+    // By its socket, or by the environment.
+    let socket = server.path("data/control.sock");
+    let mut command = Command::new(stentor());
+    let output = command.args(["flush", "mx", "--socket"]).arg(&socket).output().expect("the binary can be run");
+    assert!(err(&output).contains(&format!("`stentor queue --socket {}`", socket.display())), "{output:?}");
+    let mut command = Command::new(stentor());
+    let output = command.args(["flush", "mx"]).env("STENTOR_CONFIG", &config).output().expect("the binary can be run");
+    assert!(err(&output).contains("`stentor queue` names them"), "{output:?}");
+}
