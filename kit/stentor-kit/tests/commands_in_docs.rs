@@ -32,7 +32,12 @@ fn words(line: &str) -> Vec<String> {
             '"' | '\'' if quote.is_none() => quote = Some(c),
             _ if quote == Some(c) => quote = None,
             '#' if quote.is_none() && last.is_empty() => break,
-            '|' | '>' | '<' | ';' | '&' if quote.is_none() => break,
+            '|' | '>' | '<' | ';' | '&' if quote.is_none() => {
+                if c == '>' && last.bytes().all(|byte| byte.is_ascii_digit()) {
+                    last.clear(); // the descriptor of `2>`
+                }
+                break;
+            }
             ' ' if quote.is_none() => {
                 if !last.is_empty() {
                     words.push(String::new());

@@ -49,4 +49,5 @@ mod stragglers;
 mod strangers;
 mod suspend;
 mod telemetry;
+mod walkthrough;
 mod webhooks;
