@@ -20,6 +20,8 @@ export const given = {
   password: process.env.STENTOR_PASSWORD,
   /** Recipients that wait before the first check, and will. */
   waiting: Number(process.env.STENTOR_WAITING ?? 0),
+  /** Of each post. */
+  ofPost: Number(process.env.STENTOR_WAITING_OF_A_POST ?? 0),
   shots: process.env.STENTOR_SHOTS ?? 'target/browser',
   chromium: process.env.CHROMIUM ?? '/usr/bin/chromium',
 };

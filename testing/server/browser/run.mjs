@@ -25,7 +25,7 @@ async function watched() {
   // What can be delivered is; the rest waits for a host that is down and one that wants us to come back.
   const end = await until('all that can go has gone', async () => {
     const { recipients } = await ask('status');
-    return recipients.pending <= given.waiting + 5 * 13 && recipients.delivered > start && recipients.delivered;
+    return recipients.pending <= given.waiting + 5 * given.ofPost && recipients.delivered > start && recipients.delivered;
   });
   check(end > start, `the lab took mail: ${start}, then ${end}`);
   await until('the page shows it', async () => number(await figure.innerText()) === await delivered());

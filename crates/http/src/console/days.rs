@@ -14,7 +14,7 @@ use stentor_stats::day::{Bin, DAY_MS, Day};
 use super::format::{bar, number, percent, rfc3339};
 use super::page::{Frame, heading};
 use super::queue::tile;
-use super::table::{column, head, table};
+use super::table::{column, explained_table, head};
 use crate::browser::encode;
 use crate::{Http, problem};
 
@@ -163,7 +163,7 @@ fn hours(day: &Day) -> Markup {
         })
         .collect();
     let total = row("Total", &total, html! {});
-    table("Each hour; hours without mail are left out", &columns, &rows, Some(&total))
+    explained_table("Hours without mail are left out.", &columns, &rows, Some(&total))
 }
 
 fn sum(bins: &[Bin]) -> Bin {

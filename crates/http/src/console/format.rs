@@ -105,19 +105,34 @@ pub fn shown(text: &str) -> String {
     printable(text, SHOWN_BYTES_MAX)
 }
 
-/// An address or host names, from the network too: broken before `@`, behind dots and commas, and nowhere else unless a
-/// part alone is too long.
+/// Characters of a part that is kept whole although it has a hyphen: as many as the narrowest column has space for.
+const WHOLE_CHARS_MAX: usize = 22;
+
+/// An address or host names, from the network too: broken behind commas, else before `@` and behind dots, and elsewhere
+/// only if a part alone is too long.
 pub fn breakable(text: &str) -> Markup {
     let text = shown(text);
+    let hosts: Vec<&str> = text.split_inclusive(',').collect();
     html! {
-        @for (at, part) in parts(&text).into_iter().enumerate() { @if at > 0 { wbr; } (part) }
+        @if let [only] = hosts[..] { (broken(only)) }
+        @else { @for host in hosts { span.host { (broken(host)) } } }
+    }
+}
+
+fn broken(text: &str) -> Markup {
+    html! {
+        @for (at, part) in parts(text).into_iter().enumerate() {
+            @if at > 0 { wbr; }
+            // Browsers break behind hyphens too.
+            @if part.contains('-') && part.len() <= WHOLE_CHARS_MAX { span.whole { (part) } } @else { (part) }
+        }
     }
 }
 
 /// The pieces between which a line may break.
 fn parts(text: &str) -> Vec<&str> {
     let mut parts = Vec::new();
-    for piece in text.split_inclusive(['.', ',']) {
+    for piece in text.split_inclusive('.') {
         match piece.rfind('@').filter(|at| *at > 0) {
             Some(at) => parts.extend([&piece[..at], &piece[at..]]),
             None => parts.push(piece),
@@ -146,6 +161,10 @@ pub fn message_link(id: &str) -> Markup {
 }
 
 pub fn site_link(name: &str) -> Markup {
+    // What stands in for a site is none that could be opened.
+    if name.starts_with('(') {
+        return html! { span.quiet { (shown(name)) } };
+    }
     html! { a.addr href={ "/site?name=" (encode(name)) } { (breakable(name)) } }
 }
 
@@ -201,9 +220,13 @@ mod tests {
     #[test]
     fn addresses_break_before_at_and_behind_dots() {
         assert_eq!(parts("ann.b@mx.one.example"), ["ann.", "b", "@mx.", "one.", "example"]);
-        assert_eq!(parts("mx1.a,mx2.a"), ["mx1.", "a,", "mx2.", "a"]);
+        let hosts = "<span class=\"host\">mx1.<wbr>a,</span><span class=\"host\">mx2.<wbr>a</span>";
+        assert_eq!(breakable("mx1.a,mx2.a").into_string(), hosts);
         assert_eq!((parts("@example"), parts("")), (vec!["@example"], Vec::new()));
         assert_eq!(breakable("a@<b>").into_string(), "a<wbr>@&lt;b&gt;");
+        assert_eq!(breakable("mx-1.a").into_string(), "<span class=\"whole\">mx-1.</span><wbr>a");
+        assert!(!breakable(&format!("a-{}", "b".repeat(80))).into_string().contains("whole"));
+        assert!(!site_link("(not resolved yet)").into_string().contains("href"));
     }
 
     #[test]

@@ -82,7 +82,7 @@ fn held(http: &Http, posts: &[PostReport]) -> Vec<bool> {
 fn posts_table(frame: &Frame, posts: &[PostReport], held: &[bool], headings: &[Option<Arc<Heading>>]) -> Markup {
     const COLUMNS: [Column; 6] = [
         head("Post", "long"),
-        column("List and sender", "long"),
+        column("List or sender", "name"),
         column("Accepted", "t"),
         column("Done", "done"),
         column("Progress", "reply"),
@@ -109,7 +109,7 @@ fn row(post: &PostReport, held: bool, heading: Option<&Heading>) -> [Markup; 6] 
             (subject(heading))
             div.beside { @if let Some(author) = author { (shown(author)) " · " } (message_link(&post.id)) }
         },
-        html! { @if !post.list.is_empty() { (shown(&post.list)) } div.beside { (sender(&post.sender)) } },
+        html! { @if post.list.is_empty() { (sender(&post.sender)) } @else { (shown(&post.list)) } },
         ago(post.accepted, post.now),
         html! {
             (percent(post.decided(), post.total)) " of " (number(post.total))

@@ -196,8 +196,8 @@ fn form(filters: &Filters, lists: &[String]) -> Markup {
                     @for list in lists { option value=(list) selected[*list == filters.list] { (list) } }
                 }
             }
-            (text("sender", "Sender or @domain", &filters.sender, "ann@example.org"))
-            (text("recipient", "Recipient or @domain", &filters.recipient, "bob@example.net"))
+            (text("sender", "Sender or @domain", &filters.sender, "@example.org"))
+            (text("recipient", "Recipient or @domain", &filters.recipient, "@example.net"))
             (text("site", "Site", &filters.site, "mx.example.net"))
             div {
                 label for="f-age" { "Older than" }
@@ -225,7 +225,7 @@ fn table(frame: &Frame, rows: &[Row], now: u64) -> Markup {
     const TICK: Column = column("Select", "tick");
     const COLUMNS: [Column; 7] = [
         head("Message", "t"),
-        column("Sender and list", "long"),
+        column("List or sender", "name"),
         column("Recipients waiting", "long"),
         column("Reason", "reply"),
         column("Next try", "t"),
@@ -241,7 +241,7 @@ fn table(frame: &Frame, rows: &[Row], now: u64) -> Markup {
                 html! { input type="checkbox" name="id" form="bulk" value=(row.id) aria-label={ "Select " (row.id) }; };
             let cells = [
                 html! { (message_link(&row.id)) div.beside { (ago(row.accepted, now)) } },
-                html! { (sender(&row.sender)) @if let Some(list) = &row.list { div.beside { "list " (shown(list)) } } },
+                html! { @if let Some(list) = &row.list { (shown(list)) } @else { (sender(&row.sender)) } },
                 waiting(row),
                 reason(row.first.as_ref()),
                 html! { @if let Some(first) = &row.first { (next_try(first.next_try, now)) } @else { "–" } },
@@ -251,12 +251,7 @@ fn table(frame: &Frame, rows: &[Row], now: u64) -> Markup {
             acts.then_some(tick).into_iter().chain(cells).collect()
         })
         .collect();
-    table::table(
-        "Waiting messages; reason and next try are those of the recipient that is named",
-        &columns,
-        &rows,
-        None,
-    )
+    table::explained_table("Reason and next try are those of the recipient that is named.", &columns, &rows, None)
 }
 
 /// The first recipient, how many more, and how far the message is.
@@ -264,7 +259,7 @@ fn waiting(row: &Row) -> Markup {
     html! {
         @if let Some(first) = &row.first {
             (recipient_link(&first.address))
-            @if row.pending > 1 { " + " (number(row.pending - 1)) }
+            @if row.pending > 1 { " " span.whole { "+ " (number(row.pending - 1)) } }
         }
         @if row.pending < row.total {
             div.beside { (percent(row.total - row.pending, row.total)) " of " (number(row.total)) " done" }

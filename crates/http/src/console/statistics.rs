@@ -10,7 +10,7 @@ use stentor_stats::mailstat::{By, Counts, Pair, label};
 use super::format::{address, bytes, number, plural, span};
 use super::page::{Frame, heading};
 use super::past::Rows;
-use super::table::{column, head, table};
+use super::table::{column, explained_table, head};
 use crate::Http;
 
 const ROWS_MAX: usize = 500;
@@ -84,7 +84,7 @@ fn rows(title: &'static str, by: By, summed: &Rows) -> Markup {
     let rows: Vec<Vec<Markup>> =
         summed.rows.iter().take(ROWS_MAX).map(|row| line(&label(&row.key, by), &row.counts, false)).collect();
     let total = line("Total", &summed.total.counts, true);
-    table("Hosts/recipients: a host counts once for each message", &columns, &rows, Some(&total))
+    explained_table("Hosts/recipients: a host counts once for each message.", &columns, &rows, Some(&total))
 }
 
 fn line(name: &str, counts: &Counts, is_total: bool) -> Vec<Markup> {

@@ -25,12 +25,26 @@ pub const fn head(label: &'static str, class: &'static str) -> Column {
     Column { label, class, is_head: true }
 }
 
-/// A table; `caption` names it, and no other of its page. `total` is its last row, set apart.
+/// A table; `caption` names it, and no other of its page, for who hears the page. `total` is its last row, set apart.
 pub fn table(caption: &str, columns: &[Column], rows: &[Vec<Markup>], total: Option<&[Markup]>) -> Markup {
+    render((caption, "hidden"), columns, rows, total)
+}
+
+/// The same with a caption that everybody needs to read.
+pub fn explained_table(caption: &str, columns: &[Column], rows: &[Vec<Markup>], total: Option<&[Markup]>) -> Markup {
+    render((caption, ""), columns, rows, total)
+}
+
+fn render(
+    (caption, class): (&str, &str),
+    columns: &[Column],
+    rows: &[Vec<Markup>],
+    total: Option<&[Markup]>,
+) -> Markup {
     html! {
         div.scroll role="region" aria-label=(caption) tabindex="0" {
             table role="table" {
-                caption { (caption) }
+                caption.(class) { (caption) }
                 thead role="rowgroup" {
                     tr role="row" {
                         @for column in columns {

@@ -8,20 +8,23 @@ use std::process::{Command, Stdio};
 
 use stentor_harness::{Server, TestLab, message, skipped, stentor, stentor_kit};
 
-/// Two healthy sites, one that says "later" in HTML, one that is down, one with a name as long as names may be.
-const SCENARIO: &str = "[[site]]\nname = 'one.example'\n[[site]]\nname = 'two.example'\n\
+/// Two healthy sites, one that says "later" in HTML, some that are down, one with a name as long as names may be.
+const SCENARIO: &str = "[[generate]]\nsites = 12\nhosts = [3, 3]\nbehaviour = { connect = 'refuse' }\n\
+    [[site]]\nname = 'one.example'\n[[site]]\nname = 'two.example'\n\
     [[site]]\nname = 'later.example'\nbehaviour = { at_rcpt = '451 4.7.1 <b>Later</b><script>alert(1)</script>' }\n\
     [[site]]\nname = 'dead.example'\nbehaviour = { connect = 'refuse' }\n\
     [[site]]\nname = 'the-department-of-long-names.an-institute-with-a-name.and-a-subdomain-that-is-no-shorter.example'\n\
     behaviour = { at_rcpt = '452 4.2.2 The mailbox is full; see https://support.an-institute-with-a-name.example/mail/quota/exceeded/what-to-do-about-it?lang=en' }\n";
 const LONG: &str = "somebody.with.a.very.long.first.and.last.name@the-department-of-long-names.an-institute-with-a-name.and-a-subdomain-that-is-no-shorter.example";
+/// Sites that are down, with a subscriber each.
+const DOWN: usize = 12;
 /// Recipients of a message that fills more than one page.
 const MANY: usize = 150;
 /// Subject and author in encoded words, with what a page must not take for markup.
 const POST: &str = "Subject: =?utf-8?Q?Gr=C3=BC=C3=9Fe_an_alle?= <b>x</b>\r\nFrom: =?utf-8?B?QW5uIMOWLg==?= <ann@home.example>\r\n\
     Message-ID: <post@test>\r\n\r\nHello\r\n";
 /// Subscribers who cannot be served.
-const WAITING_OF_A_POST: usize = 13;
+const WAITING_OF_A_POST: usize = 13 + DOWN;
 const PASSWORD: &str = "correct horse battery staple";
 
 fn browser_tests() -> PathBuf {
@@ -67,11 +70,13 @@ fn the_console_in_a_browser() {
         readers("later.example", 6),
         readers("dead.example", 6),
     ];
-    let subscribers = subscribers.concat();
+    let down = (1..=DOWN).map(|n| format!("reader@site-{n:04}.example"));
+    let subscribers: Vec<String> = subscribers.concat().into_iter().chain(down).collect();
     let subscribers: Vec<&str> = subscribers.iter().map(String::as_str).chain([LONG]).collect();
     let server = Server::builder()
         .lab(&lab)
         .list("news", &subscribers)
+        .set("hostname", "\"mail.lists.an-institute.example\"")
         .set("http.listen", "[\"127.0.0.1:0\"]")
         .set("http.password_hash", &format!("{:?}", password_hash()))
         // What waits shall wait until the browser has seen it.
@@ -99,6 +104,7 @@ fn the_console_in_a_browser() {
         .env("STENTOR_SMTP", server.address().to_string())
         .env("STENTOR_PASSWORD", PASSWORD)
         .env("STENTOR_WAITING", (MANY + WAITING_OF_A_POST).to_string())
+        .env("STENTOR_WAITING_OF_A_POST", WAITING_OF_A_POST.to_string())
         .env("STENTOR_SHOTS", shots)
         .env("CHROMIUM", chromium())
         .output()
