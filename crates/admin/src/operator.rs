@@ -55,7 +55,7 @@ impl From<Reloaded> for Reply {
                 ErrorCode::NeedsRestart,
                 format!(
                     "configuration reloaded, except for changed keys that take a restart: {}; until then the server keeps \
-                     their old values",
+                     the old values",
                     kept.join("; ")
                 ),
             ),

@@ -124,7 +124,7 @@ fn check_in(context: Context<'_>, text: &str) -> Result<(Config, Settings), Vec<
     }
 }
 
-/// The configuration of a start without a file: loopback only, data in `./stentor-data`.
+/// The defaults alone, as an empty file has them: loopback only, data in `./stentor-data`.
 pub fn without_file() -> Result<Config, Vec<Diagnostic>> {
     check_text(Path::new("stentor.toml"), "")
 }

@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use stentor_queue::ids::Ms;
+use stentor_stats::civil::{Civil, Zone};
 use stentor_stats::escape::printable;
-use stentor_stats::time::push_rfc3339;
 
 pub fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
     let _ = out.write_fmt(text);
@@ -39,13 +39,15 @@ pub fn span(ms: u64) -> String {
     }
 }
 
-/// `2026-11-21 10:54:25 UTC`.
-pub fn instant(ms: Ms) -> String {
-    let mut out = Vec::new();
-    push_rfc3339(&mut out, ms);
-    let text = String::from_utf8_lossy(&out);
-    let text = text.split('.').next().unwrap_or_default();
-    format!("{} UTC", text.replace('T', " "))
+/// `2026-11-21 10:54:25 UTC`, elsewhere `2026-11-21 11:54:25 +0100`.
+pub fn instant(ms: Ms, zone: &Zone) -> String {
+    format!("{} {}", date_time(ms, zone), zone.label(ms))
+}
+
+/// The same without the zone.
+pub fn date_time(ms: Ms, zone: &Zone) -> String {
+    let civil = Civil::of(ms, zone);
+    format!("{} {:02}:{:02}:{:02}", civil.date_text(), civil.hour, civil.minute, civil.second)
 }
 
 pub fn bytes(n: u64) -> String {

@@ -4,6 +4,7 @@
 use std::fmt::Write;
 
 use stentor_queue::ids::Ms;
+use stentor_stats::civil::Zone;
 use stentor_stats::escape::printable;
 
 use super::address_view::AddressView;
@@ -16,18 +17,18 @@ pub const COLUMNS_MAX: usize = 100;
 const SITE_COLUMNS: usize = 34;
 const ADDRESS_COLUMNS: usize = 42;
 
-/// Any reply, with a line end.
-pub fn reply(reply: &Reply) -> String {
+/// Any reply, with a line end. Instants are in `zone` and have its offset.
+pub fn reply(reply: &Reply, zone: &Zone) -> String {
     match reply {
         Reply::Status(s) => status(s),
         Reply::Queue(q) => queue(q),
         Reply::Stuck(s) => stuck(s),
-        Reply::Message(m) => message(m),
+        Reply::Message(m) => message(m, zone),
         Reply::Address(a) => address(a),
         Reply::Site(s) => site(s),
-        Reply::Mailqq(m) => super::render_waiting::mailqq(m),
+        Reply::Mailqq(m) => super::render_waiting::mailqq(m, zone),
         Reply::Hosts(h) => super::render_waiting::hosts(h),
-        Reply::Posts(p) => super::render_waiting::posts(p),
+        Reply::Posts(p) => super::render_waiting::posts(p, zone),
         Reply::Done { text, .. } => format!("{}\n", printable(text, 1000)),
         Reply::Counted(counted) => format!("{}\n", printable(&counted.text, 1000)),
         Reply::Error(problem) => format!("error: {}\n", printable(&problem.text, 1000)),
@@ -105,14 +106,14 @@ pub fn stuck(s: &Stuck) -> String {
 }
 
 /// `stentor queue show ID`: the message, then a row for each pending recipient.
-pub fn message(m: &MessageView) -> String {
+pub fn message(m: &MessageView, zone: &Zone) -> String {
     let mut out = String::new();
     let list = m.list.as_deref().map(|list| format!(", list {}", cut(list, 30))).unwrap_or_default();
     let age = span(m.now.saturating_sub(m.accepted));
     let held = if m.held { ", HELD" } else { "" };
     let expires = m.expires.map(|at| format!(", expires in {}", span(at.saturating_sub(m.now)))).unwrap_or_default();
     line(&mut out, format_args!("{}  {}  {}{list}{held}", cut(&m.id, 20), bytes(m.size), cut(&m.class, 20)));
-    line(&mut out, format_args!("  accepted    {} ({age} ago){expires}", instant(m.accepted)));
+    line(&mut out, format_args!("  accepted    {} ({age} ago){expires}", instant(m.accepted, zone)));
     line(&mut out, format_args!("  from        <{}> by {}", cut(&m.sender, 60), cut(&m.origin, 20)));
     if !m.message_id.is_empty() {
         line(&mut out, format_args!("  message-id  {}", cut(&m.message_id, 85)));

@@ -1,28 +1,29 @@
 //! Displays waiting mail: the tables of `mailqq`, `latedudes`, `hosts` and `report`. As [`super::render`]: escaped and
 //! cut.
 
+use stentor_stats::civil::Zone;
 use stentor_stats::escape::printable;
 
-use super::format::{bytes, cut, instant, line, next_try, plural, span};
+use super::format::{bytes, cut, date_time, instant, line, next_try, plural, span};
 use super::observe::{HostRow, Hosts, Mailqq, Posts};
 use super::reply::Stuck;
 
 const NAME_COLUMNS: usize = 40;
 
 /// `stentor mailqq`: pending recipients, queue id (`*`: being delivered), octets, date, sender, list; the sum.
-pub fn mailqq(m: &Mailqq) -> String {
+pub fn mailqq(m: &Mailqq, zone: &Zone) -> String {
     let mut out = String::new();
     if m.messages == 0 {
         return format!("{}: no recipients waiting\n", cut(&m.hostname, 60));
     }
-    line(&mut out, format_args!("{:>10}  {:<14} {:>10}  {:<19}  {}", "recipients", "id", "length", "date", "sender"));
+    let date = format!("date ({})", zone.label(m.now));
+    line(&mut out, format_args!("{:>10}  {:<14} {:>10}  {date:<19}  {}", "recipients", "id", "length", "sender"));
     for row in &m.rows {
         let mark = if row.in_flight > 0 { '*' } else { ' ' };
         let (sender, held) = (cut(&row.sender, NAME_COLUMNS), if row.held { ", held" } else { "" });
         let list = row.list.as_deref().map(|list| format!(" list {}", cut(list, 24))).unwrap_or_default();
         let (pending, id, size) = (row.pending, format!("{}{mark}", cut(&row.id, 12)), row.size);
-        let date = instant(row.accepted);
-        let date = date.trim_end_matches(" UTC");
+        let date = date_time(row.accepted, zone);
         line(&mut out, format_args!("{pending:>10}  {id:<14} {size:>10}  {date:<19}  <{sender}>{list}{held}"));
     }
     if let (Some(messages), Some(recipients)) = (m.matching_messages, m.matching_recipients) {
@@ -141,7 +142,7 @@ fn host_row(out: &mut String, row: &HostRow, now: u64) {
 }
 
 /// `stentor report`: the newest last.
-pub fn posts(p: &Posts) -> String {
+pub fn posts(p: &Posts, zone: &Zone) -> String {
     let mut out = String::new();
     if p.rows.is_empty() {
         line(&mut out, format_args!("{}: no posts since the start", cut(&p.hostname, 60)));
@@ -151,7 +152,10 @@ pub fn posts(p: &Posts) -> String {
             if row.list.is_empty() { format!("from <{}>", cut(&row.sender, NAME_COLUMNS)) } else { cut(&row.list, 40) };
         let state = if row.pending == 0 { "" } else { ", running" };
         let recipients = plural(row.total, "recipient");
-        line(&mut out, format_args!("{} {}  {list}, {recipients}{state}", cut(&row.id, 12), instant(row.accepted)));
+        line(
+            &mut out,
+            format_args!("{} {}  {list}, {recipients}{state}", cut(&row.id, 12), instant(row.accepted, zone)),
+        );
         line(&mut out, format_args!("    {}", printable(&row.text, 1_000)));
         let t = &row.timeline;
         if p.rows.len() == 1 && t.count > 0 {

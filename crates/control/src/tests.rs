@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stentor_queue::ids::{MessageId, Ms};
+use stentor_stats::civil::Zone;
 
 use super::address_view::AddressView;
 use super::problem::*;
@@ -342,7 +343,7 @@ fn verbs_that_look_survive_the_wire() {
     let mut assembler = Assembler::default();
     let last = lines.iter().filter_map(|line| assembler.push(line.trim_end()).unwrap()).last();
     assert_eq!(last, Some(reply));
-    let text = render::reply(&Reply::Mailqq(Box::new(mailqq(2))));
+    let text = render::reply(&Reply::Mailqq(Box::new(mailqq(2))), &Zone::utc());
     assert!(
         text.contains("      9000  000000000000*        4096") && text.contains("63000  in all, 7 messages"),
         "{text}"
@@ -503,7 +504,7 @@ oldest: 00000000002D, accepted 2h13m ago
       10       2     1      now  mx1.example.org
 ... and 7 more sites
 ";
-    assert_eq!(render::reply(&Reply::Queue(queue)), expected);
+    assert_eq!(render::reply(&Reply::Queue(queue), &Zone::utc()), expected);
     let empty = QueueSummary { hostname: "mx".to_owned(), ..QueueSummary::default() };
     assert_eq!(render::queue(&empty), "mx: the queue is empty\n");
 }
@@ -523,7 +524,7 @@ in flight        -  user1@example.org                           451 later
 deferred       12m  user2@example.org                           451 later
 ... and 4 more recipients
 ";
-    assert_eq!(render::reply(&Reply::Message(Box::new(view(3)))), expected);
+    assert_eq!(render::reply(&Reply::Message(Box::new(view(3))), &Zone::utc()), expected);
 }
 
 #[test]
@@ -544,11 +545,11 @@ fn tables_keep_their_width_and_no_terminal_is_written_to() {
     message.recipients[0].last_reply.clone_from(&evil);
     let status = Status { hostname: evil.clone(), version: evil.clone(), log_lines_lost: 1, ..Status::default() };
     for reply in [Reply::Queue(queue), Reply::Message(Box::new(message)), Reply::Status(Box::new(status))] {
-        let text = render::reply(&reply);
+        let text = render::reply(&reply, &Zone::utc());
         assert!(text.chars().all(|c| c == '\n' || !c.is_control()), "{text:?}");
         for line in text.lines() {
             assert!(line.chars().count() <= render::COLUMNS_MAX, "{line}");
         }
     }
-    assert!(!render::reply(&Reply::error(ErrorCode::Failed, evil)).contains('\u{1b}'));
+    assert!(!render::reply(&Reply::error(ErrorCode::Failed, evil), &Zone::utc()).contains('\u{1b}'));
 }

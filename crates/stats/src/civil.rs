@@ -67,6 +67,13 @@ impl Zone {
         self.0.as_ref().map_or(0, |offset| offset(unix_s))
     }
 
+    /// The offset at a time, as people write it behind one: `UTC`, `+0100`.
+    pub fn label(&self, at: Ms) -> String {
+        let east_s = self.offset_s((at / 1000).cast_signed());
+        let (sign, minutes) = (if east_s < 0 { '-' } else { '+' }, east_s.unsigned_abs() / 60);
+        if east_s == 0 { "UTC".to_owned() } else { format!("{sign}{:02}{:02}", minutes / 60, minutes % 60) }
+    }
+
     /// Seconds shown by a clock here, counted as if it were UTC.
     pub fn local_s(&self, unix_s: i64) -> i64 {
         unix_s + i64::from(self.offset_s(unix_s))
@@ -136,6 +143,12 @@ impl Civil {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_zone_has_a_label() {
+        let labels = [0, 3_600, -12_600, 45_900].map(|east_s| Zone::fixed(east_s).label(0));
+        assert_eq!(labels, ["UTC", "+0100", "-0330", "+1245"]);
+    }
 
     #[test]
     fn every_day_of_four_centuries_comes_back() {

@@ -12,6 +12,7 @@ use stentor_stats::escape::printable;
 use crate::hints::Given;
 use crate::output::{is_closed, print, repeat};
 use crate::paint::Colour;
+use crate::zone;
 
 /// Exit code of a command that was understood and failed.
 const FAILED: u8 = 1;
@@ -126,7 +127,7 @@ pub(crate) fn wrong(diagnostics: &[Diagnostic]) -> ExitCode {
 
 /// Asks once, or again and again.
 pub(crate) fn look(looking: &Looking, request: &Request) -> ExitCode {
-    look_with(looking, request, render::reply)
+    look_with(looking, request, |reply| render::reply(reply, &zone::local()))
 }
 
 /// The same, shown in a form of the caller's unless it is wanted as JSON.
@@ -135,7 +136,7 @@ pub(crate) fn look_with(looking: &Looking, request: &Request, show: impl Fn(&Rep
 }
 
 pub(crate) fn ask(asking: &Asking, request: &Request) -> ExitCode {
-    match asked(asking, request, &render::reply) {
+    match asked(asking, request, &|reply| render::reply(reply, &zone::local())) {
         Ok(()) => ExitCode::SUCCESS,
         Err(code) => code,
     }
@@ -143,7 +144,15 @@ pub(crate) fn ask(asking: &Asking, request: &Request) -> ExitCode {
 
 /// Asks and shows; `Err` is the code to end with: success where the reader has gone.
 fn asked(asking: &Asking, request: &Request, show: &dyn Fn(&Reply) -> String) -> Result<(), ExitCode> {
-    let mut client = Client::connect(&asking.socket()?).map_err(|error| asking.fail(&error.to_string()))?;
+    let mut client = Client::connect(&asking.socket()?).map_err(|error| {
+        let moved = match request {
+            Request::Reload | Request::Stop if asking.socket.is_none() => {
+                "; if data_dir or [control] socket has just changed, name the old socket with --socket"
+            }
+            _ => "",
+        };
+        asking.fail(&format!("{error}{moved}"))
+    })?;
     if matches!(request, Request::Act { .. } | Request::Export { .. }) {
         client.be_patient().map_err(|error| fail(&error.to_string()))?;
     }
@@ -153,7 +162,9 @@ fn asked(asking: &Asking, request: &Request, show: &dyn Fn(&Reply) -> String) ->
         export(&mut client, request)
     } else {
         client.ask(request).and_then(|reply| {
-            print(&asking.colour.paint(asking.given().complete(&show(&reply)))).map_err(ClientError::Output)?;
+            if !matches_nothing(request, &reply) {
+                print(&asking.colour.paint(asking.given().complete(&show(&reply)))).map_err(ClientError::Output)?;
+            }
             Ok(reply)
         })
     };
@@ -201,7 +212,7 @@ fn export(client: &mut Client, request: &Request) -> Result<Reply, ClientError> 
         None => Ok(()),
     })?;
     output.flush().map_err(ClientError::Output)?;
-    eprint!("{}", render::reply(&reply));
+    eprint!("{}", render::reply(&reply, &zone::local()));
     Ok(reply)
 }
 

@@ -21,6 +21,8 @@ use stentor_stats::civil::Zone;
 use stentor_stats::log::{Counters, Parser, first_time};
 use stentor_stats::record::{Ms, Record};
 
+use crate::zone;
+
 pub mod commands;
 mod tail;
 
@@ -66,31 +68,8 @@ impl From {
 
     /// The time zone that was asked for.
     pub fn zone(&self) -> Result<Zone, String> {
-        if self.utc { Ok(Zone::utc()) } else { zone(&self.zone) }
+        if self.utc { Ok(Zone::utc()) } else { zone::named(&self.zone) }
     }
-}
-
-/// `local`, `utc`, `+01:00` or a name of the system's time zone database.
-pub fn zone(name: &str) -> Result<Zone, String> {
-    use jiff::Timestamp;
-    use jiff::tz::TimeZone;
-
-    if name.eq_ignore_ascii_case("utc") {
-        return Ok(Zone::utc());
-    }
-    if let Some(digits) = name.strip_prefix(['+', '-']) {
-        let (hours, minutes) = digits.split_once(':').unwrap_or((digits, "0"));
-        let seconds = hours.parse::<u8>().ok().zip(minutes.parse::<u8>().ok()).filter(|(h, m)| *h < 24 && *m < 60);
-        let (hours, minutes) = seconds.ok_or_else(|| format!("--zone {name}: write an offset as +01:00"))?;
-        let east_s = i32::from(hours) * 3600 + i32::from(minutes) * 60;
-        return Ok(Zone::fixed(if name.starts_with('-') { -east_s } else { east_s }));
-    }
-    let zone = if name == "local" {
-        TimeZone::system()
-    } else {
-        TimeZone::get(name).map_err(|error| format!("--zone {name}: {error}"))?
-    };
-    Ok(Zone::new(move |unix_s| Timestamp::from_second(unix_s).map_or(0, |at| zone.to_offset(at).seconds())))
 }
 
 /// What whoever follows is called with.

@@ -17,3 +17,4 @@ pub mod process;
 mod secrets;
 pub mod serve;
 mod trial;
+mod zone;

@@ -8,6 +8,7 @@ use stentor_control::{Reply, Request, render, render_waiting};
 
 use crate::asking::{Looking, look_with};
 use crate::foreign::{From, commands};
+use crate::zone;
 
 #[derive(Args)]
 pub struct Options {
@@ -27,6 +28,6 @@ pub fn run(options: &Options) -> ExitCode {
     }
     look_with(&options.looking, &Request::QueueStuck { rows_max: options.limit }, |reply| match reply {
         Reply::Stuck(stuck) => render_waiting::latedudes(stuck),
-        other => render::reply(other),
+        other => render::reply(other, &zone::local()),
     })
 }

@@ -109,7 +109,9 @@ fn form(options: &Options, table: &Table) -> String {
     } else if options.csv {
         csv(table)
     } else {
-        text(table, now(), options.input.from.zone_name())
+        let (now, name) = (now(), options.input.from.zone_name());
+        let label = table.options().zone.label(now);
+        text(table, now, if name.is_empty() { &label } else { name })
     }
 }
 

@@ -12,6 +12,8 @@ use stentor_control::protocol::snapshot_of;
 use stentor_control::{Client, ClientError, Mailqq, MailqqOptions, Observe, Reply, Request, render};
 use stentor_control::{Snapshot, WatchOptions};
 
+use crate::zone;
+
 /// Between two attempts to connect.
 const AGAIN: Duration = Duration::from_secs(1);
 /// Between two looks at the messages that wait.
@@ -183,7 +185,7 @@ fn answer_all(socket: &Path, wished: &Receiver<Wish>, is_over: &AtomicBool, tell
         match wished.recv_timeout(LOOK) {
             Ok(Wish::Open(request)) => {
                 let text = match Client::connect(socket).and_then(|mut client| client.ask(&request)) {
-                    Ok(reply) => render::reply(&reply),
+                    Ok(reply) => render::reply(&reply, &zone::local()),
                     Err(error) => error.to_string(),
                 };
                 if tell.send(News::Opened(text)).is_err() {
