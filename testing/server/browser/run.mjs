@@ -354,6 +354,7 @@ try {
   const paths = [['now', '/'], ['days', '/days'], ['statistics', '/statistics'], ['queue', '/queue'], ['message', message],
     ['large', large],
     ['gone', `/messages/${removed}`], ['none', '/no-such-page', 404], ['lists', '/lists'], ['webhooks', '/webhooks'], ['audit', '/audit'],
+    ['configuration', '/configuration'], ['keys', '/configuration?keys=all'],
     ['empty', '/queue?state=held'], ['login-again', '/login?failed=wrong&user=ann'],
     ['straggler', '/recipient?address=reader1%40dead.example'], ['late', '/site?name=later.example'], ['list-posts', '/posts?list=news'],
     ['by-site', '/statistics?by=site&hours=168'],

@@ -13,6 +13,7 @@ mod act;
 mod actions;
 mod assets;
 mod audit;
+mod configuration;
 mod confirm;
 mod days;
 mod fields;
@@ -61,6 +62,7 @@ pub fn router() -> Router<Http> {
         .route("/storage", get(storage::page))
         .route("/webhooks", get(webhooks::page))
         .route("/audit", get(audit::page))
+        .route("/configuration", get(configuration::page))
         .route("/login", get(login::page))
         .route("/act", post(act::act))
         .route("/theme", post(page::theme))

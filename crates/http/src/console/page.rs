@@ -32,7 +32,10 @@ const SECTIONS: [(&str, &[(&str, &str)]); 4] = [
     ("Watch", &[("/", "Now"), ("/days", "Days"), ("/statistics", "Statistics")]),
     ("Mail", &[("/queue", "Queue"), ("/posts", "Posts"), ("/lists", "Lists"), ("/recipient", "Recipient")]),
     ("Hosts", &[("/sites", "Sites"), ("/stragglers", "Stragglers")]),
-    ("Server", &[("/storage", "Storage"), ("/webhooks", "Webhooks"), ("/audit", "Audit")]),
+    (
+        "Server",
+        &[("/storage", "Storage"), ("/webhooks", "Webhooks"), ("/audit", "Audit"), ("/configuration", "Configuration")],
+    ),
 ];
 
 /// What a page knows of its request.

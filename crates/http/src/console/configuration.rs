@@ -1,0 +1,131 @@
+//! The configuration: every key's value and where it comes from, as `stentor config show` prints it.
+//!
+//! Promise: the file is read anew for each page, on a thread apart and few at a time, as a reload would read it; what is
+//! wrong with it is shown instead. Secrets never get here ([`stentor_config::settings`]); of URLs that mail's events are
+//! sent to, which often hold a key, only scheme and host are shown.
+
+use std::path::Path;
+
+use axum::extract::{Query, State};
+use axum::response::Response;
+use maud::{Markup, html};
+use serde::Deserialize;
+use stentor_config::settings::{Origin, Setting, Settings};
+use stentor_config::{Diagnostic, check_noting, check_text_noting};
+use stentor_control::ErrorCode;
+use stentor_control::problem::Problem;
+
+use super::format::{plural, shown};
+use super::page::{Frame, heading};
+use super::table::{column, head, table};
+use crate::Http;
+
+/// Keys that are shown.
+const ROWS_MAX: usize = 2_000;
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub struct Asked {
+    /// `all`: also those with their default.
+    keys: String,
+}
+
+/// `GET /configuration`
+pub async fn page(State(http): State<Http>, Query(asked): Query<Asked>, frame: Frame) -> Response {
+    let file = http.core.settings().config.file.clone();
+    let name = file.as_ref().map(|file| file.display().to_string());
+    let read = move || match &file {
+        Some(file) => check_noting(file),
+        None => check_text_noting(Path::new("stentor.toml"), ""),
+    };
+    let Some(settings) = http.past.readings.run(read).await else {
+        return frame.problem("/configuration", &Problem::new(ErrorCode::Failed, "the server is stopping"));
+    };
+    let beside = html! { @if let Some(name) = &name { span.mono { (shown(name)) } } @else { "No file: all defaults" } };
+    let main = html! {
+        (heading("Configuration", &beside))
+        @match &settings {
+            Ok((config, settings)) => {
+                @if !config.warnings.is_empty() { (findings("Warnings", &config.warnings)) }
+                (keys(settings, asked.keys == "all"))
+            },
+            Err(diagnostics) => {
+                p.said.bad role="alert" { "The file has errors; the server runs with what it read before." }
+                (findings("Errors", diagnostics))
+            },
+        }
+    };
+    frame.page("/configuration", "Configuration", &main)
+}
+
+fn keys(settings: &Settings, is_all: bool) -> Markup {
+    let chosen: Vec<&Setting> = settings.iter().filter(|setting| is_all || setting.is_changed()).collect();
+    let columns = [head("Key", "long"), column("Value", "reply"), column("Default", "reply"), column("From", "t")];
+    let row = |setting: &&Setting| {
+        vec![
+            html! {
+                @if !setting.section.is_empty() { span.quiet { "[" (shown(&setting.section)) "] " } }
+                (shown(&setting.key))
+            },
+            html! { @if let Some(value) = &setting.value { code { (value_shown(setting, value)) } } @else { span.quiet { "not set" } } },
+            html! { @if let Some(default) = &setting.default { code { (shown(default)) } } @else { "–" } },
+            match setting.origin {
+                Origin::File { line, .. } => html! { "line " (line) },
+                Origin::System(what) => html! { (what) },
+                Origin::Default => html! { "default" },
+            },
+        ]
+    };
+    let rows: Vec<Vec<Markup>> = chosen.iter().take(ROWS_MAX).map(row).collect();
+    let title = if is_all { "All keys" } else { "Keys that differ from their defaults" };
+    html! {
+        section.panel aria-labelledby="keys" {
+            div.head {
+                h2 #keys { (title) }
+                @if is_all { a href="/configuration" { "Show changed keys" } } @else { a href="/configuration?keys=all" { "Show all keys" } }
+            }
+            @if rows.is_empty() { p.empty { "All keys have their defaults." } } @else { (table("Keys with their values and origins", &columns, &rows, None)) }
+            @if chosen.len() > ROWS_MAX {
+                p.quiet { (plural((chosen.len() - ROWS_MAX) as u64, "more key")) " not shown; " code { "stentor config show" } " prints all." }
+            }
+            p.quiet.small { "As the file is now. A change takes effect at a reload, or at a restart where the documentation says so. Secrets are not shown." }
+        }
+    }
+}
+
+fn findings(title: &str, diagnostics: &[Diagnostic]) -> Markup {
+    html! {
+        section.panel aria-label=(title) {
+            h2 { (title) }
+            ul.plain { @for diagnostic in diagnostics { li { (shown(&diagnostic.to_string())) } } }
+        }
+    }
+}
+
+/// A value; of an address that events are sent to only scheme and host.
+fn value_shown(setting: &Setting, value: &str) -> String {
+    let is_hook = setting.key == "url" && setting.section.starts_with("webhooks");
+    let path = value.find("://").and_then(|at| value[at + 3..].find('/').map(|slash| at + 3 + slash));
+    match path.filter(|_| is_hook) {
+        Some(path) => format!("{}/…\"", shown(&value[..path])),
+        None => shown(value),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "hostname = \"mx.example.org\"\n[webhooks.crm]\nurl = \"https://hooks.example.org/services/T0/key\"\n\
+        secret = \"0123456789abcdef0123\"\n[http]\npassword_hash = \"\"\n";
+
+    #[test]
+    fn keys_are_shown_and_secrets_are_not() {
+        let (_, settings) = check_text_noting(Path::new("s.toml"), TEXT).expect("it is valid");
+        let (changed, all) = (keys(&settings, false).into_string(), keys(&settings, true).into_string());
+        assert!(changed.contains("mx.example.org") && changed.contains("line 1"), "{changed}");
+        assert!(!changed.contains("lifetime_s") && all.contains("lifetime_s"));
+        assert!(all.contains("https://hooks.example.org/…") && !all.contains("T0/key"), "{all}");
+        assert!(!all.contains("0123456789abcdef"), "{all}");
+    }
+}
