@@ -176,7 +176,7 @@ fn a_reload_takes_logins_away_and_what_needs_a_restart_stays() {
             text.lines().filter(|line| !line.starts_with("data_dir")).collect::<Vec<_>>().join("\n")
         )
     });
-    let reload = || server.http("POST", "/api/v1/reload").token(&robot).send().expect(200);
+    let reload = || server.http("POST", "/api/v1/reload").token(&robot).send().expect(409);
     reload();
     server.wait_log(&["hostname changed", "restart"]);
     server.wait_log(&["data_dir changed", "restart"]);
