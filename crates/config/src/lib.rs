@@ -17,6 +17,7 @@ mod endpoints;
 mod http;
 pub mod keys;
 mod log;
+mod numbers;
 mod raw;
 #[cfg(test)]
 mod reference;
