@@ -82,10 +82,10 @@ impl Scale {
         "*".repeat(delivered) + &"-".repeat(failed)
     }
 
-    /// A line that explains the scale.
-    pub fn legend(&self) -> String {
+    /// A line that explains the rows: the zone of their times, and the scale.
+    pub fn legend(&self, zone: &str) -> String {
         format!(
-            "# time, deliveries per hour/delivered; each * is {0} delivered, each - {0} failed attempts",
+            "# time {zone}, deliveries per hour/delivered; each * is {0} delivered, each - {0} failed attempts",
             self.per_mark
         )
     }

@@ -88,6 +88,15 @@ pub(crate) fn nothing(why: &str) -> ExitCode {
     ExitCode::from(NOTHING)
 }
 
+/// What names the configuration.
+pub(crate) fn named_by(given: Option<&Path>) -> &'static str {
+    match (given, std::env::var_os(VARIABLE)) {
+        (Some(_), _) => "--config",
+        (None, Some(value)) if !value.is_empty() => VARIABLE,
+        _ => "the default",
+    }
+}
+
 /// Where the configuration is; else the code to exit with, and why has been said.
 pub(crate) fn locate(given: Option<&Path>) -> Result<PathBuf, ExitCode> {
     let variable = std::env::var_os(VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from);

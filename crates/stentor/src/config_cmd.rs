@@ -9,7 +9,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use stentor_config::settings::{Origin, Setting, Settings, key};
 
-use crate::asking::{locate, wrong};
+use crate::asking::{locate, named_by, wrong};
 use crate::output::{done, print};
 
 /// Where comments begin, if the setting is not longer.
@@ -51,13 +51,17 @@ pub(crate) fn run(options: &Options) -> ExitCode {
         Err(diagnostics) => return wrong(&diagnostics),
     };
     let shown = |setting: &&Setting| !show.changed || setting.is_changed();
-    done(print(&if show.json { json(&path, &settings, shown) } else { text(&path, &settings, shown) }))
+    done(print(&if show.json {
+        json(&path, &settings, shown)
+    } else {
+        format!("# {}, named by {}\n", path.display(), named_by(show.config.as_deref())) + &text(&settings, shown)
+    }))
 }
 
 /// As a configuration with comments.
-fn text(path: &Path, settings: &Settings, shown: impl Fn(&&Setting) -> bool) -> String {
+fn text(settings: &Settings, shown: impl Fn(&&Setting) -> bool) -> String {
     // Writing into a string cannot fail.
-    let mut out = format!("# {}\n", path.display());
+    let mut out = String::new();
     let mut section = "";
     for setting in settings.iter().filter(shown) {
         if setting.section != section {
@@ -122,8 +126,8 @@ mod tests {
     #[test]
     fn what_is_shown_is_a_configuration_of_the_same_values() {
         let path = Path::new("/e/s.toml");
-        let shown = text(path, &settings(), |_| true);
-        assert!(shown.starts_with("# /e/s.toml\nhostname = \"mx.example.org\""), "{shown}");
+        let shown = text(&settings(), |_| true);
+        assert!(shown.starts_with("hostname = \"mx.example.org\""), "{shown}");
         for line in ["lifetime_s = 259200                           # line 4", "# bulk_lifetime_s: not set"] {
             assert!(shown.lines().any(|shown| shown == line), "{line}\n{shown}");
         }
@@ -136,7 +140,7 @@ mod tests {
 
     #[test]
     fn changed_are_those_that_differ_from_the_default() {
-        let shown = text(Path::new("s.toml"), &settings(), |setting| setting.is_changed());
+        let shown = text(&settings(), |setting| setting.is_changed());
         let keys: Vec<&str> =
             shown.lines().filter_map(|line| line.split(" = ").next().filter(|_| line.contains(" = "))).collect();
         assert_eq!(keys, ["hostname", "connections_max", "lifetime_s"]);

@@ -62,7 +62,9 @@ impl Rows {
             });
             writeln!(output, "{value}")
         } else {
-            let told = if self.scale.fit(interval) { writeln!(output, "{}", self.scale.legend()) } else { Ok(()) };
+            let is_new = self.scale.fit(interval);
+            let legend = || self.scale.legend(&self.zone.label(interval.at));
+            let told = if is_new { writeln!(output, "{}", legend()) } else { Ok(()) };
             let offset_s = i64::from(self.zone.offset_s((interval.at / 1000).cast_signed()));
             told.and_then(|()| writeln!(output, "{}", row(interval, &self.scale, offset_s)))
         };

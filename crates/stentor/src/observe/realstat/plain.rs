@@ -4,17 +4,20 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use stentor_control::{Snapshot, WatchOptions};
+use stentor_stats::civil::Zone;
 use stentor_stats::rates::{Interval, Scale, row};
 
 use super::feed;
+use crate::zone;
 
 pub fn run(socket: &Path, options: WatchOptions, is_json: bool) -> Result<(), String> {
+    let zone = zone::local();
     let mut scale = Scale::default();
     let mut failed = None;
     let mut is_first = true;
     let see = |snapshot: Box<Snapshot>| {
         let printed =
-            if is_json { json(&snapshot) } else { print(&snapshot, &mut scale, std::mem::take(&mut is_first)) };
+            if is_json { json(&snapshot) } else { print(&snapshot, &zone, &mut scale, std::mem::take(&mut is_first)) };
         let goes_on = printed.is_ok();
         // Whoever reads no more has seen enough.
         failed = printed.err().filter(|error| error.kind() != io::ErrorKind::BrokenPipe);
@@ -29,7 +32,7 @@ fn json(snapshot: &Snapshot) -> io::Result<()> {
     writeln!(io::stdout(), "{}", serde_json::to_string(snapshot).unwrap_or_default())
 }
 
-fn print(snapshot: &Snapshot, scale: &mut Scale, is_first: bool) -> io::Result<()> {
+fn print(snapshot: &Snapshot, zone: &Zone, scale: &mut Scale, is_first: bool) -> io::Result<()> {
     let interval = Interval {
         at: snapshot.now,
         interval_ms: snapshot.interval_ms,
@@ -38,8 +41,9 @@ fn print(snapshot: &Snapshot, scale: &mut Scale, is_first: bool) -> io::Result<(
     };
     let mut out = io::stdout().lock();
     if scale.fit(&interval) || is_first {
-        writeln!(out, "{}", scale.legend())?;
+        writeln!(out, "{}", scale.legend(&zone.label(snapshot.now)))?;
     }
-    writeln!(out, "{}", row(&interval, scale, 0))?;
+    let offset_s = i64::from(zone.offset_s((snapshot.now / 1000).cast_signed()));
+    writeln!(out, "{}", row(&interval, scale, offset_s))?;
     out.flush()
 }
