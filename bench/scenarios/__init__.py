@@ -29,6 +29,7 @@ from scenarios import (
     robust_strangers,
     storm,
     syncs,
+    truth,
     vs_postfix,
     watching,
 )
@@ -57,6 +58,8 @@ SCENARIOS = (
     robust_full_disk.FullDisk,
     robust_strangers.Strangers,
     robust_hostile.Hostile,
+    truth.Sums,
+    truth.Causes,
     watching.TenMillion,
     log_speed.ForeignLogs,
     log_speed.LogSpeed,

@@ -1,112 +1,97 @@
-//! Advice for the operator about a recipient or a site with waiting mail, derived from the last reply.
+//! Advice for the operator about a recipient or a site with waiting mail, derived from the cause.
 //!
 //! Advice, not action: nothing here changes mail. Commands are quoted so that a shell takes them unchanged, whatever an
 //! address contains.
 
-use stentor_control::{RecipientState, RecipientView, SiteRow};
+use stentor_control::{RecipientView, SiteRow, causes};
 use stentor_queue::ids::Ms;
+use stentor_sched::Cause;
 
-/// The kind of problem that a reply reports.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Trouble {
-    MailboxFull,
-    MailboxOff,
-    Greylisted,
-    Rate,
-    Refused,
-    Silent,
-    Names,
-    Policy,
-    Other,
-    Nothing,
-}
-
-/// From the enhanced code (RFC 3463) first, then from words that servers use.
-fn trouble(reply: &str) -> Trouble {
-    if reply.is_empty() {
-        return Trouble::Nothing;
-    }
-    let text = reply.to_ascii_lowercase();
-    let has = |words: &[&str]| words.iter().any(|word| text.contains(word));
-    if has(&["4.2.2", "5.2.2", "over quota", "quota exceeded", "mailbox full", "mailbox is full", "over its quota"]) {
-        Trouble::MailboxFull
-    } else if has(&["4.2.1", "5.2.1", "disabled", "inactive"]) {
-        Trouble::MailboxOff
-    } else if has(&["greylist", "graylist", "grey list", "gray list"]) {
-        Trouble::Greylisted
-    } else if has(&["4.7.28", "too many", "rate", "throttl", "too fast", "slow down"]) {
-        Trouble::Rate
-    } else if has(&["connection refused", "no route", "unreachable", "connection reset"]) {
-        Trouble::Refused
-    } else if has(&["timed out", "timeout", "long silence", "lost"]) {
-        Trouble::Silent
-    } else if has(&["dns", "look-up", "lookup", "servfail", "name server", "resolve"]) {
-        Trouble::Names
-    } else if has(&["4.7.", "blocked", "blacklist", "block list", "reputation", "spam"]) {
-        Trouble::Policy
-    } else {
-        Trouble::Other
-    }
-}
-
-/// About a recipient: `list` has it as a subscriber, `oldest` is its oldest message's acceptance.
-pub fn recipient(view: &RecipientView, list: Option<&str>, oldest: Option<Ms>, now: Ms) -> String {
+/// About a recipient: `list` has it as a subscriber, `oldest` is its oldest message: queue id and acceptance.
+pub fn recipient(view: &RecipientView, list: Option<&str>, oldest: Option<(&str, Ms)>, now: Ms) -> String {
     let address = quoted(&view.address);
-    let since = since(oldest, now);
+    let since = since(oldest.map(|(_, at)| at), now);
+    let give_up = format!("give up: `stentor bounce --recipient {address}`");
     let stop = match list {
         Some(list) => {
             format!("suspend the subscriber: `stentor suspend --list {} --subscriber {address}`", quoted(list))
         }
-        None => format!("give up: `stentor bounce --recipient {address}`"),
+        None => give_up.clone(),
     };
-    match view.state {
-        RecipientState::InFlight => return "is being delivered".to_owned(),
-        RecipientState::Held => return format!("held by an operator: `stentor release --recipient {address}`"),
-        _ => {}
-    }
-    match trouble(&view.last_reply) {
-        Trouble::MailboxFull => format!("mailbox full{since}: {stop}"),
-        Trouble::MailboxOff => format!("mailbox switched off{since}: {stop}"),
-        Trouble::Greylisted => "greylisted: wait for the next try".to_owned(),
-        Trouble::Rate => {
-            format!("its host limits the rate{since}: wait, or lower the site's rate in the configuration")
+    match Cause::of_name(&view.cause).unwrap_or_default() {
+        Cause::Sending => "is being delivered".to_owned(),
+        Cause::Reporting => "has failed: its bounce is being written".to_owned(),
+        Cause::Ready | Cause::LookUp => "goes next: nothing to do".to_owned(),
+        Cause::Held => match oldest {
+            Some((id, _)) => format!("held by an operator: `stentor release {id}`"),
+            None => "held by an operator: `stentor release`".to_owned(),
+        },
+        Cause::MailboxFull => format!("mailbox full{since}: {stop}"),
+        Cause::Mailbox => format!("mailbox unavailable{since}: wait, or {stop}"),
+        Cause::Greylisted => "greylisted: wait for the next try".to_owned(),
+        Cause::Recipient => format!("deferred at RCPT{since}: read the reply; wait, or {give_up}"),
+        Cause::Message => {
+            format!(
+                "the host defers this message{since}: read the reply; it is not about the recipient; wait, or {give_up}"
+            )
         }
-        trouble @ (Trouble::Refused | Trouble::Silent) => host(trouble, &view.site, &since),
-        Trouble::Names => format!("its domain cannot be looked up{since}: wait, or {stop}"),
-        Trouble::Policy => format!("its host rejects this mail{since}: read its reply, or {stop}"),
-        Trouble::Other => format!("refused for now{since}: wait, or {stop}"),
-        Trouble::Nothing => "waits for its turn".to_owned(),
+        Cause::Dns => format!("its domain cannot be looked up{since}: wait, or {give_up}"),
+        of_site => site_of(of_site, &view.site, &since),
     }
 }
 
-/// About a site.
+/// About a site, by what most of its mail waits for.
 pub fn site(row: &SiteRow, is_suspended: bool, now: Ms) -> String {
-    let (name, since) = (quoted(&row.site), since(row.oldest, now));
-    if is_suspended {
-        return format!("suspended by an operator: `stentor resume --site {name}`");
-    }
-    if row.next_try.is_none_or(|at| at <= now) && row.connections > 0 {
-        return "is being served".to_owned();
-    }
-    match trouble(&row.last_reply) {
-        trouble @ (Trouble::Refused | Trouble::Silent) => host(trouble, &row.site, &since),
-        Trouble::Rate => format!("limits the rate{since}: wait, or lower the site's rate in the configuration"),
-        Trouble::Names => format!("cannot be looked up{since}: wait, or ask its postmaster by other means"),
-        Trouble::Policy => {
-            format!("rejects this mail{since}: read its reply; `stentor suspend --site {name}` until it is resolved")
+    let since = since(row.oldest, now);
+    let cause = causes::main(&row.causes).map_or(Cause::Ready, causes::CauseRow::cause);
+    match cause {
+        _ if is_suspended => format!("suspended by an operator: `stentor resume --site {}`", quoted(&row.site)),
+        Cause::Ready | Cause::LookUp | Cause::Sending | Cause::Reporting if row.connections > 0 => {
+            "is being served".to_owned()
         }
-        Trouble::Greylisted => "greylists: wait for the next try".to_owned(),
-        Trouble::Nothing => "waits for its turn".to_owned(),
-        Trouble::MailboxFull | Trouble::MailboxOff | Trouble::Other => {
-            format!("refuses for now{since}: wait, or `stentor suspend --site {name}`")
+        Cause::Ready | Cause::LookUp | Cause::Sending | Cause::Reporting => "goes next: nothing to do".to_owned(),
+        Cause::Held => {
+            "messages are held by an operator: `stentor queue --by message`, then `stentor release ID`".to_owned()
         }
+        Cause::MailboxFull | Cause::Mailbox => {
+            format!("full or unavailable mailboxes{since}: `stentor stuck` names the recipients; the site is well")
+        }
+        Cause::Greylisted => "greylists: wait for the next try".to_owned(),
+        Cause::Recipient => format!("defers recipients{since}: read the reply; wait"),
+        Cause::Message => format!("defers messages after their data{since}: read the reply; wait"),
+        cause => site_of(cause, &row.site, &since),
     }
 }
 
-fn host(trouble: Trouble, site: &str, since: &str) -> String {
-    let what = if trouble == Trouble::Refused { "host refuses connections" } else { "host does not answer" };
-    let site = quoted(site);
-    format!("{what}{since}: wait, or `stentor suspend --site {site}`; `stentor flush {site}` once it is back")
+/// What is the site's, or ours with it, and no recipient's.
+fn site_of(cause: Cause, site: &str, since: &str) -> String {
+    let name = quoted(site);
+    let back = format!("wait, or `stentor suspend --site {name}`; `stentor flush {name}` once it is back");
+    match cause {
+        Cause::Refused => format!("host refuses connections{since}: {back}"),
+        Cause::Unreachable => format!("host or network unreachable{since}: check our own route; {back}"),
+        Cause::TimedOut => format!("host does not answer{since}: {back}"),
+        Cause::Silent => format!("host responds slowly{since}: wait; others are not kept waiting by it"),
+        Cause::Lost => format!("connections are lost{since}: {back}"),
+        Cause::Busy => format!("host busy (421){since}: wait; we use fewer connections by ourselves"),
+        Cause::Greeting => format!("host refuses us at the greeting{since}: read the reply; {back}"),
+        Cause::Rate => format!("host limits the rate{since}: wait, or set the site's rate in the configuration"),
+        Cause::Sender => format!(
+            "host defers the sender or our address at MAIL{since}: it is not about the recipients; read the reply, ask its \
+             postmaster, or `stentor suspend --site {name}`"
+        ),
+        Cause::Dns => {
+            format!("cannot be looked up{since}: check `[dns] servers`, or ask its postmaster by other means")
+        }
+        Cause::Suspended => {
+            "a list or sender is suspended: `stentor status` names it, `stentor resume` ends it".to_owned()
+        }
+        Cause::OwnLimit => {
+            "waits for our own limits: raise connections or rates in the configuration if hosts bear it".to_owned()
+        }
+        Cause::Unreadable => "our stored content cannot be read: `stentor journal verify` says more".to_owned(),
+        _ => "wait for the next try".to_owned(),
+    }
 }
 
 /// ` since 3 d`; empty below a minute.
@@ -132,41 +117,45 @@ pub fn quoted(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use stentor_control::CauseRow;
 
     const DAY_MS: Ms = 86_400_000;
 
-    fn view(reply: &str) -> RecipientView {
+    fn view(cause: Cause) -> RecipientView {
         RecipientView {
             address: "ann@one.example".to_owned(),
             site: "mx.one.example".to_owned(),
-            state: RecipientState::Deferred,
-            next_try: None,
-            last_reply: reply.to_owned(),
+            cause: cause.name().to_owned(),
+            ..RecipientView::default()
         }
     }
 
     #[test]
-    fn the_reply_says_what_to_do() {
-        let full = recipient(&view("452 4.2.2 Mailbox full"), Some("news"), Some(0), 3 * DAY_MS);
+    fn advice_follows_the_cause() {
+        let full = recipient(&view(Cause::MailboxFull), Some("news"), Some(("1", 0)), 3 * DAY_MS);
         assert_eq!(
             full,
             "mailbox full for 3 days: suspend the subscriber: `stentor suspend --list news --subscriber ann@one.example`"
         );
-        let down = recipient(&view("Connection refused"), None, Some(0), 7_200_000);
+        let down = recipient(&view(Cause::Refused), None, Some(("1", 0)), 7_200_000);
         assert!(
             down.starts_with("host refuses connections for 2 h: wait, or `stentor suspend --site mx.one.example`"),
             "{down}"
         );
-        assert!(recipient(&view("450 4.7.1 Greylisted"), None, None, 0).starts_with("greylisted"));
-        assert!(
-            recipient(&view("451 4.3.0 no"), None, Some(0), DAY_MS)
-                .contains("`stentor bounce --recipient ann@one.example`")
+        assert!(recipient(&view(Cause::Greylisted), None, None, 0).starts_with("greylisted"));
+        let at_mail = recipient(&view(Cause::Sender), Some("news"), Some(("1", 0)), DAY_MS);
+        assert!(at_mail.contains("not about the recipients") && !at_mail.contains("subscriber"), "{at_mail}");
+        let at_rcpt = recipient(&view(Cause::Recipient), None, Some(("1", 0)), DAY_MS);
+        assert!(at_rcpt.contains("`stentor bounce --recipient ann@one.example`"), "{at_rcpt}");
+        assert_eq!(
+            recipient(&view(Cause::Held), None, Some(("7f", 0)), 5),
+            "held by an operator: `stentor release 7f`"
         );
     }
 
     #[test]
     fn commands_are_safe_to_paste() {
-        let mut odd = view("4.2.2");
+        let mut odd = view(Cause::MailboxFull);
         odd.address = "\"a';rm -rf /;'b\"@one.example".to_owned();
         let text = recipient(&odd, None, None, 0);
         assert!(text.contains(r#"--recipient '"a'\'';rm -rf /;'\''b"@one.example'"#), "{text}");
@@ -175,15 +164,14 @@ mod tests {
 
     #[test]
     fn sites_have_advice_of_their_own() {
-        let mut row = SiteRow {
-            site: "mx".to_owned(),
-            next_try: Some(9),
-            last_reply: "Connection timed out".to_owned(),
-            ..SiteRow::default()
-        };
+        let causes =
+            |cause: Cause| vec![CauseRow { cause: cause.name().to_owned(), recipients: 3, ..CauseRow::default() }];
+        let mut row = SiteRow { site: "mx".to_owned(), causes: causes(Cause::TimedOut), ..SiteRow::default() };
         assert!(site(&row, false, 5).starts_with("host does not answer: wait"));
         assert_eq!(site(&row, true, 5), "suspended by an operator: `stentor resume --site mx`");
-        (row.next_try, row.connections) = (None, 2);
+        row.causes = causes(Cause::MailboxFull);
+        assert!(site(&row, false, 5).contains("the site is well"));
+        (row.causes, row.connections) = (causes(Cause::Sending), 2);
         assert_eq!(site(&row, false, 5), "is being served");
     }
 }

@@ -1,5 +1,5 @@
-//! Where mail waits, for `stentor queue` and `queue --stuck`: from the store's counts; the messages themselves are
-//! searched only if there are few.
+//! Where mail waits, for `stentor queue` and `queue --stuck`: from the shared census, or while there is none yet from the
+//! store's counts.
 //!
 //! Promise: slices of well under a millisecond under the hub's lock, released in between so that mail passes; rows are
 //! of slightly different instants. Memory: eight bytes per site, and the rows. Ten million pending recipients of a
@@ -10,15 +10,17 @@ use std::collections::BinaryHeap;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
-use stentor_control::{SiteRow, Stuck, StuckRow};
+use stentor_control::{CauseRow, SiteRow, Stuck, StuckRow};
 use stentor_engine::core::Core;
-use stentor_queue::ids::{AddressId, DomainId, MessageNo, SiteId};
+use stentor_engine::core::hub::Hub;
+use stentor_queue::ids::{AddressId, DomainId, MessageNo, Ms, SiteId};
 use stentor_queue::message::Message;
 use stentor_queue::store::CHUNK_ADDRESSES;
-use stentor_sched::{Census, Standing};
+use stentor_sched::{Standing, Tally};
 
-use crate::advice;
-use crate::views::{recipient, reply};
+use crate::causes::{Censuses, SitesNow};
+use crate::views::{UNRESOLVED, recipient};
+use crate::{advice, causes};
 
 /// Domains looked at under one hold of the lock.
 const DOMAINS_STEP: u32 = 8_192;
@@ -31,67 +33,67 @@ const ROWS_STEP: usize = 64;
 /// Steps that looking for one recipient in a message counts for, in messages.
 const LOOK_STEPS: usize = 8;
 
-/// Up to this many pending recipients the messages at each site are counted one by one; above, those in line there are
-/// taken as an estimate.
-const CENSUS_RECIPIENTS_MAX: u64 = 200_000;
-/// Recipients of that count looked at under one hold.
-const CENSUS_STEP: usize = 8_192;
+/// The sites with most pending recipients, how many sites have any, and what all of it waits for.
+pub struct Depths {
+    pub rows: Vec<SiteRow>,
+    pub sites_total: u64,
+    pub causes: Vec<CauseRow>,
+    pub counted: Option<Ms>,
+}
 
-/// What domains that have no site yet are shown as.
-const UNRESOLVED: &str = "(not resolved yet)";
-
-/// The sites with most pending recipients, and how many sites have any.
-pub async fn sites(core: &Arc<Core>, rows_max: usize) -> (Vec<SiteRow>, u64) {
-    let (mut waiting, unresolved) = per_site(core).await;
-    let sites_total = waiting.len() + usize::from(unresolved > 0);
+pub async fn sites(core: &Arc<Core>, censuses: &Arc<Censuses>, rows_max: usize) -> Depths {
+    let now = SitesNow::get(core, censuses).await;
+    let (mut waiting, unresolved) = (now.waiting.clone(), now.unresolved);
+    let sites_total = (waiting.len() + usize::from(unresolved > 0)) as u64;
     if waiting.len() > rows_max && rows_max > 0 {
         waiting.select_nth_unstable_by_key(rows_max - 1, |(count, site)| (Reverse(*count), site.0));
     }
     waiting.truncate(rows_max);
-    let census = census(core).await;
-    let messages = |site| census.as_ref().map(|census| census.sites.get(&site).map_or(0, |there| there.messages));
     let mut rows = Vec::with_capacity(waiting.len() + 1);
     for part in waiting.chunks(ROWS_STEP) {
-        core.with(|hub, now| {
-            for (count, site) in part {
-                let Some(status) = hub.sched.site_status(*site, now) else { continue };
-                let oldest = status.oldest.and_then(|no| hub.store.message(no));
-                let is_suspended = hub.sched.glance(*site, now).is_some_and(|g| g.standing == Standing::Suspended);
-                let mut row = SiteRow {
-                    site: status.name.to_string(),
-                    waiting: *count,
-                    messages: messages(Some(*site)).unwrap_or(status.messages as u64),
-                    connections: status.connections as u64,
-                    next_try: status.until,
-                    last_reply: reply(status.reason),
-                    oldest: oldest.map(Message::accepted),
-                    action: String::new(),
-                };
-                row.action = advice::site(&row, is_suspended, now);
-                rows.push(row);
-            }
+        core.with(|hub, at| {
+            rows.extend(part.iter().filter_map(|(count, site)| site_row(hub, &now, (*count, *site), at)));
         });
         tokio::task::yield_now().await;
     }
-    if unresolved > 0 {
-        let messages = messages(None).unwrap_or_default();
-        rows.push(SiteRow { site: UNRESOLVED.to_owned(), waiting: unresolved, messages, ..SiteRow::default() });
-    }
+    let causes = core.with(|hub, _| {
+        if unresolved > 0 {
+            let row = SiteRow { site: UNRESOLVED.to_owned(), waiting: unresolved, ..SiteRow::default() };
+            rows.push(with_tally(row, hub, now.unresolved()));
+        }
+        causes::rows(hub, now.counted.as_ref().map(|counted| &counted.census.total))
+    });
     rows.sort_by(|a, b| b.waiting.cmp(&a.waiting).then_with(|| a.site.cmp(&b.site)));
     rows.truncate(rows_max);
-    (rows, sites_total as u64)
+    Depths { rows, sites_total, causes, counted: now.counted.as_ref().map(|counted| counted.at) }
 }
 
-/// The messages at each site, one by one, if they are not too many.
-async fn census(core: &Arc<Core>) -> Option<Census> {
-    if core.with(|hub, _| hub.store.pending()) > CENSUS_RECIPIENTS_MAX {
-        return None;
+fn site_row(hub: &Hub, sites: &SitesNow, (waiting, site): (u64, SiteId), now: Ms) -> Option<SiteRow> {
+    let status = hub.sched.site_status(site, now)?;
+    let row = SiteRow {
+        site: status.name.to_string(),
+        waiting,
+        messages: status.messages as u64,
+        connections: status.connections as u64,
+        ..SiteRow::default()
+    };
+    let mut row = with_tally(row, hub, sites.at(site));
+    let is_suspended = hub.sched.glance(site, now).is_some_and(|g| g.standing == Standing::Suspended);
+    row.action = advice::site(&row, is_suspended, now);
+    Some(row)
+}
+
+/// What the count says of a row.
+fn with_tally(row: SiteRow, hub: &Hub, tally: Option<&Tally>) -> SiteRow {
+    let Some(tally) = tally else { return row };
+    SiteRow {
+        messages: tally.messages,
+        next_try: tally.next_try(),
+        last_reply: causes::last_reply(hub, Some(tally)),
+        oldest: tally.oldest.and_then(|no| hub.store.message(no)).map(Message::accepted),
+        causes: causes::rows(hub, Some(tally)),
+        ..row
     }
-    let mut census = Census::default();
-    while !core.with(|hub, _| census.step(&hub.sched, &hub.store, CENSUS_STEP)) {
-        tokio::task::yield_now().await;
-    }
-    Some(census)
 }
 
 /// Pending recipients of each site that has some, and of domains without one.
@@ -123,7 +125,7 @@ pub async fn per_site(core: &Arc<Core>) -> (Vec<(u64, SiteId)>, u64) {
 }
 
 /// The recipients with most messages and the sites with most recipients, at most `rows_max` of each.
-pub async fn stuck(core: &Arc<Core>, rows_max: usize) -> Stuck {
+pub async fn stuck(core: &Arc<Core>, censuses: &Arc<Censuses>, rows_max: usize) -> Stuck {
     let top = top_addresses(core, rows_max).await;
     let oldest = oldest_of(core, &top).await;
     let mut recipients = Vec::with_capacity(top.len());
@@ -133,14 +135,15 @@ pub async fn stuck(core: &Arc<Core>, rows_max: usize) -> Stuck {
                 let Some(no) = oldest.get(id) else { continue };
                 let message = hub.store.message(*no);
                 let (state, oldest) = (recipient(hub, *no, AddressId(*id), now), message.map(Message::accepted));
+                let oldest_id = message.map(|message| message.id().to_string());
                 // The first list that has it; of its own messages only those of a list can be stopped so.
                 let list = hub.store.lists().find(|(_, list)| list.ids.contains(*id)).map(|(name, _)| name);
                 recipients.push(StuckRow {
-                    action: advice::recipient(&state, list, oldest, now),
+                    action: advice::recipient(&state, list, oldest_id.as_deref().zip(oldest), now),
                     state,
                     messages: u64::from(*messages),
                     oldest,
-                    oldest_id: message.map(|message| message.id().to_string()),
+                    oldest_id,
                 });
             }
         });
@@ -149,7 +152,7 @@ pub async fn stuck(core: &Arc<Core>, rows_max: usize) -> Stuck {
     recipients.sort_by(|a, b| {
         b.messages.cmp(&a.messages).then(a.oldest.cmp(&b.oldest)).then_with(|| a.state.address.cmp(&b.state.address))
     });
-    let (sites, sites_total) = sites(core, rows_max).await;
+    let Depths { rows: sites, sites_total, .. } = sites(core, censuses, rows_max).await;
     let hostname = core.settings().config.hostname.clone();
     core.with(|hub, now| Stuck { hostname, now, is_counting: hub.store.is_counting(), sites_total, recipients, sites })
 }

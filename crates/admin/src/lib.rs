@@ -4,8 +4,10 @@
 //! journaled with who and when before it is answered.
 
 pub mod advice;
+pub mod causes;
 pub mod depth;
 mod lists;
+pub mod doctor;
 pub mod operator;
 pub mod report;
 pub mod site;

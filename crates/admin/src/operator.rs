@@ -16,9 +16,10 @@ use stentor_queue::event::Class;
 use stentor_queue::ids::{AddressId, MessageId, Ms};
 use tokio::sync::{Mutex, Semaphore, mpsc, oneshot};
 
+use crate::depth::Depths;
 use crate::views::{fates, message_fates, recipient};
 use crate::watch::{Overviews, Watch};
-use crate::{depth, lists, report, site, verbs, waiting};
+use crate::{depth, doctor, lists, report, site, verbs, waiting};
 
 /// Watchers at the control socket.
 const WATCHERS_MAX: usize = 8;
@@ -155,7 +156,8 @@ impl Operator {
 
     /// The queue in sum and by site.
     pub async fn queue(&self, sites_max: usize) -> QueueSummary {
-        let (sites, sites_total) = depth::sites(&self.core, sites_max).await;
+        let Depths { rows: sites, sites_total, causes, counted } =
+            depth::sites(&self.core, &self.overviews.causes, sites_max).await;
         self.core.with(|hub, now| {
             let oldest = hub.store.oldest().map(|(_, message)| (message.accepted(), message.id().to_string()));
             QueueSummary {
@@ -168,6 +170,8 @@ impl Operator {
                 oldest: oldest.as_ref().map(|(at, _)| *at),
                 oldest_id: oldest.map(|(_, id)| id),
                 sites_total,
+                causes,
+                counted,
                 sites,
             }
         })
@@ -222,14 +226,16 @@ impl Operator {
         let core = &self.core;
         match observe {
             Observe::Watch(_) => Reply::error(ErrorCode::Failed, "a watch is a stream"),
-            Observe::Mailqq(options) => match waiting::mailqq(core, &options).await {
+            Observe::Mailqq(options) => match waiting::mailqq(core, &self.overviews.causes, &options).await {
                 Ok(mailqq) => match lists::unknown(core, options.list.as_deref()).filter(|_| mailqq.rows.is_empty()) {
                     Some(problem) => Reply::Error(problem),
                     None => Reply::Mailqq(Box::new(mailqq)),
                 },
                 Err(problem) => Reply::Error(problem),
             },
-            Observe::Hosts(options) => Reply::Hosts(Box::new(waiting::hosts(core, &options).await)),
+            Observe::Hosts(options) => {
+                Reply::Hosts(Box::new(waiting::hosts(core, &self.overviews.causes, &options).await))
+            }
             Observe::Report(options) => {
                 let (hostname, now) = (core.settings().config.hostname.clone(), core.clock.now());
                 let rows = match options.id.as_deref().map(str::parse) {
@@ -305,14 +311,18 @@ impl Control for Operator {
         }
         match request {
             Request::Status => Reply::Status(Box::new(self.status().await)),
+            Request::Doctor => {
+                let status = self.status().await;
+                Reply::Doctor(Box::new(doctor::examine(&self.core, &self.overviews.causes, &status).await))
+            }
             Request::Queue { sites_max } => Reply::Queue(self.queue(sites_max as usize).await),
             Request::QueueStuck { rows_max } => {
-                Reply::Stuck(Box::new(depth::stuck(&self.core, rows_max as usize).await))
+                Reply::Stuck(Box::new(depth::stuck(&self.core, &self.overviews.causes, rows_max as usize).await))
             }
             Request::QueueShow { id, recipients_max } => self.show(id, None, recipients_max as usize).await,
             Request::Address { address } => verbs::address(&self.core, &address).await,
             Request::Flush { site } => self.flush(site),
-            Request::Site { name } => site::view(&self.core, &name),
+            Request::Site { name } => site::view(&self.core, &self.overviews.causes, &name).await,
             Request::Suspend { suspended, what, reason } => {
                 let _one = self.acting.lock().await;
                 verbs::suspend(&self.core, suspended, what, reason, &peer).await

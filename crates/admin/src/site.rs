@@ -2,13 +2,16 @@
 
 use std::sync::Arc;
 
+use stentor_control::causes::summary;
 use stentor_control::problem::Problem;
 use stentor_control::{ErrorCode, HostView, PathView, Reply, SiteView};
 use stentor_engine::core::hub::Hub;
 use stentor_engine::core::{Core, Settings};
-use stentor_queue::ids::{Ms, SiteId};
-use stentor_sched::{FlowKey, HostStatus, PathStatus, SiteExplanation, WaitsFor};
+use stentor_queue::ids::SiteId;
+use stentor_sched::{Cause, HostStatus, PathStatus, SiteExplanation, Tally, WaitsFor};
 
+use crate::causes;
+use crate::causes::{Censuses, SitesNow};
 use crate::views::reply;
 
 /// A site by its name, or by a domain that is at it, with its name.
@@ -22,76 +25,63 @@ pub fn unknown(name: &str) -> Problem {
     Problem::new(ErrorCode::NotFound, format!("no site {name}; `stentor queue` names them"))
 }
 
-/// Why mail waits at a site, in words; empty if nothing prevents it.
-pub fn reason(hub: &mut Hub, site: SiteId, now: Ms) -> String {
-    let Some(found) = hub.sched.explain_site(&hub.store, site, now) else { return String::new() };
-    waits_for(&found, &suspended_flows(hub))
-}
-
-/// Lists and senders' domains that an operator stopped.
-fn suspended_flows(hub: &Hub) -> Vec<String> {
-    // Subscribers come last, and may be many.
-    let flows = hub.store.suspended().take_while(|what| !what.starts_with("subscriber:"));
-    flows.map(str::to_owned).collect()
-}
-
-pub fn view(core: &Arc<Core>, name: &str) -> Reply {
+/// The site with what waits there and each source's way to it.
+pub async fn view(core: &Arc<Core>, censuses: &Arc<Censuses>, name: &str) -> Reply {
     let settings = core.settings();
+    let sites = SitesNow::get(core, censuses).await;
     let found = core.with(|hub, now| {
         let (site, _) = find(hub, name)?;
-        let suspended = suspended_flows(hub);
-        Some((hub.sched.explain_site(&hub.store, site, now)?, suspended, now))
+        let explained = hub.sched.explain_site(site, now)?;
+        let tally = sites.at(site);
+        Some(SiteView {
+            site: explained.status.name.to_string(),
+            now,
+            messages: tally.map_or(explained.status.messages as u64, |tally| tally.messages),
+            waiting: sites.waiting.iter().find(|(_, at)| *at == site).map_or(0, |(waiting, _)| *waiting),
+            suspended: explained.waits_for == WaitsFor::Operator,
+            waits_for: waits_for(hub, tally, &explained),
+            next_try: tally.and_then(Tally::next_try),
+            last_reply: causes::last_reply(hub, tally.filter(|tally| causes::is_in_trouble(tally))),
+            causes: causes::rows(hub, tally),
+            paths: path_views(&explained, &settings),
+        })
     });
-    let Some((site, suspended, now)) = found else { return Reply::Error(unknown(name)) };
-    let next_try = match site.waits_for {
-        WaitsFor::HostClock(at) | WaitsFor::Rate(at) => Some(at),
-        _ => None,
-    };
+    found.map_or_else(|| Reply::Error(unknown(name)), |view| Reply::Site(Box::new(view)))
+}
+
+fn path_views(site: &SiteExplanation, settings: &Settings) -> Vec<PathView> {
     let mut hosts = site.hosts.iter().peekable();
     let paths = site.paths.iter().map(|path| {
-        let mut view = path_view(path, &settings);
+        let mut view = path_view(path, settings);
         while let Some(host) = hosts.next_if(|host| host.source == path.source) {
             view.hosts.push(host_view(host));
         }
         view
     });
-    Reply::Site(Box::new(SiteView {
-        site: site.status.name.to_string(),
-        now,
-        messages: site.flows.iter().map(|(_, _, messages)| *messages as u64).sum(),
-        suspended: site.waits_for == WaitsFor::Operator,
-        waits_for: waits_for(&site, &suspended),
-        next_try,
-        last_reply: reply(site.status.reason.clone()),
-        paths: paths.collect(),
-    }))
+    paths.collect()
 }
 
-/// What prevents the next message, in words.
-fn waits_for(site: &SiteExplanation, suspended: &[String]) -> String {
-    let words = match site.waits_for {
-        WaitsFor::Operator => "an operator: the site is suspended (`stentor resume`)",
-        WaitsFor::HostClock(_) => "its hosts' retry clocks: none could be reached, or all refused us",
-        WaitsFor::Probe => "a probe: one connection checks whether its hosts are back",
-        WaitsFor::Rate(_) => "its turn: a rate limit, or a pause after a rate-limit reply",
-        WaitsFor::Connections => "its connections: all that it accepts are busy",
-        WaitsFor::Transactions => "replies: its limit of concurrent transactions is reached",
-        WaitsFor::Budget => "a connection: the budget is used up",
-        WaitsFor::Going | WaitsFor::Nothing => "",
-    };
-    let stopped = |(key, _, _): &&(Option<FlowKey>, bool, usize)| {
-        let name = match key {
-            Some(FlowKey::List(list)) => format!("list:{list}"),
-            Some(FlowKey::Sender(domain)) => format!("sender:{domain}"),
-            None => return false,
-        };
-        suspended.contains(&name)
-    };
-    let count: usize = site.flows.iter().filter(stopped).map(|(_, _, messages)| *messages).sum();
-    match (words, count) {
-        (words, 0) => words.to_owned(),
-        ("", count) => format!("an operator: lists or senders with {count} messages here are suspended"),
-        (words, count) => format!("{words}; {count} messages of suspended lists or senders"),
+/// Why mail waits at a site, in words; empty if nothing is in its way. Which of our limits it is, is known of the site now.
+pub fn waits_for(hub: &Hub, tally: Option<&Tally>, site: &SiteExplanation) -> String {
+    let mut rows = causes::rows(hub, tally);
+    if rows.iter().all(|row| row.cause().is_moving()) {
+        return String::new();
+    }
+    for row in &mut rows {
+        if row.cause() == Cause::OwnLimit {
+            own_limit(site.waits_for).clone_into(&mut row.words);
+        }
+    }
+    summary(&rows)
+}
+
+fn own_limit(waits_for: WaitsFor) -> &'static str {
+    match waits_for {
+        WaitsFor::Rate(_) => "our rate limit for it",
+        WaitsFor::Connections => "all connections that it may have are busy",
+        WaitsFor::Transactions => "its limit of concurrent transactions",
+        WaitsFor::Budget => "all of our connections are in use",
+        _ => Cause::OwnLimit.words(),
     }
 }
 

@@ -6,6 +6,9 @@ use stentor_queue::ids::{AddressId, MessageNo, Ms};
 use stentor_queue::message::Message;
 use stentor_sched::{RecipientState as Place, Reply as LastReply};
 
+/// What recipients at domains that have no site yet are shown at.
+pub const UNRESOLVED: &str = "(not resolved yet)";
+
 /// What became of all recipients.
 pub fn fates(hub: &Hub) -> Fates {
     let totals = hub.store.totals();
@@ -46,11 +49,13 @@ pub fn recipient(hub: &Hub, no: MessageNo, id: AddressId, now: Ms) -> RecipientV
         Place::LookUp if status.next_try.is_none() => RecipientState::Waiting,
         _ => RecipientState::Deferred,
     };
-    let site = status.site.and_then(|site| hub.sched.site_name(site)).unwrap_or("(not resolved yet)");
+    let site = status.site.and_then(|site| hub.sched.site_name(site)).unwrap_or(UNRESOLVED);
     RecipientView {
         address: hub.store.book.text(id).to_owned(),
         site: site.to_owned(),
         state,
+        cause: status.cause.name().to_owned(),
+        words: status.cause.words().to_owned(),
         next_try: status.next_try,
         last_reply: reply(status.reason),
     }

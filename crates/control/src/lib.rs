@@ -7,7 +7,9 @@
 //! Bytes, verbs and reserved names are in `docs/operate/control-protocol.md`; [`protocol`] is pure.
 
 pub mod address_view;
+pub mod causes;
 pub mod client;
+pub mod doctor;
 pub mod format;
 pub mod observe;
 pub mod posts;
@@ -28,6 +30,7 @@ mod wire;
 pub const VERSION: u64 = 1;
 
 pub use address_view::{AddressView, HostsHistoryView, MailboxHistoryView};
+pub use causes::CauseRow;
 pub use client::{Client, ClientError};
 pub use observe::{
     HostRow, Hosts, HostsOptions, HostsSort, Mailqq, MailqqOptions, MailqqRow, MailqqSort, Observe, Posts,

@@ -7,6 +7,7 @@ use serde_json::Value;
 use stentor_queue::ids::{MessageId, Ms};
 
 use super::address_view::HostsHistoryView;
+use super::causes::CauseRow;
 use super::site_view::HostView;
 use crate::VERSION;
 use crate::posts::{POSTS_DEFAULT, POSTS_MAX, PostReport};
@@ -174,6 +175,9 @@ pub struct MailqqRow {
     pub list: Option<String>,
     /// `ordinary` or `bulk`.
     pub class: String,
+    /// Why its recipients wait.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub causes: Vec<CauseRow>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, Debug, clap::ValueEnum)]
@@ -240,7 +244,10 @@ pub struct HostRow {
     pub site: String,
     /// Pending recipients.
     pub waiting: u64,
-    /// Messages in line.
+    /// Why they wait; the rows add up to `waiting`. Empty while a large queue is counted for the first time.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub causes: Vec<CauseRow>,
+    /// Messages with recipients here.
     pub messages: u64,
     pub connections: u64,
     /// `fast`, `slow`, `clock`, `suspended`.

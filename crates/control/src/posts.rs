@@ -55,15 +55,19 @@ pub struct Timeline {
     pub p100_ms: u64,
 }
 
-/// Recipients of a post that wait at one site.
+/// Recipients of a post that wait at one site for one reason.
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 #[serde(default)]
 pub struct WaitingAt {
     pub site: String,
+    /// All with the same cause: [`stentor_queue::cause::Cause::name`], and its words.
     pub recipients: u64,
-    /// As one of them sees it: in a transaction, what it was told last, and when it is tried next.
+    pub cause: String,
+    pub words: String,
+    /// In a transaction now.
     pub in_flight: bool,
     pub last_reply: String,
+    /// The earliest.
     pub next_try: Option<Ms>,
 }
 

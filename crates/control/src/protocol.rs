@@ -31,8 +31,9 @@ pub const STUCK_DEFAULT_TEXT: &str = "20";
 pub const SUSPENDED_SHOWN_MAX: usize = 100;
 
 /// The verbs of this version.
-pub const VERBS: [&str; 21] = [
+pub const VERBS: [&str; 22] = [
     "status",
+    "doctor",
     "queue",
     "queue_stuck",
     "queue_show",
@@ -61,6 +62,8 @@ pub const EXPORTED_PER_LINE_MAX: usize = 500;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Request {
     Status,
+    /// What the server finds wrong with itself.
+    Doctor,
     /// The queue in sum and by site, the sites with most recipients first.
     Queue {
         sites_max: u32,
@@ -237,6 +240,7 @@ impl Request {
         };
         match verb.as_str() {
             "status" => plain(Request::Status),
+            "doctor" => plain(Request::Doctor),
             "reload" => plain(Request::Reload),
             "stop" => plain(Request::Stop),
             "queue" => {
@@ -293,6 +297,7 @@ impl Request {
     pub fn to_line(&self) -> String {
         let mut line = match self {
             Request::Status => serde_json::json!({"v": VERSION, "verb": "status"}),
+            Request::Doctor => serde_json::json!({"v": VERSION, "verb": "doctor"}),
             Request::Queue { sites_max } => serde_json::json!({"v": VERSION, "verb": "queue", "sites_max": sites_max}),
             Request::QueueStuck { rows_max } => {
                 serde_json::json!({"v": VERSION, "verb": "queue_stuck", "rows_max": rows_max})

@@ -8,6 +8,8 @@ use stentor_stats::civil::Zone;
 use stentor_stats::escape::printable;
 
 use super::address_view::AddressView;
+use super::causes::{CauseRow, line_of, summary};
+use super::doctor::Doctor;
 use super::format::{bytes, cut, instant, line, next_try, plural, span};
 use super::reply::{Fates, MessageView, QueueSummary, RecipientState, Reply, SiteRow, Status, Stuck};
 use super::site_view::{PathView, SiteView};
@@ -15,6 +17,8 @@ use super::site_view::{PathView, SiteView};
 /// The width of everything here, single long names and ids in headings excepted.
 pub const COLUMNS_MAX: usize = 100;
 const SITE_COLUMNS: usize = 34;
+/// A count that is older is said to be so.
+const COUNTED_AGE_MS: Ms = 2_000;
 const ADDRESS_COLUMNS: usize = 42;
 
 /// Any reply, with a line end. Instants are in `zone` and have its offset.
@@ -29,6 +33,7 @@ pub fn reply(reply: &Reply, zone: &Zone) -> String {
         Reply::Mailqq(m) => super::render_waiting::mailqq(m, zone),
         Reply::Hosts(h) => super::render_waiting::hosts(h),
         Reply::Posts(p) => super::render_waiting::posts(p, zone),
+        Reply::Doctor(d) => doctor(d),
         Reply::Done { text, .. } => format!("{}\n", printable(text, 1000)),
         Reply::Counted(counted) => format!("{}\n", printable(&counted.text, 1000)),
         Reply::Error(problem) => format!("error: {}\n", printable(&problem.text, 1000)),
@@ -49,8 +54,25 @@ pub fn queue(q: &QueueSummary) -> String {
         let id = cut(q.oldest_id.as_deref().unwrap_or(""), 20);
         line(&mut out, format_args!("oldest: {id}, accepted {} ago", span(q.now.saturating_sub(oldest))));
     }
+    match q.counted {
+        None => line(&mut out, format_args!("why they wait is being counted; ask again in some seconds")),
+        Some(at) if at + COUNTED_AGE_MS < q.now => {
+            line(&mut out, format_args!("counted {} ago", span(q.now - at)));
+        }
+        Some(_) => {}
+    }
+    cause_rows(&mut out, &q.causes, q.now);
     site_rows(&mut out, &q.sites, q.sites_total, q.now);
     out
+}
+
+/// Why they wait, most first.
+fn cause_rows(out: &mut String, causes: &[CauseRow], now: Ms) {
+    let mut rows: Vec<_> = causes.iter().collect();
+    rows.sort_by_key(|row| std::cmp::Reverse(row.recipients));
+    for row in rows {
+        line(out, format_args!("{}", line_of(row, now)));
+    }
 }
 
 fn site_rows(out: &mut String, sites: &[SiteRow], sites_total: u64, now: Ms) {
@@ -61,12 +83,12 @@ fn site_rows(out: &mut String, sites: &[SiteRow], sites_total: u64, now: Ms) {
     out.push('\n');
     let heading = format_args!(
         "{:>8} {:>7} {:>5} {:>8}  {:<SITE_COLUMNS$}  {}",
-        "waiting", "msgs", "conns", "next try", "site", "last reply"
+        "waiting", "msgs", "conns", "next try", "site", "why"
     );
     line(out, heading);
     for row in sites {
         let next = next_try(row.next_try, now);
-        let (site, last) = (cut(&row.site, SITE_COLUMNS), cut(&row.last_reply, rest));
+        let (site, last) = (cut(&row.site, SITE_COLUMNS), cut(&why(row), rest));
         let (waiting, messages, connections) = (row.waiting, row.messages, row.connections);
         line(out, format_args!("{waiting:>8} {messages:>7} {connections:>5} {next:>8}  {site:<SITE_COLUMNS$}  {last}"));
     }
@@ -74,6 +96,11 @@ fn site_rows(out: &mut String, sites: &[SiteRow], sites_total: u64, now: Ms) {
     if more > 0 {
         line(out, format_args!("... and {}", plural(more, "more site")));
     }
+}
+
+/// The causes; of a single one the last reply, which says more.
+fn why(row: &SiteRow) -> String {
+    if row.causes.len() <= 1 && !row.last_reply.is_empty() { row.last_reply.clone() } else { summary(&row.causes) }
 }
 
 /// `stentor queue --stuck`: recipients by messages, then sites by recipients.
@@ -124,10 +151,7 @@ pub fn message(m: &MessageView, zone: &Zone) -> String {
     }
     let rest = COLUMNS_MAX - (9 + 1 + 8 + 2 + ADDRESS_COLUMNS + 2);
     out.push('\n');
-    line(
-        &mut out,
-        format_args!("{:<9} {:>8}  {:<ADDRESS_COLUMNS$}  {}", "state", "next try", "recipient", "last reply"),
-    );
+    line(&mut out, format_args!("{:<9} {:>8}  {:<ADDRESS_COLUMNS$}  {}", "state", "next try", "recipient", "why"));
     for r in &m.recipients {
         let (state, next) = match r.state {
             RecipientState::Waiting => ("waiting", next_try(r.next_try, m.now)),
@@ -136,7 +160,8 @@ pub fn message(m: &MessageView, zone: &Zone) -> String {
             RecipientState::Held => ("held", "-".to_owned()),
             RecipientState::Other => ("other", next_try(r.next_try, m.now)),
         };
-        let (address, last) = (cut(&r.address, ADDRESS_COLUMNS), cut(&r.last_reply, rest));
+        let last = if r.last_reply.is_empty() { &r.words } else { &r.last_reply };
+        let (address, last) = (cut(&r.address, ADDRESS_COLUMNS), cut(last, rest));
         line(&mut out, format_args!("{state:<9} {next:>8}  {address:<ADDRESS_COLUMNS$}  {last}"));
     }
     let more = m.fates.pending.saturating_sub(m.recipients.len() as u64);
@@ -191,7 +216,9 @@ pub fn address(a: &AddressView) -> String {
 pub fn site(s: &SiteView) -> String {
     let mut out = String::new();
     let suspended = if s.suspended { ", SUSPENDED" } else { "" };
-    line(&mut out, format_args!("{}: {} waiting{suspended}", cut(&s.site, 60), plural(s.messages, "message")));
+    let (recipients, messages) = (plural(s.waiting, "recipient"), plural(s.messages, "message"));
+    line(&mut out, format_args!("{}: {recipients} of {messages} waiting{suspended}", cut(&s.site, 60)));
+    cause_rows(&mut out, &s.causes, s.now);
     if !s.waits_for.is_empty() {
         line(&mut out, format_args!("  waits for    {}", cut(&s.waits_for, 85)));
     }
@@ -235,6 +262,17 @@ fn site_path(path: &PathView, now: Ms, out: &mut String) {
             line(out, format_args!("        {}", cut(&host.last_reply, 88)));
         }
     }
+}
+
+/// `stentor doctor` of a running server.
+pub fn doctor(d: &Doctor) -> String {
+    let mut out = String::new();
+    for finding in &d.findings {
+        for part in finding.text().lines() {
+            line(&mut out, format_args!("{}", printable(part, 1_000)));
+        }
+    }
+    out
 }
 
 /// `stentor status`.

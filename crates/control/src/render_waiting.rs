@@ -4,6 +4,7 @@
 use stentor_stats::civil::Zone;
 use stentor_stats::escape::printable;
 
+use super::causes::summary;
 use super::format::{bytes, cut, date_time, instant, line, next_try, plural, span};
 use super::observe::{HostRow, Hosts, Mailqq, Posts};
 use super::reply::Stuck;
@@ -25,6 +26,9 @@ pub fn mailqq(m: &Mailqq, zone: &Zone) -> String {
         let (pending, id, size) = (row.pending, format!("{}{mark}", cut(&row.id, 12)), row.size);
         let date = date_time(row.accepted, zone);
         line(&mut out, format_args!("{pending:>10}  {id:<14} {size:>10}  {date:<19}  <{sender}>{list}{held}"));
+        if row.causes.iter().any(|cause| !cause.cause().is_moving()) {
+            line(&mut out, format_args!("{:>28}{}", "", cut(&summary(&row.causes), 70)));
+        }
     }
     if let (Some(messages), Some(recipients)) = (m.matching_messages, m.matching_recipients) {
         line(&mut out, format_args!("{recipients:>10}  of {} match", plural(messages, "message")));
@@ -166,10 +170,8 @@ pub fn posts(p: &Posts, zone: &Zone) -> String {
         }
         for place in row.waiting.iter().filter(|_| p.rows.len() == 1) {
             let (recipients, site, next) = (place.recipients, cut(&place.site, 40), next_try(place.next_try, p.now));
-            line(
-                &mut out,
-                format_args!("    {recipients:>8} at {site}, next try {next}  {}", cut(&place.last_reply, 60)),
-            );
+            let why = if place.last_reply.is_empty() { &place.words } else { &place.last_reply };
+            line(&mut out, format_args!("    {recipients:>8} at {site}, next try {next}  {}", cut(why, 60)));
         }
     }
     out

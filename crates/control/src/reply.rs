@@ -4,6 +4,8 @@ use serde::{Deserialize, Serialize};
 use stentor_queue::ids::Ms;
 
 use super::address_view::AddressView;
+use super::causes::CauseRow;
+use super::doctor::Doctor;
 use super::observe::{Hosts, Mailqq, Posts};
 use super::problem::{ErrorCode, Problem};
 use super::selection::Counted;
@@ -100,6 +102,11 @@ pub struct QueueSummary {
     pub oldest_id: Option<String>,
     /// All sites with pending recipients; `sites` may hold fewer.
     pub sites_total: u64,
+    /// Why recipients wait, of all; the rows add up to those that were pending at `counted`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub causes: Vec<CauseRow>,
+    /// When causes and sites were counted; `None`: a large queue is being counted for the first time.
+    pub counted: Option<Ms>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sites: Vec<SiteRow>,
 }
@@ -114,12 +121,15 @@ pub struct SiteRow {
     pub waiting: u64,
     pub messages: u64,
     pub connections: u64,
-    /// When the site is tried next; `None`: as soon as a connection is free.
+    /// The earliest next try of its recipients; `None`: some wait for no clock.
     pub next_try: Option<Ms>,
-    /// The last reply or error that held mail up; empty if none did.
+    /// The last reply or error behind most of them; empty if there was none.
     pub last_reply: String,
-    /// When the oldest message in line there was accepted.
+    /// When the oldest message there was accepted.
     pub oldest: Option<Ms>,
+    /// Why they wait; the rows add up to `waiting`. Empty while a large queue is counted for the first time.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub causes: Vec<CauseRow>,
     /// Of `queue_stuck`: advice for the operator.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub action: String,
@@ -207,6 +217,9 @@ pub struct RecipientView {
     pub address: String,
     pub site: String,
     pub state: RecipientState,
+    /// [`stentor_queue::cause::Cause::name`], and its words.
+    pub cause: String,
+    pub words: String,
     pub next_try: Option<Ms>,
     pub last_reply: String,
 }
@@ -262,6 +275,7 @@ pub enum Reply {
     Mailqq(Box<Mailqq>),
     Hosts(Box<Hosts>),
     Posts(Box<Posts>),
+    Doctor(Box<Doctor>),
     /// It has been done, or begun; `count` says for how many, where that means something.
     Done {
         text: String,

@@ -3,16 +3,23 @@
 use serde::{Deserialize, Serialize};
 use stentor_queue::ids::Ms;
 
+use super::causes::CauseRow;
+
 /// `stentor site NAME`.
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 #[serde(default)]
 pub struct SiteView {
     pub site: String,
     pub now: Ms,
-    /// Messages that could go now, those of suspended lists included.
+    /// Messages with recipients here.
     pub messages: u64,
+    /// Pending recipients.
+    pub waiting: u64,
+    /// Why they wait; the rows add up to `waiting`. Empty while a large queue is counted for the first time.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub causes: Vec<CauseRow>,
     pub suspended: bool,
-    /// Why nothing goes, in words; empty if something may.
+    /// Why mail waits, in words; empty if nothing is in its way.
     pub waits_for: String,
     pub next_try: Option<Ms>,
     pub last_reply: String,

@@ -4,6 +4,8 @@ use serde::{Deserialize, Serialize};
 use stentor_queue::ids::Ms;
 use stentor_stats::now::{Counts, MachineNow, Percentiles, Point};
 
+use crate::causes::CauseRow;
+
 /// Time between two snapshots.
 pub const INTERVAL_MS_MIN: u64 = 100;
 pub const INTERVAL_MS_MAX: u64 = 3_600_000;
@@ -58,6 +60,9 @@ pub struct Snapshot {
     pub machine: MachineNow,
     /// The bottleneck, in words.
     pub verdict: String,
+    /// Why recipients wait, of all; as old as `sites_at`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub causes: Vec<CauseRow>,
     /// All sites with pending recipients.
     pub sites_total: u64,
     /// The sites with most pending recipients; the one that is asked for.
@@ -166,7 +171,10 @@ pub struct SiteNow {
     pub site: String,
     /// Pending recipients.
     pub waiting: u64,
-    /// Messages in line.
+    /// Why they wait; the rows add up to `waiting`. Empty while a large queue is counted for the first time.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub causes: Vec<CauseRow>,
+    /// Messages with recipients here.
     pub messages: u64,
     pub connections: u64,
     pub silent: u64,
@@ -177,7 +185,7 @@ pub struct SiteNow {
     pub last_reply: String,
     /// Why mail waits, in words; empty if nothing is in its way.
     pub waits_for: String,
-    /// Acceptance of the first in line.
+    /// Acceptance of the oldest message there.
     pub oldest: Option<Ms>,
 }
 

@@ -13,6 +13,7 @@ use stentor_queue::ids::{MessageId, Ms};
 use stentor_stats::civil::Zone;
 
 use super::address_view::AddressView;
+use super::causes::CauseRow;
 use super::problem::*;
 use super::protocol::*;
 use super::reply::*;
@@ -117,6 +118,16 @@ fn random_octets_and_mutations_never_panic() {
     }
 }
 
+fn causes() -> Vec<CauseRow> {
+    vec![CauseRow {
+        cause: "greylisted".to_owned(),
+        words: "greylisted".to_owned(),
+        recipients: 10,
+        next_try: Some(NOW + 90_000),
+        last_reply: "451 4.7.1 greylisted".to_owned(),
+    }]
+}
+
 fn summary(sites: usize) -> QueueSummary {
     let row = |i: usize| SiteRow {
         site: format!("mx{i}.example.org"),
@@ -126,6 +137,7 @@ fn summary(sites: usize) -> QueueSummary {
         next_try: Some(NOW + 90_000),
         last_reply: "451 4.7.1 greylisted".to_owned(),
         oldest: Some(NOW - 60_000),
+        causes: causes(),
         action: String::new(),
     };
     QueueSummary {
@@ -138,6 +150,8 @@ fn summary(sites: usize) -> QueueSummary {
         oldest: Some(NOW - 7_980_000),
         oldest_id: Some("00000000002D".to_owned()),
         sites_total: sites as u64,
+        causes: causes(),
+        counted: Some(NOW - 9_000),
         sites: (0..sites).map(row).collect(),
     }
 }
@@ -161,6 +175,8 @@ fn view(recipients: usize) -> MessageView {
         address: format!("user{i}@example.org"),
         site: "mx.example.org".to_owned(),
         state: states[i % 3],
+        cause: "greylisted".to_owned(),
+        words: "greylisted".to_owned(),
         next_try: Some(NOW + 720_000),
         last_reply: "451 later".to_owned(),
     };
@@ -286,6 +302,7 @@ impl Control for Double {
             Request::Observe(Observe::Mailqq(options)) => Reply::Mailqq(Box::new(mailqq(options.rows_max as usize))),
             Request::Act { .. }
             | Request::Export { .. }
+            | Request::Doctor
             | Request::Observe(_)
             | Request::Site { .. }
             | Request::Suspend { .. } => Reply::error(ErrorCode::Failed, "not by this double"),
@@ -498,10 +515,12 @@ fn the_queue_as_a_table() {
     let expected = "\
 mx.example.com: 12 messages (1.2 MiB), 3456 recipients waiting
 oldest: 00000000002D, accepted 2h13m ago
+counted 9s ago
+       10  greylisted, next try 1m
 
- waiting    msgs conns next try  site                                last reply
+ waiting    msgs conns next try  site                                why
       10       2     1       1m  mx0.example.org                     451 4.7.1 greylisted
-      10       2     1      now  mx1.example.org
+      10       2     1      now  mx1.example.org                     greylisted
 ... and 7 more sites
 ";
     assert_eq!(render::reply(&Reply::Queue(queue), &Zone::utc()), expected);
@@ -518,7 +537,7 @@ fn a_message_as_a_table() {
   message-id  <1@example.com>
   recipients  2000 acknowledged = 1990 delivered + 3 bounced + 7 pending
 
-state     next try  recipient                                   last reply
+state     next try  recipient                                   why
 waiting        12m  user0@example.org                           451 later
 in flight        -  user1@example.org                           451 later
 deferred       12m  user2@example.org                           451 later

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::address_view::AddressView;
+use super::doctor::Doctor;
 use super::observe::{HostRow, Hosts, Mailqq, MailqqRow, Posts};
 use super::problem::Problem;
 use super::reply::{EnvelopeView, MessageView, QueueSummary, RecipientView, Reply, SiteRow, Status, Stuck, StuckRow};
@@ -44,6 +45,7 @@ enum Body {
     Hosts(Box<Hosts>),
     HostRows(Vec<HostRow>),
     Posts(Box<Posts>),
+    Doctor(Box<Doctor>),
     PostRows(Vec<PostReport>),
     Done(Box<Done>),
     Error(Problem),
@@ -102,6 +104,7 @@ pub fn to_lines(reply: Reply) -> Vec<String> {
             bodies.extend(rows.chunks(ROWS_PER_LINE_MAX).map(|rows| Body::PostRows(rows.to_vec())));
         }
         Reply::Site(site) => bodies.push(Body::Site(site)),
+        Reply::Doctor(doctor) => bodies.push(Body::Doctor(doctor)),
         Reply::Done { text, count } => {
             bodies.push(Body::Done(Box::new(Done { text, count, ..Done::default() })));
         }
@@ -168,6 +171,7 @@ impl Assembler {
             (None, Body::Message(message)) => Reply::Message(message),
             (None, Body::Address(address)) => Reply::Address(address),
             (None, Body::Site(site)) => Reply::Site(site),
+            (None, Body::Doctor(doctor)) => Reply::Doctor(doctor),
             (None, Body::Done(done)) if done.messages.is_some() => {
                 let Done { text, count, messages, in_flight, unchanged, dry_run } = *done;
                 Reply::Counted(Box::new(Counted { text, count, messages, in_flight, unchanged, dry_run }))

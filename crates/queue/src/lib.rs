@@ -3,6 +3,7 @@
 //! A pure state machine: events and `now` go in, effects come out. No sockets, files, threads or clocks.
 
 pub mod book;
+pub mod cause;
 pub mod codec;
 pub mod event;
 pub mod ids;

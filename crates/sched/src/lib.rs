@@ -74,9 +74,12 @@ pub use failure::verdict;
 pub use flows::{FlowKey, FlowRules, SourceSet};
 pub use reasons::Reply;
 pub use sites::history::SiteHistory;
+pub use status::census::{Census, LARGE_RECIPIENTS_MIN, Share, Tally};
 pub use status::explain::{HostStatus, PathStatus, SiteExplanation, WaitsFor};
-pub use status::{Census, Glance, Load, RecipientState, RecipientStatus, SiteStatus, Standing, Waiting};
+pub use status::place::{RecipientState, RecipientStatus};
+pub use status::{Glance, Load, SiteStatus, Standing};
 pub use stentor_mail::reply::Enhanced;
+pub use stentor_queue::cause::Cause;
 
 use choice::Choice;
 use choice::ready::Entered;

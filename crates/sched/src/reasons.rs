@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use stentor_mail::reply::Enhanced;
+use stentor_queue::cause::Cause;
 
 /// Replies kept, about 200 bytes each.
 const REASONS_MAX: usize = 16_384;
@@ -20,11 +21,26 @@ pub struct Reply {
     pub code: u16,
     pub dsn: Option<Enhanced>,
     pub text: Arc<str>,
+    /// What it stands for.
+    pub cause: Cause,
     pub host: Option<Arc<str>>,
 }
 
-/// A kept reply; 0 is none.
-pub(crate) type ReasonNo = u32;
+/// A kept reply. Its cause stays known after the text has left the ring.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Reason {
+    /// 0: none.
+    no: u32,
+    pub cause: Cause,
+}
+
+impl Reason {
+    pub const NONE: Reason = Reason { no: 0, cause: Cause::Ready };
+
+    pub fn is_none(self) -> bool {
+        self.no == 0
+    }
+}
 
 #[derive(Default)]
 pub(crate) struct Reasons {
@@ -34,7 +50,12 @@ pub(crate) struct Reasons {
 }
 
 impl Reasons {
-    pub fn keep(&mut self, reply: Reply) -> ReasonNo {
+    pub fn keep(&mut self, reply: Reply) -> Reason {
+        let cause = reply.cause;
+        Reason { no: self.number(reply), cause }
+    }
+
+    fn number(&mut self, reply: Reply) -> u32 {
         let back = self.ring.iter().rev().take(SAME_LOOK_BACK).position(|r| *r == reply);
         if let Some(back) = back {
             return self.left.wrapping_add((self.ring.len() - back) as u32);
@@ -47,8 +68,8 @@ impl Reasons {
         self.left.wrapping_add(self.ring.len() as u32)
     }
 
-    pub fn get(&self, no: ReasonNo) -> Option<&Reply> {
-        self.ring.get(no.wrapping_sub(self.left).wrapping_sub(1) as usize)
+    pub fn get(&self, reason: Reason) -> Option<&Reply> {
+        self.ring.get(reason.no.wrapping_sub(self.left).wrapping_sub(1) as usize)
     }
 }
 
@@ -58,9 +79,10 @@ mod tests {
 
     #[test]
     fn keeps_the_last_replies_and_forgets_older_ones() {
-        let reply = |n: usize| Reply { code: 450, dsn: None, text: n.to_string().into(), host: None };
+        let reply =
+            |n: usize| Reply { code: 450, dsn: None, text: n.to_string().into(), cause: Cause::Busy, host: None };
         let mut reasons = Reasons::default();
-        assert_eq!(reasons.get(0), None);
+        assert_eq!(reasons.get(Reason::NONE), None);
         let first = reasons.keep(reply(0));
         assert_eq!(reasons.keep(reply(0)), first, "an equal reply is kept once");
         let numbers: Vec<_> = (1..=REASONS_MAX).map(|n| reasons.keep(reply(n))).collect();
@@ -68,6 +90,6 @@ mod tests {
         for (n, no) in numbers.into_iter().enumerate() {
             assert_eq!(reasons.get(no), Some(&reply(n + 1)));
         }
-        assert_eq!(reasons.get(0), None);
+        assert_eq!(reasons.get(Reason::NONE), None);
     }
 }

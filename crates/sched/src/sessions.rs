@@ -1,5 +1,6 @@
 //! Events of connections: greeted, asking for work, progress, closed.
 
+use super::failure::cause::of_no_session;
 use stentor_queue::ids::{ConnId, Ms, SiteId};
 use stentor_queue::store::Store;
 
@@ -65,7 +66,8 @@ impl Scheduler {
         // One that we gave up is no failure of the host.
         if !gone.is_closing() {
             let (code, dsn) = if let NoSession::Reply { code, dsn } = why { (code, dsn) } else { (0, None) };
-            let reply = Reply { code, dsn, text: text.into(), host: Some(gone.host_name.clone()) };
+            let cause = of_no_session(why, text);
+            let reply = Reply { code, dsn, text: text.into(), cause, host: Some(gone.host_name.clone()) };
             // Those that are still connecting count until they are refused too.
             let others = if self.core.path(hop.site, hop.source).greeted > 0 { others } else { 0 };
             self.failure.no_session(&mut self.core, hop, others.max(gone.beside), why, &reply, now);

@@ -270,7 +270,7 @@ fn when_all_hosts_have_refused_the_sender_waits_for_the_first_clock() {
         assert!(status.next_try.is_some_and(|at| (NOW + MINUTE..=NOW + 2 * MINUTE).contains(&at)));
     }
     let at = site.sched.site_named("mx").unwrap();
-    assert_eq!(site.sched.explain_site(&site.store, at, site.now).unwrap().waits_for, WaitsFor::Nothing);
+    assert_eq!(site.sched.explain_site(at, site.now).unwrap().waits_for, WaitsFor::Nothing);
     site.run(600 * MINUTE);
     assert!(site.asked.len() <= 2 * 18, "{} in ten hours", site.asked.len());
     assert!(site.delivered.is_empty());

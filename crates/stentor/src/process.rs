@@ -57,6 +57,7 @@ async fn run(config: Config) -> ExitCode {
     let (demands, mut demanded) = mpsc::unbounded_channel();
     let sessions = server.sessions_counter();
     let operator = Arc::new(Operator::new(server.core.clone(), demands, sessions, server.webhooks_troubled()));
+    tokio::spawn(operator.overviews.causes.clone().keep(server.core.clone()));
     let mut listening = server.listen_control(operator.clone());
     if listening.is_ok() {
         listening = server.listen_http(operator).await;

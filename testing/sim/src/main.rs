@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use serde_json::{Value, json};
 use stentor_sched::SchedConfig;
 use stentor_sim::scenario::day::{self, Day};
-use stentor_sim::scenario::{ablation, chart, clocks, cost, rate, robust};
+use stentor_sim::scenario::{ablation, chart, clocks, cost, rate, robust, truth};
 
 /// KEY=VALUE of the command line.
 struct Options(Vec<(String, String)>);
@@ -64,6 +64,7 @@ fn main() -> ExitCode {
                 return ExitCode::FAILURE;
             }
         },
+        "truth" => truth::run(options.number("seed", 0), options.number("seeds", 2_000)),
         "rate" => {
             let first = options.number("seed", 1);
             let seeds = first..first + options.number("seeds", 1);
@@ -71,7 +72,7 @@ fn main() -> ExitCode {
             Value::Array(seeds.map(one).collect())
         }
         _ => {
-            eprintln!("usage: stentor-sim day|chart|clocks|ablation|million|growth|rate|robust [KEY=VALUE...]");
+            eprintln!("usage: stentor-sim day|chart|clocks|ablation|million|growth|rate|robust|truth [KEY=VALUE...]");
             return ExitCode::from(2);
         }
     };

@@ -12,14 +12,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use hashbrown::HashMap;
-use stentor_control::{PostReport, RecipientState, Timeline, WaitingAt};
+use stentor_control::{PostReport, Timeline, WaitingAt};
 use stentor_engine::core::Core;
 use stentor_engine::live::posts::Post;
 use stentor_mail::heading::{Heading, LOOKED_BYTES_MAX};
 use stentor_queue::event::Fate;
-use stentor_queue::ids::{AddressId, ContentId, MessageId, MessageNo, Ms, SiteId};
+use stentor_queue::ids::{ContentId, MessageId, MessageNo, Ms, SiteId};
+use stentor_sched::{Cause, Share};
 
-use crate::views::recipient;
+use crate::views::{UNRESOLVED, reply};
 
 /// Recipients of one post whose place is looked up.
 const WAITING_LOOKED_MAX: usize = 200_000;
@@ -123,44 +124,37 @@ pub async fn headings(core: &Arc<Core>, ids: &[MessageId]) -> Vec<Option<Arc<Hea
     found
 }
 
-/// Where a post's recipients wait.
+/// Where a post's recipients wait, and why: a row for each site and cause.
 async fn waiting(core: &Arc<Core>, no: MessageNo, id: MessageId) -> Vec<WaitingAt> {
-    // At each site: how many, and one of them.
-    let mut places: HashMap<Option<SiteId>, (u64, u32)> = HashMap::new();
+    let mut places: HashMap<(Option<SiteId>, Cause), Share> = HashMap::new();
     let (mut after, mut looked) = (None, 0);
     while looked < WAITING_LOOKED_MAX {
-        let more = core.with(|hub, _| {
-            let message = hub.store.message(no).filter(|message| message.id() == id)?;
-            let pending = message.pending();
-            let ids = after.map_or_else(|| pending.iter(), |after| pending.iter_from(after));
-            let before = looked;
-            for recipient in ids.take(WAITING_STEP) {
-                let domain = hub.store.book.try_domain(AddressId(recipient));
-                let site = domain.and_then(|domain| hub.sched.site_of(domain));
-                places.entry(site).or_insert((0, recipient)).0 += 1;
-                after = Some(recipient);
-                looked += 1;
+        let is_last = core.with(|hub, now| {
+            if hub.store.message(no).is_none_or(|message| message.id() != id) {
+                return true;
             }
-            (looked - before == WAITING_STEP).then_some(())
+            hub.sched.shares_of(&hub.store, no, (&mut after, WAITING_STEP), now, |_, site, share| {
+                looked += 1;
+                places.entry((site, share.cause)).and_modify(|all| all.add(share)).or_insert(share);
+            })
         });
-        if more.is_none() {
+        if is_last {
             break;
         }
         tokio::task::yield_now().await;
     }
-    let mut places: Vec<(u64, u32)> = places.into_values().collect();
-    places.sort_unstable_by_key(|(count, recipient)| (std::cmp::Reverse(*count), *recipient));
+    let mut places: Vec<_> = places.into_iter().collect();
+    places.sort_unstable_by_key(|((site, cause), share)| (std::cmp::Reverse(share.recipients), *site, *cause));
     places.truncate(PLACES_MAX);
-    core.with(|hub, now| {
-        let row = |(recipients, one): &(u64, u32)| {
-            let view = recipient(hub, no, AddressId(*one), now);
-            WaitingAt {
-                site: view.site,
-                recipients: *recipients,
-                in_flight: view.state == RecipientState::InFlight,
-                last_reply: view.last_reply,
-                next_try: view.next_try,
-            }
+    core.with(|hub, _| {
+        let row = |((site, cause), share): &((Option<SiteId>, Cause), Share)| WaitingAt {
+            site: site.and_then(|site| hub.sched.site_name(site)).unwrap_or(UNRESOLVED).to_owned(),
+            recipients: share.recipients,
+            cause: cause.name().to_owned(),
+            words: cause.words().to_owned(),
+            in_flight: *cause == Cause::Sending,
+            last_reply: reply(hub.sched.reply_behind(share).cloned()),
+            next_try: share.next_try,
         };
         places.iter().map(row).collect()
     })

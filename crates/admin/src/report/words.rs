@@ -67,6 +67,8 @@ fn at(place: &WaitingAt) -> String {
     }
     if !place.last_reply.is_empty() {
         why.push(printable(&place.last_reply, REASON_CHARS_MAX));
+    } else if !place.in_flight && !place.words.is_empty() {
+        why.push(place.words.clone());
     }
     if let Some(next) = place.next_try {
         why.push(format!("next try {}", minute(next)));

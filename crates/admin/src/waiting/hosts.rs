@@ -10,10 +10,12 @@ use stentor_control::{HostRow, Hosts, HostsOptions, HostsSort};
 use stentor_engine::core::Core;
 use stentor_engine::core::hub::Hub;
 use stentor_queue::ids::{DomainId, Ms, SiteId};
+use stentor_sched::Tally;
 
+use crate::causes::{Censuses, SitesNow};
 use crate::views::reply;
 use crate::watch::lane_name;
-use crate::{depth, site, verbs};
+use crate::{causes, site, verbs};
 
 /// Sites or domains looked at under one hold of the lock.
 const STEP: u32 = 256;
@@ -43,9 +45,9 @@ enum Key {
 }
 
 /// The list; see the module's documentation.
-pub async fn hosts(core: &Arc<Core>, options: &HostsOptions) -> Hosts {
-    let (waiting, _) = depth::per_site(core).await;
-    let mut found = at_sites(core, options, waiting).await;
+pub async fn hosts(core: &Arc<Core>, censuses: &Arc<Censuses>, options: &HostsOptions) -> Hosts {
+    let sites = SitesNow::get(core, censuses).await;
+    let mut found = at_sites(core, options, &sites.waiting).await;
     let sites_total = core.with(|hub, _| u64::from(hub.sched.sites_known()));
     if !options.failing {
         found.extend(without_site(core, options).await);
@@ -60,7 +62,7 @@ pub async fn hosts(core: &Arc<Core>, options: &HostsOptions) -> Hosts {
     found.sort_unstable_by(order);
     let mut rows = Vec::with_capacity(end - offset);
     for part in found[offset..].chunks(ROWS_STEP) {
-        core.with(|hub, now| rows.extend(part.iter().filter_map(|found| row(hub, found, now))));
+        core.with(|hub, now| rows.extend(part.iter().filter_map(|found| row(hub, &sites, found, now))));
         tokio::task::yield_now().await;
     }
     let hostname = core.settings().config.hostname.clone();
@@ -75,16 +77,16 @@ fn has(name: &str, options: &HostsOptions) -> bool {
     options.name.as_ref().is_none_or(|wanted| name.contains(wanted.to_ascii_lowercase().as_str()))
 }
 
-async fn at_sites(core: &Arc<Core>, options: &HostsOptions, waiting: Vec<(u64, SiteId)>) -> Vec<Found> {
+async fn at_sites(core: &Arc<Core>, options: &HostsOptions, waiting: &[(u64, SiteId)]) -> Vec<Found> {
     let mut found = Vec::new();
-    let (mut waiting, mut next) = (waiting.into_iter().peekable(), 0);
+    let (mut waiting, mut next) = (waiting.iter().peekable(), 0);
     loop {
         let is_last = core.with(|hub, now| {
             let known = hub.sched.sites_known();
             let until = known.min(next + STEP);
             for id in (next..until).map(SiteId) {
                 // Both are in the order of their ids.
-                let count = waiting.next_if(|(_, site)| *site == id).map_or(0, |(count, _)| count);
+                let count = waiting.next_if(|(_, site)| *site == id).map_or(0, |(count, _)| *count);
                 let Some(glance) = hub.sched.glance(id, now) else { continue };
                 let is_meant = (count > 0 || !options.waiting) && (glance.fails > 0 || !options.failing);
                 let name = hub.sched.site_name(id).unwrap_or_default();
@@ -145,29 +147,31 @@ async fn without_site(core: &Arc<Core>, options: &HostsOptions) -> Vec<Found> {
     }
 }
 
-fn row(hub: &mut Hub, found: &Found, now: Ms) -> Option<HostRow> {
+fn row(hub: &Hub, sites: &SitesNow, found: &Found, now: Ms) -> Option<HostRow> {
     let id = match found.place {
         Place::Site(id) => id,
         Place::Domain(domain) => return Some(row_of_domain(hub, domain, found.waiting, now)),
     };
     let glance = hub.sched.glance(id, now)?;
-    let explained = hub.sched.explain_site(&hub.store, id, now)?;
+    let explained = hub.sched.explain_site(id, now)?;
+    let tally = sites.at(id);
     let domains = || hub.sched.domains_at(id).take(DOMAINS_LOOKED_MAX);
     let domain = domains().max_by_key(|domain| (hub.store.waiting_at(*domain), Reverse(domain.0)));
     Some(HostRow {
         site: explained.status.name.to_string(),
         waiting: found.waiting,
-        messages: explained.status.messages as u64,
+        causes: causes::rows(hub, tally),
+        messages: tally.map_or(explained.status.messages as u64, |tally| tally.messages),
         connections: glance.connections as u64,
         lane: lane_name(glance.standing).to_owned(),
-        next_try: glance.until,
+        next_try: if tally.is_some() { tally.and_then(Tally::next_try) } else { glance.until },
         last_reply: reply(explained.status.reason.clone()),
         latency_ms: glance.latency_ms.into(),
         domains: domains().count() as u64,
         domain: domain.map_or("", |domain| hub.store.book.domain_name(domain)).to_owned(),
         history: domain.map(|domain| verbs::hosts_history(hub, domain, now)).unwrap_or_default(),
         hosts: explained.hosts.iter().map(site::host_view).collect(),
-        waits_for: site::reason(hub, id, now),
+        waits_for: site::waits_for(hub, tally, &explained),
     })
 }
 

@@ -12,11 +12,12 @@ use stentor_control::{Mailqq, MailqqOptions, MailqqRow, MailqqSort};
 use stentor_engine::core::Core;
 use stentor_engine::core::hub::Hub;
 use stentor_queue::event::Class;
-use stentor_queue::ids::{AddressId, DomainId, MessageId, MessageNo, SiteId};
+use stentor_queue::ids::{AddressId, DomainId, MessageId, MessageNo, Ms, SiteId};
 use stentor_queue::message::Message;
 use stentor_queue::store::{EXACT_MAX, Largest};
 
-use crate::site;
+use crate::causes::{Censuses, Counted};
+use crate::{causes, site};
 
 /// How long messages are looked through for one answer.
 pub const WALK_MAX: Duration = Duration::from_millis(120);
@@ -27,7 +28,7 @@ const RECIPIENTS_PER_STEP: usize = 8;
 /// Of a message with more recipients it is looked whether the site's addresses are in it, not where its recipients are.
 const RECIPIENTS_LOOKED_MAX: usize = 64;
 /// Rows made under one hold.
-const ROWS_STEP: usize = 64;
+const ROWS_STEP: usize = 8;
 
 /// The best of what was shown to it.
 struct Top {
@@ -111,7 +112,7 @@ fn at_site(hub: &Hub, message: &Message, site: SiteId, domains: &[DomainId]) -> 
 ///
 /// # Errors
 /// There is no such site.
-pub async fn mailqq(core: &Arc<Core>, options: &MailqqOptions) -> Result<Mailqq, Problem> {
+pub async fn mailqq(core: &Arc<Core>, censuses: &Arc<Censuses>, options: &MailqqOptions) -> Result<Mailqq, Problem> {
     let site = match &options.site {
         Some(name) => Some(core.with(|hub, _| {
             let (site, _) = site::find(hub, name).ok_or_else(|| site::unknown(name))?;
@@ -131,8 +132,9 @@ pub async fn mailqq(core: &Arc<Core>, options: &MailqqOptions) -> Result<Mailqq,
     } else {
         walk(core, &filter, &mut answer).await
     };
+    let counted = censuses.get(core).await;
     for part in numbers.chunks(ROWS_STEP) {
-        core.with(|hub, _| answer.rows.extend(part.iter().filter_map(|no| row(hub, *no))));
+        core.with(|hub, now| answer.rows.extend(part.iter().filter_map(|no| row(hub, counted.as_deref(), *no, now))));
         tokio::task::yield_now().await;
     }
     core.with(|hub, now| {
@@ -144,7 +146,7 @@ pub async fn mailqq(core: &Arc<Core>, options: &MailqqOptions) -> Result<Mailqq,
     Ok(answer)
 }
 
-fn row(hub: &Hub, no: MessageNo) -> Option<MailqqRow> {
+fn row(hub: &Hub, counted: Option<&Counted>, no: MessageNo, now: Ms) -> Option<MailqqRow> {
     let message = hub.store.message(no)?;
     let envelope = message.envelope();
     Some(MailqqRow {
@@ -158,6 +160,7 @@ fn row(hub: &Hub, no: MessageNo) -> Option<MailqqRow> {
         sender: envelope.sender.to_owned(),
         list: envelope.list.map(str::to_owned),
         class: if message.class() == Class::Bulk { "bulk" } else { "ordinary" }.to_owned(),
+        causes: causes::of_message(hub, counted, no, now),
     })
 }
 

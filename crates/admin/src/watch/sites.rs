@@ -8,14 +8,16 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use stentor_control::CauseRow;
 use stentor_control::snapshot::{Depth, SiteNow};
 use stentor_engine::core::Core;
+use stentor_engine::core::hub::Hub;
 use stentor_queue::ids::{Ms, SiteId};
 use stentor_queue::message::Message;
-use stentor_sched::{Glance, Standing};
+use stentor_sched::{Glance, Standing, Tally};
 
-use crate::views::reply;
-use crate::{depth, site};
+use crate::causes::{Censuses, SitesNow};
+use crate::{causes, site};
 
 /// Sites looked at under one hold of the lock.
 const SITES_STEP: usize = 512;
@@ -34,6 +36,7 @@ pub struct Overview {
     /// Sites with pending recipients.
     pub sites_total: u64,
     pub depth: Depth,
+    pub causes: Vec<CauseRow>,
     pub by_pending: Vec<SiteNow>,
     pub by_latency: Vec<SiteNow>,
     /// How long it took to gather, waiting for the lock included.
@@ -42,6 +45,8 @@ pub struct Overview {
 
 #[derive(Default)]
 pub struct Overviews {
+    /// Why mail waits: the count that all views share.
+    pub causes: Arc<Censuses>,
     last: tokio::sync::Mutex<Option<(Instant, Duration, Arc<Overview>)>>,
 }
 
@@ -55,7 +60,7 @@ impl Overviews {
             return overview.clone();
         }
         let begun = Instant::now();
-        let mut overview = gather(core).await;
+        let mut overview = gather(core, &self.causes).await;
         let took = begun.elapsed();
         overview.took_us = took.as_micros() as u64;
         let overview = Arc::new(overview);
@@ -74,14 +79,14 @@ pub fn lane_name(standing: Standing) -> &'static str {
     }
 }
 
-async fn gather(core: &Arc<Core>) -> Overview {
-    let (waiting, unresolved) = depth::per_site(core).await;
-    let mut depth = Depth { unresolved, ..Depth::default() };
-    let mut glances: Vec<(u64, SiteId, Glance)> = Vec::with_capacity(waiting.len());
-    for part in waiting.chunks(SITES_STEP) {
-        core.with(|hub, now| {
+async fn gather(core: &Arc<Core>, censuses: &Arc<Censuses>) -> Overview {
+    let now = SitesNow::get(core, censuses).await;
+    let mut depth = Depth { unresolved: now.unresolved, ..Depth::default() };
+    let mut glances: Vec<(u64, SiteId, Glance)> = Vec::with_capacity(now.waiting.len());
+    for part in now.waiting.chunks(SITES_STEP) {
+        core.with(|hub, at| {
             for (count, site) in part {
-                let Some(glance) = hub.sched.glance(*site, now) else { continue };
+                let Some(glance) = hub.sched.glance(*site, at) else { continue };
                 glances.push((*count, *site, glance));
             }
         });
@@ -101,12 +106,14 @@ async fn gather(core: &Arc<Core>) -> Overview {
     }
     let sites_total = glances.len() as u64;
     first(&mut glances, |(count, site, _)| (Reverse(*count), site.0));
-    let by_pending = rows(core, &glances[..glances.len().min(ROWS_MAX)]).await;
+    let by_pending = rows(core, &now, &glances[..glances.len().min(ROWS_MAX)]).await;
     first(&mut glances, |(_, site, glance)| (Reverse(glance.latency_ms), site.0));
     let slowest: Vec<_> =
         glances.iter().take(ROWS_MAX).filter(|(_, _, glance)| glance.latency_ms > 0).copied().collect();
-    let by_latency = rows(core, &slowest).await;
-    Overview { at: core.clock.now(), sites_total, depth, by_pending, by_latency, took_us: 0 }
+    let by_latency = rows(core, &now, &slowest).await;
+    let causes = core.with(|hub, _| causes::rows(hub, now.counted.as_ref().map(|counted| &counted.census.total)));
+    let at = now.counted.as_ref().map_or_else(|| core.clock.now(), |counted| counted.at);
+    Overview { at, sites_total, depth, causes, by_pending, by_latency, took_us: 0 }
 }
 
 /// Brings those with the least keys to the front, in order.
@@ -118,27 +125,11 @@ fn first<K: Ord>(glances: &mut [(u64, SiteId, Glance)], key: impl Fn(&(u64, Site
     glances[..rows].sort_unstable_by_key(key);
 }
 
-async fn rows(core: &Arc<Core>, chosen: &[(u64, SiteId, Glance)]) -> Vec<SiteNow> {
+async fn rows(core: &Arc<Core>, sites: &SitesNow, chosen: &[(u64, SiteId, Glance)]) -> Vec<SiteNow> {
     let mut rows = Vec::with_capacity(chosen.len());
     for part in chosen.chunks(ROWS_STEP) {
         core.with(|hub, now| {
-            for (count, id, glance) in part {
-                let Some(status) = hub.sched.site_status(*id, now) else { continue };
-                let oldest = status.oldest.and_then(|no| hub.store.message(no)).map(Message::accepted);
-                rows.push(SiteNow {
-                    site: status.name.to_string(),
-                    waiting: *count,
-                    messages: status.messages as u64,
-                    connections: glance.connections as u64,
-                    silent: glance.silent as u64,
-                    lane: lane_name(glance.standing).to_owned(),
-                    latency_ms: glance.latency_ms.into(),
-                    next_try: status.until,
-                    last_reply: reply(status.reason),
-                    waits_for: site::reason(hub, *id, now),
-                    oldest,
-                });
-            }
+            rows.extend(part.iter().filter_map(|(count, id, glance)| row(hub, sites, (*count, *id), glance, now)));
         });
         tokio::task::yield_now().await;
     }
@@ -146,25 +137,31 @@ async fn rows(core: &Arc<Core>, chosen: &[(u64, SiteId, Glance)]) -> Vec<SiteNow
 }
 
 /// One site, for a watcher of it.
-pub fn one(core: &Arc<Core>, name: &str) -> Option<SiteNow> {
+pub async fn one(core: &Arc<Core>, censuses: &Arc<Censuses>, name: &str) -> Option<SiteNow> {
+    let sites = SitesNow::get(core, censuses).await;
     core.with(|hub, now| {
         let (id, _) = site::find(hub, name)?;
         let glance = hub.sched.glance(id, now)?;
-        let status = hub.sched.site_status(id, now)?;
-        let waiting = hub.sched.domains_at(id).map(|domain| u64::from(hub.store.waiting_at(domain))).sum();
-        let oldest = status.oldest.and_then(|no| hub.store.message(no)).map(Message::accepted);
-        Some(SiteNow {
-            site: status.name.to_string(),
-            waiting,
-            messages: status.messages as u64,
-            connections: glance.connections as u64,
-            silent: glance.silent as u64,
-            lane: lane_name(glance.standing).to_owned(),
-            latency_ms: glance.latency_ms.into(),
-            next_try: status.until,
-            last_reply: reply(status.reason),
-            waits_for: site::reason(hub, id, now),
-            oldest,
-        })
+        let waiting = sites.waiting.iter().find(|(_, site)| *site == id).map_or(0, |(waiting, _)| *waiting);
+        row(hub, &sites, (waiting, id), &glance, now)
+    })
+}
+
+fn row(hub: &Hub, sites: &SitesNow, (waiting, id): (u64, SiteId), glance: &Glance, now: Ms) -> Option<SiteNow> {
+    let explained = hub.sched.explain_site(id, now)?;
+    let tally = sites.at(id);
+    Some(SiteNow {
+        site: explained.status.name.to_string(),
+        waiting,
+        messages: tally.map_or(explained.status.messages as u64, |tally| tally.messages),
+        connections: glance.connections as u64,
+        silent: glance.silent as u64,
+        lane: lane_name(glance.standing).to_owned(),
+        latency_ms: glance.latency_ms.into(),
+        next_try: tally.and_then(Tally::next_try),
+        last_reply: causes::last_reply(hub, tally),
+        waits_for: site::waits_for(hub, tally, &explained),
+        oldest: tally.and_then(|tally| tally.oldest).and_then(|no| hub.store.message(no)).map(Message::accepted),
+        causes: causes::rows(hub, tally),
     })
 }

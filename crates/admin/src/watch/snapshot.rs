@@ -70,7 +70,7 @@ impl Watch {
         let found = match &options.site {
             Some(name) => Some(core.with(|hub, now| {
                 let (site, _) = site::find(hub, name)?;
-                let hosts = hub.sched.explain_site(&hub.store, site, now)?.hosts;
+                let hosts = hub.sched.explain_site(site, now)?.hosts;
                 Some((site, hosts.iter().map(|host| host.addr).collect::<Vec<_>>()))
             })?),
             None => None,
@@ -120,7 +120,7 @@ impl Watch {
         };
         let rows = |rows: &[SiteNow]| rows.iter().take(self.options.sites_max).cloned().collect::<Vec<_>>();
         let (by_pending, by_latency) = match &self.options.site {
-            Some(name) => (sites::one(&core, name).into_iter().collect(), Vec::new()),
+            Some(name) => (sites::one(&core, &self.overviews.causes, name).await.into_iter().collect(), Vec::new()),
             None => (rows(&overview.by_pending), rows(&overview.by_latency)),
         };
         let mut snapshot = Snapshot {
@@ -138,6 +138,7 @@ impl Watch {
             journal,
             machine: core.live.machine(),
             verdict: String::new(),
+            causes: overview.causes.clone(),
             sites_total: overview.sites_total,
             by_pending,
             by_latency,

@@ -1,58 +1,48 @@
-//! The bottleneck in words: the disk, the processors, the memory, hosts that are slow or down, the connection budget,
+//! The bottleneck in words: what most mail waits for; the disk, the processors or the network, where it is we who use them;
 //! or nothing.
 //!
-//! The first condition that holds wins, ordered from causes within the server to causes outside. Thresholds are shares,
-//! not rates, so that they mean the same on any machine.
+//! The first condition that holds wins. A processor or disk that others keep busy is named last: it slows us, but mail that
+//! waits for a host would wait without it too. Thresholds are shares, not rates, so that they mean the same on any machine.
 
+use stentor_control::causes::summary;
 use stentor_control::snapshot::{Snapshot, time_us};
+use stentor_control::{CauseRow, format::grouped};
+use stentor_queue::cause::Cause;
 
 /// A disk or the processors that are busy for more of the time are at their limit.
 const BUSY: f32 = 0.85;
 /// Idle with I/O outstanding: the disk is waited for.
 const IO_WAIT: f32 = 0.3;
+/// Of what the processors do, or of what is written to disks: then it is our work.
+const OURS: f64 = 0.5;
 /// Batches wait mostly for the disk if a sync takes this long, us.
 const SLOW_SYNC_US: u64 = 5_000;
 const MEMORY: f64 = 0.95;
 /// Of the budget of connections.
 const USED: f64 = 0.95;
-/// Of pending recipients, behind clocks of hosts or keeping connections silent.
+/// Of pending recipients, that something keeps back.
 const MOST: f64 = 0.5;
 
 /// In one line; empty never.
 pub fn of(s: &Snapshot) -> String {
     let m = &s.machine;
-    let (sync, disk) = (s.journal.sync_us, percent(m.disk_busy));
     let is_working = s.since.accepted + s.since.delivered + s.since.failed > 0;
     let memory = m.memory_used_bytes as f64 / m.memory_bytes.max(1) as f64;
-    if is_working && sync.count > 0 && (m.disk_busy >= BUSY || m.io_wait >= IO_WAIT && sync.p50 >= SLOW_SYNC_US) {
-        return format!("disk-bound: the disk is busy {disk}, syncs take {}", time_us(sync.p50));
-    }
-    if is_working && m.cpu >= BUSY {
-        let own = percent(m.own_cpu / m.processors.max(1) as f32);
-        return format!("processor-bound: processors {} busy, {own} by this server", percent(m.cpu));
-    }
     if memory >= MEMORY {
         return format!("short of memory: {} is used", percent(memory as f32));
     }
-    let (q, c) = (&s.queue, &s.connections);
-    if q.pending() == 0 {
+    if is_working && let Some(own) = own_work(s) {
+        return own;
+    }
+    if s.queue.pending() == 0 {
         let rest = if is_working { "keeping up, no backlog" } else { "idle: the queue is empty" };
         return rest.to_owned();
     }
-    let pending = q.pending() as f64;
-    if q.depth.suspended.recipients as f64 >= pending * MOST {
-        return format!(
-            "suspended: {} of {} recipients are held or suspended",
-            q.depth.suspended.recipients,
-            q.pending()
-        );
+    if let Some(waits) = waits(&s.causes) {
+        return waits;
     }
-    if q.depth.clock.recipients as f64 >= pending * MOST {
-        let (waiting, sites) = (q.depth.clock.recipients, q.depth.clock.sites);
-        return format!("waiting: {waiting} of {} recipients are at {sites} sites that are down", q.pending());
-    }
-    let is_full = c.fast as f64 >= c.fast_max as f64 * USED;
-    if is_full && c.wanting > 0 {
+    let (c, disk) = (&s.connections, percent(m.disk_busy));
+    if c.fast as f64 >= c.fast_max as f64 * USED && c.wanting > 0 {
         let (slowest, idle) = (s.by_latency.first(), percent(1.0 - m.cpu));
         let answers = slowest
             .map_or_else(String::new, |site| format!(", the slowest site takes {} ms to answer", site.latency_ms));
@@ -61,16 +51,47 @@ pub fn of(s: &Snapshot) -> String {
             c.fast_max
         );
     }
-    if q.depth.slow.recipients as f64 >= pending * MOST {
-        return format!(
-            "waiting: {} recipients are at {} sites that respond slowly",
-            q.depth.slow.recipients, q.depth.slow.sites
-        );
+    if m.cpu >= BUSY {
+        return format!("processors {} busy, {} by this server: others slow it down", percent(m.cpu), own_share(s));
     }
-    if s.since.delivered == 0 && s.since.failed == 0 && c.fast == 0 {
-        return format!("waiting: {} recipients have retry clocks of their own", q.pending());
+    if m.disk_busy >= BUSY {
+        return format!("the disk is busy {disk}, mostly for others: they slow this server down");
     }
     format!("network-bound: as fast as the hosts accept; processors {} idle, disk busy {disk}", percent(1.0 - m.cpu))
+}
+
+/// The disk or the processors, if it is our own work that keeps them busy.
+fn own_work(s: &Snapshot) -> Option<String> {
+    let (m, sync) = (&s.machine, s.journal.sync_us);
+    let writes_most = m.own_written_bytes as f64 >= m.disk_written_bytes as f64 * OURS;
+    let is_waited_for = m.io_wait >= IO_WAIT || m.disk_busy >= BUSY;
+    if sync.count > 0 && is_waited_for && (writes_most && m.disk_busy >= BUSY || sync.p50 >= SLOW_SYNC_US) {
+        return Some(format!(
+            "disk-bound: the disk is busy {}, syncs take {}",
+            percent(m.disk_busy),
+            time_us(sync.p50)
+        ));
+    }
+    let own = f64::from(m.own_cpu) / m.processors.max(1) as f64;
+    (m.cpu >= BUSY && own >= f64::from(m.cpu) * OURS)
+        .then(|| format!("processor-bound: processors {} busy, {} by this server", percent(m.cpu), own_share(s)))
+}
+
+fn own_share(s: &Snapshot) -> String {
+    percent(s.machine.own_cpu / s.machine.processors.max(1) as f32)
+}
+
+/// What most recipients wait for, if it is not their turn.
+fn waits(causes: &[CauseRow]) -> Option<String> {
+    let total: u64 = causes.iter().map(|row| row.recipients).sum();
+    let is_kept = |row: &&CauseRow| !row.cause().is_moving() && row.cause() != Cause::OwnLimit;
+    let kept: Vec<CauseRow> = causes.iter().filter(is_kept).cloned().collect();
+    let count: u64 = kept.iter().map(|row| row.recipients).sum();
+    if total == 0 || (count as f64) < total as f64 * MOST {
+        return None;
+    }
+    let noun = if total == 1 { "recipient" } else { "recipients" };
+    Some(format!("waiting: {} of {} {noun}: {}", grouped(count), grouped(total), summary(&kept)))
 }
 
 fn percent(share: f32) -> String {
@@ -101,10 +122,25 @@ mod tests {
         assert!(of(&s).starts_with("network-bound: as fast"), "{}", of(&s));
         (s.connections.fast, s.connections.wanting) = (800, 3);
         assert!(of(&s).starts_with("network-bound: all 800 connections are in use;"), "{}", of(&s));
-        s.queue.depth.clock.recipients = 60;
-        assert!(of(&s).starts_with("waiting: 60 of 100 recipients are at"), "{}", of(&s));
         s.machine.memory_used_bytes = 99;
         assert!(of(&s).starts_with("short of memory"));
         assert_eq!(of(&Snapshot::default()), "idle: the queue is empty");
+    }
+
+    #[test]
+    fn what_mail_waits_for_comes_before_what_others_do_to_the_machine() {
+        let mut s = busy();
+        (s.machine.cpu, s.machine.own_cpu, s.machine.disk_busy) = (1.0, 0.02, 0.1);
+        assert_eq!(of(&s), "processors 100 % busy, 1 % by this server: others slow it down");
+        let row = |cause: Cause, recipients| CauseRow {
+            cause: cause.name().to_owned(),
+            words: cause.words().to_owned(),
+            recipients,
+            ..CauseRow::default()
+        };
+        s.causes = vec![row(Cause::Sending, 10), row(Cause::Refused, 4_000), row(Cause::MailboxFull, 700)];
+        assert_eq!(of(&s), "waiting: 4,700 of 4,710 recipients: 4,000 connection refused, 700 mailbox full");
+        s.causes[0].recipients = 9_000;
+        assert!(of(&s).starts_with("processors 100 % busy"), "{}", of(&s));
     }
 }

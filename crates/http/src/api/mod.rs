@@ -198,6 +198,7 @@ fn answer(reply: Reply) -> Response {
         Reply::Mailqq(mailqq) => data(mailqq),
         Reply::Hosts(hosts) => data(hosts),
         Reply::Posts(posts) => data(posts),
+        Reply::Doctor(doctor) => data(doctor),
         Reply::Done { text, count } => data(serde_json::json!({"text": text, "count": count})),
         Reply::Counted(counted) => data(counted),
         Reply::Error(Problem { code, text }) => {

@@ -2,6 +2,7 @@
 //! values of the real types, so that they cannot differ from the server's answers.
 
 use serde_json::{Value, json};
+use stentor_control::CauseRow;
 use stentor_control::address_view::{AddressView, HostsHistoryView, MailboxHistoryView};
 use stentor_control::observe::{HostRow, Hosts, Mailqq, MailqqRow, Posts};
 use stentor_control::posts::{PostReport, WaitingAt};
@@ -14,6 +15,7 @@ use stentor_control::{
 };
 
 use crate::webhooks::WebhookView;
+use stentor_queue::cause::Cause;
 
 /// An instant of the examples.
 const NOW: u64 = 1_790_000_000_000;
@@ -52,7 +54,7 @@ pub(super) fn all() -> Vec<Sample> {
         sample(
             "Mailqq",
             &Mailqq {
-                rows: vec![MailqqRow { list: Some("news".to_owned()), ..MailqqRow::default() }],
+                rows: vec![MailqqRow { list: Some("news".to_owned()), causes: causes(), ..MailqqRow::default() }],
                 ..Mailqq::default()
             },
         ),
@@ -105,8 +107,19 @@ fn site_row() -> SiteRow {
         next_try: Some(NOW + 60_000),
         last_reply: "connection refused".to_owned(),
         oldest: Some(NOW - 60_000),
+        causes: causes(),
         action: String::new(),
     }
+}
+
+fn causes() -> Vec<CauseRow> {
+    vec![CauseRow {
+        cause: Cause::Refused.name().to_owned(),
+        words: Cause::Refused.words().to_owned(),
+        recipients: 7,
+        next_try: Some(NOW + 60_000),
+        last_reply: "connection refused".to_owned(),
+    }]
 }
 
 fn queue() -> QueueSummary {
@@ -119,6 +132,8 @@ fn queue() -> QueueSummary {
         oldest: Some(NOW - 60_000),
         oldest_id: Some(ID.to_owned()),
         sites_total: 1,
+        causes: causes(),
+        counted: Some(NOW),
         sites: vec![site_row()],
         ..QueueSummary::default()
     }
@@ -129,6 +144,8 @@ fn recipient() -> RecipientView {
         address: "ann@example.net".to_owned(),
         site: "mx.example.net".to_owned(),
         state: RecipientState::Deferred,
+        cause: Cause::Refused.name().to_owned(),
+        words: Cause::Refused.words().to_owned(),
         next_try: Some(NOW + 60_000),
         last_reply: "connection refused".to_owned(),
     }
@@ -217,7 +234,9 @@ fn site() -> SiteView {
         site: "mx.example.net".to_owned(),
         now: NOW,
         messages: 1,
-        waits_for: "its clock".to_owned(),
+        waits_for: "connection refused".to_owned(),
+        waiting: 7,
+        causes: causes(),
         next_try: Some(NOW + 60_000),
         last_reply: "connection refused".to_owned(),
         paths: vec![path],
@@ -226,7 +245,12 @@ fn site() -> SiteView {
 }
 
 fn hosts() -> Hosts {
-    let row = HostRow { site: "mx.example.net".to_owned(), hosts: vec![HostView::default()], ..HostRow::default() };
+    let row = HostRow {
+        site: "mx.example.net".to_owned(),
+        hosts: vec![HostView::default()],
+        causes: causes(),
+        ..HostRow::default()
+    };
     Hosts { now: NOW, sites_total: 1, matching: 1, rows: vec![row], ..Hosts::default() }
 }
 

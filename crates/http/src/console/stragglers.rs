@@ -25,7 +25,7 @@ pub struct Asked {
 /// `GET /stragglers`
 pub async fn page(State(http): State<Http>, Query(asked): Query<Asked>, frame: Frame) -> Response {
     let rows_max = asked.rows.parse().unwrap_or(ROWS).clamp(1, ROWS_MAX);
-    let stuck = depth::stuck(&http.core, rows_max).await;
+    let stuck = depth::stuck(&http.core, &http.operator.overviews.causes, rows_max).await;
     let is_full = stuck.recipients.len() == rows_max && rows_max < ROWS_MAX;
     let main = html! {
         (heading("Stragglers", &html! { "Recipients and sites with the most waiting mail" }))

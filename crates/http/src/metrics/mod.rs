@@ -18,6 +18,7 @@ use stentor_control::Status;
 use stentor_engine::core::Core;
 use stentor_engine::core::limits::Limit;
 use stentor_engine::core::measures::Histogram;
+use stentor_queue::cause::Cause;
 
 use self::text::Text;
 use super::Http;
@@ -119,6 +120,15 @@ async fn queue(text: &mut Text, http: &Http) {
     text.sample(&[("class", "ordinary")], queue.recipients.saturating_sub(bulk) as f64);
     let oldest = queue.oldest.map_or(0.0, |at| queue.now.saturating_sub(at) as f64 * MILLISECONDS);
     text.gauge("stentor_queue_oldest_age_seconds", "Age of the oldest queued message; 0 if there is none.", oldest);
+    text.family(
+        "stentor_queue_recipients_by_cause",
+        "gauge",
+        "Recipients pending, by what they wait for; all 0 while a large queue is counted for the first time.",
+    );
+    for cause in Cause::ALL {
+        let row = queue.causes.iter().find(|row| row.cause == cause.name());
+        text.sample(&[("cause", cause.name())], row.map_or(0.0, |row| row.recipients as f64));
+    }
     text.gauge("stentor_sites_waiting", "Sites with recipients pending.", queue.sites_total as f64);
     text.family(
         "stentor_site_pending_recipients",

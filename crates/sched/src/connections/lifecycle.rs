@@ -122,7 +122,7 @@ impl Connections<'_> {
         }
         path.in_flight += 1;
         if let Some(pace) = &mut path.pace {
-            pace.go();
+            pace.go(self.now);
         }
         if let Some(source) = self.core.cfg.sources.get(hop.source as usize)
             && !source.warm_up_per_day.is_empty()

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use stentor_queue::ids::{ConnId, MessageNo, Ms, TxId};
+use stentor_queue::ids::{AddressId, ConnId, MessageNo, Ms, TxId};
 
 use crate::effects::Ids;
 use crate::failure::endings::Ending;
@@ -173,6 +173,15 @@ impl Pool {
             *transactions += conn.txs.len();
         }
         lanes
+    }
+
+    /// Whether the recipient is in a transaction on a connection that keeps us waiting.
+    pub fn is_silent(&self, no: MessageNo, id: AddressId) -> bool {
+        if self.slow == 0 && self.overdue.is_empty() {
+            return false;
+        }
+        let silent = self.slots.iter().flatten().filter(|conn| conn.silent);
+        silent.flat_map(|conn| &conn.txs).any(|tx| tx.no == no && tx.ids.contains(&id))
     }
 
     pub fn open(&self) -> usize {

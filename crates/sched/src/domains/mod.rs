@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 
 use look_ups::LookUps;
 use stentor_mail::reply::Enhanced;
+use stentor_queue::cause::Cause;
 use stentor_queue::ids::{DomainId, MessageNo, Ms, SiteId};
 use stentor_queue::idset::IdSet;
 use stentor_queue::site::{Resolution, SitePlan};
@@ -17,7 +18,7 @@ use stentor_queue::store::Store;
 
 use crate::core::Core;
 use crate::failure::drains::{Drain, DrainWhat};
-use crate::reasons::{ReasonNo, Reply};
+use crate::reasons::{Reason, Reply};
 use crate::sites::Sites;
 use crate::sites::history::known;
 use crate::sites::vacancy::VACANT_MS;
@@ -49,7 +50,7 @@ pub struct Domain {
     pub fails: u8,
     /// End of the TTL (Known) or of the clock (Clock).
     pub until: Ms,
-    pub reason: ReasonNo,
+    pub reason: Reason,
 }
 
 /// A domain's messages on their way to its site.
@@ -199,7 +200,8 @@ impl Domains {
                 if let Some(before) = entry.site.take() {
                     core.sites.leave(&mut core.timers, before, domain, now + VACANT_MS);
                 }
-                let reply = Reply { code: 0, dsn: Enhanced::parse(dsn), text: text.into(), host: None };
+                let reply =
+                    Reply { code: 0, dsn: Enhanced::parse(dsn), text: text.into(), cause: Cause::Dns, host: None };
                 self.get(domain).reason = core.reasons.keep(reply.clone());
                 Answered::Drain(Drain::all(DrainWhat::Domain(domain), &reply))
             }
@@ -239,7 +241,7 @@ impl Domains {
 
     /// A look-up failed temporarily. What of its mail is over its lifetime has had its chance.
     fn failed(&mut self, core: &mut Core, domain: DomainId, dsn: &str, text: String, now: Ms) -> Option<Drain> {
-        let reply = Reply { code: 0, dsn: Enhanced::parse(dsn), text: text.into(), host: None };
+        let reply = Reply { code: 0, dsn: Enhanced::parse(dsn), text: text.into(), cause: Cause::Dns, host: None };
         let reason = core.reasons.keep(reply.clone());
         let entry = self.get(domain);
         entry.fails = entry.fails.saturating_add(1);

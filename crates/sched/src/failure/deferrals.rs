@@ -12,7 +12,7 @@ use stentor_queue::store::Store;
 
 use crate::core::Core;
 use crate::flows::FlowNo;
-use crate::reasons::{ReasonNo, Reply};
+use crate::reasons::{Reason, Reply};
 use crate::sites::HostNo;
 use crate::tables::Map;
 use crate::timers::Timer;
@@ -41,7 +41,7 @@ pub struct Deferral {
     fails: u8,
     /// What a message has used up by coming back without a clock.
     returns: u8,
-    pub reason: ReasonNo,
+    pub reason: Reason,
     /// Messages kept back, by flow, with the flow's class.
     pub waiters: SmallVec<[(FlowNo, usize, IdSet); 1]>,
     /// Of a sender: by host (`next_host`).
@@ -98,7 +98,7 @@ impl Deferrals {
     }
 
     /// Until when the message is deferred at the site, and why.
-    pub fn wait(&self, site: SiteId, no: MessageNo, now: Ms) -> Option<(Ms, ReasonNo)> {
+    pub fn wait(&self, site: SiteId, no: MessageNo, now: Ms) -> Option<(Ms, Reason)> {
         let deferral = self.get(self.slot(site, DeferralKey::Message(no))?)?;
         (deferral.until > now).then_some((deferral.until, deferral.reason))
     }

@@ -15,9 +15,11 @@
 use std::sync::Arc;
 
 use smallvec::SmallVec;
+use stentor_queue::cause::Cause;
 use stentor_queue::ids::{MessageNo, Ms, SiteId};
 
 use super::Failures;
+use super::cause::{of_421, of_loss};
 use super::deferrals::{RETURN_BEHIND, RETURN_RATE, RETURNS_MAX};
 use super::hosts::Charge;
 use super::limits::{crowded, host_full, reduce_trust, transactions_max};
@@ -73,15 +75,15 @@ impl Failures {
     /// A connection is gone that was lost or asked to close, with what was open on it.
     pub fn ended(&mut self, core: &mut Core, gone: &Gone, why: &CloseReason, now: Ms) {
         let end = gone.end;
-        let reply = |code, text: &Arc<str>| {
+        let reply = |code, text: &Arc<str>, cause| {
             let host = Some(gone.host_name.clone());
-            Reply { code, dsn: None, text: text.clone(), host }
+            Reply { code, dsn: None, text: text.clone(), cause, host }
         };
         let front = gone.open.first().copied().filter(|_| !end.charged);
         let reply = match why {
-            CloseReason::Refused { text } => reply(421, text),
-            CloseReason::Lost { text } => reply(0, text),
-            CloseReason::Normal => reply(0, &"closed".into()),
+            CloseReason::Refused { text } => reply(421, text, of_421(text)),
+            CloseReason::Lost { text } => reply(0, text, of_loss(text)),
+            CloseReason::Normal => reply(0, &"closed".into(), Cause::Lost),
         };
         // A connection that was of use may be closed by the host at any time.
         let in_vain = front.is_some() || !(end.delivered || end.decided);

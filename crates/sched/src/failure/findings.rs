@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::cause::of_outcome;
 use super::verdict::{Judge, Verdict};
 use crate::effects::{RcptOutcome, Stage};
 use crate::reasons::Reply;
@@ -64,5 +65,5 @@ impl<'a> Findings<'a> {
 
 pub fn reply_to(outcome: &RcptOutcome, host: &Arc<str>) -> Reply {
     let host = Some(host.clone()).filter(|_| outcome.stage != Stage::Unreadable);
-    Reply { code: outcome.code, dsn: outcome.dsn, text: outcome.text.clone(), host }
+    Reply { code: outcome.code, dsn: outcome.dsn, text: outcome.text.clone(), cause: of_outcome(outcome), host }
 }

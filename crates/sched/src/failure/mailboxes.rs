@@ -12,7 +12,7 @@ use stentor_queue::store::Store;
 use super::same_jitter;
 use crate::core::Core;
 use crate::flows::lines::oldest;
-use crate::reasons::ReasonNo;
+use crate::reasons::Reason;
 use crate::tables::Parts;
 use crate::timers::Timer;
 
@@ -25,7 +25,7 @@ pub type Released = SmallVec<[MessageNo; 2]>;
 struct Mailbox {
     until_s: u32,
     fails: u8,
-    reason: ReasonNo,
+    reason: Reason,
     /// The message that tries it, once the clock has run out.
     probe: Option<MessageNo>,
     waiters: IdSet,
@@ -64,13 +64,13 @@ impl Mailboxes {
     }
 
     /// Until when the message waits for the mailbox, and why.
-    pub fn wait(&self, id: AddressId, no: MessageNo) -> Option<(Ms, ReasonNo)> {
+    pub fn wait(&self, id: AddressId, no: MessageNo) -> Option<(Ms, Reason)> {
         let mailbox = self.list.get(&id).filter(|m| m.waiters.contains(no.0))?;
         Some((Ms::from(mailbox.until_s) * 1_000, mailbox.reason))
     }
 
     /// The reply because of which the message tries the mailbox for others.
-    pub fn probe_reason(&self, no: MessageNo, id: AddressId) -> Option<ReasonNo> {
+    pub fn probe_reason(&self, no: MessageNo, id: AddressId) -> Option<Reason> {
         self.list.get(&id).filter(|mailbox| mailbox.probe == Some(no)).map(|m| m.reason)
     }
 
@@ -110,7 +110,7 @@ impl Mailboxes {
         core: &mut Core,
         (no, id): (MessageNo, AddressId),
         domain: Option<DomainId>,
-        reason: ReasonNo,
+        reason: Reason,
         now: Ms,
     ) {
         let new = || Mailbox { until_s: 0, fails: 0, reason, probe: None, waiters: IdSet::new() };

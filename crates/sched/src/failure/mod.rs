@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `verdict` | what a reply means |
 //! | `findings` | what a transaction's outcomes say about host, sender and message |
+//! | `cause` | what views call it |
 //! | `consequence` | what a verdict leads to for the recipient |
 //! | `results` | carries a transaction's outcomes to the owners below |
 //! | `endings` | what the end of a connection costs its host and the messages on it |
@@ -20,6 +21,7 @@
 //!
 //! To change what follows a 4xx, begin in `verdict` and `consequence`; how long it lasts is in the clock's own file.
 
+pub mod cause;
 mod consequence;
 pub mod deferrals;
 pub mod drains;
@@ -42,7 +44,7 @@ use mailboxes::Mailboxes;
 use recipients::Recipients;
 use stentor_queue::ids::{AddressId, DomainId, MessageNo};
 
-use crate::reasons::ReasonNo;
+use crate::reasons::Reason;
 
 /// See the module's page.
 #[derive(Default)]
@@ -60,7 +62,7 @@ impl Failures {
     }
 
     /// The last reply about a recipient that is being retried, 0 if there was none.
-    pub fn last_reason(&self, no: MessageNo, id: AddressId) -> ReasonNo {
+    pub fn last_reason(&self, no: MessageNo, id: AddressId) -> Reason {
         let own = self.recipients.reason(no, id);
         own.or_else(|| self.mailboxes.probe_reason(no, id)).unwrap_or_default()
     }

@@ -15,7 +15,7 @@ use super::deferrals::{Deferral, DeferralKey, Deferrals, Refusal};
 use crate::core::Core;
 use crate::effects::SourceNo;
 use crate::flows::{ORDINARY, SourceSet};
-use crate::reasons::{ReasonNo, Reply};
+use crate::reasons::{Reason, Reply};
 use crate::sites::{Hop, HostNo, Offers};
 use crate::timers::Timer;
 
@@ -64,7 +64,7 @@ impl Deferrals {
         (site, sender): (SiteId, u64),
         sources: SourceSet,
         now: Ms,
-    ) -> Option<(Ms, ReasonNo)> {
+    ) -> Option<(Ms, Reason)> {
         let deferral = self.get(self.slot(site, DeferralKey::Sender(sender))?)?;
         let paths = core.sites.list.get(site.0 as usize)?.paths.iter().enumerate();
         let mut hosts = paths.filter(|(source, _)| sources.has(*source as SourceNo)).flat_map(|(_, path)| &path.hosts);

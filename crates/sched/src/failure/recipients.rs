@@ -4,14 +4,14 @@ use stentor_queue::ids::{AddressId, DomainId, MessageNo, Ms};
 
 use super::same_jitter;
 use crate::core::Core;
-use crate::reasons::ReasonNo;
+use crate::reasons::Reason;
 use crate::tables::Parts;
 use crate::timers::Timer;
 
 struct RecipientClock {
     /// 0: it has run out, and counts failures only.
     until_s: u32,
-    reason: ReasonNo,
+    reason: Reason,
     fails: u8,
 }
 
@@ -30,12 +30,12 @@ impl Recipients {
     }
 
     /// The clock in force, and why.
-    pub fn wait(&self, no: MessageNo, id: AddressId, now: Ms) -> Option<(Ms, ReasonNo)> {
+    pub fn wait(&self, no: MessageNo, id: AddressId, now: Ms) -> Option<(Ms, Reason)> {
         let clock = self.list.get(&(no, id))?;
         Some((Ms::from(clock.until_s) * 1_000, clock.reason)).filter(|(until, _)| *until > now)
     }
 
-    pub fn reason(&self, no: MessageNo, id: AddressId) -> Option<ReasonNo> {
+    pub fn reason(&self, no: MessageNo, id: AddressId) -> Option<Reason> {
         self.list.get(&(no, id)).map(|clock| clock.reason)
     }
 
@@ -58,7 +58,7 @@ impl Recipients {
         core: &mut Core,
         (no, id): (MessageNo, AddressId),
         domain: Option<DomainId>,
-        reason: ReasonNo,
+        reason: Reason,
         now: Ms,
     ) {
         let new = || RecipientClock { until_s: 0, reason, fails: 0 };

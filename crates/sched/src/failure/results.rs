@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use stentor_queue::cause::Cause;
 use stentor_queue::ids::{AddressId, ConnId, MessageNo, Ms, SiteId, TxId};
 use stentor_queue::idset::IdSet;
 use stentor_queue::store::Store;
@@ -159,7 +160,7 @@ impl Scheduler {
         // The caller reported no outcome for some.
         if done.outcomes.len() < done.ended.ids.len() {
             let host = Some(done.ended.host_name.clone());
-            let reply = Reply { code: 0, dsn: None, text: "no outcome".into(), host };
+            let reply = Reply { code: 0, dsn: None, text: "no outcome".into(), cause: Cause::Message, host };
             return deferrals.returned(core, hop.site, no, RETURNS_MAX / 2, &reply, now);
         }
         false

@@ -20,7 +20,7 @@ use stentor_queue::site::{SiteLimits, SitePlan, Target};
 use crate::effects::SourceNo;
 use crate::flows::lines::{Lines, oldest};
 use crate::flows::{CLASSES, ORDINARY};
-use crate::reasons::ReasonNo;
+use crate::reasons::Reason;
 use crate::sites::history::SiteHistory;
 use crate::sites::pace::Pace;
 use crate::sites::path::Path;
@@ -84,7 +84,7 @@ pub struct Host {
     pub conns_max: usize,
     /// No connection beyond those before this time.
     pub grow_at: Ms,
-    pub reason: ReasonNo,
+    pub reason: Reason,
     /// Who is woken when it comes back.
     pub sites: IdSet,
     /// A timer looks whether it is vacant (`vacancy`).
@@ -128,7 +128,7 @@ pub struct Site {
     pub history: SiteHistory,
     /// Deferrals (of messages or senders) here.
     pub deferrals: u32,
-    pub reason: ReasonNo,
+    pub reason: Reason,
     /// An armed timer's time, 0 if none.
     pub timer_at: Ms,
     /// Choices for ordinary mail since bulk had one.

@@ -33,10 +33,10 @@ impl Bucket {
         Bucket { per_ms, capacity, tokens: capacity, at: now }
     }
 
-    fn refill(&mut self, now: Ms) {
+    /// With what has come in since.
+    fn filled(self, now: Ms) -> Bucket {
         let passed = now.saturating_sub(self.at) as f64;
-        self.tokens = (self.tokens + passed * self.per_ms).min(self.capacity);
-        self.at = now;
+        Bucket { tokens: (self.tokens + passed * self.per_ms).min(self.capacity), at: now, ..self }
     }
 
     /// When a token is there, if none is now.
@@ -69,22 +69,17 @@ impl Pace {
     }
 
     /// When the next message may go, if not now.
-    pub fn wait(&mut self, now: Ms) -> Option<Ms> {
+    pub fn wait(&self, now: Ms) -> Option<Ms> {
         if self.pause_until > now {
             return Some(self.pause_until);
         }
-        let buckets = self.given.iter_mut().chain([&mut self.learned]).flatten();
-        buckets
-            .filter_map(|bucket| {
-                bucket.refill(now);
-                bucket.wait(now)
-            })
-            .max()
+        self.given.iter().chain([&self.learned]).flatten().filter_map(|bucket| bucket.filled(now).wait(now)).max()
     }
 
     /// A message goes.
-    pub fn go(&mut self) {
+    pub fn go(&mut self, now: Ms) {
         for bucket in self.given.iter_mut().chain([&mut self.learned]).flatten() {
+            *bucket = bucket.filled(now);
             bucket.tokens -= 1.0;
         }
     }
@@ -97,6 +92,7 @@ impl Pace {
         if let Some(bucket) = &mut self.learned
             && now.saturating_sub(self.changed_at) >= GROW_AFTER_MS
         {
+            *bucket = bucket.filled(now);
             bucket.per_ms *= GROW;
             self.changed_at = now;
         }
@@ -169,7 +165,7 @@ mod tests {
             if let Some(until) = pace.wait(now) {
                 now = until;
             } else {
-                pace.go();
+                pace.go(now);
                 sent.push(now);
             }
         }

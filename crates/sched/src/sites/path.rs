@@ -193,9 +193,9 @@ impl Path {
     }
 
     /// When a transaction may begin, if the rate or the warm-up does not let it now.
-    pub fn wait(&mut self, source: Option<&SourceConfig>, time: Time, now: Ms) -> Option<Ms> {
+    pub fn wait(&self, source: Option<&SourceConfig>, time: Time, now: Ms) -> Option<Ms> {
         let warm = source.and_then(|source| self.warm_up_wait(source, time, now));
-        warm.max(self.pace.as_mut().and_then(|pace| pace.wait(now)))
+        warm.max(self.pace.as_ref().and_then(|pace| pace.wait(now)))
     }
 
     /// Latency of the last answers, 0 if none.

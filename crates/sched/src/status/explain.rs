@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use stentor_queue::ids::{Ms, SiteId};
 use stentor_queue::site::SiteLimits;
-use stentor_queue::store::Store;
 
 use crate::flows::FlowKey;
 use crate::flows::ORDINARY;
 use crate::reasons::Reply;
+use crate::sites::Pick;
 use crate::sites::history::SiteHistory;
 use crate::status::SiteStatus;
 use crate::{Scheduler, SourceNo};
@@ -25,8 +25,16 @@ pub enum WaitsFor {
     HostClock(Ms),
     /// Another connection tries the hosts that failed.
     Probe,
+    /// Its first connections are being made.
+    Connecting,
+    /// All of its connections keep us waiting.
+    Silent,
+    /// Its hosts refused further connections beside those that they serve; another is tried then.
+    Full(Ms),
     /// The rate, or a source's warm-up: the next message may go then.
     Rate(Ms),
+    /// The same after a rate reply.
+    Pause(Ms),
     /// As many connections as the site bears are busy.
     Connections,
     /// As many transactions as the site has earned are in flight.
@@ -88,17 +96,19 @@ pub struct SiteExplanation {
 }
 
 impl Scheduler {
-    pub fn explain_site(&mut self, _store: &Store, site: SiteId, now: Ms) -> Option<SiteExplanation> {
+    pub fn explain_site(&self, site: SiteId, now: Ms) -> Option<SiteExplanation> {
         let status = self.site_status(site, now)?;
         let (now, time) = (self.steady(now), self.core.time);
         let waits_for = match self.waits_for(site, now) {
             WaitsFor::HostClock(until) => WaitsFor::HostClock(time.wall(until)),
             WaitsFor::Rate(until) => WaitsFor::Rate(time.wall(until)),
+            WaitsFor::Pause(until) => WaitsFor::Pause(time.wall(until)),
+            WaitsFor::Full(until) => WaitsFor::Full(time.wall(until)),
             other => other,
         };
-        let max = self.core.sites.get(site).connections_max(self.core.cfg.connections_per_site_max);
+        let entry = self.core.sites.peek(site)?;
+        let max = entry.connections_max(self.core.cfg.connections_per_site_max);
         let (adapts, least) = (self.core.cfg.strategies.adaptation, self.core.cfg.fast_silence_ms);
-        let entry = self.core.sites.get(site);
         let paths = entry.paths.iter().enumerate().map(|(source, path)| PathStatus {
             source: source as SourceNo,
             connections: path.conns,
@@ -144,38 +154,55 @@ impl Scheduler {
         all
     }
 
-    fn waits_for(&mut self, site: SiteId, now: Ms) -> WaitsFor {
+    pub(super) fn waits_for(&self, site: SiteId, now: Ms) -> WaitsFor {
         let (adapts, default) = (self.core.cfg.strategies.adaptation, self.core.cfg.connections_per_site_max);
-        let clock = self.core.sites.clock(site, now);
-        let entry = self.core.sites.get(site);
+        let Some(entry) = self.core.sites.peek(site) else { return WaitsFor::Nothing };
         if entry.suspended {
             return WaitsFor::Operator;
         }
         if entry.lines.is_empty() && entry.offers.is_empty() {
             return WaitsFor::Nothing;
         }
-        if let Some(until) = clock {
+        if let Some(until) = self.core.sites.clock(site, now) {
             return WaitsFor::HostClock(until);
         }
         let max = entry.connections_max(default);
         let (sources, time) = (&self.core.cfg.sources, self.core.time);
-        let waits = entry.paths.iter_mut().enumerate().map(|(source, path)| path.wait(sources.get(source), time, now));
+        let waits = entry.paths.iter().enumerate().map(|(source, path)| path.wait(sources.get(source), time, now));
         if let Some(until) = waits.min().flatten() {
-            return WaitsFor::Rate(until);
+            let is_paused = |path: &crate::sites::path::Path| path.pace.as_ref()?.paused_until(now);
+            let is_reply = entry.paths.iter().any(|path| is_paused(path).is_some_and(|at| at >= until));
+            return if is_reply { WaitsFor::Pause(until) } else { WaitsFor::Rate(until) };
+        }
+        let (conns, silent) = (entry.conns(), entry.paths.iter().map(|path| path.silent).sum::<usize>());
+        if conns > 0 && silent >= conns {
+            return WaitsFor::Silent;
         }
         if adapts && entry.paths.iter().all(|path| !path.may_begin()) && !entry.paths.is_empty() {
             return WaitsFor::Transactions;
         }
+        match self.room_at(site, now) {
+            Pick::Wait(_) => return WaitsFor::Probe,
+            Pick::Full(until) => return WaitsFor::Full(until),
+            Pick::Target(_) => {}
+        }
         if entry.paths.iter().all(|path| path.conns - path.silent >= path.allowed(max, adapts)) {
-            return WaitsFor::Connections;
+            let is_made = entry.paths.iter().any(|path| path.conns > path.coming);
+            return if is_made || conns == 0 { WaitsFor::Connections } else { WaitsFor::Connecting };
         }
-        if entry.lines.list.iter().any(|line| line.wants) {
-            return WaitsFor::Budget;
-        }
-        let paths = entry.paths.len() as SourceNo;
-        let is_up = |source| {
-            matches!(self.core.sites.pick(site, source, now, &mut self.core.rng), crate::sites::Pick::Target(_))
+        if entry.lines.list.iter().any(|line| line.wants) { WaitsFor::Budget } else { WaitsFor::Going }
+    }
+
+    /// Whether some host may be tried from some source.
+    fn room_at(&self, site: SiteId, now: Ms) -> Pick {
+        let paths = self.core.sites.peek(site).map_or(0, |entry| entry.paths.len()) as SourceNo;
+        let mut rng = fastrand::Rng::with_seed(0);
+        let picks = (0..paths).map(|source| self.core.sites.pick(site, source, now, &mut rng));
+        let rank = |pick: &Pick| match pick {
+            Pick::Target(_) => 0,
+            Pick::Full(_) => 1,
+            Pick::Wait(_) => 2,
         };
-        if (0..paths).any(is_up) { WaitsFor::Going } else { WaitsFor::Probe }
+        picks.min_by_key(rank).unwrap_or(Pick::Target(0))
     }
 }

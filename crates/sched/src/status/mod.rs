@@ -1,17 +1,16 @@
 //! Status queries: what waits where, until when, and why.
 
+pub mod census;
 pub mod explain;
+pub mod place;
 
 use smallvec::SmallVec;
-use stentor_queue::ids::{AddressId, ConnId, DomainId, MessageNo, Ms, SiteId};
-use stentor_queue::store::Store;
+use stentor_queue::ids::{ConnId, DomainId, MessageNo, Ms, SiteId};
 
+use crate::Scheduler;
 use crate::connections::pool::State;
 use crate::domains::LookUp;
-use crate::failure::deferrals::sender_key;
 use crate::reasons::Reply;
-use crate::tables::Map;
-use crate::{Scheduler, SourceSet};
 
 /// One site as it is now.
 #[derive(Clone, PartialEq, Debug)]
@@ -62,42 +61,6 @@ pub struct Glance {
     /// Failures in a row, of the host that failed most often.
     pub fails: u8,
     pub until: Option<Ms>,
-}
-
-/// Where a pending recipient is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum RecipientState {
-    /// In a transaction.
-    Sending,
-    /// An operator holds the message.
-    Held,
-    /// Failed, its report is being made.
-    Reporting,
-    /// Its own clock (greylisting).
-    Recipient,
-    /// Its mailbox's clock.
-    Mailbox,
-    /// The message is deferred at the site after 4xx to its data.
-    Message,
-    /// All hosts of the site have answered MAIL from the sender's domain with 4xx.
-    Sender,
-    /// The domain's look-up is under way, or failed and waits.
-    LookUp,
-    /// All hosts of the site are under clocks.
-    Site,
-    /// Waits for a connection.
-    Ready,
-    /// Not a live message, or not pending.
-    Unknown,
-}
-
-/// A pending recipient of a message: where it is, the next try and the last reply.
-#[derive(Clone, PartialEq, Debug)]
-pub struct RecipientStatus {
-    pub state: RecipientState,
-    pub site: Option<SiteId>,
-    pub next_try: Option<Ms>,
-    pub reason: Option<Reply>,
 }
 
 /// Sizes of the scheduler's tables, for limits and memory.
@@ -247,115 +210,5 @@ impl Scheduler {
     /// Places of sites: their ids are below.
     pub fn sites_known(&self) -> u32 {
         self.core.sites.list.len() as u32
-    }
-
-    pub fn recipient_status(&self, store: &Store, no: MessageNo, id: AddressId, now: Ms) -> RecipientStatus {
-        let now = self.steady(now);
-        let domain = store.book.try_domain(id).and_then(|d| self.domains.peek(d));
-        let site = domain.and_then(|d| d.site);
-        let status = |state, next_try: Option<Ms>, reason| RecipientStatus {
-            state,
-            site,
-            next_try: next_try.map(|at| self.core.time.wall(at)),
-            reason: self.core.reasons.get(reason).cloned(),
-        };
-        let Some(message) = store.message(no).filter(|_| self.core.messages.is_live(no)) else {
-            return status(RecipientState::Unknown, None, 0);
-        };
-        if !message.pending().contains(id.0) {
-            return status(RecipientState::Unknown, None, 0);
-        }
-        if let Some(active) = self.core.messages.get(no) {
-            if active.in_flight.contains(id.0) {
-                return status(RecipientState::Sending, None, self.failure.last_reason(no, id));
-            }
-            if active.is_failing(id) {
-                return status(RecipientState::Reporting, None, 0);
-            }
-            if active.is_held() {
-                return status(RecipientState::Held, None, 0);
-            }
-        }
-        if let Some((until, reason)) = self.failure.recipients.wait(no, id, now) {
-            return status(RecipientState::Recipient, Some(until), reason);
-        }
-        if let Some((until, reason)) = self.failure.mailboxes.wait(id, no) {
-            return status(RecipientState::Mailbox, Some(until), reason);
-        }
-        let Some(site) = site else {
-            let (until, reason) =
-                domain.map_or((None, 0), |d| ((d.look_up == LookUp::Clock).then_some(d.until), d.reason));
-            return status(RecipientState::LookUp, until, reason);
-        };
-        if let Some((until, reason)) = self.failure.deferrals.wait(site, no, now) {
-            return status(RecipientState::Message, Some(until), reason);
-        }
-        let flow = self.core.messages.flow(no).map(|flow| self.core.flows.get(flow));
-        let sources = flow.map_or(SourceSet::ALL, |flow| flow.rules.sources);
-        if let Some((until, reason)) =
-            self.failure.deferrals.sender_wait(&self.core, (site, sender_key(message.sender())), sources, now)
-        {
-            return status(RecipientState::Sender, Some(until), reason);
-        }
-        let reason = self.core.sites.list[site.0 as usize].reason;
-        if let Some(until) = self.core.sites.clock(site, now) {
-            return status(RecipientState::Site, Some(until), reason);
-        }
-        let last = self.failure.last_reason(no, id);
-        status(RecipientState::Ready, None, if last == 0 { reason } else { last })
-    }
-}
-
-/// Counts the pending recipients per site, in slices: call [`Census::step`] until it answers that it is done, so that
-/// nothing stands still meanwhile. Mail that comes or goes in between may or may not be counted.
-#[derive(Default)]
-pub struct Census {
-    message: Option<u32>,
-    id: Option<u32>,
-    /// What waits at each site; `None`: at domains that have no site yet.
-    pub sites: Map<Option<SiteId>, Waiting>,
-}
-
-/// What waits at a site, for whatever reason.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Waiting {
-    pub recipients: u64,
-    pub messages: u64,
-    /// The message counted last: messages come one after the other.
-    last: Option<u32>,
-}
-
-impl Census {
-    /// Looks at up to `ids_max` recipients. Returns whether all have been counted.
-    pub fn step(&mut self, sched: &Scheduler, store: &Store, mut ids_max: usize) -> bool {
-        loop {
-            if ids_max == 0 {
-                return false;
-            }
-            let current = match (self.id, self.message) {
-                (Some(_), Some(no)) => Some(no),
-                (None, after) => sched.core.messages.next(after),
-                (Some(_), None) => None,
-            };
-            let Some(no) = current else { return true };
-            self.message = Some(no);
-            let Some(message) = store.message(MessageNo(no)) else {
-                self.id = None;
-                continue;
-            };
-            let pending = message.pending();
-            for id in self.id.map_or_else(|| pending.iter(), |after| pending.iter_from(after)) {
-                if ids_max == 0 {
-                    return false;
-                }
-                ids_max -= 1;
-                self.id = Some(id);
-                let site = store.book.try_domain(AddressId(id)).and_then(|d| sched.site_of(d));
-                let waiting = self.sites.entry(site).or_default();
-                waiting.recipients += 1;
-                waiting.messages += u64::from(waiting.last.replace(no) != Some(no));
-            }
-            self.id = None;
-        }
     }
 }

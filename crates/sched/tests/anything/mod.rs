@@ -1,14 +1,12 @@
 //! One small world of hosts without manners, the real scheduler and store, and what must hold whatever they do.
 
-#[path = "../common/agenda.rs"]
-mod agenda;
 mod hosts;
 mod ledger;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use agenda::{Agenda, Next};
+use super::agenda::{Agenda, Next};
 use hosts::{Host, Welcome};
 use ledger::{End, Ledger};
 use stentor_queue::event::{Accept, Class, Event, Fate};

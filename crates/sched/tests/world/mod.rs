@@ -3,15 +3,15 @@
 //! Each recipient's end is decided by the world alone, so that the test knows it beforehand: removed, bounced (a 5xx for
 //! it, or a domain that does not exist), expired (nothing there ever answers), else delivered.
 
-#[path = "../common/agenda.rs"]
-mod agenda;
 mod hosts;
 mod rules;
+#[path = "../common/truth.rs"]
+mod truth;
 mod verbs;
 
 use std::collections::{HashMap, HashSet};
 
-use agenda::{Agenda, Next};
+use super::agenda::{Agenda, Next};
 use hosts::{DomainKind, Hosts};
 use stentor_queue::event::{Accept, Class, Event, Fate};
 use stentor_queue::ids::{AddressId, ConnId, MessageNo, Ms, SiteId};
@@ -21,6 +21,7 @@ use stentor_sched::{
     Backoff, Census, CloseReason, Effect, Failure, NoSession, RcptOutcome, SchedConfig, Scheduler, SourceConfig, Stage,
     Strategies, Work,
 };
+use truth::Truth;
 
 const START: Ms = 1_800_000_000_000;
 const MINUTE: Ms = 60_000;
@@ -79,6 +80,7 @@ pub struct World {
     run: u64,
     seed: u64,
     stopped: bool,
+    truth: Truth,
 }
 
 fn config(rng: &mut fastrand::Rng) -> SchedConfig {
@@ -129,6 +131,7 @@ impl World {
             run: 0,
             seed,
             stopped: false,
+            truth: Truth::new(seed),
             rng,
         };
         world.at(1, Ev::Post);
@@ -147,9 +150,11 @@ impl World {
         self.agenda.plan(self.now + after, ev);
     }
 
-    pub fn run(mut self) {
+    /// To the end; what was checked of the views on the way.
+    pub fn run(mut self) -> Truth {
         self.run_until(START + HORIZON);
         self.check_ends();
+        self.truth
     }
 
     pub fn run_and_stop(mut self) {
@@ -177,6 +182,7 @@ impl World {
             }
             self.obey();
             self.check_bounds();
+            self.truth.event(&self.sched, &self.store, self.now);
         }
     }
 
@@ -481,13 +487,13 @@ impl World {
         let sites: Vec<SiteId> = self.sched.sites(self.now).map(|status| status.site).collect();
         assert_eq!(sites.len(), load.sites);
         for site in sites {
-            let why = self.sched.explain_site(&self.store, site, self.now).expect("a known site");
+            let why = self.sched.explain_site(site, self.now).expect("a known site");
             assert!(why.flows.is_empty(), "messages left behind: {why:?}");
         }
         assert_eq!(load.lists, 0, "lists left behind: {load:?}");
         assert_eq!(load.clocks, 0, "clocks left behind: {load:?}");
         assert!(self.conns.is_empty(), "idle connections stay open");
         let mut census = Census::default();
-        assert!(census.step(&self.sched, &self.store, 1) && census.sites.is_empty());
+        assert!(census.step(&self.sched, &self.store, 1, self.now) && census.sites().next().is_none());
     }
 }

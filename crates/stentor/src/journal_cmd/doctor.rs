@@ -1,7 +1,7 @@
 //! `stentor doctor`: reports in words what is wrong or has happened, and what to do next.
 //!
 //! It checks the configuration, the lock, free space and, of a stopped store, every segment; of a running one only the
-//! headers, since the rest is changing. Exit code: 0 nothing needs doing (there may be notes), 1 something does, 78 the
+//! headers, since the rest is changing, and what the server says of itself. Exit code: 0 nothing needs doing (there may be notes), 1 something does, 78 the
 //! configuration has errors.
 
 use std::io::{self, Write};
@@ -10,6 +10,8 @@ use std::process::ExitCode;
 
 use clap::Args;
 use stentor_config::Config;
+use stentor_control::doctor::{Finding as Note, Severity};
+use stentor_control::{Client, Reply, Request};
 use stentor_journal::{Disk, Finding, RealDisk, SegmentState};
 
 use super::fold::fold;
@@ -49,38 +51,8 @@ pub fn run(options: &Options) -> ExitCode {
     if advice.iter().any(|note| note.severity == Severity::Problem) { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Severity {
-    Fine,
-    Warning,
-    Problem,
-}
-
-/// One thing to tell.
-#[derive(Debug)]
-pub struct Note {
-    pub severity: Severity,
-    pub what: String,
-    /// What to do; empty if nothing.
-    pub next: String,
-}
-
-impl Note {
-    fn text(&self) -> String {
-        let severity = match self.severity {
-            Severity::Fine => "ok",
-            Severity::Warning => "warning",
-            Severity::Problem => "PROBLEM",
-        };
-        if self.next.is_empty() {
-            return format!("{severity}: {}", self.what);
-        }
-        format!("{severity}: {}\n    next: {}", self.what, self.next)
-    }
-}
-
 fn note(severity: Severity, what: String, next: &str) -> Note {
-    Note { severity, what, next: next.to_owned() }
+    Note::new(severity, what, next)
 }
 
 /// Everything there is to tell.
@@ -113,6 +85,7 @@ pub fn examine(config: &Config) -> Vec<Note> {
             let by = pid.map_or_else(|| "an unknown process".to_owned(), |pid| format!("process {pid}"));
             notes.push(note(Severity::Fine, format!("{} is in use by {by}: a server runs", dir.display()), ""));
             running(&disk, &mut notes);
+            ask(&config.control.socket, &mut notes);
         }
         Ok(None) => stopped(&disk, config, &dir, &mut notes),
         Err(error) => {
@@ -156,6 +129,20 @@ fn running(disk: &dyn Disk, notes: &mut Vec<Note>) {
             notes.push(note(Severity::Fine, what.to_owned(), ""));
         }
         Err(error) => notes.push(note(Severity::Problem, error.to_string(), "run as the user that owns data_dir")),
+    }
+}
+
+/// What the server finds wrong with itself.
+fn ask(socket: &Path, notes: &mut Vec<Note>) {
+    match Client::connect(socket).and_then(|mut client| client.ask(&Request::Doctor)) {
+        Ok(Reply::Doctor(doctor)) => notes.extend(doctor.findings),
+        Ok(_) => {
+            notes.push(note(Severity::Warning, "the server answered something else".to_owned(), "is it this version?"))
+        }
+        Err(error) => {
+            let what = format!("the running server does not answer: {error}");
+            notes.push(note(Severity::Problem, what, "see its log; `stentor status` asks again"));
+        }
     }
 }
 

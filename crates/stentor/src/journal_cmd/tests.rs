@@ -13,9 +13,10 @@ use stentor_queue::event::{Accept, Event};
 use stentor_queue::ids::{AddressId, ContentId};
 use stentor_queue::store::Store;
 
-use super::doctor::{Severity, examine};
+use super::doctor::examine;
 use super::fixture::{Maker, body, make, message, options};
 use super::{Outcome, dump, eml, salvage, verify};
+use stentor_control::doctor::{Finding, Severity};
 
 fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures")
@@ -258,13 +259,13 @@ fn a_missing_segment_is_survived_by_what_is_elsewhere() {
     assert!(missed > 0);
 }
 
-fn notes(data_dir: &Path, more: &str) -> Vec<super::doctor::Note> {
+fn notes(data_dir: &Path, more: &str) -> Vec<Finding> {
     let text = format!("data_dir = \"{}\"\n{more}", data_dir.display());
     let config = check_text(&data_dir.join("stentor.toml"), &text).unwrap();
     examine(&config)
 }
 
-fn problems(notes: &[super::doctor::Note]) -> Vec<&str> {
+fn problems(notes: &[Finding]) -> Vec<&str> {
     notes.iter().filter(|note| note.severity == Severity::Problem).map(|note| note.what.as_str()).collect()
 }
 

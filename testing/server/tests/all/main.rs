@@ -50,4 +50,5 @@ mod strangers;
 mod suspend;
 mod telemetry;
 mod walkthrough;
+mod truth;
 mod webhooks;

@@ -89,7 +89,7 @@ fn the_view_fills_a_terminal_and_gives_it_back() {
     for part in ["lane", "fast", "slow", "down", "of 800 out", "sync", "machine     cpu", "disk busy", "1 bulk"] {
         assert!(screen.contains(part), "{part}\n{screen}");
     }
-    assert!(screen.contains("waiting: 1 of 1 recipients are at 1 sites that are down"), "{screen}");
+    assert!(screen.contains("waiting: 1 of 1 recipient: connection refused"), "{screen}");
     // Sites, one of them, and back.
     terminal.keys(&["2"]);
     terminal.wait(&["1 of 1 sites, most waiting first"]);

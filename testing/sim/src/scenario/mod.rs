@@ -1,9 +1,12 @@
 //! The measurements: each scenario returns JSON.
 
 pub mod ablation;
+#[path = "../../../../crates/sched/tests/common/agenda.rs"]
+mod agenda;
 pub mod chart;
 pub mod clocks;
 pub mod cost;
 pub mod day;
 pub mod rate;
 pub mod robust;
+pub mod truth;

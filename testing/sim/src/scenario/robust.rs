@@ -4,6 +4,7 @@
 #[path = "../../../../crates/sched/tests/anything/mod.rs"]
 mod anything;
 
+use super::agenda;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};

@@ -1,0 +1,205 @@
+//! Why mail waits, counted once for all views: every command, page and metric shows sums of the same census.
+//!
+//! Promise: a queue of up to [`SMALL_RECIPIENTS`] is counted anew for each answer. Of a larger one the last count is shown,
+//! with its time, and another begins once it is older than [`PAUSE_TIMES`] what it took: counting costs at most a part of
+//! that of one processor, and nothing if nobody asks. Slices of well under a millisecond under the hub's lock.
+//!
+//! Failure answer: while a large queue is counted for the first time, answers that cannot wait for it come without causes.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use stentor_control::CauseRow;
+use stentor_engine::core::Core;
+use stentor_engine::core::hub::Hub;
+use stentor_queue::ids::{MessageNo, Ms, SiteId};
+use stentor_sched::{Cause, Census, Share, Tally};
+use tokio::sync::Notify;
+
+use crate::depth;
+use crate::views::reply;
+
+/// Pending recipients that are counted anew for each answer.
+const SMALL_RECIPIENTS: u64 = 20_000;
+/// Recipients looked at under one hold of the lock.
+const STEP: usize = 4_096;
+const AGE_MIN: Duration = Duration::from_secs(1);
+/// A count is good for as many times as it took.
+const PAUSE_TIMES: u32 = 20;
+/// How long an answer waits for a count of a large queue.
+const WAIT_MAX: Duration = Duration::from_millis(100);
+const PAST_EVERY_MS: Ms = 60_000;
+/// An hour.
+const PAST_MAX: usize = 60;
+/// What is said to grow is compared with what was at least so long ago.
+const GROWTH_MS_MIN: Ms = 10 * 60_000;
+
+/// A count, and when it ended.
+pub struct Counted {
+    pub at: Ms,
+    pub census: Census,
+    made: Instant,
+    took: Duration,
+}
+
+/// The last count, shared by all who ask.
+#[derive(Default)]
+pub struct Censuses {
+    state: Mutex<State>,
+    done: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    last: Option<Arc<Counted>>,
+    is_counting: bool,
+    /// Of the last hour, a minute apart.
+    past: VecDeque<Sums>,
+}
+
+/// When, and recipients by cause.
+pub type Sums = (Ms, [u64; Cause::ALL.len()]);
+
+impl State {
+    fn counted(&mut self, counted: Arc<Counted>) {
+        if self.past.back().is_none_or(|last| last.0 + PAST_EVERY_MS <= counted.at) {
+            self.past.push_back((counted.at, Cause::ALL.map(|cause| counted.census.total.of(cause))));
+            if self.past.len() > PAST_MAX {
+                self.past.pop_front();
+            }
+        }
+        self.last = Some(counted);
+        self.is_counting = false;
+    }
+}
+
+impl Censuses {
+    /// The newest count; `None`: a large queue is being counted for the first time.
+    pub async fn get(self: &Arc<Self>, core: &Arc<Core>) -> Option<Arc<Counted>> {
+        if core.with(|hub, _| hub.store.pending()) <= SMALL_RECIPIENTS {
+            let counted = Arc::new(count(core).await);
+            self.state().counted(counted.clone());
+            return Some(counted);
+        }
+        let done = self.done.notified();
+        tokio::pin!(done);
+        done.as_mut().enable();
+        let begins = {
+            let mut state = self.state();
+            if let Some(last) = &state.last
+                && last.made.elapsed() < AGE_MIN.max(last.took * PAUSE_TIMES)
+            {
+                return Some(last.clone());
+            }
+            !std::mem::replace(&mut state.is_counting, true)
+        };
+        if begins {
+            let (this, core) = (self.clone(), core.clone());
+            tokio::spawn(async move {
+                let counted = Arc::new(count(&core).await);
+                this.state().counted(counted);
+                this.done.notify_waiters();
+            });
+        }
+        let _ = tokio::time::timeout(WAIT_MAX, done).await;
+        self.state().last.clone()
+    }
+
+    /// Counts every minute, so that there is a past to compare with and a large queue has a count when one is wanted. Until
+    /// the process ends.
+    pub async fn keep(self: Arc<Self>, core: Arc<Core>) {
+        loop {
+            tokio::time::sleep(Duration::from_millis(PAST_EVERY_MS)).await;
+            self.get(&core).await;
+        }
+    }
+
+    /// The sums of some minutes ago, at least [`GROWTH_MS_MIN`], and the newest.
+    pub fn growth(&self) -> Option<(Sums, Sums)> {
+        let state = self.state();
+        let now = state.last.as_ref()?;
+        let sums = (now.at, Cause::ALL.map(|cause| now.census.total.of(cause)));
+        let then = state.past.iter().rev().find(|past| past.0 + GROWTH_MS_MIN <= now.at)?;
+        Some((*then, sums))
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn count(core: &Arc<Core>) -> Counted {
+    let begun = Instant::now();
+    let mut census = Census::default();
+    while !core.with(|hub, now| census.step(&hub.sched, &hub.store, STEP, now)) {
+        tokio::task::yield_now().await;
+    }
+    Counted { at: core.clock.now(), census, made: Instant::now(), took: begun.elapsed() }
+}
+
+/// Sites with pending recipients, and why those wait.
+pub struct SitesNow {
+    /// In the order of their ids.
+    pub waiting: Vec<(u64, SiteId)>,
+    /// Recipients at domains that have no site yet.
+    pub unresolved: u64,
+    /// `None`: nobody has counted yet.
+    pub counted: Option<Arc<Counted>>,
+}
+
+impl SitesNow {
+    pub async fn get(core: &Arc<Core>, censuses: &Arc<Censuses>) -> SitesNow {
+        let Some(counted) = censuses.get(core).await else {
+            let (waiting, unresolved) = depth::per_site(core).await;
+            return SitesNow { waiting, unresolved, counted: None };
+        };
+        let waiting = counted.census.sites().map(|(site, tally)| (tally.recipients(), site)).collect();
+        SitesNow { waiting, unresolved: counted.census.unresolved.recipients(), counted: Some(counted) }
+    }
+
+    pub fn at(&self, site: SiteId) -> Option<&Tally> {
+        self.counted.as_ref()?.census.at(site)
+    }
+
+    pub fn unresolved(&self) -> Option<&Tally> {
+        self.counted.as_ref().map(|counted| &counted.census.unresolved)
+    }
+}
+
+/// The rows of an answer.
+pub fn rows(hub: &Hub, tally: Option<&Tally>) -> Vec<CauseRow> {
+    tally.into_iter().flat_map(|tally| &tally.shares).map(|share| row(hub, share)).collect()
+}
+
+fn row(hub: &Hub, share: &Share) -> CauseRow {
+    CauseRow {
+        cause: share.cause.name().to_owned(),
+        words: share.cause.words().to_owned(),
+        recipients: share.recipients,
+        next_try: share.next_try,
+        last_reply: reply(hub.sched.reply_behind(share).cloned()),
+    }
+}
+
+/// The last reply behind most of them.
+pub fn last_reply(hub: &Hub, tally: Option<&Tally>) -> String {
+    let main = tally.and_then(Tally::main);
+    reply(main.and_then(|share| hub.sched.reply_behind(share).cloned()))
+}
+
+/// Where what waits has gone wrong, or is stopped.
+pub fn is_in_trouble(tally: &Tally) -> bool {
+    tally.main().is_some_and(|share| !share.cause.is_moving() && share.cause != Cause::OwnLimit)
+}
+
+/// One message's pending recipients by cause: counted now if they are few.
+pub fn of_message(hub: &Hub, counted: Option<&Counted>, no: MessageNo, now: Ms) -> Vec<CauseRow> {
+    let pending = hub.store.message(no).map_or(0, |message| message.pending().len());
+    if pending >= stentor_sched::LARGE_RECIPIENTS_MIN {
+        return rows(hub, counted.and_then(|counted| counted.census.large.get(&no)));
+    }
+    let (mut tally, mut after) = (Tally::default(), None);
+    hub.sched.shares_of(&hub.store, no, (&mut after, pending), now, |_, _, share| tally.add(share));
+    rows(hub, Some(&tally))
+}

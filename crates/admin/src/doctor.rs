@@ -1,0 +1,185 @@
+//! `stentor doctor` of a running server: what it finds wrong with itself, and what to do.
+//!
+//! Promise: from memory, as all answers; each finding is one that an operator can act on, or a reason why mail waits. What
+//! belongs to the disk at rest is looked at by the command (`stentor doctor` without a server).
+
+use std::sync::Arc;
+
+use stentor_control::doctor::{Doctor, Finding, Severity};
+use stentor_control::format::{grouped, plural, span};
+use stentor_control::snapshot::time_us;
+use stentor_control::{SiteRow, Status, causes};
+use stentor_engine::core::Core;
+use stentor_engine::core::limits::Limit;
+use stentor_queue::cause::Cause;
+use stentor_queue::ids::Ms;
+
+use crate::causes::Censuses;
+use crate::depth::{self, Depths};
+
+const HOUR_MS: Ms = 3_600_000;
+/// Sites looked at, and those named.
+const SITES: usize = 200;
+const SITES_NAMED: usize = 5;
+/// A site whose oldest message waits for so long, or where so much of the queue waits, is named.
+const STUCK_MS: Ms = HOUR_MS;
+const STUCK_SHARE: f64 = 0.2;
+/// A cause grows that has so many more recipients than before, and so many times as many.
+const GROWN_MIN: u64 = 100;
+const GROWN_TIMES: u64 = 2;
+/// Look-ups that fail: of at least so many, this share.
+const LOOK_UPS_MIN: u64 = 10;
+const LOOK_UPS_FAILED: f64 = 0.5;
+/// No medium that keeps what it was told to syncs faster than this, us.
+const SYNC_US_MIN: u64 = 20;
+const SYNCS_MIN: u64 = 50;
+/// Newer messages than the clock, by so much, mean that it was set back.
+const CLOCK_BEHIND_MS: Ms = 60_000;
+/// The newest messages that are looked at.
+const NEWEST: u32 = 64;
+/// The clock is at least here: this was written then.
+const CLOCK_MIN: Ms = 1_790_000_000_000;
+
+/// See the module's page.
+pub async fn examine(core: &Arc<Core>, censuses: &Arc<Censuses>, status: &Status) -> Doctor {
+    let depths = depth::sites(core, censuses, SITES).await;
+    let mut found = Vec::new();
+    clock(core, &mut found);
+    disk(core, &mut found);
+    names(core, status, &mut found);
+    sites(&depths, status, &mut found);
+    growing(censuses, &mut found);
+    limits(core, status, &mut found);
+    others(status, &mut found);
+    found.push(Finding::new(Severity::Fine, waiting(&depths, status), ""));
+    found.sort_by_key(|finding| finding.severity);
+    Doctor { hostname: status.hostname.clone(), now: status.now, findings: found }
+}
+
+fn clock(core: &Arc<Core>, found: &mut Vec<Finding>) {
+    let now = core.clock.now();
+    let next = "set the clock and keep it right (chrony, systemd-timesyncd); ages, expiry and retries follow it";
+    if now < CLOCK_MIN {
+        found.push(Finding::new(Severity::Problem, "the clock is wrong: it is behind this program's release", next));
+        return;
+    }
+    let newest = core.with(|hub, _| {
+        let (_, until) = hub.store.number_bounds();
+        hub.store.messages_between(until.wrapping_sub(NEWEST), until).map(|(_, message)| message.accepted()).max()
+    });
+    if let Some(ahead) = newest.and_then(|at| at.checked_sub(now)).filter(|ahead| *ahead > CLOCK_BEHIND_MS) {
+        let what = format!("the clock was set back: mail was accepted {} in its future", span(ahead));
+        found.push(Finding::new(Severity::Problem, what, next));
+    }
+}
+
+/// All causes, most first.
+fn waiting(depths: &Depths, status: &Status) -> String {
+    let mut rows: Vec<_> = depths.causes.iter().collect();
+    rows.sort_by_key(|row| std::cmp::Reverse(row.recipients));
+    let causes: Vec<_> = rows.iter().map(|row| format!("{} {}", grouped(row.recipients), row.words)).collect();
+    match causes.as_slice() {
+        [] => format!("{} waiting", plural(status.recipients.pending, "recipient")),
+        causes => format!("{} waiting: {}", plural(status.recipients.pending, "recipient"), causes.join(", ")),
+    }
+}
+
+/// A medium that answers a sync before the data are safe loses acknowledged mail at a power cut.
+fn disk(core: &Arc<Core>, found: &mut Vec<Finding>) {
+    let syncs = core.live.syncs.us.read().percentiles();
+    if syncs.count >= SYNCS_MIN && syncs.p50 < SYNC_US_MIN {
+        let what = format!(
+            "syncs take {}: faster than any disk that keeps its promise; a power cut may lose acknowledged mail",
+            time_us(syncs.p50)
+        );
+        let next = "put data_dir on a real disk: no tmpfs, no write cache without a battery, no hypervisor that ignores \
+                    flushes; `stentor-kit probe` measures it";
+        found.push(Finding::new(Severity::Problem, what, next));
+    }
+    for trouble in core.troubles() {
+        let next = "free some space or memory, or raise the limit; mail is taken again without a restart";
+        found.push(Finding::new(Severity::Problem, format!("new mail gets 452: {trouble}"), next));
+    }
+}
+
+fn names(core: &Arc<Core>, status: &Status, found: &mut Vec<Finding>) {
+    let counters = core.resolver.counters();
+    let (asked, failed) = (counters.resolutions, status.dns_failures);
+    if asked >= LOOK_UPS_MIN && failed as f64 >= asked as f64 * LOOK_UPS_FAILED {
+        let what = format!("{} of {} DNS lookups failed since the start", grouped(failed), grouped(asked));
+        let next = "check `[dns] servers` (without it /etc/resolv.conf), and that they can be reached from here";
+        found.push(Finding::new(Severity::Problem, what, next));
+    }
+}
+
+fn sites(depths: &Depths, status: &Status, found: &mut Vec<Finding>) {
+    let (now, pending) = (status.now, status.recipients.pending);
+    let is_stuck = |row: &&SiteRow| {
+        let main = causes::main(&row.causes).map(causes::CauseRow::cause);
+        let is_kept = main.is_some_and(|cause| !cause.is_moving() && cause != Cause::OwnLimit);
+        let is_old = row.oldest.is_some_and(|at| at + STUCK_MS < now);
+        is_kept && (is_old || row.waiting as f64 >= pending as f64 * STUCK_SHARE && row.waiting >= GROWN_MIN)
+    };
+    let stuck: Vec<&SiteRow> = depths.rows.iter().filter(is_stuck).collect();
+    for row in stuck.iter().take(SITES_NAMED) {
+        let for_long = row.oldest.map_or_else(String::new, |at| format!(" for {}", span(now.saturating_sub(at))));
+        let what = format!(
+            "{}: {} stuck{for_long}: {}",
+            row.site,
+            plural(row.waiting, "recipient"),
+            causes::summary(&row.causes)
+        );
+        found.push(Finding::new(Severity::Warning, what, row.action.clone()));
+    }
+    if let Some(more) = stuck.len().checked_sub(SITES_NAMED).filter(|more| *more > 0) {
+        let what = format!("{} stuck too", plural(more as u64, "more site"));
+        found.push(Finding::new(Severity::Warning, what, "`stentor stuck` names them"));
+    }
+}
+
+fn growing(censuses: &Censuses, found: &mut Vec<Finding>) {
+    let Some((then, now)) = censuses.growth() else { return };
+    for cause in Cause::ALL.into_iter().filter(|cause| !cause.is_moving()) {
+        let (before, after) = (then.1[cause as usize], now.1[cause as usize]);
+        if after >= before + GROWN_MIN && after >= before * GROWN_TIMES {
+            let what = format!(
+                "{} recipients wait for one cause, {} did {} ago: {}",
+                grouped(after),
+                grouped(before),
+                span(now.0.saturating_sub(then.0)),
+                cause.words()
+            );
+            found.push(Finding::new(
+                Severity::Warning,
+                what,
+                "`stentor queue` names the sites, `stentor stuck` the recipients",
+            ));
+        }
+    }
+}
+
+fn limits(core: &Arc<Core>, status: &Status, found: &mut Vec<Finding>) {
+    let up = span(status.now.saturating_sub(status.started));
+    for limit in Limit::ALL {
+        let hits = core.limits.hits(*limit);
+        if hits > 0 {
+            let what = format!("limit {} hit {} in {up}", limit.name(), plural(hits, "time"));
+            found.push(Finding::new(Severity::Warning, what, format!("raised by: {}", limit.key())));
+        }
+    }
+}
+
+fn others(status: &Status, found: &mut Vec<Finding>) {
+    let mut warn = |what: String, next: &str| found.push(Finding::new(Severity::Warning, what, next));
+    if status.suspended_total > 0 {
+        let named = status.suspended.iter().take(SITES_NAMED).cloned().collect::<Vec<_>>().join(", ");
+        warn(format!("{} suspended: {named}", status.suspended_total), "`stentor resume` ends a suspension");
+    }
+    for trouble in &status.webhooks_troubled {
+        warn(format!("webhook {trouble}"), "check the endpoint; events are kept as long as the history");
+    }
+    if status.log_lines_lost + status.history_lost > 0 {
+        let what = format!("{} log lines and {} history records lost", status.log_lines_lost, status.history_lost);
+        warn(what, "a faster disk or log target");
+    }
+}

@@ -1,0 +1,61 @@
+//! What a running server finds wrong with itself: the reply to `doctor`.
+
+use serde::{Deserialize, Serialize};
+use stentor_queue::ids::Ms;
+
+/// `stentor doctor` of a running server.
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
+#[serde(default)]
+pub struct Doctor {
+    pub hostname: String,
+    pub now: Ms,
+    /// Worst first.
+    pub findings: Vec<Finding>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize, Debug)]
+#[serde(rename_all = "snake_case")]
+pub enum Severity {
+    /// Something must be done, or mail is refused or lost.
+    Problem,
+    #[default]
+    Warning,
+    /// Nothing needs doing.
+    Fine,
+}
+
+impl Severity {
+    pub fn words(self) -> &'static str {
+        match self {
+            Severity::Problem => "PROBLEM",
+            Severity::Warning => "warning",
+            Severity::Fine => "ok",
+        }
+    }
+}
+
+/// One thing to tell.
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
+#[serde(default)]
+pub struct Finding {
+    pub severity: Severity,
+    pub what: String,
+    /// What to do; empty if nothing.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub next: String,
+}
+
+impl Finding {
+    pub fn new(severity: Severity, what: impl Into<String>, next: impl Into<String>) -> Finding {
+        Finding { severity, what: what.into(), next: next.into() }
+    }
+
+    /// One or two lines, without the last line's end.
+    pub fn text(&self) -> String {
+        let severity = self.severity.words();
+        if self.next.is_empty() {
+            return format!("{severity}: {}", self.what);
+        }
+        format!("{severity}: {}\n    next: {}", self.what, self.next)
+    }
+}

@@ -1,0 +1,153 @@
+//! Why a pending recipient waits: what has to happen before its copy goes. Each has exactly one cause at a time; where
+//! several hold, the one that lasts longest.
+
+/// See the module's page. The order is that of [`Cause::ALL`]: ours first, then the name service, hosts, replies.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+#[repr(u8)]
+pub enum Cause {
+    /// Nothing is in its way: it goes as soon as its turn comes.
+    #[default]
+    Ready,
+    /// In a transaction.
+    Sending,
+    /// Failed for good; its report is being written.
+    Reporting,
+    /// An operator holds the message.
+    Held,
+    /// An operator suspended its site, list or sender.
+    Suspended,
+    /// Our own limits: connections, transactions or messages per time.
+    OwnLimit,
+    /// The look-up of its domain has not been answered yet.
+    LookUp,
+    /// The look-up of its domain failed temporarily.
+    Dns,
+    /// ECONNREFUSED by all hosts that could be tried.
+    Refused,
+    /// No route to the host or its network.
+    Unreachable,
+    /// The connection was not made in time.
+    TimedOut,
+    /// The host keeps connections waiting.
+    Silent,
+    /// The connection was lost before the data were taken.
+    Lost,
+    /// 421, at any stage.
+    Busy,
+    /// Another refusal at the greeting or at EHLO.
+    Greeting,
+    /// A reply about how much we send at a time.
+    Rate,
+    /// 4xx that says so (RFC 6647).
+    Greylisted,
+    /// 4.2.2 (RFC 3463 section 3.3).
+    MailboxFull,
+    /// Another 4.2.x: the mailbox is disabled, or does not take mail for now.
+    Mailbox,
+    /// 4xx at MAIL: the host defers the sender, or us.
+    Sender,
+    /// Another 4xx at RCPT.
+    Recipient,
+    /// 4xx to DATA or to the data.
+    Message,
+    /// Our own stored content cannot be read.
+    Unreadable,
+}
+
+impl Cause {
+    pub const ALL: [Cause; 23] = [
+        Cause::Ready,
+        Cause::Sending,
+        Cause::Reporting,
+        Cause::Held,
+        Cause::Suspended,
+        Cause::OwnLimit,
+        Cause::LookUp,
+        Cause::Dns,
+        Cause::Refused,
+        Cause::Unreachable,
+        Cause::TimedOut,
+        Cause::Silent,
+        Cause::Lost,
+        Cause::Busy,
+        Cause::Greeting,
+        Cause::Rate,
+        Cause::Greylisted,
+        Cause::MailboxFull,
+        Cause::Mailbox,
+        Cause::Sender,
+        Cause::Recipient,
+        Cause::Message,
+        Cause::Unreadable,
+    ];
+
+    /// As machines read it: in JSON, and as a metric's label.
+    pub fn name(self) -> &'static str {
+        self.texts().0
+    }
+
+    /// As people read it.
+    pub fn words(self) -> &'static str {
+        self.texts().1
+    }
+
+    pub fn of_name(name: &str) -> Option<Cause> {
+        Cause::ALL.into_iter().find(|cause| cause.name() == name)
+    }
+
+    /// Nothing has gone wrong and nobody stopped it: it is on its way.
+    pub fn is_moving(self) -> bool {
+        matches!(self, Cause::Ready | Cause::Sending | Cause::Reporting | Cause::LookUp)
+    }
+
+    fn texts(self) -> (&'static str, &'static str) {
+        match self {
+            Cause::Ready => ("ready", "next in line"),
+            Cause::Sending => ("sending", "being delivered"),
+            Cause::Reporting => ("reporting", "failed, bounce being written"),
+            Cause::Held => ("held", "held by an operator"),
+            Cause::Suspended => ("suspended", "suspended by an operator"),
+            Cause::OwnLimit => ("own_limit", "our own limit"),
+            Cause::LookUp => ("look_up", "DNS lookup in progress"),
+            Cause::Dns => ("dns", "DNS lookup failed"),
+            Cause::Refused => ("refused", "connection refused"),
+            Cause::Unreachable => ("unreachable", "host unreachable"),
+            Cause::TimedOut => ("timed_out", "connection timed out"),
+            Cause::Silent => ("silent", "host responds slowly"),
+            Cause::Lost => ("lost", "connection lost"),
+            Cause::Busy => ("busy", "host busy (421)"),
+            Cause::Greeting => ("greeting", "refused at the greeting"),
+            Cause::Rate => ("rate", "host limits the rate"),
+            Cause::Greylisted => ("greylisted", "greylisted"),
+            Cause::MailboxFull => ("mailbox_full", "mailbox full"),
+            Cause::Mailbox => ("mailbox", "mailbox unavailable"),
+            Cause::Sender => ("sender", "sender deferred (4xx at MAIL)"),
+            Cause::Recipient => ("recipient", "recipient deferred (4xx at RCPT)"),
+            Cause::Message => ("message", "message deferred (4xx at DATA)"),
+            Cause::Unreadable => ("unreadable", "stored content unreadable"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_are_listed_once_and_in_order() {
+        assert!(Cause::ALL.is_sorted_by(|a, b| a < b));
+        for (at, cause) in Cause::ALL.into_iter().enumerate() {
+            assert_eq!(cause as usize, at);
+            assert_eq!(Cause::of_name(cause.name()), Some(cause));
+        }
+        assert_eq!(Cause::Unreadable as usize + 1, Cause::ALL.len());
+        assert_eq!(Cause::of_name("weather"), None);
+    }
+
+    #[test]
+    fn the_manual_has_each_in_their_order() {
+        let page = include_str!("../../../docs/operate/waiting.md");
+        let named = page.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`').map(|(name, _)| name));
+        assert!(named.eq(Cause::ALL.iter().map(|cause| cause.name())));
+    }
+}

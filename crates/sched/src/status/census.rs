@@ -1,0 +1,239 @@
+//! Counts the pending recipients by what they wait for: by site, by list, by large message and in sum.
+//!
+//! Promise: in slices, so that nothing stands still meanwhile; every pending recipient is counted once, under the cause that
+//! [`Scheduler::recipient_status`] names for it. Mail that comes or goes between two slices may or may not be counted. Memory:
+//! some 60 bytes for each site with mail.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+use stentor_queue::cause::Cause;
+use stentor_queue::ids::{AddressId, MessageNo, Ms, SiteId};
+use stentor_queue::message::Message;
+use stentor_queue::store::Store;
+
+use super::place::AtSite;
+use crate::Scheduler;
+use crate::reasons::{Reason, Reply};
+use crate::tables::Map;
+
+/// Messages with fewer pending recipients have no row of their own: they are counted when they are asked for.
+pub const LARGE_RECIPIENTS_MIN: usize = 1_024;
+
+/// Recipients with one cause.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Share {
+    pub cause: Cause,
+    pub recipients: u64,
+    /// The earliest next try among them, wall time; `None`: some wait for no clock.
+    pub next_try: Option<Ms>,
+    reason: Reason,
+}
+
+impl Share {
+    /// More with the same cause.
+    pub fn add(&mut self, more: Share) {
+        self.recipients += more.recipients;
+        self.next_try = self.next_try.zip(more.next_try).map(|(a, b)| a.min(b));
+        self.reason = more.reason;
+    }
+}
+
+/// What waits somewhere, by cause.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Tally {
+    /// In the order of [`Cause::ALL`].
+    pub shares: SmallVec<[Share; 1]>,
+    pub messages: u64,
+    /// The first of them.
+    pub oldest: Option<MessageNo>,
+    /// The message counted last: messages come one after the other.
+    last: Option<u32>,
+}
+
+impl Tally {
+    pub fn recipients(&self) -> u64 {
+        self.shares.iter().map(|share| share.recipients).sum()
+    }
+
+    pub fn of(&self, cause: Cause) -> u64 {
+        self.shares.iter().find(|share| share.cause == cause).map_or(0, |share| share.recipients)
+    }
+
+    /// The cause of most; of equal ones, what has gone wrong before what is on its way.
+    pub fn main(&self) -> Option<&Share> {
+        self.shares.iter().max_by_key(|share| (share.recipients, !share.cause.is_moving()))
+    }
+
+    /// The earliest next try of all; `None`: some may go now, or nothing waits.
+    pub fn next_try(&self) -> Option<Ms> {
+        self.shares.iter().map(|share| share.next_try.unwrap_or(0)).min().filter(|at| *at > 0)
+    }
+
+    /// `more` waits there too.
+    pub fn add(&mut self, more: Share) {
+        match self.shares.binary_search_by_key(&more.cause, |share| share.cause) {
+            Err(at) => self.shares.insert(at, more),
+            Ok(at) => self.shares[at].add(more),
+        }
+    }
+
+    fn add_all(&mut self, more: &Tally) {
+        more.shares.iter().for_each(|share| self.add(*share));
+    }
+}
+
+/// See the module's page.
+#[derive(Default)]
+pub struct Census {
+    message: Option<u32>,
+    id: Option<u32>,
+    /// Of the message that is being counted.
+    current: Tally,
+    /// Kept for its room.
+    seen: Map<SiteId, AtSite>,
+    /// By the site's number, those with mail.
+    sites: Vec<Option<Box<Tally>>>,
+    /// At domains that have no site yet.
+    pub unresolved: Tally,
+    /// Posts, by their list.
+    pub lists: Map<Arc<str>, Tally>,
+    /// Messages of at least [`LARGE_RECIPIENTS_MIN`] pending recipients.
+    pub large: Map<MessageNo, Tally>,
+    pub total: Tally,
+}
+
+impl Census {
+    pub fn at(&self, site: SiteId) -> Option<&Tally> {
+        self.sites.get(site.0 as usize)?.as_deref()
+    }
+
+    /// Sites with pending recipients.
+    pub fn sites(&self) -> impl Iterator<Item = (SiteId, &Tally)> {
+        let all = self.sites.iter().enumerate();
+        all.filter_map(|(site, tally)| Some((SiteId(site as u32), tally.as_deref()?)))
+    }
+
+    /// Looks at up to `ids_max` recipients. Returns whether all have been counted.
+    pub fn step(&mut self, sched: &Scheduler, store: &Store, mut ids_max: usize, now: Ms) -> bool {
+        let mut seen = Seen { now: sched.steady(now), sites: std::mem::take(&mut self.seen) };
+        seen.sites.clear();
+        let is_done = loop {
+            // Before the next message is begun: it would be taken for one that was.
+            if ids_max == 0 {
+                break false;
+            }
+            let no = match (self.id, self.message) {
+                (Some(_), no) => no,
+                (None, after) => sched.core.messages.next(after),
+            };
+            let Some(no) = no else { break true };
+            self.message = Some(no);
+            let no = MessageNo(no);
+            let mut after = self.id;
+            if !sched
+                .walk(store, no, (&mut after, &mut ids_max), &mut seen, |_, site, share| self.count(no, site, share))
+            {
+                self.id = after;
+                break false;
+            }
+            self.id = None;
+            self.end_of(no, store.message(no));
+        };
+        self.seen = seen.sites;
+        is_done
+    }
+
+    fn count(&mut self, no: MessageNo, site: Option<SiteId>, share: Share) {
+        self.current.add(share);
+        let tally = match site {
+            None => &mut self.unresolved,
+            Some(site) => {
+                let at = site.0 as usize;
+                if at >= self.sites.len() {
+                    self.sites.resize_with(at + 1, || None);
+                }
+                self.sites[at].get_or_insert_default()
+            }
+        };
+        tally.add(share);
+        tally.oldest.get_or_insert(no);
+        tally.messages += u64::from(tally.last.replace(no.0) != Some(no.0));
+    }
+
+    /// The message has been counted; `None`: it has ended meanwhile.
+    fn end_of(&mut self, no: MessageNo, message: Option<&Message>) {
+        let mut tally = std::mem::take(&mut self.current);
+        if tally.shares.is_empty() {
+            return;
+        }
+        tally.messages = 1;
+        self.total.add_all(&tally);
+        self.total.messages += 1;
+        if let Some(list) = message.and_then(Message::list) {
+            if !self.lists.contains_key(list) {
+                self.lists.insert(list.into(), Tally::default());
+            }
+            if let Some(of_list) = self.lists.get_mut(list) {
+                of_list.add_all(&tally);
+                of_list.messages += 1;
+            }
+        }
+        if tally.recipients() >= LARGE_RECIPIENTS_MIN as u64 {
+            self.large.insert(no, tally);
+        }
+    }
+}
+
+/// What a slice has seen of sites: a message's recipients are often at the same few.
+struct Seen {
+    now: Ms,
+    sites: Map<SiteId, AtSite>,
+}
+
+impl Scheduler {
+    /// The last reply behind a share, as far as it is still known.
+    pub fn reply_behind(&self, share: &Share) -> Option<&Reply> {
+        self.core.reasons.get(share.reason)
+    }
+
+    /// One message's pending recipients behind `after`, at most `ids_max`: where each is, and its share of one. Whether those
+    /// were all.
+    pub fn shares_of(
+        &self,
+        store: &Store,
+        no: MessageNo,
+        (after, mut ids_max): (&mut Option<u32>, usize),
+        now: Ms,
+        each: impl FnMut(AddressId, Option<SiteId>, Share),
+    ) -> bool {
+        let mut seen = Seen { now: self.steady(now), sites: Map::default() };
+        self.walk(store, no, (after, &mut ids_max), &mut seen, each)
+    }
+
+    fn walk(
+        &self,
+        store: &Store,
+        no: MessageNo,
+        (after, ids_max): (&mut Option<u32>, &mut usize),
+        seen: &mut Seen,
+        mut each: impl FnMut(AddressId, Option<SiteId>, Share),
+    ) -> bool {
+        let Some(message) = store.message(no).filter(|_| self.core.messages.is_live(no)) else { return true };
+        let (of_message, pending) = (self.of_message(no, message), message.pending());
+        for id in after.map_or_else(|| pending.iter(), |after| pending.iter_from(after)) {
+            if *ids_max == 0 {
+                return false;
+            }
+            *ids_max -= 1;
+            *after = Some(id);
+            let domain = store.book.try_domain(AddressId(id)).and_then(|domain| self.domains.peek(domain));
+            let site = domain.and_then(|domain| domain.site);
+            let at = site.map(|site| *seen.sites.entry(site).or_insert_with(|| self.at_site(site, seen.now)));
+            let place = self.place(&of_message, AddressId(id), (domain, at.as_ref()), seen.now);
+            let next_try = place.until.filter(|until| *until > seen.now).map(|until| self.core.time.wall(until));
+            each(AddressId(id), site, Share { cause: place.cause, recipients: 1, next_try, reason: place.reason });
+        }
+        true
+    }
+}

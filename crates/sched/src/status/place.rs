@@ -1,0 +1,231 @@
+//! Where a pending recipient is and why: the one judgement that single answers and the census share.
+//!
+//! Promise: exactly one cause for each pending recipient. What we or an operator do comes first; of clocks, the one that ends
+//! last, so that `until` is when it may really be tried.
+
+use stentor_queue::cause::Cause;
+use stentor_queue::ids::{AddressId, MessageNo, Ms, SiteId};
+use stentor_queue::message::Message;
+use stentor_queue::store::Store;
+
+use super::explain::WaitsFor;
+use crate::domains::{Domain, LookUp};
+use crate::failure::deferrals::sender_key;
+use crate::messages::Active;
+use crate::reasons::{Reason, Reply};
+use crate::{Scheduler, SourceSet};
+
+/// Where a pending recipient is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RecipientState {
+    /// In a transaction.
+    Sending,
+    /// An operator holds the message.
+    Held,
+    /// An operator suspended its site, list or sender.
+    Suspended,
+    /// Failed, its report is being made.
+    Reporting,
+    /// Its own clock (greylisting).
+    Recipient,
+    /// Its mailbox's clock.
+    Mailbox,
+    /// The message is deferred at the site after 4xx to its data.
+    Message,
+    /// All hosts of the site have answered MAIL from the sender's domain with 4xx.
+    Sender,
+    /// The domain's look-up is under way, or failed and waits.
+    LookUp,
+    /// All hosts of the site are under clocks.
+    Site,
+    /// Waits for a connection.
+    Ready,
+    /// Not a live message, or not pending.
+    Unknown,
+}
+
+/// A pending recipient of a message: where it is, why, the next try and the last reply.
+#[derive(Clone, PartialEq, Debug)]
+pub struct RecipientStatus {
+    pub state: RecipientState,
+    pub cause: Cause,
+    pub site: Option<SiteId>,
+    pub next_try: Option<Ms>,
+    pub reason: Option<Reply>,
+}
+
+/// The judgement. `until` is steady time; in the past or `None`: it waits for no clock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Place {
+    pub state: RecipientState,
+    pub cause: Cause,
+    pub until: Option<Ms>,
+    pub reason: Reason,
+}
+
+/// What all recipients of a message share.
+#[derive(Clone, Copy)]
+pub(super) struct OfMessage<'a> {
+    pub no: MessageNo,
+    active: Option<&'a Active>,
+    is_held: bool,
+    is_suspended: bool,
+    sources: SourceSet,
+    sender: u64,
+}
+
+/// What all recipients at a site share.
+#[derive(Clone, Copy)]
+pub(super) struct AtSite {
+    site: SiteId,
+    is_suspended: bool,
+    has_deferrals: bool,
+    clock: Option<Ms>,
+    reason: Reason,
+    /// What mail waits for that could go.
+    ready: Place,
+}
+
+impl Place {
+    fn new(state: RecipientState, cause: Cause) -> Place {
+        Place { state, cause, until: None, reason: Reason::NONE }
+    }
+
+    /// The later of two.
+    fn or_later(self, state: RecipientState, until: Ms, reason: Reason) -> Place {
+        if until <= self.until.unwrap_or(0) {
+            return self;
+        }
+        Place { state, cause: reason.cause, until: Some(until), reason }
+    }
+}
+
+impl Scheduler {
+    pub fn recipient_status(&self, store: &Store, no: MessageNo, id: AddressId, now: Ms) -> RecipientStatus {
+        let now = self.steady(now);
+        let domain = store.book.try_domain(id).and_then(|d| self.domains.peek(d));
+        let site = domain.and_then(|d| d.site);
+        let message = store.message(no).filter(|m| self.core.messages.is_live(no) && m.pending().contains(id.0));
+        let place = message.map_or(Place::new(RecipientState::Unknown, Cause::Ready), |message| {
+            let at = site.map(|site| self.at_site(site, now));
+            self.place(&self.of_message(no, message), id, (domain, at.as_ref()), now)
+        });
+        let mut reason = place.reason;
+        if matches!(place.state, RecipientState::Sending | RecipientState::Ready) && reason.is_none() {
+            reason = self.failure.last_reason(no, id);
+            if let Some(site) = site.filter(|_| reason.is_none() && place.state == RecipientState::Ready) {
+                reason = self.core.sites.list[site.0 as usize].reason;
+            }
+        }
+        RecipientStatus {
+            state: place.state,
+            cause: place.cause,
+            site,
+            next_try: place.until.filter(|until| *until > now).map(|until| self.core.time.wall(until)),
+            reason: self.core.reasons.get(reason).cloned(),
+        }
+    }
+
+    pub(super) fn of_message(&self, no: MessageNo, message: &Message) -> OfMessage<'_> {
+        let active = self.core.messages.get(no);
+        let flow = self.core.messages.flow(no).map(|flow| self.core.flows.get(flow));
+        OfMessage {
+            no,
+            active,
+            is_held: active.is_some_and(Active::is_held),
+            is_suspended: flow.is_some_and(|flow| flow.suspended),
+            sources: flow.map_or(SourceSet::ALL, |flow| flow.rules.sources),
+            sender: sender_key(message.sender()),
+        }
+    }
+
+    pub(super) fn at_site(&self, site: SiteId, now: Ms) -> AtSite {
+        let entry = &self.core.sites.list[site.0 as usize];
+        AtSite {
+            site,
+            is_suspended: entry.suspended,
+            has_deferrals: entry.deferrals > 0,
+            clock: self.core.sites.clock(site, now),
+            reason: entry.reason,
+            ready: self.ready_at(site, now),
+        }
+    }
+
+    /// Why mail waits at a site that no clock keeps back.
+    fn ready_at(&self, site: SiteId, now: Ms) -> Place {
+        let reason = self.core.sites.list[site.0 as usize].reason;
+        let failed = if reason.is_none() { Cause::Ready } else { reason.cause };
+        let (cause, until, reason) = match self.waits_for(site, now) {
+            // An operator's stop and the hosts' clocks are looked at by themselves.
+            WaitsFor::Nothing
+            | WaitsFor::Operator
+            | WaitsFor::HostClock(_)
+            | WaitsFor::Connecting
+            | WaitsFor::Going => (Cause::Ready, None, Reason::NONE),
+            WaitsFor::Connections | WaitsFor::Transactions | WaitsFor::Budget => (Cause::OwnLimit, None, Reason::NONE),
+            WaitsFor::Rate(until) => (Cause::OwnLimit, Some(until), Reason::NONE),
+            WaitsFor::Pause(until) => (Cause::Rate, Some(until), reason),
+            WaitsFor::Full(until) => (Cause::Busy, Some(until), reason),
+            WaitsFor::Silent => (Cause::Silent, None, Reason::NONE),
+            WaitsFor::Probe => (failed, None, reason),
+        };
+        Place { state: RecipientState::Ready, cause, until, reason }
+    }
+
+    /// `message` is live, and `id` pending.
+    pub(super) fn place(
+        &self,
+        message: &OfMessage<'_>,
+        id: AddressId,
+        (domain, at): (Option<&Domain>, Option<&AtSite>),
+        now: Ms,
+    ) -> Place {
+        let no = message.no;
+        if let Some(active) = message.active {
+            if active.in_flight.contains(id.0) {
+                let cause = if self.pool.is_silent(no, id) { Cause::Silent } else { Cause::Sending };
+                return Place::new(RecipientState::Sending, cause);
+            }
+            if active.is_failing(id) {
+                return Place::new(RecipientState::Reporting, Cause::Reporting);
+            }
+        }
+        if message.is_held {
+            return Place::new(RecipientState::Held, Cause::Held);
+        }
+        if message.is_suspended || at.is_some_and(|at| at.is_suspended) {
+            return Place::new(RecipientState::Suspended, Cause::Suspended);
+        }
+        let mut place = at.map_or_else(|| of_look_up(domain), |at| at.ready);
+        if let Some((until, reason)) = self.failure.recipients.wait(no, id, now) {
+            place = place.or_later(RecipientState::Recipient, until, reason);
+        }
+        if let Some((until, reason)) = self.failure.mailboxes.wait(id, no) {
+            place = place.or_later(RecipientState::Mailbox, until, reason);
+        }
+        let Some(at) = at else { return place };
+        if at.has_deferrals {
+            let deferrals = &self.failure.deferrals;
+            if let Some((until, reason)) = deferrals.wait(at.site, no, now) {
+                place = place.or_later(RecipientState::Message, until, reason);
+            }
+            let sender = deferrals.sender_wait(&self.core, (at.site, message.sender), message.sources, now);
+            if let Some((until, reason)) = sender {
+                place = place.or_later(RecipientState::Sender, until, reason);
+            }
+        }
+        if let Some(until) = at.clock {
+            place = place.or_later(RecipientState::Site, until, at.reason);
+        }
+        place
+    }
+}
+
+/// A domain without a site.
+fn of_look_up(domain: Option<&Domain>) -> Place {
+    let Some(domain) = domain.filter(|domain| !domain.reason.is_none()) else {
+        return Place::new(RecipientState::LookUp, Cause::LookUp);
+    };
+    let until = (domain.look_up == LookUp::Clock).then_some(domain.until);
+    Place { state: RecipientState::LookUp, cause: Cause::Dns, until, reason: domain.reason }
+}

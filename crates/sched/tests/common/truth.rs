@@ -1,0 +1,100 @@
+//! What all views must add up to, at any instant: each pending recipient's own answer against the census, by site, list,
+//! message and cause, and both against the store's counts.
+
+use std::collections::BTreeMap;
+
+use stentor_queue::ids::{AddressId, DomainId, Ms, SiteId};
+use stentor_queue::store::Store;
+use stentor_sched::{Cause, Census, RecipientState, Scheduler, Tally};
+
+/// Events between two checks: a prime, so that they meet all kinds.
+const EVERY: u32 = 97;
+
+/// What was checked.
+#[derive(Default)]
+pub struct Truth {
+    /// The world's, for the one that fails.
+    seed: u64,
+    events: u32,
+    pub checks: u64,
+    pub recipients: u64,
+    pub by_cause: BTreeMap<&'static str, u64>,
+}
+
+type Causes = BTreeMap<Cause, u64>;
+
+impl Truth {
+    pub fn new(seed: u64) -> Truth {
+        Truth { seed, ..Truth::default() }
+    }
+
+    /// An event has happened.
+    pub fn event(&mut self, sched: &Scheduler, store: &Store, now: Ms) {
+        self.events += 1;
+        if self.events.is_multiple_of(EVERY) {
+            self.check(sched, store, now);
+        }
+    }
+
+    fn check(&mut self, sched: &Scheduler, store: &Store, now: Ms) {
+        let (mut sites, mut lists) = (BTreeMap::<Option<SiteId>, Causes>::new(), BTreeMap::<&str, Causes>::new());
+        let (mut total, mut unknown) = (Causes::new(), 0);
+        for (no, message) in store.messages() {
+            let mut own = Causes::new();
+            for id in message.pending() {
+                let status = sched.recipient_status(store, no, AddressId(id), now);
+                if status.state == RecipientState::Unknown {
+                    unknown += 1;
+                    continue;
+                }
+                assert!(
+                    status.next_try.is_none_or(|at| at > now),
+                    "seed {}: a next try in the past: {status:?}",
+                    self.seed
+                );
+                *own.entry(status.cause).or_default() += 1;
+                *sites.entry(status.site).or_default().entry(status.cause).or_default() += 1;
+                *self.by_cause.entry(status.cause.name()).or_default() += 1;
+            }
+            let (mut tally, mut after) = (Tally::default(), None);
+            while !sched.shares_of(store, no, (&mut after, 3), now, |_, _, share| tally.add(share)) {}
+            assert_eq!(causes(&tally), own, "seed {}: message {no:?}", self.seed);
+            for (cause, count) in own {
+                *total.entry(cause).or_default() += count;
+                if let Some(list) = message.list() {
+                    *lists.entry(list).or_default().entry(cause).or_default() += count;
+                }
+            }
+        }
+        let mut census = Census::default();
+        while !census.step(sched, store, 7, now) {}
+        assert_eq!(causes(&census.total), total, "seed {}", self.seed);
+        let counted = census.total.recipients() + unknown;
+        assert_eq!(counted, store.pending(), "seed {}: each pending recipient has one cause", self.seed);
+        let counted = census.sites().map(|(site, tally)| (Some(site), causes(tally)));
+        let unresolved = Some((None, causes(&census.unresolved))).filter(|(_, causes)| !causes.is_empty());
+        assert_eq!(unresolved.into_iter().chain(counted).collect::<BTreeMap<_, _>>(), sites, "seed {}", self.seed);
+        let counted = census.lists.iter().map(|(list, tally)| (&**list, causes(tally)));
+        assert_eq!(counted.collect::<BTreeMap<_, _>>(), lists, "seed {}", self.seed);
+        if unknown == 0 && !store.is_counting() {
+            by_domain(sched, store, &sites);
+        }
+        self.checks += 1;
+        self.recipients += census.total.recipients();
+    }
+}
+
+/// The store's own counts, which know nothing of causes.
+fn by_domain(sched: &Scheduler, store: &Store, sites: &BTreeMap<Option<SiteId>, Causes>) {
+    let mut waiting = BTreeMap::<Option<SiteId>, u64>::new();
+    for domain in (0..store.book.domains() as u32).map(DomainId) {
+        *waiting.entry(sched.site_of(domain)).or_default() += u64::from(store.waiting_at(domain));
+    }
+    waiting.retain(|_, count| *count > 0);
+    let sums = sites.iter().map(|(site, causes)| (*site, causes.values().sum::<u64>()));
+    assert_eq!(sums.collect::<BTreeMap<_, _>>(), waiting);
+}
+
+fn causes(tally: &Tally) -> Causes {
+    tally.shares.iter().map(|share| (share.cause, share.recipients)).collect()
+}

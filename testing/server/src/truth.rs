@@ -1,0 +1,292 @@
+//! Why mail waits, asked of every view while a server's mail waits for twelve different reasons, at hosts of the lab that
+//! give them: the table of [`CASES`] is the judge.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use stentor_harness::{Server, TestLab, message, wait_until};
+
+/// Mail at one site, and the cause that every view must name.
+pub struct Case {
+    pub site: &'static str,
+    /// Of the lab's site.
+    behaviour: &'static str,
+    /// The cause's name, its words, and what the advice must say.
+    cause: &'static str,
+    words: &'static str,
+    advice: &'static str,
+    /// The lab's counter that must have seen it, if a host is involved.
+    is_clock: bool,
+}
+
+const fn case(site: &'static str, behaviour: &'static str, cause: [&'static str; 3], is_clock: bool) -> Case {
+    Case { site, behaviour, cause: cause[0], words: cause[1], advice: cause[2], is_clock }
+}
+
+pub const CASES: [Case; 12] = [
+    case(
+        "refused.example",
+        "behaviour = { connect = 'refuse' }",
+        ["refused", "connection refused", "host refuses connections"],
+        true,
+    ),
+    case(
+        "mute.example",
+        "behaviour = { connect = 'never_accept' }",
+        ["timed_out", "connection timed out", "host does not answer"],
+        true,
+    ),
+    case(
+        "busy.example",
+        "behaviour = { at_greeting = '421 4.3.2 try later' }",
+        ["busy", "host busy (421)", "host busy (421)"],
+        true,
+    ),
+    case(
+        "mail.example",
+        "behaviour = { at_mail = '451 4.7.1 IP reputation too low' }",
+        ["sender", "sender deferred (4xx at MAIL)", "not about the recipients"],
+        true,
+    ),
+    case("grey.example", "behaviour = { greylist_ms = 3600000 }", ["greylisted", "greylisted", "greylist"], true),
+    case(
+        "full.example",
+        "behaviour = { full_share = 1.0 }",
+        ["mailbox_full", "mailbox full", "full or unavailable mailboxes"],
+        true,
+    ),
+    case(
+        "rate.example",
+        "behaviour = { at_rcpt = '450 4.7.1 rate limit exceeded' }",
+        ["rate", "host limits the rate", "limits the rate"],
+        true,
+    ),
+    case("noname.example", "dns = 'servfail'", ["dns", "DNS lookup failed", "cannot be looked up"], true),
+    case(
+        "silent.example",
+        "behaviour = { at_mail = 'hang' }",
+        ["silent", "host responds slowly", "host responds slowly"],
+        false,
+    ),
+    case("held.example", "", ["held", "held by an operator", "held by an operator"], false),
+    case("stopped.example", "", ["suspended", "suspended by an operator", "`stentor resume --site"], false),
+    case("own.example", "", ["own_limit", "our", "our own limits"], false),
+];
+
+/// Recipients at each site; at our own limit each is of a message of its own.
+const RECIPIENTS: usize = 3;
+const SENDER: &str = "ann@sender.example";
+
+/// An answer that was wrong: of which view, about which cause.
+#[derive(Debug)]
+pub struct Wrong {
+    pub view: &'static str,
+    pub cause: &'static str,
+    pub said: String,
+}
+
+/// What was asked, and what was answered wrongly.
+#[derive(Debug, Default)]
+pub struct Verdict {
+    pub asked: u32,
+    pub wrong: Vec<Wrong>,
+}
+
+impl Verdict {
+    fn note(&mut self, view: &'static str, case: &Case, is_right: bool, said: &Value) {
+        self.asked += 1;
+        if !is_right {
+            self.wrong.push(Wrong { view, cause: case.cause, said: said.to_string() });
+        }
+    }
+}
+
+/// Puts mail into each situation and asks every view.
+///
+/// # Panics
+/// The server or the lab does not do what it is told, or mail never comes to wait as it should.
+pub fn ask() -> Verdict {
+    let sites: String = CASES.iter().map(|c| format!("[[site]]\nname = '{}'\n{}\n", c.site, c.behaviour)).collect();
+    let lab = TestLab::start(&sites);
+    let server = Server::builder()
+        .lab(&lab)
+        .set("dns.timeout_ms", "300")
+        .set("dns.attempts", "1")
+        .set("delivery.connect_timeout_s", "1")
+        .set("http.listen", "[\"127.0.0.1:0\"]")
+        .set_in("sites.\"mx.own.example\"", "messages_per_hour_max", "1")
+        .set_in("sites.\"own.example\"", "messages_per_hour_max", "1")
+        .start();
+    let ids = hand_in(&server);
+    settle(&server);
+    let mut verdict = Verdict::default();
+    let seen = Seen::of(&server, &ids);
+    for case in &CASES {
+        seen.judge(&server, case, &mut verdict);
+    }
+    sums(&seen, &mut verdict);
+    verdict
+}
+
+/// The queue ids by site.
+fn hand_in(server: &Server) -> BTreeMap<&'static str, String> {
+    let mut ids = BTreeMap::new();
+    for site in ["held.example", "stopped.example"] {
+        // Known once it has been looked up: one that nobody has mailed to has no site yet.
+        suspend_domain(server, site);
+    }
+    for case in &CASES {
+        let to: Vec<String> = (0..RECIPIENTS).map(|n| format!("reader{n}@{}", case.site)).collect();
+        let mut smtp = server.smtp();
+        let mut post = |to: &[String]| {
+            let to: Vec<&str> = to.iter().map(String::as_str).collect();
+            smtp.send(SENDER, &to, &message(&format!("{}@test", case.site), "why")).expect(250).queue_id()
+        };
+        if case.cause == "own_limit" {
+            // The first one goes.
+            post(&[format!("first@{}", case.site)]);
+            for one in &to[1..] {
+                post(std::slice::from_ref(one));
+            }
+        }
+        let last = if case.cause == "own_limit" { &to[..1] } else { &to[..] };
+        ids.insert(case.site, post(last));
+    }
+    server.ask(&["hold", "--id", &ids["held.example"]]).expect("it is held");
+    let resumed = site_of(server, "held.example");
+    server.ask(&["resume", "--site", &resumed]).expect("it goes on");
+    ids
+}
+
+/// Stops a domain's site before its mail comes: a suspended sender keeps the mail while its site becomes known.
+fn suspend_domain(server: &Server, domain: &str) {
+    server.ask(&["suspend", "--sender", "sender.example"]).expect("it is suspended");
+    server.smtp().send(SENDER, &[&format!("early@{domain}")], &message("early@test", "x")).expect(250);
+    let site = site_of(server, domain);
+    server.ask(&["suspend", "--site", &site]).expect("it is suspended");
+    server.ask(&["remove", "--recipient", &format!("early@{domain}")]).expect("it is removed");
+    server.ask(&["resume", "--sender", "sender.example"]).expect("it goes on");
+}
+
+/// The site that a domain is at, once it is known.
+fn site_of(server: &Server, domain: &str) -> String {
+    let mut site = None;
+    wait_until("the site is known", || {
+        site = server.ask(&["site", domain]).ok().and_then(|view| view["site"].as_str().map(str::to_owned));
+        site.is_some()
+    });
+    site.expect("it was waited for")
+}
+
+/// Waits until each case has come to what it waits for.
+fn settle(server: &Server) {
+    wait_until("all mail waits for what it should", || {
+        let queue = server.queue();
+        let causes = queue["causes"].as_array().expect("causes");
+        CASES.iter().all(|case| causes.iter().any(|row| row["cause"] == case.cause && row["recipients"] == RECIPIENTS))
+    });
+}
+
+/// All views, one after the other; nothing moves meanwhile.
+struct Seen {
+    queue: Value,
+    mailqq: Value,
+    hosts: Value,
+    latedudes: Value,
+    snapshot: Value,
+    doctor: String,
+    metrics: String,
+    console: String,
+    ids: BTreeMap<&'static str, String>,
+}
+
+impl Seen {
+    fn of(server: &Server, ids: &BTreeMap<&'static str, String>) -> Seen {
+        let text = |arguments: &[&str]| String::from_utf8_lossy(&server.operator(arguments).stdout).into_owned();
+        let realstat = text(&["realstat", "--count", "1", "--interval", "1", "--json"]);
+        Seen {
+            queue: server.queue(),
+            mailqq: server.ask(&["mailqq"]).expect("mailqq answers"),
+            hosts: server.ask(&["hosts", "--waiting"]).expect("hosts answers"),
+            latedudes: server.ask(&["latedudes"]).expect("latedudes answers"),
+            snapshot: serde_json::from_str(realstat.lines().next().unwrap_or_default()).expect("a snapshot"),
+            doctor: text(&["doctor"]),
+            metrics: server.http_get("/metrics").expect(200).text(),
+            console: server.http_get("/sites").expect(200).text(),
+            ids: ids.clone(),
+        }
+    }
+
+    fn judge(&self, server: &Server, case: &Case, verdict: &mut Verdict) {
+        let name = if case.cause == "dns" { "(not resolved yet)".to_owned() } else { site_of(server, case.site) };
+        let row = |rows: &Value| {
+            rows.as_array().into_iter().flatten().find(|row| row["site"] == name.as_str()).cloned().unwrap_or_default()
+        };
+        let is_named = |row: &Value| {
+            let causes = row["causes"].as_array().map_or(&[][..], Vec::as_slice);
+            let is_right = |one: &Value| one["cause"] == case.cause && one["next_try"].is_u64() == case.is_clock;
+            row["waiting"] == RECIPIENTS
+                && matches!(causes, [one] if one["recipients"] == RECIPIENTS && (is_right(one) || case.cause == "own_limit"))
+        };
+        let queue = row(&self.queue["sites"]);
+        verdict.note("queue", case, is_named(&queue), &queue);
+        // A domain that could not be looked up is at no site; `hosts` has it by its own name.
+        if case.cause != "dns" {
+            let site = server.ask(&["site", case.site]).expect("site answers");
+            let says = site["waits_for"].as_str().is_some_and(|text| text.contains(case.words));
+            verdict.note("site", case, is_named(&site) && says, &site);
+            let hosts = row(&self.hosts["host_rows"]);
+            verdict.note("hosts", case, is_named(&hosts), &hosts);
+            let late = row(&self.latedudes["sites"]);
+            let advises = late["action"].as_str().is_some_and(|text| text.contains(case.advice));
+            verdict.note("latedudes", case, is_named(&late) && advises, &late);
+            let now = row(&self.snapshot["by_pending"]);
+            verdict.note("realstat", case, is_named(&now), &now);
+        }
+        self.judge_message(server, case, verdict);
+        let sample = format!("stentor_queue_recipients_by_cause{{cause=\"{}\"}} {RECIPIENTS}\n", case.cause);
+        verdict.note("metrics", case, self.metrics.contains(&sample), &Value::from(sample));
+        let line = format!("{RECIPIENTS} {}", if case.cause == "own_limit" { "our own limit" } else { case.words });
+        verdict.note("doctor", case, self.doctor.contains(&line), &Value::from(self.doctor.clone()));
+        verdict.note("console", case, self.console.contains(case.words), &Value::from(self.console.len()));
+    }
+
+    fn judge_message(&self, server: &Server, case: &Case, verdict: &mut Verdict) {
+        let id = self.ids[case.site].as_str();
+        let pending = if case.cause == "own_limit" { 1 } else { RECIPIENTS };
+        let rows = self.mailqq["mailqq_rows"].as_array().into_iter().flatten();
+        let row = rows.into_iter().find(|row| row["id"] == id).cloned().unwrap_or_default();
+        let is_named = row["causes"][0]["cause"] == case.cause && row["causes"][0]["recipients"] == pending;
+        verdict.note("mailqq", case, is_named, &row);
+        let shown = server.ask(&["queue", "show", id]).expect("it is queued");
+        let recipients = shown["recipients"].as_array().map_or(&[][..], Vec::as_slice);
+        let are_named = recipients.len() == pending && recipients.iter().all(|one| one["cause"] == case.cause);
+        verdict.note("queue show", case, are_named, &shown);
+        let report = server.ask(&["report", id]).expect("it is known");
+        let waiting = &report["post_rows"][0]["waiting"];
+        let is_named = waiting[0]["cause"] == case.cause && waiting[0]["recipients"] == pending;
+        verdict.note("report", case, is_named, &report);
+    }
+}
+
+/// The causes add up to the pending recipients, wherever they are.
+fn sums(seen: &Seen, verdict: &mut Verdict) {
+    let total =
+        |rows: &Value| rows.as_array().into_iter().flatten().filter_map(|row| row["recipients"].as_u64()).sum::<u64>();
+    let expected = (CASES.len() * RECIPIENTS) as u64;
+    let of_rows = |rows: &Value| rows.as_array().into_iter().flatten().map(|row| total(&row["causes"])).sum::<u64>();
+    for (view, sum) in [
+        ("queue in sum", total(&seen.queue["causes"])),
+        ("queue by site", of_rows(&seen.queue["sites"])),
+        ("hosts in sum", of_rows(&seen.hosts["host_rows"])),
+        ("mailqq in sum", of_rows(&seen.mailqq["mailqq_rows"])),
+        ("realstat in sum", total(&seen.snapshot["causes"])),
+    ] {
+        // `hosts` has the domain without a site by its name, without causes.
+        let expected = if view == "hosts in sum" { expected - RECIPIENTS as u64 } else { expected };
+        verdict.asked += 1;
+        if sum != expected {
+            verdict.wrong.push(Wrong { view, cause: "all", said: sum.to_string() });
+        }
+    }
+}
