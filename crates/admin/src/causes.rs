@@ -13,17 +13,18 @@ use std::time::{Duration, Instant};
 use stentor_control::CauseRow;
 use stentor_engine::core::Core;
 use stentor_engine::core::hub::Hub;
-use stentor_queue::ids::{MessageNo, Ms, SiteId};
+use stentor_queue::ids::{DomainId, MessageNo, Ms, SiteId};
 use stentor_sched::{Cause, Census, Share, Tally};
 use tokio::sync::Notify;
 
-use crate::depth;
 use crate::views::reply;
 
 /// Pending recipients that are counted anew for each answer.
 const SMALL_RECIPIENTS: u64 = 20_000;
 /// Recipients looked at under one hold of the lock.
 const STEP: usize = 4_096;
+/// Domains looked at under one hold of the lock.
+const DOMAINS_STEP: u32 = 8_192;
 const AGE_MIN: Duration = Duration::from_secs(1);
 /// A count is good for as many times as it took.
 const PAUSE_TIMES: u32 = 20;
@@ -151,7 +152,7 @@ pub struct SitesNow {
 impl SitesNow {
     pub async fn get(core: &Arc<Core>, censuses: &Arc<Censuses>) -> SitesNow {
         let Some(counted) = censuses.get(core).await else {
-            let (waiting, unresolved) = depth::per_site(core).await;
+            let (waiting, unresolved) = per_site(core).await;
             return SitesNow { waiting, unresolved, counted: None };
         };
         let waiting = counted.census.sites().map(|(site, tally)| (tally.recipients(), site)).collect();
@@ -165,6 +166,34 @@ impl SitesNow {
     pub fn unresolved(&self) -> Option<&Tally> {
         self.counted.as_ref().map(|counted| &counted.census.unresolved)
     }
+}
+
+/// Pending recipients of each site that has some, and of domains without one, by the store's counts: a look at each domain.
+pub async fn per_site(core: &Arc<Core>) -> (Vec<(u64, SiteId)>, u64) {
+    let (mut counts, mut unresolved, mut next) = (Vec::<u64>::new(), 0, 0);
+    loop {
+        let is_last = core.with(|hub, _| {
+            let until = hub.store.book.domains() as u32;
+            counts.resize(hub.sched.sites_known() as usize, 0);
+            let to = until.min(next + DOMAINS_STEP);
+            for domain in (next..to).map(DomainId) {
+                let waiting = u64::from(hub.store.waiting_at(domain));
+                match hub.sched.site_of(domain) {
+                    _ if waiting == 0 => {}
+                    Some(site) => counts[site.0 as usize] += waiting,
+                    None => unresolved += waiting,
+                }
+            }
+            next = to;
+            to == until
+        });
+        if is_last {
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
+    let counts = counts.into_iter().enumerate().filter(|(_, count)| *count > 0);
+    (counts.map(|(site, count)| (count, SiteId(site as u32))).collect(), unresolved)
 }
 
 /// The rows of an answer.

@@ -13,7 +13,7 @@ use hashbrown::HashMap;
 use stentor_control::{CauseRow, SiteRow, Stuck, StuckRow};
 use stentor_engine::core::Core;
 use stentor_engine::core::hub::Hub;
-use stentor_queue::ids::{AddressId, DomainId, MessageNo, Ms, SiteId};
+use stentor_queue::ids::{AddressId, MessageNo, Ms, SiteId};
 use stentor_queue::message::Message;
 use stentor_queue::store::CHUNK_ADDRESSES;
 use stentor_sched::{Standing, Tally};
@@ -22,8 +22,6 @@ use crate::causes::{Censuses, SitesNow};
 use crate::views::{UNRESOLVED, recipient};
 use crate::{advice, causes};
 
-/// Domains looked at under one hold of the lock.
-const DOMAINS_STEP: u32 = 8_192;
 /// Chunks of [`CHUNK_ADDRESSES`] counts looked at under one hold.
 const CHUNKS_STEP: usize = 32;
 /// Messages looked into under one hold, each for all the recipients that are to be shown.
@@ -94,34 +92,6 @@ fn with_tally(row: SiteRow, hub: &Hub, tally: Option<&Tally>) -> SiteRow {
         causes: causes::rows(hub, Some(tally)),
         ..row
     }
-}
-
-/// Pending recipients of each site that has some, and of domains without one.
-pub async fn per_site(core: &Arc<Core>) -> (Vec<(u64, SiteId)>, u64) {
-    let (mut counts, mut unresolved, mut next) = (Vec::<u64>::new(), 0, 0);
-    loop {
-        let is_last = core.with(|hub, _| {
-            let until = hub.store.book.domains() as u32;
-            counts.resize(hub.sched.sites_known() as usize, 0);
-            let to = until.min(next + DOMAINS_STEP);
-            for domain in (next..to).map(DomainId) {
-                let waiting = u64::from(hub.store.waiting_at(domain));
-                match hub.sched.site_of(domain) {
-                    _ if waiting == 0 => {}
-                    Some(site) => counts[site.0 as usize] += waiting,
-                    None => unresolved += waiting,
-                }
-            }
-            next = to;
-            to == until
-        });
-        if is_last {
-            break;
-        }
-        tokio::task::yield_now().await;
-    }
-    let counts = counts.into_iter().enumerate().filter(|(_, count)| *count > 0);
-    (counts.map(|(site, count)| (count, SiteId(site as u32))).collect(), unresolved)
 }
 
 /// The recipients with most messages and the sites with most recipients, at most `rows_max` of each.

@@ -6,8 +6,8 @@
 pub mod advice;
 pub mod causes;
 pub mod depth;
-mod lists;
 pub mod doctor;
+mod lists;
 pub mod operator;
 pub mod report;
 pub mod site;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use axum::response::Response;
 use maud::{Markup, html};
-use stentor_admin::depth;
+use stentor_admin::causes;
 use stentor_control::selection::REASON_BYTES_MAX;
 use stentor_control::{Counted, Peer, Reply, Request, Selection, Verb};
 use stentor_engine::core::Core;
@@ -156,7 +156,7 @@ fn of_verb(verb: Verb, counted: &Counted) -> Question {
 }
 
 async fn of_flush(core: &Arc<Core>) -> Question {
-    let (sites, _) = depth::per_site(core).await;
+    let (sites, _) = causes::per_site(core).await;
     let (recipients, messages) = core.with(|hub, _| (hub.store.pending(), hub.store.len() as u64));
     if recipients == 0 {
         let (title, effect) = ("Nothing to do".to_owned(), "The queue is empty.");

@@ -15,7 +15,7 @@ use super::act::{self, Button};
 use super::format::{ago, bytes, instant, next_try, number, percent, plural, recipient_link, sender, shown, site_link};
 use super::page::Frame;
 use super::table::{column, head, table};
-use super::{posts, story};
+use super::{posts, story, why};
 use crate::Http;
 
 /// Pending recipients of one page; all are counted.
@@ -183,7 +183,7 @@ fn waiting(rows: &[RecipientView], now: u64) -> Markup {
         column("State", ""),
         column("Next try", "t"),
         column("Site", "long"),
-        column("Last reply", "reply"),
+        column("Why", "reply"),
     ];
     let row = |row: &RecipientView| {
         vec![
@@ -191,10 +191,15 @@ fn waiting(rows: &[RecipientView], now: u64) -> Markup {
             state(row.state),
             next_try(row.next_try, now),
             site_link(&row.site),
-            html! { (shown(&row.last_reply)) },
+            why::cell(&row.words, &row.last_reply),
         ]
     };
-    table("Waiting recipients with next try and last reply", &columns, &rows.iter().map(row).collect::<Vec<_>>(), None)
+    table(
+        "Waiting recipients with next try and why they wait",
+        &columns,
+        &rows.iter().map(row).collect::<Vec<_>>(),
+        None,
+    )
 }
 
 pub fn state(state: RecipientState) -> Markup {

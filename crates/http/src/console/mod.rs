@@ -35,6 +35,7 @@ mod story;
 mod stragglers;
 mod table;
 mod webhooks;
+mod why;
 
 use axum::Router;
 use axum::routing::{get, post};

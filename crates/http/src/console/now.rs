@@ -25,6 +25,7 @@ use super::format::{bar, bytes, next_try, number, percent, plural, shown, site_l
 use super::page::{Frame, live_heading};
 use super::queue::tile;
 use super::table::{column, head, table};
+use super::why;
 use crate::Http;
 
 /// Seconds between two looks of the script.
@@ -113,6 +114,14 @@ pub async fn page(State(http): State<Http>, frame: Frame) -> Response {
             section.panel aria-labelledby="depth" {
                 h2 #depth { "Waiting mail by lane" }
                 div data-part="depth" { (depth(&snapshot)) }
+            }
+        }
+        section.panel aria-labelledby="causes" {
+            h2 #causes { "Why mail waits" }
+            div data-part="causes" {
+                @if snapshot.causes.is_empty() { p.empty { "Nothing is waiting." } } @else {
+                    (why::causes_table("What recipients wait for", &snapshot.causes, snapshot.now))
+                }
             }
         }
         section.panel aria-labelledby="pending" {
@@ -282,19 +291,10 @@ fn sites(caption: &str, rows: &[SiteNow], now: u64) -> Markup {
             html! { (number(row.waiting)) },
             html! { @if row.latency_ms > 0 { (number(row.latency_ms)) " ms" } @else { "–" } },
             next_try(row.next_try, now),
-            reason(row),
+            why::causes(&row.causes, &row.last_reply),
         ]
     };
     table(caption, &columns, &rows.iter().map(row).collect::<Vec<_>>(), None)
-}
-
-/// Why a site's mail waits.
-fn reason(row: &SiteNow) -> Markup {
-    html! {
-        @if !row.last_reply.is_empty() { (shown(&row.last_reply)) }
-        @else if row.waits_for.is_empty() { "–" }
-        @else { (shown(&row.waits_for)) }
-    }
 }
 
 fn machine(machine: &MachineNow) -> Markup {

@@ -15,6 +15,7 @@ use super::act;
 use super::format::{ago, bar, message_link, next_try, number, percent, sender, shown, site_link, span};
 use super::page::{Frame, live_heading};
 use super::table::{Column, column, head, table};
+use super::why;
 use crate::Http;
 use crate::browser::encode;
 
@@ -143,14 +144,13 @@ pub fn subject(heading: Option<&Heading>) -> Markup {
 /// A post's report on its message's page.
 pub fn panel(post: &PostReport) -> Markup {
     let times = &post.timeline;
-    let columns =
-        [head("Site", "long"), column("Recipients", "n"), column("Next try", "t"), column("Last reply", "reply")];
+    let columns = [head("Site", "long"), column("Recipients", "n"), column("Next try", "t"), column("Why", "reply")];
     let row = |place: &WaitingAt| {
         vec![
             site_link(&place.site),
             html! { (number(place.recipients)) },
             html! { @if place.in_flight { "in progress" } @else { (next_try(place.next_try, post.now)) } },
-            html! { (shown(&place.last_reply)) },
+            why::cell(&place.words, &place.last_reply),
         ]
     };
     html! {

@@ -14,6 +14,7 @@ use super::format::{
 };
 use super::page::{Frame, heading};
 use super::table::{self, Column, column, head};
+use super::why;
 use crate::Http;
 use crate::browser::encode;
 
@@ -270,15 +271,7 @@ fn waiting(row: &Row) -> Markup {
 /// Why a recipient waits.
 fn reason(first: Option<&RecipientView>) -> Markup {
     let Some(first) = first else { return html! { "–" } };
-    html! {
-        @match first.state {
-            RecipientState::InFlight => "being delivered",
-            RecipientState::Held => "held by an operator",
-            _ if !first.last_reply.is_empty() => (shown(&first.last_reply)),
-            RecipientState::Deferred => "waits for its retry time",
-            RecipientState::Waiting | RecipientState::Other => "waits for its turn",
-        }
-    }
+    why::cell(&first.words, &first.last_reply)
 }
 
 fn badge(row: &Row) -> Markup {

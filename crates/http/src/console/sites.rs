@@ -11,6 +11,7 @@ use super::act::{self, Button};
 use super::format::{address, ago, bar, next_try, number, plural, shown, site_link};
 use super::page::{Frame, heading};
 use super::table::{column, head, table};
+use super::why;
 use crate::Http;
 use crate::browser::encode;
 
@@ -100,7 +101,7 @@ pub fn sites_table(rows: &[SiteRow], now: u64) -> Markup {
         column("Connections", "n"),
         column("Next try", "t"),
         column("Oldest", "t"),
-        column("Last reply", "reply"),
+        column("Why", "reply"),
     ];
     let most = rows.iter().map(|row| row.waiting).max().unwrap_or(0);
     let row = |row: &SiteRow| {
@@ -111,15 +112,10 @@ pub fn sites_table(rows: &[SiteRow], now: u64) -> Markup {
             html! { (number(row.connections)) },
             next_try(row.next_try, now),
             html! { @if let Some(at) = row.oldest { (ago(at, now)) } @else { "–" } },
-            html! { (shown(&row.last_reply)) },
+            why::causes(&row.causes, &row.last_reply),
         ]
     };
-    table(
-        "Sites with waiting recipients and the last reply that deferred mail",
-        &columns,
-        &rows.iter().map(row).collect::<Vec<_>>(),
-        None,
-    )
+    table("Sites with waiting recipients and why they wait", &columns, &rows.iter().map(row).collect::<Vec<_>>(), None)
 }
 
 /// `GET /site?name=`
@@ -138,7 +134,7 @@ pub async fn one(State(http): State<Http>, Query(asked): Query<Asked>, frame: Fr
     let flush = Button { verb: "flush", label: "Try now", is_reversible: true };
     let main = html! {
         div.head { h1 { (address(&view.site)) } (state(&view)) }
-        section.panel aria-labelledby="why" { h2 #why { "Why mail waits" } (why(&view)) }
+        section.panel aria-labelledby="why" { h2 #why { "Why mail waits" } (reasons(&view)) }
         (act::panel(&frame, "This site", &[("site", &view.site)], &[pause, flush]))
         @for path in &view.paths { (source(path, view.now)) }
     };
@@ -148,21 +144,22 @@ pub async fn one(State(http): State<Http>, Query(asked): Query<Asked>, frame: Fr
 fn state(view: &SiteView) -> Markup {
     html! {
         @if view.suspended { span.badge.warn { "suspended" } }
-        @else if view.next_try.is_some_and(|at| at > view.now) { span.badge.bad { "backing off" } }
         @else if view.waits_for.is_empty() { span.badge.good { "healthy" } }
+        @else if view.next_try.is_some_and(|at| at > view.now) { span.badge.bad { "backing off" } }
         @else { span.badge { "busy" } }
     }
 }
 
 /// Why mail waits.
-fn why(view: &SiteView) -> Markup {
+fn reasons(view: &SiteView) -> Markup {
     html! {
         dl.facts {
             dt { "Waits for" } dd { @if view.waits_for.is_empty() { "nothing: mail can be sent" } @else { (shown(&view.waits_for)) } }
             dt { "Next try" } dd { (next_try(view.next_try, view.now)) }
             dt { "Last reply" } dd { @if view.last_reply.is_empty() { "none that deferred mail" } @else { (shown(&view.last_reply)) } }
-            dt { "Ready to send" } dd { (plural(view.messages, "message")) " (" a href={ "/queue?site=" (encode(&view.site)) } { "show in the queue" } ")" }
+            dt { "Waiting" } dd { (plural(view.waiting, "recipient")) " of " (plural(view.messages, "message")) " (" a href={ "/queue?site=" (encode(&view.site)) } { "show in the queue" } ")" }
         }
+        @if view.causes.len() > 1 { (why::causes_table("What recipients wait for", &view.causes, view.now)) }
     }
 }
 

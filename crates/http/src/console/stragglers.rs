@@ -7,10 +7,10 @@ use serde::Deserialize;
 use stentor_admin::depth;
 use stentor_control::StuckRow;
 
-use super::format::{ago, bar, message_link, next_try, number, recipient_link, shown, site_link};
+use super::format::{ago, bar, message_link, next_try, number, recipient_link, site_link};
 use super::page::{Frame, heading};
 use super::table::{column, head, table};
-use super::{message, sites};
+use super::{message, sites, why};
 use crate::Http;
 
 const ROWS: usize = 50;
@@ -51,7 +51,7 @@ fn recipients(rows: &[StuckRow], now: u64) -> Markup {
         column("Oldest", "t"),
         column("Next try", "t"),
         column("Site", "long"),
-        column("Last reply", "reply"),
+        column("Why", "reply"),
     ];
     let most = rows.iter().map(|row| row.messages).max().unwrap_or(0);
     let row = |row: &StuckRow| {
@@ -65,7 +65,7 @@ fn recipients(rows: &[StuckRow], now: u64) -> Markup {
             },
             next_try(row.state.next_try, now),
             site_link(&row.state.site),
-            html! { (shown(&row.state.last_reply)) },
+            why::cell(&row.state.words, &row.state.last_reply),
         ]
     };
     table("Recipients by messages waiting for them", &columns, &rows.iter().map(row).collect::<Vec<_>>(), None)

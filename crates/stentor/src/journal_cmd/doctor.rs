@@ -137,7 +137,7 @@ fn ask(socket: &Path, notes: &mut Vec<Note>) {
     match Client::connect(socket).and_then(|mut client| client.ask(&Request::Doctor)) {
         Ok(Reply::Doctor(doctor)) => notes.extend(doctor.findings),
         Ok(_) => {
-            notes.push(note(Severity::Warning, "the server answered something else".to_owned(), "is it this version?"))
+            notes.push(note(Severity::Warning, "the server answered something else".to_owned(), "is it this version?"));
         }
         Err(error) => {
             let what = format!("the running server does not answer: {error}");

@@ -49,6 +49,6 @@ mod stragglers;
 mod strangers;
 mod suspend;
 mod telemetry;
-mod walkthrough;
 mod truth;
+mod walkthrough;
 mod webhooks;

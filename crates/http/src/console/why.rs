@@ -1,0 +1,40 @@
+//! Why mail waits, as every page shows it: the causes in words, and the reply behind them.
+
+use maud::{Markup, html};
+use stentor_control::CauseRow;
+use stentor_control::causes::summary;
+use stentor_queue::ids::Ms;
+
+use super::format::{bar, next_try, number, shown};
+use super::table::{column, head, table};
+
+/// In a cell: words, and beneath them what was said last.
+pub fn cell(words: &str, last_reply: &str) -> Markup {
+    html! {
+        @if words.is_empty() && last_reply.is_empty() { "–" } @else { (words) }
+        @if !last_reply.is_empty() { div.beside { (shown(last_reply)) } }
+    }
+}
+
+/// The same of several causes.
+pub fn causes(rows: &[CauseRow], last_reply: &str) -> Markup {
+    cell(&summary(rows), last_reply)
+}
+
+/// A row for each cause.
+pub fn causes_table(caption: &str, rows: &[CauseRow], now: Ms) -> Markup {
+    let columns =
+        [head("Cause", ""), column("Recipients", "n share"), column("Next try", "t"), column("Last reply", "reply")];
+    let most = rows.iter().map(|row| row.recipients).max().unwrap_or(0);
+    let row = |row: &CauseRow| {
+        vec![
+            html! { (row.words) },
+            html! { (number(row.recipients)) (bar(&[("in", row.recipients)], most)) },
+            next_try(row.next_try, now),
+            html! { @if row.last_reply.is_empty() { "–" } @else { (shown(&row.last_reply)) } },
+        ]
+    };
+    let mut rows: Vec<&CauseRow> = rows.iter().collect();
+    rows.sort_by_key(|row| std::cmp::Reverse(row.recipients));
+    table(caption, &columns, &rows.into_iter().map(row).collect::<Vec<_>>(), None)
+}
