@@ -2,8 +2,8 @@
 //!
 //! Promise: a post is a list's message, or one to at least [`RECIPIENTS_MIN`] recipients. It is followed from its
 //! acceptance; each recipient's fate is counted where the store learns of it (`Hub`), once. A running post costs 1.2
-//! KiB, an outcome a look-up and two additions, under the lock that recording the outcome takes anyway. At most
-//! [`POSTS_MAX`] are kept: finished ones are dropped first, the oldest first.
+//! KiB with a short subject, an outcome a look-up and two additions, under the lock that recording the outcome takes
+//! anyway. At most [`POSTS_MAX`] are kept: finished ones are dropped first, the oldest first.
 //!
 //! After a restart the fates of unfinished posts come from the store; the times of earlier deliveries are lost, and
 //! finished posts are forgotten (the history has them).

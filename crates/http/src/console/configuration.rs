@@ -88,7 +88,7 @@ fn keys(settings: &Settings, is_all: bool) -> Markup {
             @if chosen.len() > ROWS_MAX {
                 p.quiet { (plural((chosen.len() - ROWS_MAX) as u64, "more key")) " not shown; " code { "stentor config show" } " prints all." }
             }
-            p.quiet.small { "As the file is now. A change takes effect at a reload, or at a restart where the documentation says so. Secrets are not shown." }
+            p.quiet.small { "The file as it is now. Changes take effect on reload, or on restart where the documentation says so. Secrets are hidden." }
         }
     }
 }

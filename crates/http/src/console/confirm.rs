@@ -120,17 +120,17 @@ fn of_verb(verb: Verb, counted: &Counted) -> Question {
         Verb::Requeue => (
             format!("Try {of} now?"),
             format!("Try {copies} now"),
-            "Their retry clocks are cleared; hosts that are down are tried once.",
+            "Their retry clocks are reset; hosts that are down are tried once.",
         ),
         Verb::Remove => (
             format!("Remove {of}?"),
             format!("Remove {copies}"),
-            "They get no copy, and nobody is notified. This cannot be undone.",
+            "These recipients will not get the mail, and nobody is notified. This cannot be undone.",
         ),
         Verb::Bounce => (
             format!("Bounce {of}?"),
             format!("Bounce {copies}"),
-            "They get no copy, and each sender gets a bounce. This cannot be undone.",
+            "These recipients will not get the mail, and each sender gets a bounce. This cannot be undone.",
         ),
     };
     if recipients + in_flight == 0 {
@@ -166,8 +166,9 @@ async fn of_flush(core: &Arc<Core>) -> Question {
     Question {
         title: format!("Try {of} at {} now?", plural(sites.len() as u64, "site")),
         button: Some(format!("Try {} now", plural(recipients, "recipient"))),
-        effect: "All retry clocks are cleared. Held and suspended mail stays where it is.",
-        beside: "Hosts that are down or limit rates may take it amiss: for one site, use its own page.".to_owned(),
+        effect: "All retry clocks are reset. Held and suspended mail is not affected.",
+        beside: "Sites that limit rates may defer or block this server for it. To retry one site, use its own page."
+            .to_owned(),
         is_final: false,
     }
 }

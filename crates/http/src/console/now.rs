@@ -125,7 +125,7 @@ pub async fn page(State(http): State<Http>, frame: Frame) -> Response {
             }
         }
         section.panel aria-labelledby="pending" {
-            h2 #pending { "Most waiting mail" }
+            h2 #pending { "Most recipients waiting" }
             div data-part="pending" { (sites("Sites with the most waiting recipients", &snapshot.by_pending, snapshot.now)) }
         }
         section.panel aria-labelledby="slow" {

@@ -48,8 +48,8 @@ const AGES: [(u64, &str); 6] = [
 const STATES: [(&str, &str, State); 4] = [
     ("", "Any", State::Any),
     ("held", "Held", State::Held),
-    ("new", "No recipient done", State::Untouched),
-    ("partly", "Some recipients done", State::Partly),
+    ("new", "No outcome yet", State::Untouched),
+    ("partly", "Partly done", State::Partly),
 ];
 
 impl Filters {

@@ -41,7 +41,7 @@ fn tiles(http: &Http) -> Markup {
             (tile("Write and sync", &time_us(took.p50), &html! { "99 %: " (time_us(took.p99)) ", longest " (time_us(took.max)) }))
             (tile("Messages per batch", &format!("{:.1}", messages as f64 / took.count.max(1) as f64), &html! { (number(messages)) " in total" }))
             (tile("Written", &bytes(written), &html! { (bytes(each(written))) " per batch" }))
-            (tile("Longest wait of an outcome", &format!("{} ms", number(get(&counters.outcome_sync_ms_max))), &html! { "until it was synced" }))
+            (tile("Longest wait for a sync", &format!("{} ms", number(get(&counters.outcome_sync_ms_max))), &html! { "of a delivery's outcome" }))
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::kit::bare;
 const PASSWORD: &str = "correct horse battery";
 
 /// What the command makes of a password.
-fn hash(password: &str) -> String {
+pub fn hash(password: &str) -> String {
     let mut child = Command::new(stentor())
         .arg("http-password")
         .stdin(Stdio::piped())

@@ -13,6 +13,7 @@ mod clock;
 mod commands;
 mod config;
 mod console;
+mod console_pages;
 mod control;
 mod crash;
 mod delays;
