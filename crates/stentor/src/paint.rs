@@ -42,7 +42,7 @@ const COUNTED: [&str; 12] = [
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
 enum When {
-    /// On a terminal.
+    // On a terminal.
     #[default]
     Auto,
     Always,

@@ -62,7 +62,7 @@ pub enum StartError {
     Journal { path: PathBuf, source: JournalError },
     #[error("the journal in {}: {error}; nothing was changed", path.display())]
     Store { path: PathBuf, error: UnknownAddress },
-    #[error("cannot listen on {addr}: {source}")]
+    #[error("cannot listen on {addr}: {source}{}", remedy(source))]
     Listen { addr: SocketAddr, source: io::Error },
     #[error("the resolver cannot be set up: {0}")]
     Resolver(#[from] ResolverError),
@@ -72,10 +72,20 @@ pub enum StartError {
     History { path: PathBuf, source: io::Error },
     #[error("the control socket {}: {source}", path.display())]
     Control { path: PathBuf, source: io::Error },
-    #[error("cannot listen on {addr} for HTTP: {source}; [http] listen names another address, or [] for none")]
+    #[error("cannot listen on {addr} for HTTP: {source}{}; [http] listen = [] is none", remedy(source))]
     Http { addr: SocketAddr, source: io::Error },
     #[error("a thread cannot be started: {0}")]
     Thread(io::Error),
+}
+
+/// What to do about an address that cannot be listened on.
+fn remedy(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::PermissionDenied => "; ports below 1024 take root or CAP_NET_BIND_SERVICE",
+        io::ErrorKind::AddrInUse => "; another program listens there, `ss -ltnp` names it",
+        io::ErrorKind::AddrNotAvailable => "; this machine does not have that address",
+        _ => "",
+    }
 }
 
 pub struct Server {

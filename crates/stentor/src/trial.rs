@@ -12,8 +12,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::fs::{Access, access};
+use rustix::net::{self, AddressFamily, SocketType};
 use stentor_config::settings::{SECRET, Settings};
 use stentor_config::{Config, Diagnostic, LogTarget, Severity, SyslogTo};
+use stentor_control::Client;
 use stentor_control::format::plural;
 use stentor_lists::subscribers::{self, Seen};
 
@@ -201,11 +203,23 @@ impl Trial<'_> {
                 self.own((&section, "address"), address);
             }
         }
-        for address in &config.listen.smtp {
-            self.own(("listen", "smtp"), address.ip());
-        }
-        for address in &config.http.listen {
-            self.own(("http", "listen"), address.ip());
+        // Its ports are taken by the server itself, if it runs.
+        let is_running = Client::connect(&config.control.socket).is_ok();
+        let listeners = config.listen.smtp.iter().map(|address| (("listen", "smtp"), address));
+        for (key, address) in listeners.chain(config.http.listen.iter().map(|address| (("http", "listen"), address))) {
+            match bind(*address) {
+                Ok(()) => {}
+                Err(error) if error.kind() == ErrorKind::AddrInUse && is_running => {}
+                Err(error) if error.kind() == ErrorKind::AddrInUse => {
+                    self.warn(key, &format!("another program listens on {address}"));
+                }
+                Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+                    let what =
+                        format!("this user may not listen on {address}: that takes root or CAP_NET_BIND_SERVICE");
+                    self.warn(key, &what);
+                }
+                Err(_) => self.own(key, address.ip()),
+            }
         }
     }
 
@@ -241,6 +255,18 @@ fn folder_of(path: &Path) -> &Path {
         Some(_) => Path::new("."),
         None => path,
     }
+}
+
+/// Binds as a listener does, without listening: no client notices.
+fn bind(address: SocketAddr) -> io::Result<()> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let socket = net::socket(family, SocketType::STREAM, None)?;
+    // Connections that have just ended are no listener.
+    net::sockopt::set_socket_reuseaddr(&socket, true)?;
+    if address.is_ipv6() {
+        net::sockopt::set_ipv6_v6only(&socket, true)?;
+    }
+    Ok(net::bind(&socket, &address)?)
 }
 
 /// Whether anything with the query's id comes back.
@@ -285,7 +311,7 @@ mod tests {
         let text = "data_dir = \"a-file/data\"\n[control]\nsocket = \"run/control.sock\"\n[log]\nattempts = \"logs/mail.log\"\n\
                     audit = \"syslog:nowhere/log\"\n[sources.out]\naddress = \"192.0.2.77\"\n[listen]\nsmtp = \"198.51.100.9:25\"\n\
                     [lists.news]\naddress = \"news@lists.example\"\nsubscribers = \"news.subscribers\"\n[webhooks.a]\n\
-                    url = \"http://127.0.0.1/\"\nsecret = \"0123456789abcdef\"\n";
+                    url = \"http://127.0.0.1/\"\nsecret = \"0123456789abcdef\"\n[http]\nlisten = []\n";
         let found = findings(folder.path(), text);
         let expected = [
             "stentor.toml:1:12: a-file/data cannot be made: a-file is not a directory",
@@ -310,7 +336,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("news.subscribers"), "ann@one.example\n").unwrap();
         let text = "data_dir = \"new/data\"\n[lists.news]\naddress = \"news@lists.example\"\nsubscribers = \"news.subscribers\"\n\
-                    [sources.out]\naddress = \"127.0.0.5\"\n[log]\nattempts = \"mail.log\"\n";
+                    [sources.out]\naddress = \"127.0.0.5\"\n[log]\nattempts = \"mail.log\"\n\
+                    [listen]\nsmtp = \"127.0.0.1:0\"\n[http]\nlisten = []\n";
         assert_eq!(findings(folder.path(), text), Vec::<String>::new());
         assert!(!folder.path().join("new").exists(), "nothing is made");
         // Anybody could put mail there.
@@ -318,6 +345,18 @@ mod tests {
         fs::set_permissions(folder.path().join("new/data"), fs::Permissions::from_mode(0o777)).unwrap();
         let found = findings(folder.path(), text);
         assert_eq!(found, ["stentor.toml:1:12: warning: every user can write to new/data (mode 777): chmod o-w"]);
+    }
+
+    #[test]
+    fn a_port_that_is_taken_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let other = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = other.local_addr().unwrap();
+        let text = format!("[listen]\nsmtp = \"{address}\"\n[http]\nlisten = []\n");
+        let expected = format!("stentor.toml:2:8: warning: another program listens on {address}");
+        assert_eq!(findings(folder.path(), &text), [expected]);
+        drop(other);
+        assert_eq!(findings(folder.path(), &text), Vec::<String>::new());
     }
 
     #[test]
