@@ -109,6 +109,11 @@ fn names(core: &Arc<Core>, status: &Status, found: &mut Vec<Finding>) {
         let what = format!("{} of {} DNS lookups failed since the start", grouped(failed), grouped(asked));
         let next = "check `[dns] servers` (without it /etc/resolv.conf), and that they can be reached from here";
         found.push(Finding::new(Severity::Problem, what, next));
+    } else if counters.unresolved > 0 {
+        let what = format!("no domain has resolved since the start ({} tried)", grouped(counters.unresolved));
+        let next = "if one of them exists, `[dns] servers` are wrong (without it /etc/resolv.conf); a lab needs \
+                    `[dns] loopback_allowed` too";
+        found.push(Finding::new(Severity::Warning, what, next));
     }
 }
 

@@ -14,6 +14,11 @@ pub(super) struct Hint {
 }
 
 impl Hint {
+    /// Domains that did not resolve, if none has.
+    pub fn unresolved(&self) -> u64 {
+        if self.has_resolved.load(Ordering::Relaxed) { 0 } else { self.unresolved.load(Ordering::Relaxed) }
+    }
+
     /// Takes an outcome; gives the line to log after 1, 10, 100 ... outcomes without a single success.
     pub fn take(&self, resolution: &Resolution, name_servers: &[SocketAddr]) -> Option<String> {
         let text = match resolution {
@@ -48,11 +53,12 @@ mod tests {
         let (hint, servers) = (Hint::default(), ["127.0.0.1:53".parse().unwrap()]);
         let told: Vec<usize> =
             (1..=100).filter(|n| hint.take(&no_such_domain(&format!("d{n}.example")), &servers).is_some()).collect();
-        assert_eq!(told, [1, 10, 100]);
+        assert_eq!((told, hint.unresolved()), (vec![1, 10, 100], 100));
         let hint = Hint::default();
         let line = hint.take(&no_such_domain("d.example"), &servers).unwrap();
         assert!(line.contains("1 tried") && line.contains("d.example") && line.contains("127.0.0.1:53"), "{line}");
         hint.has_resolved.store(true, Ordering::Relaxed);
+        assert_eq!(hint.unresolved(), 0);
         assert!((0..100).all(|_| hint.take(&no_such_domain("d.example"), &servers).is_none()));
     }
 }

@@ -116,6 +116,8 @@ pub struct Counters {
     pub queries: u64,
     /// Questions that ended in an error other than "no such name" and "no such data".
     pub failures: u64,
+    /// Domains that did not resolve while none has; 0 once one does.
+    pub unresolved: u64,
 }
 
 /// Cheap to clone; all clones share cache and counters.
@@ -195,6 +197,7 @@ impl Resolver {
             resolutions: self.0.resolutions.load(Ordering::Relaxed),
             queries: self.0.queries.load(Ordering::Relaxed),
             failures: self.0.failures.load(Ordering::Relaxed),
+            unresolved: self.0.hint.unresolved(),
         }
     }
 

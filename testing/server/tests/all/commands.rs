@@ -121,3 +121,18 @@ fn hints_hold_the_configuration_that_was_given() {
     let output = command.args(["flush", "mx"]).env("STENTOR_CONFIG", &config).output().expect("the binary can be run");
     assert!(err(&output).contains("`stentor queue` names them"), "{output:?}");
 }
+
+#[test]
+fn while_no_domain_resolves_the_log_and_doctor_say_so() {
+    // Nothing answers there.
+    let server = crate::kit::bare().start();
+    server.smtp().send("me@home.example", &["bob@one.example"], &message("d@test", "x")).expect(250);
+    server.wait_log(&[
+        "WARN",
+        "no domain has resolved since the start (1 tried; the last: MX look-up of one.example",
+        "127.0.0.1:9",
+    ]);
+    let output = server.operator(&["doctor"]);
+    let shown = String::from_utf8_lossy(&output.stdout);
+    assert!(shown.contains("warning: no domain has resolved since the start (1 tried)\n    next: "), "{shown}");
+}
