@@ -54,7 +54,7 @@ pub fn site(row: &SiteRow, is_suspended: bool, now: Ms) -> String {
             "messages are held by an operator: `stentor queue --by message`, then `stentor release ID`".to_owned()
         }
         Cause::MailboxFull | Cause::Mailbox => {
-            format!("full or unavailable mailboxes{since}: `stentor stuck` names the recipients; the site is well")
+            format!("full or unavailable mailboxes{since}: see the recipients (`stentor stuck`); the site is healthy")
         }
         Cause::Greylisted => "greylists: wait for the next try".to_owned(),
         Cause::Recipient => format!("defers recipients{since}: read the reply; wait"),
@@ -170,7 +170,7 @@ mod tests {
         assert!(site(&row, false, 5).starts_with("host does not answer: wait"));
         assert_eq!(site(&row, true, 5), "suspended by an operator: `stentor resume --site mx`");
         row.causes = causes(Cause::MailboxFull);
-        assert!(site(&row, false, 5).contains("the site is well"));
+        assert!(site(&row, false, 5).contains("the site is healthy"));
         (row.causes, row.connections) = (causes(Cause::Sending), 2);
         assert_eq!(site(&row, false, 5), "is being served");
     }

@@ -10,7 +10,7 @@ use std::collections::BinaryHeap;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
-use stentor_control::{CauseRow, SiteRow, Stuck, StuckRow};
+use stentor_control::{CauseRow, ListRow, SiteRow, Stuck, StuckRow};
 use stentor_engine::core::Core;
 use stentor_engine::core::hub::Hub;
 use stentor_queue::ids::{AddressId, MessageNo, Ms, SiteId};
@@ -18,7 +18,7 @@ use stentor_queue::message::Message;
 use stentor_queue::store::CHUNK_ADDRESSES;
 use stentor_sched::{Standing, Tally};
 
-use crate::causes::{Censuses, SitesNow};
+use crate::causes::{Censuses, Counted, SitesNow};
 use crate::views::{UNRESOLVED, recipient};
 use crate::{advice, causes};
 
@@ -28,6 +28,8 @@ const CHUNKS_STEP: usize = 32;
 const MESSAGES_STEP: usize = 4_096;
 /// Rows made under one hold.
 const ROWS_STEP: usize = 64;
+/// Lists of one answer: they are in its first line.
+const LISTS_MAX: usize = 200;
 /// Steps that looking for one recipient in a message counts for, in messages.
 const LOOK_STEPS: usize = 8;
 
@@ -37,6 +39,7 @@ pub struct Depths {
     pub sites_total: u64,
     pub causes: Vec<CauseRow>,
     pub counted: Option<Ms>,
+    pub lists: Vec<ListRow>,
 }
 
 pub async fn sites(core: &Arc<Core>, censuses: &Arc<Censuses>, rows_max: usize) -> Depths {
@@ -54,16 +57,41 @@ pub async fn sites(core: &Arc<Core>, censuses: &Arc<Censuses>, rows_max: usize) 
         });
         tokio::task::yield_now().await;
     }
-    let causes = core.with(|hub, _| {
+    let causes = core.with(|hub, at| {
         if unresolved > 0 {
             let row = SiteRow { site: UNRESOLVED.to_owned(), waiting: unresolved, ..SiteRow::default() };
-            rows.push(with_tally(row, hub, now.unresolved()));
+            let mut row = with_tally(row, hub, now.unresolved());
+            row.action = advice::site(&row, false, at);
+            rows.push(row);
         }
         causes::rows(hub, now.counted.as_ref().map(|counted| &counted.census.total))
     });
     rows.sort_by(|a, b| b.waiting.cmp(&a.waiting).then_with(|| a.site.cmp(&b.site)));
     rows.truncate(rows_max);
-    Depths { rows, sites_total, causes, counted: now.counted.as_ref().map(|counted| counted.at) }
+    let lists = lists(core, now.counted.as_deref(), rows_max).await;
+    Depths { rows, sites_total, causes, counted: now.counted.as_ref().map(|counted| counted.at), lists }
+}
+
+/// Lists with most recipients, mail of no list among them.
+async fn lists(core: &Arc<Core>, counted: Option<&Counted>, rows_max: usize) -> Vec<ListRow> {
+    let mut all: Vec<_> = counted.into_iter().flat_map(|counted| &counted.census.lists).collect();
+    all.sort_unstable_by(|a, b| b.1.recipients().cmp(&a.1.recipients()).then_with(|| a.0.cmp(b.0)));
+    all.truncate(rows_max.min(LISTS_MAX));
+    let mut rows = Vec::with_capacity(all.len());
+    for part in all.chunks(ROWS_STEP) {
+        core.with(|hub, _| {
+            rows.extend(part.iter().map(|(list, tally)| ListRow {
+                list: list.to_string(),
+                waiting: tally.recipients(),
+                messages: tally.messages,
+                next_try: tally.next_try(),
+                oldest: tally.oldest.and_then(|no| hub.store.message(no)).map(Message::accepted),
+                causes: causes::rows(hub, Some(tally)),
+            }));
+        });
+        tokio::task::yield_now().await;
+    }
+    rows
 }
 
 fn site_row(hub: &Hub, sites: &SitesNow, (waiting, site): (u64, SiteId), now: Ms) -> Option<SiteRow> {

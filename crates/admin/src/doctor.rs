@@ -17,12 +17,11 @@ use stentor_queue::ids::Ms;
 use crate::causes::Censuses;
 use crate::depth::{self, Depths};
 
-const HOUR_MS: Ms = 3_600_000;
 /// Sites looked at, and those named.
 const SITES: usize = 200;
 const SITES_NAMED: usize = 5;
 /// A site whose oldest message waits for so long, or where so much of the queue waits, is named.
-const STUCK_MS: Ms = HOUR_MS;
+const STUCK_MS: Ms = 10 * 60_000;
 const STUCK_SHARE: f64 = 0.2;
 /// A cause grows that has so many more recipients than before, and so many times as many.
 const GROWN_MIN: u64 = 100;

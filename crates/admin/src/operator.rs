@@ -156,7 +156,7 @@ impl Operator {
 
     /// The queue in sum and by site.
     pub async fn queue(&self, sites_max: usize) -> QueueSummary {
-        let Depths { rows: sites, sites_total, causes, counted } =
+        let Depths { rows: sites, sites_total, causes, counted, lists } =
             depth::sites(&self.core, &self.overviews.causes, sites_max).await;
         self.core.with(|hub, now| {
             let oldest = hub.store.oldest().map(|(_, message)| (message.accepted(), message.id().to_string()));
@@ -172,6 +172,7 @@ impl Operator {
                 sites_total,
                 causes,
                 counted,
+                lists,
                 sites,
             }
         })

@@ -40,8 +40,8 @@ pub use posts::{PostReport, Timeline, WaitingAt};
 pub use problem::{ErrorCode, Problem};
 pub use protocol::{Request, Subject};
 pub use reply::{
-    EnvelopeView, Fates, MessageView, QueueSummary, RecipientState, RecipientView, Reply, SiteRow, Status, Stuck,
-    StuckRow,
+    EnvelopeView, Fates, ListRow, MessageView, QueueSummary, RecipientState, RecipientView, Reply, SiteRow, Status,
+    Stuck, StuckRow,
 };
 pub use selection::{Counted, Selection, Verb};
 pub use server::{Control, ControlServer, Peer};

@@ -42,6 +42,13 @@ pub fn reply(reply: &Reply, zone: &Zone) -> String {
 
 /// `stentor queue`: the sum, then a row for each site.
 pub fn queue(q: &QueueSummary) -> String {
+    let mut out = head(q);
+    site_rows(&mut out, &q.sites, q.sites_total, q.now);
+    out
+}
+
+/// All of the queue, and why it waits.
+fn head(q: &QueueSummary) -> String {
     let mut out = String::new();
     if q.messages == 0 {
         return format!("{}: the queue is empty\n", cut(&q.hostname, 60));
@@ -62,7 +69,6 @@ pub fn queue(q: &QueueSummary) -> String {
         Some(_) => {}
     }
     cause_rows(&mut out, &q.causes, q.now);
-    site_rows(&mut out, &q.sites, q.sites_total, q.now);
     out
 }
 
@@ -73,6 +79,27 @@ fn cause_rows(out: &mut String, causes: &[CauseRow], now: Ms) {
     for row in rows {
         line(out, format_args!("{}", line_of(row, now)));
     }
+}
+
+/// `stentor queue --by list`: the sum, then a row for each list.
+pub fn queue_by_list(q: &QueueSummary) -> String {
+    let mut out = head(q);
+    if q.lists.is_empty() {
+        return out;
+    }
+    out.push('\n');
+    line(
+        &mut out,
+        format_args!("{:>8} {:>7} {:>8} {:>8}  {:<24}  {}", "waiting", "msgs", "oldest", "next try", "list", "why"),
+    );
+    for row in &q.lists {
+        let list = if row.list.is_empty() { "(no list)".to_owned() } else { cut(&row.list, 24) };
+        let oldest = row.oldest.map_or_else(|| "-".to_owned(), |at| span(q.now.saturating_sub(at)));
+        let (waiting, messages, next) = (row.waiting, row.messages, next_try(row.next_try, q.now));
+        let why = cut(&summary(&row.causes), 38);
+        line(&mut out, format_args!("{waiting:>8} {messages:>7} {oldest:>8} {next:>8}  {list:<24}  {why}"));
+    }
+    out
 }
 
 fn site_rows(out: &mut String, sites: &[SiteRow], sites_total: u64, now: Ms) {

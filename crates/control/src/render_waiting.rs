@@ -7,7 +7,7 @@ use stentor_stats::escape::printable;
 use super::causes::summary;
 use super::format::{bytes, cut, date_time, instant, line, next_try, plural, span};
 use super::observe::{HostRow, Hosts, Mailqq, Posts};
-use super::reply::Stuck;
+use super::reply::{Stuck, StuckRow};
 
 const NAME_COLUMNS: usize = 40;
 
@@ -68,10 +68,16 @@ pub fn latedudes(s: &Stuck) -> String {
     }
     out.push('\n');
     line(&mut out, format_args!("{:>8} {:>8} {:>8}  {}", "messages", "oldest", "next try", "recipient"));
-    for row in s.recipients.iter().rev() {
+    let rows: Vec<_> = s.recipients.iter().rev().collect();
+    for (at, row) in rows.iter().enumerate() {
         let (messages, oldest, next) = (row.messages, age(row.oldest), next_try(row.state.next_try, s.now));
         line(&mut out, format_args!("{messages:>8} {oldest:>8} {next:>8}  {}", cut(&row.state.address, 70)));
-        details(&mut out, &row.state.last_reply, &row.action);
+        // Once for all that wait for the same: a dead host may have thousands.
+        let is_same =
+            |other: &&StuckRow| (&other.action, &other.state.last_reply) == (&row.action, &row.state.last_reply);
+        if !rows.get(at + 1).is_some_and(is_same) {
+            details(&mut out, &row.state.last_reply, &row.action);
+        }
     }
     out
 }

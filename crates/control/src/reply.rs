@@ -107,8 +107,29 @@ pub struct QueueSummary {
     pub causes: Vec<CauseRow>,
     /// When causes and sites were counted; `None`: a large queue is being counted for the first time.
     pub counted: Option<Ms>,
+    /// Those with most recipients first, at most 200; as old as `counted`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub lists: Vec<ListRow>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sites: Vec<SiteRow>,
+}
+
+/// One list of [`QueueSummary`].
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
+#[serde(default)]
+pub struct ListRow {
+    /// Empty: mail of no list.
+    pub list: String,
+    /// Pending recipients.
+    pub waiting: u64,
+    pub messages: u64,
+    /// The earliest next try of its recipients; `None`: some wait for no clock.
+    pub next_try: Option<Ms>,
+    /// When the oldest message was accepted.
+    pub oldest: Option<Ms>,
+    /// Why they wait; the rows add up to `waiting`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub causes: Vec<CauseRow>,
 }
 
 /// One site of [`QueueSummary`].

@@ -152,6 +152,13 @@ fn summary(sites: usize) -> QueueSummary {
         sites_total: sites as u64,
         causes: causes(),
         counted: Some(NOW - 9_000),
+        lists: vec![ListRow {
+            list: "users".to_owned(),
+            waiting: 10,
+            messages: 1,
+            causes: causes(),
+            ..ListRow::default()
+        }],
         sites: (0..sites).map(row).collect(),
     }
 }
@@ -524,6 +531,12 @@ counted 9s ago
 ... and 7 more sites
 ";
     assert_eq!(render::reply(&Reply::Queue(queue), &Zone::utc()), expected);
+    let by_list = render::queue_by_list(&summary(1));
+    assert!(by_list.contains(" waiting    msgs   oldest next try  list                      why\n"), "{by_list}");
+    assert!(
+        by_list.contains("      10       1        -      now  users                     greylisted\n"),
+        "{by_list}"
+    );
     let empty = QueueSummary { hostname: "mx".to_owned(), ..QueueSummary::default() };
     assert_eq!(render::queue(&empty), "mx: the queue is empty\n");
 }

@@ -96,7 +96,7 @@ pub struct Census {
     sites: Vec<Option<Box<Tally>>>,
     /// At domains that have no site yet.
     pub unresolved: Tally,
-    /// Posts, by their list.
+    /// By list; under the empty name what is no list's.
     pub lists: Map<Arc<str>, Tally>,
     /// Messages of at least [`LARGE_RECIPIENTS_MIN`] pending recipients.
     pub large: Map<MessageNo, Tally>,
@@ -170,14 +170,14 @@ impl Census {
         tally.messages = 1;
         self.total.add_all(&tally);
         self.total.messages += 1;
-        if let Some(list) = message.and_then(Message::list) {
-            if !self.lists.contains_key(list) {
-                self.lists.insert(list.into(), Tally::default());
-            }
-            if let Some(of_list) = self.lists.get_mut(list) {
-                of_list.add_all(&tally);
-                of_list.messages += 1;
-            }
+        let list = message.and_then(Message::list).unwrap_or_default();
+        if !self.lists.contains_key(list) {
+            self.lists.insert(list.into(), Tally::default());
+        }
+        if let Some(of_list) = self.lists.get_mut(list) {
+            of_list.add_all(&tally);
+            of_list.messages += 1;
+            of_list.oldest.get_or_insert(no);
         }
         if tally.recipients() >= LARGE_RECIPIENTS_MIN as u64 {
             self.large.insert(no, tally);

@@ -61,9 +61,8 @@ impl Truth {
             assert_eq!(causes(&tally), own, "seed {}: message {no:?}", self.seed);
             for (cause, count) in own {
                 *total.entry(cause).or_default() += count;
-                if let Some(list) = message.list() {
-                    *lists.entry(list).or_default().entry(cause).or_default() += count;
-                }
+                let list = message.list().unwrap_or_default();
+                *lists.entry(list).or_default().entry(cause).or_default() += count;
             }
         }
         let mut census = Census::default();
