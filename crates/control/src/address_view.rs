@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use stentor_queue::ids::Ms;
 
+use super::recipient_view::RecipientView;
+
 /// `stentor address ADDR`.
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 #[serde(default)]
@@ -19,6 +21,9 @@ pub struct AddressView {
     /// Messages that wait for it, and the queue ids of the oldest.
     pub messages_total: u64,
     pub messages: Vec<String>,
+    /// The oldest of them: how it waits for this address, and the last reply of a host or our reason.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pending: Option<RecipientView>,
     pub mailbox: MailboxHistoryView,
     pub hosts: HostsHistoryView,
 }

@@ -15,6 +15,7 @@ pub mod observe;
 pub mod posts;
 pub mod problem;
 pub mod protocol;
+pub mod recipient_view;
 pub mod render;
 pub mod render_waiting;
 pub mod reply;
@@ -39,10 +40,8 @@ pub use observe::{
 pub use posts::{PostReport, Timeline, WaitingAt};
 pub use problem::{ErrorCode, Problem};
 pub use protocol::{Request, Subject};
-pub use reply::{
-    EnvelopeView, Fates, ListRow, MessageView, QueueSummary, RecipientState, RecipientView, Reply, SiteRow, Status,
-    Stuck, StuckRow,
-};
+pub use recipient_view::{RecipientState, RecipientView};
+pub use reply::{EnvelopeView, Fates, ListRow, MessageView, QueueSummary, Reply, SiteRow, Status, Stuck, StuckRow};
 pub use selection::{Counted, Selection, Verb};
 pub use server::{Control, ControlServer, Peer};
 pub use site_view::{HostView, PathView, SiteView};

@@ -11,7 +11,8 @@ use super::address_view::AddressView;
 use super::causes::{CauseRow, line_of, summary};
 use super::doctor::Doctor;
 use super::format::{bytes, cut, instant, line, next_try, plural, span};
-use super::reply::{Fates, MessageView, QueueSummary, RecipientState, Reply, SiteRow, Status, Stuck};
+use super::recipient_view::{RecipientState, RecipientView};
+use super::reply::{Fates, MessageView, QueueSummary, Reply, SiteRow, Status, Stuck};
 use super::site_view::{PathView, SiteView};
 
 /// The width of everything here, single long names and ids in headings excepted.
@@ -180,13 +181,7 @@ pub fn message(m: &MessageView, zone: &Zone) -> String {
     out.push('\n');
     line(&mut out, format_args!("{:<9} {:>8}  {:<ADDRESS_COLUMNS$}  {}", "state", "next try", "recipient", "why"));
     for r in &m.recipients {
-        let (state, next) = match r.state {
-            RecipientState::Waiting => ("waiting", next_try(r.next_try, m.now)),
-            RecipientState::InFlight => ("in flight", "-".to_owned()),
-            RecipientState::Deferred => ("deferred", next_try(r.next_try, m.now)),
-            RecipientState::Held => ("held", "-".to_owned()),
-            RecipientState::Other => ("other", next_try(r.next_try, m.now)),
-        };
+        let (state, next) = waiting_state(r, m.now);
         let last = if r.last_reply.is_empty() { &r.words } else { &r.last_reply };
         let (address, last) = (cut(&r.address, ADDRESS_COLUMNS), cut(last, rest));
         line(&mut out, format_args!("{state:<9} {next:>8}  {address:<ADDRESS_COLUMNS$}  {last}"));
@@ -196,6 +191,17 @@ pub fn message(m: &MessageView, zone: &Zone) -> String {
         line(&mut out, format_args!("... and {}", plural(more, "more recipient")));
     }
     out
+}
+
+/// A pending recipient's state and when it is tried next.
+fn waiting_state(r: &RecipientView, now: Ms) -> (&'static str, String) {
+    match r.state {
+        RecipientState::Waiting => ("waiting", next_try(r.next_try, now)),
+        RecipientState::InFlight => ("in flight", "-".to_owned()),
+        RecipientState::Deferred => ("deferred", next_try(r.next_try, now)),
+        RecipientState::Held => ("held", "-".to_owned()),
+        RecipientState::Other => ("other", next_try(r.next_try, now)),
+    }
 }
 
 /// `stentor address ADDR`.
@@ -219,11 +225,21 @@ pub fn address(a: &AddressView) -> String {
     } else {
         String::new()
     };
+    if let Some(pending) = &a.pending {
+        let (state, next) = waiting_state(pending, a.now);
+        let next = if next == "-" { String::new() } else { format!(", next try {next}") };
+        let why = if pending.last_reply.is_empty() { &pending.words } else { &pending.last_reply };
+        let why = if why.is_empty() { String::new() } else { format!(": {}", cut(why, 60)) };
+        line(&mut out, format_args!("            {state}{next}{why}"));
+    }
     // It is kept to a slot of some hours.
     let is_recent = m.last_seen.is_some_and(|seen| a.now < seen + stentor_queue::book::SLOT_MS);
     let seen = if is_recent { "within the last 4h".to_owned() } else { ago(m.last_seen) };
-    let last = cut(&m.last, 20);
-    line(&mut out, format_args!("  mailbox   last {last}, seen {seen}, xdelay {}{refused}", took(m.xdelay_ms)));
+    let last = match m.last.as_str() {
+        "untried" => "never tried".to_owned(),
+        last => format!("last {} {seen}, xdelay {}", cut(last, 20), took(m.xdelay_ms)),
+    };
+    line(&mut out, format_args!("  mailbox   {last}{refused}"));
     line(
         &mut out,
         format_args!(

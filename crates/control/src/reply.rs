@@ -8,6 +8,7 @@ use super::causes::CauseRow;
 use super::doctor::Doctor;
 use super::observe::{Hosts, Mailqq, Posts};
 use super::problem::{ErrorCode, Problem};
+use super::recipient_view::RecipientView;
 use super::selection::Counted;
 use super::site_view::SiteView;
 
@@ -214,35 +215,6 @@ pub struct MessageView {
     /// Those pending, at most as many as asked for; `fates.pending` counts all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub recipients: Vec<RecipientView>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
-#[serde(rename_all = "snake_case")]
-pub enum RecipientState {
-    /// Not tried yet, or due.
-    #[default]
-    Waiting,
-    InFlight,
-    /// A clock holds it until `next_try`.
-    Deferred,
-    /// An operator holds the message.
-    Held,
-    #[serde(other)]
-    Other,
-}
-
-/// One pending recipient of a message.
-#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
-#[serde(default)]
-pub struct RecipientView {
-    pub address: String,
-    pub site: String,
-    pub state: RecipientState,
-    /// [`stentor_queue::cause::Cause::name`], and its words.
-    pub cause: String,
-    pub words: String,
-    pub next_try: Option<Ms>,
-    pub last_reply: String,
 }
 
 /// One line of `export`: a message, or more recipients of the one before.

@@ -16,6 +16,7 @@ use super::address_view::AddressView;
 use super::causes::CauseRow;
 use super::problem::*;
 use super::protocol::*;
+use super::recipient_view::{RecipientState, RecipientView};
 use super::reply::*;
 use super::{
     Client, ClientError, Control, ControlServer, Counted, HostsOptions, HostsSort, Mailqq, MailqqOptions, MailqqRow,

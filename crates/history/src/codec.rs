@@ -13,7 +13,7 @@ use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 use smallvec::SmallVec;
 use std::hash::BuildHasher;
-use stentor_stats::record::{Accepted, Attempt, Machine, Ms, Note, Record, Refused, Stat, To, Topic};
+use stentor_stats::record::{Accepted, Attempt, Machine, Ms, Note, Record, Refused, Stat, To, Topic, Unreached};
 
 use crate::varint;
 
@@ -21,6 +21,8 @@ use crate::varint;
 pub const TEXT_BYTES_MAX: usize = 2_048;
 /// Recipients of one record; more of them make several records.
 pub const TO_MAX: usize = 500;
+/// Domains of a session or look-up that failed; more of them are left out.
+pub const DOMAINS_MAX: usize = 64;
 
 const ACCEPTED: u8 = 1;
 const ATTEMPT: u8 = 2;
@@ -149,6 +151,20 @@ impl<'e> Encoder<'e> {
         self.text(r.tls);
         self.number(r.size);
         self.number(u64::from(r.is_bulk) | u64::from(r.is_repeated) << 1);
+        if let Some(unreached) = &r.unreached {
+            self.unreached(unreached);
+        }
+    }
+
+    fn unreached(&mut self, u: &Unreached<'_>) {
+        self.literal(u.site);
+        self.number(u.waiting);
+        let domains = &u.domains[..u.domains.len().min(DOMAINS_MAX)];
+        self.number(domains.len() as u64);
+        for (domain, waiting) in domains {
+            self.literal(domain);
+            self.number(*waiting);
+        }
     }
 
     fn refused(&mut self, r: &Refused<'_>) {
@@ -402,7 +418,22 @@ impl<'a> Fields<'_, 'a> {
         };
         let flags = self.number()?;
         (attempt.is_bulk, attempt.is_repeated) = (flags & 1 != 0, flags & 2 != 0);
+        if !self.rest.is_empty() {
+            attempt.unreached = Some(Box::new(self.unreached()?));
+        }
         Some(attempt)
+    }
+
+    fn unreached(&mut self) -> Option<Unreached<'a>> {
+        let (site, waiting) = (self.literal()?, self.number()?);
+        let mut domains = Vec::new();
+        for _ in 0..self.number()? {
+            if domains.len() == DOMAINS_MAX {
+                return None;
+            }
+            domains.push((self.literal()?, self.number()?));
+        }
+        Some(Unreached { site, waiting, domains })
     }
 
     fn refused(&mut self, at: Ms) -> Option<Refused<'a>> {

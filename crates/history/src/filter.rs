@@ -4,7 +4,7 @@
 use stentor_stats::record::Record;
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::codec::{TEXT_BYTES_MAX, TO_MAX, cut};
+use crate::codec::{DOMAINS_MAX, TEXT_BYTES_MAX, TO_MAX, cut};
 
 const BITS_PER_KEY: usize = 10;
 /// The best number of probes at that size.
@@ -47,6 +47,8 @@ pub fn keys<'a>(record: &'a Record<'_>, f: &mut dyn FnMut(&'a str)) {
         Record::Attempt(r) => {
             give(r.id);
             r.to.iter().take(TO_MAX).for_each(|to| give(to));
+            let domains = r.unreached.iter().flat_map(|unreached| &unreached.domains);
+            domains.take(DOMAINS_MAX).for_each(|(domain, _)| give(domain));
         }
         Record::Refused(r) => give(r.to),
         Record::Note(r) => give(r.id),

@@ -17,6 +17,7 @@ pub mod fuzz;
 mod position;
 mod reader;
 mod shared;
+mod story;
 mod varint;
 mod writer;
 
@@ -27,3 +28,4 @@ pub use filter::matches;
 pub use position::{NoPosition, Position};
 pub use reader::{Answer, Followed, Reader, Seen};
 pub use shared::Config;
+pub use story::{Asked, story};

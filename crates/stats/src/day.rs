@@ -73,7 +73,7 @@ impl Day {
         match record {
             Record::Accepted(_) => bin.arrivals += 1,
             Record::Attempt(attempt) => {
-                let recipients = attempt.to.len() as u64;
+                let recipients = attempt.recipients();
                 match attempt.stat {
                     Stat::Bounced | Stat::Expired if attempt.is_fate_alone() => bin.given_up += recipients,
                     _ if attempt.is_fate_alone() => {}

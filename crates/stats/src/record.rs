@@ -94,6 +94,19 @@ pub struct Attempt<'a> {
     pub is_bulk: bool,
     /// Recorded a second time, by a start that could not know whether the first one was kept.
     pub is_repeated: bool,
+    /// A session or look-up that failed before any copy was tried: there is neither id nor recipient.
+    pub unreached: Option<Box<Unreached<'a>>>,
+}
+
+/// Who waited for a session or look-up that failed.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Unreached<'a> {
+    /// Empty if the look-up failed.
+    pub site: &'a str,
+    /// Recipients deferred by it; 0 if another host of the site could still be tried.
+    pub waiting: u64,
+    /// Domains whose mail waited, and how many of those recipients were there; the largest first. Not all, if there are many.
+    pub domains: Vec<(&'a str, u64)>,
 }
 
 /// Mail that was refused, at any stage.
@@ -180,6 +193,16 @@ impl Attempt<'_> {
     /// one message (`digest`). Where a log has both in one line, as other MTAs' do, it is read as two records.
     pub fn is_fate_alone(&self) -> bool {
         matches!(self.mailer, "bounce" | "operator" | "digest")
+    }
+
+    /// Whether it is a look-up that failed: no host is known.
+    pub fn is_look_up(&self) -> bool {
+        self.mailer == "dns"
+    }
+
+    /// The recipients that it was about: those that it names, or those that a failed session or look-up deferred.
+    pub fn recipients(&self) -> u64 {
+        self.unreached.as_ref().map_or(self.to.len() as u64, |unreached| unreached.waiting)
     }
 }
 

@@ -8,6 +8,8 @@ use stentor_engine::core::hub::Hub;
 use stentor_mail::address::Address;
 use stentor_queue::ids::{AddressId, DomainId, Ms};
 
+use crate::views::recipient;
+
 /// Messages looked at under one hold of the lock: some tens of nanoseconds each.
 const MESSAGES_STEP: usize = 8_192;
 /// Queue ids that are named; all are counted.
@@ -25,11 +27,13 @@ pub async fn address(core: &Arc<Core>, text: &str) -> Reply {
         Some((id, view(hub, id, now), hub.store.number_bounds()))
     });
     let Some((id, mut view, (mut next, until))) = found else { return unknown() };
+    let mut oldest = None;
     while next != until {
         next = core.with(|hub, _| {
             let mut messages = hub.store.messages_between(next, until);
-            for (_, message) in messages.by_ref().take(MESSAGES_STEP).filter(|(_, m)| m.pending().contains(id.0)) {
+            for (no, message) in messages.by_ref().take(MESSAGES_STEP).filter(|(_, m)| m.pending().contains(id.0)) {
                 view.messages_total += 1;
+                oldest.get_or_insert(no);
                 if view.messages.len() < MESSAGES_SHOWN_MAX {
                     view.messages.push(message.id().to_string());
                 }
@@ -38,6 +42,7 @@ pub async fn address(core: &Arc<Core>, text: &str) -> Reply {
         });
         tokio::task::yield_now().await;
     }
+    view.pending = oldest.map(|no| core.with(|hub, now| recipient(hub, no, id, now)));
     Reply::Address(Box::new(view))
 }
 
@@ -56,6 +61,7 @@ fn view(hub: &Hub, id: AddressId, now: Ms) -> AddressView {
         lists: lists.map(|(name, _)| name.to_owned()).collect(),
         messages_total: 0,
         messages: Vec::new(),
+        pending: None,
         mailbox: MailboxHistoryView {
             last_seen: mailbox.last_seen(),
             last: mailbox.last().name().to_owned(),

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use stentor_config::{LogFormat, LogTarget, SyslogTo};
 use stentor_stats::escape::{Place, push};
-use stentor_stats::record::{Accepted, Attempt, Ms, Note, Record, Refused, Stat, Topic};
+use stentor_stats::record::{Accepted, Attempt, Ms, Note, Record, Refused, Stat, Topic, Unreached};
 use stentor_stats::time::{push_delay, push_number, push_rfc3339, push_syslog};
 
 /// The recipients on one line; the others follow on further lines with the same fields, as sendmail does it.
@@ -91,12 +91,20 @@ impl Ident {
         }
     }
 
-    /// A failed session.
+    /// A failed session or look-up.
     fn unreached(&self, out: &mut Vec<u8>, a: &Attempt<'_>) {
         self.head(out, a.at, "attempt", "");
-        out.extend_from_slice(b"connect: relay=");
-        push_relay(out, a.host, a.ip, true);
-        let _ = write!(out, ", port={}, xdelay={:.3}, dsn=", a.port, a.xdelay_ms as f64 / 1_000.0);
+        if a.is_look_up() {
+            let _ = write!(out, "lookup: xdelay={:.3}", a.xdelay_ms as f64 / 1_000.0);
+        } else {
+            out.extend_from_slice(b"connect: relay=");
+            push_relay(out, a.host, a.ip, true);
+            let _ = write!(out, ", port={}, xdelay={:.3}", a.port, a.xdelay_ms as f64 / 1_000.0);
+        }
+        if let Some(unreached) = &a.unreached {
+            push_waiting(out, unreached);
+        }
+        out.extend_from_slice(b", dsn=");
         push(out, a.dsn, Place::Field, FIELD_BYTES_MAX);
         push_stat(out, a);
     }
@@ -293,6 +301,20 @@ fn attempt_tail(out: &mut Vec<u8>, a: &Attempt<'_>) {
     push_stat(out, a);
 }
 
+/// `site=mx.example.net, waiting=12, domains=example.net:10,example.org:2`.
+fn push_waiting(out: &mut Vec<u8>, u: &Unreached<'_>) {
+    if !u.site.is_empty() {
+        out.extend_from_slice(b", site=");
+        push(out, u.site, Place::Field, FIELD_BYTES_MAX);
+    }
+    let _ = write!(out, ", waiting={}", u.waiting);
+    for (at, (domain, waiting)) in u.domains.iter().enumerate() {
+        out.extend_from_slice(if at == 0 { b", domains=" } else { b"," });
+        push(out, domain, Place::Field, FIELD_BYTES_MAX);
+        let _ = write!(out, ":{waiting}");
+    }
+}
+
 /// The last field: it may hold commas.
 fn push_stat(out: &mut Vec<u8>, a: &Attempt<'_>) {
     out.extend_from_slice(b", stat=");
@@ -319,6 +341,18 @@ fn attempt_json_tail(out: &mut Vec<u8>, a: &Attempt<'_>) {
     json_maybe(out, "list", a.list);
     json_maybe(out, "source", a.source);
     json_maybe(out, "tls", a.tls);
+    if let Some(unreached) = &a.unreached {
+        json_maybe(out, "site", unreached.site);
+        json_number(out, "waiting", unreached.waiting);
+        json_name(out, "domains");
+        out.push(b'[');
+        for (at, (domain, waiting)) in unreached.domains.iter().enumerate() {
+            out.extend_from_slice(if at == 0 { b"[\"" } else { b",[\"" });
+            push(out, domain, Place::Json, FIELD_BYTES_MAX);
+            let _ = write!(out, "\",{waiting}]");
+        }
+        out.push(b']');
+    }
     out.extend_from_slice(b"}\n");
 }
 

@@ -3,7 +3,7 @@ use std::path::Path;
 
 use serde_json::Value;
 use stentor_config::{LogConfig, LogLevel, SyslogTo};
-use stentor_stats::record::{Accepted, Attempt, Note, Refused, Stat, Topic};
+use stentor_stats::record::{Accepted, Attempt, Note, Refused, Stat, Topic, Unreached};
 
 use super::*;
 
@@ -277,17 +277,26 @@ fn refusals_and_sessions_that_did_not_come_about_have_lines_of_their_own() {
         let refused = Refused { at: NOW, client, from: "a@b", to: "c@d", reply, step: "RCPT", ..Refused::default() };
         log.record(&Record::Refused(refused.clone()));
         log.record(&Record::Refused(Refused { step: ".", to: "", size: 70, recipients: 3, ..refused }));
-        log.attempt(&Attempt { id: "", dsn: "4.4.1", ..attempt(Stat::Deferred, "Connection refused") }, []);
+        let failed = Attempt { id: "", dsn: "4.4.1", ..attempt(Stat::Deferred, "Connection refused") };
+        log.attempt(&failed, []);
+        let waited = Unreached { site: "mx", waiting: 3, domains: vec![("a b", 2), ("c", 1)] };
+        log.attempt(&Attempt { unreached: Some(Box::new(waited.clone())), ..failed.clone() }, []);
+        let look_up = Attempt { mailer: "dns", host: "", ip: None, port: 0, dsn: "4.4.3", reply: "SERVFAIL", ..failed };
+        log.attempt(&Attempt { unreached: Some(Box::new(Unreached { site: "", ..waited })), ..look_up }, []);
     };
     let text = logged(LogFormat::Sendmail, write);
     let expected = "\
 Nov 21 10:54:25 host stentor[1]: ruleset=check_rcpt, arg1=<c@d>, from=<a@b>, relay=[192.0.2.9], reject=550 5.7.1 Relaying denied
 Nov 21 10:54:25 host stentor[1]: ruleset=check_eom, arg1=<a@b>, from=<a@b>, relay=[192.0.2.9], size=70, nrcpts=3, reject=550 5.7.1 Relaying denied
 Nov 21 10:54:25 host stentor[1]: connect: relay=mx.example.org. [192.0.2.34], port=25, xdelay=6.001, dsn=4.4.1, stat=Deferred: Connection refused
+Nov 21 10:54:25 host stentor[1]: connect: relay=mx.example.org. [192.0.2.34], port=25, xdelay=6.001, site=mx, waiting=3, domains=a\\x20b:2,c:1, dsn=4.4.1, stat=Deferred: Connection refused
+Nov 21 10:54:25 host stentor[1]: lookup: xdelay=6.001, waiting=3, domains=a\\x20b:2,c:1, dsn=4.4.3, stat=Deferred: SERVFAIL
 ";
     assert_eq!(text, expected);
     let text = logged(LogFormat::Json, write);
     let lines: Vec<Value> = text.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    assert_eq!((&lines[3]["waiting"], &lines[3]["domains"]), (&3.into(), &serde_json::json!([["a b", 2], ["c", 1]])));
+    assert!(lines[2]["waiting"].is_null() && lines[4]["relay"].is_null());
     assert_eq!((&lines[0]["event"], &lines[0]["step"]), (&"refused".into(), &"RCPT".into()));
     assert_eq!(lines[2]["to"], serde_json::json!([]));
 }

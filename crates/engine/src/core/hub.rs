@@ -16,7 +16,7 @@ use stentor_queue::idset::IdSet;
 use stentor_queue::site::Target;
 use stentor_queue::store::{Applied, Store};
 use stentor_sched::verdict::{About, Judge, Verdict};
-use stentor_sched::{Effect, Failure, NoSession, RcptOutcome, Scheduler, SourceNo, Work};
+use stentor_sched::{Effect, Failure, RcptOutcome, Scheduler, SourceNo, Work};
 use tokio::sync::Notify;
 
 use super::bodies::Bodies;
@@ -418,14 +418,6 @@ impl Hub {
         }
     }
 
-    /// A failed session.
-    pub fn connect_failed(&mut self, conn: ConnId, why: NoSession, text: &str, now: Ms) {
-        for domain in self.sched.domains_of(conn) {
-            self.store.book.site_attempt(domain, now, SiteAttempt::Failed);
-        }
-        self.sched.connect_failed(&self.store, conn, why, text, now);
-    }
-
     /// Those of `ids` whose fate may ride with the batch being built: who is pending, and is not in it already. The
     /// fate is applied when the batch is durable.
     pub fn claim_for_batch(&mut self, message: MessageId, ids: &IdSet) -> Option<IdSet> {
@@ -520,26 +512,24 @@ impl Hub {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use stentor_queue::event::{Accept, Class};
     use stentor_queue::ids::ContentId;
     use stentor_sched::{Enhanced, SchedConfig, Stage};
 
     use super::*;
 
-    #[test]
-    fn a_batch_settles_nobody_twice() {
-        let mut hub = Hub::new(Store::new(), Scheduler::new(SchedConfig::default(), 1), 0);
-        let message = MessageId(7);
-        let accept = Accept {
-            id: message,
-            content: ContentId(1),
+    /// An ordinary message.
+    pub fn accept(number: u64, recipients: &[u32], accepted: Ms) -> Accept {
+        Accept {
+            id: MessageId(number),
+            content: ContentId(number),
             size: 1,
-            accepted: 0,
+            accepted,
             sender: String::new(),
             class: Class::Ordinary,
             list: None,
-            recipients: (1..=4).collect(),
+            recipients: recipients.iter().copied().collect(),
             prefix: Vec::new(),
             eight_bit: false,
             smtputf8: false,
@@ -550,7 +540,14 @@ mod tests {
             message_id: String::new(),
             message_id_at: None,
             is_report: false,
-        };
+        }
+    }
+
+    #[test]
+    fn a_batch_settles_nobody_twice() {
+        let mut hub = Hub::new(Store::new(), Scheduler::new(SchedConfig::default(), 1), 0);
+        let message = MessageId(7);
+        let accept = accept(7, &[1, 2, 3, 4], 0);
         let Applied::New(no) = hub.apply(Event::Accept(Box::new(accept))) else { panic!("not new") };
         assert_eq!(hub.claim_for_batch(message, &(1..=2).collect()), Some((1..=2).collect()));
         assert_eq!(hub.claim_for_batch(message, &(2..=3).collect()), Some(IdSet::one(3)), "a verb beside a report");

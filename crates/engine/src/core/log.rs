@@ -23,6 +23,7 @@ use super::assignment::Assignment;
 use super::audit::Audit;
 use super::envelope::Taken;
 use super::hub::Hub;
+use super::unreached::{LookUpFailed, Unreached};
 
 /// The target of a transaction or a failed connection.
 #[derive(Clone, Copy)]
@@ -143,6 +144,7 @@ pub fn attempt(core: &Core, assignment: &Assignment, outcomes: &[RcptOutcome], v
                 size: assignment.size,
                 is_bulk: assignment.is_bulk,
                 is_repeated: false,
+                unreached: None,
             };
             record(core, &Record::Attempt(attempt));
             from = to;
@@ -263,8 +265,8 @@ fn without_host(core: &Core, message: &Message, to: &[&str], how: (&str, Stat, &
     });
 }
 
-/// A failed session: no copy was tried, so there is neither queue id nor recipient, but operators want to see it.
-pub fn connect_failed(core: &Core, via: &Via<'_>, begun: Ms, why: &str) {
+/// A failed session: no copy was tried, so there is neither queue id nor recipient, but who waited for it counts as deferred.
+pub fn connect_failed(core: &Core, via: &Via<'_>, begun: Ms, why: &str, unreached: &Unreached) {
     let now = core.clock.now();
     core.live.connect_failed(via.target);
     core.measures.connect_failures.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -282,6 +284,27 @@ pub fn connect_failed(core: &Core, via: &Via<'_>, begun: Ms, why: &str) {
                 stat: Stat::Deferred,
                 dsn: "4.4.1",
                 reply: why,
+                unreached: Some(unreached.as_record()),
+                ..Attempt::default()
+            }),
+        );
+    }
+}
+
+/// A look-up failed temporarily, and no site of the domain is known from before.
+pub fn look_up_failed(core: &Core, begun: Ms, failed: &LookUpFailed) {
+    if is_wanted(core) {
+        let now = core.clock.now();
+        record(
+            core,
+            &Record::Attempt(Attempt {
+                at: now,
+                mailer: "dns",
+                xdelay_ms: now.saturating_sub(begun),
+                stat: Stat::Deferred,
+                dsn: failed.dsn,
+                reply: &failed.text,
+                unreached: Some(failed.unreached.as_record()),
                 ..Attempt::default()
             }),
         );

@@ -22,7 +22,9 @@ pub mod memory_group;
 pub mod observer;
 pub mod own;
 pub mod pins;
+mod reach;
 pub mod settings;
+pub mod unreached;
 pub mod verb;
 mod watch;
 

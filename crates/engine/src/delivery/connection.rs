@@ -81,11 +81,11 @@ pub async fn connect(core: Arc<Core>, conn: ConnId, source: SourceNo, target: Ta
         Err(error) => (no_session(&error), plain(&error)),
     };
     let (why, failed) = failed;
-    log::connect_failed(&core, &via(&settings, source, &target), begun, &failed);
-    core.with(|hub, now| {
+    let unreached = core.with(|hub, now| {
         hub.connection_gone(conn);
-        hub.connect_failed(conn, why, &failed, now);
+        hub.connect_failed(conn, why, &failed, now)
     });
+    log::connect_failed(&core, &via(&settings, source, &target), begun, &failed, &unreached);
 }
 
 /// The target of a transaction or a failed connection, for the log.
@@ -647,21 +647,22 @@ impl Connection {
             let (conn, lmtp) = (self.conn, self.target.lmtp);
             self.core.with(|hub, now| outcome::apply(hub, conn, &assignment, &outcomes, lmtp, now));
         }
-        if !self.was_ready {
-            log::connect_failed(&self.core, &via(&self.settings, self.source, &self.target), self.begun, text);
-        }
         let (conn, was_ready) = (self.conn, self.was_ready);
-        self.core.with(|hub, now| {
+        let unreached = self.core.with(|hub, now| {
             if was_ready {
                 hub.sched.closed(&hub.store, conn, &reason, now);
-            } else {
-                let why = match &reason {
-                    CloseReason::Normal => "the session ended before it began",
-                    CloseReason::Refused { text } | CloseReason::Lost { text } => text,
-                };
-                hub.connect_failed(conn, refused, why, now);
+                return None;
             }
+            let why = match &reason {
+                CloseReason::Normal => "the session ended before it began",
+                CloseReason::Refused { text } | CloseReason::Lost { text } => text,
+            };
+            Some(hub.connect_failed(conn, refused, why, now))
         });
+        if let Some(unreached) = unreached {
+            let via = via(&self.settings, self.source, &self.target);
+            log::connect_failed(&self.core, &via, self.begun, text, &unreached);
+        }
     }
 }
 

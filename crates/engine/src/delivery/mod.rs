@@ -21,7 +21,7 @@ use tokio::task::AbortHandle;
 
 use crate::core::hub::Act;
 use crate::core::settings::route_hosts;
-use crate::core::{Actor, Core, Settings};
+use crate::core::{Actor, Core, Settings, log};
 
 /// From this many on, finished look-ups are forgotten.
 const LOOK_UPS_KEPT_MAX: usize = 4_096;
@@ -79,11 +79,13 @@ impl Actor for Tasks {
 /// Answers `Effect::Resolve`: a static route if there is one, else the DNS.
 pub async fn resolve(core: Arc<Core>, domain: DomainId, name: String) {
     loop {
-        let settings = core.settings();
+        let (settings, begun) = (core.settings(), core.clock.now());
         let resolution = look_up(&core, &settings, &name).await;
         // Routes that changed meanwhile are looked at again.
         if Arc::ptr_eq(&settings, &core.settings()) {
-            core.with(|hub, now| hub.sched.resolved(&hub.store, domain, resolution, now));
+            if let Some(failed) = core.with(|hub, now| hub.resolved(domain, resolution, now)) {
+                log::look_up_failed(&core, begun, &failed);
+            }
             return;
         }
     }

@@ -12,11 +12,11 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::Value;
-use stentor_control::ErrorCode;
-use stentor_history::Reader;
+use stentor_control::{Control, ErrorCode, Reply, Request};
+use stentor_history::{Asked as Wanted, Reader};
 use stentor_stats::mailstat::{By, Options, Table, json};
-use stentor_stats::trace::Story;
 
+use crate::console::reader;
 use crate::{Http, problem};
 
 /// What is summed if nobody says since when, milliseconds.
@@ -25,6 +25,8 @@ const SINCE_DEFAULT_MS: u64 = 24 * 3_600_000;
 const SPAN_MS_MAX: u64 = 7 * 24 * 3_600_000;
 /// Messages whose whole story is told; of more, the last ones.
 const MESSAGES_MAX: usize = 100;
+/// Pending recipients of a message whose domains' failures are told.
+const PENDING_MAX: u32 = 1_000;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -81,29 +83,28 @@ pub(super) async fn mailstat(State(http): State<Http>, asked: Result<Query<Asked
 
 /// `GET /api/v1/trace/{what}`
 pub(super) async fn trace(State(http): State<Http>, Path(what): Path<String>) -> Response {
+    let pending = pending(&http, &what).await;
     read(&http, move |reader| {
-        // First whose story it is, then all of it: a Message-ID or recipient is not in every record of its message.
-        let mut met = Story::new(&what);
-        reader.find(&what, 0, u64::MAX, &mut |record| {
-            met.add(record);
-            ControlFlow::Continue(())
-        })?;
-        let ids: Vec<&str> = met.ids().collect();
-        let mut story = Story::new(&what);
-        for id in ids.iter().skip(ids.len().saturating_sub(MESSAGES_MAX)) {
-            reader.find(id, 0, u64::MAX, &mut |record| {
-                story.add(record);
-                ControlFlow::Continue(())
-            })?;
-        }
-        story.messages_left_out += ids.len().saturating_sub(MESSAGES_MAX) as u64;
-        if story.is_empty() {
-            // Refusals are of no message.
-            story = met;
-        }
+        let wanted = Wanted { what: &what, from: 0, pending: &pending, messages_max: MESSAGES_MAX };
+        let (story, _) = stentor_history::story(reader, &wanted)?;
         Ok(serde_json::to_value(&story).unwrap_or(Value::Null))
     })
     .await
+}
+
+/// Messages that wait for it now, with their recipients: the history does not name those before their first attempt.
+async fn pending(http: &Http, what: &str) -> Vec<(String, String)> {
+    let request = match what.parse() {
+        Ok(id) => Request::QueueShow { id, recipients_max: PENDING_MAX },
+        Err(_) if what.contains('@') => Request::Address { address: what.to_owned() },
+        Err(_) => return Vec::new(),
+    };
+    match http.operator.handle(request, reader()).await {
+        Reply::Message(message) => message.recipients.into_iter().map(|r| (message.id.clone(), r.address)).collect(),
+        Reply::Address(view) => view.messages.into_iter().map(|id| (id, view.address.clone())).collect(),
+        // Unknown here, or no address: nothing waits for it.
+        _ => Vec::new(),
+    }
 }
 
 async fn read(http: &Http, work: impl FnOnce(&Reader) -> std::io::Result<Value> + Send + 'static) -> Response {

@@ -191,6 +191,7 @@ fn address() -> AddressView {
         lists: vec!["news".to_owned()],
         messages_total: 1,
         messages: vec![ID.to_owned()],
+        pending: Some(recipient()),
         mailbox: MailboxHistoryView {
             last_seen: Some(NOW - 86_400_000),
             last: "delivered".to_owned(),

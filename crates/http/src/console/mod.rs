@@ -42,6 +42,7 @@ use axum::routing::{get, post};
 
 use super::Http;
 
+pub use act::reader;
 pub use now::Now;
 pub use page::missing;
 pub use past::Past;

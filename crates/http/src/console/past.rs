@@ -28,6 +28,8 @@ const KEPT_MAX: usize = 16;
 const AGE_MIN: Duration = Duration::from_secs(1);
 /// A result is good for as many times as reading it took.
 const PAUSE_TIMES: u32 = 20;
+/// How many entries back a session is looked for that failed in the same way: the hosts of a site fail in turns.
+const ALIKE_WITHIN: usize = 8;
 /// Records of a day come at most so late.
 const LATE_MS: Ms = 3_600_000;
 
@@ -142,9 +144,15 @@ impl Past {
     pub async fn story(&self, core: &Core, key: &str) -> Result<(Vec<Entry>, bool), Problem> {
         let (source, key) = (Source::of(core), key.to_owned());
         blocking(&self.readings, move || {
-            let mut entries = Vec::new();
-            let seen = source.open()?.find(&key, 0, Ms::MAX, &mut |record| {
-                entries.extend(Entry::of(record, &key));
+            let mut entries: Vec<Entry> = Vec::new();
+            // Sessions and look-ups that failed name the recipient's domain.
+            let domain = key.rsplit_once('@').map(|(_, domain)| domain);
+            let keys: Vec<&str> = [key.as_str()].into_iter().chain(domain).collect();
+            let seen = source.open()?.find_any(&keys, 0, Ms::MAX, &mut |record| {
+                match Entry::of(record, &key) {
+                    Some(entry) if entries.iter_mut().rev().take(ALIKE_WITHIN).any(|before| before.takes(&entry)) => {}
+                    entry => entries.extend(entry),
+                }
                 if entries.len() < ENTRIES_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
             });
             let is_cut = seen.map_err(|error| unreadable(&error))?.is_cut;

@@ -5,9 +5,10 @@ use axum::response::Response;
 use maud::{Markup, html};
 use serde::Deserialize;
 use stentor_control::{AddressView, Control, Reply, Request};
+use stentor_queue::ids::Ms;
 
 use super::act::{self, Button};
-use super::format::{self, ago, message_link, number, plural, shown, site_link};
+use super::format::{self, ago, message_link, number, plural, shown, site_link, span};
 use super::page::{Frame, heading};
 use super::story;
 use crate::Http;
@@ -68,6 +69,12 @@ fn known(frame: &Frame, view: &AddressView) -> Markup {
             @if view.messages.is_empty() { p.empty { "No messages are waiting for this address." } } @else {
                 p { (plural(view.messages_total, "message")) @if view.messages_total > view.messages.len() as u64 { ", the oldest:" } @else { ":" } }
                 ul.plain { @for id in &view.messages { li { (message_link(id)) } } }
+                @if let Some(pending) = &view.pending {
+                    p {
+                        @match pending.next_try { Some(at) if at > view.now => { "Next try in " (span(at - view.now)) }, _ => "Next try now" }
+                        @if !pending.last_reply.is_empty() { ": " (shown(&pending.last_reply)) }
+                    }
+                }
             }
         }
         @for list in &view.lists {
@@ -81,6 +88,17 @@ fn known(frame: &Frame, view: &AddressView) -> Markup {
     }
 }
 
+/// Times are kept to a slot of some hours.
+fn last_outcome(view: &AddressView) -> Markup {
+    let is_recent = |at: Ms| view.now < at + stentor_queue::book::SLOT_MS;
+    let last = outcome(&view.mailbox.last);
+    match view.mailbox.last_seen.filter(|_| view.mailbox.last != "untried") {
+        Some(at) if is_recent(at) => html! { (last) ", within the last 4 h" },
+        Some(at) => html! { (last) ", " (ago(at, view.now)) },
+        None => html! { (last) },
+    }
+}
+
 fn mailbox(view: &AddressView) -> Markup {
     let mailbox = &view.mailbox;
     let at_most = |count: u8| if count == u8::MAX { "255 or more".to_owned() } else { count.to_string() };
@@ -88,7 +106,7 @@ fn mailbox(view: &AddressView) -> Markup {
         dl.facts {
             dt { "Domain" } dd { (shown(&view.domain)) }
             dt { "Lists" } dd { @if view.lists.is_empty() { "none" } @else { (shown(&view.lists.join(", "))) } }
-            dt { "Last outcome" } dd { (outcome(&mailbox.last)) @if let Some(at) = mailbox.last_seen { ", " (ago(at, view.now)) } }
+            dt { "Last outcome" } dd { (last_outcome(view)) }
             dt { "Deliveries" } dd { (at_most(mailbox.deliveries)) }
             @if let Some(ms) = mailbox.xdelay_ms { dt { "Duration" } dd { (number(ms)) " ms, last attempt" } }
             dt { "Rejected (permanent)" } dd {

@@ -25,6 +25,9 @@ pub struct Entry {
     reply: String,
     took_ms: Option<u64>,
     tls: String,
+    /// Of a session or look-up that failed: how often in the same way, and the last time; 0 for all else.
+    times: u64,
+    last: Ms,
 }
 
 impl Entry {
@@ -41,6 +44,8 @@ impl Entry {
             reply: String::new(),
             took_ms: None,
             tls: String::new(),
+            times: 0,
+            last: at,
         };
         Some(match record {
             Record::Accepted(a) => Entry {
@@ -53,6 +58,10 @@ impl Entry {
                 tls: a.tls.to_owned(),
                 ..entry(a.at, "", "accepted", a.id)
             },
+            Record::Attempt(a) if a.unreached.is_some() => {
+                let what = if a.is_look_up() { "look-up failed" } else { "connection failed" };
+                Entry { by: host(a), reply: a.reply.to_owned(), times: 1, ..entry(a.at, "warn", what, "") }
+            }
             Record::Attempt(a) => {
                 let (tone, what) = outcome(a);
                 let is_wanted = |to: &&&str| to.eq_ignore_ascii_case(key);
@@ -80,6 +89,15 @@ impl Entry {
         })
     }
 
+    /// Whether `later` is the same failure again, which this entry then stands for too.
+    pub fn takes(&mut self, later: &Entry) -> bool {
+        let is_same = self.times > 0 && later.times > 0 && (&self.by, &self.reply) == (&later.by, &later.reply);
+        if is_same {
+            (self.times, self.last) = (self.times + later.times, later.last);
+        }
+        is_same
+    }
+
     fn row(&self, names_messages: bool) -> Markup {
         html! {
             li {
@@ -88,6 +106,7 @@ impl Entry {
                     span.badge.(self.tone) { (self.what) } " "
                     @for (at, to) in self.to.iter().enumerate() { @if at > 0 { ", " } (recipient_link(to)) }
                     @if self.what == "accepted" { (plural(self.more, "recipient")) }
+                    @else if self.times > 1 { (number(self.times)) " times until " (instant(self.last)) }
                     @else if self.more > 0 { " and " (number(self.more)) " more" }
                     @if names_messages && !self.id.is_empty() { " (" (message_link(&self.id)) ")" }
                     @if !self.by.is_empty() || self.took_ms.is_some() {

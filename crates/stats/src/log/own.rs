@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use super::{Line, Out};
 use crate::civil::Zone;
-use crate::record::{Accepted, Attempt, Note, Record, Refused, Stat};
+use crate::record::{Accepted, Attempt, Note, Record, Refused, Stat, Unreached};
 
 #[derive(Deserialize)]
 #[serde(default)]
@@ -50,6 +50,12 @@ struct Entry<'a> {
     reply: Cow<'a, str>,
     #[serde(borrow)]
     text: Cow<'a, str>,
+    #[serde(borrow)]
+    site: Cow<'a, str>,
+    /// Of a session or look-up that failed.
+    waiting: Option<u64>,
+    #[serde(borrow)]
+    domains: Vec<(Cow<'a, str>, u64)>,
 }
 
 /// An attempt has many, a refusal may have one.
@@ -137,6 +143,10 @@ pub fn json(line: &str, out: &mut Out<'_, '_>) -> Line {
                 reply: &entry.reply,
                 tls: &entry.tls,
                 size: entry.size,
+                unreached: entry.waiting.map(|waiting| {
+                    let domains = entry.domains.iter().map(|(domain, waiting)| (&**domain, *waiting)).collect();
+                    Box::new(Unreached { site: &entry.site, waiting, domains })
+                }),
                 ..Attempt::default()
             }));
         }

@@ -11,7 +11,7 @@ use memchr::memchr;
 use super::state::State;
 use super::text::{Fields, addresses, bare, clock_ms, relay};
 use super::{Line, Out};
-use crate::record::{Accepted, Attempt, Ms, Note, Record, Refused, Stat, To, Topic};
+use crate::record::{Accepted, Attempt, Ms, Note, Record, Refused, Stat, To, Topic, Unreached};
 
 pub fn line(at: Ms, pid: &str, message: &str, is_own: bool, state: &mut State, out: &mut Out<'_, '_>) -> Line {
     let Some((id, rest)) = split_id(message) else { return without_id(at, pid, message, state, out) };
@@ -67,12 +67,43 @@ fn without_id(at: Ms, pid: &str, message: &str, state: &mut State, out: &mut Out
         out.put(&refused);
         return Line::Read;
     }
-    // Our own: a session that did not come about.
-    if message.starts_with("connect: ") {
+    // Our own: a session or look-up that failed.
+    let unreached = message.strip_prefix("connect: ").or_else(|| message.strip_prefix("lookup: "));
+    if let Some(fields) = unreached {
+        if let Some(attempt) = unreached_of(at, fields, message.starts_with("lookup: ")) {
+            out.put(&Record::Attempt(attempt));
+            return Line::Read;
+        }
         out.put(&Record::Note(Note { at, text: message, topic: Topic::Delivery, ..Note::default() }));
         return Line::Read;
     }
     Line::Other
+}
+
+/// `relay=mx.z. [192.0.2.3], port=25, xdelay=0.001, site=mx.z, waiting=12, domains=z:10,y:2, dsn=4.4.1, stat=Deferred: no`;
+/// `None` if it does not say who waited.
+fn unreached_of(at: Ms, fields: &str, is_look_up: bool) -> Option<Attempt<'_>> {
+    let mut attempt = Attempt { at, mailer: if is_look_up { "dns" } else { "esmtp" }, ..Attempt::default() };
+    let (mut unreached, mut waiting) = (Unreached::default(), None);
+    for (key, value) in Fields::new(fields, &["stat"]) {
+        match key {
+            "relay" => (attempt.host, attempt.ip, _) = relay(value),
+            "port" => attempt.port = value.parse().unwrap_or(0),
+            "xdelay" => attempt.xdelay_ms = value.parse().map_or(0, |s: f64| (s * 1e3).round() as Ms),
+            "site" => unreached.site = value,
+            "waiting" => waiting = value.parse().ok(),
+            "domains" => {
+                let pairs = value.split(',').filter_map(|pair| pair.rsplit_once(':'));
+                unreached.domains = pairs.filter_map(|(domain, count)| Some((domain, count.parse().ok()?))).collect();
+            }
+            "dsn" => attempt.dsn = value,
+            "stat" => (attempt.stat, attempt.reply) = outcome(value, attempt.dsn)?,
+            _ => {}
+        }
+    }
+    unreached.waiting = waiting?;
+    attempt.unreached = Some(Box::new(unreached));
+    Some(attempt)
 }
 
 /// `ruleset=check_rcpt, arg1=<b@y>, relay=host [192.0.2.1], reject=550 5.7.1 <b@y>... no`,

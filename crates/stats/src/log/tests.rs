@@ -385,3 +385,34 @@ proptest! {
         prop_assert!(counters.other + counters.not_understood <= counters.lines);
     }
 }
+
+/// Both forms of a failed session and look-up say who waited.
+#[test]
+fn our_failed_sessions_say_who_waited() {
+    let lines = concat!(
+        "Nov 22 02:00:01 mx stentor[9]: connect: relay=mx.z. [192.0.2.3], port=25, xdelay=1.250, site=mx.z, waiting=12, domains=z.example:10,y.example:2, dsn=4.4.1, stat=Deferred: Connection refused\n",
+        "Nov 22 02:00:02 mx stentor[9]: lookup: xdelay=0.100, waiting=3, domains=w.example:3, dsn=4.4.3, stat=Deferred: SERVFAIL, twice\n",
+        "{\"time\":\"2026-11-22T02:00:03.000Z\",\"event\":\"attempt\",\"to\":[],\"mailer\":\"esmtp\",\"relay\":{\"host\":\"mx.z\",\"ip\":\"192.0.2.3\",\"port\":25},\"dsn\":\"4.4.1\",\"stat\":\"Deferred\",\"reply\":\"no\",\"site\":\"mx.z\",\"waiting\":12,\"domains\":[[\"z.example\",10]]}\n",
+        "Nov 22 02:00:04 mx stentor[9]: connect: relay=mx.z. [192.0.2.3], port=25, xdelay=1.250, dsn=4.4.1, stat=Deferred: as older ones wrote\n",
+    );
+    let mut parser = Parser::new(Zone::utc(), REFERENCE);
+    let mut found = Vec::new();
+    parser.block(lines.as_bytes(), &mut |record| match record {
+        Record::Attempt(a) => {
+            let unreached = a.unreached.as_ref().expect("who waited");
+            let domains: Vec<String> =
+                unreached.domains.iter().map(|(name, count)| format!("{name} {count}")).collect();
+            let host = (a.host, a.port, a.xdelay_ms, a.is_look_up());
+            found.push(format!("{host:?} {} {} {domains:?} {}", unreached.site, unreached.waiting, a.reply));
+        }
+        Record::Note(note) => found.push(note.text[..8].to_owned()),
+        _ => panic!("{record:?}"),
+    });
+    let expected = [
+        r#"("mx.z", 25, 1250, false) mx.z 12 ["z.example 10", "y.example 2"] Connection refused"#,
+        r#"("", 0, 100, true)  3 ["w.example 3"] SERVFAIL, twice"#,
+        r#"("mx.z", 25, 0, false) mx.z 12 ["z.example 10"] no"#,
+        "connect:",
+    ];
+    assert_eq!(found, expected);
+}

@@ -5,6 +5,7 @@
 //! - recipients: once per attempt. Hosts: a host counts once per message and row, however many recipients it served and
 //!   however often it was tried: distinct pairs of message and host;
 //! - an attempt that reached no host counts for its recipients' domains instead of hosts;
+//! - a session or look-up that failed counts once for each recipient that it deferred, at the recipients' domains;
 //! - records of `bounce` and `operator` are fates of recipients, not attempts: they count as bounced only.
 //!
 //! Bounds: `ROWS_MAX` rows, further keys share one row. `PAIRS_MAX` pairs (as 64-bit hashes: the chance that two of a
@@ -22,7 +23,7 @@ use hashbrown::{HashMap, HashSet};
 pub use self::render::{csv, duration, json, text};
 use crate::civil::{Civil, DAY_S, OFFSET_STEP_S, Zone};
 use crate::histogram::Histogram;
-use crate::record::{Attempt, Ms, Record, Stat, domain};
+use crate::record::{Attempt, Ms, Record, Stat, Unreached, domain};
 
 /// Rows of a table; at 100 hours a screen this is years. Each takes up to 8 KiB.
 pub const ROWS_MAX: usize = 20_000;
@@ -84,7 +85,7 @@ pub enum Key {
 pub struct Counts {
     pub failed: Pair,
     pub delivered: Pair,
-    /// Recipients deferred, once per attempt.
+    /// Recipients deferred, once per attempt, session or look-up that failed.
     pub deferred: u64,
     /// Recipients given up: bounced or expired.
     pub bounced: u64,
@@ -191,37 +192,56 @@ impl Table {
     }
 
     fn attempt(&mut self, attempt: &Attempt<'_>) {
-        match self.options.by {
-            By::Hour | By::Day => {
-                let row = self.row_of_time(attempt.at);
-                self.count(row, attempt, &attempt.to);
-            }
-            By::List => {
-                let row = self.row_of_name(attempt.list);
-                self.count(row, attempt, &attempt.to);
-            }
-            By::Source => {
-                let row = self.row_of_name(attempt.source);
-                self.count(row, attempt, &attempt.to);
-            }
-            By::Host => {
-                let row = match attempt.ip {
-                    Some(ip) if attempt.host.is_empty() => self.row_of_name(&ip.to_string()),
-                    _ => self.row_of_name(attempt.host),
-                };
-                self.count(row, attempt, &attempt.to);
-            }
-            By::Site => {
-                let mut from = 0;
-                while from < attempt.to.len() {
-                    let domain = domain(attempt.to[from]);
-                    let same = attempt.to[from..].iter().take_while(|to| self::domain(to) == domain).count();
-                    let row = self.row_of_name(domain);
-                    self.count(row, attempt, &attempt.to[from..from + same]);
-                    from += same;
-                }
-            }
+        let row = match self.options.by {
+            By::Hour | By::Day => self.row_of_time(attempt.at),
+            By::List => self.row_of_name(attempt.list),
+            By::Source => self.row_of_name(attempt.source),
+            By::Host => match attempt.ip {
+                Some(ip) if attempt.host.is_empty() => self.row_of_name(&ip.to_string()),
+                _ => self.row_of_name(attempt.host),
+            },
+            By::Site => return self.attempt_by_site(attempt),
+        };
+        match &attempt.unreached {
+            Some(unreached) => self.count_unreached(row, attempt, unreached, unreached.waiting),
+            None => self.count(row, attempt, &attempt.to),
         }
+    }
+
+    fn attempt_by_site(&mut self, attempt: &Attempt<'_>) {
+        if let Some(unreached) = &attempt.unreached {
+            let mut unnamed = unreached.waiting;
+            for (domain, waiting) in &unreached.domains {
+                let row = self.row_of_name(domain);
+                self.count_unreached(row, attempt, unreached, *waiting);
+                unnamed = unnamed.saturating_sub(*waiting);
+            }
+            if unnamed > 0 {
+                let row = self.row_of_others();
+                self.count_unreached(row, attempt, unreached, unnamed);
+            }
+            return;
+        }
+        let mut from = 0;
+        while from < attempt.to.len() {
+            let domain = domain(attempt.to[from]);
+            let same = attempt.to[from..].iter().take_while(|to| self::domain(to) == domain).count();
+            let row = self.row_of_name(domain);
+            self.count(row, attempt, &attempt.to[from..from + same]);
+            from += same;
+        }
+    }
+
+    /// Counts a failed session or look-up, which deferred so many recipients.
+    fn count_unreached(&mut self, row: usize, attempt: &Attempt<'_>, unreached: &Unreached<'_>, waiting: u64) {
+        let hosts = if attempt.host.is_empty() && attempt.ip.is_none() {
+            unreached.domains.iter().map(|(domain, _)| self.is_new_pair(row, false, "", domain.as_bytes())).sum()
+        } else {
+            self.new_hosts(row, attempt, &[])
+        };
+        let counts = &mut self.rows[row].counts;
+        counts.failed += Pair { hosts, recipients: waiting };
+        counts.deferred += waiting;
     }
 
     /// Counts the outcome of these recipients of the attempt.

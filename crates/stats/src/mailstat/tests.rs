@@ -38,6 +38,41 @@ fn where_no_host_was_reached_the_domains_count() {
     assert_eq!(table.total().counts.failed, Pair { hosts: 2, recipients: 4 });
 }
 
+/// A failed session or look-up (without a host) that deferred recipients of these domains, and so many in all.
+fn unreached<'a>(host: &'a str, waiting: u64, domains: &[(&'a str, u64)]) -> Record<'a> {
+    let unreached = Unreached { site: host, waiting, domains: domains.to_vec() };
+    let stat = Stat::Deferred;
+    Record::Attempt(Attempt { at: START, host, stat, unreached: Some(Box::new(unreached)), ..Attempt::default() })
+}
+
+#[test]
+fn failed_sessions_count_for_those_who_waited() {
+    let records = [
+        unreached("mx1", 0, &[("x.example", 0), ("y.example", 0)]),
+        unreached("mx2", 7, &[("x.example", 4), ("y.example", 2)]),
+        unreached("mx2", 7, &[("x.example", 4), ("y.example", 2)]),
+        unreached("", 3, &[("z.example", 3)]),
+    ];
+    let rows = |by| {
+        let mut table = table(by);
+        for record in &records {
+            table.add(record);
+        }
+        let row = |row: &&Row| (label(&row.key, by), row.counts.failed.hosts, row.counts.failed.recipients);
+        let rows: Vec<_> = table.rows().iter().map(row).collect();
+        let total = table.total().counts;
+        assert_eq!((total.deferred, total.failed.recipients, total.delivered.recipients), (17, 17, 0), "{by:?}");
+        rows
+    };
+    let named = |name: &str, hosts, recipients| (name.to_owned(), hosts, recipients);
+    assert_eq!(rows(By::Hour), [named("Nov 22 00", 3, 17)]);
+    assert_eq!(rows(By::Host), [named("mx2", 1, 14), named("-", 1, 3), named("mx1", 1, 0)]);
+    assert_eq!(
+        rows(By::Site),
+        [named("x.example", 2, 8), named("y.example", 2, 4), named("z.example", 1, 3), named("(others)", 1, 2)]
+    );
+}
+
 #[test]
 fn fates_are_no_attempts() {
     let mut table = table(By::Hour);

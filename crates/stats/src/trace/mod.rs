@@ -2,13 +2,15 @@
 //!
 //! The key is a queue id, a Message-ID or a recipient; the records show which: a record's id or Message-ID equals it,
 //! or an attempt names it. For a recipient only its own attempts of a message are shown. A record that names a
-//! recipient does not say how its message was accepted, so the last [`RECENT_MAX`] acceptances are kept.
+//! recipient does not say how its message was accepted, so the last [`RECENT_MAX`] acceptances are kept. Sessions and
+//! look-ups that failed name domains: [`Story::finish`] puts them among the attempts of the messages that waited for them.
 //!
 //! Promise: bounded by the limits below, whatever is fed; everything left out is counted, and included in the sums.
 
 #[cfg(test)]
 mod tests;
 mod text;
+mod unreached;
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
@@ -16,6 +18,8 @@ use std::net::IpAddr;
 
 use serde::Serialize;
 
+pub use self::unreached::Unreached;
+use self::unreached::{AtDomain, Failures};
 use crate::record::{Accepted, Attempt, Ms, Note, Record, Refused, Stat};
 
 /// Messages of one story; further ones are counted.
@@ -41,6 +45,11 @@ pub struct Story {
     pub messages_left_out: u64,
     pub refusals: Vec<Refusal>,
     pub refusals_left_out: u64,
+    /// Failed sessions and look-ups of the domain asked for, or of the recipient's if none of its messages is known.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unreached: Vec<Try>,
+    #[serde(skip)]
+    failures: Failures,
     #[serde(skip)]
     numbers: HashMap<String, usize>,
     #[serde(skip)]
@@ -66,6 +75,9 @@ pub struct Message {
     is_of_recipient: bool,
     #[serde(skip)]
     fates: HashMap<u64, Stat>,
+    /// Where its recipients are.
+    #[serde(skip)]
+    domains: HashMap<String, AtDomain>,
 }
 
 #[derive(Clone, Debug, Default, Serialize)]
@@ -103,6 +115,9 @@ pub struct Try {
     pub xdelay_ms: u64,
     /// Recorded again by a start.
     pub is_repeated: bool,
+    /// Of a session or look-up that failed, or several in a row.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unreached: Option<Unreached>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -160,7 +175,7 @@ impl Story {
 
     /// Nothing is known of the key.
     pub fn is_empty(&self) -> bool {
-        self.messages.is_empty() && self.refusals.is_empty()
+        self.messages.is_empty() && self.refusals.is_empty() && self.unreached.is_empty()
     }
 
     pub fn add(&mut self, record: &Record<'_>) {
@@ -203,6 +218,9 @@ impl Story {
     }
 
     fn attempt(&mut self, r: &Attempt<'_>) {
+        if r.unreached.is_some() {
+            return self.failures.push(r);
+        }
         let is_recipients = r.to.iter().any(|to| is_same(to, bare(&self.what)));
         let is_known = is_same(r.id, &self.what) || self.numbers.contains_key(r.id);
         if r.id.is_empty() || !(is_recipients || is_known) {
@@ -218,10 +236,12 @@ impl Story {
         for to in &told {
             let key = hasher.hash_one(to.to_ascii_lowercase());
             if message.fates.len() < RECIPIENTS_MAX || message.fates.contains_key(&key) {
-                if let Some(before) = message.fates.insert(key, r.stat) {
+                let before = message.fates.insert(key, r.stat);
+                if let Some(before) = before {
                     *message.sums.of(before) -= 1;
                 }
                 *message.sums.of(r.stat) += 1;
+                message.was_tried(to, before, r.stat, r.at);
             }
         }
         message.count_untried();
@@ -245,6 +265,7 @@ impl Story {
             delay_ms: r.delay_ms,
             xdelay_ms: r.xdelay_ms,
             is_repeated: r.is_repeated,
+            unreached: None,
         });
     }
 

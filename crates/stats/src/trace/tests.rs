@@ -101,6 +101,77 @@ fn a_message_id_finds_its_messages_and_a_recipient_only_what_concerns_it() {
     assert_eq!(story("Q3", &[attempt("Q3", &["a@x"], "esmtp", Stat::Sent, 1)]).messages[0].state(), "1 delivered");
 }
 
+/// A session that failed, or without a host a look-up, with who waited.
+fn unreached<'a>(host: &'a str, domains: &[(&'a str, u64)], after: Ms) -> Record<'a> {
+    let waiting = domains.iter().map(|(_, waiting)| waiting).sum();
+    let unreached = crate::record::Unreached { site: host, waiting, domains: domains.to_vec() };
+    Record::Attempt(Attempt {
+        at: NOW + after,
+        mailer: if host.is_empty() { "dns" } else { "esmtp" },
+        host,
+        ip: (!host.is_empty()).then(|| "192.0.2.35".parse().unwrap()),
+        port: if host.is_empty() { 0 } else { 25 },
+        dsn: "4.4.1",
+        stat: Stat::Deferred,
+        reply: if host.is_empty() { "SERVFAIL" } else { "Connection refused" },
+        unreached: Some(Box::new(unreached)),
+        ..Attempt::default()
+    })
+}
+
+#[test]
+fn failed_sessions_stand_between_acceptance_and_fate() {
+    let records = [
+        unreached("mx.y", &[("y", 9)], 0),
+        accepted("Q1", 2),
+        attempt("Q1", &["a@x"], "esmtp", Stat::Sent, 500),
+        unreached("mx.y", &[("Y", 2), ("z", 5)], 1_000),
+        unreached("mx.x", &[("x", 1)], 1_500),
+        unreached("mx2.y", &[("y", 0)], 1_900),
+        unreached("mx.y", &[("y", 3)], 61_000),
+        attempt("Q1", &["c@y"], "esmtp", Stat::Sent, 120_000),
+        unreached("mx.y", &[("y", 4)], 130_000),
+    ];
+    let mut told = Story::new("Q1");
+    for record in &records[1..] {
+        told.add(record);
+    }
+    told.finish();
+    let text = told.text(&Zone::utc());
+    let expected = "\
+  2026-11-21 10:54:25.623  sent       a@x, 0.500 s after acceptance
+              esmtp mx.example.org [192.0.2.34]:25, no TLS, took 0.000 s: 250 2.0.0 ok
+  2026-11-21 10:54:26.123  connection for y failed 2 times, last 2026-11-21 10:55:26.123; 7 recipients waited
+              esmtp mx.y [192.0.2.35]:25, took 0.000 s: Connection refused (4.4.1)
+  2026-11-21 10:54:27.023  connection for y failed; another host could still be tried
+              esmtp mx2.y [192.0.2.35]:25, took 0.000 s: Connection refused (4.4.1)
+  2026-11-21 10:56:25.123  sent       c@y, 120.000 s after acceptance
+";
+    let expected = expected.replace("120.000 s", "2 min 0 s");
+    assert!(text.contains(&expected), "{text}");
+    // One that was never tried: the server says where it waits.
+    let mut waits = Story::new("d@y");
+    waits.mark_pending("Q1", "d@y");
+    for record in &records {
+        waits.add(record);
+    }
+    waits.add(&unreached("", &[("y", 4)], 140_000));
+    waits.finish();
+    let times: Vec<_> = waits.messages[0].attempts.iter().map(|entry| (entry.stat, entry.at - NOW)).collect();
+    assert_eq!(times, [("connect_failed", 0), ("connect_failed", 1_900), ("lookup_failed", 140_000)], "{waits:?}");
+    assert!(waits.text(&Zone::utc()).contains("look-up of y failed; 4 recipients waited"));
+    // Nothing is known of it but its domain.
+    let unknown = |what: &str| {
+        let mut story = Story::new(what);
+        for record in &records {
+            story.add(record);
+        }
+        story.finish();
+        (story.messages.len(), story.unreached.len())
+    };
+    assert_eq!((unknown("nobody@z"), unknown("z"), unknown("w")), ((0, 1), (0, 1), (0, 0)));
+}
+
 #[test]
 fn what_is_too_much_is_counted_and_the_sums_still_hold() {
     let names: Vec<String> = (0..1_000).map(|n| format!("u{n}@x")).collect();

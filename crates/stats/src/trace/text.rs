@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{Acceptance, Message, Refusal, Story, Sums, Try};
+use super::{Acceptance, Message, Refusal, Story, Sums, TO_SHOWN_MAX, Try, Unreached};
 use crate::civil::{Civil, Zone};
 use crate::record::Ms;
 
@@ -24,6 +24,9 @@ impl Story {
         }
         if self.refusals_left_out > 0 {
             push(&mut out, format_args!("and {} more refusals", self.refusals_left_out));
+        }
+        for failure in &self.unreached {
+            failure.text(zone, &mut out);
         }
         out
     }
@@ -102,16 +105,19 @@ impl Try {
         let to: Vec<String> = self.to.iter().map(|to| printable(to)).collect();
         let others = if self.others > 0 { format!(" and {} others", self.others) } else { String::new() };
         let repeated = if self.is_repeated { " (recorded again after a start)" } else { "" };
-        push(
-            out,
-            format_args!(
-                "  {}  {:<9}  {}{others}, {} after acceptance{repeated}",
-                time(self.at, zone),
-                self.stat,
-                to.join(", "),
-                span(self.delay_ms),
+        match &self.unreached {
+            Some(unreached) => unreached.text(self, zone, out),
+            None => push(
+                out,
+                format_args!(
+                    "  {}  {:<9}  {}{others}, {} after acceptance{repeated}",
+                    time(self.at, zone),
+                    self.stat,
+                    to.join(", "),
+                    span(self.delay_ms),
+                ),
             ),
-        );
+        }
         let mut by = printable(&self.mailer);
         if !self.host.is_empty() || self.ip.is_some() {
             let _ = write!(by, " {}", printable(&self.host));
@@ -122,7 +128,8 @@ impl Try {
                 let _ = write!(by, ":{}", self.port);
             }
             let tls = if self.tls.is_empty() { "no TLS".to_owned() } else { printable(&self.tls) };
-            let _ = write!(by, ", {}, took {}", tls, span(self.xdelay_ms));
+            let tls = if self.unreached.is_some() { String::new() } else { format!(", {tls}") };
+            let _ = write!(by, "{tls}, took {}", span(self.xdelay_ms));
         }
         if !self.source.is_empty() {
             let _ = write!(by, ", source {}", printable(&self.source));
@@ -133,6 +140,24 @@ impl Try {
             format!(" ({})", printable(&self.dsn))
         };
         push(out, format_args!("              {}: {}{dsn}", by.trim(), printable(&self.reply)));
+    }
+}
+
+impl Unreached {
+    /// The first line of an entry.
+    fn text(&self, entry: &Try, zone: &Zone, out: &mut String) {
+        let what = if entry.stat == "lookup_failed" { "look-up of" } else { "connection for" };
+        let domains: Vec<String> = self.domains.iter().take(TO_SHOWN_MAX).map(|domain| printable(domain)).collect();
+        let times = match self.times {
+            1 => "failed".to_owned(),
+            times => format!("failed {times} times, last {}", time(self.last, zone)),
+        };
+        let waiting = match self.waiting {
+            0 => "another host could still be tried".to_owned(),
+            1 => "1 recipient waited".to_owned(),
+            waiting => format!("{waiting} recipients waited"),
+        };
+        push(out, format_args!("  {}  {what} {} {times}; {waiting}", time(entry.at, zone), domains.join(", ")));
     }
 }
 

@@ -1,10 +1,8 @@
 //! `stentor trace WHAT`: the whole story of a message or a subscriber.
 //!
-//! The past is read from the history's files, whether a server runs or not: first the records that name WHAT, then
-//! everything about the messages found. Pending recipients are asked of the running server, if there is one; the last
-//! half second may be in neither.
+//! The past is read from the history's files, whether a server runs or not ([`stentor_history::story`]). Pending
+//! recipients are asked of the running server, if there is one; the last half second may be in neither.
 
-use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -13,7 +11,7 @@ use clap::Args;
 use serde::Serialize;
 use stentor_control::reply::EnvelopeView;
 use stentor_control::{Client, Request, Selection, protocol};
-use stentor_history::Reader;
+use stentor_history::{Asked, Reader};
 use stentor_stats::civil::Zone;
 use stentor_stats::escape::printable;
 use stentor_stats::record::{Ms, Record};
@@ -32,7 +30,7 @@ const TEXT_BYTES_MAX: usize = 1_024;
 
 #[derive(Args)]
 pub struct Options {
-    /// A queue id, a Message-ID (with or without angle brackets), or a recipient's address.
+    /// A queue id, a Message-ID (with or without angle brackets), a recipient's address, or a domain.
     what: String,
     /// Only the last N days (default 7), or since a time: 2026-11-22, "2026-11-22 10:00", yesterday, 90m.
     #[arg(long, value_name = "DAYS|TIME")]
@@ -125,6 +123,7 @@ fn of_logs(options: &Options, from: Ms) -> Result<Story, String> {
             story.add(record);
         }
     })?;
+    story.finish();
     summary.print();
     Ok(story)
 }
@@ -132,8 +131,8 @@ fn of_logs(options: &Options, from: Ms) -> Result<Story, String> {
 /// The story out of our history, what is pending now, and how many places of the history are damaged.
 fn of_history(options: &Options, from: Ms) -> Result<(Story, Present, u64), String> {
     let (dir, socket) = places(options)?;
-    let (story, damaged) = read(&dir, &options.what, from)?;
     let present = socket.map(|socket| ask(&socket, &options.what)).unwrap_or_default();
+    let (story, damaged) = read(&dir, &options.what, from, &present)?;
     if damaged > 0 {
         eprintln!("stentor: {}: records are missing in {damaged} damaged places", dir.display());
     }
@@ -155,7 +154,7 @@ fn places(options: &Options) -> Result<(PathBuf, Option<PathBuf>), String> {
 }
 
 /// The story so far, and the number of damaged places.
-fn read(dir: &std::path::Path, what: &str, from: Ms) -> Result<(Story, u64), String> {
+fn read(dir: &std::path::Path, what: &str, from: Ms, present: &Present) -> Result<(Story, u64), String> {
     let failed = |error: std::io::Error| format!("the history in {}: {error}", dir.display());
     let reader = match Reader::open(dir) {
         Ok(reader) => reader,
@@ -167,31 +166,9 @@ fn read(dir: &std::path::Path, what: &str, from: Ms) -> Result<(Story, u64), Str
         }
         Err(error) => return Err(failed(error)),
     };
-    // What names it: its messages' ids.
-    let mut ids: Vec<String> = Vec::new();
-    let mut note = |record: &Record<'_>| {
-        let id = match record {
-            Record::Accepted(accepted) => accepted.id,
-            Record::Attempt(attempt) => attempt.id,
-            _ => "",
-        };
-        if !id.is_empty() && !ids.iter().any(|known| known == id) && ids.len() <= MESSAGES_MAX {
-            ids.push(id.to_owned());
-        }
-        ControlFlow::Continue(())
-    };
-    let seen = reader.find(what, from, Ms::MAX, &mut note).map_err(failed)?;
-    let keys: Vec<&str> = ids.iter().map(String::as_str).chain([what]).collect();
-    // An acceptance may be older than what was asked for.
-    let mut story = Story::new(what);
-    let mut add = |record: &Record<'_>| {
-        if record.at() >= from || matches!(record, Record::Accepted(_)) {
-            story.add(record);
-        }
-        ControlFlow::Continue(())
-    };
-    reader.find_any(&keys, 0, Ms::MAX, &mut add).map_err(failed)?;
-    Ok((story, seen.damaged))
+    let pending: Vec<_> = present.pending.iter().map(|one| (one.id.clone(), one.address.clone())).collect();
+    let asked = Asked { what, from, pending: &pending, messages_max: MESSAGES_MAX };
+    stentor_history::story(&reader, &asked).map_err(failed)
 }
 
 /// What is pending of it now. A server that does not run, or does not answer, has nothing to say.

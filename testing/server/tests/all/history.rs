@@ -237,3 +237,50 @@ fn the_history_can_be_off_and_stays_within_its_size() {
     assert!(status["history_bytes"].as_u64().expect("a number") <= 4_194_304, "{status}");
     assert_eq!(status["history_lost"], 0);
 }
+
+/// Nobody's copy is tried there, and yet each recipient is deferred by it once, in every view.
+#[test]
+fn connections_and_look_ups_that_fail_count_for_those_who_waited() {
+    let lab = TestLab::start(&format!(
+        "{SENDER_SITE}[[site]]\nname = 'dead.example'\nbehaviour = {{ connect = 'refuse' }}\n\
+         [[site]]\nname = 'busy.example'\nbehaviour = {{ at_greeting = '421 4.3.2 busy' }}\n\
+         [[site]]\nname = 'nodns.example'\ndns = 'servfail'\n"
+    ));
+    let server = builder(&lab).set("retry.host_min_s", "3600").set("retry.host_max_s", "3600").start();
+    let people = ["ann@dead.example", "bob@dead.example", "cid@busy.example", "dee@nodns.example"];
+    let id = post(&server, &lab, &people, "waits@test");
+    let by_site = || -> Vec<(String, u64)> {
+        let output = server.operator(&["mailstat", "--by", "site", "--json"]);
+        let table: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        let rows = table["rows"].as_array().into_iter().flatten();
+        let row = |row: &Value| (row["name"].as_str().unwrap_or_default().to_owned(), row["deferred"].as_u64());
+        rows.map(row).map(|(name, deferred)| (name, deferred.unwrap_or(0))).collect()
+    };
+    // Look-ups are tried again soon.
+    let expected = [("dead.example", 2..=2), ("busy.example", 1..=1), ("nodns.example", 1..=100)];
+    wait_until("each counts where it waits", || {
+        expected.iter().all(|(name, counts)| by_site().iter().any(|row| row.0 == *name && counts.contains(&row.1)))
+    });
+    for (who, stat, why) in [
+        ("ann@dead.example", "connect_failed", "Connection refused"),
+        ("cid@busy.example", "connect_failed", "421"),
+        ("dee@nodns.example", "lookup_failed", ""),
+        ("dead.example", "", "Connection refused"),
+    ] {
+        let story = trace(&server, who);
+        if !stat.is_empty() {
+            assert_eq!(stats(&story, &id), [stat], "{story}");
+        }
+        let text = String::from_utf8(server.operator(&["trace", who]).stdout).expect("text");
+        assert!(text.contains(why) && text.contains(" failed; ") && text.contains(" waited"), "{text}");
+    }
+    assert_eq!(stats(&trace(&server, &id), &id).len(), 3);
+    let address = server.ask(&["address", "ann@dead.example"]).expect("it is known");
+    assert_eq!(address["mailbox"]["last"], "untried");
+    assert!(address["pending"]["last_reply"].as_str().is_some_and(|why| why.contains("refused")), "{address}");
+    assert!(address["pending"]["next_try"].as_u64() > address["now"].as_u64(), "{address}");
+    let text = String::from_utf8(server.operator(&["address", "ann@dead.example"]).stdout).expect("text");
+    assert!(text.contains("never tried") && text.contains("Connection refused"), "{text}");
+    let log = server.log().matching(&["connect: ", "waiting=2, domains=dead.example:2"]);
+    assert_eq!(log.len(), 1, "once: {:?}", server.log().matching(&["connect: "]));
+}

@@ -1,0 +1,33 @@
+//! A pending recipient as operators see it.
+
+use serde::{Deserialize, Serialize};
+use stentor_queue::ids::Ms;
+
+#[derive(Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
+#[serde(rename_all = "snake_case")]
+pub enum RecipientState {
+    /// Not tried yet, or due.
+    #[default]
+    Waiting,
+    InFlight,
+    /// A clock holds it until `next_try`.
+    Deferred,
+    /// An operator holds the message.
+    Held,
+    #[serde(other)]
+    Other,
+}
+
+/// One pending recipient of a message.
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
+#[serde(default)]
+pub struct RecipientView {
+    pub address: String,
+    pub site: String,
+    pub state: RecipientState,
+    /// [`stentor_queue::cause::Cause::name`], and its words.
+    pub cause: String,
+    pub words: String,
+    pub next_try: Option<Ms>,
+    pub last_reply: String,
+}

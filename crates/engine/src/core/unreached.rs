@@ -1,0 +1,25 @@
+//! Who waited for a site or domain that was not reached, for the record of that failure.
+
+use stentor_stats::record;
+
+/// As [`record::Unreached`], with texts of its own.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Unreached {
+    pub site: String,
+    pub waiting: u64,
+    pub domains: Vec<(String, u64)>,
+}
+
+impl Unreached {
+    pub fn as_record(&self) -> Box<record::Unreached<'_>> {
+        let domains = self.domains.iter().map(|(domain, waiting)| (domain.as_str(), *waiting)).collect();
+        Box::new(record::Unreached { site: &self.site, waiting: self.waiting, domains })
+    }
+}
+
+/// A look-up that failed temporarily.
+pub struct LookUpFailed {
+    pub dsn: &'static str,
+    pub text: String,
+    pub unreached: Unreached,
+}
