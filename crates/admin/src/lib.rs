@@ -8,6 +8,7 @@ pub mod causes;
 pub mod depth;
 pub mod doctor;
 mod lists;
+mod near;
 pub mod operator;
 pub mod report;
 pub mod site;

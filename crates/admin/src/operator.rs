@@ -19,7 +19,7 @@ use tokio::sync::{Mutex, Semaphore, mpsc, oneshot};
 use crate::depth::Depths;
 use crate::views::{fates, message_fates, recipient};
 use crate::watch::{Overviews, Watch};
-use crate::{depth, doctor, lists, report, site, verbs, waiting};
+use crate::{depth, doctor, lists, near, report, site, verbs, waiting};
 
 /// Watchers at the control socket.
 const WATCHERS_MAX: usize = 8;
@@ -271,7 +271,7 @@ impl Operator {
         });
         match found {
             Some(()) => Reply::Done { text: format!("trying mail for {name} now"), count: None },
-            None => Reply::error(ErrorCode::NotFound, format!("no site {name}; `stentor queue` names them")),
+            None => Reply::Error(near::unknown_site(&self.core, &name)),
         }
     }
 
@@ -351,8 +351,9 @@ impl Control for Operator {
         let Ok(_place) = self.watching.try_acquire() else {
             return Reply::error(ErrorCode::Busy, format!("{WATCHERS_MAX} watchers already"));
         };
-        let Some(mut watch) = Watch::begin(self.core.clone(), self.overviews.clone(), options) else {
-            return Reply::error(ErrorCode::NotFound, "no such site; `stentor queue` names them");
+        let mut watch = match Watch::begin(self.core.clone(), self.overviews.clone(), options) {
+            Ok(watch) => watch,
+            Err(problem) => return Reply::Error(problem),
         };
         let (mut sent, count) = (0, watch.options().count);
         while count == 0 || sent < count {

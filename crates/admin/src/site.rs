@@ -12,6 +12,7 @@ use stentor_sched::{Cause, HostStatus, PathStatus, SiteExplanation, Tally, Waits
 
 use crate::causes;
 use crate::causes::{Censuses, SitesNow};
+use crate::near;
 use crate::views::reply;
 
 /// A site by its name, or by a domain that is at it, with its name.
@@ -46,7 +47,7 @@ pub async fn view(core: &Arc<Core>, censuses: &Arc<Censuses>, name: &str) -> Rep
             paths: path_views(&explained, &settings),
         })
     });
-    found.map_or_else(|| Reply::Error(unknown(name)), |view| Reply::Site(Box::new(view)))
+    found.map_or_else(|| Reply::Error(near::unknown_site(core, name)), |view| Reply::Site(Box::new(view)))
 }
 
 fn path_views(site: &SiteExplanation, settings: &Settings) -> Vec<PathView> {

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use stentor_queue::ids::Ms;
+pub use stentor_stats::now::EventNow;
 use stentor_stats::now::{Counts, MachineNow, Percentiles, Point};
 
 use crate::causes::CauseRow;
@@ -74,6 +75,9 @@ pub struct Snapshot {
     /// When these were gathered, and how long that took.
     pub sites_at: Ms,
     pub sites_took_us: u64,
+    /// Failures and operators' actions since somebody watches, the newest last; the last time of those that are alike.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub events: Vec<EventNow>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]

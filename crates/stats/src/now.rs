@@ -132,6 +132,19 @@ impl MachineNow {
     }
 }
 
+/// What happened, for a watcher.
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
+#[serde(default)]
+pub struct EventNow {
+    /// The last time.
+    pub at: Ms,
+    /// `deferred`, `bounced`, `expired`, `refused`, `connect_failed`, `lookup_failed`, `audit`.
+    pub kind: String,
+    pub text: String,
+    /// How often, if several alike came in a short time.
+    pub times: u64,
+}
+
 /// Percentiles in the unit of what was counted.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 #[serde(default)]

@@ -18,7 +18,7 @@ use stentor_mail::address::normalise_domain;
 use tokio::sync::oneshot;
 
 use super::who::who;
-use crate::site;
+use crate::{lists, near, site};
 
 /// What may be suspended at a time: each is asked for at posts, or kept by the scheduler.
 pub const SUSPENDED_MAX: usize = 100_000;
@@ -59,10 +59,9 @@ pub async fn suspend(
 
 /// What is meant, as the journal has it. A resume may be about what is not configured any more.
 fn named(core: &Arc<Core>, suspended: bool, subject: &Subject) -> Result<String, Problem> {
-    let settings = core.settings();
-    let is_list = |list: &str| {
-        let known = !suspended || settings.list(list).is_some();
-        if known { Ok(()) } else { Err(Problem::new(ErrorCode::NotFound, format!("there is no list {list}"))) }
+    let is_list = |list: &str| match lists::unknown(core, Some(list)).filter(|_| suspended) {
+        Some(problem) => Err(problem),
+        None => Ok(()),
     };
     match subject {
         Subject::List(list) => is_list(list).map(|()| format!("list:{list}")),
@@ -81,7 +80,7 @@ fn named(core: &Arc<Core>, suspended: bool, subject: &Subject) -> Result<String,
         Subject::Site(name) => match core.with(|hub, _| site::find(hub, name)) {
             Some((_, key)) => Ok(format!("site:{key}")),
             None if !suspended => Ok(format!("site:{name}")),
-            None => Err(site::unknown(name)),
+            None => Err(near::unknown_site(core, name)),
         },
     }
 }

@@ -3,10 +3,12 @@
 //! Bounded: as many rows as asked for and at most [`ROWS_MAX`] of a kind, at most [`rings::SECONDS`] points of history and
 //! those in the first snapshot alone; some 30 KiB at most.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use stentor_control::problem::Problem;
 use stentor_control::snapshot::{
     ConnectionsNow, INTERVAL_MS_MAX, INTERVAL_MS_MIN, JournalNow, QueueNow, SiteNow, Snapshot, WatchOptions,
 };
@@ -20,7 +22,7 @@ use stentor_stats::now::{Counts, Point};
 
 use super::sites::{self, Overviews, ROWS_MAX};
 use super::verdict;
-use crate::site;
+use crate::{lists, near, site};
 
 /// A watcher. The machine is sampled more often while there is one.
 pub struct Watch {
@@ -57,31 +59,36 @@ impl Before {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        self.core.live.watchers.fetch_sub(1, Ordering::Relaxed);
+        if self.core.live.watchers.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.core.live.events.clear();
+        }
     }
 }
 
 impl Watch {
-    /// `None`: there is no such site.
-    pub fn begin(core: Arc<Core>, overviews: Arc<Overviews>, mut options: WatchOptions) -> Option<Watch> {
+    /// # Errors
+    /// There is no such site or list.
+    pub fn begin(core: Arc<Core>, overviews: Arc<Overviews>, mut options: WatchOptions) -> Result<Watch, Problem> {
         options.interval_ms = options.interval_ms.clamp(INTERVAL_MS_MIN, INTERVAL_MS_MAX);
         options.sites_max = options.sites_max.min(ROWS_MAX);
         options.history_s = options.history_s.min(rings::SECONDS);
         let found = match &options.site {
-            Some(name) => Some(core.with(|hub, now| {
-                let (site, _) = site::find(hub, name)?;
-                let hosts = hub.sched.explain_site(site, now)?.hosts;
-                Some((site, hosts.iter().map(|host| host.addr).collect::<Vec<_>>()))
-            })?),
+            Some(name) => Some(hosts_of(&core, name).ok_or_else(|| near::unknown_site(&core, name))?),
             None => None,
         };
+        // One that was taken out of the configuration may still have mail.
+        let has_mail =
+            || core.with(|hub, _| options.list.as_deref().is_some_and(|list| hub.store.list(list).is_some()));
+        if let Some(problem) = lists::unknown(&core, options.list.as_deref()).filter(|_| !has_mail()) {
+            return Err(problem);
+        }
         let filter = (options.list.is_some() || found.is_some()).then(|| {
             let hosts = found.as_ref().map(|(_, hosts)| hosts.clone());
             core.live.filters.add(Filter { list: options.list.clone(), hosts, ..Filter::default() })
         });
         core.live.watchers.fetch_add(1, Ordering::Relaxed);
         let before = Before::now(&core, filter.as_deref());
-        Some(Watch { site: found.map(|(site, _)| site), core, overviews, options, filter, before, is_first: true })
+        Ok(Watch { site: found.map(|(site, _)| site), core, overviews, options, filter, before, is_first: true })
     }
 
     pub fn options(&self) -> &WatchOptions {
@@ -144,6 +151,7 @@ impl Watch {
             by_latency,
             sites_at: overview.at,
             sites_took_us: overview.took_us,
+            events: core.live.events.newest(),
         };
         snapshot.verdict = verdict::of(&snapshot);
         snapshot
@@ -165,6 +173,15 @@ impl Watch {
             rings.seconds.iter().skip(skip).copied().collect()
         })
     }
+}
+
+/// A site and the addresses of its hosts.
+fn hosts_of(core: &Arc<Core>, name: &str) -> Option<(SiteId, Vec<SocketAddr>)> {
+    core.with(|hub, now| {
+        let (site, _) = site::find(hub, name)?;
+        let hosts = hub.sched.explain_site(site, now)?.hosts;
+        Some((site, hosts.iter().map(|host| host.addr).collect()))
+    })
 }
 
 /// What one look under the lock says.

@@ -124,6 +124,10 @@ pub fn attempt(core: &Core, assignment: &Assignment, outcomes: &[RcptOutcome], v
                 (code, None) => text(&mut texts.reply, format_args!("{code} {}", first.text)),
                 (code, Some(dsn)) => text(&mut texts.reply, format_args!("{code} {dsn} {}", first.text)),
             };
+            if verdict != Verdict::Delivered {
+                let kind = if verdict.is_failure() { "bounced" } else { "deferred" };
+                core.live.event(now, kind, || format!("{}: {reply}", via.target.host));
+            }
             let attempt = Attempt {
                 at: now,
                 id,
@@ -197,6 +201,9 @@ impl GivenUp {
     pub fn record(this: Option<&GivenUp>, core: &Core, failures: &[Failure]) {
         core.live.given_up(failures);
         let (Some(this), now) = (this, core.clock.now()) else { return };
+        if let Some(failure) = failures.iter().find(|failure| failure.expired) {
+            core.live.event(now, "expired", || format!("message {}: {}", this.id, failure.text));
+        }
         for (to, failure) in this.to.iter().zip(failures) {
             TEXTS.with_borrow_mut(|texts| {
                 record(
@@ -270,6 +277,7 @@ pub fn connect_failed(core: &Core, via: &Via<'_>, begun: Ms, why: &str, unreache
     let now = core.clock.now();
     core.live.connect_failed(via.target);
     core.measures.connect_failures.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    core.live.event(now, "connect_failed", || format!("{} [{}]: {why}", via.target.host, via.target.addr.ip()));
     if is_wanted(core) {
         record(
             core,
@@ -293,8 +301,10 @@ pub fn connect_failed(core: &Core, via: &Via<'_>, begun: Ms, why: &str, unreache
 
 /// A look-up failed temporarily, and no site of the domain is known from before.
 pub fn look_up_failed(core: &Core, begun: Ms, failed: &LookUpFailed) {
+    let now = core.clock.now();
+    let domain = || failed.unreached.domains.first().map_or("", |(domain, _)| domain);
+    core.live.event(now, "lookup_failed", || format!("{}: {}", domain(), failed.text));
     if is_wanted(core) {
-        let now = core.clock.now();
         record(
             core,
             &Record::Attempt(Attempt {
@@ -323,6 +333,8 @@ pub fn refused_message(core: &Core, mail: &MailFrom, client: IpAddr, reply: &Rep
 }
 
 fn record_refused(core: &Core, mail: &MailFrom, reply: &Reply, refused: &Refused<'_>) {
+    let client = || refused.client.map_or_else(String::new, |client| format!("client {client}: "));
+    core.live.event(core.clock.now(), "refused", || format!("{}{reply}", client()));
     if is_wanted(core) {
         TEXTS.with_borrow_mut(|texts| {
             let (at, reply) = (core.clock.now(), text(&mut texts.reply, reply));
@@ -340,14 +352,15 @@ pub fn report_noted(core: &Core, list: &str, mail: &MailFrom, client: IpAddr) {
 
 /// An operator's action took effect.
 pub fn audited(core: &Core, audit: &Audit) {
-    if is_wanted(core) {
-        audit_note(core, audit.verb, &audit.who, &audit.detail);
-    }
+    audit_note(core, audit.verb, &audit.who, &audit.detail);
 }
 
 /// An operator's action that the journal does not record.
 pub fn audit_note(core: &Core, verb: &str, who: &str, detail: &str) {
-    note(core, Topic::Audit, &format!("audit: verb={verb}, who={who}, detail={detail}"));
+    core.live.event(core.clock.now(), "audit", || format!("{verb} by {who}: {detail}"));
+    if is_wanted(core) {
+        note(core, Topic::Audit, &format!("audit: verb={verb}, who={who}, detail={detail}"));
+    }
 }
 
 /// Anything else.

@@ -7,6 +7,7 @@
 //!
 //! Failure answers: what `/proc` lacks is zero; the control socket drops a watcher that does not read.
 
+pub mod events;
 pub mod filters;
 pub mod histogram;
 pub mod machine;
@@ -25,6 +26,7 @@ use stentor_sched::verdict::Judge;
 use stentor_sched::{Failure, RcptOutcome};
 use stentor_stats::now::{Counts, MachineNow, Totals};
 
+use self::events::Events;
 use self::filters::Filters;
 use self::histogram::Histogram;
 use self::posts::Posts;
@@ -51,6 +53,7 @@ pub struct Live {
     pub syncs: Syncs,
     pub posts: Arc<Posts>,
     pub filters: Filters,
+    pub events: Events,
     rings: Mutex<Rings>,
     machine: Mutex<MachineNow>,
     /// Who watches; while there are any, the machine is looked at every few seconds.
@@ -153,6 +156,13 @@ impl Live {
         let expired = failures.iter().filter(|failure| failure.expired).count();
         self.totals.expired.fetch_add(expired as u64, Ordering::Relaxed);
         self.totals.bounced.fetch_add((failures.len() - expired) as u64, Ordering::Relaxed);
+    }
+
+    /// What happened, for whoever watches; `text` is made only then.
+    pub fn event(&self, at: Ms, kind: &str, text: impl FnOnce() -> String) {
+        if self.watchers.load(Ordering::Relaxed) > 0 {
+            self.events.push(at, kind, &text());
+        }
     }
 
     /// A batch was synced.

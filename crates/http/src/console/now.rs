@@ -65,7 +65,7 @@ impl Now {
             return Some(seen.last.clone());
         }
         let options = WatchOptions { sites_max: SITES, ..WatchOptions::default() };
-        let mut watch = Watch::begin(core.clone(), overviews.clone(), options)?;
+        let mut watch = Watch::begin(core.clone(), overviews.clone(), options).ok()?;
         tokio::time::sleep(FIRST_LOOK).await;
         let last = Arc::new(watch.now().await);
         *seen = Some(Seen { watch, last: last.clone(), at: Instant::now() });

@@ -86,7 +86,7 @@ fn the_view_fills_a_terminal_and_gives_it_back() {
         format!("{} realstat --config {}; echo LEFT; exec cat", stentor().display(), server.config().display());
     let Some(terminal) = Terminal::start(server.folder(), "tmux1", &command) else { return };
     let screen = terminal.wait(&["stentor realstat  mx.test", "delivered", "down.example", "q quit"]);
-    for part in ["lane", "fast", "slow", "down", "of 800 out", "sync", "machine     cpu", "disk busy", "1 bulk"] {
+    for part in ["state", "fast", "slow", "down", "of 800", "sync", "cpu", "disk", "1 bulk", "Connection refused"] {
         assert!(screen.contains(part), "{part}\n{screen}");
     }
     assert!(screen.contains("waiting: 1 of 1 recipient: connection refused"), "{screen}");
@@ -101,7 +101,7 @@ fn the_view_fills_a_terminal_and_gives_it_back() {
     terminal.wait(&["slowest first"]);
     // Messages, one of them.
     terminal.keys(&["3"]);
-    terminal.wait(&["1 recipients in 1 messages", &id, "news"]);
+    terminal.wait(&["1 recipient in 1 message", &id, "news"]);
     terminal.keys(&["Enter"]);
     terminal.wait(&[&format!("message {id}"), "bob@down.example"]);
     terminal.keys(&["q"]);
@@ -111,9 +111,9 @@ fn the_view_fills_a_terminal_and_gives_it_back() {
     terminal.keys(&["p"]);
     terminal.wait(&["PAUSED"]);
     terminal.keys(&["p", "?"]);
-    terminal.wait(&["the picture stands still"]);
+    terminal.wait(&["hold the row's messages"]);
     terminal.keys(&["Escape"]);
-    wait_until("the help is gone", || !terminal.screen().contains("the picture stands still"));
+    wait_until("the help is gone", || !terminal.screen().contains("hold the row's messages"));
     terminal.keys(&["Escape"]);
     wait_until("the filter is gone", || !terminal.screen().contains("list news"));
     // Another size.
@@ -123,12 +123,52 @@ fn the_view_fills_a_terminal_and_gives_it_back() {
     });
     // A restart of the server.
     server.kill();
-    terminal.wait(&["LOST"]);
+    terminal.wait(&["STALE"]);
     server.start_again();
-    wait_until("it is connected again", || !terminal.screen().contains("LOST"));
+    wait_until("it is connected again", || !terminal.screen().contains("STALE"));
     terminal.keys(&["q"]);
     let left = terminal.wait(&["LEFT"]);
     assert!(!left.contains("q quit"), "the screen is as it was before: {left}");
+}
+
+/// A filter that is refused changes nothing; actions say what they are about, and wait for a `y`.
+#[test]
+fn a_wrong_filter_is_refused_and_actions_are_confirmed() {
+    let lab = TestLab::start("[[site]]\nname = 'down.example'\nbehaviour = { connect = 'refuse' }\n");
+    let server = builder(&lab).set("retry.host_max_s", "7200").set("retry.host_min_s", "3600").start();
+    let id = send(&server, "bob@down.example", "held@test");
+    server.wait_log(&["Connection refused"]);
+    let command = format!("{} realstat --config {}; exec cat", stentor().display(), server.config().display());
+    let Some(terminal) = Terminal::start(server.folder(), "tmux1", &command) else { return };
+    terminal.wait(&["waiting 1 ", "mx1.down.example"]);
+    terminal.keys(&["/", "d", "o", "w", "n", ".", "e", "x", "m", "p", "l", "e", "Enter"]);
+    terminal.wait(&["no site down.exmple; did you mean mx1.down.example?"]);
+    send(&server, "eve@down.example", "second@test");
+    // Live, and of everything.
+    let screen = terminal.wait(&["waiting 2 "]);
+    assert!(!screen.contains("STALE"), "{screen}");
+    terminal.keys(&["/", "d", "o", "w", "n", ".", "e", "x", "a", "m", "p", "l", "e", "Enter"]);
+    terminal.wait(&["site down.example"]);
+    terminal.keys(&["Escape"]);
+    wait_until("everything again", || !terminal.screen().contains("site down.example"));
+    // What is asked is not done before it is confirmed.
+    terminal.keys(&["S"]);
+    terminal.wait(&["Suspend mx1.down.example?", "This is about 2 recipients of 2 messages."]);
+    terminal.keys(&["n"]);
+    terminal.wait(&["not done"]);
+    assert_eq!(server.status()["suspended_total"], 0);
+    terminal.keys(&["S"]);
+    terminal.wait(&["This is about 2 recipients"]);
+    terminal.keys(&["y"]);
+    terminal.wait(&["site:mx1.down.example is suspended"]);
+    assert_eq!(server.status()["suspended_total"], 1);
+    terminal.wait(&["suspended mx1.down.example", "audit"]);
+    terminal.keys(&["3"]);
+    terminal.wait(&[&id]);
+    terminal.keys(&["H"]);
+    terminal.wait(&["Hold message", "This is about 1 recipient of 1 message."]);
+    terminal.keys(&["y"]);
+    wait_until("it is held", || server.ask(&["queue"]).is_ok_and(|queue| queue["held"] == 1));
 }
 
 #[test]

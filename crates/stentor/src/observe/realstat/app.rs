@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use stentor_control::snapshot::SiteNow;
-use stentor_control::{Mailqq, MailqqOptions, MailqqSort};
+use stentor_control::{Mailqq, MailqqOptions, MailqqSort, Request};
 use stentor_control::{Snapshot, WatchOptions};
 use stentor_queue::ids::Ms;
 
@@ -11,6 +11,9 @@ use super::feed::{News, Wish};
 
 /// Points of history that are kept: an hour of seconds.
 const POINTS_MAX: usize = 3_600;
+/// A snapshot that is later than so many intervals, and than so long, is missing.
+const LATE_INTERVALS: u64 = 3;
+const LATE_MS_MIN: u64 = 5_000;
 /// Messages asked for.
 const MESSAGES_MAX: u32 = 200;
 /// Seconds of the past that a first snapshot brings.
@@ -37,8 +40,32 @@ pub enum Prompt {
 pub struct Point {
     pub at: Ms,
     pub interval_ms: u64,
+    pub accepted: u64,
     pub delivered: u64,
     pub failed: u64,
+}
+
+/// Rates per second in a column of the charts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Column {
+    pub accepted: u64,
+    pub delivered: u64,
+    pub failed: u64,
+}
+
+/// An action that waits for its confirmation.
+pub struct Confirm {
+    /// `Hold mail at mx1.example`
+    pub title: String,
+    pub act: Request,
+    /// What a dry run says that it is about; `None` until it does.
+    pub count: Option<Result<String, String>>,
+}
+
+/// One line for the user, until the next key.
+pub struct Notice {
+    pub text: String,
+    pub is_error: bool,
 }
 
 /// A text that the user opened.
@@ -49,6 +76,7 @@ pub struct Opened {
 }
 
 pub struct App {
+    /// What the snapshots are of.
     pub options: WatchOptions,
     pub snapshot: Option<Box<Snapshot>>,
     pub points: VecDeque<Point>,
@@ -61,7 +89,14 @@ pub struct App {
     pub zoom: usize,
     pub prompt: Option<(Prompt, String)>,
     pub opened: Option<Opened>,
+    pub confirm: Option<Confirm>,
+    pub notice: Option<Notice>,
     pub shows_help: bool,
+    /// Whether the terminal shows braille.
+    pub is_utf8: bool,
+    /// When the last snapshot came, on a steady clock, ms; the time now by the same clock.
+    received: Option<u64>,
+    now: u64,
     /// While the picture stands still: what has come meanwhile.
     pub paused: Option<Vec<Snapshot>>,
     pub lost: Option<String>,
@@ -84,6 +119,11 @@ impl App {
             zoom: 0,
             prompt: None,
             opened: None,
+            confirm: None,
+            notice: None,
+            is_utf8: true,
+            received: None,
+            now: 0,
             shows_help: false,
             paused: None,
             lost: None,
@@ -94,8 +134,26 @@ impl App {
 
     pub fn news(&mut self, news: News) {
         match news {
+            News::Watching(options) => {
+                if options != self.options {
+                    self.options = options;
+                    self.points.clear();
+                    (self.selected, self.paused) = (0, None);
+                }
+            }
+            News::Refused(why) => self.notice = Some(Notice { text: why, is_error: true }),
+            News::Counted(count) => {
+                if let Some(confirm) = &mut self.confirm {
+                    confirm.count = Some(count);
+                }
+            }
+            News::Acted(result) => {
+                let is_error = result.is_err();
+                let (Ok(text) | Err(text)) = result;
+                self.notice = Some(Notice { text, is_error });
+            }
             News::Snapshot(snapshot) => {
-                self.lost = None;
+                (self.lost, self.received) = (None, Some(self.now));
                 match &mut self.paused {
                     Some(waiting) if waiting.len() < POINTS_MAX => waiting.push(*snapshot),
                     Some(_) => {}
@@ -117,11 +175,26 @@ impl App {
         }
     }
 
+    /// A steady clock shows this, ms. Whether the picture changes with it.
+    pub fn tick(&mut self, now: u64) -> bool {
+        let before = self.stale_s();
+        self.now = now;
+        self.stale_s() != before
+    }
+
+    /// For how long nothing has come though it should have, in seconds; `None` while the picture is live.
+    pub fn stale_s(&self) -> Option<u64> {
+        let age = self.now.saturating_sub(self.received?);
+        let is_late = age > (self.options.interval_ms * LATE_INTERVALS).max(LATE_MS_MIN);
+        (is_late || self.lost.is_some()).then_some(age / 1_000)
+    }
+
     fn show(&mut self, mut snapshot: Box<Snapshot>) {
         if snapshot.history.is_empty() {
             self.push(Point {
                 at: snapshot.now,
                 interval_ms: snapshot.interval_ms,
+                accepted: snapshot.since.accepted_recipients,
                 delivered: snapshot.since.delivered,
                 failed: snapshot.since.failed,
             });
@@ -134,6 +207,7 @@ impl App {
                 self.push(Point {
                     at: point.at,
                     interval_ms,
+                    accepted: point.counts.accepted_recipients,
                     delivered: point.counts.delivered,
                     failed: point.counts.failed,
                 });
@@ -149,20 +223,28 @@ impl App {
         self.points.push_back(point);
     }
 
-    /// Delivered and failed per second in the last columns of time, the newest last.
-    pub fn columns(&self, width: usize) -> Vec<(u64, u64)> {
+    /// The last columns of time, the newest last.
+    pub fn columns(&self, width: usize) -> Vec<Column> {
         let zoom_ms = ZOOMS[self.zoom] * 1_000;
-        let Some(last) = self.points.back().map(|point| point.at / zoom_ms) else { return vec![(0, 0); width] };
-        let mut columns = vec![(0u64, 0u64, 0u64); width];
+        let mut columns = vec![(Column::default(), 0u64); width];
+        let Some(last) = self.points.back().map(|point| point.at / zoom_ms) else {
+            return vec![Column::default(); width];
+        };
         for point in self.points.iter().rev() {
             let back = (last - (point.at / zoom_ms).min(last)) as usize;
-            let Some(column) = width.checked_sub(1 + back).and_then(|at| columns.get_mut(at)) else { break };
-            column.0 += point.delivered;
-            column.1 += point.failed;
-            column.2 += point.interval_ms;
+            let Some((column, ms)) = width.checked_sub(1 + back).and_then(|at| columns.get_mut(at)) else { break };
+            column.accepted += point.accepted;
+            column.delivered += point.delivered;
+            column.failed += point.failed;
+            *ms += point.interval_ms;
         }
         let rate = |count: u64, ms: u64| (count * 1_000).div_ceil(ms.max(1));
-        columns.into_iter().map(|(delivered, failed, ms)| (rate(delivered, ms), rate(failed, ms))).collect()
+        let rates = |(column, ms): (Column, u64)| Column {
+            accepted: rate(column.accepted, ms),
+            delivered: rate(column.delivered, ms),
+            failed: rate(column.failed, ms),
+        };
+        columns.into_iter().map(rates).collect()
     }
 
     /// The sites in the order that is chosen.
@@ -172,8 +254,7 @@ impl App {
 
     pub fn rows(&self) -> usize {
         match self.view {
-            View::Rates => 0,
-            View::Sites => self.sites().len(),
+            View::Rates | View::Sites => self.sites().len(),
             View::Messages => self.mailqq.as_ref().map_or(0, |mailqq| mailqq.rows.len()),
         }
     }
@@ -197,15 +278,14 @@ impl App {
         }
     }
 
-    /// A list or a site is named, or none.
-    pub fn narrow(&mut self, prompt: Prompt, text: &str) -> Vec<Wish> {
+    /// A list or a site is named, or none. What is shown changes when the server takes it.
+    pub fn narrow(&self, prompt: Prompt, text: &str) -> Wish {
         let text = Some(text.trim().to_owned()).filter(|text| !text.is_empty());
+        let mut options = self.options.clone();
         match prompt {
-            Prompt::List => self.options.list = text,
-            Prompt::Site => self.options.site = text,
+            Prompt::List => options.list = text,
+            Prompt::Site => options.site = text,
         }
-        self.points.clear();
-        (self.selected, self.paused) = (0, None);
-        vec![Wish::Watch(self.options.clone()), self.messages()]
+        Wish::Watch(options)
     }
 }

@@ -7,6 +7,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
+use stentor_control::format::plural;
 use stentor_control::problem::ErrorCode;
 use stentor_control::protocol::snapshot_of;
 use stentor_control::{Client, ClientError, Mailqq, MailqqOptions, Observe, Reply, Request, render};
@@ -23,10 +24,18 @@ const LOOK: Duration = Duration::from_millis(50);
 
 /// What the reader has to say.
 pub enum News {
+    /// The server takes this: the snapshots from here on are of it.
+    Watching(WatchOptions),
     Snapshot(Box<Snapshot>),
+    /// What was to be watched does not exist, in the server's words: the snapshots go on as before.
+    Refused(String),
     Messages(Box<Mailqq>),
     /// The text of what was opened.
     Opened(String),
+    /// How much an action is about, or why that cannot be said.
+    Counted(Result<String, String>),
+    /// What an action came to.
+    Acted(Result<String, String>),
     /// The server does not answer, with why.
     Lost(String),
     /// As many snapshots as asked for have come, or it makes no sense to go on: why, if it is an error.
@@ -41,6 +50,10 @@ pub enum Wish {
     Open(Request),
     /// Messages in this order and so narrow.
     Messages(MailqqOptions),
+    /// What an action is about: a dry run.
+    Count(Request),
+    /// Carry it out.
+    Act(Request),
 }
 
 /// Reads until the stream ends; `false`: there is nothing more to come.
@@ -68,6 +81,11 @@ fn watch_once(
         Ok(_) => Ok(true),
         Err(error) => Err(error),
     }
+}
+
+/// There is no such site or list (now).
+fn is_unknown(error: &ClientError) -> bool {
+    matches!(error, ClientError::Refused(problem) if problem.code == ErrorCode::NotFound)
 }
 
 /// What a user has to be told before it is tried again, or instead.
@@ -157,14 +175,30 @@ fn watch_all(
     is_over: &AtomicBool,
     tell: &Sender<News>,
 ) {
+    // What the server has taken last.
+    let mut taken: Option<WatchOptions> = None;
     while !is_over.load(Ordering::Relaxed) {
         let began = generation.load(Ordering::Relaxed);
         options = watched.try_iter().last().unwrap_or(options);
         let result = watch_once(socket, &options, |snapshot| {
+            if taken.as_ref() != Some(&options) {
+                taken = Some(options.clone());
+                if tell.send(News::Watching(options.clone())).is_err() {
+                    return false;
+                }
+            }
             tell.send(News::Snapshot(snapshot)).is_ok() && generation.load(Ordering::Relaxed) == began
         });
         let why = match result {
             _ if generation.load(Ordering::Relaxed) != began => continue,
+            Err(error) if is_unknown(&error) && taken.as_ref() != Some(&options) => {
+                let Some(before) = taken.clone() else { return drop(tell.send(News::End(Some(error.to_string())))) };
+                options = before;
+                if tell.send(News::Refused(error.to_string())).is_err() {
+                    return;
+                }
+                continue;
+            }
             Ok(false) => None,
             Ok(true) => Some("the server is stopping".to_owned()),
             Err(error) if is_final(&error) => return drop(tell.send(News::End(Some(error.to_string())))),
@@ -192,6 +226,17 @@ fn answer_all(socket: &Path, wished: &Receiver<Wish>, is_over: &AtomicBool, tell
                     return;
                 }
             }
+            Ok(Wish::Count(request)) => {
+                if tell.send(News::Counted(act(socket, &request))).is_err() {
+                    return;
+                }
+            }
+            Ok(Wish::Act(request)) => {
+                until_look = Duration::ZERO;
+                if tell.send(News::Acted(act(socket, &request))).is_err() {
+                    return;
+                }
+            }
             Ok(Wish::Messages(options)) => (messages, until_look) = (options, Duration::ZERO),
             Ok(Wish::Watch(_)) | Err(_) => {}
         }
@@ -206,5 +251,24 @@ fn answer_all(socket: &Path, wished: &Receiver<Wish>, is_over: &AtomicBool, tell
             }
         }
         until_look = until_look.saturating_sub(LOOK);
+    }
+}
+
+/// The answer to an action or its dry run, in a line.
+fn act(socket: &Path, request: &Request) -> Result<String, String> {
+    let answer = Client::connect(socket).and_then(|mut client| {
+        client.be_patient()?;
+        client.ask(request)
+    });
+    match answer {
+        Ok(Reply::Counted(counted)) if counted.dry_run == Some(true) => {
+            let (recipients, messages) = (counted.count.unwrap_or(0), counted.messages.unwrap_or(0));
+            let recipients = recipients + counted.in_flight.unwrap_or(0);
+            Ok(format!("{} of {}", plural(recipients, "recipient"), plural(messages, "message")))
+        }
+        Ok(Reply::Counted(counted)) => Ok(counted.text),
+        Ok(Reply::Done { text, .. }) => Ok(text),
+        Ok(reply) => Ok(render::reply(&reply, &zone::local())),
+        Err(error) => Err(error.to_string()),
     }
 }

@@ -1,14 +1,17 @@
 //! Key bindings.
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
-use stentor_control::{MailqqSort, Request};
+use stentor_control::snapshot::SiteNow;
+use stentor_control::{MailqqRow, MailqqSort, Request, Selection, Subject, Verb, WatchOptions};
 
-use super::app::{App, Opened, Prompt, View, ZOOMS};
+use super::app::{App, Confirm, Notice, Opened, Prompt, View, ZOOMS};
 use super::feed::Wish;
 
 /// Longest text that can be typed.
 const TYPED_MAX: usize = 253;
 const RECIPIENTS_SHOWN: u32 = 200;
+/// What audit records of actions say.
+const REASON: &str = "realstat";
 /// Rows that Page Up and Page Down go.
 const PAGE: usize = 10;
 
@@ -20,6 +23,10 @@ pub fn press(app: &mut App, key: KeyEvent) -> Vec<Wish> {
     if key.modifiers.contains(KeyModifiers::CONTROL) && matches!(key.code, KeyCode::Char('c' | 'd')) {
         app.is_over = true;
         return Vec::new();
+    }
+    app.notice = None;
+    if app.confirm.is_some() {
+        return confirmed(app, key.code).into_iter().collect();
     }
     if app.prompt.is_some() {
         return typed(app, key.code);
@@ -39,7 +46,7 @@ fn typed(app: &mut App, code: KeyCode) -> Vec<Wish> {
     let Some((prompt, mut text)) = app.prompt.take() else { return Vec::new() };
     match code {
         KeyCode::Esc => return Vec::new(),
-        KeyCode::Enter => return app.narrow(prompt, &text),
+        KeyCode::Enter => return vec![app.narrow(prompt, &text)],
         KeyCode::Backspace => drop(text.pop()),
         KeyCode::Char(c) if text.len() < TYPED_MAX && !c.is_control() => text.push(c),
         _ => {}
@@ -82,9 +89,12 @@ fn command(app: &mut App, code: KeyCode) -> Vec<Wish> {
         KeyCode::Char('l') => app.prompt = Some((Prompt::List, app.options.list.clone().unwrap_or_default())),
         KeyCode::Char('/') => app.prompt = Some((Prompt::Site, app.options.site.clone().unwrap_or_default())),
         KeyCode::Esc if app.options.list.is_some() || app.options.site.is_some() => {
-            app.options.list = None;
-            return app.narrow(Prompt::Site, "");
+            let everything = WatchOptions { list: None, site: None, ..app.options.clone() };
+            return vec![Wish::Watch(everything)];
         }
+        KeyCode::Char('H') => return ask(app, Action::Hold).into_iter().collect(),
+        KeyCode::Char('F') => return ask(app, Action::Flush).into_iter().collect(),
+        KeyCode::Char('S') => return ask(app, Action::Suspend).into_iter().collect(),
         KeyCode::Down | KeyCode::Char('j') => app.selected = (app.selected + 1).min(last),
         KeyCode::Up | KeyCode::Char('k') => app.selected = app.selected.saturating_sub(1),
         KeyCode::PageDown => app.selected = (app.selected + PAGE).min(last),
@@ -95,6 +105,84 @@ fn command(app: &mut App, code: KeyCode) -> Vec<Wish> {
         _ => {}
     }
     Vec::new()
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Action {
+    Hold,
+    Flush,
+    Suspend,
+}
+
+/// The answer to the question whether to go on: `y` alone means yes.
+fn confirmed(app: &mut App, code: KeyCode) -> Option<Wish> {
+    let confirm = app.confirm.take()?;
+    // What it is about must have been seen.
+    let is_known = matches!(confirm.count, Some(Ok(_)));
+    if code == KeyCode::Char('y') && is_known {
+        return Some(Wish::Act(confirm.act));
+    }
+    app.notice = Some(Notice { text: format!("{}: not done", confirm.title), is_error: false });
+    None
+}
+
+/// An action on the chosen site or message: asks what it is about.
+fn ask(app: &mut App, action: Action) -> Option<Wish> {
+    let (title, selection, act) = match app.view {
+        View::Rates | View::Sites => on_site(app.sites().get(app.selected)?, action),
+        View::Messages => on_message(app.mailqq.as_ref()?.rows.get(app.selected)?, action)?,
+    };
+    // The others have no dry run of their own: they concern what a `requeue` would.
+    let verb = if let Request::Act { verb, .. } = &act { *verb } else { Verb::Requeue };
+    app.confirm = Some(Confirm { title, act, count: None });
+    Some(Wish::Count(Request::Act { verb, selection, dry_run: true, reason: None }))
+}
+
+fn on_site(row: &SiteNow, action: Action) -> (String, Selection, Request) {
+    let site = row.site.clone();
+    let selection = Selection { site: Some(site.clone()), ..Selection::default() };
+    let is_suspended = row.lane == "suspended";
+    let title = match action {
+        Action::Hold => format!("Hold the messages with recipients at {site}"),
+        Action::Flush => format!("Try the mail at {site} now"),
+        Action::Suspend if is_suspended => format!("Resume {site}"),
+        Action::Suspend => format!("Suspend {site}"),
+    };
+    let act = match action {
+        Action::Hold => Request::Act {
+            verb: Verb::Hold,
+            selection: selection.clone(),
+            dry_run: false,
+            reason: Some(REASON.to_owned()),
+        },
+        Action::Flush => Request::Flush { site: Some(site) },
+        Action::Suspend => {
+            Request::Suspend { suspended: !is_suspended, what: Subject::Site(site), reason: Some(REASON.to_owned()) }
+        }
+    };
+    (title, selection, act)
+}
+
+/// `None`: the message is of no list that could be suspended.
+fn on_message(row: &MailqqRow, action: Action) -> Option<(String, Selection, Request)> {
+    let selection = Selection { ids: vec![row.id.parse().ok()?], ..Selection::default() };
+    let verb =
+        |verb| Request::Act { verb, selection: selection.clone(), dry_run: false, reason: Some(REASON.to_owned()) };
+    Some(match action {
+        Action::Hold if row.held => (format!("Release message {}", row.id), selection.clone(), verb(Verb::Release)),
+        Action::Hold => (format!("Hold message {}", row.id), selection.clone(), verb(Verb::Hold)),
+        Action::Flush => (format!("Try message {} now", row.id), selection.clone(), verb(Verb::Requeue)),
+        Action::Suspend => {
+            let list = row.list.clone()?;
+            let selection = Selection { list: Some(list.clone()), ..Selection::default() };
+            let title = format!("Suspend list {list}");
+            (
+                title,
+                selection,
+                Request::Suspend { suspended: true, what: Subject::List(list), reason: Some(REASON.to_owned()) },
+            )
+        }
+    })
 }
 
 /// To the next view, or the one after it.
@@ -122,8 +210,7 @@ fn sort(app: &mut App) -> Vec<Wish> {
 /// The chosen site or message.
 fn open(app: &mut App) -> Option<Wish> {
     let (title, request) = match app.view {
-        View::Rates => return None,
-        View::Sites => {
+        View::Rates | View::Sites => {
             let name = app.sites().get(app.selected)?.site.clone();
             (format!("site {name}"), Request::Site { name })
         }
@@ -141,9 +228,7 @@ fn open(app: &mut App) -> Option<Wish> {
 mod tests {
     use super::*;
     use crate::observe::realstat::feed::News;
-    use stentor_control::snapshot::SiteNow;
-    use stentor_control::{Mailqq, MailqqRow};
-    use stentor_control::{Snapshot, WatchOptions};
+    use stentor_control::{Mailqq, Snapshot};
 
     fn keys(app: &mut App, text: &str) -> Vec<Wish> {
         text.chars()
@@ -172,7 +257,8 @@ mod tests {
     #[test]
     fn sites_and_messages_are_opened() {
         let mut app = app();
-        assert!(keys(&mut app, "\n").is_empty(), "there is nothing to open in the rates");
+        assert!(matches!(&keys(&mut app, "\n")[..], [Wish::Open(Request::Site { name })] if name == "one"));
+        keys(&mut app, "q");
         let wishes = keys(&mut app, "2jj\n");
         assert!(matches!(&wishes[..], [Wish::Open(Request::Site { name })] if name == "two"));
         app.news(News::Opened("a\nb\nc".to_owned()));
@@ -189,12 +275,52 @@ mod tests {
     fn a_filter_is_typed_and_taken_back() {
         let mut app = app();
         let wishes = keys(&mut app, "lnewsq\n");
-        assert!(matches!(&wishes[..], [Wish::Watch(o), Wish::Messages(_)] if o.list.as_deref() == Some("newsq")));
-        assert!(app.points.is_empty(), "other rates");
-        keys(&mut app, "/mx\u{1b}");
-        assert_eq!(app.options.site, None, "taken back while typing");
-        keys(&mut app, "\u{1b}");
-        assert_eq!(app.options.list, None);
+        let [Wish::Watch(asked)] = &wishes[..] else { panic!("one wish") };
+        assert_eq!(asked.list.as_deref(), Some("newsq"));
+        assert_eq!((app.options.list.as_deref(), app.points.len()), (None, 1), "until the server takes it");
+        app.news(News::Refused("no list newsq; near: news".to_owned()));
+        assert!(app.notice.as_ref().is_some_and(|notice| notice.is_error) && app.snapshot.is_some());
+        app.news(News::Watching(asked.clone()));
+        assert_eq!((app.options.list.as_deref(), app.points.len()), (Some("newsq"), 0), "other rates");
+        assert!(keys(&mut app, "/mx\u{1b}").is_empty(), "taken back while typing");
+        assert!(app.notice.is_none(), "a key has taken it away");
+        assert!(matches!(&keys(&mut app, "\u{1b}")[..], [Wish::Watch(o)] if o.list.is_none() && o.site.is_none()));
+    }
+
+    #[test]
+    fn actions_are_confirmed_with_their_count() {
+        let mut app = app();
+        let wishes = keys(&mut app, "2jS");
+        let [Wish::Count(Request::Act { dry_run: true, selection, .. })] = &wishes[..] else { panic!("a dry run") };
+        assert_eq!(selection.site.as_deref(), Some("two"));
+        assert!(keys(&mut app, "y").is_empty() && app.confirm.is_none(), "not before the count is there");
+        keys(&mut app, "S");
+        app.news(News::Counted(Ok("671 recipients of 12 messages".to_owned())));
+        assert!(keys(&mut app, "n").is_empty() && app.notice.is_some(), "anything but y is no");
+        keys(&mut app, "S");
+        app.news(News::Counted(Ok("671 recipients of 12 messages".to_owned())));
+        let wishes = keys(&mut app, "y");
+        let is_suspend = |request: &Request| matches!(request, Request::Suspend { suspended: true, what: Subject::Site(site), .. } if site == "two");
+        assert!(matches!(&wishes[..], [Wish::Act(request)] if is_suspend(request)));
+        app.news(News::Acted(Ok("site:two is suspended".to_owned())));
+        assert!(app.notice.as_ref().is_some_and(|notice| notice.text.contains("suspended")));
+        assert_eq!(keys(&mut app, "3H").len(), 2, "messages, and the count of one");
+        app.news(News::Counted(Err("gone".to_owned())));
+        assert!(keys(&mut app, "y").is_empty(), "what cannot be counted is not done");
+        assert!(keys(&mut app, "S").is_empty(), "it is of no list");
+    }
+
+    #[test]
+    fn what_does_not_come_is_stale() {
+        let mut app = app();
+        assert!(!app.tick(2_000) && app.stale_s().is_none());
+        assert!(app.tick(9_500), "the picture changes");
+        assert_eq!(app.stale_s(), Some(9));
+        assert!(!app.tick(9_900) && app.tick(10_100));
+        app.news(News::Snapshot(Box::default()));
+        assert_eq!(app.stale_s(), None);
+        app.news(News::Lost("gone".to_owned()));
+        assert_eq!(app.stale_s(), Some(0), "at once, if it is known");
     }
 
     #[test]
@@ -223,9 +349,10 @@ mod tests {
             snapshot.since.delivered = second;
             app.news(News::Snapshot(Box::new(snapshot)));
         }
-        assert_eq!(app.columns(3), [(8, 0), (9, 0), (10, 0)]);
+        let delivered = |app: &App, width| app.columns(width).iter().map(|c| c.delivered).collect::<Vec<_>>();
+        assert_eq!(delivered(&app, 3), [8, 9, 10]);
         keys(&mut app, "z");
         // 0..4, 5..9, 10.
-        assert_eq!(app.columns(4), [(0, 0), (3, 0), (7, 0), (10, 0)]);
+        assert_eq!(delivered(&app, 4), [0, 3, 7, 10]);
     }
 }

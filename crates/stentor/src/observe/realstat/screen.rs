@@ -4,14 +4,14 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event};
 use stentor_control::WatchOptions;
 
 use super::app::{App, HISTORY_S};
-use super::feed::Feed;
+use super::feed::{Feed, News};
 use super::{keys, view};
 
 /// How long a key is waited for before the news are looked at.
@@ -27,6 +27,7 @@ pub fn run(socket: PathBuf, mut options: WatchOptions) -> Result<(), String> {
     (options.history_s, options.sites_max) = (HISTORY_S, SITES);
     let signalled = signals();
     let mut app = App::new(options.clone());
+    app.is_utf8 = is_utf8();
     let feed = Feed::start(socket, options);
     // Sets a hook that restores the terminal before a panic's message is printed.
     let mut terminal = ratatui::try_init().map_err(|error| format!("the terminal is not usable: {error}"))?;
@@ -40,23 +41,38 @@ pub fn run(socket: PathBuf, mut options: WatchOptions) -> Result<(), String> {
 }
 
 fn show(terminal: &mut DefaultTerminal, app: &mut App, feed: &Feed, signalled: &AtomicBool) -> io::Result<()> {
-    let mut is_new = true;
+    let (mut is_new, began) = (true, Instant::now());
     while !app.is_over && !signalled.load(Ordering::Relaxed) {
         if is_new {
             terminal.draw(|frame| view::draw(frame, app))?;
         }
         is_new = event::poll(KEY_WAIT)?;
-        if is_new && let Event::Key(key) = event::read()? {
+        is_new |= app.tick(began.elapsed().as_millis() as u64);
+        if event::poll(Duration::ZERO)?
+            && let Event::Key(key) = event::read()?
+        {
             for wish in keys::press(app, key) {
                 feed.wish(wish);
             }
         }
         for news in feed.news.try_iter() {
+            let is_other = matches!(news, News::Watching(_));
             app.news(news);
+            if is_other {
+                feed.wish(app.messages());
+            }
             is_new = true;
         }
     }
     Ok(())
+}
+
+/// Whether the terminal shows more than ASCII, according to the locale.
+fn is_utf8() -> bool {
+    let set = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let locale = set("LC_ALL").or_else(|| set("LC_CTYPE")).or_else(|| set("LANG")).unwrap_or_default();
+    let locale = locale.to_ascii_lowercase();
+    locale.contains("utf-8") || locale.contains("utf8")
 }
 
 /// Set when the process is asked to end from outside.

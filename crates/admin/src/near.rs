@@ -1,0 +1,108 @@
+//! Names of sites near to one that is unknown, for the refusal: those that hold it, or differ by a few letters.
+
+use std::sync::Arc;
+
+use stentor_control::ErrorCode;
+use stentor_control::problem::Problem;
+use stentor_engine::core::Core;
+use stentor_queue::ids::SiteId;
+
+/// Names in a refusal.
+const NAMED_MAX: usize = 5;
+/// Sites compared under one hold of the lock: well under a millisecond.
+const STEP: u32 = 256;
+/// Sites compared at all.
+const SITES_MAX: u32 = 50_000;
+/// Longer names are compared by their beginning.
+const BYTES_MAX: usize = 64;
+/// Shorter names are in too many others.
+const PART_BYTES_MIN: usize = 3;
+
+/// The best names seen so far, and how far they are.
+struct Nearest<'a> {
+    wanted: &'a str,
+    found: Vec<(usize, String)>,
+}
+
+impl Nearest<'_> {
+    fn see(&mut self, name: &str) {
+        let Some(distance) = distance(self.wanted, name) else { return };
+        self.found.push((distance, name.to_owned()));
+        self.found.sort();
+        self.found.truncate(NAMED_MAX);
+    }
+
+    /// `no site dead.exmple; did you mean mx1.dead.example?`
+    fn problem(self) -> Problem {
+        let names: Vec<String> = self.found.into_iter().map(|(_, name)| name).collect();
+        let hint = match names.as_slice() {
+            [] => "`stentor queue` names them".to_owned(),
+            names => format!("did you mean {}?", names.join(", ")),
+        };
+        Problem::new(ErrorCode::NotFound, format!("no site {}; {hint}", self.wanted))
+    }
+}
+
+/// How far a name is from the wanted one: with or without its first label, in any case of letters. `None`: too far.
+fn distance(wanted: &str, name: &str) -> Option<usize> {
+    let (wanted, name) = (wanted.to_ascii_lowercase(), name.to_ascii_lowercase());
+    if wanted.len() >= PART_BYTES_MIN && name.contains(&wanted) {
+        return Some(0);
+    }
+    let bound = (wanted.len() / 4).clamp(1, 3);
+    let domain = name.split_once('.').map(|(_, domain)| domain);
+    let edits = [Some(name.as_str()), domain].into_iter().flatten().map(|name| edits(&wanted, name));
+    edits.min().filter(|edits| *edits <= bound).map(|edits| edits + 1)
+}
+
+/// Letters inserted, left out or replaced (Levenshtein).
+fn edits(a: &str, b: &str) -> usize {
+    let cut = |text: &str| text.bytes().take(BYTES_MAX).collect::<Vec<u8>>();
+    let (a, b) = (cut(a), cut(b));
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.iter().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+        for (j, y) in b.iter().enumerate() {
+            let replaced = diagonal + usize::from(x != y);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[b.len()]
+}
+
+/// The refusal of a site that is not known. Not for callers that hold the hub's lock.
+pub fn unknown_site(core: &Arc<Core>, wanted: &str) -> Problem {
+    let mut nearest = Nearest { wanted, found: Vec::new() };
+    let (mut next, mut known) = (0, 1);
+    while next < known {
+        known = core.with(|hub, _| {
+            let known = hub.sched.sites_known().min(SITES_MAX);
+            let names = (next..known.min(next + STEP)).filter_map(|site| hub.sched.site_name(SiteId(site)));
+            names.for_each(|name| nearest.see(name));
+            known
+        });
+        next += STEP;
+    }
+    nearest.problem()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slips_of_the_hand_are_near_and_other_names_are_not() {
+        assert_eq!((edits("kitten", "sitting"), edits("", "abc"), edits("same", "same")), (3, 3, 0));
+        let mut nearest = Nearest { wanted: "dead.exmple", found: Vec::new() };
+        for name in ["mx1.dead.example", "mx1.alive.example", "Dead.Example", "x"] {
+            nearest.see(name);
+        }
+        let problem = nearest.problem();
+        assert_eq!(problem.text, "no site dead.exmple; did you mean Dead.Example, mx1.dead.example?");
+        assert_eq!(distance("dead", "mx1.dead.example"), Some(0));
+        assert_eq!(distance("de", "mx1.dead.example"), None);
+        let none = Nearest { wanted: "q", found: Vec::new() }.problem();
+        assert_eq!(none.text, "no site q; `stentor queue` names them");
+    }
+}

@@ -1,0 +1,159 @@
+//! Draws the [`App`]. It fits 80 columns and 24 rows; on a larger terminal charts and tables grow. Everything from the
+//! network is escaped and cut.
+
+mod chart;
+mod overview;
+mod tables;
+#[cfg(test)]
+mod tests;
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Clear, Paragraph};
+use stentor_control::format::{cut, span};
+use stentor_stats::rates::clock;
+
+use super::app::{App, Confirm, Prompt, View};
+
+const HELP: &str = "\
+1 2 3, Tab    overview, sites, messages
+Up, Down      choose a row; Enter opens the site or message
+H             hold the row's messages; release a held one
+F             try the row's mail now
+S             suspend the site or the message's list; resume a suspended site
+s             sort: sites by waiting or latency; messages by count, age or size
+l             one list: type its name, Enter; empty for all
+/             one site: its name, or a domain that is at it
+Esc           everything again
+p, Space      pause; the picture goes on with what came meanwhile
+z             more or fewer seconds in a column of the charts
+?             this; any key closes it
+q, Ctrl-C     quit
+
+Charts: recipients delivered, failed and accepted per second. State of a site: fast;
+slow (all its connections are silent); down (no host may be tried yet); suspended.
+Actions say how much they are about and ask before they change anything.";
+
+fn bold() -> Style {
+    Style::new().add_modifier(Modifier::BOLD)
+}
+
+fn dim() -> Style {
+    Style::new().add_modifier(Modifier::DIM)
+}
+
+/// `12`, `12,345`, `1,234,567`
+fn number(n: u64) -> String {
+    let digits = n.to_string();
+    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+pub fn draw(frame: &mut Frame<'_>, app: &App) {
+    let [head, body, foot] =
+        Layout::vertical([Constraint::Length(1), Constraint::Min(1), Constraint::Length(1)]).areas(frame.area());
+    title(frame, head, app);
+    match (&app.opened, &app.snapshot) {
+        (Some(opened), _) => {
+            let lines: Vec<Line<'_>> = opened.text.lines().map(Line::raw).collect();
+            let [name, text] = Layout::vertical([Constraint::Length(1), Constraint::Min(1)]).areas(body);
+            frame.render_widget(Line::styled(cut(&opened.title, 200), bold()), name);
+            frame.render_widget(Paragraph::new(lines).scroll((opened.scroll, 0)), text);
+        }
+        (None, None) => {
+            let text = app.lost.as_deref().map_or_else(|| "waiting for the server".to_owned(), |why| cut(why, 300));
+            frame.render_widget(Paragraph::new(text), body);
+        }
+        (None, Some(snapshot)) => match app.view {
+            View::Rates => overview::draw(frame, body, app, snapshot),
+            View::Sites => {
+                let rows = app.sites();
+                let order = if app.by_latency { "slowest first" } else { "most waiting first" };
+                let heading = format!("{} of {} sites, {order}", rows.len(), snapshot.sites_total);
+                let [name, table] = Layout::vertical([Constraint::Length(1), Constraint::Min(1)]).areas(body);
+                frame.render_widget(Line::styled(heading, bold()), name);
+                tables::sites(frame, table, app, false, snapshot.now);
+            }
+            View::Messages => tables::messages(frame, body, app),
+        },
+    }
+    if app.stale_s().is_some() && app.opened.is_none() {
+        frame.buffer_mut().set_style(body, dim());
+    }
+    footer(frame, foot, app);
+    if let Some(confirm) = &app.confirm {
+        question(frame, confirm);
+    }
+    if app.shows_help {
+        overlay(frame, "Keys", HELP);
+    }
+}
+
+fn title(frame: &mut Frame<'_>, area: Rect, app: &App) {
+    let mut spans = vec![Span::styled("stentor realstat", bold())];
+    if let Some(s) = &app.snapshot {
+        spans.push(Span::raw(format!("  {}  {} UTC", cut(&s.hostname, 30), clock(s.now, 0))));
+    }
+    let alarm = Style::new().fg(Color::Red).add_modifier(Modifier::BOLD);
+    let mark = Style::new().fg(Color::Yellow).add_modifier(Modifier::BOLD);
+    if let Some(stale_s) = app.stale_s().filter(|_| app.snapshot.is_some()) {
+        let why = app.lost.as_deref().map_or_else(|| "no answer yet".to_owned(), |why| cut(why, 60));
+        spans.push(Span::styled(format!("  STALE for {}: {why}", span(stale_s * 1_000)), alarm));
+    }
+    if app.paused.is_some() {
+        spans.push(Span::styled("  PAUSED", mark));
+    }
+    for (what, name) in [("list", &app.options.list), ("site", &app.options.site)] {
+        if let Some(name) = name {
+            spans.push(Span::styled(format!("  {what} {}", cut(name, 24)), mark));
+        }
+    }
+    frame.render_widget(Line::from(spans), area);
+}
+
+fn footer(frame: &mut Frame<'_>, area: Rect, app: &App) {
+    let line = match (&app.prompt, &app.notice) {
+        (Some((prompt, text)), _) => {
+            let what = if *prompt == Prompt::List { "list" } else { "site" };
+            Line::from(vec![Span::styled(format!("{what}: "), bold()), Span::raw(cut(text, 200)), Span::raw("_")])
+        }
+        (None, Some(notice)) => {
+            let color = if notice.is_error { Color::Red } else { Color::Green };
+            Line::styled(cut(&notice.text, 300), Style::new().fg(color).add_modifier(Modifier::BOLD))
+        }
+        (None, None) => {
+            Line::styled("q quit  ? help  1 overview  2 sites  3 messages  H hold  F flush  S suspend  / site", dim())
+        }
+    };
+    frame.render_widget(line, area);
+}
+
+fn question(frame: &mut Frame<'_>, confirm: &Confirm) {
+    let text = match &confirm.count {
+        None => "counting what it is about ...\n\nany key: no".to_owned(),
+        Some(Ok(count)) => format!("This is about {}.\n\ny: yes   any other key: no", cut(count, 200)),
+        Some(Err(why)) => format!("It cannot be done: {}\n\nany key: back", cut(why, 200)),
+    };
+    overlay(frame, &format!("{}?", cut(&confirm.title, 70)), &text);
+}
+
+/// A text over the lower part of the screen.
+fn overlay(frame: &mut Frame<'_>, title: &str, text: &str) {
+    let lines: Vec<Line<'_>> = text.lines().map(Line::raw).collect();
+    let area = frame.area();
+    let height = (lines.len() as u16 + 1).min(area.height);
+    let area = Rect { x: 0, y: area.height.saturating_sub(height), width: area.width, height };
+    frame.render_widget(Clear, area);
+    let [head, text] = Layout::vertical([Constraint::Length(1), Constraint::Min(0)]).areas(area);
+    let heading = format!("{title:<width$}", width = usize::from(area.width));
+    frame.render_widget(Line::styled(heading, bold().add_modifier(Modifier::REVERSED)), head);
+    frame.render_widget(Paragraph::new(lines), text);
+}

@@ -1,0 +1,172 @@
+//! The first view: rates, where mail waits, what of the server and the machine is used, stuck sites, newest events.
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::Paragraph;
+use stentor_control::Snapshot;
+use stentor_control::format::{bytes, cut, plural, span};
+use stentor_control::snapshot::{Lane, time_us};
+
+use super::super::app::{App, Column, ZOOMS};
+use super::tables::{events, lane_color, sites};
+use super::{bold, chart, dim, number};
+
+/// Columns of the texts beside the charts, and of a bar.
+const NAMES: u16 = 24;
+const BAR: usize = 10;
+/// From these shares on a bar is yellow, and red.
+const HIGH: f64 = 0.6;
+const FULL: f64 = 0.85;
+
+pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App, s: &Snapshot) {
+    let more = area.height.saturating_sub(22);
+    let [words, chart, lower, middle, table, last] = Layout::vertical([
+        Constraint::Length(1),
+        Constraint::Length(4 + more / 3),
+        Constraint::Length(2),
+        Constraint::Length(7),
+        Constraint::Min(0),
+        Constraint::Length(3 + more / 6),
+    ])
+    .areas(area);
+    let color = verdict_color(&s.verdict);
+    frame.render_widget(Line::styled(cut(&s.verdict, 200), Style::new().fg(color).add_modifier(Modifier::BOLD)), words);
+    charts(frame, (chart, lower), app, s);
+    let [depth, used] = Layout::horizontal([Constraint::Length(41), Constraint::Min(20)]).areas(middle);
+    depths(frame, depth, s);
+    usage(frame, used, s);
+    sites(frame, table, app, true, s.now);
+    events(frame, last, &s.events);
+}
+
+/// Green if nothing stands in the way, red for what is at its limit, yellow for what is waited for.
+fn verdict_color(verdict: &str) -> Color {
+    let starts = |words: &[&str]| words.iter().any(|word| verdict.starts_with(word));
+    if starts(&["idle", "keeping up"]) {
+        Color::Green
+    } else if starts(&["disk-bound", "processor-bound", "short of memory"]) {
+        Color::Red
+    } else {
+        Color::Yellow
+    }
+}
+
+fn per_s(count: u64, interval_ms: u64) -> String {
+    let rate = count as f64 * 1e3 / interval_ms.max(1) as f64;
+    if rate > 0.0 && rate < 9.95 { format!("{rate:.1}/s") } else { format!("{}/s", number(rate.round() as u64)) }
+}
+
+fn percent(share: f32) -> String {
+    format!("{:.0} %", share * 100.0)
+}
+
+/// Deliveries as an area; failed and accepted recipients as a line each.
+fn charts(frame: &mut Frame<'_>, (large, small): (Rect, Rect), app: &App, s: &Snapshot) {
+    let split = |area| Layout::horizontal([Constraint::Length(NAMES), Constraint::Min(10)]).areas::<2>(area);
+    let ([names, graph], [small_names, small_graph]) = (split(large), split(small));
+    let columns = app.columns(chart::values_in(usize::from(graph.width), app.is_utf8));
+    let of = |value: fn(&Column) -> u64| columns.iter().map(value).collect::<Vec<u64>>();
+    let (delivered, failed, accepted) = (of(|c| c.delivered), of(|c| c.failed), of(|c| c.accepted));
+    let most = |rates: &[u64]| rates.iter().copied().max().unwrap_or(0);
+    let (c, ms) = (&s.since, s.interval_ms);
+    let text = vec![
+        Line::from(vec![
+            Span::raw("delivered "),
+            Span::styled(per_s(c.delivered, ms), Style::new().fg(Color::Green).add_modifier(Modifier::BOLD)),
+        ]),
+        Line::raw(format!("  {}/h", number(stentor_stats::rates::per_hour(c.delivered, ms)))),
+        Line::styled(format!("  top {}/s", number(most(&delivered))), dim()),
+        Line::styled(format!("  {} s per column", ZOOMS[app.zoom]), dim()),
+    ];
+    frame.render_widget(Paragraph::new(text), names);
+    let area = chart::area(&delivered, usize::from(graph.height), app.is_utf8);
+    frame.render_widget(Paragraph::new(colored(area, Color::Green)), graph);
+    let text = vec![
+        Line::raw(format!("failed    {}", per_s(c.failed, ms))),
+        Line::raw(format!("accepted  {}", per_s(c.accepted_recipients, ms))),
+    ];
+    frame.render_widget(Paragraph::new(text), small_names);
+    let mut lines = colored(chart::area(&failed, 1, app.is_utf8), Color::Red);
+    lines.extend(colored(chart::area(&accepted, 1, app.is_utf8), Color::Blue));
+    frame.render_widget(Paragraph::new(lines), small_graph);
+}
+
+fn colored(lines: Vec<String>, color: Color) -> Vec<Line<'static>> {
+    lines.into_iter().map(|line| Line::styled(line, Style::new().fg(color))).collect()
+}
+
+/// Pending recipients by the state of their sites.
+fn depths(frame: &mut Frame<'_>, area: Rect, s: &Snapshot) {
+    let (q, d) = (&s.queue, &s.queue.depth);
+    let oldest = q.oldest.map_or_else(String::new, |at| format!(", oldest {}", span(s.now.saturating_sub(at))));
+    let of_list = q.of_list.map_or_else(String::new, |pending| format!(", {} of the list", number(pending)));
+    let pending = q.pending().max(1) as f64;
+    let row = |name: &str, lane: &str, recipients: u64, sites: Option<u64>| {
+        let sites = sites.map_or_else(|| "-".to_owned(), number);
+        Line::from(vec![
+            Span::raw(format!("{name:<10}")),
+            Span::styled(chart::bar(recipients as f64 / pending, 6), Style::new().fg(lane_color(lane))),
+            Span::raw(format!(" {:>12} {sites:>9}", number(recipients))),
+        ])
+    };
+    let of = |name: &str, key: &str, lane: &Lane| row(name, key, lane.recipients, Some(lane.sites));
+    let mut lines = vec![
+        Line::styled(format!("waiting {} ({} bulk){of_list}", number(q.pending()), number(q.bulk)), bold()),
+        Line::raw(format!("in {}{oldest}", plural(q.messages, "message"))),
+        Line::styled(format!("{:<16} {:>12} {:>9}", "state of site", "recipients", "sites"), dim()),
+        of("fast", "fast", &d.fast),
+        of("slow", "slow", &d.slow),
+        of("down", "clock", &d.clock),
+    ];
+    lines.push(if d.suspended.recipients > 0 || d.unresolved == 0 {
+        of("suspended", "suspended", &d.suspended)
+    } else {
+        row("look-up", "", d.unresolved, None)
+    });
+    frame.render_widget(Paragraph::new(lines), area);
+}
+
+/// `out  |||       80 of 800`
+fn gauge(name: &str, share: f64, text: &str) -> Line<'static> {
+    let color = if share >= FULL {
+        Color::Red
+    } else if share >= HIGH {
+        Color::Yellow
+    } else {
+        Color::Green
+    };
+    Line::from(vec![
+        Span::raw(format!("{name:<7}")),
+        Span::styled(chart::bar(share, BAR), Style::new().fg(color)),
+        Span::raw(format!(" {text}")),
+    ])
+}
+
+/// Connections, syncs and the machine: what of each is used.
+fn usage(frame: &mut Frame<'_>, area: Rect, s: &Snapshot) {
+    let (c, j, m) = (&s.connections, &s.journal, &s.machine);
+    let of = |part: u64, whole: u64| part as f64 / whole.max(1) as f64;
+    let sync = if j.sync_us.count == 0 {
+        "no batch in this interval".to_owned()
+    } else {
+        format!("{} (99 % {}), {:.1} msg/batch", time_us(j.sync_us.p50), time_us(j.sync_us.p99), j.messages_per_batch())
+    };
+    let in_line = if c.wanting > 0 { format!(", {} in line", c.wanting) } else { String::new() };
+    let own = percent(m.own_cpu / m.processors.max(1) as f32);
+    let lines = vec![
+        gauge("out", of(c.fast, c.fast_max), &format!("{} of {}{in_line}", c.fast, c.fast_max)),
+        gauge("silent", of(c.slow, c.slow_max), &format!("{} of {}", c.slow, c.slow_max)),
+        gauge("in", of(c.clients, c.clients_max), &format!("{} of {}", c.clients, c.clients_max)),
+        Line::raw(format!("sync   {sync}")),
+        gauge("cpu", m.cpu.into(), &format!("{}, ours {own}", percent(m.cpu))),
+        gauge(
+            "memory",
+            of(m.memory_used_bytes, m.memory_bytes),
+            &format!("{}, ours {}", bytes(m.memory_used_bytes), bytes(m.own_memory_bytes)),
+        ),
+        gauge("disk", m.disk_busy.into(), &format!("{}, io wait {}", percent(m.disk_busy), percent(m.io_wait))),
+    ];
+    frame.render_widget(Paragraph::new(lines), area);
+}

@@ -1,0 +1,142 @@
+//! Tables of sites, messages and events.
+
+use ratatui::Frame;
+use ratatui::layout::Rect;
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::Paragraph;
+use stentor_control::MailqqSort;
+use stentor_control::format::{bytes, cut, next_try, plural, span};
+use stentor_control::snapshot::{EventNow, SiteNow};
+use stentor_stats::rates::clock;
+
+use super::{App, bold, dim, number};
+
+/// Reasons and replies beyond this are cut.
+const REASON_CHARS: usize = 200;
+/// From this width on names have more columns.
+const WIDE: u16 = 110;
+
+/// The first row that is shown so that the chosen one is.
+fn first_row(selected: usize, height: usize) -> usize {
+    (selected + 1).saturating_sub(height)
+}
+
+fn chosen(is_chosen: bool) -> Style {
+    if is_chosen { Style::new().add_modifier(Modifier::REVERSED) } else { Style::new() }
+}
+
+/// The colour of a state.
+pub fn lane_color(lane: &str) -> Color {
+    match lane {
+        "fast" => Color::Green,
+        "slow" => Color::Yellow,
+        "clock" => Color::Red,
+        _ => Color::Magenta,
+    }
+}
+
+/// `down` in place of `clock`.
+fn lane_text(lane: &str) -> String {
+    if lane == "clock" { "down".to_owned() } else { cut(lane, 9) }
+}
+
+/// Why mail waits at a site, and what its hosts said last.
+fn why(row: &SiteNow) -> &str {
+    if row.waits_for.is_empty() || !row.last_reply.is_empty() { &row.last_reply } else { &row.waits_for }
+}
+
+/// Sites, with the chosen one in sight; `is_short`: without what says little of why mail waits.
+pub fn sites(frame: &mut Frame<'_>, area: Rect, app: &App, is_short: bool, now: u64) {
+    if area.height == 0 {
+        return;
+    }
+    let names = if area.width < WIDE { 24 } else { 40 };
+    let used = if is_short { String::new() } else { format!("{:>5} {:>7} ", "conns", "latency") };
+    let heading = format!("{:>10} {used}{:>8} {:<9} {:<names$} {}", "waiting", "next try", "state", "site", "reason");
+    let mut lines = vec![Line::styled(heading, dim())];
+    let height = usize::from(area.height).saturating_sub(1);
+    let first = first_row(app.selected, height);
+    for (at, row) in app.sites().iter().enumerate().skip(first).take(height) {
+        let latency = if row.latency_ms > 0 { format!("{}ms", row.latency_ms) } else { "-".to_owned() };
+        let next = row.next_try.map_or_else(|| "-".to_owned(), |_| next_try(row.next_try, now));
+        let used = if is_short { String::new() } else { format!("{:>5} {latency:>7} ", row.connections) };
+        let before = format!("{:>10} {used}{next:>8} ", number(row.waiting));
+        let state = Span::styled(format!("{:<9}", lane_text(&row.lane)), Style::new().fg(lane_color(&row.lane)));
+        let after = format!(" {:<names$} {}", cut(&row.site, names), cut(why(row), REASON_CHARS));
+        let line = Line::from(vec![Span::raw(before), state, Span::raw(after)]);
+        lines.push(line.style(chosen(app.selected == at)));
+    }
+    if app.sites().is_empty() {
+        lines.push(Line::styled("  no mail is waiting at any site", dim()));
+    }
+    frame.render_widget(Paragraph::new(lines), area);
+}
+
+/// The newest events that fit, the last one at the bottom.
+pub fn events(frame: &mut Frame<'_>, area: Rect, events: &[EventNow]) {
+    let height = usize::from(area.height);
+    let lines = events.iter().skip(events.len().saturating_sub(height)).map(|event| {
+        let color = match event.kind.as_str() {
+            "bounced" | "expired" => Color::Red,
+            "audit" => Color::Cyan,
+            _ => Color::Yellow,
+        };
+        let kind = event.kind.replace('_', " ");
+        let times = if event.times > 1 { format!(" ({} times)", number(event.times)) } else { String::new() };
+        Line::from(vec![
+            Span::styled(clock(event.at, 0), dim()),
+            Span::styled(format!(" {:<14} ", cut(&kind, 14)), Style::new().fg(color)),
+            Span::raw(format!("{}{times}", cut(&event.text, REASON_CHARS))),
+        ])
+    });
+    let mut lines: Vec<Line<'_>> = lines.collect();
+    if lines.is_empty() {
+        lines.push(Line::styled("no failures or actions since the view began", dim()));
+    }
+    frame.render_widget(Paragraph::new(lines), area);
+}
+
+pub fn messages(frame: &mut Frame<'_>, area: Rect, app: &App) {
+    let Some(m) = &app.mailqq else {
+        frame.render_widget(Paragraph::new("searching the messages"), area);
+        return;
+    };
+    let order = match app.sort {
+        MailqqSort::Count => "most waiting first",
+        MailqqSort::Age => "oldest first",
+        MailqqSort::Size => "largest first",
+    };
+    let stopped =
+        if m.stopped_after.is_some() { format!(" of the oldest {}", number(m.looked_at)) } else { String::new() };
+    let sum = format!(
+        "{} in {}, {}; {order}{stopped}",
+        plural(m.matching_recipients.unwrap_or(m.recipients), "recipient"),
+        plural(m.matching_messages.unwrap_or(m.messages), "message"),
+        bytes(m.octets)
+    );
+    let heading =
+        format!("{:>12}  {:<13} {:>10} {:>7}  {:<16} {}", "recipients", "id", "length", "age", "list", "sender");
+    let mut lines = vec![Line::styled(sum, bold()), Line::styled(heading, dim())];
+    let height = usize::from(area.height).saturating_sub(2);
+    let first = first_row(app.selected, height);
+    for (at, row) in m.rows.iter().enumerate().skip(first).take(height) {
+        let mark = match (row.held, row.in_flight) {
+            (true, _) => "!",
+            (false, 0) => " ",
+            (false, _) => "*",
+        };
+        let text = format!(
+            "{:>12}  {:<12}{mark} {:>10} {:>7}  {:<16} <{}>",
+            number(row.pending),
+            cut(&row.id, 12),
+            bytes(row.size),
+            span(m.now.saturating_sub(row.accepted)),
+            cut(row.list.as_deref().unwrap_or("-"), 16),
+            cut(&row.sender, 60)
+        );
+        let color = if row.held { Style::new().fg(Color::Magenta) } else { Style::new() };
+        lines.push(Line::styled(text, chosen(at == app.selected).patch(color)));
+    }
+    frame.render_widget(Paragraph::new(lines), area);
+}
