@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use stentor_control::protocol::SUSPENDED_SHOWN_MAX;
 use stentor_control::snapshot::{Snapshot, WatchOptions};
 use stentor_control::{
-    Control, EnvelopeView, ErrorCode, MessageView, Observe, Peer, Posts, QueueSummary, Reply, Request, Selection,
+    Control, EnvelopeView, ErrorCode, MessageView, Observe, Part, Peer, Posts, QueueSummary, Reply, Request, Selection,
     Status,
 };
 use stentor_engine::core::limits::Limit;
@@ -334,6 +334,7 @@ impl Control for Operator {
             }
             Request::Observe(observe) => self.observe(observe).await,
             Request::Export { .. } => Reply::error(ErrorCode::Failed, "an export is a stream"),
+            Request::Cat { .. } => Reply::error(ErrorCode::Failed, "a content is a stream"),
             Request::Reload => self.reload().await,
             Request::Stop => self.stop(),
         }
@@ -345,6 +346,10 @@ impl Control for Operator {
 
     async fn export(&self, selection: Selection, lines: mpsc::Sender<Vec<EnvelopeView>>) -> Reply {
         verbs::export(&self.core, &selection, lines).await
+    }
+
+    async fn cat(&self, id: MessageId, part: Part, peer: Peer, pieces: mpsc::Sender<Vec<u8>>) -> Reply {
+        verbs::cat(&self.core, id, part, &peer, pieces).await
     }
 
     async fn watch(&self, options: WatchOptions, snapshots: mpsc::Sender<Snapshot>) -> Reply {

@@ -39,7 +39,7 @@ pub use observe::{
 };
 pub use posts::{PostReport, Timeline, WaitingAt};
 pub use problem::{ErrorCode, Problem};
-pub use protocol::{Request, Subject};
+pub use protocol::{Part, Request, Subject};
 pub use recipient_view::{RecipientState, RecipientView};
 pub use reply::{EnvelopeView, Fates, ListRow, MessageView, QueueSummary, Reply, SiteRow, Status, Stuck, StuckRow};
 pub use selection::{Counted, Selection, Verb};

@@ -3,14 +3,16 @@
 //! A request gets one reply, written as one line or, when it has many rows, as several: all but the last say
 //! `"more":true`, and [`Assembler`] puts them together again. All instants are milliseconds since the Unix epoch.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use stentor_queue::ids::MessageId;
 
 use super::observe::Observe;
 use super::problem::{ErrorCode, Problem};
 use super::selection::{self, Parsed, Selection, Verb};
-pub use super::wire::{Assembler, envelope_line, envelope_of, snapshot_line, snapshot_of, to_lines};
+pub use super::wire::{
+    Assembler, content_line, content_of, envelope_line, envelope_of, snapshot_line, snapshot_of, to_lines,
+};
 use crate::VERSION;
 
 /// A request with its line end.
@@ -31,7 +33,7 @@ pub const STUCK_DEFAULT_TEXT: &str = "20";
 pub const SUSPENDED_SHOWN_MAX: usize = 100;
 
 /// The verbs of this version.
-pub const VERBS: [&str; 22] = [
+pub const VERBS: [&str; 23] = [
     "status",
     "doctor",
     "queue",
@@ -54,6 +56,7 @@ pub const VERBS: [&str; 22] = [
     "bounce",
     "requeue",
     "export",
+    "cat",
 ];
 /// Recipients in one `envelope` line.
 pub const EXPORTED_PER_LINE_MAX: usize = 500;
@@ -112,6 +115,33 @@ pub enum Request {
     Export {
         selection: Selection,
     },
+    /// A message's content as `content` lines.
+    Cat {
+        id: MessageId,
+        part: Part,
+    },
+}
+
+/// What of a message is wanted.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
+#[serde(rename_all = "snake_case")]
+pub enum Part {
+    /// Up to the empty line.
+    #[default]
+    Header,
+    /// What follows it.
+    Body,
+    All,
+}
+
+impl Part {
+    fn name(self) -> &'static str {
+        match self {
+            Part::Header => "header",
+            Part::Body => "body",
+            Part::All => "all",
+        }
+    }
 }
 
 /// Arguments are strict, so that a misspelt one does not silently mean "all".
@@ -196,6 +226,14 @@ struct AddressArguments {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
+struct CatArguments {
+    id: String,
+    #[serde(default)]
+    part: Part,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct FlushArguments {
     site: Option<String>,
 }
@@ -266,6 +304,11 @@ impl Request {
                 let AddressArguments { address } = AddressArguments::deserialize(&fields).map_err(wrong)?;
                 Ok(Request::Address { address })
             }
+            "cat" => {
+                let CatArguments { id, part } = CatArguments::deserialize(&fields).map_err(wrong)?;
+                let id = id.parse().map_err(|e| bad(format!("cat: {e}")))?;
+                Ok(Request::Cat { id, part })
+            }
             "flush" => {
                 let FlushArguments { site } = FlushArguments::deserialize(&fields).map_err(wrong)?;
                 Ok(Request::Flush { site })
@@ -308,6 +351,9 @@ impl Request {
             }
             Request::Address { address } => {
                 serde_json::json!({"v": VERSION, "verb": "address", "address": address})
+            }
+            Request::Cat { id, part } => {
+                serde_json::json!({"v": VERSION, "verb": "cat", "id": id.to_string(), "part": part.name()})
             }
             Request::Flush { site: None } => serde_json::json!({"v": VERSION, "verb": "flush"}),
             Request::Flush { site: Some(site) } => {

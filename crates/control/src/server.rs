@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use stentor_queue::ids::MessageId;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Semaphore, mpsc, watch};
@@ -22,7 +23,7 @@ use tokio::time::timeout;
 
 use super::observe::Observe;
 use super::problem::ErrorCode;
-use super::protocol::{REQUEST_BYTES_MAX, Request, envelope_line, snapshot_line, to_lines};
+use super::protocol::{Part, REQUEST_BYTES_MAX, Request, content_line, envelope_line, snapshot_line, to_lines};
 use super::reply::{EnvelopeView, Reply};
 use super::selection::Selection;
 use crate::snapshot::{Snapshot, WatchOptions};
@@ -65,6 +66,18 @@ pub trait Control: Send + Sync + 'static {
         _lines: mpsc::Sender<Vec<EnvelopeView>>,
     ) -> impl Future<Output = Reply> + Send {
         async { Reply::error(ErrorCode::Failed, "there is nothing to export here") }
+    }
+
+    /// Reads a message's content to `pieces` as the peer takes them, then answers. A closed channel says that the peer has
+    /// gone.
+    fn cat(
+        &self,
+        _id: MessageId,
+        _part: Part,
+        _peer: Peer,
+        _pieces: mpsc::Sender<Vec<u8>>,
+    ) -> impl Future<Output = Reply> + Send {
+        async { Reply::error(ErrorCode::Failed, "there is no content here") }
     }
 
     /// Takes snapshots for a watcher; a closed channel says that it has gone.
@@ -178,7 +191,16 @@ async fn converse<C: Control>(
             }
             Ok(Ok(Line::Complete(line))) => match Request::parse(&line) {
                 Ok(Request::Export { selection }) => export(stream, control, selection).await?,
-                Ok(Request::Observe(Observe::Watch(options))) => watch(stream, control, options, &mut stopped).await?,
+                Ok(Request::Observe(Observe::Watch(options))) => {
+                    let (sender, snapshots) = mpsc::channel(1);
+                    let reply = control.watch(options, sender);
+                    write_stream(stream, reply, snapshots, snapshot_line, &mut stopped).await?
+                }
+                Ok(Request::Cat { id, part }) => {
+                    let (sender, pieces) = mpsc::channel(1);
+                    let reply = control.cat(id, part, peer.clone(), sender);
+                    write_stream(stream, reply, pieces, |piece| content_line(&piece), &mut stopped).await?
+                }
                 Ok(request) => control.handle(request, peer.clone()).await,
                 Err(problem) => Reply::Error(problem),
             },
@@ -206,24 +228,23 @@ async fn export<C: Control>(stream: &mut UnixStream, control: &C, selection: Sel
     written.map(|()| reply)
 }
 
-/// Writes snapshots as they are taken, until there are as many as asked for, the peer goes or the server stops.
-async fn watch<C: Control>(
+/// Writes what comes as lines until its sender ends, the peer goes or the server stops; then there is the reply.
+async fn write_stream<T>(
     stream: &mut UnixStream,
-    control: &C,
-    options: WatchOptions,
+    reply: impl Future<Output = Reply>,
+    mut items: mpsc::Receiver<T>,
+    line: impl Fn(T) -> String,
     stopped: &mut watch::Receiver<bool>,
 ) -> io::Result<Reply> {
-    let (sender, mut snapshots) = mpsc::channel(1);
-    let reply = control.watch(options, sender);
-    // The receiver goes with a failed write or a stop, so that the watch ends.
+    // The receiver goes with a failed write or a stop, so that the sender ends.
     let writing = async move {
         loop {
-            let snapshot = tokio::select! {
+            let item = tokio::select! {
                 _ = stopped.wait_for(|stop| *stop) => return Ok(()),
-                snapshot = snapshots.recv() => snapshot,
+                item = items.recv() => item,
             };
-            let Some(snapshot) = snapshot else { return io::Result::Ok(()) };
-            send(stream, snapshot_line(snapshot).as_bytes()).await?;
+            let Some(item) = item else { return io::Result::Ok(()) };
+            send(stream, line(item).as_bytes()).await?;
         }
     };
     let (reply, written) = tokio::join!(reply, writing);

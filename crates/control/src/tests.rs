@@ -311,6 +311,7 @@ impl Control for Double {
             Request::Act { .. }
             | Request::Export { .. }
             | Request::Doctor
+            | Request::Cat { .. }
             | Request::Observe(_)
             | Request::Site { .. }
             | Request::Suspend { .. } => Reply::error(ErrorCode::Failed, "not by this double"),

@@ -1,5 +1,6 @@
 //! The lines of a reply: one, or, with many rows, a head and lines of rows.
 
+use base64ct::{Base64, Encoding as _};
 use serde::{Deserialize, Serialize};
 
 use super::address_view::AddressView;
@@ -48,6 +49,8 @@ enum Body {
     Posts(Box<Posts>),
     Doctor(Box<Doctor>),
     PostRows(Vec<PostReport>),
+    /// Octets in base64.
+    Content(String),
     Done(Box<Done>),
     Error(Problem),
 }
@@ -151,6 +154,19 @@ pub fn envelope_of(line: &str) -> Option<String> {
     serde_json::to_string(&envelope).ok()
 }
 
+/// A piece of a message's content, with its end.
+pub fn content_line(piece: &[u8]) -> String {
+    let line = Line { v: VERSION, ok: true, more: true, body: Body::Content(Base64::encode_string(piece)) };
+    // A plain struct with string keys: serialising it cannot fail.
+    serde_json::to_string(&line).unwrap_or_default() + "\n"
+}
+
+/// The piece in a line of `cat`.
+pub fn content_of(line: &str) -> Option<Vec<u8>> {
+    let line: Line = serde_json::from_str(line).ok()?;
+    if let Body::Content(piece) = line.body { Base64::decode_vec(&piece).ok() } else { None }
+}
+
 /// Puts the lines of one reply together.
 #[derive(Default)]
 pub struct Assembler(Option<Reply>);
@@ -179,7 +195,7 @@ impl Assembler {
             }
             (None, Body::Done(done)) => Reply::Done { text: done.text, count: done.count },
             // Shown as they come; nothing of them is kept.
-            (None, Body::Envelope(_) | Body::Snapshot(_)) if line.more => return Ok(None),
+            (None, Body::Envelope(_) | Body::Snapshot(_) | Body::Content(_)) if line.more => return Ok(None),
             (None, Body::Mailqq(mailqq)) => Reply::Mailqq(mailqq),
             (None, Body::Hosts(hosts)) => Reply::Hosts(hosts),
             (None, Body::Posts(posts)) => Reply::Posts(posts),

@@ -213,6 +213,17 @@ fn refused(asking: &Asking, problem: &Problem) -> ExitCode {
     })
 }
 
+/// The end of an answer that went to standard output as it came.
+pub(crate) fn streamed(asking: &Asking, result: Result<(), ClientError>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(ClientError::Refused(problem)) => refused(asking, &problem),
+        // Whoever read it has seen enough.
+        Err(ClientError::Output(error)) if is_closed(&error) => ExitCode::SUCCESS,
+        Err(error) => asking.fail(&error.to_string()),
+    }
+}
+
 /// Envelopes go to standard output as they come, the sum to standard error.
 fn export(client: &mut Client, request: &Request) -> Result<Reply, ClientError> {
     let mut output = std::io::BufWriter::new(std::io::stdout().lock());

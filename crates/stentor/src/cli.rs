@@ -11,7 +11,7 @@ use stentor_queue::ids::MessageId;
 
 use crate::asking::{Asking, Looking, ask, fail, load, locate, look, wrong};
 use crate::cli_verbs::{Acting, Selectors, Suspended};
-use crate::observe::{batchstat, hosts, latedudes, mailqq, mailstat, realstat, report, trace};
+use crate::observe::{batchstat, cat, hosts, latedudes, mailqq, mailstat, realstat, report, trace};
 use crate::output::{done, print};
 use crate::{config_cmd, help, journal_cmd, logging, process, secrets, trial};
 
@@ -198,6 +198,8 @@ enum QueueCommand {
         #[command(flatten)]
         looking: Looking,
     },
+    /// Print a message's header, body or both as stored.
+    Cat(cat::Options),
     /// Print messages with envelope, pending recipients and their state, one JSON object per line.
     Export {
         #[command(flatten)]
@@ -229,6 +231,7 @@ pub fn run(cli: Cli) -> ExitCode {
             Ok(id) => look(&looking, &Request::QueueShow { id, recipients_max: limit }),
             Err(error) => fail(&format!("{id}: {error}")),
         },
+        Command::Queue(Queue { command: Some(QueueCommand::Cat(options)), .. }) => cat::run(&options),
         Command::Queue(Queue { command: Some(QueueCommand::Export { selectors, asking }), .. }) => {
             ask(&asking, &Request::Export { selection: selectors.selection() })
         }

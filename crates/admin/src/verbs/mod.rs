@@ -11,6 +11,7 @@
 //! recipient is tried again.
 
 mod address;
+mod cat;
 mod export;
 mod suspend;
 mod walk;
@@ -39,6 +40,7 @@ use self::walk::Found;
 use crate::lists;
 
 pub use address::{address, hosts_history};
+pub use cat::cat;
 pub use export::export;
 pub use suspend::suspend;
 pub use walk::Walk;

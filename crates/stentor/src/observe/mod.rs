@@ -1,6 +1,7 @@
 //! The observing commands: rates, waiting mail, outcomes of posts; from our own history or other MTAs' logs.
 
 pub mod batchstat;
+pub mod cat;
 pub mod hosts;
 pub mod input;
 pub mod latedudes;

@@ -136,3 +136,22 @@ fn stop_by_command_and_start_again() {
     let shown = server.ask(&["queue", "show", &id]).expect("it is still queued");
     assert_eq!(shown["recipients"][0]["address"], "a@full.example");
 }
+
+#[test]
+fn a_queued_message_is_printed_as_stored() {
+    let lab = TestLab::start(DEFERRING);
+    let server = crate::kit::builder(&lab).start();
+    let body = "A test\r\n.dot \u{1b}[31m\r\n";
+    let wire = format!("Subject: printed\r\nMessage-ID: <cat@test>\r\n\r\n{body}");
+    let id = server.smtp().send("me@home.example", &["ann@full.example"], wire.as_bytes()).expect(250).queue_id();
+    let header = text(&server.operator(&["queue", "cat", &id]));
+    assert!(header.starts_with("Received: ") && header.contains("Subject: printed\r\n"), "{header}");
+    assert!(!header.contains("A test"), "{header}");
+    assert_eq!(text(&server.operator(&["queue", "cat", &id, "--body"])), body);
+    assert_eq!(text(&server.operator(&["queue", "cat", &id, "--all"])), format!("{header}{body}"));
+    // Each body that was read, and no header.
+    server.log().wait_nth(&["audit: verb=cat", &id], 2);
+    assert_eq!(server.log().matching(&["audit: verb=cat", &id]).len(), 2);
+    let missing = server.operator(&["queue", "cat", "00000000002D"]);
+    assert!(!missing.status.success() && missing.stdout.is_empty());
+}

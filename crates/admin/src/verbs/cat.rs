@@ -1,0 +1,109 @@
+//! `stentor queue cat`: a message's content as it is stored, in pieces, so that none waits in memory for a peer that does
+//! not read. Who may ask is the control socket's affair; reading a body is recorded.
+
+use std::sync::Arc;
+
+use stentor_control::{ErrorCode, Part, Peer, Reply};
+use stentor_engine::core::{Core, log};
+use stentor_queue::ids::MessageId;
+use tokio::sync::mpsc;
+
+use super::who::who;
+
+const PIECE_BYTES: usize = 64 * 1024;
+/// The end of a header (RFC 5322 section 2.1).
+const EMPTY_LINE: &[u8; 4] = b"\r\n\r\n";
+
+pub async fn cat(core: &Arc<Core>, id: MessageId, part: Part, peer: &Peer, pieces: mpsc::Sender<Vec<u8>>) -> Reply {
+    let found = core.with(|hub, _| {
+        let message = hub.store.message(hub.store.no_of(id)?)?;
+        Some((message.prefix().to_vec(), message.content()))
+    });
+    let Some((prefix, content)) = found else {
+        return Reply::error(ErrorCode::NotFound, format!("no message {id} is in the queue"));
+    };
+    if part != Part::Header {
+        log::audit_note(core, "cat", &who(peer), &format!("{id} with its body"));
+    }
+    let mut cut = Cut::new(part);
+    let (mut sent, mut at, mut piece) = (0, 0, prefix);
+    loop {
+        let wanted = cut.wanted(&piece).to_vec();
+        sent += wanted.len() as u64;
+        if !wanted.is_empty() && pieces.send(wanted).await.is_err() || cut.is_over() {
+            break;
+        }
+        piece.resize(PIECE_BYTES, 0);
+        match core.reader.read_at(content.0, at, &mut piece) {
+            Ok(0) => break,
+            Ok(n) => {
+                piece.truncate(n);
+                at += n as u64;
+            }
+            Err(error) => {
+                let text = format!("message {id} cannot be read to its end (it may have ended meanwhile): {error}");
+                return Reply::error(ErrorCode::Failed, text);
+            }
+        }
+        tokio::task::yield_now().await;
+    }
+    Reply::Done { text: format!("{sent} octets"), count: Some(sent) }
+}
+
+/// Cuts a part out of a content that comes in pieces.
+struct Cut {
+    part: Part,
+    /// Octets of the empty line seen so far: all of them behind the header.
+    matched: usize,
+}
+
+impl Cut {
+    /// A content may begin with the empty line: it has no header.
+    fn new(part: Part) -> Cut {
+        Cut { part, matched: 2 }
+    }
+
+    /// What of the next piece belongs to the part. The empty line belongs to the header.
+    fn wanted<'p>(&mut self, piece: &'p [u8]) -> &'p [u8] {
+        let mut end = 0;
+        while end < piece.len() && self.matched < EMPTY_LINE.len() {
+            let octet = piece[end];
+            let goes_on = octet == EMPTY_LINE[self.matched];
+            self.matched = if goes_on { self.matched + 1 } else { usize::from(octet == EMPTY_LINE[0]) };
+            end += 1;
+        }
+        match self.part {
+            Part::Header => &piece[..end],
+            Part::Body => &piece[end..],
+            Part::All => piece,
+        }
+    }
+
+    /// Nothing more is wanted.
+    fn is_over(&self) -> bool {
+        self.part == Part::Header && self.matched == EMPTY_LINE.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cut(part: Part, content: &[u8], size: usize) -> String {
+        let mut cut = Cut::new(part);
+        let pieces = content.chunks(size).map(|piece| cut.wanted(piece).to_vec());
+        String::from_utf8(pieces.collect::<Vec<_>>().concat()).unwrap()
+    }
+
+    #[test]
+    fn header_and_body_are_told_apart_wherever_pieces_end() {
+        let content = b"A: 1\r\nB: 2\r\r\n\r\nbody\r\n\r\nmore\r\n";
+        for size in 1..=content.len() {
+            assert_eq!(cut(Part::Header, content, size), "A: 1\r\nB: 2\r\r\n\r\n");
+            assert_eq!(cut(Part::Body, content, size), "body\r\n\r\nmore\r\n");
+            assert_eq!(cut(Part::All, content, size).len(), content.len());
+            assert_eq!(cut(Part::Body, b"\r\nonly a body", size), "only a body");
+            assert_eq!(cut(Part::Body, b"A: only a header\r\n", size), "");
+        }
+    }
+}
