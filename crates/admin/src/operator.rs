@@ -8,17 +8,18 @@ use stentor_control::protocol::SUSPENDED_SHOWN_MAX;
 use stentor_control::snapshot::{Snapshot, WatchOptions};
 use stentor_control::{
     Control, EnvelopeView, ErrorCode, MessageView, Observe, Part, Peer, Posts, QueueSummary, Reply, Request, Selection,
-    Status,
+    Status, TrafficOptions,
 };
 use stentor_engine::core::limits::Limit;
 use stentor_engine::core::{Core, log};
 use stentor_queue::event::Class;
 use stentor_queue::ids::{AddressId, MessageId, Ms};
+use stentor_stats::now::TrafficLine;
 use tokio::sync::{Mutex, Semaphore, mpsc, oneshot};
 
 use crate::depth::Depths;
 use crate::views::{fates, message_fates, recipient};
-use crate::watch::{Overviews, Watch};
+use crate::watch::{Overviews, Watch, traffic};
 use crate::{depth, doctor, lists, near, report, site, verbs, waiting};
 
 /// Watchers at the control socket.
@@ -226,7 +227,7 @@ impl Operator {
     async fn observe(&self, observe: Observe) -> Reply {
         let core = &self.core;
         match observe {
-            Observe::Watch(_) => Reply::error(ErrorCode::Failed, "a watch is a stream"),
+            Observe::Watch(_) | Observe::Traffic(_) => Reply::error(ErrorCode::Failed, "a watch is a stream"),
             Observe::Mailqq(options) => match waiting::mailqq(core, &self.overviews.causes, &options).await {
                 Ok(mailqq) => match lists::unknown(core, options.list.as_deref()).filter(|_| mailqq.rows.is_empty()) {
                     Some(problem) => Reply::Error(problem),
@@ -346,6 +347,10 @@ impl Control for Operator {
 
     async fn export(&self, selection: Selection, lines: mpsc::Sender<Vec<EnvelopeView>>) -> Reply {
         verbs::export(&self.core, &selection, lines).await
+    }
+
+    async fn traffic(&self, options: TrafficOptions, lines: mpsc::Sender<Vec<TrafficLine>>) -> Reply {
+        traffic(&self.core, options, lines).await
     }
 
     async fn cat(&self, id: MessageId, part: Part, peer: Peer, pieces: mpsc::Sender<Vec<u8>>) -> Reply {

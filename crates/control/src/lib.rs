@@ -35,7 +35,7 @@ pub use causes::CauseRow;
 pub use client::{Client, ClientError};
 pub use observe::{
     HostRow, Hosts, HostsOptions, HostsSort, Mailqq, MailqqOptions, MailqqRow, MailqqSort, Observe, Posts,
-    ReportOptions,
+    ReportOptions, TrafficOptions,
 };
 pub use posts::{PostReport, Timeline, WaitingAt};
 pub use problem::{ErrorCode, Problem};

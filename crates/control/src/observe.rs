@@ -2,6 +2,8 @@
 //!
 //! Arguments are strict, so that a misspelt one does not silently mean "all".
 
+use std::net::IpAddr;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use stentor_queue::ids::{MessageId, Ms};
@@ -28,6 +30,27 @@ pub enum Observe {
     Hosts(HostsOptions),
     /// What became of posts.
     Report(ReportOptions),
+    /// Commands and replies of sessions, until the peer goes.
+    Traffic(TrafficOptions),
+}
+
+/// Whose sessions: a site's, or a client's.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
+#[serde(rename_all = "snake_case")]
+pub enum TrafficOptions {
+    /// As `queue` names it, or a domain that is at it.
+    Site(String),
+    Client(IpAddr),
+}
+
+/// As in the request.
+#[derive(Serialize, Deserialize, Default)]
+#[serde(default, deny_unknown_fields)]
+struct TrafficArguments {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    site: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    client: Option<IpAddr>,
 }
 
 impl Observe {
@@ -56,6 +79,11 @@ impl Observe {
                 at_most(options.rows_max, ROWS_MAX)?;
                 Ok(Observe::Hosts(options))
             }
+            "traffic" => match serde_json::from_value(fields).map_err(wrong)? {
+                TrafficArguments { site: Some(site), client: None } => Ok(Observe::Traffic(TrafficOptions::Site(site))),
+                TrafficArguments { site: None, client: Some(ip) } => Ok(Observe::Traffic(TrafficOptions::Client(ip))),
+                _ => Err("one of site and client is expected".to_owned()),
+            },
             _ => {
                 let options: ReportOptions = serde_json::from_value(fields).map_err(wrong)?;
                 at_most(options.last, POSTS_MAX)?;
@@ -75,6 +103,7 @@ impl Observe {
             Observe::Mailqq(options) => ("mailqq", serde_json::to_value(options)),
             Observe::Hosts(options) => ("hosts", serde_json::to_value(options)),
             Observe::Report(options) => ("report", serde_json::to_value(options)),
+            Observe::Traffic(options) => ("traffic", serde_json::to_value(options)),
         };
         let mut fields = fields.unwrap_or_default();
         fields["v"] = VERSION.into();

@@ -12,6 +12,7 @@ use super::problem::{ErrorCode, Problem};
 use super::selection::{self, Parsed, Selection, Verb};
 pub use super::wire::{
     Assembler, content_line, content_of, envelope_line, envelope_of, snapshot_line, snapshot_of, to_lines,
+    traffic_line, traffic_of,
 };
 use crate::VERSION;
 
@@ -33,7 +34,7 @@ pub const STUCK_DEFAULT_TEXT: &str = "20";
 pub const SUSPENDED_SHOWN_MAX: usize = 100;
 
 /// The verbs of this version.
-pub const VERBS: [&str; 23] = [
+pub const VERBS: [&str; 24] = [
     "status",
     "doctor",
     "queue",
@@ -57,6 +58,7 @@ pub const VERBS: [&str; 23] = [
     "requeue",
     "export",
     "cat",
+    "traffic",
 ];
 /// Recipients in one `envelope` line.
 pub const EXPORTED_PER_LINE_MAX: usize = 500;
@@ -321,7 +323,7 @@ impl Request {
                 let arguments = SuspendArguments::deserialize(&fields).map_err(wrong)?;
                 arguments.request(verb == "suspend").map_err(|why| bad(format!("{verb}: {why}")))
             }
-            "watch" | "mailqq" | "hosts" | "report" => {
+            "watch" | "mailqq" | "hosts" | "report" | "traffic" => {
                 Observe::parse(&verb, fields).map(Request::Observe).map_err(|why| bad(format!("{verb}: {why}")))
             }
             "export" => Ok(Request::Export { selection: selection::parse(&verb, &fields, false)?.selection }),

@@ -15,15 +15,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stentor_queue::ids::MessageId;
+use stentor_stats::now::TrafficLine;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::observe::Observe;
+use super::observe::{Observe, TrafficOptions};
 use super::problem::ErrorCode;
-use super::protocol::{Part, REQUEST_BYTES_MAX, Request, content_line, envelope_line, snapshot_line, to_lines};
+use super::protocol::{
+    Part, REQUEST_BYTES_MAX, Request, content_line, envelope_line, snapshot_line, to_lines, traffic_line,
+};
 use super::reply::{EnvelopeView, Reply};
 use super::selection::Selection;
 use crate::snapshot::{Snapshot, WatchOptions};
@@ -78,6 +81,15 @@ pub trait Control: Send + Sync + 'static {
         _pieces: mpsc::Sender<Vec<u8>>,
     ) -> impl Future<Output = Reply> + Send {
         async { Reply::error(ErrorCode::Failed, "there is no content here") }
+    }
+
+    /// Sends the commands and replies of sessions to a watcher; a closed channel says that it has gone.
+    fn traffic(
+        &self,
+        _options: TrafficOptions,
+        _lines: mpsc::Sender<Vec<TrafficLine>>,
+    ) -> impl Future<Output = Reply> + Send {
+        async { Reply::error(ErrorCode::Failed, "there are no sessions here") }
     }
 
     /// Takes snapshots for a watcher; a closed channel says that it has gone.
@@ -195,6 +207,11 @@ async fn converse<C: Control>(
                     let (sender, snapshots) = mpsc::channel(1);
                     let reply = control.watch(options, sender);
                     write_stream(stream, reply, snapshots, snapshot_line, &mut stopped).await?
+                }
+                Ok(Request::Observe(Observe::Traffic(options))) => {
+                    let (sender, lines) = mpsc::channel(1);
+                    let reply = control.traffic(options, sender);
+                    write_stream(stream, reply, lines, traffic_line, &mut stopped).await?
                 }
                 Ok(Request::Cat { id, part }) => {
                     let (sender, pieces) = mpsc::channel(1);

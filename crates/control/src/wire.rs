@@ -2,6 +2,7 @@
 
 use base64ct::{Base64, Encoding as _};
 use serde::{Deserialize, Serialize};
+use stentor_stats::now::TrafficLine;
 
 use super::address_view::AddressView;
 use super::doctor::Doctor;
@@ -49,6 +50,8 @@ enum Body {
     Posts(Box<Posts>),
     Doctor(Box<Doctor>),
     PostRows(Vec<PostReport>),
+    /// Lines of sessions, none now and then.
+    Traffic(Vec<TrafficLine>),
     /// Octets in base64.
     Content(String),
     Done(Box<Done>),
@@ -154,6 +157,19 @@ pub fn envelope_of(line: &str) -> Option<String> {
     serde_json::to_string(&envelope).ok()
 }
 
+/// Lines of sessions, with its end.
+pub fn traffic_line(lines: Vec<TrafficLine>) -> String {
+    let line = Line { v: VERSION, ok: true, more: true, body: Body::Traffic(lines) };
+    // A plain struct with string keys: serialising it cannot fail.
+    serde_json::to_string(&line).unwrap_or_default() + "\n"
+}
+
+/// The lines of sessions in a line of `traffic`.
+pub fn traffic_of(line: &str) -> Option<Vec<TrafficLine>> {
+    let line: Line = serde_json::from_str(line).ok()?;
+    if let Body::Traffic(lines) = line.body { Some(lines) } else { None }
+}
+
 /// A piece of a message's content, with its end.
 pub fn content_line(piece: &[u8]) -> String {
     let line = Line { v: VERSION, ok: true, more: true, body: Body::Content(Base64::encode_string(piece)) };
@@ -195,7 +211,9 @@ impl Assembler {
             }
             (None, Body::Done(done)) => Reply::Done { text: done.text, count: done.count },
             // Shown as they come; nothing of them is kept.
-            (None, Body::Envelope(_) | Body::Snapshot(_) | Body::Content(_)) if line.more => return Ok(None),
+            (None, Body::Envelope(_) | Body::Snapshot(_) | Body::Content(_) | Body::Traffic(_)) if line.more => {
+                return Ok(None);
+            }
             (None, Body::Mailqq(mailqq)) => Reply::Mailqq(mailqq),
             (None, Body::Hosts(hosts)) => Reply::Hosts(hosts),
             (None, Body::Posts(posts)) => Reply::Posts(posts),

@@ -132,6 +132,18 @@ impl MachineNow {
     }
 }
 
+/// A line of a session's traffic, for a watcher.
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
+#[serde(default)]
+pub struct TrafficLine {
+    pub at: Ms,
+    /// Of this run, the same for all lines of a session.
+    pub session: u64,
+    /// `command` (by the client of the session), `reply`, `event`.
+    pub kind: String,
+    pub text: String,
+}
+
 /// What happened, for a watcher.
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 #[serde(default)]

@@ -11,7 +11,7 @@ use stentor_queue::ids::MessageId;
 
 use crate::asking::{Asking, Looking, ask, fail, load, locate, look, wrong};
 use crate::cli_verbs::{Acting, Selectors, Suspended};
-use crate::observe::{batchstat, cat, hosts, latedudes, mailqq, mailstat, realstat, report, trace};
+use crate::observe::{batchstat, cat, hosts, latedudes, mailqq, mailstat, realstat, report, trace, watch};
 use crate::output::{done, print};
 use crate::{config_cmd, help, journal_cmd, logging, process, secrets, trial};
 
@@ -36,6 +36,8 @@ enum Command {
     Queue(Queue),
     /// Show rates now: one row per interval, or full screen on a terminal.
     Realstat(realstat::Options),
+    /// Follow SMTP sessions with a site or of a client: commands and replies, without message data.
+    Watch(watch::Options),
     /// Show messages by number of recipients waiting.
     Mailqq(mailqq::Options),
     /// Show recipients and sites by number of messages waiting, and what can be done.
@@ -241,6 +243,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Bounce(command) => act(Verb::Bounce, command),
         Command::Requeue(command) => act(Verb::Requeue, command),
         Command::Realstat(options) => realstat::run(options),
+        Command::Watch(options) => watch::run(options),
         Command::Mailqq(options) => mailqq::run(options),
         Command::Latedudes(options) => latedudes::run(&options),
         Command::Hosts(options) => hosts::run(options),

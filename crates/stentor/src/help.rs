@@ -27,6 +27,7 @@ Watch:
   report            What happened to posts: delivered, waiting, failed
   trace             Everything that happened to a message or a recipient
   realstat          Rates now; full screen on a terminal
+  watch             SMTP sessions with a site or of a client, live
   mailqq, address   Messages by recipients waiting; all about one address
   doctor, status    What is wrong and what to do; the server at a glance
 Act (most take --dry-run, to count first):

@@ -2,7 +2,9 @@
 
 mod sites;
 mod snapshot;
+mod traffic;
 mod verdict;
 
 pub use self::sites::{Overviews, lane_name};
 pub use self::snapshot::Watch;
+pub use self::traffic::traffic;

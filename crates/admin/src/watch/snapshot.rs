@@ -176,7 +176,7 @@ impl Watch {
 }
 
 /// A site and the addresses of its hosts.
-fn hosts_of(core: &Arc<Core>, name: &str) -> Option<(SiteId, Vec<SocketAddr>)> {
+pub fn hosts_of(core: &Arc<Core>, name: &str) -> Option<(SiteId, Vec<SocketAddr>)> {
     core.with(|hub, now| {
         let (site, _) = site::find(hub, name)?;
         let hosts = hub.sched.explain_site(site, now)?.hosts;

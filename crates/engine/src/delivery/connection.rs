@@ -30,6 +30,7 @@ use crate::core::assignment::{Assignment, Tried};
 use crate::core::hub::Signal;
 use crate::core::log::Via;
 use crate::core::{Core, Settings, log};
+use crate::live::traffic::Tapped;
 
 const READ_BYTES: usize = 32 * 1024;
 /// How often the scheduler hears that a host is alive; well under the silence that changes lanes.
@@ -72,6 +73,8 @@ pub async fn connect(core: Arc<Core>, conn: ConnId, source: SourceNo, target: Ta
                 source,
                 begun,
                 progress_at: core.clock.steady(),
+                tap: None,
+                tap_generation: 0,
                 core: core.clone(),
             };
             connection.run().await;
@@ -85,6 +88,9 @@ pub async fn connect(core: Arc<Core>, conn: ConnId, source: SourceNo, target: Ta
         hub.connection_gone(conn);
         hub.connect_failed(conn, why, &failed, now)
     });
+    if let Some(tap) = core.live.traffic.of_host(target.addr) {
+        tap.event(core.clock.now(), &format!("connection to {} [{}] failed: {failed}", target.host, target.addr));
+    }
     log::connect_failed(&core, &via(&settings, source, &target), begun, &failed, &unreached);
 }
 
@@ -209,6 +215,9 @@ struct Connection {
     begun: Ms,
     /// When the scheduler last heard that the host is alive.
     progress_at: Ms,
+    /// Who watches this session, as of this generation of watchers.
+    tap: Option<Box<Tapped>>,
+    tap_generation: u64,
 }
 
 /// The session has ended, with this error if there was one.
@@ -218,6 +227,7 @@ struct Ended {
 
 impl Connection {
     async fn run(mut self) {
+        self.look_for_watchers();
         loop {
             if let Some(Ended { error }) = self.events() {
                 if self.is_over(error.as_ref()).await {
@@ -234,6 +244,9 @@ impl Connection {
             if self.signal.must_give_way() {
                 self.give_way();
             }
+            if self.tap_generation != self.core.live.traffic.generation() && self.is_between() {
+                self.look_for_watchers();
+            }
             self.begin();
             self.send_content();
             self.report_progress();
@@ -241,6 +254,23 @@ impl Connection {
                 tracing::debug!(host = %self.target.host, %error, "connection lost");
                 self.smtp.disconnected();
             }
+        }
+    }
+
+    /// No transaction is open and nothing is on its way to the host.
+    fn is_between(&mut self) -> bool {
+        let is_empty = self.open.is_empty() && self.again.is_empty() && self.held.is_none() && self.sending.is_none();
+        is_empty && self.is_ready && self.smtp.in_flight() == 0 && self.smtp.output().is_empty()
+    }
+
+    /// Watchers have come or gone. Those of the session go on with it.
+    fn look_for_watchers(&mut self) {
+        let traffic = &self.core.live.traffic;
+        self.tap_generation = traffic.generation();
+        self.tap = traffic.of_host(self.target.addr);
+        if let Some(tap) = &self.tap {
+            let what = if self.is_ready { "session with" } else { "connected to" };
+            tap.event(self.core.clock.now(), &format!("{what} {} [{}]", self.target.host, self.target.addr));
         }
     }
 
@@ -278,6 +308,10 @@ impl Connection {
             Ok((stream, smtp)) => {
                 (self.stream, self.smtp, self.out_at) = (stream, smtp, 0);
                 (self.is_ready, self.begun_any, self.answered) = (false, false, false);
+                if let Some(tap) = &mut self.tap {
+                    tap.restart();
+                    tap.event(self.core.clock.now(), "connected again");
+                }
                 false
             }
             Err(_) => true,
@@ -598,6 +632,9 @@ impl Connection {
         while self.out_at < self.smtp.output().len() {
             match self.stream.try_write(&self.smtp.output()[self.out_at..]) {
                 Ok(n) => {
+                    if let Some(tap) = &mut self.tap {
+                        tap.client(self.core.clock.now(), &self.smtp.output()[self.out_at..self.out_at + n]);
+                    }
                     self.out_at += n;
                     self.core.live.sent(n);
                     self.is_alive = true;
@@ -620,6 +657,9 @@ impl Connection {
             }
             Ok(n) => {
                 self.core.live.received(n);
+                if let Some(tap) = &mut self.tap {
+                    tap.server(self.core.clock.now(), &buffer[..n]);
+                }
                 let replies = self.smtp.replies();
                 // An error is in the session's last event as well.
                 let _ = self.smtp.receive(&buffer[..n], self.core.clock.steady());
@@ -640,6 +680,9 @@ impl Connection {
             CloseReason::Normal => "closed",
             CloseReason::Refused { text } | CloseReason::Lost { text } => text,
         };
+        if let Some(tap) = &self.tap {
+            tap.event(self.core.clock.now(), text);
+        }
         let left = std::mem::take(&mut self.again).into_iter().chain(std::mem::take(&mut self.open));
         for assignment in left.chain(self.held.take()) {
             let outcomes = outcome::same(&assignment, Stage::Lost, 0, Enhanced::new(4, 4, 2), text);

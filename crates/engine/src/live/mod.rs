@@ -13,6 +13,7 @@ pub mod histogram;
 pub mod machine;
 pub mod posts;
 pub mod rings;
+pub mod traffic;
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -31,6 +32,7 @@ use self::filters::Filters;
 use self::histogram::Histogram;
 use self::posts::Posts;
 use self::rings::Rings;
+use self::traffic::Traffic;
 
 /// What a session's side of the server knows about itself.
 pub type Sessions = Box<dyn Fn() -> usize + Send + Sync>;
@@ -54,6 +56,8 @@ pub struct Live {
     pub posts: Arc<Posts>,
     pub filters: Filters,
     pub events: Events,
+    /// Who watches sessions.
+    pub traffic: Traffic,
     rings: Mutex<Rings>,
     machine: Mutex<MachineNow>,
     /// Who watches; while there are any, the machine is looked at every few seconds.

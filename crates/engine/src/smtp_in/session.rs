@@ -20,6 +20,7 @@ use super::census::Admitted;
 use super::transaction::Transaction;
 use crate::core::limits::Limit;
 use crate::core::{Core, Settings};
+use crate::live::traffic::Tapped;
 
 /// Octets read at once; one buffer per thread serves all sessions, so that an idle one holds none.
 const READ_BYTES: usize = 64 * 1024;
@@ -46,6 +47,8 @@ pub struct Session {
     transaction: Option<Transaction>,
     /// Its place, free when this is dropped.
     admitted: Admitted,
+    /// Who watches this client's sessions.
+    tap: Option<Box<Tapped>>,
 }
 
 /// Time that a client which is not trusted has after a stop to end its transaction.
@@ -78,7 +81,23 @@ impl Session {
         stop: watch::Receiver<bool>,
     ) -> Session {
         let smtp = ServerSession::new(settings.smtp.clone(), trusted, core.clock.steady());
-        Session { core, settings, stream, smtp, client, trusted, stop, grace_until: None, transaction: None, admitted }
+        let tap = core.live.traffic.of_client(client);
+        if let Some(tap) = &tap {
+            tap.event(core.clock.now(), &format!("connection from {client}"));
+        }
+        Session {
+            core,
+            settings,
+            stream,
+            smtp,
+            client,
+            trusted,
+            stop,
+            grace_until: None,
+            transaction: None,
+            admitted,
+            tap,
+        }
     }
 
     /// Runs until either side closes. Errors of the socket end the session: the client keeps what was not acknowledged.
@@ -88,6 +107,9 @@ impl Session {
         }
         if let Some(transaction) = self.transaction.take() {
             transaction.abandon(&self.core);
+        }
+        if let Some(tap) = &self.tap {
+            tap.event(self.core.clock.now(), "closed");
         }
     }
 
@@ -238,6 +260,9 @@ impl Session {
         while at < self.smtp.output().len() {
             match self.stream.try_write(&self.smtp.output()[at..]) {
                 Ok(n) => {
+                    if let Some(tap) = &mut self.tap {
+                        tap.server(self.core.clock.now(), &self.smtp.output()[at..at + n]);
+                    }
                     at += n;
                     self.core.live.sent(n);
                 }
@@ -279,6 +304,9 @@ impl Session {
             let read = READ_BUFFER.with_borrow_mut(|buffer| match self.stream.try_read(&mut buffer[..bytes_max]) {
                 Ok(n) => {
                     self.core.live.received(n);
+                    if let Some(tap) = &mut self.tap {
+                        tap.client(self.core.clock.now(), &buffer[..n]);
+                    }
                     self.smtp.receive(&buffer[..n]);
                     Ok(n)
                 }

@@ -10,4 +10,5 @@ pub mod mailstat;
 pub mod realstat;
 pub mod report;
 pub mod trace;
+pub mod watch;
 pub mod when;

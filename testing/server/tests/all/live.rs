@@ -354,3 +354,42 @@ fn realstat_connects_again_after_a_restart() {
         wait_until("what came since is counted", || all.delivered() == n);
     }
 }
+
+/// Both kinds of sessions are followed as they happen, without what is nobody's business.
+#[test]
+fn sessions_are_watched_without_their_data() {
+    let lab = TestLab::sites(&["one.example"]);
+    let server = builder(&lab).start();
+    let send = |id: &str| {
+        let wire = format!("Subject: confidential\r\nMessage-ID: <{id}>\r\n\r\nconfidential too\r\n");
+        server.smtp().send("me@home.example", &["ann@one.example"], wire.as_bytes()).expect(250);
+        lab.wait(&format!("{id} is delivered"), |recorder| recorder.copies_of(id) == 1);
+    };
+    send("first@test");
+    let unknown = server.operator(&["watch", "--site", "one.exmple"]);
+    assert!(String::from_utf8_lossy(&unknown.stderr).contains("did you mean mx1.one.example?"), "{unknown:?}");
+    for (number, (option, value, parts)) in [
+        ("--site", "one.example", ["C: EHLO mx.test", "C: RCPT TO:<ann@one.example>", "S: 250 2.0.0 taken"]),
+        ("--client", "127.0.0.1", ["-- connection from 127.0.0.1", "C: MAIL FROM:<me@home.example>", "S: 250 2.0.0"]),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let mut watching = std::process::Command::new(stentor_harness::stentor())
+            .args(["watch", option, value, "--config"])
+            .arg(server.config())
+            .stdout(std::fs::File::create(server.path(option)).expect("a file"))
+            .spawn()
+            .expect("it runs");
+        let seen = || std::fs::read_to_string(server.path(option)).unwrap_or_default();
+        let mut round = 0;
+        wait_until("the session is seen", || {
+            round += 1;
+            send(&format!("{number}-{round}@test"));
+            parts.iter().all(|part| seen().contains(part))
+        });
+        let text = seen();
+        assert!(text.contains("(message data, ") && !text.contains("confidential"), "{text}");
+        watching.kill().and_then(|()| watching.wait()).expect("it ends");
+    }
+}

@@ -1,0 +1,67 @@
+//! The live trace of a site's or a client's sessions, for one watcher.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use stentor_control::problem::Problem;
+use stentor_control::{ErrorCode, Reply, TrafficOptions};
+use stentor_engine::core::Core;
+use stentor_engine::live::traffic::{TAPS_MAX, Wanted};
+use stentor_stats::now::TrafficLine;
+use tokio::sync::mpsc;
+
+use super::snapshot::hosts_of;
+use crate::near;
+
+/// A watcher hears of us at least so often.
+const PAUSE: Duration = Duration::from_secs(10);
+
+/// Lets sessions learn of the watcher's end.
+struct End<'a>(&'a Core);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.live.traffic.gone();
+    }
+}
+
+/// Sends what comes until the watcher goes.
+pub async fn traffic(core: &Arc<Core>, options: TrafficOptions, lines: mpsc::Sender<Vec<TrafficLine>>) -> Reply {
+    let wanted = match wanted(core, options) {
+        Ok(wanted) => wanted,
+        Err(problem) => return Reply::Error(problem),
+    };
+    // Dropped after the ring.
+    let _end = End(core);
+    let Some(tap) = core.live.traffic.watch(wanted) else {
+        return Reply::error(ErrorCode::Busy, format!("{TAPS_MAX} watch sessions already"));
+    };
+    let mut sent = 0;
+    loop {
+        let batch = tokio::select! {
+            () = lines.closed() => break,
+            batch = tokio::time::timeout(PAUSE, tap.next()) => batch,
+        };
+        let (mut batch, lost) = batch.unwrap_or_default();
+        if let Some(first) = batch.first().filter(|_| lost > 0) {
+            let text = format!("{lost} lines were lost: too many for this watcher");
+            let line = TrafficLine { at: first.at, session: 0, kind: "event".to_owned(), text };
+            batch.insert(0, line);
+        }
+        sent += batch.len() as u64;
+        if lines.send(batch).await.is_err() {
+            break;
+        }
+    }
+    Reply::Done { text: "end of stream".to_owned(), count: Some(sent) }
+}
+
+fn wanted(core: &Arc<Core>, options: TrafficOptions) -> Result<Wanted, Problem> {
+    match options {
+        TrafficOptions::Client(client) => Ok(Wanted::Client(client.to_canonical())),
+        TrafficOptions::Site(name) => match hosts_of(core, &name) {
+            Some((_, hosts)) => Ok(Wanted::Hosts(hosts)),
+            None => Err(near::unknown_site(core, &name)),
+        },
+    }
+}

@@ -1,0 +1,209 @@
+//! The live trace of SMTP sessions: commands and replies for whoever watches a site's hosts or a client.
+//!
+//! Promise: without watchers a session looks at one number now and then, and nothing else. Data of messages and credentials
+//! are blanked ([`wire`]). A watcher that is slow loses the oldest lines, counted; the sessions never wait. Bounded:
+//! [`TAPS_MAX`] watchers, [`LINES_MAX`] lines each.
+//!
+//! A session is followed from its beginning, or, one with a host, from where no transaction is open: in the middle of one
+//! nobody could tell data from commands.
+
+mod wire;
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use stentor_queue::ids::Ms;
+use stentor_stats::now::TrafficLine;
+use tokio::sync::Notify;
+
+use self::wire::{Seen, Wire};
+
+/// Watchers at a time.
+pub const TAPS_MAX: usize = 4;
+/// Lines that wait for a watcher.
+const LINES_MAX: usize = 4_096;
+
+/// Whose sessions.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Wanted {
+    /// With these hosts.
+    Hosts(Vec<SocketAddr>),
+    /// Of this client.
+    Client(IpAddr),
+}
+
+/// One watcher's ring.
+pub struct Tap {
+    wanted: Wanted,
+    /// The lines, and how many were lost since the last look.
+    lines: Mutex<(VecDeque<TrafficLine>, u64)>,
+    notify: Notify,
+}
+
+impl Tap {
+    fn push(&self, line: TrafficLine) {
+        let mut lines = self.lines.lock();
+        if lines.0.len() == LINES_MAX {
+            lines.0.pop_front();
+            lines.1 += 1;
+        }
+        lines.0.push_back(line);
+        drop(lines);
+        self.notify.notify_one();
+    }
+
+    /// Waits for lines: all that are there, and how many before them were lost.
+    pub async fn next(&self) -> (Vec<TrafficLine>, u64) {
+        loop {
+            {
+                let mut lines = self.lines.lock();
+                if !lines.0.is_empty() {
+                    return (lines.0.drain(..).collect(), std::mem::take(&mut lines.1));
+                }
+            }
+            self.notify.notified().await;
+        }
+    }
+}
+
+/// All watchers.
+#[derive(Default)]
+pub struct Traffic {
+    /// Grows with each watcher that comes or goes; 0: nobody has ever watched.
+    generation: AtomicU64,
+    sessions: AtomicU64,
+    taps: Mutex<Vec<Weak<Tap>>>,
+}
+
+impl Traffic {
+    /// A watcher, as long as it is kept; `None`: there are [`TAPS_MAX`] already.
+    pub fn watch(&self, wanted: Wanted) -> Option<Arc<Tap>> {
+        let mut taps = self.taps.lock();
+        taps.retain(|tap| tap.strong_count() > 0);
+        if taps.len() >= TAPS_MAX {
+            return None;
+        }
+        let tap = Arc::new(Tap { wanted, lines: Mutex::default(), notify: Notify::new() });
+        taps.push(Arc::downgrade(&tap));
+        self.generation.fetch_add(1, Ordering::Relaxed);
+        Some(tap)
+    }
+
+    /// A watcher has gone: sessions stop at their next look.
+    pub fn gone(&self) {
+        self.generation.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Changes when watchers come or go: one look at a number.
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Relaxed)
+    }
+
+    /// For a session with a host.
+    pub fn of_host(&self, addr: SocketAddr) -> Option<Box<Tapped>> {
+        self.of(|wanted| matches!(wanted, Wanted::Hosts(hosts) if hosts.contains(&addr)))
+    }
+
+    /// For a session of a client.
+    pub fn of_client(&self, client: IpAddr) -> Option<Box<Tapped>> {
+        self.of(|wanted| *wanted == Wanted::Client(client.to_canonical()))
+    }
+
+    fn of(&self, is_wanted: impl Fn(&Wanted) -> bool) -> Option<Box<Tapped>> {
+        if self.generation() == 0 {
+            return None;
+        }
+        let taps = self.taps.lock();
+        let taps: Vec<_> =
+            taps.iter().filter(|tap| tap.upgrade().is_some_and(|tap| is_wanted(&tap.wanted))).cloned().collect();
+        (!taps.is_empty()).then(|| {
+            let session = self.sessions.fetch_add(1, Ordering::Relaxed) + 1;
+            Box::new(Tapped { taps, session, wire: Wire::default() })
+        })
+    }
+}
+
+/// A session that is watched.
+pub struct Tapped {
+    taps: Vec<Weak<Tap>>,
+    session: u64,
+    wire: Wire,
+}
+
+impl Tapped {
+    /// The same session begins anew, over another connection.
+    pub fn restart(&mut self) {
+        self.wire = Wire::default();
+    }
+
+    /// Something that is neither command nor reply.
+    pub fn event(&self, at: Ms, text: &str) {
+        give(&self.taps, self.session, at, "event", text);
+    }
+
+    /// What the client of the session sent.
+    pub fn client(&mut self, at: Ms, bytes: &[u8]) {
+        let (taps, session) = (&self.taps, self.session);
+        self.wire.client(bytes, &mut |seen| show(taps, session, at, seen));
+    }
+
+    /// What the server of the session sent.
+    pub fn server(&mut self, at: Ms, bytes: &[u8]) {
+        let (taps, session) = (&self.taps, self.session);
+        self.wire.server(bytes, &mut |seen| show(taps, session, at, seen));
+    }
+}
+
+fn show(taps: &[Weak<Tap>], session: u64, at: Ms, seen: Seen) {
+    let (kind, text) = match seen {
+        Seen::Command(text) => ("command", text),
+        Seen::Reply(text) => ("reply", text),
+        Seen::Data(octets) => ("command", format!("(message data, {octets} octets)")),
+    };
+    give(taps, session, at, kind, &text);
+}
+
+fn give(taps: &[Weak<Tap>], session: u64, at: Ms, kind: &str, text: &str) {
+    for tap in taps.iter().filter_map(Weak::upgrade) {
+        tap.push(TrafficLine { at, session, kind: kind.to_owned(), text: text.to_owned() });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sessions_are_seen_by_who_watches_them_and_rings_are_bounded() {
+        let traffic = Traffic::default();
+        let (host, client) = (SocketAddr::from(([192, 0, 2, 1], 25)), IpAddr::from([192, 0, 2, 9]));
+        assert!(traffic.of_host(host).is_none(), "nobody watches");
+        let (site, of_client) =
+            (traffic.watch(Wanted::Hosts(vec![host])).unwrap(), traffic.watch(Wanted::Client(client)));
+        let mut session = traffic.of_host(host).expect("it is watched");
+        assert!(traffic.of_host(([192, 0, 2, 2], 25).into()).is_none());
+        assert!(traffic.of_client(client).is_some() && of_client.is_some());
+        session.event(1, "connected");
+        for _ in 0..LINES_MAX {
+            session.client(2, b"NOOP\r\n");
+        }
+        let (lines, lost) = {
+            let mut lines = site.lines.lock();
+            (lines.0.drain(..).collect::<Vec<_>>(), lines.1)
+        };
+        assert_eq!((lines.len(), lost), (LINES_MAX, 1));
+        assert!(lines.iter().all(|line| line.session == 1 && line.text == "NOOP" && line.kind == "command"));
+        assert!(of_client.unwrap().lines.lock().0.is_empty(), "it is another's");
+        let generation = traffic.generation();
+        drop(site);
+        traffic.gone();
+        assert!(traffic.of_host(host).is_none() && traffic.generation() > generation);
+        session.client(3, b"QUIT\r\n");
+        let kept: Vec<_> = (0..TAPS_MAX).filter_map(|_| traffic.watch(Wanted::Client(client))).collect();
+        assert_eq!(kept.len(), TAPS_MAX);
+        assert!(traffic.watch(Wanted::Client(client)).is_none(), "one too many");
+    }
+}

@@ -1,0 +1,222 @@
+//! A session's octets as commands and replies, without the data of messages and without credentials.
+//!
+//! States of the client's side: commands; behind DATA (a 354 makes what follows data, another command does not); data, until
+//! the dot; a chunk of BDAT; credentials behind a 334. Bounded: [`LINE_BYTES_MAX`] of a line are kept. Whoever feeds it
+//! begins at the start of a session, or where no transaction is open.
+
+/// Longer lines are cut.
+pub const LINE_BYTES_MAX: usize = 512;
+/// The end of data (RFC 5321 section 4.1.1.4).
+const END: &[u8; 5] = b"\r\n.\r\n";
+/// Octets of it that are no data.
+const DOT_BYTES: u64 = 3;
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Seen {
+    Command(String),
+    Reply(String),
+    /// So many octets of a message.
+    Data(u64),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum State {
+    #[default]
+    Commands,
+    BehindData,
+    Data {
+        octets: u64,
+        matched: usize,
+    },
+    Chunk {
+        octets: u64,
+        left: u64,
+    },
+    Credentials,
+}
+
+/// A line in the making.
+#[derive(Default)]
+struct Line(Vec<u8>);
+
+impl Line {
+    /// Takes up to the line's end off the front; the line, if it ended.
+    fn take(&mut self, bytes: &mut &[u8]) -> Option<String> {
+        let all = *bytes;
+        let end = all.iter().position(|octet| *octet == b'\n');
+        let (part, rest) = all.split_at(end.map_or(all.len(), |end| end + 1));
+        let room = LINE_BYTES_MAX.saturating_sub(self.0.len());
+        self.0.extend_from_slice(&part[..part.len().min(room)]);
+        *bytes = rest;
+        end?;
+        let text = String::from_utf8_lossy(&self.0).trim_end_matches(['\r', '\n']).to_owned();
+        self.0.clear();
+        Some(text)
+    }
+}
+
+#[derive(Default)]
+pub struct Wire {
+    state: State,
+    client: Line,
+    server: Line,
+}
+
+impl Wire {
+    /// What the client of the session sent.
+    pub fn client(&mut self, mut bytes: &[u8], see: &mut dyn FnMut(Seen)) {
+        while !bytes.is_empty() {
+            match self.state {
+                State::Data { octets, matched } => self.data(&mut bytes, (octets, matched), see),
+                State::Chunk { octets, left } => {
+                    let taken = left.min(bytes.len() as u64);
+                    bytes = &bytes[taken as usize..];
+                    self.state = State::Chunk { octets, left: left - taken };
+                    if left == taken {
+                        self.state = State::Commands;
+                        see(Seen::Data(octets));
+                    }
+                }
+                State::Commands | State::BehindData | State::Credentials => {
+                    let Some(line) = self.client.take(&mut bytes) else { return };
+                    self.command(line, see);
+                }
+            }
+        }
+    }
+
+    fn data(&mut self, bytes: &mut &[u8], (octets, mut matched): (u64, usize), see: &mut dyn FnMut(Seen)) {
+        let all = *bytes;
+        for (at, octet) in all.iter().enumerate() {
+            matched = if *octet == END[matched] { matched + 1 } else { usize::from(*octet == END[0]) };
+            if matched == END.len() {
+                self.state = State::Commands;
+                see(Seen::Data((octets + at as u64 + 1).saturating_sub(DOT_BYTES)));
+                *bytes = &all[at + 1..];
+                return;
+            }
+        }
+        self.state = State::Data { octets: octets + all.len() as u64, matched };
+        *bytes = &[];
+    }
+
+    fn command(&mut self, line: String, see: &mut dyn FnMut(Seen)) {
+        if self.state == State::Credentials {
+            self.state = State::Commands;
+            return see(Seen::Command("(credentials)".to_owned()));
+        }
+        self.state = State::Commands;
+        let mut words = line.split_ascii_whitespace();
+        let verb = words.next().unwrap_or_default().to_ascii_uppercase();
+        match verb.as_str() {
+            "AUTH" => {
+                let mechanism = words.next().unwrap_or_default();
+                return see(Seen::Command(format!("AUTH {mechanism} (credentials)")));
+            }
+            "DATA" => self.state = State::BehindData,
+            "BDAT" => {
+                let octets = words.next().and_then(|octets| octets.parse().ok()).unwrap_or(0);
+                if octets > 0 {
+                    self.state = State::Chunk { octets, left: octets };
+                }
+            }
+            _ => {}
+        }
+        see(Seen::Command(line));
+    }
+
+    /// What the server of the session sent.
+    pub fn server(&mut self, mut bytes: &[u8], see: &mut dyn FnMut(Seen)) {
+        while !bytes.is_empty() {
+            let Some(line) = self.server.take(&mut bytes) else { return };
+            let is_last = line.as_bytes().get(3) != Some(&b'-');
+            match (self.state, line.get(..3)) {
+                // What follows is at the beginning of a line.
+                (State::BehindData, Some("354")) if is_last => self.state = State::Data { octets: 0, matched: 2 },
+                (State::Commands, Some("334")) if is_last => self.state = State::Credentials,
+                _ => {}
+            }
+            see(Seen::Reply(line));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `>` before what the client sends, `<` before what the server does.
+    fn seen(parts: &[&str], size: usize) -> Vec<String> {
+        let (mut wire, mut all) = (Wire::default(), Vec::new());
+        let mut see = |seen| {
+            all.push(match seen {
+                Seen::Command(text) => format!("C: {text}"),
+                Seen::Reply(text) => format!("S: {text}"),
+                Seen::Data(octets) => format!("({octets})"),
+            });
+        };
+        for part in parts {
+            for piece in part.as_bytes()[1..].chunks(size) {
+                if part.starts_with('>') { wire.client(piece, &mut see) } else { wire.server(piece, &mut see) }
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn data_and_credentials_are_blanked_wherever_pieces_end() {
+        let parts = [
+            "<220 mx ready\r\n",
+            ">EHLO me\r\n",
+            "<250-mx\r\n250 AUTH PLAIN LOGIN\r\n",
+            ">auth LOGIN c2VjcmV0\r\n",
+            "<334 cGFzcw==\r\n",
+            ">c2VjcmV0\r\n",
+            "<235 ok\r\n",
+            ">MAIL FROM:<a@b>\r\nRCPT TO:<c@d>\r\nDATA\r\n",
+            "<250 ok\r\n250 ok\r\n354 go on\r\n",
+            ">secret: 1\r\n\r\nMAIL FROM:<secret>\r\n..\r\r\n.\r\nMAIL FROM:<x@y>\r\nDATA\r\n",
+            "<250 taken\r\n250 ok\r\n503 no\r\n",
+            ">BDAT 8 LAST\r\nsecret\r\nQUIT\r\n",
+            "<250 ok\r\n221 bye\r\n",
+        ];
+        let expected = [
+            "S: 220 mx ready",
+            "C: EHLO me",
+            "S: 250-mx",
+            "S: 250 AUTH PLAIN LOGIN",
+            "C: AUTH LOGIN (credentials)",
+            "S: 334 cGFzcw==",
+            "C: (credentials)",
+            "S: 235 ok",
+            "C: MAIL FROM:<a@b>",
+            "C: RCPT TO:<c@d>",
+            "C: DATA",
+            "S: 250 ok",
+            "S: 250 ok",
+            "S: 354 go on",
+            "(38)",
+            "C: MAIL FROM:<x@y>",
+            "C: DATA",
+            "S: 250 taken",
+            "S: 250 ok",
+            "S: 503 no",
+            "C: BDAT 8 LAST",
+            "(8)",
+            "C: QUIT",
+            "S: 250 ok",
+            "S: 221 bye",
+        ];
+        for size in [1, 2, 3, 7, 1_000] {
+            assert_eq!(seen(&parts, size), expected, "pieces of {size}");
+        }
+    }
+
+    #[test]
+    fn an_empty_message_ends_at_once_and_long_lines_are_cut() {
+        assert_eq!(seen(&[">DATA\r\n", "<354 go\r\n", ">.\r\nQUIT\r\n"], 3).last().unwrap(), "C: QUIT");
+        let long = format!(">{}\r\nNOOP\r\n", "x".repeat(5_000));
+        let all = seen(&[&long], 100);
+        assert_eq!((all.len(), all[0].len(), all[1].as_str()), (2, LINE_BYTES_MAX + 3, "C: NOOP"));
+    }
+}

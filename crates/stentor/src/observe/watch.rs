@@ -1,0 +1,82 @@
+//! `stentor watch --site X` or `--client ADDR`: commands and replies of sessions as they happen.
+
+use std::io::{self, Write};
+use std::net::IpAddr;
+use std::process::ExitCode;
+
+use clap::Args;
+use stentor_control::{Client, Observe, Request, TrafficOptions, protocol};
+use stentor_stats::escape::printable;
+use stentor_stats::now::TrafficLine;
+use stentor_stats::rates::clock;
+
+use crate::asking::{Asking, fail, streamed};
+
+/// One line of a session, escaped.
+const TEXT_BYTES_MAX: usize = 1_024;
+
+#[derive(Args)]
+#[group(skip)]
+pub struct Options {
+    /// Sessions with a site's hosts: its name as `stentor queue` shows it, or a domain that it serves.
+    #[arg(long, required_unless_present = "client", conflicts_with = "client")]
+    site: Option<String>,
+    /// Sessions of a client that begin from now on.
+    #[arg(long, value_name = "ADDRESS")]
+    client: Option<IpAddr>,
+    #[command(flatten)]
+    asking: Asking,
+}
+
+pub fn run(options: Options) -> ExitCode {
+    let socket = match options.asking.socket() {
+        Ok(socket) => socket,
+        Err(code) => return code,
+    };
+    let wanted = match (options.site, options.client) {
+        (Some(site), _) => TrafficOptions::Site(site),
+        (None, Some(client)) => TrafficOptions::Client(client),
+        (None, None) => return fail("name one: --site or --client"),
+    };
+    let asked = Client::connect(&socket).and_then(|mut client| {
+        client.ask_lines(&Request::Observe(Observe::Traffic(wanted)), &mut |line| {
+            if options.asking.json { writeln!(io::stdout(), "{line}") } else { print(line) }
+        })
+    });
+    streamed(&options.asking, asked.map(drop))
+}
+
+fn print(line: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    for line in protocol::traffic_of(line).into_iter().flatten() {
+        writeln!(out, "{}", text(&line))?;
+    }
+    out.flush()
+}
+
+/// `10:00:00.123 17 C: EHLO mx.example.org`: the time (UTC), the session's number, and who sent it.
+fn text(line: &TrafficLine) -> String {
+    let who = match line.kind.as_str() {
+        "command" => "C:",
+        "reply" => "S:",
+        _ => "--",
+    };
+    let text = printable(&line.text, TEXT_BYTES_MAX);
+    format!("{}.{:03} {} {who} {text}", clock(line.at, 0), line.at % 1_000, line.session)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_say_when_which_and_who() {
+        let line = |kind: &str, words: &str| {
+            let (kind, words) = (kind.to_owned(), words.to_owned());
+            text(&TrafficLine { at: 36_000_123, session: 17, kind, text: words })
+        };
+        assert_eq!(line("command", "EHLO mx"), "10:00:00.123 17 C: EHLO mx");
+        assert_eq!(line("reply", "250 \u{1b}[2J"), "10:00:00.123 17 S: 250 \\x1b[2J");
+        assert_eq!(line("event", "closed"), "10:00:00.123 17 -- closed");
+    }
+}
