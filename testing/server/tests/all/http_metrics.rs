@@ -73,6 +73,35 @@ fn documentation_and_dashboard_name_exactly_what_is_there() {
     assert!(limits.len() > 20 && missing.is_empty(), "{missing:?}");
 }
 
+/// Each rule is about metrics, and values of labels, that the server has.
+#[test]
+fn alert_rules_name_what_is_there() {
+    let server = bare().set("http.listen", "[\"127.0.0.1:0\"]").start();
+    let text = server.http_get("/metrics").expect(200).text();
+    let served = names(&text);
+    let rules = repository("contrib/prometheus/stentor.rules.yml");
+    let of = |key: &str| rules.lines().filter_map(|line| line.trim_start().strip_prefix(key)).collect::<Vec<_>>();
+    let queries = of("expr: ");
+    assert!(queries.len() > 20);
+    for key in ["- alert: Stentor", "labels: {severity: ", "summary: ", "description: "] {
+        assert_eq!(of(key).len(), queries.len(), "{key}");
+    }
+    // Of Prometheus itself, and of webhooks, of which there is none here.
+    let mut foreign = BTreeSet::new();
+    for query in queries {
+        let used = names(query);
+        let missing: Vec<&String> = used.difference(&served).filter(|name| !name.contains("_webhook_")).collect();
+        assert!(missing.is_empty(), "{query}: {missing:?}");
+        foreign.extend(query.starts_with("up{").then_some(query));
+        assert!(!used.is_empty() || query.starts_with("up{"), "{query}");
+        for matcher in query.split('{').skip(1).filter_map(|rest| rest.split('}').next()) {
+            let is_ours = matcher.contains("=\"") && !matcher.contains("!=") && !matcher.starts_with("job=");
+            assert!(!is_ours || text.contains(matcher), "{query}: nothing has {matcher}");
+        }
+    }
+    assert_eq!(foreign.len(), 1);
+}
+
 #[test]
 fn mail_is_counted() {
     let lab = TestLab::start(
