@@ -1,16 +1,21 @@
 //! One address: waiting messages, delivery history, and its suspension.
 
+use std::sync::Arc;
+
 use axum::extract::{Query, State};
 use axum::response::Response;
 use maud::{Markup, html};
 use serde::Deserialize;
+use stentor_admin::report;
 use stentor_control::{AddressView, Control, Reply, Request};
-use stentor_queue::ids::Ms;
+use stentor_mail::heading::Heading;
+use stentor_queue::ids::{MessageId, Ms};
 
 use super::act::{self, Button};
-use super::format::{self, ago, message_link, number, plural, shown, site_link, span};
+use super::format::{self, ago, message_link, number, plural, sender, shown, site_link, span};
 use super::page::{Frame, heading};
-use super::story;
+use super::table::{column, head, table};
+use super::{posts, story};
 use crate::Http;
 
 #[derive(Deserialize, Default)]
@@ -31,7 +36,7 @@ pub async fn page(State(http): State<Http>, Query(Asked { address }): Query<Aske
     }
     let request = Request::Address { address: address.to_owned() };
     let now = match http.operator.handle(request, act::reader()).await {
-        Reply::Address(view) => known(&frame, &view),
+        Reply::Address(view) => known(&frame, &view, &waiting(&http, &view.messages).await),
         Reply::Error(problem) => html! {
             div.head { h1 { (format::address(address)) } }
             section.panel aria-label="Look up" { (form(address)) p.empty { (shown(&problem.text)) } }
@@ -57,7 +62,47 @@ fn form(address: &str) -> Markup {
     }
 }
 
-fn known(frame: &Frame, view: &AddressView) -> Markup {
+/// A message that waits for it.
+struct Waiting {
+    id: String,
+    /// When it was accepted; `None`: it has left the queue meanwhile.
+    accepted: Option<Ms>,
+    /// Its list, or its sender.
+    from: String,
+    heading: Option<Arc<Heading>>,
+}
+
+/// The messages with what people know them by.
+async fn waiting(http: &Http, ids: &[String]) -> Vec<Waiting> {
+    let known: Vec<MessageId> = ids.iter().filter_map(|id| id.parse().ok()).collect();
+    let headings = report::headings(&http.core, &known).await;
+    let rows = known.iter().zip(headings).map(|(id, heading)| {
+        let found = http.core.with(|hub, _| {
+            let message = hub.store.message(hub.store.no_of(*id)?)?;
+            let envelope = message.envelope();
+            Some((message.accepted(), envelope.list.map_or_else(|| envelope.sender.to_owned(), str::to_owned)))
+        });
+        let (accepted, from) = found.unzip();
+        Waiting { id: id.to_string(), accepted, from: from.unwrap_or_default(), heading }
+    });
+    rows.collect()
+}
+
+fn waiting_table(rows: &[Waiting], now: Ms) -> Markup {
+    let columns =
+        [head("Message", "t"), column("Subject", "long"), column("List or sender", "name"), column("Accepted", "t")];
+    let row = |row: &Waiting| {
+        vec![
+            message_link(&row.id),
+            posts::subject(row.heading.as_deref()),
+            sender(&row.from),
+            html! { @if let Some(at) = row.accepted { (ago(at, now)) } @else { "–" } },
+        ]
+    };
+    table("Messages that wait for this address", &columns, &rows.iter().map(row).collect::<Vec<_>>(), None)
+}
+
+fn known(frame: &Frame, view: &AddressView, waiting: &[Waiting]) -> Markup {
     html! {
         div.head { h1 { (format::address(&view.address)) } }
         div.pair {
@@ -68,7 +113,7 @@ fn known(frame: &Frame, view: &AddressView) -> Markup {
             h2 #waits { "Waiting" }
             @if view.messages.is_empty() { p.empty { "No messages are waiting for this address." } } @else {
                 p { (plural(view.messages_total, "message")) @if view.messages_total > view.messages.len() as u64 { ", the oldest:" } @else { ":" } }
-                ul.plain { @for id in &view.messages { li { (message_link(id)) } } }
+                (waiting_table(waiting, view.now))
                 @if let Some(pending) = &view.pending {
                     p {
                         @match pending.next_try { Some(at) if at > view.now => { "Next try in " (span(at - view.now)) }, _ => "Next try now" }
@@ -123,7 +168,7 @@ fn mailbox(view: &AddressView) -> Markup {
 fn outcome(last: &str) -> &str {
     match last {
         "refused" => "rejected (permanent)",
-        "untried" => "never tried",
+        "untried" => "none recorded",
         other => other,
     }
 }

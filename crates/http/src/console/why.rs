@@ -12,7 +12,8 @@ use super::table::{column, head, table};
 pub fn cell(words: &str, last_reply: &str) -> Markup {
     html! {
         @if words.is_empty() && last_reply.is_empty() { "–" } @else { (words) }
-        @if !last_reply.is_empty() { div.beside { (shown(last_reply)) } }
+        // Errors of ours are their own words.
+        @if !last_reply.is_empty() && !last_reply.eq_ignore_ascii_case(words) { div.beside { (shown(last_reply)) } }
     }
 }
 
