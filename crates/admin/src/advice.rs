@@ -3,6 +3,7 @@
 //! Advice, not action: nothing here changes mail. Commands are quoted so that a shell takes them unchanged, whatever an
 //! address contains.
 
+use stentor_control::format::quoted;
 use stentor_control::{RecipientView, SiteRow, causes};
 use stentor_queue::ids::Ms;
 use stentor_sched::Cause;
@@ -84,7 +85,7 @@ fn site_of(cause: Cause, site: &str, since: &str) -> String {
             format!("cannot be looked up{since}: check `[dns] servers`, or ask its postmaster by other means")
         }
         Cause::Suspended => {
-            "a list or sender is suspended: `stentor status` names it, `stentor resume` ends it".to_owned()
+            "a list or sender is suspended: `stentor status` names it and the command that ends it".to_owned()
         }
         Cause::OwnLimit => {
             "waits for our own limits: raise connections or rates in the configuration if hosts bear it".to_owned()
@@ -103,15 +104,6 @@ fn since(oldest: Option<Ms>, now: Ms) -> String {
         3_600..172_800 => format!(" for {} h", s / 3_600),
         _ => format!(" for {} days", s / 86_400),
     }
-}
-
-/// As a word of a shell.
-pub fn quoted(text: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "@._+-=:/,".contains(c);
-    if !text.is_empty() && text.chars().all(is_plain) {
-        return text.to_owned();
-    }
-    format!("'{}'", text.replace('\'', r"'\''"))
 }
 
 #[cfg(test)]

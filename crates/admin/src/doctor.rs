@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use stentor_control::doctor::{Doctor, Finding, Severity};
-use stentor_control::format::{grouped, plural, span};
+use stentor_control::format::{grouped, plural, resume_command, span};
 use stentor_control::snapshot::time_us;
 use stentor_control::{SiteRow, Status, causes};
 use stentor_engine::core::Core;
@@ -177,7 +177,10 @@ fn others(status: &Status, found: &mut Vec<Finding>) {
     let mut warn = |what: String, next: &str| found.push(Finding::new(Severity::Warning, what, next));
     if status.suspended_total > 0 {
         let named = status.suspended.iter().take(SITES_NAMED).cloned().collect::<Vec<_>>().join(", ");
-        warn(format!("{} suspended: {named}", status.suspended_total), "`stentor resume` ends a suspension");
+        let ends = status.suspended.first().and_then(|what| resume_command(what));
+        let next =
+            ends.map_or_else(String::new, |command| format!("`{command}`; `stentor status` has all such commands"));
+        warn(format!("{} suspended: {named}", status.suspended_total), &next);
     }
     for trouble in &status.webhooks_troubled {
         warn(format!("webhook {trouble}"), "check the endpoint; events are kept as long as the history");

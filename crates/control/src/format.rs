@@ -80,3 +80,43 @@ pub fn grouped(n: u64) -> String {
 pub fn plural(n: u64, what: &str) -> String {
     if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
 }
+
+/// As a word of a shell.
+pub fn quoted(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "@._+-=:/,".contains(c);
+    if !text.is_empty() && text.chars().all(is_plain) {
+        return text.to_owned();
+    }
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+/// The command that ends a suspension, by its name in the journal: `list:news`, `subscriber:news:ann@example.org`.
+pub fn resume_command(what: &str) -> Option<String> {
+    let (kind, name) = what.split_once(':')?;
+    let options = match kind {
+        "list" | "sender" | "site" => format!("--{kind} {}", quoted(name)),
+        "subscriber" => {
+            let (list, address) = name.split_once(':')?;
+            format!("--list {} --subscriber {}", quoted(list), quoted(address))
+        }
+        _ => return None,
+    };
+    Some(format!("stentor resume {options}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_suspension_has_the_command_that_ends_it() {
+        let command = |what| resume_command(what).unwrap();
+        assert_eq!(command("list:news"), "stentor resume --list news");
+        assert_eq!(command("site:route:10.0.0.5:25"), "stentor resume --site route:10.0.0.5:25");
+        assert_eq!(
+            command("subscriber:news:o'x@one.example"),
+            r"stentor resume --list news --subscriber 'o'\''x@one.example'"
+        );
+        assert_eq!(resume_command("else"), None);
+    }
+}

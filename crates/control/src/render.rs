@@ -10,7 +10,7 @@ use stentor_stats::escape::printable;
 use super::address_view::AddressView;
 use super::causes::{CauseRow, line_of, summary};
 use super::doctor::Doctor;
-use super::format::{bytes, cut, instant, line, next_try, plural, span};
+use super::format::{bytes, cut, instant, line, next_try, plural, resume_command, span};
 use super::recipient_view::{RecipientState, RecipientView};
 use super::reply::{Fates, MessageView, QueueSummary, Reply, SiteRow, Status, Stuck};
 use super::site_view::{PathView, SiteView};
@@ -342,7 +342,8 @@ pub fn status(s: &Status) -> String {
         let given_up = plural(s.journal_abandoned, "segment");
         line(&mut out, format_args!("  disk         FAILS: {given_up} given up, see `stentor doctor`"));
     }
-    line(&mut out, format_args!("  dns          {} queries, {} failed", s.dns_queries, s.dns_failures));
+    let queries = if s.dns_queries == 1 { "query" } else { "queries" };
+    line(&mut out, format_args!("  dns          {} {queries}, {} failed", s.dns_queries, s.dns_failures));
     if s.history_lost > 0 {
         line(&mut out, format_args!("  history      {} lost", plural(s.history_lost, "record")));
     }
@@ -353,7 +354,10 @@ pub fn status(s: &Status) -> String {
         line(&mut out, format_args!("  webhook      {}", cut(trouble, 100)));
     }
     for what in &s.suspended {
-        line(&mut out, format_args!("  SUSPENDED    {}", cut(what, 80)));
+        // A command is of no use when it is cut.
+        let end =
+            resume_command(what).map_or_else(String::new, |command| format!(": `{}`", printable(&command, 1_000)));
+        line(&mut out, format_args!("  SUSPENDED    {}{end}", cut(what, 80)));
     }
     let more = s.suspended_total.saturating_sub(s.suspended.len() as u64);
     if more > 0 {

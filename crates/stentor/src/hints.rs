@@ -5,14 +5,14 @@
 
 use std::path::{Path, PathBuf};
 
-use stentor_admin::advice::quoted;
+use stentor_control::format::quoted;
 
 /// What begins a command in a text.
 const START: &str = "`stentor ";
-/// Commands that take neither option; `journal` has the directory in its hints.
-const TAKE_NEITHER: [&str; 6] = ["http-password", "http-token", "completions", "man", "help", "journal"];
+/// Commands that take neither option.
+const TAKE_NEITHER: [&str; 5] = ["http-password", "http-token", "completions", "man", "help"];
 /// Commands that read the configuration and ask no server.
-const TAKE_NO_SOCKET: [&str; 6] = ["serve", "check", "config", "doctor", "mailstat", "batchstat"];
+const TAKE_NO_SOCKET: [&str; 7] = ["serve", "check", "config", "doctor", "mailstat", "batchstat", "journal"];
 
 /// How the user named the server, if by options.
 #[derive(Clone, Debug, Default)]
@@ -63,7 +63,9 @@ fn end_of_command(text: &str) -> Option<usize> {
 /// Whether a command takes an option and does not have one like it.
 fn takes(command: &str, option: &str) -> bool {
     let name = command.split(' ').nth(1).unwrap_or_default();
-    let has_one = command.contains(" --config") || command.contains(" --socket");
+    // A journal's directory is named instead: `stentor journal verify DIR`.
+    let has_directory = name == "journal" && command.split(' ').count() > 3;
+    let has_one = has_directory || command.contains(" --config") || command.contains(" --socket");
     !has_one && !TAKE_NEITHER.contains(&name) && (option == "config" || !TAKE_NO_SOCKET.contains(&name))
 }
 
@@ -81,9 +83,7 @@ mod tests {
             let inner = command.get_subcommands().next().filter(|_| command.get_name() != "queue").unwrap_or(command);
             let has = |option| inner.get_arguments().any(|argument| argument.get_long() == Some(option));
             let line = format!("stentor {}", command.get_name());
-            if command.get_name() != "journal" {
-                assert_eq!((has("config"), has("socket")), (takes(&line, "config"), takes(&line, "socket")), "{line}");
-            }
+            assert_eq!((has("config"), has("socket")), (takes(&line, "config"), takes(&line, "socket")), "{line}");
         }
     }
 
@@ -98,9 +98,14 @@ mod tests {
         );
         // Of the command that it is about; not to one that has it, does not take it, or is none.
         assert_eq!(complete("`stentor queue show X`"), "`stentor queue show X --config 'my conf.toml'`");
-        for same in
-            ["`stentor queue --config a`", "`stentor http-password`", "`hold`", "`stentor queue", "stentor queue"]
-        {
+        for same in [
+            "`stentor queue --config a`",
+            "`stentor journal salvage DIR --to NEW`",
+            "`stentor http-password`",
+            "`hold`",
+            "`stentor queue",
+            "stentor queue",
+        ] {
             assert_eq!(complete(same), same);
         }
         // An address may hold a backtick.

@@ -9,6 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use serde::Serialize;
+use stentor_control::format::date_time;
 use stentor_control::reply::EnvelopeView;
 use stentor_control::{Client, Request, Selection, protocol};
 use stentor_history::{Asked, Reader};
@@ -104,7 +105,7 @@ fn carry_out(options: &Options) -> Result<bool, String> {
         // Nothing in it is a map with keys that are no texts.
         serde_json::to_string(&output).unwrap_or_default() + "\n"
     } else if is_known {
-        story.text(&zone) + &text(&present)
+        story.text(&zone) + &text(&present, &zone)
     } else {
         String::new()
     };
@@ -214,16 +215,12 @@ fn ask(socket: &std::path::Path, what: &str) -> Present {
     present
 }
 
-fn text(present: &Present) -> String {
+fn text(present: &Present, zone: &Zone) -> String {
     use std::fmt::Write;
     let clean = |text: &str| printable(text, TEXT_BYTES_MAX);
     let mut out = String::new();
     for pending in &present.pending {
-        let next = pending.next_try.map_or_else(String::new, |at| {
-            let mut time = Vec::new();
-            stentor_stats::time::push_rfc3339(&mut time, at);
-            format!(", next try {}", String::from_utf8_lossy(&time))
-        });
+        let next = pending.next_try.map_or_else(String::new, |at| format!(", next try {}", date_time(at, zone)));
         let reply =
             if pending.last_reply.is_empty() { String::new() } else { format!(": {}", clean(&pending.last_reply)) };
         // Writing into a string cannot fail.
@@ -242,6 +239,7 @@ fn text(present: &Present) -> String {
     if present.is_running && present.pending.is_empty() {
         out += "now         nothing pending\n";
     }
+    let _ = writeln!(out, "times       {}", zone.label(now()));
     out
 }
 
