@@ -79,9 +79,9 @@ pub fn waits_for(hub: &Hub, tally: Option<&Tally>, site: &SiteExplanation) -> St
 fn own_limit(waits_for: WaitsFor) -> &'static str {
     match waits_for {
         WaitsFor::Rate(_) => "our rate limit for it",
-        WaitsFor::Connections => "all connections that it may have are busy",
-        WaitsFor::Transactions => "its limit of concurrent transactions",
-        WaitsFor::Budget => "all of our connections are in use",
+        WaitsFor::Connections => "at its connection limit",
+        WaitsFor::Transactions => "at its limit of concurrent transactions",
+        WaitsFor::Budget => "all outgoing connections are in use",
         _ => Cause::OwnLimit.words(),
     }
 }
