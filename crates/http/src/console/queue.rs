@@ -230,7 +230,7 @@ fn table(frame: &Frame, rows: &[Row], now: u64) -> Markup {
         column("Recipients waiting", "long"),
         column("Reason", "reply"),
         column("Next try", "t"),
-        column("Size", "n"),
+        column("Size", "n wide"),
         column("State", ""),
     ];
     let acts = frame.caller.csrf().is_some();

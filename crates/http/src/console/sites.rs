@@ -98,7 +98,7 @@ pub fn sites_table(rows: &[SiteRow], now: u64) -> Markup {
         head("Site", "long"),
         column("Recipients", "n share"),
         column("Messages", "n"),
-        column("Connections", "n"),
+        column("Connections", "n wide"),
         column("Next try", "t"),
         column("Oldest", "t"),
         column("Why", "reply"),
