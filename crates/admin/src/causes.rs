@@ -1,8 +1,8 @@
 //! Why mail waits, counted once for all views: every command, page and metric shows sums of the same census.
 //!
-//! Promise: a queue of up to [`SMALL_RECIPIENTS`] is counted anew for each answer. Of a larger one the last count is shown,
+//! Promise: a queue of up to [`SMALL_RECIPIENTS`] is counted anew for each answer, or shared for some milliseconds. Of a larger one the last count is shown,
 //! with its time, and another begins once it is older than [`PAUSE_TIMES`] what it took: counting costs at most a part of
-//! that of one processor, and nothing if nobody asks. Slices of well under a millisecond under the hub's lock.
+//! that of one processor, and a count a minute if nobody asks. Slices of well under a millisecond under the hub's lock.
 //!
 //! Failure answer: while a large queue is counted for the first time, answers that cannot wait for it come without causes.
 
@@ -28,6 +28,10 @@ const DOMAINS_STEP: u32 = 8_192;
 const AGE_MIN: Duration = Duration::from_secs(1);
 /// A count is good for as many times as it took.
 const PAUSE_TIMES: u32 = 20;
+/// A count of a small queue is shared by those who ask within this.
+const SHARED_MAX: Duration = Duration::from_millis(200);
+/// A count is of another queue if it is off by more than one part in so many.
+const OFF_PART: u64 = 5;
 /// How long an answer waits for a count of a large queue.
 const WAIT_MAX: Duration = Duration::from_millis(100);
 const PAST_EVERY_MS: Ms = 60_000;
@@ -36,11 +40,11 @@ const PAST_MAX: usize = 60;
 /// What is said to grow is compared with what was at least so long ago.
 const GROWTH_MS_MIN: Ms = 10 * 60_000;
 
-/// A count, and when it ended.
+/// A count, and when it began.
 pub struct Counted {
     pub at: Ms,
     pub census: Census,
-    made: Instant,
+    begun: Instant,
     took: Duration,
 }
 
@@ -64,21 +68,29 @@ pub type Sums = (Ms, [u64; Cause::ALL.len()]);
 
 impl State {
     fn counted(&mut self, counted: Arc<Counted>) {
+        // The clock was set back.
+        self.past.retain(|past| past.0 <= counted.at);
         if self.past.back().is_none_or(|last| last.0 + PAST_EVERY_MS <= counted.at) {
             self.past.push_back((counted.at, Cause::ALL.map(|cause| counted.census.total.of(cause))));
             if self.past.len() > PAST_MAX {
                 self.past.pop_front();
             }
         }
-        self.last = Some(counted);
-        self.is_counting = false;
+        // A large count may end after a newer small one.
+        if self.last.as_ref().is_none_or(|last| last.begun <= counted.begun) {
+            self.last = Some(counted);
+        }
     }
 }
 
 impl Censuses {
     /// The newest count; `None`: a large queue is being counted for the first time.
     pub async fn get(self: &Arc<Self>, core: &Arc<Core>) -> Option<Arc<Counted>> {
-        if core.with(|hub, _| hub.store.pending()) <= SMALL_RECIPIENTS {
+        let pending = core.with(|hub, _| hub.store.pending());
+        if pending <= SMALL_RECIPIENTS {
+            if let Some(last) = self.last_within(|last| (last.took * PAUSE_TIMES).min(SHARED_MAX)) {
+                return Some(last);
+            }
             let counted = Arc::new(count(core).await);
             self.state().counted(counted.clone());
             return Some(counted);
@@ -86,33 +98,37 @@ impl Censuses {
         let done = self.done.notified();
         tokio::pin!(done);
         done.as_mut().enable();
-        let begins = {
-            let mut state = self.state();
-            if let Some(last) = &state.last
-                && last.made.elapsed() < AGE_MIN.max(last.took * PAUSE_TIMES)
-            {
-                return Some(last.clone());
-            }
-            !std::mem::replace(&mut state.is_counting, true)
-        };
+        let fits = |last: &Arc<Counted>| last.census.total.recipients().abs_diff(pending) <= pending / OFF_PART;
+        if let Some(last) = self.last_within(|last| AGE_MIN.max(last.took * PAUSE_TIMES)).filter(fits) {
+            return Some(last);
+        }
+        let begins = !std::mem::replace(&mut self.state().is_counting, true);
         if begins {
             let (this, core) = (self.clone(), core.clone());
             tokio::spawn(async move {
                 let counted = Arc::new(count(&core).await);
-                this.state().counted(counted);
+                let mut state = this.state();
+                state.is_counting = false;
+                state.counted(counted);
+                drop(state);
                 this.done.notify_waiters();
             });
         }
         let _ = tokio::time::timeout(WAIT_MAX, done).await;
-        self.state().last.clone()
+        // One of a queue that was another: as good as none.
+        self.state().last.clone().filter(fits)
+    }
+
+    fn last_within(&self, age_max: impl Fn(&Counted) -> Duration) -> Option<Arc<Counted>> {
+        self.state().last.clone().filter(|last| last.begun.elapsed() < age_max(last))
     }
 
     /// Counts every minute, so that there is a past to compare with and a large queue has a count when one is wanted. Until
     /// the process ends.
     pub async fn keep(self: Arc<Self>, core: Arc<Core>) {
         loop {
-            tokio::time::sleep(Duration::from_millis(PAST_EVERY_MS)).await;
             self.get(&core).await;
+            tokio::time::sleep(Duration::from_millis(PAST_EVERY_MS)).await;
         }
     }
 
@@ -131,12 +147,12 @@ impl Censuses {
 }
 
 async fn count(core: &Arc<Core>) -> Counted {
-    let begun = Instant::now();
+    let (begun, at) = (Instant::now(), core.clock.now());
     let mut census = Census::default();
     while !core.with(|hub, now| census.step(&hub.sched, &hub.store, STEP, now)) {
         tokio::task::yield_now().await;
     }
-    Counted { at: core.clock.now(), census, made: Instant::now(), took: begun.elapsed() }
+    Counted { at, census, begun, took: begun.elapsed() }
 }
 
 /// Sites with pending recipients, and why those wait.
@@ -229,6 +245,7 @@ pub fn of_message(hub: &Hub, counted: Option<&Counted>, no: MessageNo, now: Ms) 
         return rows(hub, counted.and_then(|counted| counted.census.large.get(&no)));
     }
     let (mut tally, mut after) = (Tally::default(), None);
-    hub.sched.shares_of(&hub.store, no, (&mut after, pending), now, |_, _, share| tally.add(share));
+    // They are few, so all of them.
+    hub.sched.shares_of(&hub.store, no, (&mut after, usize::MAX), now, |_, _, share| tally.add(share));
     rows(hub, Some(&tally))
 }

@@ -150,9 +150,17 @@ pub async fn stuck(core: &Arc<Core>, censuses: &Arc<Censuses>, rows_max: usize) 
     recipients.sort_by(|a, b| {
         b.messages.cmp(&a.messages).then(a.oldest.cmp(&b.oldest)).then_with(|| a.state.address.cmp(&b.state.address))
     });
-    let Depths { rows: sites, sites_total, .. } = sites(core, censuses, rows_max).await;
+    let Depths { rows: sites, sites_total, counted, .. } = sites(core, censuses, rows_max).await;
     let hostname = core.settings().config.hostname.clone();
-    core.with(|hub, now| Stuck { hostname, now, is_counting: hub.store.is_counting(), sites_total, recipients, sites })
+    core.with(|hub, now| Stuck {
+        hostname,
+        now,
+        is_counting: hub.store.is_counting(),
+        sites_total,
+        counted,
+        recipients,
+        sites,
+    })
 }
 
 /// Addresses with most messages, and how many those are; of equal ones, those known for longest.

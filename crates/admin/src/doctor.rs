@@ -26,11 +26,11 @@ const STUCK_SHARE: f64 = 0.2;
 /// A cause grows that has so many more recipients than before, and so many times as many.
 const GROWN_MIN: u64 = 100;
 const GROWN_TIMES: u64 = 2;
-/// Look-ups that fail: of at least so many, this share.
+/// Recipients whose domain cannot be looked up: at least so many, and this share of all.
 const LOOK_UPS_MIN: u64 = 10;
-const LOOK_UPS_FAILED: f64 = 0.5;
-/// No medium that keeps what it was told to syncs faster than this, us.
-const SYNC_US_MIN: u64 = 20;
+const LOOK_UPS_FAILED: f64 = 0.3;
+/// Media that keep what they were told to hardly sync faster than this, us.
+const SYNC_US_MIN: u64 = 10;
 const SYNCS_MIN: u64 = 50;
 /// Newer messages than the clock, by so much, mean that it was set back.
 const CLOCK_BEHIND_MS: Ms = 60_000;
@@ -45,7 +45,7 @@ pub async fn examine(core: &Arc<Core>, censuses: &Arc<Censuses>, status: &Status
     let mut found = Vec::new();
     clock(core, &mut found);
     disk(core, &mut found);
-    names(core, status, &mut found);
+    names(core, &depths, status.recipients.pending, &mut found);
     sites(&depths, status, &mut found);
     growing(censuses, &mut found);
     limits(core, status, &mut found);
@@ -88,12 +88,12 @@ fn disk(core: &Arc<Core>, found: &mut Vec<Finding>) {
     let syncs = core.live.syncs.us.read().percentiles();
     if syncs.count >= SYNCS_MIN && syncs.p50 < SYNC_US_MIN {
         let what = format!(
-            "syncs take {}: faster than any disk that keeps its promise; a power cut may lose acknowledged mail",
+            "syncs take {}: hardly any disk that keeps its promise is so fast; a power cut may lose acknowledged mail",
             time_us(syncs.p50)
         );
         let next = "put data_dir on a real disk: no tmpfs, no write cache without a battery, no hypervisor that ignores \
                     flushes; `stentor-kit probe` measures it";
-        found.push(Finding::new(Severity::Problem, what, next));
+        found.push(Finding::new(Severity::Warning, what, next));
     }
     for trouble in core.troubles() {
         let next = "free some space or memory, or raise the limit; mail is taken again without a restart";
@@ -101,11 +101,11 @@ fn disk(core: &Arc<Core>, found: &mut Vec<Finding>) {
     }
 }
 
-fn names(core: &Arc<Core>, status: &Status, found: &mut Vec<Finding>) {
+fn names(core: &Arc<Core>, depths: &Depths, pending: u64, found: &mut Vec<Finding>) {
     let counters = core.resolver.counters();
-    let (asked, failed) = (counters.resolutions, status.dns_failures);
-    if asked >= LOOK_UPS_MIN && failed as f64 >= asked as f64 * LOOK_UPS_FAILED {
-        let what = format!("{} of {} DNS lookups failed since the start", grouped(failed), grouped(asked));
+    let failed = depths.causes.iter().find(|row| row.cause() == Cause::Dns).map_or(0, |row| row.recipients);
+    if failed >= LOOK_UPS_MIN && failed as f64 >= pending as f64 * LOOK_UPS_FAILED {
+        let what = format!("{} of {} recipients wait since DNS lookups fail", grouped(failed), grouped(pending));
         let next = "check `[dns] servers` (without it /etc/resolv.conf), and that they can be reached from here";
         found.push(Finding::new(Severity::Problem, what, next));
     } else if counters.unresolved > 0 {
@@ -119,20 +119,20 @@ fn names(core: &Arc<Core>, status: &Status, found: &mut Vec<Finding>) {
 fn sites(depths: &Depths, status: &Status, found: &mut Vec<Finding>) {
     let (now, pending) = (status.now, status.recipients.pending);
     let is_stuck = |row: &&SiteRow| {
+        // Mailboxes and greylisting are nothing unusual of a site.
+        let is_usual = |cause: Cause| matches!(cause, Cause::MailboxFull | Cause::Mailbox | Cause::Greylisted);
         let main = causes::main(&row.causes).map(causes::CauseRow::cause);
-        let is_kept = main.is_some_and(|cause| !cause.is_moving() && cause != Cause::OwnLimit);
+        let is_kept = main.is_some_and(|cause| cause.is_trouble() && !is_usual(cause));
         let is_old = row.oldest.is_some_and(|at| at + STUCK_MS < now);
         is_kept && (is_old || row.waiting as f64 >= pending as f64 * STUCK_SHARE && row.waiting >= GROWN_MIN)
     };
     let stuck: Vec<&SiteRow> = depths.rows.iter().filter(is_stuck).collect();
     for row in stuck.iter().take(SITES_NAMED) {
-        let for_long = row.oldest.map_or_else(String::new, |at| format!(" for {}", span(now.saturating_sub(at))));
-        let what = format!(
-            "{}: {} stuck{for_long}: {}",
-            row.site,
-            plural(row.waiting, "recipient"),
-            causes::summary(&row.causes)
-        );
+        let age = row
+            .oldest
+            .map_or_else(String::new, |at| format!(", the oldest message {} old", span(now.saturating_sub(at))));
+        let Some(main) = causes::main(&row.causes) else { continue };
+        let what = format!("{}: {} stuck, {}{age}", row.site, plural(main.recipients, "recipient"), main.words);
         found.push(Finding::new(Severity::Warning, what, row.action.clone()));
     }
     if let Some(more) = stuck.len().checked_sub(SITES_NAMED).filter(|more| *more > 0) {
@@ -143,7 +143,7 @@ fn sites(depths: &Depths, status: &Status, found: &mut Vec<Finding>) {
 
 fn growing(censuses: &Censuses, found: &mut Vec<Finding>) {
     let Some((then, now)) = censuses.growth() else { return };
-    for cause in Cause::ALL.into_iter().filter(|cause| !cause.is_moving()) {
+    for cause in Cause::ALL.into_iter().filter(|cause| cause.is_trouble()) {
         let (before, after) = (then.1[cause as usize], now.1[cause as usize]);
         if after >= before + GROWN_MIN && after >= before * GROWN_TIMES {
             let what = format!(

@@ -33,16 +33,21 @@ pub async fn view(core: &Arc<Core>, censuses: &Arc<Censuses>, name: &str) -> Rep
     let found = core.with(|hub, now| {
         let (site, _) = find(hub, name)?;
         let explained = hub.sched.explain_site(site, now)?;
-        let tally = sites.at(site);
+        let (tally, is_counted) = (sites.at(site), sites.counted.is_some());
         Some(SiteView {
             site: explained.status.name.to_string(),
             now,
             messages: tally.map_or(explained.status.messages as u64, |tally| tally.messages),
             waiting: sites.waiting.iter().find(|(_, at)| *at == site).map_or(0, |(waiting, _)| *waiting),
+            counted: sites.counted.as_ref().map(|counted| counted.at),
             suspended: explained.waits_for == WaitsFor::Operator,
-            waits_for: waits_for(hub, tally, &explained),
-            next_try: tally.and_then(Tally::next_try),
-            last_reply: causes::last_reply(hub, tally.filter(|tally| causes::is_in_trouble(tally))),
+            waits_for: if is_counted { waits_for(hub, tally, &explained) } else { live(&explained) },
+            next_try: if is_counted { tally.and_then(Tally::next_try) } else { explained.status.until },
+            last_reply: if is_counted {
+                causes::last_reply(hub, tally.filter(|tally| causes::is_in_trouble(tally)))
+            } else {
+                reply(explained.status.reason.clone())
+            },
             causes: causes::rows(hub, tally),
             paths: path_views(&explained, &settings),
         })
@@ -74,6 +79,24 @@ pub fn waits_for(hub: &Hub, tally: Option<&Tally>, site: &SiteExplanation) -> St
         }
     }
     summary(&rows)
+}
+
+/// What a site's mail waits for that could go, as the scheduler sees it now: while nobody has counted the recipients.
+fn live(site: &SiteExplanation) -> String {
+    let cause = match site.waits_for {
+        WaitsFor::Operator => Cause::Suspended,
+        WaitsFor::HostClock(_) | WaitsFor::Probe => {
+            site.status.reason.as_ref().map_or(Cause::Lost, |reply| reply.cause)
+        }
+        WaitsFor::Silent => Cause::Silent,
+        WaitsFor::Full(_) => Cause::Busy,
+        WaitsFor::Pause(_) => Cause::Rate,
+        limit @ (WaitsFor::Rate(_) | WaitsFor::Connections | WaitsFor::Transactions | WaitsFor::Budget) => {
+            return own_limit(limit).to_owned();
+        }
+        WaitsFor::Nothing | WaitsFor::Connecting | WaitsFor::Going => return String::new(),
+    };
+    cause.words().to_owned()
 }
 
 fn own_limit(waits_for: WaitsFor) -> &'static str {

@@ -6,10 +6,22 @@ use stentor_queue::ids::Ms;
 use stentor_stats::civil::{Civil, Zone};
 use stentor_stats::escape::printable;
 
+/// A count that is older is said to be so.
+const COUNTED_AGE_MS: Ms = 2_000;
+
 pub fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
     let _ = out.write_fmt(text);
     out.truncate(out.trim_end_matches(' ').len());
     out.push('\n');
+}
+
+/// How old a count is, if that is worth a word.
+pub fn counted(out: &mut String, at: Option<Ms>, now: Ms) {
+    match at {
+        None => line(out, format_args!("why they wait is being counted; ask again in some seconds")),
+        Some(at) if at + COUNTED_AGE_MS < now => line(out, format_args!("counted {} ago", span(now - at))),
+        Some(_) => {}
+    }
 }
 
 /// Escaped, and at most `columns` characters; an ellipsis marks what was cut.

@@ -263,6 +263,8 @@ pub struct Hosts {
     pub sites_total: u64,
     pub matching: u64,
     pub offset: u64,
+    /// When they were counted; `None`: a large queue is being counted for the first time.
+    pub counted: Option<Ms>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rows: Vec<HostRow>,
 }

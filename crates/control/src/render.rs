@@ -10,7 +10,7 @@ use stentor_stats::escape::printable;
 use super::address_view::AddressView;
 use super::causes::{CauseRow, line_of, summary};
 use super::doctor::Doctor;
-use super::format::{bytes, cut, instant, line, next_try, plural, resume_command, span};
+use super::format::{bytes, counted, cut, instant, line, next_try, plural, resume_command, span};
 use super::recipient_view::{RecipientState, RecipientView};
 use super::reply::{Fates, MessageView, QueueSummary, Reply, SiteRow, Status, Stuck};
 use super::site_view::{PathView, SiteView};
@@ -18,8 +18,6 @@ use super::site_view::{PathView, SiteView};
 /// The width of everything here, single long names and ids in headings excepted.
 pub const COLUMNS_MAX: usize = 100;
 const SITE_COLUMNS: usize = 34;
-/// A count that is older is said to be so.
-const COUNTED_AGE_MS: Ms = 2_000;
 const ADDRESS_COLUMNS: usize = 42;
 
 /// Any reply, with a line end. Instants are in `zone` and have its offset.
@@ -62,13 +60,7 @@ fn head(q: &QueueSummary) -> String {
         let id = cut(q.oldest_id.as_deref().unwrap_or(""), 20);
         line(&mut out, format_args!("oldest: {id}, accepted {} ago", span(q.now.saturating_sub(oldest))));
     }
-    match q.counted {
-        None => line(&mut out, format_args!("why they wait is being counted; ask again in some seconds")),
-        Some(at) if at + COUNTED_AGE_MS < q.now => {
-            line(&mut out, format_args!("counted {} ago", span(q.now - at)));
-        }
-        Some(_) => {}
-    }
+    counted(&mut out, q.counted, q.now);
     cause_rows(&mut out, &q.causes, q.now);
     out
 }
@@ -261,6 +253,7 @@ pub fn site(s: &SiteView) -> String {
     let suspended = if s.suspended { ", SUSPENDED" } else { "" };
     let (recipients, messages) = (plural(s.waiting, "recipient"), plural(s.messages, "message"));
     line(&mut out, format_args!("{}: {recipients} of {messages} waiting{suspended}", cut(&s.site, 60)));
+    counted(&mut out, s.counted, s.now);
     cause_rows(&mut out, &s.causes, s.now);
     if !s.waits_for.is_empty() {
         line(&mut out, format_args!("  waits for    {}", cut(&s.waits_for, 85)));

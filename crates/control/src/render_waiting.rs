@@ -5,7 +5,7 @@ use stentor_stats::civil::Zone;
 use stentor_stats::escape::printable;
 
 use super::causes::summary;
-use super::format::{bytes, cut, date_time, instant, line, next_try, plural, span};
+use super::format::{bytes, counted, cut, date_time, instant, line, next_try, plural, span};
 use super::observe::{HostRow, Hosts, Mailqq, Posts};
 use super::reply::{Stuck, StuckRow};
 
@@ -52,6 +52,7 @@ pub fn latedudes(s: &Stuck) -> String {
         line(&mut out, format_args!("{}: no recipients waiting", cut(&s.hostname, 60)));
         return out;
     }
+    counted(&mut out, s.counted, s.now);
     let mut sites: Vec<_> = s.sites.iter().collect();
     sites.sort_by_key(|row| row.messages);
     let hidden = s.sites_total.saturating_sub(sites.len() as u64);
@@ -98,6 +99,7 @@ pub fn hosts(h: &Hosts) -> String {
     let mut out = String::new();
     let (hostname, matching) = (cut(&h.hostname, 60), plural(h.matching, "site"));
     line(&mut out, format_args!("{hostname}: {matching} of {} known", h.sites_total));
+    counted(&mut out, h.counted, h.now);
     for row in &h.rows {
         host_row(&mut out, row, h.now);
     }

@@ -167,6 +167,8 @@ pub struct Stuck {
     pub is_counting: bool,
     /// Sites with pending recipients.
     pub sites_total: u64,
+    /// When sites were counted; `None`: a large queue is being counted for the first time.
+    pub counted: Option<Ms>,
     /// Most messages first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub recipients: Vec<StuckRow>,

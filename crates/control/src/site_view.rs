@@ -11,6 +11,8 @@ use super::causes::CauseRow;
 pub struct SiteView {
     pub site: String,
     pub now: Ms,
+    /// When they were counted; `None`: a large queue is being counted for the first time.
+    pub counted: Option<Ms>,
     /// Messages with recipients here.
     pub messages: u64,
     /// Pending recipients.

@@ -174,7 +174,15 @@ fn stuck(rows: usize) -> Stuck {
     };
     let sites = summary(rows).sites;
     let hostname = "mx.example.com".to_owned();
-    Stuck { hostname, now: NOW, is_counting: true, sites_total: 9, recipients: (0..rows).map(row).collect(), sites }
+    Stuck {
+        hostname,
+        now: NOW,
+        is_counting: true,
+        sites_total: 9,
+        counted: None,
+        recipients: (0..rows).map(row).collect(),
+        sites,
+    }
 }
 
 fn view(recipients: usize) -> MessageView {

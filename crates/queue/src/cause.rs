@@ -100,6 +100,11 @@ impl Cause {
         matches!(self, Cause::Ready | Cause::Sending | Cause::Reporting | Cause::LookUp)
     }
 
+    /// Something has gone wrong: neither on its way, nor kept back by us.
+    pub fn is_trouble(self) -> bool {
+        !self.is_moving() && !matches!(self, Cause::Held | Cause::Suspended | Cause::OwnLimit)
+    }
+
     fn texts(self) -> (&'static str, &'static str) {
         match self {
             Cause::Ready => ("ready", "next in line"),

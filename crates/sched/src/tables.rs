@@ -4,10 +4,11 @@ use std::hash::{BuildHasher, Hash};
 use std::ops::{Index, IndexMut};
 
 use foldhash::fast::RandomState;
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 
 /// For what stays small.
 pub type Map<K, V> = HashMap<K, V, RandomState>;
+pub type Set<K> = HashSet<K, RandomState>;
 
 /// Parts of a map: at a million entries one part is moved at a time, 8,000 entries.
 const PARTS: usize = 128;

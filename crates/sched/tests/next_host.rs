@@ -10,7 +10,8 @@ use stentor_queue::idset::IdSet;
 use stentor_queue::site::{Resolution, SiteLimits, SitePlan, Target};
 use stentor_queue::store::{Applied, Store};
 use stentor_sched::{
-    CloseReason, Effect, Failure, NoSession, RcptOutcome, RecipientState, SchedConfig, Scheduler, Stage, WaitsFor, Work,
+    Cause, CloseReason, Effect, Failure, NoSession, RcptOutcome, RecipientState, SchedConfig, Scheduler, Stage,
+    WaitsFor, Work,
 };
 
 const NOW: Ms = 1_800_000_000_000;
@@ -414,4 +415,34 @@ fn a_521_at_the_greeting_is_permanent() {
         site.run(1_000);
         assert!(site.bounced.is_empty(), "{code}");
     }
+}
+
+#[test]
+fn a_dead_host_hides_no_refusal_of_the_sender() {
+    let mut site = Site::new(SchedConfig::default());
+    site.refused.insert((1, "bad.example"));
+    site.dead.insert(2);
+    let (no, id) = site.mail("bad.example", Class::Ordinary);
+    for wait in [2_000, 10_000] {
+        site.run(wait);
+        let status = site.sched.recipient_status(&site.store, no, id, site.now);
+        assert_eq!((status.state, status.cause), (RecipientState::Sender, Cause::Sender), "{status:?}");
+        assert!(status.next_try.is_some(), "{status:?}");
+    }
+}
+
+#[test]
+fn a_clock_that_another_site_has_set_has_its_cause() {
+    let mut site = Site::new(SchedConfig::default());
+    (site.dead, site.no_session) = (HashSet::new(), HashMap::from([(1, NoSession::Unreachable)]));
+    // The first host alone fails, for its own site; the other site that has it knows of that too.
+    site.mail_to("one.example", "good.example", Class::Ordinary);
+    site.run(1_000);
+    site.dead.insert(2);
+    let (no, id) = site.mail("good.example", Class::Ordinary);
+    site.run(1_000);
+    let status = site.sched.recipient_status(&site.store, no, id, site.now);
+    assert_eq!(status.state, RecipientState::Site, "{status:?}");
+    assert!(matches!(status.cause, Cause::Unreachable | Cause::Lost), "{status:?}");
+    assert!(status.next_try.is_some() && status.reason.is_some(), "{status:?}");
 }

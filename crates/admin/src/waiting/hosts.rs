@@ -66,7 +66,15 @@ pub async fn hosts(core: &Arc<Core>, censuses: &Arc<Censuses>, options: &HostsOp
         tokio::task::yield_now().await;
     }
     let hostname = core.settings().config.hostname.clone();
-    Hosts { hostname, now: core.clock.now(), sites_total, matching, offset: offset as u64, rows }
+    Hosts {
+        hostname,
+        now: core.clock.now(),
+        sites_total,
+        matching,
+        offset: offset as u64,
+        counted: sites.counted.as_ref().map(|counted| counted.at),
+        rows,
+    }
 }
 
 fn order(a: &Found, b: &Found) -> std::cmp::Ordering {

@@ -59,8 +59,10 @@ impl Overviews {
         {
             return overview.clone();
         }
+        // The wait for a count that others use too is no work of this one.
+        let sites = SitesNow::get(core, &self.causes).await;
         let begun = Instant::now();
-        let mut overview = gather(core, &self.causes).await;
+        let mut overview = gather(core, &sites).await;
         let took = begun.elapsed();
         overview.took_us = took.as_micros() as u64;
         let overview = Arc::new(overview);
@@ -79,8 +81,7 @@ pub fn lane_name(standing: Standing) -> &'static str {
     }
 }
 
-async fn gather(core: &Arc<Core>, censuses: &Arc<Censuses>) -> Overview {
-    let now = SitesNow::get(core, censuses).await;
+async fn gather(core: &Arc<Core>, now: &SitesNow) -> Overview {
     let mut depth = Depth { unresolved: now.unresolved, ..Depth::default() };
     let mut glances: Vec<(u64, SiteId, Glance)> = Vec::with_capacity(now.waiting.len());
     for part in now.waiting.chunks(SITES_STEP) {
@@ -106,11 +107,11 @@ async fn gather(core: &Arc<Core>, censuses: &Arc<Censuses>) -> Overview {
     }
     let sites_total = glances.len() as u64;
     first(&mut glances, |(count, site, _)| (Reverse(*count), site.0));
-    let by_pending = rows(core, &now, &glances[..glances.len().min(ROWS_MAX)]).await;
+    let by_pending = rows(core, now, &glances[..glances.len().min(ROWS_MAX)]).await;
     first(&mut glances, |(_, site, glance)| (Reverse(glance.latency_ms), site.0));
     let slowest: Vec<_> =
         glances.iter().take(ROWS_MAX).filter(|(_, _, glance)| glance.latency_ms > 0).copied().collect();
-    let by_latency = rows(core, &now, &slowest).await;
+    let by_latency = rows(core, now, &slowest).await;
     let causes = core.with(|hub, _| causes::rows(hub, now.counted.as_ref().map(|counted| &counted.census.total)));
     let at = now.counted.as_ref().map_or_else(|| core.clock.now(), |counted| counted.at);
     Overview { at, sites_total, depth, causes, by_pending, by_latency, took_us: 0 }

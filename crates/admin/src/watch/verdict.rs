@@ -38,6 +38,9 @@ pub fn of(s: &Snapshot) -> String {
         let rest = if is_working { "keeping up, no backlog" } else { "idle: the queue is empty" };
         return rest.to_owned();
     }
+    if s.causes.is_empty() {
+        return format!("{} recipients waiting; why is being counted", grouped(s.queue.pending()));
+    }
     if let Some(waits) = waits(&s.causes) {
         return waits;
     }
@@ -107,6 +110,7 @@ mod tests {
         (s.since.accepted, s.since.delivered, s.queue.bulk) = (10, 10, 100);
         (s.connections.fast, s.connections.fast_max, s.machine.processors) = (80, 800, 2);
         (s.machine.memory_bytes, s.machine.memory_used_bytes) = (100, 50);
+        s.causes = vec![CauseRow { cause: "ready".to_owned(), recipients: 100, ..CauseRow::default() }];
         (s.journal.sync_us.count, s.journal.sync_us.p50) = (5, 12_000);
         s
     }

@@ -119,7 +119,9 @@ pub async fn page(State(http): State<Http>, frame: Frame) -> Response {
         section.panel aria-labelledby="causes" {
             h2 #causes { "Why mail waits" }
             div data-part="causes" {
-                @if snapshot.causes.is_empty() { p.empty { "Nothing is waiting." } } @else {
+                @if snapshot.causes.is_empty() {
+                    p.empty { @if snapshot.queue.pending() == 0 { "Nothing is waiting." } @else { "Being counted; this takes some seconds." } }
+                } @else {
                     (why::causes_table("What recipients wait for", &snapshot.causes, snapshot.now))
                 }
             }

@@ -144,6 +144,7 @@ pub async fn one(State(http): State<Http>, Query(asked): Query<Asked>, frame: Fr
 fn state(view: &SiteView) -> Markup {
     html! {
         @if view.suspended { span.badge.warn { "suspended" } }
+        @else if view.waits_for.is_empty() && view.counted.is_none() && view.waiting > 0 { span.badge { "being counted" } }
         @else if view.waits_for.is_empty() { span.badge.good { "healthy" } }
         @else if view.next_try.is_some_and(|at| at > view.now) { span.badge.bad { "backing off" } }
         @else { span.badge { "busy" } }

@@ -177,11 +177,14 @@ impl Pool {
 
     /// Whether the recipient is in a transaction on a connection that keeps us waiting.
     pub fn is_silent(&self, no: MessageNo, id: AddressId) -> bool {
-        if self.slow == 0 && self.overdue.is_empty() {
-            return false;
-        }
-        let silent = self.slots.iter().flatten().filter(|conn| conn.silent);
-        silent.flat_map(|conn| &conn.txs).any(|tx| tx.no == no && tx.ids.contains(&id))
+        self.silent_txs().any(|tx| tx.no == no && tx.ids.contains(&id))
+    }
+
+    /// Transactions on connections that keep us waiting.
+    pub fn silent_txs(&self) -> impl Iterator<Item = &Tx> {
+        let lines = self.slow_line.iter().chain(&self.overdue);
+        let conns = lines.filter_map(|(slot, id)| self.slots.get(*slot as usize)?.as_ref().filter(|c| c.id == *id));
+        conns.filter(|conn| conn.silent).flat_map(|conn| &conn.txs)
     }
 
     pub fn open(&self) -> usize {

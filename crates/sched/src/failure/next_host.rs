@@ -57,7 +57,8 @@ impl Deferrals {
         }
     }
 
-    /// When a sender's mail may be tried at a site all of whose hosts, from these sources, have refused it.
+    /// When a sender's mail may be tried at a site none of whose hosts, from these sources, takes it now: each has refused
+    /// it, or has a clock or a probe of its own. `None`: some may, or none has refused it.
     pub fn sender_wait(
         &self,
         core: &Core,
@@ -67,9 +68,21 @@ impl Deferrals {
     ) -> Option<(Ms, Reason)> {
         let deferral = self.get(self.slot(site, DeferralKey::Sender(sender))?)?;
         let paths = core.sites.list.get(site.0 as usize)?.paths.iter().enumerate();
-        let mut hosts = paths.filter(|(source, _)| sources.has(*source as SourceNo)).flat_map(|(_, path)| &path.hosts);
-        let until = deferral.refusals.iter().map(|refusal| refusal.until).filter(|until| *until > now).min()?;
-        hosts.all(|host| deferral.is_refused_by(*host, now)).then_some((until, deferral.reason))
+        let hosts = paths.filter(|(source, _)| sources.has(*source as SourceNo)).flat_map(|(_, path)| &path.hosts);
+        let (mut earliest, mut is_refused) = (None::<Ms>, false);
+        for no in hosts {
+            let host = &core.sites.hosts[*no as usize];
+            let refused =
+                deferral.refusals.iter().find(|refusal| refusal.host == *no).map_or(0, |refusal| refusal.until);
+            let until = refused.max(host.until);
+            is_refused |= refused > now;
+            if until > now {
+                earliest = Some(earliest.map_or(until, |at| at.min(until)));
+            } else if host.fails == 0 || host.probe.is_none() {
+                return None;
+            }
+        }
+        earliest.filter(|_| is_refused).map(|until| (until, deferral.reason))
     }
 
     /// Offers what waits at a sender's deferral to the hosts that have not refused it.

@@ -19,7 +19,7 @@ use stentor_queue::site::{SiteLimits, SitePlan, Target};
 
 use crate::effects::SourceNo;
 use crate::flows::lines::{Lines, oldest};
-use crate::flows::{CLASSES, ORDINARY};
+use crate::flows::{CLASSES, ORDINARY, SourceSet};
 use crate::reasons::Reason;
 use crate::sites::history::SiteHistory;
 use crate::sites::pace::Pace;
@@ -101,6 +101,14 @@ impl Host {
     /// It refused a connection beside `working` others.
     pub fn full(&mut self, working: usize, now: Ms) {
         (self.conns_max, self.grow_at) = (working, now + GROW_MS);
+    }
+}
+
+impl Site {
+    /// The paths of some sources, with their numbers.
+    pub fn paths_of(&self, sources: SourceSet) -> impl Iterator<Item = (u8, &Path)> {
+        let all = self.paths.iter().enumerate().map(|(source, path)| (source as u8, path));
+        all.filter(move |(source, _)| sources.has(*source))
     }
 }
 
@@ -406,6 +414,23 @@ impl Sites {
     pub fn clock(&self, site: SiteId, now: Ms) -> Option<Ms> {
         let hosts = self.list.get(site.0 as usize)?.paths.iter().flat_map(|path| &path.hosts);
         hosts.map(|host| self.hosts[*host as usize].until).min().filter(|until| *until > now)
+    }
+
+    /// The same for some sources, with what the host failed with that may be tried first.
+    pub fn clock_of(&self, site: SiteId, sources: SourceSet, now: Ms) -> Option<(Ms, Reason)> {
+        let entry = self.list.get(site.0 as usize)?;
+        let first = self.hosts_from(entry, sources).min_by_key(|host| host.until).filter(|host| host.until > now)?;
+        Some((first.until, if first.reason.is_none() { entry.reason } else { first.reason }))
+    }
+
+    /// What a host that has failed, and is being probed, failed with.
+    pub fn failure_of(&self, site: SiteId, sources: SourceSet) -> Option<Reason> {
+        let entry = self.list.get(site.0 as usize)?;
+        self.hosts_from(entry, sources).find(|host| host.fails > 0 && !host.reason.is_none()).map(|host| host.reason)
+    }
+
+    fn hosts_from<'a>(&'a self, entry: &'a Site, sources: SourceSet) -> impl Iterator<Item = &'a Host> {
+        entry.paths_of(sources).flat_map(|(_, path)| &path.hosts).map(|host| &self.hosts[*host as usize])
     }
 
     pub fn mark_dirty(&mut self, site: SiteId) {

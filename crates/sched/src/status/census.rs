@@ -15,10 +15,13 @@ use stentor_queue::store::Store;
 use super::place::AtSite;
 use crate::Scheduler;
 use crate::reasons::{Reason, Reply};
-use crate::tables::Map;
+use crate::tables::{Map, Set};
 
 /// Messages with fewer pending recipients have no row of their own: they are counted when they are asked for.
-pub const LARGE_RECIPIENTS_MIN: usize = 1_024;
+pub const LARGE_RECIPIENTS_MIN: usize = 256;
+/// What beginning a message, and looking at a site, count for in recipients.
+const MESSAGE_STEPS: usize = 4;
+const SITE_STEPS: usize = 8;
 
 /// Recipients with one cause.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -78,6 +81,11 @@ impl Tally {
         }
     }
 
+    fn note_oldest(&mut self, no: MessageNo, newest: u32) {
+        let age = |no: MessageNo| newest.wrapping_sub(no.0);
+        self.oldest = Some(self.oldest.filter(|oldest| age(*oldest) >= age(no)).unwrap_or(no));
+    }
+
     fn add_all(&mut self, more: &Tally) {
         more.shares.iter().for_each(|share| self.add(*share));
     }
@@ -91,7 +99,11 @@ pub struct Census {
     /// Of the message that is being counted.
     current: Tally,
     /// Kept for its room.
-    seen: Map<SiteId, AtSite>,
+    seen: Map<(SiteId, u64), AtSite>,
+    /// In transactions on connections that keep us waiting, as the count began.
+    silent: Option<Silent>,
+    /// Message numbers go round: the one that was given last.
+    newest: u32,
     /// By the site's number, those with mail.
     sites: Vec<Option<Box<Tally>>>,
     /// At domains that have no site yet.
@@ -116,8 +128,10 @@ impl Census {
 
     /// Looks at up to `ids_max` recipients. Returns whether all have been counted.
     pub fn step(&mut self, sched: &Scheduler, store: &Store, mut ids_max: usize, now: Ms) -> bool {
-        let mut seen = Seen { now: sched.steady(now), sites: std::mem::take(&mut self.seen) };
+        let silent = self.silent.take().unwrap_or_else(|| sched.silent());
+        let mut seen = Seen { now: sched.steady(now), sites: std::mem::take(&mut self.seen), silent };
         seen.sites.clear();
+        self.newest = sched.core.newest;
         let is_done = loop {
             // Before the next message is begun: it would be taken for one that was.
             if ids_max == 0 {
@@ -140,7 +154,7 @@ impl Census {
             self.id = None;
             self.end_of(no, store.message(no));
         };
-        self.seen = seen.sites;
+        (self.seen, self.silent) = (seen.sites, Some(seen.silent));
         is_done
     }
 
@@ -157,27 +171,25 @@ impl Census {
             }
         };
         tally.add(share);
-        tally.oldest.get_or_insert(no);
+        tally.note_oldest(no, self.newest);
         tally.messages += u64::from(tally.last.replace(no.0) != Some(no.0));
     }
 
     /// The message has been counted; `None`: it has ended meanwhile.
     fn end_of(&mut self, no: MessageNo, message: Option<&Message>) {
         let mut tally = std::mem::take(&mut self.current);
-        if tally.shares.is_empty() {
-            return;
-        }
+        let Some(message) = message.filter(|_| !tally.shares.is_empty()) else { return };
         tally.messages = 1;
         self.total.add_all(&tally);
         self.total.messages += 1;
-        let list = message.and_then(Message::list).unwrap_or_default();
+        let list = message.list().unwrap_or_default();
         if !self.lists.contains_key(list) {
             self.lists.insert(list.into(), Tally::default());
         }
         if let Some(of_list) = self.lists.get_mut(list) {
             of_list.add_all(&tally);
             of_list.messages += 1;
-            of_list.oldest.get_or_insert(no);
+            of_list.note_oldest(no, self.newest);
         }
         if tally.recipients() >= LARGE_RECIPIENTS_MIN as u64 {
             self.large.insert(no, tally);
@@ -185,10 +197,13 @@ impl Census {
     }
 }
 
-/// What a slice has seen of sites: a message's recipients are often at the same few.
+type Silent = Set<(MessageNo, AddressId)>;
+
+/// What a slice has seen of sites, by what may be sent from: a message's recipients are often at the same few.
 struct Seen {
     now: Ms,
-    sites: Map<SiteId, AtSite>,
+    sites: Map<(SiteId, u64), AtSite>,
+    silent: Silent,
 }
 
 impl Scheduler {
@@ -207,8 +222,14 @@ impl Scheduler {
         now: Ms,
         each: impl FnMut(AddressId, Option<SiteId>, Share),
     ) -> bool {
-        let mut seen = Seen { now: self.steady(now), sites: Map::default() };
+        let is_sending = self.core.messages.get(no).is_some_and(|active| !active.in_flight.is_empty());
+        let silent = if is_sending { self.silent() } else { Silent::default() };
+        let mut seen = Seen { now: self.steady(now), sites: Map::default(), silent };
         self.walk(store, no, (after, &mut ids_max), &mut seen, each)
+    }
+
+    fn silent(&self) -> Silent {
+        self.pool.silent_txs().flat_map(|tx| tx.ids.iter().map(|id| (tx.no, *id))).collect()
     }
 
     fn walk(
@@ -221,6 +242,8 @@ impl Scheduler {
     ) -> bool {
         let Some(message) = store.message(no).filter(|_| self.core.messages.is_live(no)) else { return true };
         let (of_message, pending) = (self.of_message(no, message), message.pending());
+        let sources = of_message.sources;
+        *ids_max = ids_max.saturating_sub(MESSAGE_STEPS).max(1);
         for id in after.map_or_else(|| pending.iter(), |after| pending.iter_from(after)) {
             if *ids_max == 0 {
                 return false;
@@ -229,8 +252,14 @@ impl Scheduler {
             *after = Some(id);
             let domain = store.book.try_domain(AddressId(id)).and_then(|domain| self.domains.peek(domain));
             let site = domain.and_then(|domain| domain.site);
-            let at = site.map(|site| *seen.sites.entry(site).or_insert_with(|| self.at_site(site, seen.now)));
-            let place = self.place(&of_message, AddressId(id), (domain, at.as_ref()), seen.now);
+            let at = site.map(|site| {
+                *seen.sites.entry((site, sources.0)).or_insert_with(|| {
+                    *ids_max = ids_max.saturating_sub(SITE_STEPS);
+                    self.at_site(site, sources, seen.now)
+                })
+            });
+            let is_silent = |no, id| seen.silent.contains(&(no, id));
+            let place = self.place(&of_message, AddressId(id), (domain, at.as_ref()), is_silent, seen.now);
             let next_try = place.until.filter(|until| *until > seen.now).map(|until| self.core.time.wall(until));
             each(AddressId(id), site, Share { cause: place.cause, recipients: 1, next_try, reason: place.reason });
         }

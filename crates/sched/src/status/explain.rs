@@ -12,7 +12,7 @@ use crate::reasons::Reply;
 use crate::sites::Pick;
 use crate::sites::history::SiteHistory;
 use crate::status::SiteStatus;
-use crate::{Scheduler, SourceNo};
+use crate::{Scheduler, SourceNo, SourceSet};
 
 /// What the mail at a site waits for, the first that holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -99,7 +99,7 @@ impl Scheduler {
     pub fn explain_site(&self, site: SiteId, now: Ms) -> Option<SiteExplanation> {
         let status = self.site_status(site, now)?;
         let (now, time) = (self.steady(now), self.core.time);
-        let waits_for = match self.waits_for(site, now) {
+        let waits_for = match self.waits_for(site, SourceSet::ALL, now) {
             WaitsFor::HostClock(until) => WaitsFor::HostClock(time.wall(until)),
             WaitsFor::Rate(until) => WaitsFor::Rate(time.wall(until)),
             WaitsFor::Pause(until) => WaitsFor::Pause(time.wall(until)),
@@ -154,7 +154,8 @@ impl Scheduler {
         all
     }
 
-    pub(super) fn waits_for(&self, site: SiteId, now: Ms) -> WaitsFor {
+    /// What mail from some sources waits for.
+    pub(super) fn waits_for(&self, site: SiteId, sources: SourceSet, now: Ms) -> WaitsFor {
         let (adapts, default) = (self.core.cfg.strategies.adaptation, self.core.cfg.connections_per_site_max);
         let Some(entry) = self.core.sites.peek(site) else { return WaitsFor::Nothing };
         if entry.suspended {
@@ -163,41 +164,47 @@ impl Scheduler {
         if entry.lines.is_empty() && entry.offers.is_empty() {
             return WaitsFor::Nothing;
         }
-        if let Some(until) = self.core.sites.clock(site, now) {
+        if let Some((until, _)) = self.core.sites.clock_of(site, sources, now) {
             return WaitsFor::HostClock(until);
         }
         let max = entry.connections_max(default);
-        let (sources, time) = (&self.core.cfg.sources, self.core.time);
-        let waits = entry.paths.iter().enumerate().map(|(source, path)| path.wait(sources.get(source), time, now));
+        let (given, time) = (&self.core.cfg.sources, self.core.time);
+        let paths = || entry.paths_of(sources);
+        let waits = paths().map(|(source, path)| path.wait(given.get(usize::from(source)), time, now));
         if let Some(until) = waits.min().flatten() {
             let is_paused = |path: &crate::sites::path::Path| path.pace.as_ref()?.paused_until(now);
-            let is_reply = entry.paths.iter().any(|path| is_paused(path).is_some_and(|at| at >= until));
+            let is_reply = paths().any(|(_, path)| is_paused(path).is_some_and(|at| at >= until));
             return if is_reply { WaitsFor::Pause(until) } else { WaitsFor::Rate(until) };
         }
-        let (conns, silent) = (entry.conns(), entry.paths.iter().map(|path| path.silent).sum::<usize>());
+        let sum = |of: fn(&crate::sites::path::Path) -> usize| paths().map(|(_, path)| of(path)).sum::<usize>();
+        let (conns, silent) = (sum(|path| path.conns), sum(|path| path.silent));
         if conns > 0 && silent >= conns {
             return WaitsFor::Silent;
         }
-        if adapts && entry.paths.iter().all(|path| !path.may_begin()) && !entry.paths.is_empty() {
+        if adapts && paths().all(|(_, path)| !path.may_begin()) && paths().next().is_some() {
             return WaitsFor::Transactions;
         }
-        match self.room_at(site, now) {
+        match self.room_at(site, sources, now) {
             Pick::Wait(_) => return WaitsFor::Probe,
             Pick::Full(until) => return WaitsFor::Full(until),
             Pick::Target(_) => {}
         }
-        if entry.paths.iter().all(|path| path.conns - path.silent >= path.allowed(max, adapts)) {
-            let is_made = entry.paths.iter().any(|path| path.conns > path.coming);
+        // What is offered to some hosts alone has its turn at a connection that is there.
+        if entry.lines.is_empty() {
+            return WaitsFor::Going;
+        }
+        if paths().all(|(_, path)| path.conns - path.silent >= path.allowed(max, adapts)) {
+            let is_made = paths().any(|(_, path)| path.conns > path.coming);
             return if is_made || conns == 0 { WaitsFor::Connections } else { WaitsFor::Connecting };
         }
         if entry.lines.list.iter().any(|line| line.wants) { WaitsFor::Budget } else { WaitsFor::Going }
     }
 
     /// Whether some host may be tried from some source.
-    fn room_at(&self, site: SiteId, now: Ms) -> Pick {
-        let paths = self.core.sites.peek(site).map_or(0, |entry| entry.paths.len()) as SourceNo;
+    fn room_at(&self, site: SiteId, sources: SourceSet, now: Ms) -> Pick {
         let mut rng = fastrand::Rng::with_seed(0);
-        let picks = (0..paths).map(|source| self.core.sites.pick(site, source, now, &mut rng));
+        let paths = self.core.sites.peek(site).into_iter().flat_map(|entry| entry.paths_of(sources));
+        let picks = paths.map(|(source, _)| self.core.sites.pick(site, source, now, &mut rng));
         let rank = |pick: &Pick| match pick {
             Pick::Target(_) => 0,
             Pick::Full(_) => 1,

@@ -66,22 +66,22 @@ pub(super) struct Place {
 /// What all recipients of a message share.
 #[derive(Clone, Copy)]
 pub(super) struct OfMessage<'a> {
-    pub no: MessageNo,
+    no: MessageNo,
     active: Option<&'a Active>,
     is_held: bool,
     is_suspended: bool,
-    sources: SourceSet,
+    /// Where it may be sent from.
+    pub sources: SourceSet,
     sender: u64,
 }
 
-/// What all recipients at a site share.
+/// What all recipients at a site that may be sent from the same sources share.
 #[derive(Clone, Copy)]
 pub(super) struct AtSite {
     site: SiteId,
     is_suspended: bool,
     has_deferrals: bool,
-    clock: Option<Ms>,
-    reason: Reason,
+    clock: Option<(Ms, Reason)>,
     /// What mail waits for that could go.
     ready: Place,
 }
@@ -107,8 +107,9 @@ impl Scheduler {
         let site = domain.and_then(|d| d.site);
         let message = store.message(no).filter(|m| self.core.messages.is_live(no) && m.pending().contains(id.0));
         let place = message.map_or(Place::new(RecipientState::Unknown, Cause::Ready), |message| {
-            let at = site.map(|site| self.at_site(site, now));
-            self.place(&self.of_message(no, message), id, (domain, at.as_ref()), now)
+            let of_message = self.of_message(no, message);
+            let at = site.map(|site| self.at_site(site, of_message.sources, now));
+            self.place(&of_message, id, (domain, at.as_ref()), |no, id| self.pool.is_silent(no, id), now)
         });
         let mut reason = place.reason;
         if matches!(place.state, RecipientState::Sending | RecipientState::Ready) && reason.is_none() {
@@ -139,23 +140,22 @@ impl Scheduler {
         }
     }
 
-    pub(super) fn at_site(&self, site: SiteId, now: Ms) -> AtSite {
+    pub(super) fn at_site(&self, site: SiteId, sources: SourceSet, now: Ms) -> AtSite {
         let entry = &self.core.sites.list[site.0 as usize];
         AtSite {
             site,
             is_suspended: entry.suspended,
             has_deferrals: entry.deferrals > 0,
-            clock: self.core.sites.clock(site, now),
-            reason: entry.reason,
-            ready: self.ready_at(site, now),
+            clock: self.core.sites.clock_of(site, sources, now),
+            ready: self.ready_at(site, sources, now),
         }
     }
 
     /// Why mail waits at a site that no clock keeps back.
-    fn ready_at(&self, site: SiteId, now: Ms) -> Place {
+    fn ready_at(&self, site: SiteId, sources: SourceSet, now: Ms) -> Place {
         let reason = self.core.sites.list[site.0 as usize].reason;
-        let failed = if reason.is_none() { Cause::Ready } else { reason.cause };
-        let (cause, until, reason) = match self.waits_for(site, now) {
+        let failed = self.core.sites.failure_of(site, sources).unwrap_or(reason);
+        let (cause, until, reason) = match self.waits_for(site, sources, now) {
             // An operator's stop and the hosts' clocks are looked at by themselves.
             WaitsFor::Nothing
             | WaitsFor::Operator
@@ -167,7 +167,7 @@ impl Scheduler {
             WaitsFor::Pause(until) => (Cause::Rate, Some(until), reason),
             WaitsFor::Full(until) => (Cause::Busy, Some(until), reason),
             WaitsFor::Silent => (Cause::Silent, None, Reason::NONE),
-            WaitsFor::Probe => (failed, None, reason),
+            WaitsFor::Probe => (failed.cause, None, failed),
         };
         Place { state: RecipientState::Ready, cause, until, reason }
     }
@@ -178,12 +178,13 @@ impl Scheduler {
         message: &OfMessage<'_>,
         id: AddressId,
         (domain, at): (Option<&Domain>, Option<&AtSite>),
+        is_silent: impl Fn(MessageNo, AddressId) -> bool,
         now: Ms,
     ) -> Place {
         let no = message.no;
         if let Some(active) = message.active {
             if active.in_flight.contains(id.0) {
-                let cause = if self.pool.is_silent(no, id) { Cause::Silent } else { Cause::Sending };
+                let cause = if is_silent(no, id) { Cause::Silent } else { Cause::Sending };
                 return Place::new(RecipientState::Sending, cause);
             }
             if active.is_failing(id) {
@@ -214,8 +215,8 @@ impl Scheduler {
                 place = place.or_later(RecipientState::Sender, until, reason);
             }
         }
-        if let Some(until) = at.clock {
-            place = place.or_later(RecipientState::Site, until, at.reason);
+        if let Some((until, reason)) = at.clock {
+            place = place.or_later(RecipientState::Site, until, reason);
         }
         place
     }

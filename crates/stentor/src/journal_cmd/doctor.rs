@@ -14,6 +14,8 @@ use stentor_control::doctor::{Finding as Note, Severity};
 use stentor_control::{Client, Reply, Request};
 use stentor_journal::{Disk, Finding, RealDisk, SegmentState};
 
+use stentor_stats::escape::printable;
+
 use super::fold::fold;
 use super::journal_dir;
 use crate::asking::load;
@@ -44,11 +46,16 @@ pub fn run(options: &Options) -> ExitCode {
     let (advice, given) = (examine(&config), Given::config(options.config.as_deref()));
     let mut out = io::stdout().lock();
     for note in &advice {
-        if writeln!(out, "{}", options.colour.paint(given.complete(&note.text()))).is_err() {
+        if writeln!(out, "{}", options.colour.paint(given.complete(&printed(&note.text())))).is_err() {
             break;
         }
     }
     if advice.iter().any(|note| note.severity == Severity::Problem) { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+/// Names in it may come from the network.
+fn printed(text: &str) -> String {
+    text.lines().map(|line| printable(line, 1_000)).collect::<Vec<_>>().join("\n")
 }
 
 fn note(severity: Severity, what: String, next: &str) -> Note {
