@@ -14,4 +14,5 @@ pub mod now;
 pub mod rates;
 pub mod record;
 pub mod time;
+pub mod tops;
 pub mod trace;

@@ -20,7 +20,7 @@ use std::ops::AddAssign;
 use foldhash::quality::FixedState;
 use hashbrown::{HashMap, HashSet};
 
-pub use self::render::{csv, duration, json, text};
+pub use self::render::{bytes as octets, csv, duration, json, text};
 use crate::civil::{Civil, DAY_S, OFFSET_STEP_S, Zone};
 use crate::histogram::Histogram;
 use crate::record::{Attempt, Ms, Record, Stat, Unreached, domain};

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 use stentor_stats::mailstat::{By, Options as TableOptions, Table, csv, json, text};
-use stentor_stats::record::Record;
+use stentor_stats::record::{Ms, Record};
+use stentor_stats::tops::Tops;
 
 use super::input::{Input, now};
 use super::when;
@@ -41,6 +42,10 @@ pub struct Options {
     /// Leave out records from this time on.
     #[arg(long, value_name = "TIME")]
     until: Option<String>,
+    /// In place of the table: the N first senders, and the N first reasons of refusals, deferrals and bounces.
+    #[arg(long, value_name = "N", conflicts_with_all = ["by", "csv", "follow"], num_args = 0..=1,
+        default_missing_value = "10", value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    top: Option<u32>,
     /// Print JSON.
     #[arg(long, conflicts_with = "csv")]
     json: bool,
@@ -88,6 +93,9 @@ fn carry_out(options: &Options) -> Result<Printed, String> {
         ByArg::Source => By::Source,
     };
     let (since, until) = (time(&options.since)?, time(&options.until)?);
+    if let Some(rows) = options.top {
+        return tops(options, (since, until), rows as usize);
+    }
     let mut table = Table::new(TableOptions { by, day_starts_h: options.day_starts, since, until, zone: zone.clone() });
     if options.input.from.follow {
         return follow(options, table).map(|complete| if complete { Printed::Complete } else { Printed::Incomplete });
@@ -101,6 +109,23 @@ fn carry_out(options: &Options) -> Result<Printed, String> {
         eprintln!("stentor: too many pairs of message and host: hosts may have been counted twice");
     }
     Ok(if complete { Printed::Complete } else { Printed::Incomplete })
+}
+
+/// `--top`.
+fn tops(options: &Options, (since, until): (Option<Ms>, Option<Ms>), rows: usize) -> Result<Printed, String> {
+    let mut tops = Tops::new(since, until);
+    let complete = options.input.each(since, until, &mut |record: &Record<'_>| tops.add(record))?;
+    let text = if options.json {
+        // A plain struct with string keys: serialising it cannot fail.
+        serde_json::to_string_pretty(&tops.top(rows)).unwrap_or_default() + "\n"
+    } else {
+        tops.text(rows)
+    };
+    match print(&text) {
+        Err(error) if is_closed(&error) => Ok(Printed::ToNobody),
+        Err(error) => Err(error.to_string()),
+        Ok(()) => Ok(if complete { Printed::Complete } else { Printed::Incomplete }),
+    }
 }
 
 fn form(options: &Options, table: &Table) -> String {

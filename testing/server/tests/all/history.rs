@@ -284,3 +284,25 @@ fn connections_and_look_ups_that_fail_count_for_those_who_waited() {
     let log = server.log().matching(&["connect: ", "waiting=2, domains=dead.example:2"]);
     assert_eq!(log.len(), 1, "once: {:?}", server.log().matching(&["connect: "]));
 }
+
+#[test]
+fn the_most_frequent_senders_and_reasons_come_first() {
+    let lab = three_sites();
+    let server = builder(&lab).start();
+    for round in 0..2 {
+        post(&server, &lab, &["ann@yes.example", "bob@no.example"], &format!("top{round}@test"));
+    }
+    server.smtp().cmd("MAIL FROM:<a b>").expect(501);
+    drained(&server);
+    wait_until("all of it is kept", || {
+        let output = server.operator(&["mailstat", "--top", "5", "--json"]);
+        let top: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        let first = |table: &str, field: &str| top[table][0][field].clone();
+        first("senders", "name") == SENDER
+            && first("senders", "messages") == 2
+            && first("bounces", "recipients") == 2
+            && first("bounces", "name").as_str().is_some_and(|reason| reason.contains("no such user"))
+    });
+    let text = String::from_utf8(server.operator(&["mailstat", "--top"]).stdout).expect("text");
+    assert!(text.starts_with("Senders") && text.contains("Bounces") && text.contains(SENDER), "{text}");
+}
