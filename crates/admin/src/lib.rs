@@ -4,6 +4,7 @@
 //! journaled with who and when before it is answered.
 
 pub mod advice;
+mod ages;
 pub mod causes;
 pub mod depth;
 pub mod doctor;

@@ -20,7 +20,7 @@ use tokio::sync::{Mutex, Semaphore, mpsc, oneshot};
 use crate::depth::Depths;
 use crate::views::{fates, message_fates, recipient};
 use crate::watch::{Overviews, Watch, traffic};
-use crate::{depth, doctor, lists, near, report, site, verbs, waiting};
+use crate::{ages, depth, doctor, lists, near, report, site, verbs, waiting};
 
 /// Watchers at the control socket.
 const WATCHERS_MAX: usize = 8;
@@ -235,6 +235,7 @@ impl Operator {
                 },
                 Err(problem) => Reply::Error(problem),
             },
+            Observe::Ages(options) => Reply::Ages(Box::new(ages::ages(core, &options).await)),
             Observe::Hosts(options) => {
                 Reply::Hosts(Box::new(waiting::hosts(core, &self.overviews.causes, &options).await))
             }

@@ -7,6 +7,7 @@
 //! Bytes, verbs and reserved names are in `docs/operate/control-protocol.md`; [`protocol`] is pure.
 
 pub mod address_view;
+pub mod ages;
 pub mod causes;
 pub mod client;
 pub mod doctor;
@@ -17,6 +18,7 @@ pub mod problem;
 pub mod protocol;
 pub mod recipient_view;
 pub mod render;
+pub mod render_ages;
 pub mod render_waiting;
 pub mod reply;
 pub mod selection;
@@ -31,6 +33,7 @@ mod wire;
 pub const VERSION: u64 = 1;
 
 pub use address_view::{AddressView, HostsHistoryView, MailboxHistoryView};
+pub use ages::{Ages, AgesOptions, AgesRow};
 pub use causes::CauseRow;
 pub use client::{Client, ClientError};
 pub use observe::{

@@ -9,6 +9,7 @@ use serde_json::Value;
 use stentor_queue::ids::{MessageId, Ms};
 
 use super::address_view::HostsHistoryView;
+use super::ages::AgesOptions;
 use super::causes::CauseRow;
 use super::site_view::HostView;
 use crate::VERSION;
@@ -30,6 +31,8 @@ pub enum Observe {
     Hosts(HostsOptions),
     /// What became of posts.
     Report(ReportOptions),
+    /// Pending recipients by site and age.
+    Ages(AgesOptions),
     /// Commands and replies of sessions, until the peer goes.
     Traffic(TrafficOptions),
 }
@@ -79,6 +82,11 @@ impl Observe {
                 at_most(options.rows_max, ROWS_MAX)?;
                 Ok(Observe::Hosts(options))
             }
+            "ages" => {
+                let options: AgesOptions = serde_json::from_value(fields).map_err(wrong)?;
+                at_most(options.rows_max, ROWS_MAX)?;
+                Ok(Observe::Ages(options))
+            }
             "traffic" => match serde_json::from_value(fields).map_err(wrong)? {
                 TrafficArguments { site: Some(site), client: None } => Ok(Observe::Traffic(TrafficOptions::Site(site))),
                 TrafficArguments { site: None, client: Some(ip) } => Ok(Observe::Traffic(TrafficOptions::Client(ip))),
@@ -103,6 +111,7 @@ impl Observe {
             Observe::Mailqq(options) => ("mailqq", serde_json::to_value(options)),
             Observe::Hosts(options) => ("hosts", serde_json::to_value(options)),
             Observe::Report(options) => ("report", serde_json::to_value(options)),
+            Observe::Ages(options) => ("ages", serde_json::to_value(options)),
             Observe::Traffic(options) => ("traffic", serde_json::to_value(options)),
         };
         let mut fields = fields.unwrap_or_default();

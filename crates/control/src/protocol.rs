@@ -34,7 +34,7 @@ pub const STUCK_DEFAULT_TEXT: &str = "20";
 pub const SUSPENDED_SHOWN_MAX: usize = 100;
 
 /// The verbs of this version.
-pub const VERBS: [&str; 24] = [
+pub const VERBS: [&str; 25] = [
     "status",
     "doctor",
     "queue",
@@ -59,6 +59,7 @@ pub const VERBS: [&str; 24] = [
     "export",
     "cat",
     "traffic",
+    "ages",
 ];
 /// Recipients in one `envelope` line.
 pub const EXPORTED_PER_LINE_MAX: usize = 500;
@@ -323,7 +324,7 @@ impl Request {
                 let arguments = SuspendArguments::deserialize(&fields).map_err(wrong)?;
                 arguments.request(verb == "suspend").map_err(|why| bad(format!("{verb}: {why}")))
             }
-            "watch" | "mailqq" | "hosts" | "report" | "traffic" => {
+            "watch" | "mailqq" | "hosts" | "report" | "traffic" | "ages" => {
                 Observe::parse(&verb, fields).map(Request::Observe).map_err(|why| bad(format!("{verb}: {why}")))
             }
             "export" => Ok(Request::Export { selection: selection::parse(&verb, &fields, false)?.selection }),

@@ -28,6 +28,7 @@ pub fn reply(reply: &Reply, zone: &Zone) -> String {
         Reply::Stuck(s) => stuck(s),
         Reply::Message(m) => message(m, zone),
         Reply::Address(a) => address(a),
+        Reply::Ages(a) => super::render_ages::ages(a),
         Reply::Site(s) => site(s),
         Reply::Mailqq(m) => super::render_waiting::mailqq(m, zone),
         Reply::Hosts(h) => super::render_waiting::hosts(h),

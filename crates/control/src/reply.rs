@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use stentor_queue::ids::Ms;
 
 use super::address_view::AddressView;
+use super::ages::Ages;
 use super::causes::CauseRow;
 use super::doctor::Doctor;
 use super::observe::{Hosts, Mailqq, Posts};
@@ -266,6 +267,7 @@ pub enum Reply {
     Stuck(Box<Stuck>),
     Message(Box<MessageView>),
     Address(Box<AddressView>),
+    Ages(Box<Ages>),
     Site(Box<SiteView>),
     Mailqq(Box<Mailqq>),
     Hosts(Box<Hosts>),

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use stentor_stats::now::TrafficLine;
 
 use super::address_view::AddressView;
+use super::ages::Ages;
 use super::doctor::Doctor;
 use super::observe::{HostRow, Hosts, Mailqq, MailqqRow, Posts};
 use super::problem::Problem;
@@ -40,6 +41,7 @@ enum Body {
     Message(Box<MessageView>),
     Recipients(Vec<RecipientView>),
     Address(Box<AddressView>),
+    Ages(Box<Ages>),
     Site(Box<SiteView>),
     Envelope(Box<EnvelopeView>),
     Snapshot(Box<Snapshot>),
@@ -95,6 +97,7 @@ pub fn to_lines(reply: Reply) -> Vec<String> {
             bodies.extend(rows.chunks(ROWS_PER_LINE_MAX).map(|rows| Body::Recipients(rows.to_vec())));
         }
         Reply::Address(address) => bodies.push(Body::Address(address)),
+        Reply::Ages(ages) => bodies.push(Body::Ages(ages)),
         Reply::Mailqq(mut mailqq) => {
             let rows = std::mem::take(&mut mailqq.rows);
             bodies.push(Body::Mailqq(mailqq));
@@ -203,6 +206,7 @@ impl Assembler {
             (None, Body::Stuck(stuck)) => Reply::Stuck(stuck),
             (None, Body::Message(message)) => Reply::Message(message),
             (None, Body::Address(address)) => Reply::Address(address),
+            (None, Body::Ages(ages)) => Reply::Ages(ages),
             (None, Body::Site(site)) => Reply::Site(site),
             (None, Body::Doctor(doctor)) => Reply::Doctor(doctor),
             (None, Body::Done(done)) if done.messages.is_some() => {

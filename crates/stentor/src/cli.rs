@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use stentor_config::{Config, Diagnostic, Severity};
 use stentor_control::format::plural;
-use stentor_control::{Request, Selection, Verb, protocol};
+use stentor_control::{AgesOptions, Observe, Request, Selection, Verb, protocol};
 use stentor_queue::ids::MessageId;
 
 use crate::asking::{Asking, Looking, ask, fail, load, locate, look, wrong};
@@ -183,8 +183,17 @@ struct Queue {
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = protocol::STUCK_DEFAULT_TEXT,
         conflicts_with = "limit")]
     stuck: Option<u32>,
+    /// What the columns are about: each site's state, or its recipients by age (as qshape).
+    #[arg(long, value_enum, default_value = "site", conflicts_with = "stuck")]
+    by: QueueBy,
     #[command(flatten)]
     looking: Looking,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum QueueBy {
+    Site,
+    Age,
 }
 
 #[derive(Subcommand)]
@@ -226,7 +235,10 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Queue(Queue { command: None, stuck: Some(rows_max), looking, .. }) => {
             look(&looking, &Request::QueueStuck { rows_max })
         }
-        Command::Queue(Queue { command: None, stuck: None, limit: sites_max, looking }) => {
+        Command::Queue(Queue { command: None, by: QueueBy::Age, limit, looking, .. }) => {
+            look(&looking, &Request::Observe(Observe::Ages(AgesOptions { rows_max: limit })))
+        }
+        Command::Queue(Queue { command: None, stuck: None, limit: sites_max, looking, .. }) => {
             look(&looking, &Request::Queue { sites_max })
         }
         Command::Queue(Queue { command: Some(QueueCommand::Show { id, limit, looking }), .. }) => match id.parse() {

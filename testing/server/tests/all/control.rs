@@ -155,3 +155,18 @@ fn a_queued_message_is_printed_as_stored() {
     let missing = server.operator(&["queue", "cat", "00000000002D"]);
     assert!(!missing.status.success() && missing.stdout.is_empty());
 }
+
+#[test]
+fn recipients_are_counted_by_age() {
+    let lab = TestLab::start(DEFERRING);
+    let server = crate::kit::builder(&lab).start();
+    let people = ["ann@full.example", "bob@full.example", "cid@nowhere.example"];
+    server.smtp().send("me@home.example", &people, &message("ages@test", "x")).expect(250);
+    wait_until("the first are at their site", || {
+        let ages = server.ask(&["queue", "--by", "age"]).expect("an answer");
+        let row = &ages["rows"][0];
+        row["site"] == "mx1.full.example" && row["recipients"] == 2 && row["by_age"][0] == 2 && ages["counted"].as_u64() >= Some(2)
+    });
+    let table = text(&server.operator(&["queue", "--by", "age"]));
+    assert!(table.contains("1280+") && table.lines().any(|row| row.starts_with("mx1.full.example ")), "{table}");
+}

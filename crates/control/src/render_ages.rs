@@ -1,0 +1,82 @@
+//! `stentor queue --by age`: a table as qshape's.
+
+use std::fmt::Write;
+
+use super::ages::{Ages, BUCKETS, MINUTES};
+use super::format::{cut, line, plural};
+
+const SITE_COLUMNS: usize = 30;
+
+pub fn ages(a: &Ages) -> String {
+    let mut out = String::new();
+    let counted =
+        if a.counted < a.recipients { format!("; the oldest {} are counted", a.counted) } else { String::new() };
+    let (recipients, sites) = (plural(a.recipients, "pending recipient"), plural(a.sites_total, "site"));
+    line(
+        &mut out,
+        format_args!("{}: {recipients} at {sites}, by minutes since acceptance{counted}", cut(&a.hostname, 40)),
+    );
+    let mut heads: Vec<String> = MINUTES.iter().map(|minutes| format!("<{minutes}")).collect();
+    heads.push(format!("{}+", MINUTES[BUCKETS - 2]));
+    line(&mut out, format_args!("{:<SITE_COLUMNS$} {:>8}{}", "site", "total", cells(heads.into_iter())));
+    let mut row = |name: &str, total: u64, by_age: &[u64; BUCKETS]| {
+        let counts = cells(by_age.iter().copied().map(short));
+        line(&mut out, format_args!("{:<SITE_COLUMNS$} {total:>8}{counts}", cut(name, SITE_COLUMNS)));
+    };
+    row("TOTAL", a.counted, &a.total);
+    for one in &a.rows {
+        row(&one.site, one.recipients, &one.by_age);
+    }
+    let more = a.sites_total.saturating_sub(a.rows.len() as u64);
+    if more > 0 {
+        line(&mut out, format_args!("... and {}", plural(more, "more site")));
+    }
+    out
+}
+
+fn cells(texts: impl Iterator<Item = String>) -> String {
+    texts.fold(String::new(), |mut all, text| {
+        // Writing into a string cannot fail.
+        let _ = write!(all, " {text:>5}");
+        all
+    })
+}
+
+/// Five columns: `99999`, then `123k`, `45M`.
+fn short(count: u64) -> String {
+    match count {
+        0..100_000 => count.to_string(),
+        100_000..10_000_000 => format!("{}k", count / 1_000),
+        _ => format!("{}M", count / 1_000_000),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ages::AgesRow;
+
+    #[test]
+    fn a_row_for_each_site_and_one_for_all() {
+        let by_age = [1, 0, 0, 0, 0, 0, 0, 0, 0, 2_500_000];
+        let row = AgesRow { site: "mx.one.example".to_owned(), recipients: 2_500_001, by_age };
+        let table = ages(&Ages {
+            hostname: "mx.test".to_owned(),
+            recipients: 3_000_000,
+            counted: 2_500_001,
+            sites_total: 2,
+            total: by_age,
+            rows: vec![row],
+            ..Ages::default()
+        });
+        let expected = "\
+mx.test: 3000000 pending recipients at 2 sites, by minutes since acceptance; the oldest 2500001 are counted
+site                              total    <5   <10   <20   <40   <80  <160  <320  <640 <1280 1280+
+TOTAL                           2500001     1     0     0     0     0     0     0     0     0 2500k
+mx.one.example                  2500001     1     0     0     0     0     0     0     0     0 2500k
+... and 1 more site
+";
+        assert_eq!(table, expected);
+        assert!(table.lines().skip(1).all(|line| line.len() <= crate::render::COLUMNS_MAX));
+    }
+}
