@@ -112,9 +112,10 @@ impl Operator {
         let (messages, addresses, recipients, connections_out, stopping) = core
             .with(|hub, _| (hub.store.len(), hub.store.book.len(), fates(hub), hub.connections(), hub.is_stopping()));
         let (held, lock_held_at) = core.held.take();
-        let (suspended, suspended_total) = core.with(|hub, _| {
+        let (suspended, suspended_until, suspended_total) = core.with(|hub, _| {
             let shown: Vec<String> = hub.store.suspended().take(SUSPENDED_SHOWN_MAX).map(str::to_owned).collect();
-            (shown, hub.store.suspended_len() as u64)
+            let ends = shown.iter().filter_map(|what| Some((what.clone(), hub.store.suspended_until(what)?))).collect();
+            (shown, ends, hub.store.suspended_len() as u64)
         });
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -151,6 +152,7 @@ impl Operator {
             lock_held_at,
             suspended,
             suspended_total,
+            suspended_until,
             webhooks_troubled: (self.webhooks_troubled)(),
         }
     }
@@ -326,9 +328,9 @@ impl Control for Operator {
             Request::Address { address } => verbs::address(&self.core, &address).await,
             Request::Flush { site } => self.flush(site),
             Request::Site { name } => site::view(&self.core, &self.overviews.causes, &name).await,
-            Request::Suspend { suspended, what, reason } => {
+            Request::Suspend { suspended, what, reason, for_s } => {
                 let _one = self.acting.lock().await;
-                verbs::suspend(&self.core, suspended, what, reason, &peer).await
+                verbs::suspend(&self.core, suspended, what, (reason, for_s), &peer).await
             }
             Request::Act { verb, selection, dry_run, reason } => {
                 let _one = self.acting.lock().await;

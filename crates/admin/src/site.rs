@@ -34,6 +34,7 @@ pub async fn view(core: &Arc<Core>, censuses: &Arc<Censuses>, name: &str) -> Rep
         let (site, _) = find(hub, name)?;
         let explained = hub.sched.explain_site(site, now)?;
         let (tally, is_counted) = (sites.at(site), sites.counted.is_some());
+        let ends = hub.store.suspended_until(&format!("site:{}", explained.status.name));
         Some(SiteView {
             site: explained.status.name.to_string(),
             now,
@@ -41,6 +42,7 @@ pub async fn view(core: &Arc<Core>, censuses: &Arc<Censuses>, name: &str) -> Rep
             waiting: sites.waiting.iter().find(|(_, at)| *at == site).map_or(0, |(waiting, _)| *waiting),
             counted: sites.counted.as_ref().map(|counted| counted.at),
             suspended: explained.waits_for == WaitsFor::Operator,
+            suspended_until: ends.filter(|_| explained.waits_for == WaitsFor::Operator),
             waits_for: if is_counted { waits_for(hub, tally, &explained) } else { live(&explained) },
             next_try: if is_counted { tally.and_then(Tally::next_try) } else { explained.status.until },
             last_reply: if is_counted {

@@ -30,6 +30,9 @@ pub const STUCK_DEFAULT: u32 = 20;
 /// The same on the command line.
 pub const STUCK_DEFAULT_TEXT: &str = "20";
 
+/// The longest suspension that ends by itself: a year.
+pub const SUSPENDED_S_MAX: u64 = 366 * 86_400;
+
 /// Suspended lists, sites and so on that `status` names.
 pub const SUSPENDED_SHOWN_MAX: usize = 100;
 
@@ -102,6 +105,8 @@ pub enum Request {
         suspended: bool,
         what: Subject,
         reason: Option<String>,
+        /// Seconds after which it ends by itself.
+        for_s: Option<u64>,
     },
     /// As `SIGHUP`.
     Reload,
@@ -203,6 +208,7 @@ struct SuspendArguments {
     site: Option<String>,
     subscriber: Option<String>,
     reason: Option<String>,
+    for_s: Option<u64>,
 }
 
 impl SuspendArguments {
@@ -217,7 +223,13 @@ impl SuspendArguments {
         if self.reason.as_ref().is_some_and(|reason| reason.len() > selection::REASON_BYTES_MAX) {
             return Err(format!("the reason is longer than {} octets", selection::REASON_BYTES_MAX));
         }
-        Ok(Request::Suspend { suspended, what, reason: self.reason })
+        match self.for_s {
+            Some(_) if !suspended => return Err("for_s is for suspend".to_owned()),
+            Some(0) => return Err("for_s is at least 1".to_owned()),
+            Some(for_s) if for_s > SUSPENDED_S_MAX => return Err(format!("for_s is at most {SUSPENDED_S_MAX}")),
+            _ => {}
+        }
+        Ok(Request::Suspend { suspended, what, reason: self.reason, for_s: self.for_s })
     }
 }
 
@@ -363,7 +375,7 @@ impl Request {
                 serde_json::json!({"v": VERSION, "verb": "flush", "site": site})
             }
             Request::Site { name } => serde_json::json!({"v": VERSION, "verb": "site", "name": name}),
-            Request::Suspend { suspended, what, reason } => {
+            Request::Suspend { suspended, what, reason, for_s } => {
                 let verb = if *suspended { "suspend" } else { "resume" };
                 let mut fields = serde_json::json!({"v": VERSION, "verb": verb});
                 match what {
@@ -377,6 +389,9 @@ impl Request {
                 }
                 if let Some(reason) = reason {
                     fields["reason"] = reason.as_str().into();
+                }
+                if let Some(for_s) = for_s {
+                    fields["for_s"] = (*for_s).into();
                 }
                 fields
             }

@@ -251,7 +251,8 @@ pub fn address(a: &AddressView) -> String {
 /// `stentor site NAME`: what waits, why, and each source's hosts.
 pub fn site(s: &SiteView) -> String {
     let mut out = String::new();
-    let suspended = if s.suspended { ", SUSPENDED" } else { "" };
+    let end = s.suspended_until.map_or_else(String::new, |at| format!(", resumes in {}", next_try(Some(at), s.now)));
+    let suspended = if s.suspended { format!(", SUSPENDED{end}") } else { String::new() };
     let (recipients, messages) = (plural(s.waiting, "recipient"), plural(s.messages, "message"));
     line(&mut out, format_args!("{}: {recipients} of {messages} waiting{suspended}", cut(&s.site, 60)));
     counted(&mut out, s.counted, s.now);
@@ -349,9 +350,11 @@ pub fn status(s: &Status) -> String {
     }
     for what in &s.suspended {
         // A command is of no use when it is cut.
-        let end =
+        let command =
             resume_command(what).map_or_else(String::new, |command| format!(": `{}`", printable(&command, 1_000)));
-        line(&mut out, format_args!("  SUSPENDED    {}{end}", cut(what, 80)));
+        let end = s.suspended_until.get(what);
+        let end = end.map_or_else(String::new, |at| format!(", resumes in {}", next_try(Some(*at), s.now)));
+        line(&mut out, format_args!("  SUSPENDED    {}{end}{command}", cut(what, 80)));
     }
     let more = s.suspended_total.saturating_sub(s.suspended.len() as u64);
     if more > 0 {

@@ -1,5 +1,7 @@
 //! The server's answers.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use stentor_queue::ids::Ms;
 
@@ -83,6 +85,9 @@ pub struct Status {
     /// [`crate::protocol::SUSPENDED_SHOWN_MAX`] of them.
     pub suspended: Vec<String>,
     pub suspended_total: u64,
+    /// When those of `suspended` end that do so by themselves.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub suspended_until: BTreeMap<String, Ms>,
     /// Webhooks that are sent nothing or take nothing, each with why.
     pub webhooks_troubled: Vec<String>,
 }

@@ -21,6 +21,9 @@ pub struct SiteView {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub causes: Vec<CauseRow>,
     pub suspended: bool,
+    /// When that ends by itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub suspended_until: Option<Ms>,
     /// Why mail waits, in words; empty if nothing is in its way.
     pub waits_for: String,
     pub next_try: Option<Ms>,

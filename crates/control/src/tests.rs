@@ -285,13 +285,15 @@ fn verbs_round_trip_as_requests() {
         Subject::Subscriber { list: text(), address: "ann@home.example".to_owned() },
     ] {
         for (suspended, reason) in [(true, None), (false, Some("because".to_owned()))] {
-            let request = Request::Suspend { suspended, what: what.clone(), reason };
+            let request = Request::Suspend { suspended, what: what.clone(), reason, for_s: suspended.then_some(7_200) };
             assert_eq!(Request::parse(request.to_line().as_bytes()), Ok(request));
         }
     }
     let site = Request::Site { name: "mx.example".to_owned() };
     assert_eq!(Request::parse(site.to_line().as_bytes()), Ok(site));
-    for bad in ["", r#","sender":"a","site":"b""#, r#","subscriber":"a@b""#, r#","lists":"a""#] {
+    for bad in
+        ["", r#","sender":"a","site":"b""#, r#","subscriber":"a@b""#, r#","site":"a","for_s":0"#, r#","lists":"a""#]
+    {
         assert!(Request::parse(format!(r#"{{"v":1,"verb":"suspend"{bad}}}"#).as_bytes()).is_err(), "{bad}");
     }
     let one = Request::parse(br#"{"v":1,"verb":"hold","id":"00000000002d"}"#).unwrap();

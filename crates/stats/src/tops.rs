@@ -195,11 +195,13 @@ fn section(out: &mut String, heading: &str, rows: &[Row], names: &Names, is_mail
 pub fn reason(reply: &str) -> String {
     let mut out = String::new();
     for (at, word) in reply.split_whitespace().enumerate() {
-        let bare = word.trim_matches(|c: char| matches!(c, '<' | '>' | '[' | ']' | '(' | ')' | ',' | ';' | ':' | '"' | '\''));
+        let bare =
+            word.trim_matches(|c: char| matches!(c, '<' | '>' | '[' | ']' | '(' | ')' | ',' | ';' | ':' | '"' | '\''));
         let bare = bare.trim_end_matches('.');
         let digits = bare.bytes().filter(u8::is_ascii_digit).count();
         // Codes of three digits, and enhanced ones, say what it is.
-        let is_code = bare.split('.').count() == 3 && bare.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'.' | b'-'));
+        let is_code =
+            bare.split('.').count() == 3 && bare.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'.' | b'-'));
         let shown = if bare.contains('@') {
             "<address>"
         } else if bare.contains("://") {
@@ -232,7 +234,10 @@ mod tests {
     fn reasons_leave_out_what_differs() {
         for (reply, expected) in [
             ("550 5.1.1 <ann@x.example>: Recipient address rejected", "550 5.1.1 <address> Recipient address rejected"),
-            ("550-5.7.1 [192.0.2.1] is listed, see https://x.example/q?ip=192.0.2.1", "550-5.7.1 <ip> is listed, see <link>"),
+            (
+                "550-5.7.1 [192.0.2.1] is listed, see https://x.example/q?ip=192.0.2.1",
+                "550-5.7.1 <ip> is listed, see <link>",
+            ),
             ("421 4.7.0 try later d9443c01a7336-2a1b.45", "421 4.7.0 try later <id>"),
             ("Connection refused", "Connection refused"),
             ("", "no reason given"),
@@ -258,7 +263,8 @@ mod tests {
         tops.add(&attempt("esmtp", &["a@x"], Stat::Bounced, "550 no"));
         tops.add(&attempt("bounce", &["a@x"], Stat::Bounced, "550 no"));
         tops.add(&attempt("bounce", &["b@x"], Stat::Expired, "451 4.3.0 later"));
-        let refused = Refused { at: 5, to: "c@x", step: "RCPT", reply: "550 5.1.1 <c@x> unknown", ..Refused::default() };
+        let refused =
+            Refused { at: 5, to: "c@x", step: "RCPT", reply: "550 5.1.1 <c@x> unknown", ..Refused::default() };
         tops.add(&Record::Refused(refused));
         let top = tops.top(2);
         let senders: Vec<_> = top.senders.iter().map(|row| (row.name.as_str(), row.count.recipients)).collect();

@@ -10,7 +10,7 @@ use stentor_control::{AgesOptions, Observe, Request, Selection, Verb, protocol};
 use stentor_queue::ids::MessageId;
 
 use crate::asking::{Asking, Looking, ask, fail, load, locate, look, wrong};
-use crate::cli_verbs::{Acting, Selectors, Suspended};
+use crate::cli_verbs::{Acting, Selectors, Suspended, age_s};
 use crate::observe::{batchstat, cat, hosts, latedudes, mailqq, mailstat, realstat, report, trace, watch};
 use crate::output::{done, print};
 use crate::{config_cmd, help, journal_cmd, logging, process, secrets, trial};
@@ -63,7 +63,7 @@ enum Command {
         looking: Looking,
     },
     /// Stop all mail of a list or sender, to a site, or of a list to a subscriber, until it is resumed.
-    Suspend(Suspending),
+    Suspend(SuspendingFor),
     /// End a suspension.
     Resume(Suspending),
     /// Pause, resume or cancel a post in mid-delivery.
@@ -141,6 +141,15 @@ struct Act {
     acting: Acting,
     #[command(flatten)]
     asking: Asking,
+}
+
+#[derive(Args)]
+struct SuspendingFor {
+    /// End it after this time: 90m, 2h, 3d.
+    #[arg(long = "for", value_name = "TIME", value_parser = age_s)]
+    for_s: Option<u64>,
+    #[command(flatten)]
+    suspending: Suspending,
 }
 
 #[derive(Args)]
@@ -268,8 +277,8 @@ pub fn run(cli: Cli) -> ExitCode {
         }
         Command::Flush { site, asking, .. } => ask(&asking, &Request::Flush { site }),
         Command::Site { name, looking } => look(&looking, &Request::Site { name }),
-        Command::Suspend(Suspending { subject, asking }) => suspend(true, subject, &asking),
-        Command::Resume(Suspending { subject, asking }) => suspend(false, subject, &asking),
+        Command::Suspend(SuspendingFor { for_s, suspending }) => suspend(true, suspending, for_s),
+        Command::Resume(suspending) => suspend(false, suspending, None),
         Command::Post { command } => {
             let (verb, Post { id, reason, asking }) = match command {
                 PostCommand::Pause(post) => (Verb::Hold, post),
@@ -331,12 +340,12 @@ fn print_warnings(warnings: &[Diagnostic]) {
     }
 }
 
-fn suspend(suspended: bool, subject: Suspended, asking: &Asking) -> ExitCode {
+fn suspend(suspended: bool, Suspending { subject, asking }: Suspending, for_s: Option<u64>) -> ExitCode {
     let (what, reason) = match subject.subject() {
         Ok(found) => found,
         Err(why) => return fail(&why),
     };
-    ask(asking, &Request::Suspend { suspended, what, reason })
+    ask(&asking, &Request::Suspend { suspended, what, reason, for_s })
 }
 
 fn act(verb: Verb, Act { acting, asking }: Act) -> ExitCode {

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use serde_json::json;
+use stentor_control::format::instant;
 use stentor_control::problem::Problem;
 use stentor_control::{ErrorCode, Peer, Reply, Subject};
 use stentor_engine::core::Core;
@@ -15,6 +16,7 @@ use stentor_engine::core::intake::{Job, Refused};
 use stentor_engine::core::limits::Limit;
 use stentor_engine::core::verb::{Change, VerbJob};
 use stentor_mail::address::normalise_domain;
+use stentor_stats::civil::Zone;
 use tokio::sync::oneshot;
 
 use super::who::who;
@@ -27,31 +29,40 @@ pub async fn suspend(
     core: &Arc<Core>,
     suspended: bool,
     subject: Subject,
-    reason: Option<String>,
+    (reason, for_s): (Option<String>, Option<u64>),
     peer: &Peer,
 ) -> Reply {
     let what = match named(core, suspended, &subject) {
         Ok(what) => what,
         Err(problem) => return Reply::Error(problem),
     };
-    let (is_so, count) = core.with(|hub, _| (hub.store.is_suspended(&what), hub.store.suspended_len()));
-    if is_so == suspended {
+    let now = core.clock.now();
+    let until = for_s.map_or(0, |s| now.saturating_add(s.saturating_mul(1_000)));
+    let (is_so, ends, count) = core
+        .with(|hub, _| (hub.store.is_suspended(&what), hub.store.suspended_until(&what), hub.store.suspended_len()));
+    // One that has an end gets another, or none.
+    if is_so == suspended && (!suspended || ends.unwrap_or(0) == until) {
         let text = if suspended { "is suspended already" } else { "is not suspended" };
         return Reply::Done { text: format!("{what} {text}"), count: Some(0) };
     }
-    if suspended && count >= SUSPENDED_MAX {
-        core.limits.hit(Limit::Suspensions, core.clock.now());
+    if suspended && !is_so && count >= SUSPENDED_MAX {
+        core.limits.hit(Limit::Suspensions, now);
         return Reply::error(ErrorCode::TooLarge, format!("{SUSPENDED_MAX} are suspended already"));
     }
     let verb = if suspended { "suspend" } else { "resume" };
-    let detail = json!({"what": what, "reason": reason}).to_string();
-    let audit = Audit { at: core.clock.now(), who: who(peer), verb, detail };
-    let job = VerbJob { audit, change: Change::Suspend { suspended, what: what.clone() } };
+    let mut detail = json!({"what": what, "reason": reason});
+    if until > 0 {
+        detail["until"] = instant(until, &Zone::utc()).into();
+    }
+    let audit = Audit { at: now, who: who(peer), verb, detail: detail.to_string() };
+    let job = VerbJob { audit, change: Change::Suspend { suspended, what: what.clone(), until } };
     let (answer, ticket) = oneshot::channel();
     core.intake.push(Job::Verb { job: Box::new(job), answer });
     match ticket.await.unwrap_or(Err(Refused::Stopping)) {
         Ok(()) => {
-            Reply::Done { text: format!("{what} is {verb}{}", if suspended { "ed" } else { "d" }), count: Some(1) }
+            let end = if until > 0 { format!(" until {}", instant(until, &Zone::utc())) } else { String::new() };
+            let ending = if suspended { "ed" } else { "d" };
+            Reply::Done { text: format!("{what} is {verb}{ending}{end}"), count: Some(1) }
         }
         Err(refused) => Reply::error(ErrorCode::Failed, format!("{verb}: {refused}")),
     }

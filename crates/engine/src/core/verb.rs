@@ -24,8 +24,8 @@ pub enum Change {
     Hold { held: bool, messages: Vec<MessageId> },
     /// Reserved recipients get their fate.
     Settle { fate: Fate, recipients: Recipients },
-    /// A list, a sender's domain or a site is suspended or resumed ([`Event::Suspend`]).
-    Suspend { suspended: bool, what: String },
+    /// A list, a sender's domain or a site is suspended, perhaps until some time, or resumed ([`Event::Suspend`]).
+    Suspend { suspended: bool, what: String, until: Ms },
     /// Clocks are wound back; nothing durable changes.
     TryNow { recipients: Recipients },
 }
@@ -64,8 +64,8 @@ impl VerbJob {
                     batch.record_with(|buffer| encode_outcome(buffer, *message, *fate, &ids, Some(who), *at));
                 }
             }
-            Change::Suspend { suspended, what } => {
-                batch.record_with(|buffer| encode_suspend(buffer, *suspended, what));
+            Change::Suspend { suspended, what, until } => {
+                batch.record_with(|buffer| encode_suspend(buffer, *suspended, what, *until));
             }
             Change::TryNow { .. } => {}
         }
@@ -94,8 +94,8 @@ impl VerbJob {
                     hub.taken_out(message, fate, &ids, &self.audit.who, now);
                 }
             }
-            Change::Suspend { suspended, what } => {
-                hub.apply(Event::Suspend { suspended, what: &what });
+            Change::Suspend { suspended, what, until } => {
+                hub.apply(Event::Suspend { suspended, what: &what, until });
                 hub.sched.set_suspended(&what, suspended);
             }
             Change::TryNow { recipients } => {

@@ -16,6 +16,7 @@ pub use connection::connect;
 use parking_lot::Mutex;
 use stentor_queue::ids::DomainId;
 use stentor_queue::site::Resolution;
+pub use suspend::resume_when_over;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 

@@ -1,5 +1,5 @@
 //! Performs `Effect::Suspend`: a subscriber who bounces post after post gets no more of the list, and its owner is
-//! notified.
+//! notified. And ends suspensions whose time is over.
 //!
 //! Promise: the suspension is durable, with an audit record, before anyone is notified; it applies to posts accepted
 //! from then on and ends with `stentor resume --list NAME --subscriber ADDRESS`. The subscribers file is not changed:
@@ -7,6 +7,7 @@
 //! subscribers.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::json;
 use stentor_mail::dsn::format_date;
@@ -20,6 +21,9 @@ use crate::core::intake::{Job, Refused};
 use crate::core::own::Note;
 use crate::core::verb::{Change, VerbJob};
 
+/// How often ends of suspensions are looked at, and how many are ended in one go.
+const LOOK: Duration = Duration::from_secs(1);
+const RESUMED_AT_ONCE: usize = 1_000;
 /// Characters of a host's reply in the notice.
 const REPLY_CHARS_MAX: usize = 500;
 
@@ -30,7 +34,7 @@ pub async fn subscriber(core: Arc<Core>, list: Arc<str>, address: String, posts:
     let (now, since) = (core.clock.now(), format_date(since));
     let detail = json!({"list": &*list, "subscriber": address, "posts": posts, "since": since, "reply": &*text});
     let audit = Audit { at: now, who: "stentor".to_owned(), verb: "suspend", detail: detail.to_string() };
-    let change = Change::Suspend { suspended: true, what: format!("subscriber:{list}:{address}") };
+    let change = Change::Suspend { suspended: true, what: format!("subscriber:{list}:{address}"), until: 0 };
     let (answer, ticket) = oneshot::channel();
     core.intake.push(Job::Verb { job: Box::new(VerbJob { audit, change }), answer });
     if let Err(refused) = ticket.await.unwrap_or(Err(Refused::Stopping)) {
@@ -40,6 +44,33 @@ pub async fn subscriber(core: Arc<Core>, list: Arc<str>, address: String, posts:
     }
     tracing::info!(list = %list, subscriber = address, posts, "a subscriber is suspended");
     notify_owners(&core, &list, &address, posts, &since, &text).await;
+}
+
+/// Ends suspensions whose time is over, each durably and with an audit record, until the process ends. One that cannot be
+/// recorded goes on, and is tried again.
+pub async fn resume_when_over(core: Arc<Core>) {
+    loop {
+        tokio::time::sleep(LOOK).await;
+        let now = core.clock.now();
+        for what in core.with(|hub, _| hub.store.suspensions_over(now, RESUMED_AT_ONCE)) {
+            // An operator may have given it more time meanwhile.
+            if core.with(|hub, _| hub.store.suspended_until(&what).is_none_or(|until| until > now)) {
+                continue;
+            }
+            let detail = json!({"what": what, "reason": "its time is over"}).to_string();
+            let audit = Audit { at: now, who: "stentor".to_owned(), verb: "resume", detail };
+            let change = Change::Suspend { suspended: false, what: what.clone(), until: 0 };
+            let (answer, ticket) = oneshot::channel();
+            core.intake.push(Job::Verb { job: Box::new(VerbJob { audit, change }), answer });
+            match ticket.await.unwrap_or(Err(Refused::Stopping)) {
+                Ok(()) => tracing::info!(what, "a suspension is over"),
+                Err(refused) => {
+                    tracing::warn!(what, %refused, "a suspension that is over could not be ended");
+                    break;
+                }
+            }
+        }
+    }
 }
 
 async fn notify_owners(core: &Arc<Core>, list: &str, address: &str, posts: u32, since: &str, text: &str) {

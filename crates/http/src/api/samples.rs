@@ -93,6 +93,7 @@ fn status() -> Status {
         disk_free_bytes: 50_000_000_000,
         suspended: vec!["list:news".to_owned()],
         suspended_total: 1,
+        suspended_until: [("list:news".to_owned(), NOW + 7_200_000)].into(),
         webhooks_troubled: vec!["archive: disabled".to_owned()],
         ..Status::default()
     }

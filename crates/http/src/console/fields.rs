@@ -81,7 +81,7 @@ impl Fields {
         }
         if let "suspend" | "resume" = self.verb.as_str() {
             let what = self.subject().ok_or("Nothing to suspend or resume was named.")?;
-            return Ok(Request::Suspend { suspended: self.verb == "suspend", what, reason });
+            return Ok(Request::Suspend { suspended: self.verb == "suspend", what, reason, for_s: None });
         }
         if self.verb == "flush" {
             return Ok(Request::Flush { site: Some(self.site.clone()).filter(|site| !site.is_empty()) });
@@ -142,7 +142,10 @@ mod tests {
     fn forms_are_requests() {
         let site = |verb: &str| fields(&[("verb", verb), ("site", "a.example")]);
         let subject = Subject::Site("a.example".into());
-        assert_eq!(site("suspend").request(), Ok(Request::Suspend { suspended: true, what: subject, reason: None }));
+        assert_eq!(
+            site("suspend").request(),
+            Ok(Request::Suspend { suspended: true, what: subject, reason: None, for_s: None })
+        );
         assert_eq!(site("flush").request(), Ok(Request::Flush { site: Some("a.example".into()) }));
         for verb in ["", "stop", "remove", "hold"] {
             assert!(site(verb).request().is_err(), "{verb}: no message is named");

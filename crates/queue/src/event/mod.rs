@@ -183,7 +183,8 @@ pub enum Event<'a> {
     Hold { held: bool, messages: Vec<MessageId> },
     /// Nothing of a list, of a sender's domain or to a site is handed out any more, or it is again: `list:NAME`,
     /// `sender:DOMAIN`, `site:NAME`; `subscriber:LIST:ADDRESS` gets no further posts of a list. Also the checkpoint's slice of those that are suspended.
-    Suspend { suspended: bool, what: &'a str },
+    /// `until`: when it is to end by itself, 0 for never.
+    Suspend { suspended: bool, what: &'a str, until: Ms },
     /// A checkpoint begins: the counters, exact at this point of the log, and the last queue id given out.
     Totals { totals: Totals, last_id: MessageId },
     /// Part of a checkpoint: messages as they are at this point of the log.
@@ -218,7 +219,7 @@ impl<'a> Event<'a> {
             }
             Event::Verb { at, who, verb, detail } => encode_verb(buf, *at, who, verb, detail),
             Event::Hold { held, messages } => encode_hold(buf, *held, messages.iter().copied()),
-            Event::Suspend { suspended, what } => encode_suspend(buf, *suspended, what),
+            Event::Suspend { suspended, what, until } => encode_suspend(buf, *suspended, what, *until),
             Event::Totals { totals, last_id } => encode_totals(buf, totals, *last_id),
             Event::Messages(slices) => {
                 begin_messages(buf);
@@ -269,8 +270,8 @@ impl<'a> Event<'a> {
             kind::VERB => Event::Verb { at: r.varint()?, who: r.text()?, verb: r.text()?, detail: r.text()? },
             kind::HELD => Event::Hold { held: true, messages: decode_held(r)? },
             kind::RELEASED => Event::Hold { held: false, messages: decode_held(r)? },
-            kind::SUSPENDED => Event::Suspend { suspended: true, what: r.text()? },
-            kind::RESUMED => Event::Suspend { suspended: false, what: r.text()? },
+            kind::SUSPENDED => decode_suspended(r)?,
+            kind::RESUMED => Event::Suspend { suspended: false, what: r.text()?, until: 0 },
             kind::TOTALS => decode_totals(r)?,
             kind::MESSAGES => Event::Messages(decode_messages(r)?),
             kind::CHECKPOINT_END => Event::CheckpointEnd,
@@ -444,10 +445,19 @@ pub fn encode_hold(buf: &mut Vec<u8>, held: bool, messages: impl ExactSizeIterat
     }
 }
 
-/// Appends a `Suspended` or `Resumed` record.
-pub fn encode_suspend(buf: &mut Vec<u8>, suspended: bool, what: &str) {
+/// Appends a `Suspended` or `Resumed` record; the former with its end, unless that is 0.
+pub fn encode_suspend(buf: &mut Vec<u8>, suspended: bool, what: &str, until: Ms) {
     buf.push(if suspended { kind::SUSPENDED } else { kind::RESUMED });
     put_bytes(buf, what.as_bytes());
+    if suspended && until > 0 {
+        put_varint(buf, until);
+    }
+}
+
+fn decode_suspended<'a>(r: &mut Reader<'a>) -> Result<Event<'a>, EventError> {
+    let what = r.text()?;
+    let until = if r.is_empty() { 0 } else { r.varint()? };
+    Ok(Event::Suspend { suspended: true, what, until })
 }
 
 /// Appends a `ClockMoved` record.

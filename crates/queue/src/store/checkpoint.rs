@@ -152,7 +152,7 @@ impl Checkpoint {
             Stage::Suspended(last) => {
                 let after = last.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
                 let next = store.suspended.range::<str, _>((after, Bound::Unbounded)).next();
-                FIXED + next.map_or(0, String::len)
+                FIXED + next.map_or(0, |(what, _)| what.len())
             }
             Stage::Messages(next) => {
                 let next = store.messages.between(*next, self.messages.1).next();
@@ -262,11 +262,11 @@ impl Checkpoint {
 
     fn suspended_after(&mut self, store: &Store, last: Option<&str>, slices: &mut dyn Slices) -> Stage {
         let after = last.map_or(Bound::Unbounded, Bound::Excluded);
-        let Some(what) = store.suspended.range::<str, _>((after, Bound::Unbounded)).next() else {
+        let Some((what, until)) = store.suspended.range::<str, _>((after, Bound::Unbounded)).next() else {
             return Stage::Messages(self.messages.0);
         };
         self.record.clear();
-        encode_suspend(&mut self.record, true, what);
+        encode_suspend(&mut self.record, true, what, *until);
         slices.record(&self.record);
         Stage::Suspended(Some(what.clone()))
     }

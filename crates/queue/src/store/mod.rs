@@ -105,7 +105,9 @@ pub struct Store {
     counts: Counts,
     sizes: Sizes,
     /// Lists, senders' domains and sites that an operator has suspended, as [`Event::Suspend`] names them.
-    suspended: BTreeSet<String>,
+    suspended: BTreeMap<String, Ms>,
+    /// Those that end by themselves, and when.
+    suspension_ends: BTreeSet<(Ms, String)>,
     /// The highest id seen or given out.
     last_id: MessageId,
     /// The id of the youngest message by number.
@@ -139,7 +141,8 @@ impl Default for Store {
             octets: 0,
             counts: Counts::default(),
             sizes: Sizes::default(),
-            suspended: BTreeSet::new(),
+            suspended: BTreeMap::new(),
+            suspension_ends: BTreeSet::new(),
             last_id: MessageId(0),
             last_linked: MessageId(0),
             window: false,
@@ -217,12 +220,7 @@ impl Store {
             }
             Event::Verb { .. } => Applied::Noted,
             Event::Hold { held, messages } => self.hold(held, &messages),
-            Event::Suspend { suspended: true, what } if !self.suspended.contains(what) => {
-                self.suspended.insert(what.to_owned());
-                Applied::Noted
-            }
-            Event::Suspend { suspended: false, what } if self.suspended.remove(what) => Applied::Noted,
-            Event::Suspend { .. } => Applied::Nothing,
+            Event::Suspend { suspended, what, until } => self.suspend(what, suspended.then_some(until)),
             Event::ClockMoved { since, by } => self.clock_moved(since, by),
             Event::Skipped(_) => self.ignore(),
         }

@@ -1,6 +1,6 @@
 //! Read-only queries of the store; each documents its cost.
 
-use super::{Checkpoint, ListState, Store, Tally, Totals};
+use super::{Applied, Checkpoint, ListState, Store, Tally, Totals};
 use crate::event::Class;
 use crate::ids::{AddressId, ContentId, MessageId, MessageNo, Ms};
 use crate::message::Message;
@@ -69,12 +69,41 @@ impl Store {
 
     /// What is suspended, in order of name: `list:NAME`, `sender:DOMAIN`, `site:NAME`, `subscriber:LIST:ADDRESS`.
     pub fn suspended(&self) -> impl Iterator<Item = &str> {
-        self.suspended.iter().map(String::as_str)
+        self.suspended.keys().map(String::as_str)
+    }
+
+    /// When a suspension ends by itself, if it does.
+    pub fn suspended_until(&self, what: &str) -> Option<Ms> {
+        self.suspended.get(what).copied().filter(|until| *until > 0)
+    }
+
+    /// The first suspensions whose end has come, at most so many.
+    pub fn suspensions_over(&self, now: Ms, names_max: usize) -> Vec<String> {
+        let over = self.suspension_ends.iter().take_while(|(end, _)| *end <= now);
+        over.take(names_max).map(|(_, what)| what.clone()).collect()
+    }
+
+    /// Suspends something, anew with another end, or (`None`) ends that.
+    pub(super) fn suspend(&mut self, what: &str, until: Option<Ms>) -> Applied {
+        if self.suspended.get(what).copied() == until {
+            return Applied::Nothing;
+        }
+        let before = match until {
+            Some(until) => self.suspended.insert(what.to_owned(), until),
+            None => self.suspended.remove(what),
+        };
+        if let Some(before) = before {
+            self.suspension_ends.remove(&(before, what.to_owned()));
+        }
+        if let Some(until) = until.filter(|until| *until > 0) {
+            self.suspension_ends.insert((until, what.to_owned()));
+        }
+        Applied::Noted
     }
 
     /// Whether [`Store::suspended`] names it.
     pub fn is_suspended(&self, what: &str) -> bool {
-        self.suspended.contains(what)
+        self.suspended.contains_key(what)
     }
 
     /// How many that are.
@@ -86,7 +115,7 @@ impl Store {
     pub fn suspended_subscribers(&self, list: &str) -> impl Iterator<Item = &str> {
         let prefix = format!("subscriber:{list}:");
         let from = self.suspended.range(prefix.clone()..);
-        from.map_while(move |what| what.strip_prefix(prefix.as_str()))
+        from.map_while(move |(what, _)| what.strip_prefix(prefix.as_str()))
     }
 
     pub fn oldest(&self) -> Option<(MessageNo, &Message)> {

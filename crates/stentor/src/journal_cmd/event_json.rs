@@ -49,8 +49,12 @@ pub fn event(event: &Event<'_>) -> Value {
             let messages: Vec<String> = messages.iter().map(ToString::to_string).collect();
             json!({"kind": if *held { "held" } else { "released" }, "queue_ids": messages})
         }
-        Event::Suspend { suspended, what } => {
-            json!({"kind": if *suspended { "suspended" } else { "resumed" }, "what": what})
+        Event::Suspend { suspended, what, until } => {
+            let mut event = json!({"kind": if *suspended { "suspended" } else { "resumed" }, "what": what});
+            if *until > 0 {
+                event["until_ms"] = (*until).into();
+            }
+            event
         }
         Event::Totals { totals, last_id } => json!({
             "kind": "totals", "messages_accepted": totals.messages_accepted, "acknowledged": totals.acknowledged,

@@ -165,7 +165,10 @@ fn recipients_are_counted_by_age() {
     wait_until("the first are at their site", || {
         let ages = server.ask(&["queue", "--by", "age"]).expect("an answer");
         let row = &ages["rows"][0];
-        row["site"] == "mx1.full.example" && row["recipients"] == 2 && row["by_age"][0] == 2 && ages["counted"].as_u64() >= Some(2)
+        row["site"] == "mx1.full.example"
+            && row["recipients"] == 2
+            && row["by_age"][0] == 2
+            && ages["counted"].as_u64() >= Some(2)
     });
     let table = text(&server.operator(&["queue", "--by", "age"]));
     assert!(table.contains("1280+") && table.lines().any(|row| row.starts_with("mx1.full.example ")), "{table}");

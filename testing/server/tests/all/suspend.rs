@@ -103,3 +103,29 @@ fn a_post_is_paused_and_cancelled_in_mid_delivery() {
     let fates = server.fates();
     assert_eq!((&fates["delivered"], &fates["removed"]), (&1.into(), &1.into()), "{fates}");
 }
+
+#[test]
+fn a_suspension_ends_by_itself_also_across_a_restart() {
+    let lab = TestLab::sites(&["one.example"]);
+    let mut server = builder(&lab).start();
+    send(&server, "me@home.example", "ann@one.example", "first@test");
+    server.wait_empty();
+    let suspend = |server: &Server, time: &str| server.ask(&["suspend", "--site", "one.example", "--for", time]);
+    suspend(&server, "2h").expect("it is suspended");
+    let text = String::from_utf8(server.operator(&["status"]).stdout).expect("text");
+    assert!(text.contains("SUSPENDED    site:mx1.one.example, resumes in 1h59m"), "{text}");
+    let site = server.ask(&["site", "one.example"]).expect("it is known");
+    assert!(site["suspended_until"].as_u64() > site["now"].as_u64(), "{site}");
+    // Another end; then it has none, and one again.
+    assert_eq!(suspend(&server, "3h").expect("again")["count"], 1);
+    assert_eq!(server.ask(&["suspend", "--site", "one.example"]).expect("again")["count"], 1);
+    assert!(server.status()["suspended_until"].is_null());
+    assert_eq!(suspend(&server, "3s").expect("again")["count"], 1);
+    send(&server, "me@home.example", "ann@one.example", "second@test");
+    server.kill();
+    server.start_again();
+    assert_eq!(lab.recorder().copies_of("second@test"), 0);
+    lab.wait("it goes when the time is over", |recorder| recorder.copies_of("second@test") == 1);
+    assert_eq!(server.status()["suspended_total"], 0);
+    server.wait_log(&["audit: verb=resume, who=stentor", "its time is over"]);
+}

@@ -27,7 +27,7 @@ enum Op {
     /// An operator's hold or release of messages.
     Hold(Vec<Index>, bool),
     /// An operator suspends or resumes a list.
-    Suspend(u8, bool),
+    Suspend(u8, Option<u8>),
     /// An operator's removal: durable first, then applied; nothing else takes the recipients meanwhile.
     Remove(Index, usize, u32),
     /// Begin a checkpoint if none runs, take slices, refuse.
@@ -143,7 +143,7 @@ fn op() -> impl Strategy<Value = Op> {
         1 => (0u8..4, recipients()).prop_map(|(name, r)| Op::List(name, r)),
         1 => (0u8..4).prop_map(Op::RemoveList),
         2 => (vec(any::<Index>(), 1..4), any::<bool>()).prop_map(|(which, held)| Op::Hold(which, held)),
-        2 => (0u8..4, any::<bool>()).prop_map(|(what, suspended)| Op::Suspend(what, suspended)),
+        2 => (0u8..4, prop::option::of(0u8..3)).prop_map(|(what, until)| Op::Suspend(what, until)),
         2 => (any::<Index>(), 0usize..6, any::<u32>()).prop_map(|(i, fate, mask)| Op::Remove(i, fate, mask)),
         6 => (any::<bool>(), 0usize..5, prop::bool::weighted(0.15))
             .prop_map(|(begin, slices, refuse)| Op::Batch { begin, slices, refuse }),
@@ -157,11 +157,11 @@ struct Model {
     /// By id: content, pending, fates, whether held.
     messages: BTreeMap<u64, (u64, BTreeSet<u32>, Tally, bool)>,
     totals: Totals,
-    suspended: BTreeSet<String>,
+    suspended: BTreeMap<String, Ms>,
 }
 
 enum New {
-    Suspend(String, bool),
+    Suspend(String, Option<Ms>),
     Accept(Box<Accept>),
     List(u8, u64, IdSet),
     RemoveList(u8),
@@ -201,7 +201,7 @@ impl Owner {
     fn new() -> Self {
         Owner {
             live: Store { messages: Table::starting_at(u32::MAX - 30), ..Store::with_paging(PAGING) },
-            model: Model { messages: BTreeMap::new(), totals: Totals::default(), suspended: BTreeSet::new() },
+            model: Model { messages: BTreeMap::new(), totals: Totals::default(), suspended: BTreeMap::new() },
             log: Vec::new(),
             kept: Kept::default(),
             waiting: Vec::new(),
@@ -269,7 +269,7 @@ impl Owner {
                     self.new.push(New::Hold(held, chosen));
                 }
             }
-            Op::Suspend(what, suspended) => self.new.push(New::Suspend(format!("list:l{what}"), suspended)),
+            Op::Suspend(what, until) => self.new.push(New::Suspend(format!("list:l{what}"), until.map(Ms::from))),
             Op::Remove(which, fate, mask) => self.remove(which, FATES[fate], mask),
             Op::Batch { begin, slices, refuse } => self.batch(begin, slices, refuse),
             Op::Clock(by) => {
@@ -372,7 +372,9 @@ impl Owner {
                 New::Accept(accept) => encode_accept(&mut record, accept),
                 New::List(name, version, ids) => encode_list(&mut record, &format!("l{name}"), *version, "", ids),
                 New::RemoveList(name) => Event::ListRemoved { name: &format!("l{name}") }.encode(&mut record),
-                New::Suspend(what, suspended) => Event::Suspend { suspended: *suspended, what }.encode(&mut record),
+                New::Suspend(what, until) => {
+                    Event::Suspend { suspended: until.is_some(), what, until: until.unwrap_or(0) }.encode(&mut record);
+                }
                 New::Hold(held, messages) => {
                     Event::Verb { at: self.now, who: "uid=0", verb: "hold", detail: "{}" }.encode(&mut record);
                     batch.push(Logged::Record(std::mem::take(&mut record)));
@@ -461,13 +463,12 @@ impl Owner {
                 let name = format!("l{name}");
                 self.live.apply(Event::ListVersion { name: &name, version, stamp: "", ids });
             }
-            New::Suspend(what, suspended) => {
-                if suspended {
-                    self.model.suspended.insert(what.clone());
-                } else {
-                    self.model.suspended.remove(&what);
-                }
-                self.live.apply(Event::Suspend { suspended, what: &what });
+            New::Suspend(what, until) => {
+                match until {
+                    Some(until) => self.model.suspended.insert(what.clone(), until),
+                    None => self.model.suspended.remove(&what),
+                };
+                self.live.apply(Event::Suspend { suspended: until.is_some(), what: &what, until: until.unwrap_or(0) });
             }
             New::Hold(held, messages) => {
                 for id in &messages {
@@ -556,7 +557,7 @@ fn modelled(store: &Store) -> Model {
     Model {
         messages: messages.collect(),
         totals: store.totals(),
-        suspended: store.suspended().map(str::to_owned).collect(),
+        suspended: store.suspended().map(|what| (what.to_owned(), store.suspended_until(what).unwrap_or(0))).collect(),
     }
 }
 

@@ -156,9 +156,12 @@ fn on_site(row: &SiteNow, action: Action) -> (String, Selection, Request) {
             reason: Some(REASON.to_owned()),
         },
         Action::Flush => Request::Flush { site: Some(site) },
-        Action::Suspend => {
-            Request::Suspend { suspended: !is_suspended, what: Subject::Site(site), reason: Some(REASON.to_owned()) }
-        }
+        Action::Suspend => Request::Suspend {
+            suspended: !is_suspended,
+            what: Subject::Site(site),
+            reason: Some(REASON.to_owned()),
+            for_s: None,
+        },
     };
     (title, selection, act)
 }
@@ -179,7 +182,12 @@ fn on_message(row: &MailqqRow, action: Action) -> Option<(String, Selection, Req
             (
                 title,
                 selection,
-                Request::Suspend { suspended: true, what: Subject::List(list), reason: Some(REASON.to_owned()) },
+                Request::Suspend {
+                    suspended: true,
+                    what: Subject::List(list),
+                    reason: Some(REASON.to_owned()),
+                    for_s: None,
+                },
             )
         }
     })
