@@ -68,7 +68,11 @@ impl Message {
         ];
         let parts: Vec<String> =
             all.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect();
-        if parts.is_empty() { "no records of its recipients".to_owned() } else { parts.join(", ") }
+        match parts.as_slice() {
+            [] if self.domains.values().any(|domain| domain.is_pending) => "not tried yet".to_owned(),
+            [] => "no records of its recipients".to_owned(),
+            parts => parts.join(", "),
+        }
     }
 }
 

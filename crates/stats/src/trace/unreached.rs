@@ -38,7 +38,7 @@ pub struct AtDomain {
     /// Deferred so far, as the records say.
     open: u64,
     /// The server says that one is pending.
-    is_pending: bool,
+    pub(super) is_pending: bool,
 }
 
 /// All failures that were fed, oldest first, each with its domains.
