@@ -129,9 +129,7 @@ fn footer(frame: &mut Frame<'_>, area: Rect, app: &App) {
             let color = if notice.is_error { Color::Red } else { Color::Green };
             Line::styled(cut(&notice.text, 300), Style::new().fg(color).add_modifier(Modifier::BOLD))
         }
-        (None, None) => {
-            Line::styled("q quit  ? help  1 overview  2 sites  3 messages  H hold  F flush  S suspend  / site", dim())
-        }
+        (None, None) => Line::styled("q quit  ? help  1 2 3 views  H hold  F flush  S suspend  / site  l list", dim()),
     };
     frame.render_widget(line, area);
 }
