@@ -237,7 +237,7 @@ impl Operator {
                 },
                 Err(problem) => Reply::Error(problem),
             },
-            Observe::Ages(options) => Reply::Ages(Box::new(ages::ages(core, &options).await)),
+            Observe::Ages(options) => Reply::Ages(Box::new(ages::ages(core, &self.overviews.causes, &options).await)),
             Observe::Hosts(options) => {
                 Reply::Hosts(Box::new(waiting::hosts(core, &self.overviews.causes, &options).await))
             }

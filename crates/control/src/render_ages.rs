@@ -2,20 +2,18 @@
 
 use std::fmt::Write;
 
-use super::ages::{Ages, BUCKETS, MINUTES};
-use super::format::{cut, line, plural};
+use stentor_queue::age::{BUCKETS, MINUTES};
+
+use super::ages::Ages;
+use super::format::{counted, cut, line, plural};
 
 const SITE_COLUMNS: usize = 30;
 
 pub fn ages(a: &Ages) -> String {
     let mut out = String::new();
-    let counted =
-        if a.counted < a.recipients { format!("; the oldest {} are counted", a.counted) } else { String::new() };
     let (recipients, sites) = (plural(a.recipients, "pending recipient"), plural(a.sites_total, "site"));
-    line(
-        &mut out,
-        format_args!("{}: {recipients} at {sites}, by minutes since acceptance{counted}", cut(&a.hostname, 40)),
-    );
+    line(&mut out, format_args!("{}: {recipients} at {sites}, by minutes since acceptance", cut(&a.hostname, 40)));
+    counted(&mut out, a.counted, a.now);
     let mut heads: Vec<String> = MINUTES.iter().map(|minutes| format!("<{minutes}")).collect();
     heads.push(format!("{}+", MINUTES[BUCKETS - 2]));
     line(&mut out, format_args!("{:<SITE_COLUMNS$} {:>8}{}", "site", "total", cells(heads.into_iter())));
@@ -23,7 +21,7 @@ pub fn ages(a: &Ages) -> String {
         let counts = cells(by_age.iter().copied().map(short));
         line(&mut out, format_args!("{:<SITE_COLUMNS$} {total:>8}{counts}", cut(name, SITE_COLUMNS)));
     };
-    row("TOTAL", a.counted, &a.total);
+    row("TOTAL", a.recipients, &a.total);
     for one in &a.rows {
         row(&one.site, one.recipients, &one.by_age);
     }
@@ -62,15 +60,17 @@ mod tests {
         let row = AgesRow { site: "mx.one.example".to_owned(), recipients: 2_500_001, by_age };
         let table = ages(&Ages {
             hostname: "mx.test".to_owned(),
-            recipients: 3_000_000,
-            counted: 2_500_001,
+            recipients: 2_500_001,
+            now: 9_000,
+            counted: Some(0),
             sites_total: 2,
             total: by_age,
             rows: vec![row],
             ..Ages::default()
         });
         let expected = "\
-mx.test: 3000000 pending recipients at 2 sites, by minutes since acceptance; the oldest 2500001 are counted
+mx.test: 2500001 pending recipients at 2 sites, by minutes since acceptance
+counted 9s ago
 site                              total    <5   <10   <20   <40   <80  <160  <320  <640 <1280 1280+
 TOTAL                           2500001     1     0     0     0     0     0     0     0     0 2500k
 mx.one.example                  2500001     1     0     0     0     0     0     0     0     0 2500k

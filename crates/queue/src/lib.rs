@@ -2,6 +2,7 @@
 //!
 //! A pure state machine: events and `now` go in, effects come out. No sockets, files, threads or clocks.
 
+pub mod age;
 pub mod book;
 pub mod cause;
 pub mod codec;

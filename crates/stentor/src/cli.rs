@@ -6,14 +6,14 @@ use std::process::ExitCode;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use stentor_config::{Config, Diagnostic, Severity};
 use stentor_control::format::plural;
-use stentor_control::{AgesOptions, Observe, Request, Selection, Verb, protocol};
+use stentor_control::{AgesOptions, Observe, Reply, Request, Selection, Verb, protocol, render};
 use stentor_queue::ids::MessageId;
 
-use crate::asking::{Asking, Looking, ask, fail, load, locate, look, wrong};
+use crate::asking::{Asking, Looking, ask, fail, load, locate, look, look_with, wrong};
 use crate::cli_verbs::{Acting, Selectors, Suspended, age_s};
 use crate::observe::{batchstat, cat, hosts, latedudes, mailqq, mailstat, realstat, report, trace, watch};
 use crate::output::{done, print};
-use crate::{config_cmd, help, journal_cmd, logging, process, secrets, trial};
+use crate::{config_cmd, help, journal_cmd, logging, process, secrets, trial, zone};
 
 /// Mail transfer agent for mailing lists and bulk mail.
 #[derive(Parser)]
@@ -192,7 +192,7 @@ struct Queue {
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = protocol::STUCK_DEFAULT_TEXT,
         conflicts_with = "limit")]
     stuck: Option<u32>,
-    /// What the columns are about: each site's state, or its recipients by age (as qshape).
+    /// What the rows are: each site's state, each list's, or sites by age (as qshape).
     #[arg(long, value_enum, default_value = "site", conflicts_with = "stuck")]
     by: QueueBy,
     #[command(flatten)]
@@ -202,6 +202,7 @@ struct Queue {
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum QueueBy {
     Site,
+    List,
     Age,
 }
 
@@ -246,6 +247,13 @@ pub fn run(cli: Cli) -> ExitCode {
         }
         Command::Queue(Queue { command: None, by: QueueBy::Age, limit, looking, .. }) => {
             look(&looking, &Request::Observe(Observe::Ages(AgesOptions { rows_max: limit })))
+        }
+        Command::Queue(Queue { command: None, by: QueueBy::List, limit: sites_max, looking, .. }) => {
+            let show = |reply: &Reply| match reply {
+                Reply::Queue(queue) => render::queue_by_list(queue),
+                other => render::reply(other, &zone::local()),
+            };
+            look_with(&looking, &Request::Queue { sites_max }, show)
         }
         Command::Queue(Queue { command: None, stuck: None, limit: sites_max, looking, .. }) => {
             look(&looking, &Request::Queue { sites_max })

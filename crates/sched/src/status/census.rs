@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use smallvec::SmallVec;
+use stentor_queue::age::{BUCKETS, bucket};
 use stentor_queue::cause::Cause;
 use stentor_queue::ids::{AddressId, MessageNo, Ms, SiteId};
 use stentor_queue::message::Message;
@@ -50,6 +51,8 @@ pub struct Tally {
     pub messages: u64,
     /// The first of them.
     pub oldest: Option<MessageNo>,
+    /// Recipients by their messages' ages.
+    pub by_age: [u64; BUCKETS],
     /// The message counted last: messages come one after the other.
     last: Option<u32>,
 }
@@ -104,6 +107,8 @@ pub struct Census {
     silent: Option<Silent>,
     /// Message numbers go round: the one that was given last.
     newest: u32,
+    /// The bucket of the message that is being counted.
+    age: usize,
     /// By the site's number, those with mail.
     sites: Vec<Option<Box<Tally>>>,
     /// At domains that have no site yet.
@@ -144,6 +149,8 @@ impl Census {
             let Some(no) = no else { break true };
             self.message = Some(no);
             let no = MessageNo(no);
+            let age_ms = store.message(no).map_or(0, |message| now.saturating_sub(message.accepted()));
+            self.age = bucket(age_ms);
             let mut after = self.id;
             if !sched
                 .walk(store, no, (&mut after, &mut ids_max), &mut seen, |_, site, share| self.count(no, site, share))
@@ -171,6 +178,7 @@ impl Census {
             }
         };
         tally.add(share);
+        tally.by_age[self.age] += 1;
         tally.note_oldest(no, self.newest);
         tally.messages += u64::from(tally.last.replace(no.0) != Some(no.0));
     }
