@@ -24,8 +24,9 @@ pub fn recipient(view: &RecipientView, list: Option<&str>, oldest: Option<(&str,
         Cause::Reporting => "has failed: its bounce is being written".to_owned(),
         Cause::Ready | Cause::LookUp => "goes next: nothing to do".to_owned(),
         Cause::Held => match oldest {
-            Some((id, _)) => format!("held by an operator: `stentor release {id}`"),
-            None => "held by an operator: `stentor release`".to_owned(),
+            Some((id, _)) => format!("held by an operator: `stentor release --id {id}`"),
+            None => "held by an operator: `stentor mailqq` lists the messages, `stentor release --id ID` ends the hold"
+                .to_owned(),
         },
         Cause::MailboxFull => format!("mailbox full{since}: {stop}"),
         Cause::Mailbox => format!("mailbox unavailable{since}: wait, or {stop}"),
@@ -37,7 +38,7 @@ pub fn recipient(view: &RecipientView, list: Option<&str>, oldest: Option<(&str,
             )
         }
         Cause::Dns => format!("its domain cannot be looked up{since}: wait, or {give_up}"),
-        of_site => site_of(of_site, &view.site, &since),
+        of_site => site_advice(of_site, &view.site, &since),
     }
 }
 
@@ -51,30 +52,28 @@ pub fn site(row: &SiteRow, is_suspended: bool, now: Ms) -> String {
             "is being served".to_owned()
         }
         Cause::Ready | Cause::LookUp | Cause::Sending | Cause::Reporting => "goes next: nothing to do".to_owned(),
-        Cause::Held => {
-            "messages are held by an operator: `stentor queue --by message`, then `stentor release ID`".to_owned()
-        }
+        Cause::Held => "messages are held by an operator: `stentor mailqq`, then `stentor release --id ID`".to_owned(),
         Cause::MailboxFull | Cause::Mailbox => {
-            format!("full or unavailable mailboxes{since}: see the recipients (`stentor stuck`); the site is healthy")
+            format!("full or unavailable mailboxes{since}: see the recipients; the site is healthy")
         }
         Cause::Greylisted => "greylists: wait for the next try".to_owned(),
         Cause::Recipient => format!("defers recipients{since}: read the reply; wait"),
         Cause::Message => format!("defers messages after their data{since}: read the reply; wait"),
-        cause => site_of(cause, &row.site, &since),
+        cause => site_advice(cause, &row.site, &since),
     }
 }
 
 /// What is the site's, or ours with it, and no recipient's.
-fn site_of(cause: Cause, site: &str, since: &str) -> String {
+fn site_advice(cause: Cause, site: &str, since: &str) -> String {
     let name = quoted(site);
     let back = format!("wait, or `stentor suspend --site {name}`; `stentor flush {name}` once it is back");
     match cause {
         Cause::Refused => format!("host refuses connections{since}: {back}"),
         Cause::Unreachable => format!("host or network unreachable{since}: check our own route; {back}"),
         Cause::TimedOut => format!("host does not answer{since}: {back}"),
-        Cause::Silent => format!("host responds slowly{since}: wait; others are not kept waiting by it"),
+        Cause::Silent => format!("host responds slowly{since}: wait; other sites are not delayed"),
         Cause::Lost => format!("connections are lost{since}: {back}"),
-        Cause::Busy => format!("host busy (421){since}: wait; we use fewer connections by ourselves"),
+        Cause::Busy => format!("host busy (421){since}: wait; connections are reduced automatically"),
         Cause::Greeting => format!("host refuses us at the greeting{since}: read the reply; {back}"),
         Cause::Rate => format!("host limits the rate{since}: wait, or set the site's rate in the configuration"),
         Cause::Sender => format!(
@@ -87,9 +86,7 @@ fn site_of(cause: Cause, site: &str, since: &str) -> String {
         Cause::Suspended => {
             "a list or sender is suspended: `stentor status` names it and the command that ends it".to_owned()
         }
-        Cause::OwnLimit => {
-            "waits for our own limits: raise connections or rates in the configuration if hosts bear it".to_owned()
-        }
+        Cause::OwnLimit => "at a local limit: raise the connection or rate limits if the hosts accept more".to_owned(),
         Cause::Unreadable => "our stored content cannot be read: `stentor journal verify` says more".to_owned(),
         _ => "wait for the next try".to_owned(),
     }
@@ -141,7 +138,7 @@ mod tests {
         assert!(at_rcpt.contains("`stentor bounce --recipient ann@one.example`"), "{at_rcpt}");
         assert_eq!(
             recipient(&view(Cause::Held), None, Some(("7f", 0)), 5),
-            "held by an operator: `stentor release 7f`"
+            "held by an operator: `stentor release --id 7f`"
         );
     }
 

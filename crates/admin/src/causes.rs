@@ -1,8 +1,8 @@
 //! Why mail waits, counted once for all views: every command, page and metric shows sums of the same census.
 //!
-//! Promise: a queue of up to [`SMALL_RECIPIENTS`] is counted anew for each answer, or shared for some milliseconds. Of a larger one the last count is shown,
-//! with its time, and another begins once it is older than [`PAUSE_TIMES`] what it took: counting costs at most a part of
-//! that of one processor, and a count a minute if nobody asks. Slices of well under a millisecond under the hub's lock.
+//! Promise: a queue of up to [`SMALL_RECIPIENTS`] is counted for each answer, or shared for up to [`SHARED_MAX`]. For a
+//! larger one the last count is shown with its time, and renewed when it is older than [`PAUSE_TIMES`] times its own
+//! duration: at most 1/[`PAUSE_TIMES`] of one processor. Slices of well under a millisecond under the hub's lock.
 //!
 //! Failure answer: while a large queue is counted for the first time, answers that cannot wait for it come without causes.
 
@@ -26,11 +26,11 @@ const STEP: usize = 4_096;
 /// Domains looked at under one hold of the lock.
 const DOMAINS_STEP: u32 = 8_192;
 const AGE_MIN: Duration = Duration::from_secs(1);
-/// A count is good for as many times as it took.
-const PAUSE_TIMES: u32 = 20;
+/// A count stays valid for this many times its own duration.
+const PAUSE_TIMES: u32 = 100;
 /// A count of a small queue is shared by those who ask within this.
 const SHARED_MAX: Duration = Duration::from_millis(200);
-/// A count is of another queue if it is off by more than one part in so many.
+/// A count is stale once the queue differs from it by more than one part in so many.
 const OFF_PART: u64 = 5;
 /// How long an answer waits for a count of a large queue.
 const WAIT_MAX: Duration = Duration::from_millis(100);
@@ -127,8 +127,9 @@ impl Censuses {
     /// the process ends.
     pub async fn keep(self: Arc<Self>, core: Arc<Core>) {
         loop {
-            self.get(&core).await;
-            tokio::time::sleep(Duration::from_millis(PAST_EVERY_MS)).await;
+            let counted = self.get(&core).await;
+            let took = counted.map_or(Duration::ZERO, |counted| counted.took);
+            tokio::time::sleep(Duration::from_millis(PAST_EVERY_MS).max(took * PAUSE_TIMES)).await;
         }
     }
 
@@ -173,6 +174,11 @@ impl SitesNow {
         };
         let waiting = counted.census.sites().map(|(site, tally)| (tally.recipients(), site)).collect();
         SitesNow { waiting, unresolved: counted.census.unresolved.recipients(), counted: Some(counted) }
+    }
+
+    /// Pending recipients at a site.
+    pub fn waiting_at(&self, site: SiteId) -> u64 {
+        self.waiting.binary_search_by_key(&site.0, |(_, at)| at.0).map_or(0, |at| self.waiting[at].0)
     }
 
     pub fn at(&self, site: SiteId) -> Option<&Tally> {
@@ -231,11 +237,6 @@ fn row(hub: &Hub, share: &Share) -> CauseRow {
 pub fn last_reply(hub: &Hub, tally: Option<&Tally>) -> String {
     let main = tally.and_then(Tally::main);
     reply(main.and_then(|share| hub.sched.reply_behind(share).cloned()))
-}
-
-/// Where what waits has gone wrong, or is stopped.
-pub fn is_in_trouble(tally: &Tally) -> bool {
-    tally.main().is_some_and(|share| !share.cause.is_moving() && share.cause != Cause::OwnLimit)
 }
 
 /// One message's pending recipients by cause: counted now if they are few.

@@ -67,7 +67,7 @@ fn clock(core: &Arc<Core>, found: &mut Vec<Finding>) {
         hub.store.messages_between(until.wrapping_sub(NEWEST), until).map(|(_, message)| message.accepted()).max()
     });
     if let Some(ahead) = newest.and_then(|at| at.checked_sub(now)).filter(|ahead| *ahead > CLOCK_BEHIND_MS) {
-        let what = format!("the clock was set back: mail was accepted {} in its future", span(ahead));
+        let what = format!("the clock was set back: the newest message was accepted {} from now", span(ahead));
         found.push(Finding::new(Severity::Problem, what, next));
     }
 }
@@ -88,7 +88,7 @@ fn disk(core: &Arc<Core>, found: &mut Vec<Finding>) {
     let syncs = core.live.syncs.us.read().percentiles();
     if syncs.count >= SYNCS_MIN && syncs.p50 < SYNC_US_MIN {
         let what = format!(
-            "syncs take {}: hardly any disk that keeps its promise is so fast; a power cut may lose acknowledged mail",
+            "a sync takes {}: faster than a disk that really flushes; a power failure may lose acknowledged mail",
             time_us(syncs.p50)
         );
         let next = "put data_dir on a real disk: no tmpfs, no write cache without a battery, no hypervisor that ignores \
@@ -105,7 +105,7 @@ fn names(core: &Arc<Core>, depths: &Depths, pending: u64, found: &mut Vec<Findin
     let counters = core.resolver.counters();
     let failed = depths.causes.iter().find(|row| row.cause() == Cause::Dns).map_or(0, |row| row.recipients);
     if failed >= LOOK_UPS_MIN && failed as f64 >= pending as f64 * LOOK_UPS_FAILED {
-        let what = format!("{} of {} recipients wait since DNS lookups fail", grouped(failed), grouped(pending));
+        let what = format!("{} of {} recipients wait because DNS lookups fail", grouped(failed), grouped(pending));
         let next = "check `[dns] servers` (without it /etc/resolv.conf), and that they can be reached from here";
         found.push(Finding::new(Severity::Problem, what, next));
     } else if counters.unresolved > 0 {
@@ -122,7 +122,7 @@ fn sites(depths: &Depths, status: &Status, found: &mut Vec<Finding>) {
         // Mailboxes and greylisting are nothing unusual of a site.
         let is_usual = |cause: Cause| matches!(cause, Cause::MailboxFull | Cause::Mailbox | Cause::Greylisted);
         let main = causes::main(&row.causes).map(causes::CauseRow::cause);
-        let is_kept = main.is_some_and(|cause| cause.is_trouble() && !is_usual(cause));
+        let is_kept = main.is_some_and(|cause| cause.has_failed() && !is_usual(cause));
         let is_old = row.oldest.is_some_and(|at| at + STUCK_MS < now);
         is_kept && (is_old || row.waiting as f64 >= pending as f64 * STUCK_SHARE && row.waiting >= GROWN_MIN)
     };
@@ -136,23 +136,18 @@ fn sites(depths: &Depths, status: &Status, found: &mut Vec<Finding>) {
         found.push(Finding::new(Severity::Warning, what, row.action.clone()));
     }
     if let Some(more) = stuck.len().checked_sub(SITES_NAMED).filter(|more| *more > 0) {
-        let what = format!("{} stuck too", plural(more as u64, "more site"));
+        let what = format!("{} also stuck", plural(more as u64, "more site"));
         found.push(Finding::new(Severity::Warning, what, "`stentor stuck` names them"));
     }
 }
 
 fn growing(censuses: &Censuses, found: &mut Vec<Finding>) {
     let Some((then, now)) = censuses.growth() else { return };
-    for cause in Cause::ALL.into_iter().filter(|cause| cause.is_trouble()) {
+    for cause in Cause::ALL.into_iter().filter(|cause| cause.has_failed()) {
         let (before, after) = (then.1[cause as usize], now.1[cause as usize]);
         if after >= before + GROWN_MIN && after >= before * GROWN_TIMES {
-            let what = format!(
-                "{} recipients wait for one cause, {} did {} ago: {}",
-                grouped(after),
-                grouped(before),
-                span(now.0.saturating_sub(then.0)),
-                cause.words()
-            );
+            let ago = span(now.0.saturating_sub(then.0));
+            let what = format!("{}: {} recipients, {} {ago} ago", cause.words(), grouped(after), grouped(before));
             found.push(Finding::new(
                 Severity::Warning,
                 what,
@@ -168,7 +163,7 @@ fn limits(core: &Arc<Core>, status: &Status, found: &mut Vec<Finding>) {
         let hits = core.limits.hits(*limit);
         if hits > 0 {
             let what = format!("limit {} hit {} in {up}", limit.name(), plural(hits, "time"));
-            found.push(Finding::new(Severity::Warning, what, format!("raised by: {}", limit.key())));
+            found.push(Finding::new(Severity::Warning, what, format!("raise {}", limit.key())));
         }
     }
 }
@@ -186,7 +181,8 @@ fn others(status: &Status, found: &mut Vec<Finding>) {
         warn(format!("webhook {trouble}"), "check the endpoint; events are kept as long as the history");
     }
     if status.log_lines_lost + status.history_lost > 0 {
-        let what = format!("{} log lines and {} history records lost", status.log_lines_lost, status.history_lost);
-        warn(what, "a faster disk or log target");
+        let (lines, records) =
+            (plural(status.log_lines_lost, "log line"), plural(status.history_lost, "history record"));
+        warn(format!("{lines} and {records} lost"), "use a faster disk or log target");
     }
 }

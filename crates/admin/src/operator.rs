@@ -268,13 +268,13 @@ impl Operator {
             self.core.with(|hub, _| hub.sched.flush_all());
             return Reply::Done { text: "trying all waiting mail now".to_owned(), count: None };
         };
-        let found = self.core.with(|hub, now| {
-            let site = hub.sched.sites(now).find(|site| *site.name == *name)?.site;
+        let found = self.core.with(|hub, _| {
+            let (site, name) = site::find(hub, &name)?;
             hub.sched.flush_site(site);
-            Some(())
+            Some(name)
         });
         match found {
-            Some(()) => Reply::Done { text: format!("trying mail for {name} now"), count: None },
+            Some(name) => Reply::Done { text: format!("trying mail for {name} now"), count: None },
             None => Reply::Error(near::unknown_site(&self.core, &name)),
         }
     }

@@ -39,14 +39,17 @@ pub async fn view(core: &Arc<Core>, censuses: &Arc<Censuses>, name: &str) -> Rep
             site: explained.status.name.to_string(),
             now,
             messages: tally.map_or(explained.status.messages as u64, |tally| tally.messages),
-            waiting: sites.waiting.iter().find(|(_, at)| *at == site).map_or(0, |(waiting, _)| *waiting),
+            waiting: sites.waiting_at(site),
             counted: sites.counted.as_ref().map(|counted| counted.at),
             suspended: explained.waits_for == WaitsFor::Operator,
             suspended_until: ends.filter(|_| explained.waits_for == WaitsFor::Operator),
             waits_for: if is_counted { waits_for(hub, tally, &explained) } else { live(&explained) },
             next_try: if is_counted { tally.and_then(Tally::next_try) } else { explained.status.until },
             last_reply: if is_counted {
-                causes::last_reply(hub, tally.filter(|tally| causes::is_in_trouble(tally)))
+                causes::last_reply(
+                    hub,
+                    tally.filter(|tally| tally.main().is_some_and(|share| share.cause.is_blocked())),
+                )
             } else {
                 reply(explained.status.reason.clone())
             },

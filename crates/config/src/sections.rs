@@ -143,15 +143,24 @@ fn client_networks(top: &Section<'_>) -> Vec<IpNet> {
     networks
 }
 
-/// Larger than any network of one owner: 10.0.0.0/8 and `fc00::/7` are the largest private ones.
+/// The shortest prefixes of public networks that may be one owner's: a slip such as 192.0.0.0/8 or `2001::/16` is none.
+const PUBLIC_V4_BITS_MIN: u8 = 16;
+const PUBLIC_V6_BITS_MIN: u8 = 20;
+/// All of IPv4 in other clothes: 6to4 (RFC 3056), Teredo (RFC 4380), NAT64 (RFC 6052), mapped.
+const EMBEDDING: [&str; 4] = ["2002::/16", "2001::/32", "64:ff9b::/96", "::ffff:0:0/96"];
+
+/// Larger than any network of one owner; private ones may be as large as they are.
 fn is_everyone(network: IpNet) -> bool {
+    const PRIVATE: [&str; 7] =
+        ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16", "127.0.0.0/8", "fc00::/7", "fe80::/10"];
+    let is_in = |all: &[&str]| all.iter().filter_map(|one| one.parse::<IpNet>().ok()).any(|one| one.contains(&network));
+    if is_in(&PRIVATE) {
+        return false;
+    }
+    let embeds = EMBEDDING.iter().filter_map(|one| one.parse::<IpNet>().ok());
     match network {
-        IpNet::V4(network) => network.prefix_len() < 8,
-        IpNet::V6(network) => {
-            let first = network.addr().segments()[0];
-            let is_local = first & 0xfe00 == 0xfc00 || first & 0xffc0 == 0xfe80;
-            network.prefix_len() < 7 || network.prefix_len() < 16 && !is_local
-        }
+        IpNet::V4(network) => network.prefix_len() < PUBLIC_V4_BITS_MIN,
+        IpNet::V6(v6) => v6.prefix_len() < PUBLIC_V6_BITS_MIN || embeds.into_iter().any(|one| one == network),
     }
 }
 

@@ -155,7 +155,7 @@ socket = \"/tmp/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/
 ";
     let expected = "\
 stentor.toml:1:12: `hostname` is \"a b\"; it must be a host name, such as \"mx.example.org\"
-stentor.toml:2:26: `message_size_bytes_max` is \"50 Mb\": \"Mb\" is no unit here; units are TiB, GiB, MiB, KiB, B, TB, GB, MB, kB
+stentor.toml:2:26: `message_size_bytes_max` is \"50 Mb\": \"Mb\" is not a valid unit; units are TiB, GiB, MiB, KiB, B, TB, GB, MB, kB
 stentor.toml:3:16: `received_max` is 0; it must be from 1 to 1000
 stentor.toml:4:20: \"10.0.0.0/33\" is not a network; write, for instance, \"10.0.0.0/8\" or \"2001:db8::/32\"
 stentor.toml:4:35: `client_networks` must hold strings, not a whole number

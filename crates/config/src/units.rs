@@ -106,7 +106,7 @@ impl Unit {
             let unit = self.units().iter().find(|(unit, _)| *unit == name).map(|(_, size)| *size);
             let unit = unit.ok_or_else(|| match name {
                 "" if !number.is_empty() => format!("{number} has no unit; units are {}", units.join(", ")),
-                _ => format!("{name:?} is no unit here; units are {}", units.join(", ")),
+                _ => format!("{name:?} is not a valid unit; units are {}", units.join(", ")),
             })?;
             sum = sum.saturating_add(times(number, unit)?);
             rest = behind.trim_start();
@@ -181,13 +181,13 @@ mod tests {
         for (unit, wrong, why) in [
             (Unit::Seconds, "", "it is empty"),
             (Unit::Seconds, "5", "5 has no unit; units are w, d, h, m, s, ms, us"),
-            (Unit::Seconds, "5x", "\"x\" is no unit here"),
+            (Unit::Seconds, "5x", "\"x\" is not a valid unit"),
             (Unit::Seconds, "d", "\"\" is not a number"),
-            (Unit::Seconds, "-5d", "\"\" is no unit here"),
+            (Unit::Seconds, "-5d", "\"\" is not a valid unit"),
             (Unit::Seconds, "1.2.3d", "\"1.2.3\" is not a number"),
             (Unit::Seconds, "0.0000001s", "too many digits"),
             (Unit::Seconds, "99999999999999999999d", "is not a number"),
-            (Unit::Octets, "10M", "\"M\" is no unit here; units are TiB, GiB, MiB, KiB, B"),
+            (Unit::Octets, "10M", "\"M\" is not a valid unit; units are TiB, GiB, MiB, KiB, B"),
             (Unit::Octets, "0.3B", "too many digits"),
         ] {
             let found = unit.parse(wrong).unwrap_err();

@@ -33,6 +33,12 @@ pub fn main(rows: &[CauseRow]) -> Option<&CauseRow> {
     rows.iter().max_by_key(|row| (row.recipients, !row.cause().is_moving()))
 }
 
+/// When the first of them is tried: `-` where an operator keeps all of them.
+pub fn next_try_of(rows: &[CauseRow], at: Option<Ms>, now: Ms) -> String {
+    let is_kept = |row: &CauseRow| matches!(row.cause(), Cause::Held | Cause::Suspended);
+    if at.is_none() && !rows.is_empty() && rows.iter().all(is_kept) { "-".to_owned() } else { next_try(at, now) }
+}
+
 /// Largest first, at most three: "700 mailbox full, 33 greylisted". A single cause has no number.
 pub fn summary(rows: &[CauseRow]) -> String {
     const SHOWN: usize = 3;
@@ -67,7 +73,7 @@ mod tests {
     #[test]
     fn the_most_frequent_comes_first() {
         let rows = [row(Cause::Ready, 3), row(Cause::Refused, 3), row(Cause::Greylisted, 1_033), row(Cause::Held, 1)];
-        assert_eq!(summary(&rows), "1,033 greylisted, 3 connection refused, 3 next in line, 1 for other reasons");
+        assert_eq!(summary(&rows), "1,033 greylisted, 3 connection refused, 3 ready to send, 1 for other reasons");
         assert_eq!(main(&rows).unwrap().cause(), Cause::Greylisted);
         assert_eq!(summary(&rows[1..2]), "connection refused");
         assert_eq!(summary(&[]), "");

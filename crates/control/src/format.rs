@@ -18,7 +18,7 @@ pub fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
 /// How old a count is, if that is worth a word.
 pub fn counted(out: &mut String, at: Option<Ms>, now: Ms) {
     match at {
-        None => line(out, format_args!("why they wait is being counted; ask again in some seconds")),
+        None => line(out, format_args!("causes are still being counted; ask again in a few seconds")),
         Some(at) if at + COUNTED_AGE_MS < now => line(out, format_args!("counted {} ago", span(now - at))),
         Some(_) => {}
     }

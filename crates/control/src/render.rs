@@ -8,7 +8,7 @@ use stentor_stats::civil::Zone;
 use stentor_stats::escape::printable;
 
 use super::address_view::AddressView;
-use super::causes::{CauseRow, line_of, summary};
+use super::causes::{CauseRow, line_of, next_try_of, summary};
 use super::doctor::Doctor;
 use super::format::{bytes, counted, cut, instant, line, next_try, plural, resume_command, span};
 use super::recipient_view::{RecipientState, RecipientView};
@@ -89,7 +89,7 @@ pub fn queue_by_list(q: &QueueSummary) -> String {
     for row in &q.lists {
         let list = if row.list.is_empty() { "(no list)".to_owned() } else { cut(&row.list, 24) };
         let oldest = row.oldest.map_or_else(|| "-".to_owned(), |at| span(q.now.saturating_sub(at)));
-        let (waiting, messages, next) = (row.waiting, row.messages, next_try(row.next_try, q.now));
+        let (waiting, messages, next) = (row.waiting, row.messages, next_try_of(&row.causes, row.next_try, q.now));
         let why = cut(&summary(&row.causes), 38);
         line(&mut out, format_args!("{waiting:>8} {messages:>7} {oldest:>8} {next:>8}  {list:<24}  {why}"));
     }
@@ -108,7 +108,7 @@ fn site_rows(out: &mut String, sites: &[SiteRow], sites_total: u64, now: Ms) {
     );
     line(out, heading);
     for row in sites {
-        let next = next_try(row.next_try, now);
+        let next = next_try_of(&row.causes, row.next_try, now);
         let (site, last) = (cut(&row.site, SITE_COLUMNS), cut(&why(row), rest));
         let (waiting, messages, connections) = (row.waiting, row.messages, row.connections);
         line(out, format_args!("{waiting:>8} {messages:>7} {connections:>5} {next:>8}  {site:<SITE_COLUMNS$}  {last}"));

@@ -11,6 +11,10 @@ const SITE_COLUMNS: usize = 30;
 
 pub fn ages(a: &Ages) -> String {
     let mut out = String::new();
+    if a.counted.is_none() {
+        counted(&mut out, None, a.now);
+        return out;
+    }
     let (recipients, sites) = (plural(a.recipients, "pending recipient"), plural(a.sites_total, "site"));
     line(&mut out, format_args!("{}: {recipients} at {sites}, by minutes since acceptance", cut(&a.hostname, 40)));
     counted(&mut out, a.counted, a.now);

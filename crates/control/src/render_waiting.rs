@@ -4,7 +4,7 @@
 use stentor_stats::civil::Zone;
 use stentor_stats::escape::printable;
 
-use super::causes::summary;
+use super::causes::{next_try_of, summary};
 use super::format::{bytes, counted, cut, date_time, instant, line, next_try, plural, span};
 use super::observe::{HostRow, Hosts, Mailqq, Posts};
 use super::reply::{Stuck, StuckRow};
@@ -62,7 +62,8 @@ pub fn latedudes(s: &Stuck) -> String {
     }
     let age = |oldest: Option<u64>| oldest.map_or_else(|| "-".to_owned(), |at| span(s.now.saturating_sub(at)));
     for row in sites {
-        let (messages, oldest, next) = (row.messages, age(row.oldest), next_try(row.next_try, s.now));
+        let next = next_try_of(&row.causes, row.next_try, s.now);
+        let (messages, oldest) = (row.messages, age(row.oldest));
         let recipients = plural(row.waiting, "recipient");
         line(&mut out, format_args!("{messages:>8} {oldest:>8} {next:>8}  {}, {recipients}", cut(&row.site, 60)));
         details(&mut out, &row.last_reply, &row.action);
@@ -71,7 +72,11 @@ pub fn latedudes(s: &Stuck) -> String {
     line(&mut out, format_args!("{:>8} {:>8} {:>8}  {}", "messages", "oldest", "next try", "recipient"));
     let rows: Vec<_> = s.recipients.iter().rev().collect();
     for (at, row) in rows.iter().enumerate() {
-        let (messages, oldest, next) = (row.messages, age(row.oldest), next_try(row.state.next_try, s.now));
+        let next = match row.state.cause.as_str() {
+            "held" | "suspended" => "-".to_owned(),
+            _ => next_try(row.state.next_try, s.now),
+        };
+        let (messages, oldest) = (row.messages, age(row.oldest));
         line(&mut out, format_args!("{messages:>8} {oldest:>8} {next:>8}  {}", cut(&row.state.address, 70)));
         // Once for all that wait for the same: a dead host may have thousands.
         let is_same =

@@ -100,19 +100,24 @@ impl Cause {
         matches!(self, Cause::Ready | Cause::Sending | Cause::Reporting | Cause::LookUp)
     }
 
-    /// Something has gone wrong: neither on its way, nor kept back by us.
-    pub fn is_trouble(self) -> bool {
-        !self.is_moving() && !matches!(self, Cause::Held | Cause::Suspended | Cause::OwnLimit)
+    /// Something other than its turn or a local limit keeps it back.
+    pub fn is_blocked(self) -> bool {
+        !self.is_moving() && self != Cause::OwnLimit
+    }
+
+    /// The same, and no operator did it.
+    pub fn has_failed(self) -> bool {
+        self.is_blocked() && !matches!(self, Cause::Held | Cause::Suspended)
     }
 
     fn texts(self) -> (&'static str, &'static str) {
         match self {
-            Cause::Ready => ("ready", "next in line"),
+            Cause::Ready => ("ready", "ready to send"),
             Cause::Sending => ("sending", "being delivered"),
-            Cause::Reporting => ("reporting", "failed, bounce being written"),
+            Cause::Reporting => ("reporting", "bounced, DSN pending"),
             Cause::Held => ("held", "held by an operator"),
             Cause::Suspended => ("suspended", "suspended by an operator"),
-            Cause::OwnLimit => ("own_limit", "our own limit"),
+            Cause::OwnLimit => ("own_limit", "local limit"),
             Cause::LookUp => ("look_up", "DNS lookup in progress"),
             Cause::Dns => ("dns", "DNS lookup failed"),
             Cause::Refused => ("refused", "connection refused"),
@@ -122,7 +127,7 @@ impl Cause {
             Cause::Lost => ("lost", "connection lost"),
             Cause::Busy => ("busy", "host busy (421)"),
             Cause::Greeting => ("greeting", "refused at the greeting"),
-            Cause::Rate => ("rate", "host limits the rate"),
+            Cause::Rate => ("rate", "rate limited by the host"),
             Cause::Greylisted => ("greylisted", "greylisted"),
             Cause::MailboxFull => ("mailbox_full", "mailbox full"),
             Cause::Mailbox => ("mailbox", "mailbox unavailable"),

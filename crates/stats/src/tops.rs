@@ -123,7 +123,7 @@ impl Tops {
             _ => return,
         };
         let count = Count { messages: 1, recipients: r.recipients(), bytes: 0 };
-        let given_up = if r.stat == Stat::Expired { "too old: " } else { "" };
+        let given_up = if r.stat == Stat::Expired { "expired: " } else { "" };
         // A session that deferred nobody is no reason.
         if count.recipients > 0 {
             // Of a fate the reply code is elsewhere.
@@ -271,7 +271,7 @@ mod tests {
         assert_eq!(senders, [("b@x", 9), ("a@x", 7)]);
         let of = |rows: &[Row]| rows.iter().map(|row| (row.name.clone(), row.count.recipients)).collect::<Vec<_>>();
         assert_eq!(of(&top.deferrals), [("451 4.3.0 later <id>".to_owned(), 3)]);
-        assert_eq!(of(&top.bounces), [("550 no".to_owned(), 1), ("too old: 451 4.3.0 later".to_owned(), 1)]);
+        assert_eq!(of(&top.bounces), [("550 no".to_owned(), 1), ("expired: 451 4.3.0 later".to_owned(), 1)]);
         assert_eq!(of(&top.refusals), [("550 5.1.1 <address> unknown (at RCPT)".to_owned(), 1)]);
         let text = tops.text(2);
         let expected = "\

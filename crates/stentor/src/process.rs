@@ -90,6 +90,8 @@ async fn run(config: Config) -> ExitCode {
             Demand::Stop => break,
         }
     }
+    // Who asks for a reload now is told that the server stops.
+    drop(demanded);
     tracing::info!("stopping once open transactions have ended; a second signal stops at once");
     tokio::select! {
         () = server.stop() => {

@@ -15,7 +15,7 @@ pub struct Case {
     cause: &'static str,
     words: &'static str,
     advice: &'static str,
-    /// The lab's counter that must have seen it, if a host is involved.
+    /// Whether it has a next try.
     is_clock: bool,
 }
 
@@ -58,7 +58,7 @@ pub const CASES: [Case; 12] = [
     case(
         "rate.example",
         "behaviour = { at_rcpt = '450 4.7.1 rate limit exceeded' }",
-        ["rate", "host limits the rate", "limits the rate"],
+        ["rate", "rate limited by the host", "limits the rate"],
         true,
     ),
     case("noname.example", "dns = 'servfail'", ["dns", "DNS lookup failed", "cannot be looked up"], true),
@@ -70,7 +70,7 @@ pub const CASES: [Case; 12] = [
     ),
     case("held.example", "", ["held", "held by an operator", "held by an operator"], false),
     case("stopped.example", "", ["suspended", "suspended by an operator", "`stentor resume --site"], false),
-    case("own.example", "", ["own_limit", "our", "our own limits"], false),
+    case("own.example", "", ["own_limit", "our rate limit", "local limit"], false),
 ];
 
 /// Recipients at each site; at our own limit each is of a message of its own.
@@ -246,9 +246,10 @@ impl Seen {
         self.judge_message(server, case, verdict);
         let sample = format!("stentor_queue_recipients_by_cause{{cause=\"{}\"}} {RECIPIENTS}\n", case.cause);
         verdict.note("metrics", case, self.metrics.contains(&sample), &Value::from(sample));
-        let line = format!("{RECIPIENTS} {}", if case.cause == "own_limit" { "our own limit" } else { case.words });
+        let line = format!("{RECIPIENTS} {}", if case.cause == "own_limit" { "local limit" } else { case.words });
         verdict.note("doctor", case, self.doctor.contains(&line), &Value::from(self.doctor.clone()));
-        verdict.note("console", case, self.console.contains(case.words), &Value::from(self.console.len()));
+        let words = if case.cause == "own_limit" { "local limit" } else { case.words };
+        verdict.note("console", case, self.console.contains(words), &Value::from(self.console.len()));
     }
 
     fn judge_message(&self, server: &Server, case: &Case, verdict: &mut Verdict) {

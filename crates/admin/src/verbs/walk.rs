@@ -11,6 +11,8 @@ use stentor_queue::ids::{AddressId, DomainId, MessageId, MessageNo, Ms, SiteId};
 use stentor_queue::idset::IdSet;
 use stentor_queue::message::Message;
 
+use crate::site;
+
 /// Messages and recipients looked at under one hold of the lock.
 const STEPS_MAX: usize = 4_096;
 /// Messages given out under one hold of the lock.
@@ -174,7 +176,7 @@ impl Chosen {
     fn new(hub: &Hub, selection: &Selection, now: Ms) -> Result<Chosen, Problem> {
         let site = match &selection.site {
             None => None,
-            Some(name) => Some(hub.sched.site_named(name).ok_or_else(|| {
+            Some(name) => Some(site::find(hub, name).map(|(site, _)| site).ok_or_else(|| {
                 Problem::new(ErrorCode::NotFound, format!("no site {name}; `stentor queue` names them"))
             })?),
         };

@@ -17,7 +17,7 @@ use stentor_queue::message::Message;
 use stentor_queue::store::{EXACT_MAX, Largest};
 
 use crate::causes::{Censuses, Counted};
-use crate::{causes, site};
+use crate::{causes, near, site};
 
 /// How long messages are looked through for one answer.
 pub const WALK_MAX: Duration = Duration::from_millis(120);
@@ -114,10 +114,12 @@ fn at_site(hub: &Hub, message: &Message, site: SiteId, domains: &[DomainId]) -> 
 /// There is no such site.
 pub async fn mailqq(core: &Arc<Core>, censuses: &Arc<Censuses>, options: &MailqqOptions) -> Result<Mailqq, Problem> {
     let site = match &options.site {
-        Some(name) => Some(core.with(|hub, _| {
-            let (site, _) = site::find(hub, name).ok_or_else(|| site::unknown(name))?;
-            Ok::<_, Problem>((site, hub.sched.domains_at(site).collect::<Vec<_>>()))
-        })?),
+        Some(name) => {
+            let found = core.with(|hub, _| {
+                site::find(hub, name).map(|(site, _)| (site, hub.sched.domains_at(site).collect::<Vec<_>>()))
+            });
+            Some(found.ok_or_else(|| near::unknown_site(core, name))?)
+        }
         None => None,
     };
     let filter = Filter { options, site };

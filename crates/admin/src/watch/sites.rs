@@ -143,8 +143,7 @@ pub async fn one(core: &Arc<Core>, censuses: &Arc<Censuses>, name: &str) -> Opti
     core.with(|hub, now| {
         let (id, _) = site::find(hub, name)?;
         let glance = hub.sched.glance(id, now)?;
-        let waiting = sites.waiting.iter().find(|(_, site)| *site == id).map_or(0, |(waiting, _)| *waiting);
-        row(hub, &sites, (waiting, id), &glance, now)
+        row(hub, &sites, (sites.waiting_at(id), id), &glance, now)
     })
 }
 

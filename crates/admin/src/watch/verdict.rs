@@ -7,7 +7,6 @@
 use stentor_control::causes::summary;
 use stentor_control::snapshot::{Snapshot, time_us};
 use stentor_control::{CauseRow, format::grouped};
-use stentor_queue::cause::Cause;
 
 /// A disk or the processors that are busy for more of the time are at their limit.
 const BUSY: f32 = 0.85;
@@ -39,7 +38,7 @@ pub fn of(s: &Snapshot) -> String {
         return rest.to_owned();
     }
     if s.causes.is_empty() {
-        return format!("{} recipients waiting; why is being counted", grouped(s.queue.pending()));
+        return format!("{} recipients waiting; causes are still being counted", grouped(s.queue.pending()));
     }
     if let Some(waits) = waits(&s.causes) {
         return waits;
@@ -87,7 +86,7 @@ fn own_share(s: &Snapshot) -> String {
 /// What most recipients wait for, if it is not their turn.
 fn waits(causes: &[CauseRow]) -> Option<String> {
     let total: u64 = causes.iter().map(|row| row.recipients).sum();
-    let is_kept = |row: &&CauseRow| !row.cause().is_moving() && row.cause() != Cause::OwnLimit;
+    let is_kept = |row: &&CauseRow| row.cause().is_blocked();
     let kept: Vec<CauseRow> = causes.iter().filter(is_kept).cloned().collect();
     let count: u64 = kept.iter().map(|row| row.recipients).sum();
     if total == 0 || (count as f64) < total as f64 * MOST {
@@ -104,6 +103,7 @@ fn percent(share: f32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use stentor_queue::cause::Cause;
 
     fn busy() -> Snapshot {
         let mut s = Snapshot::default();

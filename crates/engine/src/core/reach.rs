@@ -1,6 +1,6 @@
 //! What the hub does when a site or domain is not reached: history and scheduler hear of it, and who waited is counted.
 //!
-//! Promise: bounded work under the hub's lock, [`COUNTED_MAX`] domains looked at, [`NAMED_MAX`] named.
+//! Promise: bounded work under the hub's lock, [`LOOKED_MAX`] domains looked at, [`NAMED_MAX`] named.
 
 use std::cmp::Reverse;
 
@@ -12,8 +12,8 @@ use stentor_sched::NoSession;
 use super::hub::Hub;
 use super::unreached::{LookUpFailed, Unreached};
 
-/// Domains of a site that are counted; the recipients at further ones are missing from the record.
-const COUNTED_MAX: usize = 4_096;
+/// Domains of a site that are looked at; the recipients at further ones are missing from the record.
+const LOOKED_MAX: usize = 16_384;
 /// Domains in a record, those with most recipients.
 const NAMED_MAX: usize = 16;
 
@@ -44,17 +44,24 @@ impl Hub {
 
     /// Who waits at a site. Unless `is_deferred`, another of its hosts may still be tried, and nobody is counted.
     pub(super) fn unreached(&self, site: SiteId, is_deferred: bool) -> Unreached {
-        let counts = self.sched.domains_at(site).take(COUNTED_MAX);
+        // Who is deferred already is not deferred anew: then a few names will do.
+        let looked = if is_deferred { LOOKED_MAX } else { NAMED_MAX };
+        let counts = self.sched.domains_at(site).take(looked);
         let mut counts: Vec<(u32, DomainId)> =
             counts.map(|domain| (self.store.waiting_at(domain), domain)).filter(|(waiting, _)| *waiting > 0).collect();
         let waiting = counts.iter().map(|(waiting, _)| u64::from(*waiting)).sum();
-        counts.sort_unstable_by_key(|(waiting, domain)| (Reverse(*waiting), domain.0));
+        let order = |(waiting, domain): &(u32, DomainId)| (Reverse(*waiting), domain.0);
+        if counts.len() > NAMED_MAX {
+            counts.select_nth_unstable_by_key(NAMED_MAX - 1, order);
+        }
+        let named = counts.len().min(NAMED_MAX);
+        counts[..named].sort_unstable_by_key(order);
         let count = |waiting: u32| if is_deferred { waiting.into() } else { 0 };
         let name = |domain: DomainId| self.store.book.domain_name(domain).to_owned();
         Unreached {
             site: self.sched.site_name(site).unwrap_or_default().to_owned(),
             waiting: if is_deferred { waiting } else { 0 },
-            domains: counts.iter().take(NAMED_MAX).map(|(waiting, domain)| (name(*domain), count(*waiting))).collect(),
+            domains: counts[..named].iter().map(|(waiting, domain)| (name(*domain), count(*waiting))).collect(),
         }
     }
 

@@ -138,7 +138,7 @@ pub async fn act(State(http): State<Http>, frame: Frame, Form(pairs): Form<Vec<(
         Ok(request) => request,
         Err(why) => return page::go_on(&fields.next, false, &why),
     };
-    if confirm::is_needed(&request) && fields.sure != "1" {
+    if confirm::is_needed(&request) && !confirm::is_given(&http, &fields, &request, &peer).await {
         return confirm::page(&http, &frame, &fields, request, peer).await;
     }
     match http.ask(request, peer).await {

@@ -1,7 +1,8 @@
 //! The step between a form and an action that cannot be undone, or that concerns more than one message.
 //!
 //! Promise: the page says what the action would do, counted by a dry run, and one more deliberate click does it. What the
-//! click sends is what was counted: the same messages or filters, with the reason. Nothing is changed or reserved before.
+//! click sends is what was counted: the same messages or filters, with the reason. If they have become more recipients
+//! since, it asks again. Nothing is changed or reserved before.
 
 use std::sync::Arc;
 
@@ -41,13 +42,36 @@ pub fn is_needed(request: &Request) -> bool {
     }
 }
 
+/// Whether the click covers what the request would do now: mail that came since the count is asked about anew.
+pub async fn is_given(http: &Http, fields: &Fields, request: &Request, peer: &Peer) -> bool {
+    let Request::Act { verb, selection, .. } = request else { return fields.sure == "1" };
+    if fields.sure != "1" {
+        return false;
+    }
+    let dry = Request::Act { verb: *verb, selection: selection.clone(), dry_run: true, reason: None };
+    match http.ask(dry, peer.clone()).await {
+        Reply::Counted(counted) => fields.covers(touched(&counted)),
+        // The request itself will say what is wrong.
+        _ => true,
+    }
+}
+
+/// Recipients that an action concerns.
+fn touched(counted: &Counted) -> u64 {
+    counted.count.unwrap_or(0) + counted.in_flight.unwrap_or(0)
+}
+
 /// Counts what the request would do, and asks.
 pub async fn page(http: &Http, frame: &Frame, fields: &Fields, request: Request, peer: Peer) -> Response {
+    let mut recipients = 0;
     let (question, selection) = match request {
         Request::Act { verb, selection, .. } => {
             let dry = Request::Act { verb, selection: selection.clone(), dry_run: true, reason: None };
             match http.ask(dry, peer).await {
-                Reply::Counted(counted) => (of_verb(verb, &counted), Some(selection)),
+                Reply::Counted(counted) => {
+                    recipients = touched(&counted);
+                    (of_verb(verb, &counted), Some(selection))
+                }
                 Reply::Error(problem) => return frame.problem(section(&fields.next), &problem),
                 _ => {
                     return frame.sorry(
@@ -72,6 +96,7 @@ pub async fn page(http: &Http, frame: &Frame, fields: &Fields, request: Request,
                 form.confirm method="post" action="/act" {
                     input type="hidden" name="csrf" value=(csrf);
                     input type="hidden" name="sure" value="1";
+                    input type="hidden" name="counted" value=(recipients);
                     @for (name, value) in fields.repeated() { input type="hidden" name=(name) value=(value); }
                     @if selection.is_some() {
                         div.field {

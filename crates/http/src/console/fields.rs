@@ -28,6 +28,8 @@ pub struct Fields {
     pub reason: String,
     /// `1`: it was confirmed.
     pub sure: String,
+    /// How many recipients the confirmation named.
+    counted: String,
 }
 
 impl Fields {
@@ -47,6 +49,7 @@ impl Fields {
                 "subscriber" => &mut fields.subscriber,
                 "reason" => &mut fields.reason,
                 "sure" => &mut fields.sure,
+                "counted" => &mut fields.counted,
                 "id" => {
                     fields.ids.push(value);
                     continue;
@@ -56,6 +59,11 @@ impl Fields {
             *field = value;
         }
         fields
+    }
+
+    /// Whether so many recipients were confirmed.
+    pub fn covers(&self, recipients: u64) -> bool {
+        self.sure == "1" && self.counted.parse::<u64>().is_ok_and(|counted| recipients <= counted)
     }
 
     /// What a second form has to send again, but for reason, token and confirmation.

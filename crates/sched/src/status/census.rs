@@ -2,7 +2,7 @@
 //!
 //! Promise: in slices, so that nothing stands still meanwhile; every pending recipient is counted once, under the cause that
 //! [`Scheduler::recipient_status`] names for it. Mail that comes or goes between two slices may or may not be counted. Memory:
-//! some 60 bytes for each site with mail.
+//! some 200 bytes for each site with mail.
 
 use std::sync::Arc;
 
@@ -51,7 +51,7 @@ pub struct Tally {
     pub messages: u64,
     /// The first of them.
     pub oldest: Option<MessageNo>,
-    /// Recipients by their messages' ages.
+    /// By age of the message; counted for sites and `unresolved` only, zero elsewhere.
     pub by_age: [u64; BUCKETS],
     /// The message counted last: messages come one after the other.
     last: Option<u32>,
@@ -94,18 +94,18 @@ impl Tally {
     }
 }
 
-/// See the module's page.
+/// See the module's documentation.
 #[derive(Default)]
 pub struct Census {
     message: Option<u32>,
     id: Option<u32>,
     /// Of the message that is being counted.
     current: Tally,
-    /// Kept for its room.
+    /// Reused between slices, for its allocation.
     seen: Map<(SiteId, u64), AtSite>,
     /// In transactions on connections that keep us waiting, as the count began.
     silent: Option<Silent>,
-    /// Message numbers go round: the one that was given last.
+    /// The number given last; message numbers wrap around.
     newest: u32,
     /// The bucket of the message that is being counted.
     age: usize,

@@ -143,7 +143,7 @@ fn failed_sessions_stand_between_acceptance_and_fate() {
               esmtp mx.example.org [192.0.2.34]:25, no TLS, took 0.000 s: 250 2.0.0 ok
   2026-11-21 10:54:26.123  connection for y failed 2 times, last 2026-11-21 10:55:26.123; 7 recipients waited
               esmtp mx.y [192.0.2.35]:25, took 0.000 s: Connection refused (4.4.1)
-  2026-11-21 10:54:27.023  connection for y failed; another host could still be tried
+  2026-11-21 10:54:27.023  connection for y failed; nobody was deferred by it
               esmtp mx2.y [192.0.2.35]:25, took 0.000 s: Connection refused (4.4.1)
   2026-11-21 10:56:25.123  sent       c@y, 120.000 s after acceptance
 ";

@@ -157,7 +157,7 @@ impl Unreached {
             times => format!("failed {times} times, last {}", time(self.last, zone)),
         };
         let waiting = match self.waiting {
-            0 => "another host could still be tried".to_owned(),
+            0 => "nobody was deferred by it".to_owned(),
             1 => "1 recipient waited".to_owned(),
             waiting => format!("{waiting} recipients waited"),
         };

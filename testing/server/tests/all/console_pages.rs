@@ -75,7 +75,9 @@ fn what_cannot_be_undone_is_counted_first() {
     assert!(of_list.contains("Hold 1 message with 2 recipients?"), "{of_list}");
     let flush = browser.act("verb=flush").expect(200).text();
     assert!(flush.contains("Try 3 recipients of 2 messages at"), "{flush}");
-    browser.act(&format!("verb=remove&id={post}&sure=1")).expect(303);
+    let more = browser.act(&format!("verb=remove&id={post}&sure=1&counted=1")).expect(200).text();
+    assert!(more.contains("Remove 2 recipients of 1 message?"), "one was confirmed, and there are two: {more}");
+    browser.act(&format!("verb=remove&id={post}&sure=1&counted=2")).expect(303);
     assert_eq!(server.queue()["messages"], 1);
     let audit = browser.get("/audit");
     assert!(audit.contains("remove") && audit.contains("2 recipients"), "{audit}");

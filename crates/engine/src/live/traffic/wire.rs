@@ -1,7 +1,8 @@
 //! A session's octets as commands and replies, without the data of messages and without credentials.
 //!
-//! States of the client's side: commands; behind DATA (a 354 makes what follows data, another command does not); data, until
-//! the dot; a chunk of BDAT; credentials behind a 334. Bounded: [`LINE_BYTES_MAX`] of a line are kept. Whoever feeds it
+//! States of the client's side: commands; after DATA, until its reply is seen (what comes before may be data: a 3xx makes
+//! what follows data, another reply does not); data, until the dot; a chunk of BDAT; after AUTH, until its last reply; blind,
+//! after a chunk of unknown length. In doubt, lines are not shown. Bounded: [`LINE_BYTES_MAX`] of a line are kept. Whoever feeds it
 //! begins at the start of a session, or where no transaction is open.
 
 /// Longer lines are cut.
@@ -23,7 +24,10 @@ pub enum Seen {
 enum State {
     #[default]
     Commands,
-    BehindData,
+    /// Replies that are still to come before that to DATA: of commands sent with it (RFC 2920).
+    AfterData {
+        before: u32,
+    },
     Data {
         octets: u64,
         matched: usize,
@@ -32,7 +36,8 @@ enum State {
         octets: u64,
         left: u64,
     },
-    Credentials,
+    AfterAuth,
+    Blind,
 }
 
 /// A line in the making.
@@ -58,6 +63,8 @@ impl Line {
 #[derive(Default)]
 pub struct Wire {
     state: State,
+    /// Commands whose reply has not been seen.
+    open: u32,
     client: Line,
     server: Line,
 }
@@ -77,7 +84,7 @@ impl Wire {
                         see(Seen::Data(octets));
                     }
                 }
-                State::Commands | State::BehindData | State::Credentials => {
+                State::Commands | State::AfterData { .. } | State::AfterAuth | State::Blind => {
                     let Some(line) = self.client.take(&mut bytes) else { return };
                     self.command(line, see);
                 }
@@ -90,7 +97,7 @@ impl Wire {
         for (at, octet) in all.iter().enumerate() {
             matched = if *octet == END[matched] { matched + 1 } else { usize::from(*octet == END[0]) };
             if matched == END.len() {
-                self.state = State::Commands;
+                (self.state, self.open) = (State::Commands, 1);
                 see(Seen::Data((octets + at as u64 + 1).saturating_sub(DOT_BYTES)));
                 *bytes = &all[at + 1..];
                 return;
@@ -101,25 +108,27 @@ impl Wire {
     }
 
     fn command(&mut self, line: String, see: &mut dyn FnMut(Seen)) {
-        if self.state == State::Credentials {
-            self.state = State::Commands;
-            return see(Seen::Command("(credentials)".to_owned()));
+        match self.state {
+            State::AfterAuth => return see(Seen::Command("(credentials)".to_owned())),
+            State::AfterData { .. } | State::Blind => return see(Seen::Command("(not shown)".to_owned())),
+            _ => {}
         }
-        self.state = State::Commands;
+        let before = self.open;
+        self.open = before.saturating_add(1);
         let mut words = line.split_ascii_whitespace();
         let verb = words.next().unwrap_or_default().to_ascii_uppercase();
         match verb.as_str() {
             "AUTH" => {
                 let mechanism = words.next().unwrap_or_default();
+                self.state = State::AfterAuth;
                 return see(Seen::Command(format!("AUTH {mechanism} (credentials)")));
             }
-            "DATA" => self.state = State::BehindData,
-            "BDAT" => {
-                let octets = words.next().and_then(|octets| octets.parse().ok()).unwrap_or(0);
-                if octets > 0 {
-                    self.state = State::Chunk { octets, left: octets };
-                }
-            }
+            "DATA" => self.state = State::AfterData { before },
+            "BDAT" => match words.next().and_then(|octets| octets.parse().ok()) {
+                Some(0) => {}
+                Some(octets) => self.state = State::Chunk { octets, left: octets },
+                None => self.state = State::Blind,
+            },
             _ => {}
         }
         see(Seen::Command(line));
@@ -129,14 +138,23 @@ impl Wire {
     pub fn server(&mut self, mut bytes: &[u8], see: &mut dyn FnMut(Seen)) {
         while !bytes.is_empty() {
             let Some(line) = self.server.take(&mut bytes) else { return };
-            let is_last = line.as_bytes().get(3) != Some(&b'-');
-            match (self.state, line.get(..3)) {
-                // What follows is at the beginning of a line.
-                (State::BehindData, Some("354")) if is_last => self.state = State::Data { octets: 0, matched: 2 },
-                (State::Commands, Some("334")) if is_last => self.state = State::Credentials,
-                _ => {}
+            if line.as_bytes().get(3) != Some(&b'-') {
+                self.replied(line.starts_with('3'));
             }
             see(Seen::Reply(line));
+        }
+    }
+
+    /// A reply has ended.
+    fn replied(&mut self, asks_for_more: bool) {
+        self.open = self.open.saturating_sub(1);
+        match self.state {
+            State::AfterData { before } if before > 0 => self.state = State::AfterData { before: before - 1 },
+            // What follows is at the beginning of a line. Our own client takes any 3xx for a 354.
+            State::AfterData { .. } if asks_for_more => self.state = State::Data { octets: 0, matched: 2 },
+            State::AfterData { .. } => self.state = State::Commands,
+            State::AfterAuth if !asks_for_more => self.state = State::Commands,
+            _ => {}
         }
     }
 }
@@ -209,6 +227,23 @@ mod tests {
         ];
         for size in [1, 2, 3, 7, 1_000] {
             assert_eq!(seen(&parts, size), expected, "pieces of {size}");
+        }
+    }
+
+    #[test]
+    fn what_may_be_data_or_credentials_is_not_shown() {
+        let parts = [
+            ">MAIL FROM:<a@b>\r\nRCPT TO:<c@d>\r\nDATA\r\n",
+            "<250 ok\r\n550 no\r\n",
+            ">secret\r\n",
+            "<350 go\r\n",
+            ">secret\r\n.\r\nAUTH LOGIN\r\nsecret\r\nsecret\r\n",
+            "<250 taken\r\n",
+            ">BDAT many\r\nsecret\r\n",
+        ];
+        for size in [1, 3, 1_000] {
+            let all = seen(&parts, size);
+            assert!(!all.iter().any(|line| line.contains("secret")), "{all:?}");
         }
     }
 

@@ -55,6 +55,8 @@ pub struct Column {
 
 /// An action that waits for its confirmation.
 pub struct Confirm {
+    /// Its number: counts of others may still be on their way.
+    pub question: u64,
     /// `Hold mail at mx1.example`
     pub title: String,
     pub act: Request,
@@ -90,6 +92,8 @@ pub struct App {
     pub prompt: Option<(Prompt, String)>,
     pub opened: Option<Opened>,
     pub confirm: Option<Confirm>,
+    /// Questions asked so far.
+    pub questions: u64,
     pub notice: Option<Notice>,
     pub shows_help: bool,
     /// Whether the terminal shows braille.
@@ -120,6 +124,7 @@ impl App {
             prompt: None,
             opened: None,
             confirm: None,
+            questions: 0,
             notice: None,
             is_utf8: true,
             received: None,
@@ -142,8 +147,9 @@ impl App {
                 }
             }
             News::Refused(why) => self.notice = Some(Notice { text: why, is_error: true }),
-            News::Counted(count) => {
-                if let Some(confirm) = &mut self.confirm {
+            News::Counted(question, count) => {
+                // Perhaps of one that was answered meanwhile.
+                if let Some(confirm) = self.confirm.as_mut().filter(|confirm| confirm.question == question) {
                     confirm.count = Some(count);
                 }
             }

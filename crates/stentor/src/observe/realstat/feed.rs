@@ -32,8 +32,8 @@ pub enum News {
     Messages(Box<Mailqq>),
     /// The text of what was opened.
     Opened(String),
-    /// How much an action is about, or why that cannot be said.
-    Counted(Result<String, String>),
+    /// How much the question of this number is about, or why that cannot be said.
+    Counted(u64, Result<String, String>),
     /// What an action came to.
     Acted(Result<String, String>),
     /// The server does not answer, with why.
@@ -50,8 +50,8 @@ pub enum Wish {
     Open(Request),
     /// Messages in this order and so narrow.
     Messages(MailqqOptions),
-    /// What an action is about: a dry run.
-    Count(Request),
+    /// What the question of this number is about: a dry run.
+    Count(u64, Request),
     /// Carry it out.
     Act(Request),
 }
@@ -226,8 +226,8 @@ fn answer_all(socket: &Path, wished: &Receiver<Wish>, is_over: &AtomicBool, tell
                     return;
                 }
             }
-            Ok(Wish::Count(request)) => {
-                if tell.send(News::Counted(act(socket, &request))).is_err() {
+            Ok(Wish::Count(question, request)) => {
+                if tell.send(News::Counted(question, act(socket, &request))).is_err() {
                     return;
                 }
             }

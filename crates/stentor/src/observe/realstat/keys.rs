@@ -134,8 +134,9 @@ fn ask(app: &mut App, action: Action) -> Option<Wish> {
     };
     // The others have no dry run of their own: they concern what a `requeue` would.
     let verb = if let Request::Act { verb, .. } = &act { *verb } else { Verb::Requeue };
-    app.confirm = Some(Confirm { title, act, count: None });
-    Some(Wish::Count(Request::Act { verb, selection, dry_run: true, reason: None }))
+    app.questions += 1;
+    app.confirm = Some(Confirm { question: app.questions, title, act, count: None });
+    Some(Wish::Count(app.questions, Request::Act { verb, selection, dry_run: true, reason: None }))
 }
 
 fn on_site(row: &SiteNow, action: Action) -> (String, Selection, Request) {
@@ -299,21 +300,23 @@ mod tests {
     fn actions_are_confirmed_with_their_count() {
         let mut app = app();
         let wishes = keys(&mut app, "2jS");
-        let [Wish::Count(Request::Act { dry_run: true, selection, .. })] = &wishes[..] else { panic!("a dry run") };
+        let [Wish::Count(1, Request::Act { dry_run: true, selection, .. })] = &wishes[..] else { panic!("a dry run") };
         assert_eq!(selection.site.as_deref(), Some("two"));
         assert!(keys(&mut app, "y").is_empty() && app.confirm.is_none(), "not before the count is there");
         keys(&mut app, "S");
-        app.news(News::Counted(Ok("671 recipients of 12 messages".to_owned())));
+        app.news(News::Counted(1, Ok("3 recipients of 1 message".to_owned())));
+        assert!(app.confirm.as_ref().is_some_and(|confirm| confirm.count.is_none()), "the count of another question");
+        app.news(News::Counted(2, Ok("671 recipients of 12 messages".to_owned())));
         assert!(keys(&mut app, "n").is_empty() && app.notice.is_some(), "anything but y is no");
         keys(&mut app, "S");
-        app.news(News::Counted(Ok("671 recipients of 12 messages".to_owned())));
+        app.news(News::Counted(3, Ok("671 recipients of 12 messages".to_owned())));
         let wishes = keys(&mut app, "y");
         let is_suspend = |request: &Request| matches!(request, Request::Suspend { suspended: true, what: Subject::Site(site), .. } if site == "two");
         assert!(matches!(&wishes[..], [Wish::Act(request)] if is_suspend(request)));
         app.news(News::Acted(Ok("site:two is suspended".to_owned())));
         assert!(app.notice.as_ref().is_some_and(|notice| notice.text.contains("suspended")));
         assert_eq!(keys(&mut app, "3H").len(), 2, "messages, and the count of one");
-        app.news(News::Counted(Err("gone".to_owned())));
+        app.news(News::Counted(4, Err("gone".to_owned())));
         assert!(keys(&mut app, "y").is_empty(), "what cannot be counted is not done");
         assert!(keys(&mut app, "S").is_empty(), "it is of no list");
     }

@@ -26,15 +26,15 @@ S             suspend the site or the message's list; resume a suspended site
 s             sort: sites by waiting or latency; messages by count, age or size
 l             one list: type its name, Enter; empty for all
 /             one site: its name, or a domain that is at it
-Esc           everything again
-p, Space      pause; the picture goes on with what came meanwhile
+Esc           clear the filters
+p, Space      pause or resume the display
 z             more or fewer seconds in a column of the charts
-?             this; any key closes it
+?             this help; any key closes it
 q, Ctrl-C     quit
 
 Charts: recipients delivered, failed and accepted per second. State of a site: fast;
 slow (all its connections are silent); down (no host may be tried yet); suspended.
-Actions say how much they are about and ask before they change anything.";
+Actions show how many recipients they affect and ask for confirmation.";
 
 fn bold() -> Style {
     Style::new().add_modifier(Modifier::BOLD)
