@@ -2,7 +2,8 @@
 //! client.
 //!
 //! Promise: every test has its own ports, data and lab, so that all run in parallel; nothing waits for a fixed time
-//! where it can wait for an event; a wait longer than [`PATIENCE`] fails with the server's log.
+//! where it can wait for an event; a wait longer than [`PATIENCE`] fails with the server's log. An `expect` here is an
+//! assertion of the test that calls: its text is what the test relies on, and without it the test has failed.
 //!
 //! ```no_run
 //! use stentor_harness::{Server, TestLab, message};
