@@ -74,8 +74,7 @@ fn clock(core: &Arc<Core>, found: &mut Vec<Finding>) {
 
 /// All causes, most first.
 fn waiting(depths: &Depths, status: &Status) -> String {
-    let mut rows: Vec<_> = depths.causes.iter().collect();
-    rows.sort_by_key(|row| std::cmp::Reverse(row.recipients));
+    let rows = causes::most_first(&depths.causes);
     let causes: Vec<_> = rows.iter().map(|row| format!("{} {}", grouped(row.recipients), row.words)).collect();
     match causes.as_slice() {
         [] => format!("{} waiting", plural(status.recipients.pending, "recipient")),

@@ -28,6 +28,13 @@ impl CauseRow {
     }
 }
 
+/// The causes of most first; of equal ones, what has gone wrong before what is on its way.
+pub fn most_first(rows: &[CauseRow]) -> Vec<&CauseRow> {
+    let mut rows: Vec<_> = rows.iter().collect();
+    rows.sort_by_key(|row| (std::cmp::Reverse(row.recipients), row.cause().is_moving()));
+    rows
+}
+
 /// The cause of most; of equal ones, what has gone wrong before what is on its way.
 pub fn main(rows: &[CauseRow]) -> Option<&CauseRow> {
     rows.iter().max_by_key(|row| (row.recipients, !row.cause().is_moving()))
@@ -45,8 +52,7 @@ pub fn summary(rows: &[CauseRow]) -> String {
     if let [only] = rows {
         return only.words.clone();
     }
-    let mut rows: Vec<_> = rows.iter().filter(|row| row.recipients > 0).collect();
-    rows.sort_by_key(|row| (std::cmp::Reverse(row.recipients), row.cause().is_moving()));
+    let rows = most_first(rows);
     let mut parts: Vec<String> =
         rows.iter().take(SHOWN).map(|row| format!("{} {}", grouped(row.recipients), row.words)).collect();
     let rest: u64 = rows.iter().skip(SHOWN).map(|row| row.recipients).sum();

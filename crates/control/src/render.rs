@@ -8,7 +8,7 @@ use stentor_stats::civil::Zone;
 use stentor_stats::escape::printable;
 
 use super::address_view::AddressView;
-use super::causes::{CauseRow, line_of, next_try_of, summary};
+use super::causes::{CauseRow, line_of, most_first, next_try_of, summary};
 use super::doctor::Doctor;
 use super::format::{bytes, counted, cut, instant, line, next_try, plural, resume_command, span};
 use super::recipient_view::{RecipientState, RecipientView};
@@ -68,9 +68,7 @@ fn head(q: &QueueSummary) -> String {
 
 /// Why they wait, most first.
 fn cause_rows(out: &mut String, causes: &[CauseRow], now: Ms) {
-    let mut rows: Vec<_> = causes.iter().collect();
-    rows.sort_by_key(|row| std::cmp::Reverse(row.recipients));
-    for row in rows {
+    for row in most_first(causes) {
         line(out, format_args!("{}", line_of(row, now)));
     }
 }

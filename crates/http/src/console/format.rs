@@ -1,6 +1,7 @@
 //! Numbers, times and names as pages show them.
 
 use maud::{Markup, html};
+pub use stentor_control::format::grouped as number;
 use stentor_queue::ids::Ms;
 use stentor_stats::escape::printable;
 use stentor_stats::time::push_rfc3339;
@@ -9,19 +10,6 @@ use crate::browser::encode;
 
 /// Octets of a reply or name that are shown.
 const SHOWN_BYTES_MAX: usize = 600;
-
-/// `1,234,567`
-pub fn number(n: u64) -> String {
-    let digits = n.to_string();
-    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
-}
 
 /// `1 message`, `2 messages`, `1,204 replies`, `3 batches`
 pub fn plural(n: u64, what: &str) -> String {

@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 use stentor_control::CauseRow;
-use stentor_control::causes::summary;
+use stentor_control::causes::{most_first, summary};
 use stentor_queue::ids::Ms;
 
 use super::format::{bar, next_try, number, shown};
@@ -35,7 +35,5 @@ pub fn causes_table(caption: &str, rows: &[CauseRow], now: Ms) -> Markup {
             html! { @if row.last_reply.is_empty() { "–" } @else { (shown(&row.last_reply)) } },
         ]
     };
-    let mut rows: Vec<&CauseRow> = rows.iter().collect();
-    rows.sort_by_key(|row| std::cmp::Reverse(row.recipients));
-    table(caption, &columns, &rows.into_iter().map(row).collect::<Vec<_>>(), None)
+    table(caption, &columns, &most_first(rows).into_iter().map(row).collect::<Vec<_>>(), None)
 }

@@ -12,7 +12,7 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Clear, Paragraph};
-use stentor_control::format::{cut, span};
+use stentor_control::format::{cut, grouped as number, span};
 use stentor_stats::rates::clock;
 
 use super::app::{App, Confirm, Prompt, View};
@@ -42,19 +42,6 @@ fn bold() -> Style {
 
 fn dim() -> Style {
     Style::new().add_modifier(Modifier::DIM)
-}
-
-/// `12`, `12,345`, `1,234,567`
-fn number(n: u64) -> String {
-    let digits = n.to_string();
-    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
 }
 
 pub fn draw(frame: &mut Frame<'_>, app: &App) {
