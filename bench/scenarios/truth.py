@@ -7,6 +7,7 @@ import subprocess
 
 from measure import BenchError
 from results import Goal
+from scenarios.robust_scheduler import worlds
 
 WORLDS = 2_000
 RUN_S_MAX = 1_800
@@ -20,15 +21,7 @@ class Sums:
     smoke = {"WORLDS": 20}
 
     def run(self, bench):
-        arguments = ["truth", f"seeds={WORLDS}"]
-        done = subprocess.run([bench.tool("stentor-sim"), *arguments], capture_output=True, text=True, timeout=RUN_S_MAX)
-        if done.returncode:
-            raise BenchError(f"views disagree: {done.stderr.strip()[-800:]}")
-        seen = json.loads(done.stdout)
-        bench.results.record(
-            self.name, "worlds", [[seen.pop("worlds"), WORLDS]], f"stentor-sim {' '.join(arguments)}", Goal(ratio=1),
-            more_is_better=True, peer_name="the goal", **seen,
-        )
+        worlds(bench, self.name, "truth", WORLDS, "views disagree")
 
 
 class Causes:
