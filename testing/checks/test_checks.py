@@ -35,6 +35,16 @@ class Paths(unittest.TestCase):
             text = "`one/two/`, `kit/`, `one/three.rs`, `three.rs`, `a b/c`"
             self.assertEqual(paths.missing(text, root), ["one/three.rs"])
 
+    def test_a_dependency_that_the_table_does_not_have(self):
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            for crate, uses in [("one", ""), ("two", "stentor-one.workspace = true\nserde = \"1\"\n")]:
+                (root / "crates" / crate).mkdir(parents=True)
+                (root / "crates" / crate / "Cargo.toml").write_text(f"[dependencies]\n{uses}")
+            table = "| crate | is | begin at | may depend on |\n|---|---|---|---|\n| `one` | a | b | none of ours |\n| `two` | a | b | {} |\n\n"
+            self.assertEqual(list(paths.untrue(table.format("`one`"), root)), [])
+            self.assertEqual(list(paths.untrue(table.format("none of ours"), root)), ["two uses one, not none"])
+
 
 class Cycles(Tree):
     def assert_cycle(self, files, *nodes):
