@@ -14,7 +14,7 @@ use stentor_control::CauseRow;
 use stentor_engine::core::Core;
 use stentor_engine::core::hub::Hub;
 use stentor_queue::ids::{DomainId, MessageNo, Ms, SiteId};
-use stentor_sched::{Cause, Census, Share, Tally};
+use stentor_sched::{Cause, CauseCount, CauseCounts, Census};
 use tokio::sync::Notify;
 
 use crate::views::reply;
@@ -41,7 +41,7 @@ const PAST_MAX: usize = 60;
 const GROWTH_MS_MIN: Ms = 10 * 60_000;
 
 /// A count, and when it began.
-pub struct Counted {
+pub struct DatedCensus {
     pub at: Ms,
     pub census: Census,
     begun: Instant,
@@ -57,17 +57,17 @@ pub struct Censuses {
 
 #[derive(Default)]
 struct State {
-    last: Option<Arc<Counted>>,
+    last: Option<Arc<DatedCensus>>,
     is_counting: bool,
     /// Of the last hour, a minute apart.
-    past: VecDeque<Sums>,
+    past: VecDeque<PastCounts>,
 }
 
 /// When, and recipients by cause.
-pub type Sums = (Ms, [u64; Cause::ALL.len()]);
+pub type PastCounts = (Ms, [u64; Cause::ALL.len()]);
 
 impl State {
-    fn counted(&mut self, counted: Arc<Counted>) {
+    fn counted(&mut self, counted: Arc<DatedCensus>) {
         // The clock was set back.
         self.past.retain(|past| past.0 <= counted.at);
         if self.past.back().is_none_or(|last| last.0 + PAST_EVERY_MS <= counted.at) {
@@ -85,7 +85,7 @@ impl State {
 
 impl Censuses {
     /// The newest count; `None`: a large queue is being counted for the first time.
-    pub async fn get(self: &Arc<Self>, core: &Arc<Core>) -> Option<Arc<Counted>> {
+    pub async fn get(self: &Arc<Self>, core: &Arc<Core>) -> Option<Arc<DatedCensus>> {
         let pending = core.with(|hub, _| hub.store.pending());
         if pending <= SMALL_RECIPIENTS {
             if let Some(last) = self.last_within(|last| (last.took * PAUSE_TIMES).min(SHARED_MAX)) {
@@ -98,7 +98,7 @@ impl Censuses {
         let done = self.done.notified();
         tokio::pin!(done);
         done.as_mut().enable();
-        let fits = |last: &Arc<Counted>| last.census.total.recipients().abs_diff(pending) <= pending / OFF_PART;
+        let fits = |last: &Arc<DatedCensus>| last.census.total.recipients().abs_diff(pending) <= pending / OFF_PART;
         if let Some(last) = self.last_within(|last| AGE_MIN.max(last.took * PAUSE_TIMES)).filter(fits) {
             return Some(last);
         }
@@ -119,7 +119,7 @@ impl Censuses {
         self.state().last.clone().filter(fits)
     }
 
-    fn last_within(&self, age_max: impl Fn(&Counted) -> Duration) -> Option<Arc<Counted>> {
+    fn last_within(&self, age_max: impl Fn(&DatedCensus) -> Duration) -> Option<Arc<DatedCensus>> {
         self.state().last.clone().filter(|last| last.begun.elapsed() < age_max(last))
     }
 
@@ -134,7 +134,7 @@ impl Censuses {
     }
 
     /// The sums of some minutes ago, at least [`GROWTH_MS_MIN`], and the newest.
-    pub fn growth(&self) -> Option<(Sums, Sums)> {
+    pub fn growth(&self) -> Option<(PastCounts, PastCounts)> {
         let state = self.state();
         let now = state.last.as_ref()?;
         let sums = (now.at, Cause::ALL.map(|cause| now.census.total.of(cause)));
@@ -147,13 +147,13 @@ impl Censuses {
     }
 }
 
-async fn count(core: &Arc<Core>) -> Counted {
+async fn count(core: &Arc<Core>) -> DatedCensus {
     let (begun, at) = (Instant::now(), core.clock.now());
     let mut census = Census::default();
     while !core.with(|hub, now| census.step(&hub.sched, &hub.store, STEP, now)) {
         tokio::task::yield_now().await;
     }
-    Counted { at, census, begun, took: begun.elapsed() }
+    DatedCensus { at, census, begun, took: begun.elapsed() }
 }
 
 /// Sites with pending recipients, and why those wait.
@@ -163,7 +163,7 @@ pub struct SitesNow {
     /// Recipients at domains that have no site yet.
     pub unresolved: u64,
     /// `None`: nobody has counted yet.
-    pub counted: Option<Arc<Counted>>,
+    pub counted: Option<Arc<DatedCensus>>,
 }
 
 impl SitesNow {
@@ -172,7 +172,7 @@ impl SitesNow {
             let (waiting, unresolved) = per_site(core).await;
             return SitesNow { waiting, unresolved, counted: None };
         };
-        let waiting = counted.census.sites().map(|(site, tally)| (tally.recipients(), site)).collect();
+        let waiting = counted.census.sites().map(|(site, counts)| (counts.recipients(), site)).collect();
         SitesNow { waiting, unresolved: counted.census.unresolved.recipients(), counted: Some(counted) }
     }
 
@@ -181,11 +181,11 @@ impl SitesNow {
         self.waiting.binary_search_by_key(&site.0, |(_, at)| at.0).map_or(0, |at| self.waiting[at].0)
     }
 
-    pub fn at(&self, site: SiteId) -> Option<&Tally> {
+    pub fn at(&self, site: SiteId) -> Option<&CauseCounts> {
         self.counted.as_ref()?.census.at(site)
     }
 
-    pub fn unresolved(&self) -> Option<&Tally> {
+    pub fn unresolved(&self) -> Option<&CauseCounts> {
         self.counted.as_ref().map(|counted| &counted.census.unresolved)
     }
 }
@@ -219,34 +219,34 @@ pub async fn per_site(core: &Arc<Core>) -> (Vec<(u64, SiteId)>, u64) {
 }
 
 /// The rows of an answer.
-pub fn rows(hub: &Hub, tally: Option<&Tally>) -> Vec<CauseRow> {
-    tally.into_iter().flat_map(|tally| &tally.shares).map(|share| row(hub, share)).collect()
+pub fn rows(hub: &Hub, counts: Option<&CauseCounts>) -> Vec<CauseRow> {
+    counts.into_iter().flat_map(|counts| &counts.causes).map(|count| row(hub, count)).collect()
 }
 
-fn row(hub: &Hub, share: &Share) -> CauseRow {
+fn row(hub: &Hub, count: &CauseCount) -> CauseRow {
     CauseRow {
-        cause: share.cause.name().to_owned(),
-        words: share.cause.words().to_owned(),
-        recipients: share.recipients,
-        next_try: share.next_try,
-        last_reply: reply(hub.sched.reply_behind(share).cloned()),
+        cause: count.cause.name().to_owned(),
+        words: count.cause.words().to_owned(),
+        recipients: count.recipients,
+        next_try: count.next_try,
+        last_reply: reply(hub.sched.reply_behind(count).cloned()),
     }
 }
 
 /// The last reply behind most of them.
-pub fn last_reply(hub: &Hub, tally: Option<&Tally>) -> String {
-    let main = tally.and_then(Tally::main);
-    reply(main.and_then(|share| hub.sched.reply_behind(share).cloned()))
+pub fn last_reply(hub: &Hub, counts: Option<&CauseCounts>) -> String {
+    let main = counts.and_then(CauseCounts::main);
+    reply(main.and_then(|count| hub.sched.reply_behind(count).cloned()))
 }
 
 /// One message's pending recipients by cause: counted now if they are few.
-pub fn of_message(hub: &Hub, counted: Option<&Counted>, no: MessageNo, now: Ms) -> Vec<CauseRow> {
+pub fn of_message(hub: &Hub, counted: Option<&DatedCensus>, no: MessageNo, now: Ms) -> Vec<CauseRow> {
     let pending = hub.store.message(no).map_or(0, |message| message.pending().len());
     if pending >= stentor_sched::LARGE_RECIPIENTS_MIN {
         return rows(hub, counted.and_then(|counted| counted.census.large.get(&no)));
     }
-    let (mut tally, mut after) = (Tally::default(), None);
+    let (mut counts, mut after) = (CauseCounts::default(), None);
     // They are few, so all of them.
-    hub.sched.shares_of(&hub.store, no, (&mut after, usize::MAX), now, |_, _, share| tally.add(share));
-    rows(hub, Some(&tally))
+    hub.sched.causes_of(&hub.store, no, (&mut after, usize::MAX), now, |_, _, count| counts.add(count));
+    rows(hub, Some(&counts))
 }

@@ -16,9 +16,9 @@ use stentor_engine::core::hub::Hub;
 use stentor_queue::ids::{AddressId, MessageNo, Ms, SiteId};
 use stentor_queue::message::Message;
 use stentor_queue::store::CHUNK_ADDRESSES;
-use stentor_sched::{Standing, Tally};
+use stentor_sched::{CauseCounts, Standing};
 
-use crate::causes::{Censuses, Counted, SitesNow};
+use crate::causes::{Censuses, DatedCensus, SitesNow};
 use crate::views::{UNRESOLVED, recipient};
 use crate::{advice, causes};
 
@@ -60,7 +60,7 @@ pub async fn sites(core: &Arc<Core>, censuses: &Arc<Censuses>, rows_max: usize) 
     let causes = core.with(|hub, at| {
         if unresolved > 0 {
             let row = SiteRow { site: UNRESOLVED.to_owned(), waiting: unresolved, ..SiteRow::default() };
-            let mut row = with_tally(row, hub, now.unresolved());
+            let mut row = with_counts(row, hub, now.unresolved());
             row.action = advice::site(&row, false, at);
             rows.push(row);
         }
@@ -73,20 +73,20 @@ pub async fn sites(core: &Arc<Core>, censuses: &Arc<Censuses>, rows_max: usize) 
 }
 
 /// Lists with most recipients, mail of no list among them.
-async fn lists(core: &Arc<Core>, counted: Option<&Counted>, rows_max: usize) -> Vec<ListRow> {
+async fn lists(core: &Arc<Core>, counted: Option<&DatedCensus>, rows_max: usize) -> Vec<ListRow> {
     let mut all: Vec<_> = counted.into_iter().flat_map(|counted| &counted.census.lists).collect();
     all.sort_unstable_by(|a, b| b.1.recipients().cmp(&a.1.recipients()).then_with(|| a.0.cmp(b.0)));
     all.truncate(rows_max.min(LISTS_MAX));
     let mut rows = Vec::with_capacity(all.len());
     for part in all.chunks(ROWS_STEP) {
         core.with(|hub, _| {
-            rows.extend(part.iter().map(|(list, tally)| ListRow {
+            rows.extend(part.iter().map(|(list, counts)| ListRow {
                 list: list.to_string(),
-                waiting: tally.recipients(),
-                messages: tally.messages,
-                next_try: tally.next_try(),
-                oldest: tally.oldest.and_then(|no| hub.store.message(no)).map(Message::accepted),
-                causes: causes::rows(hub, Some(tally)),
+                waiting: counts.recipients(),
+                messages: counts.messages,
+                next_try: counts.next_try(),
+                oldest: counts.oldest.and_then(|no| hub.store.message(no)).map(Message::accepted),
+                causes: causes::rows(hub, Some(counts)),
             }));
         });
         tokio::task::yield_now().await;
@@ -103,21 +103,21 @@ fn site_row(hub: &Hub, sites: &SitesNow, (waiting, site): (u64, SiteId), now: Ms
         connections: status.connections as u64,
         ..SiteRow::default()
     };
-    let mut row = with_tally(row, hub, sites.at(site));
+    let mut row = with_counts(row, hub, sites.at(site));
     let is_suspended = hub.sched.glance(site, now).is_some_and(|g| g.standing == Standing::Suspended);
     row.action = advice::site(&row, is_suspended, now);
     Some(row)
 }
 
 /// What the count says of a row.
-fn with_tally(row: SiteRow, hub: &Hub, tally: Option<&Tally>) -> SiteRow {
-    let Some(tally) = tally else { return row };
+fn with_counts(row: SiteRow, hub: &Hub, counts: Option<&CauseCounts>) -> SiteRow {
+    let Some(counts) = counts else { return row };
     SiteRow {
-        messages: tally.messages,
-        next_try: tally.next_try(),
-        last_reply: causes::last_reply(hub, Some(tally)),
-        oldest: tally.oldest.and_then(|no| hub.store.message(no)).map(Message::accepted),
-        causes: causes::rows(hub, Some(tally)),
+        messages: counts.messages,
+        next_try: counts.next_try(),
+        last_reply: causes::last_reply(hub, Some(counts)),
+        oldest: counts.oldest.and_then(|no| hub.store.message(no)).map(Message::accepted),
+        causes: causes::rows(hub, Some(counts)),
         ..row
     }
 }

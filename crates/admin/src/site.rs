@@ -8,7 +8,7 @@ use stentor_control::{ErrorCode, HostView, PathView, Reply, SiteView};
 use stentor_engine::core::hub::Hub;
 use stentor_engine::core::{Core, Settings};
 use stentor_queue::ids::SiteId;
-use stentor_sched::{Cause, HostStatus, PathStatus, SiteExplanation, Tally, WaitsFor};
+use stentor_sched::{Cause, CauseCounts, HostStatus, PathStatus, SiteExplanation, WaitsFor};
 
 use crate::causes;
 use crate::causes::{Censuses, SitesNow};
@@ -33,27 +33,27 @@ pub async fn view(core: &Arc<Core>, censuses: &Arc<Censuses>, name: &str) -> Rep
     let found = core.with(|hub, now| {
         let (site, _) = find(hub, name)?;
         let explained = hub.sched.explain_site(site, now)?;
-        let (tally, is_counted) = (sites.at(site), sites.counted.is_some());
+        let (counts, is_counted) = (sites.at(site), sites.counted.is_some());
         let ends = hub.store.suspended_until(&format!("site:{}", explained.status.name));
         Some(SiteView {
             site: explained.status.name.to_string(),
             now,
-            messages: tally.map_or(explained.status.messages as u64, |tally| tally.messages),
+            messages: counts.map_or(explained.status.messages as u64, |counts| counts.messages),
             waiting: sites.waiting_at(site),
             counted: sites.counted.as_ref().map(|counted| counted.at),
             suspended: explained.waits_for == WaitsFor::Operator,
             suspended_until: ends.filter(|_| explained.waits_for == WaitsFor::Operator),
-            waits_for: if is_counted { waits_for(hub, tally, &explained) } else { live(&explained) },
-            next_try: if is_counted { tally.and_then(Tally::next_try) } else { explained.status.until },
+            waits_for: if is_counted { waits_for(hub, counts, &explained) } else { live(&explained) },
+            next_try: if is_counted { counts.and_then(CauseCounts::next_try) } else { explained.status.until },
             last_reply: if is_counted {
                 causes::last_reply(
                     hub,
-                    tally.filter(|tally| tally.main().is_some_and(|share| share.cause.is_blocked())),
+                    counts.filter(|counts| counts.main().is_some_and(|count| count.cause.is_blocked())),
                 )
             } else {
                 reply(explained.status.reason.clone())
             },
-            causes: causes::rows(hub, tally),
+            causes: causes::rows(hub, counts),
             paths: path_views(&explained, &settings),
         })
     });
@@ -73,8 +73,8 @@ fn path_views(site: &SiteExplanation, settings: &Settings) -> Vec<PathView> {
 }
 
 /// Why mail waits at a site, in words; empty if nothing is in its way. Which of our limits it is, is known of the site now.
-pub fn waits_for(hub: &Hub, tally: Option<&Tally>, site: &SiteExplanation) -> String {
-    let mut rows = causes::rows(hub, tally);
+pub fn waits_for(hub: &Hub, counts: Option<&CauseCounts>, site: &SiteExplanation) -> String {
+    let mut rows = causes::rows(hub, counts);
     if rows.iter().all(|row| row.cause().is_moving()) {
         return String::new();
     }

@@ -17,9 +17,9 @@ use axum::response::{IntoResponse, Redirect, Response};
 use stentor_config::{HttpConfig, Reading};
 use stentor_control::ErrorCode;
 
+use super::anonymous::AnonymousConnection;
 use super::auth::{self, Login};
 use super::body::{Late, in_time};
-use super::strangers::Standing;
 use super::{Http, browser, problem};
 
 /// How long an answer may take to begin. A verb goes on after it.
@@ -45,8 +45,8 @@ pub(super) async fn guard(State(http): State<Http>, request: Request, next: Next
 /// What the handler answers, if the body and the answer come in time.
 async fn answer(request: Request, next: Next) -> Response {
     let is_known = request.extensions().get::<auth::Caller>().is_some_and(|caller| caller.login.is_some());
-    if let Some(standing) = request.extensions().get::<Arc<Standing>>() {
-        standing.admitted(is_known);
+    if let Some(place) = request.extensions().get::<Arc<AnonymousConnection>>() {
+        place.admitted(is_known);
     }
     let (parts, body) = request.into_parts();
     // Nothing to wait for.

@@ -6,6 +6,7 @@
 //!
 //! Every request passes the [`guard`] (who may ask at all) and knows its [`auth::Caller`].
 
+mod anonymous;
 pub mod api;
 pub mod auth;
 mod body;
@@ -17,7 +18,6 @@ mod listener;
 pub mod metrics;
 mod outbound;
 mod readings;
-mod strangers;
 pub mod telemetry;
 pub mod webhooks;
 
@@ -103,13 +103,13 @@ pub async fn serve(
 ) -> Result<Vec<SocketAddr>, (SocketAddr, io::Error)> {
     let connections_max = http.core.settings().config.http.connections_max as usize;
     let permits = Arc::new(tokio::sync::Semaphore::new(connections_max));
-    let strangers = strangers::Strangers::new(connections_max);
+    let anonymous = anonymous::AnonymousConnections::new(connections_max);
     let app = router(http.clone());
     let mut bound = Vec::with_capacity(addresses.len());
     for addr in addresses {
         let listener = tokio::net::TcpListener::bind(addr).await.map_err(|error| (*addr, error))?;
         bound.push(listener.local_addr().unwrap_or(*addr));
-        let slots = listener::Slots { permits: permits.clone(), strangers: strangers.clone() };
+        let slots = listener::Slots { permits: permits.clone(), anonymous: anonymous.clone() };
         tokio::spawn(listener::serve(listener, app.clone(), http.core.clone(), slots, stop.clone()));
     }
     Ok(bound)

@@ -1,4 +1,4 @@
-//! Connections: a limited number, of which those without a login get at most half ([`strangers`](super::strangers)),
+//! Connections: a limited number, of which those without a login get at most half ([`anonymous`](super::anonymous)),
 //! each with deadlines for its headers and for reading our answers; bodies have theirs in [`body`](super::body).
 
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use stentor_engine::core::limits::Limit;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 
-use super::strangers::{Standing, Strangers};
+use super::anonymous::{AnonymousConnection, AnonymousConnections};
 
 /// From the connection, or the end of the answer before, to the end of a request's header.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -28,7 +28,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 /// What connections need, shared by all listeners.
 pub(super) struct Slots {
     pub permits: Arc<Semaphore>,
-    pub strangers: Arc<Strangers>,
+    pub anonymous: Arc<AnonymousConnections>,
 }
 
 /// Serves until `stop` says so. Answers under way go on by themselves.
@@ -36,7 +36,7 @@ pub(super) async fn serve(
     listener: TcpListener,
     app: Router,
     core: Arc<Core>,
-    Slots { permits, strangers }: Slots,
+    Slots { permits, anonymous }: Slots,
     mut stop: watch::Receiver<bool>,
 ) {
     loop {
@@ -55,17 +55,17 @@ pub(super) async fn serve(
             tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
-        let standing = strangers.begin();
-        let app = app.clone().layer(Extension(ConnectInfo(address))).layer(Extension(standing.clone()));
+        let place = anonymous.begin();
+        let app = app.clone().layer(Extension(ConnectInfo(address))).layer(Extension(place.clone()));
         let stop = stop.clone();
         tokio::spawn(async move {
-            converse(stream, app, &standing, stop).await;
+            converse(stream, app, &place, stop).await;
             drop(permit);
         });
     }
 }
 
-async fn converse(stream: TcpStream, app: Router, standing: &Standing, mut stop: watch::Receiver<bool>) {
+async fn converse(stream: TcpStream, app: Router, place: &AnonymousConnection, mut stop: watch::Receiver<bool>) {
     // Best effort both: without them it is slower, or a slot is held longer.
     let _ = stream.set_nodelay(true);
     let _ = socket2::SockRef::from(&stream).set_tcp_user_timeout(Some(UNREAD_TIMEOUT));
@@ -78,11 +78,11 @@ async fn converse(stream: TcpStream, app: Router, standing: &Standing, mut stop:
     // An error here is the peer's departure or nonsense; there is nobody to tell.
     tokio::select! {
         _ = connection.as_mut() => return,
-        () = standing.over() => return,
+        () = place.over() => return,
         _ = stop.wait_for(|stop| *stop) => connection.as_mut().graceful_shutdown(),
     }
     tokio::select! {
         _ = connection => {}
-        () = standing.over() => {}
+        () = place.over() => {}
     }
 }

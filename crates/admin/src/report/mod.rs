@@ -18,7 +18,7 @@ use stentor_engine::live::posts::Post;
 use stentor_mail::heading::{Heading, LOOKED_BYTES_MAX};
 use stentor_queue::event::Fate;
 use stentor_queue::ids::{ContentId, MessageId, MessageNo, Ms, SiteId};
-use stentor_sched::{Cause, Share};
+use stentor_sched::{Cause, CauseCount};
 
 use crate::views::{UNRESOLVED, reply};
 
@@ -126,16 +126,16 @@ pub async fn headings(core: &Arc<Core>, ids: &[MessageId]) -> Vec<Option<Arc<Hea
 
 /// Where a post's recipients wait, and why: a row for each site and cause.
 async fn waiting(core: &Arc<Core>, no: MessageNo, id: MessageId) -> Vec<WaitingAt> {
-    let mut places: HashMap<(Option<SiteId>, Cause), Share> = HashMap::new();
+    let mut places: HashMap<(Option<SiteId>, Cause), CauseCount> = HashMap::new();
     let (mut after, mut looked) = (None, 0);
     while looked < WAITING_LOOKED_MAX {
         let is_last = core.with(|hub, now| {
             if hub.store.message(no).is_none_or(|message| message.id() != id) {
                 return true;
             }
-            hub.sched.shares_of(&hub.store, no, (&mut after, WAITING_STEP), now, |_, site, share| {
+            hub.sched.causes_of(&hub.store, no, (&mut after, WAITING_STEP), now, |_, site, count| {
                 looked += 1;
-                places.entry((site, share.cause)).and_modify(|all| all.add(share)).or_insert(share);
+                places.entry((site, count.cause)).and_modify(|all| all.add(count)).or_insert(count);
             })
         });
         if is_last {
@@ -144,17 +144,17 @@ async fn waiting(core: &Arc<Core>, no: MessageNo, id: MessageId) -> Vec<WaitingA
         tokio::task::yield_now().await;
     }
     let mut places: Vec<_> = places.into_iter().collect();
-    places.sort_unstable_by_key(|((site, cause), share)| (std::cmp::Reverse(share.recipients), *site, *cause));
+    places.sort_unstable_by_key(|((site, cause), count)| (std::cmp::Reverse(count.recipients), *site, *cause));
     places.truncate(PLACES_MAX);
     core.with(|hub, _| {
-        let row = |((site, cause), share): &((Option<SiteId>, Cause), Share)| WaitingAt {
+        let row = |((site, cause), count): &((Option<SiteId>, Cause), CauseCount)| WaitingAt {
             site: site.and_then(|site| hub.sched.site_name(site)).unwrap_or(UNRESOLVED).to_owned(),
-            recipients: share.recipients,
+            recipients: count.recipients,
             cause: cause.name().to_owned(),
             words: cause.words().to_owned(),
             in_flight: *cause == Cause::Sending,
-            last_reply: reply(hub.sched.reply_behind(share).cloned()),
-            next_try: share.next_try,
+            last_reply: reply(hub.sched.reply_behind(count).cloned()),
+            next_try: count.next_try,
         };
         places.iter().map(row).collect()
     })

@@ -10,7 +10,7 @@ use stentor_control::{HostRow, Hosts, HostsOptions, HostsSort};
 use stentor_engine::core::Core;
 use stentor_engine::core::hub::Hub;
 use stentor_queue::ids::{DomainId, Ms, SiteId};
-use stentor_sched::Tally;
+use stentor_sched::CauseCounts;
 
 use crate::causes::{Censuses, SitesNow};
 use crate::views::reply;
@@ -162,24 +162,24 @@ fn row(hub: &Hub, sites: &SitesNow, found: &Found, now: Ms) -> Option<HostRow> {
     };
     let glance = hub.sched.glance(id, now)?;
     let explained = hub.sched.explain_site(id, now)?;
-    let tally = sites.at(id);
+    let counts = sites.at(id);
     let domains = || hub.sched.domains_at(id).take(DOMAINS_LOOKED_MAX);
     let domain = domains().max_by_key(|domain| (hub.store.waiting_at(*domain), Reverse(domain.0)));
     Some(HostRow {
         site: explained.status.name.to_string(),
         waiting: found.waiting,
-        causes: causes::rows(hub, tally),
-        messages: tally.map_or(explained.status.messages as u64, |tally| tally.messages),
+        causes: causes::rows(hub, counts),
+        messages: counts.map_or(explained.status.messages as u64, |counts| counts.messages),
         connections: glance.connections as u64,
         lane: lane_name(glance.standing).to_owned(),
-        next_try: if tally.is_some() { tally.and_then(Tally::next_try) } else { glance.until },
+        next_try: if counts.is_some() { counts.and_then(CauseCounts::next_try) } else { glance.until },
         last_reply: reply(explained.status.reason.clone()),
         latency_ms: glance.latency_ms.into(),
         domains: domains().count() as u64,
         domain: domain.map_or("", |domain| hub.store.book.domain_name(domain)).to_owned(),
         history: domain.map(|domain| verbs::hosts_history(hub, domain, now)).unwrap_or_default(),
         hosts: explained.hosts.iter().map(site::host_view).collect(),
-        waits_for: site::waits_for(hub, tally, &explained),
+        waits_for: site::waits_for(hub, counts, &explained),
     })
 }
 

@@ -16,7 +16,7 @@ use stentor_queue::ids::{AddressId, DomainId, MessageId, MessageNo, Ms, SiteId};
 use stentor_queue::message::Message;
 use stentor_queue::store::{EXACT_MAX, Largest};
 
-use crate::causes::{Censuses, Counted};
+use crate::causes::{Censuses, DatedCensus};
 use crate::{causes, near, site};
 
 /// How long messages are looked through for one answer.
@@ -148,7 +148,7 @@ pub async fn mailqq(core: &Arc<Core>, censuses: &Arc<Censuses>, options: &Mailqq
     Ok(answer)
 }
 
-fn row(hub: &Hub, counted: Option<&Counted>, no: MessageNo, now: Ms) -> Option<MailqqRow> {
+fn row(hub: &Hub, counted: Option<&DatedCensus>, no: MessageNo, now: Ms) -> Option<MailqqRow> {
     let message = hub.store.message(no)?;
     let envelope = message.envelope();
     Some(MailqqRow {

@@ -14,7 +14,7 @@ use stentor_engine::core::Core;
 use stentor_engine::core::hub::Hub;
 use stentor_queue::ids::{Ms, SiteId};
 use stentor_queue::message::Message;
-use stentor_sched::{Glance, Standing, Tally};
+use stentor_sched::{CauseCounts, Glance, Standing};
 
 use crate::causes::{Censuses, SitesNow};
 use crate::{causes, site};
@@ -149,19 +149,19 @@ pub async fn one(core: &Arc<Core>, censuses: &Arc<Censuses>, name: &str) -> Opti
 
 fn row(hub: &Hub, sites: &SitesNow, (waiting, id): (u64, SiteId), glance: &Glance, now: Ms) -> Option<SiteNow> {
     let explained = hub.sched.explain_site(id, now)?;
-    let tally = sites.at(id);
+    let counts = sites.at(id);
     Some(SiteNow {
         site: explained.status.name.to_string(),
         waiting,
-        messages: tally.map_or(explained.status.messages as u64, |tally| tally.messages),
+        messages: counts.map_or(explained.status.messages as u64, |counts| counts.messages),
         connections: glance.connections as u64,
         silent: glance.silent as u64,
         lane: lane_name(glance.standing).to_owned(),
         latency_ms: glance.latency_ms.into(),
-        next_try: tally.and_then(Tally::next_try),
-        last_reply: causes::last_reply(hub, tally),
-        waits_for: site::waits_for(hub, tally, &explained),
-        oldest: tally.and_then(|tally| tally.oldest).and_then(|no| hub.store.message(no)).map(Message::accepted),
-        causes: causes::rows(hub, tally),
+        next_try: counts.and_then(CauseCounts::next_try),
+        last_reply: causes::last_reply(hub, counts),
+        waits_for: site::waits_for(hub, counts, &explained),
+        oldest: counts.and_then(|counts| counts.oldest).and_then(|no| hub.store.message(no)).map(Message::accepted),
+        causes: causes::rows(hub, counts),
     })
 }

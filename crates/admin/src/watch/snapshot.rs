@@ -14,7 +14,7 @@ use stentor_control::snapshot::{
 };
 use stentor_engine::core::Core;
 use stentor_engine::live::filters::Filter;
-use stentor_engine::live::histogram::Counted;
+use stentor_engine::live::histogram::Distribution;
 use stentor_engine::live::posts::POSTS_MAX;
 use stentor_engine::live::rings;
 use stentor_queue::ids::{Ms, SiteId};
@@ -39,7 +39,7 @@ pub struct Watch {
 struct Before {
     at: Ms,
     counts: Counts,
-    sync_us: Counted,
+    sync_us: Distribution,
     messages: u64,
     bytes: u64,
 }

@@ -52,11 +52,11 @@ pub struct Memory {
 struct Budget {
     all: Arc<Semaphore>,
     units_max: u32,
-    strangers: Arc<Mutex<Strangers>>,
+    strangers: Arc<Mutex<StrangersPart>>,
 }
 
 /// The part of a budget held by untrusted clients.
-struct Strangers {
+struct StrangersPart {
     units_max: u32,
     client_units_max: u32,
     used: u32,
@@ -71,7 +71,7 @@ struct Held {
 
 /// What is held of the strangers' part.
 struct Part {
-    strangers: Arc<Mutex<Strangers>>,
+    strangers: Arc<Mutex<StrangersPart>>,
     client: IpAddr,
     units: u32,
 }
@@ -88,7 +88,7 @@ pub struct Reserved {
     streamed: Arc<AtomicU64>,
 }
 
-impl Strangers {
+impl StrangersPart {
     fn take(&mut self, client: IpAddr, units: u32) -> bool {
         let of_client = self.clients.get(&client).copied().unwrap_or(0);
         let fits = self.used + units <= self.units_max && of_client + units <= self.client_units_max;
@@ -120,7 +120,7 @@ impl Budget {
     /// At least `least` octets fit for each, or somebody could never be served.
     fn new(bytes_max: u64, least: u64, strangers_part: u64, client_part: u64) -> Budget {
         let units = |bytes: u64| bytes.max(least).div_ceil(UNIT_BYTES).min(UNITS_MAX / 2) as u32;
-        let strangers = Strangers {
+        let strangers = StrangersPart {
             units_max: units(bytes_max / strangers_part),
             client_units_max: units(bytes_max / strangers_part / client_part),
             used: 0,

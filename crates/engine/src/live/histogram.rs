@@ -39,32 +39,32 @@ impl Histogram {
         self.max.fetch_max(value, Ordering::Relaxed);
     }
 
-    pub fn read(&self) -> Counted {
+    pub fn read(&self) -> Distribution {
         let buckets = self.buckets.iter().map(|count| count.load(Ordering::Relaxed)).collect();
-        Counted { buckets, max: self.max.load(Ordering::Relaxed) }
+        Distribution { buckets, max: self.max.load(Ordering::Relaxed) }
     }
 }
 
 /// A histogram's state at some time.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Counted {
+pub struct Distribution {
     buckets: Vec<u32>,
     /// The largest number ever.
     pub max: u64,
 }
 
-impl Counted {
+impl Distribution {
     pub fn count(&self) -> u64 {
         self.buckets.iter().map(|count| u64::from(*count)).sum()
     }
 
     /// What came since `before`; the maximum is that of the highest bucket then.
     #[must_use]
-    pub fn since(&self, before: &Counted) -> Counted {
+    pub fn since(&self, before: &Distribution) -> Distribution {
         let buckets: Vec<u32> = self.buckets.iter().zip(&before.buckets).map(|(now, b)| now.wrapping_sub(*b)).collect();
         let highest = buckets.iter().rposition(|count| *count > 0);
         let max = highest.map_or(0, |bucket| (low(bucket + 1) - 1).min(self.max));
-        Counted { buckets, max }
+        Distribution { buckets, max }
     }
 
     /// The number that `parts` of 100 are at most, interpolated within its step; 0 if there are none.

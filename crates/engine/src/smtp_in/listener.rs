@@ -15,7 +15,7 @@ use stentor_policy::counted_as;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-use super::census::{Admitted, Census, strangers_max};
+use super::open_sessions::{Admitted, OpenSessions, strangers_max};
 use super::session::Session;
 use super::strangers::StrangerThreads;
 use crate::core::Core;
@@ -46,7 +46,7 @@ pub fn bind(addr: SocketAddr) -> io::Result<TcpListener> {
 #[derive(Clone)]
 pub struct Listeners {
     core: Arc<Core>,
-    census: Arc<Mutex<Census>>,
+    sessions: Arc<Mutex<OpenSessions>>,
     /// Sessions that there are descriptors for.
     sessions_max: usize,
     strangers: StrangerThreads,
@@ -57,18 +57,18 @@ impl Listeners {
     pub fn new(core: Arc<Core>, strangers: StrangerThreads, stop: watch::Receiver<bool>) -> Listeners {
         let descriptors = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
         let sessions_max = descriptors.map_or(usize::MAX, |limit| (limit / SESSIONS_PART).max(1) as usize);
-        Listeners { core, census: Arc::default(), sessions_max, strangers, stop }
+        Listeners { core, sessions: Arc::default(), sessions_max, strangers, stop }
     }
 
     /// Open sessions.
     pub fn sessions(&self) -> usize {
-        self.census.lock().total
+        self.sessions.lock().total
     }
 
     /// The same, for whoever outlives this.
     pub fn sessions_counter(&self) -> Box<dyn Fn() -> usize + Send + Sync> {
-        let census = self.census.clone();
-        Box::new(move || census.lock().total)
+        let sessions = self.sessions.clone();
+        Box::new(move || sessions.lock().total)
     }
 
     /// Accepts until told to stop. Dropping the listener then refuses new connections; sessions go on by themselves.
@@ -106,17 +106,17 @@ impl Listeners {
         let limits = &settings.config.listen;
         let counted = counted_as(client);
         let refusal = {
-            let mut census = self.census.lock();
-            let of_client = census.clients.get(&counted).copied().unwrap_or(0);
+            let mut sessions = self.sessions.lock();
+            let of_client = sessions.clients.get(&counted).copied().unwrap_or(0);
             let total_max = limits.connections_max as usize;
-            if census.total >= if trusted { total_max } else { strangers_max(total_max, self.sessions_max) } {
+            if sessions.total >= if trusted { total_max } else { strangers_max(total_max, self.sessions_max) } {
                 Some((Limit::Connections, "421 4.3.2 Too many connections, try again later\r\n"))
             } else if !trusted && of_client >= limits.connections_per_client_max as usize {
                 Some((Limit::ConnectionsPerClient, "421 4.7.0 Too many connections from your address\r\n"))
             } else {
-                census.total += 1;
-                census.strangers += usize::from(!trusted);
-                *census.clients.entry(counted).or_default() += 1;
+                sessions.total += 1;
+                sessions.strangers += usize::from(!trusted);
+                *sessions.clients.entry(counted).or_default() += 1;
                 None
             }
         };
@@ -127,8 +127,8 @@ impl Listeners {
             let _ = stream.try_write(text.as_bytes());
             return;
         }
-        let (census, sessions_max) = (self.census.clone(), self.sessions_max);
-        let admitted = Admitted { census, client: counted, trusted, sessions_max };
+        let (sessions, sessions_max) = (self.sessions.clone(), self.sessions_max);
+        let admitted = Admitted { sessions, client: counted, trusted, sessions_max };
         let (core, stop) = (self.core.clone(), self.stop.clone());
         let session = move |stream| Session::new(core, settings, stream, (client, trusted), admitted, stop).run();
         if trusted {

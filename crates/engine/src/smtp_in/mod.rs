@@ -4,8 +4,8 @@
 //! connection over the limits is accepted and gets 421, and running out of descriptors pauses accepting); memory per
 //! session is bounded by one piece of body. Push-back happens before RCPT: at connect or MAIL.
 
-mod census;
 mod listener;
+mod open_sessions;
 mod received;
 mod session;
 mod strangers;

@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::census::Admitted;
+use super::open_sessions::Admitted;
 use super::transaction::Transaction;
 use crate::core::limits::Limit;
 use crate::core::{Core, Settings};

@@ -26,7 +26,7 @@ const SITE_STEPS: usize = 8;
 
 /// Recipients with one cause.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Share {
+pub struct CauseCount {
     pub cause: Cause,
     pub recipients: u64,
     /// The earliest next try among them, wall time; `None`: some wait for no clock.
@@ -34,9 +34,9 @@ pub struct Share {
     reason: Reason,
 }
 
-impl Share {
+impl CauseCount {
     /// More with the same cause.
-    pub fn add(&mut self, more: Share) {
+    pub fn add(&mut self, more: CauseCount) {
         self.recipients += more.recipients;
         self.next_try = self.next_try.zip(more.next_try).map(|(a, b)| a.min(b));
         self.reason = more.reason;
@@ -45,9 +45,9 @@ impl Share {
 
 /// What waits somewhere, by cause.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Tally {
+pub struct CauseCounts {
     /// In the order of [`Cause::ALL`].
-    pub shares: SmallVec<[Share; 1]>,
+    pub causes: SmallVec<[CauseCount; 1]>,
     pub messages: u64,
     /// The first of them.
     pub oldest: Option<MessageNo>,
@@ -57,30 +57,30 @@ pub struct Tally {
     last: Option<u32>,
 }
 
-impl Tally {
+impl CauseCounts {
     pub fn recipients(&self) -> u64 {
-        self.shares.iter().map(|share| share.recipients).sum()
+        self.causes.iter().map(|count| count.recipients).sum()
     }
 
     pub fn of(&self, cause: Cause) -> u64 {
-        self.shares.iter().find(|share| share.cause == cause).map_or(0, |share| share.recipients)
+        self.causes.iter().find(|count| count.cause == cause).map_or(0, |count| count.recipients)
     }
 
     /// The cause of most; of equal ones, what has gone wrong before what is on its way.
-    pub fn main(&self) -> Option<&Share> {
-        self.shares.iter().max_by_key(|share| (share.recipients, !share.cause.is_moving()))
+    pub fn main(&self) -> Option<&CauseCount> {
+        self.causes.iter().max_by_key(|count| (count.recipients, !count.cause.is_moving()))
     }
 
     /// The earliest next try of all; `None`: some may go now, or nothing waits.
     pub fn next_try(&self) -> Option<Ms> {
-        self.shares.iter().map(|share| share.next_try.unwrap_or(0)).min().filter(|at| *at > 0)
+        self.causes.iter().map(|count| count.next_try.unwrap_or(0)).min().filter(|at| *at > 0)
     }
 
     /// `more` waits there too.
-    pub fn add(&mut self, more: Share) {
-        match self.shares.binary_search_by_key(&more.cause, |share| share.cause) {
-            Err(at) => self.shares.insert(at, more),
-            Ok(at) => self.shares[at].add(more),
+    pub fn add(&mut self, more: CauseCount) {
+        match self.causes.binary_search_by_key(&more.cause, |count| count.cause) {
+            Err(at) => self.causes.insert(at, more),
+            Ok(at) => self.causes[at].add(more),
         }
     }
 
@@ -89,8 +89,8 @@ impl Tally {
         self.oldest = Some(self.oldest.filter(|oldest| age(*oldest) >= age(no)).unwrap_or(no));
     }
 
-    fn add_all(&mut self, more: &Tally) {
-        more.shares.iter().for_each(|share| self.add(*share));
+    fn add_all(&mut self, more: &CauseCounts) {
+        more.causes.iter().for_each(|count| self.add(*count));
     }
 }
 
@@ -100,7 +100,7 @@ pub struct Census {
     message: Option<u32>,
     id: Option<u32>,
     /// Of the message that is being counted.
-    current: Tally,
+    current: CauseCounts,
     /// Reused between slices, for its allocation.
     seen: Map<(SiteId, u64), AtSite>,
     /// In transactions on connections that keep us waiting, as the count began.
@@ -110,25 +110,25 @@ pub struct Census {
     /// The bucket of the message that is being counted.
     age: usize,
     /// By the site's number, those with mail.
-    sites: Vec<Option<Box<Tally>>>,
+    sites: Vec<Option<Box<CauseCounts>>>,
     /// At domains that have no site yet.
-    pub unresolved: Tally,
+    pub unresolved: CauseCounts,
     /// By list; under the empty name what is no list's.
-    pub lists: Map<Arc<str>, Tally>,
+    pub lists: Map<Arc<str>, CauseCounts>,
     /// Messages of at least [`LARGE_RECIPIENTS_MIN`] pending recipients.
-    pub large: Map<MessageNo, Tally>,
-    pub total: Tally,
+    pub large: Map<MessageNo, CauseCounts>,
+    pub total: CauseCounts,
 }
 
 impl Census {
-    pub fn at(&self, site: SiteId) -> Option<&Tally> {
+    pub fn at(&self, site: SiteId) -> Option<&CauseCounts> {
         self.sites.get(site.0 as usize)?.as_deref()
     }
 
     /// Sites with pending recipients.
-    pub fn sites(&self) -> impl Iterator<Item = (SiteId, &Tally)> {
+    pub fn sites(&self) -> impl Iterator<Item = (SiteId, &CauseCounts)> {
         let all = self.sites.iter().enumerate();
-        all.filter_map(|(site, tally)| Some((SiteId(site as u32), tally.as_deref()?)))
+        all.filter_map(|(site, counts)| Some((SiteId(site as u32), counts.as_deref()?)))
     }
 
     /// Looks at up to `ids_max` recipients. Returns whether all have been counted.
@@ -153,7 +153,7 @@ impl Census {
             self.age = bucket(age_ms);
             let mut after = self.id;
             if !sched
-                .walk(store, no, (&mut after, &mut ids_max), &mut seen, |_, site, share| self.count(no, site, share))
+                .walk(store, no, (&mut after, &mut ids_max), &mut seen, |_, site, count| self.count(no, site, count))
             {
                 self.id = after;
                 break false;
@@ -165,9 +165,9 @@ impl Census {
         is_done
     }
 
-    fn count(&mut self, no: MessageNo, site: Option<SiteId>, share: Share) {
-        self.current.add(share);
-        let tally = match site {
+    fn count(&mut self, no: MessageNo, site: Option<SiteId>, count: CauseCount) {
+        self.current.add(count);
+        let counts = match site {
             None => &mut self.unresolved,
             Some(site) => {
                 let at = site.0 as usize;
@@ -177,30 +177,30 @@ impl Census {
                 self.sites[at].get_or_insert_default()
             }
         };
-        tally.add(share);
-        tally.by_age[self.age] += 1;
-        tally.note_oldest(no, self.newest);
-        tally.messages += u64::from(tally.last.replace(no.0) != Some(no.0));
+        counts.add(count);
+        counts.by_age[self.age] += 1;
+        counts.note_oldest(no, self.newest);
+        counts.messages += u64::from(counts.last.replace(no.0) != Some(no.0));
     }
 
     /// The message has been counted; `None`: it has ended meanwhile.
     fn end_of(&mut self, no: MessageNo, message: Option<&Message>) {
-        let mut tally = std::mem::take(&mut self.current);
-        let Some(message) = message.filter(|_| !tally.shares.is_empty()) else { return };
-        tally.messages = 1;
-        self.total.add_all(&tally);
+        let mut counts = std::mem::take(&mut self.current);
+        let Some(message) = message.filter(|_| !counts.causes.is_empty()) else { return };
+        counts.messages = 1;
+        self.total.add_all(&counts);
         self.total.messages += 1;
         let list = message.list().unwrap_or_default();
         if !self.lists.contains_key(list) {
-            self.lists.insert(list.into(), Tally::default());
+            self.lists.insert(list.into(), CauseCounts::default());
         }
         if let Some(of_list) = self.lists.get_mut(list) {
-            of_list.add_all(&tally);
+            of_list.add_all(&counts);
             of_list.messages += 1;
             of_list.note_oldest(no, self.newest);
         }
-        if tally.recipients() >= LARGE_RECIPIENTS_MIN as u64 {
-            self.large.insert(no, tally);
+        if counts.recipients() >= LARGE_RECIPIENTS_MIN as u64 {
+            self.large.insert(no, counts);
         }
     }
 }
@@ -216,19 +216,19 @@ struct Seen {
 
 impl Scheduler {
     /// The last reply behind a share, as far as it is still known.
-    pub fn reply_behind(&self, share: &Share) -> Option<&Reply> {
-        self.core.reasons.get(share.reason)
+    pub fn reply_behind(&self, count: &CauseCount) -> Option<&Reply> {
+        self.core.reasons.get(count.reason)
     }
 
     /// One message's pending recipients behind `after`, at most `ids_max`: where each is, and its share of one. Whether those
     /// were all.
-    pub fn shares_of(
+    pub fn causes_of(
         &self,
         store: &Store,
         no: MessageNo,
         (after, mut ids_max): (&mut Option<u32>, usize),
         now: Ms,
-        each: impl FnMut(AddressId, Option<SiteId>, Share),
+        each: impl FnMut(AddressId, Option<SiteId>, CauseCount),
     ) -> bool {
         let is_sending = self.core.messages.get(no).is_some_and(|active| !active.in_flight.is_empty());
         let silent = if is_sending { self.silent() } else { Silent::default() };
@@ -246,7 +246,7 @@ impl Scheduler {
         no: MessageNo,
         (after, ids_max): (&mut Option<u32>, &mut usize),
         seen: &mut Seen,
-        mut each: impl FnMut(AddressId, Option<SiteId>, Share),
+        mut each: impl FnMut(AddressId, Option<SiteId>, CauseCount),
     ) -> bool {
         let Some(message) = store.message(no).filter(|_| self.core.messages.is_live(no)) else { return true };
         let (of_message, pending) = (self.of_message(no, message), message.pending());
@@ -269,7 +269,7 @@ impl Scheduler {
             let is_silent = |no, id| seen.silent.contains(&(no, id));
             let place = self.place(&of_message, AddressId(id), (domain, at.as_ref()), is_silent, seen.now);
             let next_try = place.until.filter(|until| *until > seen.now).map(|until| self.core.time.wall(until));
-            each(AddressId(id), site, Share { cause: place.cause, recipients: 1, next_try, reason: place.reason });
+            each(AddressId(id), site, CauseCount { cause: place.cause, recipients: 1, next_try, reason: place.reason });
         }
         true
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use stentor_queue::ids::{AddressId, DomainId, Ms, SiteId};
 use stentor_queue::store::Store;
-use stentor_sched::{Cause, Census, RecipientState, Scheduler, Tally};
+use stentor_sched::{Cause, CauseCounts, Census, RecipientState, Scheduler};
 
 /// Events between two checks: a prime, so that they meet all kinds.
 const EVERY: u32 = 97;
@@ -56,9 +56,9 @@ impl Truth {
                 *sites.entry(status.site).or_default().entry(status.cause).or_default() += 1;
                 *self.by_cause.entry(status.cause.name()).or_default() += 1;
             }
-            let (mut tally, mut after) = (Tally::default(), None);
-            while !sched.shares_of(store, no, (&mut after, 3), now, |_, _, share| tally.add(share)) {}
-            assert_eq!(causes(&tally), own, "seed {}: message {no:?}", self.seed);
+            let (mut counts, mut after) = (CauseCounts::default(), None);
+            while !sched.causes_of(store, no, (&mut after, 3), now, |_, _, count| counts.add(count)) {}
+            assert_eq!(causes(&counts), own, "seed {}: message {no:?}", self.seed);
             for (cause, count) in own {
                 *total.entry(cause).or_default() += count;
                 let list = message.list().unwrap_or_default();
@@ -70,10 +70,10 @@ impl Truth {
         assert_eq!(causes(&census.total), total, "seed {}", self.seed);
         let counted = census.total.recipients() + unknown;
         assert_eq!(counted, store.pending(), "seed {}: each pending recipient has one cause", self.seed);
-        let counted = census.sites().map(|(site, tally)| (Some(site), causes(tally)));
+        let counted = census.sites().map(|(site, counts)| (Some(site), causes(counts)));
         let unresolved = Some((None, causes(&census.unresolved))).filter(|(_, causes)| !causes.is_empty());
         assert_eq!(unresolved.into_iter().chain(counted).collect::<BTreeMap<_, _>>(), sites, "seed {}", self.seed);
-        let counted = census.lists.iter().map(|(list, tally)| (&**list, causes(tally)));
+        let counted = census.lists.iter().map(|(list, counts)| (&**list, causes(counts)));
         assert_eq!(counted.collect::<BTreeMap<_, _>>(), lists, "seed {}", self.seed);
         if unknown == 0 && !store.is_counting() {
             by_domain(sched, store, &sites);
@@ -94,6 +94,6 @@ fn by_domain(sched: &Scheduler, store: &Store, sites: &BTreeMap<Option<SiteId>, 
     assert_eq!(sums.collect::<BTreeMap<_, _>>(), waiting);
 }
 
-fn causes(tally: &Tally) -> Causes {
-    tally.shares.iter().map(|share| (share.cause, share.recipients)).collect()
+fn causes(counts: &CauseCounts) -> Causes {
+    counts.causes.iter().map(|count| (count.cause, count.recipients)).collect()
 }

@@ -8,15 +8,15 @@ use parking_lot::Mutex;
 
 /// Open sessions: in total, of clients that are not trusted, and by client (a /64 of IPv6 is one).
 #[derive(Default)]
-pub struct Census {
+pub struct OpenSessions {
     pub total: usize,
     pub strangers: usize,
     pub clients: HashMap<IpAddr, usize>,
 }
 
-/// One admitted connection; leaves the census when dropped.
+/// One admitted connection; no longer counted when dropped.
 pub struct Admitted {
-    pub census: Arc<Mutex<Census>>,
+    pub sessions: Arc<Mutex<OpenSessions>>,
     pub client: IpAddr,
     pub trusted: bool,
     pub sessions_max: usize,
@@ -25,7 +25,7 @@ pub struct Admitted {
 impl Admitted {
     /// Whether untrusted clients have more than half of their share of `connections_max`.
     pub fn is_crowded(&self, connections_max: usize) -> bool {
-        self.census.lock().strangers > strangers_max(connections_max, self.sessions_max) / 2
+        self.sessions.lock().strangers > strangers_max(connections_max, self.sessions_max) / 2
     }
 }
 
@@ -38,13 +38,13 @@ pub fn strangers_max(connections_max: usize, sessions_max: usize) -> usize {
 
 impl Drop for Admitted {
     fn drop(&mut self) {
-        let mut census = self.census.lock();
-        census.total -= 1;
-        census.strangers -= usize::from(!self.trusted);
-        if let Some(count) = census.clients.get_mut(&self.client) {
+        let mut sessions = self.sessions.lock();
+        sessions.total -= 1;
+        sessions.strangers -= usize::from(!self.trusted);
+        if let Some(count) = sessions.clients.get_mut(&self.client) {
             *count -= 1;
             if *count == 0 {
-                census.clients.remove(&self.client);
+                sessions.clients.remove(&self.client);
             }
         }
     }

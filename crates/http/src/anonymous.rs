@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 /// Those of one server.
-pub struct Strangers {
+pub struct AnonymousConnections {
     max: usize,
     next: AtomicU64,
     all: Mutex<All>,
@@ -26,20 +26,20 @@ struct All {
 }
 
 /// One connection's place, which its end gives back.
-pub struct Standing {
+pub struct AnonymousConnection {
     number: u64,
-    of: Arc<Strangers>,
+    of: Arc<AnonymousConnections>,
     over: Arc<Notify>,
 }
 
-impl Strangers {
-    pub fn new(connections_max: usize) -> Arc<Strangers> {
+impl AnonymousConnections {
+    pub fn new(connections_max: usize) -> Arc<AnonymousConnections> {
         let max = (connections_max / 2).max(1);
-        Arc::new(Strangers { max, next: AtomicU64::new(0), all: Mutex::default() })
+        Arc::new(AnonymousConnections { max, next: AtomicU64::new(0), all: Mutex::default() })
     }
 
     /// A connection begins.
-    pub fn begin(self: &Arc<Self>) -> Arc<Standing> {
+    pub fn begin(self: &Arc<Self>) -> Arc<AnonymousConnection> {
         let (number, over) = (self.next.fetch_add(1, Ordering::Relaxed), Arc::new(Notify::new()));
         let mut all = self.all.lock();
         if all.waiting.len() + all.admitted.len() >= self.max {
@@ -49,11 +49,11 @@ impl Strangers {
             }
         }
         all.waiting.insert(number, over.clone());
-        Arc::new(Standing { number, of: self.clone(), over })
+        Arc::new(AnonymousConnection { number, of: self.clone(), over })
     }
 }
 
-impl Standing {
+impl AnonymousConnection {
     /// A request was let in, with a login or without.
     pub fn admitted(&self, is_known: bool) {
         let mut all = self.of.all.lock();
@@ -69,7 +69,7 @@ impl Standing {
     }
 }
 
-impl Drop for Standing {
+impl Drop for AnonymousConnection {
     fn drop(&mut self) {
         self.admitted(true);
     }
@@ -81,29 +81,29 @@ mod tests {
 
     #[tokio::test]
     async fn one_more_takes_the_place_of_who_only_holds_on() {
-        let strangers = Strangers::new(6);
-        let (reader, silent, person) = (strangers.begin(), strangers.begin(), strangers.begin());
+        let anonymous = AnonymousConnections::new(6);
+        let (reader, silent, person) = (anonymous.begin(), anonymous.begin(), anonymous.begin());
         reader.admitted(false);
         person.admitted(true);
-        let others = [strangers.begin(), strangers.begin()];
+        let others = [anonymous.begin(), anonymous.begin()];
         silent.over().await;
         drop(others);
-        assert_eq!(strangers.all.lock().waiting.len(), 0);
-        let _more = [strangers.begin(), strangers.begin()];
+        assert_eq!(anonymous.all.lock().waiting.len(), 0);
+        let _more = [anonymous.begin(), anonymous.begin()];
         reader.admitted(false);
-        assert_eq!(strangers.all.lock().admitted.len(), 1, "it was not the reader's place that was taken");
-        let all = strangers.all.lock();
+        assert_eq!(anonymous.all.lock().admitted.len(), 1, "it was not the reader's place that was taken");
+        let all = anonymous.all.lock();
         assert_eq!(all.waiting.len() + all.admitted.len(), 3);
     }
 
     #[tokio::test]
     async fn where_all_are_served_the_oldest_goes() {
-        let strangers = Strangers::new(4);
-        let readers = [strangers.begin(), strangers.begin()];
+        let anonymous = AnonymousConnections::new(4);
+        let readers = [anonymous.begin(), anonymous.begin()];
         for reader in &readers {
             reader.admitted(false);
         }
-        let _new = strangers.begin();
+        let _new = anonymous.begin();
         readers[0].over().await;
     }
 }
