@@ -32,7 +32,7 @@ ROWS = [
         ("Waiting for something", "short", [
             ('stentor_sites_waiting{instance=~"$instance"}', "sites with mail"),
             ('stentor_sites_in_line{instance=~"$instance"}', "sites in line for a connection"),
-            ('stentor_lookups_waiting{instance=~"$instance"}', "look-ups"),
+            ('stentor_lookups_waiting{instance=~"$instance"}', "lookups"),
             ('stentor_clocks{instance=~"$instance"}', "clocks")]),
     ]),
     ("Times", [

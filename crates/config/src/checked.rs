@@ -174,7 +174,7 @@ pub struct DeliveryConfig {
     pub chunking: bool,
     /// Apply the built-in profiles of large providers.
     pub profiles: bool,
-    /// Look-ups of domains at a time.
+    /// Lookups of domains at a time.
     pub resolves_max: u32,
 }
 

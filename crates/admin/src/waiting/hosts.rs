@@ -188,8 +188,8 @@ fn row_of_domain(hub: &Hub, domain: DomainId, waiting: u64, now: Ms) -> HostRow 
     let name = hub.store.book.domain_name(domain).to_owned();
     let waits_for = match (waiting, &reason) {
         (0, _) => "",
-        (_, None) => "its look-up",
-        (_, Some(_)) => "its look-up, which failed",
+        (_, None) => "its lookup",
+        (_, Some(_)) => "its lookup, which failed",
     };
     HostRow {
         site: name.clone(),

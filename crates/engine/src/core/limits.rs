@@ -55,7 +55,7 @@ limits! {
         "deliveries paused: as many outcomes as a crash may repeat are not durable yet";
     DeliveryConnections: "delivery_connections", "[delivery] connections_max", "mail waits for a connection's place";
     SiteConnections: "site_connections", "[delivery] connections_per_site_max, or [sites]", "mail waits for a place at its site";
-    Resolves: "resolves", "[delivery] resolves_max", "look-ups of domains wait for others";
+    Resolves: "resolves", "[delivery] resolves_max", "lookups of domains wait for others";
     Reports: "reports", "nothing: built at most 32 at a time", "DSNs wait to be built";
     Suspensions: "suspensions", "nothing: resume some", "a suspension was refused";
     LogBuffer: "log_buffer", "[log] attempts: a faster target, or off", "lines of the log were lost";

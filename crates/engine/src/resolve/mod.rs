@@ -231,14 +231,14 @@ impl Resolver {
             }
             MxAnswer::NoData | MxAnswer::Unproven => (vec![Host { preference: 0, name: domain.into() }], TTL_S_MAX),
             MxAnswer::NoDomain => return select::no_such_domain(domain),
-            MxAnswer::Failed(why) => return select::temporary("4.4.3", format!("MX look-up of {domain}: {why}")),
+            MxAnswer::Failed(why) => return select::temporary("4.4.3", format!("MX lookup of {domain}: {why}")),
         };
         let answers = self.host_addresses(hosts.iter().map(|h| h.name.clone()).collect()).await;
         let hosts: Vec<_> = hosts.into_iter().zip(answers).map(|(host, (_, answer))| (host, answer)).collect();
         match select::plan(domain, &hosts, ttl_s, &self.identity(&|addr| self.is_own(addr))) {
             Resolution::Permanent { dsn: "5.4.4", .. } if is_unproven => select::temporary(
                 "4.4.3",
-                format!("MX look-up of {domain}: the answer holds neither MX records of that name nor an SOA"),
+                format!("MX lookup of {domain}: the answer holds neither MX records of that name nor an SOA"),
             ),
             resolution => resolution,
         }
@@ -260,7 +260,7 @@ impl Resolver {
             let resolver = self.clone();
             tasks.spawn(async move { (i, resolver.addresses(&name).await) });
         }
-        let unfinished = || AddressAnswer::Failed("the look-up did not end".to_owned());
+        let unfinished = || AddressAnswer::Failed("the lookup did not end".to_owned());
         let mut results: Vec<_> = names.into_iter().map(|name| (name, unfinished())).collect();
         while let Some(joined) = tasks.join_next().await {
             if let Ok((i, answer)) = joined {

@@ -24,7 +24,7 @@ pub struct MxRecord {
     pub host: String,
 }
 
-/// What the MX look-up of a domain gave.
+/// What the MX lookup of a domain gave.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum MxAnswer {
     Records {
@@ -152,7 +152,7 @@ pub fn plan(domain: &str, hosts: &[(Host, AddressAnswer)], ttl_s: u32, us: &Iden
     }
     if let Some(why) = failure {
         // A host that could not be looked up may be a good one: never bounce for it.
-        return temporary("4.4.3", format!("address look-up of {why}"));
+        return temporary("4.4.3", format!("address lookup of {why}"));
     }
     match () {
         () if own.is_some() => loops(domain),
@@ -191,7 +191,7 @@ pub fn route_plan(hosts: &[(Arc<str>, u16, AddressAnswer)], is_own: &dyn Fn(Sock
             }
             AddressAnswer::NoData | AddressAnswer::NoDomain => why = format!("the route's host {name} has no address"),
             AddressAnswer::CnameLoop => why = format!("the CNAME records of the route's host {name} form a loop"),
-            AddressAnswer::Failed(error) => why = format!("address look-up of the route's host {name}: {error}"),
+            AddressAnswer::Failed(error) => why = format!("address lookup of the route's host {name}: {error}"),
         }
     }
     if targets.is_empty() {

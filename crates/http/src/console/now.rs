@@ -266,7 +266,7 @@ fn depth(snapshot: &Snapshot) -> Markup {
     };
     let none = || html! { "–" };
     let mut rows: Vec<Vec<Markup>> = lanes.iter().map(row).collect();
-    rows.push(vec![html! { "DNS look-up" }, recipients(depth.unresolved), none(), none(), none()]);
+    rows.push(vec![html! { "DNS lookup" }, recipients(depth.unresolved), none(), none(), none()]);
     html! {
         (table("Waiting recipients by lane, and messages by class", &columns, &rows, None))
         p.quiet.small {

@@ -145,7 +145,7 @@ impl Past {
         let (source, key) = (Source::of(core), key.to_owned());
         blocking(&self.readings, move || {
             let mut entries: Vec<Entry> = Vec::new();
-            // Sessions and look-ups that failed name the recipient's domain.
+            // Sessions and lookups that failed name the recipient's domain.
             let domain = key.rsplit_once('@').map(|(_, domain)| domain);
             let keys: Vec<&str> = [key.as_str()].into_iter().chain(domain).collect();
             let seen = source.open()?.find_any(&keys, 0, Ms::MAX, &mut |record| {

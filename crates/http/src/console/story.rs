@@ -25,7 +25,7 @@ pub struct Entry {
     reply: String,
     took_ms: Option<u64>,
     tls: String,
-    /// Of a session or look-up that failed: how often in the same way, and the last time; 0 for all else.
+    /// Of a session or lookup that failed: how often in the same way, and the last time; 0 for all else.
     times: u64,
     last: Ms,
 }
@@ -59,7 +59,7 @@ impl Entry {
                 ..entry(a.at, "", "accepted", a.id)
             },
             Record::Attempt(a) if a.unreached.is_some() => {
-                let what = if a.is_look_up() { "look-up failed" } else { "connection failed" };
+                let what = if a.is_look_up() { "lookup failed" } else { "connection failed" };
                 Entry { by: host(a), reply: a.reply.to_owned(), times: 1, ..entry(a.at, "warn", what, "") }
             }
             Record::Attempt(a) => {

@@ -150,7 +150,7 @@ async fn queue(text: &mut Text, http: &Http) {
     text.sample(&[("lane", "slow")], load.connections_slow as f64);
     text.gauge("stentor_sites_in_line", "Sites that wait for a connection's place.", load.wanting as f64);
     text.gauge("stentor_clocks", "Clocks that hold recipients, mailboxes or senders back.", load.clocks as f64);
-    text.gauge("stentor_lookups_waiting", "Domains whose look-up waits for others.", load.look_ups_waiting as f64);
+    text.gauge("stentor_lookups_waiting", "Domains whose lookup waits for others.", load.look_ups_waiting as f64);
 }
 
 fn storage(text: &mut Text, core: &Core, status: &Status) {
@@ -185,7 +185,7 @@ fn storage(text: &mut Text, core: &Core, status: &Status) {
             status.journal_unprepared,
         ),
         ("stentor_dns_queries_total", "Queries sent to name servers.", status.dns_queries),
-        ("stentor_dns_failures_total", "Look-ups that failed.", status.dns_failures),
+        ("stentor_dns_failures_total", "Lookups that failed.", status.dns_failures),
         ("stentor_log_lines_lost_total", "Lines of the log that were lost.", status.log_lines_lost),
         ("stentor_history_records_lost_total", "Records that the history could not keep.", status.history_lost),
     ] {

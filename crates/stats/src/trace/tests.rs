@@ -159,7 +159,7 @@ fn failed_sessions_stand_between_acceptance_and_fate() {
     waits.finish();
     let times: Vec<_> = waits.messages[0].attempts.iter().map(|entry| (entry.stat, entry.at - NOW)).collect();
     assert_eq!(times, [("connect_failed", 0), ("connect_failed", 1_900), ("lookup_failed", 140_000)], "{waits:?}");
-    assert!(waits.text(&Zone::utc()).contains("look-up of y failed; 4 recipients waited"));
+    assert!(waits.text(&Zone::utc()).contains("lookup of y failed; 4 recipients waited"));
     assert_eq!(waits.messages[0].state(), "not tried yet");
     // Nothing is known of it but its domain.
     let unknown = |what: &str| {

@@ -150,7 +150,7 @@ impl Try {
 impl Unreached {
     /// The first line of an entry.
     fn text(&self, entry: &Try, zone: &Zone, out: &mut String) {
-        let what = if entry.stat == "lookup_failed" { "look-up of" } else { "connection for" };
+        let what = if entry.stat == "lookup_failed" { "lookup of" } else { "connection for" };
         let domains: Vec<String> = self.domains.iter().take(TO_SHOWN_MAX).map(|domain| printable(domain)).collect();
         let times = match self.times {
             1 => "failed".to_owned(),

@@ -129,7 +129,7 @@ fn while_no_domain_resolves_the_log_and_doctor_say_so() {
     server.smtp().send("me@home.example", &["bob@one.example"], &message("d@test", "x")).expect(250);
     server.wait_log(&[
         "WARN",
-        "no domain has resolved since the start (1 tried; the last: MX look-up of one.example",
+        "no domain has resolved since the start (1 tried; the last: MX lookup of one.example",
         "127.0.0.1:9",
     ]);
     let output = server.operator(&["doctor"]);

@@ -156,11 +156,11 @@ fn a_loopback_address_from_the_dns_is_not_used() {
     assert_eq!(lab.recorder().copies_of("trap@test"), 0);
 }
 
-/// Waits until the look-up of the only recipient has failed, and asserts that nothing is given up.
+/// Waits until the lookup of the only recipient has failed, and asserts that nothing is given up.
 fn defers(builder: Builder, lab: &TestLab, kind: &str) {
     let server = builder.start();
     let id = post(&server, lab, &["ann@ill.example"], "ill@test");
-    stentor_harness::wait_until(&format!("{kind}: the look-up has failed"), || {
+    stentor_harness::wait_until(&format!("{kind}: the lookup has failed"), || {
         let lines = server.operator_json(&["queue", "show", &id]);
         let recipients = data(lines[lines.len() - 1].clone());
         recipients[0]["state"] == "deferred" && recipients[0]["last_reply"].as_str().is_some_and(|why| !why.is_empty())
@@ -227,7 +227,7 @@ fn address_literals_are_reached_without_the_dns() {
     assert_eq!(lab.stats().dns.mx, 0);
 }
 
-/// A name server that answers for one of 251 domains: the mail to it does not wait for what the others' look-ups come to.
+/// A name server that answers for one of 251 domains: the mail to it does not wait for what the others' lookups come to.
 #[test]
 fn silent_name_servers_hold_up_nobody() {
     const SILENT: usize = 250;

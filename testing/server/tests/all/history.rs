@@ -256,7 +256,7 @@ fn connections_and_look_ups_that_fail_count_for_those_who_waited() {
         let row = |row: &Value| (row["name"].as_str().unwrap_or_default().to_owned(), row["deferred"].as_u64());
         rows.map(row).map(|(name, deferred)| (name, deferred.unwrap_or(0))).collect()
     };
-    // Look-ups are tried again soon.
+    // Lookups are tried again soon.
     let expected = [("dead.example", 2..=2), ("busy.example", 1..=1), ("nodns.example", 1..=100)];
     wait_until("each counts where it waits", || {
         expected.iter().all(|(name, counts)| by_site().iter().any(|row| row.0 == *name && counts.contains(&row.1)))
