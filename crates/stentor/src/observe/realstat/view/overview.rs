@@ -1,4 +1,4 @@
-//! The first view: rates, where mail waits, what of the server and the machine is used, stuck sites, newest events.
+//! The first view: rates, why mail waits, what of the server and the machine is used, stuck sites, newest events.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -6,16 +6,18 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 use stentor_control::Snapshot;
+use stentor_control::causes::{most_first, next_try_of};
 use stentor_control::format::{bytes, cut, plural, span};
-use stentor_control::snapshot::{Lane, time_us};
+use stentor_control::snapshot::time_us;
+use stentor_queue::cause::Cause;
 
 use super::super::app::{App, Column, ZOOMS};
-use super::tables::{events, lane_color, sites};
+use super::tables::{events, sites};
 use super::{bold, chart, dim, number};
 
 /// Columns of the texts beside the charts, and of a bar.
 const NAMES: u16 = 24;
-const BAR: usize = 10;
+const BAR: usize = 8;
 /// From these shares on a bar is yellow, and red.
 const HIGH: f64 = 0.6;
 const FULL: f64 = 0.85;
@@ -26,7 +28,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App, s: &Snapshot) {
         Constraint::Length(1),
         Constraint::Length(4 + more / 3),
         Constraint::Length(2),
-        Constraint::Length(7),
+        Constraint::Length(7 + (more / 4).min(8)),
         Constraint::Min(0),
         Constraint::Length(3 + more / 6),
     ])
@@ -34,8 +36,10 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App, s: &Snapshot) {
     let color = verdict_color(&s.verdict);
     frame.render_widget(Line::styled(cut(&s.verdict, 200), Style::new().fg(color).add_modifier(Modifier::BOLD)), words);
     charts(frame, (chart, lower), app, s);
-    let [depth, used] = Layout::horizontal([Constraint::Length(41), Constraint::Min(20)]).areas(middle);
-    depths(frame, depth, s);
+    let (words_width, count_width, next_width) = CAUSE;
+    let width = words_width + count_width + next_width + 3;
+    let [why, used] = Layout::horizontal([Constraint::Length(width as u16), Constraint::Min(20)]).areas(middle);
+    causes(frame, why, s);
     usage(frame, used, s);
     sites(frame, table, app, true, s.now);
     events(frame, last, &s.events);
@@ -97,35 +101,56 @@ fn colored(lines: Vec<String>, color: Color) -> Vec<Line<'static>> {
     lines.into_iter().map(|line| Line::styled(line, Style::new().fg(color))).collect()
 }
 
-/// Pending recipients by the state of their sites.
-fn depths(frame: &mut Frame<'_>, area: Rect, s: &Snapshot) {
-    let (q, d) = (&s.queue, &s.queue.depth);
+/// Columns of a cause's words, of its recipients and of its next try.
+const CAUSE: (usize, usize, usize) = (25, 10, 8);
+
+/// Why recipients wait and when the first of them is tried, most first; those that do not fit are one row.
+fn causes(frame: &mut Frame<'_>, area: Rect, s: &Snapshot) {
+    let (words_width, count_width, next_width) = CAUSE;
+    let q = &s.queue;
     let oldest = q.oldest.map_or_else(String::new, |at| format!(", oldest {}", span(s.now.saturating_sub(at))));
     let of_list = q.of_list.map_or_else(String::new, |pending| format!(", {} of the list", number(pending)));
-    let pending = q.pending().max(1) as f64;
-    let row = |name: &str, lane: &str, recipients: u64, sites: Option<u64>| {
-        let sites = sites.map_or_else(|| "-".to_owned(), number);
-        Line::from(vec![
-            Span::raw(format!("{name:<10}")),
-            Span::styled(chart::bar(recipients as f64 / pending, 6), Style::new().fg(lane_color(lane))),
-            Span::raw(format!(" {:>12} {sites:>9}", number(recipients))),
-        ])
-    };
-    let of = |name: &str, key: &str, lane: &Lane| row(name, key, lane.recipients, Some(lane.sites));
     let mut lines = vec![
         Line::styled(format!("waiting {} ({} bulk){of_list}", number(q.pending()), number(q.bulk)), bold()),
         Line::raw(format!("in {}{oldest}", plural(q.messages, "message"))),
-        Line::styled(format!("{:<16} {:>12} {:>9}", "state of site", "recipients", "sites"), dim()),
-        of("fast", "fast", &d.fast),
-        of("slow", "slow", &d.slow),
-        of("down", "clock", &d.clock),
+        Line::styled(
+            format!("{:<words_width$} {:>count_width$} {:>next_width$}", "waiting for", "recipients", "next try"),
+            dim(),
+        ),
     ];
-    lines.push(if d.suspended.recipients > 0 || d.unresolved == 0 {
-        of("suspended", "suspended", &d.suspended)
-    } else {
-        row("look-up", "", d.unresolved, None)
-    });
+    let rows = most_first(&s.causes);
+    let fit = usize::from(area.height).saturating_sub(lines.len());
+    let (shown, rest) = rows.split_at(if rows.len() > fit { fit.saturating_sub(1) } else { rows.len() });
+    let line = |words: &str, color: Color, recipients: u64, next: &str| {
+        let numbers = format!(" {:>count_width$} {next:>next_width$}", number(recipients));
+        let words = format!("{:<words_width$}", cut(words, words_width));
+        Line::from(vec![Span::styled(words, Style::new().fg(color)), Span::raw(numbers)])
+    };
+    for row in shown {
+        // Without what the reply code adds: it is in the views of sites and messages.
+        let words = row.words.split(" (").next().unwrap_or_default();
+        let next = next_try_of(std::slice::from_ref(*row), row.next_try, s.now);
+        lines.push(line(words, cause_color(row.cause()), row.recipients, &next));
+    }
+    if !rest.is_empty() {
+        let recipients = rest.iter().map(|row| row.recipients).sum();
+        lines.push(line(&plural(rest.len() as u64, "other cause"), Color::Reset, recipients, ""));
+    }
+    if rows.is_empty() {
+        let text = if q.pending() == 0 { "no mail is waiting" } else { "causes are being counted" };
+        lines.push(Line::styled(text, dim()));
+    }
     frame.render_widget(Paragraph::new(lines), area);
+}
+
+/// Green for mail on its way, magenta for what an operator keeps, red for what cannot be reached, yellow for all else.
+fn cause_color(cause: Cause) -> Color {
+    match cause {
+        Cause::Held | Cause::Suspended => Color::Magenta,
+        Cause::Dns | Cause::Refused | Cause::Unreachable | Cause::TimedOut | Cause::Unreadable => Color::Red,
+        cause if cause.is_moving() => Color::Green,
+        _ => Color::Yellow,
+    }
 }
 
 /// `out  |||       80 of 800`
@@ -151,7 +176,7 @@ fn usage(frame: &mut Frame<'_>, area: Rect, s: &Snapshot) {
     let sync = if j.sync_us.count == 0 {
         "no batch in this interval".to_owned()
     } else {
-        format!("{} (99 % {}), {:.1} msg/batch", time_us(j.sync_us.p50), time_us(j.sync_us.p99), j.messages_per_batch())
+        format!("{}, 99 % {}, {:.1}/batch", time_us(j.sync_us.p50), time_us(j.sync_us.p99), j.messages_per_batch())
     };
     let in_line = if c.wanting > 0 { format!(", {} in line", c.wanting) } else { String::new() };
     let own = percent(m.own_cpu / m.processors.max(1) as f32);

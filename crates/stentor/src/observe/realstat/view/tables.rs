@@ -27,7 +27,7 @@ fn chosen(is_chosen: bool) -> Style {
 }
 
 /// The colour of a state.
-pub fn lane_color(lane: &str) -> Color {
+fn lane_color(lane: &str) -> Color {
     match lane {
         "fast" => Color::Green,
         "slow" => Color::Yellow,

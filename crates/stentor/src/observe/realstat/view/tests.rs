@@ -3,8 +3,9 @@ use ratatui::backend::TestBackend;
 
 use super::*;
 use crate::observe::realstat::feed::News;
-use stentor_control::snapshot::{EventNow, Lane, SiteNow};
-use stentor_control::{Snapshot, WatchOptions};
+use stentor_control::snapshot::{EventNow, SiteNow};
+use stentor_control::{CauseRow, Snapshot, WatchOptions};
+use stentor_queue::cause::Cause;
 
 fn screen(app: &App, width: u16, height: u16) -> Vec<String> {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("a terminal in memory");
@@ -24,7 +25,21 @@ fn app() -> App {
     };
     (s.since.delivered, s.since.failed, s.queue.bulk) = (12_345, 7, 10_000_000);
     s.connections.fast_max = 800;
-    s.queue.depth.clock = Lane { sites: 50_000, recipients: 10_000_000, ordinary: 0, bulk: 500_000 };
+    s.causes = [
+        (Cause::Ready, 700, None),
+        (Cause::Refused, 9_000_000, Some(36_720_000)),
+        (Cause::Unreadable, 999_270, Some(36_030_000)),
+        (Cause::Held, 20, None),
+        (Cause::Recipient, 10, Some(40_000_000)),
+    ]
+    .map(|(cause, recipients, next_try)| CauseRow {
+        cause: cause.name().to_owned(),
+        words: cause.words().to_owned(),
+        recipients,
+        next_try,
+        ..CauseRow::default()
+    })
+    .into();
     s.by_pending = vec![SiteNow {
         site: "mx.one.example".to_owned(),
         waiting: 990_000,
@@ -53,7 +68,11 @@ fn everything_fits_eighty_by_twenty_four() {
         "44,442,000/h",
         "failed    7.0/s",
         "waiting 10,000,000 (10,000,000 bulk)",
-        "down      ||||||   10,000,000    50,000",
+        "waiting for               recipients next try",
+        "connection refused         9,000,000      12m",
+        "stored content unreadable    999,270      30s",
+        "ready to send                    700      now",
+        "2 other causes                    30",
         "0 of 800",
         "cpu",
         "disk",
@@ -65,6 +84,11 @@ fn everything_fits_eighty_by_twenty_four() {
         assert!(all.contains(wanted), "{wanted}\n{all}");
     }
     assert!(rows[0].starts_with("stentor realstat") && rows[23].starts_with("q quit"), "{all}");
+    // Where there is space all of them are shown.
+    let all = screen(&app, 80, 50).join("\n");
+    for wanted in ["held by an operator               20        -", "recipient deferred                10    1h06m"] {
+        assert!(all.contains(wanted), "{wanted}\n{all}");
+    }
     app.view = View::Sites;
     let all = screen(&app, 80, 24).join("\n");
     assert!(all.contains("990,000") && all.contains("451 evil") && !all.contains('\u{1b}'), "{all}");
