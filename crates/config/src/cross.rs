@@ -1,5 +1,7 @@
 //! Consistency between sections: builds the policy from list addresses, aliases, routes and domains.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -53,12 +55,17 @@ fn list_input(settings: &stentor_lists::ListSettings) -> ListInput {
 
 /// Loop protection goes by the List-Id: two lists with one would refuse each other's posts.
 fn list_ids(context: &Context<'_>, tables: &Tables) {
-    for (place, spot) in tables.lists.iter().enumerate() {
+    let mut first: HashMap<&str, &str> = HashMap::with_capacity(tables.lists.len());
+    for spot in &tables.lists {
         let own = spot.value.list.settings();
-        let same = |other: &&super::tables::ListSpot| other.value.list.settings().list_id == own.list_id;
-        if let Some(other) = tables.lists[..place].iter().find(same) {
-            let message = format!("list `{}` has the list_id `{}` too", other.value.list.name(), own.list_id);
-            context.error(spot.id_span.clone(), message);
+        match first.entry(&own.list_id) {
+            Entry::Occupied(other) => {
+                let message = format!("list `{}` has the list_id `{}` too", other.get(), own.list_id);
+                context.error(spot.id_span.clone(), message);
+            }
+            Entry::Vacant(place) => {
+                place.insert(&own.name);
+            }
         }
     }
 }

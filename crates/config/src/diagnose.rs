@@ -45,11 +45,38 @@ impl fmt::Display for Diagnostic {
 
 impl std::error::Error for Diagnostic {}
 
-/// Line and column of a byte offset.
-pub(super) fn position(text: &str, offset: usize) -> (usize, usize) {
-    let before = &text[..text.floor_char_boundary(offset)];
-    let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
-    (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
+/// Finds line and column of a byte offset in a time that does not depend on the text's length: has offset, line and column of
+/// the text's beginning, and after that once in [`MARK_BYTES`] or little more.
+#[derive(Debug)]
+pub(super) struct Positions(Vec<(usize, usize, usize)>);
+
+/// Octets between two marks.
+const MARK_BYTES: usize = 256;
+
+impl Positions {
+    pub fn new(text: &str) -> Self {
+        let (mut line, mut column) = (1, 1);
+        let mut marks = vec![(0, line, column)];
+        for (at, c) in text.char_indices() {
+            if at >= marks.len() * MARK_BYTES {
+                marks.push((at, line, column));
+            }
+            (line, column) = after(c, (line, column));
+        }
+        Self(marks)
+    }
+
+    /// In the same text; both are counted from 1, columns in characters.
+    pub fn of(&self, text: &str, offset: usize) -> (usize, usize) {
+        let offset = text.floor_char_boundary(offset);
+        // The first mark is at 0.
+        let (at, line, column) = self.0[self.0.partition_point(|mark| mark.0 <= offset) - 1];
+        text[at..offset].chars().fold((line, column), |before, c| after(c, before))
+    }
+}
+
+fn after(c: char, (line, column): (usize, usize)) -> (usize, usize) {
+    if c == '\n' { (line + 1, 1) } else { (line, column + 1) }
 }
 
 /// The known word that was most likely meant.
@@ -65,4 +92,22 @@ pub(super) fn likely<'a>(unknown: &str, known: impl IntoIterator<Item = &'a str>
 pub(super) struct Spot<T> {
     pub value: T,
     pub span: Range<usize>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn positions_are_those_of_a_count_from_the_beginning() {
+        for text in ["", "\n", "é", &"añ\n".repeat(300), &"é".repeat(700), &format!("{}\nx", "y".repeat(255))] {
+            let positions = Positions::new(text);
+            for offset in 0..=text.len() + 1 {
+                let before = &text[..text.floor_char_boundary(offset)];
+                let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+                let counted = (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1);
+                assert_eq!(positions.of(text, offset), counted, "{offset} in {text:?}");
+            }
+        }
+    }
 }

@@ -3,7 +3,7 @@
 //! A [`Section`] remembers which keys were read; all others are unknown. So the readers are the only list of keys, and
 //! an unknown key gets a suggestion: its likely spelling, or the section where it belongs.
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use toml::de::{DeTable, DeValue};
 
-use super::diagnose::{Diagnostic, Severity, Spot, likely, position};
+use super::diagnose::{Diagnostic, Positions, Severity, Spot, likely};
 use super::settings::{self, Origin, Setting, Settings};
 
 /// Findings kept; a file with more is not a configuration.
@@ -27,6 +27,7 @@ struct Unknown {
 pub(super) struct Context<'a> {
     file: &'a Path,
     text: &'a str,
+    positions: OnceCell<Positions>,
     folder: PathBuf,
     found: RefCell<Vec<(usize, Diagnostic)>>,
     /// Lines with a syntax error: other errors there are consequences.
@@ -48,6 +49,7 @@ impl<'a> Context<'a> {
         Self {
             file,
             text,
+            positions: OnceCell::new(),
             folder: file.parent().unwrap_or(Path::new("")).to_owned(),
             found: RefCell::default(),
             broken_lines: RefCell::default(),
@@ -75,13 +77,18 @@ impl<'a> Context<'a> {
         self.folder.join(text)
     }
 
-    fn origin(&self, span: Range<usize>) -> Origin {
-        let (line, column) = position(self.text, span.start);
+    /// Line and column.
+    fn position(&self, span: &Range<usize>) -> (usize, usize) {
+        self.positions.get_or_init(|| Positions::new(self.text)).of(self.text, span.start)
+    }
+
+    fn origin(&self, span: &Range<usize>) -> Origin {
+        let (line, column) = self.position(span);
         Origin::File { line, column }
     }
 
     pub fn syntax_error(&self, span: Range<usize>, message: &str) {
-        self.broken_lines.borrow_mut().push(position(self.text, span.start).0);
+        self.broken_lines.borrow_mut().push(self.position(&span).0);
         // The parser's messages may have several lines; a diagnostic has one.
         let message = message.split_whitespace().collect::<Vec<_>>().join(" ");
         self.add(span, Severity::Error, format!("not TOML: {message}"));
@@ -93,7 +100,7 @@ impl<'a> Context<'a> {
     }
 
     pub fn error(&self, span: Range<usize>, message: impl Into<String>) {
-        if !self.broken_lines.borrow().contains(&position(self.text, span.start).0) {
+        if !self.broken_lines.borrow().contains(&self.position(&span).0) {
             self.add(span, Severity::Error, message.into());
         }
     }
@@ -110,7 +117,7 @@ impl<'a> Context<'a> {
     fn add(&self, span: Range<usize>, severity: Severity, message: String) {
         let mut found = self.found.borrow_mut();
         if found.len() < DIAGNOSTICS_MAX {
-            let (line, column) = position(self.text, span.start);
+            let (line, column) = self.position(&span);
             found.push((span.start, Diagnostic { file: self.file.to_owned(), line, column, severity, message }));
         }
     }
@@ -219,7 +226,7 @@ impl<'a> Section<'a> {
     pub fn keep(&self, key: &str, origin: Origin, value: Option<String>, default: Option<String>) {
         let Some(noted) = &self.context.settings else { return };
         let origin = match self.table.and_then(|table| table.get(key)) {
-            Some(value) => self.context.origin(value.span()),
+            Some(value) => self.context.origin(&value.span()),
             None => origin,
         };
         let (section, key) = (self.name.clone(), key.to_owned());
@@ -235,7 +242,7 @@ impl<'a> Section<'a> {
     /// Notes an entry of a table whose keys are the operator's.
     pub fn keep_entry(&self, entry: &Entry<'_>, value: impl FnOnce() -> String) {
         let Some(noted) = &self.context.settings else { return };
-        let origin = self.context.origin(entry.span.clone());
+        let origin = self.context.origin(&entry.span);
         let (section, key) = (self.name.clone(), entry.key.clone());
         noted.borrow_mut().note(Setting { section, key, value: Some(value()), default: None, origin });
     }

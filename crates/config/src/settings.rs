@@ -3,6 +3,7 @@
 //! The readers note each key that they ask for, so that nothing here lists keys a second time. A secret's value never gets
 //! here: the note has [`SECRET`] instead.
 
+use std::collections::HashMap;
 use std::fmt::Write as _;
 
 use toml::de::DeValue;
@@ -43,20 +44,28 @@ impl Setting {
     }
 }
 
-/// A place of settings by section and key; `lists."a b"` as the file has it.
+/// Every key once, by section and key; `lists."a b"` as the file has it. Noting and finding one takes the same time however
+/// many there are.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Settings(Vec<Setting>);
+pub struct Settings {
+    all: Vec<Setting>,
+    /// Where in `all` a key is, by section.
+    places: HashMap<String, HashMap<String, usize>>,
+}
 
 impl Settings {
     /// In the order in which they are read: the top of the file first, each section together.
     pub fn iter(&self) -> impl Iterator<Item = &Setting> {
-        self.0.iter()
+        self.all.iter()
+    }
+
+    fn at(&self, section: &str, key: &str) -> Option<usize> {
+        self.places.get(section)?.get(key).copied()
     }
 
     /// Line and column of a key's value, if the file has it.
     pub fn place(&self, section: &str, key: &str) -> Option<(usize, usize)> {
-        let setting = self.0.iter().find(|setting| setting.section == section && setting.key == key)?;
-        match setting.origin {
+        match self.all[self.at(section, key)?].origin {
             Origin::File { line, column } => Some((line, column)),
             Origin::Default | Origin::System(_) => None,
         }
@@ -67,25 +76,30 @@ impl Settings {
         if SECRETS.contains(&new.key.as_str()) && new.value.is_some() {
             new.value = Some(SECRET.to_owned());
         }
-        match self.0.iter_mut().find(|old| old.key == new.key && old.section == new.section) {
-            Some(old) => *old = new,
-            None => self.0.push(new),
+        if let Some(at) = self.at(&new.section, &new.key) {
+            self.all[at] = new;
+            return;
         }
+        let section = match self.places.get_mut(&new.section) {
+            Some(section) => section,
+            None => self.places.entry(new.section.clone()).or_default(),
+        };
+        section.insert(new.key.clone(), self.all.len());
+        self.all.push(new);
     }
 
     /// Sections together, in the order of their first keys.
-    pub(super) fn in_order(self) -> Settings {
-        let mut sections: Vec<&str> = Vec::new();
-        for setting in &self.0 {
-            if !sections.contains(&setting.section.as_str()) {
-                sections.push(&setting.section);
+    pub(super) fn in_order(mut self) -> Settings {
+        let first = |section: &str| self.places[section].values().copied().min();
+        let order: HashMap<String, Option<usize>> =
+            self.places.keys().map(|section| (section.clone(), first(section))).collect();
+        self.all.sort_by_key(|setting| order[&setting.section]);
+        for (at, setting) in self.all.iter().enumerate() {
+            if let Some(place) = self.places.get_mut(&setting.section).and_then(|keys| keys.get_mut(&setting.key)) {
+                *place = at;
             }
         }
-        let mut all = Vec::with_capacity(self.0.len());
-        for section in sections {
-            all.extend(self.0.iter().filter(|setting| setting.section == section).cloned());
-        }
-        Settings(all)
+        self
     }
 }
 

@@ -1,5 +1,6 @@
 //! The tables whose keys are the operator's: domains, lists, aliases and routes.
 
+use std::collections::HashSet;
 use std::fs;
 use std::ops::Range;
 use std::sync::Arc;
@@ -221,6 +222,7 @@ fn alias<'a>(section: &Section<'a>, entry: &Entry<'a>) -> Option<Spot<AliasInput
 /// Routes may be written without quotes (`example.org = [...]`); TOML then nests tables, which are joined again here.
 fn routes(section: &Section<'_>, smtp_port: u16) -> Vec<Spot<RouteInput>> {
     let mut routes: Vec<Spot<RouteInput>> = Vec::new();
+    let mut patterns: HashSet<RoutePattern> = HashSet::new();
     let mut waiting: Vec<Entry<'_>> = section.entries();
     waiting.reverse();
     while let Some(entry) = waiting.pop() {
@@ -235,10 +237,10 @@ fn routes(section: &Section<'_>, smtp_port: u16) -> Vec<Spot<RouteInput>> {
         }
         section.keep_entry(&entry, || settings::value(entry.value));
         let Some(route) = route(section, &entry, smtp_port) else { continue };
-        if routes.iter().any(|other| other.value.pattern == route.pattern) {
-            section.context.error(entry.key_span, format!("route `{}` is there twice", route.pattern));
-        } else {
+        if patterns.insert(route.pattern.clone()) {
             routes.push(Spot { value: route, span: entry.key_span });
+        } else {
+            section.context.error(entry.key_span, format!("route `{}` is there twice", route.pattern));
         }
     }
     routes

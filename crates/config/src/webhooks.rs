@@ -74,7 +74,8 @@ fn url(section: &Section<'_>, text: &super::diagnose::Spot<&str>) -> Option<Url>
     match Url::parse(text.value) {
         Ok(url) => Some(url),
         Err(why) => {
-            section.context.error(text.span.clone(), format!("{:?} is no URL for this: {why}", text.value));
+            // Without the URL, which may hold a password or key.
+            section.context.error(text.span.clone(), format!("the URL{} cannot be used: {why}", section.place()));
             None
         }
     }
