@@ -75,9 +75,7 @@ async fn gone(http: &Http, frame: &Frame, id: &str, problem: &Problem) -> Respon
         Ok(known) => report::post(&http.core, known).await,
         Err(_) => None,
     };
-    if problem.code != ErrorCode::NotFound
-        || (post.is_none() && !matches!(&story, Ok((entries, _)) if !entries.is_empty()))
-    {
+    if problem.code != ErrorCode::NotFound || (post.is_none() && !matches!(&story, Ok(story) if !story.is_empty())) {
         return frame.problem("/queue", problem);
     }
     let heading = match id.parse() {

@@ -21,15 +21,13 @@ use stentor_stats::mailstat::{By, Options, Table};
 use tokio::sync::Mutex;
 
 use super::actions::{Action, Actions};
-use super::story::{ENTRIES_MAX, Entry};
+use super::story::{Entry, Story};
 use crate::readings::Readings;
 
 const KEPT_MAX: usize = 16;
 const AGE_MIN: Duration = Duration::from_secs(1);
 /// A result is good for as many times as reading it took.
 const PAUSE_TIMES: u32 = 20;
-/// How many entries back a session is looked for that failed in the same way: the hosts of a site fail in turns.
-const ALIKE_WITHIN: usize = 8;
 /// Records of a day come at most so late.
 const LATE_MS: Ms = 3_600_000;
 
@@ -140,24 +138,22 @@ impl Past {
         self.actions.get(&self.readings, (hours, false), read).await
     }
 
-    /// What the history has of a queue id or a recipient, oldest first; whether there is more.
-    pub async fn story(&self, core: &Core, key: &str) -> Result<(Vec<Entry>, bool), Problem> {
+    /// What the history has of a queue id or a recipient: the newest events.
+    pub async fn story(&self, core: &Core, key: &str) -> Result<Story, Problem> {
         let (source, key) = (Source::of(core), key.to_owned());
         blocking(&self.readings, move || {
-            let mut entries: Vec<Entry> = Vec::new();
+            let mut story = Story::default();
             // Sessions and lookups that failed name the recipient's domain.
             let domain = key.rsplit_once('@').map(|(_, domain)| domain);
             let keys: Vec<&str> = [key.as_str()].into_iter().chain(domain).collect();
             let seen = source.open()?.find_any(&keys, 0, Ms::MAX, &mut |record| {
-                match Entry::of(record, &key) {
-                    Some(entry) if entries.iter_mut().rev().take(ALIKE_WITHIN).any(|before| before.takes(&entry)) => {}
-                    entry => entries.extend(entry),
+                if let Some(entry) = Entry::of(record, &key) {
+                    story.add(entry);
                 }
-                if entries.len() < ENTRIES_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+                ControlFlow::Continue(())
             });
-            let is_cut = seen.map_err(|error| unreadable(&error))?.is_cut;
-            entries.sort_by_key(|entry| entry.at);
-            Ok((entries, is_cut))
+            seen.map_err(|error| unreadable(&error))?;
+            Ok(story)
         })
         .await
     }

@@ -1,5 +1,7 @@
 //! The story of a message or a recipient: the history's records in order.
 
+use std::collections::VecDeque;
+
 use maud::{Markup, html};
 use stentor_control::problem::Problem;
 use stentor_queue::ids::Ms;
@@ -7,8 +9,12 @@ use stentor_stats::record::{Attempt, Record, Stat};
 
 use super::format::{instant, message_link, number, plural, recipient_link, shown, span};
 
-/// Entries of one page.
-pub const ENTRIES_MAX: usize = 300;
+/// Entries of one page about the message or recipient itself, the newest.
+const ENTRIES_MAX: usize = 300;
+/// The same of sessions and lookups that failed for the recipient's domain: however many, they take no place of its own.
+const FAILURES_MAX: usize = 100;
+/// How many failures back one of the same kind is looked for: the hosts of a site fail in turns.
+const ALIKE_WITHIN: usize = 8;
 /// Recipients of one attempt that are named.
 const NAMED_MAX: usize = 3;
 
@@ -90,7 +96,7 @@ impl Entry {
     }
 
     /// Whether `later` is the same failure again, which this entry then stands for too.
-    pub fn takes(&mut self, later: &Entry) -> bool {
+    fn takes(&mut self, later: &Entry) -> bool {
         let is_same = self.times > 0 && later.times > 0 && (&self.by, &self.reply) == (&later.by, &later.reply);
         if is_same {
             (self.times, self.last) = (self.times + later.times, later.last);
@@ -144,21 +150,96 @@ fn host(attempt: &Attempt<'_>) -> String {
     }
 }
 
+/// Collects what a page shows of a history.
+#[derive(Default)]
+pub struct Story {
+    own: VecDeque<Entry>,
+    failures: VecDeque<Entry>,
+    /// Older ones were left out.
+    is_cut: bool,
+}
+
+impl Story {
+    pub fn add(&mut self, entry: Entry) {
+        let is_failure = entry.times > 0;
+        if is_failure && self.failures.iter_mut().rev().take(ALIKE_WITHIN).any(|before| before.takes(&entry)) {
+            return;
+        }
+        let (entries, max) = if is_failure { (&mut self.failures, FAILURES_MAX) } else { (&mut self.own, ENTRIES_MAX) };
+        if entries.len() == max {
+            entries.pop_front();
+            self.is_cut = true;
+        }
+        entries.push_back(entry);
+    }
+
+    /// All in the order of their times.
+    fn in_order(self) -> Vec<Entry> {
+        let mut all: Vec<Entry> = self.own.into_iter().chain(self.failures).collect();
+        all.sort_by_key(|entry| entry.at);
+        all
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.own.is_empty() && self.failures.is_empty()
+    }
+}
+
 /// The story with its heading; `names_messages`: it is about more than one.
-pub fn panel(story: Result<(Vec<Entry>, bool), Problem>, names_messages: bool) -> Markup {
+pub fn panel(story: Result<Story, Problem>, names_messages: bool) -> Markup {
     html! {
         section.panel aria-labelledby="story" {
             h2 #story { "History" }
             @match story {
                 Err(problem) => p.empty { (shown(&problem.text)) },
-                Ok((entries, _)) if entries.is_empty() => p.empty { "The history has no records of it." },
-                Ok((entries, is_cut)) => {
+                Ok(story) if story.is_empty() => p.empty { "The history has no records of it." },
+                Ok(story) => {
+                    @if story.is_cut { p.quiet { "Older events are left out; " code { "stentor trace" } " prints all." } }
                     div.scroll role="region" aria-label="Events, oldest first" tabindex="0" {
-                        ol.story { @for entry in &entries { (entry.row(names_messages)) } }
+                        ol.story { @for entry in &story.in_order() { (entry.row(names_messages)) } }
                     }
-                    @if is_cut { p.quiet { "There are more; " code { "stentor trace" } " prints all." } }
                 },
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attempt(at: Ms, unreached: bool, reply: &str) -> Entry {
+        let base = Attempt { at, id: "1", reply, ..Attempt::default() };
+        let attempt = if unreached { Attempt { unreached: Some(Box::default()), ..base } } else { base };
+        Entry::of(&Record::Attempt(attempt), "ann@a.example").expect("it is about mail")
+    }
+
+    #[test]
+    fn failures_of_a_domain_leave_the_recipients_own_events() {
+        let mut story = Story::default();
+        story.add(attempt(0, false, "451 later"));
+        for at in 1..=1_000 {
+            story.add(attempt(at, true, &format!("error {at}")));
+        }
+        story.add(attempt(2_000, false, "250 ok"));
+        assert!(story.is_cut);
+        let all = story.in_order();
+        assert_eq!(all.len(), FAILURES_MAX + 2);
+        let replies = [&all[0], &all[1], &all[all.len() - 1]].map(|entry| entry.reply.as_str());
+        assert_eq!(replies, ["451 later", "error 901", "250 ok"]);
+    }
+
+    #[test]
+    fn the_same_failure_again_is_one_entry_and_the_newest_stay() {
+        let mut story = Story::default();
+        for at in 0..50 {
+            story.add(attempt(at, true, if at % 2 == 0 { "refused" } else { "timed out" }));
+        }
+        assert_eq!(story.failures.iter().map(|entry| entry.times).collect::<Vec<_>>(), [25, 25]);
+        let mut story = Story::default();
+        for at in 0..ENTRIES_MAX as Ms + 5 {
+            story.add(attempt(at, false, "451"));
+        }
+        assert_eq!((story.own.len(), story.own[0].at, story.is_cut), (ENTRIES_MAX, 5, true));
     }
 }
