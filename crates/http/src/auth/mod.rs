@@ -200,6 +200,11 @@ impl Caller {
         }
     }
 
+    /// Whether the login is one that may change something.
+    pub fn is_operator(&self) -> bool {
+        !matches!(self.login, None | Some(Login::Token { read_only: true, .. }))
+    }
+
     /// Who a change is by, if they may; `csrf` is the form's field of that name, if it is a form.
     ///
     /// # Errors

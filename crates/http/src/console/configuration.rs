@@ -1,12 +1,14 @@
 //! The configuration: every key's value and where it comes from, as `stentor config show` prints it.
 //!
-//! Promise: the file is read anew for each page, on a thread apart and few at a time, as a reload would read it; what is
-//! wrong with it is shown instead. Secrets never get here ([`stentor_config::settings`]); of URLs that mail's events are
-//! sent to, which often hold a key, only scheme and host are shown.
+//! Promise: shown only to who may act, even where reading is open: it names users, hosts and paths. The file is read anew
+//! for each page, on a thread apart and few at a time, as a reload would read it; what is wrong with it is shown instead.
+//! Secrets never get here ([`stentor_config::settings`]); of URLs that events and spans are sent to, which often hold a
+//! key, only scheme and host are shown.
 
 use std::path::Path;
 
 use axum::extract::{Query, State};
+use axum::http::StatusCode;
 use axum::response::Response;
 use maud::{Markup, html};
 use serde::Deserialize;
@@ -19,6 +21,7 @@ use super::format::{plural, shown};
 use super::page::{Frame, heading};
 use super::table::{column, head, table};
 use crate::Http;
+use crate::browser::encode;
 
 /// Keys that are shown.
 const ROWS_MAX: usize = 2_000;
@@ -32,6 +35,9 @@ pub struct Asked {
 
 /// `GET /configuration`
 pub async fn page(State(http): State<Http>, Query(asked): Query<Asked>, frame: Frame) -> Response {
+    if !frame.caller.is_operator() {
+        return for_operators(&frame);
+    }
     let file = http.core.settings().config.file.clone();
     let name = file.as_ref().map(|file| file.display().to_string());
     let read = move || match &file {
@@ -56,6 +62,16 @@ pub async fn page(State(http): State<Http>, Query(asked): Query<Asked>, frame: F
         }
     };
     frame.page("/configuration", "Configuration", &main)
+}
+
+/// Why it is not shown.
+fn for_operators(frame: &Frame) -> Response {
+    let text = html! {
+        "The configuration is shown only to operators who may make changes. "
+        a href={ "/login?next=" (encode(&frame.here)) } { "Log in" }
+        ", or run " code { "stentor config show" } " on the server."
+    };
+    frame.sorry(StatusCode::FORBIDDEN, "/configuration", "Configuration", &text)
 }
 
 fn keys(settings: &Settings, is_all: bool) -> Markup {
@@ -102,12 +118,13 @@ fn findings(title: &str, diagnostics: &[Diagnostic]) -> Markup {
     }
 }
 
-/// A value; of an address that events are sent to only scheme and host.
+/// A value; of a URL that mail's events or spans are sent to only scheme and host: the rest often holds a key.
 fn value_shown(setting: &Setting, value: &str) -> String {
-    let is_hook = setting.key == "url" && setting.section.starts_with("webhooks");
-    let path = value.find("://").and_then(|at| value[at + 3..].find('/').map(|slash| at + 3 + slash));
-    match path.filter(|_| is_hook) {
-        Some(path) => format!("{}/…\"", shown(&value[..path])),
+    let is_endpoint = setting.key == "otlp_endpoint" || setting.key == "url" && setting.section.starts_with("webhooks");
+    let host = value.find("://").map_or(0, |at| at + 3);
+    let end = value[host..].find(['/', '?', '#']).map(|end| host + end);
+    match end.filter(|_| is_endpoint) {
+        Some(end) => format!("{}/…\"", shown(&value[..end])),
         None => shown(value),
     }
 }
@@ -117,7 +134,7 @@ mod tests {
     use super::*;
 
     const TEXT: &str = "hostname = \"mx.example.org\"\n[webhooks.crm]\nurl = \"https://hooks.example.org/services/T0/key\"\n\
-        secret = \"0123456789abcdef0123\"\n[http]\npassword_hash = \"\"\n";
+        secret = \"0123456789abcdef0123\"\n[telemetry]\notlp_endpoint = \"https://spans.example.org?key=T1\"\n[http]\npassword_hash = \"\"\n";
 
     #[test]
     fn keys_are_shown_and_secrets_are_not() {
@@ -126,6 +143,7 @@ mod tests {
         assert!(changed.contains("mx.example.org") && changed.contains("line 1"), "{changed}");
         assert!(!changed.contains("lifetime_s") && all.contains("lifetime_s"));
         assert!(all.contains("https://hooks.example.org/…") && !all.contains("T0/key"), "{all}");
+        assert!(all.contains("https://spans.example.org/…") && !all.contains("T1"), "{all}");
         assert!(!all.contains("0123456789abcdef"), "{all}");
     }
 }

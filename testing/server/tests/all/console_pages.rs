@@ -103,6 +103,8 @@ fn pages_say_what_they_have_and_what_they_have_not() {
     assert!(server.http_get("/messages/none").expect(400).text().contains("Invalid queue ID"));
     let configuration = browser.get("/configuration");
     assert!(configuration.contains("password_hash") && !configuration.contains("argon2id"), "{configuration}");
+    let others = server.http_get("/configuration?keys=all").expect(403).text();
+    assert!(others.contains("only to operators who may make changes") && !others.contains("data_dir"), "{others}");
     for page in ["/lists", "/webhooks", "/sites", "/stragglers", "/storage", "/days", "/statistics", "/"] {
         assert!(browser.get(page).contains("<h1>"), "{page}");
     }
