@@ -14,6 +14,7 @@ use stentor_engine::core::limits::Limit;
 use stentor_engine::core::{Core, log};
 use stentor_queue::event::Class;
 use stentor_queue::ids::{AddressId, MessageId, Ms};
+use stentor_stats::civil::Zone;
 use stentor_stats::now::TrafficLine;
 use tokio::sync::{Mutex, Semaphore, mpsc, oneshot};
 
@@ -244,7 +245,7 @@ impl Operator {
             Observe::Report(options) => {
                 let (hostname, now) = (core.settings().config.hostname.clone(), core.clock.now());
                 let rows = match options.id.as_deref().map(str::parse) {
-                    Some(Ok(id)) => report::post(core, id).await.into_iter().collect(),
+                    Some(Ok(id)) => report::post(core, id, &Zone::utc()).await.into_iter().collect(),
                     // It was parsed before.
                     Some(Err(_)) => Vec::new(),
                     None => report::posts(core, options.list.as_deref(), options.last as usize),

@@ -3,10 +3,11 @@
 'use strict';
 window.stentorCharts = (() => {
   const charts = new Set();
-  const utc = (s) => uPlot.tzDate(new Date(s * 1e3), 'Etc/UTC');
+  // What a clock at the server shows, as if it stood at Greenwich: offsets are seconds east, each from its time on.
+  const local = (s, d) => new Date((s + (d.offsets.findLast(([from]) => from <= s) ?? d.offsets[0])[1]) * 1e3);
   const pad = (n) => String(n).padStart(2, '0');
-  const clock = (s, withSeconds) => {
-    const t = new Date(s * 1e3);
+  const clock = (s, d, withSeconds) => {
+    const t = local(s, d);
     return `${pad(t.getUTCHours())}:${pad(t.getUTCMinutes())}${withSeconds ? `:${pad(t.getUTCSeconds())}` : ''}`;
   };
   const grouped = new Intl.NumberFormat('en');
@@ -31,8 +32,8 @@ window.stentorCharts = (() => {
       ticks: { stroke: colour('--line'), width: 1, size: 4 }, ...more,
     };
   }
-  const timeAxis = (more) => axis('x', {
-    values: (u, splits, _axis, _space, step) => splits.map((s) => clock(s, step < 60)), grid: { show: false }, ...more,
+  const timeAxis = (d, more) => axis('x', {
+    values: (u, splits, _axis, _space, step) => splits.map((s) => clock(s, d, step < 60)), grid: { show: false }, ...more,
   });
   // From zero to a bit above the highest, and never flat.
   const fromZero = (_u, _min, max) => [0, Math.max(1, (max || 0) * 1.08)];
@@ -71,7 +72,7 @@ window.stentorCharts = (() => {
       const options = this.make.options(this.data);
       const { width, height } = this.size();
       this.plot = new uPlot({
-        width, height, tzDate: utc, legend: { show: false }, padding: [12, 8, 0, 0],
+        width, height, tzDate: (s) => uPlot.tzDate(local(s, this.data), 'Etc/UTC'), legend: { show: false }, padding: [12, 8, 0, 0],
         cursor: { y: false, drag: { x: !!options.zoom, y: false, dist: 8 }, points: { show: false } },
         ...options,
         hooks: {
@@ -160,14 +161,14 @@ window.stentorCharts = (() => {
     },
     options: (d) => ({
       scales: { x: { time: true, auto: false, min: d.from, max: d.until }, y: { range: fromZero } },
-      axes: [timeAxis({ space: 70 }), axis('y', { size: 56, values: (_u, values) => values.map(compact) })],
+      axes: [timeAxis(d, { space: 70 }), axis('y', { size: 56, values: (_u, values) => values.map(compact) })],
       series: [
         {},
         { paths: bars(0.85), fill: colour('--series-bad'), points: { show: false } },
         { paths: bars(0.85), fill: colour('--series-good'), points: { show: false } },
       ],
     }),
-    read: (d, i) => `${clock(d.at[i], true)}: ${number(d.delivered[i])} delivered, ${number(d.failed[i])} failed in ${d.every} s`,
+    read: (d, i) => `${clock(d.at[i], d, true)}: ${number(d.delivered[i])} delivered, ${number(d.failed[i])} failed in ${d.every} s`,
   };
 
   // Under the axis a mark for each minute in which messages came in, the thicker the more they were; at least a pixel
@@ -208,7 +209,7 @@ window.stentorCharts = (() => {
         y: { range: fromZero }, sum: { range: fromZero }, share: { range: () => [0, 1] },
       },
       axes: [
-        timeAxis({ gap: 14, size: 46 }),
+        timeAxis(d, { gap: 14, size: 46 }),
         axis('y', { size: 56, values: (_u, values) => values.map(compact) }),
         axis('sum', { side: 1, size: 52, grid: { show: false }, values: (_u, values) => values.map(compact) }),
       ],
@@ -224,7 +225,7 @@ window.stentorCharts = (() => {
       ],
       hooks: { draw: [arrivals(d)] },
     }),
-    read: (d, i) => `${clock(d.at[i])}: ${number(d.delivered[i] * 60)} per hour (${number(d.delivered[i])} delivered, `
+    read: (d, i) => `${clock(d.at[i], d)}: ${number(d.delivered[i] * 60)} per hour (${number(d.delivered[i])} delivered, `
       + `${number(d.failed[i])} failed), ${number(d.arrivals[i])} messages in, ${number(d.sum[i])} delivered since midnight`
       + (d.cpu?.[i] == null ? '' : `; CPU ${Math.round(d.cpu[i] * 100)} %`),
   };

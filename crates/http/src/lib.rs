@@ -31,6 +31,7 @@ use axum::{Json, Router, middleware};
 use stentor_admin::operator::Operator;
 use stentor_control::{Control, ErrorCode, Peer, Reply, Request};
 use stentor_engine::core::Core;
+use stentor_stats::civil::Zone;
 use tokio::sync::watch;
 
 use self::auth::Auth;
@@ -40,6 +41,8 @@ use self::auth::Auth;
 pub struct Http {
     pub core: Arc<Core>,
     pub operator: Arc<Operator>,
+    /// Whose times pages show.
+    pub zone: Zone,
     pub auth: Arc<Auth>,
     /// The console's shared watch of live counters.
     pub now: console::Now,
@@ -52,10 +55,11 @@ pub struct Http {
 }
 
 impl Http {
-    pub fn new(core: Arc<Core>, operator: Arc<Operator>, webhooks: Arc<webhooks::Registry>) -> Http {
+    pub fn new(core: Arc<Core>, operator: Arc<Operator>, webhooks: Arc<webhooks::Registry>, zone: Zone) -> Http {
         Http {
             core,
             operator,
+            zone,
             auth: Arc::default(),
             now: console::Now::default(),
             past: Arc::default(),

@@ -35,6 +35,8 @@ use stentor_sched::Scheduler;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
+use crate::zone;
+
 /// Content kept in memory for its first attempt, in all.
 const BODIES_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Share of a memory limit that such content may take.
@@ -220,7 +222,7 @@ impl Server {
     /// Opens the HTTP listeners.
     pub async fn listen_http(&mut self, operator: Arc<Operator>) -> Result<(), StartError> {
         let addresses = self.core.settings().config.http.listen.clone();
-        let http = Http::new(self.core.clone(), operator, self.webhooks.clone());
+        let http = Http::new(self.core.clone(), operator, self.webhooks.clone(), zone::local());
         let bound = stentor_http::serve(&addresses, http, &self.http_stop.subscribe()).await;
         self.http_addresses = bound.map_err(|(addr, source)| StartError::Http { addr, source })?;
         Ok(())

@@ -17,6 +17,7 @@ use stentor_engine::core::own::Note;
 use stentor_engine::live::posts::Post;
 use stentor_mail::address::Address;
 use stentor_mail::dsn::format_date;
+use stentor_stats::civil::Zone;
 use stentor_stats::escape::printable;
 
 use super::words;
@@ -29,7 +30,7 @@ pub(super) async fn send(core: Arc<Core>, post: Arc<Post>, to: ReportTo) {
         return;
     }
     // One that has ended is still known here.
-    let Some(report) = super::post(&core, post.id).await else { return };
+    let Some(report) = super::post(&core, post.id, &Zone::utc()).await else { return };
     let note = Note {
         to: people,
         subject: format!("{}: delivery report of {}", post.list, post.id),
@@ -63,7 +64,7 @@ fn text(r: &PostReport) -> String {
         // Writing into a string cannot fail.
         let _ = write!(out, "{text}\r\n");
     };
-    line(format_args!("{}", words::of(r)));
+    line(format_args!("{}", words::of(r, &Zone::utc())));
     line(format_args!(""));
     line(format_args!("post        {} of the list {}, {} octets", r.id, r.list, r.size));
     line(format_args!("accepted    {}", format_date(r.accepted)));
@@ -86,7 +87,9 @@ fn text(r: &PostReport) -> String {
         line(format_args!("delivered within: {}", parts.join(", ")));
     }
     for place in &r.waiting {
-        let next = place.next_try.map_or_else(|| "as soon as a connection is free".to_owned(), words::minute);
+        let next = place
+            .next_try
+            .map_or_else(|| "as soon as a connection is free".to_owned(), |at| words::minute(at, &Zone::utc()));
         line(format_args!(""));
         line(format_args!(
             "{} waiting at {}, next try {next}",

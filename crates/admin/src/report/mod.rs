@@ -19,6 +19,7 @@ use stentor_mail::heading::{Heading, LOOKED_BYTES_MAX};
 use stentor_queue::event::Fate;
 use stentor_queue::ids::{ContentId, MessageId, MessageNo, Ms, SiteId};
 use stentor_sched::{Cause, CauseCount};
+use stentor_stats::civil::Zone;
 
 use crate::views::{UNRESOLVED, reply};
 
@@ -64,7 +65,8 @@ fn view(post: &Post, now: Ms) -> PostReport {
     };
     // Fates are read one after the other while they change: the rest is what is left of the sum.
     report.pending = report.total.saturating_sub(report.decided());
-    report.text = words::of(&report);
+    // It names no time as long as the places are unknown.
+    report.text = words::of(&report, &Zone::utc());
     report
 }
 
@@ -76,8 +78,9 @@ pub fn posts(core: &Core, list: Option<&str>, rows_max: usize) -> Vec<PostReport
     chosen.take(rows_max).map(|post| view(post, now)).collect()
 }
 
-/// One message, be it followed as a post or queued; with where its rest waits.
-pub async fn post(core: &Arc<Core>, id: MessageId) -> Option<PostReport> {
+/// One message, be it followed as a post or queued; with where its rest waits, in words with
+/// times of the zone.
+pub async fn post(core: &Arc<Core>, id: MessageId, zone: &Zone) -> Option<PostReport> {
     let post = core.live.posts.get(id).or_else(|| {
         core.with(|hub, _| {
             let no = hub.store.no_of(id)?;
@@ -87,7 +90,7 @@ pub async fn post(core: &Arc<Core>, id: MessageId) -> Option<PostReport> {
     let mut report = view(&post, core.clock.now());
     if report.pending > 0 {
         report.waiting = waiting(core, post.no, id).await;
-        report.text = words::of(&report);
+        report.text = words::of(&report, zone);
     }
     Some(report)
 }

@@ -2,6 +2,7 @@
 
 use stentor_control::{PostReport, WaitingAt};
 use stentor_queue::ids::Ms;
+use stentor_stats::civil::Zone;
 use stentor_stats::escape::printable;
 use stentor_stats::rates::clock;
 
@@ -10,17 +11,17 @@ const TAIL_TIMES: u64 = 4;
 const REASON_CHARS_MAX: usize = 120;
 
 /// "99.2 % in 1.8 s, 14 waiting at example.net (connection refused, next try 10:42 UTC), 3 failed"
-pub(super) fn of(r: &PostReport) -> String {
+pub(super) fn of(r: &PostReport, zone: &Zone) -> String {
     let mut parts = vec![delivered(r)];
     if r.pending > 0 {
         parts.push(match r.waiting.as_slice() {
             [] => format!("{} waiting", r.pending),
-            [only] => at(only),
+            [only] => at(only, zone),
             [first, rest @ ..] => {
                 let elsewhere = r.pending.saturating_sub(first.recipients);
                 let sites =
                     if rest.len() == 1 { "1 other site".to_owned() } else { format!("{} other sites", rest.len()) };
-                format!("{}, {elsewhere} at {sites}", at(first))
+                format!("{}, {elsewhere} at {sites}", at(first, zone))
             }
         });
     }
@@ -60,7 +61,7 @@ pub(super) fn share(part: u64, total: u64) -> String {
     format!("{}.{} %", tenths / 10, tenths % 10)
 }
 
-fn at(place: &WaitingAt) -> String {
+fn at(place: &WaitingAt, zone: &Zone) -> String {
     let mut why = Vec::new();
     if place.in_flight {
         why.push("in progress".to_owned());
@@ -71,15 +72,16 @@ fn at(place: &WaitingAt) -> String {
         why.push(place.words.clone());
     }
     if let Some(next) = place.next_try {
-        why.push(format!("next try {}", minute(next)));
+        why.push(format!("next try {}", minute(next, zone)));
     }
     let why = if why.is_empty() { String::new() } else { format!(" ({})", why.join(", ")) };
     format!("{} waiting at {}{why}", place.recipients, printable(&place.site, REASON_CHARS_MAX))
 }
 
-/// `10:42 UTC`
-pub(super) fn minute(at: Ms) -> String {
-    format!("{} UTC", &clock(at, 0)[..5])
+/// `10:42 UTC`, elsewhere `11:42 +0100`
+pub(super) fn minute(at: Ms, zone: &Zone) -> String {
+    let offset_s = i64::from(zone.offset_s((at / 1000).cast_signed()));
+    format!("{} {}", &clock(at, offset_s)[..5], zone.label(at))
 }
 
 /// `850 ms`, `1.8 s`, `4 min 10 s`, `3 h 05 min`, `2 d 4 h`
@@ -122,18 +124,18 @@ mod tests {
     fn a_line_says_it_all() {
         let mut r = report();
         assert_eq!(
-            of(&r),
+            of(&r, &Zone::utc()),
             "99.2 % in 1.8 s, 14 waiting at example.net (connection refused, next try 10:42 UTC), 3 failed"
         );
         r.waiting.push(WaitingAt { site: "other".to_owned(), recipients: 4, ..WaitingAt::default() });
         r.waiting[0].recipients = 10;
         (r.timeline.p100_ms, r.before_start) = (7_300_000, Some(5));
         assert_eq!(
-            of(&r),
+            of(&r, &Zone::utc()),
             "99.2 % in 2 h 01 min (95 % of them in 1.2 s) (times since the start of the server), 10 waiting at example.net \
              (connection refused, next try 10:42 UTC), 4 at 1 other site, 3 failed"
         );
-        assert_eq!(of(&PostReport::default()), "no recipients");
+        assert_eq!(of(&PostReport::default(), &Zone::utc()), "no recipients");
     }
 
     #[test]

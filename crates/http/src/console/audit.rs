@@ -4,6 +4,7 @@ use axum::extract::{Query, State};
 use axum::response::Response;
 use maud::{Markup, html};
 use serde::Deserialize;
+use stentor_stats::civil::Zone;
 
 use super::actions::Action;
 use super::format::{address, instant, plural, shown};
@@ -39,14 +40,14 @@ pub async fn page(State(http): State<Http>, Query(asked): Query<Asked>, frame: F
         }
         section.panel aria-labelledby="actions" {
             h2 #actions { "The last " (words) }
-            @if actions.is_empty() { p.empty { "No actions." } } @else { (rows(&actions)) }
+            @if actions.is_empty() { p.empty { "No actions." } } @else { (rows(&actions, &http.zone)) }
             p.quiet.small { "The journal keeps actions on mail as well: " code { "stentor journal dump" } "." }
         }
     };
     frame.page("/audit", "Audit", &main)
 }
 
-fn rows(actions: &[Action]) -> Markup {
+fn rows(actions: &[Action], zone: &Zone) -> Markup {
     let columns = [
         head("Time", "t"),
         column("Operator", "long"),
@@ -57,7 +58,7 @@ fn rows(actions: &[Action]) -> Markup {
     ];
     let row = |action: &Action| {
         vec![
-            instant(action.at),
+            instant(action.at, zone),
             operator(&action.who),
             html! { (shown(&action.verb)) },
             html! {

@@ -8,17 +8,16 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use stentor_control::ErrorCode;
 use stentor_control::problem::Problem;
-use stentor_stats::civil;
-use stentor_stats::day::{Bin, DAY_MS, Day};
+use stentor_queue::ids::Ms;
+use stentor_stats::civil::{self, Civil, DAY_S, OFFSET_STEP_S, Zone};
+use stentor_stats::day::{Bin, Day};
 
-use super::format::{bar, number, percent, rfc3339};
+use super::format::{bar, number, percent};
 use super::page::{Frame, heading};
 use super::queue::tile;
 use super::table::{column, explained_table, head};
 use crate::browser::encode;
 use crate::{Http, problem};
-
-const HOURS: usize = 24;
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
@@ -28,7 +27,7 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// Days since 1970-01-01.
+    /// Days since 1970-01-01, in the zone.
     fn number(&self, today: u64) -> Result<u64, Problem> {
         if self.day.is_empty() {
             return Ok(today);
@@ -53,20 +52,20 @@ fn name(number: u64) -> String {
 
 /// `GET /days`
 pub async fn page(State(http): State<Http>, Query(asked): Query<Asked>, frame: Frame) -> Response {
-    let today = http.core.clock.now() / DAY_MS;
+    let today = day_of(http.core.clock.now(), &http.zone);
     let number = match asked.number(today) {
         Ok(number) => number,
         Err(problem) => return frame.problem("/days", &problem),
     };
-    let day = match http.past.day(&http.core, number).await {
+    let day = match http.past.day(&http.core, &http.zone, number).await {
         Ok(day) => day,
         Err(problem) => return frame.problem("/days", &problem),
     };
     let name = name(number);
     let main = html! {
-        (heading(&name, &html! { (weekday(number)) ", UTC" }))
+        (heading(&name, &html! { (weekday(number)) ", " (http.zone.label(day.start)) }))
         (choose(number, today))
-        (tiles(&day))
+        (tiles(&day, &http.zone))
         section.panel aria-labelledby="picture" {
             div.head {
                 h2 #picture { "Deliveries per hour, minute by minute" }
@@ -80,9 +79,29 @@ pub async fn page(State(http): State<Http>, Query(asked): Query<Asked>, frame: F
             (tools(&day))
             noscript { p.quiet { "The chart needs JavaScript. Its numbers are in the table." } }
         }
-        section.panel aria-labelledby="hours" { h2 #hours { "By hour" } (hours(&day)) }
+        section.panel aria-labelledby="hours" { h2 #hours { "By hour" } (hours(&day, &http.zone)) }
     };
     frame.page("/days", &name, &main)
+}
+
+/// The number of the day that a clock in the zone shows.
+fn day_of(at: Ms, zone: &Zone) -> u64 {
+    u64::try_from(zone.local_s((at / 1000).cast_signed()).div_euclid(DAY_S)).unwrap_or(0)
+}
+
+/// `09:30`
+fn time_of_day(at: Ms, zone: &Zone) -> String {
+    let civil = Civil::of(at, zone);
+    format!("{:02}:{:02}", civil.hour, civil.minute)
+}
+
+/// From when on a clock in the zone stands how far east of Greenwich, seconds both: what a chart needs for its times.
+pub fn offsets(zone: &Zone, from: Ms, until: Ms) -> Vec<(i64, i32)> {
+    let (from_s, until_s) = ((from / 1000).cast_signed(), (until / 1000).cast_signed());
+    let steps = (from_s.div_euclid(OFFSET_STEP_S)..=until_s.div_euclid(OFFSET_STEP_S)).map(|step| step * OFFSET_STEP_S);
+    let mut offsets: Vec<(i64, i32)> = steps.map(|at| (at, zone.offset_s(at))).collect();
+    offsets.dedup_by_key(|(_, offset)| *offset);
+    offsets
 }
 
 fn weekday(number: u64) -> &'static str {
@@ -102,7 +121,7 @@ fn choose(number: u64, today: u64) -> Markup {
     }
 }
 
-fn tiles(day: &Day) -> Markup {
+fn tiles(day: &Day, zone: &Zone) -> Markup {
     let total = day.total();
     let busiest = day.busiest().map(|(bin, _)| (day.per_hour(bin) as u64, day.start + bin as u64 * day.bin_ms));
     html! {
@@ -112,7 +131,7 @@ fn tiles(day: &Day) -> Markup {
             (tile("Bounced or expired", &number(total.given_up), &html! { "recipients" }))
             (tile("Messages in", &number(total.arrivals), &html! { "accepted" }))
             @if let Some((rate, at)) = busiest {
-                (tile("Busiest minute", &number(rate), &html! { "per hour, at " (rfc3339(at).get(11..16).unwrap_or_default()) }))
+                (tile("Busiest minute", &number(rate), &html! { "per hour, at " (time_of_day(at, zone)) }))
             }
         }
     }
@@ -132,7 +151,7 @@ fn tools(day: &Day) -> Markup {
     }
 }
 
-fn hours(day: &Day) -> Markup {
+fn hours(day: &Day, zone: &Zone) -> Markup {
     let per_hour = (3_600_000 / day.bin_ms) as usize;
     let sums: Vec<Bin> = day.bins.chunks(per_hour).map(sum).collect();
     let total = day.total();
@@ -155,11 +174,11 @@ fn hours(day: &Day) -> Markup {
             bar,
         ]
     };
-    let hours = sums.iter().take(HOURS).enumerate().filter(|(_, bin)| **bin != Bin::default());
+    let hours = sums.iter().enumerate().filter(|(_, bin)| **bin != Bin::default());
     let rows: Vec<Vec<Markup>> = hours
         .map(|(hour, bin)| {
             let parts = [("good", bin.delivered), ("bad", bin.failed)];
-            row(&format!("{hour:02}:00"), bin, bar(&parts, most))
+            row(&time_of_day(day.start + hour as u64 * 3_600_000, zone), bin, bar(&parts, most))
         })
         .collect();
     let total = row("Total", &total, html! {});
@@ -181,12 +200,12 @@ fn sum(bins: &[Bin]) -> Bin {
 /// `GET /days.json`: what the picture is drawn from.
 pub async fn feed(State(http): State<Http>, Query(asked): Query<Asked>) -> Response {
     let now = http.core.clock.now();
-    let day = match asked.number(now / DAY_MS) {
-        Ok(number) => http.past.day(&http.core, number).await,
+    let day = match asked.number(day_of(now, &http.zone)) {
+        Ok(number) => http.past.day(&http.core, &http.zone, number).await,
         Err(problem) => Err(problem),
     };
     match day {
-        Ok(day) => Json(series(&day, now)).into_response(),
+        Ok(day) => Json(series(&day, now, &http.zone)).into_response(),
         Err(Problem { code, text }) => {
             let status = match code {
                 ErrorCode::BadRequest => axum::http::StatusCode::BAD_REQUEST,
@@ -198,13 +217,14 @@ pub async fn feed(State(http): State<Http>, Query(asked): Query<Asked>) -> Respo
 }
 
 /// Columns by minute; of today none behind `now`.
-fn series(day: &Day, now: u64) -> Value {
+fn series(day: &Day, now: u64, zone: &Zone) -> Value {
     let known = ((now.saturating_sub(day.start) / day.bin_ms) as usize + 1).min(day.bins.len());
     let seconds = |bin: usize| (day.start + bin as u64 * day.bin_ms) / 1000;
     let column = |of: fn(&Bin) -> u64| day.bins[..known].iter().map(of).collect::<Vec<u64>>();
     let mut series = json!({
         "from": day.start / 1000,
         "until": day.end() / 1000,
+        "offsets": offsets(zone, day.start, day.end()),
         "at": (0..known).map(seconds).collect::<Vec<u64>>(),
         "delivered": column(|bin| bin.delivered),
         "failed": column(|bin| bin.failed),
@@ -227,6 +247,8 @@ fn series(day: &Day, now: u64) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use stentor_stats::day::DAY_MS;
+
     use super::*;
 
     #[test]
@@ -242,10 +264,28 @@ mod tests {
     fn the_series_ends_with_the_present() {
         let mut day = Day::new("", 0, DAY_MS, 60_000);
         (day.bins[0].delivered, day.bins[1].arrivals) = (5, 3);
-        let now = series(&day, 90_000);
+        let now = series(&day, 90_000, &Zone::utc());
         assert_eq!(now["arrivals"], json!([0, 3]), "none behind the present");
         assert_eq!((&now["at"], &now["delivered"], &now["sum"]), (&json!([0, 60]), &json!([5, 0]), &json!([5, 5])));
-        assert_eq!(series(&day, 10 * DAY_MS)["at"].as_array().map(Vec::len), Some(1440));
+        assert_eq!(series(&day, 10 * DAY_MS, &Zone::utc())["at"].as_array().map(Vec::len), Some(1440));
         assert!(now.get("cpu").is_none());
+    }
+
+    #[test]
+    fn days_are_those_of_the_zone() {
+        let noon = 20_779 * DAY_MS + 12 * 3_600_000;
+        assert_eq!(
+            [-43_201, -43_200, 0, 43_199, 43_200].map(|east_s| day_of(noon, &Zone::fixed(east_s))),
+            [20_778, 20_779, 20_779, 20_779, 20_780]
+        );
+        // Central Europe in 2026: summer time ends on October 25 at 01:00 UTC.
+        let change = civil::days(2026, 10, 25) * DAY_S + 3600;
+        let zone = Zone::new(move |unix_s| if unix_s < change { 7200 } else { 3600 });
+        let start = (change - 3 * 3600).cast_unsigned() * 1000;
+        assert_eq!(offsets(&zone, start, start + 25 * 3_600_000), [(change - 3 * 3600, 7200), (change, 3600)]);
+        let mut day = Day::new("", start, 25 * 3_600_000, 60_000);
+        day.bins.iter_mut().for_each(|bin| bin.delivered = 1);
+        let table = hours(&day, &zone).into_string();
+        assert_eq!((table.matches("02:00").count(), table.matches("23:00").count()), (2, 1));
     }
 }

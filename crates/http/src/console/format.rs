@@ -1,8 +1,10 @@
 //! Numbers, times and names as pages show them.
 
 use maud::{Markup, html};
+use stentor_control::format::date_time;
 pub use stentor_control::format::grouped as number;
 use stentor_queue::ids::Ms;
+use stentor_stats::civil::Zone;
 use stentor_stats::escape::printable;
 use stentor_stats::time::push_rfc3339;
 
@@ -63,26 +65,25 @@ pub fn rfc3339(at: Ms) -> String {
     String::from_utf8(out).unwrap_or_default()
 }
 
-/// An instant: date and time, UTC.
-pub fn instant(at: Ms) -> Markup {
-    let full = rfc3339(at);
-    let text = full.get(..19).unwrap_or_default().replace('T', " ");
-    html! { time datetime=(full) { (text) } }
+/// An instant: date and time in the zone, UTC at hand for who asks.
+pub fn instant(at: Ms, zone: &Zone) -> Markup {
+    time_element(at, &date_time(at, zone))
 }
 
-/// How long ago, the instant at hand for who asks.
+/// How long ago, UTC at hand for who asks.
 pub fn ago(at: Ms, now: Ms) -> Markup {
-    let full = rfc3339(at);
-    html! { time datetime=(full) title=(full) { (span(now.saturating_sub(at))) " ago" } }
+    time_element(at, &format!("{} ago", span(now.saturating_sub(at))))
+}
+
+fn time_element(at: Ms, text: &str) -> Markup {
+    let utc = format!("{} UTC", date_time(at, &Zone::utc()));
+    html! { time datetime=(rfc3339(at)) title=(utc) { (text) } }
 }
 
 /// When something is tried next.
 pub fn next_try(at: Option<Ms>, now: Ms) -> Markup {
     match at {
-        Some(at) if at > now => {
-            let full = rfc3339(at);
-            html! { time datetime=(full) title=(full) { "in " (span(at - now)) } }
-        }
+        Some(at) if at > now => time_element(at, &format!("in {}", span(at - now))),
         Some(_) => html! { "now" },
         None => html! { "–" },
     }

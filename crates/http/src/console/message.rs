@@ -10,6 +10,7 @@ use stentor_control::problem::Problem;
 use stentor_control::{ErrorCode, Fates, MessageView, RecipientState, RecipientView, Reply};
 use stentor_mail::heading::Heading;
 use stentor_queue::ids::{AddressId, MessageId};
+use stentor_stats::civil::Zone;
 
 use super::act::{self, Button};
 use super::format::{ago, bytes, instant, next_try, number, percent, plural, recipient_link, sender, shown, site_link};
@@ -47,7 +48,7 @@ pub async fn page(
         Reply::Error(problem) => return gone(&http, &frame, &id, &problem).await,
         _ => return frame.problem("/queue", &Problem::new(ErrorCode::Failed, "unexpected answer")),
     };
-    let post = report::post(&http.core, known).await;
+    let post = report::post(&http.core, known, &http.zone).await;
     let heading = report::headings(&http.core, &[known]).await.pop().flatten();
     let main = html! {
         div.head {
@@ -58,12 +59,12 @@ pub async fn page(
         (progress(&view.fates))
         @if let Some(post) = &post { (posts::panel(post)) }
         div.pair {
-            section.panel aria-labelledby="envelope" { h2 #envelope { "Envelope" } (envelope(&view, heading.as_deref())) }
+            section.panel aria-labelledby="envelope" { h2 #envelope { "Envelope" } (envelope(&view, heading.as_deref(), &http.zone)) }
             section.panel aria-labelledby="fates" { h2 #fates { "Recipients" } (fates(&view.fates)) }
         }
         (verbs(&frame, &view))
         (pending(&http, &view, asked.at.parse().unwrap_or(0)))
-        (story::panel(http.past.story(&http.core, &view.id).await, false))
+        (story::panel(http.past.story(&http.core, &view.id).await, false, &http.zone))
     };
     frame.page("/queue", &format!("Message {}", view.id), &main)
 }
@@ -72,7 +73,7 @@ pub async fn page(
 async fn gone(http: &Http, frame: &Frame, id: &str, problem: &Problem) -> Response {
     let story = http.past.story(&http.core, id).await;
     let post = match id.parse() {
-        Ok(known) => report::post(&http.core, known).await,
+        Ok(known) => report::post(&http.core, known, &http.zone).await,
         Err(_) => None,
     };
     if problem.code != ErrorCode::NotFound || (post.is_none() && !matches!(&story, Ok(story) if !story.is_empty())) {
@@ -86,7 +87,7 @@ async fn gone(http: &Http, frame: &Frame, id: &str, problem: &Problem) -> Respon
         div.head { h1 { "Message " span.mono { (id) } } span.badge.good { "finished" } }
         @if let Some(heading) = &heading { p { "Subject: " (posts::subject(Some(heading))) } }
         @if let Some(post) = &post { (posts::panel(post)) }
-        (story::panel(story, false))
+        (story::panel(story, false, &http.zone))
     };
     frame.page("/queue", &format!("Message {id}"), &main)
 }
@@ -102,7 +103,7 @@ fn progress(fates: &Fates) -> Markup {
     }
 }
 
-fn envelope(view: &MessageView, heading: Option<&Heading>) -> Markup {
+fn envelope(view: &MessageView, heading: Option<&Heading>, zone: &Zone) -> Markup {
     html! {
         dl.facts {
             dt { "Subject" } dd { (posts::subject(heading)) }
@@ -110,7 +111,7 @@ fn envelope(view: &MessageView, heading: Option<&Heading>) -> Markup {
             dt { "Sender" } dd { (sender(&view.sender)) }
             @if let Some(list) = &view.list { dt { "List" } dd { (shown(list)) } }
             dt { "Message-ID" } dd.mono { (shown(&view.message_id)) }
-            dt { "Accepted" } dd { (instant(view.accepted)) " (" (ago(view.accepted, view.now)) ")" }
+            dt { "Accepted" } dd { (instant(view.accepted, zone)) " (" (ago(view.accepted, view.now)) ")" }
             dt { "Client" } dd { (shown(&view.origin)) }
             dt { "Size" } dd { (bytes(view.size)) }
             @if let Some(expires) = view.expires { dt { "Expires" } dd { (next_try(Some(expires), view.now)) } }

@@ -16,11 +16,13 @@ use stentor_control::snapshot::time_us;
 use stentor_control::snapshot::{Lane, SiteNow};
 use stentor_control::{Snapshot, WatchOptions};
 use stentor_engine::core::Core;
+use stentor_stats::civil::Zone;
 use stentor_stats::now::MachineNow;
 use stentor_stats::now::Point;
 use stentor_stats::rates::{Interval, clock};
 use tokio::sync::Mutex;
 
+use super::days::offsets;
 use super::format::{bar, bytes, next_try, number, percent, plural, shown, site_link};
 use super::page::{Frame, live_heading};
 use super::queue::tile;
@@ -104,12 +106,12 @@ pub async fn page(State(http): State<Http>, frame: Frame) -> Response {
             div.chart data-chart="rates" data-series="series-rates" data-readout="rates-readout" role="figure"
                 aria-label="Delivered and failed in the last 15 minutes; the table below has the numbers" tabindex="0" {}
             p.readout #rates-readout { "One bar per 5 seconds. Arrow keys read them." }
-            div data-part="series" { (series(&points, snapshot.now)) }
+            div data-part="series" { (series(&points, snapshot.now, &http.zone)) }
         }
         div.pair {
             section.panel aria-labelledby="intervals" {
                 h2 #intervals { "Last 15-second intervals" }
-                div data-part="intervals" { (interval_rows(&rows)) }
+                div data-part="intervals" { (interval_rows(&rows, &http.zone)) }
             }
             section.panel aria-labelledby="depth" {
                 h2 #depth { "Waiting mail by lane" }
@@ -202,13 +204,14 @@ fn sums(points: &[Point], length_ms: u64) -> BTreeMap<u64, (u64, u64)> {
 }
 
 /// What the chart is drawn from: numbers alone, so that nothing in it could end the element.
-fn series(points: &[Point], now: u64) -> Markup {
+fn series(points: &[Point], now: u64, zone: &Zone) -> Markup {
     let rows = sums(points, BAR_MS);
     let column = |of: fn(&(u64, u64)) -> u64| rows.values().map(of).collect::<Vec<u64>>();
     let series = json!({
         "every": BAR_MS / 1000,
         "from": now / 1000 - 900,
         "until": now / 1000,
+        "offsets": offsets(zone, now - 900_000, now),
         "at": rows.keys().map(|begin| begin / 1000).collect::<Vec<u64>>(),
         "delivered": column(|row| row.0),
         "failed": column(|row| row.1),
@@ -217,7 +220,7 @@ fn series(points: &[Point], now: u64) -> Markup {
 }
 
 /// `realstat`'s rows, the newest first, with bars on one scale.
-fn interval_rows(rows: &[Interval]) -> Markup {
+fn interval_rows(rows: &[Interval], zone: &Zone) -> Markup {
     let shown: Vec<&Interval> = rows.iter().rev().take(ROWS).collect();
     if shown.is_empty() {
         return html! { p.empty { "The first 15 seconds are not over yet." } };
@@ -232,7 +235,7 @@ fn interval_rows(rows: &[Interval]) -> Markup {
     ];
     let row = |row: &&Interval| {
         vec![
-            html! { (clock(row.at, 0)) },
+            html! { (clock(row.at, zone.offset_s((row.at / 1000).cast_signed()).into())) },
             html! { (number(row.per_hour())) },
             html! { (number(row.delivered)) },
             html! { (number(row.failed)) },

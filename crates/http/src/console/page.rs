@@ -72,6 +72,7 @@ impl Frame {
 
     pub fn page_with(&self, status: StatusCode, section: &str, title: &str, main: &Markup) -> Response {
         let hostname = self.http.core.settings().config.hostname.clone();
+        let now = self.http.core.clock.now();
         let body = html! {
             (DOCTYPE)
             html lang="en" data-theme=[(!self.theme.is_empty()).then_some(self.theme)] {
@@ -97,7 +98,7 @@ impl Frame {
                         }
                     }
                     footer.foot {
-                        "Stentor " (env!("CARGO_PKG_VERSION")) ". Updated " (instant(self.http.core.clock.now())) ". All times are UTC."
+                        "Stentor " (env!("CARGO_PKG_VERSION")) ". Updated " (instant(now, &self.http.zone)) ". Times are this server's local time (" (self.http.zone.label(now)) ")."
                     }
                 }
             }

@@ -16,7 +16,8 @@ use stentor_control::problem::Problem;
 use stentor_engine::core::Core;
 use stentor_history::{History, Reader};
 use stentor_queue::ids::Ms;
-use stentor_stats::day::{DAY_MS, Day, MINUTE_MS};
+use stentor_stats::civil::{DAY_S, Zone};
+use stentor_stats::day::{Day, MINUTE_MS};
 use stentor_stats::mailstat::{By, Options, Table};
 use tokio::sync::Mutex;
 
@@ -88,14 +89,18 @@ pub struct Rows {
 }
 
 impl Past {
-    /// A day by its number since 1970-01-01, UTC.
-    pub async fn day(&self, core: &Core, number: u64) -> Result<Arc<Day>, Problem> {
+    /// A day in the zone, by the number of its date since 1970-01-01.
+    pub async fn day(&self, core: &Core, zone: &Zone, number: u64) -> Result<Arc<Day>, Problem> {
         let (source, now) = (Source::of(core), core.clock.now());
-        let start = number * DAY_MS;
-        let is_final = start + DAY_MS + LATE_MS < now;
+        let midnight = |number: u64| {
+            let unix_s = zone.unix_s(i64::try_from(number).unwrap_or(0) * DAY_S);
+            u64::try_from(unix_s).unwrap_or(0) * 1000
+        };
+        let (start, end) = (midnight(number), midnight(number + 1));
+        let is_final = end + LATE_MS < now;
         let read = move || {
-            let mut day = Day::new("", start, DAY_MS, MINUTE_MS);
-            let seen = source.open()?.scan(start, start + DAY_MS, &mut |record| {
+            let mut day = Day::new("", start, end - start, MINUTE_MS);
+            let seen = source.open()?.scan(start, end, &mut |record| {
                 day.add(record);
                 ControlFlow::Continue(())
             });
@@ -105,13 +110,16 @@ impl Past {
         self.days.get(&self.readings, (number, is_final), read).await
     }
 
-    /// The last `hours` in a table.
-    pub async fn table(&self, core: &Core, by: By, hours: u64) -> Result<Arc<Rows>, Problem> {
+    /// The last `hours` in a table, hours and days in the zone.
+    pub async fn table(&self, core: &Core, zone: &Zone, by: By, hours: u64) -> Result<Arc<Rows>, Problem> {
         let (source, now) = (Source::of(core), core.clock.now());
-        let hour = 3_600_000;
-        let since = (now - now % hour + hour).saturating_sub(hours * hour);
+        let local_s = zone.local_s((now / 1000).cast_signed());
+        // Whole hours of the clock, this one with them.
+        let end_s = zone.unix_s(local_s - local_s.rem_euclid(3600)) + 3600;
+        let since = (u64::try_from(end_s).unwrap_or(0) * 1000).saturating_sub(hours * 3_600_000);
+        let zone = zone.clone();
         let read = move || {
-            let mut table = Table::new(Options { by, since: Some(since), ..Options::default() });
+            let mut table = Table::new(Options { by, since: Some(since), zone, ..Options::default() });
             let seen = source.open()?.scan(since, Ms::MAX, &mut |record| {
                 table.add(record);
                 ControlFlow::Continue(())

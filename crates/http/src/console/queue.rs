@@ -168,7 +168,7 @@ fn tiles(http: &Http) -> Markup {
             div.tile {
                 dt { "Oldest" }
                 dd.figure { @if let Some(at) = oldest { (ago(at, now)) } @else { "–" } }
-                dd.beside { @if let Some(at) = oldest { (instant(at)) } @else { "empty" } }
+                dd.beside { @if let Some(at) = oldest { (instant(at, &http.zone)) } @else { "empty" } }
             }
         }
     }

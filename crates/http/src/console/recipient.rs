@@ -12,7 +12,7 @@ use stentor_mail::heading::Heading;
 use stentor_queue::ids::{MessageId, Ms};
 
 use super::act::{self, Button};
-use super::format::{self, ago, message_link, number, plural, sender, shown, site_link, span};
+use super::format::{self, ago, instant, message_link, number, plural, sender, shown, site_link, span};
 use super::page::{Frame, heading};
 use super::table::{column, head, table};
 use super::{posts, story};
@@ -45,7 +45,7 @@ pub async fn page(State(http): State<Http>, Query(Asked { address }): Query<Aske
     };
     // A domain alone is no recipient, and its story would be everybody's.
     let story = if address.contains('@') { Some(http.past.story(&http.core, address).await) } else { None };
-    let main = html! { (now) @if let Some(story) = story { (story::panel(story, true)) } };
+    let main = html! { (now) @if let Some(story) = story { (story::panel(story, true, &http.zone)) } };
     frame.page("/recipient", address, &main)
 }
 
@@ -124,7 +124,8 @@ fn known(frame: &Frame, view: &AddressView, waiting: &[Waiting]) -> Markup {
         }
         @for list in &view.lists {
             @let name = format!("subscriber:{list}:{}", view.address);
-            @let suspended = frame.http.core.with(|hub, _| hub.store.is_suspended(&name));
+            @let (suspended, until) = frame.http.core.with(|hub, _| (hub.store.is_suspended(&name), hub.store.suspended_until(&name)));
+            @if suspended { p.said.warn { "Suspended as subscriber of " (shown(list)) @if let Some(at) = until { " until " (instant(at, &frame.http.zone)) } "." } }
             (act::panel(frame, &format!("Subscriber of {list}"), &[("list", list), ("subscriber", &view.address)], &[
                 if suspended { Button { verb: "resume", label: "Resume posts", is_reversible: true } }
                 else { Button { verb: "suspend", label: "Suspend", is_reversible: true } }

@@ -34,13 +34,13 @@ pub struct Asked {
 pub async fn page(State(http): State<Http>, Query(asked): Query<Asked>, frame: Frame) -> Response {
     let (_, title, by) = KINDS.into_iter().find(|(name, ..)| *name == asked.by).unwrap_or(KINDS[0]);
     let (hours, words) = SPANS.into_iter().find(|(hours, _)| hours.to_string() == asked.hours).unwrap_or(SPANS[0]);
-    let summed = match http.past.table(&http.core, by, hours).await {
+    let summed = match http.past.table(&http.core, &http.zone, by, hours).await {
         Ok(summed) => summed,
         Err(problem) => return frame.problem("/statistics", &problem),
     };
     let more = summed.rows.len().saturating_sub(ROWS_MAX);
     let main = html! {
-        (heading("Statistics", &html! { "The last " (words) ", UTC" }))
+        (heading("Statistics", &html! { "The last " (words) ", " (http.zone.label(http.core.clock.now())) }))
         section.panel aria-label="Options" { (form(by, hours)) }
         section.panel aria-labelledby="table" {
             h2 #table { "By " (title.to_lowercase()) }

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use maud::{Markup, html};
 use stentor_control::problem::Problem;
 use stentor_queue::ids::Ms;
+use stentor_stats::civil::Zone;
 use stentor_stats::record::{Attempt, Record, Stat};
 
 use super::format::{instant, message_link, number, plural, recipient_link, shown, span};
@@ -104,15 +105,15 @@ impl Entry {
         is_same
     }
 
-    fn row(&self, names_messages: bool) -> Markup {
+    fn row(&self, names_messages: bool, zone: &Zone) -> Markup {
         html! {
             li {
-                div.when { (instant(self.at)) }
+                div.when { (instant(self.at, zone)) }
                 div.what {
                     span.badge.(self.tone) { (self.what) } " "
                     @for (at, to) in self.to.iter().enumerate() { @if at > 0 { ", " } (recipient_link(to)) }
                     @if self.what == "accepted" { (plural(self.more, "recipient")) }
-                    @else if self.times > 1 { (number(self.times)) " times until " (instant(self.last)) }
+                    @else if self.times > 1 { (number(self.times)) " times until " (instant(self.last, zone)) }
                     @else if self.more > 0 { " and " (number(self.more)) " more" }
                     @if names_messages && !self.id.is_empty() { " (" (message_link(&self.id)) ")" }
                     @if !self.by.is_empty() || self.took_ms.is_some() {
@@ -186,7 +187,7 @@ impl Story {
 }
 
 /// The story with its heading; `names_messages`: it is about more than one.
-pub fn panel(story: Result<Story, Problem>, names_messages: bool) -> Markup {
+pub fn panel(story: Result<Story, Problem>, names_messages: bool, zone: &Zone) -> Markup {
     html! {
         section.panel aria-labelledby="story" {
             h2 #story { "History" }
@@ -196,7 +197,7 @@ pub fn panel(story: Result<Story, Problem>, names_messages: bool) -> Markup {
                 Ok(story) => {
                     @if story.is_cut { p.quiet { "Older events are left out; " code { "stentor trace" } " prints all." } }
                     div.scroll role="region" aria-label="Events, oldest first" tabindex="0" {
-                        ol.story { @for entry in &story.in_order() { (entry.row(names_messages)) } }
+                        ol.story { @for entry in &story.in_order() { (entry.row(names_messages, zone)) } }
                     }
                 },
             }
