@@ -47,6 +47,7 @@ use raw::Context;
 pub use reload::check_again;
 pub use sending::{FlowConfig, SendingConfig, Source};
 use settings::Settings;
+pub use units::duration_s;
 pub use url::Url;
 
 /// Longest configuration file; what is larger belongs into subscribers files.

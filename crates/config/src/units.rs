@@ -125,6 +125,15 @@ impl Unit {
     }
 }
 
+/// Whole seconds that a duration with units (`90m`, `1d12h`) has.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn duration_s(text: &str) -> Result<u64, String> {
+    let seconds = Unit::Seconds.parse(text)? / Unit::Seconds.size();
+    u64::try_from(seconds).map_err(|_| format!("{text} is too long"))
+}
+
 /// A value of a key as people write it: with its unit if the key has one.
 pub(super) fn number(unit: Option<Unit>, value: u128) -> String {
     unit.map_or_else(|| value.to_string(), |unit| unit.show(value * unit.size()))
@@ -176,6 +185,8 @@ mod tests {
         assert_eq!(s("1h30m"), Ok(5_400_000));
         assert_eq!(s(" 1 h 30 m "), Ok(5_400_000));
         assert_eq!((s("0.5s"), s("500ms"), s("2w")), (Ok(500), Ok(500), Ok(1_209_600_000)));
+        assert_eq!((duration_s("1h30m"), duration_s("90m"), duration_s("0.5s")), (Ok(5_400), Ok(5_400), Ok(0)));
+        assert!(duration_s("90").is_err());
         let octets = |text| Unit::Octets.parse(text);
         assert_eq!((octets("10MiB"), octets("1.5 GiB"), octets("10 MB")), (Ok(10 << 20), Ok(3 << 29), Ok(10_000_000)));
         for (unit, wrong, why) in [

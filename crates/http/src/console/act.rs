@@ -9,8 +9,9 @@ use axum::Form;
 use axum::extract::State;
 use axum::response::Response;
 use maud::{Markup, html};
+use stentor_control::format::instant;
 use stentor_control::selection::REASON_BYTES_MAX;
-use stentor_control::{Peer, Reply};
+use stentor_control::{Peer, Reply, Request};
 
 use super::confirm;
 use super::fields::Fields;
@@ -48,6 +49,7 @@ pub fn panel(frame: &Frame, title: &str, subject: &[(&str, &str)], buttons: &[Bu
                             label for={ (id) "-reason" } { "Reason for the audit log (optional)" }
                             input id={ (id) "-reason" } name="reason" maxlength=(REASON_BYTES_MAX) autocomplete="off";
                         }
+                        @if now.iter().any(|button| button.verb == "suspend") { (duration(&id)) }
                         div.go { @for button in now { button name="verb" value=(button.verb) { (button.label) } } }
                     }
                     @if !later.is_empty() {
@@ -64,6 +66,22 @@ pub fn panel(frame: &Frame, title: &str, subject: &[(&str, &str)], buttons: &[Bu
                     " to " (names(buttons)) "."
                 },
             }
+        }
+    }
+}
+
+/// How long a suspension lasts. The field for another duration is seen once that is chosen.
+pub fn duration(of: &str) -> Markup {
+    const CHOICES: [(&str, &str); 5] =
+        [("", "Until I resume it"), ("1h", "1 hour"), ("4h", "4 hours"), ("1d", "1 day"), ("other", "Other…")];
+    html! {
+        div.lasts {
+            label for={ (of) "-lasts" } { "Duration" }
+            select id={ (of) "-lasts" } name="lasts" { @for (value, words) in CHOICES { option value=(value) { (words) } } }
+        }
+        div.other {
+            label for={ (of) "-other" } { "Other duration" }
+            input id={ (of) "-other" } name="lasts_other" placeholder="90m, 12h, 2d" autocomplete="off" spellcheck="false";
         }
     }
 }
@@ -95,6 +113,12 @@ pub fn single(frame: &Frame, subject: &[(&str, &str)], verb: &str, label: &str, 
             }
         }
     }
+}
+
+/// A suspension as a button in a row of a table: how long it lasts and why is asked next.
+pub fn suspend_single(frame: &Frame, subject: &[(&str, &str)], of: &str) -> Markup {
+    let asked: Vec<(&str, &str)> = subject.iter().copied().chain([("ask", "1")]).collect();
+    single(frame, &asked, "suspend", "Suspend…", of)
 }
 
 /// The verbs for the rows of a table that are ticked, and with `filters` for all that match them. The boxes name the form
@@ -138,10 +162,19 @@ pub async fn act(State(http): State<Http>, frame: Frame, Form(pairs): Form<Vec<(
         Ok(request) => request,
         Err(why) => return page::go_on(&fields.next, false, &why),
     };
+    if fields.ask == "1" && matches!(request, Request::Suspend { .. }) {
+        return confirm::suspension(&frame, &fields, &request);
+    }
     if confirm::is_needed(&request) && !confirm::is_given(&http, &fields, &request, &peer).await {
         return confirm::page(&http, &frame, &fields, request, peer).await;
     }
+    let lasts_s = if let Request::Suspend { for_s, .. } = &request { *for_s } else { None };
     match http.ask(request, peer).await {
+        // In the zone of all other times.
+        Reply::Done { count: Some(1), .. } if let Some(s) = lasts_s => {
+            let end = http.core.clock.now().saturating_add(s * 1000);
+            page::go_on(&fields.next, true, &format!("Suspended until {}.", instant(end, &http.zone)))
+        }
         Reply::Done { text, .. } => page::go_on(&fields.next, true, &text),
         Reply::Counted(counted) => page::go_on(&fields.next, true, &counted.text),
         Reply::Error(problem) => page::go_on(&fields.next, false, &problem.text),

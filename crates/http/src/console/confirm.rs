@@ -9,10 +9,12 @@ use std::sync::Arc;
 use axum::response::Response;
 use maud::{Markup, html};
 use stentor_admin::causes;
+use stentor_control::problem::Problem;
 use stentor_control::selection::REASON_BYTES_MAX;
-use stentor_control::{Counted, Peer, Reply, Request, Selection, Verb};
+use stentor_control::{Counted, ErrorCode, Peer, Reply, Request, Selection, Subject, Verb};
 use stentor_engine::core::Core;
 
+use super::act;
 use super::fields::Fields;
 use super::format::{message_link, number, plural, shown};
 use super::page::Frame;
@@ -21,6 +23,10 @@ use crate::browser::local;
 
 /// Messages that are named; all are counted.
 const NAMED_MAX: usize = 10;
+
+fn unexpected() -> Problem {
+    Problem::new(ErrorCode::Failed, "unexpected answer")
+}
 
 /// What is asked, in words.
 struct Question {
@@ -73,14 +79,7 @@ pub async fn page(http: &Http, frame: &Frame, fields: &Fields, request: Request,
                     (of_verb(verb, &counted), Some(selection))
                 }
                 Reply::Error(problem) => return frame.problem(section(&fields.next), &problem),
-                _ => {
-                    return frame.sorry(
-                        axum::http::StatusCode::SERVICE_UNAVAILABLE,
-                        "/",
-                        "Failed",
-                        &html! { "unexpected answer" },
-                    );
-                }
+                _ => return frame.problem("/", &unexpected()),
             }
         }
         _ => (of_flush(&http.core).await, None),
@@ -115,6 +114,46 @@ pub async fn page(http: &Http, frame: &Frame, fields: &Fields, request: Request,
         }
     };
     frame.page(section(&fields.next), &question.title, &main)
+}
+
+/// Asks how long a suspension is to last, and why.
+pub fn suspension(frame: &Frame, fields: &Fields, request: &Request) -> Response {
+    let Request::Suspend { what, .. } = request else { return frame.problem("/", &unexpected()) };
+    let (next, title) = (local(&fields.next), format!("Suspend {}?", subject(what)));
+    let main = html! {
+        div.head { h1 { (shown(&title)) } }
+        section.panel aria-label="Confirm" {
+            p { "Its mail stays in the queue and is not tried until the suspension ends. Transactions in progress are completed." }
+            @if let Some(csrf) = frame.caller.csrf() {
+                form.confirm method="post" action="/act" {
+                    input type="hidden" name="csrf" value=(csrf);
+                    @for (name, value) in fields.repeated() { input type="hidden" name=(name) value=(value); }
+                    div.fields {
+                        (act::duration("suspend"))
+                        div {
+                            label for="reason" { "Reason for the audit log (optional)" }
+                            input #reason name="reason" value=(fields.reason) maxlength=(REASON_BYTES_MAX) autocomplete="off";
+                        }
+                    }
+                    div.verbs {
+                        button.main { "Suspend" }
+                        a.button href=(next) { "Cancel" }
+                    }
+                }
+            }
+        }
+    };
+    frame.page(section(&fields.next), &title, &main)
+}
+
+/// `list news`
+fn subject(what: &Subject) -> String {
+    match what {
+        Subject::List(name) => format!("list {name}"),
+        Subject::Sender(domain) => format!("sender {domain}"),
+        Subject::Site(name) => format!("site {name}"),
+        Subject::Subscriber { list, address } => format!("subscriber {address} of {list}"),
+    }
 }
 
 /// The section of the page that the form was on.

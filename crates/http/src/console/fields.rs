@@ -3,6 +3,8 @@
 //! Promise: an action names messages, filters or one subject, and never all mail (but for `flush`). Failure answer: what
 //! is missing or wrong, as a sentence for the next page.
 
+use stentor_config::duration_s;
+use stentor_control::protocol::SUSPENDED_S_MAX;
 use stentor_control::selection::REASON_BYTES_MAX;
 use stentor_control::{Request, Selection, Subject, Verb};
 use stentor_queue::ids::MessageId;
@@ -25,6 +27,12 @@ pub struct Fields {
     /// Minimum age in seconds.
     age: String,
     subscriber: String,
+    /// How long a suspension lasts: empty for until it is ended, `other`, or a duration with units.
+    lasts: String,
+    /// The duration if `lasts` is `other`.
+    lasts_other: String,
+    /// `1`: ask for the rest first.
+    pub ask: String,
     pub reason: String,
     /// `1`: it was confirmed.
     pub sure: String,
@@ -47,6 +55,9 @@ impl Fields {
                 "recipient" => &mut fields.recipient,
                 "age" => &mut fields.age,
                 "subscriber" => &mut fields.subscriber,
+                "lasts" => &mut fields.lasts,
+                "lasts_other" => &mut fields.lasts_other,
+                "ask" => &mut fields.ask,
                 "reason" => &mut fields.reason,
                 "sure" => &mut fields.sure,
                 "counted" => &mut fields.counted,
@@ -77,6 +88,7 @@ impl Fields {
             ("site", &self.site),
             ("recipient", &self.recipient),
             ("age", &self.age),
+            ("subscriber", &self.subscriber),
         ];
         let given = texts.into_iter().filter(|(_, text)| !text.is_empty()).map(|(name, text)| (name, text.as_str()));
         given.chain(self.ids.iter().map(|id| ("id", id.as_str()))).collect()
@@ -89,7 +101,9 @@ impl Fields {
         }
         if let "suspend" | "resume" = self.verb.as_str() {
             let what = self.subject().ok_or("Nothing to suspend or resume was named.")?;
-            return Ok(Request::Suspend { suspended: self.verb == "suspend", what, reason, for_s: None });
+            let suspended = self.verb == "suspend";
+            let for_s = if suspended { self.for_s()? } else { None };
+            return Ok(Request::Suspend { suspended, what, reason, for_s });
         }
         if self.verb == "flush" {
             return Ok(Request::Flush { site: Some(self.site.clone()).filter(|site| !site.is_empty()) });
@@ -97,6 +111,20 @@ impl Fields {
         let known = Verb::ALL.into_iter().find(|verb| verb.name() == self.verb);
         let verb = known.ok_or("No action was chosen: press one of the buttons.")?;
         Ok(Request::Act { verb, selection: self.selection(verb)?, dry_run: false, reason })
+    }
+
+    /// How long a suspension lasts; `None`: until it is ended.
+    fn for_s(&self) -> Result<Option<u64>, String> {
+        let text = if self.lasts == "other" { self.lasts_other.trim() } else { self.lasts.as_str() };
+        if text.is_empty() {
+            let is_endless = self.lasts.is_empty();
+            return if is_endless { Ok(None) } else { Err("Enter how long to suspend: 90m, 12h or 2d.".to_owned()) };
+        }
+        match duration_s(text) {
+            Ok(s) if (1..=SUSPENDED_S_MAX).contains(&s) => Ok(Some(s)),
+            Ok(_) => Err(format!("A suspension lasts from 1 second to {} days.", SUSPENDED_S_MAX / 86_400)),
+            Err(_) => Err(format!("{text:?} is not a duration. Enter a number and a unit: 90m, 12h or 2d.")),
+        }
     }
 
     /// The messages that were ticked, or all that match: never all there are.
@@ -154,6 +182,16 @@ mod tests {
             site("suspend").request(),
             Ok(Request::Suspend { suspended: true, what: subject, reason: None, for_s: None })
         );
+        for (lasts, other, for_s) in [("4h", "9d", Some(14_400)), ("other", " 1d12h ", Some(129_600)), ("", "9d", None)]
+        {
+            let fields = fields(&[("verb", "suspend"), ("list", "news"), ("lasts", lasts), ("lasts_other", other)]);
+            let subject = Subject::List("news".into());
+            assert_eq!(fields.request(), Ok(Request::Suspend { suspended: true, what: subject, reason: None, for_s }));
+        }
+        for wrong in ["", "90", "x", "0s", "500d"] {
+            let fields = fields(&[("verb", "suspend"), ("list", "news"), ("lasts", "other"), ("lasts_other", wrong)]);
+            assert!(fields.request().is_err(), "{wrong}");
+        }
         assert_eq!(site("flush").request(), Ok(Request::Flush { site: Some("a.example".into()) }));
         for verb in ["", "stop", "remove", "hold"] {
             assert!(site(verb).request().is_err(), "{verb}: no message is named");

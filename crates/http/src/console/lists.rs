@@ -8,7 +8,7 @@ use maud::{Markup, html};
 use stentor_queue::ids::Ms;
 
 use super::act;
-use super::format::{address, ago, number, plural, shown};
+use super::format::{address, ago, instant, number, plural, shown};
 use super::page::{Frame, heading};
 use super::table::{Column, column, head, table};
 use crate::Http;
@@ -34,6 +34,8 @@ struct Row {
     subscribers: Option<u64>,
     suspended_subscribers: u64,
     is_suspended: bool,
+    /// When the suspension ends by itself.
+    suspended_until: Option<Ms>,
     posts: Posts,
 }
 
@@ -66,11 +68,12 @@ fn rows(http: &Http) -> Vec<Row> {
     let lists = settings.config.lists.iter().take(ROWS_MAX).map(|config| config.list.settings());
     lists
         .map(|list| {
-            let (subscribers, suspended_subscribers, is_suspended) = http.core.with(|hub, _| {
+            let name = format!("list:{}", list.name);
+            let (subscribers, suspended_subscribers, is_suspended, suspended_until) = http.core.with(|hub, _| {
                 let store = &hub.store;
                 let subscribers = store.list(&list.name).map(|state| state.ids.len() as u64);
                 let suspended = store.suspended_subscribers(&list.name).take(SUSPENDED_MAX).count() as u64;
-                (subscribers, suspended, store.is_suspended(&format!("list:{}", list.name)))
+                (subscribers, suspended, store.is_suspended(&name), store.suspended_until(&name))
             });
             Row {
                 name: list.name.to_string(),
@@ -79,6 +82,7 @@ fn rows(http: &Http) -> Vec<Row> {
                 subscribers,
                 suspended_subscribers,
                 is_suspended,
+                suspended_until,
                 posts: posts.remove(&*list.name).unwrap_or_default(),
             }
         })
@@ -122,13 +126,22 @@ fn lists_table(frame: &Frame, rows: &[Row], now: Ms) -> Markup {
                 @else { "0" }
             },
             html! {
-                @if row.is_suspended { span.badge.warn { "suspended" } }
+                @if row.is_suspended {
+                    span.badge.warn { "suspended" }
+                    @if let Some(at) = row.suspended_until { div.beside { "until " (instant(at, &frame.http.zone)) } }
+                }
                 @else if row.subscribers.is_none() { span.badge { "not used yet" } }
                 @else { span.badge.good { "active" } }
             },
         ];
-        let (verb, label) = if row.is_suspended { ("resume", "Resume") } else { ("suspend", "Suspend") };
-        let change = acts.then(|| act::single(frame, &[("list", &row.name)], verb, label, &row.name));
+        let list = [("list", row.name.as_str())];
+        let change = acts.then(|| {
+            if row.is_suspended {
+                act::single(frame, &list, "resume", "Resume", &row.name)
+            } else {
+                act::suspend_single(frame, &list, &row.name)
+            }
+        });
         cells.into_iter().chain(change).collect()
     };
     table("Lists with their subscribers and posts", &columns, &rows.iter().map(row).collect::<Vec<_>>(), None)

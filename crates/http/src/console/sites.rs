@@ -6,11 +6,13 @@ use maud::{Markup, html};
 use serde::Deserialize;
 use stentor_control::problem::Problem;
 use stentor_control::{Control, ErrorCode, HostView, PathView, Reply, Request, SiteRow, SiteView};
+use stentor_queue::ids::Ms;
+use stentor_stats::civil::Zone;
 
 use super::act::{self, Button};
-use super::format::{address, ago, bar, next_try, number, plural, shown, site_link};
+use super::format::{address, ago, bar, instant, next_try, number, plural, recipient_link, shown, site_link};
 use super::page::{Frame, heading};
-use super::table::{column, head, table};
+use super::table::{Column, column, head, table};
 use super::why;
 use crate::Http;
 use crate::browser::encode;
@@ -32,9 +34,10 @@ pub struct Asked {
 pub async fn all(State(http): State<Http>, Query(asked): Query<Asked>, frame: Frame) -> Response {
     let rows_max = asked.rows.parse().unwrap_or(ROWS).clamp(1, ROWS_MAX);
     let queue = http.operator.queue(rows_max).await;
-    let (suspended, total) = http.core.with(|hub, _| {
-        let names: Vec<String> = hub.store.suspended().take(SUSPENDED_SHOWN).map(str::to_owned).collect();
-        (names, hub.store.suspended_len() as u64)
+    let (suspended, total, now) = http.core.with(|hub, now| {
+        let ends = |what: &str| (what.to_owned(), hub.store.suspended_until(what));
+        let shown: Vec<(String, Option<Ms>)> = hub.store.suspended().take(SUSPENDED_SHOWN).map(ends).collect();
+        (shown, hub.store.suspended_len() as u64, now)
     });
     let main = html! {
         (heading("Sites", &html! { (plural(queue.sites_total, "site")) " with mail waiting" }))
@@ -46,7 +49,7 @@ pub async fn all(State(http): State<Http>, Query(asked): Query<Asked>, frame: Fr
             (everything(&frame))
         }
         @if total > 0 {
-            section.panel aria-labelledby="suspended" { h2 #suspended { "Suspended" } (suspensions(&frame, &suspended, total)) }
+            section.panel aria-labelledby="suspended" { h2 #suspended { "Suspensions" } (suspensions(&frame, &suspended, total, now)) }
         }
         section.panel aria-labelledby="waiting" {
             h2 #waiting { "Waiting mail by site" }
@@ -72,23 +75,43 @@ fn everything(frame: &Frame) -> Markup {
     }
 }
 
-fn suspensions(frame: &Frame, names: &[String], total: u64) -> Markup {
-    html! {
-        ul.plain {
-            @for name in names {
-                li {
-                    (address(name)) " "
-                    @match name.split_once(':') {
-                        Some(("subscriber", rest)) => @if let Some((list, address)) = rest.split_once(':') {
-                            (act::single(frame, &[("list", list), ("subscriber", address)], "resume", "Resume", name))
-                        },
-                        Some((kind, rest)) => (act::single(frame, &[(kind, rest)], "resume", "Resume", name)),
-                        None => {},
-                    }
+/// What is suspended by its name in the store, and when each suspension ends.
+fn suspensions(frame: &Frame, rows: &[(String, Option<Ms>)], total: u64, now: Ms) -> Markup {
+    const COLUMNS: [Column; 3] = [head("Suspended", "long"), column("Kind", ""), column("Ends", "t")];
+    const CHANGE: Column = column("Action", "");
+    let acts = frame.caller.csrf().is_some();
+    let columns = if acts { [&COLUMNS[..], &[CHANGE]].concat() } else { COLUMNS.to_vec() };
+    let row = |(what, until): &(String, Option<Ms>)| {
+        let (kind, name) = what.split_once(':').unwrap_or(("", what));
+        let (list, subscriber) = name.split_once(':').unwrap_or(("", name));
+        let subject =
+            if kind == "subscriber" { vec![("list", list), ("subscriber", subscriber)] } else { vec![(kind, name)] };
+        let cells = [
+            html! {
+                @match kind {
+                    "site" => (site_link(name)),
+                    "subscriber" => { (recipient_link(subscriber)) div.beside { "of " (shown(list)) } },
+                    _ => (address(name)),
                 }
-            }
-        }
-        @if total > names.len() as u64 { p.quiet { "and " (number(total - names.len() as u64)) " more" } }
+            },
+            html! { (shown(kind)) },
+            ends(*until, now, &frame.http.zone),
+        ];
+        let change = acts.then(|| act::single(frame, &subject, "resume", "Resume", what));
+        cells.into_iter().chain(change).collect()
+    };
+    let rows: Vec<Vec<Markup>> = rows.iter().map(row).collect();
+    html! {
+        (table("Suspensions and when they end", &columns, &rows, None))
+        @if total > rows.len() as u64 { p.quiet { "and " (number(total - rows.len() as u64)) " more" } }
+    }
+}
+
+/// When a suspension ends.
+pub fn ends(until: Option<Ms>, now: Ms, zone: &Zone) -> Markup {
+    html! {
+        @if let Some(at) = until { (next_try(Some(at), now)) div.beside { (instant(at, zone)) } }
+        @else { "when resumed" }
     }
 }
 
@@ -134,7 +157,7 @@ pub async fn one(State(http): State<Http>, Query(asked): Query<Asked>, frame: Fr
     let flush = Button { verb: "flush", label: "Try now", is_reversible: true };
     let main = html! {
         div.head { h1 { (address(&view.site)) } (state(&view)) }
-        section.panel aria-labelledby="why" { h2 #why { "Why mail waits" } (reasons(&view)) }
+        section.panel aria-labelledby="why" { h2 #why { "Why mail waits" } (reasons(&view, &http.zone)) }
         (act::panel(&frame, "This site", &[("site", &view.site)], &[pause, flush]))
         @for path in &view.paths { (source(path, view.now)) }
     };
@@ -152,11 +175,12 @@ fn state(view: &SiteView) -> Markup {
 }
 
 /// Why mail waits.
-fn reasons(view: &SiteView) -> Markup {
+fn reasons(view: &SiteView, zone: &Zone) -> Markup {
     html! {
         dl.facts {
             dt { "Waits for" } dd { @if view.waits_for.is_empty() { "nothing: mail can be sent" } @else { (shown(&view.waits_for)) } }
             dt { "Next try" } dd { (next_try(view.next_try, view.now)) }
+            @if view.suspended { dt { "Suspension ends" } dd { (ends(view.suspended_until, view.now, zone)) } }
             dt { "Last reply" } dd { @if view.last_reply.is_empty() { "none that deferred mail" } @else { (shown(&view.last_reply)) } }
             dt { "Waiting" } dd { (plural(view.waiting, "recipient")) " of " (plural(view.messages, "message")) " (" a href={ "/queue?site=" (encode(&view.site)) } { "show in the queue" } ")" }
         }
