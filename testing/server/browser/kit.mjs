@@ -110,10 +110,10 @@ export async function axe(page, where, rules) {
   same(faults, [], `axe at ${where}`);
 }
 
-/** Elements whose text is wider than they are; tables may scroll in their region where the window is narrow. */
+/** Elements whose text is wider than they are. */
 const tooWide = () => {
   const name = (e) => `${e.tagName.toLowerCase()}.${e.className} "${e.textContent.trim().slice(0, 40)}"`;
-  const isMeant = (e) => e.closest('svg, select, .chart, .hidden, .skip') || (innerWidth < 1280 && e.matches('.scroll'));
+  const isMeant = (e) => e.closest('svg, select, .chart, .hidden, .skip');
   // What is there for screen readers alone has a pixel.
   const isHidden = (e) => e.closest('thead, caption')?.clientWidth === 1;
   return [...document.querySelectorAll('body *')]

@@ -44,6 +44,12 @@ async function watched() {
 
 async function days() {
   const page = await open();
+  // The server's zone is 5:30 east; a pointer on a time shows UTC.
+  await go(page, '/queue');
+  const time = page.locator('.tile time').last();
+  const [local, utc] = [await time.innerText(), await time.getAttribute('title')];
+  same(Date.parse(`${local.replace(' ', 'T')}Z`) - Date.parse(utc.replace(' UTC', 'Z').replace(' ', 'T')), 19_800_000, 'times are local');
+  check((await page.locator('footer').innerText()).includes('(+0530)'), 'the foot names the zone');
   await until('the history has it', async () => {
     await go(page, '/days');
     await page.waitForSelector('[data-chart="day"][data-drawn]');
@@ -131,9 +137,14 @@ async function verbs(page) {
   const before = await delivered();
   await go(page, '/site?name=one.example');
   await page.fill('#act-this-reason', 'a test');
+  await page.selectOption('#act-this-lasts', 'other');
+  await page.fill('#act-this-other', '1h30m');
   await page.getByRole('button', { name: 'Suspend' }).click();
   await page.waitForSelector('.said.good');
-  same((await ask('status')).suspended, ['site:mx1.one.example'], 'suspended by the page');
+  check(/^Suspended until .* \+0530\.$/.test(await page.locator('.said').innerText()), 'the page says until when, in the zone');
+  const { suspended, suspended_until: ends, now } = await ask('status');
+  same(suspended, ['site:mx1.one.example'], 'suspended by the page');
+  check(Math.abs(ends[suspended[0]] - now - 5_400_000) < 600_000, 'for as long as the page said');
   check(await page.locator('.badge', { hasText: 'suspended' }).isVisible(), 'the page says so');
   await send(1, ['ann1@one.example']);
   await until('it waits', async () => (await ask('site', 'one.example')).messages === 1);
@@ -144,6 +155,22 @@ async function verbs(page) {
   await page.waitForSelector('.said.good');
   await until('it goes', async () => await delivered() === before + 1);
   same((await ask('status')).suspended, [], 'resumed by the page');
+  // A list, after the question how long; and back from the list of suspensions.
+  await go(page, '/lists');
+  await page.getByRole('button', { name: 'Suspend' }).click();
+  same(await page.locator('h1').innerText(), 'Suspend list news?', 'how long is asked');
+  check(!await page.locator('#suspend-other').isVisible(), 'no other duration unless it is chosen');
+  await shot(page, 'suspend');
+  await page.selectOption('#suspend-lasts', '4h');
+  await page.getByRole('button', { name: 'Suspend' }).click();
+  await page.waitForSelector('.said.good');
+  check(/until \d{4}-/.test(await page.locator('tbody').innerText()), 'the list has the end');
+  await go(page, '/sites');
+  check(/in 3 h 59 min|in 4 h/.test(await page.locator('#suspended ~ .scroll tbody').innerText()), 'suspensions have their ends');
+  await shot(page, 'suspensions');
+  await page.locator('#suspended ~ .scroll').getByRole('button', { name: 'Resume' }).click();
+  await page.waitForSelector('.said.good');
+  same((await ask('status')).suspended, [], 'resumed from the list of suspensions');
 
   await go(page, '/posts');
   await page.locator('tbody a.id').first().click();
@@ -210,9 +237,10 @@ async function bulk(page) {
 /** The recipients of a large message, a page at a time. */
 async function paged(page) {
   await go(page, '/queue');
-  await page.locator('tr', { hasText: '+ 149' }).locator('a.id').click();
+  await page.locator('tr', { hasText: 'and 149 more' }).locator('a.id').click();
   const first = await page.locator('#pending ~ .scroll tbody th').allInnerTexts();
   same(first.length, 100, 'a page of recipients');
+  const path = new URL(page.url()).pathname;
   await page.getByRole('link', { name: 'Next page' }).click();
   await page.waitForURL('**after=**');
   const second = await page.locator('#pending ~ .scroll tbody th').allInnerTexts();
@@ -220,7 +248,7 @@ async function paged(page) {
   await go(page, '/posts');
   const text = await page.locator('main').innerText();
   check(text.includes('Grüße an alle <b>') && text.includes('Ann Ö.'), 'posts have subject and author, decoded');
-  return page.evaluate(() => document.querySelector('tbody a.id').getAttribute('href'));
+  return path;
 }
 
 async function filters(page) {

@@ -123,15 +123,15 @@ fn choose(number: u64, today: u64) -> Markup {
 
 fn tiles(day: &Day, zone: &Zone) -> Markup {
     let total = day.total();
-    let busiest = day.busiest().map(|(bin, _)| (day.per_hour(bin) as u64, day.start + bin as u64 * day.bin_ms));
+    let busiest = day.busiest().map(|(bin, _)| (day.bins[bin].delivered, day.start + bin as u64 * day.bin_ms));
     html! {
         dl.tiles {
             (tile("Delivered", &number(total.delivered), &html! { "recipients" }))
             (tile("Failed attempts", &number(total.failed), &html! { (percent(total.failed, total.failed + total.delivered)) " of all attempts" }))
             (tile("Bounced or expired", &number(total.given_up), &html! { "recipients" }))
             (tile("Messages in", &number(total.arrivals), &html! { "accepted" }))
-            @if let Some((rate, at)) = busiest {
-                (tile("Busiest minute", &number(rate), &html! { "per hour, at " (time_of_day(at, zone)) }))
+            @if let Some((delivered, at)) = busiest {
+                (tile("Busiest minute", &number(delivered), &html! { "delivered, at " (time_of_day(at, zone)) }))
             }
         }
     }

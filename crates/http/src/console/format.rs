@@ -41,7 +41,7 @@ pub fn bytes(n: u64) -> String {
 pub fn span(ms: u64) -> String {
     let s = ms / 1000;
     match s {
-        0 if ms > 0 => format!("{ms} ms"),
+        0 => format!("{ms} ms"),
         0..60 => format!("{s} s"),
         60..3_600 => format!("{} min", s / 60),
         3_600..86_400 => format!("{} h {:02} min", s / 3_600, s / 60 % 60),
@@ -49,12 +49,14 @@ pub fn span(ms: u64) -> String {
     }
 }
 
-/// Hundredths of a percent cut off: 100 % means all.
+/// Tenths of a percent, as reports round them: never 100 % as long as something is missing, nor 0 % once something is there.
 pub fn percent(part: u64, whole: u64) -> String {
     if whole == 0 {
         return "–".to_owned();
     }
-    let thousandths = u128::from(part) * 1000 / u128::from(whole);
+    let (part, whole) = (u128::from(part), u128::from(whole));
+    let rounded = (part * 2000 + whole) / (whole * 2);
+    let thousandths = if part >= whole { rounded } else { rounded.clamp(u128::from(part > 0), 999) };
     format!("{}.{} %", thousandths / 10, thousandths % 10)
 }
 
@@ -72,7 +74,9 @@ pub fn instant(at: Ms, zone: &Zone) -> Markup {
 
 /// How long ago, UTC at hand for who asks.
 pub fn ago(at: Ms, now: Ms) -> Markup {
-    time_element(at, &format!("{} ago", span(now.saturating_sub(at))))
+    let age = now.saturating_sub(at);
+    let text = if age < 1000 { "just now".to_owned() } else { format!("{} ago", span(age)) };
+    time_element(at, &text)
 }
 
 fn time_element(at: Ms, text: &str) -> Markup {
@@ -83,7 +87,7 @@ fn time_element(at: Ms, text: &str) -> Markup {
 /// When something is tried next.
 pub fn next_try(at: Option<Ms>, now: Ms) -> Markup {
     match at {
-        Some(at) if at > now => time_element(at, &format!("in {}", span(at - now))),
+        Some(at) if at > now => time_element(at, &format!("in {}", span((at - now).max(1000)))),
         Some(_) => html! { "now" },
         None => html! { "–" },
     }
@@ -154,7 +158,18 @@ pub fn site_link(name: &str) -> Markup {
     if name.starts_with('(') {
         return html! { span.quiet { (shown(name)) } };
     }
-    html! { a.addr href={ "/site?name=" (encode(name)) } { (breakable(name)) } }
+    // One host says which site it is; its page has all of them.
+    let (first, others) = name.split_once(',').unwrap_or((name, ""));
+    let more = others.split(',').filter(|host| !host.is_empty()).count() as u64;
+    html! {
+        a.addr href={ "/site?name=" (encode(name)) } title=[(more > 0).then(|| shown(name))] { (breakable(first)) }
+        @if more > 0 { " " span.quiet.whole.small { "+ " (plural(more, "host")) } }
+    }
+}
+
+/// A duration in microseconds.
+pub fn time_us(us: u64) -> String {
+    stentor_control::snapshot::time_us(us).replace("us", "µs")
 }
 
 pub fn recipient_link(address: &str) -> Markup {
@@ -188,8 +203,8 @@ mod tests {
     fn numbers_are_grouped() {
         assert_eq!([0, 999, 1_000, 10_000_000].map(number), ["0", "999", "1,000", "10,000,000"]);
         assert_eq!(
-            (percent(1, 0), percent(9_999, 10_000), percent(3, 3)),
-            ("–".into(), "99.9 %".into(), "100.0 %".into())
+            (percent(1, 0), percent(9_999, 10_000), percent(70, 95)),
+            ("–".into(), "99.9 %".into(), "73.7 %".into())
         );
         assert_eq!(
             (bytes(1_048_575), span(999), span(7_500_000)),
@@ -216,6 +231,8 @@ mod tests {
         assert_eq!(breakable("mx-1.a").into_string(), "<span class=\"whole\">mx-1.</span><wbr>a");
         assert!(!breakable(&format!("a-{}", "b".repeat(80))).into_string().contains("whole"));
         assert!(!site_link("(not resolved yet)").into_string().contains("href"));
+        let two = site_link("mx1.a,mx2.a").into_string();
+        assert!(two.contains("title=\"mx1.a,mx2.a\"") && two.contains("+ 1 host<"), "{two}");
     }
 
     #[test]

@@ -45,8 +45,7 @@ pub async fn page(State(http): State<Http>, frame: Frame) -> Response {
     let total = http.core.settings().config.lists.len();
     let main = html! {
         (heading("Lists", &html! { (plural(total as u64, "list")) }))
-        section.panel aria-labelledby="lists" {
-            h2 #lists { "Lists" }
+        section.panel aria-label="Lists" {
             @if rows.is_empty() { p.empty { "No lists are configured." } } @else { (lists_table(&frame, &rows, http.core.clock.now())) }
             @if total > rows.len() { p.quiet { (plural((total - rows.len()) as u64, "more list")) " not shown." } }
         }

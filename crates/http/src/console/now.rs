@@ -12,7 +12,6 @@ use axum::response::Response;
 use maud::{Markup, PreEscaped, html};
 use serde_json::json;
 use stentor_admin::watch::{Overviews, Watch};
-use stentor_control::snapshot::time_us;
 use stentor_control::snapshot::{Lane, SiteNow};
 use stentor_control::{Snapshot, WatchOptions};
 use stentor_engine::core::Core;
@@ -23,7 +22,7 @@ use stentor_stats::rates::{Interval, clock};
 use tokio::sync::Mutex;
 
 use super::days::offsets;
-use super::format::{bar, bytes, next_try, number, percent, plural, shown, site_link};
+use super::format::{bar, bytes, next_try, number, percent, plural, shown, site_link, time_us};
 use super::page::{Frame, live_heading};
 use super::queue::tile;
 use super::table::{column, head, table};
@@ -96,7 +95,8 @@ pub async fn page(State(http): State<Http>, frame: Frame) -> Response {
     let rows = intervals(&points, ROW_MS, snapshot.now);
     let delivered = http.core.with(|hub, _| hub.store.totals().fates.delivered);
     let main = html! {
-        (live_heading("Now", &html! { span data-part="verdict" { (shown(&snapshot.verdict)) } }, EVERY_S))
+        (live_heading("Now", &html! {}, EVERY_S))
+        p.verdict data-part="verdict" { (shown(&snapshot.verdict)) }
         div data-part="tiles" { (tiles(&snapshot, rows.last(), delivered)) }
         section.panel aria-labelledby="rates" {
             div.head {
@@ -108,16 +108,6 @@ pub async fn page(State(http): State<Http>, frame: Frame) -> Response {
             p.readout #rates-readout { "One bar per 5 seconds. Arrow keys read them." }
             div data-part="series" { (series(&points, snapshot.now, &http.zone)) }
         }
-        div.pair {
-            section.panel aria-labelledby="intervals" {
-                h2 #intervals { "Last 15-second intervals" }
-                div data-part="intervals" { (interval_rows(&rows, &http.zone)) }
-            }
-            section.panel aria-labelledby="depth" {
-                h2 #depth { "Waiting mail by lane" }
-                div data-part="depth" { (depth(&snapshot)) }
-            }
-        }
         section.panel aria-labelledby="causes" {
             h2 #causes { "Why mail waits" }
             div data-part="causes" {
@@ -128,13 +118,23 @@ pub async fn page(State(http): State<Http>, frame: Frame) -> Response {
                 }
             }
         }
+        div.pair {
+            section.panel aria-labelledby="intervals" {
+                h2 #intervals { "Last 15-second intervals" }
+                div data-part="intervals" { (interval_rows(&rows, &http.zone)) }
+            }
+            section.panel aria-labelledby="depth" {
+                h2 #depth { "Waiting mail by state of its site" }
+                div data-part="depth" { (depth(&snapshot)) }
+            }
+        }
         section.panel aria-labelledby="pending" {
             h2 #pending { "Most recipients waiting" }
-            div data-part="pending" { (sites("Sites with the most waiting recipients", &snapshot.by_pending, snapshot.now)) }
+            div data-part="pending" { (sites(("Sites with the most waiting recipients", "Nothing is waiting."), &snapshot.by_pending, snapshot.now)) }
         }
         section.panel aria-labelledby="slow" {
             h2 #slow { "Slowest sites" }
-            div data-part="slow" { (sites("Sites with the longest response times", &snapshot.by_latency, snapshot.now)) }
+            div data-part="slow" { (sites(("Sites with the longest response times", "No response times measured yet."), &snapshot.by_latency, snapshot.now)) }
         }
         section.panel aria-labelledby="machine" {
             h2 #machine { "Machine" }
@@ -155,14 +155,14 @@ fn tiles(snapshot: &Snapshot, last: Option<&Interval>, delivered: u64) -> Markup
             (tile("Failed attempts", &number(last.failed), &html! { "in the last 15 s" }))
             (tile("Waiting", &number(queue.pending()), &html! { (number(queue.ordinary)) " ordinary, " (number(queue.bulk)) " bulk recipients" }))
             (tile("Connections", &number(connections.fast + connections.slow), &html! {
-                "of " (number(connections.fast_max + connections.slow_max)) ", " (number(connections.slow)) " in the slow lane" }))
+                "of " (number(connections.fast_max + connections.slow_max)) ", " (number(connections.slow)) " silent" }))
             (tile("Clients", &number(connections.clients), &html! { "of " (number(connections.clients_max)) " connections" }))
             @if sync.count > 0 {
                 (tile("Disk sync", &time_us(sync.p50), &html! { "99 %: " (time_us(sync.p99)) "; " (format!("{:.1}", snapshot.journal.messages_per_batch())) " messages per batch" }))
             } @else {
                 (tile("Disk sync", "–", &html! { "nothing written" }))
             }
-            (tile("CPU", &share(snapshot.machine.cpu), &html! { "disk " (share(snapshot.machine.disk_busy)) " busy" }))
+            (tile("CPU", &share(snapshot.machine.cpu), &html! { "of the machine; disk " (share(snapshot.machine.disk_busy)) " busy" }))
         }
     }
 }
@@ -248,14 +248,18 @@ fn interval_rows(rows: &[Interval], zone: &Zone) -> Markup {
 fn depth(snapshot: &Snapshot) -> Markup {
     let depth = &snapshot.queue.depth;
     let columns = [
-        head("Lane", "t"),
+        head("State of site", "t"),
         column("Recipients", "n share"),
         column("Sites", "n"),
         column("Ordinary messages", "n"),
         column("Bulk messages", "n"),
     ];
-    let lanes =
-        [("Fast", depth.fast), ("Slow", depth.slow), ("Retry clock", depth.clock), ("Suspended", depth.suspended)];
+    let lanes = [
+        ("Responding", depth.fast),
+        ("Silent", depth.slow),
+        ("Backing off", depth.clock),
+        ("Suspended", depth.suspended),
+    ];
     let most = lanes.iter().map(|(_, lane)| lane.recipients).fold(depth.unresolved, u64::max);
     let recipients = |count: u64| html! { (number(count)) (bar(&[("in", count)], most)) };
     let row = |(name, lane): &(&str, Lane)| {
@@ -269,24 +273,29 @@ fn depth(snapshot: &Snapshot) -> Markup {
     };
     let none = || html! { "–" };
     let mut rows: Vec<Vec<Markup>> = lanes.iter().map(row).collect();
-    rows.push(vec![html! { "DNS lookup" }, recipients(depth.unresolved), none(), none(), none()]);
+    rows.push(vec![html! { "Awaiting DNS" }, recipients(depth.unresolved), none(), none(), none()]);
+    let (queue, wanting) = (&snapshot.queue, snapshot.connections.wanting);
+    let beside = [
+        (queue.in_flight_fast, format!("{} in flight", plural(queue.in_flight_fast, "recipient"))),
+        (queue.in_flight_slow, format!("{} of them to silent hosts", number(queue.in_flight_slow))),
+        (wanting, format!("{} waiting for a connection", plural(wanting, "site"))),
+        (queue.held, format!("{} held", plural(queue.held, "message"))),
+    ];
+    let beside: Vec<String> = beside.into_iter().filter(|(count, _)| *count > 0).map(|(_, text)| text).collect();
     html! {
-        (table("Waiting recipients by lane, and messages by class", &columns, &rows, None))
-        p.quiet.small {
-            (plural(snapshot.queue.in_flight_fast, "recipient")) " in flight, " (number(snapshot.queue.in_flight_slow)) " of them in the slow lane; "
-            (plural(snapshot.connections.wanting, "site")) " waiting for a connection; " (plural(snapshot.queue.held, "message")) " held"
-        }
+        (table("Waiting recipients by state of their sites, and messages by class", &columns, &rows, None))
+        @if !beside.is_empty() { p.quiet.small { (beside.join("; ")) } }
     }
 }
 
-fn sites(caption: &str, rows: &[SiteNow], now: u64) -> Markup {
+fn sites((caption, none): (&str, &str), rows: &[SiteNow], now: u64) -> Markup {
     if rows.is_empty() {
-        return html! { p.empty { "None." } };
+        return html! { p.empty { (none) } };
     }
     let columns = [
         head("Site", "long"),
         column("Waiting", "n"),
-        column("Latency", "n"),
+        column("Response time", "n"),
         column("Next try", "t"),
         column("Reason", "reply"),
     ];

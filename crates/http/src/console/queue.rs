@@ -230,7 +230,7 @@ fn table(frame: &Frame, rows: &[Row], now: u64) -> Markup {
         column("Recipients waiting", "long"),
         column("Reason", "reply"),
         column("Next try", "t"),
-        column("Size", "n wide"),
+        column("Size", "n"),
         column("State", ""),
     ];
     let acts = frame.caller.csrf().is_some();
@@ -260,7 +260,7 @@ fn waiting(row: &Row) -> Markup {
     html! {
         @if let Some(first) = &row.first {
             (recipient_link(&first.address))
-            @if row.pending > 1 { " " span.whole { "+ " (number(row.pending - 1)) } }
+            @if row.pending > 1 { " " span.whole { "and " (number(row.pending - 1)) " more" } }
         }
         @if row.pending < row.total {
             div.beside { (percent(row.total - row.pending, row.total)) " of " (number(row.total)) " done" }

@@ -156,7 +156,7 @@ fn mailbox(view: &AddressView) -> Markup {
             dt { "Deliveries" } dd { (at_most(mailbox.deliveries)) }
             @if let Some(ms) = mailbox.xdelay_ms { dt { "Duration" } dd { (number(ms)) " ms, last attempt" } }
             dt { "Rejected (permanent)" } dd {
-                @if mailbox.refusals == 0 { "never since the last delivery" } @else {
+                @if mailbox.refusals == 0 { (if mailbox.deliveries == 0 { "never" } else { "not since the last delivery" }) } @else {
                     (at_most(mailbox.refusals)) " in a row"
                     @if let Some(since) = mailbox.refused_since { ", the first " (ago(since, view.now)) }
                 }

@@ -46,13 +46,15 @@ pub async fn all(State(http): State<Http>, Query(asked): Query<Asked>, frame: Fr
                 div { label for="f-name" { "Site or domain" } input #f-name name="name" required autocomplete="off" spellcheck="false" placeholder="example.net"; }
                 div.go { button.main { "Open" } }
             }
-            (everything(&frame))
         }
         @if total > 0 {
             section.panel aria-labelledby="suspended" { h2 #suspended { "Suspensions" } (suspensions(&frame, &suspended, total, now)) }
         }
         section.panel aria-labelledby="waiting" {
-            h2 #waiting { "Waiting mail by site" }
+            div.head {
+                h2 #waiting { "Waiting mail by site" }
+                @if !queue.sites.is_empty() { (everything(&frame)) }
+            }
             @if queue.sites.is_empty() { p.empty { "Nothing is waiting." } } @else { (sites_table(&queue.sites, queue.now)) }
             @if queue.sites_total > queue.sites.len() as u64 && rows_max < ROWS_MAX {
                 div.pages { a.button href={ "/sites?rows=" (ROWS_MAX.min(rows_max * 5)) } { "More sites" } }
@@ -66,7 +68,7 @@ pub async fn all(State(http): State<Http>, Query(asked): Query<Asked>, frame: Fr
 fn everything(frame: &Frame) -> Markup {
     html! {
         @if let Some(csrf) = frame.caller.csrf() {
-            form.verbs method="post" action="/act" {
+            form.aside method="post" action="/act" {
                 input type="hidden" name="csrf" value=(csrf);
                 input type="hidden" name="next" value=(frame.here);
                 button name="verb" value="flush" { "Try everything now…" }
@@ -121,7 +123,7 @@ pub fn sites_table(rows: &[SiteRow], now: u64) -> Markup {
         head("Site", "long"),
         column("Recipients", "n share"),
         column("Messages", "n"),
-        column("Connections", "n wide"),
+        column("Connections", "n"),
         column("Next try", "t"),
         column("Oldest", "t"),
         column("Why", "reply"),
@@ -195,12 +197,12 @@ fn source(path: &PathView, now: u64) -> Markup {
         section.panel aria-label=(title) {
             h2 { (title) }
             dl.facts {
-                dt { "Connections" } dd { (number(path.connections)) " of " (number(path.connections_max)) @if path.silent > 0 { ", " (number(path.silent)) " silent" } }
+                dt { "Open" } dd { (number(path.connections)) " of " (number(path.connections_max)) @if path.silent > 0 { ", " (number(path.silent)) " silent" } }
                 dt { "In flight" } dd { (plural(path.transactions_under_way, "transaction")) }
-                dt { "Latency" } dd { (number(path.latency_ms)) " ms" }
-                dt { "Per minute" } dd { (max(path.messages_per_minute_max, "message")) }
-                dt { "Per connection" } dd { (max(path.transactions_per_connection_max, "transaction")) }
-                dt { "Per transaction" } dd { (max(path.recipients_per_transaction_max, "recipient")) }
+                dt { "Response time" } dd { @if path.latency_ms > 0 { (number(path.latency_ms)) " ms" } @else { "not measured" } }
+                dt { "Messages per minute" } dd { (max(path.messages_per_minute_max, "message")) }
+                dt { "Transactions per connection" } dd { (max(path.transactions_per_connection_max, "transaction")) }
+                dt { "Recipients per transaction" } dd { (max(path.recipients_per_transaction_max, "recipient")) }
                 @if let Some(until) = path.paused_until.filter(|until| *until > now) { dt { "Paused" } dd { "resumes " (next_try(Some(until), now)) ", after a rate-limit reply" } }
             }
             @if !path.hosts.is_empty() { (hosts(&format!("Hosts in the order in which they are tried{}", of(path)), path, now)) }

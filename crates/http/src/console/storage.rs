@@ -5,10 +5,9 @@ use std::sync::atomic::Ordering;
 use axum::extract::State;
 use axum::response::Response;
 use maud::{Markup, html};
-use stentor_control::snapshot::time_us;
 use stentor_engine::core::JournalFigures;
 
-use super::format::{bytes, number, percent};
+use super::format::{bytes, number, percent, time_us};
 use super::page::{Frame, heading};
 use super::queue::tile;
 use crate::Http;

@@ -106,15 +106,18 @@ impl Entry {
     }
 
     fn row(&self, names_messages: bool, zone: &Zone) -> Markup {
+        // On a recipient's page the others matter as a number.
+        let named = if names_messages { 1 } else { NAMED_MAX };
+        let more = self.more + self.to.len().saturating_sub(named) as u64;
         html! {
             li {
                 div.when { (instant(self.at, zone)) }
                 div.what {
                     span.badge.(self.tone) { (self.what) } " "
-                    @for (at, to) in self.to.iter().enumerate() { @if at > 0 { ", " } (recipient_link(to)) }
+                    @for (at, to) in self.to.iter().take(named).enumerate() { @if at > 0 { ", " } (recipient_link(to)) }
                     @if self.what == "accepted" { (plural(self.more, "recipient")) }
                     @else if self.times > 1 { (number(self.times)) " times until " (instant(self.last, zone)) }
-                    @else if self.more > 0 { " and " (number(self.more)) " more" }
+                    @else if more > 0 { " and " (number(more)) " more" }
                     @if names_messages && !self.id.is_empty() { " (" (message_link(&self.id)) ")" }
                     @if !self.by.is_empty() || self.took_ms.is_some() {
                         div.quiet {
@@ -123,11 +126,17 @@ impl Entry {
                             @if !self.tls.is_empty() { ", " (shown(&self.tls)) }
                         }
                     }
-                    @if !self.reply.is_empty() { div { (shown(&self.reply)) } }
+                    @if !self.reply.is_empty() { div { (shown(&words(&self.reply))) } }
                 }
             }
         }
     }
+}
+
+/// What was said; of an action who did it: `user=ann address=192.0.2.1` is "by user ann, address 192.0.2.1".
+fn words(reply: &str) -> String {
+    let is_operator = ["user=", "token=", "uid="].iter().any(|kind| reply.starts_with(kind));
+    if is_operator { format!("by {}", reply.replace(' ', ", ").replace('=', " ")) } else { reply.to_owned() }
 }
 
 fn outcome(attempt: &Attempt<'_>) -> (&'static str, &'static str) {

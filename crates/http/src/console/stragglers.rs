@@ -47,7 +47,7 @@ fn recipients(rows: &[StuckRow], now: u64) -> Markup {
     let columns = [
         head("Recipient", "long"),
         column("Messages", "n share"),
-        column("State", "wide"),
+        column("State", ""),
         column("Oldest", "t"),
         column("Next try", "t"),
         column("Site", "long"),

@@ -6,8 +6,7 @@
 
 use maud::{Markup, html};
 
-/// A column; `class` says what its cells hold: `n` a number, `t` a time, `reply` a reply, `wide` what is left out where
-/// the table is narrow and no card yet.
+/// A column; `class` says what its cells hold: `n` a number, `t` a time, `reply` a reply.
 #[derive(Clone, Copy)]
 pub struct Column {
     label: &'static str,

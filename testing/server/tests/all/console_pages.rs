@@ -96,7 +96,7 @@ fn pages_say_what_they_have_and_what_they_have_not() {
         assert!(text.contains("Grüße &lt;b&gt;x&lt;/b&gt;") && text.contains("Ann Ö."), "{page}: {text}");
     }
     let queue = browser.get("/queue");
-    assert!(queue.contains("ann<wbr>@one.<wbr>example") && queue.contains("+ 1"), "{queue}");
+    assert!(queue.contains("ann<wbr>@one.<wbr>example") && queue.contains("and 1 more"), "{queue}");
     let unknown = server.http_get("/no-such-page").expect(404);
     assert!(unknown.text().contains("Page not found") && unknown.text().contains("href=\"/queue\""));
     assert_eq!(server.http_get("/api/v1/none").expect(404).json()["error"]["code"], "not_found");
