@@ -71,9 +71,11 @@ impl CauseCounts {
         self.causes.iter().max_by_key(|count| (count.recipients, !count.cause.is_moving()))
     }
 
-    /// The earliest next try of all; `None`: some may go now, or nothing waits.
+    /// The earliest next try of all that no operator keeps; `None`: some may go now, or there are none.
     pub fn next_try(&self) -> Option<Ms> {
-        self.causes.iter().map(|count| count.next_try.unwrap_or(0)).min().filter(|at| *at > 0)
+        let is_kept = |count: &&CauseCount| matches!(count.cause, Cause::Held | Cause::Suspended);
+        let tried = self.causes.iter().filter(|count| !is_kept(count));
+        tried.map(|count| count.next_try.unwrap_or(0)).min().filter(|at| *at > 0)
     }
 
     /// `more` waits there too.
@@ -272,5 +274,25 @@ impl Scheduler {
             each(AddressId(id), site, CauseCount { cause: place.cause, recipients: 1, next_try, reason: place.reason });
         }
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_next_try_is_of_what_no_operator_keeps() {
+        let counts = |all: &[(Cause, Option<Ms>)]| {
+            let mut counts = CauseCounts::default();
+            for (cause, next_try) in all {
+                counts.add(CauseCount { cause: *cause, recipients: 1, next_try: *next_try, reason: Reason::default() });
+            }
+            counts.next_try()
+        };
+        let refused = (Cause::Refused, Some(9));
+        assert_eq!(counts(&[refused, (Cause::Greylisted, Some(5)), (Cause::Suspended, None)]), Some(5));
+        assert_eq!(counts(&[refused, (Cause::Ready, None), (Cause::Held, None)]), None, "some may go now");
+        assert_eq!(counts(&[(Cause::Held, None)]), None);
     }
 }
