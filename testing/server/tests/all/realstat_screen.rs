@@ -154,12 +154,12 @@ fn a_wrong_filter_is_refused_and_actions_are_confirmed() {
     wait_until("everything again", || !terminal.screen().contains("site down.example"));
     // What is asked is not done before it is confirmed.
     terminal.keys(&["S"]);
-    terminal.wait(&["Suspend mx1.down.example?", "This is about 2 recipients of 2 messages."]);
+    terminal.wait(&["Suspend mx1.down.example?", "This affects 2 recipients of 2 messages."]);
     terminal.keys(&["n"]);
     terminal.wait(&["not done"]);
     assert_eq!(server.status()["suspended_total"], 0);
     terminal.keys(&["S"]);
-    terminal.wait(&["This is about 2 recipients"]);
+    terminal.wait(&["This affects 2 recipients"]);
     terminal.keys(&["y"]);
     terminal.wait(&["site:mx1.down.example is suspended"]);
     assert_eq!(server.status()["suspended_total"], 1);
@@ -167,7 +167,7 @@ fn a_wrong_filter_is_refused_and_actions_are_confirmed() {
     terminal.keys(&["3"]);
     terminal.wait(&[&id]);
     terminal.keys(&["H"]);
-    terminal.wait(&["Hold message", "This is about 1 recipient of 1 message."]);
+    terminal.wait(&["Hold message", "This affects 1 recipient of 1 message."]);
     terminal.keys(&["y"]);
     wait_until("it is held", || server.ask(&["queue"]).is_ok_and(|queue| queue["held"] == 1));
 }

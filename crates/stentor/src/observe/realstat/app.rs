@@ -6,6 +6,8 @@ use stentor_control::snapshot::SiteNow;
 use stentor_control::{Mailqq, MailqqOptions, MailqqSort, Request};
 use stentor_control::{Snapshot, WatchOptions};
 use stentor_queue::ids::Ms;
+use stentor_stats::civil::Zone;
+use stentor_stats::rates::clock;
 
 use super::feed::{News, Wish};
 
@@ -96,6 +98,8 @@ pub struct App {
     pub questions: u64,
     pub notice: Option<Notice>,
     pub shows_help: bool,
+    /// Whose times are shown.
+    pub zone: Zone,
     /// Whether the terminal shows braille.
     pub is_utf8: bool,
     /// When the last snapshot came, on a steady clock, ms; the time now by the same clock.
@@ -126,6 +130,7 @@ impl App {
             confirm: None,
             questions: 0,
             notice: None,
+            zone: Zone::utc(),
             is_utf8: true,
             received: None,
             now: 0,
@@ -179,6 +184,11 @@ impl App {
             News::Lost(why) => self.lost = Some(why),
             News::End(why) => (self.is_over, self.error) = (true, why),
         }
+    }
+
+    /// Time of day in the zone.
+    pub fn clock(&self, at: Ms) -> String {
+        clock(at, self.zone.offset_s((at / 1000).cast_signed()).into())
     }
 
     /// A steady clock shows this, ms. Whether the picture changes with it.

@@ -13,6 +13,7 @@ use stentor_control::WatchOptions;
 use super::app::{App, HISTORY_S};
 use super::feed::{Feed, News};
 use super::{keys, view};
+use crate::zone;
 
 /// How long a key is waited for before the news are looked at.
 const KEY_WAIT: Duration = Duration::from_millis(50);
@@ -27,7 +28,7 @@ pub fn run(socket: PathBuf, mut options: WatchOptions) -> Result<(), String> {
     (options.history_s, options.sites_max) = (HISTORY_S, SITES);
     let signalled = signals();
     let mut app = App::new(options.clone());
-    app.is_utf8 = is_utf8();
+    (app.is_utf8, app.zone) = (is_utf8(), zone::local());
     let feed = Feed::start(socket, options);
     // Sets a hook that restores the terminal before a panic's message is printed.
     let mut terminal = ratatui::try_init().map_err(|error| format!("the terminal is not usable: {error}"))?;

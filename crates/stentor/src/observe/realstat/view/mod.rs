@@ -13,7 +13,6 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Clear, Paragraph};
 use stentor_control::format::{cut, grouped as number, span};
-use stentor_stats::rates::clock;
 
 use super::app::{App, Confirm, Prompt, View};
 
@@ -28,7 +27,7 @@ l             one list: type its name, Enter; empty for all
 /             one site: its name, or a domain that is at it
 Esc           clear the filters
 p, Space      pause or resume the display
-z             more or fewer seconds in a column of the charts
+z             seconds per column of the charts
 ?             this help; any key closes it
 q, Ctrl-C     quit
 
@@ -87,7 +86,7 @@ pub fn draw(frame: &mut Frame<'_>, app: &App) {
 fn title(frame: &mut Frame<'_>, area: Rect, app: &App) {
     let mut spans = vec![Span::styled("stentor realstat", bold())];
     if let Some(s) = &app.snapshot {
-        spans.push(Span::raw(format!("  {}  {} UTC", cut(&s.hostname, 30), clock(s.now, 0))));
+        spans.push(Span::raw(format!("  {}  {} {}", cut(&s.hostname, 30), app.clock(s.now), app.zone.label(s.now))));
     }
     let alarm = Style::new().fg(Color::Red).add_modifier(Modifier::BOLD);
     let mark = Style::new().fg(Color::Yellow).add_modifier(Modifier::BOLD);
@@ -123,9 +122,9 @@ fn footer(frame: &mut Frame<'_>, area: Rect, app: &App) {
 
 fn question(frame: &mut Frame<'_>, confirm: &Confirm) {
     let text = match &confirm.count {
-        None => "counting what it is about ...\n\nany key: no".to_owned(),
-        Some(Ok(count)) => format!("This is about {}.\n\ny: yes   any other key: no", cut(count, 200)),
-        Some(Err(why)) => format!("It cannot be done: {}\n\nany key: back", cut(why, 200)),
+        None => "counting recipients ...\n\nany key: cancel".to_owned(),
+        Some(Ok(count)) => format!("This affects {}.\n\ny: confirm   any other key: cancel", cut(count, 200)),
+        Some(Err(why)) => format!("Not possible: {}\n\nany key: back", cut(why, 200)),
     };
     overlay(frame, &format!("{}?", cut(&confirm.title, 70)), &text);
 }

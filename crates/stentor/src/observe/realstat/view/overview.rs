@@ -42,7 +42,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App, s: &Snapshot) {
     causes(frame, why, s);
     usage(frame, used, s);
     sites(frame, table, app, true, s.now);
-    events(frame, last, &s.events);
+    events(frame, last, app, &s.events);
 }
 
 /// Green if nothing stands in the way, red for what is at its limit, yellow for what is waited for.

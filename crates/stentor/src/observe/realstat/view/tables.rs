@@ -8,7 +8,6 @@ use ratatui::widgets::Paragraph;
 use stentor_control::MailqqSort;
 use stentor_control::format::{bytes, cut, next_try, plural, span};
 use stentor_control::snapshot::{EventNow, SiteNow};
-use stentor_stats::rates::clock;
 
 use super::{App, bold, dim, number};
 
@@ -74,7 +73,7 @@ pub fn sites(frame: &mut Frame<'_>, area: Rect, app: &App, is_short: bool, now: 
 }
 
 /// The newest events that fit, the last one at the bottom.
-pub fn events(frame: &mut Frame<'_>, area: Rect, events: &[EventNow]) {
+pub fn events(frame: &mut Frame<'_>, area: Rect, app: &App, events: &[EventNow]) {
     let height = usize::from(area.height);
     let lines = events.iter().skip(events.len().saturating_sub(height)).map(|event| {
         let color = match event.kind.as_str() {
@@ -85,14 +84,14 @@ pub fn events(frame: &mut Frame<'_>, area: Rect, events: &[EventNow]) {
         let kind = event.kind.replace('_', " ");
         let times = if event.times > 1 { format!(" ({} times)", number(event.times)) } else { String::new() };
         Line::from(vec![
-            Span::styled(clock(event.at, 0), dim()),
+            Span::styled(app.clock(event.at), dim()),
             Span::styled(format!(" {:<14} ", cut(&kind, 14)), Style::new().fg(color)),
             Span::raw(format!("{}{times}", cut(&event.text, REASON_CHARS))),
         ])
     });
     let mut lines: Vec<Line<'_>> = lines.collect();
     if lines.is_empty() {
-        lines.push(Line::styled("no failures or actions since the view began", dim()));
+        lines.push(Line::styled("no failures or actions so far", dim()));
     }
     frame.render_widget(Paragraph::new(lines), area);
 }

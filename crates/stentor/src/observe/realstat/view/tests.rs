@@ -124,7 +124,9 @@ fn what_is_old_refused_or_asked_is_seen() {
     app.news(News::Counted(1, Ok("671 recipients of 12 messages".to_owned())));
     let all = screen(&app, 80, 24).join("\n");
     assert!(
-        all.contains("Try it now?") && all.contains("about 671 recipients of 12 messages.") && all.contains("y: yes")
+        all.contains("Try it now?")
+            && all.contains("affects 671 recipients of 12 messages.")
+            && all.contains("y: confirm")
     );
 }
 
