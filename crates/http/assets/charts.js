@@ -226,7 +226,7 @@ window.stentorCharts = (() => {
       hooks: { draw: [arrivals(d)] },
     }),
     read: (d, i) => `${clock(d.at[i], d)}: ${number(d.delivered[i] * 60)} per hour (${number(d.delivered[i])} delivered, `
-      + `${number(d.failed[i])} failed), ${number(d.arrivals[i])} messages in, ${number(d.sum[i])} delivered since midnight`
+      + `${number(d.failed[i])} failed), ${number(d.arrivals[i])} messages accepted, ${number(d.sum[i])} delivered since midnight`
       + (d.cpu?.[i] == null ? '' : `; CPU ${Math.round(d.cpu[i] * 100)} %`),
   };
 

@@ -70,7 +70,7 @@ pub async fn page(State(http): State<Http>, Query(asked): Query<Asked>, frame: F
             div.head {
                 h2 #picture { "Deliveries per hour, minute by minute" }
                 ul.legend {
-                    li.key-good { "delivered" } li.key-bad { "failed attempts" } li.key-sum { "delivered so far (right axis)" } li.key-in { "messages in (marks, thicker for more)" }
+                    li.key-good { "delivered" } li.key-bad { "failed attempts" } li.key-sum { "delivered so far (right axis)" } li.key-in { "messages accepted (marks, thicker for more)" }
                 }
             }
             div.chart.tall #day-chart data-chart="day" data-from={ "/days.json?day=" (encode(&name)) } data-readout="day-readout"
@@ -129,7 +129,7 @@ fn tiles(day: &Day, zone: &Zone) -> Markup {
             (tile("Delivered", &number(total.delivered), &html! { "recipients" }))
             (tile("Failed attempts", &number(total.failed), &html! { (percent(total.failed, total.failed + total.delivered)) " of all attempts" }))
             (tile("Bounced or expired", &number(total.given_up), &html! { "recipients" }))
-            (tile("Messages in", &number(total.arrivals), &html! { "accepted" }))
+            (tile("Accepted", &number(total.arrivals), &html! { "messages" }))
             @if let Some((delivered, at)) = busiest {
                 (tile("Busiest minute", &number(delivered), &html! { "delivered, at " (time_of_day(at, zone)) }))
             }
@@ -158,7 +158,7 @@ fn hours(day: &Day, zone: &Zone) -> Markup {
     let most = sums.iter().map(|bin| bin.delivered + bin.failed).max().unwrap_or(0);
     let columns = [
         head("Hour", "t"),
-        column("Messages in", "n"),
+        column("Messages accepted", "n"),
         column("Delivered", "n"),
         column("Failed attempts", "n"),
         column("Bounced or expired", "n"),

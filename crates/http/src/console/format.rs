@@ -42,7 +42,7 @@ pub fn span(ms: u64) -> String {
     let s = ms / 1000;
     match s {
         0 => format!("{ms} ms"),
-        0..60 => format!("{s} s"),
+        1..60 => format!("{s} s"),
         60..3_600 => format!("{} min", s / 60),
         3_600..86_400 => format!("{} h {:02} min", s / 3_600, s / 60 % 60),
         _ => format!("{} d {} h", s / 86_400, s / 3_600 % 24),

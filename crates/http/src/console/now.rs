@@ -22,7 +22,7 @@ use stentor_stats::rates::{Interval, clock};
 use tokio::sync::Mutex;
 
 use super::days::offsets;
-use super::format::{bar, bytes, next_try, number, percent, plural, shown, site_link, time_us};
+use super::format::{bar, bytes, number, percent, plural, shown, site_link, time_us};
 use super::page::{Frame, live_heading};
 use super::queue::tile;
 use super::table::{column, head, table};
@@ -154,11 +154,11 @@ fn tiles(snapshot: &Snapshot, last: Option<&Interval>, delivered: u64) -> Markup
             div.tile { dt { "Delivered" } dd.figure data-key="delivered" { (number(delivered)) } dd.beside { "since the journal was created" } }
             (tile("Failed attempts", &number(last.failed), &html! { "in the last 15 s" }))
             (tile("Waiting", &number(queue.pending()), &html! { (number(queue.ordinary)) " ordinary, " (number(queue.bulk)) " bulk recipients" }))
-            (tile("Connections", &number(connections.fast + connections.slow), &html! {
+            (tile("Outgoing connections", &number(connections.fast + connections.slow), &html! {
                 "of " (number(connections.fast_max + connections.slow_max)) ", " (number(connections.slow)) " silent" }))
-            (tile("Clients", &number(connections.clients), &html! { "of " (number(connections.clients_max)) " connections" }))
+            (tile("Client connections", &number(connections.clients), &html! { "of " (number(connections.clients_max)) }))
             @if sync.count > 0 {
-                (tile("Disk sync", &time_us(sync.p50), &html! { "99 %: " (time_us(sync.p99)) "; " (format!("{:.1}", snapshot.journal.messages_per_batch())) " messages per batch" }))
+                (tile("Disk sync", &time_us(sync.p50), &html! { "p99 " (time_us(sync.p99)) "; " (format!("{:.1}", snapshot.journal.messages_per_batch())) " messages per batch" }))
             } @else {
                 (tile("Disk sync", "–", &html! { "nothing written" }))
             }
@@ -304,7 +304,7 @@ fn sites((caption, none): (&str, &str), rows: &[SiteNow], now: u64) -> Markup {
             site_link(&row.site),
             html! { (number(row.waiting)) },
             html! { @if row.latency_ms > 0 { (number(row.latency_ms)) " ms" } @else { "–" } },
-            next_try(row.next_try, now),
+            why::next_try_of(&row.causes, row.next_try, now),
             why::causes(&row.causes, &row.last_reply),
         ]
     };

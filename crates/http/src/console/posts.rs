@@ -58,8 +58,7 @@ pub async fn page(State(http): State<Http>, Query(asked): Query<Asked>, frame: F
                 }
             }
         }
-        section.panel aria-labelledby="posts" {
-            h2 #posts { "Progress" }
+        section.panel aria-label="Posts" {
             div data-part="posts" {
                 @if posts.is_empty() { p.empty { "No posts since the server started." } } @else { (posts_table(&frame, &posts, &held, &headings)) }
             }
@@ -86,7 +85,7 @@ fn posts_table(frame: &Frame, posts: &[PostReport], held: &[bool], headings: &[O
         column("List or sender", "name"),
         column("Accepted", "t"),
         column("Done", "done"),
-        column("Progress", "reply"),
+        column("Delivered", "reply"),
         column("State", ""),
     ];
     const CHANGE: Column = column("Action", "");

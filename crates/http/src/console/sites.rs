@@ -135,7 +135,7 @@ pub fn sites_table(rows: &[SiteRow], now: u64) -> Markup {
             html! { (number(row.waiting)) (bar(&[("in", row.waiting)], most)) },
             html! { (number(row.messages)) },
             html! { (number(row.connections)) },
-            next_try(row.next_try, now),
+            why::next_try_of(&row.causes, row.next_try, now),
             html! { @if let Some(at) = row.oldest { (ago(at, now)) } @else { "–" } },
             why::causes(&row.causes, &row.last_reply),
         ]
@@ -181,7 +181,7 @@ fn reasons(view: &SiteView, zone: &Zone) -> Markup {
     html! {
         dl.facts {
             dt { "Waits for" } dd { @if view.waits_for.is_empty() { "nothing: mail can be sent" } @else { (shown(&view.waits_for)) } }
-            dt { "Next try" } dd { (next_try(view.next_try, view.now)) }
+            dt { "Next try" } dd { (why::next_try_of(&view.causes, view.next_try, view.now)) }
             @if view.suspended { dt { "Suspension ends" } dd { (ends(view.suspended_until, view.now, zone)) } }
             dt { "Last reply" } dd { @if view.last_reply.is_empty() { "none that deferred mail" } @else { (shown(&view.last_reply)) } }
             dt { "Waiting" } dd { (plural(view.waiting, "recipient")) " of " (plural(view.messages, "message")) " (" a href={ "/queue?site=" (encode(&view.site)) } { "show in the queue" } ")" }

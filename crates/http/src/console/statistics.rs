@@ -78,8 +78,8 @@ fn rows(title: &'static str, by: By, summed: &Rows) -> Markup {
         column("Bounced or expired", "n"),
         column("Posts", "n"),
         column("Size", "n"),
-        column("Transaction, 50/99 %", "n"),
-        column("Delay, 50/99 %", "n"),
+        column("Transaction, p50 / p99", "n"),
+        column("Delay, p50 / p99", "n"),
     ];
     let rows: Vec<Vec<Markup>> =
         summed.rows.iter().take(ROWS_MAX).map(|row| line(&label(&row.key, by), &row.counts, false)).collect();

@@ -37,7 +37,7 @@ fn tiles(http: &Http) -> Markup {
             (tile("Disk free", &bytes(space.free_disk_bytes), &html! { "for the journal" }))
             (tile("Stored mail", &bytes(space.live_content_bytes), &html! { "content still needed" }))
             (tile("Batches", &number(batches), &html! { (number(syncs)) " syncs" }))
-            (tile("Write and sync", &time_us(took.p50), &html! { "99 %: " (time_us(took.p99)) ", longest " (time_us(took.max)) }))
+            (tile("Write and sync", &time_us(took.p50), &html! { "p99 " (time_us(took.p99)) ", longest " (time_us(took.max)) }))
             (tile("Messages per batch", &format!("{:.1}", messages as f64 / took.count.max(1) as f64), &html! { (number(messages)) " in total" }))
             (tile("Written", &bytes(written), &html! { (bytes(each(written))) " per batch" }))
             (tile("Longest wait for a sync", &format!("{} ms", number(get(&counters.outcome_sync_ms_max))), &html! { "of a delivery's outcome" }))
