@@ -14,7 +14,7 @@ use stentor_control::selection::REASON_BYTES_MAX;
 use stentor_control::{Peer, Reply, Request};
 
 use super::confirm;
-use super::fields::Fields;
+use super::fields::{self, Fields};
 use super::format::shown;
 use super::page::{self, Frame};
 use crate::Http;
@@ -45,7 +45,7 @@ pub fn panel(frame: &Frame, title: &str, subject: &[(&str, &str)], buttons: &[Bu
                 Some(csrf) => {
                     form.fields method="post" action="/act" {
                         (hidden(frame, csrf, subject))
-                        @if now.iter().any(|button| button.verb == "suspend") { (duration(&id)) }
+                        @if now.iter().any(|button| button.verb == "suspend") { (fields::duration(&id)) }
                         div {
                             label for={ (id) "-reason" } { "Reason for the audit log (optional)" }
                             input id={ (id) "-reason" } name="reason" maxlength=(REASON_BYTES_MAX) autocomplete="off";
@@ -66,27 +66,6 @@ pub fn panel(frame: &Frame, title: &str, subject: &[(&str, &str)], buttons: &[Bu
                     " to " (names(buttons)) "."
                 },
             }
-        }
-    }
-}
-
-/// How long a suspension lasts. The field for another duration is seen once that is chosen.
-pub fn duration(of: &str) -> Markup {
-    const CHOICES: [(&str, &str); 5] = [
-        ("", "until I resume it"),
-        ("1h", "1 hour"),
-        ("4h", "4 hours"),
-        ("1d", "1 day"),
-        ("other", "another duration…"),
-    ];
-    html! {
-        div.lasts {
-            label for={ (of) "-lasts" } { "Suspend for" }
-            select id={ (of) "-lasts" } name="lasts" { @for (value, words) in CHOICES { option value=(value) { (words) } } }
-        }
-        div.other {
-            label for={ (of) "-other" } { "Another duration" }
-            input id={ (of) "-other" } name="lasts_other" placeholder="90m, 12h, 2d" autocomplete="off" spellcheck="false";
         }
     }
 }

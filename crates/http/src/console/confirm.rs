@@ -14,8 +14,7 @@ use stentor_control::selection::REASON_BYTES_MAX;
 use stentor_control::{Counted, ErrorCode, Peer, Reply, Request, Selection, Subject, Verb};
 use stentor_engine::core::Core;
 
-use super::act;
-use super::fields::Fields;
+use super::fields::{self, Fields};
 use super::format::{message_link, number, plural, shown};
 use super::page::Frame;
 use crate::Http;
@@ -129,7 +128,7 @@ pub fn suspension(frame: &Frame, fields: &Fields, request: &Request) -> Response
                     input type="hidden" name="csrf" value=(csrf);
                     @for (name, value) in fields.repeated() { input type="hidden" name=(name) value=(value); }
                     div.fields {
-                        (act::duration("suspend"))
+                        (fields::duration("suspend"))
                         div {
                             label for="reason" { "Reason for the audit log (optional)" }
                             input #reason name="reason" value=(fields.reason) maxlength=(REASON_BYTES_MAX) autocomplete="off";

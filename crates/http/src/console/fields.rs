@@ -1,8 +1,9 @@
-//! What the forms of actions send, as requests of the control socket.
+//! What the forms of actions send, as requests of the control socket; and the fields that several forms have.
 //!
 //! Promise: an action names messages, filters or one subject, and never all mail (but for `flush`). Failure answer: what
 //! is missing or wrong, as a sentence for the next page.
 
+use maud::{Markup, html};
 use stentor_config::duration_s;
 use stentor_control::protocol::SUSPENDED_S_MAX;
 use stentor_control::selection::REASON_BYTES_MAX;
@@ -162,6 +163,27 @@ impl Fields {
             (None, None, Some(site), None) => Some(Subject::Site(site)),
             (Some(list), None, None, Some(address)) => Some(Subject::Subscriber { list, address }),
             _ => None,
+        }
+    }
+}
+
+/// How long a suspension lasts. The field for another duration is seen once that is chosen.
+pub fn duration(of: &str) -> Markup {
+    const CHOICES: [(&str, &str); 5] = [
+        ("", "until I resume it"),
+        ("1h", "1 hour"),
+        ("4h", "4 hours"),
+        ("1d", "1 day"),
+        ("other", "another duration…"),
+    ];
+    html! {
+        div.lasts {
+            label for={ (of) "-lasts" } { "Suspend for" }
+            select id={ (of) "-lasts" } name="lasts" { @for (value, words) in CHOICES { option value=(value) { (words) } } }
+        }
+        div.other {
+            label for={ (of) "-other" } { "Another duration" }
+            input id={ (of) "-other" } name="lasts_other" placeholder="90m, 12h, 2d" autocomplete="off" spellcheck="false";
         }
     }
 }
