@@ -12,4 +12,5 @@ pub mod live;
 pub mod replay;
 pub mod resolve;
 pub mod smtp_in;
+pub mod tables;
 pub mod ticker;

@@ -1,0 +1,100 @@
+//! Tables made of files: read, watched by their stamps, replaced whole.
+
+use std::fs::{File, Metadata};
+use std::io::Read as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use stentor_tables::{FILE_BYTES_MAX, Loaded, Reference, Report, Slot, Table};
+
+/// How often a file that changes while it is read is read again.
+const READS_MAX: usize = 3;
+
+/// What tells one state of a file from another. None where there is no file.
+type Stamp = Option<(u64, u64, i64, i64)>;
+
+fn stamp(metadata: &Metadata) -> (u64, u64, i64, i64) {
+    (metadata.ino(), metadata.len(), metadata.mtime(), metadata.mtime_nsec())
+}
+
+fn stamps(reference: &Reference) -> Vec<Stamp> {
+    reference.files().into_iter().map(|path| std::fs::metadata(path).ok().as_ref().map(stamp)).collect()
+}
+
+/// Makes a table of the files as they are now. Blocks.
+pub fn load(reference: &Reference) -> Result<Loaded, Report> {
+    stentor_tables::load(reference, &mut |path| read(path).map_err(|error| error.to_string()))
+}
+
+/// The content of a file that does not change meanwhile. LMDB is written in place: half of one version and half of the
+/// next would look whole.
+fn read(path: &Path) -> std::io::Result<Vec<u8>> {
+    for _ in 0..READS_MAX {
+        // Opening a pipe would wait for a writer.
+        if !std::fs::metadata(path)?.is_file() {
+            return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, "not a regular file"));
+        }
+        let file = File::open(path)?;
+        let before = file.metadata()?;
+        let mut bytes = Vec::with_capacity(before.len().min(FILE_BYTES_MAX as u64) as usize + 1);
+        (&file).take(FILE_BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
+        if stamp(&before) == stamp(&file.metadata()?) {
+            return Ok(bytes);
+        }
+    }
+    Err(std::io::Error::new(std::io::ErrorKind::ResourceBusy, "changes while it is read"))
+}
+
+/// What a look at the files led to.
+#[derive(Debug)]
+pub enum Refreshed {
+    /// Nothing has changed since they were looked at.
+    Same,
+    /// The next version is in force; lines were skipped if the report has warnings.
+    Replaced(Report),
+    /// The next version is broken; the one before stays in force.
+    Kept(Report),
+}
+
+/// A table and the files that it was made of.
+#[derive(Debug)]
+pub struct FileTable {
+    reference: Reference,
+    slot: Slot,
+    /// As of the last look, whether what was found could be used or not. Held while files are read: one reader at a time.
+    seen: Mutex<Vec<Stamp>>,
+}
+
+impl FileTable {
+    /// Blocks. With errors there is no table.
+    pub fn open(reference: Reference) -> Result<(Self, Report), Report> {
+        let seen = stamps(&reference);
+        let Loaded { table, report } = load(&reference)?;
+        Ok((Self { reference, slot: Slot::new(table), seen: Mutex::new(seen) }, report))
+    }
+
+    /// The version in force.
+    pub fn table(&self) -> Arc<Table> {
+        self.slot.get()
+    }
+
+    /// Looks whether the files have been replaced, and reads them if so. Blocks.
+    pub fn refresh(&self) -> Refreshed {
+        let mut seen = self.seen.lock();
+        // Before they are read: what changes meanwhile is seen the next time.
+        let now = stamps(&self.reference);
+        if *seen == now {
+            return Refreshed::Same;
+        }
+        *seen = now;
+        match load(&self.reference) {
+            Ok(Loaded { table, report }) => {
+                self.slot.replace(table);
+                Refreshed::Replaced(report)
+            }
+            Err(report) => Refreshed::Kept(report),
+        }
+    }
+}

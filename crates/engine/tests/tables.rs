@@ -1,0 +1,208 @@
+//! Tables of files that are replaced, and tables behind a daemon in another language.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use stentor_tables::socketmap::Reply;
+use stentor_tables::{Answer, Endpoint, Reference, Scratch};
+
+use stentor_engine::tables::files::{FileTable, Refreshed};
+use stentor_engine::tables::remote::{CONNECTIONS_MAX, Remote};
+
+fn value(table: &FileTable, key: &str) -> Option<String> {
+    match table.table().get(key.as_bytes(), &mut Scratch::default()) {
+        Answer::Found { value, .. } => Some(String::from_utf8(value.to_vec()).unwrap()),
+        Answer::NotFound | Answer::Tempfail(_) => None,
+    }
+}
+
+/// As an editor does, so that the inode is another one however fast it goes.
+fn replace(path: &Path, text: &str) {
+    let next = path.with_extension("next");
+    std::fs::write(&next, text).unwrap();
+    std::fs::rename(&next, path).unwrap();
+}
+
+fn open(folder: &Path, kind: &str, text: &str) -> FileTable {
+    let path = folder.join("table");
+    std::fs::write(&path, text).unwrap();
+    FileTable::open(Reference::parse(&format!("{kind}:{}", path.display())).unwrap()).unwrap().0
+}
+
+#[test]
+fn a_replaced_file_is_read_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let table = open(folder.path(), "hash", "key one\n");
+    assert!(matches!(table.refresh(), Refreshed::Same));
+    let before = table.table();
+    replace(&folder.path().join("table"), "key two\nbad\n");
+    let Refreshed::Replaced(report) = table.refresh() else { panic!("not replaced") };
+    assert_eq!(report.diagnostics[0].line, 2);
+    assert_eq!(value(&table, "key").as_deref(), Some("two"));
+    assert!(matches!(before.get(b"key", &mut Scratch::default()), Answer::Found { value: b"one", .. }));
+    assert!(matches!(table.refresh(), Refreshed::Same));
+}
+
+#[test]
+fn a_broken_version_leaves_the_one_before() {
+    let folder = tempfile::tempdir().unwrap();
+    let table = open(folder.path(), "pcre", "/key/ one\n");
+    let path = folder.path().join("table");
+    replace(&path, "/key/ two\n/a(?=b)/ x\n");
+    let Refreshed::Kept(report) = table.refresh() else { panic!("not kept") };
+    let error = report.errors().next().unwrap();
+    assert_eq!((error.file.as_str(), error.line, error.column), (path.to_str().unwrap(), 2, 3));
+    assert_eq!(value(&table, "key").as_deref(), Some("one"));
+    assert!(matches!(table.refresh(), Refreshed::Same), "it is not read again and again");
+    std::fs::remove_file(&path).unwrap();
+    assert!(matches!(table.refresh(), Refreshed::Kept(_)));
+    replace(&path, "/key/ three\n");
+    assert!(matches!(table.refresh(), Refreshed::Replaced(_)));
+    assert_eq!(value(&table, "key").as_deref(), Some("three"));
+}
+
+#[test]
+fn no_table_without_a_file() {
+    let error = FileTable::open(Reference::parse("cidr:/does/not/exist").unwrap()).unwrap_err();
+    assert!(error.diagnostics[0].to_string().starts_with("/does/not/exist: error: cannot be read"), "{error:?}");
+    let folder = tempfile::tempdir().unwrap();
+    let name = format!("hash:{}", folder.path().display());
+    assert!(FileTable::open(Reference::parse(&name).unwrap()).is_err());
+}
+
+/// A daemon in another language. It answers `KEY` with `MAP/KEY`, and has keys that make it misbehave.
+const DAEMON: &str = r#"
+import socket, socketserver, sys, time
+
+class Handler(socketserver.StreamRequestHandler):
+    def handle(self):
+        while True:
+            digits = b""
+            while not digits.endswith(b":"):
+                octet = self.rfile.read(1)
+                if not octet:
+                    return
+                digits += octet
+            text = self.rfile.read(int(digits[:-1]))
+            assert self.rfile.read(1) == b","
+            name, key = text.split(b" ", 1)
+            replies = {
+                b"absent": b"NOTFOUND ", b"busy": b"TEMP try later", b"denied": b"PERM no such map", b"slow": b"TIMEOUT base",
+                b"odd": b"HELLO",
+            }
+            if key == b"close":
+                return
+            if key == b"silent":
+                time.sleep(3600)
+            if key == b"large":
+                reply = b"OK " + b"x" * 99_997
+            elif key == b"huge":
+                reply = b"OK " + b"x" * 99_998
+            elif key == b"once":
+                self.wfile.write(b"4:OK 1,")
+                return
+            else:
+                reply = replies.get(key, b"OK " + name + b"/" + key)
+            for piece in (b"%d:" % len(reply), reply[:2], reply[2:], b","):
+                self.wfile.write(piece)
+                self.wfile.flush()
+
+class Inet(socketserver.ThreadingTCPServer):
+    daemon_threads = True
+
+class Unix(socketserver.ThreadingUnixStreamServer):
+    daemon_threads = True
+
+server = Unix(sys.argv[1], Handler) if len(sys.argv) > 1 else Inet(("127.0.0.1", 0), Handler)
+print(server.server_address[1] if len(sys.argv) < 2 else 0, flush=True)
+server.serve_forever()
+"#;
+
+struct Daemon(Child, u16);
+
+impl Daemon {
+    fn start(arguments: &[&str]) -> Self {
+        let mut python = Command::new("python3");
+        let command = python.arg("-c").arg(DAEMON).args(arguments).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("python3");
+        let mut line = String::new();
+        std::io::BufRead::read_line(&mut std::io::BufReader::new(child.stdout.take().unwrap()), &mut line).unwrap();
+        Self(child, line.trim().parse().unwrap())
+    }
+
+    fn endpoint(&self) -> Endpoint {
+        Endpoint::Inet { host: "127.0.0.1".into(), port: self.1, name: "map".into() }
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+const PATIENT: Duration = Duration::from_mins(1);
+
+fn found(value: &[u8]) -> Reply {
+    Reply::Found(value.to_vec())
+}
+
+fn fails(reply: Reply, why: &str) {
+    match reply {
+        Reply::Tempfail(text) => assert!(text.contains(why) && text.starts_with("socketmap:"), "{text}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_daemon_is_asked_over_tcp() {
+    let daemon = Daemon::start(&[]);
+    let remote = Remote::new(daemon.endpoint(), PATIENT);
+    assert_eq!(remote.get(b"a b").await, found(b"map/a b"));
+    assert_eq!(remote.get(b"absent").await, Reply::NotFound);
+    for (key, why) in [(&b"busy"[..], "TEMP: try later"), (b"denied", "PERM: no such map"), (b"slow", "TIMEOUT: base")]
+    {
+        fails(remote.get(key).await, why);
+    }
+    fails(remote.get(b"odd").await, "begins with none of");
+    fails(remote.get(b"huge").await, "longer than");
+    fails(remote.get(b"close").await, "closed without a reply");
+    assert_eq!(remote.get(b"large").await, found(&b"x".repeat(99_997)));
+    // The daemon closes behind its reply: the next look-up needs another connection.
+    assert_eq!(remote.get(b"once").await, found(b"1"));
+    assert_eq!(remote.get(b"next").await, found(b"map/next"));
+}
+
+#[tokio::test]
+async fn a_daemon_is_asked_over_a_unix_socket_by_many_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let _daemon = Daemon::start(&[path.to_str().unwrap()]);
+    let remote = Arc::new(Remote::new(Endpoint::Unix { path, name: "map".into() }, PATIENT));
+    let mut tasks = tokio::task::JoinSet::new();
+    for number in 0..4 * CONNECTIONS_MAX {
+        let remote = remote.clone();
+        tasks.spawn(async move {
+            let key = format!("key {number}");
+            assert_eq!(remote.get(key.as_bytes()).await, found(format!("map/{key}").as_bytes()));
+        });
+    }
+    while let Some(task) = tasks.join_next().await {
+        task.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn who_does_not_answer_is_a_temporary_failure() {
+    let daemon = Daemon::start(&[]);
+    let remote = Remote::new(daemon.endpoint(), Duration::from_millis(200));
+    fails(remote.get(b"silent").await, "no reply within 0.2 s");
+    let endpoint = daemon.endpoint();
+    drop(daemon);
+    fails(Remote::new(endpoint, PATIENT).get(b"key").await, "cannot connect");
+    let endpoint = Endpoint::Unix { path: "/does/not/exist".into(), name: "m".into() };
+    fails(Remote::new(endpoint, PATIENT).get(b"key").await, "cannot connect");
+}

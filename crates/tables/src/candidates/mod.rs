@@ -1,0 +1,142 @@
+//! The keys that the owner of a table asks for, one after the other, until one is found.
+//!
+//! Promise: the order is that of the owner's own manual page. The keys of a look-up are put into buffers that are reused, so
+//! that nothing is allocated once these have grown.
+
+mod postfix;
+mod sendmail;
+
+use std::ops::Range;
+
+/// Whose table it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Owner {
+    /// access(5): an address of mail, a host, or an address of a network.
+    Access,
+    /// transport(5).
+    Transport,
+    /// virtual(5).
+    Virtual,
+    /// canonical(5).
+    Canonical,
+    /// generic(5).
+    Generic,
+    /// aliases(5).
+    Aliases,
+    /// sendmail's `access_db`; the key has its tag: `From:user@example.com`.
+    AccessDb,
+    Mailertable,
+    Virtusertable,
+    Genericstable,
+}
+
+/// How parent domains are asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Parents {
+    /// `example.com` stands for its subdomains too: the table is in `parent_domain_matches_subdomains`.
+    Plain,
+    /// `.example.com` does.
+    Dotted,
+}
+
+/// What the owner knows and the key does not say.
+#[derive(Debug, Clone, Copy)]
+pub struct Options<'a> {
+    /// What begins an address extension (`recipient_delimiter`).
+    pub delimiters: &'a [u8],
+    /// The key's domain is one of ours: keys without it are asked for.
+    pub is_local: bool,
+    /// As Postfix has it by default, if none: plain for access, dotted for transport.
+    pub parents: Option<Parents>,
+}
+
+impl Default for Options<'_> {
+    fn default() -> Self {
+        Self { delimiters: b"+", is_local: false, parents: None }
+    }
+}
+
+/// One key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Candidate<'a> {
+    pub key: &'a [u8],
+    /// Tables of patterns and networks are not asked for it ([`crate::Table::takes_partial_keys`]).
+    pub is_partial: bool,
+    /// `%1` and so on for [`crate::expand::expand`].
+    pub arguments: [&'a [u8]; ARGUMENTS_MAX],
+}
+
+/// `%1`, `%2` and `%3`.
+pub const ARGUMENTS_MAX: usize = 3;
+
+/// The keys of one look-up. To be reused.
+#[derive(Debug, Default)]
+pub struct Candidates {
+    bytes: Vec<u8>,
+    keys: Vec<Key>,
+}
+
+#[derive(Debug)]
+struct Key {
+    bytes: Range<u32>,
+    is_partial: bool,
+    arguments: [Range<u32>; ARGUMENTS_MAX],
+}
+
+impl Candidates {
+    /// The keys for one thing that is looked up, instead of those before.
+    pub fn set(&mut self, owner: Owner, key: &[u8], options: &Options<'_>) {
+        self.bytes.clear();
+        self.keys.clear();
+        match owner {
+            Owner::Access => postfix::access(self, key, options),
+            Owner::Transport => postfix::transport(self, key, options),
+            Owner::Virtual | Owner::Canonical | Owner::Generic => postfix::address(self, key, options),
+            Owner::Aliases => postfix::aliases(self, key, options),
+            Owner::AccessDb => sendmail::access_db(self, key, options),
+            Owner::Mailertable => sendmail::mailertable(self, key),
+            Owner::Virtusertable => sendmail::virtusertable(self, key),
+            Owner::Genericstable => sendmail::genericstable(self, key),
+        }
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = Candidate<'_>> {
+        let stored = |range: &Range<u32>| &self.bytes[range.start as usize..range.end as usize];
+        self.keys.iter().map(move |key| Candidate {
+            key: stored(&key.bytes),
+            is_partial: key.is_partial,
+            arguments: key.arguments.each_ref().map(stored),
+        })
+    }
+
+    /// The first key is whole, all others are partial.
+    fn push(&mut self, pieces: &[&[u8]]) {
+        self.push_with(pieces, []);
+    }
+
+    fn push_with<const N: usize>(&mut self, pieces: &[&[u8]], arguments: [&[u8]; N]) {
+        let bytes = self.store(pieces);
+        let mut stored = [0..0, 0..0, 0..0];
+        for (range, argument) in stored.iter_mut().zip(arguments) {
+            *range = self.store(&[argument]);
+        }
+        self.keys.push(Key { bytes, is_partial: !self.keys.is_empty(), arguments: stored });
+    }
+
+    fn store(&mut self, pieces: &[&[u8]]) -> Range<u32> {
+        let begin = self.bytes.len() as u32;
+        for piece in pieces {
+            self.bytes.extend_from_slice(piece);
+        }
+        begin..self.bytes.len() as u32
+    }
+}
+
+/// Local part and domain, between which is the last `@`.
+fn split_address(address: &[u8]) -> Option<(&[u8], &[u8])> {
+    let at = address.iter().rposition(|&octet| octet == b'@')?;
+    Some((&address[..at], &address[at + 1..]))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,157 @@
+//! What is wrong with a table, where, and what to do.
+//!
+//! A warning is for a line that Postfix or makemap would skip: it is skipped here too. An error is for what they would
+//! take and this crate cannot, or for a file that is no table: the table is not loaded.
+
+use std::fmt;
+
+/// How many are kept; more are counted.
+pub const DIAGNOSTICS_MAX: usize = 100;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Severity {
+    Warning,
+    Error,
+}
+
+/// What is wrong.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Problem {
+    #[error("cannot be read: {0}")]
+    Unreadable(String),
+    #[error("socketmap:{0} cannot be part of unionmap: or pipemap:; name it as a table of its own")]
+    Remote(String),
+    #[error("larger than {max} bytes; use cdb: or socketmap: for a table of this size")]
+    FileTooLarge { max: usize },
+    #[error("more than {max} entries; use cdb: or socketmap: for a table of this size")]
+    TooManyEntries { max: usize },
+    #[error("line longer than {max} bytes; is this a text file?")]
+    LineTooLong { max: usize },
+    #[error("not a {kind} file: {why}; make it anew with postmap")]
+    Damaged { kind: &'static str, why: &'static str },
+    #[error("begins with whitespace but continues nothing; skipped: remove the whitespace")]
+    NothingToContinue,
+    #[error("unbalanced '\"'; skipped: quote the whole key or escape the quote")]
+    UnbalancedQuote,
+    #[error("key without a value; skipped: write \"key whitespace value\"")]
+    NoValue,
+    #[error("not UTF-8; skipped: convert the file to UTF-8")]
+    NotUtf8,
+    #[error("the key ends in ':'; if this is an alias file, name the table as aliases:")]
+    LooksLikeAliases,
+    #[error("no ':' after the name; skipped: write \"name: value, ...\"")]
+    NoColon,
+    #[error("repeats the key {key:?} of line {first}, which stays; remove one of them")]
+    Duplicate { key: String, first: u32 },
+    #[error("{0}; skipped")]
+    BadRule(String),
+    #[error("{0}")]
+    Untidy(&'static str),
+    #[error("pattern: {0}; skipped")]
+    BadPattern(String),
+    #[error("pattern: {0} cannot be matched in linear time; rewrite the pattern without it")]
+    UnsupportedPattern(&'static str),
+    #[error("pattern: too large when compiled; shorten its repetitions")]
+    PatternTooLarge,
+    #[error("more than {max} patterns; split the table")]
+    TooManyPatterns { max: usize },
+    #[error("all patterns together are too large when compiled; split the table")]
+    PatternsTooLarge,
+}
+
+impl Problem {
+    pub fn severity(&self) -> Severity {
+        match self {
+            Self::Unreadable(_)
+            | Self::Remote(_)
+            | Self::FileTooLarge { .. }
+            | Self::TooManyEntries { .. }
+            | Self::LineTooLong { .. }
+            | Self::Damaged { .. }
+            | Self::UnsupportedPattern(_)
+            | Self::PatternTooLarge
+            | Self::TooManyPatterns { .. }
+            | Self::PatternsTooLarge => Severity::Error,
+            _ => Severity::Warning,
+        }
+    }
+}
+
+/// One finding. Line and column count from 1; 0 is for what has none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Diagnostic {
+    pub file: String,
+    pub line: u32,
+    pub column: u32,
+    pub problem: Problem,
+}
+
+impl Diagnostic {
+    pub fn severity(&self) -> Severity {
+        self.problem.severity()
+    }
+}
+
+impl fmt::Display for Diagnostic {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.file)?;
+        if self.line > 0 {
+            write!(out, ":{}", self.line)?;
+        }
+        if self.column > 0 {
+            write!(out, ":{}", self.column)?;
+        }
+        let severity = match self.severity() {
+            Severity::Warning => "warning",
+            Severity::Error => "error",
+        };
+        write!(out, ": {severity}: {}", self.problem)
+    }
+}
+
+/// The findings of one load, in the order of files and lines.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Report {
+    pub diagnostics: Vec<Diagnostic>,
+    /// Warnings beyond [`DIAGNOSTICS_MAX`].
+    pub left_out: u64,
+    has_errors: bool,
+}
+
+impl Report {
+    pub fn has_errors(&self) -> bool {
+        self.has_errors
+    }
+
+    pub fn errors(&self) -> impl Iterator<Item = &Diagnostic> {
+        self.diagnostics.iter().filter(|diagnostic| diagnostic.severity() == Severity::Error)
+    }
+
+    /// Errors are kept even when there are too many warnings before them.
+    pub(crate) fn add(&mut self, diagnostic: Diagnostic) {
+        let is_error = diagnostic.severity() == Severity::Error;
+        let max = if is_error { 2 * DIAGNOSTICS_MAX } else { DIAGNOSTICS_MAX };
+        self.has_errors |= is_error;
+        if self.diagnostics.len() < max {
+            self.diagnostics.push(diagnostic);
+        } else {
+            self.left_out += 1;
+        }
+    }
+}
+
+/// Adds the findings in one file.
+pub(crate) struct FileReport<'a> {
+    pub file: &'a str,
+    pub report: &'a mut Report,
+}
+
+impl FileReport<'_> {
+    pub fn add(&mut self, line: u32, problem: Problem) {
+        self.add_at(line, 0, problem);
+    }
+
+    pub fn add_at(&mut self, line: u32, column: u32, problem: Problem) {
+        self.report.add(Diagnostic { file: self.file.to_owned(), line, column, problem });
+    }
+}

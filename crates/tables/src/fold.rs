@@ -1,0 +1,76 @@
+//! Letters of one case: how keys are compared.
+//!
+//! Postfix folds keys as Unicode has it (`ß` is `ss`), makemap and sendmail fold ASCII alone.
+
+/// How the keys of a table are folded, when it is loaded and at each look-up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fold {
+    Unicode,
+    Ascii,
+}
+
+/// The key is not UTF-8, and nothing that is folded as Unicode can be it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct NotUtf8;
+
+impl Fold {
+    /// Puts the folded key into `out`, instead of what is there.
+    pub fn fold(self, key: &[u8], out: &mut Vec<u8>) -> Result<(), NotUtf8> {
+        out.clear();
+        if self == Self::Ascii || key.is_ascii() {
+            out.extend(key.iter().map(u8::to_ascii_lowercase));
+            return Ok(());
+        }
+        for letter in std::str::from_utf8(key).map_err(|_| NotUtf8)?.chars() {
+            push(letter, out);
+        }
+        Ok(())
+    }
+}
+
+/// Full case folding is lower case of upper case but for the letters that have no upper case of their own kind.
+fn push(letter: char, out: &mut Vec<u8>) {
+    let mut utf8 = [0; 4];
+    match letter {
+        // Dotless i folds to itself, and Cherokee folds to its capitals.
+        'ı' | '\u{13a0}'..='\u{13f5}' => out.extend_from_slice(letter.encode_utf8(&mut utf8).as_bytes()),
+        '\u{13f8}'..='\u{13fd}' | '\u{ab70}'..='\u{abbf}' => {
+            for upper in letter.to_uppercase() {
+                out.extend_from_slice(upper.encode_utf8(&mut utf8).as_bytes());
+            }
+        }
+        _ => {
+            for lower in letter.to_uppercase().flat_map(char::to_lowercase) {
+                out.extend_from_slice(lower.encode_utf8(&mut utf8).as_bytes());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folded(fold: Fold, text: &str) -> String {
+        let mut out = b"rest".to_vec();
+        fold.fold(text.as_bytes(), &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn unicode_is_folded_in_full() {
+        assert_eq!(folded(Fold::Unicode, "User@EXAMPLE"), "user@example");
+        assert_eq!(folded(Fold::Unicode, "ÄÖß"), "äöss");
+        assert_eq!(folded(Fold::Unicode, "ΣΑΣ"), folded(Fold::Unicode, "σας"));
+        assert_eq!(folded(Fold::Unicode, "ſı"), "sı");
+        assert_eq!(folded(Fold::Ascii, "ÄB"), "Äb");
+    }
+
+    #[test]
+    fn what_is_not_utf8_has_no_folding_but_in_ascii() {
+        let mut out = Vec::new();
+        assert_eq!(Fold::Unicode.fold(b"\xff", &mut out), Err(NotUtf8));
+        assert_eq!(Fold::Ascii.fold(b"\xffA", &mut out), Ok(()));
+        assert_eq!(out, b"\xffa");
+    }
+}

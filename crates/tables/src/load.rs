@@ -1,0 +1,85 @@
+//! Bytes to a table.
+
+use std::path::Path;
+
+use crate::cdb::Cdb;
+use crate::cidr::Cidr;
+use crate::diagnostic::{FileReport, Problem, Report};
+use crate::lmdb::Lmdb;
+use crate::patterns::{Dialect, Patterns};
+use crate::reference::{Format, Reference};
+use crate::table::{Body, Table};
+use crate::text::{aliases, makemap, postmap};
+
+/// A table and what was skipped of it.
+#[derive(Debug)]
+pub struct Loaded {
+    pub table: Table,
+    pub report: Report,
+}
+
+/// Makes the table that a reference names. `read` gives the content of a file, or says why there is none; it should not read
+/// more than [`crate::FILE_BYTES_MAX`] and one octet. With an error in the report there is no table.
+pub fn load(reference: &Reference, read: &mut dyn FnMut(&Path) -> Result<Vec<u8>, String>) -> Result<Loaded, Report> {
+    let mut report = Report::default();
+    match build(reference, read, &mut report) {
+        Some(table) if !report.has_errors() => Ok(Loaded { table, report }),
+        _ => Err(report),
+    }
+}
+
+fn build(
+    reference: &Reference,
+    read: &mut dyn FnMut(&Path) -> Result<Vec<u8>, String>,
+    report: &mut Report,
+) -> Option<Table> {
+    let mut all = |tables: &[Reference], report: &mut Report| {
+        tables.iter().map(|table| build(table, read, report)).collect::<Option<Vec<Table>>>()
+    };
+    let without_file = |body| Some(Table { file: None, body });
+    match reference {
+        Reference::Inline(pairs) => {
+            let pairs = pairs.iter().map(|(key, value)| (key.as_bytes(), value.as_bytes()));
+            Some(Table::inline(pairs))
+        }
+        Reference::Static(value) => without_file(Body::Static(value.clone().into_bytes())),
+        Reference::Union(tables) => without_file(Body::Union(all(tables, report)?)),
+        Reference::Pipe(tables) => without_file(Body::Pipe(all(tables, report)?)),
+        Reference::Socketmap(endpoint) => {
+            let mut report = FileReport { file: "", report };
+            report.add(0, Problem::Remote(endpoint.to_string()));
+            None
+        }
+        Reference::File { format, path } => {
+            let file = path.display().to_string();
+            let mut report = FileReport { file: &file, report };
+            let bytes = match read(path) {
+                Ok(bytes) if bytes.len() > crate::FILE_BYTES_MAX => {
+                    report.add(0, Problem::FileTooLarge { max: crate::FILE_BYTES_MAX });
+                    return None;
+                }
+                Ok(bytes) => bytes,
+                Err(why) => {
+                    report.add(0, Problem::Unreadable(why));
+                    return None;
+                }
+            };
+            let body = parse(*format, bytes, &mut report)?;
+            Some(Table { file: Some(file), body })
+        }
+    }
+}
+
+fn parse(format: Format, bytes: Vec<u8>, report: &mut FileReport<'_>) -> Option<Body> {
+    let opened = match format {
+        Format::Postmap => Ok(Body::Keyed(postmap::read(&bytes, report))),
+        Format::Makemap => Ok(Body::Makemap(makemap::read(&bytes, report))),
+        Format::Aliases => Ok(Body::Keyed(aliases::read(&bytes, report))),
+        Format::Regexp => Ok(Body::Patterns(Patterns::read(&bytes, Dialect::Posix, report))),
+        Format::Pcre => Ok(Body::Patterns(Patterns::read(&bytes, Dialect::Pcre, report))),
+        Format::Cidr => Ok(Body::Cidr(Cidr::read(&bytes, report))),
+        Format::Cdb => Cdb::open(bytes).map(Body::Cdb),
+        Format::Lmdb => Lmdb::open(bytes).map(Body::Lmdb),
+    };
+    opened.map_err(|problem| report.add(0, problem)).ok()
+}

@@ -1,0 +1,215 @@
+//! `regexp:` and `pcre:`: rules `/pattern/flags value` one behind the other, with blocks of `if` and `endif`. The first that
+//! matches wins.
+//!
+//! Promise: a look-up takes time linear in its key, whatever the patterns: all of them run at once as one automaton, and
+//! only the winner runs again if its value has `$1`. Each dialect is translated into the engine's (`posix.rs`, `pcre.rs`);
+//! what needs back-tracking (back-references, look-around) is refused when the table is loaded, with its column.
+
+mod pcre;
+mod posix;
+mod replacement;
+mod rule;
+mod translation;
+
+use regex::bytes::{Regex, RegexBuilder, RegexSet, RegexSetBuilder};
+
+use self::replacement::Replacement;
+use self::rule::{Pattern, Rule};
+use crate::diagnostic::{FileReport, Problem};
+use crate::rule_lines::{Blocks, Statement};
+use crate::text::lines::{Lines, trim_end};
+
+/// Compiled size of a pattern, and of all of them together.
+const PATTERN_BYTES_MAX: usize = 8 << 20;
+const SET_BYTES_MAX: usize = 256 << 20;
+/// What the states of the automaton that have come up so far may take, for each thread that looks up.
+const CACHE_BYTES_MAX: usize = 16 << 20;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Dialect {
+    /// Of POSIX, with what glibc adds.
+    Posix,
+    Pcre,
+}
+
+#[derive(Debug)]
+pub(crate) struct Patterns {
+    set: RegexSet,
+    steps: Vec<Step>,
+    rules: usize,
+}
+
+#[derive(Debug)]
+enum Step {
+    Rule {
+        test: Test,
+        second: Option<Test>,
+        value: Value,
+        line: u32,
+    },
+    /// Goes on at `end` unless the test holds.
+    If {
+        test: Test,
+        end: usize,
+    },
+}
+
+#[derive(Debug)]
+enum Value {
+    Literal(Box<[u8]>),
+    /// With pieces of the match. The pattern runs again, alone.
+    Expanded(Replacement, Box<Regex>),
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Test {
+    pattern: usize,
+    is_negated: bool,
+}
+
+/// What is found: a value of the table, or one that was put into the buffer.
+pub(crate) enum Match<'a> {
+    Literal(&'a [u8]),
+    InBuffer,
+}
+
+impl Patterns {
+    pub fn read(text: &[u8], dialect: Dialect, report: &mut FileReport<'_>) -> Self {
+        let mut reader = Reader { dialect, patterns: Vec::new(), steps: Vec::new(), rules: 0 };
+        let (mut lines, mut blocks) = (Lines::new(text), Blocks::default());
+        while let Some((number, line)) = lines.next(report) {
+            reader.line(number, trim_end(line), &mut blocks, report);
+            if reader.patterns.len() > crate::PATTERNS_MAX {
+                report.add(number, Problem::TooManyPatterns { max: crate::PATTERNS_MAX });
+                break;
+            }
+        }
+        for line in blocks.left_open() {
+            report.add(line, Problem::Untidy("if without endif goes to the end of the file"));
+        }
+        reader.finish(report)
+    }
+
+    pub fn len(&self) -> usize {
+        self.rules
+    }
+
+    /// The first rule that matches, and its line.
+    pub fn get(&self, key: &[u8], out: &mut Vec<u8>) -> Option<(Match<'_>, u32)> {
+        let matches = self.set.matches(key);
+        let holds = |test: &Test| matches.matched(test.pattern) != test.is_negated;
+        let mut at = 0;
+        while let Some(step) = self.steps.get(at) {
+            at += 1;
+            match step {
+                Step::If { test, end } => {
+                    if !holds(test) {
+                        at = *end;
+                    }
+                }
+                Step::Rule { test, second, value, line } => {
+                    if !holds(test) || !second.as_ref().is_none_or(holds) {
+                        continue;
+                    }
+                    return Some(match value {
+                        Value::Literal(value) => (Match::Literal(value), *line),
+                        Value::Expanded(replacement, pattern) => {
+                            replacement.expand(pattern, key, out);
+                            (Match::InBuffer, *line)
+                        }
+                    });
+                }
+            }
+        }
+        None
+    }
+}
+
+struct Reader {
+    dialect: Dialect,
+    /// In the engine's dialect.
+    patterns: Vec<String>,
+    steps: Vec<Step>,
+    rules: usize,
+}
+
+impl Reader {
+    fn line(&mut self, number: u32, line: &[u8], blocks: &mut Blocks, report: &mut FileReport<'_>) {
+        let column = |rest: &[u8]| (line.len() - rest.len()) as u32;
+        match Statement::parse(line) {
+            Statement::If(rest) => match rule::pattern(rest, column(rest), self.dialect) {
+                Ok((pattern, behind)) => {
+                    if !behind.is_empty() {
+                        const TEXT: &str = "text behind if is ignored; do not indent the lines of a block";
+                        report.add(number, Problem::Untidy(TEXT));
+                    }
+                    let test = self.test(pattern);
+                    blocks.begin(self.steps.len(), number);
+                    self.steps.push(Step::If { test, end: usize::MAX });
+                }
+                Err((column, problem)) => report.add_at(number, column, problem),
+            },
+            Statement::EndIf(rest) => {
+                if !rest.is_empty() {
+                    report.add(number, Problem::Untidy("text behind endif is ignored"));
+                }
+                let behind = self.steps.len();
+                match blocks.end().and_then(|step| self.steps.get_mut(step)) {
+                    Some(Step::If { end, .. }) => *end = behind,
+                    _ => report.add(number, Problem::BadRule("endif without if".into())),
+                }
+            }
+            Statement::Other(_) => match rule::rule(line, self.dialect) {
+                Ok(rule) => self.add(number, rule, report),
+                Err((column, problem)) => report.add_at(number, column, problem),
+            },
+        }
+    }
+
+    fn add(&mut self, line: u32, rule: Rule, report: &mut FileReport<'_>) {
+        if rule.is_empty {
+            report.add(line, Problem::Untidy("no value: the result is empty"));
+        }
+        let value = match rule.replacement.literal() {
+            Some(value) => Value::Literal(value.into()),
+            None => match compile(&rule.first.text) {
+                Ok(pattern) => Value::Expanded(rule.replacement, Box::new(pattern)),
+                Err(problem) => return report.add(line, problem),
+            },
+        };
+        let test = self.test(rule.first);
+        let second = rule.second.map(|pattern| self.test(pattern));
+        self.rules += 1;
+        self.steps.push(Step::Rule { test, second, value, line });
+    }
+
+    fn test(&mut self, pattern: Pattern) -> Test {
+        self.patterns.push(pattern.text);
+        Test { pattern: self.patterns.len() - 1, is_negated: pattern.is_negated }
+    }
+
+    fn finish(self, report: &mut FileReport<'_>) -> Patterns {
+        let set = RegexSetBuilder::new(&self.patterns)
+            .unicode(false)
+            .size_limit(SET_BYTES_MAX)
+            .dfa_size_limit(CACHE_BYTES_MAX)
+            .build()
+            .unwrap_or_else(|_| {
+                // Each was parsed before: together they are too large.
+                report.add(0, Problem::PatternsTooLarge);
+                RegexSet::empty()
+            });
+        Patterns { set, steps: self.steps, rules: self.rules }
+    }
+}
+
+fn compile(pattern: &str) -> Result<Regex, Problem> {
+    RegexBuilder::new(pattern)
+        .unicode(false)
+        .size_limit(PATTERN_BYTES_MAX)
+        .build()
+        .map_err(|_| Problem::PatternTooLarge)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,165 @@
+//! A table, whatever it was made of, and its look-up.
+
+use std::borrow::Cow;
+
+use crate::cdb::Cdb;
+use crate::cidr::Cidr;
+use crate::keyed::Keyed;
+use crate::lmdb::Lmdb;
+use crate::patterns::{Match, Patterns};
+
+/// What a look-up says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer<'a> {
+    Found {
+        value: &'a [u8],
+        /// The file and line that answered; line 0 in a database, nothing for what has no file.
+        place: Option<(&'a str, u32)>,
+    },
+    NotFound,
+    /// Nobody knows now: whoever asked defers.
+    Tempfail(&'a str),
+}
+
+/// Buffers that look-ups reuse. Each thread or task has its own.
+#[derive(Debug, Default)]
+pub struct Scratch {
+    folded: Vec<u8>,
+    value: Vec<u8>,
+}
+
+#[derive(Debug)]
+pub struct Table {
+    pub(crate) file: Option<String>,
+    pub(crate) body: Body,
+}
+
+#[derive(Debug)]
+pub(crate) enum Body {
+    Keyed(Keyed),
+    /// As [`Body::Keyed`], of sendmail: keys are octets.
+    Makemap(Keyed),
+    Cdb(Cdb),
+    Lmdb(Lmdb),
+    Patterns(Patterns),
+    Cidr(Cidr),
+    Static(Vec<u8>),
+    /// All results, with commas between them.
+    Union(Vec<Table>),
+    /// The result of one is the key of the next.
+    Pipe(Vec<Table>),
+}
+
+/// A result whose value may be in the scratch buffer, so that it need not be borrowed meanwhile.
+struct Found<'a> {
+    value: Option<&'a [u8]>,
+    place: Option<(&'a str, u32)>,
+}
+
+impl Table {
+    /// A table of pairs that the configuration gives. Later ones of a key that has come are left out.
+    pub fn inline<'a>(pairs: impl IntoIterator<Item = (&'a [u8], &'a [u8])>) -> Self {
+        let (mut keyed, mut folded) = (Keyed::new(crate::fold::Fold::Unicode, 0), Vec::new());
+        for (key, value) in pairs {
+            // What is not UTF-8 could not be found.
+            let _ = keyed.add(key, value, 0, &mut folded);
+        }
+        Self { file: None, body: Body::Keyed(keyed.finish()) }
+    }
+
+    /// Looks up a key, as it is: [`crate::candidates`] has the partial ones.
+    pub fn get<'a>(&'a self, key: &[u8], scratch: &'a mut Scratch) -> Answer<'a> {
+        match self.find(key, scratch) {
+            Some(Found { value, place }) => Answer::Found { value: value.unwrap_or(&scratch.value), place },
+            None => Answer::NotFound,
+        }
+    }
+
+    /// Tables of patterns and networks are asked for whole keys only.
+    pub fn takes_partial_keys(&self) -> bool {
+        match &self.body {
+            Body::Patterns(_) | Body::Cidr(_) | Body::Static(_) => false,
+            Body::Union(tables) | Body::Pipe(tables) => tables.iter().all(Self::takes_partial_keys),
+            _ => true,
+        }
+    }
+
+    /// How many entries or rules there are, if that is known.
+    pub fn entries(&self) -> Option<usize> {
+        match &self.body {
+            Body::Keyed(keyed) | Body::Makemap(keyed) => Some(keyed.len()),
+            Body::Lmdb(lmdb) => Some(lmdb.len()),
+            Body::Patterns(patterns) => Some(patterns.len()),
+            Body::Cidr(cidr) => Some(cidr.len()),
+            Body::Static(_) => Some(1),
+            Body::Cdb(_) => None,
+            Body::Union(tables) | Body::Pipe(tables) => tables.iter().map(Self::entries).sum(),
+        }
+    }
+
+    /// What it takes in memory, as far as that is known: nobody knows it of patterns.
+    pub fn bytes(&self) -> usize {
+        match &self.body {
+            Body::Keyed(keyed) | Body::Makemap(keyed) => keyed.bytes(),
+            Body::Cdb(cdb) => cdb.bytes(),
+            Body::Lmdb(lmdb) => lmdb.bytes(),
+            Body::Cidr(cidr) => cidr.bytes(),
+            Body::Static(value) => value.len(),
+            Body::Patterns(_) => 0,
+            Body::Union(tables) | Body::Pipe(tables) => tables.iter().map(Self::bytes).sum(),
+        }
+    }
+
+    fn find<'a>(&'a self, key: &[u8], scratch: &mut Scratch) -> Option<Found<'a>> {
+        // Postfix finds nothing for such a key, whatever the table.
+        if !matches!(self.body, Body::Makemap(_)) && std::str::from_utf8(key).is_err() {
+            return None;
+        }
+        let at = |line| self.file.as_deref().map(|file| (file, line));
+        match &self.body {
+            Body::Keyed(keyed) | Body::Makemap(keyed) => {
+                let hit = keyed.get(key, &mut scratch.folded)?;
+                Some(Found { value: Some(hit.value), place: at(hit.line) })
+            }
+            Body::Cdb(cdb) => Some(Found { value: Some(cdb.get(key, &mut scratch.folded)?), place: at(0) }),
+            Body::Lmdb(lmdb) => Some(Found { value: Some(lmdb.get(key, &mut scratch.folded)?), place: at(0) }),
+            Body::Cidr(cidr) => {
+                let (value, line) = cidr.get(key)?;
+                Some(Found { value: Some(value), place: at(line) })
+            }
+            Body::Patterns(patterns) => {
+                let (found, line) = patterns.get(key, &mut scratch.value)?;
+                let value = if let Match::Literal(value) = found { Some(value) } else { None };
+                Some(Found { value, place: at(line) })
+            }
+            Body::Static(value) => Some(Found { value: Some(value), place: None }),
+            Body::Union(tables) => union(tables, key, scratch),
+            Body::Pipe(tables) => pipe(tables, key, scratch),
+        }
+    }
+}
+
+fn union<'a>(tables: &'a [Table], key: &[u8], scratch: &mut Scratch) -> Option<Found<'a>> {
+    let (mut all, mut first) = (Vec::new(), None);
+    for table in tables {
+        let Some(found) = table.find(key, scratch) else { continue };
+        if first.is_some() {
+            all.push(b',');
+        }
+        all.extend_from_slice(found.value.unwrap_or(&scratch.value));
+        first.get_or_insert(found.place);
+    }
+    scratch.value = all;
+    first.map(|place| Found { value: None, place })
+}
+
+fn pipe<'a>(tables: &'a [Table], key: &[u8], scratch: &mut Scratch) -> Option<Found<'a>> {
+    let (mut key, mut place) = (Cow::Borrowed(key), None);
+    for table in tables {
+        let found = table.find(&key, scratch)?;
+        key = Cow::Owned(found.value.unwrap_or(&scratch.value).to_vec());
+        place = found.place.or(place);
+    }
+    scratch.value = key.into_owned();
+    Some(Found { value: None, place })
+}
