@@ -13,7 +13,7 @@ use crate::asking::{Asking, Looking, ask, fail, load, locate, look, look_with, w
 use crate::cli_verbs::{Acting, Selectors, Suspended, age_s};
 use crate::observe::{batchstat, cat, hosts, latedudes, mailqq, mailstat, realstat, report, trace, watch};
 use crate::output::{done, print};
-use crate::{config_cmd, help, journal_cmd, logging, process, secrets, trial, zone};
+use crate::{config_cmd, help, journal_cmd, logging, process, secrets, table_cmd, trial, zone};
 
 /// Mail transfer agent for mailing lists and bulk mail.
 #[derive(Parser)]
@@ -104,6 +104,8 @@ enum Command {
     HttpPassword,
     /// Create a token for the HTTP API and print it with its hash, for `[http]`.
     HttpToken(secrets::NewToken),
+    /// Look up a key in a table of Postfix or sendmail, or check tables.
+    Table(table_cmd::Options),
     /// Inspect a stopped or damaged journal, or save its contents; never changes it.
     Journal(journal_cmd::Options),
     /// Show everything that happened to a message or a recipient.
@@ -302,6 +304,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Batchstat(options) => batchstat::run(&options),
         Command::HttpPassword => secrets::password_command(),
         Command::HttpToken(new) => secrets::token_command(&new),
+        Command::Table(options) => table_cmd::run(&options),
         Command::Journal(options) => journal_cmd::run(options),
         Command::Trace(options) => trace::run(&options),
         Command::Doctor(options) => journal_cmd::doctor(&options),

@@ -17,8 +17,7 @@ Start with: check serve queue stuck site report trace realstat hold flush
 
 Run:
   serve             Run the server
-  check             Check the configuration, and what it names on this machine
-  config            Every value of the configuration, and where it comes from
+  check, config     Check the configuration; every value and its origin
   reload, stop      Read the configuration again; stop in an orderly way
 Watch:
   queue, mailq      What is queued, in total and by site; or one message
@@ -40,6 +39,7 @@ Statistics (from the history, or from any MTA's log):
   mailstat          Table by hour, day, list, domain, host or source
   batchstat         Chart of a day
 Set up:
+  table             Look up a key in a table; check a table
   http-password     Hash a password for the console
   http-token        Create a token for the HTTP API
   journal           Verify, dump or salvage the journal of a stopped server

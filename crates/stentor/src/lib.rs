@@ -16,5 +16,6 @@ mod paint;
 pub mod process;
 mod secrets;
 pub mod serve;
+mod table_cmd;
 mod trial;
 mod zone;
