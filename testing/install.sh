@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what the integration tests run beside Stentor: curl, swaks, smtp-source (Postfix), strace, tmux, Python, file systems of three
+# Installs what the integration tests run beside Stentor: curl, swaks, smtp-source and postmap (Postfix, with its table types), strace, tmux, Python, file systems of three
 # kinds (with xfs_io, which cuts their power) and eatmydata, which takes the syncs away; Chromium and node for the console,
 # and from npm what drives them (playwright-core, axe-core), as testing/server/browser/package-lock.json says; perf, fio and pflogsumm,
 # which the benchmarks need, so that their smoke run does too. Mounts tracefs, without which nothing can be traced.
@@ -12,6 +12,10 @@ packages=()
 command -v curl >/dev/null || packages+=(curl)
 command -v swaks >/dev/null || packages+=(swaks)
 command -v smtp-source >/dev/null || packages+=(postfix)
+# Table types of Postfix that are packages of their own: what ours are held against.
+for type in cdb lmdb pcre; do
+    grep -qs "^$type[[:space:]]" /etc/postfix/dynamicmaps.cf || packages+=("postfix-$type")
+done
 command -v python3 >/dev/null || packages+=(python3)
 command -v tmux >/dev/null || packages+=(tmux)
 command -v strace >/dev/null || packages+=(strace)
