@@ -171,18 +171,18 @@ impl Fields {
 pub fn duration(of: &str) -> Markup {
     const CHOICES: [(&str, &str); 5] = [
         ("", "until I resume it"),
-        ("1h", "1 hour"),
-        ("4h", "4 hours"),
-        ("1d", "1 day"),
-        ("other", "another duration…"),
+        ("1h", "for 1 hour"),
+        ("4h", "for 4 hours"),
+        ("1d", "for 1 day"),
+        ("other", "for another duration…"),
     ];
     html! {
         div.lasts {
-            label for={ (of) "-lasts" } { "Suspend for" }
+            label for={ (of) "-lasts" } { "Suspend" }
             select id={ (of) "-lasts" } name="lasts" { @for (value, words) in CHOICES { option value=(value) { (words) } } }
         }
         div.other {
-            label for={ (of) "-other" } { "Another duration" }
+            label for={ (of) "-other" } { "Duration" }
             input id={ (of) "-other" } name="lasts_other" placeholder="90m, 12h, 2d" autocomplete="off" spellcheck="false";
         }
     }

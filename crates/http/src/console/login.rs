@@ -51,7 +51,7 @@ pub async fn page(State(http): State<Http>, Query(asked): Query<Asked>, frame: F
             }
             p.quiet.small {
                 @match settings.config.http.reading {
-                    Reading::Open => "Reading needs no login. Actions do, and the audit log records them with your name.",
+                    Reading::Open => "Reading needs no login; actions and the configuration do. The audit log records actions with your name.",
                     Reading::Login => "The audit log records actions with your name.",
                 }
             }

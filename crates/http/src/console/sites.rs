@@ -218,7 +218,7 @@ fn of(path: &PathView) -> String {
 fn hosts(caption: &str, path: &PathView, now: u64) -> Markup {
     let columns = [
         head("Host", "long"),
-        column("Address", "t"),
+        column("Address", "ip"),
         column("State", ""),
         column("Consecutive failures", "n"),
         column("Next try", "t"),

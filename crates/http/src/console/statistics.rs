@@ -5,7 +5,7 @@ use axum::response::Response;
 use maud::{Markup, html};
 use serde::Deserialize;
 use stentor_stats::histogram::Histogram;
-use stentor_stats::mailstat::{By, Counts, Pair, label};
+use stentor_stats::mailstat::{By, Counts, Key, Pair, label};
 
 use super::format::{address, bytes, number, plural, span};
 use super::page::{Frame, heading};
@@ -82,9 +82,15 @@ fn rows(title: &'static str, by: By, summed: &Rows) -> Markup {
         column("Delay, p50 / p99", "n"),
     ];
     let rows: Vec<Vec<Markup>> =
-        summed.rows.iter().take(ROWS_MAX).map(|row| line(&label(&row.key, by), &row.counts, false)).collect();
+        summed.rows.iter().take(ROWS_MAX).map(|row| line(&title_of(&row.key, by), &row.counts, false)).collect();
     let total = line("Total", &summed.total.counts, true);
     explained_table("Hosts/recipients: a host counts once for each message.", &columns, &rows, Some(&total))
+}
+
+/// A row's name; an hour as a clock shows it.
+fn title_of(key: &Key, by: By) -> String {
+    let label = label(key, by);
+    if matches!((key, by), (Key::Time(_), By::Hour)) { format!("{label}:00") } else { label }
 }
 
 fn line(name: &str, counts: &Counts, is_total: bool) -> Vec<Markup> {
