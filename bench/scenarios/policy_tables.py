@@ -251,15 +251,15 @@ class Lookup:
             for number in range(PATTERNS):
                 kind = number % 4
                 table.write((
-                    f"/^user{number}([0-9]+)@(.*)\\.example\\.com$/ route{number}:$2\n",
+                    f"/^user{number}-([0-9]+)@(.*)\\.example\\.com$/ route{number}:$2\n",
                     f"/^(.*)\\.dyn{number}\\.isp\\.net$/ REJECT dynamic $1\n",
-                    f"/offer{number}.*(now|today)/ REJECT {number}\n",
+                    f"/offer{number} .*(now|today)/ REJECT {number}\n",
                     f"/(^|\\.)host{number}[a-z]*\\.lab$/ OK {number}\n",
                 )[kind])
                 for _ in range(20):
                     one = chance.randint(0, 999)
                     keys.write((
-                        f"user{number}{one}@mx{one}.example.com\troute{number}:mx{one}\n",
+                        f"user{number}-{one}@mx{one}.example.com\troute{number}:mx{one}\n",
                         f"10-0-{one}.dyn{number}.isp.net\tREJECT dynamic 10-0-{one}\n",
                         f"Subject: an offer{number} for {one}, today\tREJECT {number}\n",
                         f"a{one}.host{number}x.lab\tOK {number}\n",

@@ -1,8 +1,8 @@
 //! `regexp:` and `pcre:`: rules `/pattern/flags value` one behind the other, with blocks of `if` and `endif`. The first that
 //! matches wins.
 //!
-//! Promise: a look-up takes time linear in its key, whatever the patterns: all of them run at once as one automaton, and
-//! only the winner runs again if its value has `$1`. Each dialect is translated into the engine's (`posix.rs`, `pcre.rs`);
+//! Promise: a look-up takes time linear in its key, whatever the patterns: they run in sets, each as one automaton, and only
+//! the winner runs again if its value has `$1`. Each dialect is translated into the engine's (`posix.rs`, `pcre.rs`);
 //! what needs back-tracking (back-references, look-around) is refused when the table is loaded, with its column.
 
 mod pcre;
@@ -11,7 +11,7 @@ mod replacement;
 mod rule;
 mod translation;
 
-use regex::bytes::{Regex, RegexBuilder, RegexSet, RegexSetBuilder};
+use regex::bytes::{Regex, RegexBuilder, RegexSet, RegexSetBuilder, SetMatches};
 
 use self::replacement::Replacement;
 use self::rule::{Pattern, Rule};
@@ -19,11 +19,13 @@ use crate::diagnostic::{FileReport, Problem};
 use crate::rule_lines::{Blocks, Statement};
 use crate::text::lines::{Lines, trim_end};
 
-/// Compiled size of a pattern, and of all of them together.
+/// Patterns that run as one automaton. Of a thousand at once it has so many states that they do not stay in its cache.
+const SET_PATTERNS: usize = 32;
+/// Compiled size of a pattern, and of a set.
 const PATTERN_BYTES_MAX: usize = 8 << 20;
-const SET_BYTES_MAX: usize = 256 << 20;
-/// What the states of the automaton that have come up so far may take, for each thread that looks up.
-const CACHE_BYTES_MAX: usize = 16 << 20;
+const SET_BYTES_MAX: usize = 16 << 20;
+/// What the states of a set's automaton that have come up so far may take, for each thread that looks up.
+const CACHE_BYTES_MAX: usize = 1 << 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Dialect {
@@ -34,7 +36,8 @@ pub(crate) enum Dialect {
 
 #[derive(Debug)]
 pub(crate) struct Patterns {
-    set: RegexSet,
+    /// In the order of the rules, [`SET_PATTERNS`] each.
+    sets: Vec<RegexSet>,
     steps: Vec<Step>,
     rules: usize,
 }
@@ -96,8 +99,18 @@ impl Patterns {
 
     /// The first rule that matches, and its line.
     pub fn get(&self, key: &[u8], out: &mut Vec<u8>) -> Option<(Match<'_>, u32)> {
-        let matches = self.set.matches(key);
-        let holds = |test: &Test| matches.matched(test.pattern) != test.is_negated;
+        // Of the set that was asked last; the rules go through them in order.
+        let mut matches: Option<(usize, SetMatches)> = None;
+        let mut holds = |test: &Test| {
+            let number = test.pattern / SET_PATTERNS;
+            let of_set = match matches.take() {
+                Some((last, found)) if last == number => found,
+                _ => self.sets[number].matches(key),
+            };
+            let holds = of_set.matched(test.pattern % SET_PATTERNS) != test.is_negated;
+            matches = Some((number, of_set));
+            holds
+        };
         let mut at = 0;
         while let Some(step) = self.steps.get(at) {
             at += 1;
@@ -108,7 +121,7 @@ impl Patterns {
                     }
                 }
                 Step::Rule { test, second, value, line } => {
-                    if !holds(test) || !second.as_ref().is_none_or(holds) {
+                    if !holds(test) || !second.as_ref().is_none_or(&mut holds) {
                         continue;
                     }
                     return Some(match value {
@@ -189,17 +202,19 @@ impl Reader {
     }
 
     fn finish(self, report: &mut FileReport<'_>) -> Patterns {
-        let set = RegexSetBuilder::new(&self.patterns)
-            .unicode(false)
-            .size_limit(SET_BYTES_MAX)
-            .dfa_size_limit(CACHE_BYTES_MAX)
-            .build()
-            .unwrap_or_else(|_| {
-                // Each was parsed before: together they are too large.
-                report.add(0, Problem::PatternsTooLarge);
-                RegexSet::empty()
-            });
-        Patterns { set, steps: self.steps, rules: self.rules }
+        let set = |patterns: &[String]| {
+            RegexSetBuilder::new(patterns)
+                .unicode(false)
+                .size_limit(SET_BYTES_MAX)
+                .dfa_size_limit(CACHE_BYTES_MAX)
+                .build()
+        };
+        // Each was parsed before: one is too large when compiled, or some together are.
+        let sets = self.patterns.chunks(SET_PATTERNS).map(set).collect::<Result<_, _>>().unwrap_or_else(|_| {
+            report.add(0, Problem::PatternsTooLarge);
+            Vec::new()
+        });
+        Patterns { sets, steps: self.steps, rules: self.rules }
     }
 }
 

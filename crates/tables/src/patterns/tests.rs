@@ -1,3 +1,5 @@
+use std::fmt::Write as _;
+
 use proptest::prelude::*;
 
 use super::{Dialect, Match, Patterns};
@@ -164,6 +166,31 @@ fn repetitions_that_explode_are_an_error() {
 }
 
 proptest! {
+    /// However many sets there are, and blocks across them.
+    #[test]
+    fn the_first_rule_wins(
+        rules in proptest::collection::vec(("[!]?", "[a-c]{1,3}", 0..9_u8), 1..150),
+        key in "[a-d]{0,5}",
+    ) {
+        let (mut text, mut expected, mut block) = (String::new(), None, None);
+        for (number, (not, pattern, kind)) in rules.iter().enumerate() {
+            let holds = key.contains(pattern.as_str()) != (not == "!");
+            if *kind == 0 && block.is_none() {
+                writeln!(text, "if {not}/{pattern}/").unwrap();
+                block = Some(holds);
+            } else if *kind == 1 && block.take().is_some() {
+                text += "endif\n";
+            } else {
+                writeln!(text, "{not}/{pattern}/ {number}").unwrap();
+                if holds && block != Some(false) && expected.is_none() {
+                    expected = Some((number.to_string(), number as u32 + 1));
+                }
+            }
+        }
+        let (patterns, _) = read(Dialect::Pcre, &text);
+        prop_assert_eq!(value(&patterns, &key), expected);
+    }
+
     /// Octets that mean themselves are found in both dialects, whatever they are.
     #[test]
     fn literals_mean_themselves(text in "[ -~é]{1,20}", other in "[ -~]{1,20}") {
