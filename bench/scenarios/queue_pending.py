@@ -68,7 +68,7 @@ class TenMillionPending:
         peak = deep.group.memory_peak_kib() / 1024
         self.record(bench, "", "MiB", [memory], self.memory_goal, what, peak=peak, lock_held_while_filling=filling)
         status = [deep.command("queue", "--json")[0] * 1000 for _ in range(ASKED)]
-        stuck = [deep.command("queue", "--stuck", "20", "--json")[0] * 1000 for _ in range(ASKED)]
+        stuck = [deep.command("stuck", "-n", "20", "--json")[0] * 1000 for _ in range(ASKED)]
         idle = [empty.command("queue", "--json")[0] * 1000 for _ in range(ASKED)]
         held = lock_held(deep)
         detail = {"all": status, "empty_queue_ms": statistics.median(idle), "lock_held": held}

@@ -14,7 +14,7 @@ use stentor_control::CauseRow;
 use stentor_engine::core::Core;
 use stentor_engine::core::hub::Hub;
 use stentor_queue::ids::{DomainId, MessageNo, Ms, SiteId};
-use stentor_sched::{Cause, CauseCount, CauseCounts, Census};
+use stentor_sched::{Cause, CauseCount, CauseCounts, Census, Part};
 use tokio::sync::Notify;
 
 use crate::views::reply;
@@ -35,6 +35,8 @@ const OFF_PART: u64 = 5;
 /// How long an answer waits for a count of a large queue.
 const WAIT_MAX: Duration = Duration::from_millis(100);
 const PAST_EVERY_MS: Ms = 60_000;
+/// Counts of parts of the queue that are kept.
+const PARTS_MAX: usize = 16;
 /// An hour.
 const PAST_MAX: usize = 60;
 /// What is said to grow is compared with what was at least so long ago.
@@ -53,6 +55,8 @@ pub struct DatedCensus {
 pub struct Censuses {
     state: Mutex<State>,
     done: Notify,
+    /// Of parts of the queue, the last one counted at the end; one is counted at a time.
+    parts: tokio::sync::Mutex<VecDeque<(Part, Arc<DatedCensus>)>>,
 }
 
 #[derive(Default)]
@@ -91,7 +95,7 @@ impl Censuses {
             if let Some(last) = self.last_within(|last| (last.took * PAUSE_TIMES).min(SHARED_MAX)) {
                 return Some(last);
             }
-            let counted = Arc::new(count(core).await);
+            let counted = Arc::new(count(core, Part::default()).await);
             self.state().counted(counted.clone());
             return Some(counted);
         }
@@ -106,7 +110,7 @@ impl Censuses {
         if begins {
             let (this, core) = (self.clone(), core.clone());
             tokio::spawn(async move {
-                let counted = Arc::new(count(&core).await);
+                let counted = Arc::new(count(&core, Part::default()).await);
                 let mut state = this.state();
                 state.is_counting = false;
                 state.counted(counted);
@@ -117,6 +121,30 @@ impl Censuses {
         let _ = tokio::time::timeout(WAIT_MAX, done).await;
         // One of a queue that was another: as good as none.
         self.state().last.clone().filter(fits)
+    }
+
+    /// A count of a part, or of all. Whoever asks for a part waits until it is counted: by the same rule not more often
+    /// than every [`PAUSE_TIMES`] times its duration.
+    pub async fn of(self: &Arc<Self>, core: &Arc<Core>, part: &Part) -> Option<Arc<DatedCensus>> {
+        if part.is_all() {
+            return self.get(core).await;
+        }
+        let is_small = core.with(|hub, _| hub.store.pending()) <= SMALL_RECIPIENTS;
+        let mut parts = self.parts.lock().await;
+        let known = parts.iter().position(|(known, _)| known == part).and_then(|at| parts.remove(at));
+        let is_fit = |counted: &DatedCensus| {
+            let age_max = counted.took * PAUSE_TIMES;
+            counted.begun.elapsed() < if is_small { age_max.min(SHARED_MAX) } else { age_max.max(AGE_MIN) }
+        };
+        let counted = match known.filter(|(_, counted)| is_fit(counted)) {
+            Some((_, counted)) => counted,
+            None => Arc::new(count(core, part.clone()).await),
+        };
+        parts.push_back((part.clone(), counted.clone()));
+        if parts.len() > PARTS_MAX {
+            parts.pop_front();
+        }
+        Some(counted)
     }
 
     fn last_within(&self, age_max: impl Fn(&DatedCensus) -> Duration) -> Option<Arc<DatedCensus>> {
@@ -147,9 +175,9 @@ impl Censuses {
     }
 }
 
-async fn count(core: &Arc<Core>) -> DatedCensus {
+async fn count(core: &Arc<Core>, part: Part) -> DatedCensus {
     let (begun, at) = (Instant::now(), core.clock.now());
-    let mut census = Census::default();
+    let mut census = Census::of(part);
     while !core.with(|hub, now| census.step(&hub.sched, &hub.store, STEP, now)) {
         tokio::task::yield_now().await;
     }
@@ -168,7 +196,12 @@ pub struct SitesNow {
 
 impl SitesNow {
     pub async fn get(core: &Arc<Core>, censuses: &Arc<Censuses>) -> SitesNow {
-        let Some(counted) = censuses.get(core).await else {
+        SitesNow::of(core, censuses, &Part::default()).await
+    }
+
+    /// Of a part of the queue.
+    pub async fn of(core: &Arc<Core>, censuses: &Arc<Censuses>, part: &Part) -> SitesNow {
+        let Some(counted) = censuses.of(core, part).await else {
             let (waiting, unresolved) = per_site(core).await;
             return SitesNow { waiting, unresolved, counted: None };
         };

@@ -6,24 +6,25 @@
 //! million addresses at 50,000 sites: one look at each count, some milliseconds.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
-use stentor_control::{CauseRow, ListRow, SiteRow, Stuck, StuckRow};
+use stentor_control::problem::Problem;
+use stentor_control::{By, CauseRow, ListRow, SiteRow, Sort, Stuck, StuckRow};
 use stentor_engine::core::Core;
 use stentor_engine::core::hub::Hub;
 use stentor_queue::ids::{AddressId, MessageNo, Ms, SiteId};
 use stentor_queue::message::Message;
-use stentor_queue::store::CHUNK_ADDRESSES;
-use stentor_sched::{CauseCounts, Standing};
+use stentor_sched::{CauseCounts, Part, Standing};
 
 use crate::causes::{Censuses, DatedCensus, SitesNow};
+use crate::top::top_addresses;
 use crate::views::{UNRESOLVED, recipient};
+use crate::wanted::{Key, Wanted, key};
 use crate::{advice, causes};
 
-/// Chunks of [`CHUNK_ADDRESSES`] counts looked at under one hold.
-const CHUNKS_STEP: usize = 32;
+/// Keys made under one hold.
+const KEYS_STEP: usize = 1_024;
 /// Messages looked into under one hold, each for all the recipients that are to be shown.
 const MESSAGES_STEP: usize = 4_096;
 /// Rows made under one hold.
@@ -33,54 +34,96 @@ const LISTS_MAX: usize = 200;
 /// Steps that looking for one recipient in a message counts for, in messages.
 const LOOK_STEPS: usize = 8;
 
-/// The sites with most pending recipients, how many sites have any, and what all of it waits for.
+/// Sites and lists with pending recipients, how many sites have any, and what all of it waits for.
 pub struct Depths {
     pub rows: Vec<SiteRow>,
     pub sites_total: u64,
     pub causes: Vec<CauseRow>,
-    pub counted: Option<Ms>,
     pub lists: Vec<ListRow>,
+    pub counted: Option<Arc<DatedCensus>>,
 }
 
-pub async fn sites(core: &Arc<Core>, censuses: &Arc<Censuses>, rows_max: usize) -> Depths {
-    let now = SitesNow::get(core, censuses).await;
-    let (mut waiting, unresolved) = (now.waiting.clone(), now.unresolved);
-    let sites_total = (waiting.len() + usize::from(unresolved > 0)) as u64;
-    if waiting.len() > rows_max && rows_max > 0 {
-        waiting.select_nth_unstable_by_key(rows_max - 1, |(count, site)| (Reverse(*count), site.0));
+/// A row in the making: its key, recipients, and the site; `None`: all domains that have none yet.
+type Chosen = (Key, u64, Option<SiteId>);
+
+/// Sites and lists of a part of the queue.
+pub async fn sites(core: &Arc<Core>, censuses: &Arc<Censuses>, wanted: &Wanted) -> Depths {
+    let now = SitesNow::of(core, censuses, &wanted.part).await;
+    let mut all: Vec<(u64, Option<SiteId>)> = now.waiting.iter().map(|(count, site)| (*count, Some(*site))).collect();
+    if now.unresolved > 0 {
+        all.push((now.unresolved, None));
     }
-    waiting.truncate(rows_max);
-    let mut rows = Vec::with_capacity(waiting.len() + 1);
-    for part in waiting.chunks(ROWS_STEP) {
+    let sites_total = all.len() as u64;
+    let mut rows = Vec::with_capacity(wanted.rows_max.min(all.len()));
+    for part in first(core, &now, all, wanted).await.chunks(ROWS_STEP) {
         core.with(|hub, at| {
-            rows.extend(part.iter().filter_map(|(count, site)| site_row(hub, &now, (*count, *site), at)));
+            let made = part.iter().filter_map(|(key, count, site)| {
+                let row = match site {
+                    Some(site) => site_row(hub, &now, (*count, *site), at)?,
+                    None => unresolved_row(hub, &now, at),
+                };
+                Some((key, row))
+            });
+            rows.extend(made.map(|(key, row)| (key.clone(), row)));
         });
         tokio::task::yield_now().await;
     }
-    let causes = core.with(|hub, at| {
-        if unresolved > 0 {
-            let row = SiteRow { site: UNRESOLVED.to_owned(), waiting: unresolved, ..SiteRow::default() };
-            let mut row = with_counts(row, hub, now.unresolved());
-            row.action = advice::site(&row, false, at);
-            rows.push(row);
-        }
-        causes::rows(hub, now.counted.as_ref().map(|counted| &counted.census.total))
-    });
-    rows.sort_by(|a, b| b.waiting.cmp(&a.waiting).then_with(|| a.site.cmp(&b.site)));
-    rows.truncate(rows_max);
-    let lists = lists(core, now.counted.as_deref(), rows_max).await;
-    Depths { rows, sites_total, causes, counted: now.counted.as_ref().map(|counted| counted.at), lists }
+    rows.sort_by(|(a, one), (b, other)| a.cmp(b).then_with(|| one.site.cmp(&other.site)));
+    let causes = core.with(|hub, _| causes::rows(hub, now.counted.as_ref().map(|counted| &counted.census.total)));
+    let lists = lists(core, now.counted.as_deref(), wanted).await;
+    let rows = rows.into_iter().map(|(_, row)| row).collect();
+    Depths { rows, sites_total, causes, lists, counted: now.counted }
 }
 
-/// Lists with most recipients, mail of no list among them.
-async fn lists(core: &Arc<Core>, counted: Option<&DatedCensus>, rows_max: usize) -> Vec<ListRow> {
-    let mut all: Vec<_> = counted.into_iter().flat_map(|counted| &counted.census.lists).collect();
-    all.sort_unstable_by(|a, b| b.1.recipients().cmp(&a.1.recipients()).then_with(|| a.0.cmp(b.0)));
-    all.truncate(rows_max.min(LISTS_MAX));
-    let mut rows = Vec::with_capacity(all.len());
-    for part in all.chunks(ROWS_STEP) {
+/// Those that come first, in no order.
+async fn first(core: &Arc<Core>, now: &SitesNow, all: Vec<(u64, Option<SiteId>)>, wanted: &Wanted) -> Vec<Chosen> {
+    let mut keyed: Vec<Chosen> = Vec::with_capacity(all.len());
+    if wanted.sort == Sort::Waiting {
+        keyed.extend(all.into_iter().map(|(count, site)| (Key::Number(Reverse(count)), count, site)));
+    } else {
+        for part in all.chunks(KEYS_STEP) {
+            core.with(|hub, _| {
+                keyed.extend(part.iter().map(|(count, site)| {
+                    let counts = site.map_or_else(|| now.unresolved(), |site| now.at(site));
+                    let name = site.and_then(|site| hub.sched.site_name(site)).unwrap_or(UNRESOLVED);
+                    (key(hub, wanted.sort, (*count, counts), name), *count, *site)
+                }));
+            });
+            tokio::task::yield_now().await;
+        }
+    }
+    if keyed.len() > wanted.rows_max && wanted.rows_max > 0 {
+        keyed.select_nth_unstable_by(wanted.rows_max - 1, |a, b| (&a.0, a.2).cmp(&(&b.0, b.2)));
+    }
+    keyed.truncate(wanted.rows_max);
+    keyed
+}
+
+fn unresolved_row(hub: &Hub, now: &SitesNow, at: Ms) -> SiteRow {
+    let row = SiteRow { site: UNRESOLVED.to_owned(), waiting: now.unresolved, ..SiteRow::default() };
+    let mut row = with_counts(row, hub, now.unresolved());
+    row.action = advice::site(&row, false, at);
+    row
+}
+
+/// Lists, mail of no list among them.
+async fn lists(core: &Arc<Core>, counted: Option<&DatedCensus>, wanted: &Wanted) -> Vec<ListRow> {
+    let all: Vec<_> = counted.into_iter().flat_map(|counted| &counted.census.lists).collect();
+    let mut keyed = Vec::with_capacity(all.len());
+    for part in all.chunks(KEYS_STEP) {
         core.with(|hub, _| {
-            rows.extend(part.iter().map(|(list, counts)| ListRow {
+            keyed.extend(part.iter().map(|(list, counts)| {
+                (key(hub, wanted.sort, (counts.recipients(), Some(counts)), list), *list, *counts)
+            }));
+        });
+        tokio::task::yield_now().await;
+    }
+    keyed.sort_unstable_by(|a, b| (&a.0, a.1).cmp(&(&b.0, b.1)));
+    keyed.truncate(wanted.rows_max.min(LISTS_MAX));
+    let mut rows = Vec::with_capacity(keyed.len());
+    for part in keyed.chunks(ROWS_STEP) {
+        core.with(|hub, _| {
+            rows.extend(part.iter().map(|(_, list, counts)| ListRow {
                 list: list.to_string(),
                 waiting: counts.recipients(),
                 messages: counts.messages,
@@ -122,10 +165,38 @@ fn with_counts(row: SiteRow, hub: &Hub, counts: Option<&CauseCounts>) -> SiteRow
     }
 }
 
-/// The recipients with most messages and the sites with most recipients, at most `rows_max` of each.
-pub async fn stuck(core: &Arc<Core>, censuses: &Arc<Censuses>, rows_max: usize) -> Stuck {
-    let top = top_addresses(core, rows_max).await;
-    let oldest = oldest_of(core, &top).await;
+/// The recipients with most messages and the sites, at most `rows_max` of each; or one of the two.
+///
+/// # Errors
+/// There is no such list.
+pub async fn stuck(
+    core: &Arc<Core>,
+    censuses: &Arc<Censuses>,
+    wanted: &Wanted,
+    by: Option<By>,
+) -> Result<Stuck, Problem> {
+    let recipients = if by == Some(By::Site) { Vec::new() } else { recipients(core, wanted).await };
+    let depths = sites(core, censuses, wanted).await;
+    if let Some(problem) = wanted.unknown_list(core, depths.counted.as_deref()) {
+        return Err(problem);
+    }
+    let hostname = core.settings().config.hostname.clone();
+    let is_of_sites = by != Some(By::Recipient);
+    Ok(core.with(|hub, now| Stuck {
+        hostname,
+        now,
+        part: wanted.words.clone(),
+        is_counting: hub.store.is_counting(),
+        sites_total: if is_of_sites { depths.sites_total } else { 0 },
+        counted: depths.counted.map(|counted| counted.at),
+        recipients,
+        sites: if is_of_sites { depths.rows } else { Vec::new() },
+    }))
+}
+
+async fn recipients(core: &Arc<Core>, wanted: &Wanted) -> Vec<StuckRow> {
+    let top = top_addresses(core, wanted).await;
+    let oldest = oldest_of(core, &top, &wanted.part).await;
     let mut recipients = Vec::with_capacity(top.len());
     for part in top.chunks(ROWS_STEP) {
         core.with(|hub, now| {
@@ -150,54 +221,11 @@ pub async fn stuck(core: &Arc<Core>, censuses: &Arc<Censuses>, rows_max: usize) 
     recipients.sort_by(|a, b| {
         b.messages.cmp(&a.messages).then(a.oldest.cmp(&b.oldest)).then_with(|| a.state.address.cmp(&b.state.address))
     });
-    let Depths { rows: sites, sites_total, counted, .. } = sites(core, censuses, rows_max).await;
-    let hostname = core.settings().config.hostname.clone();
-    core.with(|hub, now| Stuck {
-        hostname,
-        now,
-        is_counting: hub.store.is_counting(),
-        sites_total,
-        counted,
-        recipients,
-        sites,
-    })
-}
-
-/// Addresses with most messages, and how many those are; of equal ones, those known for longest.
-async fn top_addresses(core: &Arc<Core>, rows_max: usize) -> Vec<(u32, u32)> {
-    // The least of the chosen is on top.
-    let mut chosen: BinaryHeap<Reverse<(u32, Reverse<u32>)>> = BinaryHeap::new();
-    let mut chunk = 0;
-    let mut is_last = rows_max == 0;
-    while !is_last {
-        is_last = core.with(|hub, _| {
-            for _ in 0..CHUNKS_STEP {
-                let Some(counts) = hub.store.waiting_chunk(chunk) else { return true };
-                let mut least = if chosen.len() < rows_max { 0 } else { chosen.peek().map_or(0, |least| least.0.0) };
-                for (at, count) in counts.iter().enumerate() {
-                    if *count > least {
-                        chosen.push(Reverse((*count, Reverse((chunk * CHUNK_ADDRESSES + at) as u32))));
-                        if chosen.len() > rows_max {
-                            chosen.pop();
-                        }
-                        if chosen.len() == rows_max {
-                            least = chosen.peek().map_or(0, |least| least.0.0);
-                        }
-                    }
-                }
-                chunk += 1;
-            }
-            false
-        });
-        tokio::task::yield_now().await;
-    }
-    let mut top: Vec<_> = chosen.into_iter().map(|Reverse((count, Reverse(id)))| (count, id)).collect();
-    top.sort_unstable_by_key(|(count, id)| (Reverse(*count), *id));
-    top
+    recipients
 }
 
 /// The oldest message that waits for each; who has got them all meanwhile is left out.
-async fn oldest_of(core: &Arc<Core>, top: &[(u32, u32)]) -> HashMap<u32, MessageNo> {
+async fn oldest_of(core: &Arc<Core>, top: &[(u32, u32)], part: &Part) -> HashMap<u32, MessageNo> {
     let mut missing: Vec<u32> = top.iter().map(|(_, id)| *id).collect();
     missing.sort_unstable();
     let mut found = HashMap::new();
@@ -208,7 +236,9 @@ async fn oldest_of(core: &Arc<Core>, top: &[(u32, u32)]) -> HashMap<u32, Message
             let mut last = bounds.1.wrapping_sub(1);
             for (no, message) in hub.store.messages_between(bounds.0, bounds.1) {
                 let pending = message.pending();
-                if pending.len() < missing.len() {
+                if !part.has_message(message) {
+                    steps = steps.saturating_sub(1);
+                } else if pending.len() < missing.len() {
                     for id in pending {
                         if let Ok(at) = missing.binary_search(&id) {
                             found.insert(missing.remove(at), no);

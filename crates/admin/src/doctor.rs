@@ -16,6 +16,7 @@ use stentor_queue::ids::Ms;
 
 use crate::causes::Censuses;
 use crate::depth::{self, Depths};
+use crate::wanted::Wanted;
 
 /// Sites looked at, and those named.
 const SITES: usize = 200;
@@ -41,7 +42,7 @@ const CLOCK_MIN: Ms = 1_790_000_000_000;
 
 /// See the module's page.
 pub async fn examine(core: &Arc<Core>, censuses: &Arc<Censuses>, status: &Status) -> Doctor {
-    let depths = depth::sites(core, censuses, SITES).await;
+    let depths = depth::sites(core, censuses, &Wanted::all(SITES)).await;
     let mut found = Vec::new();
     clock(core, &mut found);
     disk(core, &mut found);

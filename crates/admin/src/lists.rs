@@ -4,6 +4,8 @@ use stentor_control::ErrorCode;
 use stentor_control::problem::Problem;
 use stentor_engine::core::Core;
 
+use crate::near::Nearest;
+
 /// Names that an answer holds.
 const NAMES_SHOWN_MAX: usize = 20;
 
@@ -17,6 +19,13 @@ pub fn unknown(core: &Core, name: Option<&str>) -> Option<Problem> {
 }
 
 fn text(name: &str, names: &[&str]) -> String {
+    let mut nearest = Nearest::to(name);
+    for name in names {
+        nearest.see(name);
+    }
+    if let Some(hint) = nearest.hint() {
+        return format!("there is no list {name}; {hint}");
+    }
     let shown = names.iter().take(NAMES_SHOWN_MAX).copied().collect::<Vec<_>>().join(", ");
     match names.len().saturating_sub(NAMES_SHOWN_MAX) {
         _ if names.is_empty() => format!("there is no list {name}; no list is configured"),
@@ -31,7 +40,8 @@ mod tests {
 
     #[test]
     fn the_lists_that_are_there_are_named() {
-        assert_eq!(text("nws", &["news", "talk"]), "there is no list nws; lists: news, talk");
+        assert_eq!(text("nws", &["talk", "news"]), "there is no list nws; did you mean news?");
+        assert_eq!(text("jobs", &["news", "talk"]), "there is no list jobs; lists: news, talk");
         assert_eq!(text("nws", &[]), "there is no list nws; no list is configured");
         let many: Vec<String> = (0..25).map(|n| n.to_string()).collect();
         let many: Vec<&str> = many.iter().map(String::as_str).collect();

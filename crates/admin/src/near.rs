@@ -1,4 +1,5 @@
-//! Names of sites near to one that is unknown, for the refusal: those that hold it, or differ by a few letters.
+//! Names near to one that is unknown, for the refusal: those that hold it, or differ by a few letters. What both names end in
+//! alike (`.example`) makes nothing near.
 
 use std::sync::Arc;
 
@@ -19,13 +20,23 @@ const BYTES_MAX: usize = 64;
 const PART_BYTES_MIN: usize = 3;
 
 /// The best names seen so far, and how far they are.
-struct Nearest<'a> {
+pub(crate) struct Nearest<'a> {
     wanted: &'a str,
     found: Vec<(usize, String)>,
 }
 
-impl Nearest<'_> {
-    fn see(&mut self, name: &str) {
+impl<'a> Nearest<'a> {
+    pub(crate) fn to(wanted: &'a str) -> Nearest<'a> {
+        Nearest { wanted, found: Vec::new() }
+    }
+
+    /// `did you mean mx1.dead.example?`; `None`: nothing is near.
+    pub(crate) fn hint(self) -> Option<String> {
+        let names: Vec<String> = self.found.into_iter().map(|(_, name)| name).collect();
+        (!names.is_empty()).then(|| format!("did you mean {}?", names.join(", ")))
+    }
+
+    pub(crate) fn see(&mut self, name: &str) {
         let Some(distance) = distance(self.wanted, name) else { return };
         self.found.push((distance, name.to_owned()));
         self.found.sort();
@@ -34,25 +45,37 @@ impl Nearest<'_> {
 
     /// `no site dead.exmple; did you mean mx1.dead.example?`
     fn problem(self) -> Problem {
-        let names: Vec<String> = self.found.into_iter().map(|(_, name)| name).collect();
-        let hint = match names.as_slice() {
-            [] => "`stentor queue` names them".to_owned(),
-            names => format!("did you mean {}?", names.join(", ")),
-        };
-        Problem::new(ErrorCode::NotFound, format!("no site {}; {hint}", self.wanted))
+        let wanted = self.wanted;
+        let hint = self.hint().unwrap_or_else(|| "`stentor queue` names them".to_owned());
+        Problem::new(ErrorCode::NotFound, format!("no site {wanted}; {hint}"))
     }
 }
 
 /// How far a name is from the wanted one: with or without its first label, in any case of letters. `None`: too far.
 fn distance(wanted: &str, name: &str) -> Option<usize> {
     let (wanted, name) = (wanted.to_ascii_lowercase(), name.to_ascii_lowercase());
-    if wanted.len() >= PART_BYTES_MIN && name.contains(&wanted) {
+    let is_part = wanted.len() >= PART_BYTES_MIN && name.contains(&wanted);
+    // A top-level domain is in too many.
+    if is_part && name.rsplit('.').next() != Some(&wanted) {
         return Some(0);
     }
-    let bound = (wanted.len() / 4).clamp(1, 3);
     let domain = name.split_once('.').map(|(_, domain)| domain);
-    let edits = [Some(name.as_str()), domain].into_iter().flatten().map(|name| edits(&wanted, name));
-    edits.min().filter(|edits| *edits <= bound).map(|edits| edits + 1)
+    let near = [Some(name.as_str()), domain].into_iter().flatten().filter_map(|name| {
+        let (wanted, name) = without_common_end(&wanted, name);
+        let bound = (wanted.len() / 4).clamp(1, 3);
+        Some(edits(wanted, name)).filter(|edits| *edits <= bound)
+    });
+    near.min().map(|edits| edits + 1)
+}
+
+/// Both without the labels at their ends that are the same; at least one label is left.
+fn without_common_end<'a>(mut a: &'a str, mut b: &'a str) -> (&'a str, &'a str) {
+    while let (Some((first, end)), Some((other, other_end))) = (a.rsplit_once('.'), b.rsplit_once('.'))
+        && end == other_end
+    {
+        (a, b) = (first, other);
+    }
+    (a, b)
 }
 
 /// Letters inserted, left out or replaced (Levenshtein).
@@ -73,7 +96,7 @@ fn edits(a: &str, b: &str) -> usize {
 
 /// The refusal of a site that is not known. Not for callers that hold the hub's lock.
 pub fn unknown_site(core: &Arc<Core>, wanted: &str) -> Problem {
-    let mut nearest = Nearest { wanted, found: Vec::new() };
+    let mut nearest = Nearest::to(wanted);
     let (mut next, mut known) = (0, 1);
     while next < known {
         known = core.with(|hub, _| {
@@ -94,7 +117,7 @@ mod tests {
     #[test]
     fn slips_of_the_hand_are_near_and_other_names_are_not() {
         assert_eq!((edits("kitten", "sitting"), edits("", "abc"), edits("same", "same")), (3, 3, 0));
-        let mut nearest = Nearest { wanted: "dead.exmple", found: Vec::new() };
+        let mut nearest = Nearest::to("dead.exmple");
         for name in ["mx1.dead.example", "mx1.alive.example", "Dead.Example", "x"] {
             nearest.see(name);
         }
@@ -102,7 +125,15 @@ mod tests {
         assert_eq!(problem.text, "no site dead.exmple; did you mean Dead.Example, mx1.dead.example?");
         assert_eq!(distance("dead", "mx1.dead.example"), Some(0));
         assert_eq!(distance("de", "mx1.dead.example"), None);
-        let none = Nearest { wanted: "q", found: Vec::new() }.problem();
+        // What they share says nothing.
+        assert_eq!(distance("full.example", "gmx.example"), None);
+        assert_eq!(distance("nowhere.example", "mx1.one.example"), None);
+        assert_eq!(distance("example", "mx1.one.example"), None);
+        assert_eq!(
+            (distance("dowm.example", "mx1.down.example"), distance("a.example", "a.example")),
+            (Some(2), Some(0))
+        );
+        let none = Nearest::to("q").problem();
         assert_eq!(none.text, "no site q; `stentor queue` names them");
     }
 }

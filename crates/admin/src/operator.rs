@@ -4,22 +4,26 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use stentor_control::problem::Problem;
 use stentor_control::protocol::SUSPENDED_SHOWN_MAX;
 use stentor_control::snapshot::{Snapshot, WatchOptions};
+use stentor_control::view::{ROWS_DEFAULT, SITES_DEFAULT};
 use stentor_control::{
-    Control, EnvelopeView, ErrorCode, MessageView, Observe, Part, Peer, Posts, QueueSummary, Reply, Request, Selection,
-    Status, TrafficOptions,
+    Control, EnvelopeView, ErrorCode, HostsOptions, MessageView, Observe, Part, Peer, PostReport, Posts, QueueSummary,
+    Reply, ReportOptions, Request, Selection, Sort, Status, Stuck, TrafficOptions, View,
 };
 use stentor_engine::core::limits::Limit;
 use stentor_engine::core::{Core, log};
 use stentor_queue::event::Class;
 use stentor_queue::ids::{AddressId, MessageId, Ms};
+use stentor_queue::message::Message;
 use stentor_stats::civil::Zone;
 use stentor_stats::now::TrafficLine;
 use tokio::sync::{Mutex, Semaphore, mpsc, oneshot};
 
 use crate::depth::Depths;
 use crate::views::{fates, message_fates, recipient};
+use crate::wanted::Wanted;
 use crate::watch::{Overviews, Watch, traffic};
 use crate::{ages, depth, doctor, lists, near, report, site, verbs, waiting};
 
@@ -158,28 +162,54 @@ impl Operator {
         }
     }
 
-    /// The queue in sum and by site.
-    pub async fn queue(&self, sites_max: usize) -> QueueSummary {
+    /// The queue in sum, by site and by list; of a part of it, what is in that part.
+    pub async fn queue(&self, wanted: &Wanted) -> QueueSummary {
         let Depths { rows: sites, sites_total, causes, counted, lists } =
-            depth::sites(&self.core, &self.overviews.causes, sites_max).await;
+            depth::sites(&self.core, &self.overviews.causes, wanted).await;
+        // Only of a part it is the count that has the sums.
+        let part = counted.as_ref().filter(|_| !wanted.part.is_all()).map(|counted| &counted.census);
         self.core.with(|hub, now| {
-            let oldest = hub.store.oldest().map(|(_, message)| (message.accepted(), message.id().to_string()));
+            let oldest = match part {
+                None => hub.store.oldest().map(|(_, message)| message),
+                Some(part) => {
+                    let all = part.lists.values().filter_map(|tally| hub.store.message(tally.oldest?));
+                    all.min_by_key(|message| message.accepted())
+                }
+            };
             QueueSummary {
                 hostname: self.core.settings().config.hostname.clone(),
                 now,
-                messages: hub.store.len() as u64,
-                recipients: hub.store.pending(),
-                held: hub.store.held() as u64,
-                content_bytes: hub.store.octets(),
-                oldest: oldest.as_ref().map(|(at, _)| *at),
-                oldest_id: oldest.map(|(_, id)| id),
+                part: wanted.words.clone(),
+                messages: part.map_or(hub.store.len() as u64, |part| part.total.messages),
+                recipients: part.map_or(hub.store.pending(), |part| part.total.recipients()),
+                held: part.map_or(hub.store.held() as u64, |part| part.held),
+                content_bytes: part.map_or(hub.store.octets(), |part| part.octets),
+                oldest: oldest.map(Message::accepted),
+                oldest_id: oldest.map(|message| message.id().to_string()),
                 sites_total,
                 causes,
-                counted,
+                counted: counted.as_ref().map(|counted| counted.at),
                 lists,
                 sites,
             }
         })
+    }
+
+    async fn queue_of(&self, view: &View) -> Reply {
+        let wanted = match Wanted::of(&self.core, view, SITES_DEFAULT, Sort::Waiting) {
+            Ok(wanted) => wanted,
+            Err(problem) => return Reply::Error(problem),
+        };
+        let queue = self.queue(&wanted).await;
+        match lists::unknown(&self.core, view.list.as_deref()).filter(|_| queue.recipients == 0) {
+            Some(problem) => Reply::Error(problem),
+            None => Reply::Queue(queue),
+        }
+    }
+
+    async fn stuck(&self, view: &View) -> Result<Stuck, Problem> {
+        let wanted = Wanted::of(&self.core, view, ROWS_DEFAULT, Sort::Messages)?;
+        depth::stuck(&self.core, &self.overviews.causes, &wanted, view.by).await
     }
 
     /// A queued message with its pending recipients behind `after`, in the order of their numbers.
@@ -214,7 +244,7 @@ impl Operator {
         for part in recipients.chunks(RECIPIENTS_STEP) {
             self.core.with(|hub, now| {
                 // Who has been served since is left out.
-                let Some(pending) = hub.store.message(no).map(stentor_queue::message::Message::pending) else { return };
+                let Some(pending) = hub.store.message(no).map(Message::pending) else { return };
                 let part = part.iter().filter(|id| pending.contains(**id));
                 view.recipients.extend(part.map(|id| recipient(hub, no, AddressId(*id), now)));
             });
@@ -227,40 +257,47 @@ impl Operator {
     }
 
     /// Verbs that change nothing.
-    async fn observe(&self, observe: Observe) -> Reply {
-        let core = &self.core;
+    async fn observe(&self, observe: Observe) -> Result<Reply, Problem> {
+        let (core, censuses) = (&self.core, &self.overviews.causes);
         match observe {
-            Observe::Watch(_) | Observe::Traffic(_) => Reply::error(ErrorCode::Failed, "a watch is a stream"),
-            Observe::Mailqq(options) => match waiting::mailqq(core, &self.overviews.causes, &options).await {
-                Ok(mailqq) => match lists::unknown(core, options.list.as_deref()).filter(|_| mailqq.rows.is_empty()) {
-                    Some(problem) => Reply::Error(problem),
-                    None => Reply::Mailqq(Box::new(mailqq)),
-                },
-                Err(problem) => Reply::Error(problem),
-            },
-            Observe::Ages(options) => Reply::Ages(Box::new(ages::ages(core, &self.overviews.causes, &options).await)),
-            Observe::Hosts(options) => {
-                Reply::Hosts(Box::new(waiting::hosts(core, &self.overviews.causes, &options).await))
-            }
-            Observe::Report(options) => {
-                let (hostname, now) = (core.settings().config.hostname.clone(), core.clock.now());
-                let rows = match options.id.as_deref().map(str::parse) {
-                    Some(Ok(id)) => report::post(core, id, &Zone::utc()).await.into_iter().collect(),
-                    // It was parsed before.
-                    Some(Err(_)) => Vec::new(),
-                    None => report::posts(core, options.list.as_deref(), options.last as usize),
-                };
-                match options.id {
-                    Some(id) if rows.is_empty() => Reply::error(
-                        ErrorCode::NotFound,
-                        format!("{id} is neither queued nor among the last posts; `stentor trace {id}` may know it"),
-                    ),
-                    _ => match lists::unknown(core, options.list.as_deref()).filter(|_| rows.is_empty()) {
-                        Some(problem) => Reply::Error(problem),
-                        None => Reply::Posts(Box::new(Posts { hostname, now, rows })),
-                    },
+            Observe::Watch(_) | Observe::Traffic(_) => Ok(Reply::error(ErrorCode::Failed, "a watch is a stream")),
+            Observe::Mailqq(options) => {
+                let mailqq = waiting::mailqq(core, censuses, &options).await?;
+                match lists::unknown(core, options.list.as_deref()).filter(|_| mailqq.rows.is_empty()) {
+                    Some(problem) => Err(problem),
+                    None => Ok(Reply::Mailqq(Box::new(mailqq))),
                 }
             }
+            Observe::Ages(view) => {
+                let wanted = Wanted::of(core, &view, ROWS_DEFAULT, Sort::Waiting)?;
+                Ok(Reply::Ages(Box::new(ages::ages(core, censuses, &wanted).await?)))
+            }
+            Observe::Hosts(HostsOptions { view, page }) => {
+                let wanted = Wanted::of(core, &view, ROWS_DEFAULT, Sort::Waiting)?;
+                Ok(Reply::Hosts(Box::new(waiting::hosts(core, censuses, &wanted, &page).await?)))
+            }
+            Observe::Report(options) => self.report(options).await,
+        }
+    }
+
+    async fn report(&self, ReportOptions { id, view }: ReportOptions) -> Result<Reply, Problem> {
+        let core = &self.core;
+        let (hostname, now) = (core.settings().config.hostname.clone(), core.clock.now());
+        let rows: Vec<PostReport> = match id.as_deref().map(str::parse) {
+            Some(Ok(id)) => report::post(core, id, &Zone::utc()).await.into_iter().collect(),
+            // It was parsed before.
+            Some(Err(_)) => Vec::new(),
+            None => report::posts(core, &view),
+        };
+        match id {
+            Some(id) if rows.is_empty() => Err(Problem::new(
+                ErrorCode::NotFound,
+                format!("{id} is neither queued nor among the last posts; `stentor trace {id}` may know it"),
+            )),
+            _ => match lists::unknown(core, view.list.as_deref()).filter(|_| rows.is_empty()) {
+                Some(problem) => Err(problem),
+                None => Ok(Reply::Posts(Box::new(Posts { hostname, now, rows }))),
+            },
         }
     }
 
@@ -321,14 +358,15 @@ impl Control for Operator {
                 let status = self.status().await;
                 Reply::Doctor(Box::new(doctor::examine(&self.core, &self.overviews.causes, &status).await))
             }
-            Request::Queue { sites_max } => Reply::Queue(self.queue(sites_max as usize).await),
-            Request::QueueStuck { rows_max } => {
-                Reply::Stuck(Box::new(depth::stuck(&self.core, &self.overviews.causes, rows_max as usize).await))
-            }
+            Request::Queue(view) => self.queue_of(&view).await,
+            Request::QueueStuck(view) => match self.stuck(&view).await {
+                Ok(stuck) => Reply::Stuck(Box::new(stuck)),
+                Err(problem) => Reply::Error(problem),
+            },
             Request::QueueShow { id, recipients_max } => self.show(id, None, recipients_max as usize).await,
             Request::Address { address } => verbs::address(&self.core, &address).await,
             Request::Flush { site } => self.flush(site),
-            Request::Site { name } => site::view(&self.core, &self.overviews.causes, &name).await,
+            Request::Site { name, list } => site::view(&self.core, &self.overviews.causes, &name, list).await,
             Request::Suspend { suspended, what, reason, for_s } => {
                 let _one = self.acting.lock().await;
                 verbs::suspend(&self.core, suspended, what, (reason, for_s), &peer).await
@@ -337,7 +375,7 @@ impl Control for Operator {
                 let _one = self.acting.lock().await;
                 verbs::act(&self.core, verb, &selection, dry_run, reason, &peer).await
             }
-            Request::Observe(observe) => self.observe(observe).await,
+            Request::Observe(observe) => self.observe(observe).await.unwrap_or_else(Reply::Error),
             Request::Export { .. } => Reply::error(ErrorCode::Failed, "an export is a stream"),
             Request::Cat { .. } => Reply::error(ErrorCode::Failed, "a content is a stream"),
             Request::Reload => self.reload().await,

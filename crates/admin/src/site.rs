@@ -3,61 +3,99 @@
 use std::sync::Arc;
 
 use stentor_control::causes::summary;
-use stentor_control::problem::Problem;
-use stentor_control::{ErrorCode, HostView, PathView, Reply, SiteView};
+use stentor_control::{HostView, PathView, Reply, SiteView, Sort, View};
 use stentor_engine::core::hub::Hub;
 use stentor_engine::core::{Core, Settings};
-use stentor_queue::ids::SiteId;
-use stentor_sched::{Cause, CauseCounts, HostStatus, PathStatus, SiteExplanation, WaitsFor};
+use stentor_queue::ids::{DomainId, Ms, SiteId};
+use stentor_sched::{At, Cause, CauseCounts, HostStatus, Part, PathStatus, SiteExplanation, WaitsFor};
 
-use crate::causes;
+pub use crate::find::find;
+
 use crate::causes::{Censuses, SitesNow};
-use crate::near;
 use crate::views::reply;
+use crate::wanted::Wanted;
+use crate::{causes, near};
 
-/// A site by its name, or by a domain that is at it, with its name.
-pub fn find(hub: &Hub, name: &str) -> Option<(SiteId, Arc<str>)> {
-    let of_domain = || hub.sched.site_of(hub.store.book.domain_lookup(&name.to_ascii_lowercase())?);
-    let site = hub.sched.site_named(name).or_else(of_domain)?;
-    Some((site, hub.sched.site_name(site)?.into()))
-}
-
-pub fn unknown(name: &str) -> Problem {
-    Problem::new(ErrorCode::NotFound, format!("no site {name}; `stentor queue` names them"))
-}
-
-/// The site with what waits there and each source's way to it.
-pub async fn view(core: &Arc<Core>, censuses: &Arc<Censuses>, name: &str) -> Reply {
+/// The site with what waits there, or of a list's mail what does, and each source's way to it.
+pub async fn view(core: &Arc<Core>, censuses: &Arc<Censuses>, name: &str, list: Option<String>) -> Reply {
+    let asked = View { site: Some(name.to_owned()), list, ..View::default() };
+    let wanted = match Wanted::of(core, &asked, 1, Sort::Waiting) {
+        Ok(wanted) => wanted,
+        Err(problem) => return Reply::Error(problem),
+    };
+    // Of all mail there the count that all views count has it.
+    let is_narrow = wanted.part.list.is_some() || matches!(wanted.part.at, Some(At::Domain(_)));
+    let counted = if is_narrow { wanted.part.clone() } else { Part::default() };
+    let sites = SitesNow::of(core, censuses, &counted).await;
+    if let Some(problem) = wanted.unknown_list(core, sites.counted.as_deref()) {
+        return Reply::Error(problem);
+    }
     let settings = core.settings();
-    let sites = SitesNow::get(core, censuses).await;
-    let found = core.with(|hub, now| {
-        let (site, _) = find(hub, name)?;
-        let explained = hub.sched.explain_site(site, now)?;
-        let (counts, is_counted) = (sites.at(site), sites.counted.is_some());
-        let ends = hub.store.suspended_until(&format!("site:{}", explained.status.name));
-        Some(SiteView {
-            site: explained.status.name.to_string(),
-            now,
-            messages: counts.map_or(explained.status.messages as u64, |counts| counts.messages),
-            waiting: sites.waiting_at(site),
-            counted: sites.counted.as_ref().map(|counted| counted.at),
-            suspended: explained.waits_for == WaitsFor::Operator,
-            suspended_until: ends.filter(|_| explained.waits_for == WaitsFor::Operator),
-            waits_for: if is_counted { waits_for(hub, counts, &explained) } else { live(&explained) },
-            next_try: if is_counted { counts.and_then(CauseCounts::next_try) } else { explained.status.until },
-            last_reply: if is_counted {
-                causes::last_reply(
-                    hub,
-                    counts.filter(|counts| counts.main().is_some_and(|count| count.cause.is_blocked())),
-                )
-            } else {
-                reply(explained.status.reason.clone())
-            },
-            causes: causes::rows(hub, counts),
-            paths: path_views(&explained, &settings),
-        })
+    let found = core.with(|hub, now| match wanted.part.at? {
+        At::Site(site) => site_view(hub, &sites, site, &settings, now),
+        At::Domain(domain) => Some(domain_view(hub, &sites, domain, now)),
     });
-    found.map_or_else(|| Reply::Error(near::unknown_site(core, name)), |view| Reply::Site(Box::new(view)))
+    let view = found.map(|view| SiteView { list: asked.list.unwrap_or_default(), ..view });
+    view.map_or_else(|| Reply::Error(near::unknown_site(core, name)), |view| Reply::Site(Box::new(view)))
+}
+
+fn site_view(hub: &Hub, sites: &SitesNow, site: SiteId, settings: &Settings, now: Ms) -> Option<SiteView> {
+    let explained = hub.sched.explain_site(site, now)?;
+    let (counts, is_counted) = (sites.at(site), sites.counted.is_some());
+    let ends = hub.store.suspended_until(&format!("site:{}", explained.status.name));
+    Some(SiteView {
+        site: explained.status.name.to_string(),
+        now,
+        messages: if is_counted {
+            counts.map_or(0, |counts| counts.messages)
+        } else {
+            explained.status.messages as u64
+        },
+        waiting: sites.waiting_at(site),
+        counted: sites.counted.as_ref().map(|counted| counted.at),
+        suspended: explained.waits_for == WaitsFor::Operator,
+        suspended_until: ends.filter(|_| explained.waits_for == WaitsFor::Operator),
+        waits_for: if is_counted { waits_for(hub, counts, &explained) } else { live(&explained) },
+        next_try: if is_counted { counts.and_then(CauseCounts::next_try) } else { explained.status.until },
+        last_reply: if is_counted {
+            causes::last_reply(hub, counts.filter(|counts| counts.main().is_some_and(|count| count.cause.is_blocked())))
+        } else {
+            reply(explained.status.reason.clone())
+        },
+        causes: causes::rows(hub, counts),
+        paths: path_views(&explained, settings),
+        ..SiteView::default()
+    })
+}
+
+/// A domain that has no site: it is not looked up, or that failed.
+fn domain_view(hub: &Hub, sites: &SitesNow, domain: DomainId, now: Ms) -> SiteView {
+    let counts = sites.unresolved();
+    let (next_try, reason) = hub.sched.look_up_of(domain).unwrap_or_default();
+    let is_looked_up = counts.is_none_or(|counts| counts.of(Cause::LookUp) + counts.of(Cause::Dns) > 0);
+    let waiting = counts.map_or_else(|| hub.store.waiting_at(domain).into(), CauseCounts::recipients);
+    SiteView {
+        site: hub.store.book.domain_name(domain).to_owned(),
+        now,
+        messages: counts.map_or(0, |counts| counts.messages),
+        waiting,
+        counted: sites.counted.as_ref().map(|counted| counted.at),
+        waits_for: if is_looked_up { lookup(waiting, reason.is_some()).to_owned() } else { String::new() },
+        next_try,
+        last_reply: reply(reason),
+        causes: causes::rows(hub, counts),
+        is_unresolved: true,
+        ..SiteView::default()
+    }
+}
+
+/// What mail to a domain without a site waits for.
+pub fn lookup(waiting: u64, has_failed: bool) -> &'static str {
+    match (waiting, has_failed) {
+        (0, _) => "",
+        (_, false) => "its lookup",
+        (_, true) => "its lookup, which failed",
+    }
 }
 
 fn path_views(site: &SiteExplanation, settings: &Settings) -> Vec<PathView> {

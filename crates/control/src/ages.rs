@@ -4,25 +4,14 @@ use serde::{Deserialize, Serialize};
 use stentor_queue::age::BUCKETS;
 use stentor_queue::ids::Ms;
 
-/// Rows of an answer.
-const ROWS_DEFAULT: u32 = 20;
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
-#[serde(default, deny_unknown_fields)]
-pub struct AgesOptions {
-    pub rows_max: u32,
-}
-
-impl Default for AgesOptions {
-    fn default() -> AgesOptions {
-        AgesOptions { rows_max: ROWS_DEFAULT }
-    }
-}
-
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 #[serde(default)]
 pub struct Ages {
     pub hostname: String,
     pub now: Ms,
+    /// The part of the queue that this is of, in words; empty: all.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub part: String,
     /// Pending recipients; the sum of `total`.
     pub recipients: u64,
     /// When they were counted; `None`: a large queue is being counted for the first time.

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use stentor_queue::book::SLOT_MS;
 use stentor_queue::ids::Ms;
 use stentor_stats::civil::{Civil, Zone};
 use stentor_stats::escape::printable;
@@ -51,6 +52,19 @@ pub fn span(ms: u64) -> String {
     }
 }
 
+/// How long ago something was that is kept to a slot of some hours: `within 4h`, `about 7h ago`, `about 3d ago`, `never`.
+pub fn slot_ago(at: Option<Ms>, now: Ms) -> String {
+    const HOUR_MS: Ms = 3_600_000;
+    const DAYS_FROM_MS: Ms = 48 * HOUR_MS;
+    let Some(at) = at else { return "never".to_owned() };
+    match now.saturating_sub(at) {
+        ms if ms < SLOT_MS => format!("within {}h", SLOT_MS / HOUR_MS),
+        // In the middle of the slot it is half a slot less than at its beginning.
+        ms if ms < DAYS_FROM_MS => format!("about {}h ago", (ms - SLOT_MS / 2) / HOUR_MS),
+        ms => format!("about {}d ago", ms / (24 * HOUR_MS)),
+    }
+}
+
 /// `2026-11-21 10:54:25 UTC`, elsewhere `2026-11-21 11:54:25 +0100`.
 pub fn instant(ms: Ms, zone: &Zone) -> String {
     format!("{} {}", date_time(ms, zone), zone.label(ms))
@@ -93,6 +107,11 @@ pub fn plural(n: u64, what: &str) -> String {
     if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
 }
 
+/// ` of list news at mx.example`; nothing for all of the queue.
+pub(crate) fn part(words: &str) -> String {
+    if words.is_empty() { String::new() } else { format!(" {}", printable(words, 300)) }
+}
+
 /// As a word of a shell.
 pub fn quoted(text: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "@._+-=:/,".contains(c);
@@ -119,6 +138,15 @@ pub fn resume_command(what: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_kept_in_slots_is_not_shown_to_the_second() {
+        let hours = |hours: u64| slot_ago(Some(1_000), 1_000 + hours * 3_600_000 + 59_000);
+        assert_eq!([hours(0), hours(3)], ["within 4h", "within 4h"]);
+        assert_eq!([hours(4), hours(9), hours(47)], ["about 2h ago", "about 7h ago", "about 45h ago"]);
+        assert_eq!([hours(48), hours(100)], ["about 2d ago", "about 4d ago"]);
+        assert_eq!(slot_ago(None, 5), "never");
+    }
 
     #[test]
     fn each_suspension_has_the_command_that_ends_it() {

@@ -27,18 +27,19 @@ pub mod site_view;
 pub mod snapshot;
 #[cfg(test)]
 mod tests;
+pub mod view;
 mod wire;
 
 /// The protocol's version, in every request and reply. Fields may be added within a version; readers skip unknown ones.
 pub const VERSION: u64 = 1;
 
 pub use address_view::{AddressView, HostsHistoryView, MailboxHistoryView};
-pub use ages::{Ages, AgesOptions, AgesRow};
+pub use ages::{Ages, AgesRow};
 pub use causes::CauseRow;
 pub use client::{Client, ClientError};
 pub use observe::{
-    HostRow, Hosts, HostsOptions, HostsSort, Mailqq, MailqqOptions, MailqqRow, MailqqSort, Observe, Posts,
-    ReportOptions, TrafficOptions,
+    HostRow, Hosts, HostsOptions, Mailqq, MailqqOptions, MailqqRow, MailqqSort, Observe, Page, Posts, ReportOptions,
+    TrafficOptions,
 };
 pub use posts::{PostReport, Timeline, WaitingAt};
 pub use problem::{ErrorCode, Problem};
@@ -49,3 +50,4 @@ pub use selection::{Counted, Selection, Verb};
 pub use server::{Control, ControlServer, Peer};
 pub use site_view::{HostView, PathView, SiteView};
 pub use snapshot::{Snapshot, WatchOptions};
+pub use view::{By, Sort, View};

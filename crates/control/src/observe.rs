@@ -4,22 +4,18 @@
 
 use std::net::IpAddr;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use stentor_queue::ids::{MessageId, Ms};
 
 use super::address_view::HostsHistoryView;
-use super::ages::AgesOptions;
 use super::causes::CauseRow;
 use super::site_view::HostView;
-use crate::VERSION;
-use crate::posts::{POSTS_DEFAULT, POSTS_MAX, PostReport};
+use crate::posts::PostReport;
 use crate::snapshot::WatchOptions;
 use crate::snapshot::{INTERVAL_MS_MAX, INTERVAL_MS_MIN};
-
-/// Rows of one answer.
-pub const ROWS_MAX: u32 = 1_000;
-pub const ROWS_DEFAULT: u32 = 20;
+use crate::view::{ROWS_DEFAULT, ROWS_MAX, Subject, View};
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Observe {
@@ -32,7 +28,7 @@ pub enum Observe {
     /// What became of posts.
     Report(ReportOptions),
     /// Pending recipients by site and age.
-    Ages(AgesOptions),
+    Ages(View),
     /// Commands and replies of sessions, until the peer goes.
     Traffic(TrafficOptions),
 }
@@ -56,73 +52,93 @@ struct TrafficArguments {
     client: Option<IpAddr>,
 }
 
+/// Takes the fields of these names out.
+fn split(fields: Value, names: &[&str]) -> (Value, Value) {
+    let Value::Object(fields) = fields else { return (fields, Value::Null) };
+    let (own, shared): (Map<_, _>, Map<_, _>) =
+        fields.into_iter().partition(|(name, _)| names.contains(&name.as_str()));
+    (own.into(), shared.into())
+}
+
+/// A verb's fields as its arguments.
+fn arguments<T: DeserializeOwned>(fields: Value) -> Result<T, String> {
+    serde_json::from_value(fields).map_err(|error| error.to_string())
+}
+
 impl Observe {
     /// # Errors
     /// What is wrong with the arguments.
     pub fn parse(verb: &str, fields: Value) -> Result<Observe, String> {
-        let wrong = |error: serde_json::Error| error.to_string();
+        let view = |fields: Value, subject: Subject| {
+            let view: View = arguments(fields)?;
+            view.check(subject).map(|()| view)
+        };
         match verb {
             "watch" => {
-                let options: WatchOptions = serde_json::from_value(fields).map_err(wrong)?;
+                let options: WatchOptions = arguments(fields)?;
                 if !(INTERVAL_MS_MIN..=INTERVAL_MS_MAX).contains(&options.interval_ms) {
                     return Err(format!("interval_ms must be from {INTERVAL_MS_MIN} to {INTERVAL_MS_MAX}"));
                 }
                 Ok(Observe::Watch(options))
             }
-            "mailqq" => {
-                let options: MailqqOptions = serde_json::from_value(fields).map_err(wrong)?;
-                at_most(options.rows_max, ROWS_MAX)?;
-                if let Some(after) = &options.after {
-                    after.parse::<MessageId>().map_err(|error| format!("after: {error}"))?;
-                }
-                Ok(Observe::Mailqq(options))
-            }
+            "mailqq" => mailqq(fields),
             "hosts" => {
-                let options: HostsOptions = serde_json::from_value(fields).map_err(wrong)?;
-                at_most(options.rows_max, ROWS_MAX)?;
-                Ok(Observe::Hosts(options))
+                let (page, shared) = split(fields, &["offset", "name", "waiting", "failing"]);
+                let page: Page = arguments(page)?;
+                Ok(Observe::Hosts(HostsOptions { view: view(shared, Subject::Hosts)?, page }))
             }
-            "ages" => {
-                let options: AgesOptions = serde_json::from_value(fields).map_err(wrong)?;
-                at_most(options.rows_max, ROWS_MAX)?;
-                Ok(Observe::Ages(options))
-            }
-            "traffic" => match serde_json::from_value(fields).map_err(wrong)? {
+            "ages" => Ok(Observe::Ages(view(fields, Subject::Queue)?)),
+            "traffic" => match arguments(fields)? {
                 TrafficArguments { site: Some(site), client: None } => Ok(Observe::Traffic(TrafficOptions::Site(site))),
                 TrafficArguments { site: None, client: Some(ip) } => Ok(Observe::Traffic(TrafficOptions::Client(ip))),
                 _ => Err("one of site and client is expected".to_owned()),
             },
             _ => {
-                let options: ReportOptions = serde_json::from_value(fields).map_err(wrong)?;
-                at_most(options.last, POSTS_MAX)?;
-                if let Some(id) = &options.id {
+                let (post, shared) = split(fields, &["id"]);
+                let Post { id } = arguments(post)?;
+                if let Some(id) = &id {
                     id.parse::<MessageId>().map_err(|error| format!("id: {error}"))?;
                 }
-                Ok(Observe::Report(options))
+                Ok(Observe::Report(ReportOptions { id, view: view(shared, Subject::Report)? }))
             }
         }
     }
 
-    /// The request.
-    pub fn to_json(&self) -> Value {
+    /// The request's verb and fields.
+    pub fn to_json(&self) -> (&'static str, Map<String, Value>) {
         // Plain structs with string keys: serialising them cannot fail.
-        let (verb, fields) = match self {
-            Observe::Watch(options) => ("watch", serde_json::to_value(options)),
-            Observe::Mailqq(options) => ("mailqq", serde_json::to_value(options)),
-            Observe::Hosts(options) => ("hosts", serde_json::to_value(options)),
-            Observe::Report(options) => ("report", serde_json::to_value(options)),
-            Observe::Ages(options) => ("ages", serde_json::to_value(options)),
-            Observe::Traffic(options) => ("traffic", serde_json::to_value(options)),
+        let object = |value: serde_json::Result<Value>| match value {
+            Ok(Value::Object(fields)) => fields,
+            _ => Map::new(),
         };
-        let mut fields = fields.unwrap_or_default();
-        fields["v"] = VERSION.into();
-        fields["verb"] = verb.into();
-        fields
+        match self {
+            Observe::Watch(options) => ("watch", object(serde_json::to_value(options))),
+            Observe::Mailqq(options) => ("mailqq", object(serde_json::to_value(options))),
+            Observe::Hosts(HostsOptions { view, page }) => {
+                let mut fields = object(serde_json::to_value(page));
+                fields.extend(view.to_json());
+                ("hosts", fields)
+            }
+            Observe::Report(ReportOptions { id, view }) => {
+                let mut fields = object(serde_json::to_value(Post { id: id.clone() }));
+                fields.extend(view.to_json());
+                ("report", fields)
+            }
+            Observe::Ages(view) => ("ages", view.to_json()),
+            Observe::Traffic(options) => ("traffic", object(serde_json::to_value(options))),
+        }
     }
 }
 
-fn at_most(rows: u32, rows_max: u32) -> Result<(), String> {
-    if rows > rows_max { Err(format!("at most {rows_max} rows")) } else { Ok(()) }
+fn mailqq(fields: Value) -> Result<Observe, String> {
+    let options: MailqqOptions = arguments(fields)?;
+    if options.rows_max > ROWS_MAX {
+        return Err(format!("at most {ROWS_MAX} rows"));
+    }
+    if let Some(after) = &options.after {
+        after.parse::<MessageId>().map_err(|error| format!("after: {error}"))?;
+    }
+    Ok(Observe::Mailqq(options))
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, Debug, clap::ValueEnum)]
@@ -130,6 +146,7 @@ fn at_most(rows: u32, rows_max: u32) -> Result<(), String> {
 pub enum MailqqSort {
     /// Most pending recipients first.
     #[default]
+    #[value(alias = "waiting")]
     Count,
     /// Oldest first.
     Age,
@@ -218,48 +235,26 @@ pub struct MailqqRow {
     pub causes: Vec<CauseRow>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, Debug, clap::ValueEnum)]
-#[serde(rename_all = "snake_case")]
-pub enum HostsSort {
-    /// Most pending recipients first.
-    #[default]
-    Waiting,
-    /// Most failures in a row first.
-    Failures,
-    /// Slowest first.
-    Latency,
-    /// Next try first.
-    NextTry,
-    Name,
+/// A page of `hosts`.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct HostsOptions {
+    pub view: View,
+    pub page: Page,
 }
 
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
+/// What only `hosts` takes.
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 #[serde(default, deny_unknown_fields)]
-pub struct HostsOptions {
-    pub sort: HostsSort,
-    pub rows_max: u32,
-    /// Rows to be left out at the begin: a page's.
+pub struct Page {
+    /// Rows to be left out at the beginning.
     pub offset: u64,
-    /// Sites whose name, or the name of whose host, has this in it.
+    /// Sites whose name has this in it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Those with pending recipients alone.
+    /// Only those with pending recipients.
     pub waiting: bool,
-    /// Those with a host that failed last alone.
+    /// Only those with a host that failed last.
     pub failing: bool,
-}
-
-impl Default for HostsOptions {
-    fn default() -> HostsOptions {
-        HostsOptions {
-            sort: HostsSort::Waiting,
-            rows_max: ROWS_DEFAULT,
-            offset: 0,
-            name: None,
-            waiting: false,
-            failing: false,
-        }
-    }
 }
 
 /// `stentor hosts`.
@@ -268,6 +263,9 @@ impl Default for HostsOptions {
 pub struct Hosts {
     pub hostname: String,
     pub now: Ms,
+    /// The part of the queue that this is of, in words; empty: all.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub part: String,
     /// Sites known since the start.
     pub sites_total: u64,
     pub matching: u64,
@@ -305,22 +303,19 @@ pub struct HostRow {
     pub hosts: Vec<HostView>,
 }
 
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct ReportOptions {
     /// One message.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub list: Option<String>,
-    /// So many of the newest.
-    pub last: u32,
+    pub view: View,
 }
 
-impl Default for ReportOptions {
-    fn default() -> ReportOptions {
-        ReportOptions { id: None, list: None, last: POSTS_DEFAULT }
-    }
+/// What only `report` takes.
+#[derive(Serialize, Deserialize, Default)]
+#[serde(default, deny_unknown_fields)]
+struct Post {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<String>,
 }
 
 /// `stentor report`.

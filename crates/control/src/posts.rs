@@ -3,10 +3,6 @@
 use serde::{Deserialize, Serialize};
 use stentor_queue::ids::Ms;
 
-/// Posts of one answer.
-pub const POSTS_MAX: u32 = 1_000;
-pub const POSTS_DEFAULT: u32 = 20;
-
 /// What became of a post.
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 #[serde(default)]

@@ -3,6 +3,7 @@
 //! A request gets one reply, written as one line or, when it has many rows, as several: all but the last say
 //! `"more":true`, and [`Assembler`] puts them together again. All instants are milliseconds since the Unix epoch.
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use stentor_queue::ids::MessageId;
@@ -15,20 +16,13 @@ pub use super::wire::{
     traffic_line, traffic_of,
 };
 use crate::VERSION;
+use crate::view::{self, View};
 
 /// A request with its line end.
 pub const REQUEST_BYTES_MAX: usize = 64 * 1024;
-/// Rows asked for, unless the request says otherwise.
-pub const SITES_DEFAULT: u32 = 50;
 pub const RECIPIENTS_DEFAULT: u32 = 1_000;
 /// The most recipients of one answer; `export` has all.
 pub const RECIPIENTS_MAX: u32 = 10_000;
-
-/// The most rows of each kind of `queue_stuck`, and how many unless the request says otherwise.
-pub const STUCK_MAX: u32 = 1_000;
-pub const STUCK_DEFAULT: u32 = 20;
-/// The same on the command line.
-pub const STUCK_DEFAULT_TEXT: &str = "20";
 
 /// The longest suspension that ends by itself: a year.
 pub const SUSPENDED_S_MAX: u64 = 366 * 86_400;
@@ -73,14 +67,10 @@ pub enum Request {
     Status,
     /// What the server finds wrong with itself.
     Doctor,
-    /// The queue in sum and by site, the sites with most recipients first.
-    Queue {
-        sites_max: u32,
-    },
-    /// The recipients with most messages waiting, and the sites with most recipients.
-    QueueStuck {
-        rows_max: u32,
-    },
+    /// The queue in sum, by site and by list.
+    Queue(View),
+    /// The recipients with most messages waiting, and the sites.
+    QueueStuck(View),
     /// One message and its recipients that are still pending.
     QueueShow {
         id: MessageId,
@@ -96,9 +86,10 @@ pub enum Request {
     Flush {
         site: Option<String>,
     },
-    /// One site: what waits there and why.
+    /// One site: what waits there and why; of one list's mail, if it is named.
     Site {
         name: String,
+        list: Option<String>,
     },
     /// Stops all mail of a list or a sender, to a site or of a list to a subscriber, or lets it go again; journaled.
     Suspend {
@@ -159,20 +150,6 @@ struct NoArguments {}
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct QueueArguments {
-    #[serde(default = "sites_default")]
-    sites_max: u32,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct StuckArguments {
-    #[serde(default = "stuck_default")]
-    rows_max: u32,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
 struct ShowArguments {
     id: String,
     #[serde(default = "recipients_default")]
@@ -194,10 +171,23 @@ pub enum Subject {
     },
 }
 
+impl Subject {
+    fn to_json(&self) -> Map<String, Value> {
+        let fields = match self {
+            Subject::List(list) => vec![("list", list)],
+            Subject::Sender(domain) => vec![("sender", domain)],
+            Subject::Site(site) => vec![("site", site)],
+            Subject::Subscriber { list, address } => vec![("list", list), ("subscriber", address)],
+        };
+        fields.into_iter().map(|(name, value)| (name.to_owned(), value.as_str().into())).collect()
+    }
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SiteArguments {
     name: String,
+    list: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -253,16 +243,41 @@ struct FlushArguments {
     site: Option<String>,
 }
 
-fn sites_default() -> u32 {
-    SITES_DEFAULT
-}
-
-fn stuck_default() -> u32 {
-    STUCK_DEFAULT
-}
-
 fn recipients_default() -> u32 {
     RECIPIENTS_DEFAULT
+}
+
+fn bad(text: String) -> Problem {
+    Problem::new(ErrorCode::BadRequest, text)
+}
+
+/// A request's verb and its other fields.
+fn verb_and_fields(line: &[u8]) -> Result<(String, Value), Problem> {
+    let mut fields: Map<String, Value> =
+        serde_json::from_slice(line).map_err(|e| bad(format!("a JSON object is expected: {e}")))?;
+    match fields.remove("v") {
+        Some(Value::Number(v)) if v.as_u64() == Some(VERSION) => {}
+        Some(v) => {
+            let text = format!("protocol version {v} is not spoken here, only {VERSION}");
+            return Err(Problem::new(ErrorCode::BadVersion, text));
+        }
+        None => return Err(bad(format!("\"v\":{VERSION} is missing"))),
+    }
+    match fields.remove("verb") {
+        Some(Value::String(verb)) => Ok((verb, Value::Object(fields))),
+        _ => Err(bad("\"verb\" is missing or not a string".to_owned())),
+    }
+}
+
+/// A verb's fields as its arguments.
+fn arguments<T: DeserializeOwned>(verb: &str, fields: Value) -> Result<T, Problem> {
+    serde_json::from_value(fields).map_err(|e| bad(format!("{verb}: {e}")))
+}
+
+fn view(verb: &str, fields: Value, subject: view::Subject) -> Result<View, Problem> {
+    let view: View = arguments(verb, fields)?;
+    view.check(subject).map_err(|why| bad(format!("{verb}: {why}")))?;
+    Ok(view)
 }
 
 impl Request {
@@ -271,80 +286,61 @@ impl Request {
     /// # Errors
     /// The problem to be sent back.
     pub fn parse(line: &[u8]) -> Result<Request, Problem> {
-        let bad = |text: String| Problem::new(ErrorCode::BadRequest, text);
-        let mut fields: Map<String, Value> =
-            serde_json::from_slice(line).map_err(|e| bad(format!("a JSON object is expected: {e}")))?;
-        match fields.remove("v") {
-            Some(Value::Number(v)) if v.as_u64() == Some(VERSION) => {}
-            Some(v) => {
-                let text = format!("protocol version {v} is not spoken here, only {VERSION}");
-                return Err(Problem::new(ErrorCode::BadVersion, text));
-            }
-            None => return Err(bad(format!("\"v\":{VERSION} is missing"))),
-        }
-        let Some(Value::String(verb)) = fields.remove("verb") else {
-            return Err(bad("\"verb\" is missing or not a string".to_owned()));
-        };
-        let fields = Value::Object(fields);
-        let wrong = |e: serde_json::Error| bad(format!("{verb}: {e}"));
-        let plain = |request: Request| {
-            NoArguments::deserialize(&fields).map_err(wrong)?;
-            Ok(request)
-        };
+        let (verb, fields) = verb_and_fields(line)?;
+        let plain = |request: Request| arguments::<NoArguments>(&verb, fields.clone()).map(|NoArguments {}| request);
         match verb.as_str() {
             "status" => plain(Request::Status),
             "doctor" => plain(Request::Doctor),
             "reload" => plain(Request::Reload),
             "stop" => plain(Request::Stop),
-            "queue" => {
-                let QueueArguments { sites_max } = QueueArguments::deserialize(&fields).map_err(wrong)?;
-                Ok(Request::Queue { sites_max })
+            "flush" => {
+                let FlushArguments { site } = arguments(&verb, fields)?;
+                Ok(Request::Flush { site })
             }
-            "queue_stuck" => {
-                let StuckArguments { rows_max } = StuckArguments::deserialize(&fields).map_err(wrong)?;
-                if rows_max > STUCK_MAX {
-                    return Err(bad(format!("queue_stuck: rows_max is at most {STUCK_MAX}")));
+            "suspend" | "resume" => {
+                let arguments: SuspendArguments = arguments(&verb, fields)?;
+                arguments.request(verb == "suspend").map_err(|why| bad(format!("{verb}: {why}")))
+            }
+            "export" => Ok(Request::Export { selection: selection::parse(&verb, &fields, false)?.selection }),
+            name => match Verb::ALL.into_iter().find(|verb| verb.name() == name) {
+                Some(verb) => {
+                    let Parsed { selection, dry_run, reason } = selection::parse(name, &fields, true)?;
+                    Ok(Request::Act { verb, selection, dry_run, reason })
                 }
-                Ok(Request::QueueStuck { rows_max })
-            }
+                None => Request::look(&verb, fields),
+            },
+        }
+    }
+
+    /// One that looks.
+    fn look(verb: &str, fields: Value) -> Result<Request, Problem> {
+        match verb {
+            "queue" => Ok(Request::Queue(view(verb, fields, view::Subject::Queue)?)),
+            "queue_stuck" => Ok(Request::QueueStuck(view(verb, fields, view::Subject::Stuck)?)),
             "queue_show" => {
-                let a = ShowArguments::deserialize(&fields).map_err(wrong)?;
-                let id = a.id.parse().map_err(|e| bad(format!("queue_show: {e}")))?;
-                if a.recipients_max > RECIPIENTS_MAX {
-                    return Err(bad(format!("queue_show: recipients_max is at most {RECIPIENTS_MAX}")));
+                let ShowArguments { id, recipients_max } = arguments(verb, fields)?;
+                let id = id.parse().map_err(|e| bad(format!("{verb}: {e}")))?;
+                if recipients_max > RECIPIENTS_MAX {
+                    return Err(bad(format!("{verb}: recipients_max is at most {RECIPIENTS_MAX}")));
                 }
-                Ok(Request::QueueShow { id, recipients_max: a.recipients_max })
+                Ok(Request::QueueShow { id, recipients_max })
             }
             "address" => {
-                let AddressArguments { address } = AddressArguments::deserialize(&fields).map_err(wrong)?;
+                let AddressArguments { address } = arguments(verb, fields)?;
                 Ok(Request::Address { address })
             }
             "cat" => {
-                let CatArguments { id, part } = CatArguments::deserialize(&fields).map_err(wrong)?;
-                let id = id.parse().map_err(|e| bad(format!("cat: {e}")))?;
-                Ok(Request::Cat { id, part })
-            }
-            "flush" => {
-                let FlushArguments { site } = FlushArguments::deserialize(&fields).map_err(wrong)?;
-                Ok(Request::Flush { site })
+                let CatArguments { id, part } = arguments(verb, fields)?;
+                Ok(Request::Cat { id: id.parse().map_err(|e| bad(format!("{verb}: {e}")))?, part })
             }
             "site" => {
-                let SiteArguments { name } = SiteArguments::deserialize(&fields).map_err(wrong)?;
-                Ok(Request::Site { name })
-            }
-            "suspend" | "resume" => {
-                let arguments = SuspendArguments::deserialize(&fields).map_err(wrong)?;
-                arguments.request(verb == "suspend").map_err(|why| bad(format!("{verb}: {why}")))
+                let SiteArguments { name, list } = arguments(verb, fields)?;
+                Ok(Request::Site { name, list })
             }
             "watch" | "mailqq" | "hosts" | "report" | "traffic" | "ages" => {
-                Observe::parse(&verb, fields).map(Request::Observe).map_err(|why| bad(format!("{verb}: {why}")))
+                Observe::parse(verb, fields).map(Request::Observe).map_err(|why| bad(format!("{verb}: {why}")))
             }
-            "export" => Ok(Request::Export { selection: selection::parse(&verb, &fields, false)?.selection }),
-            name => {
-                if let Some(verb) = Verb::ALL.into_iter().find(|verb| verb.name() == name) {
-                    let Parsed { selection, dry_run, reason } = selection::parse(name, &fields, true)?;
-                    return Ok(Request::Act { verb, selection, dry_run, reason });
-                }
+            _ => {
                 let text = format!("unknown verb; known are {}", VERBS.join(", "));
                 Err(Problem::new(ErrorCode::UnknownVerb, text))
             }
@@ -353,72 +349,48 @@ impl Request {
 
     /// One line, with its end.
     pub fn to_line(&self) -> String {
-        let mut line = match self {
-            Request::Status => serde_json::json!({"v": VERSION, "verb": "status"}),
-            Request::Doctor => serde_json::json!({"v": VERSION, "verb": "doctor"}),
-            Request::Queue { sites_max } => serde_json::json!({"v": VERSION, "verb": "queue", "sites_max": sites_max}),
-            Request::QueueStuck { rows_max } => {
-                serde_json::json!({"v": VERSION, "verb": "queue_stuck", "rows_max": rows_max})
-            }
+        let text = |name: &str, value: &str| Map::from_iter([(name.to_owned(), value.into())]);
+        let (verb, mut fields) = match self {
+            Request::Status => ("status", Map::new()),
+            Request::Doctor => ("doctor", Map::new()),
+            Request::Reload => ("reload", Map::new()),
+            Request::Stop => ("stop", Map::new()),
+            Request::Queue(view) => ("queue", view.to_json()),
+            Request::QueueStuck(view) => ("queue_stuck", view.to_json()),
             Request::QueueShow { id, recipients_max } => {
-                let id = id.to_string();
-                serde_json::json!({"v": VERSION, "verb": "queue_show", "id": id, "recipients_max": recipients_max})
+                let mut fields = text("id", &id.to_string());
+                fields.insert("recipients_max".to_owned(), (*recipients_max).into());
+                ("queue_show", fields)
             }
-            Request::Address { address } => {
-                serde_json::json!({"v": VERSION, "verb": "address", "address": address})
-            }
+            Request::Address { address } => ("address", text("address", address)),
             Request::Cat { id, part } => {
-                serde_json::json!({"v": VERSION, "verb": "cat", "id": id.to_string(), "part": part.name()})
+                let mut fields = text("id", &id.to_string());
+                fields.insert("part".to_owned(), part.name().into());
+                ("cat", fields)
             }
-            Request::Flush { site: None } => serde_json::json!({"v": VERSION, "verb": "flush"}),
-            Request::Flush { site: Some(site) } => {
-                serde_json::json!({"v": VERSION, "verb": "flush", "site": site})
+            Request::Flush { site } => ("flush", site.as_deref().map_or_else(Map::new, |site| text("site", site))),
+            Request::Site { name, list } => {
+                let mut fields = text("name", name);
+                fields.extend(list.iter().map(|list| ("list".to_owned(), list.as_str().into())));
+                ("site", fields)
             }
-            Request::Site { name } => serde_json::json!({"v": VERSION, "verb": "site", "name": name}),
             Request::Suspend { suspended, what, reason, for_s } => {
-                let verb = if *suspended { "suspend" } else { "resume" };
-                let mut fields = serde_json::json!({"v": VERSION, "verb": verb});
-                match what {
-                    Subject::List(list) => fields["list"] = list.as_str().into(),
-                    Subject::Sender(domain) => fields["sender"] = domain.as_str().into(),
-                    Subject::Site(site) => fields["site"] = site.as_str().into(),
-                    Subject::Subscriber { list, address } => {
-                        fields["list"] = list.as_str().into();
-                        fields["subscriber"] = address.as_str().into();
-                    }
-                }
-                if let Some(reason) = reason {
-                    fields["reason"] = reason.as_str().into();
-                }
-                if let Some(for_s) = for_s {
-                    fields["for_s"] = (*for_s).into();
-                }
-                fields
+                let mut fields = what.to_json();
+                fields.extend(reason.iter().map(|reason| ("reason".to_owned(), reason.as_str().into())));
+                fields.extend(for_s.iter().map(|for_s| ("for_s".to_owned(), (*for_s).into())));
+                (if *suspended { "suspend" } else { "resume" }, fields)
             }
             Request::Observe(observe) => observe.to_json(),
-            Request::Reload => serde_json::json!({"v": VERSION, "verb": "reload"}),
-            Request::Stop => serde_json::json!({"v": VERSION, "verb": "stop"}),
-            Request::Export { selection } => {
-                let mut fields = selection.to_json();
-                fields.insert("v".to_owned(), VERSION.into());
-                fields.insert("verb".to_owned(), "export".into());
-                Value::Object(fields)
-            }
+            Request::Export { selection } => ("export", selection.to_json()),
             Request::Act { verb, selection, dry_run, reason } => {
                 let mut fields = selection.to_json();
-                fields.insert("v".to_owned(), VERSION.into());
-                fields.insert("verb".to_owned(), verb.name().into());
-                if *dry_run {
-                    fields.insert("dry_run".to_owned(), true.into());
-                }
-                if let Some(reason) = reason {
-                    fields.insert("reason".to_owned(), reason.as_str().into());
-                }
-                Value::Object(fields)
+                fields.extend(dry_run.then(|| ("dry_run".to_owned(), true.into())));
+                fields.extend(reason.iter().map(|reason| ("reason".to_owned(), reason.as_str().into())));
+                (verb.name(), fields)
             }
-        }
-        .to_string();
-        line.push('\n');
-        line
+        };
+        fields.insert("v".to_owned(), VERSION.into());
+        fields.insert("verb".to_owned(), verb.into());
+        format!("{}\n", Value::Object(fields))
     }
 }

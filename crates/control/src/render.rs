@@ -10,9 +10,9 @@ use stentor_stats::escape::printable;
 use super::address_view::AddressView;
 use super::causes::{CauseRow, line_of, most_first, next_try_of, summary};
 use super::doctor::Doctor;
-use super::format::{bytes, counted, cut, instant, line, next_try, plural, resume_command, span};
+use super::format::{bytes, counted, cut, instant, line, next_try, part, plural, resume_command, slot_ago, span};
 use super::recipient_view::{RecipientState, RecipientView};
-use super::reply::{Fates, MessageView, QueueSummary, Reply, SiteRow, Status, Stuck};
+use super::reply::{Fates, MessageView, QueueSummary, Reply, SiteRow, Status};
 use super::site_view::{PathView, SiteView};
 
 /// The width of everything here, single long names and ids in headings excepted.
@@ -25,7 +25,7 @@ pub fn reply(reply: &Reply, zone: &Zone) -> String {
     match reply {
         Reply::Status(s) => status(s),
         Reply::Queue(q) => queue(q),
-        Reply::Stuck(s) => stuck(s),
+        Reply::Stuck(s) => super::render_waiting::latedudes(s),
         Reply::Message(m) => message(m, zone),
         Reply::Address(a) => address(a),
         Reply::Ages(a) => super::render_ages::ages(a),
@@ -50,13 +50,17 @@ pub fn queue(q: &QueueSummary) -> String {
 /// All of the queue, and why it waits.
 fn head(q: &QueueSummary) -> String {
     let mut out = String::new();
+    if q.messages == 0 && !q.part.is_empty() {
+        return format!("{}: nothing {} is waiting\n", cut(&q.hostname, 60), printable(&q.part, 300));
+    }
     if q.messages == 0 {
         return format!("{}: the queue is empty\n", cut(&q.hostname, 60));
     }
     let (messages, recipients) = (plural(q.messages, "message"), plural(q.recipients, "recipient"));
     let size = bytes(q.content_bytes);
     let held = if q.held > 0 { format!("; {} held", plural(q.held, "message")) } else { String::new() };
-    line(&mut out, format_args!("{}: {messages} ({size}), {recipients} waiting{held}", cut(&q.hostname, 40)));
+    let of = part(&q.part);
+    line(&mut out, format_args!("{}: {messages} ({size}), {recipients}{of} waiting{held}", cut(&q.hostname, 40)));
     if let Some(oldest) = q.oldest {
         let id = cut(q.oldest_id.as_deref().unwrap_or(""), 20);
         line(&mut out, format_args!("oldest: {id}, accepted {} ago", span(q.now.saturating_sub(oldest))));
@@ -122,35 +126,6 @@ fn why(row: &SiteRow) -> String {
     if row.causes.len() <= 1 && !row.last_reply.is_empty() { row.last_reply.clone() } else { summary(&row.causes) }
 }
 
-/// `stentor queue --stuck`: recipients by messages, then sites by recipients.
-pub fn stuck(s: &Stuck) -> String {
-    let mut out = String::new();
-    if s.is_counting {
-        line(&mut out, format_args!("{}: still counting, there are more", cut(&s.hostname, 60)));
-    }
-    if s.recipients.is_empty() && s.sites.is_empty() {
-        line(&mut out, format_args!("{}: no recipients waiting", cut(&s.hostname, 60)));
-        return out;
-    }
-    let rest = COLUMNS_MAX - (8 + 1 + 8 + 1 + 8 + 2 + ADDRESS_COLUMNS + 2);
-    line(
-        &mut out,
-        format_args!(
-            "{:>8} {:>8} {:>8}  {:<ADDRESS_COLUMNS$}  {}",
-            "messages", "oldest", "next try", "recipient", "last reply"
-        ),
-    );
-    for row in &s.recipients {
-        let oldest = row.oldest.map_or_else(|| "-".to_owned(), |at| span(s.now.saturating_sub(at)));
-        let next = next_try(row.state.next_try, s.now);
-        let (address, last) = (cut(&row.state.address, ADDRESS_COLUMNS), cut(&row.state.last_reply, rest));
-        let messages = row.messages;
-        line(&mut out, format_args!("{messages:>8} {oldest:>8} {next:>8}  {address:<ADDRESS_COLUMNS$}  {last}"));
-    }
-    site_rows(&mut out, &s.sites, s.sites_total, s.now);
-    out
-}
-
 /// `stentor queue show ID`: the message, then a row for each pending recipient.
 pub fn message(m: &MessageView, zone: &Zone) -> String {
     let mut out = String::new();
@@ -199,8 +174,7 @@ fn waiting_state(r: &RecipientView, now: Ms) -> (&'static str, String) {
 pub fn address(a: &AddressView) -> String {
     let mut out = String::new();
     let (m, h) = (&a.mailbox, &a.hosts);
-    let ago =
-        |at: Option<Ms>| at.map_or_else(|| "never".to_owned(), |at| format!("{} ago", span(a.now.saturating_sub(at))));
+    let ago = |at: Option<Ms>| slot_ago(at, a.now);
     let took = |ms: Option<Ms>| ms.map_or_else(|| "-".to_owned(), |ms| format!("{}.{:03}s", ms / 1_000, ms % 1_000));
     line(&mut out, format_args!("{}  (number {})", cut(&a.address, 80), a.id));
     let site = a.site.as_deref().map_or_else(|| "not looked up yet".to_owned(), |site| cut(site, 40));
@@ -212,7 +186,7 @@ pub fn address(a: &AddressView) -> String {
         format_args!("  waiting   {} {}", plural(a.messages_total, "message"), cut(&a.messages.join(" "), 70)),
     );
     let refused = if m.refusals > 0 {
-        format!(", refused {} times since {}", m.refusals, ago(m.refused_since))
+        format!(", refused {}, first {}", plural(m.refusals.into(), "time"), ago(m.refused_since))
     } else {
         String::new()
     };
@@ -223,9 +197,7 @@ pub fn address(a: &AddressView) -> String {
         let why = if why.is_empty() { String::new() } else { format!(": {}", cut(why, 60)) };
         line(&mut out, format_args!("            {state}{next}{why}"));
     }
-    // It is kept to a slot of some hours.
-    let is_recent = m.last_seen.is_some_and(|seen| a.now < seen + stentor_queue::book::SLOT_MS);
-    let seen = if is_recent { "within the last 4h".to_owned() } else { ago(m.last_seen) };
+    let seen = ago(m.last_seen);
     let last = match m.last.as_str() {
         "untried" => "never tried".to_owned(),
         last => format!("last {} {seen}, xdelay {}", cut(last, 20), took(m.xdelay_ms)),
@@ -252,7 +224,16 @@ pub fn site(s: &SiteView) -> String {
     let end = s.suspended_until.map_or_else(String::new, |at| format!(", resumes in {}", next_try(Some(at), s.now)));
     let suspended = if s.suspended { format!(", SUSPENDED{end}") } else { String::new() };
     let (recipients, messages) = (plural(s.waiting, "recipient"), plural(s.messages, "message"));
-    line(&mut out, format_args!("{}: {recipients} of {messages} waiting{suspended}", cut(&s.site, 60)));
+    let of = if s.list.is_empty() { String::new() } else { format!(" of list {}", cut(&s.list, 40)) };
+    line(&mut out, format_args!("{}: {recipients} of {messages}{of} waiting{suspended}", cut(&s.site, 60)));
+    if s.is_unresolved {
+        let state = match (s.waiting, s.last_reply.is_empty()) {
+            (0, true) => "not looked up since the start",
+            (_, true) => "the lookup is under way",
+            (_, false) => "the lookup failed",
+        };
+        line(&mut out, format_args!("  hosts        not known: {state}"));
+    }
     counted(&mut out, s.counted, s.now);
     cause_rows(&mut out, &s.causes, s.now);
     if !s.waits_for.is_empty() {

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use stentor_queue::age::{BUCKETS, MINUTES};
 
 use super::ages::Ages;
-use super::format::{counted, cut, line, plural};
+use super::format::{counted, cut, line, part, plural};
 
 const SITE_COLUMNS: usize = 30;
 
@@ -16,7 +16,8 @@ pub fn ages(a: &Ages) -> String {
         return out;
     }
     let (recipients, sites) = (plural(a.recipients, "pending recipient"), plural(a.sites_total, "site"));
-    line(&mut out, format_args!("{}: {recipients} at {sites}, by minutes since acceptance", cut(&a.hostname, 40)));
+    let of = part(&a.part);
+    line(&mut out, format_args!("{}: {recipients}{of} at {sites}, by minutes since acceptance", cut(&a.hostname, 40)));
     counted(&mut out, a.counted, a.now);
     let mut heads: Vec<String> = MINUTES.iter().map(|minutes| format!("<{minutes}")).collect();
     heads.push(format!("{}+", MINUTES[BUCKETS - 2]));

@@ -5,7 +5,7 @@ use stentor_stats::civil::Zone;
 use stentor_stats::escape::printable;
 
 use super::causes::{next_try_of, summary};
-use super::format::{bytes, counted, cut, date_time, instant, line, next_try, plural, span};
+use super::format::{bytes, counted, cut, date_time, instant, line, next_try, part, plural, slot_ago, span};
 use super::observe::{HostRow, Hosts, Mailqq, Posts};
 use super::reply::{Stuck, StuckRow};
 
@@ -49,43 +49,61 @@ pub fn latedudes(s: &Stuck) -> String {
         line(&mut out, format_args!("{}: still counting, there are more", cut(&s.hostname, 60)));
     }
     if s.recipients.is_empty() && s.sites.is_empty() {
-        line(&mut out, format_args!("{}: no recipients waiting", cut(&s.hostname, 60)));
+        line(&mut out, format_args!("{}: no recipients waiting{}", cut(&s.hostname, 60), part(&s.part)));
         return out;
     }
+    if !s.part.is_empty() {
+        line(&mut out, format_args!("{}: mail{}", cut(&s.hostname, 60), part(&s.part)));
+    }
     counted(&mut out, s.counted, s.now);
-    let mut sites: Vec<_> = s.sites.iter().collect();
-    sites.sort_by_key(|row| row.messages);
-    let hidden = s.sites_total.saturating_sub(sites.len() as u64);
-    line(&mut out, format_args!("{:>8} {:>8} {:>8}  {}", "messages", "oldest", "next try", "site"));
+    if !s.sites.is_empty() {
+        stuck_sites(&mut out, s);
+    }
+    if !s.sites.is_empty() && !s.recipients.is_empty() {
+        out.push('\n');
+    }
+    if !s.recipients.is_empty() {
+        stuck_recipients(&mut out, s);
+    }
+    out
+}
+
+fn age(oldest: Option<u64>, now: u64) -> String {
+    oldest.map_or_else(|| "-".to_owned(), |at| span(now.saturating_sub(at)))
+}
+
+fn stuck_sites(out: &mut String, s: &Stuck) {
+    let hidden = s.sites_total.saturating_sub(s.sites.len() as u64);
+    line(out, format_args!("{:>8} {:>8} {:>8}  {}", "messages", "oldest", "next try", "site"));
     if hidden > 0 {
-        line(&mut out, format_args!("... and {}", plural(hidden, "more site")));
+        line(out, format_args!("... and {}", plural(hidden, "more site")));
     }
-    let age = |oldest: Option<u64>| oldest.map_or_else(|| "-".to_owned(), |at| span(s.now.saturating_sub(at)));
-    for row in sites {
+    for row in s.sites.iter().rev() {
         let next = next_try_of(&row.causes, row.next_try, s.now);
-        let (messages, oldest) = (row.messages, age(row.oldest));
+        let (messages, oldest) = (row.messages, age(row.oldest, s.now));
         let recipients = plural(row.waiting, "recipient");
-        line(&mut out, format_args!("{messages:>8} {oldest:>8} {next:>8}  {}, {recipients}", cut(&row.site, 60)));
-        details(&mut out, &row.last_reply, &row.action);
+        line(out, format_args!("{messages:>8} {oldest:>8} {next:>8}  {}, {recipients}", cut(&row.site, 60)));
+        details(out, &row.last_reply, &row.action);
     }
-    out.push('\n');
-    line(&mut out, format_args!("{:>8} {:>8} {:>8}  {}", "messages", "oldest", "next try", "recipient"));
+}
+
+fn stuck_recipients(out: &mut String, s: &Stuck) {
+    line(out, format_args!("{:>8} {:>8} {:>8}  {}", "messages", "oldest", "next try", "recipient"));
     let rows: Vec<_> = s.recipients.iter().rev().collect();
     for (at, row) in rows.iter().enumerate() {
         let next = match row.state.cause.as_str() {
             "held" | "suspended" => "-".to_owned(),
             _ => next_try(row.state.next_try, s.now),
         };
-        let (messages, oldest) = (row.messages, age(row.oldest));
-        line(&mut out, format_args!("{messages:>8} {oldest:>8} {next:>8}  {}", cut(&row.state.address, 70)));
+        let (messages, oldest) = (row.messages, age(row.oldest, s.now));
+        line(out, format_args!("{messages:>8} {oldest:>8} {next:>8}  {}", cut(&row.state.address, 70)));
         // Once for all that wait for the same: a dead host may have thousands.
         let is_same =
             |other: &&StuckRow| (&other.action, &other.state.last_reply) == (&row.action, &row.state.last_reply);
         if !rows.get(at + 1).is_some_and(is_same) {
-            details(&mut out, &row.state.last_reply, &row.action);
+            details(out, &row.state.last_reply, &row.action);
         }
     }
-    out
 }
 
 fn details(out: &mut String, last_reply: &str, action: &str) {
@@ -103,7 +121,8 @@ fn details(out: &mut String, last_reply: &str, action: &str) {
 pub fn hosts(h: &Hosts) -> String {
     let mut out = String::new();
     let (hostname, matching) = (cut(&h.hostname, 60), plural(h.matching, "site"));
-    line(&mut out, format_args!("{hostname}: {matching} of {} known", h.sites_total));
+    let of = if h.part.is_empty() { String::new() } else { format!("; mail{}", part(&h.part)) };
+    line(&mut out, format_args!("{hostname}: {matching} of {} known{of}", h.sites_total));
     counted(&mut out, h.counted, h.now);
     for row in &h.rows {
         host_row(&mut out, row, h.now);
@@ -119,8 +138,7 @@ pub fn hosts(h: &Hosts) -> String {
 }
 
 fn host_row(out: &mut String, row: &HostRow, now: u64) {
-    let ago =
-        |at: Option<u64>| at.map_or_else(|| "never".to_owned(), |at| format!("{} ago", span(now.saturating_sub(at))));
+    let ago = |at: Option<u64>| slot_ago(at, now);
     let (site, lane, waiting) = (cut(&row.site, 50), cut(&row.lane, 12), plural(row.waiting, "recipient"));
     let connections = plural(row.connections, "connection");
     line(out, format_args!("{site}  {lane}, {waiting} waiting, {connections}"));

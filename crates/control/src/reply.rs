@@ -98,6 +98,9 @@ pub struct Status {
 pub struct QueueSummary {
     pub hostname: String,
     pub now: Ms,
+    /// The part of the queue that this is of, in words; empty: all.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub part: String,
     pub messages: u64,
     /// Pending recipients.
     pub recipients: u64,
@@ -169,6 +172,9 @@ pub struct SiteRow {
 pub struct Stuck {
     pub hostname: String,
     pub now: Ms,
+    /// The part of the queue that this is of, in words; empty: all.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub part: String,
     /// A start or a large post is still being counted: the counts are too low.
     pub is_counting: bool,
     /// Sites with pending recipients.

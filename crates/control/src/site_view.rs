@@ -11,6 +11,12 @@ use super::causes::CauseRow;
 pub struct SiteView {
     pub site: String,
     pub now: Ms,
+    /// The list whose mail this is of; empty: all.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub list: String,
+    /// A domain that is not looked up yet, or whose lookup failed: its hosts are not known.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_unresolved: bool,
     /// When they were counted; `None`: a large queue is being counted for the first time.
     pub counted: Option<Ms>,
     /// Messages with recipients here.

@@ -19,8 +19,8 @@ use super::protocol::*;
 use super::recipient_view::{RecipientState, RecipientView};
 use super::reply::*;
 use super::{
-    Client, ClientError, Control, ControlServer, Counted, HostsOptions, HostsSort, Mailqq, MailqqOptions, MailqqRow,
-    MailqqSort, Observe, Peer, ReportOptions, Selection, Verb, render,
+    By, Client, ClientError, Control, ControlServer, Counted, HostsOptions, Mailqq, MailqqOptions, MailqqRow,
+    MailqqSort, Observe, Page, Peer, ReportOptions, Selection, Sort, Verb, View, render,
 };
 use crate::snapshot::{Snapshot, WatchOptions};
 
@@ -35,8 +35,8 @@ fn requests_round_trip() {
     let id = MessageId(77);
     for request in [
         Request::Status,
-        Request::Queue { sites_max: 7 },
-        Request::QueueStuck { rows_max: 9 },
+        Request::Queue(View::rows(7)),
+        Request::QueueStuck(View { by: Some(By::Site), list: Some("news".to_owned()), ..View::rows(9) }),
         Request::QueueShow { id, recipients_max: 3 },
         Request::Address { address: "a@example.org".to_owned() },
         Request::Flush { site: None },
@@ -49,7 +49,7 @@ fn requests_round_trip() {
         assert_eq!(Request::parse(line.trim_end().as_bytes()), Ok(request));
     }
     let defaults = Request::parse(br#"{"v":1,"verb":"queue"}"#);
-    assert_eq!(defaults, Ok(Request::Queue { sites_max: SITES_DEFAULT }));
+    assert_eq!(defaults, Ok(Request::Queue(View::default())));
     let defaults = Request::parse(br#"{"verb":"queue_show","id":"00000000002d","v":1}"#);
     assert_eq!(defaults, Ok(Request::QueueShow { id, recipients_max: RECIPIENTS_DEFAULT }));
 }
@@ -142,6 +142,7 @@ fn summary(sites: usize) -> QueueSummary {
         action: String::new(),
     };
     QueueSummary {
+        part: String::new(),
         hostname: "mx.example.com".to_owned(),
         now: NOW,
         messages: 12,
@@ -175,6 +176,7 @@ fn stuck(rows: usize) -> Stuck {
     let sites = summary(rows).sites;
     let hostname = "mx.example.com".to_owned();
     Stuck {
+        part: String::new(),
         hostname,
         now: NOW,
         is_counting: true,
@@ -289,7 +291,7 @@ fn verbs_round_trip_as_requests() {
             assert_eq!(Request::parse(request.to_line().as_bytes()), Ok(request));
         }
     }
-    let site = Request::Site { name: "mx.example".to_owned() };
+    let site = Request::Site { name: "mx.example".to_owned(), list: Some("news".to_owned()) };
     assert_eq!(Request::parse(site.to_line().as_bytes()), Ok(site));
     for bad in
         ["", r#","sender":"a","site":"b""#, r#","subscriber":"a@b""#, r#","site":"a","for_s":0"#, r#","lists":"a""#]
@@ -311,8 +313,8 @@ impl Control for Double {
                 Peer::Process { uid, .. } => Reply::Status(Box::new(Status { pid: uid, ..Status::default() })),
                 Peer::Http { .. } => Reply::error(ErrorCode::Failed, "not by this double"),
             },
-            Request::Queue { sites_max } => Reply::Queue(summary(sites_max as usize)),
-            Request::QueueStuck { rows_max } => Reply::Stuck(Box::new(stuck(rows_max as usize))),
+            Request::Queue(view) => Reply::Queue(summary(view.rows_max.unwrap_or(1) as usize)),
+            Request::QueueStuck(view) => Reply::Stuck(Box::new(stuck(view.rows_max.unwrap_or(1) as usize))),
             Request::QueueShow { id: MessageId(77), .. } => Reply::Message(Box::new(view(500))),
             Request::QueueShow { .. } => Reply::error(ErrorCode::NotFound, "no such message"),
             Request::Address { address } => Reply::Address(Box::new(AddressView { address, ..AddressView::default() })),
@@ -351,7 +353,9 @@ fn mailqq(rows: usize) -> Mailqq {
 fn verbs_that_look_survive_the_wire() {
     let watch = WatchOptions { interval_ms: 250, list: Some("news".to_owned()), ..WatchOptions::default() };
     let narrow = MailqqOptions { sort: MailqqSort::Age, site: Some("mx".to_owned()), ..MailqqOptions::default() };
-    let hosts = HostsOptions { sort: HostsSort::NextTry, failing: true, ..HostsOptions::default() };
+    let view = View { sort: Some(Sort::NextTry), site: Some("mx".to_owned()), ..View::default() };
+    let page = Page { failing: true, name: Some("a".to_owned()), offset: 20, waiting: false };
+    let hosts = HostsOptions { view: view.clone(), page };
     let report = ReportOptions { id: Some("00000000002D".to_owned()), ..ReportOptions::default() };
     for observe in [
         Observe::Watch(watch),
@@ -359,6 +363,7 @@ fn verbs_that_look_survive_the_wire() {
         Observe::Hosts(hosts),
         Observe::Report(report),
         Observe::Report(ReportOptions::default()),
+        Observe::Ages(view),
     ] {
         let request = Request::Observe(observe);
         assert_eq!(Request::parse(request.to_line().as_bytes()), Ok(request));
@@ -411,9 +416,9 @@ fn a_client_asks_many_things_over_one_connection() {
     with_server(|path| {
         assert_eq!(fs::metadata(path).unwrap().permissions().mode() & 0o777, 0o600);
         let mut client = Client::connect(path).unwrap();
-        assert_eq!(client.ask(&Request::Queue { sites_max: 1000 }).unwrap(), Reply::Queue(summary(1000)));
+        assert_eq!(client.ask(&Request::Queue(View::rows(1000))).unwrap(), Reply::Queue(summary(1000)));
         let mut lines = Vec::new();
-        let asked = Request::QueueStuck { rows_max: 450 };
+        let asked = Request::QueueStuck(View::rows(450));
         assert_eq!(client.ask(&asked).unwrap(), Reply::Stuck(Box::new(stuck(450))), "in several lines");
         let show = Request::QueueShow { id: MessageId(77), recipients_max: 500 };
         let mut keep = |line: &str| {
@@ -493,7 +498,7 @@ fn a_stop_lets_the_answer_out_and_closes_idle_connections() {
         client.ask(&Request::Stop).unwrap();
         // Asked but not yet answered when the server stops.
         let mut stream = StdStream::connect(path).unwrap();
-        stream.write_all(Request::Queue { sites_max: 1 }.to_line().as_bytes()).unwrap();
+        stream.write_all(Request::Queue(View::rows(1)).to_line().as_bytes()).unwrap();
         let mut line = String::new();
         BufReader::new(stream).read_line(&mut line).unwrap();
         assert!(line.contains("queue"));

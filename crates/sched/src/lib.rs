@@ -74,7 +74,7 @@ pub use failure::verdict;
 pub use flows::{FlowKey, FlowRules, SourceSet};
 pub use reasons::Reply;
 pub use sites::history::SiteHistory;
-pub use status::census::{CauseCount, CauseCounts, Census, LARGE_RECIPIENTS_MIN};
+pub use status::census::{At, CauseCount, CauseCounts, Census, LARGE_RECIPIENTS_MIN, Part};
 pub use status::explain::{HostStatus, PathStatus, SiteExplanation, WaitsFor};
 pub use status::place::{RecipientState, RecipientStatus};
 pub use status::{Glance, Load, SiteStatus, Standing};

@@ -20,18 +20,22 @@ const FAILED: u8 = 1;
 const NOTHING: u8 = 3;
 /// Exit code of a reload that left out keys which take a restart.
 const NEEDS_RESTART: u8 = 4;
+/// Exit code of a command line whose options do not go together, as clap's.
+const USAGE: u8 = 2;
 /// Exit code of a configuration with errors (as sysexits' `EX_CONFIG`).
 const CONFIGURATION: u8 = 78;
 /// Where the configuration is if neither the command line nor the environment says so.
 const DEFAULT_PATH: &str = "/etc/stentor/stentor.toml";
 /// The environment variable that names it.
 const VARIABLE: &str = "STENTOR_CONFIG";
+/// What `--watch` alone means.
+pub(crate) const WATCH_S_DEFAULT: &str = "2";
 /// A line of the server's own words.
 const TEXT_BYTES_MAX: usize = 2_000;
 
 /// How a running server is reached.
 #[derive(Args)]
-pub(crate) struct Asking {
+pub(crate) struct ServerArgs {
     /// The server's configuration, which names its control socket [default: `$STENTOR_CONFIG`, else
     /// /etc/stentor/stentor.toml].
     #[arg(long, short, value_name = "FILE")]
@@ -46,17 +50,26 @@ pub(crate) struct Asking {
     colour: Colour,
 }
 
-/// As [`Asking`], of a command that looks and changes nothing.
+/// As [`ServerArgs`], of a command that changes nothing and can be repeated.
 #[derive(Args)]
-pub(crate) struct Looking {
-    /// Look again every N seconds, until Ctrl-C.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+pub(crate) struct QueryArgs {
+    /// Print again every so many seconds, until Ctrl-C [default: 2].
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = WATCH_S_DEFAULT, value_parser = watch_s)]
     watch: Option<u64>,
     #[command(flatten)]
-    pub(crate) asking: Asking,
+    pub(crate) server: ServerArgs,
 }
 
-impl Asking {
+/// The value of `--watch`.
+pub(crate) fn watch_s(text: &str) -> Result<u64, String> {
+    match text.parse() {
+        Ok(seconds) if (1..=86_400).contains(&seconds) => Ok(seconds),
+        Ok(_) => Err("1 to 86400 seconds".to_owned()),
+        Err(_) => Err("not a number of seconds; names come before --watch".to_owned()),
+    }
+}
+
+impl ServerArgs {
     /// Where the server listens; else the code to exit with, and why has been said.
     pub(crate) fn socket(&self) -> Result<PathBuf, ExitCode> {
         match (&self.socket, &self.config) {
@@ -86,6 +99,12 @@ pub fn fail(why: &str) -> ExitCode {
 pub(crate) fn nothing(why: &str) -> ExitCode {
     eprintln!("stentor: {why}");
     ExitCode::from(NOTHING)
+}
+
+/// The same where options do not go together.
+pub(crate) fn usage(why: &str) -> ExitCode {
+    eprintln!("stentor: {why}");
+    ExitCode::from(USAGE)
 }
 
 /// What names the configuration.
@@ -135,57 +154,57 @@ pub(crate) fn wrong(diagnostics: &[Diagnostic]) -> ExitCode {
 }
 
 /// Asks once, or again and again.
-pub(crate) fn look(looking: &Looking, request: &Request) -> ExitCode {
-    look_with(looking, request, |reply| render::reply(reply, &zone::local()))
+pub(crate) fn query(args: &QueryArgs, request: &Request) -> ExitCode {
+    query_with(args, request, |reply| render::reply(reply, &zone::local()))
 }
 
 /// The same, shown in a form of the caller's unless it is wanted as JSON.
-pub(crate) fn look_with(looking: &Looking, request: &Request, show: impl Fn(&Reply) -> String) -> ExitCode {
-    repeat(looking.watch, !looking.asking.json, || asked(&looking.asking, request, &show))
+pub(crate) fn query_with(args: &QueryArgs, request: &Request, show: impl Fn(&Reply) -> String) -> ExitCode {
+    repeat(args.watch, !args.server.json, || asked(&args.server, request, &show))
 }
 
-pub(crate) fn ask(asking: &Asking, request: &Request) -> ExitCode {
-    match asked(asking, request, &|reply| render::reply(reply, &zone::local())) {
+pub(crate) fn ask(server: &ServerArgs, request: &Request) -> ExitCode {
+    match asked(server, request, &|reply| render::reply(reply, &zone::local())) {
         Ok(()) => ExitCode::SUCCESS,
         Err(code) => code,
     }
 }
 
 /// Asks and shows; `Err` is the code to end with: success where the reader has gone.
-fn asked(asking: &Asking, request: &Request, show: &dyn Fn(&Reply) -> String) -> Result<(), ExitCode> {
-    let mut client = Client::connect(&asking.socket()?).map_err(|error| {
+fn asked(server: &ServerArgs, request: &Request, show: &dyn Fn(&Reply) -> String) -> Result<(), ExitCode> {
+    let mut client = Client::connect(&server.socket()?).map_err(|error| {
         let moved = match request {
-            Request::Reload | Request::Stop if asking.socket.is_none() => {
+            Request::Reload | Request::Stop if server.socket.is_none() => {
                 "; if data_dir or [control] socket has just changed, name the old socket with --socket"
             }
             _ => "",
         };
-        asking.fail(&format!("{error}{moved}"))
+        server.fail(&format!("{error}{moved}"))
     })?;
     if matches!(request, Request::Act { .. } | Request::Export { .. }) {
         client.be_patient().map_err(|error| fail(&error.to_string()))?;
     }
-    let asked = if asking.json {
+    let asked = if server.json {
         client.ask_lines(request, &mut |line| writeln!(std::io::stdout(), "{line}"))
     } else if let Request::Export { .. } = request {
         export(&mut client, request)
     } else {
         client.ask(request).and_then(|reply| {
             if !matches_nothing(request, &reply) {
-                print(&asking.colour.paint(asking.given().complete(&show(&reply)))).map_err(ClientError::Output)?;
+                print(&server.colour.paint(server.given().complete(&show(&reply)))).map_err(ClientError::Output)?;
             }
             Ok(reply)
         })
     };
     match asked {
         Ok(reply) if matches_nothing(request, &reply) => {
-            Err(if asking.json { ExitCode::from(NOTHING) } else { nothing("nothing matches") })
+            Err(if server.json { ExitCode::from(NOTHING) } else { nothing("nothing matches") })
         }
         Ok(_) => Ok(()),
-        Err(ClientError::Refused(problem)) => Err(refused(asking, &problem)),
+        Err(ClientError::Refused(problem)) => Err(refused(server, &problem)),
         // Whoever read it has seen enough.
         Err(ClientError::Output(error)) if is_closed(&error) => Err(ExitCode::SUCCESS),
-        Err(error) => Err(asking.fail(&error.to_string())),
+        Err(error) => Err(server.fail(&error.to_string())),
     }
 }
 
@@ -200,10 +219,10 @@ fn matches_nothing(request: &Request, reply: &Reply) -> bool {
 }
 
 /// What the server does not do, in its words.
-fn refused(asking: &Asking, problem: &Problem) -> ExitCode {
-    if !asking.json {
+fn refused(server: &ServerArgs, problem: &Problem) -> ExitCode {
+    if !server.json {
         let lines: Vec<String> = problem.text.lines().map(|line| printable(line, TEXT_BYTES_MAX)).collect();
-        asking.fail(&lines.join("\n"));
+        server.fail(&lines.join("\n"));
     }
     ExitCode::from(match problem.code {
         ErrorCode::NotFound => NOTHING,
@@ -214,13 +233,13 @@ fn refused(asking: &Asking, problem: &Problem) -> ExitCode {
 }
 
 /// The end of an answer that went to standard output as it came.
-pub(crate) fn streamed(asking: &Asking, result: Result<(), ClientError>) -> ExitCode {
+pub(crate) fn streamed(server: &ServerArgs, result: Result<(), ClientError>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(ClientError::Refused(problem)) => refused(asking, &problem),
+        Err(ClientError::Refused(problem)) => refused(server, &problem),
         // Whoever read it has seen enough.
         Err(ClientError::Output(error)) if is_closed(&error) => ExitCode::SUCCESS,
-        Err(error) => asking.fail(&error.to_string()),
+        Err(error) => server.fail(&error.to_string()),
     }
 }
 

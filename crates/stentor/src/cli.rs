@@ -6,14 +6,14 @@ use std::process::ExitCode;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use stentor_config::{Config, Diagnostic, Severity};
 use stentor_control::format::plural;
-use stentor_control::{AgesOptions, Observe, Reply, Request, Selection, Verb, protocol, render};
+use stentor_control::{Request, Selection, Verb};
 use stentor_queue::ids::MessageId;
 
-use crate::asking::{Asking, Looking, ask, fail, load, locate, look, look_with, wrong};
-use crate::cli_verbs::{Acting, Selectors, Suspended, age_s};
-use crate::observe::{batchstat, cat, hosts, latedudes, mailqq, mailstat, realstat, report, trace, watch};
+use crate::asking::{QueryArgs, ServerArgs, ask, fail, load, locate, query, wrong};
+use crate::cli_verbs::{Acting, Suspended, age_s};
+use crate::observe::{batchstat, hosts, latedudes, mailqq, mailstat, queue, realstat, report, trace, watch};
 use crate::output::{done, print};
-use crate::{config_cmd, help, journal_cmd, logging, process, secrets, table_cmd, trial, zone};
+use crate::{config_cmd, help, journal_cmd, logging, process, secrets, table_cmd, trial};
 
 /// Mail transfer agent for mailing lists and bulk mail.
 #[derive(Parser)]
@@ -31,37 +31,66 @@ enum Command {
     Check(Check),
     /// Show the configuration as it is understood: every value and where it comes from.
     Config(config_cmd::Options),
+    #[command(flatten)]
+    Look(Look),
+    #[command(flatten)]
+    Change(Change),
+    /// Print a table of deliveries and failures by hour, day, list, domain or host, from the history or from logs.
+    Mailstat(Box<mailstat::Options>),
+    /// Draw a chart of a day: deliveries per hour, arrivals, failures, machine load; from the history or from logs.
+    Batchstat(Box<batchstat::Options>),
+    /// Read a password from the terminal or standard input and print its hash, for `[http]`.
+    HttpPassword,
+    /// Create a token for the HTTP API and print it with its hash, for `[http]`.
+    HttpToken(secrets::NewToken),
+    /// Look up a key in a table of Postfix or sendmail, or check tables.
+    Table(table_cmd::Options),
+    /// Inspect a stopped or damaged journal, or save its contents; never changes it.
+    Journal(journal_cmd::Options),
+    /// Print a completion script for a shell.
+    Completions { shell: clap_complete::Shell },
+    /// Print the manual page, or write the pages of all commands.
+    Man(help::Man),
+}
+
+/// Commands that look at a server.
+#[derive(Subcommand)]
+enum Look {
     /// Show what is queued, in total and by site, or one message.
     #[command(visible_alias = "mailq")]
-    Queue(Queue),
-    /// Show rates now: one row per interval, or full screen on a terminal.
-    Realstat(realstat::Options),
-    /// Follow SMTP sessions with a site or of a client: commands and replies, without message data.
-    Watch(watch::Options),
-    /// Show messages by number of recipients waiting.
-    Mailqq(mailqq::Options),
-    /// Show recipients and sites by number of messages waiting, and what can be done.
-    #[command(visible_alias = "stuck")]
-    Latedudes(latedudes::Options),
+    Queue(Box<queue::Options>),
+    /// Show why mail waits at a site: its hosts' retry clocks, limits and last replies.
+    Site(queue::SiteOptions),
     /// Show hosts and sites: history, retry clocks, reasons and last replies.
     Hosts(hosts::Options),
+    /// Show recipients and sites by number of messages waiting, and what can be done.
+    #[command(visible_alias = "stuck")]
+    Latedudes(Box<latedudes::Options>),
     /// Show what happened to posts: how many copies were delivered how fast, and where the rest waits.
     Report(report::Options),
+    /// Show messages by number of recipients waiting.
+    Mailqq(mailqq::Options),
     /// Show one address: its lists, waiting messages and delivery history.
     Address {
         address: String,
         #[command(flatten)]
-        looking: Looking,
+        query: QueryArgs,
     },
     /// Show the running server at a glance.
-    Status(Looking),
-    /// Show why mail waits at a site: its hosts' retry clocks, limits and last replies.
-    Site {
-        /// The site as `stentor queue` names it, or a domain that it serves.
-        name: String,
-        #[command(flatten)]
-        looking: Looking,
-    },
+    Status(QueryArgs),
+    /// Show rates now: one row per interval, or full screen on a terminal.
+    Realstat(realstat::Options),
+    /// Follow SMTP sessions with a site or of a client: commands and replies, without message data.
+    Watch(watch::Options),
+    /// Show everything that happened to a message or a recipient.
+    Trace(trace::Options),
+    /// Report in words what is wrong or has happened, and what to do.
+    Doctor(journal_cmd::DoctorOptions),
+}
+
+/// Commands that change something on a server.
+#[derive(Subcommand)]
+enum Change {
     /// Stop all mail of a list or sender, to a site, or of a list to a subscriber, until it is resumed.
     Suspend(SuspendingFor),
     /// End a suspension.
@@ -80,7 +109,7 @@ enum Command {
         #[arg(long, value_name = "NAME")]
         list: Option<String>,
         #[command(flatten)]
-        asking: Asking,
+        server: ServerArgs,
     },
     /// Hold messages until they are released; they do not expire meanwhile.
     Hold(Act),
@@ -93,29 +122,9 @@ enum Command {
     /// Try recipients now, as if just accepted: retry clocks and failure counts are reset.
     Requeue(Act),
     /// Make the running server read its configuration again.
-    Reload(Asking),
+    Reload(ServerArgs),
     /// Stop the running server once open transactions have ended.
-    Stop(Asking),
-    /// Print a table of deliveries and failures by hour, day, list, domain or host, from the history or from logs.
-    Mailstat(Box<mailstat::Options>),
-    /// Draw a chart of a day: deliveries per hour, arrivals, failures, machine load; from the history or from logs.
-    Batchstat(Box<batchstat::Options>),
-    /// Read a password from the terminal or standard input and print its hash, for `[http]`.
-    HttpPassword,
-    /// Create a token for the HTTP API and print it with its hash, for `[http]`.
-    HttpToken(secrets::NewToken),
-    /// Look up a key in a table of Postfix or sendmail, or check tables.
-    Table(table_cmd::Options),
-    /// Inspect a stopped or damaged journal, or save its contents; never changes it.
-    Journal(journal_cmd::Options),
-    /// Show everything that happened to a message or a recipient.
-    Trace(trace::Options),
-    /// Report in words what is wrong or has happened, and what to do.
-    Doctor(journal_cmd::DoctorOptions),
-    /// Print a completion script for a shell.
-    Completions { shell: clap_complete::Shell },
-    /// Print the manual page, or write the pages of all commands.
-    Man(help::Man),
+    Stop(ServerArgs),
 }
 
 #[derive(Args)]
@@ -142,7 +151,7 @@ struct Act {
     #[command(flatten)]
     acting: Acting,
     #[command(flatten)]
-    asking: Asking,
+    server: ServerArgs,
 }
 
 #[derive(Args)]
@@ -159,7 +168,7 @@ struct Suspending {
     #[command(flatten)]
     subject: Suspended,
     #[command(flatten)]
-    asking: Asking,
+    server: ServerArgs,
 }
 
 #[derive(Subcommand)]
@@ -180,136 +189,80 @@ struct Post {
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
     #[command(flatten)]
-    asking: Asking,
-}
-
-#[derive(Args)]
-struct Queue {
-    #[command(subcommand)]
-    command: Option<QueueCommand>,
-    /// Number of sites to list.
-    #[arg(long, short = 'n', aliases = ["sites-max", "rows"], default_value_t = protocol::SITES_DEFAULT, value_name = "N")]
-    limit: u32,
-    /// Show the N recipients with most messages waiting and the N sites with most recipients.
-    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = protocol::STUCK_DEFAULT_TEXT,
-        conflicts_with = "limit")]
-    stuck: Option<u32>,
-    /// What the rows are: each site's state, each list's, or sites by age (as qshape).
-    #[arg(long, value_enum, default_value = "site", conflicts_with = "stuck")]
-    by: QueueBy,
-    #[command(flatten)]
-    looking: Looking,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum QueueBy {
-    Site,
-    List,
-    Age,
-}
-
-#[derive(Subcommand)]
-enum QueueCommand {
-    /// Show one message and its waiting recipients.
-    Show {
-        /// The queue id.
-        id: String,
-        /// Number of recipients to list.
-        #[arg(long, short = 'n', aliases = ["recipients-max", "rows"], default_value_t = protocol::RECIPIENTS_DEFAULT,
-            value_name = "N")]
-        limit: u32,
-        #[command(flatten)]
-        looking: Looking,
-    },
-    /// Print a message's header, body or both as stored.
-    Cat(cat::Options),
-    /// Print messages with envelope, pending recipients and their state, one JSON object per line.
-    Export {
-        #[command(flatten)]
-        selectors: Selectors,
-        #[command(flatten)]
-        asking: Asking,
-    },
+    server: ServerArgs,
 }
 
 pub fn run(cli: Cli) -> ExitCode {
     match cli.command {
-        Command::Serve(with) => match load(with.config.as_deref()) {
-            Ok(config) => {
-                logging::start(config.log.level);
-                print_warnings(&config.warnings);
-                process::serve(config)
-            }
-            Err(code) => code,
-        },
+        Command::Serve(with) => serve(with.config.as_deref()),
         Command::Config(options) => config_cmd::run(&options),
         Command::Check(Check { file, file_only, with }) => check(file.or(with.config).as_deref(), file_only),
-        Command::Queue(Queue { command: None, stuck: Some(rows_max), looking, .. }) => {
-            look(&looking, &Request::QueueStuck { rows_max })
-        }
-        Command::Queue(Queue { command: None, by: QueueBy::Age, limit, looking, .. }) => {
-            look(&looking, &Request::Observe(Observe::Ages(AgesOptions { rows_max: limit })))
-        }
-        Command::Queue(Queue { command: None, by: QueueBy::List, limit: sites_max, looking, .. }) => {
-            let show = |reply: &Reply| match reply {
-                Reply::Queue(queue) => render::queue_by_list(queue),
-                other => render::reply(other, &zone::local()),
-            };
-            look_with(&looking, &Request::Queue { sites_max }, show)
-        }
-        Command::Queue(Queue { command: None, stuck: None, limit: sites_max, looking, .. }) => {
-            look(&looking, &Request::Queue { sites_max })
-        }
-        Command::Queue(Queue { command: Some(QueueCommand::Show { id, limit, looking }), .. }) => match id.parse() {
-            Ok(id) => look(&looking, &Request::QueueShow { id, recipients_max: limit }),
-            Err(error) => fail(&format!("{id}: {error}")),
-        },
-        Command::Queue(Queue { command: Some(QueueCommand::Cat(options)), .. }) => cat::run(&options),
-        Command::Queue(Queue { command: Some(QueueCommand::Export { selectors, asking }), .. }) => {
-            ask(&asking, &Request::Export { selection: selectors.selection() })
-        }
-        Command::Hold(command) => act(Verb::Hold, command),
-        Command::Release(command) => act(Verb::Release, command),
-        Command::Remove(command) => act(Verb::Remove, command),
-        Command::Bounce(command) => act(Verb::Bounce, command),
-        Command::Requeue(command) => act(Verb::Requeue, command),
-        Command::Realstat(options) => realstat::run(options),
-        Command::Watch(options) => watch::run(options),
-        Command::Mailqq(options) => mailqq::run(options),
-        Command::Latedudes(options) => latedudes::run(&options),
-        Command::Hosts(options) => hosts::run(options),
-        Command::Report(options) => report::run(options),
-        Command::Address { address, looking } => look(&looking, &Request::Address { address }),
-        Command::Status(looking) => look(&looking, &Request::Status),
-        Command::Flush { list: Some(list), asking, .. } => {
-            let selection = Selection { list: Some(list), ..Selection::default() };
-            ask(&asking, &Request::Act { verb: Verb::Requeue, selection, dry_run: false, reason: None })
-        }
-        Command::Flush { site, asking, .. } => ask(&asking, &Request::Flush { site }),
-        Command::Site { name, looking } => look(&looking, &Request::Site { name }),
-        Command::Suspend(SuspendingFor { for_s, suspending }) => suspend(true, suspending, for_s),
-        Command::Resume(suspending) => suspend(false, suspending, None),
-        Command::Post { command } => {
-            let (verb, Post { id, reason, asking }) = match command {
-                PostCommand::Pause(post) => (Verb::Hold, post),
-                PostCommand::Resume(post) => (Verb::Release, post),
-                PostCommand::Cancel(post) => (Verb::Remove, post),
-            };
-            let selection = Selection { ids: vec![id], ..Selection::default() };
-            ask(&asking, &Request::Act { verb, selection, dry_run: false, reason })
-        }
-        Command::Reload(asking) => ask(&asking, &Request::Reload),
-        Command::Stop(asking) => ask(&asking, &Request::Stop),
+        Command::Look(command) => look(command),
+        Command::Change(command) => change(command),
         Command::Mailstat(options) => mailstat::run(&options),
         Command::Batchstat(options) => batchstat::run(&options),
         Command::HttpPassword => secrets::password_command(),
         Command::HttpToken(new) => secrets::token_command(&new),
         Command::Table(options) => table_cmd::run(&options),
         Command::Journal(options) => journal_cmd::run(options),
-        Command::Trace(options) => trace::run(&options),
-        Command::Doctor(options) => journal_cmd::doctor(&options),
         Command::Completions { shell } => help::completions(Cli::command(), shell),
         Command::Man(options) => help::man(Cli::command(), &options),
+    }
+}
+
+fn look(command: Look) -> ExitCode {
+    match command {
+        Look::Queue(options) => queue::run(*options),
+        Look::Site(options) => queue::site(options),
+        Look::Hosts(options) => hosts::run(options),
+        Look::Latedudes(options) => latedudes::run(*options),
+        Look::Report(options) => report::run(options),
+        Look::Mailqq(options) => mailqq::run(options),
+        Look::Address { address, query: args } => query(&args, &Request::Address { address }),
+        Look::Status(args) => query(&args, &Request::Status),
+        Look::Realstat(options) => realstat::run(options),
+        Look::Watch(options) => watch::run(options),
+        Look::Trace(options) => trace::run(&options),
+        Look::Doctor(options) => journal_cmd::doctor(&options),
+    }
+}
+
+fn change(command: Change) -> ExitCode {
+    match command {
+        Change::Hold(command) => act(Verb::Hold, command),
+        Change::Release(command) => act(Verb::Release, command),
+        Change::Remove(command) => act(Verb::Remove, command),
+        Change::Bounce(command) => act(Verb::Bounce, command),
+        Change::Requeue(command) => act(Verb::Requeue, command),
+        Change::Flush { list: Some(list), server, .. } => {
+            let selection = Selection { list: Some(list), ..Selection::default() };
+            ask(&server, &Request::Act { verb: Verb::Requeue, selection, dry_run: false, reason: None })
+        }
+        Change::Flush { site, server, .. } => ask(&server, &Request::Flush { site }),
+        Change::Suspend(SuspendingFor { for_s, suspending }) => suspend(true, suspending, for_s),
+        Change::Resume(suspending) => suspend(false, suspending, None),
+        Change::Post { command } => {
+            let (verb, Post { id, reason, server }) = match command {
+                PostCommand::Pause(post) => (Verb::Hold, post),
+                PostCommand::Resume(post) => (Verb::Release, post),
+                PostCommand::Cancel(post) => (Verb::Remove, post),
+            };
+            let selection = Selection { ids: vec![id], ..Selection::default() };
+            ask(&server, &Request::Act { verb, selection, dry_run: false, reason })
+        }
+        Change::Reload(server) => ask(&server, &Request::Reload),
+        Change::Stop(server) => ask(&server, &Request::Stop),
+    }
+}
+
+fn serve(config: Option<&Path>) -> ExitCode {
+    match load(config) {
+        Ok(config) => {
+            logging::start(config.log.level);
+            print_warnings(&config.warnings);
+            process::serve(config)
+        }
+        Err(code) => code,
     }
 }
 
@@ -351,17 +304,17 @@ fn print_warnings(warnings: &[Diagnostic]) {
     }
 }
 
-fn suspend(suspended: bool, Suspending { subject, asking }: Suspending, for_s: Option<u64>) -> ExitCode {
+fn suspend(suspended: bool, Suspending { subject, server }: Suspending, for_s: Option<u64>) -> ExitCode {
     let (what, reason) = match subject.subject() {
         Ok(found) => found,
         Err(why) => return fail(&why),
     };
-    ask(&asking, &Request::Suspend { suspended, what, reason, for_s })
+    ask(&server, &Request::Suspend { suspended, what, reason, for_s })
 }
 
-fn act(verb: Verb, Act { acting, asking }: Act) -> ExitCode {
+fn act(verb: Verb, Act { acting, server }: Act) -> ExitCode {
     match acting.request(verb) {
-        Ok(request) => ask(&asking, &request),
+        Ok(request) => ask(&server, &request),
         Err(why) => fail(&why),
     }
 }

@@ -12,7 +12,7 @@ use stentor::serve::Server;
 use stentor_admin::operator::Operator;
 use stentor_config::Config;
 use stentor_control::{Client, ClientError, Counted, ErrorCode, MessageView, RecipientState, Reply, Request};
-use stentor_control::{Selection, Verb};
+use stentor_control::{Selection, Verb, View};
 use stentor_engine::core::Settings;
 use stentor_journal::{Journal, RealDisk};
 use stentor_lab::{Lab, Mode, Scenario};
@@ -231,7 +231,7 @@ fn a_hold_survives_a_restart_and_ends_with_the_release() {
     world.counts(Verb::Requeue, &held);
     world.restart();
     world.wait_state(&id, RecipientState::Held);
-    let Ok(Reply::Queue(queue)) = world.client().ask(&Request::Queue { sites_max: 5 }) else { panic!("no queue") };
+    let Ok(Reply::Queue(queue)) = world.client().ask(&Request::Queue(View::rows(5))) else { panic!("no queue") };
     assert_eq!((queue.held, queue.recipients), (1, 1));
     assert_eq!((world.export()[0]["held"].as_bool(), world.lab.recorder().copies().len()), (Some(true), 0));
     assert_eq!(world.counts(Verb::Release, &by_id(&id)), [1, 1, 0]);

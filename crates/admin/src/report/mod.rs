@@ -8,11 +8,13 @@
 mod mail;
 mod words;
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use hashbrown::HashMap;
-use stentor_control::{PostReport, Timeline, WaitingAt};
+use stentor_control::view::ROWS_DEFAULT;
+use stentor_control::{PostReport, Sort, Timeline, View, WaitingAt};
 use stentor_engine::core::Core;
 use stentor_engine::live::posts::Post;
 use stentor_mail::heading::{Heading, LOOKED_BYTES_MAX};
@@ -70,12 +72,23 @@ fn view(post: &Post, now: Ms) -> PostReport {
     report
 }
 
-/// The newest posts first: of one list, or of all.
-pub fn posts(core: &Core, list: Option<&str>, rows_max: usize) -> Vec<PostReport> {
+/// Posts of one list, or of all: the newest first, unless another order is asked for.
+pub fn posts(core: &Core, asked: &View) -> Vec<PostReport> {
     let now = core.clock.now();
     let all = core.live.posts.newest();
-    let chosen = all.iter().filter(|post| list.is_none_or(|list| post.list == list));
-    chosen.take(rows_max).map(|post| view(post, now)).collect()
+    let chosen = all.iter().filter(|post| asked.list.as_ref().is_none_or(|list| post.list == *list));
+    let rows_max = asked.rows_max.unwrap_or(ROWS_DEFAULT) as usize;
+    let Some(sort) = asked.sort else { return chosen.take(rows_max).map(|post| view(post, now)).collect() };
+    let mut rows: Vec<PostReport> = chosen.map(|post| view(post, now)).collect();
+    let first = |rank: fn(&PostReport) -> u64| move |row: &PostReport| Reverse(rank(row));
+    match sort {
+        Sort::Age => rows.sort_by_key(|row| row.accepted),
+        Sort::Failures => rows.sort_by_key(first(|row| row.bounced + row.expired)),
+        Sort::Name => rows.sort_by(|a, b| a.list.cmp(&b.list)),
+        _ => rows.sort_by_key(first(|row| row.pending)),
+    }
+    rows.truncate(rows_max);
+    rows
 }
 
 /// One message, be it followed as a post or queued; with where its rest waits, in words with
@@ -147,7 +160,7 @@ async fn waiting(core: &Arc<Core>, no: MessageNo, id: MessageId) -> Vec<WaitingA
         tokio::task::yield_now().await;
     }
     let mut places: Vec<_> = places.into_iter().collect();
-    places.sort_unstable_by_key(|((site, cause), count)| (std::cmp::Reverse(count.recipients), *site, *cause));
+    places.sort_unstable_by_key(|((site, cause), count)| (Reverse(count.recipients), *site, *cause));
     places.truncate(PLACES_MAX);
     core.with(|hub, _| {
         let row = |((site, cause), count): &((Option<SiteId>, Cause), CauseCount)| WaitingAt {

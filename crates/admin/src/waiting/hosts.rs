@@ -6,14 +6,16 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-use stentor_control::{HostRow, Hosts, HostsOptions, HostsSort};
+use stentor_control::problem::Problem;
+use stentor_control::{HostRow, Hosts, Page, Sort};
 use stentor_engine::core::Core;
 use stentor_engine::core::hub::Hub;
 use stentor_queue::ids::{DomainId, Ms, SiteId};
-use stentor_sched::CauseCounts;
+use stentor_sched::{At, CauseCounts, Glance};
 
 use crate::causes::{Censuses, SitesNow};
 use crate::views::reply;
+use crate::wanted::{Key, Wanted, key};
 use crate::watch::lane_name;
 use crate::{causes, site, verbs};
 
@@ -36,24 +38,23 @@ struct Found {
     key: Key,
 }
 
-/// What rows are in the order of, the least first.
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
-enum Key {
-    Number(Reverse<u64>),
-    At(Option<Ms>),
-    Name(String),
-}
-
 /// The list; see the module's documentation.
-pub async fn hosts(core: &Arc<Core>, censuses: &Arc<Censuses>, options: &HostsOptions) -> Hosts {
-    let sites = SitesNow::get(core, censuses).await;
-    let mut found = at_sites(core, options, &sites.waiting).await;
+///
+/// # Errors
+/// There is no such list.
+pub async fn hosts(core: &Arc<Core>, censuses: &Arc<Censuses>, wanted: &Wanted, page: &Page) -> Result<Hosts, Problem> {
+    let sites = SitesNow::of(core, censuses, &wanted.part).await;
+    if let Some(problem) = wanted.unknown_list(core, sites.counted.as_deref()) {
+        return Err(problem);
+    }
+    let mut found = at_sites(core, wanted, page, &sites).await;
     let sites_total = core.with(|hub, _| u64::from(hub.sched.sites_known()));
-    if !options.failing {
-        found.extend(without_site(core, options).await);
+    // How much of one list waits for each domain is not counted.
+    if !page.failing && wanted.part.list.is_none() {
+        found.extend(without_site(core, wanted, page).await);
     }
     let matching = found.len() as u64;
-    let (offset, rows_max) = (options.offset.min(matching) as usize, options.rows_max as usize);
+    let (offset, rows_max) = (page.offset.min(matching) as usize, wanted.rows_max);
     let end = offset.saturating_add(rows_max).min(found.len());
     if end < found.len() && end > 0 {
         found.select_nth_unstable_by(end - 1, order);
@@ -66,28 +67,30 @@ pub async fn hosts(core: &Arc<Core>, censuses: &Arc<Censuses>, options: &HostsOp
         tokio::task::yield_now().await;
     }
     let hostname = core.settings().config.hostname.clone();
-    Hosts {
+    Ok(Hosts {
         hostname,
         now: core.clock.now(),
+        part: wanted.words.clone(),
         sites_total,
         matching,
         offset: offset as u64,
         counted: sites.counted.as_ref().map(|counted| counted.at),
         rows,
-    }
+    })
 }
 
 fn order(a: &Found, b: &Found) -> std::cmp::Ordering {
     a.key.cmp(&b.key).then(a.place.cmp(&b.place))
 }
 
-fn has(name: &str, options: &HostsOptions) -> bool {
-    options.name.as_ref().is_none_or(|wanted| name.contains(wanted.to_ascii_lowercase().as_str()))
+fn has(name: &str, page: &Page) -> bool {
+    page.name.as_ref().is_none_or(|wanted| name.contains(wanted.to_ascii_lowercase().as_str()))
 }
 
-async fn at_sites(core: &Arc<Core>, options: &HostsOptions, waiting: &[(u64, SiteId)]) -> Vec<Found> {
+async fn at_sites(core: &Arc<Core>, wanted: &Wanted, page: &Page, sites: &SitesNow) -> Vec<Found> {
     let mut found = Vec::new();
-    let (mut waiting, mut next) = (waiting.iter().peekable(), 0);
+    let (mut waiting, mut next) = (sites.waiting.iter().peekable(), 0);
+    let is_of_list = wanted.part.list.is_some();
     loop {
         let is_last = core.with(|hub, now| {
             let known = hub.sched.sites_known();
@@ -96,18 +99,13 @@ async fn at_sites(core: &Arc<Core>, options: &HostsOptions, waiting: &[(u64, Sit
                 // Both are in the order of their ids.
                 let count = waiting.next_if(|(_, site)| *site == id).map_or(0, |(count, _)| *count);
                 let Some(glance) = hub.sched.glance(id, now) else { continue };
-                let is_meant = (count > 0 || !options.waiting) && (glance.fails > 0 || !options.failing);
+                let is_there = wanted.part.at.is_none_or(|at| at == At::Site(id));
+                let is_meant = (count > 0 || !page.waiting && !is_of_list) && (glance.fails > 0 || !page.failing);
                 let name = hub.sched.site_name(id).unwrap_or_default();
-                if !is_meant || !has(name, options) {
+                if !is_there || !is_meant || !has(name, page) {
                     continue;
                 }
-                let key = match options.sort {
-                    HostsSort::Waiting => Key::Number(Reverse(count)),
-                    HostsSort::Failures => Key::Number(Reverse(glance.fails.into())),
-                    HostsSort::Latency => Key::Number(Reverse(glance.latency_ms.into())),
-                    HostsSort::NextTry => Key::At(Some(glance.until.unwrap_or(Ms::MAX))),
-                    HostsSort::Name => Key::Name(name.to_owned()),
-                };
+                let key = host_key(hub, wanted.sort, (count, sites.at(id)), Some(&glance), name);
                 found.push(Found { place: Place::Site(id), waiting: count, key });
             }
             next = until;
@@ -120,29 +118,37 @@ async fn at_sites(core: &Arc<Core>, options: &HostsOptions, waiting: &[(u64, Sit
     }
 }
 
+/// As [`key`], with the orders of hosts; `None`: a domain without hosts.
+fn host_key(hub: &Hub, sort: Sort, counted: (u64, Option<&CauseCounts>), glance: Option<&Glance>, name: &str) -> Key {
+    let of_hosts = |number: fn(&Glance) -> u64| Key::Number(Reverse(glance.map_or(0, number)));
+    match sort {
+        Sort::Failures => of_hosts(|glance| glance.fails.into()),
+        Sort::Latency => of_hosts(|glance| glance.latency_ms.into()),
+        Sort::NextTry => Key::At(glance.and_then(|glance| glance.until).unwrap_or(Ms::MAX)),
+        sort => key(hub, sort, counted, name),
+    }
+}
+
 /// Domains that have no site.
-async fn without_site(core: &Arc<Core>, options: &HostsOptions) -> Vec<Found> {
+async fn without_site(core: &Arc<Core>, wanted: &Wanted, page: &Page) -> Vec<Found> {
     let (mut found, mut next) = (Vec::new(), 0);
     loop {
         let is_last = core.with(|hub, _| {
             let all = hub.store.book.domains() as u32;
             let until = all.min(next + STEP);
             for domain in (next..until).map(DomainId) {
-                if hub.sched.site_of(domain).is_some() {
+                let is_there = wanted.part.at.is_none_or(|at| at == At::Domain(domain));
+                if !is_there || hub.sched.site_of(domain).is_some() {
                     continue;
                 }
                 let (waiting, history) = (u64::from(hub.store.waiting_at(domain)), hub.store.book.site_history(domain));
                 let is_known = history.last_success().is_some() || history.last_failure().is_some();
                 let name = hub.store.book.domain_name(domain);
-                if waiting == 0 && (options.waiting || !is_known) || !has(name, options) {
+                let is_meant = waiting > 0 || !page.waiting && (is_known || wanted.part.at.is_some());
+                if !is_meant || !has(name, page) {
                     continue;
                 }
-                let key = match options.sort {
-                    HostsSort::Waiting => Key::Number(Reverse(waiting)),
-                    HostsSort::Failures | HostsSort::Latency => Key::Number(Reverse(0)),
-                    HostsSort::NextTry => Key::At(Some(Ms::MAX)),
-                    HostsSort::Name => Key::Name(name.to_owned()),
-                };
+                let key = host_key(hub, wanted.sort, (waiting, None), None, name);
                 found.push(Found { place: Place::Domain(domain), waiting, key });
             }
             next = until;
@@ -186,11 +192,7 @@ fn row(hub: &Hub, sites: &SitesNow, found: &Found, now: Ms) -> Option<HostRow> {
 fn row_of_domain(hub: &Hub, domain: DomainId, waiting: u64, now: Ms) -> HostRow {
     let (next_try, reason) = hub.sched.look_up_of(domain).unwrap_or_default();
     let name = hub.store.book.domain_name(domain).to_owned();
-    let waits_for = match (waiting, &reason) {
-        (0, _) => "",
-        (_, None) => "its lookup",
-        (_, Some(_)) => "its lookup, which failed",
-    };
+    let waits_for = site::lookup(waiting, reason.is_some());
     HostRow {
         site: name.clone(),
         waiting,

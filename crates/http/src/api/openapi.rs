@@ -48,6 +48,8 @@ const ACTS: &[(&str, &str, &str)] = &[
     ("dry_run", "boolean", "Only count what would be changed."),
     ("reason", "string", "Kept in the journal's audit record, and in reports of `bounce`."),
 ];
+const LIST: (&str, &str, &str) = ("list", "string", "Mail of this list only.");
+const SITE: (&str, &str, &str) = ("site", "string", "Mail to this site only: its name, or a domain that it serves.");
 const SUSPENDS: &[(&str, &str, &str)] = &[
     ("list", "string", "All posts of this list; with `subscriber`, those to one subscriber."),
     ("sender", "string", "All mail from this domain."),
@@ -72,14 +74,24 @@ const ROUTES: &[Route] = &[
         method: "get",
         path: "/api/v1/queue",
         summary: "Queue totals, and sites by number of recipients.",
-        takes: Takes::Query(&[("sites_max", "integer", "Number of sites (default 50).")]),
+        takes: Takes::Query(&[
+            LIST,
+            SITE,
+            ("sort", "string", "waiting (default), messages, age, next_try or name."),
+            ("rows_max", "integer", "Number of sites (default 50)."),
+        ]),
         gives: "Queue",
     },
     Route {
         method: "get",
         path: "/api/v1/queue/stuck",
         summary: "The recipients with most messages waiting, and the sites with most recipients.",
-        takes: Takes::Query(&[("rows_max", "integer", "Number of rows of each kind (default 20, at most 1000).")]),
+        takes: Takes::Query(&[
+            ("by", "string", "recipient or site (default: both)."),
+            LIST,
+            SITE,
+            ("rows_max", "integer", "Number of rows of each kind (default 20, at most 1000)."),
+        ]),
         gives: "Stuck",
     },
     Route {
@@ -114,7 +126,7 @@ const ROUTES: &[Route] = &[
         method: "get",
         path: "/api/v1/sites/{name}",
         summary: "One site: what waits there and why.",
-        takes: Takes::Nothing,
+        takes: Takes::Query(&[LIST]),
         gives: "Site",
     },
     Route { method: "get", path: "/api/v1/openapi.json", summary: "This document.", takes: Takes::Nothing, gives: "" },
@@ -139,6 +151,8 @@ const ROUTES: &[Route] = &[
         path: "/api/v1/hosts",
         summary: "Sites and their hosts with history, clock, reason and last replies, as `stentor hosts` shows them.",
         takes: Takes::Query(&[
+            LIST,
+            SITE,
             ("sort", "string", "waiting (default), failures, latency, next_try or name."),
             ("rows_max", "integer", "Number of rows (default 20, at most 1000)."),
             ("offset", "integer", "Rows to skip."),
@@ -153,8 +167,9 @@ const ROUTES: &[Route] = &[
         path: "/api/v1/posts",
         summary: "Delivery reports of the newest posts.",
         takes: Takes::Query(&[
-            ("list", "string", "Posts of this list."),
-            ("last", "integer", "Number of posts, newest first."),
+            LIST,
+            ("sort", "string", "age, waiting, failures or name (default: newest first)."),
+            ("rows_max", "integer", "Number of posts (default 20, at most 1000)."),
         ]),
         gives: "Posts",
     },

@@ -1,5 +1,7 @@
 use std::collections::BTreeSet;
 
+use stentor_control::View;
+
 use super::*;
 
 #[test]
@@ -52,7 +54,7 @@ fn arguments_are_those_of_the_control_socket() {
     let query = |pairs: &[(&str, &str)]| {
         from_query(pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect())
     };
-    assert_eq!(request("queue", query(&[("sites_max", "7")]), None).unwrap(), Request::Queue { sites_max: 7 });
+    assert_eq!(request("queue", query(&[("sites_max", "7")]), None).unwrap(), Request::Queue(View::rows(7)));
     for bad in [("sites_max", "x"), ("sites_max", "-1"), ("sites", "7"), ("v", "1"), ("verb", "stop")] {
         assert!(request("queue", query(&[bad]), None).is_err(), "{bad:?}");
     }

@@ -7,7 +7,7 @@ use axum::response::Response;
 use maud::{Markup, html};
 use serde::Deserialize;
 use stentor_admin::report;
-use stentor_control::{PostReport, WaitingAt};
+use stentor_control::{PostReport, View, WaitingAt};
 use stentor_mail::heading::Heading;
 use stentor_queue::ids::MessageId;
 
@@ -35,7 +35,8 @@ pub struct Asked {
 pub async fn page(State(http): State<Http>, Query(asked): Query<Asked>, frame: Frame) -> Response {
     let rows_max = asked.rows.parse().unwrap_or(ROWS).clamp(1, ROWS_MAX);
     let list = Some(asked.list.as_str()).filter(|list| !list.is_empty());
-    let posts = report::posts(&http.core, list, rows_max);
+    let view = View { list: list.map(str::to_owned), ..View::rows(rows_max as u32) };
+    let posts = report::posts(&http.core, &view);
     let lists: Vec<String> =
         http.core.settings().config.lists.iter().map(|list| list.list.name().to_string()).collect();
     let is_full = posts.len() == rows_max && rows_max < ROWS_MAX;

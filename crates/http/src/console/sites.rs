@@ -4,6 +4,7 @@ use axum::extract::{Query, State};
 use axum::response::Response;
 use maud::{Markup, html};
 use serde::Deserialize;
+use stentor_admin::wanted::Wanted;
 use stentor_control::problem::Problem;
 use stentor_control::{Control, ErrorCode, HostView, PathView, Reply, Request, SiteRow, SiteView};
 use stentor_queue::ids::Ms;
@@ -33,7 +34,7 @@ pub struct Asked {
 /// `GET /sites`
 pub async fn all(State(http): State<Http>, Query(asked): Query<Asked>, frame: Frame) -> Response {
     let rows_max = asked.rows.parse().unwrap_or(ROWS).clamp(1, ROWS_MAX);
-    let queue = http.operator.queue(rows_max).await;
+    let queue = http.operator.queue(&Wanted::all(rows_max)).await;
     let (suspended, total, now) = http.core.with(|hub, now| {
         let ends = |what: &str| (what.to_owned(), hub.store.suspended_until(what));
         let shown: Vec<(String, Option<Ms>)> = hub.store.suspended().take(SUSPENDED_SHOWN).map(ends).collect();
@@ -145,7 +146,7 @@ pub fn sites_table(rows: &[SiteRow], now: u64) -> Markup {
 
 /// `GET /site?name=`
 pub async fn one(State(http): State<Http>, Query(asked): Query<Asked>, frame: Frame) -> Response {
-    let request = Request::Site { name: asked.name.trim().to_owned() };
+    let request = Request::Site { name: asked.name.trim().to_owned(), list: None };
     let view = match http.operator.handle(request, act::reader()).await {
         Reply::Site(view) => view,
         Reply::Error(problem) => return frame.problem("/sites", &problem),

@@ -14,6 +14,7 @@ use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use stentor_admin::wanted::Wanted;
 use stentor_control::Status;
 use stentor_engine::core::Core;
 use stentor_engine::core::limits::Limit;
@@ -110,7 +111,7 @@ fn mail(text: &mut Text, core: &Core, status: &Status) {
 }
 
 async fn queue(text: &mut Text, http: &Http) {
-    let queue = http.operator.queue(SITES_MAX).await;
+    let queue = http.operator.queue(&Wanted::all(SITES_MAX)).await;
     text.gauge("stentor_queue_messages", "Messages queued.", queue.messages as f64);
     text.gauge("stentor_queue_held_messages", "Messages that an operator holds.", queue.held as f64);
     text.gauge("stentor_queue_content_bytes", "Octets of queued messages.", queue.content_bytes as f64);

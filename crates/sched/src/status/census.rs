@@ -9,7 +9,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use stentor_queue::age::{BUCKETS, bucket};
 use stentor_queue::cause::Cause;
-use stentor_queue::ids::{AddressId, MessageNo, Ms, SiteId};
+use stentor_queue::ids::{AddressId, DomainId, MessageNo, Ms, SiteId};
 use stentor_queue::message::Message;
 use stentor_queue::store::Store;
 
@@ -96,9 +96,45 @@ impl CauseCounts {
     }
 }
 
+/// The part of the queue that is counted; by default all of it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Part {
+    /// Mail of this list.
+    pub list: Option<Box<str>>,
+    /// Recipients there.
+    pub at: Option<At>,
+}
+
+/// Where recipients are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum At {
+    Site(SiteId),
+    /// A domain without a site.
+    Domain(DomainId),
+}
+
+impl Part {
+    pub fn is_all(&self) -> bool {
+        *self == Part::default()
+    }
+
+    pub fn has_message(&self, message: &Message) -> bool {
+        self.list.is_none() || message.list() == self.list.as_deref()
+    }
+
+    fn has(&self, store: &Store, id: AddressId, site: Option<SiteId>) -> bool {
+        match self.at {
+            None => true,
+            Some(At::Site(wanted)) => site == Some(wanted),
+            Some(At::Domain(wanted)) => store.book.try_domain(id) == Some(wanted),
+        }
+    }
+}
+
 /// See the module's documentation.
 #[derive(Default)]
 pub struct Census {
+    part: Part,
     message: Option<u32>,
     id: Option<u32>,
     /// Of the message that is being counted.
@@ -120,9 +156,17 @@ pub struct Census {
     /// Messages of at least [`LARGE_RECIPIENTS_MIN`] pending recipients.
     pub large: Map<MessageNo, CauseCounts>,
     pub total: CauseCounts,
+    /// Octets of the messages counted, and how many of them are held.
+    pub octets: u64,
+    pub held: u64,
 }
 
 impl Census {
+    /// A count of this part alone.
+    pub fn of(part: Part) -> Census {
+        Census { part, ..Census::default() }
+    }
+
     pub fn at(&self, site: SiteId) -> Option<&CauseCounts> {
         self.sites.get(site.0 as usize)?.as_deref()
     }
@@ -151,17 +195,25 @@ impl Census {
             let Some(no) = no else { break true };
             self.message = Some(no);
             let no = MessageNo(no);
-            let age_ms = store.message(no).map_or(0, |message| now.saturating_sub(message.accepted()));
+            let message = store.message(no);
+            if message.is_some_and(|message| !self.part.has_message(message)) {
+                ids_max -= 1;
+                continue;
+            }
+            let age_ms = message.map_or(0, |message| now.saturating_sub(message.accepted()));
             self.age = bucket(age_ms);
             let mut after = self.id;
-            if !sched
-                .walk(store, no, (&mut after, &mut ids_max), &mut seen, |_, site, count| self.count(no, site, count))
-            {
+            let all = sched.walk(store, no, (&mut after, &mut ids_max), &mut seen, |id, site, count| {
+                if self.part.has(store, id, site) {
+                    self.count(no, site, count);
+                }
+            });
+            if !all {
                 self.id = after;
                 break false;
             }
             self.id = None;
-            self.end_of(no, store.message(no));
+            self.end_of(no, message);
         };
         (self.seen, self.silent) = (seen.sites, Some(seen.silent));
         is_done
@@ -192,6 +244,8 @@ impl Census {
         counts.messages = 1;
         self.total.add_all(&counts);
         self.total.messages += 1;
+        self.octets += message.size();
+        self.held += u64::from(message.is_held());
         let list = message.list().unwrap_or_default();
         if !self.lists.contains_key(list) {
             self.lists.insert(list.into(), CauseCounts::default());

@@ -9,7 +9,7 @@ use stentor_control::{Client, ClientError, Part, Request, protocol};
 use stentor_queue::ids::MessageId;
 use stentor_stats::escape::printable;
 
-use crate::asking::{Asking, streamed};
+use crate::asking::{ServerArgs, streamed};
 
 /// A longer line is cut on a terminal.
 const LINE_BYTES_MAX: usize = 16 * 1024;
@@ -25,11 +25,11 @@ pub struct Options {
     #[arg(long, conflicts_with = "body")]
     all: bool,
     #[command(flatten)]
-    asking: Asking,
+    server: ServerArgs,
 }
 
 pub fn run(options: &Options) -> ExitCode {
-    let socket = match options.asking.socket() {
+    let socket = match options.server.socket() {
         Ok(socket) => socket,
         Err(code) => return code,
     };
@@ -41,14 +41,14 @@ pub fn run(options: &Options) -> ExitCode {
     let mut out = Output { out: io::stdout().lock(), is_escaped: io::stdout().is_terminal(), line: Vec::new() };
     let asked = Client::connect(&socket).and_then(|mut client| {
         client.ask_lines(&Request::Cat { id: options.id, part }, &mut |line| {
-            if options.asking.json {
+            if options.server.json {
                 return writeln!(io::stdout(), "{line}");
             }
             protocol::content_of(line).map_or(Ok(()), |piece| out.piece(&piece))
         })
     });
     let ended = out.end().map_err(ClientError::Output);
-    streamed(&options.asking, asked.and(ended))
+    streamed(&options.server, asked.and(ended))
 }
 
 struct Output<W> {

@@ -3,23 +3,17 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use stentor_control::observe::ROWS_DEFAULT;
-use stentor_control::{HostsOptions, HostsSort, Observe, Request};
+use stentor_control::view::Subject;
+use stentor_control::{HostsOptions, Observe, Page, Request, View};
 
-use crate::asking::{Looking, look};
+use crate::asking::{QueryArgs, query, usage};
 
 #[derive(Args)]
 pub struct Options {
-    /// Sites and hosts whose name contains this; the same as --site.
-    #[arg(conflicts_with = "site")]
+    /// Sites whose name contains this.
     name: Option<String>,
-    #[arg(long, value_name = "NAME", help = "Sites and hosts whose name contains this")]
-    site: Option<String>,
-    #[arg(long, value_enum, default_value_t = HostsSort::Waiting)]
-    sort: HostsSort,
-    /// Number of sites to list.
-    #[arg(long, short = 'n', alias = "rows", default_value_t = ROWS_DEFAULT, value_name = "N")]
-    limit: u32,
+    #[command(flatten)]
+    view: View,
     /// Number of sites to skip at the start.
     #[arg(long, default_value_t = 0, value_name = "N")]
     offset: u64,
@@ -30,17 +24,13 @@ pub struct Options {
     #[arg(long)]
     failing: bool,
     #[command(flatten)]
-    looking: Looking,
+    query: QueryArgs,
 }
 
 pub fn run(options: Options) -> ExitCode {
-    let hosts = HostsOptions {
-        sort: options.sort,
-        rows_max: options.limit,
-        offset: options.offset,
-        name: options.name.or(options.site),
-        waiting: options.waiting,
-        failing: options.failing,
-    };
-    look(&options.looking, &Request::Observe(Observe::Hosts(hosts)))
+    if let Err(why) = options.view.check(Subject::Hosts) {
+        return usage(&why);
+    }
+    let page = Page { offset: options.offset, name: options.name, waiting: options.waiting, failing: options.failing };
+    query(&options.query, &Request::Observe(Observe::Hosts(HostsOptions { view: options.view, page })))
 }

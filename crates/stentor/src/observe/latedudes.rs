@@ -1,33 +1,36 @@
-//! `stentor latedudes`: recipients and sites by messages waiting, with advice.
+//! `stentor latedudes` (`stuck`): recipients and sites by messages waiting, with advice.
 
 use std::process::ExitCode;
 
 use clap::Args;
-use stentor_control::protocol::STUCK_DEFAULT;
-use stentor_control::{Reply, Request, render, render_waiting};
+use stentor_control::view::{ROWS_DEFAULT, Subject};
+use stentor_control::{Request, View};
 
-use crate::asking::{Looking, look_with};
+use crate::asking::{QueryArgs, query, usage};
 use crate::foreign::{From, commands};
-use crate::zone;
 
 #[derive(Args)]
 pub struct Options {
-    /// Number of recipients and of sites to list, those with most messages waiting.
-    #[arg(long, short = 'n', alias = "rows", default_value_t = STUCK_DEFAULT, value_name = "N")]
-    limit: u32,
+    #[command(flatten)]
+    view: View,
     /// Read logs instead of asking a server: who is waiting at their end.
     #[command(flatten)]
     logs: From,
     #[command(flatten)]
-    looking: Looking,
+    query: QueryArgs,
 }
 
-pub fn run(options: &Options) -> ExitCode {
-    if options.logs.is_given() {
-        return commands::latedudes(&options.logs, options.limit as usize, options.looking.asking.json);
+pub fn run(options: Options) -> ExitCode {
+    if let Err(why) = options.view.check(Subject::Stuck) {
+        return usage(&why);
     }
-    look_with(&options.looking, &Request::QueueStuck { rows_max: options.limit }, |reply| match reply {
-        Reply::Stuck(stuck) => render_waiting::latedudes(stuck),
-        other => render::reply(other, &zone::local()),
-    })
+    if options.logs.is_given() {
+        let is_plain = View { rows_max: None, ..options.view.clone() } == View::default();
+        if !is_plain {
+            return usage("of logs stuck shows recipients and domains, without --by, --list, --site and --sort");
+        }
+        let rows = options.view.rows_max.unwrap_or(ROWS_DEFAULT);
+        return commands::latedudes(&options.logs, rows as usize, options.query.server.json);
+    }
+    query(&options.query, &Request::QueueStuck(options.view))
 }

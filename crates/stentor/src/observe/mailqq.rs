@@ -3,10 +3,10 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use stentor_control::observe::ROWS_DEFAULT;
+use stentor_control::view::ROWS_DEFAULT;
 use stentor_control::{MailqqOptions, MailqqSort, Observe, Request};
 
-use crate::asking::{Looking, look};
+use crate::asking::{QueryArgs, query};
 use crate::cli_verbs::age_s;
 
 #[derive(Args)]
@@ -35,7 +35,7 @@ pub struct Options {
     #[arg(long, value_name = "ID")]
     after: Option<String>,
     #[command(flatten)]
-    looking: Looking,
+    query: QueryArgs,
 }
 
 pub fn run(options: Options) -> ExitCode {
@@ -49,5 +49,5 @@ pub fn run(options: Options) -> ExitCode {
         age_s_max: options.younger_than,
         after: options.after,
     };
-    look(&options.looking, &Request::Observe(Observe::Mailqq(mailqq)))
+    query(&options.query, &Request::Observe(Observe::Mailqq(mailqq)))
 }

@@ -12,9 +12,10 @@ use stentor_stats::tops::Tops;
 
 use super::input::{Input, now};
 use super::when;
-use crate::asking::fail;
+use crate::asking::{WATCH_S_DEFAULT, fail, watch_s};
 use crate::foreign::Fed;
 use crate::output::{is_closed, print, repeat};
+use crate::paint::Colour;
 
 #[derive(Clone, Copy, ValueEnum)]
 enum ByArg {
@@ -22,6 +23,7 @@ enum ByArg {
     Day,
     List,
     /// The recipients' domains.
+    #[value(name = "domain", alias = "site")]
     Site,
     /// The hosts that answered or failed.
     Host,
@@ -55,9 +57,12 @@ pub struct Options {
     /// With --follow: print the table again every this many seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
     every: u64,
-    /// Read and print again every N seconds, until Ctrl-C.
-    #[arg(long, value_name = "N", conflicts_with = "follow", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    /// Read and print again every so many seconds, until Ctrl-C [default: 2].
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = WATCH_S_DEFAULT, conflicts_with = "follow",
+        value_parser = watch_s)]
     watch: Option<u64>,
+    #[command(flatten)]
+    colour: Colour,
     #[command(flatten)]
     input: Input,
 }
@@ -119,7 +124,7 @@ fn tops(options: &Options, (since, until): (Option<Ms>, Option<Ms>), rows: usize
         // A plain struct with string keys: serialising it cannot fail.
         serde_json::to_string_pretty(&tops.top(rows)).unwrap_or_default() + "\n"
     } else {
-        tops.text(rows)
+        options.colour.paint(tops.text(rows))
     };
     match print(&text) {
         Err(error) if is_closed(&error) => Ok(Printed::ToNobody),
@@ -136,7 +141,7 @@ fn form(options: &Options, table: &Table) -> String {
     } else {
         let (now, name) = (now(), options.input.from.zone_name());
         let label = table.options().zone.label(now);
-        text(table, now, if name.is_empty() { &label } else { name })
+        options.colour.paint(text(table, now, if name.is_empty() { &label } else { name }))
     }
 }
 

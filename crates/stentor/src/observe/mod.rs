@@ -7,6 +7,7 @@ pub mod input;
 pub mod latedudes;
 pub mod mailqq;
 pub mod mailstat;
+pub mod queue;
 pub mod realstat;
 pub mod report;
 pub mod trace;

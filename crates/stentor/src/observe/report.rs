@@ -3,28 +3,27 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use stentor_control::posts::POSTS_DEFAULT;
-use stentor_control::{Observe, ReportOptions, Request};
+use stentor_control::view::Subject;
+use stentor_control::{Observe, ReportOptions, Request, View};
 use stentor_queue::ids::MessageId;
 
-use crate::asking::{Looking, look};
+use crate::asking::{QueryArgs, query, usage};
 
 #[derive(Args)]
 pub struct Options {
     /// One post, by its queue id; shows where its other recipients wait.
-    #[arg(conflicts_with_all = ["list", "limit"])]
+    #[arg(conflicts_with_all = ["list", "sort", "limit"])]
     id: Option<MessageId>,
-    /// Posts of this list.
-    #[arg(long, value_name = "NAME")]
-    list: Option<String>,
-    /// Number of posts, newest first.
-    #[arg(long, short = 'n', aliases = ["last", "rows"], value_name = "N", default_value_t = POSTS_DEFAULT)]
-    limit: u32,
     #[command(flatten)]
-    looking: Looking,
+    view: View,
+    #[command(flatten)]
+    query: QueryArgs,
 }
 
 pub fn run(options: Options) -> ExitCode {
-    let report = ReportOptions { id: options.id.map(|id| id.to_string()), list: options.list, last: options.limit };
-    look(&options.looking, &Request::Observe(Observe::Report(report)))
+    if let Err(why) = options.view.check(Subject::Report) {
+        return usage(&why);
+    }
+    let report = ReportOptions { id: options.id.map(|id| id.to_string()), view: options.view };
+    query(&options.query, &Request::Observe(Observe::Report(report)))
 }

@@ -3,7 +3,7 @@
 //! The past is read from the history's files, whether a server runs or not ([`stentor_history::story`]). Pending
 //! recipients are asked of the running server, if there is one; the last half second may be in neither.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -13,6 +13,7 @@ use stentor_control::format::date_time;
 use stentor_control::reply::EnvelopeView;
 use stentor_control::{Client, Request, Selection, protocol};
 use stentor_history::{Asked, Reader};
+use stentor_queue::ids::MessageId;
 use stentor_stats::civil::Zone;
 use stentor_stats::escape::printable;
 use stentor_stats::record::{Ms, Record};
@@ -22,8 +23,10 @@ use super::when;
 use crate::asking::{fail, load, nothing};
 use crate::foreign::{self, From};
 use crate::output::{print, unless_closed};
+use crate::paint::Colour;
 
-/// Pending recipients that are named.
+/// Pending recipients that are known, and those that are named.
+const PENDING_MAX: usize = 10_000;
 const PENDING_SHOWN_MAX: usize = 100;
 const DAY_MS: Ms = 24 * 3_600_000;
 /// One text of the running server on a line.
@@ -52,6 +55,8 @@ pub struct Options {
     /// Print JSON.
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    colour: Colour,
 }
 
 /// A recipient that is pending now.
@@ -61,6 +66,8 @@ struct Pending {
     address: String,
     site: String,
     state: String,
+    /// Why it waits, in words.
+    words: String,
     next_try: Option<Ms>,
     last_reply: String,
 }
@@ -109,6 +116,7 @@ fn carry_out(options: &Options) -> Result<bool, String> {
     } else {
         String::new()
     };
+    let shown = if options.json { shown } else { options.colour.paint(shown) };
     unless_closed(print(&shown)).map_err(|error| error.to_string())?;
     Ok(is_known)
 }
@@ -132,8 +140,16 @@ fn of_logs(options: &Options, from: Ms) -> Result<Story, String> {
 /// The story out of our history, what is pending now, and how many places of the history are damaged.
 fn of_history(options: &Options, from: Ms) -> Result<(Story, Present, u64), String> {
     let (dir, socket) = places(options)?;
-    let present = socket.map(|socket| ask(&socket, &options.what)).unwrap_or_default();
-    let (story, damaged) = read(&dir, &options.what, from, &present)?;
+    let ask = |selection| socket.as_deref().map(|socket| ask(socket, selection)).unwrap_or_default();
+    let present = selection(&options.what).map(ask).unwrap_or_default();
+    let (mut story, mut damaged) = read(&dir, &options.what, from, &present)?;
+    // Of a Message-ID the history has the queue ids, by which the server is asked.
+    let ids: Vec<MessageId> = story.messages.iter().filter_map(|message| message.id.parse().ok()).collect();
+    let mut present = present;
+    if !ids.is_empty() && selection(&options.what).is_none() {
+        present = ask(Selection { ids, ..Selection::default() });
+        (story, damaged) = read(&dir, &options.what, from, &present)?;
+    }
     if damaged > 0 {
         eprintln!("stentor: {}: records are missing in {damaged} damaged places", dir.display());
     }
@@ -155,10 +171,14 @@ fn places(options: &Options) -> Result<(PathBuf, Option<PathBuf>), String> {
 }
 
 /// The story so far, and the number of damaged places.
-fn read(dir: &std::path::Path, what: &str, from: Ms, present: &Present) -> Result<(Story, u64), String> {
+fn read(dir: &Path, what: &str, from: Ms, present: &Present) -> Result<(Story, u64), String> {
     let failed = |error: std::io::Error| format!("the history in {}: {error}", dir.display());
     let reader = match Reader::open(dir) {
         Ok(reader) => reader,
+        // What waits is known all the same.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && !present.pending.is_empty() => {
+            return Ok((Story::new(what), 0));
+        }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             return Err(format!(
                 "there is no history in {}: [history] keep_days is 0, or no server has run there",
@@ -172,69 +192,71 @@ fn read(dir: &std::path::Path, what: &str, from: Ms, present: &Present) -> Resul
     stentor_history::story(&reader, &asked).map_err(failed)
 }
 
+/// The recipients meant, in the server's terms; `None`: a Message-ID, which it does not know mail by.
+fn selection(what: &str) -> Option<Selection> {
+    match what.parse() {
+        Ok(id) => Some(Selection { ids: vec![id], ..Selection::default() }),
+        Err(_) if what.starts_with('<') => None,
+        Err(_) if what.contains('@') => Some(Selection { recipient: Some(what.to_owned()), ..Selection::default() }),
+        Err(_) => Some(Selection { recipient: Some(format!("@{what}")), ..Selection::default() }),
+    }
+}
+
 /// What is pending of it now. A server that does not run, or does not answer, has nothing to say.
-fn ask(socket: &std::path::Path, what: &str) -> Present {
+fn ask(socket: &Path, selection: Selection) -> Present {
     let Ok(mut client) = Client::connect(socket) else { return Present::default() };
-    let mut present = Present { is_running: true, ..Present::default() };
-    let selection = match what.parse() {
-        Ok(id) => Selection { ids: vec![id], ..Selection::default() },
-        // An export by Message-ID there is not; its messages' ids are in the story.
-        Err(_) if what.starts_with('<') => return present,
-        Err(_) => Selection { recipient: Some(what.to_owned()), ..Selection::default() },
-    };
+    let mut present = Present::default();
     let mut take = |line: &str| {
         let envelope = protocol::envelope_of(line).and_then(|text| serde_json::from_str::<EnvelopeView>(&text).ok());
-        if let Some(envelope) = envelope {
-            for recipient in envelope.recipients {
-                let state = recipient.state;
-                let is_asked = selection.ids.is_empty().then(|| state.address.eq_ignore_ascii_case(what));
-                if is_asked == Some(false) {
-                    continue;
-                }
-                if present.pending.len() == PENDING_SHOWN_MAX {
-                    present.pending_left_out += 1;
-                    continue;
-                }
-                present.pending.push(Pending {
-                    id: envelope.id.clone(),
-                    address: state.address,
-                    site: state.site,
-                    state: serde_json::to_value(state.state)
-                        .ok()
-                        .and_then(|state| state.as_str().map(str::to_owned))
-                        .unwrap_or_default(),
-                    next_try: state.next_try,
-                    last_reply: state.last_reply,
-                });
+        for (id, state) in envelope.into_iter().flat_map(|envelope| {
+            let id = envelope.id;
+            envelope.recipients.into_iter().map(move |recipient| (id.clone(), recipient.state))
+        }) {
+            if present.pending.len() == PENDING_MAX {
+                present.pending_left_out += 1;
+                continue;
             }
+            present.pending.push(Pending {
+                id,
+                address: state.address,
+                site: state.site,
+                state: serde_json::to_value(state.state)
+                    .ok()
+                    .and_then(|state| state.as_str().map(str::to_owned))
+                    .unwrap_or_default(),
+                words: state.words,
+                next_try: state.next_try,
+                last_reply: state.last_reply,
+            });
         }
         Ok(())
     };
-    // One that is not known there is not pending.
-    let _ = client.ask_lines(&Request::Export { selection: selection.clone() }, &mut take);
-    present
+    // A refusal says nothing of what is pending.
+    let is_answered = client.ask_lines(&Request::Export { selection }, &mut take).is_ok();
+    Present { is_running: is_answered, ..present }
 }
 
 fn text(present: &Present, zone: &Zone) -> String {
     use std::fmt::Write;
     let clean = |text: &str| printable(text, TEXT_BYTES_MAX);
     let mut out = String::new();
-    for pending in &present.pending {
+    for pending in present.pending.iter().take(PENDING_SHOWN_MAX) {
         let next = pending.next_try.map_or_else(String::new, |at| format!(", next try {}", date_time(at, zone)));
-        let reply =
-            if pending.last_reply.is_empty() { String::new() } else { format!(": {}", clean(&pending.last_reply)) };
+        let why = if pending.last_reply.is_empty() { &pending.words } else { &pending.last_reply };
+        let why = if why.is_empty() { String::new() } else { format!(": {}", clean(why)) };
         // Writing into a string cannot fail.
         let _ = writeln!(
             out,
-            "now         {} {} {} at {}{next}{reply}",
+            "now         {} {} {} at {}{next}{why}",
             clean(&pending.id),
             clean(&pending.address),
             clean(&pending.state),
             clean(&pending.site)
         );
     }
-    if present.pending_left_out > 0 {
-        let _ = writeln!(out, "now         and {} more", present.pending_left_out);
+    let left_out = present.pending.len().saturating_sub(PENDING_SHOWN_MAX) as u64 + present.pending_left_out;
+    if left_out > 0 {
+        let _ = writeln!(out, "now         and {left_out} more");
     }
     if present.is_running && present.pending.is_empty() {
         out += "now         nothing pending\n";
@@ -258,6 +280,15 @@ fn now() -> Ms {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_server_is_asked_by_id_recipient_or_domain() {
+        let recipient = |what: &str| selection(what).and_then(|selection| selection.recipient);
+        assert_eq!(recipient("Ann@one.example").as_deref(), Some("Ann@one.example"));
+        assert_eq!(recipient("one.example").as_deref(), Some("@one.example"));
+        assert_eq!(selection("037P70R00000").map(|selection| selection.ids.len()), Some(1));
+        assert_eq!(selection("<a@b>"), None);
+    }
 
     #[test]
     fn since_is_so_many_days_or_a_time() {

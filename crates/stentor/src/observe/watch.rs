@@ -6,11 +6,13 @@ use std::process::ExitCode;
 
 use clap::Args;
 use stentor_control::{Client, Observe, Request, TrafficOptions, protocol};
+use stentor_stats::civil::Zone;
 use stentor_stats::escape::printable;
 use stentor_stats::now::TrafficLine;
 use stentor_stats::rates::clock;
 
-use crate::asking::{Asking, fail, streamed};
+use crate::asking::{ServerArgs, fail, streamed};
+use crate::zone;
 
 /// One line of a session, escaped.
 const TEXT_BYTES_MAX: usize = 1_024;
@@ -25,14 +27,15 @@ pub struct Options {
     #[arg(long, value_name = "ADDRESS")]
     client: Option<IpAddr>,
     #[command(flatten)]
-    asking: Asking,
+    server: ServerArgs,
 }
 
 pub fn run(options: Options) -> ExitCode {
-    let socket = match options.asking.socket() {
+    let socket = match options.server.socket() {
         Ok(socket) => socket,
         Err(code) => return code,
     };
+    let zone = zone::local();
     let wanted = match (options.site, options.client) {
         (Some(site), _) => TrafficOptions::Site(site),
         (None, Some(client)) => TrafficOptions::Client(client),
@@ -40,29 +43,31 @@ pub fn run(options: Options) -> ExitCode {
     };
     let asked = Client::connect(&socket).and_then(|mut client| {
         client.ask_lines(&Request::Observe(Observe::Traffic(wanted)), &mut |line| {
-            if options.asking.json { writeln!(io::stdout(), "{line}") } else { print(line) }
+            if options.server.json { writeln!(io::stdout(), "{line}") } else { print(line, &zone) }
         })
     });
-    streamed(&options.asking, asked.map(drop))
+    streamed(&options.server, asked.map(drop))
 }
 
-fn print(line: &str) -> io::Result<()> {
+fn print(line: &str, zone: &Zone) -> io::Result<()> {
     let mut out = io::stdout().lock();
     for line in protocol::traffic_of(line).into_iter().flatten() {
-        writeln!(out, "{}", text(&line))?;
+        writeln!(out, "{}", text(&line, zone))?;
     }
     out.flush()
 }
 
-/// `10:00:00.123 17 C: EHLO mx.example.org`: the time (UTC), the session's number, and who sent it.
-fn text(line: &TrafficLine) -> String {
+/// `10:00:00.123 +0100 17 C: EHLO mx.example.org`: the time, the session's number, and who sent it.
+fn text(line: &TrafficLine, zone: &Zone) -> String {
     let who = match line.kind.as_str() {
         "command" => "C:",
         "reply" => "S:",
         _ => "--",
     };
     let text = printable(&line.text, TEXT_BYTES_MAX);
-    format!("{}.{:03} {} {who} {text}", clock(line.at, 0), line.at % 1_000, line.session)
+    let offset_s = i64::from(zone.offset_s((line.at / 1_000).cast_signed()));
+    let (time, ms, label) = (clock(line.at, offset_s), line.at % 1_000, zone.label(line.at));
+    format!("{time}.{ms:03} {label} {} {who} {text}", line.session)
 }
 
 #[cfg(test)]
@@ -73,10 +78,10 @@ mod tests {
     fn lines_say_when_which_and_who() {
         let line = |kind: &str, words: &str| {
             let (kind, words) = (kind.to_owned(), words.to_owned());
-            text(&TrafficLine { at: 36_000_123, session: 17, kind, text: words })
+            text(&TrafficLine { at: 36_000_123, session: 17, kind, text: words }, &Zone::fixed(3_600))
         };
-        assert_eq!(line("command", "EHLO mx"), "10:00:00.123 17 C: EHLO mx");
-        assert_eq!(line("reply", "250 \u{1b}[2J"), "10:00:00.123 17 S: 250 \\x1b[2J");
-        assert_eq!(line("event", "closed"), "10:00:00.123 17 -- closed");
+        assert_eq!(line("command", "EHLO mx"), "11:00:00.123 +0100 17 C: EHLO mx");
+        assert_eq!(line("reply", "250 \u{1b}[2J"), "11:00:00.123 +0100 17 S: 250 \\x1b[2J");
+        assert_eq!(line("event", "closed"), "11:00:00.123 +0100 17 -- closed");
     }
 }

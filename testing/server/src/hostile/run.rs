@@ -190,7 +190,7 @@ impl World {
     }
 
     fn read_queue(&self, seen: &mut Seen) {
-        let stuck = self.server.ask(&["queue", "--stuck", "1000"]).expect("the server answers");
+        let stuck = self.server.ask(&["stuck", "-n", "1000"]).expect("the server answers");
         seen.now_ms = stuck["now"].as_u64().unwrap_or_default();
         for row in stuck["stuck_recipients"].as_array().into_iter().flatten() {
             let address = row["address"].as_str().unwrap_or_default().to_owned();

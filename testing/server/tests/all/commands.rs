@@ -32,7 +32,7 @@ fn what_matches_nothing_has_an_exit_code_of_its_own() {
         &["mailqq", "--list", "nws"],
     ] {
         let output = server.operator(arguments);
-        let expected = "stentor: there is no list nws; lists: news\n";
+        let expected = "stentor: there is no list nws; did you mean news?\n";
         assert_eq!((output.status.code(), err(&output).as_str()), (Some(3), expected), "{arguments:?}");
     }
     assert_eq!(server.operator(&["flush", "mx.nowhere.example"]).status.code(), Some(3));

@@ -50,13 +50,12 @@ fn what_waits_is_shown() {
     assert_eq!((&site["waiting"], &site["messages"]), (&2.into(), &1.into()));
     assert!(site["site"].as_str().expect("text").contains("full.example"), "{site}");
 
+    // The older spelling of `stuck`.
     let stuck = server.ask(&["queue", "--stuck"]).expect("a reply");
     assert_eq!((&stuck["is_counting"], &stuck["sites_total"]), (&false.into(), &1.into()));
     let shown = text(&server.operator(&["queue", "--stuck", "1"]));
-    let [heading, row, _, sites, site] = &shown.lines().collect::<Vec<_>>()[..] else { panic!("{shown}") };
-    assert!(heading.starts_with("messages   oldest next try  recipient") && sites.contains("site"), "{shown}");
-    assert!(row.trim_start().starts_with("1 ") && row.contains("@full.example  ") && row.contains("452 "), "{shown}");
-    assert!(site.trim_start().starts_with("2 "), "{shown}");
+    assert_eq!(shown, text(&server.operator(&["stuck", "-n", "1"])));
+    assert!(shown.contains("messages   oldest next try  recipient\n") && shown.contains("@full.example\n"), "{shown}");
 
     let shown = text(&server.operator(&["queue"]));
     assert!(shown.starts_with("mx.test: 1 message (") && shown.contains("2 recipients waiting\n"), "{shown}");

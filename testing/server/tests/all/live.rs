@@ -9,7 +9,7 @@ use crate::kit::{SENDER_SITE, builder};
 
 const LIST: &[&str] = &["ann@one.example", "bob@full.example", "cid@down.example"];
 
-fn lab() -> TestLab {
+pub fn lab() -> TestLab {
     TestLab::start(
         "[[site]]\nname = 'one.example'\n\
          [[site]]\nname = 'full.example'\nbehaviour = { at_rcpt = '452 4.2.2 Mailbox full' }\n\
@@ -18,7 +18,7 @@ fn lab() -> TestLab {
 }
 
 /// Nothing that has failed once is tried again while a test runs.
-fn patient(lab: &TestLab) -> stentor_harness::Builder {
+pub fn patient(lab: &TestLab) -> stentor_harness::Builder {
     let mut builder = builder(lab);
     for clock in ["host", "site", "mailbox", "recipient"] {
         builder = builder.set(&format!("retry.{clock}_max_s"), "7200").set(&format!("retry.{clock}_min_s"), "3600");
@@ -37,7 +37,7 @@ fn text(server: &Server, arguments: &[&str]) -> String {
 }
 
 /// A post of which ann has her copy and two others wait, and a message that waits for dan.
-fn two_wait(lab: &TestLab, server: &Server) -> (String, String) {
+pub fn two_wait(lab: &TestLab, server: &Server) -> (String, String) {
     let post = send(server, "news@lists.test", "post@test");
     let mail = send(server, "dan@down.example", "mail@test");
     lab.wait("ann has the post", |recorder| recorder.copies_to("ann@one.example").len() == 1);

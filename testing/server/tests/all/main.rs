@@ -51,5 +51,6 @@ mod strangers;
 mod suspend;
 mod telemetry;
 mod truth;
+mod views;
 mod walkthrough;
 mod webhooks;

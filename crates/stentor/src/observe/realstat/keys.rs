@@ -221,7 +221,7 @@ fn open(app: &mut App) -> Option<Wish> {
     let (title, request) = match app.view {
         View::Rates | View::Sites => {
             let name = app.sites().get(app.selected)?.site.clone();
-            (format!("site {name}"), Request::Site { name })
+            (format!("site {name}"), Request::Site { name, list: None })
         }
         View::Messages => {
             let id = app.mailqq.as_ref()?.rows.get(app.selected)?.id.clone();
@@ -266,10 +266,10 @@ mod tests {
     #[test]
     fn sites_and_messages_are_opened() {
         let mut app = app();
-        assert!(matches!(&keys(&mut app, "\n")[..], [Wish::Open(Request::Site { name })] if name == "one"));
+        assert!(matches!(&keys(&mut app, "\n")[..], [Wish::Open(Request::Site { name, .. })] if name == "one"));
         keys(&mut app, "q");
         let wishes = keys(&mut app, "2jj\n");
-        assert!(matches!(&wishes[..], [Wish::Open(Request::Site { name })] if name == "two"));
+        assert!(matches!(&wishes[..], [Wish::Open(Request::Site { name, .. })] if name == "two"));
         app.news(News::Opened("a\nb\nc".to_owned()));
         keys(&mut app, "jjjjj");
         assert_eq!(app.opened.as_ref().map(|opened| opened.scroll), Some(2));

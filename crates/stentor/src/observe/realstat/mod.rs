@@ -17,7 +17,7 @@ use std::process::ExitCode;
 use clap::Args;
 use stentor_control::WatchOptions;
 
-use crate::asking::Asking;
+use crate::asking::ServerArgs;
 use crate::foreign::{From, commands};
 
 /// Time between rows.
@@ -46,7 +46,7 @@ pub struct Options {
     #[command(flatten)]
     logs: From,
     #[command(flatten)]
-    asking: Asking,
+    server: ServerArgs,
 }
 
 fn interval(text: &str) -> Result<f64, String> {
@@ -57,13 +57,13 @@ fn interval(text: &str) -> Result<f64, String> {
 pub fn run(options: Options) -> ExitCode {
     if options.logs.is_given() {
         let interval_ms = (options.interval.unwrap_or(ROWS_INTERVAL_S) * 1_000.0) as u64;
-        return commands::realstat(&options.logs, interval_ms, options.count, options.asking.json);
+        return commands::realstat(&options.logs, interval_ms, options.count, options.server.json);
     }
-    let socket: PathBuf = match options.asking.socket() {
+    let socket: PathBuf = match options.server.socket() {
         Ok(socket) => socket,
         Err(code) => return code,
     };
-    let is_screen = std::io::stdout().is_terminal() && !options.plain && !options.asking.json;
+    let is_screen = std::io::stdout().is_terminal() && !options.plain && !options.server.json;
     let seconds = options.interval.unwrap_or(if is_screen { SCREEN_INTERVAL_S } else { ROWS_INTERVAL_S });
     let watch = WatchOptions {
         interval_ms: (seconds * 1_000.0) as u64,
@@ -75,11 +75,11 @@ pub fn run(options: Options) -> ExitCode {
     if is_screen {
         return match screen::run(socket, watch) {
             Ok(()) => ExitCode::SUCCESS,
-            Err(why) => options.asking.fail(&why),
+            Err(why) => options.server.fail(&why),
         };
     }
-    match plain::run(&socket, watch, options.asking.json) {
+    match plain::run(&socket, watch, options.server.json) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(why) => options.asking.fail(&why),
+        Err(why) => options.server.fail(&why),
     }
 }

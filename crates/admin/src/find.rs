@@ -1,0 +1,23 @@
+//! Sites by what an operator calls them.
+
+use std::sync::Arc;
+
+use stentor_engine::core::hub::Hub;
+use stentor_queue::ids::SiteId;
+use stentor_sched::At;
+
+/// A site by its name, or by a domain that is at it, with its name.
+pub fn find(hub: &Hub, name: &str) -> Option<(SiteId, Arc<str>)> {
+    let of_domain = || hub.sched.site_of(hub.store.book.domain_lookup(&name.to_ascii_lowercase())?);
+    let site = hub.sched.site_named(name).or_else(of_domain)?;
+    Some((site, hub.sched.site_name(site)?.into()))
+}
+
+/// The same; also a domain that has no site, because it has not been looked up.
+pub fn find_at(hub: &Hub, name: &str) -> Option<(At, Arc<str>)> {
+    if let Some((site, name)) = find(hub, name) {
+        return Some((At::Site(site), name));
+    }
+    let domain = hub.store.book.domain_lookup(&name.to_ascii_lowercase())?;
+    Some((At::Domain(domain), hub.store.book.domain_name(domain).into()))
+}

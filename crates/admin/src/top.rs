@@ -1,0 +1,144 @@
+//! The recipients with most messages waiting: of all mail from the store's counts, of one list's by a walk through its
+//! messages. Slices of well under a millisecond under the hub's lock.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use stentor_engine::core::Core;
+use stentor_engine::core::hub::Hub;
+use stentor_queue::ids::AddressId;
+use stentor_queue::store::CHUNK_ADDRESSES;
+use stentor_sched::{At, Part};
+
+use crate::wanted::Wanted;
+
+/// Chunks of [`CHUNK_ADDRESSES`] counts looked at under one hold.
+const CHUNKS_STEP: usize = 32;
+/// The same where each address is looked up.
+const CHUNKS_LOOKED_STEP: usize = 4;
+/// Messages and recipients looked at under one hold.
+const STEPS: usize = 8_192;
+
+/// The best so far; the least of them is on top.
+struct Best {
+    rows_max: usize,
+    chosen: BinaryHeap<Reverse<(u32, Reverse<u32>)>>,
+}
+
+impl Best {
+    /// What a count must exceed to get in.
+    fn least(&self) -> u32 {
+        if self.chosen.len() < self.rows_max { 0 } else { self.chosen.peek().map_or(0, |least| least.0.0) }
+    }
+
+    fn push(&mut self, count: u32, id: u32) {
+        self.chosen.push(Reverse((count, Reverse(id))));
+        if self.chosen.len() > self.rows_max {
+            self.chosen.pop();
+        }
+    }
+}
+
+/// Addresses with most messages, and how many those are; of equal ones, those known for longest.
+pub(crate) async fn top_addresses(core: &Arc<Core>, wanted: &Wanted) -> Vec<(u32, u32)> {
+    let mut best = Best { rows_max: wanted.rows_max, chosen: BinaryHeap::new() };
+    if wanted.rows_max == 0 {
+        return Vec::new();
+    }
+    if wanted.part.list.is_some() {
+        let counts = counts_of(core, &wanted.part).await;
+        let mut all: Vec<_> = counts.into_iter().map(|(id, count)| (Reverse(count), id)).collect();
+        all.sort_unstable();
+        for part in all.chunks(STEPS) {
+            let is_full = core.with(|hub, _| {
+                for (Reverse(count), id) in part.iter().filter(|(_, id)| is_at(hub, *id, &wanted.part)) {
+                    if *count <= best.least() {
+                        return true;
+                    }
+                    best.push(*count, *id);
+                }
+                false
+            });
+            if is_full {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+    } else {
+        of_all(core, &wanted.part, &mut best).await;
+    }
+    let mut top: Vec<_> = best.chosen.into_iter().map(|Reverse((count, Reverse(id)))| (count, id)).collect();
+    top.sort_unstable_by_key(|(count, id)| (Reverse(*count), *id));
+    top
+}
+
+async fn of_all(core: &Arc<Core>, part: &Part, best: &mut Best) {
+    let step = if part.at.is_some() { CHUNKS_LOOKED_STEP } else { CHUNKS_STEP };
+    let (mut chunk, mut is_last) = (0, false);
+    while !is_last {
+        is_last = core.with(|hub, _| {
+            for _ in 0..step {
+                let Some(counts) = hub.store.waiting_chunk(chunk) else { return true };
+                let mut least = best.least();
+                for (at, count) in counts.iter().enumerate() {
+                    let id = (chunk * CHUNK_ADDRESSES + at) as u32;
+                    if *count > least && is_at(hub, id, part) {
+                        best.push(*count, id);
+                        least = best.least();
+                    }
+                }
+                chunk += 1;
+            }
+            false
+        });
+        tokio::task::yield_now().await;
+    }
+}
+
+fn is_at(hub: &Hub, id: u32, part: &Part) -> bool {
+    let Some(at) = part.at else { return true };
+    let Some(domain) = hub.store.book.try_domain(AddressId(id)) else { return false };
+    match at {
+        At::Site(site) => hub.sched.site_of(domain) == Some(site),
+        At::Domain(wanted) => domain == wanted,
+    }
+}
+
+/// Messages by recipient.
+async fn counts_of(core: &Arc<Core>, part: &Part) -> HashMap<u32, u32> {
+    let mut counts = HashMap::new();
+    let (mut next, until) = core.with(|hub, _| hub.store.number_bounds());
+    let mut within = None;
+    while next != until {
+        core.with(|hub, _| {
+            let mut steps = STEPS;
+            for (no, message) in hub.store.messages_between(next, until) {
+                if no.0 != next {
+                    // The message that the walk was in has ended.
+                    (next, within) = (no.0, None);
+                }
+                if part.has_message(message) {
+                    let pending = message.pending();
+                    for id in within.map_or_else(|| pending.iter(), |after| pending.iter_from(after)) {
+                        if steps == 0 {
+                            return;
+                        }
+                        steps -= 1;
+                        *counts.entry(id).or_insert(0) += 1;
+                        within = Some(id);
+                    }
+                }
+                (next, within) = (no.0.wrapping_add(1), None);
+                if steps == 0 {
+                    return;
+                }
+                steps -= 1;
+            }
+            next = until;
+        });
+        tokio::task::yield_now().await;
+    }
+    counts
+}

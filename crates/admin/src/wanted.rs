@@ -1,0 +1,85 @@
+//! What a [`View`] asks for, in terms of the queue: the part of it, the order of rows, and how many.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+use stentor_control::problem::Problem;
+use stentor_control::{Sort, View};
+use stentor_engine::core::Core;
+use stentor_engine::core::hub::Hub;
+use stentor_queue::ids::Ms;
+use stentor_queue::message::Message;
+use stentor_sched::{CauseCounts, Part};
+
+use crate::causes::DatedCensus;
+use crate::find::find_at;
+use crate::{lists, near};
+
+/// Rows, and what they are of.
+#[derive(Clone)]
+pub struct Wanted {
+    pub part: Part,
+    /// The part in words: `of list news`; empty: all of the queue.
+    pub words: String,
+    pub sort: Sort,
+    pub rows_max: usize,
+}
+
+impl Wanted {
+    /// Those with most pending recipients, of all of the queue.
+    pub fn all(rows_max: usize) -> Wanted {
+        Wanted { part: Part::default(), words: String::new(), sort: Sort::Waiting, rows_max }
+    }
+
+    /// `rows` and `sort` are for a view that does not say. Not for callers that hold the hub's lock.
+    ///
+    /// # Errors
+    /// There is no such site.
+    pub fn of(core: &Arc<Core>, view: &View, rows: u32, sort: Sort) -> Result<Wanted, Problem> {
+        let at = match &view.site {
+            None => None,
+            Some(name) => {
+                let found = core.with(|hub, _| find_at(hub, name));
+                Some(found.ok_or_else(|| near::unknown_site(core, name))?)
+            }
+        };
+        let of = view.list.as_ref().map(|list| format!("of list {list}"));
+        let to = at.as_ref().map(|(_, name)| format!("at {name}"));
+        Ok(Wanted {
+            words: of.into_iter().chain(to).collect::<Vec<_>>().join(" "),
+            part: Part { list: view.list.as_deref().map(Into::into), at: at.map(|(at, _)| at) },
+            sort: view.sort.unwrap_or(sort),
+            rows_max: view.rows_max.unwrap_or(rows) as usize,
+        })
+    }
+
+    /// The refusal, if nothing was counted because there is no such list.
+    pub fn unknown_list(&self, core: &Core, counted: Option<&DatedCensus>) -> Option<Problem> {
+        let is_empty = counted.is_none_or(|counted| counted.census.total.recipients() == 0);
+        lists::unknown(core, self.part.list.as_deref()).filter(|_| is_empty)
+    }
+}
+
+/// What rows are in the order of, the least first.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Key {
+    Number(Reverse<u64>),
+    At(Ms),
+    Name(String),
+}
+
+/// The key of a site or list: what waits there, as counted.
+pub fn key(hub: &Hub, sort: Sort, (waiting, counts): (u64, Option<&CauseCounts>), name: &str) -> Key {
+    match sort {
+        Sort::Messages => Key::Number(Reverse(counts.map_or(0, |counts| counts.messages))),
+        Sort::Age => {
+            let oldest = counts.and_then(|counts| counts.oldest).and_then(|no| hub.store.message(no));
+            Key::At(oldest.map_or(Ms::MAX, Message::accepted))
+        }
+        // Without a clock it may go now.
+        Sort::NextTry => Key::At(counts.and_then(CauseCounts::next_try).unwrap_or(0)),
+        Sort::Name => Key::Name(name.to_owned()),
+        // The last two are of hosts.
+        Sort::Waiting | Sort::Failures | Sort::Latency => Key::Number(Reverse(waiting)),
+    }
+}

@@ -1,0 +1,262 @@
+//! What commands that look at waiting mail share: which mail, what a row is about, in which order, how many rows. `queue`,
+//! `site`, `hosts`, `stuck` and `report` take the same words on the command line and in requests; what has no meaning for one
+//! of them is refused with the command that has it.
+
+use clap::{Args, ValueEnum};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// Rows of `queue`, and of the other answers, unless the request says otherwise.
+pub const SITES_DEFAULT: u32 = 50;
+pub const ROWS_DEFAULT: u32 = 20;
+/// The most rows of one answer, except of `queue`.
+pub const ROWS_MAX: u32 = 1_000;
+
+/// What a row is about.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug, ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub enum By {
+    /// A site.
+    Site,
+    /// A list.
+    List,
+    /// A site, with its recipients by age (as qshape).
+    Age,
+    /// A recipient.
+    Recipient,
+}
+
+/// The order of rows.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug, ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub enum Sort {
+    /// Most pending recipients first.
+    Waiting,
+    /// Most messages first.
+    Messages,
+    /// Oldest first.
+    Age,
+    /// Next try first.
+    NextTry,
+    /// Most failures first.
+    Failures,
+    /// Slowest first.
+    Latency,
+    /// By name.
+    Name,
+}
+
+/// See the module's page.
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug, Args)]
+#[serde(default, deny_unknown_fields)]
+pub struct View {
+    /// What a row is about: site, list or age in `queue`, recipient or site in `stuck`.
+    #[arg(long, value_enum, value_name = "WHAT", hide_possible_values = true)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub by: Option<By>,
+    /// Mail of this list only.
+    #[arg(long, value_name = "NAME")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub list: Option<String>,
+    /// Mail to this site only: its name as `stentor queue` shows it, or a domain that it serves.
+    #[arg(long, value_name = "NAME")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub site: Option<String>,
+    /// Order of rows.
+    #[arg(long, value_enum, value_name = "KEY")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sort: Option<Sort>,
+    /// Number of rows.
+    #[arg(id = "limit", long = "limit", short = 'n', aliases = ["rows", "sites-max", "last"], value_name = "N")]
+    #[serde(alias = "sites_max", alias = "last", skip_serializing_if = "Option::is_none")]
+    pub rows_max: Option<u32>,
+}
+
+/// The commands that take a [`View`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Subject {
+    Queue,
+    Site,
+    Hosts,
+    Stuck,
+    Report,
+}
+
+/// The orders of sites and lists.
+const OF_SITES: &[Sort] = &[Sort::Waiting, Sort::Messages, Sort::Age, Sort::NextTry, Sort::Name];
+
+impl Subject {
+    pub const ALL: [Subject; 5] = [Subject::Queue, Subject::Site, Subject::Hosts, Subject::Stuck, Subject::Report];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Subject::Queue => "queue",
+            Subject::Site => "site",
+            Subject::Hosts => "hosts",
+            Subject::Stuck => "stuck",
+            Subject::Report => "report",
+        }
+    }
+
+    /// What a row may be about; the first by default.
+    pub fn rows(self) -> &'static [By] {
+        match self {
+            Subject::Queue => &[By::Site, By::List, By::Age],
+            Subject::Hosts => &[By::Site],
+            Subject::Stuck => &[By::Recipient, By::Site],
+            Subject::Site | Subject::Report => &[],
+        }
+    }
+
+    /// The orders that rows may have; the first by default.
+    pub fn orders(self, by: Option<By>) -> &'static [Sort] {
+        match (self, by) {
+            (Subject::Queue, _) | (Subject::Stuck, Some(By::Site)) => OF_SITES,
+            (Subject::Stuck, _) => &[Sort::Messages],
+            (Subject::Hosts, _) => &[Sort::Waiting, Sort::Failures, Sort::Latency, Sort::NextTry, Sort::Name],
+            (Subject::Report, _) => &[Sort::Age, Sort::Waiting, Sort::Failures, Sort::Name],
+            (Subject::Site, _) => &[],
+        }
+    }
+
+    fn rows_max(self) -> u32 {
+        if self == Subject::Queue { u32::MAX } else { ROWS_MAX }
+    }
+}
+
+impl View {
+    /// So many rows of everything.
+    pub fn rows(rows_max: u32) -> View {
+        View { rows_max: Some(rows_max), ..View::default() }
+    }
+
+    /// Something narrows the queue.
+    pub fn is_narrow(&self) -> bool {
+        self.list.is_some() || self.site.is_some()
+    }
+
+    /// The fields of a request.
+    pub fn to_json(&self) -> Map<String, Value> {
+        match serde_json::to_value(self) {
+            Ok(Value::Object(fields)) => fields,
+            // A plain struct with string keys is an object.
+            _ => Map::new(),
+        }
+    }
+
+    /// # Errors
+    /// What has no meaning for this command, with the command that has it.
+    pub fn check(&self, subject: Subject) -> Result<(), String> {
+        let name = subject.name();
+        if let Some(by) = self.by.filter(|by| !subject.rows().contains(by)) {
+            return Err(format!("{name} has no --by {}: {}", word(&by), elsewhere(subject, by)));
+        }
+        match subject {
+            Subject::Report if self.site.is_some() => {
+                return Err(
+                    "report has no --site: it counts whole posts; `stentor mailqq --site NAME` lists messages with \
+                            recipients there"
+                        .to_owned(),
+                );
+            }
+            Subject::Site if self.sort.is_some() || self.rows_max.is_some() => {
+                return Err("site shows one site, without rows; `stentor hosts` has --sort and --limit".to_owned());
+            }
+            _ => {}
+        }
+        let orders = subject.orders(self.by);
+        if let Some(sort) = self.sort.filter(|sort| !orders.contains(sort)) {
+            return Err(format!("{name} has no --sort {}: {}", word(&sort), sorted_elsewhere(subject, sort)));
+        }
+        match self.rows_max.filter(|rows| *rows > subject.rows_max()) {
+            Some(_) => Err(format!("at most {} rows", subject.rows_max())),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The command that has such rows.
+fn elsewhere(subject: Subject, by: By) -> String {
+    match (subject, by) {
+        (Subject::Report, _) => "a row is a post; `stentor mailstat` has sums by list, domain and host".to_owned(),
+        (Subject::Site, By::Site) => "it shows one; `stentor queue --by site` has all".to_owned(),
+        (Subject::Site, by) if by != By::Recipient => {
+            format!("`stentor queue --site NAME --by {}` has it", word(&by))
+        }
+        (_, By::Recipient) => "`stentor stuck --by recipient` has it".to_owned(),
+        (_, by) => format!("`stentor queue --by {}` has it", word(&by)),
+    }
+}
+
+/// The command that has this order.
+fn sorted_elsewhere(subject: Subject, sort: Sort) -> String {
+    match sort {
+        Sort::Failures | Sort::Latency => format!("`stentor hosts --sort {}` has it", word(&sort)),
+        _ if subject == Subject::Stuck => format!("`stentor stuck --by site --sort {}` has it", word(&sort)),
+        _ => format!("`stentor queue --sort {}` has it", word(&sort)),
+    }
+}
+
+/// A value as the command line has it.
+pub fn word(value: &impl ValueEnum) -> String {
+    value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(subject: Subject, view: &View) -> String {
+        view.check(subject).unwrap_err()
+    }
+
+    #[test]
+    fn each_command_takes_its_own_rows_and_orders() {
+        for subject in Subject::ALL {
+            assert_eq!(View::default().check(subject), Ok(()));
+            for by in By::value_variants() {
+                let view = View { by: Some(*by), ..View::default() };
+                assert_eq!(view.check(subject).is_ok(), subject.rows().contains(by), "{subject:?} {by:?}");
+                for sort in Sort::value_variants() {
+                    let sorted = View { sort: Some(*sort), ..view.clone() };
+                    let is_fit = subject.rows().contains(by) && subject.orders(Some(*by)).contains(sort);
+                    assert_eq!(sorted.check(subject).is_ok(), is_fit, "{subject:?} {by:?} {sort:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_refusal_names_the_command_that_has_it() {
+        let by = |by| View { by: Some(by), ..View::default() };
+        let sort = |sort| View { sort: Some(sort), ..View::default() };
+        let table = [
+            (Subject::Queue, by(By::Recipient), "queue has no --by recipient: `stentor stuck --by recipient` has it"),
+            (Subject::Hosts, by(By::List), "hosts has no --by list: `stentor queue --by list` has it"),
+            (Subject::Site, by(By::Age), "site has no --by age: `stentor queue --site NAME --by age` has it"),
+            (Subject::Queue, sort(Sort::Latency), "queue has no --sort latency: `stentor hosts --sort latency` has it"),
+            (Subject::Stuck, sort(Sort::Age), "stuck has no --sort age: `stentor stuck --by site --sort age` has it"),
+            (
+                Subject::Hosts,
+                sort(Sort::Messages),
+                "hosts has no --sort messages: `stentor queue --sort messages` has it",
+            ),
+        ];
+        for (subject, view, text) in table {
+            assert_eq!(refused(subject, &view), text);
+        }
+        let site = View { site: Some("mx".to_owned()), ..View::default() };
+        assert!(refused(Subject::Report, &site).contains("`stentor mailqq --site NAME`"));
+        assert!(refused(Subject::Site, &View::rows(3)).contains("`stentor hosts`"));
+        assert_eq!(refused(Subject::Stuck, &View::rows(ROWS_MAX + 1)), "at most 1000 rows");
+        assert_eq!(View::rows(ROWS_MAX + 1).check(Subject::Queue), Ok(()));
+    }
+
+    #[test]
+    fn the_older_names_of_the_number_of_rows_are_read() {
+        for text in [r#"{"rows_max":7}"#, r#"{"sites_max":7}"#, r#"{"last":7}"#] {
+            assert_eq!(serde_json::from_str::<View>(text).unwrap(), View::rows(7), "{text}");
+        }
+        assert!(serde_json::from_str::<View>(r#"{"row":7}"#).is_err());
+    }
+}

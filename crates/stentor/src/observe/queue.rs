@@ -1,0 +1,104 @@
+//! `stentor queue` and `stentor site`: what is queued in sum, by site, list or age; one message; one site.
+
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use stentor_control::protocol::RECIPIENTS_DEFAULT;
+use stentor_control::view::Subject;
+use stentor_control::{By, Observe, Reply, Request, View, render};
+
+use super::cat;
+use crate::asking::{QueryArgs, ServerArgs, ask, fail, query, query_with, usage};
+use crate::cli_verbs::Selectors;
+use crate::zone;
+
+/// What `--stuck` alone means.
+const STUCK_ROWS: &str = "20";
+
+#[derive(Args)]
+pub struct Options {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    view: View,
+    /// The older spelling of `stentor stuck`.
+    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = STUCK_ROWS, hide = true, conflicts_with_all = ["by", "limit"])]
+    stuck: Option<u32>,
+    #[command(flatten)]
+    query: QueryArgs,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Show one message and its waiting recipients.
+    Show {
+        /// The queue id.
+        id: String,
+        /// Number of recipients to list.
+        #[arg(long, short = 'n', aliases = ["recipients-max", "rows"], default_value_t = RECIPIENTS_DEFAULT,
+            value_name = "N")]
+        limit: u32,
+        #[command(flatten)]
+        query: QueryArgs,
+    },
+    /// Print a message's header, body or both as stored.
+    Cat(cat::Options),
+    /// Print messages with envelope, pending recipients and their state, one JSON object per line.
+    Export {
+        #[command(flatten)]
+        selectors: Selectors,
+        #[command(flatten)]
+        server: ServerArgs,
+    },
+}
+
+pub fn run(options: Options) -> ExitCode {
+    match options.command {
+        None => show(options.view, options.stuck, &options.query),
+        Some(Command::Show { id, limit, query: args }) => match id.parse() {
+            Ok(id) => query(&args, &Request::QueueShow { id, recipients_max: limit }),
+            Err(error) => fail(&format!("{id}: {error}")),
+        },
+        Some(Command::Cat(options)) => cat::run(&options),
+        Some(Command::Export { selectors, server }) => {
+            ask(&server, &Request::Export { selection: selectors.selection() })
+        }
+    }
+}
+
+fn show(view: View, stuck: Option<u32>, args: &QueryArgs) -> ExitCode {
+    let subject = if stuck.is_some() { Subject::Stuck } else { Subject::Queue };
+    if let Err(why) = view.check(subject) {
+        return usage(&why);
+    }
+    match (stuck, view.by) {
+        (Some(rows), _) => query(args, &Request::QueueStuck(View { rows_max: Some(rows), ..view })),
+        (None, Some(By::Age)) => query(args, &Request::Observe(Observe::Ages(view))),
+        (None, Some(By::List)) => query_with(args, &Request::Queue(view), |reply| match reply {
+            Reply::Queue(queue) => render::queue_by_list(queue),
+            other => render::reply(other, &zone::local()),
+        }),
+        (None, _) => query(args, &Request::Queue(view)),
+    }
+}
+
+/// `stentor site NAME`.
+#[derive(Args)]
+pub struct SiteOptions {
+    /// The site as `stentor queue` names it, or a domain that it serves; the same as --site.
+    #[arg(required_unless_present = "site", conflicts_with = "site")]
+    name: Option<String>,
+    #[command(flatten)]
+    view: View,
+    #[command(flatten)]
+    query: QueryArgs,
+}
+
+pub fn site(options: SiteOptions) -> ExitCode {
+    if let Err(why) = options.view.check(Subject::Site) {
+        return usage(&why);
+    }
+    let View { site, list, .. } = options.view;
+    let name = options.name.or(site).unwrap_or_default();
+    query(&options.query, &Request::Site { name, list })
+}

@@ -1,0 +1,124 @@
+//! One grammar of the commands that look at waiting mail: `--by`, `--list`, `--site`, `--sort`, `--limit`.
+
+use serde_json::Value;
+use stentor_harness::{Server, TestLab, wait_until};
+
+use crate::live::{lab, patient, two_wait};
+
+const LIST: &[&str] = &["ann@one.example", "bob@full.example", "cid@down.example"];
+
+fn started() -> (TestLab, Server) {
+    let lab = lab();
+    let server = patient(&lab).list("news", LIST).list("talk", &["eve@one.example"]).start();
+    two_wait(&lab, &server);
+    (lab, server)
+}
+
+fn sites(queue: &Value) -> Vec<(&str, u64)> {
+    let rows = queue["sites"].as_array().expect("rows");
+    rows.iter().map(|row| (row["site"].as_str().expect("text"), row["waiting"].as_u64().expect("a number"))).collect()
+}
+
+fn refused(server: &Server, arguments: &[&str]) -> (Option<i32>, String) {
+    let output = server.operator(arguments);
+    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+#[test]
+fn a_list_or_site_narrows_each_view_to_the_same_recipients() {
+    let (_lab, server) = started();
+    let ask = |arguments: &[&str]| server.ask(arguments).unwrap_or_else(|why| panic!("{arguments:?}: {why:?}"));
+    // dan's message is no list's, and waits at the same site as cid's copy.
+    let all = ask(&["queue"]);
+    assert_eq!(sites(&all), [("mx1.down.example", 2), ("mx1.full.example", 1)]);
+    let news = ask(&["queue", "--list", "news"]);
+    assert_eq!((&news["messages"], &news["recipients"], &news["part"]), (&1.into(), &2.into(), &"of list news".into()));
+    assert_eq!(sites(&news), [("mx1.down.example", 1), ("mx1.full.example", 1)]);
+    // By a domain that is at the site, from the other end.
+    let down = ask(&["queue", "--site", "down.example", "--sort", "messages"]);
+    assert_eq!((sites(&down), &down["messages"]), (vec![("mx1.down.example", 2)], &2.into()));
+    let lists: Vec<&str> = down["lists"].as_array().expect("rows").iter().filter_map(|l| l["list"].as_str()).collect();
+    assert_eq!(lists, ["", "news"]);
+    let both = ask(&["queue", "--site", "down.example", "--list", "news"]);
+    assert_eq!((&both["recipients"], &both["causes"][0]["cause"]), (&1.into(), &"refused".into()));
+    assert_eq!(both["oldest_id"], news["oldest_id"]);
+    let ages = ask(&["queue", "--by", "age", "--list", "news"]);
+    assert_eq!((&ages["recipients"], &ages["sites_total"]), (&2.into(), &2.into()));
+    let site = ask(&["site", "down.example", "--list", "news"]);
+    assert_eq!((&site["waiting"], &site["list"]), (&1.into(), &"news".into()));
+    assert_eq!(ask(&["site", "down.example"])["waiting"], 2);
+    let hosts = ask(&["hosts", "--list", "news"]);
+    assert_eq!((&hosts["matching"], &hosts["host_rows"][0]["waiting"]), (&2.into(), &1.into()));
+    assert_eq!(ask(&["hosts", "--site", "full.example"])["matching"], 1);
+    wait_until("recipients are counted", || {
+        ask(&["stuck"])["stuck_recipients"].as_array().is_some_and(|r| r.len() == 3)
+    });
+    let addresses = |stuck: &Value| -> Vec<String> {
+        let rows = stuck["stuck_recipients"].as_array().cloned().unwrap_or_default();
+        let mut all: Vec<String> = rows.iter().filter_map(|row| row["address"].as_str().map(str::to_owned)).collect();
+        all.sort();
+        all
+    };
+    assert_eq!(addresses(&ask(&["stuck", "--list", "news"])), ["bob@full.example", "cid@down.example"]);
+    assert_eq!(addresses(&ask(&["stuck", "--site", "down.example"])), ["cid@down.example", "dan@down.example"]);
+    let one = ask(&["stuck", "--site", "down.example", "--list", "news", "--by", "recipient"]);
+    assert_eq!((addresses(&one), one["sites"].as_array().map_or(0, Vec::len)), (vec!["cid@down.example".into()], 0));
+    // A list with nothing waiting is no unknown one.
+    let talk = server.operator(&["queue", "--list", "talk"]);
+    assert_eq!(String::from_utf8_lossy(&talk.stdout), "mx.test: nothing of list talk is waiting\n");
+}
+
+#[test]
+fn rows_come_in_the_order_that_is_asked_for() {
+    let (_lab, server) = started();
+    let order = |arguments: &[&str]| -> Vec<String> {
+        let queue = server.ask(arguments).expect("an answer");
+        let rows = queue["sites"].as_array().or(queue["host_rows"].as_array()).cloned().unwrap_or_default();
+        rows.iter().filter_map(|row| row["site"].as_str().map(str::to_owned)).collect()
+    };
+    assert_eq!(order(&["queue", "--sort", "name"]), ["mx1.down.example", "mx1.full.example"]);
+    assert_eq!(order(&["queue", "--sort", "messages", "-n", "1"]), ["mx1.down.example"]);
+    assert_eq!(order(&["stuck", "--by", "site"]), ["mx1.down.example", "mx1.full.example"]);
+    assert_eq!(order(&["hosts", "--sort", "failures", "-n", "1"]), ["mx1.down.example"]);
+    let report = server.ask(&["report", "--sort", "waiting"]).expect("an answer");
+    assert_eq!(report["post_rows"][0]["pending"], 2);
+}
+
+#[test]
+fn the_same_refusals_everywhere() {
+    let (_lab, server) = started();
+    let commands = [&["queue"][..], &["queue", "--by", "list"], &["queue", "--by", "age"], &["stuck"], &["hosts"]];
+    for command in commands {
+        let with = |option: &'static str, value: &'static str| [command, &[option, value]].concat();
+        let (code, why) = refused(&server, &with("--site", "dowm.example"));
+        assert!(code == Some(3) && why.contains("did you mean mx1.down.example?"), "{command:?}: {why}");
+        let expected = "stentor: there is no list nws; did you mean news?\n";
+        assert_eq!(refused(&server, &with("--list", "nws")), (Some(3), expected.to_owned()), "{command:?}");
+    }
+    let expected = "stentor: there is no list nws; did you mean news?\n";
+    for command in [&["report", "--list", "nws"][..], &["site", "down.example", "--list", "nws"]] {
+        assert_eq!(refused(&server, command), (Some(3), expected.to_owned()), "{command:?}");
+    }
+    let (code, why) = refused(&server, &["hosts", "--by", "list"]);
+    assert_eq!((code, why.as_str()), (Some(2), "stentor: hosts has no --by list: `stentor queue --by list` has it\n"));
+    let (code, why) = refused(&server, &["report", "--site", "down.example"]);
+    assert!(code == Some(2) && why.contains("`stentor mailqq --site NAME`"), "{why}");
+}
+
+#[test]
+fn a_domain_that_is_not_resolved_is_explained() {
+    // No name server answers.
+    let server = crate::kit::bare().start();
+    let wire = stentor_harness::message("u@test", "x");
+    server.smtp().send("me@home.example", &["bob@one.example"], &wire).expect(250);
+    wait_until("the lookup has failed", || {
+        let site = server.ask(&["site", "one.example"]).expect("the domain is known");
+        site["waits_for"] == "its lookup, which failed" && site["next_try"].is_u64()
+    });
+    let shown = server.operator(&["site", "one.example"]);
+    let shown = String::from_utf8_lossy(&shown.stdout);
+    assert!(shown.starts_with("one.example: 1 recipient of 1 message waiting\n"), "{shown}");
+    assert!(shown.contains("hosts        not known: the lookup failed\n") && shown.contains("next try"), "{shown}");
+    assert_eq!(server.ask(&["queue", "--site", "one.example"]).expect("an answer")["recipients"], 1);
+    assert_eq!(server.ask(&["hosts", "--site", "one.example"]).expect("an answer")["matching"], 1);
+}
