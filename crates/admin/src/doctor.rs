@@ -177,6 +177,10 @@ fn others(status: &Status, found: &mut Vec<Finding>) {
             ends.map_or_else(String::new, |command| format!("`{command}`; `stentor status` has all such commands"));
         warn(format!("{} suspended: {named}", status.suspended_total), &next);
     }
+    if !status.restart_pending.is_empty() {
+        let what = format!("a restart is pending: changed were {}", status.restart_pending.join(", "));
+        warn(what, "restart the server; until then it keeps the old values");
+    }
     for trouble in &status.webhooks_troubled {
         warn(format!("webhook {trouble}"), "check the endpoint; events are kept as long as the history");
     }

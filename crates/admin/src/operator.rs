@@ -122,9 +122,11 @@ impl Operator {
             let ends = shown.iter().filter_map(|what| Some((what.clone(), hub.store.suspended_until(what)?))).collect();
             (shown, ends, hub.store.suspended_len() as u64)
         });
+        let settings = core.settings();
+        let listening = settings.config.listen.smtp.iter().chain(&settings.config.http.listen).copied().collect();
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            hostname: core.settings().config.hostname.clone(),
+            hostname: settings.config.hostname.clone(),
             pid: std::process::id(),
             now: core.clock.now(),
             started: self.started,
@@ -159,6 +161,8 @@ impl Operator {
             suspended_total,
             suspended_until,
             webhooks_troubled: (self.webhooks_troubled)(),
+            restart_pending: settings.config.restart_pending.clone(),
+            listening,
         }
     }
 

@@ -13,6 +13,7 @@ use super::diagnose::Diagnostic;
 use super::endpoints::WebhookConfig;
 use super::keys::Token;
 use super::sending::{FlowConfig, SendingConfig};
+use super::settings::Settings;
 use super::url::Url;
 
 /// The whole configuration, consistent; see `docs/operate/configuration.md` for what each key means.
@@ -49,6 +50,10 @@ pub struct Config {
     pub policy: Arc<Policy>,
     /// Doubtful settings that are not errors.
     pub warnings: Vec<Diagnostic>,
+    /// Keys that take a restart, with their values in force; empty where the configuration was only checked.
+    pub settings: Settings,
+    /// Of those, the ones that the file has otherwise: `[dns] attempts`.
+    pub restart_pending: Vec<String>,
 }
 
 /// `[listen]`

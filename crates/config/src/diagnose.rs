@@ -7,6 +7,9 @@ use std::path::{Path, PathBuf};
 /// Similarity required to suggest a key for an unknown one (Jaro-Winkler, 0 to 1).
 const LIKENESS_MIN: f64 = 0.82;
 
+/// Shorter words are one slip from too many others.
+const SLIP_BYTES_MIN: usize = 3;
+
 /// Whether a [`Diagnostic`] stops the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Severity {
@@ -82,7 +85,10 @@ fn after(c: char, (line, column): (usize, usize)) -> (usize, usize) {
 /// The known word that was most likely meant.
 pub(super) fn likely<'a>(unknown: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let unknown = unknown.to_lowercase().replace('-', "_");
-    let rated = known.into_iter().map(|word| (strsim::jaro_winkler(&unknown, word), word));
+    // In a short word one slip, such as two letters swapped, is much.
+    let is_slip = |word: &str| unknown.len() >= SLIP_BYTES_MIN && strsim::osa_distance(&unknown, word) == 1;
+    let likeness = |word: &str| if is_slip(word) { 1.0 } else { strsim::jaro_winkler(&unknown, word) };
+    let rated = known.into_iter().map(|word| (likeness(word), word));
     let (likeness, word) = rated.max_by(|a, b| a.0.total_cmp(&b.0))?;
     (likeness >= LIKENESS_MIN).then_some(word)
 }

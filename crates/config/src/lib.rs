@@ -99,14 +99,14 @@ pub fn check_noting(path: &Path) -> Result<(Config, Settings), Vec<Diagnostic>> 
 /// As [`check_text`].
 pub fn check_text_noting(path: &Path, text: &str) -> Result<(Config, Settings), Vec<Diagnostic>> {
     let mut context = Context::new(path, text);
-    context.note_settings();
+    context.note_all();
     check_in(context, text)
 }
 
 fn check_text_beside(path: &Path, text: &str, in_force: Option<&Config>) -> Result<Config, Vec<Diagnostic>> {
     let mut context = Context::new(path, text);
     context.in_force = in_force.map(|config| (config.hostname.clone(), config.delivery.smtp_port));
-    check_in(context, text).map(|(config, _)| config)
+    check_in(context, text).map(|(config, settings)| Config { settings, ..config })
 }
 
 fn check_in(context: Context<'_>, text: &str) -> Result<(Config, Settings), Vec<Diagnostic>> {

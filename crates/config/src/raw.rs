@@ -21,6 +21,8 @@ const DIAGNOSTICS_MAX: usize = 1_000;
 struct Unknown {
     section: String,
     key: Spot<String>,
+    /// It is a section itself: `[dsn]`.
+    is_table: bool,
 }
 
 /// The file being checked, and the findings so far.
@@ -38,8 +40,9 @@ pub(super) struct Context<'a> {
     /// What each key takes, for the reference in docs/operate/configuration.md.
     #[cfg(test)]
     pub facts: RefCell<super::reference::Facts>,
-    /// Every key with its value, if they are asked for.
-    settings: Option<RefCell<Settings>>,
+    /// Keys with their values, those that are asked for.
+    settings: RefCell<Settings>,
+    is_noted: fn(&str, &str) -> bool,
     /// At a reload: host name and SMTP port in force, which stay and from which other settings follow.
     pub in_force: Option<(String, u16)>,
 }
@@ -57,19 +60,20 @@ impl<'a> Context<'a> {
             unknown: RefCell::default(),
             #[cfg(test)]
             facts: RefCell::default(),
-            settings: None,
+            settings: RefCell::default(),
+            is_noted: super::reload::takes_restart,
             in_force: None,
         }
     }
 
-    /// Keeps every key with its value and origin from now on.
-    pub fn note_settings(&mut self) {
-        self.settings = Some(RefCell::default());
+    /// Notes every key with its value and origin from now on, not only those that take a restart.
+    pub fn note_all(&mut self) {
+        self.is_noted = |_, _| true;
     }
 
     /// The keys noted.
     pub fn settings(&self) -> Settings {
-        self.settings.as_ref().map(RefCell::take).unwrap_or_default().in_order()
+        self.settings.take().in_order()
     }
 
     /// A path of the configuration, relative to the file's folder.
@@ -125,8 +129,13 @@ impl<'a> Context<'a> {
     /// All findings in the order of the file.
     pub fn finish(self) -> Vec<Diagnostic> {
         let known = self.known.borrow();
-        for Unknown { section, key } in self.unknown.take() {
-            self.error(key.span.clone(), unknown_key(&known, &section, &key.value));
+        for Unknown { section, key, is_table } in self.unknown.take() {
+            let message = if is_table && section.is_empty() {
+                unknown_section(&known, &key.value)
+            } else {
+                unknown_key(&known, &section, &key.value)
+            };
+            self.error(key.span.clone(), message);
         }
         drop(known);
         let mut found = self.found.into_inner();
@@ -141,6 +150,16 @@ impl<'a> Context<'a> {
         let name =
             |section: &str, key: &str| if section.is_empty() { key.to_owned() } else { format!("{section}.{key}") };
         known.iter().flat_map(|(section, keys)| keys.iter().map(move |key| name(section, key))).collect()
+    }
+}
+
+/// The message for an unknown section.
+fn unknown_section(known: &BTreeMap<String, Vec<&'static str>>, name: &str) -> String {
+    let message = format!("unknown section [{}]", name.escape_debug());
+    let top = known.get("").map_or(&[][..], Vec::as_slice);
+    match likely(name, top.iter().copied()) {
+        Some(word) => format!("{message}; did you mean `{word}`?"),
+        None => format!("{message}; see docs/operate/configuration.md"),
     }
 }
 
@@ -224,13 +243,15 @@ impl<'a> Section<'a> {
 
     /// Notes a key's value, as TOML, for `stentor config show`.
     pub fn keep(&self, key: &str, origin: Origin, value: Option<String>, default: Option<String>) {
-        let Some(noted) = &self.context.settings else { return };
+        if !(self.context.is_noted)(&self.name, key) {
+            return;
+        }
         let origin = match self.table.and_then(|table| table.get(key)) {
             Some(value) => self.context.origin(&value.span()),
             None => origin,
         };
         let (section, key) = (self.name.clone(), key.to_owned());
-        noted.borrow_mut().note(Setting { section, key, value, default, origin });
+        self.context.settings.borrow_mut().note(Setting { section, key, value, default, origin });
     }
 
     /// Notes the value of a key that only its reader knows: a default that is derived, a path as it is taken. `default`
@@ -241,10 +262,12 @@ impl<'a> Section<'a> {
 
     /// Notes an entry of a table whose keys are the operator's.
     pub fn keep_entry(&self, entry: &Entry<'_>, value: impl FnOnce() -> String) {
-        let Some(noted) = &self.context.settings else { return };
+        if !(self.context.is_noted)(&self.name, &entry.key) {
+            return;
+        }
         let origin = self.context.origin(&entry.span);
         let (section, key) = (self.name.clone(), entry.key.clone());
-        noted.borrow_mut().note(Setting { section, key, value: Some(value()), default: None, origin });
+        self.context.settings.borrow_mut().note(Setting { section, key, value: Some(value()), default: None, origin });
     }
 
     /// ` in [section]` for messages.
@@ -411,8 +434,9 @@ impl<'a> Section<'a> {
         let asked = self.asked.borrow();
         for entry in self.entries() {
             if !asked.contains(&entry.key.as_str()) {
+                let is_table = entry.value.as_table().is_some();
                 let key = Spot { value: entry.key, span: entry.key_span };
-                self.context.unknown.borrow_mut().push(Unknown { section: self.name.clone(), key });
+                self.context.unknown.borrow_mut().push(Unknown { section: self.name.clone(), key, is_table });
             }
         }
         let mut known = self.context.known.borrow_mut();

@@ -9,6 +9,7 @@
 use std::path::Path;
 
 use super::checked::{Config, HttpConfig, JournalConfig};
+use super::settings::{Origin, SECRET, Setting, Settings};
 use super::{Diagnostic, check_beside};
 
 /// When a changed key takes effect.
@@ -38,8 +39,8 @@ macro_rules! restart {
     ($($field:tt)+) => { Effect::Restart(|new, old| keep(&mut new.$($field)+, &old.$($field)+)) };
 }
 
-/// In the order of the reference.
-pub const RULES: &[Rule] = {
+/// In the order of the reference. One place in memory: rules are told apart by where they are.
+pub static RULES: &[Rule] = {
     use Effect::{AtOnce, NewConnections};
     &[
         rule("", &["hostname"], restart!(hostname)),
@@ -93,6 +94,17 @@ pub const RULES: &[Rule] = {
     ]
 };
 
+/// Whether a changed value of this key takes a restart.
+pub(super) fn takes_restart(section: &str, key: &str) -> bool {
+    rule_of(section, key).is_some_and(|rule| matches!(rule.effect, Effect::Restart(_)))
+}
+
+/// The rule for a key: one that names it, else that of the section's other keys.
+fn rule_of(section: &str, key: &str) -> Option<&'static Rule> {
+    let of_section = || RULES.iter().filter(|rule| rule.section == section.split('.').next().unwrap_or_default());
+    of_section().find(|rule| rule.keys.contains(&key)).or_else(|| of_section().find(|rule| rule.keys.is_empty()))
+}
+
 impl Rule {
     /// As the log and the reference name it.
     pub fn name(&self) -> String {
@@ -107,18 +119,54 @@ impl Rule {
 /// # Errors
 /// As [`super::check`].
 pub fn check_again(path: &Path, in_force: &Config) -> Result<(Config, Vec<String>), Vec<Diagnostic>> {
-    let kept = keep_all(&mut check_beside(path, None)?, in_force);
+    let mut of_file = check_beside(path, None)?;
+    let rules = keep_all(&mut of_file, in_force);
+    let mut kept: Vec<String> = rules.iter().flat_map(|rule| changed(rule, &of_file, in_force)).collect();
+    if kept.is_empty() {
+        kept = rules.into_iter().map(Rule::name).collect();
+    }
     let mut config = check_beside(path, Some(in_force))?;
     keep_all(&mut config, in_force);
+    config.settings.clone_from(&in_force.settings);
+    config.restart_pending.clone_from(&kept);
     Ok((config, kept))
 }
 
-fn keep_all(config: &mut Config, in_force: &Config) -> Vec<String> {
+/// The keys behind a rule that the file has otherwise than they are in force: `[dns] attempts`.
+fn changed(rule: &Rule, of_file: &Config, in_force: &Config) -> Vec<String> {
+    let is_ruled =
+        |setting: &&Setting| rule_of(&setting.section, &setting.key).is_some_and(|of| std::ptr::eq(of, rule));
+    let written = |settings: &Settings, like: &Setting| {
+        let found = settings.iter().find(|setting| (&setting.section, &setting.key) == (&like.section, &like.key));
+        found.filter(|setting| matches!(setting.origin, Origin::File { .. })).and_then(|setting| setting.value.clone())
+    };
+    let mut names = Vec::new();
+    for setting in of_file.settings.iter().chain(in_force.settings.iter()).filter(is_ruled) {
+        let name = if setting.section.is_empty() {
+            setting.key.clone()
+        } else {
+            format!("[{}] {}", setting.section, setting.key)
+        };
+        if written(&of_file.settings, setting) != written(&in_force.settings, setting) && !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    let has_secret =
+        of_file.settings.iter().any(|setting| is_ruled(&setting) && setting.value.as_deref() == Some(SECRET));
+    if names.is_empty() && has_secret {
+        // Its value is noted nowhere.
+        names.push(rule.name());
+    }
+    // None: what is behind the rule follows from a key that another rule names.
+    names
+}
+
+fn keep_all(config: &mut Config, in_force: &Config) -> Vec<&'static Rule> {
     let changed = RULES.iter().filter(|rule| match rule.effect {
         Effect::Restart(keep) => keep(config, in_force),
         Effect::AtOnce | Effect::NewConnections => false,
     });
-    changed.map(Rule::name).collect()
+    changed.collect()
 }
 
 fn keep<T: PartialEq + Clone>(new: &mut T, old: &T) -> bool {
@@ -203,9 +251,20 @@ mod tests {
              [control]\nsocket = \"other.sock\"\n";
         fs::write(&path, after).unwrap();
         let (config, kept) = check_again(&path, &in_force).unwrap();
-        let all: Vec<String> =
-            RULES.iter().filter(|rule| matches!(rule.effect, Effect::Restart(_))).map(Rule::name).collect();
-        assert_eq!(kept, all);
+        let rules = RULES.iter().filter(|rule| matches!(rule.effect, Effect::Restart(_)));
+        for rule in rules {
+            let is_named = |key: &&String| match key.strip_prefix('[').and_then(|key| key.split_once("] ")) {
+                Some((section, key)) => std::ptr::eq(rule_of(section, key).unwrap(), rule),
+                None => std::ptr::eq(rule_of("", key).unwrap(), rule),
+            };
+            assert!(kept.iter().any(|key| is_named(&key)), "{} in {kept:?}", rule.name());
+        }
+        // Those that the file has otherwise, and no more.
+        let of = |section: &str| kept.iter().filter(|key| key.starts_with(section)).cloned().collect::<Vec<_>>();
+        assert_eq!(of("[dns]"), ["[dns] attempts"]);
+        assert_eq!(of("[journal]"), ["[journal] addresses_max"]);
+        assert_eq!(of("[webhooks"), ["[webhooks.a] url", "[webhooks.a] secret"]);
+        assert_eq!((of("[http]").len(), of("[listen]").len(), config.restart_pending.len()), (2, 3, kept.len()));
         assert_eq!((&config.hostname, &config.data_dir), (&in_force.hostname, &in_force.data_dir));
         assert!(config.policy.is_local_domain("old.example") && !config.policy.is_local_domain("new.example"));
         assert_eq!(config.routes[0].hosts[0].port, 25, "routes without a port follow the port in force");
@@ -216,7 +275,21 @@ mod tests {
         );
         assert_eq!((config.journal.completion_sync_ms_max, config.http.host_names.len()), (50, 1));
         assert_eq!((config.received_max, config.listen.errors_max, config.delivery.idle_ms), (7, 3, 1));
+        // It is pending until the file is as it was, or the server has been started again.
+        let (again, still) = check_again(&path, &config).unwrap();
+        assert_eq!((&still, &again.restart_pending), (&kept, &kept));
         fs::write(&path, before).unwrap();
-        assert_eq!(check_again(&path, &in_force).unwrap().1, Vec::<String>::new());
+        let (back, none) = check_again(&path, &again).unwrap();
+        assert_eq!((none, back.restart_pending), (Vec::<String>::new(), Vec::new()));
+    }
+
+    #[test]
+    fn what_follows_from_a_changed_key_is_not_named_beside_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("stentor.toml");
+        let in_force = check_text(&path, "[dns]\nservers = \"127.0.0.1\"\n").unwrap();
+        fs::write(&path, "data_dir = \"elsewhere\"\n[dns]\nservers = \"127.0.0.1\"\n").unwrap();
+        // The control socket is in there.
+        assert_eq!(check_again(&path, &in_force).unwrap().1, ["data_dir"]);
     }
 }

@@ -17,7 +17,7 @@ use super::checked::{
 };
 use super::diagnose::Spot;
 use super::raw::{Context, DAY_S, Section, addresses};
-use super::settings::{self, Origin};
+use super::settings::{self, Origin, Settings};
 use super::{cross, http, log, sending, tables, webhooks};
 
 const KIB: u64 = 1024;
@@ -88,6 +88,8 @@ pub(super) fn read<'a>(context: &'a Context<'a>, document: &'a DeTable<'a>) -> O
         telemetry,
         policy,
         warnings: Vec::new(),
+        settings: Settings::default(),
+        restart_pending: Vec::new(),
     })
 }
 

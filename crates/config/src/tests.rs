@@ -114,6 +114,10 @@ zebra = 1
 x = 1
 [domains]
 foo = 1
+[dsn]
+x = 1
+[zebras]
+x = 1
 ";
     let expected = "\
 stentor.toml:1:1: unknown key `hostnam`; did you mean `hostname`?
@@ -124,8 +128,10 @@ stentor.toml:7:1: unknown key `data_dir` in [listen]; it belongs at the top of t
 stentor.toml:8:1: unknown key `zebra` in [listen]; known are `connections_max`, `smtp`, `connections_per_client_max`, \
 `command_timeout_s`, `data_timeout_s`, `session_timeout_s`, `recipients_per_message_max`, `errors_max`, `body_bytes_max`, \
 `streamed_bytes_max`
-stentor.toml:9:2: unknown key `delivry`; did you mean `delivery`?
-stentor.toml:12:1: unknown key `foo` in [domains]; known are `local`, `postmaster`";
+stentor.toml:9:2: unknown section [delivry]; did you mean `delivery`?
+stentor.toml:12:1: unknown key `foo` in [domains]; known are `local`, `postmaster`
+stentor.toml:13:2: unknown section [dsn]; did you mean `dns`?
+stentor.toml:15:2: unknown section [zebras]; see docs/operate/configuration.md";
     assert_eq!(findings(text), expected);
 }
 

@@ -324,6 +324,9 @@ pub fn status(s: &Status) -> String {
     if s.log_lines_lost > 0 {
         line(&mut out, format_args!("  log          {} lost", plural(s.log_lines_lost, "line")));
     }
+    for key in &s.restart_pending {
+        line(&mut out, format_args!("  RESTART      pending: {} has changed", cut(key, 80)));
+    }
     for trouble in &s.webhooks_troubled {
         line(&mut out, format_args!("  webhook      {}", cut(trouble, 100)));
     }

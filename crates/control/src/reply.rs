@@ -1,6 +1,7 @@
 //! The server's answers.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 use stentor_queue::ids::Ms;
@@ -90,6 +91,12 @@ pub struct Status {
     pub suspended_until: BTreeMap<String, Ms>,
     /// Webhooks that are sent nothing or take nothing, each with why.
     pub webhooks_troubled: Vec<String>,
+    /// Changed keys that a reload left out: they take a restart.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub restart_pending: Vec<String>,
+    /// Where it listens, for SMTP and HTTP.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub listening: Vec<SocketAddr>,
 }
 
 /// `stentor queue`.

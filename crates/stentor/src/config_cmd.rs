@@ -7,7 +7,9 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
+use stentor_config::Config;
 use stentor_config::settings::{Origin, Setting, Settings, key};
+use stentor_control::{Client, Reply, Request};
 
 use crate::asking::{locate, named_by, wrong};
 use crate::output::{done, print};
@@ -46,7 +48,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
         Ok(path) => path,
         Err(code) => return code,
     };
-    let (_, settings) = match stentor_config::check_noting(&path) {
+    let (config, settings) = match stentor_config::check_noting(&path) {
         Ok(checked) => checked,
         Err(diagnostics) => return wrong(&diagnostics),
     };
@@ -54,8 +56,18 @@ pub(crate) fn run(options: &Options) -> ExitCode {
     done(print(&if show.json {
         json(&path, &settings, shown)
     } else {
-        format!("# {}, named by {}\n", path.display(), named_by(show.config.as_deref())) + &text(&settings, shown)
+        let pending = restart_pending(&config);
+        let head = format!("# {}, named by {}\n", path.display(), named_by(show.config.as_deref()));
+        head + &pending + &text(&settings, shown)
     }))
+}
+
+/// A comment for each key that the running server has otherwise until it is restarted; none if none runs.
+fn restart_pending(config: &Config) -> String {
+    let asked = Client::connect(&config.control.socket).and_then(|mut client| client.ask(&Request::Status));
+    let Ok(Reply::Status(status)) = asked else { return String::new() };
+    let line = |key: &String| format!("# {key}: the running server has the old value until it is restarted\n");
+    status.restart_pending.iter().map(line).collect()
 }
 
 /// As a configuration with comments.

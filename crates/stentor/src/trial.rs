@@ -15,8 +15,8 @@ use rustix::fs::{Access, access};
 use rustix::net::{self, AddressFamily, SocketType};
 use stentor_config::settings::{SECRET, Settings};
 use stentor_config::{Config, Diagnostic, LogTarget, Severity, SyslogTo};
-use stentor_control::Client;
 use stentor_control::format::plural;
+use stentor_control::{Client, Reply, Request};
 use stentor_lists::subscribers::{self, Seen};
 
 /// Bad lines of a subscribers file that are shown.
@@ -203,13 +203,13 @@ impl Trial<'_> {
                 self.own((&section, "address"), address);
             }
         }
-        // Its ports are taken by the server itself, if it runs.
-        let is_running = Client::connect(&config.control.socket).is_ok();
+        // Its ports are taken by the server itself, if it runs; not those that it does not listen on.
+        let ours = listening(&config.control.socket);
         let listeners = config.listen.smtp.iter().map(|address| (("listen", "smtp"), address));
         for (key, address) in listeners.chain(config.http.listen.iter().map(|address| (("http", "listen"), address))) {
             match bind(*address) {
                 Ok(()) => {}
-                Err(error) if error.kind() == ErrorKind::AddrInUse && is_running => {}
+                Err(error) if error.kind() == ErrorKind::AddrInUse && ours.contains(address) => {}
                 Err(error) if error.kind() == ErrorKind::AddrInUse => {
                     self.warn(key, &format!("another program listens on {address}"));
                 }
@@ -245,6 +245,15 @@ impl Trial<'_> {
             let what = format!("name server {server} does not answer ({why}): without one all mail waits");
             self.warn(("dns", "servers"), &what);
         }
+    }
+}
+
+/// Where the server of this configuration listens, if it runs.
+fn listening(socket: &Path) -> Vec<SocketAddr> {
+    let asked = Client::connect(socket).and_then(|mut client| client.ask(&Request::Status));
+    match asked {
+        Ok(Reply::Status(status)) => status.listening,
+        _ => Vec::new(),
     }
 }
 

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use stentor_config::Config;
+use stentor_config::{Config, Diagnostic};
 use stentor_control::doctor::{Finding as Note, Severity};
 use stentor_control::{Client, Reply, Request};
 use stentor_journal::{Disk, Finding, RealDisk, SegmentState};
@@ -18,9 +18,10 @@ use stentor_stats::escape::printable;
 
 use super::fold::fold;
 use super::journal_dir;
-use crate::asking::load;
+use crate::asking::{locate, wrong};
 use crate::hints::Given;
 use crate::paint::Colour;
+use crate::trial;
 
 /// Free space under this many times the reserve is worth a word.
 const RESERVE_FACTOR: u64 = 4;
@@ -39,11 +40,17 @@ pub struct Options {
 }
 
 pub fn run(options: &Options) -> ExitCode {
-    let config = match load(options.config.as_deref()) {
-        Ok(config) => config,
+    let checked = locate(options.config.as_deref())
+        .and_then(|path| stentor_config::check_noting(&path).map_err(|diagnostics| wrong(&diagnostics)));
+    let (config, settings) = match checked {
+        Ok(checked) => checked,
         Err(code) => return code,
     };
-    let (advice, given) = (examine(&config), Given::config(options.config.as_deref()));
+    let mut advice = examine(&config);
+    advice.extend(trial::run(&config, &settings).iter().map(tried));
+    // As `examine` has them, the worst first within what it and the trial found.
+    advice.sort_by_key(|note| note.severity);
+    let given = Given::config(options.config.as_deref());
     let mut out = io::stdout().lock();
     for note in &advice {
         if writeln!(out, "{}", options.colour.paint(given.complete(&printed(&note.text())))).is_err() {
@@ -51,6 +58,14 @@ pub fn run(options: &Options) -> ExitCode {
         }
     }
     if advice.iter().any(|note| note.severity == Severity::Problem) { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+/// What `check` finds on this machine.
+fn tried(finding: &Diagnostic) -> Note {
+    let severity =
+        if finding.severity == stentor_config::Severity::Error { Severity::Problem } else { Severity::Warning };
+    // Its own word for that is in the finding's text.
+    note(severity, finding.to_string().replacen(" warning: ", " ", 1), "change it, then `stentor check`")
 }
 
 /// Names in it may come from the network.
