@@ -65,6 +65,8 @@ struct Order {
     /// Selectors and reason.
     asked: Map<String, Value>,
     reason: Arc<str>,
+    /// Messages are held or released whole, and the selection names recipients.
+    has_others: bool,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -74,6 +76,8 @@ struct Sum {
     in_flight: u64,
     /// Messages that are as the verb would make them.
     unchanged: u64,
+    /// Of `recipients`, those that were selected themselves: a message is held or released whole.
+    selected: u64,
 }
 
 /// What a slice of the walk comes to.
@@ -98,17 +102,19 @@ pub async fn act(
         asked.insert("reason".to_owned(), reason.as_str().into());
     }
     let reason = reason.as_deref().unwrap_or(REASON_DEFAULT).into();
-    let order = Order { verb, who: who(peer), asked, reason };
-    let whole_messages = matches!(verb, Verb::Hold | Verb::Release);
-    let mut walk = match core.with(|hub, now| Walk::new(hub, selection, whole_messages, now)) {
+    let is_whole = matches!(verb, Verb::Hold | Verb::Release);
+    let has_others = is_whole && (selection.recipient.is_some() || selection.site.is_some());
+    let order = Order { verb, who: who(peer), asked, reason, has_others };
+    // Where there are others, those that are selected are counted: all of them.
+    let mut walk = match core.with(|hub, now| Walk::new(hub, selection, is_whole && !has_others, now)) {
         Ok(walk) => walk,
         Err(problem) => return Reply::Error(problem),
     };
-    let (mut sum, mut later) = (Sum::default(), Vec::new());
+    let (mut sum, mut later, mut changing) = (Sum::default(), Vec::new(), None);
     loop {
         let (slice, is_last) = core.with(|hub, _| {
             let (found, is_last) = walk.step(hub, SLICE_RECIPIENTS_MAX);
-            (order.slice(hub, found, dry_run), is_last)
+            (order.slice(hub, found, &mut changing, dry_run), is_last)
         });
         if !dry_run
             && !slice.parts.is_empty()
@@ -124,6 +130,7 @@ pub async fn act(
         sum.recipients += slice.sum.recipients;
         sum.in_flight += slice.sum.in_flight;
         sum.unchanged += slice.sum.unchanged;
+        sum.selected += slice.sum.selected;
         if !dry_run {
             later.extend(slice.in_flight);
         }
@@ -148,18 +155,25 @@ pub async fn act(
 }
 
 impl Order {
-    /// Under the lock: what of the found ones the verb can be done to now; that is reserved.
-    fn slice(&self, hub: &mut Hub, found: Vec<Found>, dry_run: bool) -> Slice {
+    /// Under the lock: what of the found ones the verb can be done to now; that is reserved. `changing` is the last message
+    /// that is held or released.
+    fn slice(&self, hub: &mut Hub, found: Vec<Found>, changing: &mut Option<MessageNo>, dry_run: bool) -> Slice {
         let mut slice = Slice::default();
         for Found { no, id, ids, continued } in found {
             if let Verb::Hold | Verb::Release = self.verb {
                 let Some(message) = hub.store.message(no) else { continue };
-                if message.is_held() == (self.verb == Verb::Hold) {
-                    slice.sum.unchanged += 1;
-                } else {
-                    slice.sum.messages += 1;
-                    slice.sum.recipients += message.pending().len() as u64;
-                    slice.parts.push((no, id, IdSet::new()));
+                if !continued {
+                    let is_changed = message.is_held() != (self.verb == Verb::Hold);
+                    *changing = is_changed.then_some(no);
+                    slice.sum.unchanged += u64::from(!is_changed);
+                    if is_changed {
+                        slice.sum.messages += 1;
+                        slice.sum.recipients += message.pending().len() as u64;
+                        slice.parts.push((no, id, IdSet::new()));
+                    }
+                }
+                if *changing == Some(no) {
+                    slice.sum.selected += ids.len() as u64;
                 }
                 continue;
             }
@@ -250,11 +264,16 @@ impl Order {
     }
 
     fn reply(&self, sum: Sum, dry_run: bool) -> Reply {
-        let Sum { messages, recipients, in_flight, unchanged } = sum;
+        let Sum { messages, recipients, in_flight, unchanged, selected } = sum;
         let name = self.verb.name();
         let would = if dry_run { "would " } else { "" };
         let (of, who) = (plural(messages, "message"), plural(recipients, "recipient"));
         let mut text = format!("{would}{name}: {who} of {of}");
+        let others = recipients.saturating_sub(selected);
+        if self.has_others && others > 0 {
+            // Writing into a string cannot fail.
+            let _ = write!(text, ", {others} of them not selected: whole messages are {}", whole(self.verb));
+        }
         if unchanged > 0 {
             let what = match self.verb {
                 Verb::Hold => "held already",
@@ -288,6 +307,10 @@ impl Order {
             tokio::spawn(follow_up(core.clone(), self, later));
         }
     }
+}
+
+fn whole(verb: Verb) -> &'static str {
+    if verb == Verb::Hold { "held" } else { "released" }
 }
 
 /// Ends reservations whose verb was refused.

@@ -15,7 +15,9 @@ use stentor_engine::core::audit::Audit;
 use stentor_engine::core::intake::{Job, Refused};
 use stentor_engine::core::limits::Limit;
 use stentor_engine::core::verb::{Change, VerbJob};
+use stentor_engine::delivery::look_up;
 use stentor_mail::address::normalise_domain;
+use stentor_queue::site::Resolution;
 use stentor_stats::civil::Zone;
 use tokio::sync::oneshot;
 
@@ -32,8 +34,13 @@ pub async fn suspend(
     (reason, for_s): (Option<String>, Option<u64>),
     peer: &Peer,
 ) -> Reply {
-    let what = match named(core, suspended, &subject) {
-        Ok(what) => what,
+    let named = match (named(core, suspended, &subject), &subject) {
+        // A site that no mail went to is found as mail to it would find it.
+        (Err(problem), Subject::Site(name)) => never_seen(core, name, problem).await.map(|what| (what, true)),
+        (named, _) => named.map(|what| (what, false)),
+    };
+    let (what, is_new) = match named {
+        Ok(named) => named,
         Err(problem) => return Reply::Error(problem),
     };
     let now = core.clock.now();
@@ -42,8 +49,11 @@ pub async fn suspend(
         .with(|hub, _| (hub.store.is_suspended(&what), hub.store.suspended_until(&what), hub.store.suspended_len()));
     // One that has an end gets another, or none.
     if is_so == suspended && (!suspended || ends.unwrap_or(0) == until) {
-        let text = if suspended { "is suspended already" } else { "is not suspended" };
-        return Reply::Done { text: format!("{what} {text}"), count: Some(0) };
+        if !suspended {
+            let text = format!("{what} is not suspended; `stentor status` lists what is");
+            return Reply::error(ErrorCode::NotFound, text);
+        }
+        return Reply::Done { text: format!("{what} is suspended already"), count: Some(0) };
     }
     if suspended && !is_so && count >= SUSPENDED_MAX {
         core.limits.hit(Limit::Suspensions, now);
@@ -62,9 +72,21 @@ pub async fn suspend(
         Ok(()) => {
             let end = if until > 0 { format!(" until {}", instant(until, &Zone::utc())) } else { String::new() };
             let ending = if suspended { "ed" } else { "d" };
-            Reply::Done { text: format!("{what} is {verb}{ending}{end}"), count: Some(1) }
+            let remark = if is_new && suspended { "; no mail for it was seen since the start" } else { "" };
+            Reply::Done { text: format!("{what} is {verb}{ending}{end}{remark}"), count: Some(1) }
         }
         Err(refused) => Reply::error(ErrorCode::Failed, format!("{verb}: {refused}")),
+    }
+}
+
+/// The site of a domain that no mail went to since the start: looked up now.
+async fn never_seen(core: &Arc<Core>, name: &str, unknown: Problem) -> Result<String, Problem> {
+    let Some(domain) = normalise_domain(name).ok().filter(|domain| domain.contains('.')) else { return Err(unknown) };
+    match look_up(core, &core.settings(), &domain).await {
+        Resolution::Site(plan) => Ok(format!("site:{}", plan.key)),
+        Resolution::Permanent { text, .. } | Resolution::Temporary { text, .. } => {
+            Err(Problem::new(unknown.code, format!("{}; as a domain: {text}", unknown.text)))
+        }
     }
 }
 
@@ -90,7 +112,7 @@ fn named(core: &Arc<Core>, suspended: bool, subject: &Subject) -> Result<String,
         },
         Subject::Site(name) => match core.with(|hub, _| site::find(hub, name)) {
             Some((_, key)) => Ok(format!("site:{key}")),
-            None if !suspended => Ok(format!("site:{name}")),
+            None if core.with(|hub, _| hub.store.is_suspended(&format!("site:{name}"))) => Ok(format!("site:{name}")),
             None => Err(near::unknown_site(core, name)),
         },
     }

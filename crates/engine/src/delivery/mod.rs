@@ -92,7 +92,8 @@ pub async fn resolve(core: Arc<Core>, domain: DomainId, name: String) {
     }
 }
 
-async fn look_up(core: &Core, settings: &Settings, name: &str) -> Resolution {
+/// Where a domain's mail goes: by its route, or by DNS.
+pub async fn look_up(core: &Core, settings: &Settings, name: &str) -> Resolution {
     let mut resolution = look_up_hosts(core, settings, name).await;
     if let Resolution::Site(plan) = &mut resolution {
         plan.limits = settings.site_limits(&plan.targets);

@@ -49,6 +49,51 @@ fn what_is_suspended_waits_across_restarts() {
 }
 
 #[test]
+fn a_site_is_suspended_before_its_first_mail() {
+    let lab = TestLab::sites(&["one.example"]);
+    let server = builder(&lab).start();
+    let run = |arguments: &[&str]| {
+        let output = server.operator(arguments);
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8_lossy(&text).into_owned())
+    };
+    let expected = "site:mx1.one.example is suspended; no mail for it was seen since the start\n";
+    assert_eq!(run(&["suspend", "--site", "one.example"]), (Some(0), expected.to_owned()));
+    send(&server, "me@home.example", "ann@one.example", "first@test");
+    wait_until("it waits there", || {
+        let queue = server.queue();
+        queue["sites"][0]["site"] == "mx1.one.example" && queue["causes"][0]["cause"] == "suspended"
+    });
+    assert_eq!(run(&["resume", "--site", "one.example"]).0, Some(0));
+    lab.wait_clean("first@test", &["ann@one.example"]);
+    // Nothing there to be ended.
+    let (code, text) = run(&["resume", "--site", "one.example"]);
+    assert!(code == Some(3) && text.contains("site:mx1.one.example is not suspended; `stentor status"), "{text}");
+    assert_eq!(run(&["resume", "--list", "gone"]).0, Some(3));
+    // Neither a site nor a domain that gets mail.
+    let (code, text) = run(&["suspend", "--site", "nowhere.example"]);
+    assert!(code == Some(3) && text.contains("no site nowhere.example") && text.contains("as a domain: "), "{text}");
+    assert!(!text.contains("did you mean"), "{text}");
+}
+
+#[test]
+fn a_hold_of_recipients_says_who_is_held_with_them() {
+    let lab = TestLab::start("[[site]]\nname = 'down.example'\nbehaviour = { connect = 'refuse' }\n");
+    let server = builder(&lab).list("news", &["a@down.example", "b@down.example", "c@down.example"]).start();
+    let id = send(&server, "me@home.example", "news@lists.test", "post@test");
+    let said = |arguments: &[&str]| String::from_utf8(server.operator(arguments).stdout).expect("text");
+    let one = ["--recipient", "b@down.example"];
+    let all = "3 recipients of 1 message, 2 of them not selected: whole messages are";
+    assert_eq!(said(&[&["hold", "--dry-run"], &one[..]].concat()), format!("would hold: {all} held\n"));
+    assert_eq!(said(&[&["hold"], &one[..]].concat()), format!("hold: {all} held\n"));
+    assert_eq!(said(&[&["hold"], &one[..]].concat()), "hold: 0 recipients of 0 messages; 1 message held already\n");
+    assert_eq!(said(&[&["release"], &one[..]].concat()), format!("release: {all} released\n"));
+    // Of whole messages there are no others.
+    assert_eq!(said(&["hold", "--id", &id]), "hold: 3 recipients of 1 message\n");
+    assert_eq!(said(&["release", "--recipient", "@down.example"]), "release: 3 recipients of 1 message\n");
+}
+
+#[test]
 fn a_suspended_site_says_so() {
     let lab = TestLab::sites(&["one.example"]);
     let server = builder(&lab).start();
