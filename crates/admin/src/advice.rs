@@ -33,11 +33,13 @@ pub fn recipient(view: &RecipientView, list: Option<&str>, oldest: Option<(&str,
         Cause::Greylisted => "greylisted: wait for the next try".to_owned(),
         Cause::Recipient => format!("deferred at RCPT{since}: read the reply; wait, or {give_up}"),
         Cause::Message => {
-            format!(
-                "the host defers this message{since}: read the reply; it is not about the recipient; wait, or {give_up}"
-            )
+            let what = lasting("the host defers this message", "the host has deferred this message", &since);
+            format!("{what}: read the reply; it is not about the recipient; wait, or {give_up}")
         }
-        Cause::Dns => format!("its domain cannot be looked up{since}: wait, or {give_up}"),
+        Cause::Dns => {
+            let what = lasting("its domain cannot be looked up", "its domain could not be looked up", &since);
+            format!("{what}: wait, or {give_up}")
+        }
         of_site => site_advice(of_site, &view.site, &since),
     }
 }
@@ -57,8 +59,13 @@ pub fn site(row: &SiteRow, is_suspended: bool, now: Ms) -> String {
             format!("full or unavailable mailboxes{since}: see the recipients; the site is healthy")
         }
         Cause::Greylisted => "greylists: wait for the next try".to_owned(),
-        Cause::Recipient => format!("defers recipients{since}: read the reply; wait"),
-        Cause::Message => format!("defers messages after their data{since}: read the reply; wait"),
+        Cause::Recipient => {
+            format!("{}: read the reply; wait", lasting("defers recipients", "has deferred recipients", &since))
+        }
+        Cause::Message => {
+            let what = lasting("defers messages after their data", "has deferred messages after their data", &since);
+            format!("{what}: read the reply; wait")
+        }
         cause => site_advice(cause, &row.site, &since),
     }
 }
@@ -68,20 +75,39 @@ fn site_advice(cause: Cause, site: &str, since: &str) -> String {
     let name = quoted(site);
     let back = format!("wait, or `stentor suspend --site {name}`; `stentor flush {name}` once it is back");
     match cause {
-        Cause::Refused => format!("host refuses connections{since}: {back}"),
+        Cause::Refused => {
+            format!("{}: {back}", lasting("host refuses connections", "host has refused connections", since))
+        }
         Cause::Unreachable => format!("host or network unreachable{since}: check our own route; {back}"),
-        Cause::TimedOut => format!("host does not answer{since}: {back}"),
-        Cause::Silent => format!("host responds slowly{since}: wait; other sites are not delayed"),
-        Cause::Lost => format!("connections are lost{since}: {back}"),
+        Cause::TimedOut => format!("{}: {back}", lasting("host does not answer", "host has not answered", since)),
+        Cause::Silent => {
+            let what = lasting("host responds slowly", "host has responded slowly", since);
+            format!("{what}: wait; other sites are not delayed")
+        }
+        Cause::Lost => format!("{}: {back}", lasting("connections are lost", "connections have been lost", since)),
         Cause::Busy => format!("host busy (421){since}: wait; connections are reduced automatically"),
-        Cause::Greeting => format!("host refuses us at the greeting{since}: read the reply; {back}"),
-        Cause::Rate => format!("host limits the rate{since}: wait, or set the site's rate in the configuration"),
-        Cause::Sender => format!(
-            "host defers the sender or our address at MAIL{since}: it is not about the recipients; read the reply, ask its \
-             postmaster, or `stentor suspend --site {name}`"
-        ),
+        Cause::Greeting => {
+            let what = lasting("host refuses us at the greeting", "host has refused us at the greeting", since);
+            format!("{what}: read the reply; {back}")
+        }
+        Cause::Rate => {
+            let what = lasting("host limits the rate", "host has limited the rate", since);
+            format!("{what}: wait, or set the site's rate in the configuration")
+        }
+        Cause::Sender => {
+            let what = lasting(
+                "host defers the sender or our address at MAIL",
+                "host has deferred the sender or our address at MAIL",
+                since,
+            );
+            format!(
+                "{what}: it is not about the recipients; read the reply, ask its postmaster, or \
+                 `stentor suspend --site {name}`"
+            )
+        }
         Cause::Dns => {
-            format!("cannot be looked up{since}: check `[dns] servers`, or ask its postmaster by other means")
+            let what = lasting("cannot be looked up", "could not be looked up", since);
+            format!("{what}: check `[dns] servers`, or ask its postmaster by other means")
         }
         Cause::Suspended => {
             "a list or sender is suspended: `stentor status` names it and the command that ends it".to_owned()
@@ -92,7 +118,12 @@ fn site_advice(cause: Cause, site: &str, since: &str) -> String {
     }
 }
 
-/// ` since 3 d`; empty below a minute.
+/// What is so now, or for how long it has been so.
+fn lasting(now: &str, so_far: &str, since: &str) -> String {
+    if since.is_empty() { now.to_owned() } else { format!("{so_far}{since}") }
+}
+
+/// ` for 3 days`; empty below a minute.
 fn since(oldest: Option<Ms>, now: Ms) -> String {
     let s = oldest.map_or(0, |oldest| now.saturating_sub(oldest) / 1_000);
     match s {
@@ -128,7 +159,7 @@ mod tests {
         );
         let down = recipient(&view(Cause::Refused), None, Some(("1", 0)), 7_200_000);
         assert!(
-            down.starts_with("host refuses connections for 2 h: wait, or `stentor suspend --site mx.one.example`"),
+            down.starts_with("host has refused connections for 2 h: wait, or `stentor suspend --site mx.one.example`"),
             "{down}"
         );
         assert!(recipient(&view(Cause::Greylisted), None, None, 0).starts_with("greylisted"));
