@@ -10,7 +10,7 @@ use stentor_control::format::quoted;
 /// What begins a command in a text.
 const START: &str = "`stentor ";
 /// Commands that take neither option.
-const TAKE_NEITHER: [&str; 5] = ["http-password", "http-token", "completions", "man", "help"];
+const TAKE_NEITHER: [&str; 6] = ["http-password", "http-token", "table", "completions", "man", "help"];
 /// Commands that read the configuration and ask no server.
 const TAKE_NO_SOCKET: [&str; 7] = ["serve", "check", "config", "doctor", "mailstat", "batchstat", "journal"];
 
@@ -53,9 +53,11 @@ impl Given {
 
 /// Octets up to the closing backtick; one within a shell's quotes closes nothing.
 fn end_of_command(text: &str) -> Option<usize> {
-    let mut is_quoted = false;
+    let (mut is_quoted, mut is_escaped) = (false, false);
     text.bytes().position(|byte| {
-        is_quoted ^= byte == b'\'';
+        let is_plain = !is_escaped;
+        is_escaped = byte == b'\\' && !is_quoted && is_plain;
+        is_quoted ^= byte == b'\'' && is_plain;
         byte == b'`' && !is_quoted
     })
 }
@@ -109,8 +111,11 @@ mod tests {
             assert_eq!(complete(same), same);
         }
         // An address may hold a backtick.
-        let odd = "`stentor bounce --recipient '\"a`b\"@x.example'`";
-        assert!(complete(odd).ends_with("x.example' --config 'my conf.toml'`"), "{}", complete(odd));
+        for odd in
+            [r#"`stentor bounce --recipient '"a`b"@x.example'`"#, r"`stentor bounce --recipient 'a'\''`b@x.example'`"]
+        {
+            assert!(complete(odd).ends_with("x.example' --config 'my conf.toml'`"), "{}", complete(odd));
+        }
     }
 
     #[test]
