@@ -94,7 +94,7 @@ pub struct Status {
     /// Changed keys that a reload left out: they take a restart.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub restart_pending: Vec<String>,
-    /// Where it listens, for SMTP and HTTP.
+    /// Where it listens for SMTP and HTTP, as configured.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub listening: Vec<SocketAddr>,
 }

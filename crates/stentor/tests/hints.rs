@@ -187,6 +187,9 @@ fn commands_that_look_take_the_same_options_in_the_same_order() {
         "stuck --by site --sort age",
         "mailq",
         "report --list news --last 5 --sort waiting",
+        "mailstat --by domain --color never --watch",
+        "mailstat --by site",
+        "trace one.example --color always",
     ] {
         assert_understood(&format!("stentor {line}"), line);
     }

@@ -123,6 +123,49 @@ fn hints_hold_the_configuration_that_was_given() {
 }
 
 #[test]
+fn a_port_of_another_program_is_named_while_we_run_on_others() {
+    let other = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = other.local_addr().expect("an address").to_string();
+    let server = crate::kit::bare().start();
+    server.edit_config(|text| text.replace("127.0.0.1:0", &address));
+    let expected = format!("another program listens on {address}");
+    let output = server.operator(&["check"]);
+    assert!(err(&output).contains(&format!("warning: {expected}")), "{output:?}");
+    // doctor finds what check does.
+    let output = server.operator(&["doctor"]);
+    let shown = String::from_utf8_lossy(&output.stdout);
+    assert!(shown.lines().any(|line| line.starts_with("warning: ") && line.ends_with(&expected)), "{shown}");
+}
+
+#[test]
+fn trace_of_what_waits_says_why() {
+    // No name server answers, and nothing is tried.
+    let server = crate::kit::bare().start();
+    let wire = message("why@test", "x");
+    let id = server.smtp().send("me@home.example", &["bob@one.example"], &wire).expect(250).queue_id();
+    stentor_harness::wait_until("the lookup has failed", || {
+        server.ask(&["site", "one.example"]).is_ok_and(|site| site["next_try"].is_u64())
+    });
+    // The history is written with a short delay.
+    stentor_harness::wait_until("its Message-ID is known", || {
+        server.operator(&["trace", "<why@test>"]).status.success()
+    });
+    for what in ["one.example", "bob@one.example", &id, "<why@test>"] {
+        let shown = String::from_utf8(server.operator(&["trace", what]).stdout).expect("text");
+        let line = shown.lines().find(|line| line.starts_with("now ")).unwrap_or_default();
+        let is_told = line.contains("bob@one.example deferred at (not resolved yet), next try ") && line.contains(": ");
+        assert!(is_told, "{what}: {shown}");
+        assert!(
+            !shown.contains("nothing pending") && !shown.contains("no records of its recipients"),
+            "{what}: {shown}"
+        );
+    }
+    server.ask(&["remove", "--all"]).expect("it is removed");
+    let shown = String::from_utf8(server.operator(&["trace", &id]).stdout).expect("text");
+    assert!(shown.contains("nothing pending"), "{shown}");
+}
+
+#[test]
 fn while_no_domain_resolves_the_log_and_doctor_say_so() {
     // Nothing answers there.
     let server = crate::kit::bare().start();

@@ -169,10 +169,22 @@ fn hangup_says_what_takes_a_restart() {
     // The command says so too, and what it exits with.
     let output = server.operator(&["reload"]);
     let err = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.code() == Some(4) && err.contains("[listen] smtp; [journal]"), "{err}");
+    assert!(output.status.code() == Some(4) && err.contains("[listen] smtp; [journal] segment_bytes;"), "{err}");
+    // It is seen afterwards, wherever one looks, until then.
+    let said = |arguments: &[&str]| String::from_utf8(server.operator(arguments).stdout).expect("text");
+    let pending = said(&["status"]);
+    assert!(pending.contains("RESTART      pending: [journal] segment_bytes has changed\n"), "{pending}");
+    let findings = said(&["doctor"]);
+    assert!(
+        findings.contains("a restart is pending: changed were [listen] smtp, [journal] segment_bytes\n"),
+        "{findings}"
+    );
+    let shown = said(&["config", "show"]);
+    assert!(shown.contains("# [listen] smtp: the running server has the old value until it is restarted\n"), "{shown}");
     server.edit_config(|text| text.replace("127.0.0.1:1", "127.0.0.1:0").replace("4194304", "2097152"));
     let output = server.operator(&["reload"]);
     assert!(output.status.success() && output.stdout == b"configuration reloaded\n", "{output:?}");
+    assert!(!said(&["status"]).contains("RESTART"));
 }
 
 #[test]
