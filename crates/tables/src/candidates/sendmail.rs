@@ -42,7 +42,7 @@ pub(super) fn genericstable(out: &mut Candidates, address: &[u8]) {
     let (local, domain) = split_address(address).map_or((address, None), |(local, domain)| (local, Some(domain)));
     let detail = split_detail(local);
     if let Some(domain) = domain {
-        out.push_with(&[address], [address]);
+        out.push(&[address]);
         if let Some((user, detail)) = detail {
             out.push_with(&[user, b"+*@", domain], [detail]);
             out.push(&[user, b"@", domain]);
