@@ -35,7 +35,7 @@ command -v pflogsumm >/dev/null || wished+=(pflogsumm)
 command -v fio >/dev/null || wished+=(fio)
 # Real MTAs that write logs: these conflict with each other, so that they are unpacked and not installed.
 foreign="${STENTOR_FOREIGN_ROOT:-/var/cache/stentor-tests/foreign}"
-[ -e "$foreign/complete" ] && has_foreign=yes || has_foreign=no
+[ -e "$foreign/complete" ] && [ -e "$foreign/usr/share/sendmail/cf/m4/cf.m4" ] && has_foreign=yes || has_foreign=no
 
 root=()
 if [ "$(id -u)" -ne 0 ]; then

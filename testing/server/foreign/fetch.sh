@@ -4,8 +4,9 @@
 set -euo pipefail
 
 root="$1"
-packages=(sendmail-bin exim4-daemon-light libwrap0 libidn12)
-if [ -x "$root/usr/libexec/sendmail/sendmail" ] && [ -x "$root/usr/sbin/exim4" ] && [ -e "$root/complete" ]; then
+packages=(sendmail-bin sendmail-cf m4 libsigsegv2 exim4-daemon-light libwrap0 libidn12)
+if [ -x "$root/usr/libexec/sendmail/sendmail" ] && [ -x "$root/usr/sbin/exim4" ] && [ -e "$root/usr/share/sendmail/cf/m4/cf.m4" ] &&
+    [ -x "$root/usr/bin/m4" ] && [ -e "$root/complete" ]; then
     exit 0
 fi
 temporary="$(mktemp -d)"
