@@ -28,7 +28,8 @@ impl Fold {
     }
 }
 
-/// Full case folding is lower case of upper case but for the letters that have no upper case of their own kind.
+/// Full case folding is lower case of upper case but for these letters: so ICU does it, which Postfix has, for every
+/// character that is assigned.
 fn push(letter: char, out: &mut Vec<u8>) {
     let mut utf8 = [0; 4];
     match letter {
@@ -39,6 +40,8 @@ fn push(letter: char, out: &mut Vec<u8>) {
                 out.extend_from_slice(upper.encode_utf8(&mut utf8).as_bytes());
             }
         }
+        // Its upper case is itself.
+        'ẞ' => out.extend_from_slice(b"ss"),
         _ => {
             for lower in letter.to_uppercase().flat_map(char::to_lowercase) {
                 out.extend_from_slice(lower.encode_utf8(&mut utf8).as_bytes());
@@ -60,7 +63,7 @@ mod tests {
     #[test]
     fn unicode_is_folded_in_full() {
         assert_eq!(folded(Fold::Unicode, "User@EXAMPLE"), "user@example");
-        assert_eq!(folded(Fold::Unicode, "ÄÖß"), "äöss");
+        assert_eq!(folded(Fold::Unicode, "ÄÖßẞ"), "äössss");
         assert_eq!(folded(Fold::Unicode, "ΣΑΣ"), folded(Fold::Unicode, "σας"));
         assert_eq!(folded(Fold::Unicode, "ſı"), "sı");
         assert_eq!(folded(Fold::Ascii, "ÄB"), "Äb");
