@@ -181,6 +181,11 @@ fn others(status: &Status, found: &mut Vec<Finding>) {
         let what = format!("a restart is pending: changed were {}", status.restart_pending.join(", "));
         warn(what, "restart the server; until then it keeps the old values");
     }
+    for bounce in &status.standing_bounces {
+        let end = span(bounce.until.saturating_sub(status.now));
+        let command = format!("`{}`, or wait until it ends by itself", bounce.end_command());
+        warn(format!("{} is bounced for another {end}: {}", bounce.words(), bounce.reason), &command);
+    }
     for trouble in &status.webhooks_troubled {
         warn(format!("webhook {trouble}"), "check the endpoint; events are kept as long as the history");
     }

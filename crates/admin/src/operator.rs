@@ -124,6 +124,8 @@ impl Operator {
         });
         let settings = core.settings();
         let listening = settings.config.listen.smtp.iter().chain(&settings.config.http.listen).copied().collect();
+        let (standing_bounces, in_passing) =
+            core.with(|hub, _| (verbs::standing_bounces(hub), hub.sched.bounced_in_passing()));
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             hostname: settings.config.hostname.clone(),
@@ -160,6 +162,8 @@ impl Operator {
             suspended,
             suspended_total,
             suspended_until,
+            standing_bounces,
+            standing_bounced: in_passing + counters.standing_bounced.load(Ordering::Relaxed),
             webhooks_troubled: (self.webhooks_troubled)(),
             restart_pending: settings.config.restart_pending.clone(),
             listening,
@@ -346,7 +350,9 @@ impl Operator {
 
 impl Control for Operator {
     async fn handle(&self, request: Request, peer: Peer) -> Reply {
-        if matches!(request, Request::Flush { .. } | Request::Suspend { .. } | Request::Reload | Request::Stop) {
+        let is_told =
+            matches!(request, Request::Flush { .. } | Request::Suspend { .. } | Request::Reload | Request::Stop);
+        if is_told || matches!(request, Request::Bounce { dry_run: false, .. }) {
             tracing::info!(who = verbs::who(&peer), ?request, "operator");
         }
         // What is journaled is told when it takes effect.
@@ -378,6 +384,10 @@ impl Control for Operator {
             Request::Act { verb, selection, dry_run, reason } => {
                 let _one = self.acting.lock().await;
                 verbs::act(&self.core, verb, &selection, dry_run, reason, &peer).await
+            }
+            Request::Bounce { selection, standing, dry_run, reason } => {
+                let _one = self.acting.lock().await;
+                verbs::bounce(&self.core, &selection, standing, (dry_run, reason), &peer).await
             }
             Request::Observe(observe) => self.observe(observe).await.unwrap_or_else(Reply::Error),
             Request::Export { .. } => Reply::error(ErrorCode::Failed, "an export is a stream"),

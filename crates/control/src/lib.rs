@@ -25,6 +25,7 @@ pub mod selection;
 pub mod server;
 pub mod site_view;
 pub mod snapshot;
+mod standing_view;
 #[cfg(test)]
 mod tests;
 pub mod view;
@@ -46,8 +47,9 @@ pub use problem::{ErrorCode, Problem};
 pub use protocol::{Part, Request, Subject};
 pub use recipient_view::{RecipientState, RecipientView};
 pub use reply::{EnvelopeView, Fates, ListRow, MessageView, QueueSummary, Reply, SiteRow, Status, Stuck, StuckRow};
-pub use selection::{Counted, Selection, Verb};
+pub use selection::{Counted, Selection, Standing, Verb};
 pub use server::{Control, ControlServer, Peer};
 pub use site_view::{HostView, PathView, SiteView};
 pub use snapshot::{Snapshot, WatchOptions};
+pub use standing_view::StandingBounceView;
 pub use view::{By, Sort, View};

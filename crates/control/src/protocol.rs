@@ -10,7 +10,7 @@ use stentor_queue::ids::MessageId;
 
 use super::observe::Observe;
 use super::problem::{ErrorCode, Problem};
-use super::selection::{self, Parsed, Selection, Verb};
+use super::selection::{self, Parsed, STANDING_S_MAX, Selection, Standing, Verb};
 pub use super::wire::{
     Assembler, content_line, content_of, envelope_line, envelope_of, snapshot_line, snapshot_of, to_lines,
     traffic_line, traffic_of,
@@ -24,8 +24,6 @@ pub const RECIPIENTS_DEFAULT: u32 = 1_000;
 /// The most recipients of one answer; `export` has all.
 pub const RECIPIENTS_MAX: u32 = 10_000;
 
-/// The longest suspension that ends by itself: a year.
-pub const SUSPENDED_S_MAX: u64 = 366 * 86_400;
 
 /// Suspended lists, sites and so on that `status` names.
 pub const SUSPENDED_SHOWN_MAX: usize = 100;
@@ -107,6 +105,13 @@ pub enum Request {
     Act {
         verb: Verb,
         selection: Selection,
+        dry_run: bool,
+        reason: Option<String>,
+    },
+    /// Bounces what waits and what comes for a time, or ends that; journaled.
+    Bounce {
+        selection: Selection,
+        standing: Standing,
         dry_run: bool,
         reason: Option<String>,
     },
@@ -216,7 +221,7 @@ impl SuspendArguments {
         match self.for_s {
             Some(_) if !suspended => return Err("for_s is for suspend".to_owned()),
             Some(0) => return Err("for_s is at least 1".to_owned()),
-            Some(for_s) if for_s > SUSPENDED_S_MAX => return Err(format!("for_s is at most {SUSPENDED_S_MAX}")),
+            Some(for_s) if for_s > STANDING_S_MAX => return Err(format!("for_s is at most {STANDING_S_MAX}")),
             _ => {}
         }
         Ok(Request::Suspend { suspended, what, reason: self.reason, for_s: self.for_s })
@@ -241,6 +246,13 @@ struct CatArguments {
 #[serde(deny_unknown_fields)]
 struct FlushArguments {
     site: Option<String>,
+}
+
+fn acting(selection: &Selection, dry_run: bool, reason: Option<&str>) -> Map<String, Value> {
+    let mut fields = selection.to_json();
+    fields.extend(dry_run.then(|| ("dry_run".to_owned(), true.into())));
+    fields.extend(reason.map(|reason| ("reason".to_owned(), reason.into())));
+    fields
 }
 
 fn recipients_default() -> u32 {
@@ -304,8 +316,11 @@ impl Request {
             "export" => Ok(Request::Export { selection: selection::parse(&verb, &fields, false)?.selection }),
             name => match Verb::ALL.into_iter().find(|verb| verb.name() == name) {
                 Some(verb) => {
-                    let Parsed { selection, dry_run, reason } = selection::parse(name, &fields, true)?;
-                    Ok(Request::Act { verb, selection, dry_run, reason })
+                    let Parsed { selection, dry_run, reason, standing } = selection::parse(name, &fields, true)?;
+                    Ok(match standing {
+                        None => Request::Act { verb, selection, dry_run, reason },
+                        Some(standing) => Request::Bounce { selection, standing, dry_run, reason },
+                    })
                 }
                 None => Request::look(&verb, fields),
             },
@@ -383,10 +398,15 @@ impl Request {
             Request::Observe(observe) => observe.to_json(),
             Request::Export { selection } => ("export", selection.to_json()),
             Request::Act { verb, selection, dry_run, reason } => {
-                let mut fields = selection.to_json();
-                fields.extend(dry_run.then(|| ("dry_run".to_owned(), true.into())));
-                fields.extend(reason.iter().map(|reason| ("reason".to_owned(), reason.as_str().into())));
-                (verb.name(), fields)
+                (verb.name(), acting(selection, *dry_run, reason.as_deref()))
+            }
+            Request::Bounce { selection, standing, dry_run, reason } => {
+                let mut fields = acting(selection, *dry_run, reason.as_deref());
+                match standing {
+                    Standing::For(for_s) => fields.insert("for_s".to_owned(), (*for_s).into()),
+                    Standing::End => fields.insert("end".to_owned(), true.into()),
+                };
+                (Verb::Bounce.name(), fields)
             }
         };
         fields.insert("v".to_owned(), VERSION.into());

@@ -14,6 +14,7 @@ use super::format::{bytes, counted, cut, instant, line, next_try, part, plural, 
 use super::recipient_view::{RecipientState, RecipientView};
 use super::reply::{Fates, MessageView, QueueSummary, Reply, SiteRow, Status};
 use super::site_view::{PathView, SiteView};
+use super::standing_view::StandingBounceView;
 
 /// The width of everything here, single long names and ids in headings excepted.
 pub const COLUMNS_MAX: usize = 100;
@@ -342,7 +343,32 @@ pub fn status(s: &Status) -> String {
     if more > 0 {
         line(&mut out, format_args!("  SUSPENDED    and {more} more"));
     }
+    for bounce in &s.standing_bounces {
+        line(&mut out, format_args!("  BOUNCED      {}", standing_bounce(bounce, s.now)));
+    }
     out
+}
+
+/// Standing bounces, and what they have done.
+pub fn standing_bounces(s: &Status) -> String {
+    let mut out = String::new();
+    for bounce in &s.standing_bounces {
+        line(&mut out, format_args!("{}", standing_bounce(bounce, s.now)));
+    }
+    if s.standing_bounces.is_empty() {
+        line(&mut out, format_args!("no standing bounces"));
+    }
+    if s.standing_bounced > 0 {
+        let bounced = plural(s.standing_bounced, "recipient");
+        line(&mut out, format_args!("{bounced} bounced by standing bounces since the start"));
+    }
+    out
+}
+
+fn standing_bounce(bounce: &StandingBounceView, now: Ms) -> String {
+    let (words, reason) = (printable(&bounce.words(), 200), printable(&bounce.reason, 200));
+    let (end, command) = (next_try(Some(bounce.until), now), printable(&bounce.end_command(), 1_000));
+    format!("{words}, ends in {end} ({reason}): `{command}`")
 }
 
 /// The sum and those parts of it that are not zero.

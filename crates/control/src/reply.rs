@@ -15,6 +15,7 @@ use super::problem::{ErrorCode, Problem};
 use super::recipient_view::RecipientView;
 use super::selection::Counted;
 use super::site_view::SiteView;
+use super::standing_view::StandingBounceView;
 
 /// Recipients by fate. `acknowledged` is always the sum of the others.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
@@ -89,6 +90,9 @@ pub struct Status {
     /// When those of `suspended` end that do so by themselves.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub suspended_until: BTreeMap<String, Ms>,
+    /// Bounces that last, and the recipients that all of them have bounced since the start.
+    pub standing_bounces: Vec<StandingBounceView>,
+    pub standing_bounced: u64,
     /// Webhooks that are sent nothing or take nothing, each with why.
     pub webhooks_troubled: Vec<String>,
     /// Changed keys that a reload left out: they take a restart.

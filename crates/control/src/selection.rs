@@ -10,6 +10,9 @@ use super::problem::{ErrorCode, Problem};
 /// Octets of a verb's reason: it goes into the journal once per batch and into reports.
 pub const REASON_BYTES_MAX: usize = 500;
 
+/// The longest suspension, and the longest bounce, that ends by itself: a year.
+pub const STANDING_S_MAX: u64 = 366 * 86_400;
+
 /// A verb that acts on mail and is journaled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verb {
@@ -70,6 +73,9 @@ struct Arguments {
     all: bool,
     dry_run: Option<bool>,
     reason: Option<String>,
+    for_s: Option<u64>,
+    #[serde(default)]
+    end: bool,
 }
 
 /// What a verb's arguments say.
@@ -77,6 +83,16 @@ pub struct Parsed {
     pub selection: Selection,
     pub dry_run: bool,
     pub reason: Option<String>,
+    pub standing: Option<Standing>,
+}
+
+/// A bounce that lasts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Standing {
+    /// So many seconds from now.
+    For(u64),
+    /// It ends now.
+    End,
 }
 
 /// Reads a verb's arguments; `acts`: whether it takes `dry_run` and `reason`, and needs a selector.
@@ -112,10 +128,30 @@ pub fn parse(verb: &str, fields: &Value, acts: bool) -> Result<Parsed, Problem> 
     if a.reason.as_ref().is_some_and(|reason| reason.len() > REASON_BYTES_MAX) {
         return Err(bad(format!("a reason has at most {REASON_BYTES_MAX} octets")));
     }
-    Ok(Parsed { selection, dry_run: a.dry_run.unwrap_or(false), reason: a.reason })
+    let standing = match (a.for_s, a.end) {
+        (None, false) => None,
+        _ if verb != Verb::Bounce.name() => return Err(bad("for_s and end are for bounce".to_owned())),
+        (Some(_), true) => return Err(bad("for_s and end contradict each other".to_owned())),
+        (None, true) if a.dry_run == Some(true) => return Err(bad("end has no dry_run".to_owned())),
+        (None, true) => Some(Standing::End),
+        (Some(for_s @ 1..=STANDING_S_MAX), false) => Some(Standing::For(for_s)),
+        (Some(_), false) => return Err(bad(format!("for_s is from 1 to {STANDING_S_MAX}"))),
+    };
+    if standing.is_some() && !selection.is_of_the_future() {
+        let text = "a bounce with a time is about a site, a list, a sender, a recipient's domain (@domain), or several of these";
+        return Err(bad(text.to_owned()));
+    }
+    Ok(Parsed { selection, dry_run: a.dry_run.unwrap_or(false), reason: a.reason, standing })
 }
 
 impl Selection {
+    /// Whether it may be about mail that is yet to come: not by id or age, not everything, and no single recipient.
+    fn is_of_the_future(&self) -> bool {
+        let by_message = !self.ids.is_empty() || self.age_s_min.is_some() || self.age_s_max.is_some();
+        let is_domain = self.recipient.as_ref().is_none_or(|recipient| recipient.starts_with('@'));
+        !by_message && is_domain && *self != Selection::default()
+    }
+
     /// The selectors as JSON, those that are given alone; `{"all":true}` if none is.
     pub fn to_json(&self) -> Map<String, Value> {
         let mut fields = Map::new();

@@ -20,7 +20,7 @@ use super::recipient_view::{RecipientState, RecipientView};
 use super::reply::*;
 use super::{
     By, Client, ClientError, Control, ControlServer, Counted, HostsOptions, Mailqq, MailqqOptions, MailqqRow,
-    MailqqSort, Observe, Page, Peer, ReportOptions, Selection, Sort, Verb, View, render,
+    MailqqSort, Observe, Page, Peer, ReportOptions, Selection, Sort, Standing, Verb, View, render,
 };
 use crate::snapshot::{Snapshot, WatchOptions};
 
@@ -298,6 +298,23 @@ fn verbs_round_trip_as_requests() {
     {
         assert!(Request::parse(format!(r#"{{"v":1,"verb":"suspend"{bad}}}"#).as_bytes()).is_err(), "{bad}");
     }
+    for (standing, dry_run) in [(Standing::For(7_200), false), (Standing::For(1), true), (Standing::End, false)] {
+        let selection = Selection { sender: Some("@home.example".to_owned()), ..Selection::default() };
+        let request = Request::Bounce { selection, standing, dry_run, reason: Some("because".to_owned()) };
+        assert_eq!(Request::parse(request.to_line().as_bytes()), Ok(request));
+    }
+    for bad in [
+        r#""for_s":60"#,
+        r#""for_s":60,"all":true"#,
+        r#""for_s":60,"id":"00000000002D""#,
+        r#""for_s":60,"recipient":"ann@home.example""#,
+        r#""for_s":0,"list":"dev""#,
+        r#""for_s":60,"end":true,"list":"dev""#,
+        r#""end":true,"dry_run":true,"list":"dev""#,
+    ] {
+        assert!(Request::parse(format!(r#"{{"v":1,"verb":"bounce",{bad}}}"#).as_bytes()).is_err(), "{bad}");
+    }
+    assert!(Request::parse(br#"{"v":1,"verb":"remove","list":"dev","for_s":60}"#).is_err());
     let one = Request::parse(br#"{"v":1,"verb":"hold","id":"00000000002d"}"#).unwrap();
     let selection = Selection { ids: vec!["00000000002D".parse().unwrap()], ..Selection::default() };
     assert_eq!(one, Request::Act { verb: Verb::Hold, selection, dry_run: false, reason: None });
@@ -326,6 +343,7 @@ impl Control for Double {
             | Request::Cat { .. }
             | Request::Observe(_)
             | Request::Site { .. }
+            | Request::Bounce { .. }
             | Request::Suspend { .. } => Reply::error(ErrorCode::Failed, "not by this double"),
             Request::Reload | Request::Stop => {
                 tokio::time::sleep(Duration::from_millis(50)).await;

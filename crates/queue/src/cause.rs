@@ -10,7 +10,7 @@ pub enum Cause {
     Ready,
     /// In a transaction.
     Sending,
-    /// Failed for good; its report is being written.
+    /// Failed for good, or covered by an operator's standing bounce; its report is being written.
     Reporting,
     /// An operator holds the message.
     Held,

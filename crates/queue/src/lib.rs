@@ -13,4 +13,5 @@ mod index;
 pub mod message;
 pub mod site;
 pub mod slices;
+pub mod standing;
 pub mod store;

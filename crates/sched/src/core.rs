@@ -7,6 +7,7 @@
 use stentor_queue::ids::{AddressId, MessageNo, Ms, SiteId};
 use stentor_queue::store::Store;
 
+use crate::bounces::Bounces;
 use crate::config::SchedConfig;
 use crate::effects::{Effect, SourceNo};
 use crate::flows::Flows;
@@ -30,6 +31,7 @@ pub struct Core {
     pub timers: Timers,
     pub time: Time,
     pub reasons: Reasons,
+    pub bounces: Bounces,
     pub effects: Vec<Effect>,
     pub stopped: bool,
 }
@@ -47,6 +49,7 @@ impl Core {
             timers: Timers::default(),
             time: Time::default(),
             reasons: Reasons::default(),
+            bounces: Bounces::default(),
             effects: Vec::new(),
             stopped: false,
         }

@@ -44,6 +44,7 @@
 //! answered by doing nothing: the store, not the scheduler, is the truth. docs/design/scheduler.md has the strategies
 //! in words.
 
+mod bounces;
 mod choice;
 mod config;
 mod connections;
@@ -231,8 +232,11 @@ impl Scheduler {
         }
     }
 
-    /// Something new of `no` waits at `domain`: brings it to the domain's site, and sees to the look-up.
+    /// Something new of `no` waits at `domain`: brings it to the domain's site, and sees to the look-up; or it is bounced.
     fn link(&mut self, store: &Store, domain: DomainId, no: MessageNo, class: usize, now: Ms) {
+        if self.choice(store, now).bounce_at(domain, no) {
+            return;
+        }
         if let Some(site) = self.domains.site_or_ask(&mut self.core, domain, now) {
             self.choice(store, now).wait_at(site, domain, no, class);
             self.consider(site, now);

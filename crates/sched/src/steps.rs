@@ -7,7 +7,7 @@ use stentor_queue::store::Store;
 use super::notices::Notices;
 use super::timers::Timer;
 use super::{DIRTY_MAX, STEPS_MAX, Scheduler};
-use crate::failure::drains::Drain;
+use crate::failure::drains::{Drain, DrainWhat};
 use crate::failure::reports;
 
 /// Timers fired per tick.
@@ -125,7 +125,10 @@ impl Scheduler {
             steps -= 1;
             last = Some(site);
             if let Some(class) = self.core.messages.class(no) {
-                self.choice(store, now).wait_at(site, domain, no, class);
+                let mut choice = self.choice(store, now);
+                if !choice.bounce_at(domain, no) {
+                    choice.wait_at(site, domain, no, class);
+                }
             } else {
                 // An operator took out what was here, and it ended before the answer came.
                 self.waits.traces.push_back((domain, no));
@@ -193,6 +196,9 @@ impl Scheduler {
 
     /// Fails recipients that were taken from where they waited.
     fn fail_all(&mut self, store: &Store, no: MessageNo, ids: &[AddressId], drain: &Drain, now: Ms) {
+        if let DrainWhat::Waiting(..) = drain.what {
+            self.core.bounces.recipients += ids.len() as u64;
+        }
         for id in ids {
             self.core.no_longer_in_flight(no, *id);
             self.fail(store, (no, *id), drain.expired_only, &drain.reply, now);

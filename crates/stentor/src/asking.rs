@@ -69,6 +69,13 @@ pub(crate) fn watch_s(text: &str) -> Result<u64, String> {
     }
 }
 
+impl QueryArgs {
+    /// A single time.
+    pub(crate) fn once(server: ServerArgs) -> QueryArgs {
+        QueryArgs { watch: None, server }
+    }
+}
+
 impl ServerArgs {
     /// Where the server listens; else the code to exit with, and why has been said.
     pub(crate) fn socket(&self) -> Result<PathBuf, ExitCode> {
@@ -181,7 +188,7 @@ fn asked(server: &ServerArgs, request: &Request, show: &dyn Fn(&Reply) -> String
         };
         server.fail(&format!("{error}{moved}"))
     })?;
-    if matches!(request, Request::Act { .. } | Request::Export { .. }) {
+    if matches!(request, Request::Act { .. } | Request::Bounce { .. } | Request::Export { .. }) {
         client.be_patient().map_err(|error| fail(&error.to_string()))?;
     }
     let asked = if server.json {

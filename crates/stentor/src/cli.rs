@@ -6,14 +6,14 @@ use std::process::ExitCode;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use stentor_config::{Config, Diagnostic, Severity};
 use stentor_control::format::plural;
-use stentor_control::{Request, Selection, Verb};
+use stentor_control::{Reply, Request, Selection, Standing, Verb, render};
 use stentor_queue::ids::MessageId;
 
-use crate::asking::{QueryArgs, ServerArgs, ask, fail, load, locate, query, wrong};
+use crate::asking::{QueryArgs, ServerArgs, ask, fail, load, locate, query, query_with, wrong};
 use crate::cli_verbs::{Acting, Suspended, age_s};
 use crate::observe::{batchstat, hosts, latedudes, mailqq, mailstat, queue, realstat, report, trace, watch};
 use crate::output::{done, print};
-use crate::{config_cmd, help, journal_cmd, logging, process, secrets, table_cmd, trial};
+use crate::{config_cmd, help, journal_cmd, logging, process, secrets, table_cmd, trial, zone};
 
 /// Mail transfer agent for mailing lists and bulk mail.
 #[derive(Parser)]
@@ -117,8 +117,8 @@ enum Change {
     Release(Act),
     /// Remove recipients from the queue without a bounce.
     Remove(Act),
-    /// Bounce recipients to the sender now.
-    Bounce(Act),
+    /// Bounce recipients to the sender now; with --for also those of mail that arrives during that time.
+    Bounce(Bounce),
     /// Try recipients now, as if just accepted: retry clocks and failure counts are reset.
     Requeue(Act),
     /// Make the running server read its configuration again.
@@ -152,6 +152,23 @@ struct Act {
     acting: Acting,
     #[command(flatten)]
     server: ServerArgs,
+}
+
+#[derive(Args)]
+struct Bounce {
+    /// Bounce what waits and what arrives for this time, instead of trying it: 90m, 2h, 3d.
+    #[arg(long = "for", value_name = "TIME", value_parser = age_s,
+        conflicts_with_all = ["id", "older_than", "younger_than", "all"])]
+    for_s: Option<u64>,
+    /// End such a bounce before its time.
+    #[arg(long, conflicts_with_all = ["for_s", "dry_run", "id", "older_than", "younger_than", "all"])]
+    end: bool,
+    /// Show such bounces, with the command that ends each.
+    #[arg(long, conflicts_with_all = ["for_s", "end", "dry_run", "reason", "id", "sender", "recipient", "site", "list",
+        "older_than", "younger_than", "all"])]
+    show: bool,
+    #[command(flatten)]
+    act: Act,
 }
 
 #[derive(Args)]
@@ -232,7 +249,7 @@ fn change(command: Change) -> ExitCode {
         Change::Hold(command) => act(Verb::Hold, command),
         Change::Release(command) => act(Verb::Release, command),
         Change::Remove(command) => act(Verb::Remove, command),
-        Change::Bounce(command) => act(Verb::Bounce, command),
+        Change::Bounce(options) => bounce(options),
         Change::Requeue(command) => act(Verb::Requeue, command),
         Change::Flush { list: Some(list), server, .. } => {
             let selection = Selection { list: Some(list), ..Selection::default() };
@@ -310,6 +327,25 @@ fn suspend(suspended: bool, Suspending { subject, server }: Suspending, for_s: O
         Err(why) => return fail(&why),
     };
     ask(&server, &Request::Suspend { suspended, what, reason, for_s })
+}
+
+fn bounce(Bounce { for_s, end, show, act: Act { acting, server } }: Bounce) -> ExitCode {
+    if show {
+        let render = |reply: &Reply| match reply {
+            Reply::Status(status) => render::standing_bounces(status),
+            other => render::reply(other, &zone::local()),
+        };
+        return query_with(&QueryArgs::once(server), &Request::Status, render);
+    }
+    let standing = match (for_s, end) {
+        (Some(for_s), _) => Standing::For(for_s),
+        (None, true) => Standing::End,
+        (None, false) => return act(Verb::Bounce, Act { acting, server }),
+    };
+    match acting.standing(standing) {
+        Ok(request) => ask(&server, &request),
+        Err(why) => fail(&why),
+    }
 }
 
 fn act(verb: Verb, Act { acting, server }: Act) -> ExitCode {

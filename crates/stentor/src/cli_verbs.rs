@@ -1,7 +1,7 @@
 //! The command line of actions on mail: `stentor hold|release|remove|bounce|requeue` and `stentor queue export`.
 
 use clap::Args;
-use stentor_control::{Request, Selection, Subject, Verb};
+use stentor_control::{Request, Selection, Standing, Subject, Verb};
 use stentor_queue::ids::MessageId;
 
 /// Selected mail: all given selectors must match.
@@ -108,6 +108,18 @@ impl Acting {
         }
         let selection = self.selectors.selection();
         Ok(Request::Act { verb, selection, dry_run: self.dry_run, reason: self.reason })
+    }
+
+    /// A bounce that lasts, or its end.
+    ///
+    /// # Errors
+    /// No selector is given.
+    pub fn standing(self, standing: Standing) -> Result<Request, String> {
+        if self.selectors.is_empty() {
+            return Err("bounce: name what it is about: --site, --list, --sender, --recipient @domain".to_owned());
+        }
+        let selection = self.selectors.selection();
+        Ok(Request::Bounce { selection, standing, dry_run: self.dry_run, reason: self.reason })
     }
 }
 

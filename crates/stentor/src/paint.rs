@@ -14,11 +14,12 @@ const YELLOW: &str = "33";
 const GREEN: &str = "32";
 
 /// Words that stand for a state, and their colours. As words of a line, in this writing.
-const STATES: [(&str, &str); 8] = [
+const STATES: [(&str, &str); 9] = [
     ("PROBLEM:", RED),
     ("error:", RED),
     ("FAILS:", RED),
     ("SUSPENDED", YELLOW),
+    ("BOUNCED", YELLOW),
     ("HELD", YELLOW),
     ("RESTART", YELLOW),
     ("warning:", YELLOW),

@@ -13,6 +13,7 @@
 mod address;
 mod cat;
 mod export;
+mod standing;
 mod suspend;
 mod walk;
 mod who;
@@ -42,6 +43,7 @@ use crate::lists;
 pub use address::{address, hosts_history};
 pub use cat::cat;
 pub use export::export;
+pub use standing::{bounce, sweep, views as standing_bounces};
 pub use suspend::suspend;
 pub use walk::Walk;
 pub use who::who;
@@ -97,6 +99,31 @@ pub async fn act(
     reason: Option<String>,
     peer: &Peer,
 ) -> Reply {
+    let who = who(peer);
+    let reply = carry_out(core, verb, selection, dry_run, reason, &who).await;
+    if let (Reply::Counted(counted), false) = (&reply, dry_run) {
+        let [messages, recipients, in_flight] =
+            [counted.messages, counted.count, counted.in_flight].map(Option::unwrap_or_default);
+        tracing::info!(who, verb = verb.name(), messages, recipients, in_flight, "operator");
+    }
+    if let Reply::Counted(counted) = &reply
+        && counted.matches_nothing()
+        && let Some(problem) = lists::unknown(core, selection.list.as_deref())
+    {
+        return Reply::Error(problem);
+    }
+    reply
+}
+
+/// The same in the name of `who`, whatever it matches.
+async fn carry_out(
+    core: &Arc<Core>,
+    verb: Verb,
+    selection: &Selection,
+    dry_run: bool,
+    reason: Option<String>,
+    who: &str,
+) -> Reply {
     let mut asked = selection.to_json();
     if let Some(reason) = &reason {
         asked.insert("reason".to_owned(), reason.as_str().into());
@@ -104,7 +131,7 @@ pub async fn act(
     let reason = reason.as_deref().unwrap_or(REASON_DEFAULT).into();
     let is_whole = matches!(verb, Verb::Hold | Verb::Release);
     let has_others = is_whole && (selection.recipient.is_some() || selection.site.is_some());
-    let order = Order { verb, who: who(peer), asked, reason, has_others };
+    let order = Order { verb, who: who.to_owned(), asked, reason, has_others };
     // Where there are others, those that are selected are counted: all of them.
     let mut walk = match core.with(|hub, now| Walk::new(hub, selection, is_whole && !has_others, now)) {
         Ok(walk) => walk,
@@ -139,18 +166,8 @@ pub async fn act(
         }
         tokio::task::yield_now().await;
     }
-    if !dry_run {
-        let Sum { messages, recipients, in_flight, .. } = sum;
-        tracing::info!(who = %order.who, verb = verb.name(), messages, recipients, in_flight, "operator");
-    }
     let reply = order.reply(sum, dry_run);
     order.follow_up_spawned(core, later);
-    if let Reply::Counted(counted) = &reply
-        && counted.matches_nothing()
-        && let Some(problem) = lists::unknown(core, selection.list.as_deref())
-    {
-        return Reply::Error(problem);
-    }
     reply
 }
 

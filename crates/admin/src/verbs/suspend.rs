@@ -65,7 +65,8 @@ pub async fn suspend(
         detail["until"] = instant(until, &Zone::utc()).into();
     }
     let audit = Audit { at: now, who: who(peer), verb, detail: detail.to_string() };
-    let job = VerbJob { audit, change: Change::Suspend { suspended, what: what.clone(), until } };
+    let change = Change::Suspend { suspended, what: what.clone(), until, reason: String::new() };
+    let job = VerbJob { audit, change };
     let (answer, ticket) = oneshot::channel();
     core.intake.push(Job::Verb { job: Box::new(job), answer });
     match ticket.await.unwrap_or(Err(Refused::Stopping)) {

@@ -224,7 +224,7 @@ impl Chosen {
 }
 
 /// An address in the form in which the queue has it, or the domain of `@domain`.
-fn pattern(text: &str) -> Result<Result<String, String>, Problem> {
+pub fn pattern(text: &str) -> Result<Result<String, String>, Problem> {
     let bad = |why: &dyn std::fmt::Display| Problem::new(ErrorCode::BadRequest, format!("{text:?}: {why}"));
     match text.strip_prefix('@') {
         Some(domain) => normalise_domain(domain).map(Err).map_err(|error| bad(&error)),

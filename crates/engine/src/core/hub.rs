@@ -232,9 +232,10 @@ pub struct Hub {
 }
 
 impl Hub {
-    /// Restores suspensions from the start.
+    /// Restores suspensions and standing bounces from the start.
     pub fn new(store: Store, mut sched: Scheduler, bodies_bytes_max: usize) -> Hub {
-        store.suspended().for_each(|what| sched.set_suspended(what, true));
+        store.suspended().for_each(|what| sched.set_suspended(what, true, ""));
+        store.standing_bounces().for_each(|(what, _, reason)| sched.set_suspended(what, true, reason));
         Hub {
             store,
             sched,

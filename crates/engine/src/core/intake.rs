@@ -184,7 +184,7 @@ impl Job {
                 RECORD_OVERHEAD_BYTES + list_bytes_max(name, stamp, ids).max(ids.part_bytes_max())
             }
             Job::Verb { job, .. } => job.bytes_max(),
-            Job::Unlist { name } => RECORD_OVERHEAD_BYTES + suspend_bytes_max(name),
+            Job::Unlist { name } => RECORD_OVERHEAD_BYTES + suspend_bytes_max(name, ""),
             Job::Drop { .. } => 0,
         }
     }

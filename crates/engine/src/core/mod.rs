@@ -67,6 +67,8 @@ pub struct Counters {
     pub reports_noted: AtomicU64,
     /// The longest wait of an outcome to be durable: what a crash would have repeated.
     pub outcome_sync_ms_max: AtomicU64,
+    /// Recipients that standing bounces have bounced from where they waited; the scheduler counts the others.
+    pub standing_bounced: AtomicU64,
     /// Someone waits for the journal's current figures.
     pub space_wanted: AtomicBool,
 }

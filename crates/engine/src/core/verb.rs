@@ -24,8 +24,9 @@ pub enum Change {
     Hold { held: bool, messages: Vec<MessageId> },
     /// Reserved recipients get their fate.
     Settle { fate: Fate, recipients: Recipients },
-    /// A list, a sender's domain or a site is suspended, perhaps until some time, or resumed ([`Event::Suspend`]).
-    Suspend { suspended: bool, what: String, until: Ms },
+    /// A list, a sender's domain or a site is suspended, perhaps until some time, or resumed; or mail is bounced for a time
+    /// ([`Event::Suspend`]).
+    Suspend { suspended: bool, what: String, until: Ms, reason: String },
     /// Clocks are wound back; nothing durable changes.
     TryNow { recipients: Recipients },
 }
@@ -44,7 +45,7 @@ impl VerbJob {
                 let outcome = |ids| RECORD_OVERHEAD_BYTES + outcome_bytes_max(ids, Some(&self.audit.who));
                 recipients.iter().map(|(_, ids)| outcome(ids)).sum()
             }
-            Change::Suspend { what, .. } => RECORD_OVERHEAD_BYTES + suspend_bytes_max(what),
+            Change::Suspend { what, reason, .. } => RECORD_OVERHEAD_BYTES + suspend_bytes_max(what, reason),
             Change::TryNow { .. } => 0,
         };
         self.audit.bytes_max() + changed
@@ -64,8 +65,8 @@ impl VerbJob {
                     batch.record_with(|buffer| encode_outcome(buffer, *message, *fate, &ids, Some(who), *at));
                 }
             }
-            Change::Suspend { suspended, what, until } => {
-                batch.record_with(|buffer| encode_suspend(buffer, *suspended, what, *until));
+            Change::Suspend { suspended, what, until, reason } => {
+                batch.record_with(|buffer| encode_suspend(buffer, *suspended, what, *until, reason));
             }
             Change::TryNow { .. } => {}
         }
@@ -94,9 +95,9 @@ impl VerbJob {
                     hub.taken_out(message, fate, &ids, &self.audit.who, now);
                 }
             }
-            Change::Suspend { suspended, what, until } => {
-                hub.apply(Event::Suspend { suspended, what: &what, until });
-                hub.sched.set_suspended(&what, suspended);
+            Change::Suspend { suspended, what, until, reason } => {
+                hub.apply(Event::Suspend { suspended, what: &what, until, reason: &reason });
+                hub.sched.set_suspended(&what, suspended, &reason);
             }
             Change::TryNow { recipients } => {
                 for (message, ids) in recipients {

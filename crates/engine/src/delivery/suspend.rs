@@ -1,5 +1,5 @@
 //! Performs `Effect::Suspend`: a subscriber who bounces post after post gets no more of the list, and its owner is
-//! notified. And ends suspensions whose time is over.
+//! notified. And ends suspensions and standing bounces whose time is over.
 //!
 //! Promise: the suspension is durable, with an audit record, before anyone is notified; it applies to posts accepted
 //! from then on and ends with `stentor resume --list NAME --subscriber ADDRESS`. The subscribers file is not changed:
@@ -12,6 +12,7 @@ use std::time::Duration;
 use serde_json::json;
 use stentor_mail::dsn::format_date;
 use stentor_queue::ids::Ms;
+use stentor_queue::standing::StandingBounce;
 use stentor_stats::escape::printable;
 use tokio::sync::oneshot;
 
@@ -34,7 +35,8 @@ pub async fn subscriber(core: Arc<Core>, list: Arc<str>, address: String, posts:
     let (now, since) = (core.clock.now(), format_date(since));
     let detail = json!({"list": &*list, "subscriber": address, "posts": posts, "since": since, "reply": &*text});
     let audit = Audit { at: now, who: "stentor".to_owned(), verb: "suspend", detail: detail.to_string() };
-    let change = Change::Suspend { suspended: true, what: format!("subscriber:{list}:{address}"), until: 0 };
+    let what = format!("subscriber:{list}:{address}");
+    let change = Change::Suspend { suspended: true, what, until: 0, reason: String::new() };
     let (answer, ticket) = oneshot::channel();
     core.intake.push(Job::Verb { job: Box::new(VerbJob { audit, change }), answer });
     if let Err(refused) = ticket.await.unwrap_or(Err(Refused::Stopping)) {
@@ -46,7 +48,7 @@ pub async fn subscriber(core: Arc<Core>, list: Arc<str>, address: String, posts:
     notify_owners(&core, &list, &address, posts, &since, &text).await;
 }
 
-/// Ends suspensions whose time is over, each durably and with an audit record, until the process ends. One that cannot be
+/// Ends suspensions and standing bounces whose time is over, each durably and with an audit record, until the process ends. One that cannot be
 /// recorded goes on, and is tried again.
 pub async fn resume_when_over(core: Arc<Core>) {
     loop {
@@ -57,15 +59,16 @@ pub async fn resume_when_over(core: Arc<Core>) {
             if core.with(|hub, _| hub.store.suspended_until(&what).is_none_or(|until| until > now)) {
                 continue;
             }
-            let detail = json!({"what": what, "reason": "its time is over"}).to_string();
-            let audit = Audit { at: now, who: "stentor".to_owned(), verb: "resume", detail };
-            let change = Change::Suspend { suspended: false, what: what.clone(), until: 0 };
+            let detail = json!({"what": what, "end": true, "reason": "its time is over"}).to_string();
+            let verb = if StandingBounce::of_name(&what).is_some() { "bounce" } else { "resume" };
+            let audit = Audit { at: now, who: "stentor".to_owned(), verb, detail };
+            let change = Change::Suspend { suspended: false, what: what.clone(), until: 0, reason: String::new() };
             let (answer, ticket) = oneshot::channel();
             core.intake.push(Job::Verb { job: Box::new(VerbJob { audit, change }), answer });
             match ticket.await.unwrap_or(Err(Refused::Stopping)) {
-                Ok(()) => tracing::info!(what, "a suspension is over"),
+                Ok(()) => tracing::info!(what, "its time is over"),
                 Err(refused) => {
-                    tracing::warn!(what, %refused, "a suspension that is over could not be ended");
+                    tracing::warn!(what, %refused, "its time is over, and it could not be ended");
                     break;
                 }
             }

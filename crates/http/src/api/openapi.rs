@@ -50,6 +50,24 @@ const ACTS: &[(&str, &str, &str)] = &[
 ];
 const LIST: (&str, &str, &str) = ("list", "string", "Mail of this list only.");
 const SITE: (&str, &str, &str) = ("site", "string", "Mail to this site only: its name, or a domain that it serves.");
+const BOUNCES: &[(&str, &str, &str)] = &[
+    ACTS[0],
+    ACTS[1],
+    ACTS[2],
+    ACTS[3],
+    ACTS[4],
+    ACTS[5],
+    ACTS[6],
+    ACTS[7],
+    ACTS[8],
+    ACTS[9],
+    (
+        "for_s",
+        "integer",
+        "Also what arrives within so many seconds, instead of trying it; by sender, recipient's domain, site, list.",
+    ),
+    ("end", "boolean", "Ends such a bounce before its time."),
+];
 const SUSPENDS: &[(&str, &str, &str)] = &[
     ("list", "string", "All posts of this list; with `subscriber`, those to one subscriber."),
     ("sender", "string", "All mail from this domain."),
@@ -250,8 +268,8 @@ const ROUTES: &[Route] = &[
     Route {
         method: "post",
         path: "/api/v1/bounce",
-        summary: "Bounces recipients now.",
-        takes: Takes::Body(ACTS),
+        summary: "Bounces recipients now, or for a time.",
+        takes: Takes::Body(BOUNCES),
         gives: "Counted",
     },
     Route {

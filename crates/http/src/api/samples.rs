@@ -10,8 +10,8 @@ use stentor_control::problem::Problem;
 use stentor_control::reply::ExportedRecipient;
 use stentor_control::site_view::{HostView, PathView, SiteView};
 use stentor_control::{
-    Counted, EnvelopeView, ErrorCode, Fates, MessageView, QueueSummary, RecipientState, RecipientView, SiteRow, Status,
-    Stuck, StuckRow,
+    Counted, EnvelopeView, ErrorCode, Fates, MessageView, QueueSummary, RecipientState, RecipientView, SiteRow,
+    StandingBounceView, Status, Stuck, StuckRow,
 };
 
 use crate::webhooks::WebhookView;
@@ -94,6 +94,13 @@ fn status() -> Status {
         suspended: vec!["list:news".to_owned()],
         suspended_total: 1,
         suspended_until: [("list:news".to_owned(), NOW + 7_200_000)].into(),
+        standing_bounces: vec![StandingBounceView {
+            sender: Some("@example.net".to_owned()),
+            until: NOW + 7_200_000,
+            reason: "account closed".to_owned(),
+            ..StandingBounceView::default()
+        }],
+        standing_bounced: 12,
         webhooks_troubled: vec!["archive: disabled".to_owned()],
         ..Status::default()
     }

@@ -5,8 +5,8 @@
 
 use maud::{Markup, html};
 use stentor_config::duration_s;
-use stentor_control::protocol::SUSPENDED_S_MAX;
 use stentor_control::selection::REASON_BYTES_MAX;
+use stentor_control::selection::STANDING_S_MAX;
 use stentor_control::{Request, Selection, Subject, Verb};
 use stentor_queue::ids::MessageId;
 
@@ -122,8 +122,8 @@ impl Fields {
             return if is_endless { Ok(None) } else { Err("Enter how long to suspend: 90m, 12h or 2d.".to_owned()) };
         }
         match duration_s(text) {
-            Ok(s) if (1..=SUSPENDED_S_MAX).contains(&s) => Ok(Some(s)),
-            Ok(_) => Err(format!("A suspension lasts from 1 second to {} days.", SUSPENDED_S_MAX / 86_400)),
+            Ok(s) if (1..=STANDING_S_MAX).contains(&s) => Ok(Some(s)),
+            Ok(_) => Err(format!("A suspension lasts from 1 second to {} days.", STANDING_S_MAX / 86_400)),
             Err(_) => Err(format!("{text:?} is not a duration. Enter a number and a unit: 90m, 12h or 2d.")),
         }
     }

@@ -4,9 +4,10 @@ use axum::extract::{Query, State};
 use axum::response::Response;
 use maud::{Markup, html};
 use serde::Deserialize;
+use stentor_admin::verbs::standing_bounces;
 use stentor_admin::wanted::Wanted;
 use stentor_control::problem::Problem;
-use stentor_control::{Control, ErrorCode, HostView, PathView, Reply, Request, SiteRow, SiteView};
+use stentor_control::{Control, ErrorCode, HostView, PathView, Reply, Request, SiteRow, SiteView, StandingBounceView};
 use stentor_queue::ids::Ms;
 use stentor_stats::civil::Zone;
 
@@ -35,10 +36,10 @@ pub struct Asked {
 pub async fn all(State(http): State<Http>, Query(asked): Query<Asked>, frame: Frame) -> Response {
     let rows_max = asked.rows.parse().unwrap_or(ROWS).clamp(1, ROWS_MAX);
     let queue = http.operator.queue(&Wanted::all(rows_max)).await;
-    let (suspended, total, now) = http.core.with(|hub, now| {
+    let (suspended, total, now, bounces) = http.core.with(|hub, now| {
         let ends = |what: &str| (what.to_owned(), hub.store.suspended_until(what));
         let shown: Vec<(String, Option<Ms>)> = hub.store.suspended().take(SUSPENDED_SHOWN).map(ends).collect();
-        (shown, hub.store.suspended_len() as u64, now)
+        (shown, hub.store.suspended_len() as u64, now, standing_bounces(hub))
     });
     let main = html! {
         (heading("Sites", &html! { (plural(queue.sites_total, "site")) " with mail waiting" }))
@@ -50,6 +51,9 @@ pub async fn all(State(http): State<Http>, Query(asked): Query<Asked>, frame: Fr
         }
         @if total > 0 {
             section.panel aria-labelledby="suspended" { h2 #suspended { "Suspensions" } (suspensions(&frame, &suspended, total, now)) }
+        }
+        @if !bounces.is_empty() {
+            section.panel aria-labelledby="bounced" { h2 #bounced { "Standing bounces" } (standing(&bounces, queue.now)) }
         }
         section.panel aria-labelledby="waiting" {
             div.head {
@@ -175,6 +179,21 @@ fn state(view: &SiteView) -> Markup {
         @else if view.next_try.is_some_and(|at| at > view.now) { span.badge.bad { "backing off" } }
         @else { span.badge { "busy" } }
     }
+}
+
+/// What is bounced for a time, and the command that ends each.
+fn standing(bounces: &[StandingBounceView], now: u64) -> Markup {
+    let columns =
+        [head("Bounced", "long"), column("Ends", "t"), column("Reason", "reply"), column("Ended early by", "reply")];
+    let row = |bounce: &StandingBounceView| {
+        vec![
+            html! { (shown(&bounce.words())) },
+            next_try(Some(bounce.until), now),
+            html! { (shown(&bounce.reason)) },
+            html! { (shown(&bounce.end_command())) },
+        ]
+    };
+    table("Standing bounces", &columns, &bounces.iter().map(row).collect::<Vec<_>>(), None)
 }
 
 /// Why mail waits.

@@ -209,6 +209,16 @@ fn storage(text: &mut Text, core: &Core, status: &Status) {
         "Lists, senders, sites and subscribers that are suspended.",
         status.suspended_total as f64,
     );
+    text.gauge(
+        "stentor_standing_bounces",
+        "Standing bounces: what is bounced for a time instead of being tried.",
+        status.standing_bounces.len() as f64,
+    );
+    text.counter(
+        "stentor_standing_bounced_recipients_total",
+        "Recipients bounced by standing bounces.",
+        status.standing_bounced as f64,
+    );
     let is_ready = core.troubles().is_empty() && !status.stopping;
     text.gauge("stentor_ready", "1 if mail is taken.", f64::from(u8::from(is_ready)));
 }

@@ -73,8 +73,8 @@ pub fn hold_bytes_max(messages: usize) -> usize {
 }
 
 /// A `Suspended` or `Resumed` record, or one that a list is removed.
-pub fn suspend_bytes_max(what: &str) -> usize {
-    FIXED + 2 * VARINT_BYTES_MAX + what.len()
+pub fn suspend_bytes_max(what: &str, reason: &str) -> usize {
+    FIXED + 3 * VARINT_BYTES_MAX + what.len() + reason.len()
 }
 
 #[cfg(test)]
@@ -141,7 +141,7 @@ mod tests {
             prop_assert!(bytes(|b| encode_outcome(b, accept.id, Fate::Removed, &ids, by, numbers[3])) <= outcome_bytes_max(&ids, by));
             prop_assert!(bytes(|b| encode_list(b, &list, numbers[2], &origin, &ids)) <= list_bytes_max(&list, &origin, &ids));
             prop_assert!(bytes(|b| encode_verb(b, numbers[3], &sender, &list, &envid)) <= verb_bytes_max(&sender, &list, &envid));
-            prop_assert!(bytes(|b| encode_suspend(b, true, &list, u64::MAX)) <= suspend_bytes_max(&list));
+            prop_assert!(bytes(|b| encode_suspend(b, true, &list, u64::MAX, &envid)) <= suspend_bytes_max(&list, &envid));
             prop_assert!(bytes(|b| encode_hold(b, true, numbers.into_iter().map(MessageId))) <= hold_bytes_max(numbers.len()));
             let most = intern_bytes_max(addresses.iter().map(|(_, text)| text.len()));
             prop_assert!(bytes(|b| encode_intern(b, addresses.iter().map(|(id, text)| (AddressId(*id), text.as_str())))) <= most);

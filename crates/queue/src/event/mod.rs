@@ -183,8 +183,9 @@ pub enum Event<'a> {
     Hold { held: bool, messages: Vec<MessageId> },
     /// Nothing of a list, of a sender's domain or to a site is handed out any more, or it is again: `list:NAME`,
     /// `sender:DOMAIN`, `site:NAME`; `subscriber:LIST:ADDRESS` gets no further posts of a list. Also the checkpoint's slice of those that are suspended.
-    /// `until`: when it is to end by itself, 0 for never.
-    Suspend { suspended: bool, what: &'a str, until: Ms },
+    /// `until`: when it is to end by itself, 0 for never. A standing bounce is one of these, by its name
+    /// ([`crate::standing`]), with the `reason` that its bounces give.
+    Suspend { suspended: bool, what: &'a str, until: Ms, reason: &'a str },
     /// A checkpoint begins: the counters, exact at this point of the log, and the last queue id given out.
     Totals { totals: Totals, last_id: MessageId },
     /// Part of a checkpoint: messages as they are at this point of the log.
@@ -219,7 +220,7 @@ impl<'a> Event<'a> {
             }
             Event::Verb { at, who, verb, detail } => encode_verb(buf, *at, who, verb, detail),
             Event::Hold { held, messages } => encode_hold(buf, *held, messages.iter().copied()),
-            Event::Suspend { suspended, what, until } => encode_suspend(buf, *suspended, what, *until),
+            Event::Suspend { suspended, what, until, reason } => encode_suspend(buf, *suspended, what, *until, reason),
             Event::Totals { totals, last_id } => encode_totals(buf, totals, *last_id),
             Event::Messages(slices) => {
                 begin_messages(buf);
@@ -271,7 +272,7 @@ impl<'a> Event<'a> {
             kind::HELD => Event::Hold { held: true, messages: decode_held(r)? },
             kind::RELEASED => Event::Hold { held: false, messages: decode_held(r)? },
             kind::SUSPENDED => decode_suspended(r)?,
-            kind::RESUMED => Event::Suspend { suspended: false, what: r.text()?, until: 0 },
+            kind::RESUMED => Event::Suspend { suspended: false, what: r.text()?, until: 0, reason: "" },
             kind::TOTALS => decode_totals(r)?,
             kind::MESSAGES => Event::Messages(decode_messages(r)?),
             kind::CHECKPOINT_END => Event::CheckpointEnd,
@@ -445,19 +446,23 @@ pub fn encode_hold(buf: &mut Vec<u8>, held: bool, messages: impl ExactSizeIterat
     }
 }
 
-/// Appends a `Suspended` or `Resumed` record; the former with its end, unless that is 0.
-pub fn encode_suspend(buf: &mut Vec<u8>, suspended: bool, what: &str, until: Ms) {
+/// Appends a `Suspended` or `Resumed` record; the former with its end, unless that is 0, and with its reason, if there is one.
+pub fn encode_suspend(buf: &mut Vec<u8>, suspended: bool, what: &str, until: Ms, reason: &str) {
     buf.push(if suspended { kind::SUSPENDED } else { kind::RESUMED });
     put_bytes(buf, what.as_bytes());
-    if suspended && until > 0 {
+    if suspended && (until > 0 || !reason.is_empty()) {
         put_varint(buf, until);
+    }
+    if suspended && !reason.is_empty() {
+        put_bytes(buf, reason.as_bytes());
     }
 }
 
 fn decode_suspended<'a>(r: &mut Reader<'a>) -> Result<Event<'a>, EventError> {
     let what = r.text()?;
     let until = if r.is_empty() { 0 } else { r.varint()? };
-    Ok(Event::Suspend { suspended: true, what, until })
+    let reason = if r.is_empty() { "" } else { r.text()? };
+    Ok(Event::Suspend { suspended: true, what, until, reason })
 }
 
 /// Appends a `ClockMoved` record.

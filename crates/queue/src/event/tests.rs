@@ -96,7 +96,7 @@ proptest! {
         round_trips(&Event::ListRemoved { name: &a });
         round_trips(&Event::Verb { at: n, who: &a, verb: &b, detail: &c });
         for held in [true, false] {
-            round_trips(&Event::Suspend { suspended: held, what: &a, until: if held { n } else { 0 } });
+            round_trips(&Event::Suspend { suspended: held, what: &a, until: if held { n } else { 0 }, reason: if held { &b } else { "" } });
             round_trips(&Event::ClockMoved { since: MessageId(n), by: n.cast_signed() });
             round_trips(&Event::Hold { held, messages: vec![MessageId(n), MessageId(n / 2), MessageId(u64::MAX)] });
         }
@@ -218,9 +218,11 @@ fn bytes_are_as_documented() {
     let hold = |held| Event::Hold { held, messages: vec![MessageId(300), MessageId(303), MessageId(302)] };
     assert_eq!(bytes(hold(true)), b"\x06\x03\xd8\x04\x06\x01");
     assert_eq!(bytes(hold(false)), b"\x07\x03\xd8\x04\x06\x01");
-    assert_eq!(bytes(Event::Suspend { suspended: true, what: "list:l", until: 0 }), b"\x09\x06list:l");
-    assert_eq!(bytes(Event::Suspend { suspended: true, what: "list:l", until: 300 }), b"\x09\x06list:l\xac\x02");
-    assert_eq!(bytes(Event::Suspend { suspended: false, what: "site:mx", until: 0 }), b"\x0a\x07site:mx");
+    let suspend = |suspended, what, until, reason| bytes(Event::Suspend { suspended, what, until, reason });
+    assert_eq!(suspend(true, "list:l", 0, ""), b"\x09\x06list:l");
+    assert_eq!(suspend(true, "list:l", 300, ""), b"\x09\x06list:l\xac\x02");
+    assert_eq!(suspend(true, "bounce:list:l", 300, "no"), b"\x09\x0dbounce:list:l\xac\x02\x02no");
+    assert_eq!(suspend(false, "site:mx", 0, ""), b"\x0a\x07site:mx");
     assert_eq!(bytes(Event::ClockMoved { since: MessageId(300), by: -2 }), b"\x82\xac\x02\x03");
     let accept = Accept {
         id: MessageId(300),

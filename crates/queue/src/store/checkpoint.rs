@@ -37,7 +37,7 @@ enum Stage {
     Sites(usize),
     /// The last list done.
     Lists(Option<String>),
-    /// The last suspended list, sender or site done.
+    /// The last suspension or standing bounce done.
     Suspended(Option<String>),
     /// The next message number.
     Messages(u32),
@@ -152,7 +152,7 @@ impl Checkpoint {
             Stage::Suspended(last) => {
                 let after = last.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
                 let next = store.suspended.range::<str, _>((after, Bound::Unbounded)).next();
-                FIXED + next.map_or(0, |(what, _)| what.len())
+                FIXED + next.map_or(0, |(what, standing)| what.len() + standing.reason.len())
             }
             Stage::Messages(next) => {
                 let next = store.messages.between(*next, self.messages.1).next();
@@ -262,11 +262,11 @@ impl Checkpoint {
 
     fn suspended_after(&mut self, store: &Store, last: Option<&str>, slices: &mut dyn Slices) -> Stage {
         let after = last.map_or(Bound::Unbounded, Bound::Excluded);
-        let Some((what, until)) = store.suspended.range::<str, _>((after, Bound::Unbounded)).next() else {
+        let Some((what, standing)) = store.suspended.range::<str, _>((after, Bound::Unbounded)).next() else {
             return Stage::Messages(self.messages.0);
         };
         self.record.clear();
-        encode_suspend(&mut self.record, true, what, *until);
+        encode_suspend(&mut self.record, true, what, standing.until, &standing.reason);
         slices.record(&self.record);
         Stage::Suspended(Some(what.clone()))
     }

@@ -69,6 +69,15 @@ pub struct UnknownAddress {
     pub holder: String,
 }
 
+/// Of what is suspended, or bounced for a time.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Standing {
+    /// When it ends by itself, 0 for never.
+    until: Ms,
+    /// What its bounces say.
+    reason: Box<str>,
+}
+
 /// What an event did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Applied {
@@ -104,8 +113,8 @@ pub struct Store {
     octets: u64,
     counts: Counts,
     sizes: Sizes,
-    /// Lists, senders' domains and sites that an operator has suspended, as [`Event::Suspend`] names them.
-    suspended: BTreeMap<String, Ms>,
+    /// What an operator has suspended or bounces for a time, as [`Event::Suspend`] names it.
+    suspended: BTreeMap<String, Standing>,
     /// Those that end by themselves, and when.
     suspension_ends: BTreeSet<(Ms, String)>,
     /// The highest id seen or given out.
@@ -220,7 +229,9 @@ impl Store {
             }
             Event::Verb { .. } => Applied::Noted,
             Event::Hold { held, messages } => self.hold(held, &messages),
-            Event::Suspend { suspended, what, until } => self.suspend(what, suspended.then_some(until)),
+            Event::Suspend { suspended, what, until, reason } => {
+                self.suspend(what, suspended.then(|| Standing { until, reason: reason.into() }))
+            }
             Event::ClockMoved { since, by } => self.clock_moved(since, by),
             Event::Skipped(_) => self.ignore(),
         }

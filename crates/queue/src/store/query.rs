@@ -1,9 +1,12 @@
 //! Read-only queries of the store; each documents its cost.
 
-use super::{Applied, Checkpoint, ListState, Store, Tally, Totals};
+use std::ops::Bound::{Excluded, Included, Unbounded};
+
+use super::{Applied, Checkpoint, ListState, Standing, Store, Tally, Totals};
 use crate::event::Class;
 use crate::ids::{AddressId, ContentId, MessageId, MessageNo, Ms};
 use crate::message::Message;
+use crate::standing;
 
 /// A message for `stentor queue`.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -68,13 +71,21 @@ impl Store {
     }
 
     /// What is suspended, in order of name: `list:NAME`, `sender:DOMAIN`, `site:NAME`, `subscriber:LIST:ADDRESS`.
-    pub fn suspended(&self) -> impl Iterator<Item = &str> {
-        self.suspended.keys().map(String::as_str)
+    pub fn suspended(&self) -> impl Iterator<Item = &str> + Clone {
+        let before = self.suspended.range::<str, _>((Unbounded, Excluded(standing::NAMES.start)));
+        let behind = self.suspended.range::<str, _>((Included(standing::NAMES.end), Unbounded));
+        before.chain(behind).map(|(what, _)| what.as_str())
     }
 
-    /// When a suspension ends by itself, if it does.
+    /// Standing bounces, in order of name: when each ends by itself, and the reason that it gives.
+    pub fn standing_bounces(&self) -> impl Iterator<Item = (&str, Ms, &str)> {
+        let bounces = self.suspended.range::<str, _>((Included(standing::NAMES.start), Excluded(standing::NAMES.end)));
+        bounces.map(|(what, standing)| (what.as_str(), standing.until, &*standing.reason))
+    }
+
+    /// When a suspension or a standing bounce ends by itself, if it does.
     pub fn suspended_until(&self, what: &str) -> Option<Ms> {
-        self.suspended.get(what).copied().filter(|until| *until > 0)
+        self.suspended.get(what).map(|standing| standing.until).filter(|until| *until > 0)
     }
 
     /// The first suspensions whose end has come, at most so many.
@@ -84,18 +95,19 @@ impl Store {
     }
 
     /// Suspends something, anew with another end, or (`None`) ends that.
-    pub(super) fn suspend(&mut self, what: &str, until: Option<Ms>) -> Applied {
-        if self.suspended.get(what).copied() == until {
+    pub(super) fn suspend(&mut self, what: &str, standing: Option<Standing>) -> Applied {
+        if self.suspended.get(what) == standing.as_ref() {
             return Applied::Nothing;
         }
-        let before = match until {
-            Some(until) => self.suspended.insert(what.to_owned(), until),
+        let until = standing.as_ref().map_or(0, |standing| standing.until);
+        let before = match standing {
+            Some(standing) => self.suspended.insert(what.to_owned(), standing),
             None => self.suspended.remove(what),
         };
         if let Some(before) = before {
-            self.suspension_ends.remove(&(before, what.to_owned()));
+            self.suspension_ends.remove(&(before.until, what.to_owned()));
         }
-        if let Some(until) = until.filter(|until| *until > 0) {
+        if until > 0 {
             self.suspension_ends.insert((until, what.to_owned()));
         }
         Applied::Noted
@@ -108,7 +120,7 @@ impl Store {
 
     /// How many that are.
     pub fn suspended_len(&self) -> usize {
-        self.suspended.len()
+        self.suspended.len() - self.standing_bounces().count()
     }
 
     /// The suspended subscribers of a list.

@@ -16,6 +16,7 @@ impl Choice<'_> {
             DrainWhat::Domain(domain) => self.next_at_domain(domain, drain.expired_only, steps),
             DrainWhat::Site(site, source) => self.next_at_site((site, source), drain.expired_only, line, steps),
             DrainWhat::Message(site, no) => self.next_of_message(site, no, steps),
+            DrainWhat::Waiting(domain, no) => self.next_waiting(domain, no, steps),
         }
     }
 
@@ -86,6 +87,13 @@ impl Choice<'_> {
         }
         let mut taken = Taken::up_to(STEPS_MAX as usize, steps);
         self.gather(site, no, &mut taken);
+        Some((no, taken.ids)).filter(|(_, ids)| !ids.is_empty())
+    }
+
+    fn next_waiting(&mut self, domain: DomainId, no: MessageNo, steps: &mut u32) -> Option<(MessageNo, Ids)> {
+        *steps = steps.checked_sub(1)?;
+        let mut taken = Taken::up_to(STEPS_MAX as usize, steps);
+        self.take(domain, no, &mut taken);
         Some((no, taken.ids)).filter(|(_, ids)| !ids.is_empty())
     }
 

@@ -5,6 +5,7 @@
 //! or recipient that cannot go leaves its place: to a deferral, to the mailbox's clock or the operator's hold, or for good if
 //! the message is gone.
 
+mod bounced;
 mod drain;
 mod offers;
 pub mod ready;
@@ -80,7 +81,7 @@ impl Choice<'_> {
             if has_deferrals && self.failure.deferrals.keeps_back(self.core, self.store, site, no, self.now) {
                 continue;
             }
-            if self.core.keep_if_held(site, no) {
+            if self.core.keep_if_held(site, no) || self.leaves_to_bounce(site, no) {
                 continue;
             }
             let mut taken = Taken::up_to(max, &mut steps);

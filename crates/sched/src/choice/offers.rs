@@ -25,7 +25,8 @@ impl Choice<'_> {
                 deferral.waiters.push((flow, class, set));
             }
             let own = (site, DeferralKey::Message(no));
-            if deferrals.keeps_at(self.core, own, (flow, class), no, self.now) || self.core.keep_if_held(site, no) {
+            let is_kept = deferrals.keeps_at(self.core, own, (flow, class), no, self.now);
+            if is_kept || self.core.keep_if_held(site, no) || self.leaves_to_bounce(site, no) {
                 continue;
             }
             self.core.sites.get(site).lines.insert(flow, class, no);

@@ -26,8 +26,9 @@ impl Choice<'_> {
         if entry.explicit.insert(no.0) {
             return Entered::Domain(domain, class);
         }
-        match entry.site {
-            Some(site) if !self.core.keep_if_held(site, no) => {
+        let site = entry.site;
+        match site {
+            Some(site) if !self.core.keep_if_held(site, no) && !self.bounce_at(domain, no) => {
                 self.stand_in_line(site, no, (flow, class));
                 Entered::Site(site)
             }

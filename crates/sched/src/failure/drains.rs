@@ -1,20 +1,22 @@
-//! Drains: domains and sites whose waiting recipients fail. `choice::drain` takes the recipients, in slices.
+//! Drains: domains, sites and standing bounces whose waiting recipients fail. `choice::drain` takes the recipients, in slices.
 
 use stentor_queue::ids::{DomainId, MessageNo, SiteId};
 
 use crate::effects::SourceNo;
 use crate::reasons::Reply;
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub enum DrainWhat {
     Domain(DomainId),
     /// What goes from this source.
     Site(SiteId, SourceNo),
     /// What waits of a message there.
     Message(SiteId, MessageNo),
+    /// What waits of a message at a domain, and a standing bounce covers.
+    Waiting(DomainId, MessageNo),
 }
 
-/// A domain or a site whose waiting recipients fail, or a message's at a site: all of them, or those over their lifetime.
+/// A domain or a site whose waiting recipients fail, or a message's at one of them: all of them, or those over their lifetime.
 pub struct Drain {
     pub what: DrainWhat,
     pub expired_only: bool,

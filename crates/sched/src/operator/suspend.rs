@@ -1,7 +1,9 @@
 //! Suspended sites, lists and senders: nothing of theirs is handed out until they are resumed. Transactions in flight
-//! finish, and clocks go on.
+//! finish, and clocks go on. Standing bounces: what they cover fails when its turn for a transaction comes, or when it comes
+//! to where it would wait; what waits already is the caller's to bounce.
 
 use stentor_queue::ids::{Ms, SiteId};
+use stentor_queue::standing::StandingBounce;
 
 use crate::flows::{FlowKey, FlowRules};
 use crate::{DIRTY_MAX, Scheduler};
@@ -49,9 +51,27 @@ impl Scheduler {
         }
     }
 
-    /// [`Self::suspend_site`], [`Self::suspend_flow`] and their ends, by the names of [`stentor_queue::event::Event::Suspend`].
-    /// What is not the scheduler's (a subscriber) changes nothing.
-    pub fn set_suspended(&mut self, what: &str, suspended: bool) {
+    /// A standing bounce begins, or gets another reason.
+    pub fn begin_bounce(&mut self, bounce: StandingBounce, reason: &str) {
+        self.core.bounces.set(bounce, reason);
+    }
+
+    /// It is over. What it has taken out of its way is bounced all the same.
+    pub fn end_bounce(&mut self, bounce: &StandingBounce) {
+        self.core.bounces.end(bounce);
+    }
+
+    /// Recipients that standing bounces took out of their way into a transaction.
+    pub fn bounced_in_passing(&self) -> u64 {
+        self.core.bounces.recipients
+    }
+
+    /// Suspensions, standing bounces and their ends, by the names of [`stentor_queue::event::Event::Suspend`]. What is not
+    /// the scheduler's (a subscriber) changes nothing.
+    pub fn set_suspended(&mut self, what: &str, suspended: bool, reason: &str) {
+        if let Some(bounce) = StandingBounce::of_name(what) {
+            return if suspended { self.begin_bounce(bounce, reason) } else { self.end_bounce(&bounce) };
+        }
         let Some((kind, name)) = what.split_once(':') else { return };
         let key = match kind {
             "list" => FlowKey::List(name.into()),

@@ -305,7 +305,7 @@ impl Scheduler {
         mut each: impl FnMut(AddressId, Option<SiteId>, CauseCount),
     ) -> bool {
         let Some(message) = store.message(no).filter(|_| self.core.messages.is_live(no)) else { return true };
-        let (of_message, pending) = (self.of_message(no, message), message.pending());
+        let (of_message, pending) = (self.of_message(store, no, message), message.pending());
         let sources = of_message.sources;
         *ids_max = ids_max.saturating_sub(MESSAGE_STEPS).max(1);
         for id in after.map_or_else(|| pending.iter(), |after| pending.iter_from(after)) {

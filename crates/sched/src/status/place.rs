@@ -24,7 +24,7 @@ pub enum RecipientState {
     Held,
     /// An operator suspended its site, list or sender.
     Suspended,
-    /// Failed, its report is being made.
+    /// Failed, its report is being made; or a standing bounce covers it.
     Reporting,
     /// Its own clock (greylisting).
     Recipient,
@@ -70,6 +70,8 @@ pub(super) struct OfMessage<'a> {
     active: Option<&'a Active>,
     is_held: bool,
     is_suspended: bool,
+    /// A standing bounce may cover it.
+    bounced_by: Option<(&'a Store, &'a Message)>,
     /// Where it may be sent from.
     pub sources: SourceSet,
     sender: u64,
@@ -107,7 +109,7 @@ impl Scheduler {
         let site = domain.and_then(|d| d.site);
         let message = store.message(no).filter(|m| self.core.messages.is_live(no) && m.pending().contains(id.0));
         let place = message.map_or(Place::new(RecipientState::Unknown, Cause::Ready), |message| {
-            let of_message = self.of_message(no, message);
+            let of_message = self.of_message(store, no, message);
             let at = site.map(|site| self.at_site(site, of_message.sources, now));
             self.place(&of_message, id, (domain, at.as_ref()), |no, id| self.pool.is_silent(no, id), now)
         });
@@ -127,7 +129,7 @@ impl Scheduler {
         }
     }
 
-    pub(super) fn of_message(&self, no: MessageNo, message: &Message) -> OfMessage<'_> {
+    pub(super) fn of_message<'a>(&'a self, store: &'a Store, no: MessageNo, message: &'a Message) -> OfMessage<'a> {
         let active = self.core.messages.get(no);
         let flow = self.core.messages.flow(no).map(|flow| self.core.flows.get(flow));
         OfMessage {
@@ -135,6 +137,7 @@ impl Scheduler {
             active,
             is_held: active.is_some_and(Active::is_held),
             is_suspended: flow.is_some_and(|flow| flow.suspended),
+            bounced_by: self.core.bounces.are_of(message).then_some((store, message)),
             sources: flow.map_or(SourceSet::ALL, |flow| flow.rules.sources),
             sender: sender_key(message.sender()),
         }
@@ -190,6 +193,12 @@ impl Scheduler {
             if active.is_failing(id) {
                 return Place::new(RecipientState::Reporting, Cause::Reporting);
             }
+        }
+        if let Some((store, of)) = message.bounced_by
+            && let Some(domain) = store.book.try_domain(id)
+            && self.core.bounces.reply(store, of, domain, at.and_then(|at| self.site_name(at.site))).is_some()
+        {
+            return Place::new(RecipientState::Reporting, Cause::Reporting);
         }
         if message.is_held {
             return Place::new(RecipientState::Held, Cause::Held);

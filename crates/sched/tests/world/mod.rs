@@ -16,6 +16,7 @@ use hosts::{DomainKind, Hosts};
 use stentor_queue::event::{Accept, Class, Event, Fate};
 use stentor_queue::ids::{AddressId, ConnId, MessageNo, Ms, SiteId};
 use stentor_queue::idset::IdSet;
+use stentor_queue::standing::StandingBounce;
 use stentor_queue::store::{Applied, Store};
 use stentor_sched::{
     Backoff, Census, CloseReason, Effect, Failure, NoSession, RcptOutcome, SchedConfig, Scheduler, SourceConfig, Stage,
@@ -53,6 +54,8 @@ enum End {
     Bounced,
     Expired,
     Removed,
+    /// By a standing bounce.
+    Returned,
 }
 
 pub struct World {
@@ -73,6 +76,9 @@ pub struct World {
     accepted: Vec<(u64, AddressId, Ms)>,
     /// Kept back by a removal that is not durable yet.
     reserved: HashSet<(u64, AddressId)>,
+    /// Every standing bounce that there was, and whom one covered as they came in this run.
+    returned_for: Vec<StandingBounce>,
+    returning: HashSet<(u64, AddressId)>,
     /// Messages whose delay was told in this run.
     delayed: HashSet<u64>,
     posts_left: u32,
@@ -126,6 +132,8 @@ impl World {
             doubtful: HashSet::new(),
             accepted: Vec::new(),
             reserved: HashSet::new(),
+            returned_for: Vec::new(),
+            returning: HashSet::new(),
             delayed: HashSet::new(),
             posts_left: rng.u32(5..40),
             run: 0,
@@ -236,6 +244,7 @@ impl World {
         };
         let Applied::New(no) = self.store.apply(Event::Accept(Box::new(accept))) else { panic!("not accepted") };
         self.sched.accepted(&self.store, no, self.now);
+        self.note_returning(no);
         self.posts_left -= 1;
         if self.posts_left > 0 {
             let after = if self.rng.bool() { 1 } else { self.rng.u64(1..20 * MINUTE) };
@@ -342,6 +351,7 @@ impl World {
                 delivered.insert(outcome.id.0);
                 let copies = self.copies.entry(key).or_default();
                 *copies += 1;
+                assert!(!self.returning.contains(&key), "delivered, and accepted while it was to be returned");
                 assert!(*copies == 1 || self.doubtful.contains(&key), "delivered twice: {key:?}");
             }
         }
@@ -399,12 +409,21 @@ impl World {
         }
         let all: Vec<AddressId> = failures.iter().map(|f| f.id).collect();
         let mut finished = false;
-        for (expired, fate, end) in [(false, Fate::Bounced, End::Bounced), (true, Fate::Expired, End::Expired)] {
+        let ends = [
+            (false, false, Fate::Bounced, End::Bounced),
+            (false, true, Fate::Bounced, End::Returned),
+            (true, false, Fate::Expired, End::Expired),
+        ];
+        for (expired, returned, fate, end) in ends {
             let mut ids = IdSet::new();
-            for failure in failures.iter().filter(|f| f.expired == expired) {
+            let of_kind = |f: &&Failure| (f.expired, &*f.text == verbs::RETURNED) == (expired, returned);
+            for failure in failures.iter().filter(of_kind) {
                 let message = self.store.message(no).expect("failures of a live message");
                 let age = self.now - message.accepted();
                 let lifetime = if message.list() == Some(rules::SHORT) { rules::SHORT_LIFETIME } else { LIFETIME };
+                if returned {
+                    self.check_returned(message, failure.id);
+                }
                 assert!(!expired || age > lifetime, "expired at the age of {age} ms: {failure:?}");
                 assert!(!self.in_flight.contains(&(no, failure.id)));
                 assert!(!self.reserved.contains(&(message.id().0, failure.id)), "failed while it was taken out");
@@ -427,8 +446,12 @@ impl World {
         }
         assert!(self.in_flight.is_empty());
         self.reserved.clear();
+        self.returning.clear();
         self.sched = Scheduler::new(self.cfg.clone(), self.seed + 1);
         rules::set(&mut self.sched);
+        for (name, _, reason) in self.store.standing_bounces() {
+            self.sched.set_suspended(name, true, reason);
+        }
         let live: Vec<MessageNo> = self.store.messages().map(|(no, _)| no).collect();
         for no in live {
             self.sched.accepted(&self.store, no, self.now);
@@ -476,7 +499,9 @@ impl World {
             let no = self.store.messages().find(|(_, m)| m.id().0 == *queue_id).map(|(no, _)| no);
             let status = no.map(|no| self.sched.recipient_status(&self.store, no, *id, self.now));
             assert!(
-                end == Some(&expected) || end == Some(&End::Removed) || (end == Some(&End::Expired) && unlucky),
+                end == Some(&expected)
+                    || matches!(end, Some(End::Removed | End::Returned))
+                    || (end == Some(&End::Expired) && unlucky),
                 "{name}: {end:?} instead of {expected:?}; {:?}; {status:?}",
                 self.hosts.moods_of(name)
             );

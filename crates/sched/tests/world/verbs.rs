@@ -4,9 +4,13 @@ use stentor_queue::event::{Event, Fate};
 use stentor_queue::ids::{AddressId, MessageId, MessageNo, Ms, SiteId};
 use stentor_queue::idset::IdSet;
 use stentor_queue::message::Message;
+use stentor_queue::standing::StandingBounce;
 use stentor_sched::{FlowKey, Work};
 
 use super::{End, Ev, HOUR, World, rules};
+
+/// What standing bounces say here.
+pub const RETURNED: &str = "returned for a time";
 
 pub enum Verb {
     Hold,
@@ -19,11 +23,14 @@ pub enum Verb {
     TryNow,
     Suspend,
     Resume(FlowKey, Option<String>),
+    /// A standing bounce, and its end.
+    Return,
+    ReturnEnds(String),
 }
 
 impl World {
     pub fn plan_verbs(&mut self) {
-        for verb in [|| Verb::Hold, || Verb::Remove, || Verb::TryNow, || Verb::Suspend] {
+        for verb in [|| Verb::Hold, || Verb::Remove, || Verb::TryNow, || Verb::Suspend, || Verb::Return] {
             for _ in 0..self.rng.u32(0..4) {
                 let after = if self.rng.bool() { self.rng.u64(1..5_000) } else { self.rng.u64(1..3 * HOUR) };
                 self.at(after, Ev::Verb(verb()));
@@ -53,6 +60,11 @@ impl World {
                     self.sched.resume_site(site);
                 }
             }
+            Verb::Return => self.begin_bounce(),
+            Verb::ReturnEnds(name) => {
+                self.store.apply(Event::Suspend { suspended: false, what: name, until: 0, reason: "" });
+                self.sched.set_suspended(name, false, "");
+            }
             Verb::TryNow => {
                 for no in self.some_live() {
                     let pending: IdSet = self.store.pending_of(no).map(|id| id.0).collect();
@@ -63,11 +75,14 @@ impl World {
         }
     }
 
-    /// Nothing held is handed out, nor what is being taken out.
+    /// Nothing held is handed out, nor what is being taken out or bounced for a time.
     pub fn check_verbs(&self, work: &Work) {
         let message = self.store.message(work.no).expect("work of a live message");
         assert!(!message.is_held(), "a held message is handed out");
+        let site = self.sched.site_of(self.store.book.domain(work.ids[0])).and_then(|site| self.sched.site_name(site));
         for id in &work.ids {
+            let is_returned = self.bounces().any(|bounce| self.is_about(&bounce, message, *id, site));
+            assert!(!is_returned, "handed out while a standing bounce covers it");
             assert!(!self.reserved.contains(&(message.id().0, *id)), "handed out while it was taken out");
         }
     }
@@ -88,6 +103,53 @@ impl World {
         }
         let after = self.rng.u64(1..2 * HOUR);
         self.at(after, Ev::Verb(Verb::Resume(key, site)));
+    }
+
+    fn begin_bounce(&mut self) {
+        let pick = self.rng.u32(1..16);
+        let given = |bit: u32| pick & bit != 0;
+        let count = self.sched.load().sites.max(1) as u32;
+        let site = self.sched.site_name(SiteId(self.rng.u32(0..count))).map(str::to_owned);
+        let sender = if self.rng.bool() { "@s1.example" } else { "list@s2.example" };
+        let bounce = StandingBounce {
+            site: site.filter(|_| given(1)),
+            list: rules::list(&mut self.rng).filter(|_| given(2)),
+            domain: Some(self.hosts.domain(&mut self.rng)).filter(|_| given(4)),
+            sender: Some(sender.to_owned()).filter(|_| given(8)),
+        };
+        if bounce == StandingBounce::default() {
+            return;
+        }
+        let (name, after) = (bounce.to_string(), self.rng.u64(1..2 * HOUR));
+        let until = self.now + after;
+        self.store.apply(Event::Suspend { suspended: true, what: &name, until, reason: RETURNED });
+        self.sched.set_suspended(&name, true, RETURNED);
+        self.returned_for.push(bounce);
+        self.at(after, Ev::Verb(Verb::ReturnEnds(name)));
+    }
+
+    /// Those in force.
+    pub fn bounces(&self) -> impl Iterator<Item = StandingBounce> {
+        self.store.standing_bounces().filter_map(|(name, ..)| StandingBounce::of_name(name))
+    }
+
+    pub fn is_about(&self, bounce: &StandingBounce, message: &Message, id: AddressId, site: Option<&str>) -> bool {
+        let domain = self.store.book.domain_name(self.store.book.domain(id));
+        bounce.is_of(message.sender(), message.list()) && bounce.is_to(domain, site)
+    }
+
+    /// A recipient that a standing bounce has returned: one covered it once.
+    pub fn check_returned(&self, message: &Message, id: AddressId) {
+        let is_about = |bounce: &StandingBounce| self.is_about(bounce, message, id, bounce.site.as_deref());
+        assert!(self.returned_for.iter().any(is_about), "returned, and nobody asked for it");
+    }
+
+    /// Accepted while a standing bounce covers them whatever their site is: they must not be delivered in this run.
+    pub fn note_returning(&mut self, no: MessageNo) {
+        let Some(message) = self.store.message(no).filter(|message| message.pending().len() <= 256) else { return };
+        let is_returned = |id: &AddressId| self.bounces().any(|bounce| self.is_about(&bounce, message, *id, None));
+        let covered: Vec<_> = self.store.pending_of(no).filter(is_returned).map(|id| (message.id().0, id)).collect();
+        self.returning.extend(covered);
     }
 
     fn hold_some(&mut self) {

@@ -49,10 +49,13 @@ pub fn event(event: &Event<'_>) -> Value {
             let messages: Vec<String> = messages.iter().map(ToString::to_string).collect();
             json!({"kind": if *held { "held" } else { "released" }, "queue_ids": messages})
         }
-        Event::Suspend { suspended, what, until } => {
+        Event::Suspend { suspended, what, until, reason } => {
             let mut event = json!({"kind": if *suspended { "suspended" } else { "resumed" }, "what": what});
             if *until > 0 {
                 event["until_ms"] = (*until).into();
+            }
+            if !reason.is_empty() {
+                event["reason"] = (*reason).into();
             }
             event
         }

@@ -46,6 +46,7 @@ mod salvage;
 mod scribe;
 mod sending;
 mod smtp_in;
+mod standing_bounces;
 mod stragglers;
 mod strangers;
 mod suspend;

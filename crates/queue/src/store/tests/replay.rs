@@ -26,7 +26,7 @@ enum Op {
     RemoveList(u8),
     /// An operator's hold or release of messages.
     Hold(Vec<Index>, bool),
-    /// An operator suspends or resumes a list.
+    /// An operator suspends or resumes a list, or bounces its mail for a time.
     Suspend(u8, Option<u8>),
     /// An operator's removal: durable first, then applied; nothing else takes the recipients meanwhile.
     Remove(Index, usize, u32),
@@ -157,11 +157,11 @@ struct Model {
     /// By id: content, pending, fates, whether held.
     messages: BTreeMap<u64, (u64, BTreeSet<u32>, Tally, bool)>,
     totals: Totals,
-    suspended: BTreeMap<String, Ms>,
+    suspended: BTreeMap<String, (Ms, String)>,
 }
 
 enum New {
-    Suspend(String, Option<Ms>),
+    Suspend(String, Option<(Ms, String)>),
     Accept(Box<Accept>),
     List(u8, u64, IdSet),
     RemoveList(u8),
@@ -269,7 +269,11 @@ impl Owner {
                     self.new.push(New::Hold(held, chosen));
                 }
             }
-            Op::Suspend(what, until) => self.new.push(New::Suspend(format!("list:l{what}"), until.map(Ms::from))),
+            Op::Suspend(what, until) => {
+                let (prefix, reason) = if what < 2 { ("", String::new()) } else { ("bounce:", format!("{until:?}")) };
+                let standing = until.map(|until| (Ms::from(until), reason));
+                self.new.push(New::Suspend(format!("{prefix}list:l{what}"), standing));
+            }
             Op::Remove(which, fate, mask) => self.remove(which, FATES[fate], mask),
             Op::Batch { begin, slices, refuse } => self.batch(begin, slices, refuse),
             Op::Clock(by) => {
@@ -372,9 +376,7 @@ impl Owner {
                 New::Accept(accept) => encode_accept(&mut record, accept),
                 New::List(name, version, ids) => encode_list(&mut record, &format!("l{name}"), *version, "", ids),
                 New::RemoveList(name) => Event::ListRemoved { name: &format!("l{name}") }.encode(&mut record),
-                New::Suspend(what, until) => {
-                    Event::Suspend { suspended: until.is_some(), what, until: until.unwrap_or(0) }.encode(&mut record);
-                }
+                New::Suspend(what, standing) => suspend(what, standing.as_ref()).encode(&mut record),
                 New::Hold(held, messages) => {
                     Event::Verb { at: self.now, who: "uid=0", verb: "hold", detail: "{}" }.encode(&mut record);
                     batch.push(Logged::Record(std::mem::take(&mut record)));
@@ -463,12 +465,12 @@ impl Owner {
                 let name = format!("l{name}");
                 self.live.apply(Event::ListVersion { name: &name, version, stamp: "", ids });
             }
-            New::Suspend(what, until) => {
-                match until {
-                    Some(until) => self.model.suspended.insert(what.clone(), until),
+            New::Suspend(what, standing) => {
+                self.live.apply(suspend(&what, standing.as_ref()));
+                match standing {
+                    Some(standing) => self.model.suspended.insert(what, standing),
                     None => self.model.suspended.remove(&what),
                 };
-                self.live.apply(Event::Suspend { suspended: until.is_some(), what: &what, until: until.unwrap_or(0) });
             }
             New::Hold(held, messages) => {
                 for id in &messages {
@@ -554,11 +556,20 @@ fn shown(store: &Store) -> Shown {
 fn modelled(store: &Store) -> Model {
     let shown = |m: &Message| (m.content().0, m.pending().iter().collect(), m.tally(), m.is_held());
     let messages = store.messages().map(|(_, m)| (m.id().0, shown(m)));
-    Model {
-        messages: messages.collect(),
-        totals: store.totals(),
-        suspended: store.suspended().map(|what| (what.to_owned(), store.suspended_until(what).unwrap_or(0))).collect(),
-    }
+    Model { messages: messages.collect(), totals: store.totals(), suspended: suspended(store) }
+}
+
+/// Suspensions and standing bounces.
+fn suspended(store: &Store) -> BTreeMap<String, (Ms, String)> {
+    let suspended = store.suspended().map(|what| (what, store.suspended_until(what).unwrap_or(0), ""));
+    assert_eq!(store.suspended_len(), suspended.clone().count());
+    let all = suspended.chain(store.standing_bounces());
+    all.map(|(what, until, reason)| (what.to_owned(), (until, reason.to_owned()))).collect()
+}
+
+fn suspend<'a>(what: &'a str, standing: Option<&'a (Ms, String)>) -> Event<'a> {
+    let (until, reason) = standing.map_or((0, ""), |(until, reason)| (*until, reason.as_str()));
+    Event::Suspend { suspended: standing.is_some(), what, until, reason }
 }
 
 fn check_indices(store: &Store) {

@@ -1,0 +1,175 @@
+//! `bounce --for`: what waits and what comes for a site, a list, a sender or a recipient's domain is bounced for a time.
+//!
+//! Promise: durable with its audit record before it applies; it survives a restart and ends by itself
+//! (`stentor_engine::delivery::resume_when_over`). What waits is bounced by the same action as without a time, in the same
+//! slices. What comes, and what returns from a retry clock, is failed by the scheduler instead of being tried
+//! (`stentor_sched`), and bounced as what a host refuses for good is. Either way each recipient has one fate, durable with its
+//! report, and no report is bounced. Whatever both miss (a batch that the journal refused, a domain that moved to the site
+//! behind its clock) is bounced by [`sweep`], which goes through the queue now and then.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use serde_json::Value;
+use stentor_control::format::instant;
+use stentor_control::problem::Problem;
+use stentor_control::{ErrorCode, Peer, Reply, Selection, Standing, StandingBounceView, Verb};
+use stentor_engine::core::Core;
+use stentor_engine::core::audit::Audit;
+use stentor_engine::core::hub::Hub;
+use stentor_engine::core::intake::{Job, Refused};
+use stentor_engine::core::verb::{Change, VerbJob};
+use stentor_queue::ids::Ms;
+use stentor_queue::standing::StandingBounce;
+use stentor_stats::civil::Zone;
+use tokio::sync::oneshot;
+
+use super::walk::pattern;
+use super::who::who;
+use super::{REASON_DEFAULT, carry_out};
+use crate::{lists, near, site};
+
+/// Standing bounces at a time: each is compared with all mail that comes.
+pub const STANDING_MAX: usize = 100;
+/// The shortest pause between two sweeps, and the pause in times of a sweep's length.
+const SWEEP_PAUSE_MIN: Duration = Duration::from_secs(30);
+const SWEEP_PAUSE_TIMES: u32 = 10;
+/// Who sweeps, in the audit record.
+const SWEEPER: &str = "stentor";
+
+/// Begins a standing bounce, gives it another end or reason, counts what it would bounce now, or ends it.
+pub async fn bounce(
+    core: &Arc<Core>,
+    selection: &Selection,
+    standing: Standing,
+    (dry_run, reason): (bool, Option<String>),
+    peer: &Peer,
+) -> Reply {
+    let begins = standing != Standing::End;
+    let bounce = match named(core, selection, begins) {
+        Ok(bounce) => bounce,
+        Err(problem) => return Reply::Error(problem),
+    };
+    let now = core.clock.now();
+    let until = match standing {
+        Standing::For(for_s) => now.saturating_add(for_s.saturating_mul(1_000)),
+        Standing::End => 0,
+    };
+    let (name, view) = (bounce.to_string(), StandingBounceView::new(bounce, until, ""));
+    let (is_there, count) = core.with(|hub, _| (hub.store.is_suspended(&name), hub.store.standing_bounces().count()));
+    if !begins && !is_there {
+        let text = format!("{} is not bounced; `stentor bounce --show` names what is", view.words());
+        return Reply::error(ErrorCode::NotFound, text);
+    }
+    if begins && !is_there && count >= STANDING_MAX {
+        return Reply::error(ErrorCode::TooLarge, format!("there are {STANDING_MAX} standing bounces already"));
+    }
+    let (who, selection) = (who(peer), view.selection());
+    if dry_run {
+        return carry_out(core, Verb::Bounce, &selection, true, reason, &who).await;
+    }
+    let told = reason.clone().unwrap_or_else(|| REASON_DEFAULT.to_owned());
+    let change =
+        Change::Suspend { suspended: begins, what: name, until, reason: if begins { told } else { String::new() } };
+    let audit = audit(&selection, reason.as_deref(), until, (now, who.clone()));
+    if let Err(refused) = commit(core, audit, change).await {
+        return Reply::error(ErrorCode::Failed, format!("bounce: {refused}"));
+    }
+    if !begins {
+        return Reply::Done { text: format!("{} is no longer bounced", view.words()), count: Some(1) };
+    }
+    let text = format!("{} is bounced until {}", view.words(), instant(until, &Zone::utc()));
+    match carry_out(core, Verb::Bounce, &selection, false, reason, &who).await {
+        Reply::Counted(mut counted) => {
+            core.counters.standing_bounced.fetch_add(counted.count.unwrap_or(0), Ordering::Relaxed);
+            let done = counted.text.strip_prefix("bounce: ").unwrap_or(&counted.text);
+            counted.text = format!("{text}; bounced now: {done}");
+            Reply::Counted(counted)
+        }
+        Reply::Error(problem) => {
+            let text = format!("{text}; what waits is not bounced yet, and will be: {}", problem.text);
+            Reply::error(ErrorCode::Failed, text)
+        }
+        other => other,
+    }
+}
+
+/// Those in force.
+pub fn views(hub: &Hub) -> Vec<StandingBounceView> {
+    let all = hub.store.standing_bounces();
+    all.filter_map(|(name, until, reason)| Some(StandingBounceView::new(StandingBounce::of_name(name)?, until, reason)))
+        .collect()
+}
+
+/// Bounces what waits and is covered, now and then, as long as the process runs.
+pub async fn sweep(core: Arc<Core>) {
+    let mut pause = SWEEP_PAUSE_MIN;
+    loop {
+        tokio::time::sleep(pause).await;
+        let began = std::time::Instant::now();
+        for view in core.with(|hub, _| views(hub)) {
+            let (selection, reason) = (view.selection(), Some(view.reason));
+            if let Reply::Counted(counted) = carry_out(&core, Verb::Bounce, &selection, false, reason, SWEEPER).await {
+                core.counters.standing_bounced.fetch_add(counted.count.unwrap_or(0), Ordering::Relaxed);
+            }
+        }
+        pause = SWEEP_PAUSE_MIN.max(began.elapsed() * SWEEP_PAUSE_TIMES);
+    }
+}
+
+/// What is meant, in the forms that the queue has. An end may be about what is not there any more.
+fn named(core: &Arc<Core>, selection: &Selection, begins: bool) -> Result<StandingBounce, Problem> {
+    if let Some(problem) = lists::unknown(core, selection.list.as_deref()).filter(|_| begins) {
+        return Err(problem);
+    }
+    let site = match &selection.site {
+        None => None,
+        Some(name) => Some(match core.with(|hub, _| site::find(hub, name)) {
+            Some((_, key)) => key.to_string(),
+            // One that stands may be about a site that nothing has gone to since the start.
+            None if !begins || stands_at(core, name) => name.clone(),
+            None => return Err(near::unknown_site(core, name)),
+        }),
+    };
+    let sender = match selection.sender.as_deref() {
+        None => None,
+        Some("") => Some(String::new()),
+        Some(domain) if !domain.contains('@') => Some(written(pattern(&format!("@{domain}"))?)),
+        Some(text) => Some(written(pattern(text)?)),
+    };
+    let domain = match selection.recipient.as_deref().map(pattern).transpose()? {
+        None => None,
+        Some(Err(domain)) => Some(domain),
+        Some(Ok(_)) => return Err(Problem::new(ErrorCode::BadRequest, "a recipient's domain is expected: @domain")),
+    };
+    Ok(StandingBounce { site, list: selection.list.clone(), domain, sender })
+}
+
+fn stands_at(core: &Arc<Core>, site: &str) -> bool {
+    core.with(|hub, _| views(hub).iter().any(|view| view.site.as_deref() == Some(site)))
+}
+
+/// An address, or `@domain`.
+fn written(pattern: Result<String, String>) -> String {
+    pattern.unwrap_or_else(|domain| format!("@{domain}"))
+}
+
+fn audit(selection: &Selection, reason: Option<&str>, until: Ms, (at, who): (Ms, String)) -> Audit {
+    let mut detail = selection.to_json();
+    if let Some(reason) = reason {
+        detail.insert("reason".to_owned(), reason.into());
+    }
+    if until > 0 {
+        detail.insert("until".to_owned(), instant(until, &Zone::utc()).into());
+    } else {
+        detail.insert("end".to_owned(), true.into());
+    }
+    Audit { at, who, verb: Verb::Bounce.name(), detail: Value::Object(detail).to_string() }
+}
+
+async fn commit(core: &Arc<Core>, audit: Audit, change: Change) -> Result<(), Refused> {
+    let (answer, ticket) = oneshot::channel();
+    core.intake.push(Job::Verb { job: Box::new(VerbJob { audit, change }), answer });
+    ticket.await.unwrap_or(Err(Refused::Stopping))
+}

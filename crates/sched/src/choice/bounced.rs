@@ -1,0 +1,49 @@
+//! Takes recipients that a standing bounce covers out of their way into a transaction: they fail instead, by a drain.
+
+use stentor_queue::ids::{DomainId, MessageNo, SiteId};
+
+use super::Choice;
+use crate::failure::drains::{Drain, DrainWhat};
+
+impl Choice<'_> {
+    /// Whether a standing bounce covers what waits of a message at a domain; if so it fails, in slices.
+    pub fn bounce_at(&mut self, domain: DomainId, no: MessageNo) -> bool {
+        if self.core.bounces.is_empty() {
+            return false;
+        }
+        let Some(message) = self.store.message(no) else { return false };
+        let site = self.domains.peek(domain).and_then(|entry| entry.site);
+        let site = site.and_then(|site| self.core.sites.peek(site)).map(|site| &*site.key);
+        let Some(reply) = self.core.bounces.reply(self.store, message, domain, site) else { return false };
+        let what = DrainWhat::Waiting(domain, no);
+        if self.failure.drains.back().is_none_or(|last| last.what != what) {
+            self.failure.drains.push_back(Drain::all(what, &reply));
+        }
+        true
+    }
+
+    /// The same for all that waits of it at a site; whether nothing of it is left in line there.
+    pub fn leaves_to_bounce(&mut self, site: SiteId, no: MessageNo) -> bool {
+        if self.core.bounces.is_empty() {
+            return false;
+        }
+        let Some(flow) = self.core.messages.flow(no) else { return false };
+        let entry = self.core.sites.get(site);
+        let only = entry.domains.min().filter(|_| entry.domains.len() == 1).map(DomainId);
+        let is_left = if let Some(domain) = only {
+            !self.bounce_at(domain, no)
+        } else {
+            let mut domains = self.waits.at_sites.remove(&(site, no)).unwrap_or_default();
+            domains.retain(|domain| !self.bounce_at(*domain, no));
+            let is_left = !domains.is_empty();
+            if is_left {
+                self.waits.at_sites.insert((site, no), domains);
+            }
+            is_left
+        };
+        if !is_left {
+            self.core.sites.get(site).lines.remove(flow, no);
+        }
+        !is_left
+    }
+}

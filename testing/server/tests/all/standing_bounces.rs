@@ -1,0 +1,109 @@
+//! Bounces that last: what waits and what arrives is returned with the operator's reason, for a time, also after a restart.
+
+use stentor_harness::{Server, TestLab, message, wait_until};
+
+use crate::kit::builder;
+
+const FROM: &str = "me@home.example";
+const REASON: &str = "no such department any more";
+
+fn send(server: &Server, from: &str, to: &str, id: &str) -> String {
+    server.smtp().send(from, &[to], &message(id, "x")).expect(250).queue_id()
+}
+
+fn text(server: &Server, command: &[&str]) -> String {
+    String::from_utf8(server.operator(command).stdout).expect("text")
+}
+
+/// Of the host that refuses connections, in a row.
+fn failures(server: &Server) -> u64 {
+    let site = server.ask(&["site", "down.example"]).ok();
+    site.and_then(|site| site["paths"][0]["hosts"][0]["failures"].as_u64()).unwrap_or(0)
+}
+
+#[test]
+fn what_waits_and_what_arrives_is_bounced_until_the_time_is_over() {
+    let lab = TestLab::start(
+        "[[site]]\nname = 'home.example'\n[[site]]\nname = 'one.example'\n[[site]]\nname = 'two.example'\n\
+         [[site]]\nname = 'down.example'\nbehaviour = { connect = 'refuse' }\n",
+    );
+    let mut server = builder(&lab).list("news", &["sub@two.example"]).start();
+    for id in ["a@test", "b@test"] {
+        send(&server, FROM, "ann@down.example", id);
+    }
+    wait_until("both wait", || server.ask(&["site", "down.example"]).is_ok_and(|site| site["waiting"] == 2));
+    let bounce = |server: &Server, more: &[&str]| {
+        let command: Vec<&str> =
+            ["bounce", "--site", "down.example", "--reason", REASON].into_iter().chain(more.iter().copied()).collect();
+        server.ask(&command)
+    };
+    // Only counted.
+    assert_eq!(bounce(&server, &["--for", "2h", "--dry-run"]).expect("counted")["count"], 2);
+    assert!(server.status()["standing_bounces"].as_array().is_some_and(Vec::is_empty));
+    // What waits.
+    assert_eq!(bounce(&server, &["--for", "2h"]).expect("it is set")["count"], 2);
+    server.wait_log(&["audit: verb=bounce", "\"until\":", REASON]);
+    let status = server.status();
+    let [standing] = &status["standing_bounces"].as_array().expect("an array")[..] else { panic!("{status}") };
+    assert_eq!((&standing["site"], &standing["reason"]), (&"mx1.down.example".into(), &REASON.into()));
+    assert!(standing["until"].as_u64() > status["now"].as_u64(), "{status}");
+    // What arrives, before and after a restart: no host is tried.
+    for id in ["c@test", "d@test"] {
+        let before = failures(&server);
+        send(&server, FROM, "bob@down.example", id);
+        wait_until("it is bounced", || server.fates()["pending"] == 0);
+        assert_eq!(failures(&server), before, "no host was tried");
+        server.kill();
+        server.start_again();
+    }
+    let shown = text(&server, &["bounce", "--show"]);
+    assert!(shown.contains("mail to site mx1.down.example, ends in 1h59m") && shown.contains(REASON), "{shown}");
+    assert!(shown.contains("`stentor bounce --end --site mx1.down.example"), "{shown}");
+    assert!(text(&server, &["doctor"]).contains("mail to site mx1.down.example is bounced for another"));
+    // Its site has to be looked up again first: it waits no longer than that.
+    send(&server, FROM, "bob@down.example", "e@test");
+    wait_until("it is bounced", || server.fates()["pending"] == 0);
+    // By itself.
+    assert!(server.ask(&["bounce", "--site", "mx1.down.example", "--for", "2s", "--reason", REASON]).is_ok());
+    wait_until("it is over", || server.status()["standing_bounces"].as_array().is_some_and(Vec::is_empty));
+    server.wait_log(&["audit: verb=bounce, who=stentor", "its time is over"]);
+    send(&server, FROM, "ann@down.example", "f@test");
+    server.wait_log(&["f@test"]);
+    wait_until("it is tried", || server.ask(&["site", "down.example"]).is_ok_and(|site| site["waiting"] == 1));
+}
+
+#[test]
+fn by_sender_domain_and_list_and_ended_early() {
+    let lab = TestLab::sites(&["home.example", "one.example", "two.example"]);
+    let server = builder(&lab).list("news", &["sub@two.example"]).start();
+    for selectors in [
+        &["--sender", "home.example", "--recipient", "@one.example"][..],
+        &["--sender", "me@home.example", "--recipient", "@one.example"],
+        &["--list", "news"],
+    ] {
+        let command = |last: &[&str]| -> Vec<String> {
+            ["bounce"].iter().chain(selectors).chain(last).map(|word| (*word).to_owned()).collect()
+        };
+        let ask = |last: &[&str]| server.ask(&command(last).iter().map(String::as_str).collect::<Vec<_>>());
+        let is_list = selectors[0] == "--list";
+        let (covered, free) =
+            if is_list { ("news@lists.test", "ann@one.example") } else { ("ann@one.example", "ann@two.example") };
+        ask(&["--for", "1h", "--reason", REASON]).expect("it is set");
+        let name = selectors.join("").replace(['-', '@'], "");
+        let (first, second, third) = (format!("1{name}@test"), format!("2{name}@test"), format!("3{name}@test"));
+        send(&server, FROM, covered, &first);
+        send(&server, FROM, free, &second);
+        lab.wait("what it is not about goes", |recorder| recorder.copies_of(&second) == 1);
+        server.wait_empty();
+        assert_eq!(lab.recorder().copies_of(&first), 0);
+        ask(&["--end"]).expect("it is ended");
+        assert!(ask(&["--end"]).is_err(), "there is none");
+        send(&server, FROM, covered, &third);
+        lab.wait("it goes again", |recorder| recorder.copies_of(&third) == 1);
+    }
+    server.wait_empty();
+    let reports = lab.recorder().copies_to(FROM);
+    let bodies = reports.iter().filter_map(|report| report.body.as_deref());
+    assert_eq!(bodies.filter(|body| String::from_utf8_lossy(body).contains(REASON)).count(), 2);
+    lab.assert_no_violations();
+}
