@@ -387,6 +387,46 @@ fn a_host_that_refused_for_a_moment_is_back_within_as_long_and_a_second() {
     }
 }
 
+/// What an operator tries before its time lengthens no clock: the next try is when it would have been.
+#[test]
+fn a_flush_of_a_dead_host_leaves_its_clock_as_it_was() {
+    for seed in 0..50 {
+        let mut site = Site::seeded(SchedConfig::default(), seed);
+        site.no_session.insert(1, NoSession::Unreachable);
+        site.mail_to("one.example", "good.example", Class::Ordinary);
+        site.run(3_600_000);
+        let clock = |site: &Site| {
+            let one = site.sched.site_named("one").expect("a site");
+            let host = site.sched.explain_site(one, site.now).expect("known").hosts.remove(0);
+            (host.fails, host.until)
+        };
+        let before = clock(&site);
+        assert!(before.0 > 6 && before.1.is_some_and(|until| until > site.now + 1_000), "{before:?}");
+        for all in [false, true, false] {
+            let connects = site.connects;
+            if all {
+                site.sched.flush_all();
+            } else {
+                let one = site.sched.site_named("one").expect("a site");
+                site.sched.flush_site(one);
+            }
+            site.run(100);
+            assert!(site.connects > connects, "it is tried");
+            assert_eq!(clock(&site), before);
+        }
+        // The clock goes on as ever once it has run out.
+        let until = before.1.expect("a clock");
+        site.run(until - site.now + 1_000);
+        let after = clock(&site);
+        assert!(after.0 > before.0 && after.1 > before.1, "{after:?} after {before:?}");
+        site.no_session.clear();
+        let one = site.sched.site_named("one").expect("a site");
+        site.sched.flush_site(one);
+        site.run(1_000);
+        assert_eq!(site.delivered, [1]);
+    }
+}
+
 /// RFC 7504 section 3: a host that greets with 521 is not asked again; what no other host takes is returned.
 #[test]
 fn a_521_at_the_greeting_is_permanent() {

@@ -1,6 +1,6 @@
 //! The retry clock of a host address, one per source, for all sites that use it.
 //!
-//! Each failure in a row lengthens it: first short pauses, if the kind of failure allows them, then `host_retry`. When it has
+//! A probe that an operator's flush brings before its time, and that fails, leaves the clock as it was. Each failure in a row lengthens it: first short pauses, if the kind of failure allows them, then `host_retry`. When it has
 //! run out, one connection (the probe) may try the host. An answer of a healthy host ends the clock; only a delivery gives the
 //! short pauses back.
 
@@ -39,6 +39,12 @@ impl Host {
         if self.until > now {
             return;
         }
+        // Tried before its time: that teaches nothing new, and makes no clock longer.
+        let early = std::mem::take(&mut self.ended_early);
+        if early > now {
+            self.until = early;
+            return;
+        }
         self.fails = self.fails.saturating_add(1);
         let pause = (FIRST_PAUSE_MS + self.paused_ms).min(PAUSE_MS_MAX);
         let delay = if charge == Charge::Pause && self.pauses < PAUSES_MAX && pause < retry.min_ms {
@@ -59,6 +65,7 @@ impl Host {
             (self.pauses, self.paused_ms) = (0, 0);
         }
         let had_failed = self.fails > 0;
+        self.ended_early = 0;
         if had_failed {
             (self.fails, self.retries, self.until, self.probe) = (0, 0, 0, None);
         }

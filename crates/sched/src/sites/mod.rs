@@ -74,6 +74,8 @@ pub struct Host {
     pub greeted: u32,
     /// Not tried before this time.
     pub until: Ms,
+    /// When that would have been, had no operator ended the clock.
+    pub ended_early: Ms,
     /// The connection that tries it while it has failed.
     pub probe: Option<Slot>,
     /// Connections that are silent now.
@@ -400,11 +402,12 @@ impl Sites {
         }
     }
 
-    /// An operator wants a site tried: the clocks of its hosts end.
+    /// An operator wants a site tried: the clocks of its hosts end. A host that fails again goes on with the one it had.
     pub fn end_host_clocks(&mut self, site: SiteId) {
         for path in &self.list[site.0 as usize].paths {
             for host in &path.hosts {
-                self.hosts[*host as usize].until = 0;
+                let host = &mut self.hosts[*host as usize];
+                host.ended_early = host.ended_early.max(std::mem::take(&mut host.until));
             }
         }
         self.mark_dirty(site);
