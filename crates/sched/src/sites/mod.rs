@@ -432,6 +432,13 @@ impl Sites {
         self.hosts_from(entry, sources).find(|host| host.fails > 0 && !host.reason.is_none()).map(|host| host.reason)
     }
 
+    /// Whether all hosts that may be tried from these sources have failed and not recovered.
+    pub fn all_failed(&self, site: SiteId, sources: SourceSet) -> bool {
+        let Some(entry) = self.list.get(site.0 as usize) else { return false };
+        let mut hosts = self.hosts_from(entry, sources).peekable();
+        hosts.peek().is_some() && hosts.all(|host| host.fails > 0)
+    }
+
     fn hosts_from<'a>(&'a self, entry: &'a Site, sources: SourceSet) -> impl Iterator<Item = &'a Host> {
         entry.paths_of(sources).flat_map(|(_, path)| &path.hosts).map(|host| &self.hosts[*host as usize])
     }
