@@ -108,6 +108,10 @@ fn names(core: &Arc<Core>, depths: &Depths, pending: u64, found: &mut Vec<Findin
         let what = format!("{} of {} recipients wait because DNS lookups fail", grouped(failed), grouped(pending));
         let next = "check `[dns] servers` (without it /etc/resolv.conf), and that they can be reached from here";
         found.push(Finding::new(Severity::Problem, what, next));
+    } else if counters.unanswered > 0 {
+        let what = format!("no name server has answered since the start ({})", plural(counters.unanswered, "question"));
+        let next = "check `[dns] servers` (without it /etc/resolv.conf), and that they can be reached from here";
+        found.push(Finding::new(Severity::Warning, what, next));
     } else if counters.unresolved > 0 {
         let what = format!("no domain has resolved since the start ({} tried)", grouped(counters.unresolved));
         let next = "if one of them exists, `[dns] servers` are wrong (without it /etc/resolv.conf); a lab needs \

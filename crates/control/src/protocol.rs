@@ -24,7 +24,6 @@ pub const RECIPIENTS_DEFAULT: u32 = 1_000;
 /// The most recipients of one answer; `export` has all.
 pub const RECIPIENTS_MAX: u32 = 10_000;
 
-
 /// Suspended lists, sites and so on that `status` names.
 pub const SUSPENDED_SHOWN_MAX: usize = 100;
 

@@ -68,6 +68,15 @@ pub fn addresses(name: &Name, kind: RecordType, result: Result<Lookup, NetError>
     if ips.is_empty() { Err(Empty::NoData) } else { Ok((ips, ttl_s(&lookup))) }
 }
 
+/// Whether no name server has answered, or all have refused to: then they are likelier wrong than the name.
+pub fn is_unanswered(error: &NetError) -> bool {
+    match error {
+        NetError::Timeout | NetError::NoConnections | NetError::Io(_) => true,
+        NetError::Dns(DnsError::ResponseCode(code)) => *code == ResponseCode::Refused,
+        _ => false,
+    }
+}
+
 /// Both families together: one that works is enough, and one that failed keeps the other's "nothing" from being final.
 pub fn both(v4: Result<(Vec<IpAddr>, u32), Empty>, v6: Result<(Vec<IpAddr>, u32), Empty>) -> AddressAnswer {
     match (v4, v6) {

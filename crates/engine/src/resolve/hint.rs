@@ -1,14 +1,18 @@
-//! A hint for the log while no domain has resolved since the start: then the name servers are likelier wrong than every
-//! domain, and mail bounces for good because of it.
+//! Hints for the log and `doctor` while the name servers are likelier wrong than every domain: no question has been answered
+//! since the start (a time-out or a refusal at all servers, told at the first one), or no domain has resolved, and mail may
+//! bounce for good because of it.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use hickory_resolver::net::NetError;
 use stentor_queue::site::Resolution;
 
 /// What has come of look-ups since the start.
 #[derive(Default)]
 pub(super) struct Hint {
+    has_answered: AtomicBool,
+    unanswered: AtomicU64,
     has_resolved: AtomicBool,
     unresolved: AtomicU64,
 }
@@ -17,6 +21,27 @@ impl Hint {
     /// Domains that did not resolve, if none has.
     pub fn unresolved(&self) -> u64 {
         if self.has_resolved.load(Ordering::Relaxed) { 0 } else { self.unresolved.load(Ordering::Relaxed) }
+    }
+
+    /// Questions that no name server has answered, if none has answered any.
+    pub fn unanswered(&self) -> u64 {
+        if self.has_answered.load(Ordering::Relaxed) { 0 } else { self.unanswered.load(Ordering::Relaxed) }
+    }
+
+    /// Takes what came of a question: an answer, whatever it says, or (`Some`) why there was none. Gives the line to log after
+    /// 1, 10, 100 ... questions without a single answer.
+    pub fn take_answer(&self, failure: Option<&NetError>, name_servers: &[SocketAddr]) -> Option<String> {
+        let Some(failure) = failure else {
+            self.has_answered.store(true, Ordering::Relaxed);
+            return None;
+        };
+        if self.has_answered.load(Ordering::Relaxed) {
+            return None;
+        }
+        let count = self.unanswered.fetch_add(1, Ordering::Relaxed) + 1;
+        is_power_of_ten(count).then(|| {
+            format!("no name server has answered since the start ({count} asked; the last: {failure}): check [dns] servers ({})", named(name_servers))
+        })
     }
 
     /// Takes an outcome; gives the line to log after 1, 10, 100 ... outcomes without a single success.
@@ -32,21 +57,42 @@ impl Hint {
             return None;
         }
         let count = self.unresolved.fetch_add(1, Ordering::Relaxed) + 1;
-        let is_power_of_ten = std::iter::successors(Some(1), |n: &u64| n.checked_mul(10)).any(|n| n == count);
-        let servers = name_servers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-        is_power_of_ten.then(|| {
+        if self.unanswered() > 0 {
+            return None; // told already, and better
+        }
+        is_power_of_ten(count).then(|| {
             format!(
                 "no domain has resolved since the start ({count} tried; the last: {text}): if that is wrong, check [dns] servers \
-                 ({servers}) and, in a lab, [dns] loopback_allowed"
+                 ({}) and, in a lab, [dns] loopback_allowed",
+                named(name_servers)
             )
         })
     }
+}
+
+fn named(name_servers: &[SocketAddr]) -> String {
+    name_servers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+fn is_power_of_ten(count: u64) -> bool {
+    std::iter::successors(Some(1), |n: &u64| n.checked_mul(10)).any(|n| n == count)
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::select::no_such_domain;
     use super::*;
+
+    #[test]
+    fn the_first_question_without_an_answer_is_told() {
+        let (hint, servers) = (Hint::default(), ["127.0.0.1:53".parse().unwrap()]);
+        let line = hint.take_answer(Some(&NetError::Timeout), &servers).unwrap();
+        assert!(line.contains("request timed out") && line.contains("127.0.0.1:53"), "{line}");
+        assert!(hint.take_answer(Some(&NetError::Timeout), &servers).is_none());
+        assert_eq!(hint.unanswered(), 2);
+        assert!(hint.take_answer(None, &servers).is_none());
+        assert!(hint.take_answer(Some(&NetError::Timeout), &servers).is_none() && hint.unanswered() == 0);
+    }
 
     #[test]
     fn until_a_domain_resolves_each_power_of_ten_is_told() {

@@ -116,6 +116,8 @@ pub struct Counters {
     pub queries: u64,
     /// Questions that ended in an error other than "no such name" and "no such data".
     pub failures: u64,
+    /// Questions that no name server answered, or all refused, while none was answered; 0 once one is.
+    pub unanswered: u64,
     /// Domains that did not resolve while none has; 0 once one does.
     pub unresolved: u64,
 }
@@ -197,6 +199,7 @@ impl Resolver {
             resolutions: self.0.resolutions.load(Ordering::Relaxed),
             queries: self.0.queries.load(Ordering::Relaxed),
             failures: self.0.failures.load(Ordering::Relaxed),
+            unanswered: self.0.hint.unanswered(),
             unresolved: self.0.hint.unresolved(),
         }
     }
@@ -312,6 +315,10 @@ impl Resolver {
         let result = self.0.dns.lookup(name.clone(), kind).await;
         if result.as_ref().is_err_and(|e| !e.is_no_records_found()) {
             self.0.failures.fetch_add(1, Ordering::Relaxed);
+        }
+        let failure = result.as_ref().err().filter(|error| answers::is_unanswered(error));
+        if let Some(hint) = self.0.hint.take_answer(failure, &self.0.config.name_servers) {
+            tracing::warn!("{hint}");
         }
         result
     }
