@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use stentor_control::{ErrorCode, Part, Peer, Reply};
 use stentor_engine::core::{Core, log};
-use stentor_queue::ids::MessageId;
+use stentor_queue::ids::{ContentId, MessageId};
 use tokio::sync::mpsc;
 
 use super::who::who;
@@ -33,21 +33,31 @@ pub async fn cat(core: &Arc<Core>, id: MessageId, part: Part, peer: &Peer, piece
         if !wanted.is_empty() && pieces.send(wanted).await.is_err() || cut.is_over() {
             break;
         }
-        piece.resize(PIECE_BYTES, 0);
-        match core.reader.read_at(content.0, at, &mut piece) {
-            Ok(0) => break,
-            Ok(n) => {
-                piece.truncate(n);
-                at += n as u64;
+        match read(core, content, at).await {
+            Ok(read) if read.is_empty() => break,
+            Ok(read) => {
+                at += read.len() as u64;
+                piece = read;
             }
             Err(error) => {
                 let text = format!("message {id} cannot be read to its end (it may have ended meanwhile): {error}");
                 return Reply::error(ErrorCode::Failed, text);
             }
         }
-        tokio::task::yield_now().await;
     }
     Reply::Done { text: format!("{sent} octets"), count: Some(sent) }
+}
+
+/// The next octets, read where the disk may block.
+async fn read(core: &Arc<Core>, content: ContentId, at: u64) -> std::io::Result<Vec<u8>> {
+    let core = core.clone();
+    let read = tokio::task::spawn_blocking(move || {
+        let mut piece = vec![0; PIECE_BYTES];
+        let n = core.reader.read_at(content.0, at, &mut piece)?;
+        piece.truncate(n);
+        Ok(piece)
+    });
+    read.await.unwrap_or_else(|error| Err(std::io::Error::other(error)))
 }
 
 /// Cuts a part out of a content that comes in pieces.
