@@ -405,8 +405,8 @@ impl Control for Operator {
         verbs::export(&self.core, &selection, lines).await
     }
 
-    async fn traffic(&self, options: TrafficOptions, lines: mpsc::Sender<Vec<TrafficLine>>) -> Reply {
-        traffic(&self.core, options, lines).await
+    async fn traffic(&self, options: TrafficOptions, peer: Peer, lines: mpsc::Sender<Vec<TrafficLine>>) -> Reply {
+        traffic(&self.core, options, &verbs::who(&peer), lines).await
     }
 
     async fn cat(&self, id: MessageId, part: Part, peer: Peer, pieces: mpsc::Sender<Vec<u8>>) -> Reply {

@@ -87,6 +87,7 @@ pub trait Control: Send + Sync + 'static {
     fn traffic(
         &self,
         _options: TrafficOptions,
+        _peer: Peer,
         _lines: mpsc::Sender<Vec<TrafficLine>>,
     ) -> impl Future<Output = Reply> + Send {
         async { Reply::error(ErrorCode::Failed, "there are no sessions here") }
@@ -210,7 +211,7 @@ async fn converse<C: Control>(
                 }
                 Ok(Request::Observe(Observe::Traffic(options))) => {
                     let (sender, lines) = mpsc::channel(1);
-                    let reply = control.traffic(options, sender);
+                    let reply = control.traffic(options, peer.clone(), sender);
                     write_stream(stream, reply, lines, traffic_line, &mut stopped).await?
                 }
                 Ok(Request::Cat { id, part }) => {

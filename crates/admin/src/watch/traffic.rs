@@ -1,11 +1,11 @@
 //! The live trace of a site's or a client's sessions, for one watcher.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use stentor_control::problem::Problem;
 use stentor_control::{ErrorCode, Reply, TrafficOptions};
-use stentor_engine::core::Core;
+use stentor_engine::core::{Core, log};
 use stentor_engine::live::traffic::{TAPS_MAX, Wanted};
 use stentor_stats::now::TrafficLine;
 use tokio::sync::mpsc;
@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use super::snapshot::hosts_of;
 use crate::near;
 
-/// A watcher hears of us at least so often.
+/// A watcher hears of us at least so often; a site's hosts are looked at again.
 const PAUSE: Duration = Duration::from_secs(10);
 
 /// Lets sessions learn of the watcher's end.
@@ -26,22 +26,38 @@ impl Drop for End<'_> {
 }
 
 /// Sends what comes until the watcher goes.
-pub async fn traffic(core: &Arc<Core>, options: TrafficOptions, lines: mpsc::Sender<Vec<TrafficLine>>) -> Reply {
-    let wanted = match wanted(core, options) {
+pub async fn traffic(
+    core: &Arc<Core>,
+    options: TrafficOptions,
+    who: &str,
+    lines: mpsc::Sender<Vec<TrafficLine>>,
+) -> Reply {
+    let first = match wanted(core, &options) {
         Ok(wanted) => wanted,
         Err(problem) => return Reply::Error(problem),
     };
     // Dropped after the ring.
     let _end = End(core);
-    let Some(tap) = core.live.traffic.watch(wanted) else {
+    let Some(tap) = core.live.traffic.watch(first) else {
         return Reply::error(ErrorCode::Busy, format!("{TAPS_MAX} watch sessions already"));
     };
-    let mut sent = 0;
+    match &options {
+        TrafficOptions::Client(client) => log::audit_note(core, "watch", who, &format!("client {client}")),
+        TrafficOptions::Site(site) => log::audit_note(core, "watch", who, &format!("site {site}")),
+    }
+    let (mut sent, mut looked) = (0, Instant::now());
     loop {
         let batch = tokio::select! {
             () = lines.closed() => break,
             batch = tokio::time::timeout(PAUSE, tap.next()) => batch,
         };
+        if looked.elapsed() >= PAUSE {
+            looked = Instant::now();
+            // A site that is not known for now keeps the hosts that it had.
+            if let Ok(now) = wanted(core, &options) {
+                core.live.traffic.change(&tap, &now);
+            }
+        }
         let (mut batch, lost) = batch.unwrap_or_default();
         if let Some(first) = batch.first().filter(|_| lost > 0) {
             let text = format!("{lost} lines were lost: too many for this watcher");
@@ -56,12 +72,12 @@ pub async fn traffic(core: &Arc<Core>, options: TrafficOptions, lines: mpsc::Sen
     Reply::Done { text: "end of stream".to_owned(), count: Some(sent) }
 }
 
-fn wanted(core: &Arc<Core>, options: TrafficOptions) -> Result<Wanted, Problem> {
+fn wanted(core: &Arc<Core>, options: &TrafficOptions) -> Result<Wanted, Problem> {
     match options {
         TrafficOptions::Client(client) => Ok(Wanted::Client(client.to_canonical())),
-        TrafficOptions::Site(name) => match hosts_of(core, &name) {
+        TrafficOptions::Site(name) => match hosts_of(core, name) {
             Some((_, hosts)) => Ok(Wanted::Hosts(hosts)),
-            None => Err(near::unknown_site(core, &name)),
+            None => Err(near::unknown_site(core, name)),
         },
     }
 }

@@ -37,7 +37,7 @@ pub enum Wanted {
 
 /// One watcher's ring.
 pub struct Tap {
-    wanted: Wanted,
+    wanted: Mutex<Wanted>,
     /// The lines, and how many were lost since the last look.
     lines: Mutex<(VecDeque<TrafficLine>, u64)>,
     notify: Notify,
@@ -86,10 +86,17 @@ impl Traffic {
         if taps.len() >= TAPS_MAX {
             return None;
         }
-        let tap = Arc::new(Tap { wanted, lines: Mutex::default(), notify: Notify::new() });
+        let tap = Arc::new(Tap { wanted: Mutex::new(wanted), lines: Mutex::default(), notify: Notify::new() });
         taps.push(Arc::downgrade(&tap));
         self.generation.fetch_add(1, Ordering::Relaxed);
         Some(tap)
+    }
+
+    /// A watcher wants other sessions from now on.
+    pub fn change(&self, tap: &Tap, wanted: &Wanted) {
+        if std::mem::replace(&mut *tap.wanted.lock(), wanted.clone()) != *wanted {
+            self.generation.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// A watcher has gone: sessions stop at their next look.
@@ -118,7 +125,7 @@ impl Traffic {
         }
         let taps = self.taps.lock();
         let taps: Vec<_> =
-            taps.iter().filter(|tap| tap.upgrade().is_some_and(|tap| is_wanted(&tap.wanted))).cloned().collect();
+            taps.iter().filter(|tap| tap.upgrade().is_some_and(|tap| is_wanted(&tap.wanted.lock()))).cloned().collect();
         (!taps.is_empty()).then(|| {
             let session = self.sessions.fetch_add(1, Ordering::Relaxed) + 1;
             Box::new(Tapped { taps, session, wire: Wire::default() })
