@@ -32,6 +32,8 @@ const PAUSE_TIMES: u32 = 100;
 const SHARED_MAX: Duration = Duration::from_millis(200);
 /// A count is stale once the queue differs from it by more than one part in so many.
 const OFF_PART: u64 = 5;
+/// An older count is not shown: it names sites by ids, which may be other sites' by then.
+const STALE_MAX: Duration = Duration::from_mins(30);
 /// How long an answer waits for a count of a large queue.
 const WAIT_MAX: Duration = Duration::from_millis(100);
 const PAST_EVERY_MS: Ms = 60_000;
@@ -120,7 +122,7 @@ impl Censuses {
         }
         let _ = tokio::time::timeout(WAIT_MAX, done).await;
         // One of a queue that was another: as good as none.
-        self.state().last.clone().filter(fits)
+        self.last_within(|_| STALE_MAX).filter(fits)
     }
 
     /// A count of a part, or of all. Whoever asks for a part waits until it is counted: by the same rule not more often
