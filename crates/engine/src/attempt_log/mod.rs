@@ -14,8 +14,6 @@ mod logs;
 mod lost;
 mod sink;
 mod socket;
-#[cfg(test)]
-mod tests;
 mod writer;
 
 use std::cell::RefCell;

@@ -1,11 +1,15 @@
+//! The log as its readers see it: lines of each format, in files and at syslog daemons.
+
 use std::fs;
 use std::path::Path;
 
 use serde_json::Value;
-use stentor_config::{LogConfig, LogLevel, SyslogTo};
-use stentor_stats::record::{Accepted, Attempt, Note, Refused, Stat, Topic, Unreached};
+use stentor_config::{LogConfig, LogFormat, LogLevel, LogTarget, Rotation, SyslogTo};
+use stentor_engine::attempt_log::{AttemptLog, BUFFER_BYTES_MAX, Logs, Options};
+use stentor_stats::record::{Accepted, Attempt, Ms, Note, Record, Refused, Stat, Topic, Unreached};
 
-use super::*;
+/// Where the list of recipients goes on in another line (docs/operate/attempt-log.md).
+const TO_BYTES_MAX: usize = 3 * 1024;
 
 const NOW: Ms = 1_795_258_465_123;
 
@@ -25,7 +29,14 @@ fn options(target: LogTarget, format: LogFormat, buffer_bytes_max: usize) -> Opt
     }
 }
 
-impl AttemptLog {
+/// One kind of record each.
+trait Kinds {
+    fn attempt<'t>(&self, attempt: &Attempt<'t>, to: impl IntoIterator<Item = &'t str>);
+    fn accepted(&self, accepted: &Accepted<'_>);
+    fn note(&self, id: &str, text: &str);
+}
+
+impl Kinds for AttemptLog {
     fn attempt<'t>(&self, attempt: &Attempt<'t>, to: impl IntoIterator<Item = &'t str>) {
         self.record(&Record::Attempt(Attempt { to: to.into_iter().collect(), ..attempt.clone() }));
     }
@@ -144,7 +155,7 @@ fn many_recipients_go_on_over_several_lines() {
         });
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines.len() > 5 && lines.len() < 14, "{}", lines.len());
-        assert!(lines.iter().all(|l| l.len() < line::TO_BYTES_MAX + 1024 && l.contains("250 ok")));
+        assert!(lines.iter().all(|l| l.len() < TO_BYTES_MAX + 1024 && l.contains("250 ok")));
         for address in &all {
             let shown = if format == LogFormat::Json { format!("\"{address}\"") } else { format!("<{address}>") };
             let times = lines.iter().filter(|l| l.contains(&shown)).count();
