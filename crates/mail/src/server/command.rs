@@ -37,6 +37,7 @@ pub struct RcptTo {
 pub(super) enum Command<'a> {
     Helo(&'a str),
     Ehlo(&'a str),
+    Lhlo(&'a str),
     /// The text after `FROM:`.
     Mail(&'a [u8]),
     /// The text after `TO:`.
@@ -68,6 +69,7 @@ impl<'a> Command<'a> {
             b"RCPT" => after_keyword(argument, b"TO:").map(Self::Rcpt).ok_or(replies::RCPT_SYNTAX),
             b"EHLO" => helo_name(argument).map(Self::Ehlo),
             b"HELO" => helo_name(argument).map(Self::Helo),
+            b"LHLO" => helo_name(argument).map(Self::Lhlo),
             b"BDAT" => return bdat(argument),
             b"DATA" => without_argument(argument, Self::Data),
             b"RSET" => without_argument(argument, Self::Rset),
@@ -77,7 +79,7 @@ impl<'a> Command<'a> {
             b"VRFY" if argument.is_empty() => Err(replies::ARGUMENT),
             b"VRFY" => Ok(Self::Vrfy),
             b"EXPN" | b"STARTTLS" | b"AUTH" | b"PROXY" | b"XCLIENT" | b"XFORWARD" | b"ETRN" | b"TURN" | b"ATRN"
-            | b"SEND" | b"SOML" | b"SAML" | b"BURL" | b"LHLO" => Err(replies::NOT_OFFERED),
+            | b"SEND" | b"SOML" | b"SAML" | b"BURL" => Err(replies::NOT_OFFERED),
             // A browser that was led here (cross-protocol attack): its body would be read as commands.
             b"GET" | b"POST" | b"PUT" | b"CONNECT" | b"OPTIONS" | b"HEAD" => {
                 return Err(Refusal::Close(replies::NOT_HTTP));

@@ -4,7 +4,8 @@ use super::ServerConfig;
 
 /// Appends the greeting line of a new session.
 pub(super) fn write_greeting(config: &ServerConfig, out: &mut Vec<u8>) {
-    out.extend_from_slice(format!("220 {} ESMTP Stentor\r\n", config.hostname).as_bytes());
+    let protocol = if config.lmtp { "LMTP" } else { "ESMTP" };
+    out.extend_from_slice(format!("220 {} {protocol} Stentor\r\n", config.hostname).as_bytes());
 }
 
 /// Appends the reply to HELO.
@@ -12,13 +13,14 @@ pub(super) fn write_helo(config: &ServerConfig, out: &mut Vec<u8>) {
     out.extend_from_slice(format!("250 {}\r\n", config.hostname).as_bytes());
 }
 
-/// Appends the reply to EHLO with the extensions offered; DSN only to trusted clients.
+/// Appends the reply to EHLO or LHLO with the extensions offered; DSN only to trusted clients.
 pub(super) fn write_ehlo(config: &ServerConfig, offers_dsn: bool, out: &mut Vec<u8>) {
     let (hostname, size_max) = (&config.hostname, config.size_max);
     let dsn = if offers_dsn { "250-DSN\r\n" } else { "" };
+    let last =
+        if config.lmtp { "250 SMTPUTF8\r\n".to_owned() } else { format!("250-SMTPUTF8\r\n{dsn}250 CHUNKING\r\n") };
     let reply = format!(
-        "250-{hostname}\r\n250-PIPELINING\r\n250-SIZE {size_max}\r\n250-8BITMIME\r\n250-ENHANCEDSTATUSCODES\r\n\
-         250-SMTPUTF8\r\n{dsn}250 CHUNKING\r\n"
+        "250-{hostname}\r\n250-PIPELINING\r\n250-SIZE {size_max}\r\n250-8BITMIME\r\n250-ENHANCEDSTATUSCODES\r\n{last}"
     );
     out.extend_from_slice(reply.as_bytes());
 }

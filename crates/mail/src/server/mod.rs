@@ -1,4 +1,4 @@
-//! The server side of an ESMTP session, without I/O and without a clock.
+//! The server side of an ESMTP or LMTP session, without I/O and without a clock.
 //!
 //! The caller passes bytes to [`ServerSession::receive`], asks for the next [`Step`], performs it, and writes
 //! [`ServerSession::output`] whenever the step is [`Step::NeedInput`], [`Step::Flush`] or [`Step::Close`]. So replies
@@ -15,6 +15,9 @@
 //! CHUNKING (RFC 3030); DSN (RFC 3461) only to trusted clients, since anyone else could use it to make us send mail of
 //! their choice to anyone (docs/design/decisions/0004-strangers.md). Absent on purpose: STARTTLS, AUTH, PROXY, XCLIENT,
 //! BINARYMIME.
+//!
+//! An LMTP session (RFC 2033, [`ServerConfig::lmtp`]) begins with LHLO, and after a body the caller answers once for each
+//! recipient. It offers neither CHUNKING nor DSN: whoever delivers sends no reports.
 //!
 //! Modules: `input` (received octets), `command` and `params` (parse one line), `dots` (where DATA ends), `body`
 //! (octets to pieces, sizes, facts), `timer` (deadlines), `session` (the states; its documentation lists them).
@@ -47,6 +50,8 @@ use crate::reply::Reply;
 pub struct ServerConfig {
     /// Our name in the greeting and in replies.
     pub hostname: String,
+    /// Speak LMTP, not SMTP.
+    pub lmtp: bool,
     /// Largest message in octets, as declared by SIZE; fields that we add are not counted.
     pub size_max: u64,
     /// Longest command line in octets with its CRLF.
@@ -72,6 +77,7 @@ impl Default for ServerConfig {
     fn default() -> Self {
         Self {
             hostname: "localhost".to_owned(),
+            lmtp: false,
             size_max: 50 * 1024 * 1024,
             command_bytes_max: 2048,
             piece_bytes_max: 256 * 1024,
@@ -101,7 +107,7 @@ pub enum Step {
     /// A full piece of the body (the first one begins with the prefix given to `begin_data`). Needs no answer.
     Piece(Vec<u8>),
     /// The body is complete and the transaction is the caller's: call [`ServerSession::answer`] once its outcome is
-    /// known.
+    /// known; in LMTP once for each accepted recipient, in their order.
     EndOfData(EndOfData),
     /// The open transaction was dropped: forget it. Needs no answer; the client is told by another reply.
     Reset,

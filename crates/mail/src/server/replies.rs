@@ -37,6 +37,8 @@ pub(super) const PARAMETER_UNKNOWN: Reply = Reply::fixed(555, (5, 5, 4), "Unknow
 pub(super) const NO_DSN: Reply = Reply::fixed(555, (5, 5, 4), "Delivery status notifications are not offered to you");
 pub(super) const NOT_OFFERED: Reply = Reply::fixed(502, (5, 5, 1), "Command not implemented");
 
+pub(super) const LHLO_WANTED: Reply = Reply::fixed(500, (5, 5, 1), "This is LMTP: LHLO expected");
+pub(super) const LHLO_FIRST: Reply = Reply::fixed(503, (5, 5, 1), "LHLO first");
 pub(super) const HELO_FIRST: Reply = Reply::fixed(503, (5, 5, 1), "EHLO or HELO first");
 pub(super) const MAIL_FIRST: Reply = Reply::fixed(503, (5, 5, 1), "MAIL first");
 pub(super) const NESTED_MAIL: Reply = Reply::fixed(503, (5, 5, 1), "Nested MAIL command");

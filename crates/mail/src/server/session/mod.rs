@@ -260,7 +260,8 @@ impl ServerSession {
         }
     }
 
-    /// Answers the last `Mail`, `Rcpt`, `Data` (with a refusal) or `EndOfData`. A 421 closes the session.
+    /// Answers the last `Mail`, `Rcpt`, `Data` (with a refusal) or `EndOfData` (in LMTP for the next of the accepted
+    /// recipients; their replies can be written one by one). A 421 closes the session.
     pub fn answer(&mut self, reply: Reply) {
         let State::Asked(question) = self.state else {
             debug_assert!(false, "nothing was asked");
@@ -288,6 +289,7 @@ impl ServerSession {
                 self.state = State::Refused { chunk: Some((size, reply)) };
                 return;
             }
+            Question::End if self.is_owed_more() => self.state = State::Asked(Question::End),
             Question::End => {
                 self.open = false;
                 if accepted {
@@ -314,6 +316,12 @@ impl ServerSession {
         self.state = state;
         self.timer.body(&self.config);
         self.incoming = Some(Box::new(Incoming::new(prefix, dots)));
+    }
+
+    /// An answer for a recipient was given: whether LMTP wants another (RFC 2033 section 4.2).
+    fn is_owed_more(&mut self) -> bool {
+        self.recipients = self.recipients.saturating_sub(1);
+        self.config.lmtp && self.recipients > 0
     }
 
     /// Takes one command line, if it has come.
@@ -361,6 +369,11 @@ impl ServerSession {
     /// Checks a command against the session's state, then parses its arguments.
     fn admit(&self, command: Command<'_>) -> Result<Request, Refusal> {
         let refused = match command {
+            Command::Lhlo(_) if !self.config.lmtp => replies::NOT_OFFERED,
+            Command::Helo(_) | Command::Ehlo(_) if self.config.lmtp => replies::LHLO_WANTED,
+            // The octets behind it would be read as commands.
+            Command::Bdat { .. } if self.config.lmtp => return Err(Refusal::Close(replies::NOT_OFFERED)),
+            Command::Mail(_) if self.helo.is_none() && self.config.lmtp => replies::LHLO_FIRST,
             Command::Mail(_) if self.helo.is_none() => replies::HELO_FIRST,
             Command::Mail(_) | Command::Rcpt(_) | Command::Data if self.incoming.is_some() => replies::BDAT_BEGUN,
             Command::Mail(_) if self.open => replies::NESTED_MAIL,
@@ -379,7 +392,7 @@ impl ServerSession {
                 return if asks && !self.trusted { Err(replies::NO_DSN.into()) } else { Ok(Request::Rcpt(rcpt)) };
             }
             Command::Helo(name) => return Ok(Request::Helo { name: name.into(), esmtp: false }),
-            Command::Ehlo(name) => return Ok(Request::Helo { name: name.into(), esmtp: true }),
+            Command::Ehlo(name) | Command::Lhlo(name) => return Ok(Request::Helo { name: name.into(), esmtp: true }),
             Command::Data => return Ok(Request::Data),
             Command::Bdat { size, last } => return Ok(Request::Bdat { size, last }),
             Command::Rset => return Ok(Request::Rset),

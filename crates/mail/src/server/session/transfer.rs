@@ -146,7 +146,10 @@ impl ServerSession {
             Err(reply) => {
                 self.state = State::Command;
                 let was_open = std::mem::take(&mut self.open);
-                self.say(&reply, !self.trusted);
+                let recipients = if self.config.lmtp { self.recipients.max(1) } else { 1 };
+                for _ in 0..recipients {
+                    self.say(&reply, !self.trusted);
+                }
                 was_open.then_some(Step::Refused { reply, size })
             }
         }

@@ -5,6 +5,7 @@ mod bdat;
 mod deadlines;
 mod dialogue;
 mod hostile;
+mod lmtp;
 mod segments;
 
 use std::sync::Arc;
