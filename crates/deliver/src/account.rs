@@ -1,0 +1,115 @@
+//! Users of this machine, and acting as one of them.
+//!
+//! Promise: [`Account::act`] runs its work with the account's effective user and group and no further groups, and restores
+//! those of this process behind it; where that fails the process ends, since it would go on with rights that nobody meant it to
+//! have. A lookup tells "no such user" from "could not be looked up".
+//!
+//! Only for a process with one thread: credentials are the thread's.
+
+use std::io;
+use std::path::PathBuf;
+
+use nix::unistd::{Group, User};
+use rustix::process::{Gid, Uid, getegid, geteuid, getgroups};
+use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+
+/// A user as passwd(5) has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Account {
+    pub name: String,
+    pub uid: u32,
+    pub gid: u32,
+    pub home: PathBuf,
+}
+
+impl Account {
+    /// The user of this name; `None` if the system knows none.
+    pub fn find(name: &str) -> io::Result<Option<Account>> {
+        let found = User::from_name(name).map_err(io::Error::from)?;
+        Ok(found.map(|user| Account {
+            name: user.name,
+            uid: user.uid.as_raw(),
+            gid: user.gid.as_raw(),
+            home: user.dir,
+        }))
+    }
+
+    /// Does something as this user, with `gid` as the only group.
+    pub fn act<T>(&self, gid: u32, work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        let own = (geteuid(), getegid(), getgroups()?);
+        if own.0.as_raw() == self.uid && !own.0.is_root() {
+            return work();
+        }
+        if let Err(error) = assume(Uid::from_raw(self.uid), Gid::from_raw(gid), &[Gid::from_raw(gid)]) {
+            restore(&own);
+            return Err(io::Error::new(error.kind(), format!("cannot act as user {}: {error}", self.name)));
+        }
+        let result = work();
+        restore(&own);
+        result
+    }
+}
+
+/// The number of a group, named or given as one.
+pub fn group(name: &str) -> io::Result<Option<u32>> {
+    let found = Group::from_name(name).map_err(io::Error::from)?;
+    Ok(found.map(|group| group.gid.as_raw()))
+}
+
+fn assume(uid: Uid, gid: Gid, groups: &[Gid]) -> io::Result<()> {
+    set_thread_groups(groups)?;
+    set_thread_res_gid(None, gid, None)?;
+    set_thread_res_uid(None, uid, None)?;
+    Ok(())
+}
+
+/// The user first: only root may set groups.
+fn restore((uid, gid, groups): &(Uid, Gid, Vec<Gid>)) {
+    let restored = set_thread_res_uid(None, *uid, None)
+        .and_then(|()| set_thread_res_gid(None, *gid, None))
+        .and_then(|()| if uid.is_root() { set_thread_groups(groups) } else { Ok(()) });
+    if restored.is_err() {
+        crate::log::error("cannot become the former user again; ending");
+        std::process::abort();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::MetadataExt;
+
+    use super::*;
+
+    #[test]
+    fn users_are_found_or_not() {
+        let root = Account::find("root").unwrap().unwrap();
+        assert_eq!((root.uid, root.name.as_str()), (0, "root"));
+        assert_eq!(Account::find("no-such-user-here").unwrap(), None);
+        assert_eq!(group("no-such-group-here").unwrap(), None);
+    }
+
+    #[test]
+    fn work_is_done_as_the_user_and_the_former_one_restored() {
+        if !geteuid().is_root() {
+            eprintln!("*** SKIPPED: needs root");
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        std::os::unix::fs::chown(folder.path(), Some(12_345), Some(54_321)).unwrap();
+        let account = Account { name: "x".to_owned(), uid: 12_345, gid: 54_321, home: folder.path().into() };
+        let file = folder.path().join("file");
+        let groups = account.act(54_321, || {
+            fs::write(&file, "")?;
+            assert!(fs::read("/etc/shadow").is_err(), "no right of root is left");
+            Ok(getgroups()?)
+        });
+        assert_eq!(groups.unwrap(), [Gid::from_raw(54_321)]);
+        let data = fs::metadata(&file).unwrap();
+        assert_eq!((data.uid(), data.gid()), (12_345, 54_321));
+        assert!(geteuid().is_root());
+        assert!(fs::read("/etc/shadow").is_ok());
+        let failed = account.act(54_321, || Err::<(), _>(io::Error::other("x")));
+        assert!(failed.is_err() && geteuid().is_root());
+    }
+}

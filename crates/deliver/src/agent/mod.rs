@@ -1,0 +1,169 @@
+//! Deliveries: to a mailbox of one of two formats, or to a program.
+//!
+//! Each takes a complete message and one recipient, and ends with one reply. A delivery to a mailbox runs with the rights of the
+//! mailbox's user alone.
+
+mod dotlock;
+pub mod exit_code;
+mod maildir;
+mod mbox;
+pub mod program;
+
+use std::io;
+use std::path::PathBuf;
+
+use rustix::io::Errno;
+use stentor_mail::reply::Reply;
+
+use crate::account::Account;
+use crate::config::{Agent, RunsAs, Service};
+use crate::recipient::Envelope;
+use crate::spool::Spool;
+use crate::template::Template;
+
+/// What deliveries know of this machine.
+#[derive(Debug, Clone, Copy)]
+pub struct Host<'a> {
+    pub name: &'a str,
+    /// Number of the delivery in this process, for unique names.
+    pub number: u64,
+}
+
+const UNKNOWN: Reply = Reply::fixed(550, (5, 1, 1), "No such user");
+const BAD_NAME: Reply = Reply::fixed(550, (5, 1, 1), "No such mailbox");
+
+/// Whose rights a delivery to this recipient has. The refusal if there is no such user.
+pub fn account(service: &Service, envelope: &Envelope<'_>) -> Result<Account, Reply> {
+    match &service.runs_as {
+        RunsAs::Account(account) => Ok(account.clone()),
+        RunsAs::Recipient => {
+            let user = envelope.recipient.user.to_lowercase();
+            // A name that passwd(5) cannot hold is nobody's.
+            if user.is_empty() || user.contains([':', '/', '\n', '\0']) {
+                return Err(UNKNOWN);
+            }
+            match Account::find(&user) {
+                Ok(Some(account)) => Ok(account),
+                Ok(None) => Err(UNKNOWN),
+                Err(error) => Err(later(format!("Looking up user {user}: {error}"))),
+            }
+        }
+    }
+}
+
+/// Whether mail for this recipient would be taken: the reply to RCPT.
+pub fn admit(service: &Service, envelope: &Envelope<'_>) -> Result<(), Reply> {
+    let account = account(service, envelope)?;
+    match &service.agent {
+        Agent::Maildir { path, create } => {
+            let folder = mailbox(path, &account, envelope)?;
+            if *create {
+                return Ok(());
+            }
+            match account.act(account.gid, || std::fs::metadata(&folder)) {
+                Ok(_) => Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Err(BAD_NAME),
+                Err(error) => Err(refusal("Mailbox", &error)),
+            }
+        }
+        Agent::Mbox { path, .. } => mailbox(path, &account, envelope).map(drop),
+        Agent::Program(program) => program::arguments(program, envelope).map(drop),
+    }
+}
+
+/// Delivers to one recipient.
+pub fn deliver(service: &Service, envelope: &Envelope<'_>, spool: &mut Spool, host: Host<'_>) -> Reply {
+    let account = match account(service, envelope) {
+        Ok(account) => account,
+        Err(reply) => return reply,
+    };
+    let done = match &service.agent {
+        Agent::Maildir { path, create } => mailbox(path, &account, envelope).and_then(|folder| {
+            let unique = maildir::Unique { host: host.name, number: host.number };
+            let work = || maildir::deliver(&folder, *create, &fields(envelope), spool, &unique);
+            match account.act(account.gid, work) {
+                Ok(()) => Ok("Delivered to Maildir".to_owned()),
+                Err(error) if error.kind() == io::ErrorKind::NotFound && !create => Err(BAD_NAME),
+                Err(error) => Err(refusal("Mailbox", &error)),
+            }
+        }),
+        Agent::Mbox { path, locks, lock_timeout } => mailbox(path, &account, envelope).and_then(|file| {
+            let mut content = mbox::Content { from_line: &from_line(envelope), fields: &fields(envelope), spool };
+            let work = || mbox::deliver(&file, account.uid, (locks, *lock_timeout), &mut content);
+            match account.act(mbox::group(&file, &account), work) {
+                Ok(()) => Ok("Delivered to mbox".to_owned()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    Err(Reply::new(451, (4, 2, 0), "Mailbox is locked".to_owned()))
+                }
+                Err(error) => Err(refusal("Mailbox", &error)),
+            }
+        }),
+        Agent::Program(program) => {
+            let start = if program.from_line { from_line(envelope) } else { String::new() } + &fields(envelope);
+            program::deliver(program, &account, envelope, start.as_bytes(), spool)
+        }
+    };
+    match done {
+        Ok(text) => Reply::new(250, (2, 0, 0), text),
+        Err(reply) => reply,
+    }
+}
+
+/// The fields that a final delivery adds (RFC 5321 section 4.4); [`crate::worker`] finds loops by the second.
+fn fields(envelope: &Envelope<'_>) -> String {
+    format!("Return-Path: <{}>\nDelivered-To: {}\n", envelope.sender, envelope.recipient.address)
+}
+
+/// The line that begins a message in an mbox.
+fn from_line(envelope: &Envelope<'_>) -> String {
+    let sender = if envelope.sender.is_empty() { "MAILER-DAEMON" } else { envelope.sender };
+    format!("From {} {}\n", sender.replace([' ', '\t'], "-"), jiff::Zoned::now().strftime("%a %b %e %H:%M:%S %Y"))
+}
+
+fn mailbox(path: &Template, account: &Account, envelope: &Envelope<'_>) -> Result<PathBuf, Reply> {
+    let path = path.path(envelope).map_err(|_| BAD_NAME)?;
+    Ok(match path.strip_prefix("~/") {
+        Some(rest) => account.home.join(rest),
+        None => path.into(),
+    })
+}
+
+fn later(text: String) -> Reply {
+    Reply::new(451, (4, 3, 0), text)
+}
+
+/// The reply to a failure of a file system.
+fn refusal(what: &str, error: &io::Error) -> Reply {
+    let is_full = |code: i32| [Errno::NOSPC, Errno::DQUOT, Errno::FBIG].contains(&Errno::from_raw_os_error(code));
+    let text = error.to_string();
+    let text = text.split(" (os error").next().unwrap_or_default();
+    if error.raw_os_error().is_some_and(is_full) {
+        Reply::new(452, (4, 2, 2), format!("{what} is full: {text}"))
+    } else {
+        Reply::new(451, (4, 2, 0), format!("{what}: {text}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::recipient::Recipient;
+
+    #[test]
+    fn a_failure_of_a_mailbox_is_temporary() {
+        let reply = |errno: Errno| refusal("Mailbox", &io::Error::from(errno)).to_string();
+        assert_eq!(reply(Errno::NOSPC), "452 4.2.2 Mailbox is full: No space left on device");
+        assert_eq!(reply(Errno::DQUOT), "452 4.2.2 Mailbox is full: Disk quota exceeded");
+        assert_eq!(reply(Errno::ACCESS), "451 4.2.0 Mailbox: Permission denied");
+    }
+
+    #[test]
+    fn the_envelope_is_kept_with_the_mail() {
+        let recipient = Recipient::new(&"Bob+x@example.org".parse().unwrap(), None, Some('+'));
+        let envelope = Envelope { sender: "", recipient: &recipient };
+        assert_eq!(fields(&envelope), "Return-Path: <>\nDelivered-To: Bob+x@example.org\n");
+        assert!(from_line(&envelope).starts_with("From MAILER-DAEMON "));
+        let envelope = Envelope { sender: "\"a b\"@x.org", recipient: &recipient };
+        assert!(from_line(&envelope).starts_with("From \"a-b\"@x.org "), "{}", from_line(&envelope));
+    }
+}

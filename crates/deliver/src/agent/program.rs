@@ -1,0 +1,268 @@
+//! Delivery to a program: the message on its standard input, its exit code as the answer.
+//!
+//! Promise: the program is started without a shell, with exactly the arguments, environment and descriptors (0, 1 and 2) that are
+//! listed here, in a session without a terminal, as a user that is not root unless the configuration allows it. When
+//! [`deliver`] returns, neither it nor anything that it started is there any more: what is left when it ends, or when its time is
+//! over, is killed. Of its output at most `output_bytes_max` octets are kept; the rest is read and dropped, so that it never
+//! waits for us.
+
+use std::fs;
+use std::io::{self, PipeReader, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::ioctl_fionbio;
+use rustix::process::{Pid, PidfdFlags, Signal, geteuid, kill_process_group, pidfd_open};
+use stentor_mail::reply::Reply;
+
+use super::exit_code;
+use crate::account::Account;
+use crate::config::Program;
+use crate::descendants;
+use crate::log;
+use crate::recipient::{Envelope, Field};
+use crate::spool::Spool;
+
+const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+const SHELL: &str = "/bin/sh";
+/// Octets handed over at a time, as much as a pipe holds.
+const PIECE_BYTES: usize = 64 * 1024;
+
+/// The command with the envelope's values; the refusal if one does not fit.
+pub fn arguments(program: &Program, envelope: &Envelope<'_>) -> Result<Vec<String>, Reply> {
+    let values = program.arguments.iter().map(|argument| argument.argument(envelope));
+    let values: Result<Vec<String>, _> = values.collect();
+    let values = values.map_err(|error| Reply::new(550, (5, 1, 3), format!("Bad address: it {error}")))?;
+    if values.iter().any(|value| value.contains('\0')) {
+        return Err(Reply::fixed(550, (5, 1, 3), "Bad address: it holds a NUL"));
+    }
+    Ok(values)
+}
+
+/// Runs the program for one recipient. `start` is what stands before the message.
+pub fn deliver(
+    program: &Program,
+    account: &Account,
+    envelope: &Envelope<'_>,
+    start: &[u8],
+    spool: &mut Spool,
+) -> Result<String, Reply> {
+    let arguments = arguments(program, envelope)?;
+    if account.uid == 0 && !program.allow_root {
+        return Err(Reply::fixed(550, (5, 7, 1), "No program is run as root"));
+    }
+    let mut run = Run::start(program, account, envelope, &arguments).map_err(|error| {
+        descendants::end();
+        log::error(&format!("{}: cannot be started as {}: {error}", arguments[0], account.name));
+        Reply::new(451, (4, 3, 5), "Command cannot be started")
+    })?;
+    let ended = run.wait(program.timeout, start, spool);
+    if !descendants::end() {
+        log::error(&format!("{}: a process that it left cannot be killed", arguments[0]));
+    }
+    let output = &run.output[..];
+    match ended {
+        Ok(Some(status)) => match (status.code(), status.signal()) {
+            (Some(0), _) => Ok(format!("Delivered to command {}", arguments[0])),
+            (Some(code), _) => Err(exit_code::refusal(code, output, &program.defer_exit_codes)),
+            (None, signal) => {
+                Err(exit_code::broken(&format!("ended by signal {}", signal.unwrap_or_default()), output))
+            }
+        },
+        Ok(None) => Err(exit_code::broken(&format!("not done within {} s", program.timeout.as_secs()), output)),
+        Err(error) => Err(Reply::new(451, (4, 3, 0), format!("Command: {error}"))),
+    }
+}
+
+/// A program that is running.
+struct Run {
+    child: Child,
+    /// Gone once all is written or the program has closed it.
+    stdin: Option<ChildStdin>,
+    /// Gone once nobody can write to it any more.
+    printed: Option<PipeReader>,
+    output: Vec<u8>,
+    output_bytes_max: usize,
+}
+
+impl Run {
+    fn start(program: &Program, account: &Account, envelope: &Envelope<'_>, arguments: &[String]) -> io::Result<Run> {
+        let (printed, writer) = io::pipe()?;
+        let mut command = Command::new(&arguments[0]);
+        command.args(&arguments[1..]).env_clear().envs(environment(program, account, envelope));
+        command.stdin(Stdio::piped()).stdout(writer.try_clone()?).stderr(writer);
+        command.process_group(0).current_dir(directory(program, account));
+        if geteuid().is_root() {
+            // This also takes all further groups away.
+            command.uid(account.uid).gid(account.gid);
+        } else if geteuid().as_raw() != account.uid {
+            return Err(io::Error::other("only root can run programs as another user"));
+        }
+        let mut child = command.spawn()?;
+        let stdin = child.stdin.take();
+        let run = Run {
+            child,
+            stdin,
+            printed: Some(printed),
+            output: Vec::new(),
+            output_bytes_max: program.output_bytes_max,
+        };
+        if let Some(stdin) = &run.stdin {
+            ioctl_fionbio(stdin, true)?;
+        }
+        if let Some(printed) = &run.printed {
+            ioctl_fionbio(printed, true)?;
+        }
+        Ok(run)
+    }
+
+    /// Feeds the program and reads what it prints until it ends. `None` if its time ran out; it is killed then.
+    fn wait(&mut self, timeout: Duration, start: &[u8], spool: &mut Spool) -> io::Result<Option<ExitStatus>> {
+        let ended = self.exchange(timeout, start, spool);
+        self.stdin = None;
+        let group = Pid::from_child(&self.child);
+        if !matches!(ended, Ok(true)) {
+            let _ = kill_process_group(group, Signal::KILL);
+            let _ = self.child.kill();
+        }
+        let status = self.child.wait()?;
+        // What it printed last. A process that it left behind may still print.
+        while self.output.len() < self.output_bytes_max && matches!(self.read(), Ok(Some(1..))) {}
+        ended.map(|in_time| in_time.then_some(status))
+    }
+
+    /// Whether the program ended within its time.
+    fn exchange(&mut self, timeout: Duration, start: &[u8], spool: &mut Spool) -> io::Result<bool> {
+        let deadline = Instant::now() + timeout;
+        let end = pidfd_open(Pid::from_child(&self.child), PidfdFlags::empty())?;
+        let mut input = Input { source: start.chain(spool.reader()?), piece: vec![0; PIECE_BYTES], at: 0, filled: 0 };
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(false);
+            }
+            let [is_over, has_printed, can_write] = self.ready(end.as_fd(), left)?;
+            if is_over {
+                return Ok(true);
+            }
+            if has_printed && self.read()?.is_none() {
+                self.printed = None;
+            }
+            if can_write
+                && let Some(stdin) = &mut self.stdin
+                && !input.write(stdin)?
+            {
+                self.stdin = None;
+            }
+        }
+    }
+
+    /// Waits until the program has ended, has printed, or takes input.
+    fn ready(&self, end: BorrowedFd<'_>, patience: Duration) -> io::Result<[bool; 3]> {
+        // A descriptor that is gone is replaced by one that says nothing new.
+        let mut fds = vec![PollFd::from_borrowed_fd(end, PollFlags::IN)];
+        let printed = self.printed.as_ref().map(|printed| {
+            fds.push(PollFd::from_borrowed_fd(printed.as_fd(), PollFlags::IN));
+            fds.len() - 1
+        });
+        let stdin = self.stdin.as_ref().map(|stdin| {
+            fds.push(PollFd::from_borrowed_fd(stdin.as_fd(), PollFlags::OUT));
+            fds.len() - 1
+        });
+        let patience = Timespec { tv_sec: patience.as_secs().cast_signed(), tv_nsec: patience.subsec_nanos().into() };
+        match poll(&mut fds, Some(&patience)) {
+            Ok(_) => {}
+            Err(rustix::io::Errno::INTR) => return Ok([false; 3]),
+            Err(error) => return Err(error.into()),
+        }
+        let is_ready = |at: Option<usize>| at.is_some_and(|at| !fds[at].revents().is_empty());
+        Ok([is_ready(Some(0)), is_ready(printed), is_ready(stdin)])
+    }
+
+    /// Reads what is there, up to one piece, and says how much that was; `None` at the end.
+    fn read(&mut self) -> io::Result<Option<usize>> {
+        let Some(printed) = &mut self.printed else { return Ok(None) };
+        let mut piece = [0; 4096];
+        match printed.read(&mut piece) {
+            Ok(0) => Ok(None),
+            Ok(count) => {
+                let kept = count.min(self.output_bytes_max.saturating_sub(self.output.len()));
+                self.output.extend_from_slice(&piece[..kept]);
+                Ok(Some(count))
+            }
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Ok(Some(0)),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// What is still to be written.
+struct Input<R> {
+    source: R,
+    piece: Vec<u8>,
+    at: usize,
+    filled: usize,
+}
+
+impl<R: Read> Input<R> {
+    /// Writes what the program takes; `false` when all is written or it takes no more.
+    fn write(&mut self, stdin: &mut ChildStdin) -> io::Result<bool> {
+        if self.at == self.filled {
+            (self.at, self.filled) = (0, self.source.read(&mut self.piece)?);
+            if self.filled == 0 {
+                return Ok(false);
+            }
+        }
+        match stdin.write(&self.piece[self.at..self.filled]) {
+            Ok(count) => {
+                self.at += count;
+                Ok(true)
+            }
+            // Who does not want to read the message need not.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Where it runs: the directory of the configuration, else the user's home, else the root.
+fn directory<'a>(program: &'a Program, account: &'a Account) -> &'a Path {
+    match &program.directory {
+        Some(directory) => directory,
+        None if account.act(account.gid, || fs::metadata(account.home.join("."))).is_ok() => &account.home,
+        None => Path::new("/"),
+    }
+}
+
+/// All variables that a program gets. Values from the envelope hold only characters that are harmless in a shell.
+fn environment(program: &Program, account: &Account, envelope: &Envelope<'_>) -> Vec<(String, String)> {
+    let fields = [
+        ("SENDER", Field::Sender),
+        ("RECIPIENT", Field::Recipient),
+        ("ORIGINAL_RECIPIENT", Field::OriginalRecipient),
+        ("USER", Field::User),
+        ("EXTENSION", Field::Extension),
+        ("DOMAIN", Field::Domain),
+    ];
+    let fields = fields.map(|(name, field)| (name.to_owned(), harmless(envelope.field(field))));
+    let fixed = [
+        ("HOME", account.home.display().to_string()),
+        ("LOGNAME", account.name.clone()),
+        ("SHELL", SHELL.to_owned()),
+        ("PATH", PATH.to_owned()),
+    ];
+    let fixed = fixed.map(|(name, value)| (name.to_owned(), value));
+    let own = program.environment.iter().map(|(name, value)| (name.clone(), value.clone()));
+    fields.into_iter().chain(fixed).chain(own).collect()
+}
+
+/// As Postfix's local(8): every other character becomes `_`.
+fn harmless(value: &str) -> String {
+    let is_harmless = |c: char| c.is_ascii_alphanumeric() || "!@%-_=+:,./".contains(c);
+    value.chars().map(|c| if is_harmless(c) { c } else { '_' }).collect()
+}

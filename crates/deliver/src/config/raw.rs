@@ -1,0 +1,252 @@
+//! The keys as they stand in the file, and their checks: defaults, ranges, users, programs.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::{Agent, Lock, Program, RunsAs, Service};
+use crate::account::{self, Account};
+use crate::guarded;
+use crate::template::Template;
+
+/// As many as Stentor opens to one site.
+const CONNECTIONS_MAX: u16 = 20;
+const LOCK_TIMEOUT_S: u64 = 20;
+/// Below the ten minutes for which a client waits for a reply (RFC 5321 section 4.5.3.2.6): a program that is stopped later would
+/// have delivered what the client tries again.
+const TIMEOUT_S_MAX: u64 = 540;
+const TIMEOUT_S: u64 = 300;
+const OUTPUT_BYTES_MAX: usize = 4096;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RawConfig {
+    pub sockets: Option<PathBuf>,
+    pub client: Option<String>,
+    pub hostname: Option<String>,
+    pub message_size_bytes_max: Option<u64>,
+    pub programs: Option<PathBuf>,
+    #[serde(default)]
+    pub services: BTreeMap<String, RawService>,
+}
+
+#[derive(Deserialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+pub enum RawService {
+    Maildir(RawMaildir),
+    Mbox(RawMbox),
+    Program(RawProgram),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RawMaildir {
+    user: Option<String>,
+    group: Option<String>,
+    delimiter: Option<String>,
+    connections_max: Option<u16>,
+    path: String,
+    create: Option<bool>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RawMbox {
+    user: Option<String>,
+    group: Option<String>,
+    delimiter: Option<String>,
+    connections_max: Option<u16>,
+    path: String,
+    locks: Option<Vec<Lock>>,
+    lock_timeout_s: Option<u64>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RawProgram {
+    user: Option<String>,
+    group: Option<String>,
+    delimiter: Option<String>,
+    connections_max: Option<u16>,
+    command: RawCommand,
+    #[serde(default)]
+    shell: bool,
+    directory: Option<PathBuf>,
+    #[serde(default)]
+    environment: BTreeMap<String, String>,
+    timeout_s: Option<u64>,
+    output_bytes_max: Option<usize>,
+    #[serde(default)]
+    defer_exit_codes: Vec<i32>,
+    #[serde(default)]
+    from_line: bool,
+    #[serde(default)]
+    allow_root: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum RawCommand {
+    Line(String),
+    Arguments(Vec<String>),
+}
+
+impl RawService {
+    pub fn check(self, programs: Option<&Path>) -> Result<Service, String> {
+        match self {
+            RawService::Maildir(raw) => {
+                let runs_as = runs_as(raw.user.as_deref(), raw.group.as_deref())?;
+                let create = raw.create.unwrap_or(true);
+                let path = path(&raw.path, &runs_as)?;
+                service(raw.connections_max, raw.delimiter, runs_as, Agent::Maildir { path, create })
+            }
+            RawService::Mbox(raw) => {
+                let runs_as = runs_as(raw.user.as_deref(), raw.group.as_deref())?;
+                let path = path(&raw.path, &runs_as)?;
+                let locks = raw.locks.unwrap_or_else(|| vec![Lock::Fcntl, Lock::Dotlock]);
+                let lock_timeout = raw.lock_timeout_s.unwrap_or(LOCK_TIMEOUT_S);
+                if locks.is_empty() || !(1..=TIMEOUT_S_MAX).contains(&lock_timeout) {
+                    return Err(format!("`locks` needs one lock or more, `lock_timeout_s` 1 to {TIMEOUT_S_MAX}"));
+                }
+                let lock_timeout = Duration::from_secs(lock_timeout);
+                service(raw.connections_max, raw.delimiter, runs_as, Agent::Mbox { path, locks, lock_timeout })
+            }
+            RawService::Program(raw) => {
+                let runs_as = runs_as(raw.user.as_deref(), raw.group.as_deref())?;
+                let (connections_max, delimiter) = (raw.connections_max, raw.delimiter.clone());
+                let program = raw.check(programs, &runs_as)?;
+                service(connections_max, delimiter, runs_as, Agent::Program(program))
+            }
+        }
+    }
+}
+
+impl RawProgram {
+    fn check(self, programs: Option<&Path>, runs_as: &RunsAs) -> Result<Program, String> {
+        let mut arguments = self.arguments(programs.is_some())?;
+        let program = arguments[0].fixed().ok_or("the program's path has no placeholders")?;
+        let program = match programs {
+            Some(folder) => allowed(folder, &program)?,
+            None if program.starts_with('/') => program,
+            None => return Err(format!("`{program}` is not an absolute path")),
+        };
+        arguments[0] = Template::plain(&program);
+        let program = Path::new(&program);
+        fs::metadata(program).map_err(|error| format!("{}: {error}", program.display()))?;
+        if matches!(runs_as, RunsAs::Account(account) if account.uid == 0) && !self.allow_root {
+            return Err("the program would run as root; name another `user` or set `allow_root = true`".to_owned());
+        }
+        if self.allow_root {
+            guarded::check(program).map_err(|error| error.to_string())?;
+        }
+        let timeout_s = self.timeout_s.unwrap_or(TIMEOUT_S);
+        if !(1..=TIMEOUT_S_MAX).contains(&timeout_s) {
+            return Err(format!("`timeout_s` is {timeout_s}; it can be 1 to {TIMEOUT_S_MAX}"));
+        }
+        Ok(Program {
+            arguments,
+            directory: self.directory,
+            environment: self.environment,
+            timeout: Duration::from_secs(timeout_s),
+            output_bytes_max: self.output_bytes_max.unwrap_or(OUTPUT_BYTES_MAX).min(1 << 20),
+            defer_exit_codes: self.defer_exit_codes,
+            from_line: self.from_line,
+            allow_root: self.allow_root,
+        })
+    }
+
+    /// The command as it is started.
+    fn arguments(&self, is_limited: bool) -> Result<Vec<Template>, String> {
+        match (&self.command, self.shell) {
+            (RawCommand::Arguments(arguments), false) if !arguments.is_empty() => {
+                let arguments = arguments.iter().map(|text| Template::parse(text));
+                arguments.collect::<Result<_, _>>().map_err(|error| error.to_string())
+            }
+            (RawCommand::Line(line), true) if is_limited => {
+                Err(format!("`shell` would run any program in {line:?}; it cannot be used with `programs`"))
+            }
+            // What else begins with `${` is the shell's own.
+            (RawCommand::Line(line), true) if Template::parse(line).is_ok_and(|line| line.fixed().is_none()) => {
+                Err("a shell's command has no placeholders: what comes from the network is in its environment"
+                    .to_owned())
+            }
+            (RawCommand::Line(line), true) => Ok(["/bin/sh", "-c", line].map(Template::plain).to_vec()),
+            (_, true) => Err("`command` is a text when `shell = true`".to_owned()),
+            (_, false) => {
+                Err("`command` is an array: the program and its arguments (or set `shell = true`)".to_owned())
+            }
+        }
+    }
+}
+
+/// The program of this name in the folder of allowed programs, as smrsh(8) finds it: whatever path was written, the last
+/// component is looked for there.
+fn allowed(folder: &Path, program: &str) -> Result<String, String> {
+    let name = program.rsplit('/').next().unwrap_or_default();
+    if name.is_empty() || name.starts_with('.') {
+        return Err(format!("{program:?} names no program"));
+    }
+    let path = folder.join(name);
+    match fs::metadata(&path) {
+        Ok(data) if data.is_file() => Ok(path.display().to_string()),
+        _ => Err(format!("`{name}` is not one of the allowed programs in {}", folder.display())),
+    }
+}
+
+fn service(
+    connections_max: Option<u16>,
+    delimiter: Option<String>,
+    runs_as: RunsAs,
+    agent: Agent,
+) -> Result<Service, String> {
+    let connections_max = connections_max.unwrap_or(CONNECTIONS_MAX);
+    if !(1..=1_000).contains(&connections_max) {
+        return Err("`connections_max` can be 1 to 1,000".to_owned());
+    }
+    let delimiter = delimiter.unwrap_or_else(|| "+".to_owned());
+    let mut chars = delimiter.chars();
+    let (delimiter, None) = (chars.next(), chars.next()) else {
+        return Err("`delimiter` is one character, or empty for none".to_owned());
+    };
+    Ok(Service { connections_max, delimiter, runs_as, agent })
+}
+
+fn runs_as(user: Option<&str>, group: Option<&str>) -> Result<RunsAs, String> {
+    let Some(user) = user else {
+        return match group {
+            Some(_) => Err("`group` needs a `user`".to_owned()),
+            None => Ok(RunsAs::Recipient),
+        };
+    };
+    let mut account = account("user", user)?;
+    if let Some(name) = group {
+        let found = account::group(name).map_err(|error| format!("group {name}: {error}"))?;
+        account.gid = found.ok_or_else(|| format!("group {name} does not exist"))?;
+    }
+    Ok(RunsAs::Account(account))
+}
+
+pub fn account(key: &str, name: &str) -> Result<Account, String> {
+    let found = Account::find(name).map_err(|error| format!("{key} {name}: {error}"))?;
+    found.ok_or_else(|| format!("{key} {name} does not exist"))
+}
+
+/// A mailbox: an absolute path, or one below the recipient's home.
+fn path(text: &str, runs_as: &RunsAs) -> Result<Template, String> {
+    let template = Template::parse(text).map_err(|error| error.to_string())?;
+    if text.starts_with('/') && template.fixed().is_some() && matches!(runs_as, RunsAs::Recipient) {
+        return Err(format!("`path` {text:?} is the same for all users; it needs ${{user}}, or a `user`"));
+    }
+    if text.starts_with("~/") || text.starts_with('/') {
+        return Ok(template);
+    }
+    Err(format!("`path` is {text:?}; it must begin with / or ~/"))
+}
+
+pub fn is_name(name: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_".contains(&byte);
+    (1..=32).contains(&name.len()) && name.bytes().all(plain)
+}

@@ -1,0 +1,96 @@
+//! `stentor-deliver`: delivers mail to mailboxes and programs of this machine, for `stentor`. Reads the command line and maps
+//! errors to exit codes; lib.rs says what it does.
+
+use std::fmt::Display;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use stentor_deliver::{CONFIG, Config, ConfigError, log, supervisor, worker};
+
+const HELP: &str = "\
+Delivers mail to mailboxes and programs of this machine, for stentor.
+
+Usage: stentor-deliver [--config FILE] [--check]
+
+  --config FILE  the configuration [default: /etc/stentor/deliver.toml]
+  --check        read the configuration, print what is wrong with it, and exit
+  --version      print the version
+  --help         print this
+";
+/// Exit codes: the command line was not understood; the configuration is wrong (sysexits(3)).
+const USAGE: u8 = 2;
+const WRONG_CONFIG: u8 = 78;
+
+enum Command {
+    Run,
+    Check,
+    /// Serves the connection on its standard input; started by a running `stentor-deliver`.
+    Worker(String),
+}
+
+fn main() -> ExitCode {
+    let mut file = PathBuf::from(CONFIG);
+    let mut command = Command::Run;
+    let mut arguments = std::env::args().skip(1);
+    while let Some(argument) = arguments.next() {
+        match (argument.as_str(), &mut arguments) {
+            ("--check", _) => command = Command::Check,
+            ("--help" | "-h", _) => {
+                print!("{HELP}");
+                return ExitCode::SUCCESS;
+            }
+            ("--version" | "-V", _) => {
+                println!("stentor-deliver {}", env!("CARGO_PKG_VERSION"));
+                return ExitCode::SUCCESS;
+            }
+            ("--config", rest) => match rest.next() {
+                Some(name) => file = name.into(),
+                None => return usage("--config needs a file"),
+            },
+            (worker::ARGUMENT, rest) => match rest.next() {
+                Some(name) => command = Command::Worker(name),
+                None => return usage("the service is missing"),
+            },
+            (other, _) => return usage(&format!("unknown argument {other:?}")),
+        }
+    }
+    run(&command, file)
+}
+
+fn run(command: &Command, file: PathBuf) -> ExitCode {
+    let done = match command {
+        Command::Check => Config::read(&file).map(|_| println!("{}: the configuration is good", file.display())),
+        Command::Worker(name) => match worker::config(&file) {
+            Ok(config) => return ended(worker::run(&config, name)),
+            Err(error) => Err(error),
+        },
+        Command::Run => match Config::read(&file) {
+            Ok((config, text)) => return ended(supervisor::run(&config, file, text)),
+            Err(error) => Err(error),
+        },
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => refused(&error),
+    }
+}
+
+fn refused(error: &ConfigError) -> ExitCode {
+    log::error(&error.to_string());
+    ExitCode::from(WRONG_CONFIG)
+}
+
+fn ended<E: Display>(result: Result<(), E>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            log::error(&error.to_string());
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn usage(what: &str) -> ExitCode {
+    eprintln!("stentor-deliver: {what}\n\n{HELP}");
+    ExitCode::from(USAGE)
+}

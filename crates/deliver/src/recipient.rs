@@ -1,0 +1,123 @@
+//! A recipient as deliveries see it: the local part without quotes, divided into user and extension.
+
+use stentor_mail::address::Address;
+use stentor_mail::server::xtext_decode;
+
+/// One recipient of a transaction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Recipient {
+    /// The address as the client gave it.
+    pub address: String,
+    /// The address that the sender wrote to, if the client says so (ORCPT), else [`Recipient::address`].
+    pub original: String,
+    pub user: String,
+    /// What follows the delimiter; empty without one.
+    pub extension: String,
+    pub domain: String,
+}
+
+impl Recipient {
+    /// Divides the local part at the first `delimiter` that is not its first character.
+    pub fn new(address: &Address, orcpt: Option<&str>, delimiter: Option<char>) -> Recipient {
+        let local = unquoted(address.local());
+        let first = local.chars().next().map_or(0, char::len_utf8);
+        let at = delimiter.and_then(|delimiter| local[first..].find(delimiter).map(|at| (at + first, delimiter)));
+        let (user, extension) = match at {
+            Some((at, delimiter)) => (local[..at].to_owned(), local[at + delimiter.len_utf8()..].to_owned()),
+            None => (local, String::new()),
+        };
+        let original = orcpt.and_then(|text| xtext_decode(text.split_once(';')?.1));
+        Recipient {
+            address: address.as_str().to_owned(),
+            original: original.unwrap_or_else(|| address.as_str().to_owned()),
+            user,
+            extension,
+            domain: address.domain().to_owned(),
+        }
+    }
+}
+
+/// A part of the envelope.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Field {
+    Sender,
+    Recipient,
+    OriginalRecipient,
+    User,
+    Extension,
+    Domain,
+}
+
+/// Sender and recipient of one delivery.
+#[derive(Debug, Clone, Copy)]
+pub struct Envelope<'a> {
+    /// Empty for the null reverse-path.
+    pub sender: &'a str,
+    pub recipient: &'a Recipient,
+}
+
+impl<'a> Envelope<'a> {
+    pub fn field(&self, field: Field) -> &'a str {
+        let recipient = self.recipient;
+        match field {
+            // A program's argument is not to vanish.
+            Field::Sender if self.sender.is_empty() => "MAILER-DAEMON",
+            Field::Sender => self.sender,
+            Field::Recipient => &recipient.address,
+            Field::OriginalRecipient => &recipient.original,
+            Field::User => &recipient.user,
+            Field::Extension => &recipient.extension,
+            Field::Domain => &recipient.domain,
+        }
+    }
+}
+
+/// The content of a quoted local part (RFC 5321 section 4.1.2), others as they are.
+fn unquoted(local: &str) -> String {
+    let Some(inner) = local.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) else { return local.to_owned() };
+    let mut plain = String::with_capacity(inner.len());
+    let mut chars = inner.chars();
+    while let Some(c) = chars.next() {
+        let c = if c == '\\' { chars.next().unwrap_or('\\') } else { c };
+        plain.push(c);
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts(address: &str, delimiter: Option<char>) -> (String, String) {
+        let recipient = Recipient::new(&address.parse().unwrap(), None, delimiter);
+        (recipient.user, recipient.extension)
+    }
+
+    fn pair(user: &str, extension: &str) -> (String, String) {
+        (user.to_owned(), extension.to_owned())
+    }
+
+    #[test]
+    fn the_first_delimiter_divides() {
+        assert_eq!(parts("bob+a+b@x.org", Some('+')), pair("bob", "a+b"));
+        assert_eq!(parts("bob+a@x.org", None), pair("bob+a", ""));
+        assert_eq!(parts("bob@x.org", Some('+')), pair("bob", ""));
+        assert_eq!(parts("bob+@x.org", Some('+')), pair("bob", ""));
+        assert_eq!(parts("+bob@x.org", Some('+')), pair("+bob", ""));
+        assert_eq!(parts("+bob+a@x.org", Some('+')), pair("+bob", "a"));
+    }
+
+    #[test]
+    fn quotes_are_no_part_of_a_name() {
+        assert_eq!(parts("\"a b+c\"@x.org", Some('+')), pair("a b", "c"));
+        assert_eq!(parts("\"a\\\"b\"@x.org", Some('+')), pair("a\"b", ""));
+    }
+
+    #[test]
+    fn the_original_recipient_is_decoded() {
+        let address = "bob@x.org".parse().unwrap();
+        let original = |orcpt| Recipient::new(&address, orcpt, None).original;
+        assert_eq!(original(Some("rfc822;Sales+2Bq@y.org")), "Sales+q@y.org");
+        assert_eq!(original(None), "bob@x.org");
+    }
+}

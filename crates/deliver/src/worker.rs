@@ -1,0 +1,237 @@
+//! A worker: one connection, LMTP (RFC 2033), one delivery at a time.
+//!
+//! Promise: each recipient's reply is written as soon as its delivery has ended, and says what became of it. A recipient whose
+//! address stands in a `Delivered-To` field already is refused: 5.4.6. The worker ends with its connection; asked to end
+//! (SIGTERM) it finishes the transaction that has begun and closes with 421.
+
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::Mode;
+use stentor_mail::Ms;
+use stentor_mail::reply::Reply;
+use stentor_mail::server::{EndOfData, RcptTo, ServerConfig, ServerSession, Step};
+
+use crate::agent::{self, Host};
+use crate::config::{Config, ConfigError, Service};
+use crate::descendants;
+use crate::recipient::{Envelope, Recipient};
+use crate::spool::Spool;
+
+/// The argument that makes a process a worker; the service's name follows.
+pub const ARGUMENT: &str = "--worker";
+/// The variable in which a worker gets the text of the configuration.
+pub const TEXT: &str = "STENTOR_DELIVER_CONFIG";
+const READ_BYTES: usize = 64 * 1024;
+/// Longer than Stentor keeps an idle connection (5 s), so that it is the one who closes.
+const IDLE_MS: u64 = 60_000;
+const DATA_MS: u64 = 300_000;
+/// How often a worker that waits looks whether it is to end: a signal may come just before it waits.
+const LOOK_MS: u64 = 500;
+
+const OK: Reply = Reply::fixed(250, (2, 1, 0), "Ok");
+const TAKEN: Reply = Reply::fixed(250, (2, 1, 5), "Ok");
+const LOOP: Reply = Reply::fixed(554, (5, 4, 6), "Mail loop: it was delivered to this address before (Delivered-To)");
+const CLOSING: Reply = Reply::fixed(421, (4, 3, 2), "Shutting down");
+
+/// The configuration that the supervisor has in force: the file itself may be half written.
+pub fn config(file: &Path) -> Result<Config, ConfigError> {
+    let missing = || io::Error::other("workers are started by a running stentor-deliver");
+    let text = std::env::var(TEXT).map_err(|_| ConfigError::Read { path: file.into(), error: missing() })?;
+    Config::parse(file, &text)
+}
+
+/// Serves the connection on standard input.
+pub fn run(config: &Config, name: &str) -> io::Result<()> {
+    let service =
+        config.services.get(name).ok_or_else(|| io::Error::other(format!("there is no service {name} any more")))?;
+    rustix::process::umask(Mode::from_raw_mode(0o077));
+    // No terminal: a program that opens /dev/tty finds none.
+    let _ = rustix::process::setsid();
+    descendants::adopt()?;
+    let must_end = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(signal_hook::consts::SIGTERM, must_end.clone())?;
+    let descriptor: OwnedFd = io::stdin().as_fd().try_clone_to_owned()?;
+    // A program has a standard input of its own, and nothing else that we hold or were given by whoever started us.
+    rustix::io::fcntl_setfd(io::stdin(), rustix::io::FdFlags::CLOEXEC)?;
+    close_fds::set_fds_cloexec(3, &[]);
+    let limits = ServerConfig {
+        hostname: config.hostname.clone(),
+        lmtp: true,
+        size_max: config.message_size_bytes_max,
+        command_timeout_ms: IDLE_MS,
+        data_timeout_ms: DATA_MS,
+        ..ServerConfig::default()
+    };
+    Worker {
+        service,
+        hostname: &config.hostname,
+        stream: UnixStream::from(descriptor),
+        session: ServerSession::new(Arc::new(limits), true, now()),
+        sender: String::new(),
+        recipients: Vec::new(),
+        spool: None,
+        spool_error: None,
+        delivered: 0,
+        must_end,
+    }
+    .serve()
+}
+
+/// What waiting for the client came to.
+enum Awaited {
+    Input,
+    Nothing,
+    /// The connection is closed: the supervisor wants the worker to end.
+    End,
+}
+
+struct Worker<'a> {
+    service: &'a Service,
+    hostname: &'a str,
+    stream: UnixStream,
+    session: ServerSession,
+    sender: String,
+    recipients: Vec<Recipient>,
+    /// The content, while it comes.
+    spool: Option<Spool>,
+    spool_error: Option<io::Error>,
+    /// Deliveries so far, for unique names.
+    delivered: u64,
+    must_end: Arc<AtomicBool>,
+}
+
+impl Worker<'_> {
+    fn serve(mut self) -> io::Result<()> {
+        let mut buffer = vec![0; READ_BYTES];
+        loop {
+            match self.session.step(now()) {
+                Step::NeedInput => {
+                    self.flush()?;
+                    match self.await_input()? {
+                        Awaited::Input => {}
+                        Awaited::Nothing => continue,
+                        Awaited::End => return Ok(()),
+                    }
+                    match self.stream.read(&mut buffer) {
+                        Ok(0) => return Ok(()),
+                        Ok(count) => self.session.receive(&buffer[..count]),
+                        Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                        Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(()),
+                        Err(error) => return Err(error),
+                    }
+                }
+                Step::Flush => self.flush()?,
+                Step::Mail(_) if self.must_end.load(Ordering::Relaxed) => self.session.answer(CLOSING),
+                Step::Mail(mail) => {
+                    self.forget();
+                    mail.path.as_str().clone_into(&mut self.sender);
+                    self.session.answer(OK);
+                }
+                Step::Rcpt(rcpt) => self.recipient(&rcpt),
+                Step::Data => {
+                    self.spool = Some(Spool::default());
+                    self.session.begin_data(Vec::new());
+                }
+                Step::Piece(piece) => self.keep(&piece),
+                Step::EndOfData(end) => self.deliver(&end)?,
+                Step::Reset | Step::Refused { .. } => self.forget(),
+                Step::Close => return self.flush(),
+            }
+        }
+    }
+
+    /// Waits for octets, for at most [`LOOK_MS`].
+    fn await_input(&mut self) -> io::Result<Awaited> {
+        if self.must_end.load(Ordering::Relaxed) && !self.session.in_transaction() {
+            CLOSING.write_to(self.session.output());
+            self.flush()?;
+            return Ok(Awaited::End);
+        }
+        let left = self.session.deadline().saturating_sub(now());
+        if left == 0 {
+            self.session.timed_out();
+            return Ok(Awaited::Nothing);
+        }
+        let left = left.min(LOOK_MS);
+        let patience =
+            Timespec { tv_sec: (left / 1000).cast_signed(), tv_nsec: ((left % 1000) * 1_000_000).cast_signed() };
+        let mut fds = [PollFd::new(&self.stream, PollFlags::IN)];
+        match poll(&mut fds, Some(&patience)) {
+            Ok(0) | Err(rustix::io::Errno::INTR) => Ok(Awaited::Nothing),
+            Ok(_) => Ok(Awaited::Input),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.write_all(self.session.output())?;
+        self.session.sent();
+        Ok(())
+    }
+
+    fn forget(&mut self) {
+        self.recipients.clear();
+        (self.spool, self.spool_error) = (None, None);
+    }
+
+    fn recipient(&mut self, rcpt: &RcptTo) {
+        let recipient = Recipient::new(&rcpt.address, rcpt.orcpt.as_deref(), self.service.delimiter);
+        let envelope = Envelope { sender: &self.sender, recipient: &recipient };
+        match agent::admit(self.service, &envelope) {
+            Ok(()) => {
+                self.recipients.push(recipient);
+                self.session.answer(TAKEN);
+            }
+            Err(reply) => self.session.answer(reply),
+        }
+    }
+
+    fn keep(&mut self, piece: &[u8]) {
+        if let Some(spool) = self.spool.as_mut().filter(|_| self.spool_error.is_none())
+            && let Err(error) = spool.push(piece)
+        {
+            self.spool_error = Some(error);
+        }
+    }
+
+    /// Delivers to all recipients, one after the other.
+    fn deliver(&mut self, end: &EndOfData) -> io::Result<()> {
+        self.keep(&end.last);
+        if let Some(spool) = &mut self.spool
+            && let Err(error) = spool.finish()
+        {
+            self.spool_error = Some(error);
+        }
+        let recipients = std::mem::take(&mut self.recipients);
+        for recipient in &recipients {
+            let reply = self.reply(recipient, end);
+            self.session.answer(reply);
+            self.flush()?;
+        }
+        self.forget();
+        Ok(())
+    }
+
+    fn reply(&mut self, recipient: &Recipient, end: &EndOfData) -> Reply {
+        if end.facts.delivered_to.iter().any(|address| address.eq_ignore_ascii_case(&recipient.address)) {
+            return LOOP;
+        }
+        let (Some(spool), None) = (&mut self.spool, &self.spool_error) else {
+            return Reply::fixed(452, (4, 3, 1), "No space for the message");
+        };
+        self.delivered += 1;
+        let envelope = Envelope { sender: &self.sender, recipient };
+        agent::deliver(self.service, &envelope, spool, Host { name: self.hostname, number: self.delivered })
+    }
+}
+
+fn now() -> Ms {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_millis() as Ms)
+}
