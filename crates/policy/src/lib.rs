@@ -33,6 +33,6 @@ pub use error::{PolicyError, Subject};
 pub use expand::{ALIAS_DEPTH_MAX, ALIAS_TARGETS_MAX, Expansion, TARGETS_TOTAL_MAX};
 pub use rate::{RateLimits, SENDERS_MAX, SenderRates, stem};
 pub use recipients::{Group, Of, Recipients};
-pub use route::{Host, Route, RouteHost, RouteHostError, RouteInput, RoutePattern};
+pub use route::{DELIVER_SOCKETS, Host, Route, RouteHost, RouteHostError, RouteInput, RoutePattern};
 pub use rules::{AliasInput, Decision, ListInput, Policy, PolicyInput, Verdict, Why};
 pub use site::{PROFILES, SiteRule, SiteRules};

@@ -15,17 +15,27 @@ use stentor_mail::address::normalise_domain;
 /// Port of LMTP where a route names none (RFC 2033 leaves it open; 24 is the registered `lmtp`).
 const LMTP_PORT: u16 = 24;
 
-/// Where a connection goes: an address, or a name that the resolver turns into addresses (A and AAAA only).
+/// The directory of the sockets of `stentor-deliver`, one for each of its services.
+pub const DELIVER_SOCKETS: &str = "/run/stentor-deliver";
+/// The service that `local:` stands for.
+const LOCAL: &str = "local";
+/// Longest path of a Unix socket (`sun_path` without its NUL).
+const SOCKET_PATH_BYTES_MAX: usize = 107;
+
+/// Where a connection goes: an address, a name that the resolver turns into addresses (A and AAAA only), or the path of a
+/// Unix socket.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Host {
     Addr(IpAddr),
     Name(Box<str>),
+    Unix(Box<str>),
 }
 
 /// One host of a route, with its port and protocol.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct RouteHost {
     pub host: Host,
+    /// 0 for a Unix socket.
     pub port: u16,
     pub lmtp: bool,
 }
@@ -39,18 +49,31 @@ pub enum RouteHostError {
     Host(String),
     #[error("`{0}` is not a port (1 to 65535)")]
     Port(String),
+    #[error("`{0}` is not the path of a socket: it begins with / and has up to {max} octets, no spaces", max = SOCKET_PATH_BYTES_MAX)]
+    Path(String),
+    #[error("a Unix socket is for LMTP: `lmtp:unix:{0}`")]
+    UnixSmtp(String),
+    #[error("`{0}` is not the name of a service: up to 32 of a-z, 0-9, - and _")]
+    Service(String),
     #[error("`[` has no matching `]` around an IPv6 address")]
     Bracket,
 }
 
 impl RouteHost {
     /// Reads `host`, `host:port`, `10.0.0.5:25`, `[2001:db8::1]:25` or a bare IPv6 address, each optionally behind
-    /// `lmtp:`. `smtp_port` is used where the text names no port (24 behind `lmtp:`).
+    /// `lmtp:`. `smtp_port` is used where the text names no port (24 behind `lmtp:`). Also `lmtp:unix:/path`, and short for
+    /// sockets of `stentor-deliver`: `local:` and `pipe:NAME`.
     pub fn parse(text: &str, smtp_port: u16) -> Result<Self, RouteHostError> {
-        let (lmtp, rest) = match text.get(..5) {
-            Some(prefix) if prefix.eq_ignore_ascii_case("lmtp:") => (true, &text[5..]),
-            _ => (false, text),
-        };
+        if text.eq_ignore_ascii_case("local:") {
+            return Self::service(LOCAL);
+        }
+        if let Some(name) = behind(text, "pipe:") {
+            return Self::service(name);
+        }
+        let (lmtp, rest) = behind(text, "lmtp:").map_or((false, text), |rest| (true, rest));
+        if let Some(path) = behind(rest, "unix:") {
+            return if lmtp { Self::unix(path) } else { Err(RouteHostError::UnixSmtp(path.to_owned())) };
+        }
         let port_default = if lmtp { LMTP_PORT } else { smtp_port };
         if rest.is_empty() {
             return Err(RouteHostError::Empty);
@@ -81,6 +104,29 @@ impl RouteHost {
         };
         Ok(Self { host, port, lmtp })
     }
+
+    /// A socket of `stentor-deliver`.
+    fn service(name: &str) -> Result<Self, RouteHostError> {
+        let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_".contains(&byte);
+        if (1..=32).contains(&name.len()) && name.bytes().all(is_plain) {
+            return Self::unix(&format!("{DELIVER_SOCKETS}/{name}.sock"));
+        }
+        Err(RouteHostError::Service(name.to_owned()))
+    }
+
+    fn unix(path: &str) -> Result<Self, RouteHostError> {
+        let is_printable = path.chars().all(|c| !c.is_control() && !c.is_whitespace());
+        if path.starts_with('/') && path.len() <= SOCKET_PATH_BYTES_MAX && is_printable {
+            return Ok(Self { host: Host::Unix(path.into()), port: 0, lmtp: true });
+        }
+        Err(RouteHostError::Path(path.to_owned()))
+    }
+}
+
+/// What follows a keyword, in any case.
+fn behind<'a>(text: &'a str, keyword: &str) -> Option<&'a str> {
+    let head = text.get(..keyword.len())?;
+    head.eq_ignore_ascii_case(keyword).then(|| &text[keyword.len()..])
 }
 
 /// A host name in its A-label form. All-numeric names are mistyped addresses (`10.0.0.256`), not names.
@@ -107,6 +153,7 @@ impl fmt::Display for RouteHost {
             Host::Addr(IpAddr::V6(address)) => write!(out, "{prefix}[{address}]:{}", self.port),
             Host::Addr(address) => write!(out, "{prefix}{address}:{}", self.port),
             Host::Name(name) => write!(out, "{prefix}{name}:{}", self.port),
+            Host::Unix(path) => write!(out, "{prefix}unix:{path}"),
         }
     }
 }
@@ -240,6 +287,21 @@ mod tests {
         assert_eq!(host("lmtp:127.0.0.1:8024"), "lmtp:127.0.0.1:8024");
         assert_eq!(host("LMTP:[::1]:8024"), "lmtp:[::1]:8024");
         assert_eq!(host("lmtp:mailman"), "lmtp:mailman:24");
+    }
+
+    #[test]
+    fn sockets_of_this_machine() {
+        assert_eq!(host("lmtp:unix:/run/dovecot/lmtp"), "lmtp:unix:/run/dovecot/lmtp");
+        assert_eq!(host("LMTP:UNIX:/run/x:y"), "lmtp:unix:/run/x:y");
+        assert_eq!(host("local:"), "lmtp:unix:/run/stentor-deliver/local.sock");
+        assert_eq!(host("pipe:tickets"), "lmtp:unix:/run/stentor-deliver/tickets.sock");
+        assert_eq!(host("unix:/run/x"), "! a Unix socket is for LMTP: `lmtp:unix:/run/x`");
+        for bad in ["lmtp:unix:", "lmtp:unix:run/x", "lmtp:unix:/a b", &format!("lmtp:unix:/{}", "x".repeat(107))] {
+            assert!(host(bad).contains("is not the path of a socket"), "{bad}: {}", host(bad));
+        }
+        for bad in ["pipe:", "pipe:../x", "pipe:A", "pipe:a/b"] {
+            assert!(host(bad).contains("is not the name of a service"), "{bad}: {}", host(bad));
+        }
     }
 
     #[test]

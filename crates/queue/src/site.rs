@@ -1,16 +1,67 @@
 //! The resolver's answer for a domain: a site with its hosts and limits, or a temporary or permanent failure.
 
-use std::net::SocketAddr;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+
+/// Where a host is connected to.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Endpoint {
+    Tcp(SocketAddr),
+    /// The path of a Unix socket on this machine.
+    Unix(Arc<str>),
+}
+
+impl Endpoint {
+    /// A Unix socket has none.
+    pub fn ip(&self) -> Option<IpAddr> {
+        match self {
+            Endpoint::Tcp(addr) => Some(addr.ip()),
+            Endpoint::Unix(_) => None,
+        }
+    }
+
+    /// 0 for a Unix socket.
+    pub fn port(&self) -> u16 {
+        match self {
+            Endpoint::Tcp(addr) => addr.port(),
+            Endpoint::Unix(_) => 0,
+        }
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Endpoint::Tcp(addr) => addr.fmt(out),
+            Endpoint::Unix(path) => write!(out, "unix:{path}"),
+        }
+    }
+}
+
+impl<A: Into<SocketAddr>> From<A> for Endpoint {
+    fn from(addr: A) -> Endpoint {
+        Endpoint::Tcp(addr.into())
+    }
+}
 
 /// One address of one host, with the preference of its MX record (0 for routes: tried in the order given).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Target {
     pub preference: u16,
     pub host: Arc<str>,
-    pub addr: SocketAddr,
+    pub addr: Endpoint,
     /// Spoken to by LMTP (RFC 2033), not SMTP.
     pub lmtp: bool,
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.addr {
+            Endpoint::Tcp(addr) => write!(out, "{} [{}]", self.host, addr.ip()),
+            Endpoint::Unix(_) => out.write_str(&self.host),
+        }
+    }
 }
 
 /// What may be asked of a site, per source address. `None`: as the configuration has it for all, and what the site teaches.

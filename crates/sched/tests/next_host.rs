@@ -92,7 +92,7 @@ impl Site {
         let target = |host: u16| Target {
             preference: host,
             host: format!("mx{host}.example").into(),
-            addr: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), host),
+            addr: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), host).into(),
             lmtp: false,
         };
         let (key, targets) =

@@ -8,6 +8,7 @@ use std::fs::{self, File, Metadata};
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ use stentor_config::{Config, Diagnostic, LogTarget, Severity, SyslogTo};
 use stentor_control::format::plural;
 use stentor_control::{Client, Reply, Request};
 use stentor_lists::subscribers::{self, Seen};
+use stentor_policy::{DELIVER_SOCKETS, Host, RouteInput};
 
 /// Bad lines of a subscribers file that are shown.
 const BAD_LINES_SHOWN_MAX: usize = 20;
@@ -38,6 +40,9 @@ pub(crate) fn run(config: &Config, settings: &Settings) -> Vec<Diagnostic> {
     trial.addresses(config);
     for server in &config.dns.servers {
         trial.name_server(*server);
+    }
+    for route in &config.routes {
+        trial.sockets(route);
     }
     trial.found
 }
@@ -63,6 +68,21 @@ impl Trial<'_> {
 
     fn warn(&mut self, key: (&str, &str), what: &str) {
         self.report(Severity::Warning, key, what);
+    }
+
+    /// The Unix sockets that a route leads to: each gets a connection, and no command.
+    fn sockets(&mut self, route: &RouteInput) {
+        for host in &route.hosts {
+            let Host::Unix(path) = &host.host else { continue };
+            if let Err(error) = UnixStream::connect(&**path) {
+                let whose =
+                    if path.starts_with(DELIVER_SOCKETS) { "is stentor-deliver running?" } else { "its mail waits" };
+                self.warn(
+                    ("routes", &route.pattern.to_string()),
+                    &format!("{path} takes no connection: {error}; {whose}"),
+                );
+            }
+        }
     }
 
     fn folders(&mut self, config: &Config) {

@@ -30,7 +30,7 @@ pub fn resolve(name: &str) -> Resolution {
         return Resolution::Permanent { dsn: "5.1.2", text: "no such domain".to_owned() };
     }
     let host: Arc<str> = format!("mx{number}").into();
-    let addr = SocketAddr::from((Ipv4Addr::new(192, 0, 2, number), 25));
+    let addr = SocketAddr::from((Ipv4Addr::new(192, 0, 2, number), 25)).into();
     let target = Target { preference: 0, host: host.clone(), addr, lmtp: false };
     let limits = SiteLimits::default();
     Resolution::Site(SitePlan { key: host, targets: vec![target], mixes_domains: false, limits, ttl_s: 3600 })
@@ -38,8 +38,8 @@ pub fn resolve(name: &str) -> Resolution {
 
 fn number_of(target: &Target) -> u8 {
     match target.addr.ip() {
-        std::net::IpAddr::V4(ip) => ip.octets()[3],
-        std::net::IpAddr::V6(_) => 0,
+        Some(std::net::IpAddr::V4(ip)) => ip.octets()[3],
+        _ => 0,
     }
 }
 

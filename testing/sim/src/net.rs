@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use stentor_queue::ids::Ms;
-use stentor_queue::site::{Resolution, SiteLimits, SitePlan, Target};
+use stentor_queue::site::{Endpoint, Resolution, SiteLimits, SitePlan, Target};
 
 use crate::host::{Host, Mood};
 
@@ -90,7 +90,7 @@ impl Net {
         let target = |(i, host): (usize, &u32)| Target {
             preference: if domain.equal { 10 } else { 10 + i as u16 },
             host: format!("h{host}.example").into(),
-            addr: SocketAddr::new(IpAddr::V4(Ipv4Addr::from(HOST_BASE + host)), 25),
+            addr: SocketAddr::new(IpAddr::V4(Ipv4Addr::from(HOST_BASE + host)), 25).into(),
             lmtp: false,
         };
         let targets = domain.hosts.iter().enumerate().map(target).collect();
@@ -103,10 +103,10 @@ impl Net {
         })
     }
 
-    pub fn host_at(addr: SocketAddr) -> usize {
+    pub fn host_at(addr: &Endpoint) -> usize {
         match addr.ip() {
-            IpAddr::V4(ip) => (u32::from(ip) - HOST_BASE) as usize,
-            IpAddr::V6(_) => 0,
+            Some(IpAddr::V4(ip)) => (u32::from(ip) - HOST_BASE) as usize,
+            _ => 0,
         }
     }
 

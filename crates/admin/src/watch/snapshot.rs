@@ -3,7 +3,6 @@
 //! Bounded: as many rows as asked for and at most [`ROWS_MAX`] of a kind, at most [`rings::SECONDS`] points of history and
 //! those in the first snapshot alone; some 30 KiB at most.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -18,6 +17,7 @@ use stentor_engine::live::histogram::Distribution;
 use stentor_engine::live::posts::POSTS_MAX;
 use stentor_engine::live::rings;
 use stentor_queue::ids::{Ms, SiteId};
+use stentor_queue::site::Endpoint;
 use stentor_stats::now::{Counts, Point};
 
 use super::sites::{self, Overviews, ROWS_MAX};
@@ -176,11 +176,11 @@ impl Watch {
 }
 
 /// A site and the addresses of its hosts.
-pub fn hosts_of(core: &Arc<Core>, name: &str) -> Option<(SiteId, Vec<SocketAddr>)> {
+pub fn hosts_of(core: &Arc<Core>, name: &str) -> Option<(SiteId, Vec<Endpoint>)> {
     core.with(|hub, now| {
         let (site, _) = site::find(hub, name)?;
         let hosts = hub.sched.explain_site(site, now)?.hosts;
-        Some((site, hosts.iter().map(|host| host.addr).collect()))
+        Some((site, hosts.into_iter().map(|host| host.addr).collect()))
     })
 }
 

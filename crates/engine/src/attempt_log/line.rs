@@ -16,6 +16,8 @@ pub const FIELD_BYTES_MAX: usize = 512;
 pub const REPLY_BYTES_MAX: usize = 1024;
 /// Facility mail, severity info (RFC 5424 section 6.2.1).
 const PRIORITY: &str = "<22>";
+/// How the host of a route to a Unix socket begins.
+const SOCKET: &str = "unix:";
 
 /// The start of a line, depending on its destination.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -99,7 +101,10 @@ impl Ident {
         } else {
             out.extend_from_slice(b"connect: relay=");
             push_relay(out, a.host, a.ip, true);
-            let _ = write!(out, ", port={}, xdelay={:.3}", a.port, a.xdelay_ms as f64 / 1_000.0);
+            if a.ip.is_some() {
+                let _ = write!(out, ", port={}", a.port);
+            }
+            let _ = write!(out, ", xdelay={:.3}", a.xdelay_ms as f64 / 1_000.0);
         }
         if let Some(unreached) = &a.unreached {
             push_waiting(out, unreached);
@@ -373,7 +378,7 @@ fn push_relay(out: &mut Vec<u8>, host: &str, ip: Option<IpAddr>, server: bool) {
     let is_named = !host.is_empty() && !host.starts_with('[') && host.parse::<IpAddr>().is_err();
     if is_named {
         push(out, host, Place::Field, FIELD_BYTES_MAX);
-        if server && !host.ends_with('.') {
+        if server && !host.ends_with('.') && !host.starts_with(SOCKET) {
             out.push(b'.');
         }
     }
@@ -387,15 +392,18 @@ fn push_relay(out: &mut Vec<u8>, host: &str, ip: Option<IpAddr>, server: bool) {
 }
 
 fn json_relay(out: &mut Vec<u8>, host: &str, ip: Option<IpAddr>, port: Option<u16>) {
-    let Some(ip) = ip else {
+    if ip.is_none() && !host.starts_with(SOCKET) {
         out.extend_from_slice(b",\"relay\":null");
         return;
-    };
+    }
     out.extend_from_slice(b",\"relay\":{\"host\":\"");
     push(out, host, Place::Json, FIELD_BYTES_MAX);
-    let _ = write!(out, "\",\"ip\":\"{}\"", ip.to_canonical());
-    if let Some(port) = port {
-        let _ = write!(out, ",\"port\":{port}");
+    out.push(b'"');
+    if let Some(ip) = ip {
+        let _ = write!(out, ",\"ip\":\"{}\"", ip.to_canonical());
+        if let Some(port) = port {
+            let _ = write!(out, ",\"port\":{port}");
+        }
     }
     out.push(b'}');
 }

@@ -6,12 +6,11 @@
 //!
 //! A bounded cache, lost at a restart; when it is full, new entries are dropped.
 
-use std::net::SocketAddr;
-
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 use stentor_mail::client::Extensions;
 use stentor_queue::ids::{ContentId, Ms};
+use stentor_queue::site::Endpoint;
 
 /// How long an extension that a host refused is not used with it.
 const KEPT_MS: Ms = 12 * 3_600_000;
@@ -29,14 +28,14 @@ struct Host {
 
 #[derive(Default)]
 pub struct Known {
-    hosts: Mutex<HashMap<SocketAddr, Host, foldhash::fast::RandomState>>,
+    hosts: Mutex<HashMap<Endpoint, Host, foldhash::fast::RandomState>>,
     contents: Mutex<HashMap<ContentId, bool, foldhash::fast::FixedState>>,
 }
 
 impl Known {
     /// The extensions that this host offers and that are not used with it.
-    pub fn withheld(&self, host: SocketAddr, now: Ms) -> Extensions {
-        let known = self.hosts.lock().get(&host).copied().filter(|known| now < known.until).unwrap_or_default();
+    pub fn withheld(&self, host: &Endpoint, now: Ms) -> Extensions {
+        let known = self.hosts.lock().get(host).copied().filter(|known| now < known.until).unwrap_or_default();
         if known.losses >= LOSSES_MAX {
             known.refused.and(Extensions::PIPELINING).and(Extensions::CHUNKING)
         } else {
@@ -45,12 +44,12 @@ impl Known {
     }
 
     /// The host offered these, refused them, and took the mail without.
-    pub fn refused(&self, host: SocketAddr, extensions: Extensions, now: Ms) {
+    pub fn refused(&self, host: &Endpoint, extensions: Extensions, now: Ms) {
         self.change(host, now, |known| known.refused = known.refused.and(extensions));
     }
 
     /// The first transaction of a connection was lost. Whether PIPELINING and CHUNKING are withheld from now on.
-    pub fn lost(&self, host: SocketAddr, now: Ms) -> bool {
+    pub fn lost(&self, host: &Endpoint, now: Ms) -> bool {
         let mut losses = 0;
         self.change(host, now, |known| {
             known.losses = known.losses.saturating_add(1);
@@ -60,23 +59,23 @@ impl Known {
     }
 
     /// A transaction has been answered: the losses before it were not in a row.
-    pub fn answered(&self, host: SocketAddr) {
-        if let Some(known) = self.hosts.lock().get_mut(&host)
+    pub fn answered(&self, host: &Endpoint) {
+        if let Some(known) = self.hosts.lock().get_mut(host)
             && known.losses < LOSSES_MAX
         {
             known.losses = 0;
         }
     }
 
-    fn change(&self, host: SocketAddr, now: Ms, change: impl FnOnce(&mut Host)) {
+    fn change(&self, host: &Endpoint, now: Ms, change: impl FnOnce(&mut Host)) {
         let mut hosts = self.hosts.lock();
-        if hosts.len() >= HOSTS_MAX && !hosts.contains_key(&host) {
+        if hosts.len() >= HOSTS_MAX && !hosts.contains_key(host) {
             hosts.retain(|_, known| now < known.until);
             if hosts.len() >= HOSTS_MAX {
                 return;
             }
         }
-        let known = hosts.entry(host).or_default();
+        let known = hosts.entry(host.clone()).or_default();
         if known.until <= now {
             *known = Host::default();
         }
@@ -102,45 +101,45 @@ impl Known {
 mod tests {
     use super::*;
 
-    fn host(n: u16) -> SocketAddr {
-        SocketAddr::from(([192, 0, 2, 1], n))
+    fn host(n: u16) -> Endpoint {
+        ([192, 0, 2, 1], n).into()
     }
 
     #[test]
     fn what_was_refused_is_withheld_for_a_time() {
         let known = Known::default();
-        known.refused(host(1), Extensions::CHUNKING, 5);
-        known.refused(host(1), Extensions::SIZE, 10);
-        assert_eq!(known.withheld(host(1), 10), Extensions::CHUNKING.and(Extensions::SIZE));
-        assert_eq!(known.withheld(host(2), 10), Extensions::NONE);
-        assert_eq!(known.withheld(host(1), 10 + KEPT_MS), Extensions::NONE);
-        known.refused(host(1), Extensions::DSN, 10 + KEPT_MS);
-        assert_eq!(known.withheld(host(1), 10 + KEPT_MS), Extensions::DSN, "the old is forgotten");
+        known.refused(&host(1), Extensions::CHUNKING, 5);
+        known.refused(&host(1), Extensions::SIZE, 10);
+        assert_eq!(known.withheld(&host(1), 10), Extensions::CHUNKING.and(Extensions::SIZE));
+        assert_eq!(known.withheld(&host(2), 10), Extensions::NONE);
+        assert_eq!(known.withheld(&host(1), 10 + KEPT_MS), Extensions::NONE);
+        known.refused(&host(1), Extensions::DSN, 10 + KEPT_MS);
+        assert_eq!(known.withheld(&host(1), 10 + KEPT_MS), Extensions::DSN, "the old is forgotten");
     }
 
     #[test]
     fn losses_in_a_row_are_a_rule() {
         let known = Known::default();
-        assert!(!known.lost(host(1), 0));
-        known.answered(host(1));
-        assert!(!known.lost(host(1), 0));
-        assert_eq!(known.withheld(host(1), 0), Extensions::NONE);
-        assert!(known.lost(host(1), 0) && !known.lost(host(1), 0));
-        known.answered(host(1));
-        assert_eq!(known.withheld(host(1), 0), Extensions::PIPELINING.and(Extensions::CHUNKING));
+        assert!(!known.lost(&host(1), 0));
+        known.answered(&host(1));
+        assert!(!known.lost(&host(1), 0));
+        assert_eq!(known.withheld(&host(1), 0), Extensions::NONE);
+        assert!(known.lost(&host(1), 0) && !known.lost(&host(1), 0));
+        known.answered(&host(1));
+        assert_eq!(known.withheld(&host(1), 0), Extensions::PIPELINING.and(Extensions::CHUNKING));
     }
 
     #[test]
     fn memory_is_bounded() {
         let known = Known::default();
         for n in 0..10_000 {
-            known.refused(host(n), Extensions::SIZE, 1);
+            known.refused(&host(n), Extensions::SIZE, 1);
             known.note_nul(ContentId(u64::from(n)), false);
         }
         let hosts = known.hosts.lock().len();
-        assert_eq!((hosts, known.withheld(host(9_999), 1)), (HOSTS_MAX, Extensions::NONE));
+        assert_eq!((hosts, known.withheld(&host(9_999), 1)), (HOSTS_MAX, Extensions::NONE));
         assert!(known.contents.lock().len() <= CONTENTS_MAX);
-        known.refused(host(9_999), Extensions::SIZE, 1 + KEPT_MS);
+        known.refused(&host(9_999), Extensions::SIZE, 1 + KEPT_MS);
         assert_eq!(known.hosts.lock().len(), 1);
     }
 }

@@ -137,7 +137,7 @@ pub fn attempt(core: &Core, assignment: &Assignment, outcomes: &[RcptOutcome], v
                 source: via.source,
                 mailer: via.mailer(),
                 host: &via.target.host,
-                ip: Some(via.target.addr.ip()),
+                ip: via.target.addr.ip(),
                 port: via.target.addr.port(),
                 delay_ms: now.saturating_sub(assignment.accepted),
                 xdelay_ms: now.saturating_sub(assignment.begun),
@@ -277,7 +277,7 @@ pub fn connect_failed(core: &Core, via: &Via<'_>, begun: Ms, why: &str, unreache
     let now = core.clock.now();
     core.live.connect_failed(via.target);
     core.measures.connect_failures.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    core.live.event(now, "connect_failed", || format!("{} [{}]: {why}", via.target.host, via.target.addr.ip()));
+    core.live.event(now, "connect_failed", || format!("{}: {why}", via.target));
     if is_wanted(core) {
         record(
             core,
@@ -286,7 +286,7 @@ pub fn connect_failed(core: &Core, via: &Via<'_>, begun: Ms, why: &str, unreache
                 source: via.source,
                 mailer: via.mailer(),
                 host: &via.target.host,
-                ip: Some(via.target.addr.ip()),
+                ip: via.target.addr.ip(),
                 port: via.target.addr.port(),
                 xdelay_ms: now.saturating_sub(begun),
                 stat: Stat::Deferred,

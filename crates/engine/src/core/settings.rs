@@ -11,7 +11,7 @@ use stentor_lists::List;
 use stentor_mail::address::Address;
 use stentor_mail::client::ClientConfig;
 use stentor_mail::server::ServerConfig;
-use stentor_policy::{Host, Policy, Route, Verdict};
+use stentor_policy::{Policy, Verdict};
 use stentor_queue::event::Class;
 use stentor_queue::message::Message;
 use stentor_queue::site::{SiteLimits, Target};
@@ -19,7 +19,7 @@ use stentor_sched::{Backoff, FlowKey, FlowRules, SchedConfig, Scheduler, SourceC
 
 use super::memory::PIECE_BYTES;
 use crate::clock::Clock;
-use crate::resolve::{ResolverConfig, RouteHost};
+use crate::resolve::ResolverConfig;
 
 /// Silent connections kept beside the budget, as a share of it.
 const SLOW_CONNECTIONS_PART: usize = 2;
@@ -213,18 +213,6 @@ impl Settings {
             ..defaults
         }
     }
-}
-
-/// The hosts of a static route as the resolver takes them.
-pub fn route_hosts(route: &Route) -> Vec<RouteHost> {
-    let hosts = route.hosts.iter().map(|host| RouteHost {
-        host: match &host.host {
-            Host::Name(name) => name.to_string(),
-            Host::Addr(addr) => addr.to_string(),
-        },
-        port: host.port,
-    });
-    hosts.collect()
 }
 
 fn server(config: &Config) -> ServerConfig {

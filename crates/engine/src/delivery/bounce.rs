@@ -278,7 +278,8 @@ pub(super) async fn send(
             orcpt: line.orcpt.as_deref(),
             action: line.action,
             status: line.status,
-            remote_mta: line.host.as_deref(),
+            // A socket of this machine has no name in the DNS.
+            remote_mta: line.host.as_deref().filter(|host| !host.starts_with("unix:")),
             diagnostic: line.diagnostic.as_deref(),
             reason: line.reason.as_deref(),
             last_attempt: Some(&date),

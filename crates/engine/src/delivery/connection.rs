@@ -12,20 +12,20 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use stentor_mail::client::{
     ClientError, ClientEvent, ClientSession, Extensions, RcptResult, Stage as ClientStage, TxRcpt, TxSpec,
 };
+use stentor_policy::DELIVER_SOCKETS;
 use stentor_queue::ids::{ConnId, Ms};
-use stentor_queue::site::Target;
+use stentor_queue::site::{Endpoint, Target};
 use stentor_sched::{CloseReason, Enhanced, NoSession, RcptOutcome, SourceNo, Stage};
-use tokio::net::{TcpSocket, TcpStream};
 
 use super::body::{self, ContentError, Form, Outgoing};
 use super::outcome;
+use super::stream::Stream;
 use crate::core::assignment::{Assignment, Tried};
 use crate::core::hub::Signal;
 use crate::core::log::Via;
@@ -81,15 +81,15 @@ pub async fn connect(core: Arc<Core>, conn: ConnId, source: SourceNo, target: Ta
             core.with(|hub, _| hub.connection_gone(conn));
             return;
         }
-        Err(error) => (no_session(&error), plain(&error)),
+        Err(error) => (no_session(&error), unreached(&target, &error)),
     };
     let (why, failed) = failed;
     let unreached = core.with(|hub, now| {
         hub.connection_gone(conn);
         hub.connect_failed(conn, why, &failed, now)
     });
-    if let Some(tap) = core.live.traffic.of_host(target.addr) {
-        tap.event(core.clock.now(), &format!("connection to {} [{}] failed: {failed}", target.host, target.addr));
+    if let Some(tap) = core.live.traffic.of_host(&target.addr) {
+        tap.event(core.clock.now(), &format!("connection to {} failed: {failed}", place(&target)));
     }
     log::connect_failed(&core, &via(&settings, source, &target), begun, &failed, &unreached);
 }
@@ -107,7 +107,7 @@ async fn open_in_time(
     source: SourceNo,
     target: &Target,
     signal: &Signal,
-) -> io::Result<(TcpStream, ClientSession)> {
+) -> io::Result<(Stream, ClientSession)> {
     let patience = Duration::from_millis(settings.config.delivery.connect_timeout_ms);
     let opened = tokio::select! {
         opened = tokio::time::timeout(patience, open(settings, source, target)) => opened,
@@ -115,38 +115,24 @@ async fn open_in_time(
     };
     let stream = opened.unwrap_or_else(|_| Err(io::Error::other("Connection timed out")))?;
     core.counters.connections.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    let _ = stream.set_nodelay(true);
     let now = core.clock.steady();
     let mut smtp = ClientSession::new(settings.client_for(source, target), now);
-    smtp.withhold(core.known.withheld(target.addr, now));
+    smtp.withhold(core.known.withheld(&target.addr, now));
     Ok((stream, smtp))
 }
 
-/// Connects. Running out of descriptors is not the host's fault: retried when some may be free.
-async fn open(settings: &Settings, source: SourceNo, target: &Target) -> io::Result<TcpStream> {
+/// Connects. Running out of descriptors is not the host's fault, and a Unix socket whose queue is full is busy: retried.
+async fn open(settings: &Settings, source: SourceNo, target: &Target) -> io::Result<Stream> {
     const PAUSE: Duration = Duration::from_millis(200);
+    let source = settings.config.sending.sources.get(usize::from(source));
     loop {
-        match open_from(settings, source, target).await {
-            Err(error) if is_out_of_descriptors(&error) => tokio::time::sleep(PAUSE).await,
+        match Stream::open(&target.addr, source).await {
+            Err(error) if is_out_of_descriptors(&error) || error.kind() == io::ErrorKind::WouldBlock => {
+                tokio::time::sleep(PAUSE).await;
+            }
             opened => return opened,
         }
     }
-}
-
-/// From the source's address of the target's family. One without such an address cannot reach it: another address, which the
-/// system would choose, is not what the operator wants to be seen with.
-async fn open_from(settings: &Settings, source: SourceNo, target: &Target) -> io::Result<TcpStream> {
-    let Some(source) = settings.config.sending.sources.get(usize::from(source)) else {
-        return TcpStream::connect(target.addr).await;
-    };
-    let local = if target.addr.is_ipv4() { source.v4.map(IpAddr::V4) } else { source.v6.map(IpAddr::V6) };
-    let Some(local) = local else {
-        let family = if target.addr.is_ipv4() { "IPv4" } else { "IPv6" };
-        return Err(io::Error::other(format!("source {} has no {family} address", source.name)));
-    };
-    let socket = if target.addr.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-    socket.bind(SocketAddr::new(local, 0))?;
-    socket.connect(target.addr).await
 }
 
 fn is_out_of_descriptors(error: &io::Error) -> bool {
@@ -156,8 +142,9 @@ fn is_out_of_descriptors(error: &io::Error) -> bool {
 
 /// Whether the network refused at once: a host that is being restarted.
 fn no_session(error: &io::Error) -> NoSession {
-    use io::ErrorKind::{ConnectionRefused, HostUnreachable, NetworkUnreachable};
-    let is_at_once = matches!(error.kind(), ConnectionRefused | HostUnreachable | NetworkUnreachable);
+    // Of a Unix socket: nobody has bound it, or nobody listens any more.
+    use io::ErrorKind::{ConnectionRefused, HostUnreachable, NetworkUnreachable, NotFound};
+    let is_at_once = matches!(error.kind(), ConnectionRefused | HostUnreachable | NetworkUnreachable | NotFound);
     if is_at_once { NoSession::Unreachable } else { NoSession::Failed }
 }
 
@@ -165,6 +152,25 @@ fn no_session(error: &io::Error) -> NoSession {
 fn plain(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or_default().to_owned()
+}
+
+/// Why there is no connection, in words that name who is missing.
+fn unreached(target: &Target, error: &io::Error) -> String {
+    let is_missing = matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused);
+    match &target.addr {
+        Endpoint::Unix(path) if is_missing && path.starts_with(DELIVER_SOCKETS) => {
+            format!("stentor-deliver is not running: {}", plain(error))
+        }
+        _ => plain(error),
+    }
+}
+
+/// A host with its address, for who watches its sessions.
+fn place(target: &Target) -> String {
+    match &target.addr {
+        Endpoint::Tcp(addr) => format!("{} [{addr}]", target.host),
+        Endpoint::Unix(_) => target.host.to_string(),
+    }
 }
 
 async fn closed(signal: &Signal) -> &'static str {
@@ -186,7 +192,7 @@ struct Connection {
     conn: ConnId,
     target: Target,
     signal: Arc<Signal>,
-    stream: TcpStream,
+    stream: Stream,
     smtp: ClientSession,
     /// Transactions begun, oldest first.
     open: VecDeque<Assignment>,
@@ -267,10 +273,10 @@ impl Connection {
     fn look_for_watchers(&mut self) {
         let traffic = &self.core.live.traffic;
         self.tap_generation = traffic.generation();
-        self.tap = traffic.of_host(self.target.addr);
+        self.tap = traffic.of_host(&self.target.addr);
         if let Some(tap) = &self.tap {
             let what = if self.is_ready { "session with" } else { "connected to" };
-            tap.event(self.core.clock.now(), &format!("{what} {} [{}]", self.target.host, self.target.addr));
+            tap.event(self.core.clock.now(), &format!("{what} {}", place(&self.target)));
         }
     }
 
@@ -360,7 +366,7 @@ impl Connection {
         let is_own = |result: &RcptResult| result.stage == ClientStage::Local;
         if !self.answered && !results.iter().any(is_lost) && !results.iter().all(is_own) {
             self.answered = true;
-            self.core.known.answered(self.target.addr);
+            self.core.known.answered(&self.target.addr);
         }
         self.prove(&assignment, &results);
         if let Some(assignment) = self.try_again(assignment, &results) {
@@ -395,7 +401,7 @@ impl Connection {
             %host, address = %self.target.addr,
             "{refused}: offered, but refused; not used with this host for a while"
         );
-        self.core.known.refused(self.target.addr, refused, self.core.clock.steady());
+        self.core.known.refused(&self.target.addr, refused, self.core.clock.steady());
     }
 
     /// Keeps those recipients for another try whose refusal may be about an extension and not about them; gives the
@@ -431,7 +437,7 @@ impl Connection {
             self.remember(Extensions::CHUNKING);
         } else if is_loss && self.begun_any && !self.answered && self.unreadable.is_none() {
             let host = &self.target.host;
-            if self.core.known.lost(self.target.addr, self.core.clock.steady()) {
+            if self.core.known.lost(&self.target.addr, self.core.clock.steady()) {
                 tracing::info!(
                     %host, address = %self.target.addr,
                     "{error} again; PIPELINING and CHUNKING off for this host for a while"

@@ -6,6 +6,7 @@ mod coalesce;
 mod connection;
 mod delays;
 pub mod outcome;
+mod stream;
 mod suspend;
 
 use std::collections::HashMap;
@@ -21,7 +22,6 @@ use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
 use crate::core::hub::Act;
-use crate::core::settings::route_hosts;
 use crate::core::{Actor, Core, Settings, log};
 
 /// From this many on, finished look-ups are forgotten.
@@ -103,16 +103,7 @@ pub async fn look_up(core: &Core, settings: &Settings, name: &str) -> Resolution
 
 async fn look_up_hosts(core: &Core, settings: &Settings, name: &str) -> Resolution {
     match settings.policy.route(name) {
-        Some(route) => {
-            let mut resolution = core.resolver.route(&route_hosts(route)).await;
-            if let Resolution::Site(plan) = &mut resolution {
-                for target in &mut plan.targets {
-                    // A route's hosts have their position as preference.
-                    target.lmtp = route.hosts.get(usize::from(target.preference)).is_some_and(|host| host.lmtp);
-                }
-            }
-            resolution
-        }
+        Some(route) => core.resolver.route(&route.hosts).await,
         None => core.resolver.resolve(name).await,
     }
 }

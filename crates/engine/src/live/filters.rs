@@ -1,10 +1,10 @@
 //! Counters for watchers of one list or one site. Without watchers, an event costs one look at a number.
 
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
+use stentor_queue::site::Endpoint;
 use stentor_stats::now::Totals;
 
 /// What is counted for one watcher: what matches all that is given.
@@ -12,15 +12,15 @@ use stentor_stats::now::Totals;
 pub struct Filter {
     pub list: Option<String>,
     /// The hosts of the site.
-    pub hosts: Option<Vec<SocketAddr>>,
+    pub hosts: Option<Vec<Endpoint>>,
     pub totals: Totals,
 }
 
 impl Filter {
     /// An acceptance is at no host yet: a site's filter has none.
-    pub fn is_of(&self, list: Option<&str>, host: Option<SocketAddr>) -> bool {
+    pub fn is_of(&self, list: Option<&str>, host: Option<&Endpoint>) -> bool {
         let list_fits = self.list.as_deref().is_none_or(|wanted| list == Some(wanted));
-        list_fits && self.hosts.as_ref().is_none_or(|hosts| host.is_some_and(|host| hosts.contains(&host)))
+        list_fits && self.hosts.as_ref().is_none_or(|hosts| host.is_some_and(|host| hosts.contains(host)))
     }
 }
 

@@ -142,7 +142,7 @@ impl Live {
         add(&self.totals);
         if self.filters.are_there() {
             let list = Some(list).filter(|list| !list.is_empty());
-            self.filters.each(|filter| filter.is_of(list, Some(target.addr)).then(|| add(&filter.totals)));
+            self.filters.each(|filter| filter.is_of(list, Some(&target.addr)).then(|| add(&filter.totals)));
         }
     }
 
@@ -151,7 +151,7 @@ impl Live {
         self.totals.failed.fetch_add(1, Ordering::Relaxed);
         if self.filters.are_there() {
             let add = |totals: &Totals| totals.failed.fetch_add(1, Ordering::Relaxed);
-            self.filters.each(|filter| filter.is_of(None, Some(target.addr)).then(|| add(&filter.totals)));
+            self.filters.each(|filter| filter.is_of(None, Some(&target.addr)).then(|| add(&filter.totals)));
         }
     }
 

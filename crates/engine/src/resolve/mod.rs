@@ -36,6 +36,7 @@ use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use hickory_resolver::proto::rr::{Name, RecordType};
 use hint::Hint;
 use select::{AddressAnswer, Host, Identity, MxAnswer, TTL_S_MAX};
+use stentor_policy::{Host as RouteTo, RouteHost};
 use stentor_queue::site::Resolution;
 use tokio::task::JoinSet;
 
@@ -98,13 +99,6 @@ pub enum ResolverError {
     SetUp(NetError),
     #[error("neither IPv4 nor IPv6 is enabled for delivery")]
     NoFamily,
-}
-
-/// A host of a static route: a name or an IP address, and its port.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct RouteHost {
-    pub host: String,
-    pub port: u16,
 }
 
 /// Counted since the start.
@@ -186,11 +180,17 @@ impl Resolver {
     pub async fn route(&self, hosts: &[RouteHost]) -> Resolution {
         self.0.resolutions.fetch_add(1, Ordering::Relaxed);
         let limit = Duration::from_millis(RESOLVE_MS_MAX);
-        let names = hosts.iter().map(|h| Arc::from(plain(&h.host))).collect();
+        let names = hosts.iter().map(|host| match &host.host {
+            RouteTo::Name(name) => Arc::from(plain(name)),
+            RouteTo::Addr(addr) => addr.to_string().into(),
+            // No name: nothing is asked.
+            RouteTo::Unix(_) => Arc::from(""),
+        });
+        let names = names.collect();
         let Ok(answers) = tokio::time::timeout(limit, self.host_addresses(names)).await else {
             return select::temporary("4.4.3", "looking up the route's hosts took too long".to_owned());
         };
-        let hosts: Vec<_> = answers.into_iter().zip(hosts).map(|((name, answer), h)| (name, h.port, answer)).collect();
+        let hosts: Vec<_> = hosts.iter().zip(answers.into_iter().map(|(_, answer)| answer)).collect();
         select::route_plan(&hosts, &|addr| self.is_own(addr))
     }
 

@@ -6,7 +6,8 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use stentor_queue::site::{Resolution, SiteLimits, SitePlan, Target};
+use stentor_policy::{Host as RouteTo, RouteHost};
+use stentor_queue::site::{Endpoint, Resolution, SiteLimits, SitePlan, Target};
 
 /// Hosts of one domain that are looked up and tried; the rest of a longer MX set is left alone.
 pub const MX_HOSTS_MAX: usize = 20;
@@ -131,7 +132,7 @@ pub fn plan(domain: &str, hosts: &[(Host, AddressAnswer)], ttl_s: u32, us: &Iden
                         targets.push(Target {
                             preference: host.preference,
                             host: host.name.clone(),
-                            addr,
+                            addr: addr.into(),
                             lmtp: false,
                         });
                     } else {
@@ -163,29 +164,39 @@ pub fn plan(domain: &str, hosts: &[(Host, AddressAnswer)], ttl_s: u32, us: &Iden
     }
 }
 
-/// The plan of a static route: `hosts` in the order to be tried, each with its port.
+/// The plan of a static route: `hosts` in the order to be tried, each with its addresses (a Unix socket has none).
 ///
 /// An operator's route never bounces mail: whatever is wrong with it is temporary until the lifetime is over.
-pub fn route_plan(hosts: &[(Arc<str>, u16, AddressAnswer)], is_own: &dyn Fn(SocketAddr) -> bool) -> Resolution {
+pub fn route_plan(hosts: &[(&RouteHost, AddressAnswer)], is_own: &dyn Fn(SocketAddr) -> bool) -> Resolution {
     let mut key = String::from("route:");
     let mut targets = Vec::new();
     let mut ttl_s = TTL_S_MAX;
     let mut why = String::from("the route names no host");
-    for (position, (name, port, answer)) in hosts.iter().enumerate() {
+    for (position, (RouteHost { host, port, lmtp }, answer)) in hosts.iter().enumerate() {
         if position > 0 {
             key.push(',');
         }
-        key.push_str(&host_port(name, *port));
+        let (preference, lmtp) = (u16::try_from(position).unwrap_or(u16::MAX), *lmtp);
+        let name: Arc<str> = match host {
+            RouteTo::Name(name) => (&**name).into(),
+            RouteTo::Addr(addr) => addr.to_string().into(),
+            RouteTo::Unix(path) => {
+                let host: Arc<str> = format!("unix:{path}").into();
+                key.push_str(&host);
+                targets.push(Target { preference, host, addr: Endpoint::Unix((&**path).into()), lmtp });
+                continue;
+            }
+        };
+        key.push_str(&host_port(&name, *port));
         match answer {
             AddressAnswer::Found { v4, v6, ttl_s: ttl } => {
                 ttl_s = ttl_s.min(*ttl);
-                let preference = u16::try_from(position).unwrap_or(u16::MAX);
                 for ip in interleave(v4, v6) {
                     let addr = SocketAddr::new(ip, *port);
                     if is_own(addr) {
                         why = format!("the route to {addr} leads back to this server");
                     } else {
-                        targets.push(Target { preference, host: name.clone(), addr, lmtp: false });
+                        targets.push(Target { preference, host: name.clone(), addr: addr.into(), lmtp });
                     }
                 }
             }

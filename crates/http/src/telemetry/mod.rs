@@ -145,7 +145,10 @@ impl Observer for Tracer {
         let attributes = vec![
             ("stentor.queue_id", Value::Text(assignment.id.to_string())),
             ("server.address", Value::Text(target.host.to_string())),
-            ("network.peer.address", Value::Text(target.addr.ip().to_string())),
+            (
+                "network.peer.address",
+                Value::Text(target.addr.ip().map_or_else(|| target.addr.to_string(), |ip| ip.to_string())),
+            ),
             ("server.port", Value::Number(target.addr.port().into())),
             ("stentor.recipients", Value::Number(outcomes.len() as u64)),
             ("stentor.recipients.sent", Value::Number(sent as u64)),

@@ -322,7 +322,7 @@ mod tests {
     const NOW: Ms = 1_800_000_000_000;
 
     fn plan() -> Resolution {
-        let addr = std::net::SocketAddr::from(([192, 0, 2, 1], 25));
+        let addr = ([192, 0, 2, 1], 25).into();
         let target = Target { preference: 0, host: "mx".into(), addr, lmtp: false };
         let limits = SiteLimits::default();
         Resolution::Site(SitePlan { key: "mx".into(), targets: vec![target], mixes_domains: false, limits, ttl_s: 60 })
@@ -464,7 +464,7 @@ mod tests {
         let (mut now, mut known) = (NOW + 1, None);
         let moved = || {
             let Resolution::Site(mut plan) = plan() else { panic!("a site") };
-            plan.targets[0].addr = std::net::SocketAddr::from(([192, 0, 2, 2], 25));
+            plan.targets[0].addr = ([192, 0, 2, 2], 25).into();
             Resolution::Site(plan)
         };
         while now < NOW + 48 * 3_600_000 {

@@ -17,7 +17,8 @@ pub fn of_no_session(why: NoSession, text: &str) -> Cause {
     match why {
         NoSession::Reply { code: REPLY_SERVICE_NOT_AVAILABLE, .. } => of_421(text),
         NoSession::Reply { .. } => Cause::Greeting,
-        NoSession::Unreachable if has(text, &["refused"]) => Cause::Refused,
+        // A Unix socket that is not there refuses as one does at which nobody listens.
+        NoSession::Unreachable if has(text, &["refused", "no such file"]) => Cause::Refused,
         NoSession::Unreachable => Cause::Unreachable,
         NoSession::Failed => of_loss(text),
     }
@@ -115,6 +116,7 @@ mod tests {
         let reply = |code| NoSession::Reply { code, dsn: None };
         let table = [
             (NoSession::Unreachable, "Connection refused", Cause::Refused),
+            (NoSession::Unreachable, "No such file or directory", Cause::Refused),
             (NoSession::Unreachable, "No route to host", Cause::Unreachable),
             (NoSession::Unreachable, "Network is unreachable", Cause::Unreachable),
             (NoSession::Failed, "Connection timed out", Cause::TimedOut),

@@ -9,13 +9,12 @@ pub mod path;
 pub mod vacancy;
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 use stentor_queue::ids::{MessageNo, Ms, SiteId};
 use stentor_queue::idset::IdSet;
-use stentor_queue::site::{SiteLimits, SitePlan, Target};
+use stentor_queue::site::{Endpoint, SiteLimits, SitePlan, Target};
 
 use crate::effects::SourceNo;
 use crate::flows::lines::{Lines, oldest};
@@ -91,7 +90,7 @@ pub struct Host {
     pub sites: IdSet,
     /// A timer looks whether it is vacant (`vacancy`).
     pub is_leaving: bool,
-    addr: Option<(u8, SocketAddr)>,
+    addr: Option<(u8, Endpoint)>,
 }
 
 impl Host {
@@ -195,7 +194,7 @@ pub struct Sites {
     pub hosts: Pieces<Host>,
     free: Vec<SiteId>,
     free_hosts: Vec<HostNo>,
-    host_by_addr: Parts<(u8, SocketAddr), HostNo>,
+    host_by_addr: Parts<(u8, Endpoint), HostNo>,
     /// Sites to look at again.
     pub dirty: VecDeque<SiteId>,
     /// Sites whose domains are to be looked up again.
@@ -306,14 +305,15 @@ impl Sites {
     }
 
     fn hosts_of(&mut self, site: SiteId, source: u8) -> SmallVec<[HostNo; 1]> {
-        let addrs: SmallVec<[SocketAddr; 4]> =
-            self.list[site.0 as usize].targets.iter().map(|target| target.addr).collect();
+        let addrs: SmallVec<[Endpoint; 4]> =
+            self.list[site.0 as usize].targets.iter().map(|target| target.addr.clone()).collect();
         addrs.into_iter().map(|addr| self.host_of(addr, source, site)).collect()
     }
 
-    fn host_of(&mut self, addr: SocketAddr, source: u8, site: SiteId) -> HostNo {
-        let no = *self.host_by_addr.get_or_insert_with((source, addr), || {
-            let host = Host { addr: Some((source, addr)), ..Host::default() };
+    fn host_of(&mut self, addr: Endpoint, source: u8, site: SiteId) -> HostNo {
+        let key = (source, addr);
+        let no = *self.host_by_addr.get_or_insert_with(key.clone(), || {
+            let host = Host { addr: Some(key), ..Host::default() };
             if let Some(no) = self.free_hosts.pop() {
                 self.hosts[no as usize] = host;
                 return no;

@@ -124,7 +124,7 @@ mod tests {
             let name = self.store.book.domain_name(domain);
             let number: u32 = name[1..].parse().unwrap();
             let host = if number > DEAD / 2 { DEAD } else { number };
-            let addr = SocketAddr::from((std::net::Ipv4Addr::from_bits(host), 25));
+            let addr = SocketAddr::from((std::net::Ipv4Addr::from_bits(host), 25)).into();
             let target = Target { preference: 0, host: "mx".into(), addr, lmtp: false };
             let (key, limits) = (format!("mx.{name}").into(), SiteLimits::default());
             Resolution::Site(SitePlan { key, targets: vec![target], mixes_domains: false, limits, ttl_s: 60 })
@@ -160,7 +160,7 @@ mod tests {
                 }
                 Effect::Connect { conn, target, .. } => {
                     self.connects += 1;
-                    if target.addr.ip() == std::net::Ipv4Addr::from_bits(DEAD) {
+                    if target.addr.ip() == Some(std::net::Ipv4Addr::from_bits(DEAD).into()) {
                         return self.sched.connect_failed(&self.store, conn, NoSession::Failed, "dead", self.now);
                     }
                     self.sched.connected(conn, self.now);

@@ -1,10 +1,9 @@
 //! Explains why mail waits at a site, for `stentor site NAME`.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use stentor_queue::ids::{Ms, SiteId};
-use stentor_queue::site::SiteLimits;
+use stentor_queue::site::{Endpoint, SiteLimits};
 
 use crate::flows::FlowKey;
 use crate::flows::ORDINARY;
@@ -71,7 +70,7 @@ pub struct PathStatus {
 #[derive(Clone, PartialEq, Debug)]
 pub struct HostStatus {
     pub host: Arc<str>,
-    pub addr: SocketAddr,
+    pub addr: Endpoint,
     pub source: SourceNo,
     /// Failures in a row.
     pub fails: u8,
@@ -141,7 +140,7 @@ impl Scheduler {
                 let host = &self.core.sites.hosts[*host as usize];
                 all.push(HostStatus {
                     host: target.host.clone(),
-                    addr: target.addr,
+                    addr: target.addr.clone(),
                     source: source as SourceNo,
                     fails: host.fails,
                     until: Some(host.until).filter(|until| *until > now).map(|until| self.core.time.wall(until)),

@@ -258,7 +258,7 @@ impl World {
         let targets = hosts.iter().enumerate().map(|(i, host)| Target {
             preference: if *equal { 10 } else { i as u16 },
             host: format!("h{host}.example").into(),
-            addr: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), *host as u16 + 1),
+            addr: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), *host as u16 + 1).into(),
             lmtp: self.lmtp,
         });
         Resolution::Site(SitePlan {

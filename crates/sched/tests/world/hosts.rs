@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use stentor_queue::ids::{AddressId, Ms};
-use stentor_queue::site::{Resolution, SiteLimits, SitePlan, Target};
+use stentor_queue::site::{Endpoint, Resolution, SiteLimits, SitePlan, Target};
 use stentor_sched::{CloseReason, Enhanced, RcptOutcome, Stage};
 
 const MINUTE: Ms = 60_000;
@@ -144,7 +144,7 @@ impl Hosts {
         self.of(name).hosts.iter().map(|h| self.moods[*h]).collect()
     }
 
-    pub fn index(addr: SocketAddr) -> usize {
+    pub fn index(addr: &Endpoint) -> usize {
         usize::from(addr.port()) - 1
     }
 
@@ -161,7 +161,7 @@ impl Hosts {
         let targets = domain.hosts.iter().enumerate().map(|(i, host)| Target {
             preference: if domain.equal { 10 } else { 10 * i as u16 },
             host: format!("h{host}.example").into(),
-            addr: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), *host as u16 + 1),
+            addr: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), *host as u16 + 1).into(),
             lmtp: false,
         });
         let (key, mixes_domains) = (domain.key.clone(), domain.mixes);

@@ -270,7 +270,7 @@ impl World {
             }
             Effect::Connect { conn, site, target, .. } => {
                 assert!(!self.stopped, "connects after the stop");
-                let host = Hosts::index(target.addr);
+                let host = Hosts::index(&target.addr);
                 let after = self.hosts.connect_ms(host, &mut self.rng);
                 self.hosts.joined(host);
                 assert!(self.conns.insert(conn, Conn { site, host, done: 0, work: None }).is_none());

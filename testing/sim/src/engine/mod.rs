@@ -250,7 +250,7 @@ impl Sim {
                 let ms = number.and_then(|n| self.net.domains.get(n)).map_or(10, |d| d.look_up_ms);
                 self.at(self.now + ms, Ev::Resolved(domain));
             }
-            Effect::Connect { conn, target, .. } => self.connect(conn, target.addr),
+            Effect::Connect { conn, target, .. } => self.connect(conn, &target.addr),
             Effect::Work { conn } => self.fill(conn),
             Effect::Close { conn } => self.close(conn),
             // Every look-up here is answered.

@@ -1,11 +1,11 @@
 //! Connections: crates/engine/src/delivery/connection.rs in virtual time.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
 
 use stentor_queue::event::Fate;
 use stentor_queue::ids::{ConnId, Ms};
 use stentor_queue::idset::IdSet;
+use stentor_queue::site::Endpoint;
 use stentor_sched::{CloseReason, NoSession, RcptOutcome, Scheduler, Stage, Work};
 
 use super::{Ev, Sim};
@@ -32,7 +32,7 @@ pub(crate) struct Wire {
 }
 
 impl Sim {
-    pub(crate) fn connect(&mut self, conn: ConnId, addr: SocketAddr) {
+    pub(crate) fn connect(&mut self, conn: ConnId, addr: &Endpoint) {
         self.counts.connects += 1;
         let index = Net::host_at(addr);
         let (now, host) = (self.now, &mut self.net.hosts[index]);

@@ -10,12 +10,13 @@
 mod wire;
 
 use std::collections::VecDeque;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use stentor_queue::ids::Ms;
+use stentor_queue::site::Endpoint;
 use stentor_stats::now::TrafficLine;
 use tokio::sync::Notify;
 
@@ -30,7 +31,7 @@ const LINES_MAX: usize = 4_096;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Wanted {
     /// With these hosts.
-    Hosts(Vec<SocketAddr>),
+    Hosts(Vec<Endpoint>),
     /// Of this client.
     Client(IpAddr),
 }
@@ -110,8 +111,8 @@ impl Traffic {
     }
 
     /// For a session with a host.
-    pub fn of_host(&self, addr: SocketAddr) -> Option<Box<Tapped>> {
-        self.of(|wanted| matches!(wanted, Wanted::Hosts(hosts) if hosts.contains(&addr)))
+    pub fn of_host(&self, addr: &Endpoint) -> Option<Box<Tapped>> {
+        self.of(|wanted| matches!(wanted, Wanted::Hosts(hosts) if hosts.contains(addr)))
     }
 
     /// For a session of a client.
@@ -186,12 +187,12 @@ mod tests {
     #[test]
     fn sessions_are_seen_by_who_watches_them_and_rings_are_bounded() {
         let traffic = Traffic::default();
-        let (host, client) = (SocketAddr::from(([192, 0, 2, 1], 25)), IpAddr::from([192, 0, 2, 9]));
-        assert!(traffic.of_host(host).is_none(), "nobody watches");
+        let (host, client) = (Endpoint::from(([192, 0, 2, 1], 25)), IpAddr::from([192, 0, 2, 9]));
+        assert!(traffic.of_host(&host).is_none(), "nobody watches");
         let (site, of_client) =
-            (traffic.watch(Wanted::Hosts(vec![host])).unwrap(), traffic.watch(Wanted::Client(client)));
-        let mut session = traffic.of_host(host).expect("it is watched");
-        assert!(traffic.of_host(([192, 0, 2, 2], 25).into()).is_none());
+            (traffic.watch(Wanted::Hosts(vec![host.clone()])).unwrap(), traffic.watch(Wanted::Client(client)));
+        let mut session = traffic.of_host(&host).expect("it is watched");
+        assert!(traffic.of_host(&([192, 0, 2, 2], 25).into()).is_none());
         assert!(traffic.of_client(client).is_some() && of_client.is_some());
         session.event(1, "connected");
         for _ in 0..LINES_MAX {
@@ -207,7 +208,7 @@ mod tests {
         let generation = traffic.generation();
         drop(site);
         traffic.gone();
-        assert!(traffic.of_host(host).is_none() && traffic.generation() > generation);
+        assert!(traffic.of_host(&host).is_none() && traffic.generation() > generation);
         session.client(3, b"QUIT\r\n");
         let kept: Vec<_> = (0..TAPS_MAX).filter_map(|_| traffic.watch(Wanted::Client(client))).collect();
         assert_eq!(kept.len(), TAPS_MAX);

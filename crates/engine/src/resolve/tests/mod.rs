@@ -10,11 +10,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use hickory_proto::op::{Message, OpCode, ResponseCode};
 use hickory_proto::rr::rdata::{A, AAAA, CNAME, MX, SOA};
 use hickory_proto::rr::{Name, RData, Record, RecordType};
+use stentor_policy::RouteHost;
 use stentor_queue::site::{Resolution, SitePlan};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, UdpSocket};
 
-use super::{Resolver, ResolverConfig, RouteHost};
+use super::{Resolver, ResolverConfig};
 
 /// What the server does with a question.
 #[derive(Clone)]
@@ -304,14 +305,17 @@ async fn loopback_and_wildcard_listeners_outside_the_lab() {
 #[tokio::test]
 async fn routes_mix_names_and_addresses() {
     let r = resolver(vec![("relay.x", records(vec![ip("127.0.0.6"), mx(10, "not.used")]))]).await;
-    let route = |list: &[(&str, u16)]| -> Vec<RouteHost> {
-        list.iter().map(|(host, port)| RouteHost { host: (*host).to_owned(), port: *port }).collect()
-    };
-    let plan = plan(r.route(&route(&[("127.0.0.5", 25), ("Relay.x", 26), ("gone.x", 25)])).await);
+    let route =
+        |list: &[&str]| -> Vec<RouteHost> { list.iter().map(|host| RouteHost::parse(host, 25).unwrap()).collect() };
+    let plan = plan(r.route(&route(&["127.0.0.5", "Relay.x:26", "gone.x"])).await);
     assert_eq!(&*plan.key, "route:127.0.0.5:25,relay.x:26,gone.x:25");
     assert_eq!(addrs(&plan), [(0, "127.0.0.5:25".to_owned()), (1, "127.0.0.6:26".to_owned())]);
-    let own = r.route(&route(&[("127.0.0.1", 2525)])).await;
+    let own = r.route(&route(&["127.0.0.1:2525"])).await;
     assert!(matches!(own, Resolution::Temporary { dsn: "4.4.4", .. }), "{own:?}");
+    let plan = self::plan(r.route(&route(&["lmtp:unix:/run/lmtp", "relay.x:26"])).await);
+    assert_eq!(plan.targets.iter().map(|target| target.lmtp).collect::<Vec<_>>(), [true, false]);
+    assert_eq!(&*plan.key, "route:unix:/run/lmtp,relay.x:26");
+    assert_eq!(addrs(&plan), [(0, "unix:/run/lmtp".to_owned()), (1, "127.0.0.6:26".to_owned())]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use stentor_policy::RouteHost;
 use stentor_queue::site::{Resolution, SitePlan};
 
 use crate::resolve::select::*;
@@ -53,7 +54,7 @@ fn names(records: Vec<MxRecord>) -> Result<Vec<(u16, String)>, &'static str> {
 }
 
 fn targets(plan: &SitePlan) -> Vec<(u16, String)> {
-    plan.targets.iter().map(|t| (t.preference, t.addr.ip().to_string())).collect()
+    plan.targets.iter().map(|t| (t.preference, t.addr.ip().unwrap().to_string())).collect()
 }
 
 #[test]
@@ -124,7 +125,7 @@ fn addresses_are_capped_with_both_families_in() {
     let answer = AddressAnswer::Found { v4, v6: v6.clone(), ttl_s: 5 };
     let plan = site(plan_of(&[(host(0, "a.x"), answer)]));
     assert_eq!(plan.targets.len(), HOST_ADDRESSES_MAX);
-    assert!(plan.targets.iter().any(|t| t.addr.ip() == v6[0]));
+    assert!(plan.targets.iter().any(|t| t.addr.ip() == Some(v6[0])));
     assert_eq!(plan.ttl_s, TTL_S_MIN, "TTL 5 is raised");
 }
 
@@ -173,21 +174,25 @@ fn loopback_is_a_target_in_the_lab_only() {
 #[test]
 fn routes_are_tried_in_order_and_never_bounce() {
     let never = |_: SocketAddr| false;
+    let to = |host: &str| RouteHost::parse(host, 25).unwrap();
+    let (first, gone, last) = (to("10.0.0.5"), to("gone.x"), to("[::1]:2525"));
+    let socket = to("lmtp:unix:/run/lmtp");
     let hosts = [
-        ("10.0.0.5".into(), 25, at(&["10.0.0.5"])),
-        ("gone.x".into(), 25, AddressAnswer::NoDomain),
-        ("::1".into(), 2525, at(&["::1"])),
+        (&first, at(&["10.0.0.5"])),
+        (&gone, AddressAnswer::NoDomain),
+        (&last, at(&["::1"])),
+        (&socket, AddressAnswer::NoDomain),
     ];
     let plan = site(route_plan(&hosts, &never));
-    assert_eq!(&*plan.key, "route:10.0.0.5:25,gone.x:25,[::1]:2525");
+    assert_eq!(&*plan.key, "route:10.0.0.5:25,gone.x:25,[::1]:2525,unix:/run/lmtp");
     assert!(plan.mixes_domains);
     let order: Vec<_> = plan.targets.iter().map(|t| (t.preference, t.addr.to_string())).collect();
-    assert_eq!(order, [(0, "10.0.0.5:25".to_owned()), (2, "[::1]:2525".to_owned())]);
+    assert_eq!(order, [(0, "10.0.0.5:25".to_owned()), (2, "[::1]:2525".to_owned()), (3, "unix:/run/lmtp".to_owned())]);
     for answer in [AddressAnswer::NoDomain, AddressAnswer::NoData, AddressAnswer::CnameLoop] {
-        let dead = route_plan(&[("gone.x".into(), 25, answer)], &never);
+        let dead = route_plan(&[(&gone, answer)], &never);
         assert!(matches!(dead, Resolution::Temporary { dsn: "4.4.4", .. }), "{dead:?}");
     }
-    let back = route_plan(&[("127.0.0.1".into(), 25, at(&["127.0.0.1"]))], &|_| true);
+    let back = route_plan(&[(&to("127.0.0.1"), at(&["127.0.0.1"]))], &|_| true);
     assert!(matches!(back, Resolution::Temporary { dsn: "4.4.4", .. }), "{back:?}");
     assert!(matches!(route_plan(&[], &never), Resolution::Temporary { .. }));
 }
