@@ -7,6 +7,7 @@ use std::sync::LazyLock;
 static STENTOR: LazyLock<PathBuf> = LazyLock::new(|| program("STENTOR_BIN", "stentor", &[]));
 static STENTOR_KIT: LazyLock<PathBuf> =
     LazyLock::new(|| program("STENTOR_KIT_BIN", "stentor-kit", &["--features", "stentor-kit/engines"]));
+static STENTOR_DELIVER: LazyLock<PathBuf> = LazyLock::new(|| program("STENTOR_DELIVER_BIN", "stentor-deliver", &[]));
 
 /// The path of `stentor`. `STENTOR_BIN` names one that is there already.
 pub fn stentor() -> &'static Path {
@@ -17,6 +18,11 @@ pub fn stentor() -> &'static Path {
 /// `STENTOR_BIN` is set, the one beside it is used.
 pub fn stentor_kit() -> &'static Path {
     &STENTOR_KIT
+}
+
+/// The path of `stentor-deliver`, found as that of `stentor-kit`.
+pub fn stentor_deliver() -> &'static Path {
+    &STENTOR_DELIVER
 }
 
 /// Where this profile's binaries are, from the test's own path (`PROFILE/deps/all-HASH`).

@@ -35,6 +35,7 @@ mod large;
 mod limits;
 mod lists;
 mod live;
+mod local_delivery;
 mod memory_cap;
 mod offers;
 mod policy;
