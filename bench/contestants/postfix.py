@@ -78,6 +78,8 @@ class Postfix(Contestant):
         """`processes`: most connections out at a time; `-` is the default (100)."""
         super().__init__(*args, **kwargs)
         self.processes = processes
+        # Further lines of master.cf, and the transports of domains that are not a host's.
+        self.more_services, self.transports = "", {}
         if not shutil.which("postfix"):
             raise BenchError("postfix is not installed: apt-get install postfix")
         self.configuration = os.path.join(self.folder, "conf")
@@ -87,14 +89,15 @@ class Postfix(Contestant):
             os.makedirs(os.path.join(self.folder, name))
         shutil.chown(os.path.join(self.folder, "data"), "postfix", "postfix")
         alias_maps = f"hash:{self.configuration}/aliases" if self.subscribers else ""
-        transport_maps = f"hash:{self.configuration}/transport" if self.routes else ""
+        transport_maps = f"hash:{self.configuration}/transport" if self.routes or self.transports else ""
         values = {"folder": self.folder, "daemons": DAEMONS, "sink_port": self.sink_port}
         values |= {"alias_maps": alias_maps, "transport_maps": transport_maps}
         self._write("main.cf", MAIN_CF.format(**values))
-        self._write("master.cf", MASTER_CF.format(port=self.port, processes=self.processes))
-        if self.routes:
-            hosts = [(domain, *host.rsplit(":", 1)) for domain, host in self.routes.items()]
-            self._write("transport", "".join(f"{domain} smtp:[{host}]:{port}\n" for domain, host, port in hosts))
+        self._write("master.cf", MASTER_CF.format(port=self.port, processes=self.processes) + self.more_services)
+        hosts = [(domain, *host.rsplit(":", 1)) for domain, host in self.routes.items()]
+        transports = self.transports | {domain: f"smtp:[{host}]:{port}" for domain, host, port in hosts}
+        if transports:
+            self._write("transport", "".join(f"{domain} {transport}\n" for domain, transport in transports.items()))
             subprocess.run(["postmap", "-c", self.configuration, transport_maps], check=True)
         if self.subscribers:
             # The owner- alias makes local(8) send the post on as one message of its own, with its own envelope sender.
