@@ -27,7 +27,7 @@
 //! | `operator`, `notices`, `status` | verbs; delays, stragglers, suspensions and digests; answers to the operator |
 //! | `choice` | which recipients make the next transaction |
 //! | `connections` | who gets a connection; their lanes and lifecycles |
-//! | `domains` | look-ups, and the site of a domain |
+//! | `domains` | lookups, and the site of a domain |
 //! | `failure` | what a reply means, and every clock that follows from it |
 //! | `sites` | hosts, paths and what they bear; history |
 //! | `flows` | whose turn it is: at a site, and in the line for the budget |
@@ -187,11 +187,14 @@ impl Scheduler {
         }
         self.core.newest = no.0;
         self.notices.watch(&mut self.core, store, no, now);
-        if message.is_held() {
+        if message.is_held() && !self.core.bounces.are_of(message) {
             self.core.messages.hold_unseen(no);
-        } else {
-            self.begin(store, no, small, now);
+            return;
         }
+        if message.is_held() {
+            self.core.messages.hold(no);
+        }
+        self.begin(store, no, small, now);
     }
 
     /// Brings a message's recipients to where they wait.
@@ -232,7 +235,7 @@ impl Scheduler {
         }
     }
 
-    /// Something new of `no` waits at `domain`: brings it to the domain's site, and sees to the look-up; or it is bounced.
+    /// Something new of `no` waits at `domain`: brings it to the domain's site, and sees to the lookup; or it is bounced.
     fn link(&mut self, store: &Store, domain: DomainId, no: MessageNo, class: usize, now: Ms) {
         if self.choice(store, now).bounce_at(domain, no) {
             return;
@@ -293,7 +296,7 @@ impl Scheduler {
         self.look_at_dirty(STEPS_MAX / 64, now);
     }
 
-    /// The operator changed the routes: every domain whose way is known, or whose look-up waits for its clock, is
+    /// The operator changed the routes: every domain whose way is known, or whose lookup waits for its clock, is
     /// looked up again. Until the answer comes its mail goes the way that is known.
     pub fn routes_changed(&mut self, now: Ms) {
         let now = self.steady(now);

@@ -1,4 +1,5 @@
-//! Takes recipients that a standing bounce covers out of their way into a transaction: they fail instead, by a drain.
+//! What an operator keeps out of a transaction. A standing bounce goes before a hold, here and in every view
+//! (`crate::status::place`): the recipients that it covers fail, by a drain, and a hold keeps the others.
 
 use stentor_queue::ids::{DomainId, MessageNo, SiteId};
 
@@ -6,6 +7,11 @@ use super::Choice;
 use crate::failure::drains::{Drain, DrainWhat};
 
 impl Choice<'_> {
+    /// Whether nothing of a message may go at a site: it is taken out of the line.
+    pub fn is_stopped(&mut self, site: SiteId, no: MessageNo) -> bool {
+        self.leaves_to_bounce(site, no) || self.core.keep_if_held(site, no)
+    }
+
     /// Whether a standing bounce covers what waits of a message at a domain; if so it fails, in slices.
     pub fn bounce_at(&mut self, domain: DomainId, no: MessageNo) -> bool {
         if self.core.bounces.is_empty() {
@@ -23,7 +29,7 @@ impl Choice<'_> {
     }
 
     /// The same for all that waits of it at a site; whether nothing of it is left in line there.
-    pub fn leaves_to_bounce(&mut self, site: SiteId, no: MessageNo) -> bool {
+    fn leaves_to_bounce(&mut self, site: SiteId, no: MessageNo) -> bool {
         if self.core.bounces.is_empty() {
             return false;
         }

@@ -66,7 +66,7 @@ impl Choice<'_> {
                     return None;
                 }
                 *steps -= 1;
-                if self.core.keep_if_held(site, no) {
+                if self.is_stopped(site, no) {
                     continue;
                 }
                 if expired_only && self.is_young(no) {

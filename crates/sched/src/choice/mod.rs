@@ -81,7 +81,7 @@ impl Choice<'_> {
             if has_deferrals && self.failure.deferrals.keeps_back(self.core, self.store, site, no, self.now) {
                 continue;
             }
-            if self.core.keep_if_held(site, no) || self.leaves_to_bounce(site, no) {
+            if self.is_stopped(site, no) {
                 continue;
             }
             let mut taken = Taken::up_to(max, &mut steps);

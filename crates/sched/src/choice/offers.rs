@@ -26,7 +26,7 @@ impl Choice<'_> {
             }
             let own = (site, DeferralKey::Message(no));
             let is_kept = deferrals.keeps_at(self.core, own, (flow, class), no, self.now);
-            if is_kept || self.core.keep_if_held(site, no) || self.leaves_to_bounce(site, no) {
+            if is_kept || self.is_stopped(site, no) {
                 continue;
             }
             self.core.sites.get(site).lines.insert(flow, class, no);

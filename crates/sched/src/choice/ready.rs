@@ -28,7 +28,7 @@ impl Choice<'_> {
         }
         let site = entry.site;
         match site {
-            Some(site) if !self.core.keep_if_held(site, no) && !self.bounce_at(domain, no) => {
+            Some(site) if !self.bounce_at(domain, no) && !self.core.keep_if_held(site, no) => {
                 self.stand_in_line(site, no, (flow, class));
                 Entered::Site(site)
             }

@@ -3,7 +3,8 @@
 //! **A held message** ([`Scheduler::hold_message`]) leaves the line of a site (or failing domain) when the scheduler comes
 //! across it there. The place is noted, so that a release puts it back without a search. Its retry clocks go on, but nothing
 //! of it is handed out, fails or expires, and it is no mailbox's probe. A message that is held at the start is not brought to
-//! its domains before the release.
+//! its domains before the release. A standing bounce goes before a hold: what it covers is bounced, a held message at the
+//! start too.
 //!
 //! **A reserved recipient** ([`Scheduler::reserve`]) is neither handed out nor failed until [`Scheduler::removed`] (the
 //! batch is durable and applied) or [`Scheduler::unreserve`] (it was refused).

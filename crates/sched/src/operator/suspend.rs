@@ -1,6 +1,6 @@
 //! Suspended sites, lists and senders: nothing of theirs is handed out until they are resumed. Transactions in flight
 //! finish, and clocks go on. Standing bounces: what they cover fails when its turn for a transaction comes, or when it comes
-//! to where it would wait; what waits already is the caller's to bounce.
+//! to where it would wait, held or not; what waits already is the caller's to bounce.
 
 use stentor_queue::ids::{Ms, SiteId};
 use stentor_queue::standing::StandingBounce;

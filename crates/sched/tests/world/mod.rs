@@ -55,7 +55,7 @@ enum End {
     Expired,
     Removed,
     /// By a standing bounce.
-    Returned,
+    BouncedForATime,
 }
 
 pub struct World {
@@ -77,9 +77,9 @@ pub struct World {
     /// Kept back by a removal that is not durable yet.
     reserved: HashSet<(u64, AddressId)>,
     /// Every standing bounce that there was, and whom one covered as they came in this run.
-    returned_for: Vec<StandingBounce>,
-    returning: HashSet<(u64, AddressId)>,
-    /// Messages whose delay was told in this run.
+    bounces_begun: Vec<StandingBounce>,
+    covered: HashSet<(u64, AddressId)>,
+    /// Messages whose delay was reported in this run.
     delayed: HashSet<u64>,
     posts_left: u32,
     /// Restarts so far: what was under way before is gone.
@@ -132,8 +132,8 @@ impl World {
             doubtful: HashSet::new(),
             accepted: Vec::new(),
             reserved: HashSet::new(),
-            returned_for: Vec::new(),
-            returning: HashSet::new(),
+            bounces_begun: Vec::new(),
+            covered: HashSet::new(),
             delayed: HashSet::new(),
             posts_left: rng.u32(5..40),
             run: 0,
@@ -244,7 +244,7 @@ impl World {
         };
         let Applied::New(no) = self.store.apply(Event::Accept(Box::new(accept))) else { panic!("not accepted") };
         self.sched.accepted(&self.store, no, self.now);
-        self.note_returning(no);
+        self.note_covered(no);
         self.posts_left -= 1;
         if self.posts_left > 0 {
             let after = if self.rng.bool() { 1 } else { self.rng.u64(1..20 * MINUTE) };
@@ -351,7 +351,7 @@ impl World {
                 delivered.insert(outcome.id.0);
                 let copies = self.copies.entry(key).or_default();
                 *copies += 1;
-                assert!(!self.returning.contains(&key), "delivered, and accepted while it was to be returned");
+                assert!(!self.covered.contains(&key), "delivered, and accepted while a standing bounce covered it");
                 assert!(*copies == 1 || self.doubtful.contains(&key), "delivered twice: {key:?}");
             }
         }
@@ -411,18 +411,18 @@ impl World {
         let mut finished = false;
         let ends = [
             (false, false, Fate::Bounced, End::Bounced),
-            (false, true, Fate::Bounced, End::Returned),
+            (false, true, Fate::Bounced, End::BouncedForATime),
             (true, false, Fate::Expired, End::Expired),
         ];
-        for (expired, returned, fate, end) in ends {
+        for (expired, by_operator, fate, end) in ends {
             let mut ids = IdSet::new();
-            let of_kind = |f: &&Failure| (f.expired, &*f.text == verbs::RETURNED) == (expired, returned);
+            let of_kind = |f: &&Failure| (f.expired, &*f.text == verbs::BOUNCE_REASON) == (expired, by_operator);
             for failure in failures.iter().filter(of_kind) {
                 let message = self.store.message(no).expect("failures of a live message");
                 let age = self.now - message.accepted();
                 let lifetime = if message.list() == Some(rules::SHORT) { rules::SHORT_LIFETIME } else { LIFETIME };
-                if returned {
-                    self.check_returned(message, failure.id);
+                if by_operator {
+                    self.check_bounced(message, failure.id);
                 }
                 assert!(!expired || age > lifetime, "expired at the age of {age} ms: {failure:?}");
                 assert!(!self.in_flight.contains(&(no, failure.id)));
@@ -446,7 +446,7 @@ impl World {
         }
         assert!(self.in_flight.is_empty());
         self.reserved.clear();
-        self.returning.clear();
+        self.covered.clear();
         self.sched = Scheduler::new(self.cfg.clone(), self.seed + 1);
         rules::set(&mut self.sched);
         for (name, _, reason) in self.store.standing_bounces() {
@@ -455,6 +455,7 @@ impl World {
         let live: Vec<MessageNo> = self.store.messages().map(|(no, _)| no).collect();
         for no in live {
             self.sched.accepted(&self.store, no, self.now);
+            self.note_covered(no);
         }
     }
 
@@ -500,7 +501,7 @@ impl World {
             let status = no.map(|no| self.sched.recipient_status(&self.store, no, *id, self.now));
             assert!(
                 end == Some(&expected)
-                    || matches!(end, Some(End::Removed | End::Returned))
+                    || matches!(end, Some(End::Removed | End::BouncedForATime))
                     || (end == Some(&End::Expired) && unlucky),
                 "{name}: {end:?} instead of {expected:?}; {:?}; {status:?}",
                 self.hosts.moods_of(name)

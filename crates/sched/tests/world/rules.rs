@@ -40,8 +40,8 @@ impl World {
     pub fn delayed(&mut self, no: MessageNo) {
         let message = self.store.message(no).expect("a live message is delayed");
         let warn = if message.list() == Some(DIGESTS) { 2 * WARN } else { WARN };
-        assert!(self.now >= message.accepted() + warn, "told too early");
-        assert!(self.delayed.insert(message.id().0), "told twice");
+        assert!(self.now >= message.accepted() + warn, "reported too early");
+        assert!(self.delayed.insert(message.id().0), "reported twice");
     }
 
     /// The digest is durable after a while, or refused.
@@ -56,6 +56,7 @@ impl World {
             };
             let queue_id = message.id();
             let there: IdSet = ids.iter().map(|id| id.0).filter(|id| message.pending().contains(*id)).collect();
+            self.note_taken_out(queue_id, ids.iter().copied());
             for id in &there {
                 assert!(!self.in_flight.contains(&(*no, AddressId(id))), "coalesced while it is being sent");
                 assert!(self.reserved.insert((queue_id.0, AddressId(id))), "coalesced while it is taken out");

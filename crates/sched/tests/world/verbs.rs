@@ -10,7 +10,7 @@ use stentor_sched::{FlowKey, Work};
 use super::{End, Ev, HOUR, World, rules};
 
 /// What standing bounces say here.
-pub const RETURNED: &str = "returned for a time";
+pub const BOUNCE_REASON: &str = "bounced for a time";
 
 pub enum Verb {
     Hold,
@@ -24,13 +24,13 @@ pub enum Verb {
     Suspend,
     Resume(FlowKey, Option<String>),
     /// A standing bounce, and its end.
-    Return,
-    ReturnEnds(String),
+    Bounce,
+    BounceEnds(String),
 }
 
 impl World {
     pub fn plan_verbs(&mut self) {
-        for verb in [|| Verb::Hold, || Verb::Remove, || Verb::TryNow, || Verb::Suspend, || Verb::Return] {
+        for verb in [|| Verb::Hold, || Verb::Remove, || Verb::TryNow, || Verb::Suspend, || Verb::Bounce] {
             for _ in 0..self.rng.u32(0..4) {
                 let after = if self.rng.bool() { self.rng.u64(1..5_000) } else { self.rng.u64(1..3 * HOUR) };
                 self.at(after, Ev::Verb(verb()));
@@ -42,6 +42,7 @@ impl World {
         match verb {
             Verb::Hold => self.hold_some(),
             Verb::Release(ids) => {
+                self.check_covered();
                 self.store.apply(Event::Hold { held: false, messages: ids.clone() });
                 for id in ids {
                     if let Some(no) = self.store.no_of(*id) {
@@ -60,8 +61,9 @@ impl World {
                     self.sched.resume_site(site);
                 }
             }
-            Verb::Return => self.begin_bounce(),
-            Verb::ReturnEnds(name) => {
+            Verb::Bounce => self.begin_bounce(),
+            Verb::BounceEnds(name) => {
+                self.check_covered();
                 self.store.apply(Event::Suspend { suspended: false, what: name, until: 0, reason: "" });
                 self.sched.set_suspended(name, false, "");
             }
@@ -81,8 +83,8 @@ impl World {
         assert!(!message.is_held(), "a held message is handed out");
         let site = self.sched.site_of(self.store.book.domain(work.ids[0])).and_then(|site| self.sched.site_name(site));
         for id in &work.ids {
-            let is_returned = self.bounces().any(|bounce| self.is_about(&bounce, message, *id, site));
-            assert!(!is_returned, "handed out while a standing bounce covers it");
+            let is_covered = self.bounces().any(|bounce| self.is_about(&bounce, message, *id, site));
+            assert!(!is_covered, "handed out while a standing bounce covers it");
             assert!(!self.reserved.contains(&(message.id().0, *id)), "handed out while it was taken out");
         }
     }
@@ -122,10 +124,10 @@ impl World {
         }
         let (name, after) = (bounce.to_string(), self.rng.u64(1..2 * HOUR));
         let until = self.now + after;
-        self.store.apply(Event::Suspend { suspended: true, what: &name, until, reason: RETURNED });
-        self.sched.set_suspended(&name, true, RETURNED);
-        self.returned_for.push(bounce);
-        self.at(after, Ev::Verb(Verb::ReturnEnds(name)));
+        self.store.apply(Event::Suspend { suspended: true, what: &name, until, reason: BOUNCE_REASON });
+        self.sched.set_suspended(&name, true, BOUNCE_REASON);
+        self.bounces_begun.push(bounce);
+        self.at(after, Ev::Verb(Verb::BounceEnds(name)));
     }
 
     /// Those in force.
@@ -138,18 +140,37 @@ impl World {
         bounce.is_of(message.sender(), message.list()) && bounce.is_to(domain, site)
     }
 
-    /// A recipient that a standing bounce has returned: one covered it once.
-    pub fn check_returned(&self, message: &Message, id: AddressId) {
+    /// A standing bounce has bounced this recipient: one covered it once.
+    pub fn check_bounced(&self, message: &Message, id: AddressId) {
         let is_about = |bounce: &StandingBounce| self.is_about(bounce, message, id, bounce.site.as_deref());
-        assert!(self.returned_for.iter().any(is_about), "returned, and nobody asked for it");
+        assert!(self.bounces_begun.iter().any(is_about), "bounced, and nobody asked for it");
     }
 
-    /// Accepted while a standing bounce covers them whatever their site is: they must not be delivered in this run.
-    pub fn note_returning(&mut self, no: MessageNo) {
+    /// Accepted, or found at a start, while a standing bounce covers them whatever their site is: they must not be delivered
+    /// in this run.
+    pub fn note_covered(&mut self, no: MessageNo) {
         let Some(message) = self.store.message(no).filter(|message| message.pending().len() <= 256) else { return };
-        let is_returned = |id: &AddressId| self.bounces().any(|bounce| self.is_about(&bounce, message, *id, None));
-        let covered: Vec<_> = self.store.pending_of(no).filter(is_returned).map(|id| (message.id().0, id)).collect();
-        self.returning.extend(covered);
+        let is_covered = |id: &AddressId| self.bounces().any(|bounce| self.is_about(&bounce, message, *id, None));
+        let covered: Vec<_> = self.store.pending_of(no).filter(is_covered).map(|id| (message.id().0, id)).collect();
+        self.covered.extend(covered);
+    }
+
+    /// They have failed, also those of a held message: their bounce is being made.
+    fn check_covered(&self) {
+        let is_busy = self.sched.next_tick().is_some_and(|at| at <= self.now);
+        for (id, address) in self.covered.iter().filter(|_| !is_busy) {
+            let Some(no) = self.store.no_of(MessageId(*id)) else { continue };
+            let pending = self.store.pending_of(no).filter(|pending| pending == address).map(|pending| pending.0).collect();
+            let (free, in_flight) = self.sched.removable(no, &pending);
+            assert!(free.is_empty() && in_flight.is_empty(), "seed {}: covered, and not bounced", self.seed);
+        }
+    }
+
+    /// Another verb takes them out, or lets them go: no standing bounce has them any more.
+    pub fn note_taken_out(&mut self, id: MessageId, ids: impl Iterator<Item = AddressId>) {
+        for address in ids {
+            self.covered.remove(&(id.0, address));
+        }
     }
 
     fn hold_some(&mut self) {
@@ -171,6 +192,7 @@ impl World {
             let Some(id) = self.store.message(no).map(Message::id) else { continue };
             for ids in [&free, &in_flight] {
                 self.sched.reserve(no, ids);
+                self.note_taken_out(id, ids.iter().map(AddressId));
                 self.reserved.extend(ids.iter().map(|i| (id.0, AddressId(i))));
             }
             let (after, run) = (self.rng.u64(1..2_000), self.run);
