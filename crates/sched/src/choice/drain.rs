@@ -92,7 +92,7 @@ impl Choice<'_> {
 
     fn next_waiting(&mut self, domain: DomainId, no: MessageNo, steps: &mut u32) -> Option<(MessageNo, Ids)> {
         *steps = steps.checked_sub(1)?;
-        let mut taken = Taken::up_to(STEPS_MAX as usize, steps);
+        let mut taken = Taken { is_final: true, ..Taken::up_to(STEPS_MAX as usize, steps) };
         self.take(domain, no, &mut taken);
         Some((no, taken.ids)).filter(|(_, ids)| !ids.is_empty())
     }

@@ -39,11 +39,13 @@ pub struct Taken<'s> {
     pub max: usize,
     /// Elementary steps that may still be done.
     pub steps: &'s mut u32,
+    /// They are to fail whatever their mailboxes say: no clock of those keeps them back.
+    pub is_final: bool,
 }
 
 impl Taken<'_> {
     pub fn up_to(max: usize, steps: &mut u32) -> Taken<'_> {
-        Taken { ids: Ids::new(), max, steps }
+        Taken { ids: Ids::new(), max, steps, is_final: false }
     }
 }
 
@@ -157,7 +159,7 @@ impl Choice<'_> {
                 self.waits.gone.push((no, id));
             } else if active.meets_reservation(id) {
                 // The verb's end says what becomes of it.
-            } else if self.failure.mailboxes.keeps_back(id, no, self.now) || active.is_failing(id) {
+            } else if !taken.is_final && self.failure.mailboxes.keeps_back(id, no, self.now) || active.is_failing(id) {
                 // The mailbox's clock (or the report) brings it back.
             } else if active.in_flight.insert(id.0) {
                 taken.ids.push(id);

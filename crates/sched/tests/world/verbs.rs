@@ -162,7 +162,13 @@ impl World {
             let Some(no) = self.store.no_of(MessageId(*id)) else { continue };
             let pending = self.store.pending_of(no).filter(|pending| pending == address).map(|pending| pending.0).collect();
             let (free, in_flight) = self.sched.removable(no, &pending);
-            assert!(free.is_empty() && in_flight.is_empty(), "seed {}: covered, and not bounced", self.seed);
+            let status = || self.sched.recipient_status(&self.store, no, *address, self.now);
+            assert!(
+                free.is_empty() && in_flight.is_empty(),
+                "seed {}: covered, and not bounced: {:?}",
+                self.seed,
+                status()
+            );
         }
     }
 
