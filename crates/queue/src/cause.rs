@@ -100,6 +100,11 @@ impl Cause {
         matches!(self, Cause::Ready | Cause::Sending | Cause::Reporting | Cause::LookUp)
     }
 
+    /// An operator keeps it: no time brings its next try.
+    pub fn is_kept(self) -> bool {
+        matches!(self, Cause::Held | Cause::Suspended)
+    }
+
     /// Something other than its turn or a local limit keeps it back.
     pub fn is_blocked(self) -> bool {
         !self.is_moving() && self != Cause::OwnLimit
@@ -107,7 +112,7 @@ impl Cause {
 
     /// The same, and no operator did it.
     pub fn has_failed(self) -> bool {
-        self.is_blocked() && !matches!(self, Cause::Held | Cause::Suspended)
+        self.is_blocked() && !self.is_kept()
     }
 
     fn texts(self) -> (&'static str, &'static str) {

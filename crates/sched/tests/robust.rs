@@ -28,7 +28,7 @@ fn no_host_can_make_us_try_without_a_clock() {
     assert!(all.delivered > 0 && all.bounced > 0 && all.expired > 0 && all.connections > all.transactions / 100);
 }
 
-/// The checker must be able to fail: a world that keeps back what it was told of an end.
+/// The checker must be able to fail: a world that keeps an end to itself.
 #[test]
 fn a_world_that_loses_something_is_noticed() {
     let mut world = World::new(1);

@@ -36,7 +36,7 @@ fn every_recipient_ends_as_its_world_says() {
     assert!(checks > 100 && causes.len() > 8, "{checks} {causes:?}");
 }
 
-/// The checker must be able to fail: a world that forgets what it was told about a delivery is noticed.
+/// The checker must be able to fail: a world that forgets a delivery is noticed.
 #[test]
 #[should_panic(expected = "delivered twice")]
 fn a_lost_completion_is_noticed() {

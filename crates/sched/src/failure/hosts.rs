@@ -1,8 +1,8 @@
 //! The retry clock of a host address, one per source, for all sites that use it.
 //!
-//! A probe that an operator's flush brings before its time, and that fails, leaves the clock as it was. Each failure in a row lengthens it: first short pauses, if the kind of failure allows them, then `host_retry`. When it has
+//! Each failure in a row lengthens it: first short pauses, if the kind of failure allows them, then `host_retry`. When it has
 //! run out, one connection (the probe) may try the host. An answer of a healthy host ends the clock; only a delivery gives the
-//! short pauses back.
+//! short pauses back. A flush lets the probe go at once; if that fails, the clock is as it was before the flush.
 
 use stentor_mail::reply::Enhanced;
 use stentor_queue::ids::{Ms, SiteId};

@@ -101,7 +101,7 @@ impl Scheduler {
             steps -= 1;
             // What the line said is still true: the message goes back into it, and out with its recipients.
             self.core.sites.get(job.site).lines.insert(job.flow, job.class, no);
-            if self.core.keep_if_held(job.site, no) {
+            if self.choice(store, now).is_stopped(job.site, no) {
                 job.cursor = Some(next);
                 continue;
             }

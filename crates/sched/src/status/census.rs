@@ -71,10 +71,9 @@ impl CauseCounts {
         self.causes.iter().max_by_key(|count| (count.recipients, !count.cause.is_moving()))
     }
 
-    /// The earliest next try of all that no operator keeps; `None`: some may go now, or there are none.
+    /// The earliest next try of those that no operator keeps; `None`: some may go now, or there are none.
     pub fn next_try(&self) -> Option<Ms> {
-        let is_kept = |count: &&CauseCount| matches!(count.cause, Cause::Held | Cause::Suspended);
-        let tried = self.causes.iter().filter(|count| !is_kept(count));
+        let tried = self.causes.iter().filter(|count| !count.cause.is_kept());
         tried.map(|count| count.next_try.unwrap_or(0)).min().filter(|at| *at > 0)
     }
 
@@ -263,7 +262,7 @@ impl Census {
 
 type Silent = Set<(MessageNo, AddressId)>;
 
-/// What a slice has seen of sites, by what may be sent from: a message's recipients are often at the same few.
+/// What a slice has seen of sites, by the sources that may send there: a message's recipients are often at the same few.
 struct Seen {
     now: Ms,
     sites: Map<(SiteId, u64), AtSite>,
@@ -271,13 +270,13 @@ struct Seen {
 }
 
 impl Scheduler {
-    /// The last reply behind a share, as far as it is still known.
+    /// The last reply behind a count, if it is still known.
     pub fn reply_behind(&self, count: &CauseCount) -> Option<&Reply> {
         self.core.reasons.get(count.reason)
     }
 
-    /// One message's pending recipients behind `after`, at most `ids_max`: where each is, and its share of one. Whether those
-    /// were all.
+    /// Calls `each` with one message's pending recipients after `after`, at most `ids_max` of them: the site of each, and a
+    /// count of one. Returns whether these were all.
     pub fn causes_of(
         &self,
         store: &Store,

@@ -160,7 +160,8 @@ impl World {
         let is_busy = self.sched.next_tick().is_some_and(|at| at <= self.now);
         for (id, address) in self.covered.iter().filter(|_| !is_busy) {
             let Some(no) = self.store.no_of(MessageId(*id)) else { continue };
-            let pending = self.store.pending_of(no).filter(|pending| pending == address).map(|pending| pending.0).collect();
+            let pending =
+                self.store.pending_of(no).filter(|pending| pending == address).map(|pending| pending.0).collect();
             let (free, in_flight) = self.sched.removable(no, &pending);
             let status = || self.sched.recipient_status(&self.store, no, *address, self.now);
             assert!(
