@@ -1,4 +1,4 @@
-//! Outgoing SMTP: look-ups, connections and DSNs, each a task that performs one effect of the scheduler.
+//! Outgoing SMTP: lookups, connections and DSNs, each a task that performs one effect of the scheduler.
 
 mod body;
 mod bounce;
@@ -24,7 +24,7 @@ use tokio::task::AbortHandle;
 use crate::core::hub::Act;
 use crate::core::{Actor, Core, Settings, log};
 
-/// From this many on, finished look-ups are forgotten.
+/// From this many on, finished lookups are forgotten.
 const LOOK_UPS_KEPT_MAX: usize = 4_096;
 
 /// The real world: each act is a task.

@@ -1,5 +1,5 @@
 //! Hints for the log and `doctor` while the name servers are likelier wrong than every domain: no question has been answered
-//! since the start (a time-out or a refusal at all servers, told at the first one), or no domain has resolved, and mail may
+//! since the start (a time-out or a refusal at all servers, reported at the first one), or no domain has resolved, and mail may
 //! bounce for good because of it.
 
 use std::net::SocketAddr;
@@ -58,7 +58,7 @@ impl Hint {
         }
         let count = self.unresolved.fetch_add(1, Ordering::Relaxed) + 1;
         if self.unanswered() > 0 {
-            return None; // told already, and better
+            return None; // reported already, and better
         }
         is_power_of_ten(count).then(|| {
             format!(
@@ -97,9 +97,9 @@ mod tests {
     #[test]
     fn until_a_domain_resolves_each_power_of_ten_is_told() {
         let (hint, servers) = (Hint::default(), ["127.0.0.1:53".parse().unwrap()]);
-        let told: Vec<usize> =
+        let reported: Vec<usize> =
             (1..=100).filter(|n| hint.take(&no_such_domain(&format!("d{n}.example")), &servers).is_some()).collect();
-        assert_eq!((told, hint.unresolved()), (vec![1, 10, 100], 100));
+        assert_eq!((reported, hint.unresolved()), (vec![1, 10, 100], 100));
         let hint = Hint::default();
         let line = hint.take(&no_such_domain("d.example"), &servers).unwrap();
         assert!(line.contains("1 tried") && line.contains("d.example") && line.contains("127.0.0.1:53"), "{line}");

@@ -1,4 +1,4 @@
-//! Where a domain's mail goes: MX and address look-ups (RFC 5321 5.1), static routes, address literals.
+//! Where a domain's mail goes: MX and address lookups (RFC 5321 5.1), static routes, address literals.
 //!
 //! Promise: [`Resolver::resolve`] always ends within [`RESOLVE_MS_MAX`] and asks a bounded number of questions,
 //! whatever the DNS returns; it bounces (`Permanent`) only on authoritative answers, and defers on everything else.
@@ -40,7 +40,7 @@ use stentor_policy::{Host as RouteTo, RouteHost};
 use stentor_queue::site::Resolution;
 use tokio::task::JoinSet;
 
-/// One resolution, all its look-ups and repeats together.
+/// One resolution, all its lookups and repeats together.
 pub const RESOLVE_MS_MAX: u64 = 60_000;
 /// [`ResolverConfig::negative_ttl_ms_max`] unless it is configured.
 pub const NEGATIVE_TTL_S_MAX: u64 = 900;
@@ -130,7 +130,7 @@ struct Inner {
 }
 
 impl Resolver {
-    /// Starts nothing; sockets are opened by the look-ups.
+    /// Starts nothing; sockets are opened by the lookups.
     pub fn new(config: ResolverConfig) -> Result<Resolver, ResolverError> {
         if !config.ipv4 && !config.ipv6 {
             return Err(ResolverError::NoFamily);
