@@ -33,7 +33,7 @@ mod url;
 mod webhooks;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use toml::de::DeTable;
 
@@ -65,6 +65,28 @@ fn check_beside(path: &Path, in_force: Option<&Config>) -> Result<Config, Vec<Di
     let mut config = check_text_beside(path, &read(path)?, in_force)?;
     config.file = Some(path.to_owned());
     Ok(config)
+}
+
+/// Where a server's data and control socket are.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Places {
+    pub data_dir: PathBuf,
+    pub socket: PathBuf,
+}
+
+/// The places that a file with errors elsewhere names, so that its server can still be reached. `None`: they cannot be
+/// told, because the file cannot be read, their own keys are wrong, or it is not TOML and names neither.
+pub fn places(path: &Path) -> Option<Places> {
+    places_in(path, &read(path).ok()?)
+}
+
+fn places_in(path: &Path, text: &str) -> Option<Places> {
+    let context = Context::new(path, text);
+    let (document, syntax_errors) = DeTable::parse_recoverable(text);
+    for error in &syntax_errors {
+        context.mark_broken(&error.span().unwrap_or(0..0));
+    }
+    sections::places(&context, document.get_ref())
 }
 
 /// The file's text.

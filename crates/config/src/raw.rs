@@ -91,8 +91,13 @@ impl<'a> Context<'a> {
         Origin::File { line, column }
     }
 
+    /// Notes the line as one with a syntax error.
+    pub fn mark_broken(&self, span: &Range<usize>) {
+        self.broken_lines.borrow_mut().push(self.position(span).0);
+    }
+
     pub fn syntax_error(&self, span: Range<usize>, message: &str) {
-        self.broken_lines.borrow_mut().push(self.position(&span).0);
+        self.mark_broken(&span);
         // The parser's messages may have several lines; a diagnostic has one.
         let message = message.split_whitespace().collect::<Vec<_>>().join(" ");
         self.add(span, Severity::Error, format!("not TOML: {message}"));
@@ -103,8 +108,13 @@ impl<'a> Context<'a> {
         !self.broken_lines.borrow().is_empty()
     }
 
+    /// Whether what stands there is in a line with a syntax error.
+    pub fn is_broken_at(&self, span: &Range<usize>) -> bool {
+        self.broken_lines.borrow().contains(&self.position(span).0)
+    }
+
     pub fn error(&self, span: Range<usize>, message: impl Into<String>) {
-        if !self.broken_lines.borrow().contains(&self.position(&span).0) {
+        if !self.is_broken_at(&span) {
             self.add(span, Severity::Error, message.into());
         }
     }

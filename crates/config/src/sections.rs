@@ -18,7 +18,7 @@ use super::checked::{
 use super::diagnose::Spot;
 use super::raw::{Context, DAY_S, Section, addresses};
 use super::settings::{self, Origin, Settings};
-use super::{cross, http, log, sending, tables, webhooks};
+use super::{Places, cross, http, log, sending, tables, webhooks};
 
 const KIB: u64 = 1024;
 const MIB: u64 = 1024 * KIB;
@@ -405,6 +405,22 @@ fn journal(section: Section<'_>) -> JournalConfig {
     };
     section.finish();
     config
+}
+
+/// See [`super::places`].
+pub(super) fn places<'a>(context: &'a Context<'a>, document: &'a DeTable<'a>) -> Option<Places> {
+    let top = Section::top(context, document);
+    let section = top.section("control");
+    let is_certain =
+        |section: &Section<'_>, key: &str| section.has(key) && !context.is_broken_at(&section.span_of(key));
+    let (has_data_dir, has_socket) = (is_certain(&top, "data_dir"), is_certain(&section, "socket"));
+    // The line that cannot be read may be the one that names them.
+    if context.is_broken() && !has_data_dir && !has_socket {
+        return None;
+    }
+    let data_dir = context.path(top.text("data_dir").map_or(DATA_DIR, |text| text.value));
+    let ControlConfig { socket } = control(section, &data_dir);
+    (!context.has_errors()).then_some(Places { data_dir, socket })
 }
 
 fn control(section: Section<'_>, data_dir: &Path) -> ControlConfig {

@@ -183,6 +183,25 @@ stentor.toml:21:10: the control socket's path `";
 }
 
 #[test]
+fn errors_elsewhere_do_not_hide_where_the_server_is() {
+    let places = |text: &str| {
+        assert!(check_here(text).is_err(), "{text}");
+        places_in(Path::new("/etc/stentor.toml"), text)
+            .map(|places| [places.data_dir, places.socket].map(|path| path.display().to_string()))
+    };
+    let here = |dir: &str, socket: &str| Some([dir.to_owned(), socket.to_owned()]);
+    assert_eq!(places("hostnam = \"x\"\n"), here("/etc/stentor-data", "/etc/stentor-data/control.sock"));
+    assert_eq!(places("data_dir = \"/d\"\nreceived_max = 0\n"), here("/d", "/d/control.sock"));
+    let broken = "data_dir = \"d\"\n[control]\nsocket = \"/run/s\"\n[listen\nsmtp = []\n";
+    assert_eq!(places(broken), here("/etc/d", "/run/s"));
+    // The broken line may be the one that named them.
+    assert_eq!(places("data_dir \"/d\"\n"), None);
+    assert_eq!(places("data_dir = \"/d\n"), None);
+    assert_eq!(places("data_dir = 5\n"), None);
+    assert_eq!(places("[control]\nsockt = \"/run/s\"\n"), None);
+}
+
+#[test]
 fn lists_aliases_and_routes_are_checked_each() {
     let text = "[lists.news]
 address = \"news\"

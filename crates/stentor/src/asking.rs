@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use stentor_config::{self as config, Config, Diagnostic};
+use stentor_config::{self as config, Config, Diagnostic, Places};
 use stentor_control::{Client, ClientError, ErrorCode, Problem, Reply, Request, Selection, protocol, render};
 use stentor_stats::escape::printable;
 
@@ -81,7 +81,7 @@ impl ServerArgs {
     pub(crate) fn socket(&self) -> Result<PathBuf, ExitCode> {
         match (&self.socket, &self.config) {
             (Some(socket), _) => Ok(socket.clone()),
-            (None, path) => load(path.as_deref()).map(|config| config.control.socket),
+            (None, path) => places(path.as_deref()).map(|places| places.socket),
         }
     }
 
@@ -150,6 +150,20 @@ fn located(given: Option<&Path>, variable: Option<PathBuf>, default: &Path) -> R
 /// The checked configuration, or what is wrong with it said on standard error.
 pub fn load(path: Option<&Path>) -> Result<Config, ExitCode> {
     config::check(&locate(path)?).map_err(|diagnostics| wrong(&diagnostics))
+}
+
+/// Where the server's data and control socket are. Errors elsewhere in the file are said on standard error and keep nobody
+/// from a running server.
+pub(crate) fn places(path: Option<&Path>) -> Result<Places, ExitCode> {
+    let path = locate(path)?;
+    let diagnostics = match config::check(&path) {
+        Ok(config) => return Ok(Places { data_dir: config.data_dir, socket: config.control.socket }),
+        Err(diagnostics) => diagnostics,
+    };
+    let code = wrong(&diagnostics);
+    let places = config::places(&path).ok_or(code)?;
+    eprintln!("stentor: the configuration has errors; asking the server at {}", places.socket.display());
+    Ok(places)
 }
 
 /// Says on standard error what is wrong with the configuration.

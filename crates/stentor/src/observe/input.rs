@@ -46,9 +46,9 @@ impl Input {
             return Ok(dir.clone());
         }
         // What is wrong with the configuration has been said.
-        let config =
-            crate::asking::load(self.config.as_deref()).map_err(|_| "the configuration is not usable".to_owned())?;
-        Ok(config.data_dir.join("history"))
+        let places =
+            crate::asking::places(self.config.as_deref()).map_err(|_| "the configuration is not usable".to_owned())?;
+        Ok(places.data_dir.join("history"))
     }
 }
 

@@ -20,7 +20,7 @@ use stentor_stats::record::{Ms, Record};
 use stentor_stats::trace::{MESSAGES_MAX, Story};
 
 use super::when;
-use crate::asking::{fail, load, nothing};
+use crate::asking::{fail, nothing, places as places_of};
 use crate::foreign::{self, From};
 use crate::output::{print, unless_closed};
 use crate::paint::Colour;
@@ -166,8 +166,8 @@ fn places(options: &Options) -> Result<(PathBuf, Option<PathBuf>), String> {
         return Ok((dir, Some(socket.clone())));
     }
     // What is wrong with the configuration has been said.
-    let config = load(options.config.as_deref()).map_err(|_| "the configuration is not usable".to_owned())?;
-    Ok((config.data_dir.join("history"), Some(config.control.socket)))
+    let places = places_of(options.config.as_deref()).map_err(|_| "the configuration is not usable".to_owned())?;
+    Ok((places.data_dir.join("history"), Some(places.socket)))
 }
 
 /// The story so far, and the number of damaged places.

@@ -90,6 +90,20 @@ fn a_file_that_is_not_toml_or_not_there() {
 }
 
 #[test]
+fn a_running_server_is_reached_whatever_else_is_wrong() {
+    let server = Server::builder().list("news", &["ann@one.example"]).start();
+    server.edit_config(|text| text.replace("hostname", "hostnam"));
+    for command in [&["status"][..], &["queue"], &["suspend", "--list", "news"]] {
+        let output = server.operator(command);
+        let err = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{command:?}: {output:?}");
+        assert!(err.contains("unknown key `hostnam`; did you mean `hostname`?"), "{err}");
+    }
+    let output = server.operator(&["reload"]);
+    assert_eq!(output.status.code(), Some(78), "{output:?}");
+}
+
+#[test]
 fn the_example_is_sound() {
     let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../stentor.example.toml");
     // All three ways to name it.
