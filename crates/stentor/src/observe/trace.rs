@@ -17,7 +17,7 @@ use stentor_queue::ids::MessageId;
 use stentor_stats::civil::Zone;
 use stentor_stats::escape::printable;
 use stentor_stats::record::{Ms, Record};
-use stentor_stats::trace::{MESSAGES_MAX, Story};
+use stentor_stats::trace::{MESSAGES_MAX, Message, Story};
 
 use super::when;
 use crate::asking::{fail, nothing, places as places_of};
@@ -143,10 +143,11 @@ fn of_history(options: &Options, from: Ms) -> Result<(Story, Present, u64), Stri
     let ask = |selection| socket.as_deref().map(|socket| ask(socket, selection)).unwrap_or_default();
     let present = selection(&options.what).map(ask).unwrap_or_default();
     let (mut story, mut damaged) = read(&dir, &options.what, from, &present)?;
-    // Of a Message-ID the history has the queue ids, by which the server is asked.
-    let ids: Vec<MessageId> = story.messages.iter().filter_map(|message| message.id.parse().ok()).collect();
+    // Of a Message-ID the history has the queue ids, by which the server is asked. Without its brackets it looks like an
+    // address.
+    let ids = ids_by_message_id(&story, &options.what);
     let mut present = present;
-    if !ids.is_empty() && selection(&options.what).is_none() {
+    if !ids.is_empty() && present.pending.is_empty() {
         present = ask(Selection { ids, ..Selection::default() });
         (story, damaged) = read(&dir, &options.what, from, &present)?;
     }
@@ -200,6 +201,14 @@ fn selection(what: &str) -> Option<Selection> {
         Err(_) if what.contains('@') => Some(Selection { recipient: Some(what.to_owned()), ..Selection::default() }),
         Err(_) => Some(Selection { recipient: Some(format!("@{what}")), ..Selection::default() }),
     }
+}
+
+/// The messages that have this Message-ID, with or without its brackets.
+fn ids_by_message_id(story: &Story, what: &str) -> Vec<MessageId> {
+    let bare = |text: &str| text.trim_start_matches('<').trim_end_matches('>').to_ascii_lowercase();
+    let is_meant =
+        |message: &&Message| message.accepted.as_ref().is_some_and(|accepted| bare(&accepted.message_id) == bare(what));
+    story.messages.iter().filter(is_meant).filter_map(|message| message.id.parse().ok()).collect()
 }
 
 /// What is pending of it now. A server that does not run, or does not answer, has nothing to say.

@@ -150,7 +150,7 @@ fn trace_of_what_waits_says_why() {
     stentor_harness::wait_until("its Message-ID is known", || {
         server.operator(&["trace", "<why@test>"]).status.success()
     });
-    for what in ["one.example", "bob@one.example", &id, "<why@test>"] {
+    for what in ["one.example", "bob@one.example", &id, "<why@test>", "why@test"] {
         let shown = String::from_utf8(server.operator(&["trace", what]).stdout).expect("text");
         let line = shown.lines().find(|line| line.starts_with("now ")).unwrap_or_default();
         let is_told = line.contains("bob@one.example deferred at (not resolved yet), next try ") && line.contains(": ");
