@@ -63,8 +63,5 @@ pub fn recipient(hub: &Hub, no: MessageNo, id: AddressId, now: Ms) -> RecipientV
 
 /// The last reply as operators see it.
 pub fn reply(reply: Option<LastReply>) -> String {
-    reply.map_or_else(String::new, |reply| match reply.code {
-        0 => reply.text.to_string(),
-        code => format!("{code} {}", reply.text),
-    })
+    reply.map_or_else(String::new, |reply| reply.to_string())
 }

@@ -4,6 +4,7 @@
 //! its own reply text, cost eight bytes each and the ring. A reply that has left the ring is shown without its text.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::sync::Arc;
 
 use stentor_mail::reply::Enhanced;
@@ -24,6 +25,17 @@ pub struct Reply {
     /// What it stands for.
     pub cause: Cause,
     pub host: Option<Arc<str>>,
+}
+
+impl fmt::Display for Reply {
+    /// As the host gave it, or our words where it gave none.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.code, self.dsn) {
+            (0, _) => f.write_str(&self.text),
+            (code, None) => write!(f, "{code} {}", self.text),
+            (code, Some(dsn)) => write!(f, "{code} {dsn} {}", self.text),
+        }
+    }
 }
 
 /// A kept reply. Its cause stays known after the text has left the ring.
@@ -76,6 +88,16 @@ impl Reasons {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_reply_is_shown_as_it_was_given() {
+        let reply = |code, dsn, text: &str| {
+            Reply { code, dsn, text: text.into(), cause: Cause::Recipient, host: None }.to_string()
+        };
+        assert_eq!(reply(450, Some(Enhanced::new(4, 1, 2)), "lookup failed"), "450 4.1.2 lookup failed");
+        assert_eq!(reply(450, None, "later"), "450 later");
+        assert_eq!(reply(0, Some(Enhanced::new(4, 4, 2)), "lost connection"), "lost connection");
+    }
 
     #[test]
     fn keeps_the_last_replies_and_forgets_older_ones() {

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stentor_mail::client::{
-    ClientError, ClientEvent, ClientSession, Extensions, RcptResult, Stage as ClientStage, TxRcpt, TxSpec,
+    ClientError, ClientEvent, ClientSession, Extensions, ParsedReply, RcptResult, Stage as ClientStage, TxRcpt, TxSpec,
 };
 use stentor_policy::DELIVER_SOCKETS;
 use stentor_queue::ids::{ConnId, Ms};
@@ -680,12 +680,10 @@ impl Connection {
 
     /// The connection is over. What was taken and not begun goes back.
     fn finish(mut self, error: Option<ClientError>) {
-        let refused = refused_with(error.as_ref());
-        let reason = if self.unreadable.is_some() { CloseReason::Normal } else { close_reason(error) };
-        let text = match &reason {
-            CloseReason::Normal => "closed",
-            CloseReason::Refused { text } | CloseReason::Lost { text } => text,
-        };
+        let (refused, said) = (refused_with(error.as_ref()), said(error.as_ref()).cloned());
+        let error = error.filter(|_| self.unreadable.is_none());
+        let text = &*error.as_ref().map_or_else(|| "closed".to_owned(), ToString::to_string);
+        let reason = close_reason(error);
         if let Some(tap) = &self.tap {
             tap.event(self.core.clock.now(), text);
         }
@@ -702,9 +700,10 @@ impl Connection {
                 hub.sched.closed(&hub.store, conn, &reason, now);
                 return None;
             }
-            let why = match &reason {
-                CloseReason::Normal => "the session ended before it began",
-                CloseReason::Refused { text } | CloseReason::Lost { text } => text,
+            let why = match (&said, &reason) {
+                (Some(reply), _) => &reply.text,
+                (None, CloseReason::Normal) => "the session ended before it began",
+                (None, CloseReason::Refused { text } | CloseReason::Lost { text }) => text,
             };
             Some(hub.connect_failed(conn, refused, why, now))
         });
@@ -721,21 +720,25 @@ const OWN_FAILURE: Enhanced = Enhanced::new(4, 3, 0);
 /// An idle session has no deadline of its own: the scheduler closes it.
 const FAR_MS: Ms = 24 * 3_600_000;
 
+/// The host's own last words, if it said why the session ends.
+fn said(error: Option<&ClientError>) -> Option<&ParsedReply> {
+    match error {
+        Some(ClientError::Refused { reply, .. } | ClientError::ServerClosing { reply, .. }) => Some(reply),
+        _ => None,
+    }
+}
+
 /// What the host said instead of opening a session.
 fn refused_with(error: Option<&ClientError>) -> NoSession {
-    match error {
-        Some(ClientError::Refused { reply, .. } | ClientError::ServerClosing { reply, .. }) => {
-            NoSession::Reply { code: reply.code, dsn: reply.enhanced }
-        }
-        _ => NoSession::Failed,
-    }
+    said(error).map_or(NoSession::Failed, |reply| NoSession::Reply { code: reply.code, dsn: reply.enhanced })
 }
 
 fn close_reason(error: Option<ClientError>) -> CloseReason {
     match error {
         None => CloseReason::Normal,
-        Some(error @ (ClientError::ServerClosing { .. } | ClientError::Refused { .. })) => {
-            CloseReason::Refused { text: error.to_string().into() }
+        Some(ClientError::ServerClosing { reply, .. } | ClientError::Refused { reply, .. }) => {
+            let text = reply.enhanced.map_or_else(|| reply.text.clone(), |dsn| format!("{dsn} {}", reply.text).into());
+            CloseReason::Refused { text }
         }
         Some(error) => CloseReason::Lost { text: error.to_string().into() },
     }

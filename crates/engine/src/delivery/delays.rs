@@ -68,10 +68,7 @@ fn gather(hub: &Hub, no: MessageNo, settings: &Settings, now: Ms) -> Option<(Sub
             action: Action::Delayed,
             status: status.map_or(Enhanced::new(4, 0, 0), |dsn| Enhanced::new(4, dsn.subject, dsn.detail)),
             host: reply.as_ref().and_then(|reply| reply.host.clone()),
-            diagnostic: reply
-                .as_ref()
-                .filter(|reply| reply.code > 0)
-                .map(|reply| format!("{} {}", reply.code, reply.text)),
+            diagnostic: reply.as_ref().filter(|reply| reply.code > 0).map(ToString::to_string),
             reason: reply.filter(|reply| reply.code == 0).map(|reply| reply.text.to_string()),
             until: Some(until),
         }

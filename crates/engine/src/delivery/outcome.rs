@@ -23,12 +23,17 @@ fn stage(stage: ClientStage) -> Stage {
     }
 }
 
+/// The code is the client's own: no host sent one.
+fn is_unanswered(stage: ClientStage) -> bool {
+    matches!(stage, ClientStage::Lost | ClientStage::AfterDot)
+}
+
 /// One outcome per recipient, in the order of the transaction.
 pub fn outcomes(assignment: &Assignment, results: &[RcptResult]) -> Vec<RcptOutcome> {
     let outcomes = assignment.positions().zip(results).map(|(position, result)| RcptOutcome {
         id: assignment.id_at(position),
         stage: stage(result.stage),
-        code: result.reply.code,
+        code: if is_unanswered(result.stage) { 0 } else { result.reply.code },
         dsn: result.reply.enhanced,
         text: result.reply.text.clone(),
     });

@@ -111,7 +111,7 @@ fn latedudes_names_who_is_stuck_and_what_to_do() {
         shown.contains("-> host refuses connections: wait, or `stentor suspend --site mx1.down.example --config "),
         "{shown}"
     );
-    assert!(shown.contains("452 Mailbox full"), "{shown}");
+    assert!(shown.contains("452 4.2.2 Mailbox full"), "{shown}");
     let rows: Vec<&str> = shown.lines().skip_while(|line| !line.contains("recipient")).collect();
     let at =
         |name: &str| shown.lines().position(|line| line.ends_with(name)).unwrap_or_else(|| panic!("{name}\n{shown}"));
@@ -236,7 +236,7 @@ fn a_report_may_wait_for_its_time() {
     lab.wait("the report comes", |recorder| !recorder.copies_to("me@sender.example").is_empty());
     let body = lab.recorder().copies_to("me@sender.example").remove(0).body.expect("the lab keeps bodies");
     let report = String::from_utf8(body.to_vec()).expect("text");
-    assert!(report.contains("1 waiting at mx1.full.example") && report.contains("452 Mailbox full"), "{report}");
+    assert!(report.contains("1 waiting at mx1.full.example") && report.contains("452 4.2.2 Mailbox full"), "{report}");
 }
 
 /// A command that goes on, with its rows.

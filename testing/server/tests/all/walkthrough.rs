@@ -82,7 +82,7 @@ fn the_first_hour() {
         "5 recipients",
         "down.example",
         "onnection refused",
-        "452 mailbox full",
+        "452 4.2.2 mailbox full",
         "5.1.2",
         "the queue is empty",
         "stopping once open transactions have ended",
