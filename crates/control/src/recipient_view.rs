@@ -14,6 +14,8 @@ pub enum RecipientState {
     Deferred,
     /// An operator holds the message.
     Held,
+    /// An operator suspended its site, list or sender.
+    Suspended,
     #[serde(other)]
     Other,
 }

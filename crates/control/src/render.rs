@@ -167,6 +167,7 @@ fn waiting_state(r: &RecipientView, now: Ms) -> (&'static str, String) {
         RecipientState::InFlight => ("in flight", "-".to_owned()),
         RecipientState::Deferred => ("deferred", next_try(r.next_try, now)),
         RecipientState::Held => ("held", "-".to_owned()),
+        RecipientState::Suspended => ("suspended", "-".to_owned()),
         RecipientState::Other => ("other", next_try(r.next_try, now)),
     }
 }

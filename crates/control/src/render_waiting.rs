@@ -1,6 +1,7 @@
 //! Displays waiting mail: the tables of `mailqq`, `latedudes`, `hosts` and `report`. As [`super::render`]: escaped and
 //! cut.
 
+use stentor_queue::cause::Cause;
 use stentor_stats::civil::Zone;
 use stentor_stats::escape::printable;
 
@@ -200,7 +201,9 @@ pub fn posts(p: &Posts, zone: &Zone) -> String {
             line(&mut out, format_args!("    of {} delivered: {}", t.count, parts.join(", ")));
         }
         for place in row.waiting.iter().filter(|_| p.rows.len() == 1) {
-            let (recipients, site, next) = (place.recipients, cut(&place.site, 40), next_try(place.next_try, p.now));
+            let is_kept = Cause::of_name(&place.cause).is_some_and(Cause::is_kept);
+            let next = if is_kept { "-".to_owned() } else { next_try(place.next_try, p.now) };
+            let (recipients, site) = (place.recipients, cut(&place.site, 40));
             let why = if place.last_reply.is_empty() { &place.words } else { &place.last_reply };
             line(&mut out, format_args!("    {recipients:>8} at {site}, next try {next}  {}", cut(why, 60)));
         }

@@ -208,6 +208,7 @@ pub fn state(state: RecipientState) -> Markup {
             RecipientState::InFlight => span.badge.busy { "in flight" },
             RecipientState::Deferred => span.badge.warn { "deferred" },
             RecipientState::Held => span.badge.warn { "held" },
+            RecipientState::Suspended => span.badge.warn { "suspended" },
             RecipientState::Other => span.badge { "other" },
         }
     }
