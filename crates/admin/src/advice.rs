@@ -3,57 +3,76 @@
 //! Advice, not action: nothing here changes mail. Commands are quoted so that a shell takes them unchanged, whatever an
 //! address contains.
 
-use stentor_control::format::quoted;
+use stentor_control::format::{quoted, resume_command};
 use stentor_control::{RecipientView, SiteRow, causes};
 use stentor_queue::ids::Ms;
 use stentor_sched::Cause;
 
-/// About a recipient: `list` has it as a subscriber, `oldest` is its oldest message: queue id and acceptance.
-pub fn recipient(view: &RecipientView, list: Option<&str>, oldest: Option<(&str, Ms)>, now: Ms) -> String {
+/// What is known of a recipient or a site besides its row.
+#[derive(Clone, Copy, Default)]
+pub struct Known<'a> {
+    /// The first list that has the recipient as a subscriber.
+    pub subscribed: Option<&'a str>,
+    /// The oldest message that waits there: queue id and acceptance.
+    pub oldest: Option<(&'a str, Ms)>,
+    /// The list whose mail alone was asked for.
+    pub asked: Option<&'a str>,
+    /// What keeps that message is suspended, by its name in the journal.
+    pub suspended: Option<&'a str>,
+    /// The name servers that are asked.
+    pub name_servers: &'a str,
+}
+
+/// About a recipient.
+pub fn recipient(view: &RecipientView, known: &Known<'_>, now: Ms) -> String {
     let address = quoted(&view.address);
-    let since = since(oldest.map(|(_, at)| at), now);
-    let give_up = format!("give up: `stentor bounce --recipient {address}`");
-    let stop = match list {
+    let since = since(known.oldest.map(|(_, at)| at), now);
+    // Mail that has just come is not given up.
+    let or = |remedy: String| if since.is_empty() { "wait".to_owned() } else { format!("wait, or {remedy}") };
+    let give_up = match known.asked {
+        Some(list) => format!("give up: `stentor bounce --list {} --recipient {address} --dry-run`", quoted(list)),
+        None => format!("give up: `stentor bounce --recipient {address} --dry-run`"),
+    };
+    let stop = match known.subscribed {
         Some(list) => {
             format!("suspend the subscriber: `stentor suspend --list {} --subscriber {address}`", quoted(list))
         }
-        None => give_up.clone(),
+        None => or(give_up.clone()),
     };
     match Cause::of_name(&view.cause).unwrap_or_default() {
         Cause::Sending => "is being delivered".to_owned(),
         Cause::Reporting => "has failed: its bounce is being written".to_owned(),
         Cause::Ready | Cause::LookUp => "goes next: nothing to do".to_owned(),
-        Cause::Held => match oldest {
+        Cause::Held => match known.oldest {
             Some((id, _)) => format!("held by an operator: `stentor release --id {id}`"),
             None => "held by an operator: `stentor mailqq` lists the messages, `stentor release --id ID` ends the hold"
                 .to_owned(),
         },
         Cause::MailboxFull => format!("mailbox full{since}: {stop}"),
-        Cause::Mailbox => format!("mailbox unavailable{since}: wait, or {stop}"),
+        Cause::Mailbox if known.subscribed.is_some() => format!("mailbox unavailable{since}: wait, or {stop}"),
+        Cause::Mailbox => format!("mailbox unavailable{since}: {stop}"),
         Cause::Greylisted => "greylisted: wait for the next try".to_owned(),
-        Cause::Recipient => format!("deferred at RCPT{since}: read the reply; wait, or {give_up}"),
+        Cause::Recipient => format!("deferred at RCPT{since}: read the reply; {}", or(give_up)),
         Cause::Message => {
             let what = lasting("the host defers this message", "the host has deferred this message", &since);
-            format!("{what}: read the reply; it is not about the recipient; wait, or {give_up}")
+            // Other mail to the recipient may pass.
+            let id = known.oldest.map_or("ID", |(id, _)| id);
+            let give_up = format!("give it up: `stentor bounce --id {id} --recipient {address} --dry-run`");
+            format!("{what}: read the reply; it is not about the recipient; {}", or(give_up))
         }
-        Cause::Dns => {
-            let what = lasting("its domain cannot be looked up", "its domain could not be looked up", &since);
-            format!("{what}: wait, or {give_up}")
-        }
-        of_site => site_advice(of_site, &view.site, &since),
+        of_site => site_advice(of_site, &view.site, &since, known),
     }
 }
 
 /// About a site, by what most of its mail waits for.
-pub fn site(row: &SiteRow, is_suspended: bool, now: Ms) -> String {
+pub fn site(row: &SiteRow, is_suspended: bool, known: &Known<'_>, now: Ms) -> String {
     let since = since(row.oldest, now);
     let cause = causes::main(&row.causes).map_or(Cause::Ready, causes::CauseRow::cause);
     match cause {
-        _ if is_suspended => format!("suspended by an operator: `stentor resume --site {}`", quoted(&row.site)),
-        Cause::Ready | Cause::LookUp | Cause::Sending | Cause::Reporting if row.connections > 0 => {
-            "is being served".to_owned()
-        }
-        Cause::Ready | Cause::LookUp | Cause::Sending | Cause::Reporting => "goes next: nothing to do".to_owned(),
+        _ if is_suspended => suspended(&format!("site:{}", row.site)),
+        Cause::Reporting => "has failed: bounces are being written".to_owned(),
+        Cause::Ready | Cause::LookUp | Cause::Sending if row.connections > 0 => "is being served".to_owned(),
+        Cause::Ready | Cause::LookUp | Cause::Sending => "goes next: nothing to do".to_owned(),
         Cause::Held => "messages are held by an operator: `stentor mailqq`, then `stentor release --id ID`".to_owned(),
         Cause::MailboxFull | Cause::Mailbox => {
             format!("full or unavailable mailboxes{since}: see the recipients; the site is healthy")
@@ -66,12 +85,12 @@ pub fn site(row: &SiteRow, is_suspended: bool, now: Ms) -> String {
             let what = lasting("defers messages after their data", "has deferred messages after their data", &since);
             format!("{what}: read the reply; wait")
         }
-        cause => site_advice(cause, &row.site, &since),
+        cause => site_advice(cause, &row.site, &since, known),
     }
 }
 
 /// What is the site's, or ours with it, and no recipient's.
-fn site_advice(cause: Cause, site: &str, since: &str) -> String {
+fn site_advice(cause: Cause, site: &str, since: &str, known: &Known<'_>) -> String {
     let name = quoted(site);
     let back = format!("wait, or `stentor suspend --site {name}`; `stentor flush {name}` once it is back");
     match cause {
@@ -105,17 +124,24 @@ fn site_advice(cause: Cause, site: &str, since: &str) -> String {
                  `stentor suspend --site {name}`"
             )
         }
-        Cause::Dns => {
-            let what = lasting("cannot be looked up", "could not be looked up", since);
-            format!("{what}: check `[dns] servers`, or ask its postmaster by other means")
-        }
-        Cause::Suspended => {
-            "a list or sender is suspended: `stentor status` names it and the command that ends it".to_owned()
-        }
+        // The same for all: with a wrong name server there may be thousands. For how long is not known.
+        Cause::Dns => format!(
+            "DNS lookup fails: wait, or check that the name servers ({}; `[dns] servers`) are right and answer",
+            known.name_servers
+        ),
+        Cause::Suspended => known.suspended.map_or_else(
+            || "a list or sender is suspended: `stentor status` names it and the command that ends it".to_owned(),
+            suspended,
+        ),
         Cause::OwnLimit => "at a local limit: raise the connection or rate limits if the hosts accept more".to_owned(),
         Cause::Unreadable => "our stored content cannot be read: `stentor journal verify` says more".to_owned(),
         _ => "wait for the next try".to_owned(),
     }
+}
+
+/// With the command that ends it; `what` is its name in the journal.
+fn suspended(what: &str) -> String {
+    resume_command(what).map_or_else(String::new, |command| format!("suspended by an operator: `{command}`"))
 }
 
 /// What is so now, or for how long it has been so.
@@ -152,32 +178,57 @@ mod tests {
 
     #[test]
     fn advice_follows_the_cause() {
-        let full = recipient(&view(Cause::MailboxFull), Some("news"), Some(("1", 0)), 3 * DAY_MS);
+        let known = Known { oldest: Some(("1", 0)), name_servers: "192.0.2.53:53", ..Known::default() };
+        let of_list = Known { subscribed: Some("news"), ..known };
+        let full = recipient(&view(Cause::MailboxFull), &of_list, 3 * DAY_MS);
         assert_eq!(
             full,
             "mailbox full for 3 days: suspend the subscriber: `stentor suspend --list news --subscriber ann@one.example`"
         );
-        let down = recipient(&view(Cause::Refused), None, Some(("1", 0)), 7_200_000);
+        let down = recipient(&view(Cause::Refused), &known, 7_200_000);
         assert!(
             down.starts_with("host has refused connections for 2 h: wait, or `stentor suspend --site mx.one.example`"),
             "{down}"
         );
-        assert!(recipient(&view(Cause::Greylisted), None, None, 0).starts_with("greylisted"));
-        let at_mail = recipient(&view(Cause::Sender), Some("news"), Some(("1", 0)), DAY_MS);
+        assert!(recipient(&view(Cause::Greylisted), &Known::default(), 0).starts_with("greylisted"));
+        let at_mail = recipient(&view(Cause::Sender), &of_list, DAY_MS);
         assert!(at_mail.contains("not about the recipients") && !at_mail.contains("subscriber"), "{at_mail}");
-        let at_rcpt = recipient(&view(Cause::Recipient), None, Some(("1", 0)), DAY_MS);
-        assert!(at_rcpt.contains("`stentor bounce --recipient ann@one.example`"), "{at_rcpt}");
-        assert_eq!(
-            recipient(&view(Cause::Held), None, Some(("7f", 0)), 5),
-            "held by an operator: `stentor release --id 7f`"
-        );
+        let at_rcpt = recipient(&view(Cause::Recipient), &known, DAY_MS);
+        assert!(at_rcpt.contains("`stentor bounce --recipient ann@one.example --dry-run`"), "{at_rcpt}");
+        let held = Known { oldest: Some(("7f", 0)), ..known };
+        assert_eq!(recipient(&view(Cause::Held), &held, 5), "held by an operator: `stentor release --id 7f`");
+        let dns = recipient(&view(Cause::Dns), &known, DAY_MS);
+        assert!(dns.contains("(192.0.2.53:53; `[dns] servers`)") && !dns.contains("bounce"), "{dns}");
+    }
+
+    #[test]
+    fn what_bounces_is_not_more_than_what_was_asked_about() {
+        let known = Known { oldest: Some(("7f", 0)), ..Known::default() };
+        let message = recipient(&view(Cause::Message), &known, DAY_MS);
+        assert!(message.ends_with("`stentor bounce --id 7f --recipient ann@one.example --dry-run`"), "{message}");
+        let of_list = Known { asked: Some("news"), ..known };
+        let at_rcpt = recipient(&view(Cause::Recipient), &of_list, DAY_MS);
+        assert!(at_rcpt.ends_with("`stentor bounce --list news --recipient ann@one.example --dry-run`"), "{at_rcpt}");
+        for cause in Cause::ALL {
+            let young = recipient(&view(cause), &of_list, 59_000);
+            assert!(!young.contains("bounce -"), "{young}");
+        }
+    }
+
+    #[test]
+    fn a_suspension_has_one_reason_and_one_command_in_all_rows() {
+        let known = Known { suspended: Some("site:mx.one.example"), ..Known::default() };
+        let row = SiteRow { site: "mx.one.example".to_owned(), ..SiteRow::default() };
+        let text = "suspended by an operator: `stentor resume --site mx.one.example`";
+        assert_eq!(site(&row, true, &Known::default(), 5), text);
+        assert_eq!(recipient(&view(Cause::Suspended), &known, 5), text);
     }
 
     #[test]
     fn commands_are_safe_to_paste() {
         let mut odd = view(Cause::MailboxFull);
         odd.address = "\"a';rm -rf /;'b\"@one.example".to_owned();
-        let text = recipient(&odd, None, None, 0);
+        let text = recipient(&odd, &Known { oldest: Some(("1", 0)), ..Known::default() }, DAY_MS);
         assert!(text.contains(r#"--recipient '"a'\'';rm -rf /;'\''b"@one.example'"#), "{text}");
         assert_eq!(quoted("(not resolved yet)"), "'(not resolved yet)'");
     }
@@ -187,11 +238,13 @@ mod tests {
         let causes =
             |cause: Cause| vec![CauseRow { cause: cause.name().to_owned(), recipients: 3, ..CauseRow::default() }];
         let mut row = SiteRow { site: "mx".to_owned(), causes: causes(Cause::TimedOut), ..SiteRow::default() };
-        assert!(site(&row, false, 5).starts_with("host does not answer: wait"));
-        assert_eq!(site(&row, true, 5), "suspended by an operator: `stentor resume --site mx`");
+        assert!(site(&row, false, &Known::default(), 5).starts_with("host does not answer: wait"));
+        assert_eq!(site(&row, true, &Known::default(), 5), "suspended by an operator: `stentor resume --site mx`");
         row.causes = causes(Cause::MailboxFull);
-        assert!(site(&row, false, 5).contains("the site is healthy"));
+        assert!(site(&row, false, &Known::default(), 5).contains("the site is healthy"));
         (row.causes, row.connections) = (causes(Cause::Sending), 2);
-        assert_eq!(site(&row, false, 5), "is being served");
+        assert_eq!(site(&row, false, &Known::default(), 5), "is being served");
+        row.causes = causes(Cause::Reporting);
+        assert_eq!(site(&row, false, &Known::default(), 5), "has failed: bounces are being written");
     }
 }

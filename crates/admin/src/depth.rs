@@ -17,6 +17,7 @@ use stentor_queue::ids::{AddressId, MessageNo, Ms, SiteId};
 use stentor_queue::message::Message;
 use stentor_sched::{CauseCounts, Part, Standing};
 
+use crate::advice::Known;
 use crate::causes::{Censuses, DatedCensus, SitesNow};
 use crate::top::top_addresses;
 use crate::views::{UNRESOLVED, recipient};
@@ -55,12 +56,13 @@ pub async fn sites(core: &Arc<Core>, censuses: &Arc<Censuses>, wanted: &Wanted) 
     }
     let sites_total = all.len() as u64;
     let mut rows = Vec::with_capacity(wanted.rows_max.min(all.len()));
+    let name_servers = name_servers(core);
     for part in first(core, &now, all, wanted).await.chunks(ROWS_STEP) {
         core.with(|hub, at| {
             let made = part.iter().filter_map(|(key, count, site)| {
                 let row = match site {
-                    Some(site) => site_row(hub, &now, (*count, *site), at)?,
-                    None => unresolved_row(hub, &now, at),
+                    Some(site) => site_row(hub, &now, (*count, *site), &name_servers, at)?,
+                    None => unresolved_row(hub, &now, &name_servers, at),
                 };
                 Some((key, row))
             });
@@ -99,10 +101,10 @@ async fn first(core: &Arc<Core>, now: &SitesNow, all: Vec<(u64, Option<SiteId>)>
     keyed
 }
 
-fn unresolved_row(hub: &Hub, now: &SitesNow, at: Ms) -> SiteRow {
+fn unresolved_row(hub: &Hub, now: &SitesNow, name_servers: &str, at: Ms) -> SiteRow {
     let row = SiteRow { site: UNRESOLVED.to_owned(), waiting: now.unresolved, ..SiteRow::default() };
     let mut row = with_counts(row, hub, now.unresolved());
-    row.action = advice::site(&row, false, at);
+    row.action = advice::site(&row, false, &Known { name_servers, ..Known::default() }, at);
     row
 }
 
@@ -137,7 +139,13 @@ async fn lists(core: &Arc<Core>, counted: Option<&DatedCensus>, wanted: &Wanted)
     rows
 }
 
-fn site_row(hub: &Hub, sites: &SitesNow, (waiting, site): (u64, SiteId), now: Ms) -> Option<SiteRow> {
+fn site_row(
+    hub: &Hub,
+    sites: &SitesNow,
+    (waiting, site): (u64, SiteId),
+    name_servers: &str,
+    now: Ms,
+) -> Option<SiteRow> {
     let status = hub.sched.site_status(site, now)?;
     let row = SiteRow {
         site: status.name.to_string(),
@@ -146,9 +154,13 @@ fn site_row(hub: &Hub, sites: &SitesNow, (waiting, site): (u64, SiteId), now: Ms
         connections: status.connections as u64,
         ..SiteRow::default()
     };
-    let mut row = with_counts(row, hub, sites.at(site));
+    let counts = sites.at(site);
+    let mut row = with_counts(row, hub, counts);
     let is_suspended = hub.sched.glance(site, now).is_some_and(|g| g.standing == Standing::Suspended);
-    row.action = advice::site(&row, is_suspended, now);
+    let oldest = counts.and_then(|counts| counts.oldest).and_then(|no| hub.store.message(no));
+    let suspended = oldest.and_then(|message| suspension(hub, &row.site, message));
+    let known = Known { suspended: suspended.as_deref(), name_servers, ..Known::default() };
+    row.action = advice::site(&row, is_suspended, &known, now);
     Some(row)
 }
 
@@ -198,6 +210,7 @@ async fn recipients(core: &Arc<Core>, wanted: &Wanted) -> Vec<StuckRow> {
     let top = top_addresses(core, wanted).await;
     let oldest = oldest_of(core, &top, &wanted.part).await;
     let mut recipients = Vec::with_capacity(top.len());
+    let name_servers = name_servers(core);
     for part in top.chunks(ROWS_STEP) {
         core.with(|hub, now| {
             for (messages, id) in part {
@@ -205,10 +218,16 @@ async fn recipients(core: &Arc<Core>, wanted: &Wanted) -> Vec<StuckRow> {
                 let message = hub.store.message(*no);
                 let (state, oldest) = (recipient(hub, *no, AddressId(*id), now), message.map(Message::accepted));
                 let oldest_id = message.map(|message| message.id().to_string());
-                // The first list that has it; of its own messages only those of a list can be stopped so.
-                let list = hub.store.lists().find(|(_, list)| list.ids.contains(*id)).map(|(name, _)| name);
+                let suspended = message.and_then(|message| suspension(hub, &state.site, message));
+                let known = Known {
+                    subscribed: hub.store.lists().find(|(_, list)| list.ids.contains(*id)).map(|(name, _)| name),
+                    oldest: oldest_id.as_deref().zip(oldest),
+                    asked: wanted.part.list.as_deref(),
+                    suspended: suspended.as_deref(),
+                    name_servers: &name_servers,
+                };
                 recipients.push(StuckRow {
-                    action: advice::recipient(&state, list, oldest_id.as_deref().zip(oldest), now),
+                    action: advice::recipient(&state, &known, now),
                     state,
                     messages: u64::from(*messages),
                     oldest,
@@ -222,6 +241,19 @@ async fn recipients(core: &Arc<Core>, wanted: &Wanted) -> Vec<StuckRow> {
         b.messages.cmp(&a.messages).then(a.oldest.cmp(&b.oldest)).then_with(|| a.state.address.cmp(&b.state.address))
     });
     recipients
+}
+
+/// What keeps a message from a site, by its name in the journal: that the site is suspended, or its list, or its sender.
+fn suspension(hub: &Hub, site: &str, message: &Message) -> Option<String> {
+    let domain = || message.sender().rsplit_once('@').map_or("", |(_, domain)| domain);
+    let flow = message.list().map_or_else(|| format!("sender:{}", domain()), |list| format!("list:{list}"));
+    [format!("site:{site}"), flow].into_iter().find(|what| hub.store.is_suspended(what))
+}
+
+/// As the configuration has them.
+fn name_servers(core: &Core) -> String {
+    let settings = core.settings();
+    settings.config.dns.servers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// The oldest message that waits for each; who has got them all meanwhile is left out.

@@ -99,8 +99,10 @@ fn stuck_recipients(out: &mut String, s: &Stuck) {
         let (messages, oldest) = (row.messages, age(row.oldest, s.now));
         line(out, format_args!("{messages:>8} {oldest:>8} {next:>8}  {}", cut(&row.state.address, 70)));
         // Once for all that wait for the same: a dead host may have thousands.
-        let is_same =
-            |other: &&StuckRow| (&other.action, &other.state.last_reply) == (&row.action, &row.state.last_reply);
+        let is_same = |other: &&StuckRow| {
+            let is_of_dns = [&other.state, &row.state].iter().all(|state| state.cause == Cause::Dns.name());
+            other.action == row.action && (is_of_dns || other.state.last_reply == row.state.last_reply)
+        };
         if !rows.get(at + 1).is_some_and(is_same) {
             details(out, &row.state.last_reply, &row.action);
         }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{CommandFactory, Parser};
 use stentor::cli::Cli;
-use stentor_admin::advice;
+use stentor_admin::advice::{self, Known};
 use stentor_control::format::resume_command;
 use stentor_control::{CauseRow, RecipientView, SiteRow};
 use stentor_queue::cause::Cause;
@@ -70,6 +70,7 @@ fn assert_understood(command: &str, source: &str) {
 
 #[test]
 fn advice_can_be_pasted() {
+    const DAY_MS: u64 = 86_400_000;
     let mut count = 0;
     for cause in Cause::ALL {
         let odd = RecipientView {
@@ -80,13 +81,14 @@ fn advice_can_be_pasted() {
         };
         let row = CauseRow { cause: cause.name().to_owned(), recipients: 1, ..CauseRow::default() };
         let site = SiteRow { site: "mx 'a'".to_owned(), causes: vec![row], ..SiteRow::default() };
-        let oldest = Some((FILLED, 0));
+        let known = Known { oldest: Some((FILLED, 0)), suspended: Some("list:the news"), ..Known::default() };
         for text in [
-            advice::recipient(&odd, Some("the news"), oldest, 1),
-            advice::recipient(&odd, None, oldest, 1),
-            advice::recipient(&odd, None, None, 1),
-            advice::site(&site, false, 1),
-            advice::site(&site, true, 1),
+            advice::recipient(&odd, &Known { subscribed: Some("the news"), ..known }, DAY_MS),
+            advice::recipient(&odd, &Known { asked: Some("the news"), ..known }, DAY_MS),
+            advice::recipient(&odd, &known, DAY_MS),
+            advice::recipient(&odd, &Known::default(), DAY_MS),
+            advice::site(&site, false, &known, DAY_MS),
+            advice::site(&site, true, &known, DAY_MS),
         ] {
             for command in commands(&text) {
                 assert_understood(&command.replace(" ID", &format!(" {FILLED}")), &text);
