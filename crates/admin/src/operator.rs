@@ -292,7 +292,7 @@ impl Operator {
         let core = &self.core;
         let (hostname, now) = (core.settings().config.hostname.clone(), core.clock.now());
         let rows: Vec<PostReport> = match id.as_deref().map(str::parse) {
-            Some(Ok(id)) => report::post(core, id, &Zone::utc()).await.into_iter().collect(),
+            Some(Ok(id)) => report::post(core, id, view.rows_max, &Zone::utc()).await.into_iter().collect(),
             // It was parsed before.
             Some(Err(_)) => Vec::new(),
             None => report::posts(core, &view),

@@ -34,6 +34,8 @@ pub struct PostReport {
     /// Where the rest waits, most recipients first; only of a report of one post.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub waiting: Vec<WaitingAt>,
+    /// Sites behind the first of these rows, and behind those left out.
+    pub sites_more: u64,
     /// "99.2 % in 1.8 s, 14 waiting at example.net (connection refused, next try 10:42 UTC), 3 failed"
     pub text: String,
 }
@@ -51,7 +53,7 @@ pub struct Timeline {
     pub p100_ms: u64,
 }
 
-/// Recipients of a post that wait at one site for one reason.
+/// Recipients of a post that wait at one site, or a domain that is at none yet, for one reason.
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 #[serde(default)]
 pub struct WaitingAt {

@@ -209,6 +209,10 @@ pub fn posts(p: &Posts, zone: &Zone) -> String {
             let why = if place.last_reply.is_empty() { &place.words } else { &place.last_reply };
             line(&mut out, format_args!("    {recipients:>8} at {site}, next try {next}  {}", cut(why, 60)));
         }
+        let hidden = row.pending.saturating_sub(row.waiting.iter().map(|place| place.recipients).sum());
+        if hidden > 0 && !row.waiting.is_empty() {
+            line(&mut out, format_args!("    {hidden:>8} more; --limit shows more rows"));
+        }
     }
     out
 }

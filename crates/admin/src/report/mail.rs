@@ -17,6 +17,7 @@ use stentor_engine::core::own::Note;
 use stentor_engine::live::posts::Post;
 use stentor_mail::address::Address;
 use stentor_mail::dsn::format_date;
+use stentor_queue::cause::Cause;
 use stentor_stats::civil::Zone;
 use stentor_stats::escape::printable;
 
@@ -30,7 +31,7 @@ pub(super) async fn send(core: Arc<Core>, post: Arc<Post>, to: ReportTo) {
         return;
     }
     // One that has ended is still known here.
-    let Some(report) = super::post(&core, post.id, &Zone::utc()).await else { return };
+    let Some(report) = super::post(&core, post.id, None, &Zone::utc()).await else { return };
     let note = Note {
         to: people,
         subject: format!("{}: delivery report of {}", post.list, post.id),
@@ -87,15 +88,13 @@ fn text(r: &PostReport) -> String {
         line(format_args!("delivered within: {}", parts.join(", ")));
     }
     for place in &r.waiting {
-        let next = place
-            .next_try
-            .map_or_else(|| "as soon as a connection is free".to_owned(), |at| words::minute(at, &Zone::utc()));
+        let next = match place.next_try {
+            Some(at) => format!("next try {}", words::minute(at, &Zone::utc())),
+            None if Cause::of_name(&place.cause).is_some_and(Cause::is_kept) => place.words.clone(),
+            None => "next try as soon as a connection is free".to_owned(),
+        };
         line(format_args!(""));
-        line(format_args!(
-            "{} waiting at {}, next try {next}",
-            place.recipients,
-            printable(&place.site, REPLY_CHARS_MAX)
-        ));
+        line(format_args!("{} waiting at {}, {next}", place.recipients, printable(&place.site, REPLY_CHARS_MAX)));
         if !place.last_reply.is_empty() {
             line(format_args!("    {}", printable(&place.last_reply, REPLY_CHARS_MAX)));
         }

@@ -12,14 +12,15 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use stentor_control::view::ROWS_DEFAULT;
 use stentor_control::{PostReport, Sort, Timeline, View, WaitingAt};
 use stentor_engine::core::Core;
+use stentor_engine::core::hub::Hub;
 use stentor_engine::live::posts::Post;
 use stentor_mail::heading::{Heading, LOOKED_BYTES_MAX};
 use stentor_queue::event::Fate;
-use stentor_queue::ids::{ContentId, MessageId, MessageNo, Ms, SiteId};
+use stentor_queue::ids::{ContentId, DomainId, MessageId, MessageNo, Ms, SiteId};
 use stentor_sched::{Cause, CauseCount};
 use stentor_stats::civil::Zone;
 
@@ -29,8 +30,9 @@ use crate::views::{UNRESOLVED, reply};
 const WAITING_LOOKED_MAX: usize = 200_000;
 /// Recipients looked up under one hold of the lock.
 const WAITING_STEP: usize = 4_096;
-/// Places shown of one post.
-const PLACES_MAX: usize = 10;
+/// Places shown of one post, unless more are asked for.
+const PLACES_DEFAULT: u32 = 10;
+
 /// A row without a look at where the rest waits.
 fn view(post: &Post, now: Ms) -> PostReport {
     let fate = |fate| post.fate(fate);
@@ -63,6 +65,7 @@ fn view(post: &Post, now: Ms) -> PostReport {
             p100_ms: found.max,
         },
         waiting: Vec::new(),
+        sites_more: 0,
         text: String::new(),
     };
     // Fates are read one after the other while they change: the rest is what is left of the sum.
@@ -92,8 +95,8 @@ pub fn posts(core: &Core, asked: &View) -> Vec<PostReport> {
 }
 
 /// One message, be it followed as a post or queued; with where its rest waits, in words with
-/// times of the zone.
-pub async fn post(core: &Arc<Core>, id: MessageId, zone: &Zone) -> Option<PostReport> {
+/// times of the zone, at most `places_max` of them.
+pub async fn post(core: &Arc<Core>, id: MessageId, places_max: Option<u32>, zone: &Zone) -> Option<PostReport> {
     let post = core.live.posts.get(id).or_else(|| {
         core.with(|hub, _| {
             let no = hub.store.no_of(id)?;
@@ -102,7 +105,8 @@ pub async fn post(core: &Arc<Core>, id: MessageId, zone: &Zone) -> Option<PostRe
     })?;
     let mut report = view(&post, core.clock.now());
     if report.pending > 0 {
-        report.waiting = waiting(core, post.no, id).await;
+        let places_max = places_max.unwrap_or(PLACES_DEFAULT) as usize;
+        (report.waiting, report.sites_more) = waiting(core, post.no, id, places_max).await;
         report.text = words::of(&report, zone);
     }
     Some(report)
@@ -140,18 +144,38 @@ pub async fn headings(core: &Arc<Core>, ids: &[MessageId]) -> Vec<Option<Arc<Hea
     found
 }
 
-/// Where a post's recipients wait, and why: a row for each site and cause.
-async fn waiting(core: &Arc<Core>, no: MessageNo, id: MessageId) -> Vec<WaitingAt> {
-    let mut places: HashMap<(Option<SiteId>, Cause), CauseCount> = HashMap::new();
+/// Where a post's recipients wait: a site, or a domain that is at none yet.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Place {
+    Site(SiteId),
+    Domain(Option<DomainId>),
+}
+
+impl Place {
+    fn name(self, hub: &Hub) -> &str {
+        match self {
+            Place::Site(site) => hub.sched.site_name(site),
+            Place::Domain(domain) => domain.map(|domain| hub.store.book.domain_name(domain)),
+        }
+        .unwrap_or(UNRESOLVED)
+    }
+}
+
+/// Where a post's recipients wait, and why: a row for each place and cause, most recipients first, and how many places there
+/// are behind the first row.
+async fn waiting(core: &Arc<Core>, no: MessageNo, id: MessageId, places_max: usize) -> (Vec<WaitingAt>, u64) {
+    let mut places: HashMap<(Place, Cause), CauseCount> = HashMap::new();
     let (mut after, mut looked) = (None, 0);
     while looked < WAITING_LOOKED_MAX {
         let is_last = core.with(|hub, now| {
             if hub.store.message(no).is_none_or(|message| message.id() != id) {
                 return true;
             }
-            hub.sched.causes_of(&hub.store, no, (&mut after, WAITING_STEP), now, |_, site, count| {
+            let book = &hub.store.book;
+            hub.sched.causes_of(&hub.store, no, (&mut after, WAITING_STEP), now, |address, site, count| {
                 looked += 1;
-                places.entry((site, count.cause)).and_modify(|all| all.add(count)).or_insert(count);
+                let place = site.map_or_else(|| Place::Domain(book.try_domain(address)), Place::Site);
+                places.entry((place, count.cause)).and_modify(|all| all.add(count)).or_insert(count);
             })
         });
         if is_last {
@@ -160,11 +184,12 @@ async fn waiting(core: &Arc<Core>, no: MessageNo, id: MessageId) -> Vec<WaitingA
         tokio::task::yield_now().await;
     }
     let mut places: Vec<_> = places.into_iter().collect();
-    places.sort_unstable_by_key(|((site, cause), count)| (Reverse(count.recipients), *site, *cause));
-    places.truncate(PLACES_MAX);
+    places.sort_unstable_by_key(|((place, cause), count)| (Reverse(count.recipients), *place, *cause));
+    let more: HashSet<Place> = places.iter().skip(1).map(|((place, _), _)| *place).collect();
+    places.truncate(places_max);
     core.with(|hub, _| {
-        let row = |((site, cause), count): &((Option<SiteId>, Cause), CauseCount)| WaitingAt {
-            site: site.and_then(|site| hub.sched.site_name(site)).unwrap_or(UNRESOLVED).to_owned(),
+        let row = |((place, cause), count): &((Place, Cause), CauseCount)| WaitingAt {
+            site: place.name(hub).to_owned(),
             recipients: count.recipients,
             cause: cause.name().to_owned(),
             words: cause.words().to_owned(),
@@ -172,7 +197,7 @@ async fn waiting(core: &Arc<Core>, no: MessageNo, id: MessageId) -> Vec<WaitingA
             last_reply: reply(hub.sched.reply_behind(count).cloned()),
             next_try: count.next_try,
         };
-        places.iter().map(row).collect()
+        (places.iter().map(row).collect(), more.len() as u64)
     })
 }
 

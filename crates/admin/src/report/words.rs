@@ -1,5 +1,6 @@
 //! A report in one line, and in a few for mail or the terminal.
 
+use stentor_control::format::plural;
 use stentor_control::{PostReport, WaitingAt};
 use stentor_queue::ids::Ms;
 use stentor_stats::civil::Zone;
@@ -16,13 +17,10 @@ pub(super) fn of(r: &PostReport, zone: &Zone) -> String {
     if r.pending > 0 {
         parts.push(match r.waiting.as_slice() {
             [] => format!("{} waiting", r.pending),
-            [only] => at(only, zone),
-            [first, rest @ ..] => {
-                let elsewhere = r.pending.saturating_sub(first.recipients);
-                let sites =
-                    if rest.len() == 1 { "1 other site".to_owned() } else { format!("{} other sites", rest.len()) };
-                format!("{}, {elsewhere} at {sites}", at(first, zone))
-            }
+            [first, ..] => match r.pending.saturating_sub(first.recipients) {
+                0 => at(first, zone),
+                more => format!("{}, {more} more at {}", at(first, zone), plural(r.sites_more, "site")),
+            },
         });
     }
     let failed = r.bounced + r.expired;
@@ -128,12 +126,12 @@ mod tests {
             "99.2 % in 1.8 s, 14 waiting at example.net (connection refused, next try 10:42 UTC), 3 failed"
         );
         r.waiting.push(WaitingAt { site: "other".to_owned(), recipients: 4, ..WaitingAt::default() });
-        r.waiting[0].recipients = 10;
+        (r.waiting[0].recipients, r.sites_more) = (10, 3);
         (r.timeline.p100_ms, r.before_start) = (7_300_000, Some(5));
         assert_eq!(
             of(&r, &Zone::utc()),
             "99.2 % in 2 h 01 min (95 % of them in 1.2 s) (times since the start of the server), 10 waiting at example.net \
-             (connection refused, next try 10:42 UTC), 4 at 1 other site, 3 failed"
+             (connection refused, next try 10:42 UTC), 4 more at 3 sites, 3 failed"
         );
         assert_eq!(of(&PostReport::default(), &Zone::utc()), "no recipients");
     }

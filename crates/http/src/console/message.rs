@@ -48,7 +48,7 @@ pub async fn page(
         Reply::Error(problem) => return gone(&http, &frame, &id, &problem).await,
         _ => return frame.problem("/queue", &Problem::new(ErrorCode::Failed, "unexpected answer")),
     };
-    let post = report::post(&http.core, known, &http.zone).await;
+    let post = report::post(&http.core, known, None, &http.zone).await;
     let heading = report::headings(&http.core, &[known]).await.pop().flatten();
     let main = html! {
         div.head {
@@ -73,7 +73,7 @@ pub async fn page(
 async fn gone(http: &Http, frame: &Frame, id: &str, problem: &Problem) -> Response {
     let story = http.past.story(&http.core, id).await;
     let post = match id.parse() {
-        Ok(known) => report::post(&http.core, known, &http.zone).await,
+        Ok(known) => report::post(&http.core, known, None, &http.zone).await,
         Err(_) => None,
     };
     if problem.code != ErrorCode::NotFound || (post.is_none() && !matches!(&story, Ok(story) if !story.is_empty())) {

@@ -11,8 +11,8 @@ use crate::asking::{QueryArgs, query, usage};
 
 #[derive(Args)]
 pub struct Options {
-    /// One post, by its queue id; shows where its other recipients wait.
-    #[arg(conflicts_with_all = ["list", "sort", "limit"])]
+    /// One post, by its queue id; shows where its other recipients wait, --limit places at most (default 10).
+    #[arg(conflicts_with_all = ["list", "sort"])]
     id: Option<MessageId>,
     #[command(flatten)]
     view: View,
