@@ -31,6 +31,8 @@ struct Site {
     dead: HashSet<u16>,
     /// Why there is no session with a host.
     no_session: HashMap<u16, NoSession>,
+    /// No answer comes to an attempt to connect.
+    is_mute: bool,
     /// Connections that the first host takes.
     takes: usize,
     /// Transactions are answered by `answer_all` only.
@@ -59,6 +61,7 @@ impl Site {
             refused: HashSet::new(),
             dead: HashSet::new(),
             no_session: HashMap::new(),
+            is_mute: false,
             takes: usize::MAX,
             is_slow: false,
             open: Vec::new(),
@@ -135,6 +138,9 @@ impl Site {
             Effect::Connect { conn, target, .. } => {
                 self.connects += 1;
                 let host = target.addr.port();
+                if self.is_mute {
+                    return;
+                }
                 if self.dead.contains(&host) {
                     return self.sched.connect_failed(&self.store, conn, NoSession::Failed, "dead", self.now);
                 }
@@ -469,6 +475,23 @@ fn a_dead_host_hides_no_refusal_of_the_sender() {
         assert_eq!((status.state, status.cause), (RecipientState::Sender, Cause::Sender), "{status:?}");
         assert!(status.next_try.is_some(), "{status:?}");
     }
+}
+
+#[test]
+fn a_dead_host_that_is_tried_again_keeps_its_cause() {
+    let mut site = Site::new(SchedConfig::default());
+    site.dead.extend([1, 2]);
+    let (no, id) = site.mail("good.example", Class::Ordinary);
+    site.run(0);
+    site.is_mute = true;
+    // The clock runs out, and the next attempt stays without an answer.
+    let connects = site.connects;
+    while site.connects == connects {
+        site.run(1_000);
+    }
+    site.run(SchedConfig::default().fast_silence_ms * 3);
+    let status = site.sched.recipient_status(&site.store, no, id, site.now);
+    assert_eq!((status.cause, status.next_try), (Cause::Lost, None), "{status:?}");
 }
 
 #[test]

@@ -159,8 +159,10 @@ impl Scheduler {
         let reason = self.core.sites.list[site.0 as usize].reason;
         let failed = self.core.sites.failure_of(site, sources).unwrap_or(reason);
         let (cause, until, reason) = match self.waits_for(site, sources, now) {
-            // All hosts have failed, and the clock of one has just run out: it is tried now.
-            WaitsFor::Nothing | WaitsFor::Connecting | WaitsFor::Going if self.core.sites.all_failed(site, sources) => {
+            // All hosts have failed, and the clock of one has run out: it is tried now, and may be as slow as before.
+            WaitsFor::Nothing | WaitsFor::Connecting | WaitsFor::Going | WaitsFor::Silent
+                if self.core.sites.all_failed(site, sources) =>
+            {
                 (failed.cause, None, failed)
             }
             // An operator's stop and the hosts' clocks are looked at by themselves.
