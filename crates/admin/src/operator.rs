@@ -17,11 +17,13 @@ use stentor_engine::core::{Core, log};
 use stentor_queue::event::Class;
 use stentor_queue::ids::{AddressId, MessageId, Ms};
 use stentor_queue::message::Message;
+use stentor_sched::At;
 use stentor_stats::civil::Zone;
 use stentor_stats::now::TrafficLine;
 use tokio::sync::{Mutex, Semaphore, mpsc, oneshot};
 
 use crate::depth::Depths;
+use crate::find::find_at;
 use crate::views::{fates, message_fates, recipient};
 use crate::wanted::Wanted;
 use crate::watch::{Overviews, Watch, traffic};
@@ -314,9 +316,12 @@ impl Operator {
             self.core.with(|hub, _| hub.sched.flush_all());
             return Reply::Done { text: "trying all waiting mail now".to_owned(), count: None };
         };
-        let found = self.core.with(|hub, _| {
-            let (site, name) = site::find(hub, &name)?;
-            hub.sched.flush_site(site);
+        let found = self.core.with(|hub, now| {
+            let (at, name) = find_at(hub, &name)?;
+            match at {
+                At::Site(site) => hub.sched.flush_site(site),
+                At::Domain(domain) => hub.sched.flush_domain(domain, now),
+            }
             Some(name)
         });
         match found {

@@ -57,15 +57,20 @@ fn site_view(hub: &Hub, sites: &SitesNow, site: SiteId, settings: &Settings, now
         suspended_until: ends.filter(|_| explained.waits_for == WaitsFor::Operator),
         waits_for: if is_counted { waits_for(hub, counts, &explained) } else { live(&explained) },
         next_try: if is_counted { counts.and_then(CauseCounts::next_try) } else { explained.status.until },
-        last_reply: if is_counted {
-            causes::last_reply(hub, counts.filter(|counts| counts.main().is_some_and(|count| count.cause.is_blocked())))
-        } else {
-            reply(explained.status.reason.clone())
-        },
+        last_reply: last_reply(hub, sites, site, &explained),
         causes: causes::rows(hub, counts),
         paths: path_views(&explained, settings),
         ..SiteView::default()
     })
+}
+
+/// The last reply behind most of what waits there; while nobody has counted it, the last failure of the site.
+pub fn last_reply(hub: &Hub, sites: &SitesNow, site: SiteId, explained: &SiteExplanation) -> String {
+    if sites.counted.is_none() {
+        return reply(explained.status.reason.clone());
+    }
+    let is_blocked = |counts: &&CauseCounts| counts.main().is_some_and(|count| count.cause.is_blocked());
+    causes::last_reply(hub, sites.at(site).filter(is_blocked))
 }
 
 /// A domain that has no site: it is not looked up, or that failed.

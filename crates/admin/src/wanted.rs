@@ -76,7 +76,8 @@ pub fn key(hub: &Hub, sort: Sort, (waiting, counts): (u64, Option<&CauseCounts>)
             let oldest = counts.and_then(|counts| counts.oldest).and_then(|no| hub.store.message(no));
             Key::At(oldest.map_or(Ms::MAX, Message::accepted))
         }
-        // Without a clock it may go now.
+        // What an operator keeps comes last; other mail without a clock may go now.
+        Sort::NextTry if counts.is_some_and(CauseCounts::are_kept) => Key::At(Ms::MAX),
         Sort::NextTry => Key::At(counts.and_then(CauseCounts::next_try).unwrap_or(0)),
         Sort::Name => Key::Name(name.to_owned()),
         // The last two are of hosts.

@@ -273,6 +273,8 @@ fn site_path(path: &PathView, now: Ms, out: &mut String) {
             (0, _) if host.silent => "responds slowly".to_owned(),
             (0, _) => "ok".to_owned(),
             (n, true) => format!("{}, being probed", plural(n.into(), "failure")),
+            // Its own clock has run out; mail there may have a later one.
+            (n, false) if host.next_try.is_none() => format!("{}, may be tried again", plural(n.into(), "failure")),
             (n, false) => format!("{}, next try {}", plural(n.into(), "failure"), next_try(host.next_try, now)),
         };
         let name = format!("{} [{}]", cut(&host.host, 34), cut(&host.address, 47));

@@ -48,10 +48,12 @@ pub async fn hosts(core: &Arc<Core>, censuses: &Arc<Censuses>, wanted: &Wanted, 
         return Err(problem);
     }
     let mut found = at_sites(core, wanted, page, &sites).await;
-    let sites_total = core.with(|hub, _| u64::from(hub.sched.sites_known()));
+    let mut sites_total = core.with(|hub, _| u64::from(hub.sched.sites_known()));
     // How much of one list waits for each domain is not counted.
     if !page.failing && wanted.part.list.is_none() {
-        found.extend(without_site(core, wanted, page).await);
+        let domains = without_site(core, wanted, page).await;
+        sites_total += domains.len() as u64;
+        found.extend(domains);
     }
     let matching = found.len() as u64;
     let (offset, rows_max) = (page.offset.min(matching) as usize, wanted.rows_max);
@@ -124,7 +126,7 @@ fn host_key(hub: &Hub, sort: Sort, counted: (u64, Option<&CauseCounts>), glance:
     match sort {
         Sort::Failures => of_hosts(|glance| glance.fails.into()),
         Sort::Latency => of_hosts(|glance| glance.latency_ms.into()),
-        Sort::NextTry => Key::At(glance.and_then(|glance| glance.until).unwrap_or(Ms::MAX)),
+        Sort::NextTry if counted.1.is_none() => Key::At(glance.and_then(|glance| glance.until).unwrap_or(Ms::MAX)),
         sort => key(hub, sort, counted, name),
     }
 }
@@ -179,7 +181,7 @@ fn row(hub: &Hub, sites: &SitesNow, found: &Found, now: Ms) -> Option<HostRow> {
         connections: glance.connections as u64,
         lane: lane_name(glance.standing).to_owned(),
         next_try: if counts.is_some() { counts.and_then(CauseCounts::next_try) } else { glance.until },
-        last_reply: reply(explained.status.reason.clone()),
+        last_reply: site::last_reply(hub, sites, id, &explained),
         latency_ms: glance.latency_ms.into(),
         domains: domains().count() as u64,
         domain: domain.map_or("", |domain| hub.store.book.domain_name(domain)).to_owned(),

@@ -1,6 +1,6 @@
 //! Flushes: "try now" for a site or for everything. Clocks of hosts end at once, all others as the calendar is searched.
 
-use stentor_queue::ids::{AddressId, DomainId, SiteId};
+use stentor_queue::ids::{AddressId, DomainId, Ms, SiteId};
 use stentor_queue::store::Store;
 
 use crate::Scheduler;
@@ -26,6 +26,12 @@ impl Scheduler {
         self.core.sites.end_host_clocks(site);
         self.core.sites.refresh(site, true);
         self.operator.flushes.push_back(Flush { site: Some(site), slot: 0 });
+    }
+
+    /// Look a domain up now whose lookup waits for its clock.
+    pub fn flush_domain(&mut self, domain: DomainId, now: Ms) {
+        let now = self.steady(now);
+        self.domains.end_clock(&mut self.core, domain, now);
     }
 
     /// Try everything now.

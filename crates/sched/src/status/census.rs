@@ -77,6 +77,11 @@ impl CauseCounts {
         tried.map(|count| count.next_try.unwrap_or(0)).min().filter(|at| *at > 0)
     }
 
+    /// An operator keeps all of them.
+    pub fn are_kept(&self) -> bool {
+        !self.causes.is_empty() && self.causes.iter().all(|count| count.cause.is_kept())
+    }
+
     /// `more` waits there too.
     pub fn add(&mut self, more: CauseCount) {
         match self.causes.binary_search_by_key(&more.cause, |count| count.cause) {

@@ -100,7 +100,7 @@ fn a_suspended_site_says_so() {
     send(&server, "me@home.example", "ann@one.example", "first@test");
     server.wait_empty();
     server.ask(&["suspend", "--site", "one.example"]).expect("it is suspended");
-    send(&server, "me@home.example", "ann@one.example", "second@test");
+    let id = send(&server, "me@home.example", "ann@one.example", "second@test");
     wait_until("it waits there", || {
         let site = server.ask(&["site", "one.example"]).expect("it is known");
         site["suspended"] == true
@@ -109,6 +109,16 @@ fn a_suspended_site_says_so() {
     });
     let text = String::from_utf8(server.operator(&["site", "one.example"]).stdout).expect("text");
     assert!(text.contains("SUSPENDED") && text.contains("mx1.one.example"), "{text}");
+    // No time brings its next try.
+    let text = |arguments: &[&str]| String::from_utf8(server.operator(arguments).stdout).expect("text");
+    let shown = text(&["queue", "show", &id]);
+    assert!(shown.lines().any(|line| line.starts_with("suspended        -  ann@one.example")), "{shown}");
+    let shown = text(&["report", &id]);
+    assert!(shown.contains("1 at mx1.one.example, next try -  suspended by an operator"), "{shown}");
+    // The site and its recipients wait for one thing, which one command ends.
+    wait_until("recipients are counted", || text(&["stuck"]).contains("ann@one.example"));
+    let shown = text(&["stuck"]);
+    assert_eq!(shown.matches("suspended by an operator: `stentor resume --site mx1.one.example").count(), 2, "{shown}");
 }
 
 #[test]
@@ -124,6 +134,31 @@ fn why_mail_waits_at_a_dead_site() {
     assert!(host["next_try"].as_u64() > site["now"].as_u64(), "{site}");
     assert!(host["last_reply"].as_str().expect("text").contains("refused"), "{site}");
     assert!(server.ask(&["site", "unknown.example"]).is_err());
+}
+
+#[test]
+fn the_last_reply_is_as_the_host_gave_it() {
+    let scenario = "[[site]]\nname = 'busy.example'\nbehaviour = { at_greeting = '421 4.3.2 too busy' }\n\
+                    [[site]]\nname = 'later.example'\nbehaviour = { at_rcpt = '450 4.1.2 lookup failed' }\n\
+                    [[site]]\nname = 'drop.example'\nbehaviour = { at_dot = 'drop' }\n";
+    let lab = TestLab::start(scenario);
+    let server = builder(&lab).set("retry.host_min_s", "60").set("retry.host_max_s", "600").start();
+    let replies = [
+        ("busy.example", "421 4.3.2 too busy"),
+        ("later.example", "450 4.1.2 lookup failed"),
+        // No host sent a code.
+        ("drop.example", "lost connection while waiting for the reply to the message"),
+    ];
+    for (site, reply) in replies {
+        let id = send(&server, "me@home.example", &format!("ann@{site}"), &format!("mail@{site}"));
+        let mut shown = String::new();
+        wait_until("it was tried", || {
+            let message = server.ask(&["queue", "show", &id]).expect("it is queued");
+            shown = message["recipients"][0]["last_reply"].as_str().unwrap_or_default().to_owned();
+            !shown.is_empty()
+        });
+        assert_eq!(shown, reply);
+    }
 }
 
 #[test]

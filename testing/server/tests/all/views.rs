@@ -82,6 +82,17 @@ fn rows_come_in_the_order_that_is_asked_for() {
     assert_eq!(order(&["hosts", "--sort", "failures", "-n", "1"]), ["mx1.down.example"]);
     let report = server.ask(&["report", "--sort", "waiting"]).expect("an answer");
     assert_eq!(report["post_rows"][0]["pending"], 2);
+    // What is not shown of a post is counted.
+    let id = report["post_rows"][0]["id"].as_str().expect("an id");
+    let shown = server.operator(&["report", id, "--limit", "1"]);
+    let shown = String::from_utf8_lossy(&shown.stdout);
+    assert!(
+        shown.contains(", 1 more at 1 site") && shown.contains("       1 more; --limit shows more rows\n"),
+        "{shown}"
+    );
+    // What an operator keeps comes last.
+    server.ask(&["suspend", "--site", "down.example"]).expect("it is suspended");
+    wait_until("it is counted", || order(&["queue", "--sort", "next-try"]) == ["mx1.full.example", "mx1.down.example"]);
 }
 
 #[test]
@@ -120,5 +131,12 @@ fn a_domain_that_is_not_resolved_is_explained() {
     assert!(shown.starts_with("one.example: 1 recipient of 1 message waiting\n"), "{shown}");
     assert!(shown.contains("hosts        not known: the lookup failed\n") && shown.contains("next try"), "{shown}");
     assert_eq!(server.ask(&["queue", "--site", "one.example"]).expect("an answer")["recipients"], 1);
-    assert_eq!(server.ask(&["hosts", "--site", "one.example"]).expect("an answer")["matching"], 1);
+    let hosts = server.ask(&["hosts", "--site", "one.example"]).expect("an answer");
+    assert_eq!((&hosts["matching"], &hosts["sites_total"]), (&1.into(), &1.into()));
+    // It is the name server's fault, not the recipient's.
+    wait_until("it is counted", || server.ask(&["stuck"]).is_ok_and(|stuck| stuck["stuck_recipients"].is_array()));
+    let shown = server.operator(&["stuck"]);
+    let shown = String::from_utf8_lossy(&shown.stdout);
+    assert!(shown.contains("(127.0.0.1:9; `[dns] servers`)") && !shown.contains("bounce"), "{shown}");
+    assert!(server.operator(&["flush", "one.example"]).status.success());
 }
